@@ -1,5 +1,5 @@
-// Loads a trace into Chrome's viewer, and says what that has understood of the memory dumps. In Node: see trace-viewer. In a page of the
-// viewer it is a function.
+// Loads a trace into Chrome's viewer, and returns what the viewer read from its memory dumps. Runs
+// in Node: see trace-viewer. In a page of the viewer, it is a function.
 'use strict';
 
 function viewed(tr, text) {
@@ -37,7 +37,7 @@ function viewed(tr, text) {
         type: entry.objectTypeName,
         size: entry.size,
         count: entry.count,
-        // Viewers of 2016 know no others.
+        // Viewers of 2016 know only totals.
         isTotal: entry.valuesAreTotals !== false,
       }));
     }
@@ -54,7 +54,7 @@ function viewed(tr, text) {
     return found;
   };
 
-  // Their numbers changed over the years.
+  // Returns the name of a level of detail, whose numbers changed over the years.
   const level = (number) => {
     const levels = tr.model.ContainerMemoryDump.LevelOfDetail;
     return Object.keys(levels).find((name) => levels[name] === number).toLowerCase();

@@ -1,5 +1,5 @@
-// A bump arena that tells Heapledger what it hands out: each arena is a heap of its own, and the memory it is cut from is
-// not counted twice. Runs the same without Heapledger.
+// A bump arena that declares its blocks to Heapledger: each arena is a heap of its own, and its
+// memory is not counted twice. Runs the same without Heapledger.
 //
 //     cc -g -I include examples/bump.c -o bump
 //     heapledger record -- ./bump
@@ -19,7 +19,7 @@ struct arena {
 static int arena_open(struct arena *arena, size_t size) {
     char *memory = malloc(size);
     *arena = (struct arena){memory, memory, memory + size, HEAPLEDGER_POOL(&frames)};
-    // From here on the arena's blocks stand for its memory.
+    // From here on the arena's blocks are counted instead of its memory.
     heapledger_pool_back(&arena->pool, memory);
     return memory != NULL;
 }

@@ -1,6 +1,7 @@
-// Heap profiling for an allocator of the program's own: a provider of memory dumps that keeps account of its blocks, and groups
-// them by context and type when there is a dump. `dumps [TRACE]` writes a trace for Chrome's about:tracing, and prints what it has
-// to hold. With HEAPLEDGER_HEAP_PROFILING=1 in the environment it has the heap of malloc, too.
+// Heap profiling for an allocator of the program's own: a provider of memory dumps that keeps
+// account of its blocks, and groups them by context and type for each dump. `dumps [TRACE]` writes
+// a trace for Chrome's about:tracing, and prints its expected contents. With
+// HEAPLEDGER_HEAP_PROFILING=1 in the environment the trace has the heap of malloc, too.
 //
 //     c++ -g examples/dumps.cpp -o dumps $(pkg-config --cflags --libs heapledger)
 #include "heapledger/dumps.hpp"
@@ -30,7 +31,7 @@ class FooDumpProvider final : public heapledger::dump_provider {
         if (allocation_register_) allocation_register_->remove(address);
     }
 
-    // Is called as early as possible.
+    // Called as early as possible.
     void on_heap_profiling_enabled(bool enabled) override {
         std::lock_guard<std::mutex> lock(allocation_register_lock_);
         // From now on, InsertAllocation and RemoveAllocation are called for every block.
@@ -49,7 +50,8 @@ class FooDumpProvider final : public heapledger::dump_provider {
             {
                 std::lock_guard<std::mutex> lock(allocation_register_lock_);
                 if (allocation_register_) {
-                    // Group allocations in the register into |bytes_by_context|, but do no additional processing inside the lock.
+                    // Group allocations in the register into |bytes_by_context|, but do no
+                    // additional processing inside the lock.
                     for (const auto &alloc_size : *allocation_register_)
                         bytes_by_context[alloc_size.context] += alloc_size.size;
 
@@ -70,12 +72,12 @@ class FooDumpProvider final : public heapledger::dump_provider {
     size_t foo_bytes = 0;
 
   private:
-    // Kept as pointer, and made when heap profiling is enabled.
+    // A pointer, made when heap profiling is enabled.
     std::unique_ptr<heapledger::allocation_register> allocation_register_;
     std::mutex allocation_register_lock_;
 };
 
-// An allocator, which hands out parts of one piece of memory, and never uses any twice.
+// An allocator that hands out parts of one piece of memory, and never reuses them.
 static unsigned char memory[1 << 16];
 static size_t used;
 
@@ -104,11 +106,11 @@ static std::vector<void *> render(int widgets) {
 
 int main(int count, char **arguments) {
     const char *const file = count > 1 ? arguments[1] : "foo.trace.json";
-    // As early as possible: what was allocated before is in no heap.
+    // As early as possible: earlier allocations are in no heap.
     heapledger_set_heap_profiling(1);
     heapledger::dump_registration registration("Foo", *FooDumpProvider::GetInstance());
 
-    // Blocks of before the trace are in its dumps, too.
+    // Blocks from before the trace are in its dumps, too.
     const std::vector<void *> kept = render(100);
     heapledger_trace_options options = {};
     options.size = sizeof options;
@@ -127,7 +129,7 @@ int main(int count, char **arguments) {
         std::fprintf(stderr, "%s could not be written: %d\n", file, answer);
         return 1;
     }
-    // 25 boxes and 75 glyphs; then the second of each two is left.
+    // 25 boxes and 75 glyphs; after that every second block is live.
     std::printf("{\"dumps\": 3, \"foo_allocator\": [%d, %d]}\n", 25 * 128 + 75 * 24, 50 * 24);
     return 0;
 }

@@ -1,4 +1,4 @@
-// A program that holds its own ledger: totals, the largest sites, and what a pointer points into.
+// A program that holds its own ledger: totals, the largest sites, and the block of a pointer.
 //
 //     crates/process/capi/install ~/.local
 //     cc -g examples/ledger.c -o ledger $(PKG_CONFIG_PATH=~/.local/lib/pkgconfig pkg-config --cflags --libs heapledger)

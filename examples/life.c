@@ -1,4 +1,4 @@
-/* Conway's Game of Life on a torus, as something for a compiler to chew on. */
+/* Conway's Game of Life on a torus: a source for a compiler to work on. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

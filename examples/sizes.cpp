@@ -1,4 +1,5 @@
-// What the parts of a program own: measuring functions, for classes with and without inheritance, and a reporter.
+// The memory that parts of a program own: measuring functions, for classes with and without
+// inheritance, and a reporter.
 //
 //     crates/process/capi/install ~/.local
 //     export PKG_CONFIG_PATH=~/.local/lib/pkgconfig LD_LIBRARY_PATH=~/.local/lib
@@ -17,12 +18,13 @@
 #include "heapledger/containers.hpp"
 
 using heapledger::MallocSizeOf;
-using heapledger::SizeOfExcludingThis; // of what the standard library has
+using heapledger::SizeOfExcludingThis; // for types of the standard library
 using heapledger::SizeOfIncludingThis;
 
-// -------------------------------------------------------------------------------------------------- a simple class
+// ---------------------------------------------------------------------------------- a simple class
 
-// A text of its own. What it owns is one block, and the allocator is asked for its size: `sizeof` is nowhere.
+// A text of its own. It owns one block, and the allocator is asked for its size: `sizeof` is not
+// used.
 class Text {
   public:
     explicit Text(const char *text) : buffer_(static_cast<char *>(std::malloc(std::strlen(text) + 1))) {
@@ -34,7 +36,7 @@ class Text {
 
     // For a Text that is a member of something, or an element.
     std::size_t SizeOfExcludingThis(MallocSizeOf malloc_size_of) const { return malloc_size_of(buffer_); }
-    // For one that `new` made: it is a block itself. Always of this form.
+    // For a Text that `new` made, which is a block itself. Always of this form.
     std::size_t SizeOfIncludingThis(MallocSizeOf malloc_size_of) const {
         return malloc_size_of(this) + SizeOfExcludingThis(malloc_size_of);
     }
@@ -43,7 +45,7 @@ class Text {
     char *buffer_;
 };
 
-// ---------------------------------------------------------------------------------------------- single inheritance
+// ------------------------------------------------------------------------------ single inheritance
 
 class Shape {
   public:
@@ -54,16 +56,17 @@ class Shape {
     virtual std::size_t SizeOfExcludingThis(MallocSizeOf malloc_size_of) const {
         return name_.SizeOfExcludingThis(malloc_size_of);
     }
-    // Not virtual: block_of finds where the whole object begins, whatever the class, so that all share this one.
+    // Not virtual: block_of finds the beginning of the whole object, so all derived classes share
+    // this one.
     std::size_t SizeOfIncludingThis(MallocSizeOf malloc_size_of) const {
         return malloc_size_of(heapledger::block_of(this)) + SizeOfExcludingThis(malloc_size_of);
     }
 
   private:
-    Text name_; // no block: it is within the Shape
+    Text name_; // not a block: it is within the Shape
 };
 
-// It owns no more than a Shape does: nothing to add.
+// Owns no more than a Shape does, so it adds no function.
 class Circle : public Shape {
   public:
     explicit Circle(double radius) : Shape("circle"), radius_(radius) {}
@@ -77,7 +80,7 @@ class Polygon : public Shape {
   public:
     explicit Polygon(std::size_t corners) : Shape("a polygon with a long name"), corners_(2 * corners) {}
 
-    // What a Shape owns, and what is added here.
+    // The memory that a Shape owns, and the corners.
     std::size_t SizeOfExcludingThis(MallocSizeOf malloc_size_of) const override {
         return Shape::SizeOfExcludingThis(malloc_size_of) + ::SizeOfExcludingThis(corners_, malloc_size_of);
     }
@@ -86,7 +89,7 @@ class Polygon : public Shape {
     std::vector<double> corners_;
 };
 
-// -------------------------------------------------------------------------------- several bases, and virtual ones
+// ----------------------------------------------------------------- several bases, and virtual ones
 
 class Listener {
   public:
@@ -94,8 +97,8 @@ class Listener {
     virtual void changed() {}
 };
 
-// Here a pointer to the Shape is not where the block begins, and malloc_size_of(this) in Shape would ask for the size of no
-// block. block_of(this) does not.
+// Here a pointer to the Shape is not the beginning of the block, and malloc_size_of(this) in Shape
+// would ask for the size of an address inside a block. block_of(this) finds the beginning.
 class Button : public Listener, public Shape {
   public:
     Button() : Shape("button"), label_(new Text("press here, if you like")) {}
@@ -108,7 +111,7 @@ class Button : public Listener, public Shape {
     std::unique_ptr<Text> label_; // owned: the Text and its buffer
 };
 
-// A diamond: there is one Node in a Link, and it is measured once, by whoever is most derived.
+// A diamond: a Link has one Node, which the most derived class measures, once.
 class Node {
   public:
     virtual ~Node() {}
@@ -123,7 +126,7 @@ class Node {
 
 class Source : public virtual Node {
   protected:
-    // Only what a Source adds, for those that derive from it.
+    // Only what a Source adds, for classes that derive from it.
     std::size_t SizeOfSource(MallocSizeOf malloc_size_of) const { return ::SizeOfExcludingThis(out_, malloc_size_of); }
     std::vector<int> out_ = std::vector<int>(10);
 };
@@ -141,7 +144,7 @@ class Link : public Source, public Sink {
     }
 };
 
-// ------------------------------------------------------------------------- sizes that add, and what is shared
+// -------------------------------------------------------------- sizes that add, and what is shared
 
 // An image, which several layers may show.
 class Image {
@@ -155,7 +158,8 @@ class Image {
     std::vector<unsigned char> pixels_;
 };
 
-// Measurements that are to be shown apart. The fields begin at zero, and are added to: so that several scenes can be summed.
+// Measurements that are shown separately. The fields begin at zero, and are added to: so several
+// scenes can be summed.
 struct SceneSizes {
     std::size_t shapes = 0;
     std::size_t graph = 0;
@@ -187,7 +191,7 @@ class Scene {
         sizes->graph += ::SizeOfExcludingThis(graph_, malloc_size_of);
         // The pointers in the index own nothing: plain pointers are never followed.
         sizes->index += ::SizeOfExcludingThis(index_, malloc_size_of);
-        // Each image once, whoever shows it.
+        // Each image once, however many layers show it.
         heapledger::visited seen;
         sizes->images += heapledger::SizeOfExcludingThis(
             layers_, malloc_size_of, [&seen](const std::pair<const int, std::shared_ptr<Image>> &layer, MallocSizeOf size_of) {
@@ -207,13 +211,14 @@ class Scene {
     std::unordered_map<std::string, Shape *> index_;
 };
 
-// ------------------------------------------------------------------------------------------------------ a reporter
+// -------------------------------------------------------------------------------------- a reporter
 
-// A function of its own for each reporter: the ledger knows by it who has reported a block.
+// Each reporter has a function of its own: by it the ledger knows which reporter has reported a
+// block.
 HEAPLEDGER_DEFINE_MALLOC_SIZE_OF(scene_size_of, "explicit/scene")
 
-// Owned by nobody in particular, so it has a reporter beside it. Where an object is the only one of its kind, the reporter is
-// better a member of it.
+// A global object, so its reporter is a separate object. If an object is the only one of its kind,
+// the reporter is better a member of it.
 static std::unique_ptr<Scene> scene;
 
 static heapledger::reporter scene_reporter{"explicit/scene", [](const heapledger::collector &collector) {
@@ -228,7 +233,7 @@ static heapledger::reporter scene_reporter{"explicit/scene", [](const heapledger
     collector.count("/scene-shapes", scene->shapes(), "Shapes in the scene.");
 }};
 
-// --------------------------------------------------------------------------------------------------------- is it so?
+// --------------------------------------------------------------------------------------- is it so?
 
 static int add(const heapledger_block *block, void *sum) {
     *static_cast<std::size_t *>(sum) += block->bytes_usable;

@@ -1,4 +1,4 @@
-// Which types a program's memory is of: every `new` and `malloc` below the two headers says so.
+// The types of a program's memory: every `new` and `malloc` below the two headers is stamped.
 //
 //     crates/process/capi/install ~/.local
 //     export PKG_CONFIG_PATH=~/.local/lib/pkgconfig LD_LIBRARY_PATH=~/.local/lib

@@ -1,5 +1,5 @@
-/* A hook library for benches/instructions: as many observers that do nothing, and as many replacements that pass all calls
- * on, as OBSERVERS and REPLACEMENTS say when it is compiled. */
+/* A hook library for benches/instructions. It installs OBSERVERS observers that do nothing, and
+ * REPLACEMENTS replacements that pass all calls on; both are defined when it is compiled. */
 #include <heapledger/hooks.h>
 
 HEAPLEDGER_HOOK_LIBRARY;

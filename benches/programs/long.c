@@ -1,4 +1,5 @@
-// A long run: N allocations of 16 to 255 bytes from S stacks, of which L are live at any time. usage: long N L S
+// A long run: N allocations of 16 to 255 bytes from S stacks, of which L are live at any time.
+// usage: long N L S
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/mman.h>

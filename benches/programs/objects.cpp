@@ -1,4 +1,5 @@
-// Small objects: maps, vectors, strings and shared pointers made and dropped. usage: objects [ROUNDS]
+// Small objects: maps, vectors, strings and shared pointers made and dropped. usage: objects
+// [ROUNDS]
 #include <cstdlib>
 #include <map>
 #include <memory>

@@ -1,6 +1,8 @@
-// A malloc storm: each of T threads makes N allocations of 64 to 8192 bytes from 256 different stacks of about ten
-// frames, with a window of 1,000 live blocks. usage: storm THREADS ALLOCATIONS [EXTRA-FRAMES [STACKS [SCOPES [NAMES]]]]
-// SCOPES: each thread is in so many scopes; NAMES: the innermost has so many different names in turn.
+// A malloc storm: each of T threads makes N allocations of 64 to 8192 bytes from 256 different
+// stacks of about ten frames, with a window of 1,000 live blocks. usage: storm THREADS ALLOCATIONS
+// [EXTRA-FRAMES [STACKS [SCOPES [NAMES]]]]
+// SCOPES is the number of nested scopes that each thread is in; the innermost takes NAMES different
+// names in turn.
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>

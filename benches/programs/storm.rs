@@ -1,5 +1,5 @@
-//! A malloc storm in Rust: each of T threads makes N allocations of 16 to 2,063 bytes through a few generic layers, with
-//! a window of 1,000 live blocks. usage: storm THREADS ALLOCATIONS
+//! A malloc storm in Rust: each of T threads makes N allocations of 16 to 2,063 bytes through a few
+//! generic layers, with a window of 1,000 live blocks. usage: storm THREADS ALLOCATIONS
 use std::collections::VecDeque;
 
 const WINDOW: usize = 1000;

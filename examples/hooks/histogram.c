@@ -1,12 +1,12 @@
-/* A hook library: how many blocks of which sizes a program allocates.
+/* A hook library: the number of blocks of each size that a program allocates.
  *
  *     $ cc -O2 -shared -fPIC -Iinclude -o libhistogram.so examples/hooks/histogram.c
  *     $ heapledger run --hook ./libhistogram.so -- ls
  *     $ HISTOGRAM=sizes.txt heapledger run --hook ./libhistogram.so -- make
  *
- * Each process writes its histogram when it exits: to stderr, or to the end of the file that HISTOGRAM names. (One that
- * ends by _exit, by a signal or by becoming another program does not.) Counters are static, and all is written by
- * write(2): nothing here allocates. */
+ * Each process writes its histogram when it exits: to stderr, or to the end of the file that
+ * HISTOGRAM names. (A process that ends by _exit, by a signal or by exec does not.) Counters are
+ * static, and the output is written by write(2): nothing here allocates. */
 #include <errno.h>
 #include <fcntl.h>
 #include <heapledger/hooks.h>
@@ -18,7 +18,7 @@ HEAPLEDGER_HOOK_LIBRARY;
 
 #define CLASSES 64
 
-/* By the length of the size in bits: class 4 is 8 to 15 bytes. */
+/* By the number of bits in the size: class 4 is 8 to 15 bytes. */
 static uint64_t blocks[CLASSES + 1];
 static uint64_t allocations, frees, failures;
 
@@ -36,7 +36,7 @@ static void freed(void *block, heapledger_caller caller) {
 }
 
 static void reallocation_begins(uint32_t api, void *old, heapledger_caller caller) {
-    /* What becomes of the old block is known at the end. */
+    /* The end of the reallocation tells what became of the old block. */
     (void)api, (void)old, (void)caller;
 }
 
@@ -102,7 +102,7 @@ __attribute__((destructor)) static void print(void) {
     }
     const char *path = getenv("HISTOGRAM");
     int file = path == NULL ? STDERR_FILENO : open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    /* There is nobody to be told that it cannot be written. */
+    /* A failed write cannot be reported to anybody. */
     if (file >= 0 && write(file, text, length) < 0) length = 0;
     if (path != NULL && file >= 0) close(file);
     errno = saved;

@@ -16,7 +16,7 @@ async fn main() -> mini_redis::Result<()> {
 
     let mut client = client::connect(("127.0.0.1", port)).await?;
     for key in 0..keys {
-        // Texts of 40 to 240 bytes; of each fourth, the end is an hour away.
+        // Texts of 40 to 240 bytes; every fourth key expires in an hour.
         let text = "x".repeat(40 + key * 7919 % 200);
         if key % 4 == 0 {
             client.set_expires(&format!("session:{key}"), text.into(), Duration::from_secs(3600)).await?;

@@ -1,12 +1,12 @@
-// Adds up orders that a script in Lua looks at, one a line: `orders SCRIPT < ORDERS`. The function
-// that it has for scripts forgets a block whenever it raises an error: Lua leaves it by longjmp.
+// Adds up orders that a Lua script parses, one a line: `orders SCRIPT < ORDERS`. The function that
+// it offers to scripts leaks a block whenever it raises an error, because Lua leaves it by longjmp.
 #include <lauxlib.h>
 #include <lualib.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-// parse("4711;glass;12") returns what was ordered, and how many.
+// parse("4711;glass;12") returns the article and the number of an order.
 static int parse_order(lua_State *lua) {
     char *copy = strdup(luaL_checkstring(lua, 1));
     strtok(copy, ";");

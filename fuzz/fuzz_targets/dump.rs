@@ -1,4 +1,5 @@
-//! Memory dumps that other processes send. The body is shared with the property test in `crates/format/profiles/src/chrome/fuzzing.rs`.
+//! Memory dumps that other processes send. The body is shared with the property test in
+//! `crates/format/profiles/src/chrome/fuzzing.rs`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

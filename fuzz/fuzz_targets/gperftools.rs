@@ -1,4 +1,5 @@
-//! gperftools' heap profiles. The body is shared with the property test in `crates/format/profiles/src/fuzzing.rs`.
+//! gperftools' heap profiles. The body is shared with the property test in
+//! `crates/format/profiles/src/fuzzing.rs`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

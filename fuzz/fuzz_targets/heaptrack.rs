@@ -1,4 +1,5 @@
-//! heaptrack's data, interpreted or raw. The body is shared with the property test in `crates/format/profiles/src/fuzzing.rs`.
+//! heaptrack's data, interpreted or raw. The body is shared with the property test in
+//! `crates/format/profiles/src/fuzzing.rs`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

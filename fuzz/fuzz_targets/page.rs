@@ -1,4 +1,5 @@
-//! What somebody sends to the page about:memory. Property tests of the same: `crates/format/page/tests/requests.rs`.
+//! Requests to the page about:memory. Property tests of the same code are in
+//! `crates/format/page/tests/requests.rs`.
 #![no_main]
 
 use heapledger_page::{Connection, Files, Handler, Options};

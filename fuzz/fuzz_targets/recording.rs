@@ -1,4 +1,5 @@
-//! The reader of recordings. The body is shared with the property tests in `crates/format/recording/tests/damage.rs`.
+//! The reader of recordings. The body is shared with the property tests in
+//! `crates/format/recording/tests/damage.rs`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! Files of memory reports. The body is shared with the property test in `crates/format/reports/src/fuzzing.rs`.
+//! Files of memory reports. The body is shared with the property test in
+//! `crates/format/reports/src/fuzzing.rs`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

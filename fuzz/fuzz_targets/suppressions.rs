@@ -1,4 +1,5 @@
-//! Files of known leaks. The body is shared with the property test in `crates/tool/analysis/src/suppressions.rs`.
+//! Files of known leaks. The body is shared with the property test in
+//! `crates/tool/analysis/src/suppressions.rs`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! The reader of names that were kept. The body is shared with the test in `crates/tool/symbols/src/cache.rs`.
+//! The reader of the symbol cache. The body is shared with the test in
+//! `crates/tool/symbols/src/cache.rs`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

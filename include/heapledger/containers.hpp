@@ -1,4 +1,4 @@
-// Heapledger, from C++11 on: how much memory what the standard library has owns.
+// Heapledger, from C++11 on: how much memory types of the standard library own.
 //
 //     #include <heapledger/containers.hpp>
 //
@@ -7,16 +7,19 @@
 //                heapledger::ShallowSizeOfExcludingThis(order_, malloc_size_of) // a std::vector<Entry *>: not what it points to
 //     }
 //
-// Measured are string, vector, deque, list, forward_list, set, map, unordered_set, unordered_map and their multi kin, stack,
-// queue, priority_queue, array, pair, tuple, unique_ptr, optional, variant, in each other at will; a shared_ptr where somebody
-// says who owns it. What elements own is asked of themselves, by their SizeOfExcludingThis or an overload of owned<T>; of a type
-// with neither, it is given as a function. Nothing is computed: each block is asked for. Where its blocks are is known of
-// libstdc++ and libc++; in another standard library nodes are looked up in the ledger, and what is not found counts 0.
+// Measured are string, vector, deque, list, forward_list, set, map, unordered_set, unordered_map
+// and their multi variants, stack, queue, priority_queue, array, pair, tuple, unique_ptr, optional
+// and variant, nested in any way, and a shared_ptr if the caller says who owns it. The elements are
+// measured by their SizeOfExcludingThis or an overload of owned<T>; for a type with neither, the
+// caller passes a function. No size is computed: the allocator is asked for each block. The
+// positions of blocks are known for libstdc++ and libc++; with another standard library nodes are
+// looked up in the ledger, and count 0 if they are not found.
 //
-// Not measured, since nobody can tell what they own: function, any, promise and future, locale, streams, regex, and what has
-// an allocator other than std::allocator: see uses_malloc.
+// Not measured, because it is unknown what they own: function, any, promise and future, locale,
+// streams, regex, and types with an allocator other than std::allocator: see uses_malloc.
 //
-// Each walks its elements; it must not be changed meanwhile. Not thread-safe beyond that of a const member.
+// Each function walks the elements, so the container must not be changed meanwhile. It is as
+// thread-safe as a const member function.
 #ifndef HEAPLEDGER_CONTAINERS_HPP
 #define HEAPLEDGER_CONTAINERS_HPP
 
@@ -44,30 +47,32 @@
 
 namespace heapledger {
 
-// Whether an allocator's blocks are malloc's: only then can their sizes be asked for. Specialise it for those of your own that
-// pass each call on to malloc or new: `template <class T> struct heapledger::uses_malloc<Counting<T>> : std::true_type {};`
+// True if an allocator's blocks come from malloc: only then can their sizes be asked for.
+// Specialise it for your own allocators that pass each call on to malloc or new:
+// `template <class T> struct heapledger::uses_malloc<Counting<T>> : std::true_type {};`
 template <class Allocator> struct uses_malloc : std::false_type {};
 template <class T> struct uses_malloc<std::allocator<T>> : std::true_type {};
 
-// What a T owns. Specialise it for types that cannot be given a member:
+// The memory that a T owns. Specialise it for types that cannot be given a member:
 //
 //     template <> struct heapledger::owned<Foreign> {
 //         static size_t size(const Foreign &value, heapledger::MallocSizeOf malloc_size_of) { … }
 //     };
 template <class T, class = void> struct owned;
 
-// All that a value owns, without the value itself.
+// Returns the size of all that a value owns, without the value itself.
 template <class T> std::size_t SizeOfExcludingThis(const T &value, MallocSizeOf malloc_size_of) {
     return owned<T>::size(value, malloc_size_of);
 }
 
-// What a container itself has allocated, without what its elements own.
+// Returns the size of the blocks of a container itself, without what its elements own.
 template <class Container>
 std::size_t ShallowSizeOfExcludingThis(const Container &container, MallocSizeOf malloc_size_of) {
     return owned<Container>::shallow(container, malloc_size_of);
 }
 
-// The same, and what each element owns, as `each(element, malloc_size_of)` says. Elements of maps are pairs.
+// The same, with what each element owns, as returned by `each(element, malloc_size_of)`. Elements
+// of maps are pairs.
 template <class Container, class Each>
 std::size_t SizeOfExcludingThis(const Container &container, MallocSizeOf malloc_size_of, Each each) {
     std::size_t size = ShallowSizeOfExcludingThis(container, malloc_size_of);
@@ -75,10 +80,12 @@ std::size_t SizeOfExcludingThis(const Container &container, MallocSizeOf malloc_
     return size;
 }
 
-// An object that `new` has made, and all that it owns; 0 for null. Where the class has SizeOfIncludingThis, that.
+// Returns the size of an object made by `new`, with all that it owns; 0 for null. Uses
+// SizeOfIncludingThis if the class has it.
 template <class T> std::size_t SizeOfIncludingThis(const T *object, MallocSizeOf malloc_size_of);
 
-// Addresses that have been visited: of what is shared, and of graphs. For one measurement; its own memory is not recorded.
+// The set of visited addresses, for shared objects and graphs. Use one per measurement; its own
+// memory is not recorded.
 class visited {
   public:
     visited() : addresses_(nullptr) {}
@@ -89,7 +96,7 @@ class visited {
     visited(const visited &) = delete;
     visited &operator=(const visited &) = delete;
 
-    // Whether it is for the first time. Null never is.
+    // True if the address is visited for the first time; false for null.
     bool is_first(const void *address) {
         if (address == nullptr) return false;
         ignore own;
@@ -101,7 +108,7 @@ class visited {
     std::unordered_set<const void *> *addresses_;
 };
 
-// ------------------------------------------------------------------------------------------------ what owns what
+// ---------------------------------------------------------------------------------- what owns what
 
 namespace detail {
 
@@ -127,7 +134,8 @@ struct has_including<T, void_t<decltype(std::declval<const T &>().SizeOfIncludin
 template <class T> std::size_t by_member(const T &value, MallocSizeOf malloc_size_of, std::true_type) {
     return value.SizeOfExcludingThis(malloc_size_of);
 }
-// What needs no destructor owns nothing: numbers, plain structs, pointers, which only refer to what somebody else owns.
+// A type without a destructor owns nothing: numbers, plain structs, and pointers, which only refer
+// to what others own.
 template <class T> std::size_t by_member(const T &, MallocSizeOf, std::false_type) {
     static_assert(std::is_trivially_destructible<T>::value,
                   "Heapledger cannot tell what this type owns: give it a member `size_t SizeOfExcludingThis(heapledger::"
@@ -142,7 +150,7 @@ template <class T> std::size_t including(const T *object, MallocSizeOf malloc_si
     return malloc_size_of(block_of(object)) + heapledger::SizeOfExcludingThis(*object, malloc_size_of);
 }
 
-// A container with elements: what it owns is its own blocks, and what the elements do.
+// A container with elements: it owns its own blocks, and what the elements own.
 template <class Container, class Allocator> struct container {
     static_assert(uses_malloc<Allocator>::value,
                   "Heapledger cannot ask for the sizes of this allocator's blocks: see heapledger::uses_malloc");
@@ -154,7 +162,8 @@ template <class Container, class Allocator> struct container {
     }
 };
 
-// How far into its node an element lies, in the standard libraries whose ABI says so; else the ledger is asked.
+// The offset of an element in its node, in the standard libraries whose ABI fixes it; for others
+// the ledger is asked.
 #if defined(_LIBCPP_VERSION) && _LIBCPP_ABI_VERSION == 1
 static const std::size_t list_head = 16, forward_list_head = 8, tree_head = 25, hash_head = 16;
 #elif defined(__GLIBCXX__) && !_GLIBCXX_INLINE_VERSION
@@ -176,7 +185,7 @@ template <class Container> std::size_t nodes(const Container &value, std::size_t
 }
 
 #ifdef __GLIBCXX__
-// An iterator without what -D_GLIBCXX_DEBUG adds to it.
+// Returns an iterator without the additions of -D_GLIBCXX_DEBUG.
 #ifdef _GLIBCXX_DEBUG
 template <class Iterator> auto plain(const Iterator &iterator) -> decltype(iterator.base()) { return iterator.base(); }
 #else
@@ -184,7 +193,8 @@ template <class Iterator> Iterator plain(Iterator iterator) { return iterator; }
 #endif
 #endif
 
-// The object itself, word by word, where what is looked for is private: `matches` finds it by what is public.
+// Searches the object itself, word by word, for a private member: `matches` identifies it by public
+// values.
 template <class Container, class Matches> const void *find_word(const Container &value, std::size_t words, Matches matches) {
     std::uintptr_t held[sizeof(Container) / sizeof(std::uintptr_t)];
     std::memcpy(held, static_cast<const void *>(std::addressof(value)), sizeof held);
@@ -193,8 +203,8 @@ template <class Container, class Matches> const void *find_word(const Container 
     return nullptr;
 }
 
-// The array of a hash table: {array, number of buckets, first node, number of elements} in both standard libraries. One
-// bucket is in the table itself.
+// Returns the size of the array of a hash table: {array, number of buckets, first node, number of
+// elements} in both standard libraries. If there is one bucket, it is in the table itself.
 template <class Container> std::size_t buckets(const Container &value, MallocSizeOf malloc_size_of) {
     const std::size_t count = value.bucket_count(), size = value.size();
 #ifdef _LIBCPP_VERSION
@@ -219,7 +229,7 @@ template <class Container, class Allocator> struct hash_table : container<Contai
     }
 };
 
-// What a stack or a queue is made of is a protected member.
+// The underlying container of a stack or a queue is a protected member.
 template <class Adapter> struct adapter {
     typedef typename Adapter::container_type inner;
     struct opened : Adapter {
@@ -234,7 +244,7 @@ template <class Adapter> struct adapter {
     }
 };
 
-// Parts of a value, each of which may own something.
+// Returns the sum over the parts of a value, each of which may own something.
 inline std::size_t sum_of(MallocSizeOf) { return 0; }
 template <class First, class... Rest>
 std::size_t sum_of(MallocSizeOf malloc_size_of, const First &first, const Rest &...rest) {
@@ -262,7 +272,7 @@ template <class T, class> struct owned {
     }
 };
 
-// ---------------------------------------------------------------------------------------------------- sequences
+// --------------------------------------------------------------------------------------- sequences
 
 template <class C, class Traits, class A> struct owned<std::basic_string<C, Traits, A>> {
     typedef std::basic_string<C, Traits, A> string;
@@ -272,10 +282,10 @@ template <class C, class Traits, class A> struct owned<std::basic_string<C, Trai
     static std::size_t size(const string &value, MallocSizeOf malloc_size_of) {
         const char *const data = reinterpret_cast<const char *>(value.data());
 #if defined(__GLIBCXX__) && !_GLIBCXX_USE_CXX11_ABI
-        // Of strings that share their text, each would count it: measure the one that owns it.
+        // If strings share their text, each counts it: measure only the one that owns it.
         return value.capacity() == 0 ? 0 : malloc_size_of(data - 3 * sizeof(std::size_t));
 #else
-        // A short one is in the object.
+        // A short string is in the object.
         const char *const object = reinterpret_cast<const char *>(std::addressof(value));
         const std::uintptr_t into = reinterpret_cast<std::uintptr_t>(data) - reinterpret_cast<std::uintptr_t>(object);
         return into < sizeof value ? 0 : malloc_size_of(data);
@@ -355,7 +365,7 @@ template <class T, class C> struct owned<std::queue<T, C>> : detail::adapter<std
 template <class T, class C, class L>
 struct owned<std::priority_queue<T, C, L>> : detail::adapter<std::priority_queue<T, C, L>> {};
 
-// -------------------------------------------------------------------------------------------------------- trees
+// ------------------------------------------------------------------------------------------- trees
 
 template <class K, class L, class A> struct owned<std::set<K, L, A>> : detail::tree<std::set<K, L, A>, A> {};
 template <class K, class L, class A> struct owned<std::multiset<K, L, A>> : detail::tree<std::multiset<K, L, A>, A> {};
@@ -364,7 +374,7 @@ struct owned<std::map<K, V, L, A>> : detail::tree<std::map<K, V, L, A>, A> {};
 template <class K, class V, class L, class A>
 struct owned<std::multimap<K, V, L, A>> : detail::tree<std::multimap<K, V, L, A>, A> {};
 
-// -------------------------------------------------------------------------------------------------- hash tables
+// ------------------------------------------------------------------------------------- hash tables
 
 template <class K, class H, class E, class A>
 struct owned<std::unordered_set<K, H, E, A>> : detail::hash_table<std::unordered_set<K, H, E, A>, A> {};
@@ -375,7 +385,7 @@ struct owned<std::unordered_map<K, V, H, E, A>> : detail::hash_table<std::unorde
 template <class K, class V, class H, class E, class A>
 struct owned<std::unordered_multimap<K, V, H, E, A>> : detail::hash_table<std::unordered_multimap<K, V, H, E, A>, A> {};
 
-// ------------------------------------------------------------------------------------------------ other values
+// ------------------------------------------------------------------------------------ other values
 
 template <class A, class B> struct owned<std::pair<A, B>> {
     static std::size_t size(const std::pair<A, B> &value, MallocSizeOf malloc_size_of) {
@@ -406,9 +416,9 @@ template <class... T> struct owned<std::variant<T...>> {
 };
 #endif
 
-// ----------------------------------------------------------------------------------------------------- pointers
+// ---------------------------------------------------------------------------------------- pointers
 
-// It owns the object, and what that owns.
+// A unique_ptr owns the object, and what that owns.
 template <class T> struct owned<std::unique_ptr<T>> {
     static std::size_t shallow(const std::unique_ptr<T> &value, MallocSizeOf malloc_size_of) {
         return malloc_size_of(block_of(value.get()));
@@ -418,7 +428,7 @@ template <class T> struct owned<std::unique_ptr<T>> {
     }
 };
 
-// How many elements there are is known where they have destructors: then all are asked.
+// The number of elements is known if they have destructors: then all are measured.
 template <class T> struct owned<std::unique_ptr<T[]>> {
     static std::size_t shallow(const std::unique_ptr<T[]> &value, MallocSizeOf malloc_size_of) {
         return malloc_size_of(block_of_array(value.get()));
@@ -458,10 +468,11 @@ template <class T> std::size_t with_visited(const T &value, MallocSizeOf malloc_
 
 } // namespace detail
 
-// What a shared_ptr refers to, all that it owns, and the counts of who refers to it; 0 if `seen` has it already. Classes that
-// have shared_ptrs to others take the visited on, by `SizeOfExcludingThis(MallocSizeOf, visited &)`. For what make_shared
-// returned, or is made of a pointer that `new` returned: not for one into another object, nor one with a deleter that leaves
-// the object alone.
+// Returns the size of the object that a shared_ptr refers to, of all that it owns, and of its
+// reference counts; 0 if `seen` has it already. Classes that have shared_ptrs to others pass the
+// visited on, by `SizeOfExcludingThis(MallocSizeOf, visited &)`. For results of make_shared, and
+// for shared_ptrs made from the result of `new`; not for a pointer into another object, nor for one
+// with a deleter that does not free the object.
 template <class T>
 std::size_t SharedSizeOf(const std::shared_ptr<T> &shared, MallocSizeOf malloc_size_of, visited &seen) {
     std::uintptr_t held[2]; // The object, and its counts.
@@ -470,7 +481,7 @@ std::size_t SharedSizeOf(const std::shared_ptr<T> &shared, MallocSizeOf malloc_s
     const void *const counts = reinterpret_cast<const void *>(held[1]);
     if (shared == nullptr || !seen.is_first(counts)) return 0;
     std::size_t size = malloc_size_of(counts);
-    // That of make_shared is behind its counts, in their block.
+    // The object of make_shared is behind its counts, in the same block.
     if (held[0] - held[1] >= heapledger_usable_size(counts)) size += malloc_size_of(block_of(shared.get()));
     return size + detail::with_visited(*shared, malloc_size_of, seen, detail::has_excluding_visited<T>{});
 }

@@ -1,8 +1,9 @@
-/* Heapledger, from C99 and C++98 on: memory dumps of a program that links libheapledger. Part of heapledger.h's family; for
- * C++ there is dumps.hpp.
+/* Heapledger, from C99 and C++98 on: memory dumps of a program that links libheapledger. Belongs to
+ * heapledger.h; for C++ there is dumps.hpp.
  *
- * A dump asks all parts of a program, in all its processes, what they hold at one moment, and goes to a trace for Chrome's
- * about:tracing, with the heap by stack and type. A part that is asked is a *provider*:
+ * A dump asks all parts of a program, in all its processes, for what they hold at one moment. It is
+ * written to a trace for Chrome's about:tracing, with the heap by stack and type. A part that is
+ * asked is a *provider*:
  *
  *     #include "heapledger/dumps.h"
  *
@@ -19,14 +20,15 @@
  *     heapledger_trace_dump(HEAPLEDGER_DETAILED);                                // and one now
  *     heapledger_trace_finish();
  *
- * Nothing has to be linked: where libheapledger is not in the process, a call is a load and a test. With
- * HEAPLEDGER_HEAP_PROFILING=1 in the environment, or by heapledger_set_heap_profiling, detailed dumps have the heap of malloc,
- * and providers keep account of their blocks. docs/dumps.md is the guide.
+ * Nothing has to be linked: if libheapledger is not in the process, a call is a load and a test.
+ * With HEAPLEDGER_HEAP_PROFILING=1 in the environment, or after heapledger_set_heap_profiling,
+ * detailed dumps contain the heap of malloc, and providers keep account of their blocks.
+ * docs/dumps.md is the guide.
  *
- * Null: where a pointer to a dump, a name or a text is null, nothing happens; what is returned then is 0 or null.
- * Functions that take a dump are for the provider that has been given it, during its call. Everything else may be
- * called in any thread, but not in signal handlers, nor, but for heapledger_allocation_context_now and the functions of
- * registers, in providers. */
+ * Null: if a pointer to a dump, a name or a text is null, nothing happens and the result is 0 or
+ * null. Functions that take a dump are for the provider that has been given it, during its call.
+ * All other functions may be called in any thread, but not in signal handlers, and not in
+ * providers, except for heapledger_allocation_context_now and the functions of registers. */
 #ifndef HEAPLEDGER_DUMPS_H
 #define HEAPLEDGER_DUMPS_H
 
@@ -36,22 +38,22 @@
 extern "C" {
 #endif
 
-/* How much a dump tells. */
+/* The level of detail of a dump. */
 enum {
-    HEAPLEDGER_BACKGROUND = 0, /* numbers of names that the provider has listed */
+    HEAPLEDGER_BACKGROUND = 0, /* only numbers, under names that the provider has listed */
     HEAPLEDGER_LIGHT = 1,      /* a few entries */
-    HEAPLEDGER_DETAILED = 2    /* all there is, heaps too */
+    HEAPLEDGER_DETAILED = 2    /* everything, heaps too */
 };
 
-/* Why a dump is made. */
+/* The reason for a dump. */
 enum {
-    HEAPLEDGER_DUMP_PERIODIC = 0, /* it was time for one */
-    HEAPLEDGER_DUMP_EXPLICIT = 1, /* somebody asked for it */
-    HEAPLEDGER_DUMP_PEAK = 2,     /* more was live than ever before */
-    HEAPLEDGER_DUMP_SUMMARY = 3   /* somebody wants the numbers, and no file */
+    HEAPLEDGER_DUMP_PERIODIC = 0, /* at the regular interval */
+    HEAPLEDGER_DUMP_EXPLICIT = 1, /* on request */
+    HEAPLEDGER_DUMP_PEAK = 2,     /* at a new maximum of live memory */
+    HEAPLEDGER_DUMP_SUMMARY = 3   /* for its numbers only, without a file */
 };
 
-/* The allocator dump of all blocks of malloc, to be the target of heapledger_dump_suballocate. */
+/* The allocator dump of all blocks of malloc, as a target of heapledger_dump_suballocate. */
 #define HEAPLEDGER_MALLOC_OBJECTS "malloc/allocated_objects"
 
 typedef struct heapledger_dump_args {
@@ -62,19 +64,20 @@ typedef struct heapledger_dump_args {
     uint64_t guid; /* the dump's number, the same in all processes */
 } heapledger_dump_args;
 
-/* What a provider fills in. */
+/* The dump that a provider fills in. */
 typedef struct heapledger_dump heapledger_dump;
 
-/* Says what there is. 0: done. Anything else: it cannot, and what it has said is left out; one that fails three times in a
- * row, or takes longer than five seconds as often, is not asked any more until the next trace. */
+/* Adds the provider's part to a dump. Returns 0 on success; with anything else its part is left
+ * out. A provider that fails three times in a row, or takes longer than five seconds as often, is
+ * not asked again until the next trace. */
 typedef int heapledger_dump_function(const heapledger_dump_args *args, heapledger_dump *dump, void *data);
 
-/* Blocks are to be kept account of from now on, or not any more. Called as early as it can be: when the provider is
- * registered, if that is so by then. */
+/* Called when the provider should start (or stop) keeping account of its blocks, as early as
+ * possible: when the provider is registered, if heap profiling is on by then. */
 typedef void heapledger_heap_profiling_function(int is_enabled, void *data);
 
-/* A part of the program that is asked by dumps. Texts are copied. The functions are called in a thread of Heapledger's, one at
- * a time; the second may be null. */
+/* A provider: a part of the program that dumps ask. Texts are copied. The functions are called in a
+ * thread of Heapledger's, one at a time; the second may be null. */
 typedef struct heapledger_provider {
     uint32_t size; /* sizeof of this */
     uint32_t background_count;
@@ -82,19 +85,21 @@ typedef struct heapledger_provider {
     heapledger_dump_function *dump;
     heapledger_heap_profiling_function *heap_profiling;
     void *data;
-    const char *const *background; /* names that it may use in the background; null: it is not asked there */
+    /* names that it may use in the background; null: not asked then */
+    const char *const *background;
 } heapledger_provider;
 
 typedef struct heapledger_registered_provider heapledger_registered_provider;
 
-/* In which scopes a block was allocated, and what it is. To be compared and hashed by its fields. */
+/* The scopes in which a block was allocated, and its type. May be compared and hashed by its
+ * fields. */
 typedef struct heapledger_allocation_context {
-    uint32_t scopes; /* a number that stands for them in this process; 0: none */
+    uint32_t scopes; /* a number that identifies them in this process; 0: none */
     uint32_t reserved;
     const char *type_name; /* static; null: not known */
 } heapledger_allocation_context;
 
-/* Live blocks of one context, as a heap has them. */
+/* The live blocks of one context, for a heap dump. */
 typedef struct heapledger_heap_entry {
     heapledger_allocation_context context;
     uint64_t blocks;
@@ -108,36 +113,36 @@ typedef struct heapledger_allocation {
     heapledger_allocation_context context;
 } heapledger_allocation;
 
-/* What keeping account of blocks costs. */
+/* The memory that an account of blocks takes. */
 typedef struct heapledger_cost {
-    uint64_t count;           /* tables, or the like */
-    uint64_t bytes_allocated; /* of them, by malloc */
-    uint64_t bytes_mapped;    /* beside that, touched or not */
-    uint64_t bytes_resident;  /* of both, as far as it is known */
+    uint64_t count;           /* the number of tables, or the like */
+    uint64_t bytes_allocated; /* the bytes in blocks of malloc */
+    uint64_t bytes_mapped;    /* the bytes mapped besides, touched or not */
+    uint64_t bytes_resident;  /* the resident bytes of both, as far as known */
 } heapledger_cost;
 
 typedef struct heapledger_allocation_register heapledger_allocation_register;
 
 /* Flags of a trace. */
 enum {
-    HEAPLEDGER_TRACE_AGGREGATED = 1, /* heaps as viewers have them from 2017 on */
-    HEAPLEDGER_TRACE_CHILDREN = 2,   /* descendants that have called heapledger_listen are in the dumps, too */
-    HEAPLEDGER_TRACE_ON_DEMAND = 4   /* no dumps but those of heapledger_trace_dump */
+    HEAPLEDGER_TRACE_AGGREGATED = 1, /* heaps in the format of viewers since 2017 */
+    HEAPLEDGER_TRACE_CHILDREN = 2,   /* includes descendants that have called heapledger_listen */
+    HEAPLEDGER_TRACE_ON_DEMAND = 4   /* only the dumps of heapledger_trace_dump */
 };
 
-/* How a trace is made. A null pointer: as if all fields were 0. */
+/* Options of a trace. A null pointer is the same as all fields 0. */
 typedef struct heapledger_trace_options {
     uint32_t size; /* sizeof of this */
     uint32_t flags;
-    uint32_t background_ms; /* a dump of this level each so many milliseconds; 0: none. The shortest is the tick, the */
-    uint32_t light_ms;      /* others are multiples of it. All 0: light every 250 ms, each eighth detailed. */
+    uint32_t background_ms; /* intervals in ms, multiples of the shortest; 0: none. */
+    uint32_t light_ms;      /* All 0: light every 250 ms, each eighth one detailed. */
     uint32_t detailed_ms;
-    uint32_t provider_deadline_ms; /* how long a provider may take; 0: 5 s */
-    uint32_t deadline_ms;          /* how long a dump may take; 0: 30 s */
+    uint32_t provider_deadline_ms; /* the time limit of one provider; 0: 5 s */
+    uint32_t deadline_ms;          /* the time limit of one dump; 0: 30 s */
     uint32_t reserved;
 } heapledger_trace_options;
 
-/* For the functions below. */
+/* The table of functions that the functions below call. */
 typedef struct heapledger_dumps {
     uint32_t size;
     uint32_t version;
@@ -179,29 +184,31 @@ HEAPLEDGER_INLINE const heapledger_dumps *heapledger_find_dumps(void) { return N
 
 /* ---------------------------------------------------------------------------------------------------- providers */
 
-/* Registers a provider. Null where libheapledger is not in the process, and where the provider, its name or its function is
- * null. */
+/* Registers a provider. Returns null if libheapledger is not in the process, or if the provider,
+ * its name or its function is null. */
 HEAPLEDGER_INLINE heapledger_registered_provider *heapledger_register_provider(const heapledger_provider *provider) {
     const heapledger_dumps *dumps = heapledger_find_dumps();
     return dumps != NULL ? dumps->register_(provider) : NULL;
 }
 
-/* What heapledger_register_provider returned is not called any more when this returns: if it is being called, that is waited
- * for, unless this is called in it. So not with a lock held that it takes. Null is nothing. */
+/* Unregisters a provider, which heapledger_register_provider returned: it is not called any more
+ * when this returns. If the provider is being called, this waits for it, unless this is called in
+ * the provider itself; so do not hold a lock that the provider takes. Does nothing for null. */
 HEAPLEDGER_INLINE void heapledger_unregister_provider(heapledger_registered_provider *provider) {
     const heapledger_dumps *dumps = heapledger_find_dumps();
     if (dumps != NULL) dumps->unregister(provider);
 }
 
-/* Has all providers keep account of their blocks, those that are registered later too (not 0), or not any more; and starts the
- * ledger, for the heap of malloc. As early as possible: of what was allocated before, nothing is known.
- * HEAPLEDGER_HEAP_PROFILING=1 in the environment is earlier than main. */
+/* Turns heap profiling on (not 0) or off: all providers, also those registered later, keep account
+ * of their blocks, and the ledger is started for the heap of malloc. Call it as early as possible:
+ * blocks allocated before are not known. HEAPLEDGER_HEAP_PROFILING=1 in the environment takes
+ * effect before main. */
 HEAPLEDGER_INLINE void heapledger_set_heap_profiling(int is_enabled) {
     const heapledger_dumps *dumps = heapledger_find_dumps();
     if (dumps != NULL) dumps->set_heap_profiling(is_enabled);
 }
 
-/* Whether they do. */
+/* True if heap profiling is on. */
 HEAPLEDGER_INLINE int heapledger_is_heap_profiling(void) {
     const heapledger_dumps *dumps = heapledger_find_dumps();
     return dumps != NULL && dumps->is_heap_profiling();
@@ -209,69 +216,71 @@ HEAPLEDGER_INLINE int heapledger_is_heap_profiling(void) {
 
 /* ------------------------------------------------------------------------------------------------ what a dump has */
 
-/* The number of the allocator dump with this name, such as `cache/pages`, which is made if it is not there: what others refer
- * to it by. */
+/* Returns the number of the allocator dump with this name, such as `cache/pages`, by which others
+ * refer to it. Adds the dump if there is none. */
 HEAPLEDGER_INLINE uint64_t heapledger_dump_allocator(heapledger_dump *dump, const char *name) {
     const heapledger_dumps *dumps = heapledger_find_dumps();
     return dumps != NULL ? dumps->allocator(dump, name) : 0;
 }
 
-/* Gives it an attribute in these units, such as "bytes" or "objects". */
+/* Gives an allocator dump an attribute in these units, such as "bytes" or "objects". */
 HEAPLEDGER_INLINE void heapledger_dump_scalar(heapledger_dump *dump, const char *name, const char *attribute,
                                               const char *units, uint64_t value) {
     const heapledger_dumps *dumps = heapledger_find_dumps();
     if (dumps != NULL) dumps->scalar(dump, name, attribute, units, value);
 }
 
-/* Says how large it is: all below it included. Returns its number. */
+/* Sets the size of an allocator dump, including all dumps below it. Returns its number. */
 HEAPLEDGER_INLINE uint64_t heapledger_dump_size(heapledger_dump *dump, const char *name, uint64_t bytes) {
     heapledger_dump_scalar(dump, name, "size", "bytes", bytes);
     return heapledger_dump_allocator(dump, name);
 }
 
-/* Says of how many objects it is. Returns its number. */
+/* Sets the number of objects of an allocator dump. Returns its number. */
 HEAPLEDGER_INLINE uint64_t heapledger_dump_object_count(heapledger_dump *dump, const char *name, uint64_t count) {
     heapledger_dump_scalar(dump, name, "object_count", "objects", count);
     return heapledger_dump_allocator(dump, name);
 }
 
-/* Gives it an attribute that is no number. Left out in the background. */
+/* Gives an allocator dump a text attribute. Left out in background dumps. */
 HEAPLEDGER_INLINE void heapledger_dump_text(heapledger_dump *dump, const char *name, const char *attribute,
                                             const char *value) {
     const heapledger_dumps *dumps = heapledger_find_dumps();
     if (dumps != NULL) dumps->text(dump, name, attribute, value);
 }
 
-/* Memory that several processes have: all that say the same `id` mean the same. A weak one (not 0) vanishes unless somebody
- * has it in earnest. Returns its number, to be the target of heapledger_dump_own. */
+/* Adds memory that several processes share: all that give the same `id` mean the same memory. A
+ * weak dump (not 0) is left out unless some process adds it as not weak. Returns its number, as a
+ * target of heapledger_dump_own. */
 HEAPLEDGER_INLINE uint64_t heapledger_dump_shared(heapledger_dump *dump, const char *id, int is_weak, uint64_t bytes) {
     const heapledger_dumps *dumps = heapledger_find_dumps();
     return dumps != NULL ? dumps->shared(dump, id, is_weak, bytes) : 0;
 }
 
-/* `source` is the memory of `target`, by their numbers. Of several owners the most important bears the cost; equal ones
- * share it. */
+/* Declares that `source` is the memory of `target`, by their numbers. The most important of several
+ * owners is charged with the size; equally important ones share it. */
 HEAPLEDGER_INLINE void heapledger_dump_own(heapledger_dump *dump, uint64_t source, uint64_t target, int32_t importance) {
     const heapledger_dumps *dumps = heapledger_find_dumps();
     if (dumps != NULL) dumps->own(dump, source, target, importance);
 }
 
-/* `source` is one of the blocks of another allocator, by name: viewers take it off there, so that nothing counts twice. */
+/* Declares that `source` consists of blocks of another allocator, given by its name: viewers
+ * subtract them there, so that nothing is counted twice. */
 HEAPLEDGER_INLINE void heapledger_dump_suballocate(heapledger_dump *dump, uint64_t source, const char *target) {
     const heapledger_dumps *dumps = heapledger_find_dumps();
     if (dumps != NULL) dumps->suballocate(dump, source, target);
 }
 
-/* The heap dump writer: what is live in an allocator, grouped by context. Entries with equal contexts are added up. For
- * detailed dumps. */
+/* Adds a heap dump: the live blocks of an allocator, grouped by context. Entries with equal
+ * contexts are added up. For detailed dumps. */
 HEAPLEDGER_INLINE void heapledger_dump_heap(heapledger_dump *dump, const char *allocator,
                                             const heapledger_heap_entry *entries, size_t count) {
     const heapledger_dumps *dumps = heapledger_find_dumps();
     if (dumps != NULL) dumps->heap(dump, allocator, entries, count);
 }
 
-/* What keeping account for that heap costs, by purpose, as `tracing/heap_profiler_ALLOCATOR/PURPOSE`: viewers take it off
- * what the program holds. */
+/* Adds the cost of keeping account for that heap, by purpose, as
+ * `tracing/heap_profiler_ALLOCATOR/PURPOSE`: viewers subtract it from the memory of the program. */
 HEAPLEDGER_INLINE void heapledger_dump_cost(heapledger_dump *dump, const char *allocator, const char *purpose,
                                             const heapledger_cost *cost) {
     const heapledger_dumps *dumps = heapledger_find_dumps();
@@ -280,8 +289,8 @@ HEAPLEDGER_INLINE void heapledger_dump_cost(heapledger_dump *dump, const char *a
 
 /* ---------------------------------------------------------------------------------------- contexts and registers */
 
-/* The scopes that this thread is in (HEAPLEDGER_SCOPE), with a type: a static text, or null. The first time of each place in
- * the program it allocates. */
+/* Returns the scopes that this thread is in (HEAPLEDGER_SCOPE), with a type: a static text, or
+ * null. Allocates at the first call in each place of the program. */
 HEAPLEDGER_INLINE heapledger_allocation_context heapledger_allocation_context_now(const char *type_name) {
     const heapledger_dumps *dumps = heapledger_find_dumps();
     heapledger_allocation_context context = {0, 0, NULL};
@@ -290,8 +299,9 @@ HEAPLEDGER_INLINE heapledger_allocation_context heapledger_allocation_context_no
     return context;
 }
 
-/* An account of an allocator's live blocks by address, in memory that is mapped from the kernel; any thread may use it at any
- * time. Null where libheapledger is not in the process; of a null register, the functions below do nothing. */
+/* Makes an account of an allocator's live blocks by address, in memory that is mapped from the
+ * kernel; any thread may use it at any time. Returns null if libheapledger is not in the process;
+ * with a null register, the functions below do nothing. */
 HEAPLEDGER_INLINE heapledger_allocation_register *heapledger_allocation_register_new(void) {
     const heapledger_dumps *dumps = heapledger_find_dumps();
     return dumps != NULL ? dumps->new_register() : NULL;
@@ -301,14 +311,16 @@ HEAPLEDGER_INLINE void heapledger_allocation_register_delete(heapledger_allocati
     if (dumps != NULL) dumps->delete_register(allocations);
 }
 
-/* Enters a block, in place of the one that was there, when it may be used. A null context is that of no scope and no type. */
+/* Adds a block, replacing one at the same address. Call it when the block may be used. A null
+ * context means no scope and no type. */
 HEAPLEDGER_INLINE void heapledger_allocation_insert(const heapledger_allocation_register *allocations, const void *address,
                                                     size_t size, const heapledger_allocation_context *context) {
     const heapledger_dumps *dumps = heapledger_find_dumps();
     if (dumps != NULL) dumps->insert(allocations, address, size, context);
 }
 
-/* Removes a block, before another thread can be given it. 1: it was there; 0: it was not, which is no error. */
+/* Removes a block. Call it before another thread can be given the address. Returns 1 if the block
+ * was there, 0 if it was not, which is not an error. */
 HEAPLEDGER_INLINE int heapledger_allocation_remove(const heapledger_allocation_register *allocations,
                                                    const void *address) {
     const heapledger_dumps *dumps = heapledger_find_dumps();
@@ -322,7 +334,7 @@ HEAPLEDGER_INLINE size_t heapledger_allocation_blocks(const heapledger_allocatio
     return dumps != NULL ? dumps->blocks(allocations, into, count) : 0;
 }
 
-/* What the register costs, for heapledger_dump_cost. */
+/* Returns the cost of the register, for heapledger_dump_cost. */
 HEAPLEDGER_INLINE heapledger_cost heapledger_allocation_register_cost(const heapledger_allocation_register *allocations) {
     const heapledger_dumps *dumps = heapledger_find_dumps();
     heapledger_cost cost = {0, 0, 0, 0};
@@ -332,18 +344,18 @@ HEAPLEDGER_INLINE heapledger_cost heapledger_allocation_register_cost(const heap
 
 /* ------------------------------------------------------------------------------------------------------- traces */
 
-/* All of these answer HEAPLEDGER_OK; HEAPLEDGER_ELSEWHERE where libheapledger is not in the process; HEAPLEDGER_STATE where
- * there is a trace already, or none; HEAPLEDGER_FAILED where something cannot be done, of a null file, and of options that
- * make no sense. */
+/* The functions below return HEAPLEDGER_OK; HEAPLEDGER_ELSEWHERE if libheapledger is not in the
+ * process; HEAPLEDGER_STATE if there is a trace already, or none; HEAPLEDGER_FAILED if something
+ * cannot be done, the file is null, or the options are invalid. */
 
-/* Begins a trace in a new file, which only this user can read. All providers are asked, those that were disabled, too. There
- * is one at a time in a process; a child made by fork has none. */
+/* Begins a trace in a new file, which only this user can read. All providers are asked, including
+ * those that were disabled. A process has one trace at a time; a child made by fork has none. */
 HEAPLEDGER_INLINE int heapledger_trace_start(const char *file, const heapledger_trace_options *options) {
     const heapledger_dumps *dumps = heapledger_find_dumps();
     return dumps != NULL ? dumps->start(file, options) : HEAPLEDGER_ELSEWHERE;
 }
 
-/* Makes a dump of this level now, and writes it. */
+/* Writes a dump of this level now. */
 HEAPLEDGER_INLINE int heapledger_trace_dump(int level) {
     const heapledger_dumps *dumps = heapledger_find_dumps();
     return dumps != NULL ? dumps->dump((uint32_t)level) : HEAPLEDGER_ELSEWHERE;

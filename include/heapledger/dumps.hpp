@@ -1,4 +1,4 @@
-// Heapledger, from C++11 on: memory dumps; what dumps.h says holds here, too.
+// Heapledger, from C++11 on: memory dumps. The comments in dumps.h apply here, too.
 //
 //     class Cache final : public heapledger::dump_provider {
 //         bool on_memory_dump(const heapledger::dump_args &args, heapledger::process_dump &dump) override {
@@ -39,20 +39,21 @@ enum class dump_kind : std::uint32_t {
     summary = HEAPLEDGER_DUMP_SUMMARY,
 };
 
-// What a dump is to be.
+// The level, the reason and the number of a dump.
 struct dump_args {
     dump_level level_of_detail;
     dump_kind kind;
     std::uint64_t guid;
 };
 
-// What blocks are grouped by: the scopes in which a block was allocated, and its type.
+// The key by which blocks are grouped: the scopes in which a block was allocated, and its type.
 class allocation_context {
   public:
     allocation_context() noexcept : raw_() {}
     explicit allocation_context(const heapledger_allocation_context &raw) noexcept : raw_(raw) {}
 
-    // The scopes that the calling thread is in (heapledger::context), and a type if it is known: a static text.
+    // Returns the scopes that the calling thread is in (heapledger::context), with a type if it is
+    // known: a static text.
     static allocation_context current(const char *type_name = nullptr) {
         return allocation_context{heapledger_allocation_context_now(type_name)};
     }
@@ -80,7 +81,8 @@ template <> struct std::hash<heapledger::allocation_context> {
 
 namespace heapledger {
 
-// An allocator dump: a name, by which others have it as a part (`cache/pages` is one of `cache`), and what is known of it.
+// An allocator dump: a name, under which it is a part of others (`cache/pages` is part of `cache`),
+// and its attributes.
 class allocator_dump {
   public:
     allocator_dump(heapledger_dump *dump, const char *name) noexcept
@@ -110,7 +112,7 @@ class allocator_dump {
     std::uint64_t guid_;
 };
 
-// Live blocks by context: made by export_heap_dump.
+// The live blocks by context, from export_heap_dump.
 class heap_dump {
   public:
     void add(const allocation_context &context, std::uint64_t blocks, std::uint64_t bytes) {
@@ -123,7 +125,7 @@ class heap_dump {
     std::vector<heapledger_heap_entry> entries_;
 };
 
-// A number of blocks, and their bytes. Adding a size to it adds a block.
+// The number of blocks, and their bytes. Adding a size to it adds a block.
 struct heap_amount {
     std::uint64_t blocks;
     std::uint64_t bytes;
@@ -140,7 +142,8 @@ inline heap_amount amount_of(const heap_amount &amount) noexcept { return amount
 inline heap_amount amount_of(std::uint64_t bytes) noexcept { return heap_amount(0, bytes); }
 } // namespace detail
 
-// The heap dump writer: of a map from contexts to bytes, or to heap_amount, which has numbers of blocks, too.
+// Makes a heap dump from a map of contexts to bytes, or to heap_amount, which has numbers of
+// blocks, too.
 template <class Map> heap_dump export_heap_dump(const Map &by_context) {
     heap_dump heap;
     for (const auto &group : by_context) {
@@ -150,14 +153,16 @@ template <class Map> heap_dump export_heap_dump(const Map &by_context) {
     return heap;
 }
 
-// What a provider fills in.
+// The dump that a provider fills in.
 class process_dump {
   public:
     explicit process_dump(heapledger_dump *raw) noexcept : raw_(raw) {}
 
-    // Names from the general to the special, with `/` between them. The name has to stay for as long as what is returned is used.
+    // Returns the allocator dump with this name. Names go from the general to the special, with `/`
+    // between them. The name must stay valid as long as the result is used.
     allocator_dump allocator(const char *name) const noexcept { return allocator_dump{raw_, name}; }
-    // Memory that several processes have, by a text that they agree on; the number of its dump.
+    // Adds memory that several processes share, by a text that they agree on. Returns the number of
+    // its dump.
     std::uint64_t shared(const char *id, std::uint64_t bytes) const { return heapledger_dump_shared(raw_, id, 0, bytes); }
     std::uint64_t weak_shared(const char *id, std::uint64_t bytes) const { return heapledger_dump_shared(raw_, id, 1, bytes); }
     void own(const allocator_dump &source, std::uint64_t target, std::int32_t importance = 0) const {
@@ -175,14 +180,14 @@ class process_dump {
     heapledger_dump *raw_;
 };
 
-// What a provider's account of blocks costs, by purpose.
+// The cost of a provider's account of blocks, by purpose.
 class dump_overhead {
   public:
     void add(const char *purpose, const heapledger_cost &cost) {
         const ignore untracked;
         costs_.emplace_back(purpose, cost);
     }
-    // As `tracing/heap_profiler_ALLOCATOR`.
+    // Writes it as `tracing/heap_profiler_ALLOCATOR`.
     void dump_into(const char *allocator, process_dump &dump) const {
         for (const auto &cost : costs_) heapledger_dump_cost(dump.raw(), allocator, cost.first, &cost.second);
     }
@@ -198,8 +203,8 @@ struct allocation {
     allocation_context context;
 };
 
-// An account of an allocator's live blocks by address; any thread may use it at any time. It has mapped nothing until the
-// first block.
+// An account of an allocator's live blocks by address; any thread may use it at any time. It maps
+// no memory before the first block.
 class allocation_register {
   public:
     allocation_register() : raw_(heapledger_allocation_register_new()) {}
@@ -215,7 +220,7 @@ class allocation_register {
         overhead->add("AllocationRegister", heapledger_allocation_register_cost(raw_));
     }
 
-    // The blocks that there are when `begin` is called.
+    // An iterator over the blocks that are there when `begin` is called.
     class const_iterator {
       public:
         using iterator_category = std::input_iterator_tag;
@@ -233,7 +238,7 @@ class allocation_register {
             ++at_;
             return *this;
         }
-        // At the end, or not: that is all that can be asked.
+        // Compares only whether both are at the end.
         friend bool operator==(const const_iterator &one, const const_iterator &other) noexcept {
             return one.left() == other.left();
         }
@@ -249,7 +254,7 @@ class allocation_register {
         const ignore untracked;
         std::vector<heapledger_allocation> raw;
         std::size_t count = heapledger_allocation_blocks(raw_, nullptr, 0);
-        // Others may enter blocks meanwhile.
+        // Other threads may add blocks meanwhile.
         while (count > raw.size()) {
             raw.resize(count + count / 8);
             count = heapledger_allocation_blocks(raw_, raw.data(), raw.size());
@@ -267,18 +272,20 @@ class allocation_register {
     heapledger_allocation_register *raw_;
 };
 
-// A part of the program that is asked by dumps, in a thread of Heapledger's, once at a time. An exception is a failure.
+// A part of the program that dumps ask, in a thread of Heapledger's, one call at a time. An
+// exception counts as a failure.
 class dump_provider {
   public:
     virtual ~dump_provider() {}
-    // Says what there is. False: it cannot, and what it has said is left out.
+    // Adds the provider's part to a dump. If it returns false, its part is left out.
     virtual bool on_memory_dump(const dump_args &args, process_dump &dump) = 0;
-    // Blocks are to be kept account of from now on, or not any more. Called as early as it can be.
+    // Called when the provider should start (or stop) keeping account of its blocks, as early as
+    // possible.
     virtual void on_heap_profiling_enabled(bool is_enabled) { (void)is_enabled; }
 };
 
-// Has a provider asked, from its construction to its destruction: which waits for the provider if that is being called. A member
-// of the provider's own class is the last one.
+// Registers a provider from its construction to its destruction, which waits for the provider if it
+// is being called. In the provider's own class it must be the last member.
 class dump_registration {
   public:
 #if HEAPLEDGER_IS_ON

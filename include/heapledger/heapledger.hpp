@@ -1,4 +1,4 @@
-// Heapledger, from C++11 on: what heapledger.h offers, as classes.
+// Heapledger, from C++11 on: the functions of heapledger.h, as classes.
 //
 //     static heapledger::category layout{"layout"};
 //
@@ -9,8 +9,8 @@
 //         …
 //     }
 //
-// Everything is as in heapledger.h; names are string literals, or other texts that stay for ever. Nothing throws or
-// allocates.
+// Everything is as in heapledger.h; names are string literals, or other texts that stay to the end
+// of the process. Nothing throws or allocates.
 #ifndef HEAPLEDGER_HPP
 #define HEAPLEDGER_HPP
 
@@ -24,13 +24,13 @@
 
 namespace heapledger {
 
-// Whether allocations are being recorded now.
+// True if allocations are being recorded now.
 inline bool is_observed() noexcept { return heapledger_is_observed() != 0; }
 
-// Leaves a moment with a name in a recording.
+// Records a named moment in a recording.
 inline void marker(const char *text) noexcept { heapledger_marker(text); }
 
-// Scopes that are switched on and off together. Of static storage duration.
+// Scopes that are switched on and off together. Must have static storage duration.
 class category {
   public:
     explicit category(const char *name, bool enabled = true) noexcept
@@ -38,7 +38,7 @@ class category {
     category(const category &) = delete;
     category &operator=(const category &) = delete;
 
-    // For scopes that are entered from now on, in all threads.
+    // Switches the category on or off, for scopes that are entered from now on, in all threads.
     void enable(bool enabled) noexcept { heapledger_enable(&value_, enabled); }
     bool is_enabled() const noexcept { return __atomic_load_n(&value_.enabled, __ATOMIC_RELAXED) != 0; }
     const heapledger_category *get() const noexcept { return &value_; }
@@ -49,8 +49,9 @@ class category {
 
 namespace detail {
 
-// Names of scopes and pools, made of texts when they are first used: observers keep their addresses. A text is known by
-// its address, so this is for literals; of more than 1,024, the rest share one name. About two kilobytes per hundred.
+// Names of scopes and pools, made from texts at their first use: observers keep their addresses. A
+// text is identified by its address, so this is for literals; after 1,024 texts, the rest share one
+// name. Takes about two kilobytes per hundred.
 struct name_place {
     std::atomic<const char *> text;
     const heapledger_category *category;
@@ -74,7 +75,8 @@ inline const heapledger_name *name(const char *text, std::uint32_t flags, const 
             place.name = heapledger_name{text, static_cast<std::uint32_t>(std::strlen(text)), flags, category};
             place.is_written.store(true, std::memory_order_release);
         }
-        // One that is being written right now is passed by: another is made, and shown as the same.
+        // An entry that is being written right now is skipped: another one is made, and shown as
+        // the same.
         if (place.is_written.load(std::memory_order_acquire) && place.text.load(std::memory_order_relaxed) == text &&
             place.category == category && place.flags == flags)
             return &place.name;
@@ -84,13 +86,13 @@ inline const heapledger_name *name(const char *text, std::uint32_t flags, const 
 
 } // namespace detail
 
-// In a scope, from here to the end of the block; a null name is none.
+// A scope, from here to the end of the block; with a null name there is no scope.
 class context {
   public:
     explicit context(const char *name) noexcept : context{name, 0, nullptr} {}
-    // Where the category is switched on.
+    // Enters the scope if the category is switched on.
     context(const char *name, const category &in) noexcept : context{name, 0, in.get()} {}
-    // Without a look-up: of a static name.
+    // Takes a static name, and saves the look-up.
     explicit context(const heapledger_name &name, const heapledger_name *value = nullptr) noexcept
         : scope_(heapledger_enter(&name, value)) {}
     ~context() { heapledger_leave(scope_); }
@@ -106,7 +108,7 @@ class context {
     heapledger_scope scope_;
 };
 
-// In a scope that is a task, a piece of work that threads take up, from here to the end of the block.
+// A scope that is a task, a piece of work that threads take up, from here to the end of the block.
 class task : public context {
   public:
     explicit task(const char *name) noexcept : context{name, HEAPLEDGER_TASK_FLAG, nullptr} {}
@@ -124,7 +126,8 @@ class ignore {
     heapledger_scope scope_;
 };
 
-// A heap of the program's own; see the pools of heapledger.h. Its blocks go with it.
+// A heap of the program's own; see the pools of heapledger.h. Its blocks are taken back when it is
+// destroyed.
 class pool {
   public:
     explicit pool(const char *name) noexcept : text_{name}, pool_{nullptr, 0, 0} {}
@@ -147,17 +150,19 @@ class pool {
     heapledger_pool pool_;
 };
 
-// ------------------------------------------------------------------------------------------------------- stamps
+// ------------------------------------------------------------------------------------------ stamps
 
-// HEAPLEDGER_NEW(T, arguments…) is `new T(arguments…)`, of which the type, the file and the line are known. With up to 15
-// arguments; a type with a comma in it needs an alias.
+// HEAPLEDGER_NEW(T, arguments…) is `new T(arguments…)`, stamped with its type, file and line. It
+// takes up to 15 arguments; a type with a comma in it needs an alias.
 //
-// HEAPLEDGER_STAMPED(pointer) gives the pointer back, plain or smart (what has `get()`), and declares that the block which
-// it points into is of its static type. HEAPLEDGER_STAMP(pointer, "T") says the type itself.
+// HEAPLEDGER_STAMPED(pointer) returns the pointer, plain or smart (with `get()`), and stamps the
+// block that it points into with its static type. HEAPLEDGER_STAMP(pointer, "T") names the type
+// itself.
 //
-// <heapledger/new_macro.hpp> does that with every `new`, <heapledger/malloc_macros.h> with malloc and its kin.
+// <heapledger/new_macro.hpp> does this for every `new`, <heapledger/malloc_macros.h> for the malloc
+// family.
 //
-// The type is what the compiler writes for it, without run-time type information: -fno-rtti is fine.
+// The type name is the compiler's own text, without run-time type information: -fno-rtti works.
 
 #if __cplusplus >= 202002L
 #define HEAPLEDGER_CONSTEXPR constexpr
@@ -174,7 +179,7 @@ struct text {
     std::size_t length;
 };
 
-// "… [with HeapledgerType = T]" of gcc, "… [HeapledgerType = T]" of clang.
+// Takes T from "… [with HeapledgerType = T]" of gcc, or "… [HeapledgerType = T]" of clang.
 template <class HeapledgerType> text type_name() noexcept {
     const char *const whole = __PRETTY_FUNCTION__;
     const char *const name = std::strstr(whole, "HeapledgerType = ");
@@ -183,8 +188,8 @@ template <class HeapledgerType> text type_name() noexcept {
     return text{start, std::strlen(start) - 1};
 }
 
-// Places of stamps, made when they are first used: observers keep their addresses. Of more than 4,096, and of those that
-// share too many places with others, the rest is one place.
+// Places of stamps, made at their first use: observers keep their addresses. After 4,096 places,
+// and for those whose slots are taken by too many others, the rest share one place.
 struct place_slot {
     std::atomic<std::uint32_t> state; // 0: free, 1: being written, 2: written
     heapledger_place place;
@@ -206,7 +211,8 @@ inline const heapledger_place *place(const char *file, std::uint32_t line, const
             slot.state.store(2, std::memory_order_release);
             return &slot.place;
         }
-        // One that is being written right now is passed by: another is made, and shown as the same.
+        // An entry that is being written right now is skipped: another one is made, and shown as
+        // the same.
         if (state == 2 && slot.place.file == file && slot.place.line == line && slot.place.label == label)
             return &slot.place;
     }
@@ -218,7 +224,7 @@ inline void stamp(const volatile void *block, text type, const char *file, std::
     heapledger_stamp_text(const_cast<const void *>(block), type.start, type.length, place(file, line, label));
 }
 
-// What a pointer to it says of a block.
+// The type name of a block, from the static type of a pointer to it.
 template <class T> struct named {
     static text name() noexcept { return type_name<T>(); }
 };
@@ -234,13 +240,14 @@ __attribute__((noinline, cold)) void stamp_as(T *block, const char *file, std::u
 
 } // namespace detail
 
-// A place in the source: `at{__FILE__, __LINE__} * pointer` stamps what it points to, and is the pointer.
+// A place in the source: `at{__FILE__, __LINE__} * pointer` stamps the block that it points to, and
+// is the pointer.
 class at {
   public:
     constexpr at(const char *file, std::uint32_t line, const char *label = nullptr) noexcept
         : file_(file), line_(line), label_(label) {}
 
-    // The same for `*new T`: what the pointer points to.
+    // The same for `*new T`: returns the object.
     struct dereferenced {
         const char *file;
         std::uint32_t line;
@@ -279,7 +286,7 @@ __attribute__((always_inline)) inline HEAPLEDGER_CONSTEXPR T &operator*(at::dere
     return *at{here.file, here.line}.stamped(block);
 }
 
-// A macro within a macro: the inner place is the nearer one.
+// For a macro within a macro: the inner place is used.
 constexpr at operator*(at, at inner) noexcept { return inner; }
 
 } // namespace heapledger

@@ -1,15 +1,20 @@
-/* Every call of the malloc family below this line stamps its block with its file and line; in C++, if it is cast to a
- * pointer to an object, with that type too: `(Node *)malloc(sizeof(Node))`. Opt-in, for C99 on and C++11 on: one line at
- * the end of a header that all files of a project include, after the headers of libraries; or
- * `-include heapledger/malloc_macros.h` on the compiler's command line.
+/* Every call of the malloc family below this line stamps its block with its file and line; in C++
+ * also with a type, if the result is cast to a pointer to an object:
+ * `(Node *)malloc(sizeof(Node))`. Opt-in, for C99 on and C++11 on: include it at the end of a
+ * header that all files of a project include, after the headers of libraries; or pass
+ * `-include heapledger/malloc_macros.h` to the compiler.
  *
- * The type of such a block is [unknown] until HEAPLEDGER_STAMP says more. A reallocation keeps the stamp of its block.
+ * The type of such a block is [unknown] until HEAPLEDGER_STAMP declares one. A reallocation keeps
+ * the stamp of its block.
  *
- * The macros have arguments: a name without parentheses behind it stays what it is, so `&malloc`, `.malloc = malloc` and
- * members of the name `malloc` may be declared and assigned. What does not compile:
+ * The macros have arguments, so a name without parentheses behind it is unchanged: `&malloc`,
+ * `.malloc = malloc` and members named `malloc` may be declared and assigned. The following does
+ * not compile:
  *   - a declaration or definition of a function of the name: `void *malloc(size_t size);`
- *   - in C, a call of a member: `heap->malloc(8)`. `(heap->malloc)(8)` does. In C++ both do, where it returns a pointer.
- * Around such lines, #include <heapledger/malloc_macros_off.h>, and this one again behind them. */
+ *   - in C, a call of a member: `heap->malloc(8)`. `(heap->malloc)(8)` compiles. In C++ both
+ *     compile if the member returns a pointer.
+ * Around such lines, include <heapledger/malloc_macros_off.h>, and this header again behind
+ * them. */
 #ifdef __cplusplus
 #include "heapledger.hpp"
 
@@ -33,7 +38,8 @@
 #ifdef __cplusplus
 namespace heapledger {
 
-// To the right of a call: `malloc(8) ->* here(FILE, LINE)`. So what stands to the left of it, `std::` or a cast, still does.
+// Stands to the right of a call: `malloc(8) ->* here(FILE, LINE)`. So whatever stands to its left,
+// `std::` or a cast, still compiles.
 struct here {
     const char *file;
     std::uint32_t line;
@@ -42,10 +48,10 @@ struct here {
 template <class T> __attribute__((always_inline)) inline T *operator->*(T *block, here place) noexcept {
     return at(place.file, place.line).stamped(block);
 }
-// `!malloc(8)`, and members that return something else.
+// For `!malloc(8)`, and for members that return something else.
 template <class T> constexpr T operator->*(T value, here) noexcept { return value; }
 
-// Behind a reallocation: without a type there is nothing new to say.
+// For reallocations: without a type the stamp is not changed.
 struct here_again : here {
     using here::here;
 };
@@ -57,7 +63,7 @@ template <class T> constexpr T operator->*(T value, here_again) noexcept { retur
 
 } // namespace heapledger
 
-// Of a name that may stand behind `::`.
+// Outside of the namespace, because the name may stand behind `::`.
 inline int heapledger_stamped_posix_memalign(void **out, std::size_t alignment, std::size_t size, heapledger::at place) noexcept {
     const int error = ::posix_memalign(out, alignment, size);
     if (error == 0) place.stamped(*out);

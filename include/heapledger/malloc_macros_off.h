@@ -1,4 +1,4 @@
-/* Ends what <heapledger/malloc_macros.h> began; including that again begins it anew. */
+/* Undoes <heapledger/malloc_macros.h>; including that again turns it on again. */
 #undef malloc
 #undef calloc
 #undef realloc

@@ -1,2 +1,2 @@
-// Ends what <heapledger/new_macro.hpp> began; including that again begins it anew.
+// Undoes <heapledger/new_macro.hpp>; including that again turns it on again.
 #undef new

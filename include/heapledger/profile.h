@@ -1,4 +1,5 @@
-/* Heapledger, from C99 and C++98 on: the profile of a program that links libheapledger, always on. Part of heapledger.h's family:
+/* Heapledger, from C99 and C++98 on: the profile of a program that links libheapledger, always on.
+ * Belongs to heapledger.h:
  *
  *     #include "heapledger/profile.h"
  *
@@ -7,7 +8,8 @@
  *     heapledger_profile_serve(6060, url, sizeof url);        // go tool pprof http://127.0.0.1:6060/debug/pprof/heap
  *     heapledger_profile_save("server.heap.pb.gz");           // now, into a file
  *
- * Which functions hold how much, and which have allocated how much: estimates from a sample that costs next to nothing. */
+ * The profile estimates how much each function holds and has allocated, from a sample that costs
+ * next to nothing. */
 #ifndef HEAPLEDGER_PROFILE_H
 #define HEAPLEDGER_PROFILE_H
 
@@ -17,7 +19,7 @@
 extern "C" {
 #endif
 
-/* For the functions below. */
+/* The table of functions that the functions below call. */
 typedef struct heapledger_profile {
     uint32_t size;
     uint32_t version;
@@ -39,27 +41,29 @@ HEAPLEDGER_INLINE const heapledger_profile *heapledger_find_profile(void) {
 HEAPLEDGER_INLINE const heapledger_profile *heapledger_find_profile(void) { return NULL; }
 #endif
 
-/* All of these answer HEAPLEDGER_OK; HEAPLEDGER_ELSEWHERE where no libheapledger with the profile is in the process
- * (crates/process/capi/install --profile), and under `heapledger
- * record`; HEAPLEDGER_FAILED where something cannot be done, and of a null file; of a null `url`, though the server has been
- * started. They may be called in any thread at any time, but not in signal
- * handlers. */
+/* The functions below return HEAPLEDGER_OK; HEAPLEDGER_ELSEWHERE if no libheapledger with the
+ * profile is in the process (crates/process/capi/install --profile), and under `heapledger record`;
+ * HEAPLEDGER_FAILED if something cannot be done or the file is null. A null `url` is
+ * HEAPLEDGER_FAILED, too, although the server has been started. They may be called in any thread at
+ * any time, but not in signal handlers. */
 
-/* Begins to sample, at any time: one sample point in so many bytes that are allocated, on average; 0: 512 KiB. The number is rounded
- * to a power of two. What is live already is not in the profile. In at most 64 MiB for blocks and sites. HEAPLEDGER_STATE if the
- * ledger runs already. */
+/* Begins to sample, at any time: one sample point in `sample_every` allocated bytes, on average; 0
+ * means 512 KiB. The number is rounded to a power of two. Blocks that are live already are not in
+ * the profile. Blocks and sites take at most 64 MiB. Returns HEAPLEDGER_STATE if the ledger runs
+ * already. */
 HEAPLEDGER_INLINE int heapledger_profile_start(uint64_t sample_every) {
     const heapledger_profile *profile = heapledger_find_profile();
     return profile != NULL ? profile->start(sample_every) : HEAPLEDGER_ELSEWHERE;
 }
 
-/* Ends it. What there was until then can still be saved. HEAPLEDGER_STATE if it is not on. */
+/* Ends sampling. The profile until then can still be saved. Returns HEAPLEDGER_STATE if sampling is
+ * not on. */
 HEAPLEDGER_INLINE int heapledger_profile_stop(void) {
     const heapledger_profile *profile = heapledger_find_profile();
     return profile != NULL ? profile->stop() : HEAPLEDGER_ELSEWHERE;
 }
 
-/* Another rate, of what is allocated from now on. HEAPLEDGER_STATE if it is not on. */
+/* Changes the rate for allocations from now on. Returns HEAPLEDGER_STATE if sampling is not on. */
 HEAPLEDGER_INLINE int heapledger_profile_set_rate(uint64_t sample_every) {
     const heapledger_profile *profile = heapledger_find_profile();
     return profile != NULL ? profile->set_rate(sample_every) : HEAPLEDGER_ELSEWHERE;
@@ -71,8 +75,9 @@ HEAPLEDGER_INLINE int heapledger_profile_save(const char *file) {
     return profile != NULL ? profile->save(file) : HEAPLEDGER_ELSEWHERE;
 }
 
-/* Serves profiles on this port of the loopback, 0 being any that is free, for the rest of the process's life, and writes the
- * address below which they are (URL/heap, URL/allocs): 128 bytes are enough. Once it serves, it says where, whatever the port. */
+/* Serves profiles on this port of the loopback, or on any free one if it is 0, for the rest of the
+ * process's life. Writes the address of the server (profiles are at URL/heap and URL/allocs): 128
+ * bytes are enough. Once it serves, further calls return the same address, whatever the port. */
 HEAPLEDGER_INLINE int heapledger_profile_serve(uint32_t port, char *url, size_t length) {
     const heapledger_profile *profile = heapledger_find_profile();
     return profile != NULL ? profile->serve(port, url, length) : HEAPLEDGER_ELSEWHERE;

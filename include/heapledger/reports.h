@@ -1,7 +1,7 @@
-/* Heapledger, from C: memory reporters, and the collection of what they say. Part of heapledger.h.
+/* Heapledger, from C: memory reporters, and the collection of their reports. Part of heapledger.h.
  *
- * A *reporter* is a function that is called when somebody wants to know where a process's memory is. It measures, by the
- * functions of measure.h, and reports: a path, an amount, a description.
+ * A *reporter* is a function that measures memory of the process when a collection asks for it. It
+ * measures by the functions of measure.h, and reports a path, an amount and a description.
  *
  *     HEAPLEDGER_DEFINE_MALLOC_SIZE_OF(cache_size_of, "explicit/cache")
  *
@@ -13,13 +13,15 @@
  *     }
  *     HEAPLEDGER_REPORTER("explicit/cache", report, NULL)
  *
- * To register one, nothing has to be linked: it is put on a list of the executable or library that it is in, where whoever
- * collects finds it. That is libheapledger, by the functions at the end, or a Rust program's reports. What a library has
- * registered is not found any more when that is unloaded.
+ * To register a reporter, nothing has to be linked: it is put on a list of its executable or
+ * library, where collectors find it. A collector is libheapledger, by the functions at the end of
+ * this file, or a Rust program's reports. The reporters of a library are removed when it is
+ * unloaded.
  *
- * Paths have parts, from the general to the special, with `/` between them, and are below the reporter's own; one that begins
- * with `/` is not. What is below `explicit/` is heap or non-heap memory in bytes, and is counted once. Descriptions are
- * sentences. docs/reporters.md is the guide. */
+ * Paths have parts, from the general to the special, with `/` between them. A path is below the
+ * reporter's own path, unless it begins with `/`. Reports below `explicit/` are heap or non-heap
+ * memory in bytes, and are counted once. Descriptions are sentences. docs/reporters.md is the
+ * guide. */
 #ifndef HEAPLEDGER_REPORTS_H
 #define HEAPLEDGER_REPORTS_H
 
@@ -31,40 +33,42 @@
 extern "C" {
 #endif
 
-/* Where memory is. */
+/* The kind of memory. */
 enum {
     HEAPLEDGER_NON_HEAP = 0, /* mapped by the program itself */
     HEAPLEDGER_HEAP = 1,     /* in blocks of malloc */
-    HEAPLEDGER_OTHER = 2     /* neither, or no memory at all: not below explicit/ */
+    HEAPLEDGER_OTHER = 2     /* neither, or not memory: not below explicit/ */
 };
 
-/* What is counted. */
+/* The unit of an amount. */
 enum {
     HEAPLEDGER_BYTES = 0,
-    HEAPLEDGER_COUNT = 1,      /* things that come and go */
-    HEAPLEDGER_CUMULATIVE = 2, /* things that have happened: never less than before */
+    HEAPLEDGER_COUNT = 1,      /* a number that rises and falls */
+    HEAPLEDGER_CUMULATIVE = 2, /* a number of events, which never falls */
     HEAPLEDGER_PERCENTAGE = 3  /* hundredths of a percent */
 };
 
-/* What a collection is like: bits. */
+/* Flags of a collection. */
 enum {
-    HEAPLEDGER_ANONYMOUS = 1, /* what is private is left out */
-    HEAPLEDGER_MARK = 2,      /* blocks that are measured are marked in the ledger, if one runs */
-    HEAPLEDGER_CHILDREN = 4,  /* descendants of this process are asked, too, those that listen */
-    HEAPLEDGER_VERBOSE = 8    /* exact amounts, and nothing is hidden: of what is printed */
+    HEAPLEDGER_ANONYMOUS = 1, /* private texts are left out */
+    HEAPLEDGER_MARK = 2,      /* measured blocks are marked in the ledger, if one runs */
+    HEAPLEDGER_CHILDREN = 4,  /* descendants of this process that listen are asked, too */
+    HEAPLEDGER_VERBOSE = 8    /* printed output has exact amounts and hides nothing */
 };
 
-/* Around parts of a path or a description, the formats of a heapledger_reportf among them. What is between is one part of the
- * path, whatever it has in it: a `/` is shown, and does not divide. The second changes from one run to the next, such as a
- * number of a process or an address: reports that differ only there are compared with each other. The third is somebody's
- * business, such as a file's name, and is left out of an anonymous collection. */
+/* For parts of a path or a description; the text between may contain formats of heapledger_reportf.
+ * It is one part of the path, whatever it contains: a `/` in it is shown, and does not divide. A
+ * VARIABLE part changes from one run to the next, such as a process number or an address: reports
+ * that differ only in such parts are compared with each other. A PRIVATE part may be confidential,
+ * such as a file's name, and is left out of an anonymous collection. */
 #define HEAPLEDGER_PART(format) "\004" format "\003"
 #define HEAPLEDGER_VARIABLE(format) "\001" format "\003"
 #define HEAPLEDGER_PRIVATE(format) "\002" format "\003"
 
 /* ------------------------------------------------------------------------------------------------------- tables */
 
-/* What a program and whoever collects say to each other, for the functions below. Tables grow at their ends only. */
+/* The interface between a program and its collectors, for the functions below. Tables grow at their
+ * ends only. */
 
 typedef struct heapledger_text {
     const char *start;
@@ -73,7 +77,8 @@ typedef struct heapledger_text {
 
 typedef struct heapledger_raw_report {
     heapledger_text path;
-    heapledger_text stable_path; /* null: the path and the description have the marks of HEAPLEDGER_PART and its kin */
+    /* null: path and description have HEAPLEDGER_PART marks or the like */
+    heapledger_text stable_path;
     heapledger_text description;
     uint32_t kind;
     uint32_t unit;
@@ -100,7 +105,7 @@ typedef struct heapledger_entry {
     void (*release)(const void *reporter);
 } heapledger_entry;
 
-/* Takes reports, during the call of the reporter that it is given to. */
+/* Takes reports, during the call of the reporter that it is passed to. */
 typedef struct heapledger_collector {
     heapledger_sink sink;
     const char *path;
@@ -108,13 +113,13 @@ typedef struct heapledger_collector {
 
 typedef void heapledger_reporter_function(const heapledger_collector *collector, void *data);
 
-/* A reporter, which is registered. */
+/* A registered reporter. */
 typedef struct heapledger_reporter {
     const char *path;
     heapledger_reporter_function *function;
     void *data;
     struct heapledger_reporter *next;
-    uint32_t users; /* the registry, and collections; one that was allocated goes with the last */
+    uint32_t users; /* the registry, and collections; the last one frees it if it was allocated */
     uint32_t is_running;
     uint32_t is_removed;
     uint32_t reserved;
@@ -160,9 +165,9 @@ static __attribute__((unused, cold, noinline)) void heapledger_report_list(const
     collector->sink.report(collector->sink.context, &report);
 }
 
-/* In the following, a null collector takes nothing; a null path, description or reason is "".
+/* In the following, a null collector ignores reports; a null path, description or reason is "".
  *
- * Reports. The path is a format as those of printf, of at most 1,023 bytes when it is written. */
+ * Reports an amount. The path is a format as for printf; its result has at most 1,023 bytes. */
 static __attribute__((unused, cold, format(printf, 6, 7))) void
 heapledger_reportf(const heapledger_collector *collector, int kind, int unit, int64_t amount, const char *description,
                    const char *format, ...) {
@@ -172,13 +177,14 @@ heapledger_reportf(const heapledger_collector *collector, int kind, int unit, in
     va_end(arguments);
 }
 
-/* The same, with a path as it is; "": that of the reporter. */
+/* The same, with a path that is not a format; "" means the path of the reporter. */
 HEAPLEDGER_INLINE void heapledger_report(const heapledger_collector *collector, const char *path, int kind, int unit,
                                          int64_t amount, const char *description) {
     heapledger_reportf(collector, kind, unit, amount, description, "%s", path != NULL ? path : "");
 }
 
-/* The reporter could not do what it should: a report heapledger-failed/PATH says so. What it has reported counts. */
+/* Says that the reporter failed: the collection then has a report heapledger-failed/PATH. The
+ * reports that it has made count. */
 static __attribute__((unused, cold)) void heapledger_report_failed(const heapledger_collector *collector, const char *reason) {
     heapledger_text text;
     if (collector == NULL) return;
@@ -187,14 +193,15 @@ static __attribute__((unused, cold)) void heapledger_report_failed(const heapled
     collector->sink.fail(collector->sink.context, text);
 }
 
-/* Whether what is private is left out: HEAPLEDGER_PRIVATE sees to it; this is for what costs effort to find out. */
+/* True if private texts are left out. HEAPLEDGER_PRIVATE does that by itself; use this to save the
+ * effort of finding them out. */
 HEAPLEDGER_INLINE int heapledger_is_anonymous(const heapledger_collector *collector) {
     return collector != NULL && (collector->sink.flags & HEAPLEDGER_ANONYMOUS) != 0;
 }
 
-/* The reporter will answer later, or go on to, in whatever thread, with the collector that this returns: it is valid until
- * heapledger_report_done, which says that all has been reported. The collection waits for that, as long as it waits for any
- * reporter; what comes later is not heard. */
+/* Announces that the reporter will answer later, or continue to, in any thread, with the collector
+ * that this returns. That is valid until heapledger_report_done, which ends the answer. The
+ * collection waits for it, as long as it waits for any reporter; later reports are ignored. */
 HEAPLEDGER_INLINE heapledger_collector heapledger_report_later(const heapledger_collector *collector) {
     heapledger_collector none;
     if (collector == NULL) {
@@ -213,14 +220,14 @@ HEAPLEDGER_INLINE void heapledger_report_done(const heapledger_collector *later)
 #if HEAPLEDGER_IS_ON
 /* The reporters of this executable or library. */
 struct heapledger_registry {
-    uint32_t size; /* 0: there has been none */
+    uint32_t size; /* 0: not initialised */
     uint32_t version;
     void (*visit)(void *context, void (*each)(void *context, const heapledger_entry *entry));
     heapledger_reporter *first;
     uint32_t lock;
 };
 
-/* One for all that is linked together, and an ELF note that leads to it. */
+/* Returns the registry of all that is linked together, to which an ELF note leads. */
 static __attribute__((noinline, unused)) struct heapledger_registry *heapledger_own_registry(void) {
     struct heapledger_registry *registry;
     __asm__(".ifndef heapledger_registry_v1\n"
@@ -246,7 +253,7 @@ static __attribute__((noinline, unused)) struct heapledger_registry *heapledger_
     return registry;
 }
 
-/* Not for long: whoever has it goes through a list. */
+/* Takes the registry's spin lock, which is held only while a list is walked. */
 HEAPLEDGER_INLINE void heapledger_lock_registry(struct heapledger_registry *registry) {
     while (__atomic_exchange_n(&registry->lock, 1, __ATOMIC_ACQUIRE) != 0) sched_yield();
 }
@@ -304,7 +311,7 @@ heapledger_visit_reporters(void *context, void (*each)(void *context, const heap
     heapledger_unlock_registry(registry);
 }
 
-/* Behind those that are there. */
+/* Appends a reporter to the list. */
 static __attribute__((unused, cold)) void heapledger_add_reporter(heapledger_reporter *reporter) {
     struct heapledger_registry *const registry = heapledger_own_registry();
     heapledger_reporter **place;
@@ -320,9 +327,9 @@ static __attribute__((unused, cold)) void heapledger_add_reporter(heapledger_rep
     heapledger_unlock_registry(registry);
 }
 
-/* Registers a reporter: `function(collector, data)` is called when somebody collects, in a thread of the collector's, and not
- * twice at a time. The path stays as it is until it is unregistered. Allocates; null without memory, and if the path or the
- * function is null. */
+/* Registers a reporter: `function(collector, data)` is called by each collection, in a thread of
+ * the collector's, never twice at a time. The path must not change until the reporter is
+ * unregistered. Allocates; returns null without memory, or if the path or the function is null. */
 static __attribute__((unused, cold)) heapledger_reporter *
 heapledger_register(const char *path, heapledger_reporter_function *function, void *data) {
     heapledger_reporter *reporter = NULL;
@@ -341,8 +348,9 @@ heapledger_register(const char *path, heapledger_reporter_function *function, vo
     return reporter;
 }
 
-/* What heapledger_register returned is not called any more when this returns: if it is being called, that is waited for. So
- * not with a lock held that it takes. In the reporter itself it does not wait. Null is nothing. */
+/* Unregisters a reporter, which heapledger_register returned: it is not called any more when this
+ * returns. If the reporter is being called, this waits for it; so do not hold a lock that the
+ * reporter takes. In the reporter itself this does not wait. Does nothing for null. */
 static __attribute__((unused, cold)) void heapledger_unregister(heapledger_reporter *reporter) {
     struct heapledger_registry *const registry = heapledger_own_registry();
     heapledger_reporter **place;
@@ -358,8 +366,9 @@ static __attribute__((unused, cold)) void heapledger_unregister(heapledger_repor
     heapledger_release_reporter(reporter);
 }
 
-/* A reporter that is registered before main, or by the loading of the library that it is in, for as long as that is there: a
- * definition outside of functions, one per line, without a semicolon. In C++ there is heapledger::reporter. */
+/* Defines a reporter that is registered before main, or when its library is loaded, until that is
+ * unloaded. Write it outside of functions, one per line, without a semicolon. In C++ there is
+ * heapledger::reporter. */
 #define HEAPLEDGER_REPORTER(path, function, data)                                                                     \
     static heapledger_reporter HEAPLEDGER_HERE(heapledger_reporter_) = {(path), (function), (data), NULL, 1, 0, 0, 0}; \
     static __attribute__((constructor)) void HEAPLEDGER_HERE(heapledger_register_)(void) {                            \
@@ -380,20 +389,20 @@ HEAPLEDGER_INLINE void heapledger_unregister(heapledger_reporter *reporter) { (v
 
 /* --------------------------------------------------------------------------------------------------- collection */
 
-/* A null file or function is HEAPLEDGER_FAILED; so is a null `url`, though the server has been started.
- *
- * By libheapledger, also under `heapledger record`. Where it is not in the process, all of these answer
- * HEAPLEDGER_ELSEWHERE; HEAPLEDGER_FAILED where something cannot be done. */
+/* The functions below need libheapledger, and work under `heapledger record`, too. They return
+ * HEAPLEDGER_ELSEWHERE if it is not in the process, and HEAPLEDGER_FAILED if something cannot be
+ * done or a file or function is null. A null `url` is HEAPLEDGER_FAILED, too, although the server
+ * has been started. */
 
-/* What to collect. A null pointer: all of this process, as if all fields were 0. */
+/* The extent of a collection. A null pointer, like all fields 0, means all of this process. */
 typedef struct heapledger_collection {
     uint32_t size; /* sizeof of this */
     uint32_t flags;
-    uint32_t reporter_deadline_ms; /* how long a reporter may take; 0: 5 s */
-    uint32_t deadline_ms;          /* how long all may take; 0: 30 s */
+    uint32_t reporter_deadline_ms; /* the time limit of one reporter; 0: 5 s */
+    uint32_t deadline_ms;          /* the time limit of the collection; 0: 30 s */
 } heapledger_collection;
 
-/* A measurement. Texts end with NUL, and are there during the call only. */
+/* A measurement. Texts end with NUL, and are valid during the call only. */
 typedef struct heapledger_report_found {
     uint32_t size;
     uint32_t kind;
@@ -401,15 +410,15 @@ typedef struct heapledger_report_found {
     uint32_t reserved;
     int64_t amount;
     const char *process;
-    const char *path;        /* in each part, `\` stands for `/` */
-    const char *stable_path; /* with NNN for what changes from run to run; null where nothing does */
+    const char *path;        /* within a part, `\` replaces `/` */
+    const char *stable_path; /* with NNN for variable parts; null if there are none */
     const char *description;
 } heapledger_report_found;
 
-/* Called with one after the other, until it returns something else than 0. */
+/* Called for one after the other, until it returns something other than 0. */
 typedef int heapledger_each_report(const heapledger_report_found *report, void *data);
 
-/* For the functions below. */
+/* The table of functions that the functions below call. */
 typedef struct heapledger_reports {
     uint32_t size;
     uint32_t version;
@@ -434,41 +443,42 @@ HEAPLEDGER_INLINE const heapledger_reports *heapledger_find_reports(size_t size)
 }
 #endif
 
-/* Whoever collects, if it has this function; else null. */
+/* The collector if it has this function, else null. */
 #define HEAPLEDGER_REPORTS_WITH(function)                                                                             \
     heapledger_find_reports(offsetof(heapledger_reports, function) + sizeof(void (*)(void)))
 
-/* Asks all reporters of this process, one after the other in a thread made for it, and calls back with what they and
- * Heapledger itself have measured. One that is late has a report heapledger-failed/PATH, and the rest go on. */
+/* Asks all reporters of this process, one after the other in a thread made for it, and calls back
+ * with their measurements and Heapledger's own. A reporter that exceeds its time limit has a report
+ * heapledger-failed/PATH, and the others are still asked. */
 HEAPLEDGER_INLINE int heapledger_collect(const heapledger_collection *what, heapledger_each_report *each, void *data) {
     const heapledger_reports *reports = HEAPLEDGER_REPORTS_WITH(collect);
     return reports != NULL ? reports->collect(what, each, data) : HEAPLEDGER_ELSEWHERE;
 }
 
-/* The same, into a file for `heapledger reports show` and for Firefox's about:memory: gzipped JSON. As in all functions that
- * write a file, the file comes first, and how it is to be made after it. */
+/* The same, into a file for `heapledger reports show` and for Firefox's about:memory: gzipped JSON.
+ * As in all functions that write a file, the file is the first argument. */
 HEAPLEDGER_INLINE int heapledger_save_reports(const char *file, const heapledger_collection *what) {
     const heapledger_reports *reports = HEAPLEDGER_REPORTS_WITH(save);
     return reports != NULL ? reports->save(what, file) : HEAPLEDGER_ELSEWHERE;
 }
 
-/* The same, as text: the trees of about:memory. With a libheapledger that was installed with --page; else
- * HEAPLEDGER_ELSEWHERE, and `heapledger reports show PID` prints them. */
+/* The same, as text: the trees of about:memory. Needs a libheapledger that was installed with
+ * --page; otherwise returns HEAPLEDGER_ELSEWHERE, and `heapledger reports show PID` prints them. */
 HEAPLEDGER_INLINE int heapledger_print_reports(const heapledger_collection *what, int descriptor) {
     const heapledger_reports *reports = HEAPLEDGER_REPORTS_WITH(print);
     return reports != NULL ? reports->print(what, descriptor) : HEAPLEDGER_ELSEWHERE;
 }
 
-/* From now on, in a thread of its own, answers `heapledger reports show PID` of this user, and a parent that collects with
- * HEAPLEDGER_CHILDREN. For the rest of the process's life. */
+/* Starts a thread that answers `heapledger reports show PID` of this user, and a parent that
+ * collects with HEAPLEDGER_CHILDREN, for the rest of the process's life. */
 HEAPLEDGER_INLINE int heapledger_listen(void) {
     const heapledger_reports *reports = HEAPLEDGER_REPORTS_WITH(listen);
     return reports != NULL ? reports->listen() : HEAPLEDGER_ELSEWHERE;
 }
 
-/* Serves about:memory, in a thread of its own, for the rest of the process's life: a page for a browser on this machine.
- * Its address, which nobody can guess, is written to `url`, of so many bytes; 128 are enough. With a libheapledger that was
- * installed with --page. */
+/* Serves about:memory, in a thread of its own, for the rest of the process's life: a page for a
+ * browser on this machine. Writes its address, which cannot be guessed, to `url`, which has
+ * `length` bytes; 128 are enough. Needs a libheapledger that was installed with --page. */
 HEAPLEDGER_INLINE int heapledger_serve(char *url, size_t length) {
     const heapledger_reports *reports = HEAPLEDGER_REPORTS_WITH(serve);
     return reports != NULL ? reports->serve(url, length) : HEAPLEDGER_ELSEWHERE;

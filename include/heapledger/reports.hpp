@@ -1,4 +1,5 @@
-// Heapledger, from C++11 on: memory reporters. Part of heapledger.hpp; what reports.h says holds here, too.
+// Heapledger, from C++11 on: memory reporters. Part of heapledger.hpp; the comments in reports.h
+// apply here, too.
 //
 //     class Cache {
 //         …
@@ -36,14 +37,15 @@ template <class T> struct marked {
 
 } // namespace detail
 
-// A value as one part of a path, whatever its text has in it: see HEAPLEDGER_PART, HEAPLEDGER_VARIABLE, HEAPLEDGER_PRIVATE. For
-// the constructor of a path only: they refer to the value.
+// A value as one part of a path, whatever its text contains: see HEAPLEDGER_PART,
+// HEAPLEDGER_VARIABLE, HEAPLEDGER_PRIVATE. Use them in the arguments of a path's constructor only:
+// they refer to the value.
 template <class T> detail::marked<T> part(const T &value) noexcept { return {value, '\004'}; }
 template <class T> detail::marked<T> variable(const T &value) noexcept { return {value, '\001'}; }
 template <class T> detail::marked<T> private_(const T &value) noexcept { return {value, '\002'}; }
 
-// A path, or a description, made of pieces: texts, strings, integers, and the above. Of what is longer than 1,000 bytes, the rest
-// is left out. Allocates nothing.
+// A path, or a description, made of pieces: texts, strings, integers, and the above. Texts longer
+// than 1,000 bytes are cut. Allocates nothing.
 //
 //     collector.heap({"sites/", heapledger::private_(url), " (pid ", heapledger::variable(pid), ")"}, size, "…");
 class path {
@@ -96,55 +98,57 @@ class path {
 
 class pending;
 
-// Takes what a reporter has measured, while that is called. Paths are below the reporter's own, which is ""; one that begins
-// with `/` stands for itself. A path that is reported twice is the sum.
+// Takes the reports of a reporter during its call. Paths are below the reporter's own, which is "";
+// a path that begins with `/` is not. If a path is reported twice, the amounts are added.
 class collector {
   public:
     explicit collector(const heapledger_collector &raw) noexcept : raw_(raw) {}
 
-    // Bytes in blocks of malloc.
+    // Reports bytes in blocks of malloc.
     void heap(const path &path, std::size_t bytes, const char *description) const {
         report(path, HEAPLEDGER_HEAP, HEAPLEDGER_BYTES, static_cast<std::int64_t>(bytes), description);
     }
-    // Bytes that the program has mapped itself.
+    // Reports bytes that the program has mapped itself.
     void non_heap(const path &path, std::size_t bytes, const char *description) const {
         report(path, HEAPLEDGER_NON_HEAP, HEAPLEDGER_BYTES, static_cast<std::int64_t>(bytes), description);
     }
-    // Bytes of other kinds, or that have been counted elsewhere. Neither this nor the following below explicit/.
+    // Reports bytes of other kinds, or bytes that are counted elsewhere, too. This path, and those
+    // of the following, must not be below explicit/.
     void bytes(const path &path, std::size_t bytes, const char *description) const {
         report(path, HEAPLEDGER_OTHER, HEAPLEDGER_BYTES, static_cast<std::int64_t>(bytes), description);
     }
-    // Things that come and go.
+    // Reports a number that rises and falls.
     void count(const path &path, std::size_t count, const char *description) const {
         report(path, HEAPLEDGER_OTHER, HEAPLEDGER_COUNT, static_cast<std::int64_t>(count), description);
     }
-    // Things that have happened.
+    // Reports a number of events, which never falls.
     void cumulative(const path &path, std::size_t count, const char *description) const {
         report(path, HEAPLEDGER_OTHER, HEAPLEDGER_CUMULATIVE, static_cast<std::int64_t>(count), description);
     }
-    // Kept to hundredths; may be above 100.
+    // Reports a percentage, rounded to hundredths; it may be above 100.
     void percentage(const path &path, double percent, const char *description) const {
         const double hundredths = percent * 100 + (percent < 0 ? -0.5 : 0.5);
         const bool is_one = hundredths > -9e18 && hundredths < 9e18;
         report(path, HEAPLEDGER_OTHER, HEAPLEDGER_PERCENTAGE, is_one ? static_cast<std::int64_t>(hundredths) : 0, description);
     }
-    // Any measurement.
+    // Reports a measurement of any kind.
     void report(const path &path, int kind, int unit, std::int64_t amount, const char *description) const {
         heapledger_report(&raw_, path.text(), kind, unit, amount, description);
     }
 
-    // What the reporter could not do. An exception that it throws is one, too.
+    // Says that the reporter failed, with a reason. An exception that it throws is reported, too.
     void failed(const char *reason) const { heapledger_report_failed(&raw_, reason); }
-    // Whether what is private is left out; private_ sees to it.
+    // True if private texts are left out; private_ does that by itself.
     bool is_anonymous() const noexcept { return heapledger_is_anonymous(&raw_) != 0; }
-    // The reporter answers later, or goes on to, in whatever thread: until all that this returns are gone.
+    // Announces that the reporter answers later, or continues to, in any thread: until all objects
+    // that this returns are destroyed.
     pending later() const noexcept;
 
   private:
     heapledger_collector raw_;
 };
 
-// An answer that is still to come.
+// An answer that has not been completed.
 class pending {
   public:
     explicit pending(const heapledger_collector &raw) noexcept : raw_(heapledger_report_later(&raw)), is_owner_(true) {}
@@ -163,10 +167,12 @@ class pending {
 
 inline pending collector::later() const noexcept { return pending{raw_}; }
 
-// A reporter, from its construction to its destruction: static, for before main or the loading of a library, or a member of what
-// it measures, the last: then it goes before what it measures, as long as that is freed by destructors of members and not in the
-// body of the class's own. `report(collector)` is called in another thread, not twice at a time: it takes the locks that guard
-// what it measures. The path stays for ever, as a literal does. The destructor waits for it if it is being called, so it must
+// A reporter, registered from its construction to its destruction. It is static, for before main or
+// the loading of a library, or a member of the class that it measures. It must then be the last
+// member, so that it is destroyed before what it measures, and that must be freed by destructors of
+// members, not in the body of the class's own. `report(collector)` is called in another thread,
+// never twice at a time: it takes the locks that guard what it measures. The path must stay to the
+// end of the process, as a literal does. The destructor waits for a call in progress, so it must
 // not run with such a lock held.
 //
 //     static heapledger::reporter names{"explicit/names", [](const heapledger::collector &collector) { … }};
@@ -188,7 +194,7 @@ class reporter {
     struct callable {
         virtual ~callable() {}
         virtual void report(const collector &collector) = 0;
-        // It is Heapledger's own, whatever it refers to.
+        // The memory is Heapledger's own, whatever the callable refers to.
         static void *operator new(std::size_t size, const std::nothrow_t &) noexcept {
             const heapledger_scope untracked = heapledger_begin_ignoring();
             void *const memory = ::operator new(size, std::nothrow);

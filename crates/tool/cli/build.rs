@@ -1,7 +1,8 @@
 //! Builds the preload library and that of the checks, which the command carries inside.
 //!
-//! A nested `cargo build` in its own profile and its own target directory: the library is freestanding and must not be
-//! built with the flags, the profile or the wrappers of whatever builds the command (debug builds, coverage, clippy).
+//! A nested `cargo build` in its own profile and its own target directory: the library is
+//! freestanding and must not be built with the flags, the profile or the wrappers of whatever
+//! builds the command (debug builds, coverage, clippy).
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -50,7 +51,8 @@ fn build(root: &Path) -> PathBuf {
             cargo.env_remove(name);
         }
     }
-    // A directory for intermediate files that is shared between builds would be locked by the outer one.
+    // A directory for intermediate files that is shared between builds would be locked by the outer
+    // one.
     cargo.env("CARGO_BUILD_BUILD_DIR", &directory);
     cargo.current_dir(root);
 

@@ -1,4 +1,5 @@
-//! What connections hold: it is in their tasks, out of everybody's reach. So it is counted as they come and go.
+//! Reports the memory of connections. They are owned by their tasks, so no reporter can reach them;
+//! they are counted as they come and go.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -19,7 +20,7 @@ fn report(collector: &mut Collector) {
     collector.count("/connections", CONNECTIONS.load(Relaxed), "Clients that are connected.");
 }
 
-/// A connection, counted until this is dropped. Buffers that grow meanwhile count as what they were.
+/// A connection, counted until this is dropped. Buffers that grow meanwhile keep their first size.
 pub(crate) struct Counted {
     addresses: [usize; 3],
     buffers: u64,
@@ -27,11 +28,12 @@ pub(crate) struct Counted {
 }
 
 impl Counted {
-    /// To be called in the connection's task, which is the block that the connection lies in.
+    /// Counts a connection. Must be called in the connection's task, which is the block that
+    /// contains the connection.
     pub(crate) fn new(connection: &Connection) -> Counted {
         let [first, second] = connection.buffers().map(|buffer| buffer as usize);
         let addresses = [first, second, connection as *const Connection as usize];
-        // The marks stay, as the counts do.
+        // The marks are kept, as the counts are.
         let [first, second, task] = around(addresses, Meter::marking_and_keeping("explicit/connections"));
         BUFFERS.fetch_add(first + second, Relaxed);
         TASKS.fetch_add(task, Relaxed);
@@ -49,7 +51,7 @@ impl Drop for Counted {
     }
 }
 
-/// The sizes of the blocks around addresses.
+/// Returns the sizes of the blocks around the addresses.
 fn around(addresses: [usize; 3], mut meter: Meter) -> [u64; 3] {
     addresses.map(|address| meter.block_around(address as *const u8).unwrap_or_default().0)
 }

@@ -1,4 +1,4 @@
-//! What the store holds: the first thing that comes to mind.
+//! Reports the memory of the store: a first attempt.
 
 use heapledger::HeapSize;
 use heapledger::reports::{Collector, ReportItself};

@@ -1,4 +1,4 @@
-//! What the store holds.
+//! Reports the memory of the store.
 
 use heapledger::reports::{Collector, ReportItself};
 use heapledger::{HeapContainer, HeapSize, Ledger, Meter, SharedHeapSize};
@@ -6,11 +6,11 @@ use heapledger::{HeapContainer, HeapSize, Ledger, Meter, SharedHeapSize};
 use super::{Shared, State};
 
 impl ReportItself for Shared {
-    /// The store measures itself: nobody else could, its fields are private.
+    /// Reports the store itself, because its fields are private.
     fn report(&self, collector: &mut Collector) {
         let state = self.state.lock().unwrap();
         let sizes = state.sizes(collector.meter());
-        // The block that all handles share is around this very value.
+        // `self` lies in the block that all handles share.
         let shared = collector.meter().block_around(self).unwrap_or_default();
 
         collector.heap("entries/table", sizes.table, "The hash table of keys and entries, its empty places too.");
@@ -54,7 +54,8 @@ impl State {
             sizes.expiring_keys += key.heap_size(meter);
         }
         sizes.channel_table = self.pub_sub.heap_size_with(meter, |(name, _), meter| name.heap_size(meter));
-        // tokio does not say where they are. The ledger knows what was allocated while a channel was made.
+        // tokio does not tell where they are. The ledger knows the blocks allocated while a channel
+        // was made.
         for block in Ledger::get().blocks() {
             if block.stack.context().any(|scope| scope.name == "channel") {
                 sizes.slots += meter.block_around(block.address as *const u8).unwrap_or_default();

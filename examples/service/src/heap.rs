@@ -1,4 +1,4 @@
-//! What the service says of its own heap.
+//! Reports about the service's own heap.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use heapledger::profile::{self, Endpoint, Responder};
 use heapledger::{Ledger, Options, Order, Site, Symbol};
 
-/// Starts the ledger before anything worth recording happens: `exact`, `sampled` as in production, or not at all.
+/// Starts the ledger early: `exact`, `sampled` as in production, or not at all.
 pub fn start(how: &str) {
     let started = match how {
         "exact" => Ledger::start(Options::EXACT).map(drop),
@@ -21,7 +21,8 @@ pub fn start(how: &str) {
     }
 }
 
-/// What `go tool pprof` and scrapers ask for. An answer may take as long as they want it to (`?seconds=30`).
+/// Answers `go tool pprof` and scrapers. An answer takes as long as the request wants
+/// (`?seconds=30`).
 pub async fn pprof(endpoint: Endpoint, request: Request) -> Response {
     let answer = tokio::task::spawn_blocking(move || {
         let headers = request.headers().iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
@@ -37,9 +38,9 @@ pub async fn pprof(endpoint: Endpoint, request: Request) -> Response {
     response.body(answer.body.into_owned().into()).unwrap_or_default()
 }
 
-/// Totals, contexts and sites, from the running ledger.
+/// Returns totals, contexts and sites from the running ledger.
 pub async fn report() -> String {
-    // What the report itself allocates is nobody's business.
+    // The report's own allocations are not recorded.
     let _ignored = heapledger::ignore();
     let ledger = Ledger::get();
     let mut page = format!("{}\n\n", ledger.totals());
@@ -68,7 +69,8 @@ pub async fn report() -> String {
     page
 }
 
-/// The innermost functions of a stack that are neither the allocator's nor the standard library's.
+/// Returns the innermost functions of a stack, without those of the allocator and the standard
+/// library.
 fn place(site: &Site) -> String {
     let is_own = |symbol: &Symbol| {
         let file = symbol.file.as_ref().map(|file| file.to_string_lossy()).unwrap_or_default();
@@ -78,14 +80,14 @@ fn place(site: &Site) -> String {
     symbols.filter(is_own).take(3).map(|symbol| name(&symbol)).collect::<Vec<_>>().join(" < ")
 }
 
-/// A function and a line, in short.
+/// Returns a function and a line, in short.
 fn name(symbol: &Symbol) -> String {
     let file = symbol.file.as_ref().and_then(|file| file.file_name()).unwrap_or_default().to_string_lossy();
     let function = symbol.function.as_deref().unwrap_or_default();
     format!("{} ({file}:{})", function.split(['<', '(']).next().unwrap_or_default(), symbol.line.unwrap_or(0))
 }
 
-/// The live block around an address.
+/// Returns the live block around an address.
 pub async fn block(Path(address): Path<String>) -> Result<String, StatusCode> {
     let address = usize::from_str_radix(address.trim_start_matches("0x"), 16).map_err(|_| StatusCode::BAD_REQUEST)?;
     let block = Ledger::get().block_at(std::ptr::without_provenance::<u8>(address)).ok_or(StatusCode::NOT_FOUND)?;

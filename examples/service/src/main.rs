@@ -1,5 +1,5 @@
-//! A small web service that holds its own ledger: documents are stored, searched and rendered; the spans that `tracing`
-//! has of each request are the contexts of what the request allocates; `/heap` answers from the running ledger.
+//! A small web service with its own ledger, which `/heap` shows: it stores, searches and renders
+//! documents. The `tracing` spans of a request are the contexts of the request's allocations.
 //!
 //! ```text
 //! cargo run --release --bin service -- 127.0.0.1:8080 [exact|sampled|off] &
@@ -25,13 +25,13 @@ mod heap;
 #[global_allocator]
 static ALLOCATOR: heapledger::Allocator = heapledger::Allocator::system();
 
-/// What the service is about.
+/// The documents and what is derived from them.
 #[derive(Default)]
 struct Library {
     documents: BTreeMap<u32, String>,
-    /// Word → documents that it is in.
+    /// The documents that contain a word.
     index: BTreeMap<String, Vec<u32>>,
-    /// Rendered pages: the one thing here that nobody ever takes out.
+    /// Rendered pages. Nothing ever removes them.
     rendered: BTreeMap<u32, String>,
 }
 
@@ -43,10 +43,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     heap::start(&std::env::args().nth(2).unwrap_or_else(|| "exact".to_owned()));
     tracing_subscriber::registry().with(heapledger::tracing::layer()).init();
     let library = Shared::default();
-    // Who knows this path sees about:memory, like who knows a password.
+    // The path of about:memory is secret, like a password.
     let page = format!("/about-memory/{}", serve::random_token()?);
     let about_memory = serve::Mount::new(serve::PageOptions { base: page.clone(), ..Default::default() })?;
-    // For whoever is on this machine.
+    // For clients on this machine.
     let endpoint = Endpoint::new(EndpointOptions::default());
     let service = Router::new()
         .route("/documents/{id}", put(store).get(render).delete(remove))
@@ -75,7 +75,7 @@ async fn store(State(library): State<Shared>, Path(id): Path<u32>, text: String)
 #[tracing::instrument(skip_all)]
 async fn index(library: &Shared, id: u32, text: &str) {
     let words: Vec<String> = text.split_whitespace().map(str::to_lowercase).collect();
-    // Somebody else's turn: the context has to find its way back.
+    // Lets other tasks run: the context must be restored afterwards.
     tokio::task::yield_now().await;
     let mut library = library.write().unwrap();
     for word in words {

@@ -1,11 +1,13 @@
-//! Reads a log with the reader of this crate and with others that stream JSON, and prints the CPU time of each.
+//! Reads a log with the reader of this crate and with others that stream JSON, and prints the CPU
+//! time of each.
 //!
 //! ```text
 //! benches/dmd --bytes 71000000 --rounds 1 --keep /tmp/log.json
 //! cargo run --release -p heapledger-dmd --example readers /tmp/log.json
 //! ```
 //!
-//! This crate's reader stores stacks and blocks as it goes; the others look at each token and keep nothing.
+//! This crate's reader stores stacks and blocks as it goes; the others look at each token and keep
+//! nothing.
 
 use std::fs::File;
 use std::io::{BufReader, Cursor};
@@ -64,14 +66,14 @@ fn walk(reader: &mut impl JsonReader) -> Result<(), struson::reader::ReaderError
     }
 }
 
-/// Returns the CPU time that reading takes.
+/// Returns the CPU time of reading.
 fn time(read: &dyn Fn()) -> Duration {
     let before = on_processor();
     read();
     on_processor() - before
 }
 
-/// Returns for how long this thread has been on a processor.
+/// Returns the CPU time of this thread.
 fn on_processor() -> Duration {
     let text = std::fs::read_to_string("/proc/self/schedstat").expect("Linux has it");
     Duration::from_nanos(text.split(' ').next().and_then(|number| number.parse().ok()).expect("a number comes first"))

@@ -1,4 +1,4 @@
-//! What to do about memory that nobody reports, or two do.
+//! Advice on memory that no reporter reports, or that two report.
 
 mod frame;
 mod owner;
@@ -17,47 +17,49 @@ pub use whose::{Code, Whose};
 use crate::analysis::{Analysis, KindName, Record, Reported, Stack};
 use crate::hash::Map;
 
-/// Advice on some blocks. As text, it is a sentence without its full stop. It begins with a verb, never with a name: a
-/// sentence begins with a capital, and names are not to be changed.
+/// Advice on some blocks. As text, it is a sentence without its full stop. It begins with a verb,
+/// never with a name: a sentence begins with a capital, and names are not to be changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Advice {
-    /// Nobody reports them, nor anything that is allocated near them: a reporter is missing.
+    /// No reporter reports them, nor anything that is allocated near them: a reporter is missing.
     Register {
-        /// Whose they are.
+        /// The owner of the blocks.
         owner: Owner,
-        /// True if any blocks of the log are reported. Otherwise its reporters may not have been asked.
+        /// True if any blocks of the log are reported. Otherwise its reporters may not have been
+        /// asked.
         is_asked: bool,
     },
-    /// Nobody reports them, but others that are allocated near them: its reporter leaves them out.
+    /// No reporter reports them, but one reports others that are allocated near them: it leaves
+    /// these out.
     Extend {
-        /// Whose they are.
+        /// The owner of the blocks.
         owner: Owner,
-        /// Who could report them.
+        /// The reporter that could report them.
         reporter: Who,
-        /// How near.
+        /// The relation between these blocks and those that it reports.
         near: Near,
     },
     /// One reporter reports them twice.
     ReportOnce {
-        /// Who.
+        /// The reporter.
         reporter: Who,
-        /// Where it does, if these are two places.
+        /// The two places where it reports them, if they differ.
         places: Option<[Who; 2]>,
     },
     /// Two reporters report them, and one of them should not.
     LeaveOut {
-        /// Who should not.
+        /// The reporter that should stop.
         reporter: Who,
-        /// Who should go on.
+        /// The reporter that should go on.
         keeper: Who,
-        /// Why that one.
+        /// The reason for the choice.
         because: Because,
-        /// Whose they are.
+        /// The owner of the blocks.
         owner: Owner,
     },
-    /// Two reporters report them, and nothing says whose they are.
+    /// Two reporters report them, and nothing says which of them should.
     Choose {
-        /// Who does.
+        /// The reporters.
         reporters: [Who; 2],
     },
 }
@@ -65,50 +67,51 @@ pub enum Advice {
 /// A reporter.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Who {
-    /// By its name.
+    /// A reporter with a name.
     Named(String),
-    /// By where it reports, since it has no name there.
+    /// A reporter without a name, by the function in which it reports.
     At(String),
 }
 
-/// What two blocks have in common that are near to each other.
+/// The property that two blocks near to each other have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Near {
     /// The function that allocates them.
     Function,
     /// The type whose methods allocate them.
     Type,
-    /// The file with the functions that allocate them, which are of no type.
+    /// The file of the functions that allocate them, which belong to no type.
     File,
 }
 
-/// Why blocks are one reporter's rather than another's.
+/// The reason why blocks belong to one reporter and not to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Because {
-    /// It alone reports others that are allocated near.
+    /// It alone reports others that are allocated near them.
     Reports(Near),
     /// It reports them in a function of the type that allocates them.
     Measures,
-    /// It is called as what allocates them is.
+    /// It has the name of what allocates them.
     Called,
-    /// Both report others that are allocated near, and it the most bytes.
+    /// Both report others that are allocated near them, and it reports the most bytes.
     ReportsMost(Near),
 }
 
-/// Gives advice on the records of an analysis. Making one takes time in proportion to the frames of its stacks.
+/// Gives advice on the records of an analysis. Making one takes time in proportion to the frames of
+/// its stacks.
 #[derive(Debug, Default)]
 pub struct Adviser {
-    /// By its text: whose a frame is.
+    /// The class and the owner of each frame, by the frame's text.
     frames: Map<Arc<str>, (Whose, Owner)>,
-    /// Bytes of those who are reported once, by what they are near to and who reports them.
+    /// The bytes of blocks with one report, by what they are near to and by reporter.
     reported: Map<(Near, String), BTreeMap<Who, i64>>,
     /// True if any block is reported.
     is_asked: bool,
 }
 
 impl Adviser {
-    /// Looks through an analysis. It should be by stack, with all frames, which should have the names of functions: the
-    /// program's own code may be far out.
+    /// Collects what an analysis says. It should be by stack, with all frames, which should have
+    /// the names of functions: the program's own code may be far out.
     pub fn of(analysis: &Analysis) -> Adviser {
         let mut adviser = Adviser::default();
         let records = || analysis.kinds.iter().flat_map(|kind| &kind.records);
@@ -131,24 +134,27 @@ impl Adviser {
         Adviser { reported, ..adviser }
     }
 
-    /// Whose the blocks are that were allocated there; `None`: nothing on the stack says it.
+    /// Returns the owner of the blocks that a stack allocated; `None`: nothing on the stack tells
+    /// it.
     pub fn owner(&self, stack: &Stack) -> Option<Owner> {
         let known: Vec<_> = stack.iter().map(|frame| self.frames.get(frame)).collect();
         owner_in(&known)
     }
 
-    /// Which frame of a stack is the owner's: the innermost of the best there are, and none of the language's.
+    /// Returns the index of the owner's frame in a stack: the innermost of the best class on the
+    /// stack. `None`: all frames are library code (of the language, the system or the allocator).
     pub fn owner_at(&self, stack: &Stack) -> Option<usize> {
         let known: Vec<_> = stack.iter().map(|frame| self.frames.get(frame)).collect();
         owner_at(&known)
     }
 
-    /// Whose code a frame is.
+    /// Returns the class of a frame's code.
     pub fn whose(&self, frame: &str) -> Whose {
         self.frames.get(frame).map_or(Whose::Library, |(whose, _)| *whose)
     }
 
-    /// Advice on a record; `None` if there is nothing to be done about it, or nothing to go by.
+    /// Returns advice on a record; `None` if there is nothing to be done about it, or nothing to go
+    /// by.
     pub fn record(&self, kind: KindName, record: &Record) -> Option<Advice> {
         match (kind, &record.reports[..]) {
             (KindName::Unreported, _) => self.unreported(&record.alloc),
@@ -160,7 +166,7 @@ impl Adviser {
     fn unreported(&self, alloc: &Stack) -> Option<Advice> {
         let owner = self.owner(alloc)?;
         let nearest = places(&owner).find_map(|place| {
-            // Of equals, the first by name.
+            // Among equals, the first by name.
             let reporters = self.reported.get(&place)?.iter().rev();
             let (reporter, _) = reporters.max_by_key(|(_, bytes)| **bytes)?;
             Some((reporter.clone(), place.0))
@@ -185,7 +191,7 @@ impl Adviser {
         Advice::LeaveOut { reporter, keeper, because, owner }
     }
 
-    /// Which of two reporters the blocks are of, and why.
+    /// Returns the one of two reporters that the blocks belong to, with the reason and the owner.
     fn keeper(&self, alloc: &Stack, both: [&Who; 2], reports: [&Reported; 2]) -> Option<(usize, Because, Owner)> {
         let owner = self.owner(alloc)?;
         let near = places(&owner).find_map(|place| {
@@ -210,7 +216,7 @@ impl Adviser {
         Some((most, Because::ReportsMost(near), owner))
     }
 
-    /// Whether a function of the owner's type, or the owner itself, is among those that made the report.
+    /// True if a function of the owner's type, or the owner itself, is on the stack of the report.
     fn is_measured_by(&self, owner: &Owner, report: &Reported) -> bool {
         report.stack.iter().filter_map(|frame| self.frames.get(frame)).any(|(_, other)| {
             other.function == owner.function || (other.of_type.is_some() && other.of_type == owner.of_type)
@@ -226,12 +232,13 @@ impl Adviser {
     }
 }
 
-/// Whether a part of the reporter's name is one of the owner's: `explicit/key-store` of `db::KeyStore`.
+/// True if a part of the reporter's name is also in the owner's: `explicit/key-store` for
+/// `db::KeyStore`.
 fn is_called_as(owner: &Owner, reporter: &Who) -> bool {
     let Who::Named(name) = reporter else { return false };
     let plain =
         |text: &str| -> String { text.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_lowercase() };
-    // A crate's name, or a namespace's, is that of all there is.
+    // The name of the crate or top namespace applies to all its code and says nothing.
     let (root, rest) = owner.function.split_once("::").unwrap_or(("", &owner.function));
     let root = if root.starts_with(char::is_uppercase) { root } else { "" };
     let of: Vec<String> = rest.split("::").chain([root]).map(plain).collect();
@@ -240,7 +247,7 @@ fn is_called_as(owner: &Owner, reporter: &Who) -> bool {
 }
 
 impl Advice {
-    /// Whose the blocks are, where that matters.
+    /// Returns the owner of the blocks, if it matters.
     pub fn owner(&self) -> Option<&Owner> {
         match self {
             Advice::Register { owner, .. } | Advice::Extend { owner, .. } | Advice::LeaveOut { owner, .. } => {
@@ -250,7 +257,7 @@ impl Advice {
         }
     }
 
-    /// In one word, what is to be done.
+    /// Returns the action to take, in one word.
     pub fn action(&self) -> &'static str {
         match self {
             Advice::Register { .. } => "register",
@@ -262,7 +269,7 @@ impl Advice {
     }
 }
 
-/// What else an owner's blocks may be near to, the nearest first.
+/// Returns the properties that other blocks may share with an owner's, the nearest first.
 fn places(owner: &Owner) -> impl Iterator<Item = (Near, String)> + use<> {
     let function = Some((Near::Function, owner.function.clone()));
     let of_type = owner.of_type.clone().map(|of_type| (Near::Type, of_type));
@@ -280,7 +287,7 @@ impl fmt::Display for Who {
 }
 
 impl Near {
-    /// What allocates blocks that are this near to those of an owner.
+    /// Returns the owner's name for this property: its function, type or file.
     fn of(self, owner: &Owner) -> String {
         match self {
             Near::Function => owner.function.clone(),

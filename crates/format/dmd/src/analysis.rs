@@ -1,4 +1,5 @@
-//! What a log says: blocks in records, by where they were allocated and reported; and the difference of two logs.
+//! The analysis of a log, which puts blocks into records by the stacks that allocated and reported
+//! them; and the difference of two logs.
 
 use std::io;
 use std::sync::Arc;
@@ -8,29 +9,32 @@ use crate::heap::Heap;
 use crate::log::{DefectKind, Log, Mode};
 use crate::spooled::SpooledLog;
 
-/// The probability with which each byte of Mozilla's own logs has its block chosen (`--stacks=partial`).
+/// The probability with which each byte of Mozilla's own logs has its block chosen
+/// (`--stacks=partial`).
 pub const MOZILLA_PROBABILITY: f64 = 0.003;
 
-/// What is wanted of an analysis.
+/// The options for an analysis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// How many frames of each stack count, and are shown. Stacks that differ only beyond are the same.
+    /// The number of frames of each stack that are compared and shown. Stacks that differ only
+    /// beyond them are the same.
     pub max_frames: usize,
-    /// What records are sorted by, the largest first.
+    /// The sort key of records, the largest first.
     pub sort: Sort,
-    /// Leave out functions that allocate, where stacks begin with them.
+    /// True to leave out allocating functions at the start of stacks.
     pub ignore_alloc_fns: bool,
-    /// Only records with a frame of the allocation in which each of these is; `!` before it: in none. A `\` before it, so
-    /// that it may begin with one of the two.
+    /// Texts that must each occur in a frame of the allocation stack; with `!` before it, a text
+    /// must occur in none. A `\` before a text lets it begin with `!` or `\`.
     pub filters: Vec<String>,
     /// Show stacks through the detector itself as one frame.
     pub filter_stacks_for_testing: bool,
-    /// Estimate sites of a log of which only some blocks have stacks, and that does not say by which probability: each
-    /// usable byte has had its block chosen with this one.
+    /// For a log in which only some blocks have stacks, and which does not say with which
+    /// probability: the probability with which each usable byte had its block chosen, from which
+    /// sites are estimated.
     pub estimate: Option<f64>,
-    /// What makes blocks one record.
+    /// The property by which blocks are grouped into records.
     pub by: By,
-    /// How many records of each kind are wanted, the first ones. Not for differences.
+    /// The most records of each kind that are wanted, from the first on. Not used for differences.
     pub records_max: usize,
 }
 
@@ -49,31 +53,31 @@ impl Default for Options {
     }
 }
 
-/// What records are sorted by.
+/// The sort keys of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sort {
-    /// Usable bytes, then those that were asked for.
+    /// Usable bytes, then requested bytes.
     Usable,
-    /// Bytes that were asked for.
+    /// Requested bytes.
     Requested,
-    /// Bytes beyond those.
+    /// Slop.
     Slop,
     /// Blocks, then usable bytes.
     Blocks,
 }
 
-/// What makes blocks one record.
+/// The properties by which blocks can be grouped into records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
-    /// Where they were allocated and reported.
+    /// The stacks that allocated and reported them.
     Stack,
     /// Their type.
     Type,
-    /// The library of the innermost frame that is no function that allocates.
+    /// The library of the innermost frame that is not an allocating function.
     Module,
     /// The context in which they were allocated.
     Context,
-    /// The function of the program's own that they are for: see [`Owner`](crate::Owner).
+    /// The program's own function that they are allocated for: see [`Owner`](crate::Owner).
     Owner,
     /// The source line in that function.
     Line,
@@ -83,24 +87,25 @@ pub enum By {
     Function,
 }
 
-/// What a log says, or the difference of two.
+/// The result for one log, or the difference of two.
 #[derive(Clone, Debug)]
 pub struct Analysis {
-    /// What the logs are of; [`Mode::Live`] also for logs with contents, as the text has it.
+    /// The mode of the logs; [`Mode::Live`] also for logs with contents, as in the text.
     pub mode: Mode,
-    /// The environment variable of each log.
+    /// The value of the environment variable in each log.
     pub variables: Vec<Option<String>>,
-    /// What makes blocks one record.
+    /// The property by which blocks were grouped into records.
     pub by: By,
     /// All blocks.
     pub heap: Total,
-    /// Whether records are estimates, made from the blocks whose stacks are known.
+    /// True if records are estimates from the blocks whose stacks are known.
     pub is_estimated: bool,
-    /// By who has reported them: twice-reported, unreported, once-reported; of other modes, one for all.
+    /// The blocks by the number of their reports: twice-reported, unreported, once-reported. One
+    /// kind for all blocks in other modes.
     pub kinds: Vec<Kind>,
-    /// What reporters did wrong; of a difference, in the second log.
+    /// The defects of reporters; for a difference, those in the second log.
     pub defects: Vec<Flaw>,
-    /// How many there were.
+    /// The number of defects.
     pub defects_count: u64,
 }
 
@@ -111,31 +116,31 @@ pub struct Total {
     pub bytes: i64,
     /// Blocks.
     pub blocks: i64,
-    /// The standard error of the bytes: 0 if all have been counted.
+    /// The standard error of the bytes: 0 if all blocks have been counted.
     pub bytes_error: f64,
     /// The standard error of the blocks.
     pub blocks_error: f64,
 }
 
-/// How often blocks of a kind were reported.
+/// The kinds of blocks, by the number of their reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum KindName {
     /// All live blocks.
     Live,
     /// All live blocks and those that were freed.
     Cumulative,
-    /// More than once.
+    /// Reported more than once.
     TwiceReported,
-    /// Not at all.
+    /// Not reported.
     Unreported,
-    /// Once.
+    /// Reported once.
     OnceReported,
 }
 
 impl KindName {
     pub(crate) const COUNT: usize = 5;
 
-    /// As the text has it.
+    /// Returns the name in the text.
     pub fn name(self) -> &'static str {
         match self {
             KindName::Live => "live",
@@ -150,14 +155,14 @@ impl KindName {
 /// Blocks that were reported equally often.
 #[derive(Clone, Debug)]
 pub struct Kind {
-    /// How often.
+    /// The name of the kind.
     pub name: KindName,
-    /// Those that pass the filters, sorted.
+    /// The records that pass the filters, sorted.
     pub records: Vec<Record>,
-    /// How many records there are without filters.
+    /// The number of records without filters.
     pub records_count: usize,
-    /// All blocks of the kind that pass the filters. Exact without filters, even where records are estimates, unless the
-    /// blocks themselves are a sample.
+    /// All blocks of the kind that pass the filters. Exact without filters, even if records are
+    /// estimates, unless the blocks themselves are a sample.
     pub total: Total,
 }
 
@@ -167,26 +172,26 @@ pub type Stack = Vec<Arc<str>>;
 /// Blocks of one kind with the same stacks, or with the same type, module or context.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// The type, module or context; `None`: it is by stacks, or not known.
+    /// The type, module or context; `None`: records are by stacks, or it is not known.
     pub name: Option<Arc<str>>,
-    /// Where they were allocated; of records that are not by stacks, empty.
+    /// The stack that allocated them; empty if records are not by stacks.
     pub alloc: Stack,
-    /// The library of the innermost frame that is no function that allocates.
+    /// The library of the innermost frame that is not an allocating function.
     pub module: Option<Arc<str>>,
-    /// Where they were reported, and by whom.
+    /// The stacks and reporters that reported them.
     pub reports: Vec<Reported>,
-    /// How many blocks: of an estimate, rounded.
+    /// The number of blocks; rounded if it is an estimate.
     pub blocks: i64,
-    /// What was asked for, in bytes.
+    /// The requested bytes.
     pub requested: i64,
-    /// What may be used beyond it, in bytes.
+    /// The slop, in bytes.
     pub slop: i64,
-    /// Both.
+    /// The usable bytes: requested bytes and slop.
     pub usable: i64,
-    /// Usable sizes and how many blocks there are of each, the largest first. Of a difference, the size is negative where
-    /// there are fewer.
+    /// Usable sizes and the number of blocks of each, the largest first. In a difference, the size
+    /// is negative if there are fewer blocks.
     pub sizes: Vec<(i64, i64)>,
-    /// How far the estimate may be off; `None`: all blocks have been counted.
+    /// The errors of the estimate; `None`: all blocks have been counted.
     pub estimate: Option<Estimate>,
     /// Their types, by bytes.
     pub types: Vec<Share>,
@@ -199,13 +204,13 @@ pub struct Record {
 /// A report of blocks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reported {
-    /// Where.
+    /// The stack that made the report.
     pub stack: Stack,
-    /// By whom: several, if reporters share the frames that are shown.
+    /// The names of the reporters: several, if reporters share the frames that are shown.
     pub reporters: Vec<Arc<str>>,
 }
 
-/// How far an estimate may be off.
+/// The errors of an estimate.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Estimate {
     /// The standard error of the usable bytes.
@@ -216,10 +221,10 @@ pub struct Estimate {
     pub sampled_blocks: u64,
 }
 
-/// The part of a record that has something in common.
+/// The part of a record that has a property in common.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Share {
-    /// What; `None`: it is not known.
+    /// The name of the property's value; `None`: not known.
     pub name: Option<Arc<str>>,
     /// Usable bytes.
     pub bytes: i64,
@@ -227,24 +232,24 @@ pub struct Share {
     pub blocks: i64,
 }
 
-/// Something that a reporter did wrong.
+/// A reporter's defect.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Flaw {
-    /// What.
+    /// The kind of defect.
     pub kind: DefectKind,
-    /// Whose.
+    /// The reporter.
     pub reporter: Option<Arc<str>>,
-    /// What it reported.
+    /// The address that was reported.
     pub address: u64,
-    /// Where it reported it.
+    /// The stack that reported it.
     pub stack: Option<Stack>,
-    /// Where the block was allocated that this is about.
+    /// The stack that allocated the block in question.
     pub alloc: Option<Stack>,
-    /// What the reporter measured, in bytes; 0: it did not say.
+    /// The number of bytes that the reporter measured; 0: it did not say.
     pub measured: u64,
-    /// The usable size of the block that this is about; 0: there is none.
+    /// The usable size of the block in question; 0: there is no such block.
     pub usable: u64,
-    /// How often.
+    /// The number of times that it was found.
     pub count: u64,
 }
 
@@ -261,36 +266,38 @@ impl std::fmt::Display for DifferentModes {
 impl std::error::Error for DifferentModes {}
 
 impl Analysis {
-    /// What a log says.
+    /// Analyses a log.
     pub fn of(mut log: &Log, options: &Options) -> Analysis {
         let Ok(digest) = Digest::of(&mut log, options, Some(options.records_max));
         digest.analysis(options)
     }
 
-    /// Returns what a stored log says.
+    /// Analyses a stored log.
     ///
     /// # Errors
     ///
-    /// An error if what is stored cannot be read.
+    /// Fails if the stored log cannot be read.
     pub fn of_spooled(log: &mut SpooledLog<'_>, options: &Options) -> io::Result<Analysis> {
         Ok(Digest::of(log, options, Some(options.records_max))?.analysis(options))
     }
 
-    /// What is in the second log and not in the first one, and the other way around with negative numbers.
+    /// Returns what is in the second log and not in the first one, and the other way around with
+    /// negative numbers.
     ///
     /// # Errors
     ///
-    /// They are of different modes.
+    /// Fails if the logs are of different modes.
     pub fn difference(mut before: &Log, mut after: &Log, options: &Options) -> Result<Analysis, DifferentModes> {
         let Ok(analysis) = difference_of(&mut before, &mut after, options);
         analysis
     }
 
-    /// Returns the same of stored logs.
+    /// Returns the difference of two stored logs.
     ///
     /// # Errors
     ///
-    /// What is stored cannot be read; or, inside, the logs are of different modes.
+    /// The outer error: a stored log cannot be read. The inner one: the logs are of different
+    /// modes.
     pub fn difference_spooled(
         before: &mut SpooledLog<'_>,
         after: &mut SpooledLog<'_>,
@@ -299,13 +306,13 @@ impl Analysis {
         difference_of(before, after, options)
     }
 
-    /// Returns true if a reporter has reported any of the blocks.
+    /// True if a reporter has reported any of the blocks.
     pub(crate) fn is_any_reported(&self) -> bool {
         let reported = [KindName::OnceReported, KindName::TwiceReported].map(|name| self.kind(name));
         reported.into_iter().flatten().any(|kind| kind.records_count > 0)
     }
 
-    /// What is shown of the kind of this name.
+    /// Returns the kind of this name.
     pub fn kind(&self, name: KindName) -> Option<&Kind> {
         self.kinds.iter().find(|kind| kind.name == name)
     }
@@ -323,7 +330,7 @@ fn difference_of<H: Heap>(
     Ok(Ok(after.minus(before).analysis(options)))
 }
 
-/// The parts of names that make a function one that allocates.
+/// Texts that make a function an allocating one if its name contains one of them.
 const ALLOC_FNS: [&str; 9] = [
     "malloc",
     "calloc",
@@ -336,7 +343,7 @@ const ALLOC_FNS: [&str; 9] = [
     "mozilla::dmd::StackTrace::Get",
 ];
 
-/// Whether a frame is one of a function that allocates.
+/// True if a frame is in an allocating function.
 pub fn is_alloc_fn(frame: &str) -> bool {
     ALLOC_FNS.iter().any(|part| frame.contains(part))
 }

@@ -1,4 +1,4 @@
-//! Making a log.
+//! Building a log.
 
 use std::hash::Hash;
 
@@ -6,41 +6,41 @@ use crate::frames::Unresolved;
 use crate::hash::Map;
 use crate::log::{About, FrameId, Group, Log, Mode, NameId, Report, Size, TraceId};
 
-/// A block, or several that have all of this in common.
+/// A block, or several blocks that have all of this in common.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Block {
-    /// What was asked for, in bytes.
+    /// The requested size, in bytes.
     pub requested: u64,
-    /// What may be used beyond it, in bytes.
+    /// The slop, in bytes.
     pub slop: u64,
-    /// How many.
+    /// The number of blocks.
     pub count: u64,
-    /// For how many blocks each stands: 1, unless it is of a sample.
+    /// The weight of each block: 1, unless it is sampled.
     pub weight: f64,
-    /// The variance of the number of blocks that each stands for: 0 for what is no sample.
+    /// The variance of each block's weight: 0 if it is not sampled.
     pub variance: f64,
-    /// Where it was allocated; `None`: that was not recorded.
+    /// The stack that allocated it; `None`: it was not recorded.
     pub alloc: Option<TraceId>,
-    /// Who has reported it.
+    /// The first two reports of it.
     pub reports: [Option<Report>; 2],
-    /// What it is.
+    /// Its type.
     pub type_name: Option<NameId>,
-    /// In which context it was allocated.
+    /// The context in which it was allocated.
     pub context: Option<NameId>,
 }
 
-/// Adds blocks up. There are few groups to a stack, and few sizes to a group: lists are quicker than tables here, and
-/// smaller.
+/// Adds blocks up. There are few groups to a stack, and few sizes to a group, so lists are faster
+/// and smaller here than tables.
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
     groups: Vec<Group>,
-    /// The first group of each stack, and before all those of no stack.
+    /// The first group of each stack; at index 0, the first one without a stack.
     first: Vec<u32>,
     /// The next group of the same stack.
     next: Vec<u32>,
-    /// Those of stacks that have many.
+    /// The groups of stacks that have many.
     others: Map<Key, u32>,
-    /// Whether blocks of the same usable size count as of one size.
+    /// True if blocks of the same usable size count as blocks of one size.
     is_merging: bool,
 }
 
@@ -48,9 +48,10 @@ type Key = (Option<TraceId>, [Option<Report>; 2], Option<NameId>, Option<NameId>
 
 /// No group.
 const NONE: u32 = u32::MAX;
-/// How long a list of groups may be.
+/// The most groups in a list.
 const GROUPS_FEW: usize = 16;
-/// Sizes from which on a list has the same more than once, until it is as long as a power of two.
+/// The number of sizes from which on a list may contain the same size more than once, until its
+/// length is a power of two.
 const SIZES_FEW: usize = 16;
 
 impl Groups {
@@ -58,7 +59,7 @@ impl Groups {
         Groups { is_merging, ..Groups::default() }
     }
 
-    /// Adds blocks, and says to which group.
+    /// Adds blocks, and returns the index of their group.
     pub(crate) fn add(&mut self, block: &Block) -> u32 {
         let number = self.group(block);
         let Block { requested, slop, count, .. } = *block;
@@ -104,7 +105,7 @@ impl Groups {
         self.groups.len() as u32 - 1
     }
 
-    /// The groups, with each size once.
+    /// Returns the groups, with each size once.
     pub(crate) fn finish(mut self) -> Vec<Group> {
         for group in self.groups.iter_mut().filter(|group| group.sizes.len() > SIZES_FEW) {
             if self.is_merging { merge(&mut group.sizes, usable) } else { merge(&mut group.sizes, both) }
@@ -124,7 +125,7 @@ impl Size {
     }
 }
 
-// What makes sizes one.
+// The sort keys by which sizes count as equal.
 
 #[inline]
 fn usable(size: &Size) -> u64 {
@@ -136,7 +137,7 @@ fn both(size: &Size) -> (u64, u64) {
     (size.requested, size.slop)
 }
 
-/// Adds to those of the same size.
+/// Adds to the entry with the same size.
 #[inline]
 fn put<K: Ord>(sizes: &mut Vec<Size>, added: Size, key: impl Fn(&Size) -> K + Copy) {
     if sizes.len() <= SIZES_FEW
@@ -147,14 +148,14 @@ fn put<K: Ord>(sizes: &mut Vec<Size>, added: Size, key: impl Fn(&Size) -> K + Co
     if sizes.len() > SIZES_FEW && sizes.len().is_power_of_two() {
         merge(sizes, key);
     }
-    // Many have one, and there are millions of lists.
+    // Most lists have one size, and there are millions of lists.
     if sizes.is_empty() {
         sizes.reserve_exact(1);
     }
     sizes.push(added);
 }
 
-/// Leaves each size once.
+/// Merges equal sizes.
 fn merge<K: Ord>(sizes: &mut Vec<Size>, key: impl Fn(&Size) -> K + Copy) {
     sizes.sort_by_key(key);
     sizes.dedup_by(|size, kept| {
@@ -166,7 +167,7 @@ fn merge<K: Ord>(sizes: &mut Vec<Size>, key: impl Fn(&Size) -> K + Copy) {
     });
 }
 
-/// Makes a [`Log`]: gives numbers to frames, stacks and names, each once, and adds blocks up.
+/// Builds a [`Log`]: numbers each distinct frame, stack and name, and adds blocks up.
 #[derive(Debug)]
 pub struct Builder {
     log: Log,
@@ -177,13 +178,13 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Of an empty log.
+    /// Creates a builder with an empty log.
     pub fn new(mode: Mode) -> Builder {
         let (groups, traces, frames, names) = <(Groups, Map<_, _>, Map<_, _>, Map<_, _>)>::default();
         Builder { log: Log::empty(mode), groups, traces, frames, names }
     }
 
-    /// The frame with this text: see [`Log::frames`].
+    /// Returns the frame with this text: see [`Log::frames`].
     pub fn frame(&mut self, text: &str) -> FrameId {
         let id = FrameId(number(&mut self.frames, &mut self.log.frames, text));
         if self.log.libraries.len() < self.log.frames.len() {
@@ -193,12 +194,12 @@ impl Builder {
         id
     }
 
-    /// The stack with these frames, innermost first.
+    /// Returns the stack with these frames, innermost first.
     pub fn trace(&mut self, frames: &[FrameId]) -> TraceId {
         TraceId(number(&mut self.traces, &mut self.log.traces, frames))
     }
 
-    /// A name of a type, a context or a reporter.
+    /// Returns the id for a name of a type, a context or a reporter.
     pub fn name(&mut self, text: &str) -> NameId {
         NameId(number(&mut self.names, &mut self.log.names, text))
     }
@@ -208,24 +209,24 @@ impl Builder {
         self.groups.add(block);
     }
 
-    /// Adds a block with what is in it: all that was requested, without a last part of a word.
+    /// Adds a block with its contents: all requested bytes, without an incomplete last word.
     pub fn add_scanned(&mut self, block: &Block, address: u64, contents: &[u64]) {
         let group = self.groups.add(block);
         self.log.scanned.push(block, group, address, contents);
     }
 
-    /// What is known besides.
+    /// Returns what else is known about the log.
     pub fn about(&mut self) -> &mut About {
         &mut self.log.about
     }
 
-    /// The log.
+    /// Returns the log.
     pub fn finish(self) -> Log {
         Log { groups: self.groups.finish(), ..self.log }
     }
 }
 
-/// The number of something in a list, to which it is added if it is new.
+/// Returns the index of an item in a list, to which it is added if it is new.
 fn number<T, Q>(numbers: &mut Map<T, u32>, list: &mut Vec<T>, wanted: &Q) -> u32
 where
     T: Eq + Hash + Clone + std::borrow::Borrow<Q>,

@@ -1,4 +1,4 @@
-//! A log's blocks, added up in records.
+//! Adding up a log's blocks in records.
 
 mod difference;
 mod texts;
@@ -17,7 +17,7 @@ use crate::hash::Map;
 use crate::heap::Heap;
 use crate::log::{Group, Log, Mode, NameId, Report, Size, TraceId};
 
-/// A log, added up; or what two differ in.
+/// A log, added up; or the difference of two.
 pub(crate) struct Digest {
     pub(crate) mode: Mode,
     variables: Vec<Option<String>>,
@@ -32,7 +32,7 @@ pub(crate) struct Digest {
 struct Part {
     name: KindName,
     total: Total,
-    /// How many there are, with those that are not in the list.
+    /// The number of records, including those that are not in the list.
     records_count: usize,
     records: Keyed,
 }
@@ -45,10 +45,10 @@ struct Shown {
     records: Vec<u32>,
 }
 
-/// Records, each with what makes its blocks one record.
+/// Records, each with the key that its blocks share.
 type Keyed = Vec<(Key, Record)>;
 
-/// What makes blocks one record, in whichever log they are.
+/// The properties that the blocks of one record share; it identifies the record in any log.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
     name: Option<Arc<str>>,
@@ -56,8 +56,9 @@ struct Key {
 }
 
 impl Digest {
-    /// Adds up a log. With `records_max`: at most so many records of each kind, sorted and filtered, as one log is shown.
-    /// Without: all records, in the order of their first blocks, as two logs are compared.
+    /// Adds up a log. With `records_max`: at most so many records of each kind, sorted and filtered
+    /// (used to show one log). Without it: all records, in the order of their first blocks (used to
+    /// compare two logs).
     pub(crate) fn of<H: Heap>(heap: &mut H, options: &Options, records_max: Option<usize>) -> Result<Digest, H::Error> {
         let mode = if heap.log().mode == Mode::Scan { Mode::Live } else { heap.log().mode };
         let texts = Texts::of(heap, options)?;
@@ -132,7 +133,7 @@ impl Digest {
         })
     }
 
-    /// What this has and `before` has not.
+    /// Returns the difference of this and `before`.
     pub(crate) fn minus(self, before: Digest) -> Digest {
         let kinds = before.kinds.into_iter().zip(self.kinds).map(|(before, after)| {
             let records = difference(before.records, after.records);
@@ -179,7 +180,7 @@ impl Digest {
     }
 }
 
-/// The kinds that a log of this mode has, in the order in which they are shown.
+/// Returns the kinds that a log of this mode has, in the order in which they are shown.
 fn kinds_of(mode: Mode) -> &'static [KindName] {
     match mode {
         Mode::Live | Mode::Scan => &[KindName::Live],
@@ -237,7 +238,7 @@ impl Total {
     }
 }
 
-/// Blocks of a size, and for how many they stand.
+/// The sizes of blocks, and their weight.
 struct Weighed {
     requested: f64,
     slop: f64,
@@ -254,7 +255,8 @@ impl Weighed {
         Weighed { requested: requested as f64 + rest, slop: slop as f64 - rest, weight, variance, size: *size }
     }
 
-    /// Of blocks whose stacks are known, which they are of each byte's block with this probability.
+    /// Returns the estimate from blocks with known stacks, each of whose usable bytes had its block
+    /// chosen with this probability.
     fn estimated(size: &Size, probability: Option<f64>) -> Weighed {
         let counted = Weighed::counted(size);
         let usable = counted.requested + counted.slop;
@@ -265,13 +267,14 @@ impl Weighed {
     }
 }
 
-/// Sums of blocks and of bytes, with their variances. They are found in one line of the processor's cache.
+/// Sums of blocks and of bytes, with their variances. They fit into one cache line.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 struct Moments {
-    /// Of the blocks that are in the log: requested, slop, blocks. More than 63 bits are shown as so many.
+    /// The blocks that are in the log: requested, slop, blocks. More than 63 bits are shown as the
+    /// largest number.
     counted: [u64; 3],
-    /// Of those for which they stand.
+    /// The weights of these blocks.
     requested: f64,
     slop: f64,
     blocks: f64,
@@ -313,7 +316,8 @@ impl Moments {
         self.blocks_variance += blocks.variance;
     }
 
-    /// Requested, slop, usable, and blocks. What is no estimate is exact, however large.
+    /// Returns requested bytes, slop, usable bytes, and blocks. Figures that are not estimated are
+    /// exact, however large.
     fn whole(&self, is_estimated: bool) -> [i64; 4] {
         let [requested, slop, blocks] = self.counted;
         if is_estimated {
@@ -329,12 +333,13 @@ impl Moments {
     }
 }
 
-/// To the nearest whole number.
+/// Rounds to the nearest whole number.
 fn whole(number: f64) -> i64 {
     number.round() as i64
 }
 
-/// The `count` records with the largest keys, the largest first; those with equal ones in the order in which they came first.
+/// Returns the `count` records with the largest keys, the largest first; those with equal keys in
+/// the order in which they came first.
 fn largest(records: &[u32], count: usize, key: impl Fn(u32) -> (u64, u64, u64)) -> Vec<u32> {
     let mut keyed: Vec<_> = records.iter().map(|&record| (std::cmp::Reverse(key(record)), record)).collect();
     if count < keyed.len() {
@@ -352,7 +357,7 @@ struct Sums<'a> {
     probability: Option<f64>,
     texts: &'a Texts,
     list: Vec<Sum>,
-    /// The sums of each.
+    /// The sums of each record.
     moments: Vec<Moments>,
     numbers: Map<(u64, u64), u32>,
     waiting: Vec<Waiting>,
@@ -366,10 +371,12 @@ struct Waiting {
     moments: Moments,
 }
 
-/// How many blocks are added together. Records are all over the memory: so they are waited for together.
+/// The number of blocks that are added together. Records are scattered over memory, so cache misses
+/// are waited for together.
 const TOGETHER: usize = 64;
 
-/// What makes blocks of one log one record: the kind; and numbers of stacks, one more than they are, or one of a name.
+/// The key of a record within one log: the kind, and the numbers of its stacks plus 1, or the
+/// number of a name.
 #[derive(Clone, Copy)]
 struct SumKey {
     kind: KindName,
@@ -377,7 +384,7 @@ struct SumKey {
 }
 
 impl SumKey {
-    /// Returns the same as two numbers, which are hashed quickly.
+    /// Returns the key as two numbers, which are hashed quickly.
     fn packed(self) -> (u64, u64) {
         let [first, second, third] = self.numbers.map(u64::from);
         ((self.kind as u64) << 32 | first, third << 32 | second)
@@ -399,7 +406,7 @@ impl<'a> Sums<'a> {
     /// Returns the first number of a group's key; `None`: its blocks are in no record.
     #[inline]
     fn first_number(&self, group: &Group) -> Option<u32> {
-        // Blocks without a stack are represented by those with one.
+        // Blocks with a stack stand in for those without.
         let is_left_out = self.probability.is_some() && group.alloc.is_none();
         let Options { by, filters, .. } = self.options;
         if is_left_out || *by != By::Stack && !passes(|| self.texts.alloc(group.alloc), filters) {
@@ -456,7 +463,7 @@ impl<'a> Sums<'a> {
     }
 }
 
-/// What is known of the records that are shown, besides their sums.
+/// The properties of the records that are shown, besides their sums.
 struct Details {
     /// The number in the list for each record, or [`NOT_SHOWN`].
     numbers: Vec<u32>,
@@ -483,7 +490,7 @@ impl Details {
         details
     }
 
-    /// Returns what is known of the record that a group is in, if it is shown.
+    /// Returns the details of the record that a group is in, if it is shown.
     fn of_group(&mut self, sums: &Sums<'_>, group: &Group) -> Option<&mut More> {
         let first = sums.first_number(group)?;
         if !*self.is_first.get(first as usize)? {
@@ -494,10 +501,10 @@ impl Details {
     }
 }
 
-/// What is known of a record besides its sums.
+/// The properties of a record besides its sums.
 #[derive(Default)]
 struct More {
-    /// Usable sizes, and how many blocks there are of each.
+    /// Usable sizes, and the number of blocks of each.
     sizes: BTreeMap<u64, f64>,
     types: BTreeMap<Option<NameId>, [f64; 2]>,
     contexts: BTreeMap<Option<NameId>, [f64; 2]>,
@@ -575,7 +582,7 @@ impl Sum {
             estimate,
             types: shares(more.types),
             contexts: shares(more.contexts),
-            // They vary: tests of the detector do not look at them.
+            // Addresses vary, so tests of the detector do not look at them.
             addresses: if options.filter_stacks_for_testing { vec![0xdada_dada; addresses.len()] } else { addresses },
         };
         let stacks = stacks.into_iter().flatten().map(|stack| texts.stack(stack)).collect();
@@ -583,7 +590,7 @@ impl Sum {
     }
 }
 
-/// By bytes, then by name.
+/// Sorts by bytes, then by name.
 fn sorted(mut shares: Vec<Share>) -> Vec<Share> {
     shares.sort_by(|a, b| b.bytes.unsigned_abs().cmp(&a.bytes.unsigned_abs()).then_with(|| a.name.cmp(&b.name)));
     shares

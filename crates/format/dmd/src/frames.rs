@@ -3,10 +3,10 @@
 use crate::hash::Map;
 use crate::log::{FrameId, Log, NameId};
 
-/// A frame of which is known where it is: `function[path +0xOFFSET]`.
+/// A frame with a known position: `function[path +0xOFFSET]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unresolved<'a> {
-    /// What the program itself has called the function; `???`: it did not know.
+    /// The program's own name for the function; `???`: not known.
     pub function: &'a str,
     /// The file that it is in.
     pub path: &'a str,
@@ -15,7 +15,7 @@ pub struct Unresolved<'a> {
 }
 
 impl<'a> Unresolved<'a> {
-    /// Of such a text; `None`: it is another one.
+    /// Parses such a text; `None`: it is another one.
     pub fn parse(text: &'a str) -> Option<Unresolved<'a>> {
         let (front, offset) = text.strip_suffix(']')?.rsplit_once(" +0x")?;
         let offset = u64::from_str_radix(offset, 16).ok()?;
@@ -29,12 +29,12 @@ pub trait FrameTexts {
     /// Returns the log, or what it has besides stacks and blocks.
     fn log(&self) -> &Log;
 
-    /// Replaces the text of each frame by those of one or more frames, innermost first: functions that were inlined there.
-    /// None leave it as it is.
+    /// Replaces the text of each frame by the texts of one or more frames, innermost first:
+    /// functions that were inlined there. If `resolve` returns none, the frame stays as it is.
     fn map_frames(&mut self, resolve: impl FnMut(&str) -> Vec<String>);
 
-    /// Takes functions that only pass something on off the beginning of each stack, with what is between them, but for what
-    /// would be left of nothing.
+    /// Removes wrapper functions from the beginning of each stack, with the frames between them,
+    /// unless nothing would be left.
     fn leave_out_leading(&mut self, is_passing: impl Fn(&str) -> bool, is_between: impl Fn(&str) -> bool);
 }
 
@@ -58,7 +58,7 @@ impl FrameTexts for Log {
     }
 }
 
-/// The frames that stand for each of those that a log has had.
+/// The frames that replace each of the frames that a log had.
 pub(crate) struct Replaced(Vec<Vec<FrameId>>);
 
 impl Replaced {
@@ -98,7 +98,7 @@ impl Replaced {
     }
 }
 
-/// Frames that are left out where stacks begin with them.
+/// Frames that are left out at the beginning of stacks.
 pub(crate) struct Leading {
     passing: Vec<bool>,
     between: Vec<bool>,

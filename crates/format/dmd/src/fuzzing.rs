@@ -4,15 +4,16 @@ use std::io::Cursor;
 
 use crate::{Analysis, By, FrameTexts, Log, Mode, Options, Referrers, Sort, SpooledLog, Spooling, TextOptions};
 
-/// Reads the data as a log, and makes of it all that can be made. Panics if that does, or if what is made does not hold
-/// together.
+/// Reads the data as a log, and derives everything from it that can be derived. Panics if that
+/// does, or if the results are not consistent.
 pub fn log(data: &[u8]) {
     let Ok(mut log) = Log::read_at_most(data, 1 << 20) else { return };
     let mut written = Vec::new();
     log.write(&mut written).expect("memory takes everything");
     let again = Log::read(written.as_slice()).expect("what was written can be read");
     let text = |log: &Log| Analysis::of(log, &Options::default()).text("dmd", &TextOptions::default());
-    // A log with contents may have blocks without: only those with are written. In other modes nobody writes addresses.
+    // A log with contents may have blocks without: only those with contents are written. In other
+    // modes no addresses are written.
     if log.mode != Mode::Scan
         && log.scanned.blocks.is_empty()
         && log.about.sampling.is_none()
@@ -69,7 +70,7 @@ mod tests {
         "modules": [{"path": "lib", "buildId": "00ff"}], "defects": [{"kind": "partly", "by": "D", "addr": "10", "rep": "A",
         "alloc": null, "measured": 1, "usable": 2, "num": 3}], "defectsCount": 3, "other": [{"a": [1.5e3, true, null]}]}}"##;
 
-    /// Files with a few of their bytes, or of their words, changed.
+    /// Returns files with a few of their bytes, or of their words, changed.
     fn damaged() -> impl Strategy<Value = Vec<u8>> {
         let words = vec![
             "{",

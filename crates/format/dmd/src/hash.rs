@@ -1,4 +1,5 @@
-//! A fast hash for the small keys of a log. It is seeded: who makes a file cannot make keys collide.
+//! A fast hash for the small keys of a log. It is seeded, so that nobody can make a file whose keys
+//! collide.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};

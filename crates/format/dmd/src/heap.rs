@@ -6,13 +6,13 @@ use crate::log::{FrameId, Group, Log, TraceId};
 
 /// Stacks and blocks that can be visited several times, in the same order.
 pub(crate) trait Heap {
-    /// Why they cannot.
+    /// The error of a visit.
     type Error;
 
-    /// Returns what the log has besides stacks and blocks.
+    /// Returns the log without stacks and blocks.
     fn log(&self) -> &Log;
 
-    /// Visits the stacks. Of those with the same number the last one counts.
+    /// Visits the stacks. The last one with the same number counts.
     fn each_trace(&mut self, visit: impl FnMut(TraceId, &[FrameId])) -> Result<(), Self::Error>;
 
     /// Visits the blocks, those in common groups together.

@@ -6,7 +6,7 @@ use crate::advice::{Owner, Part, Plan, Step};
 use crate::analysis::{Analysis, By, Flaw, Kind, Record, Share, Total};
 
 impl Plan {
-    /// As JSON: all steps, the most bytes first. Sizes are in bytes.
+    /// Returns the plan as JSON: all steps, those with the most bytes first. Sizes are in bytes.
     pub fn to_json(&self) -> Value {
         let part = |part: &Part| json!({ "place": part.place, "type": part.type_name, "bytes": part.bytes, "blocks": part.blocks });
         let step = |step: &Step| {
@@ -27,7 +27,7 @@ impl Plan {
 }
 
 impl Analysis {
-    /// As JSON: what the text says, whole. Sizes are in bytes.
+    /// Returns the analysis as JSON: everything that the text says, uncut. Sizes are in bytes.
     pub fn to_json(&self) -> Value {
         json!({
             "mode": self.mode.name(),
@@ -43,7 +43,7 @@ impl Analysis {
 }
 
 impl By {
-    /// As options and JSON have it.
+    /// Returns the name in options and JSON.
     pub fn name(self) -> &'static str {
         match self {
             By::Stack => "stack",

@@ -1,9 +1,10 @@
-//! JSON as it comes: tokens of a stream, in a buffer of a fixed size.
+//! A streaming JSON lexer, with a buffer of a fixed size.
 //!
-//! This is not a JSON library because of speed: nearly all of a log is short keys and small numbers,
-//! which are taken from the buffer in place. Reading a log of 66 MB and storing its stacks and blocks
-//! takes 0.17 s of CPU with it. `serde_json` takes 0.24 s to pass over the same values and keep none,
-//! and `struson` 0.98 s to look at each token (`examples/readers.rs`, on two virtual cores).
+//! This is not a JSON library, for speed: nearly all of a log is short keys and small numbers,
+//! which are taken from the buffer in place. Reading a log of 66 MB and storing its stacks and
+//! blocks takes 0.17 s of CPU with it. `serde_json` takes 0.24 s to pass over the same values and
+//! keep none, and `struson` 0.98 s to look at each token (`examples/readers.rs`, on two virtual
+//! cores).
 
 use std::io::Read;
 
@@ -13,7 +14,7 @@ use crate::read::{ReadError, short_key};
 const BUFFER: usize = 256 << 10;
 /// The longest string, in bytes.
 const STRING_MAX: usize = 1 << 20;
-/// How deep values that are skipped may be nested.
+/// The deepest nesting of values that are skipped.
 const DEPTH_MAX: usize = 64;
 
 type Result<T> = std::result::Result<T, ReadError>;
@@ -27,7 +28,7 @@ pub(crate) struct Lexer<R> {
     end: usize,
     /// The offset in the input of the buffer's first byte.
     base: u64,
-    /// How many bytes there may be.
+    /// The most bytes that are read.
     bytes_max: u64,
     /// A string that is in more than one piece.
     pieces: Vec<u8>,
@@ -39,18 +40,18 @@ impl<R: Read> Lexer<R> {
         Lexer { input, buffer, at: 0, end: 0, base: 0, bytes_max, pieces: Vec::new() }
     }
 
-    /// Where we are, in bytes from the beginning.
+    /// Returns the offset of the next byte, from the beginning.
     pub(crate) fn offset(&self) -> u64 {
         self.base + self.at as u64
     }
 
-    /// What is wrong where we are.
+    /// Returns an error at the present offset.
     #[cold]
     pub(crate) fn wrong(&self, reason: impl Into<String>) -> ReadError {
         ReadError::Malformed { offset: self.offset(), reason: reason.into() }
     }
 
-    /// Whether there is more to read.
+    /// Fills the buffer. Returns true if there is more to read.
     #[cold]
     fn fill(&mut self) -> Result<bool> {
         self.base += self.end as u64;
@@ -70,7 +71,7 @@ impl<R: Read> Lexer<R> {
         }
     }
 
-    /// The next byte; `None` at the end.
+    /// Returns the next byte; `None` at the end.
     #[inline]
     fn peek(&mut self) -> Result<Option<u8>> {
         if self.at == self.end && !self.fill()? {
@@ -79,10 +80,10 @@ impl<R: Read> Lexer<R> {
         Ok(Some(self.buffer[self.at]))
     }
 
-    /// The next byte that is no white space.
+    /// Returns the next byte that is not white space.
     #[inline]
     pub(crate) fn token(&mut self) -> Result<u8> {
-        // Nearly always the next byte, or the one after a space.
+        // Nearly always it is the next byte, or the one after a space.
         match self.buffer[self.at..self.end] {
             [byte @ b'!'..=b'~', ..] => Ok(byte),
             [b' ', byte @ b'!'..=b'~', ..] => {
@@ -115,7 +116,8 @@ impl<R: Read> Lexer<R> {
         Ok(())
     }
 
-    /// Whether an item follows in what `close` ends, of which `first` says that none has been read. Takes what separates.
+    /// Returns true if another item follows before `close`, and consumes the separator or `close`.
+    /// `first` is true if no item has been read yet.
     #[inline]
     pub(crate) fn item(&mut self, first: &mut bool, close: u8) -> Result<bool> {
         let next = self.token()?;
@@ -130,7 +132,7 @@ impl<R: Read> Lexer<R> {
         Ok(true)
     }
 
-    /// The key of an object's next member, if there is one.
+    /// Returns the key of an object's next member, if there is one.
     #[inline]
     pub(crate) fn key(&mut self, first: &mut bool) -> Result<Option<Span>> {
         if !self.item(first, b'}')? {
@@ -141,7 +143,7 @@ impl<R: Read> Lexer<R> {
             self.at += 1;
             return Ok(Some(key));
         }
-        // The buffer may be filled anew before the colon comes.
+        // The buffer may be refilled before the colon comes.
         if let Span::Buffer(from, to) = key {
             self.pieces.clear();
             self.pieces.extend_from_slice(&self.buffer[from..to]);
@@ -150,7 +152,7 @@ impl<R: Read> Lexer<R> {
         Ok(Some(Span::Pieces))
     }
 
-    /// A string. It is to be [looked at](Lexer::bytes) before the next token is read.
+    /// Reads a string. It must be [looked at](Lexer::bytes) before the next token is read.
     #[inline]
     pub(crate) fn string(&mut self) -> Result<Span> {
         self.expect(b'"')?;
@@ -165,7 +167,7 @@ impl<R: Read> Lexer<R> {
         self.string_in_pieces(from)
     }
 
-    /// Takes a string that is a short key in whole, if that is next, and returns its number.
+    /// Takes a string that is a short key as a whole, if it is next, and returns its number.
     #[inline]
     pub(crate) fn short_key(&mut self) -> Option<u64> {
         let [b'"', rest @ ..] = &self.buffer[self.at..self.end] else { return None };
@@ -174,7 +176,7 @@ impl<R: Read> Lexer<R> {
         Some(key)
     }
 
-    /// A string that goes on in the next buffer, or has escapes.
+    /// Reads a string that goes on in the next buffer, or has escapes.
     #[cold]
     fn string_in_pieces(&mut self, from: usize) -> Result<Span> {
         self.pieces.clear();
@@ -226,7 +228,7 @@ impl<R: Read> Lexer<R> {
         Ok(())
     }
 
-    /// The next byte, whatever it is.
+    /// Takes the next byte, whatever it is.
     fn next(&mut self) -> Result<u8> {
         let Some(byte) = self.peek()? else { return Err(self.wrong("it ends inside a string")) };
         self.at += 1;
@@ -245,7 +247,7 @@ impl<R: Read> Lexer<R> {
         Ok(value)
     }
 
-    /// The bytes of a string that was read last.
+    /// Returns the bytes of the string that was read last.
     #[inline]
     pub(crate) fn bytes(&self, span: Span) -> &[u8] {
         match span {
@@ -254,7 +256,7 @@ impl<R: Read> Lexer<R> {
         }
     }
 
-    /// The text of a string.
+    /// Reads a string as text.
     pub(crate) fn text(&mut self) -> Result<String> {
         let span = self.string()?;
         let bytes = self.bytes(span);
@@ -264,14 +266,14 @@ impl<R: Read> Lexer<R> {
         Ok(String::from_utf8_lossy(bytes).into_owned())
     }
 
-    /// A whole number that is not negative.
+    /// Reads a whole number that is not negative.
     #[inline]
     pub(crate) fn integer(&mut self) -> Result<u64> {
         if !self.token()?.is_ascii_digit() {
             return Err(self.wrong("a whole number was expected"));
         }
         let mut value: u64 = 0;
-        // Up to 18 digits fit, whatever they are.
+        // Any 18 digits fit.
         for &byte in self.buffer[self.at..self.end].iter().take(18) {
             match byte {
                 b'0'..=b'9' => value = value * 10 + u64::from(byte - b'0'),
@@ -292,7 +294,7 @@ impl<R: Read> Lexer<R> {
         }
     }
 
-    /// A number.
+    /// Reads a number.
     pub(crate) fn number(&mut self) -> Result<f64> {
         self.token()?;
         let mut digits = String::new();
@@ -307,7 +309,7 @@ impl<R: Read> Lexer<R> {
         number.ok_or_else(|| self.wrong("a number was expected"))
     }
 
-    /// Takes `null`, if that is next.
+    /// Takes `null`, if it is next.
     pub(crate) fn null(&mut self) -> Result<bool> {
         if self.token()? != b'n' {
             return Ok(false);
@@ -342,7 +344,7 @@ impl<R: Read> Lexer<R> {
                 b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' => self.literal()?,
                 _ => return Err(self.wrong("a value was expected")),
             }
-            // What ends here, and whether another value follows.
+            // The value that ends here, and then whether another one follows.
             loop {
                 let Some((close, first)) = open.last_mut() else { return Ok(()) };
                 let (close, mut is_first) = (*close, std::mem::take(first));
@@ -358,7 +360,7 @@ impl<R: Read> Lexer<R> {
         }
     }
 
-    /// Nothing but white space may follow.
+    /// Checks that only white space follows.
     pub(crate) fn finish(&mut self) -> Result<()> {
         loop {
             match self.peek()? {
@@ -370,7 +372,7 @@ impl<R: Read> Lexer<R> {
     }
 }
 
-/// Where the bytes of a string are.
+/// The position of a string's bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Span {
     /// In the buffer.

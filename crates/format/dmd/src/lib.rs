@@ -1,7 +1,8 @@
-//! The dark matter detector: which memory nobody reports, and which is reported twice.
+//! The dark matter detector, which finds memory that no reporter reports, and memory that is
+//! reported twice.
 //!
-//! A [`Log`] holds the blocks of a heap, by where they were allocated and by who has reported them. It is made with a
-//! [`Builder`], of a ledger or of a recording.
+//! A [`Log`] holds the blocks of a heap, by the stacks that allocated and reported them. It is made
+//! with a [`Builder`], from a ledger or a recording.
 #![forbid(unsafe_code)]
 
 mod advice;

@@ -1,13 +1,13 @@
-//! What a log holds.
+//! The contents of a log.
 
 use crate::dump_stats::DumpStats;
 
-/// What a log is of.
+/// The kind of blocks that a log holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// Live blocks.
     Live,
-    /// Live blocks, and who has reported them.
+    /// Live blocks, and the reporters that have reported them.
     DarkMatter,
     /// Live blocks and those that have been freed.
     Cumulative,
@@ -16,10 +16,10 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// All of them.
+    /// All modes.
     pub const ALL: [Mode; 4] = [Mode::Live, Mode::DarkMatter, Mode::Cumulative, Mode::Scan];
 
-    /// What it is called in files and on command lines.
+    /// Returns the mode's name in files and on command lines.
     pub fn name(self) -> &'static str {
         match self {
             Mode::Live => "live",
@@ -29,7 +29,7 @@ impl Mode {
         }
     }
 
-    /// The mode of this name.
+    /// Returns the mode with this name.
     pub fn from_name(name: &str) -> Option<Mode> {
         Mode::ALL.into_iter().find(|mode| mode.name() == name)
     }
@@ -50,25 +50,27 @@ pub struct NameId(pub u32);
 /// Blocks of a heap.
 #[derive(Clone, Debug)]
 pub struct Log {
-    /// What it is of.
+    /// The kind of blocks in the log.
     pub mode: Mode,
-    /// The environment variable by which the program was told to make it; `None`: it was undefined.
+    /// The value of the environment variable that made the program write the log; `None`: it was
+    /// undefined.
     pub variable: Option<String>,
-    /// Blocks that have everything but their sizes in common, in the order of their first ones.
+    /// Blocks that differ only in their sizes, in the order of their first blocks.
     pub groups: Vec<Group>,
     /// Stacks, innermost frame first.
     pub traces: Vec<Vec<FrameId>>,
-    /// Frames as they are shown, without a number: `function (file:line)`, `function[library +0xOFFSET]`, or
-    /// `???[library +0xOFFSET]`. Offsets are those of return addresses in the file of the library.
+    /// Frames as they are shown, without a number: `function (file:line)`,
+    /// `function[library +0xOFFSET]`, or `???[library +0xOFFSET]`. Offsets are those of return
+    /// addresses in the file of the library.
     pub frames: Vec<String>,
-    /// The library that each frame is in, where its text has said so before it was
+    /// The library of each frame, if the frame's text named one before it was
     /// [resolved](crate::FrameTexts).
     pub libraries: Vec<Option<NameId>>,
-    /// What types, contexts, reporters and libraries are called.
+    /// The names of types, contexts, reporters and libraries.
     pub names: Vec<String>,
-    /// The blocks one by one, of a log with their contents ([`Mode::Scan`]).
+    /// The blocks one by one, in a log with their contents ([`Mode::Scan`]).
     pub scanned: Scanned,
-    /// What is known besides.
+    /// Further data about the log.
     pub about: About,
 }
 
@@ -79,17 +81,17 @@ impl Log {
         Log { mode, variable: None, groups, traces, frames, libraries, names, scanned, about }
     }
 
-    /// The text of a frame.
+    /// Returns the text of a frame.
     pub fn frame(&self, frame: FrameId) -> &str {
         &self.frames[frame.0 as usize]
     }
 
-    /// The frames of a stack, innermost first.
+    /// Returns the frames of a stack, innermost first.
     pub fn trace(&self, trace: TraceId) -> &[FrameId] {
         &self.traces[trace.0 as usize]
     }
 
-    /// What a type, a context, a reporter or a library is called.
+    /// Returns the name of a type, a context, a reporter or a library.
     pub fn name(&self, name: NameId) -> &str {
         &self.names[name.0 as usize]
     }
@@ -98,24 +100,25 @@ impl Log {
 /// Blocks that are shown as one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Group {
-    /// Where they were allocated; `None`: that was not recorded.
+    /// The stack that allocated them; `None`: it was not recorded.
     pub alloc: Option<TraceId>,
-    /// Who has reported them: the first two reports.
+    /// The first two reports of the blocks.
     pub reports: [Option<Report>; 2],
-    /// What they are.
+    /// The type of the blocks.
     pub type_name: Option<NameId>,
-    /// In which context they were allocated: names of scopes, the outermost first, separated by `/`.
+    /// The context in which they were allocated: names of scopes, the outermost first, separated by
+    /// `/`.
     pub context: Option<NameId>,
-    /// How many there are of each size.
+    /// The number of blocks of each size.
     pub sizes: Vec<Size>,
 }
 
 /// Blocks one by one, with what is in them.
 #[derive(Clone, Debug, Default)]
 pub struct Scanned {
-    /// In the order of the log.
+    /// The blocks, in the order of the log.
     pub blocks: Vec<ScannedBlock>,
-    /// The words of all of them.
+    /// The words of all blocks.
     pub words: Vec<u64>,
 }
 
@@ -124,13 +127,14 @@ pub struct Scanned {
 pub struct ScannedBlock {
     /// Its address.
     pub address: u64,
-    /// What was asked for, in bytes.
+    /// The requested size, in bytes.
     pub requested: u64,
-    /// What may be used beyond it, in bytes.
+    /// The slop, in bytes.
     pub slop: u64,
     /// The [group](Log::groups) in which it is counted.
     pub group: u32,
-    /// Its contents in [`Scanned::words`]: what was requested, without a last part of a word.
+    /// The range of its contents in [`Scanned::words`]: the requested bytes, without an incomplete
+    /// last word.
     pub words: std::ops::Range<usize>,
 }
 
@@ -142,7 +146,7 @@ impl Scanned {
         self.blocks.push(ScannedBlock { address, requested: block.requested, slop: block.slop, group, words });
     }
 
-    /// What is in a block.
+    /// Returns the contents of a block.
     pub fn contents(&self, block: &ScannedBlock) -> &[u64] {
         &self.words[block.words.clone()]
     }
@@ -151,53 +155,54 @@ impl Scanned {
 /// Blocks of one size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Size {
-    /// What was asked for, in bytes.
+    /// The requested size, in bytes.
     pub requested: u64,
-    /// What may be used beyond it, in bytes.
+    /// The slop, in bytes.
     pub slop: u64,
-    /// How many of them are in the log.
+    /// The number of these blocks in the log.
     pub count: u64,
-    /// What was asked for all of them, in bytes, beyond `count` times `requested`: blocks of one usable size may have been
-    /// [read as one](Log::read_merged). 0 otherwise.
+    /// The requested bytes of all these blocks, less `count` times `requested`. Blocks of one
+    /// usable size may have been [read as one](Log::read_merged); 0 otherwise.
     pub rest: i64,
-    /// For how many blocks these stand: [`count`](Size::count), unless they are a sample.
+    /// The number of blocks that these count for: [`count`](Size::count), unless they are a sample.
     pub weight: f64,
-    /// The variance of [`weight`](Size::weight): 0 for what is no sample.
+    /// The variance of [`weight`](Size::weight): 0 if blocks were not sampled.
     pub variance: f64,
 }
 
 /// A report of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Report {
-    /// Where it was made.
+    /// The stack that made the report.
     pub trace: TraceId,
-    /// Who made it.
+    /// The reporter that made it.
     pub reporter: Option<NameId>,
 }
 
-/// What a log says of itself beyond what version 5 of the format has.
+/// Data about a log beyond version 5 of the format.
 #[derive(Clone, Debug, Default)]
 pub struct About {
     /// The name of the program's file.
     pub program: String,
-    /// Its number.
+    /// The process id.
     pub pid: u32,
-    /// For how long the program was held up for the log, in nanoseconds: whoever allocated or freed meanwhile waited.
+    /// The time for which the program was held up for the log, in nanoseconds: threads that
+    /// allocated or freed meanwhile waited.
     pub pause_ns: u64,
-    /// How blocks were chosen whose stacks were recorded; `None`: all were.
+    /// The sampling of the blocks whose stacks were recorded; `None`: all were recorded.
     pub sampling: Option<Sampling>,
-    /// The memory that the program needed for the log; `None`: that is not known.
+    /// The memory that the program needed for the log; `None`: not known.
     pub dump: Option<DumpStats>,
-    /// The files that frames are in.
+    /// The loaded objects that frames are in.
     pub modules: Vec<Module>,
-    /// What reporters did wrong.
+    /// The defects of reporters.
     pub defects: Vec<Defect>,
-    /// How many they were: more than there are in the list, perhaps.
+    /// The number of defects, which may be more than there are in the list.
     pub defects_count: u64,
 }
 
 impl About {
-    /// Whether nothing is known: a log of somebody else's.
+    /// True if nothing is known, as for a log of another tool.
     pub fn is_nothing(&self) -> bool {
         let About { program, pid, pause_ns, sampling, dump, modules, defects, defects_count } = self;
         let is_nobody = program.is_empty() && *pid == 0 && *pause_ns == 0 && sampling.is_none() && dump.is_none();
@@ -205,7 +210,7 @@ impl About {
     }
 }
 
-/// How blocks were chosen whose stacks were recorded.
+/// The sampling of the blocks whose stacks were recorded.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
     /// The probability with which each usable byte had its block chosen.
@@ -215,54 +220,57 @@ pub struct Sampling {
 /// A file that was mapped to be executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Module {
-    /// As frames have it.
+    /// The path, as frames name it.
     pub path: String,
-    /// The bytes of its build id; empty: it has none.
+    /// The bytes of its build id; empty if it has none.
     pub build_id: Vec<u8>,
 }
 
-/// Something wrong with what a reporter has reported.
+/// Something wrong with a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Defect {
-    /// What.
+    /// The kind of defect.
     pub kind: DefectKind,
-    /// Whose.
+    /// The reporter that made the report.
     pub reporter: Option<NameId>,
-    /// What it reported.
+    /// The address that was reported.
     pub address: u64,
-    /// Where it reported it.
+    /// The stack that reported it.
     pub trace: Option<TraceId>,
-    /// Where the block was allocated that this is about.
+    /// The stack that allocated the block in question.
     pub alloc: Option<TraceId>,
-    /// What the reporter measured, in bytes; 0: it did not say.
+    /// The number of bytes that the reporter measured; 0: it did not say.
     pub measured: u64,
-    /// The usable size of the block that this is about, or of all that the reporter has marked; 0: there is none.
+    /// The usable size of the block in question, or of all blocks that the reporter has marked; 0:
+    /// there is no such block.
     pub usable: u64,
-    /// How often the same was found of this reporter at this place.
+    /// The number of times that the same defect was found for this reporter and stack.
     pub count: u64,
 }
 
-/// What can be wrong with a report.
+/// The ways in which a report can be wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DefectKind {
-    /// There is no live block: it has been freed, or was allocated before anybody looked.
+    /// There is no live block at the address: it was freed, or was allocated before observation
+    /// began.
     NoBlock,
-    /// The address is inside a block, and not where it begins.
+    /// The address is inside a block, not at its start.
     Interior,
-    /// It is memory of the program's, but not of its heap: on a stack, static, or mapped.
+    /// The memory belongs to the program, but not to its heap: it is on a stack, static, or mapped.
     NotHeap,
-    /// The reporter measured less than there is of the block.
+    /// The reporter measured less than the whole block.
     Partly,
-    /// The block was freed while its report counted: before the reports were complete, or with a mark that stays and that
-    /// nobody took back.
+    /// The block was freed while its report counted: before the reports were complete, or with a
+    /// permanent mark that was not taken back.
     FreedWhileReported,
-    /// The reporter has reported more bytes of heap than it has marked blocks of: [`measured`](Defect::measured) and
-    /// [`usable`](Defect::usable). The rest is computed or counted, and looks unreported here; or it is no heap.
+    /// The reporter has reported more bytes of heap than the blocks hold that it has marked:
+    /// [`measured`](Defect::measured) against [`usable`](Defect::usable). The rest was computed or
+    /// counted and looks unreported here, or is not heap.
     Unmarked,
 }
 
 impl DefectKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [DefectKind; 6] = [
         DefectKind::NoBlock,
         DefectKind::Interior,
@@ -272,7 +280,7 @@ impl DefectKind {
         DefectKind::Unmarked,
     ];
 
-    /// What it is called in files.
+    /// Returns the kind's name in files.
     pub fn name(self) -> &'static str {
         match self {
             DefectKind::NoBlock => "no-block",
@@ -284,7 +292,7 @@ impl DefectKind {
         }
     }
 
-    /// The defect of this name.
+    /// Returns the kind with this name.
     pub fn from_name(name: &str) -> Option<DefectKind> {
         DefectKind::ALL.into_iter().find(|kind| kind.name() == name)
     }

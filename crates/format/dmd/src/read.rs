@@ -1,5 +1,5 @@
-//! Reading a log. A stream is gone through once: its stacks and blocks go to a [`Sink`] as they come, because a log has
-//! its blocks before their stacks, and those before the texts of their frames.
+//! Reading a log. A stream is read once, and its stacks and blocks go to a [`Sink`] as they come,
+//! because a log has its blocks before their stacks, and those before the texts of their frames.
 
 use std::fmt;
 use std::io::{self, Cursor, Read};
@@ -17,16 +17,16 @@ use crate::log::{Defect, DefectKind, FrameId, Log, Mode, Module, NameId, Report,
 
 mod keys;
 
-/// Why a log cannot be read.
+/// The reasons why a log cannot be read.
 #[derive(Debug)]
 pub enum ReadError {
     /// The stream fails.
     Io(io::Error),
-    /// It is not what it should be.
+    /// The text is not a log.
     Malformed {
-        /// Where, in bytes from the beginning of the JSON text, which may have been unpacked.
+        /// The offset in bytes from the beginning of the JSON text, which may have been unpacked.
         offset: u64,
-        /// What is wrong there.
+        /// The error there.
         reason: String,
     },
 }
@@ -60,18 +60,19 @@ type Result<T> = std::result::Result<T, ReadError>;
 impl Log {
     /// Reads a file of version 5, plain or gzipped.
     ///
-    /// Memory is needed for what differs: stacks, and blocks by stack and size; not for the text. Keys that are not known
-    /// are skipped.
+    /// Memory is needed only for distinct data, stacks, and blocks by stack and size, not for the
+    /// text. Unknown keys are skipped.
     ///
     /// # Errors
     ///
-    /// The stream fails, or is no such file.
+    /// Fails if the stream fails, or is not such a file.
     pub fn read(input: impl Read) -> Result<Log> {
         Log::read_as(input, u64::MAX, Groups::new(false))
     }
 
-    /// The same, for an [`Analysis`](crate::Analysis): blocks of the same stacks and usable size become one. That takes a
-    /// fraction of the memory, and answers are the same; but such a log is not to be written.
+    /// Reads a log for an [`Analysis`](crate::Analysis): blocks of the same stacks and usable size
+    /// become one. That takes a fraction of the memory, and answers are the same; but such a log
+    /// must not be written.
     ///
     /// # Errors
     ///
@@ -80,12 +81,12 @@ impl Log {
         Log::read_as(input, u64::MAX, Groups::new(true))
     }
 
-    /// The same as [`Log::read`], of a file whose text has about so many bytes at most when it is unpacked: it is looked
-    /// at every 256 KiB.
+    /// Like [`Log::read`], but fails if the unpacked text has more than about `bytes_max` bytes:
+    /// the size is checked every 256 KiB.
     ///
     /// # Errors
     ///
-    /// As [`Log::read`], or it has more.
+    /// As [`Log::read`], or if the text is larger.
     pub fn read_at_most(input: impl Read, bytes_max: u64) -> Result<Log> {
         Log::read_as(input, bytes_max, Groups::new(false))
     }
@@ -106,7 +107,8 @@ impl Log {
     }
 }
 
-/// The names that a log has. Programs that do not know them drop their table and keep the rest.
+/// The names that a log has. Programs that do not know the table of names drop it and keep the
+/// rest.
 pub(crate) struct Names(Numbers);
 
 impl Names {
@@ -118,13 +120,13 @@ impl Names {
 
 /// Takes the stacks and blocks of a log as they are read.
 pub(crate) trait Sink {
-    /// How many frames of each stack are wanted.
+    /// Returns the number of frames of each stack that are wanted.
     fn frames_max(&self) -> usize;
 
-    /// Takes a stack; of those with the same number the last one counts.
+    /// Takes a stack; the last one with the same number counts.
     fn trace(&mut self, log: &mut Log, trace: TraceId, frames: &[FrameId]) -> io::Result<()>;
 
-    /// Takes a block; its address and contents, if they are known.
+    /// Takes a block, with its address and contents if they are known.
     fn block(&mut self, log: &mut Log, block: &Block, scanned: Option<(u64, &[u64])>) -> io::Result<()>;
 }
 
@@ -156,8 +158,8 @@ impl Sink for InMemory {
     }
 }
 
-/// Reads a log, plain or gzipped, of about so many bytes at most. Stacks and blocks go to the sink; each block's stack and each
-/// stack's frames are there.
+/// Reads a log, plain or gzipped, of at most about `bytes_max` bytes. Stacks and blocks go to the
+/// sink; each block's stack and each stack's frames exist.
 pub(crate) fn read<S: Sink>(mut input: impl Read, bytes_max: u64, sink: S) -> Result<(Log, S, Names)> {
     let mut magic = Vec::new();
     (&mut input).take(2).read_to_end(&mut magic).map_err(ReadError::Io)?;
@@ -170,10 +172,10 @@ pub(crate) fn read<S: Sink>(mut input: impl Read, bytes_max: u64, sink: S) -> Re
     }
 }
 
-/// How a packed file begins.
+/// The first bytes of a gzipped file.
 const PACKED: [u8; 2] = [0x1f, 0x8b];
 
-/// What a file consists of.
+/// The parts of a file.
 #[derive(Clone, Copy, PartialEq)]
 enum Part {
     Version,
@@ -197,7 +199,7 @@ impl Part {
         Part::Blocks,
         Part::About,
     ];
-    /// Those without which there is no log.
+    /// The parts without which a file is not a log.
     const NEEDED: [Part; 5] = [Part::Version, Part::Invocation, Part::Blocks, Part::Traces, Part::Frames];
 
     fn key(self) -> &'static str {
@@ -214,7 +216,7 @@ impl Part {
     }
 }
 
-/// What a block's members are called.
+/// The members of a block.
 #[derive(Clone, Copy)]
 enum Member {
     Requested,
@@ -241,7 +243,7 @@ struct Reader<R, S> {
     traces: Numbers,
     frames: Numbers,
     names: Numbers,
-    /// The modules of frames, by the numbers of both.
+    /// The modules of frames, as pairs of a frame's and a module's number.
     modules: Vec<(u32, NameId)>,
 }
 
@@ -270,7 +272,7 @@ impl<R: Read, S: Sink> Reader<R, S> {
         }
     }
 
-    /// Goes through the file.
+    /// Reads the parts of the file.
     fn parts(&mut self) -> Result<()> {
         let mut found: Vec<Part> = Vec::new();
         self.lexer.expect(b'{')?;
@@ -395,7 +397,7 @@ impl<R: Read, S: Sink> Reader<R, S> {
         self.sink.block(&mut self.log, &block, scanned).map_err(ReadError::Io)
     }
 
-    /// A list of which the first two count.
+    /// Reads a list of which the first two items count.
     fn two<T: Copy>(&mut self, mut read: impl FnMut(&mut Self) -> Result<Option<T>>) -> Result<[Option<T>; 2]> {
         self.lexer.expect(b'[')?;
         let (mut first, mut both, mut count) = (true, [None; 2], 0);
@@ -419,7 +421,7 @@ impl<R: Read, S: Sink> Reader<R, S> {
         Ok(())
     }
 
-    /// A string with a hexadecimal number.
+    /// Reads a string with a hexadecimal number.
     fn word(&mut self) -> Result<u64> {
         let span = self.lexer.string()?;
         let digits = self.lexer.bytes(span);
@@ -472,7 +474,7 @@ impl<R: Read, S: Sink> Reader<R, S> {
         Ok(())
     }
 
-    /// A string that is the key of something.
+    /// Reads a string that is the key of an item.
     #[inline]
     fn item_key(&mut self) -> Result<u64> {
         if let Some(key) = self.lexer.short_key() {
@@ -629,7 +631,7 @@ impl<R: Read, S: Sink> Reader<R, S> {
         Ok(())
     }
 
-    /// What blocks refer to must be there.
+    /// Checks that everything that blocks refer to exists, and returns the log.
     fn whole(self) -> Result<(Log, S, Names)> {
         let Reader { lexer, mut log, sink, traces, frames, names, modules, .. } = self;
         if !traces.are_all_defined() {
@@ -642,7 +644,8 @@ impl<R: Read, S: Sink> Reader<R, S> {
         for defect in &mut log.about.defects {
             defect.reporter = names.known(defect.reporter);
         }
-        // Numbers were given to all that was named, also to what nobody has defined or uses.
+        // Numbers were given to everything that was named, including what was never defined or
+        // used.
         let mut numbers: Map<String, NameId> =
             log.names.iter().enumerate().map(|(at, name)| (name.clone(), NameId(at as u32))).collect();
         for frame in &log.frames {
@@ -662,8 +665,9 @@ impl<R: Read, S: Sink> Reader<R, S> {
     }
 }
 
-/// Returns a frame without its number: the first three characters, whatever they are, because Mozilla's script puts
-/// another number in their place. The detector writes `#00: ` before each frame; logs edited by hand have others.
+/// Returns a frame without its number: the first three characters, whatever they are, because
+/// Mozilla's script puts another number in their place. The detector writes `#00: ` before each
+/// frame; logs edited by hand have others.
 fn without_number(text: &str) -> &str {
     let rest = text.char_indices().nth(3).map_or("", |(at, _)| &text[at..]);
     rest.strip_prefix(": ").unwrap_or(rest)

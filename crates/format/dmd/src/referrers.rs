@@ -1,11 +1,11 @@
-//! Who points to a block, and who to those, up to blocks that nobody in the heap points to.
+//! The chains of blocks that point to a block, up to blocks that no block in the heap points to.
 
 use std::collections::VecDeque;
 
 use crate::log::{Log, ScannedBlock};
 
-/// The pointers of a heap, backwards: of each block, in which blocks there are addresses in it. A word that looks like one
-/// is taken for one.
+/// The pointers of a heap, backwards: for each block, the blocks that contain an address inside it.
+/// A word that looks like such an address is taken for one.
 ///
 /// Takes 16 bytes for each block and 12 for each pointer, and a search for each word.
 #[derive(Debug)]
@@ -13,7 +13,8 @@ pub struct Referrers<'log> {
     log: &'log Log,
     /// Numbers of blocks, by address.
     by_address: Vec<u32>,
-    /// Where the pointers to each block begin in `pointers`; one more than there are blocks.
+    /// The index in `pointers` at which the pointers to each block begin; one more than there are
+    /// blocks.
     first: Vec<usize>,
     pointers: Vec<Pointer>,
 }
@@ -21,21 +22,21 @@ pub struct Referrers<'log> {
 /// A word that is an address in a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Pointer {
-    /// The number of the block that it is in.
+    /// The number of the block that contains the word.
     from: u32,
-    /// Which word of that block it is.
+    /// The index of the word in that block.
     word: u32,
 }
 
-/// What leads to a block: a tree, whose root is that block, and the children of each block those that point to it. Each block
-/// is in it once, on one of the shortest ways.
+/// The chains to a block: a tree whose root is that block, and in which the children of each block
+/// are those that point to it. Each block is in it once, on one of the shortest ways.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chains {
-    /// How far the address that was asked for is into the block.
+    /// The offset in the block of the address that was asked for.
     pub offset: u64,
     /// The block itself, then all others, nearest first.
     pub links: Vec<Link>,
-    /// There were more.
+    /// True if there were more.
     pub is_cut: bool,
 }
 
@@ -48,17 +49,18 @@ pub struct Link {
     pub to: usize,
     /// The offsets in bytes of all its pointers there, in ascending order; none for the first link.
     pub offsets: Vec<u64>,
-    /// How many pointers the block has to it in all of the heap, without its own: 0 for one that is held from outside of the
-    /// heap, by a stack, a static or a register, or by nobody.
+    /// The number of pointers to this block in all of the heap, without its own: 0 for a block that
+    /// is held from outside the heap, by a stack, a static or a register, or not at all.
     pub referrers: usize,
-    /// Of the blocks that point to it, those that are elsewhere in the tree: nearer by, or a cycle.
+    /// The number of blocks pointing to it that are elsewhere in the tree: nearer by, or in a
+    /// cycle.
     pub elsewhere: usize,
-    /// How many steps it is from the first.
+    /// The number of steps from the first link.
     pub depth: usize,
 }
 
 impl Link {
-    /// Whether nobody in the heap points to it.
+    /// True if no block in the heap points to it.
     pub fn is_root(&self) -> bool {
         self.referrers == 0
     }
@@ -71,7 +73,7 @@ impl<'log> Referrers<'log> {
         let mut by_address: Vec<u32> = (0..blocks.len() as u32).collect();
         by_address.sort_unstable_by_key(|&block| blocks[block as usize].address);
         let mut referrers = Referrers { log, by_address, first: vec![0; blocks.len() + 1], pointers: Vec::new() };
-        // Counted, then placed: two looks at each word take less memory than a list of lists.
+        // Counted, then placed: reading each word twice takes less memory than a list of lists.
         let mut counts = vec![0_usize; blocks.len()];
         referrers.each_pointer(|to, _| counts[to] += 1);
         let mut sum = 0;
@@ -105,7 +107,7 @@ impl<'log> Referrers<'log> {
         }
     }
 
-    /// The number of the block that an address is in.
+    /// Returns the number of the block that an address is in.
     pub fn block_around(&self, address: u64) -> Option<usize> {
         let blocks = &self.log.scanned.blocks;
         let after = self.by_address.partition_point(|&block| blocks[block as usize].address <= address);
@@ -113,7 +115,8 @@ impl<'log> Referrers<'log> {
         (address < end(&blocks[block])).then_some(block)
     }
 
-    /// All ways to the block around an address, with at most so many blocks on them; `None`: there is no block there.
+    /// Returns all ways to the block around an address, with at most `links_max` blocks on them;
+    /// `None`: there is no block there.
     pub fn chains(&self, address: u64, links_max: usize) -> Option<Chains> {
         let target = self.block_around(address)?;
         let mut place = vec![u32::MAX; self.log.scanned.blocks.len()];
@@ -125,7 +128,7 @@ impl<'log> Referrers<'log> {
         while let Some(to) = waiting.pop_front() {
             let (block, depth) = (chains.links[to].block, chains.links[to].depth);
             let pointers = &self.pointers[self.first[block]..self.first[block + 1]];
-            // Pointers from one block are neighbours: blocks were looked at one after the other.
+            // Pointers from one block are adjacent: blocks were looked at one after the other.
             for same in pointers.chunk_by(|a, b| a.from == b.from) {
                 let from = same[0].from as usize;
                 if from == block {
@@ -149,7 +152,7 @@ impl<'log> Referrers<'log> {
     }
 }
 
-/// Where a block ends. One without bytes has its address all the same.
+/// Returns the end of a block. A block without bytes still occupies its address.
 fn end(block: &ScannedBlock) -> u64 {
     block.address.saturating_add(block.requested.max(1))
 }
@@ -159,7 +162,7 @@ mod tests {
     use super::*;
     use crate::{Block, Builder, Mode};
 
-    /// Blocks by address and contents.
+    /// Returns a log of these blocks, given by address and contents.
     fn heap(blocks: &[(u64, &[u64])]) -> Log {
         let mut builder = Builder::new(Mode::Scan);
         for &(address, contents) in blocks {
@@ -181,7 +184,8 @@ mod tests {
 
     #[test]
     fn whole_chains_are_found_at_once() {
-        // 0x100 <- 0x200 (interior) <- 0x300, a root; 0x400 points to 0x100 twice and to 0x200, and to itself.
+        // 0x100 <- 0x200 (interior) <- 0x300, a root; 0x400 points to 0x100 twice and to 0x200, and
+        // to itself.
         let log = heap(&[
             (0x300, &[7, 0x208]),
             (0x100, &[0, 0, 0]),

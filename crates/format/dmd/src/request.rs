@@ -1,7 +1,9 @@
-//! How the log of a running process is asked for: over the socket on which it answers who asks for its reports.
+//! The protocol that asks a running process for its log, over the socket on which the process
+//! answers requests for its reports.
 //!
-//! The client connects, writes one line ([`Request::to_line`]), and reads until the end: a line that says what follows
-//! ([`Answer`]), and that. A program of a version without logs closes the connection.
+//! The client connects, writes one line ([`Request::to_line`]), and reads until the end: a line
+//! that says what follows ([`Answer`]), and the contents. A program of a version without logs
+//! closes the connection.
 
 use std::time::Duration;
 
@@ -11,30 +13,30 @@ use crate::Mode;
 
 const WORD: &str = "heapledger-dmd";
 
-/// What is asked of a process.
+/// A request to a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What the log is to be of.
+    /// The kind of log.
     pub mode: Mode,
-    /// Its reporters are to be asked first.
+    /// True if its reporters are to be asked first.
     pub report: bool,
-    /// Without what is private.
+    /// True to leave out private data.
     pub anonymous: bool,
-    /// How long each of its reporters may take.
+    /// The time that each of its reporters may take.
     pub reporter_deadline: Duration,
-    /// How long all of them may.
+    /// The time that all of them together may take.
     pub deadline: Duration,
 }
 
 impl Request {
-    /// The line that says it.
+    /// Returns the line for the request.
     pub fn to_line(self) -> String {
         let mode = format!("mode={}", self.mode.name());
         let words = [(true, &*mode), (self.report, "report"), (self.anonymous, "anonymous")];
         Line::write(WORD, &words, [self.reporter_deadline, self.deadline])
     }
 
-    /// What a line says; words of newer versions are passed over. `None`: it is no request.
+    /// Parses a line; words of newer versions are ignored. `None`: it is not a request.
     pub fn parse(line: &[u8]) -> Option<Request> {
         let line = Line::parse(line, WORD)?;
         let [reporter_deadline, deadline] = line.deadlines()?;
@@ -44,14 +46,15 @@ impl Request {
     }
 }
 
-/// What a process answers.
+/// The answer of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer<'a> {
     /// The log, as a file: compressed.
     Log(&'a [u8]),
-    /// The program is recorded: its reporters have been asked, and what they say is in the recording.
+    /// The program is recorded: its reporters have been asked, and their reports are in the
+    /// recording.
     Recorded,
-    /// It cannot, for this reason.
+    /// It cannot do it, for this reason.
     Refused(&'a str),
 }
 
@@ -59,7 +62,7 @@ const LOG: &[u8] = b"log\n";
 const RECORDED: &[u8] = b"recorded\n";
 
 impl<'a> Answer<'a> {
-    /// What is sent, in two parts.
+    /// Returns the bytes to send, in two parts.
     pub fn to_bytes(&self) -> (Vec<u8>, &'a [u8]) {
         match *self {
             Answer::Log(file) => (LOG.to_vec(), file),
@@ -68,7 +71,7 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// What was sent. `None`: it is no answer.
+    /// Parses an answer. `None`: it is not an answer.
     pub fn parse(answer: &'a [u8]) -> Option<Answer<'a>> {
         if let Some(file) = answer.strip_prefix(LOG) {
             return Some(Answer::Log(file));

@@ -1,10 +1,10 @@
-//! Clamping: words of blocks as pointers to blocks, or nothing.
+//! Clamping: turning words of blocks into pointers to blocks, or 0.
 
 use std::fmt;
 
 use crate::log::{Log, ScannedBlock};
 
-/// What [clamping](Log::clamp) did to words.
+/// The result of [clamping](Log::clamp).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClampStats {
     /// Words that were the address of a block's beginning.
@@ -17,7 +17,7 @@ pub struct ClampStats {
     pub nulls: u64,
 }
 
-/// As Mozilla's script has it.
+/// Formats the statistics as Mozilla's script does.
 impl fmt::Display for ClampStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "Results:")?;
@@ -45,12 +45,12 @@ impl fmt::Display for Overlap {
 impl std::error::Error for Overlap {}
 
 impl Log {
-    /// Makes each word of a block that points into a block the address of its beginning, and every other word 0. Zeros at
-    /// the end of a block's contents are left out.
+    /// Replaces each word of a block that points into a block by the address of that block's
+    /// beginning, and every other word by 0. Zeros at the end of a block's contents are left out.
     ///
     /// # Errors
     ///
-    /// Blocks overlap.
+    /// Fails if blocks overlap.
     pub fn clamp(&mut self) -> Result<ClampStats, Overlap> {
         let map = Map::of(self);
         map.check(self)?;
@@ -103,7 +103,7 @@ impl Map {
         Ok(())
     }
 
-    /// The block around an address, which has as many bytes as were requested.
+    /// Returns the block around an address, which has as many bytes as were requested.
     pub(crate) fn at(&self, blocks: &[ScannedBlock], address: u64) -> Option<usize> {
         let after = self.sorted.partition_point(|at| blocks[*at as usize].address <= address);
         let at = self.sorted[after.checked_sub(1)?] as usize;

@@ -3,15 +3,15 @@
 use std::fmt;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
-/// A file for what memory is not to hold.
+/// A file for data beyond the memory limit.
 pub trait SpoolFile: Read + Write + Seek {}
 
 impl<T: Read + Write + Seek> SpoolFile for T {}
 
-/// Where blocks and stacks are stored until they are read again.
+/// The place where blocks and stacks are stored until they are read again.
 #[derive(Clone, Copy)]
 pub struct Spooling<'a> {
-    /// How many bytes of each may be in memory.
+    /// The most bytes of each that are kept in memory.
     pub memory_max: usize,
     /// Opens an empty file for the rest.
     pub open: &'a dyn Fn() -> io::Result<Box<dyn SpoolFile>>,
@@ -25,9 +25,9 @@ impl fmt::Debug for Spooling<'_> {
 
 /// The largest piece in which a file is written and read.
 const PIECE_MAX: usize = 1 << 20;
-/// The smallest one.
+/// The smallest piece.
 const PIECE_MIN: usize = 64;
-/// How many pieces fit the memory.
+/// The number of pieces that fit into the memory limit.
 const PIECES: usize = 16;
 /// The most bytes of a number: seven bits in each.
 const NUMBER_MAX: usize = 10;
@@ -37,7 +37,7 @@ pub(crate) struct Spool<'a> {
     spooling: Spooling<'a>,
     /// Pieces of whole records that are in memory, the first ones.
     pieces: Vec<Vec<u8>>,
-    /// The lengths of those that are in the file.
+    /// The lengths of the pieces that are in the file.
     lengths: Vec<usize>,
     file: Option<Box<dyn SpoolFile>>,
     /// The last piece, to which records are added.
@@ -66,7 +66,7 @@ impl<'a> Spool<'a> {
     ///
     /// # Errors
     ///
-    /// The file fails.
+    /// Fails if the file fails.
     #[inline]
     pub(crate) fn end(&mut self) -> io::Result<()> {
         let piece = (self.spooling.memory_max / PIECES).clamp(PIECE_MIN, PIECE_MAX);
@@ -93,7 +93,7 @@ impl<'a> Spool<'a> {
     ///
     /// # Errors
     ///
-    /// The file fails.
+    /// Fails if the file fails.
     pub(crate) fn each(&mut self, mut read: impl FnMut(&mut Numbers<'_>)) -> io::Result<()> {
         let mut all = |piece: &[u8]| {
             let mut numbers = Numbers { rest: piece };

@@ -1,5 +1,5 @@
-//! A log whose stacks and blocks are stored as they are read, and read again for each answer: memory is needed for what the
-//! answer has, not for what the log has.
+//! A log whose stacks and blocks are stored as they are read, and read again for each answer.
+//! Memory is needed for the answer, not for the log.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -13,7 +13,7 @@ use crate::spool::{Numbers, Spool, Spooling};
 
 /// A log whose stacks and blocks are stored in a compact form.
 pub struct SpooledLog<'a> {
-    /// Without them, and without contents of blocks.
+    /// The log without stacks, blocks and contents of blocks.
     log: Log,
     stored: Stored<'a>,
     names: Names,
@@ -29,12 +29,12 @@ struct Stored<'a> {
 }
 
 impl<'a> SpooledLog<'a> {
-    /// Reads a file as [`Log::read`] does, for an [`Analysis`](crate::Analysis), with at most so many frames of each stack,
-    /// the innermost.
+    /// Reads a file as [`Log::read`] does, for an [`Analysis`](crate::Analysis), with at most
+    /// `frames_max` frames of each stack, the innermost ones.
     ///
     /// # Errors
     ///
-    /// As [`Log::read`], or the file in which it is stored fails.
+    /// As [`Log::read`], or if the file in which the log is stored fails.
     pub fn read(input: impl Read, frames_max: usize, spooling: Spooling<'a>) -> Result<SpooledLog<'a>, ReadError> {
         let [traces, blocks] = [Spool::new(spooling), Spool::new(spooling)];
         let stored = Stored { frames_max, traces, blocks, has_addresses: false };
@@ -68,7 +68,7 @@ impl FrameTexts for SpooledLog<'_> {
     }
 }
 
-/// What a block has, as bits of a number; what it has follows in this order.
+/// The fields of a block, as bits of a number; the fields follow in this order.
 mod has {
     pub(super) const SLOP: u64 = 1;
     pub(super) const ALLOC: u64 = 1 << 1;
@@ -135,7 +135,7 @@ fn take_block(numbers: &mut Numbers<'_>, names: &Names, group: &mut Group) -> Op
     group.alloc = part(has::ALLOC).map(|number| TraceId(number as u32));
     let [report, second] = [part(has::REPORT), part(has::SECOND_REPORT)];
     let count = part(has::COUNT).unwrap_or(1);
-    // Few blocks have more.
+    // Few blocks have more fields.
     let (mut reporters, mut weight, mut variance, mut address) = ([None; 2], 1.0, 0.0, None);
     (group.type_name, group.context) = (None, None);
     if bits >= has::REPORTER {

@@ -5,23 +5,24 @@ use std::hash::BuildHasher;
 use crate::hash::{Map, Seeded};
 use crate::log::FrameId;
 
-/// Gives numbers to stacks, from 0, in the order in which they come first.
+/// Numbers stacks, from 0, in the order in which they come first.
 #[derive(Default)]
 pub(crate) struct Stacks {
-    /// Where the frames of each begin in `frames`, and of each but the last end.
+    /// The index at which the frames of each stack begin in `frames`; those of the stack before end
+    /// there.
     first: Vec<u32>,
     frames: Vec<FrameId>,
-    /// By their hashes; those with equal ones in a chain.
+    /// The stacks by their hashes; those with equal hashes are in a chain.
     numbers: Map<u64, u32>,
     next: Vec<u32>,
     seed: Seeded,
 }
 
-/// None follows in the chain.
+/// The end of a chain.
 const LAST: u32 = u32::MAX;
 
 impl Stacks {
-    /// The number of the stack with these frames.
+    /// Returns the number of the stack with these frames.
     pub(crate) fn number(&mut self, frames: &[FrameId]) -> u32 {
         let new = self.count();
         let mut number = *self.numbers.entry(self.seed.hash_one(frames)).or_insert(new);
@@ -40,7 +41,7 @@ impl Stacks {
         number
     }
 
-    /// How many there are.
+    /// Returns the number of stacks.
     pub(crate) fn count(&self) -> u32 {
         self.first.len() as u32
     }

@@ -1,4 +1,4 @@
-//! An analysis as text, to the byte as Mozilla's script prints it; and what we know beyond.
+//! An analysis as text, byte for byte as Mozilla's script prints it; and what we know beyond that.
 
 use std::fmt::Write as _;
 
@@ -7,22 +7,22 @@ use heapledger_reports::grouped;
 use crate::analysis::{Analysis, Flaw, Kind, KindName, Record, Share, Total};
 use crate::log::{DefectKind, Mode};
 
-/// The record at which a list ends: more are not needed for a text.
+/// The most records of a list in the text.
 pub const RECORDS_MAX: usize = 1000;
-/// Types and contexts of a record that are shown.
+/// The most types and contexts of a record that are shown.
 const SHARES_MAX: usize = 4;
 
-/// What is shown besides what Mozilla's script shows.
+/// The options for what is shown beyond the output of Mozilla's script.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TextOptions {
-    /// Types, contexts, and the names of reporters.
+    /// True to show types, contexts, and the names of reporters.
     pub details: bool,
-    /// What reporters did wrong, if there is anything.
+    /// True to show the defects of reporters, if there are any.
     pub defects: bool,
 }
 
 impl Analysis {
-    /// As text. `command` is the line that names the command that prints it.
+    /// Returns the analysis as text. `command` is the line with the command that prints it.
     pub fn text(&self, command: &str, options: &TextOptions) -> String {
         let mut text = Text { out: String::new(), analysis: self, options };
         text.head(command);
@@ -36,7 +36,7 @@ impl Analysis {
         text.out
     }
 
-    /// What reporters did wrong, as text; empty if that is nothing.
+    /// Returns the defects of reporters, as text; empty if there are none.
     pub fn defects_text(&self) -> String {
         let mut text = Text { out: String::new(), analysis: self, options: &TextOptions::default() };
         text.defects();
@@ -50,7 +50,7 @@ struct Text<'a> {
     options: &'a TextOptions,
 }
 
-/// A line into a `String`, which cannot fail.
+/// Writes a line to a `String`, which cannot fail.
 macro_rules! line {
     ($text:expr, $($arguments:tt)*) => {{
         let _ = writeln!($text.out, $($arguments)*);
@@ -121,7 +121,7 @@ impl Text<'_> {
         line!(self, "}}\n");
     }
 
-    /// How many, and how large.
+    /// Writes the numbers and sizes of a record.
     fn amounts(&mut self, kind: &Kind, at: usize, record: &Record) {
         let Record { blocks, usable, requested, slop, .. } = record;
         let plural = if *blocks == 1 { "" } else { "s" };
@@ -139,7 +139,7 @@ impl Text<'_> {
             }
         }
         if !record.addresses.is_empty() {
-            // Sorted as texts: so does the script.
+            // Sorted as texts, as the script does.
             let mut addresses: Vec<String> = record.addresses.iter().map(|address| format!("0x{address:x}")).collect();
             addresses.sort();
             line!(self, "  block addresses: {}", addresses.join(", "));
@@ -247,7 +247,7 @@ impl Text<'_> {
 }
 
 impl Flaw {
-    /// What is wrong, as a sentence without its end.
+    /// Returns the defect as a sentence without its end.
     pub fn what(&self) -> String {
         let [measured, usable] = [self.measured, self.usable].map(|bytes| counted(bytes, "byte", "bytes"));
         match self.kind {
@@ -268,7 +268,7 @@ fn capitalized(name: &str) -> String {
     first.to_ascii_uppercase() + rest
 }
 
-/// A whole number with its thousands separated.
+/// Formats a whole number with its thousands separated.
 pub(crate) fn number(number: i64) -> String {
     let sign = if number < 0 { "-" } else { "" };
     format!("{sign}{}", grouped(&number.unsigned_abs().to_string()))
@@ -278,7 +278,7 @@ pub(crate) fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{} {}", number(count.min(i64::MAX as u64) as i64), if count == 1 { one } else { many })
 }
 
-/// The part of the whole, in percent; 0 of nothing.
+/// Returns the part of the whole, in percent; 0 if the whole is 0.
 pub(crate) fn percent(part: i64, whole: i64) -> f64 {
     if whole == 0 { 0.0 } else { (100 * i128::from(part)) as f64 / whole as f64 }
 }

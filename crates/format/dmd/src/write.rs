@@ -9,7 +9,8 @@ use crate::frames::Unresolved;
 use crate::log::{Defect, FrameId, Group, Log, Mode, NameId, Report, Size, TraceId};
 
 impl Log {
-    /// Writes a file of version 5, plain. Programs that read files of this version skip what is ours in it.
+    /// Writes a file of version 5, plain. Programs that read files of this version skip our
+    /// additions.
     ///
     /// # Errors
     ///
@@ -19,10 +20,10 @@ impl Log {
         writer.write()
     }
 
-    /// The same, gzipped: a `.json.gz`.
+    /// Returns the file, gzipped: a `.json.gz`.
     pub fn to_gzip(&self) -> Vec<u8> {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
-        // Memory takes everything.
+        // Writing to memory cannot fail.
         let _ = self.write(&mut encoder);
         encoder.finish().unwrap_or_default()
     }
@@ -32,7 +33,7 @@ struct Writer<'a, W> {
     log: &'a Log,
     output: W,
     keys: Keys,
-    /// What rounding has left over so far, in blocks.
+    /// The remainder of rounding so far, in blocks.
     owed: f64,
 }
 
@@ -57,7 +58,7 @@ impl<W: Write> Writer<'_, W> {
                 let Group { sizes, .. } = &log.groups[block.group as usize];
                 let of_its_size = |size: &&Size| (size.requested, size.slop) == (block.requested, block.slop);
                 let size = sizes.iter().find(of_its_size).copied();
-                // One of those of its size.
+                // One block of those of this size.
                 let size = size.map(|size| Size {
                     count: 1,
                     weight: size.weight / size.count as f64,
@@ -83,7 +84,7 @@ impl<W: Write> Writer<'_, W> {
         self.output.flush()
     }
 
-    /// A block's members but the first ones of scanned blocks, and its end.
+    /// Writes a block's members, but the first ones of scanned blocks, and its end.
     fn block(&mut self, group: &Group, size: &Size) -> io::Result<()> {
         write!(self.output, "\"req\": {}", size.requested)?;
         if size.slop > 0 {
@@ -101,7 +102,8 @@ impl<W: Write> Writer<'_, W> {
         let is_sample = size.weight != size.count as f64;
         let mut number = size.count;
         if is_sample {
-            // Whole numbers for those who cannot read weights: what each loses or gains, the next ones make up for.
+            // Whole numbers for readers without weights: the rounding error of each is made up for
+            // by the next ones.
             self.owed += size.weight;
             number = self.owed.round().max(0.0) as u64;
             self.owed -= number as f64;
@@ -132,12 +134,12 @@ impl<W: Write> Writer<'_, W> {
         self.output.write_all(b"}")
     }
 
-    /// Everything after the blocks.
+    /// Writes everything after the blocks.
     fn about(&mut self) -> io::Result<()> {
         let log = self.log;
         let about = &log.about;
         self.output.write_all(b"\n ],\n")?;
-        // Keys are given where things are first named: the defects have to come before the tables are complete.
+        // Keys are given out on first use: the defects must come before the tables are complete.
         let defects: Vec<String> = about.defects.iter().map(|defect| self.defect(defect)).collect();
 
         self.output.write_all(b" \"traceTable\": {")?;
@@ -195,7 +197,7 @@ impl<W: Write> Writer<'_, W> {
         self.output.write_all(b"\n}\n")
     }
 
-    /// Returns the modules of frames whose texts do not say them any more.
+    /// Returns the modules of frames whose texts no longer name them.
     fn modules(&mut self) -> Vec<String> {
         let mut members = Vec::new();
         for at in 0..self.keys.frames_named.len() {
@@ -231,12 +233,12 @@ impl<W: Write> Writer<'_, W> {
     }
 }
 
-/// A JSON string.
+/// Returns a JSON string.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// The keys by which things are named, given to each stack, frame and name when it is first named.
+/// The keys, given to each stack, frame and name on first use.
 struct Keys {
     next: u32,
     traces: Vec<Option<u32>>,
@@ -291,7 +293,7 @@ impl Keys {
     }
 }
 
-/// The digits of a key.
+/// Returns the digits of a key.
 fn base32(mut number: u32) -> String {
     let mut digits = Vec::new();
     loop {

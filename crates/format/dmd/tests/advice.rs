@@ -2,7 +2,7 @@
 
 use heapledger_dmd::{Adviser, Analysis, Block, Builder, KindName, Log, Mode, Options, Plan, Record, Report, TraceId};
 
-/// Blocks as a test says them.
+/// The blocks of a test.
 #[derive(Default)]
 struct Made {
     alloc: &'static [&'static str],
@@ -42,7 +42,7 @@ fn log(made: &[Made]) -> Log {
     builder.finish()
 }
 
-/// The advice on the blocks that come first.
+/// Returns the advice on the first blocks.
 fn first(made: &[Made]) -> Option<String> {
     let analysis = Analysis::of(&log(made), &Options { max_frames: 24, ..Options::default() });
     let kind = match made[0].reports.len() {
@@ -79,12 +79,12 @@ fn what_nobody_reports_needs_a_reporter() {
         first(&[unreported(), far]).unwrap(),
         "register a reporter for store::db::Db: nobody reports what store::db::Db::set (src/db.rs:142) allocates"
     );
-    // Where nothing is reported, it may be that nobody was asked.
+    // If nothing is reported, the reporters may not have been asked.
     assert_eq!(
         first(&[unreported()]).unwrap(),
         "register a reporter for store::db::Db, unless there is one: store::db::Db::set (src/db.rs:142) allocates these"
     );
-    // Somebody far away does not matter.
+    // A reporter far away does not matter.
     let far = Made { alloc: ELSEWHERE, reports: &[("explicit/cache", ELSEWHERE)], size: 9000, ..Made::default() };
     assert!(first(&[unreported(), far]).unwrap().starts_with("register"));
     // Nothing to go by.
@@ -112,14 +112,14 @@ fn the_reporter_that_is_near_is_extended() {
         "extend explicit/store: it reports what else is allocated in store::db::Db, but not by store::db::Db::set \
          (src/db.rs:142)"
     );
-    // The function's own is nearer than the type's, however little it reports.
+    // The function's own reporter is nearer than the type's, however little it reports.
     let of_type = Made { alloc: EXPIRE, reports: &[("explicit/store", MEASURE)], size: 1000, ..Made::default() };
     let of_function = Made { alloc: SET, reports: &[("explicit/index", MEASURE)], size: 1, ..Made::default() };
     assert_eq!(
         first(&[unreported(), of_type, of_function]).unwrap(),
         "extend explicit/index: it reports other blocks that store::db::Db::set (src/db.rs:142) allocates"
     );
-    // In C a file is what a type is elsewhere.
+    // In C, a file plays the role of a type.
     let of_file = Made {
         alloc: &["malloc[libc.so.6 +0x1]", "cache_grow (/src/cache.c:9)"],
         reports: &[("explicit/cache", ELSEWHERE)],
@@ -181,7 +181,7 @@ fn one_reporter_can_report_twice() {
         "report these in one place: explicit/store reports them twice, in store::db::Db::heap_size \
          (src/reporters.rs:9) and in store::cache::report (src/cache.rs:70)"
     );
-    // Without names, places are who.
+    // Reporters without names are known by their places.
     assert_eq!(
         first(&[same(&[("", ELSEWHERE), ("", ELSEWHERE)])]).unwrap(),
         "measure once what is shared: the reporter at store::cache::report (src/cache.rs:70) reports these twice"

@@ -1,10 +1,11 @@
-//! What is estimated from the blocks whose stacks are known: right on average, and as far off as it says.
+//! Estimates from the blocks whose stacks are known are right on average, and their errors are as
+//! large as stated.
 
 use heapledger_dmd::{Analysis, Block, Builder, KindName, Mode, Options, Sampling, TraceId};
 
 const PROBABILITY: f64 = 0.003;
 
-/// xorshift64*, to a number from 0 to 1.
+/// A generator of numbers from 0 to 1: xorshift64*.
 struct Random(u64);
 
 impl Random {
@@ -65,7 +66,7 @@ fn sites_are_estimated_without_bias_and_within_their_errors() {
         let off = sum / ROUNDS as f64 / (size * count) as f64 - 1.0;
         assert!(off.abs() < 0.02, "blocks of {size}: {off}");
     }
-    // Of a normal distribution, 68 % and 99.7 %.
+    // In a normal distribution, 68 % and 99.7 %.
     let share = within.map(|count| count as f64 / (ROUNDS * 3) as f64);
     assert!((0.55..0.85).contains(&share[0]) && share[1] > 0.97, "{share:?}");
 }

@@ -1,12 +1,13 @@
 //! The text against that of Mozilla's own script, to the byte.
 //!
-//! Small logs by default, of which the script's texts are kept in `tests/golden`. With the script itself, many random ones:
+//! Small logs by default, for which the script's texts are kept in `tests/golden`. With the script
+//! itself, many random ones:
 //!
 //! ```text
 //! HEAPLEDGER_DMD_SCRIPT=$(.ci/dmd-script /tmp/dmd-script) cargo test -p heapledger-dmd --test script -- --ignored
 //! ```
 //!
-//! The same with `HEAPLEDGER_DMD_GOLDEN=write` makes the kept texts anew.
+//! The same with `HEAPLEDGER_DMD_GOLDEN=write` writes the kept texts again.
 
 use std::fs::File;
 use std::io::Write;
@@ -17,7 +18,7 @@ use heapledger_dmd::{
     Analysis, Block, Builder, Log, Mode, Options, Report, Sort, SpooledLog, Spooling, TextOptions, TraceId,
 };
 
-/// Numbers that look random and are the same each time.
+/// Pseudo-random numbers, the same each time.
 struct Random(u64);
 
 impl Random {
@@ -110,7 +111,7 @@ fn log(random: &mut Random, mode: Mode) -> Log {
     log
 }
 
-/// Options, and what they are on the script's command line.
+/// Returns options, and the same for the script's command line.
 fn options(random: &mut Random) -> (Options, Vec<String>) {
     let (mut options, mut words) = (Options::default(), Vec::new());
     if random.one_in(2) {
@@ -173,7 +174,8 @@ impl Case {
         Case { logs, options, words }
     }
 
-    /// What we say, of the files, however they are read: without the line that echoes the command.
+    /// Returns our text for the files, which is the same however they are read, without the line
+    /// that echoes the command.
     fn ours(&self, files: &[PathBuf]) -> String {
         let logs: Vec<Log> = files.iter().map(|file| Log::read(File::open(file).unwrap()).unwrap()).collect();
         let analysis = match logs.as_slice() {
@@ -203,7 +205,7 @@ impl Case {
             let file = directory.join(if packed { "second.json.gz" } else { "first.json" });
             let mut bytes = Vec::new();
             log.write(&mut bytes).unwrap();
-            // The number of a frame means nothing, whatever it is.
+            // The number of a frame has no meaning, whatever it is.
             let text = String::from_utf8(bytes).unwrap().replace("\"#00: main", "\"#06: main");
             if packed {
                 let mut packer =
@@ -218,7 +220,7 @@ impl Case {
         self.logs.iter().enumerate().map(write).collect()
     }
 
-    /// What the script says.
+    /// Returns the script's text.
     fn theirs(&self, script: &Path, files: &[PathBuf]) -> String {
         let mut command = Command::new("python3");
         command.arg(script).arg("--no-fix-stacks").args(&self.words).args(files).env("PYTHONIOENCODING", "utf-8");
@@ -243,7 +245,7 @@ fn golden(seed: u64) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/{seed}.txt"))
 }
 
-/// Cases of every mode, and differences, that are small.
+/// The seeds of small cases of every mode, and of differences.
 const GOLDEN: [u64; 8] = [1, 2, 3, 4, 5, 6, 7, 8];
 
 #[test]

@@ -1,20 +1,21 @@
-//! Who may ask.
+//! Access control.
 
-/// What the `Host` header may be. A page of somebody else's, whose name they made lead here, has another one.
+/// The values that the `Host` header may have. A page of somebody else whose host name resolves to
+/// this machine (DNS rebinding) sends another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hosts {
     /// `localhost`, and numeric addresses of this machine's loopback, with any port.
     Loopback,
     /// One of these, with any port.
     Named(Vec<String>),
-    /// Whatever: somebody else decides who gets here.
+    /// Any host: access is controlled elsewhere.
     Any,
 }
 
 impl Hosts {
-    /// Whether a request may name this host: the value of the header `Host`.
+    /// True if a request may name this host in its `Host` header.
     pub fn allow(&self, host: &str) -> bool {
-        // `[::1]:80`: the colons in the brackets are not before a port.
+        // In `[::1]:80`, the colons in the brackets are not before a port.
         let name = match host.rsplit_once(':') {
             Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
             _ => host,
@@ -31,8 +32,8 @@ impl Hosts {
     }
 }
 
-/// What of a path is below another: empty, or from a slash on. Takes as long whatever the difference, so that the time does not
-/// give a secret path away piece by piece.
+/// Returns the part of a path that is below another: empty, or from a slash on. Takes the same time
+/// whatever the difference, so that the time does not reveal a secret path piece by piece.
 pub fn below<'a>(base: &str, path: &'a str) -> Option<&'a str> {
     let (start, rest) = path.split_at_checked(base.len())?;
     let different = start.bytes().zip(base.bytes()).fold(0, |different, (a, b)| different | (a ^ b));

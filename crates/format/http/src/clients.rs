@@ -1,5 +1,3 @@
-//! The clients of a server that never waits for one of them: deadlines, and room for a bounded number.
-//!
 //! The caller has the sockets, waits for them and passes the time. So this is pure, and every
 //! deadline can be tested.
 
@@ -9,13 +7,14 @@ use std::time::{Duration, Instant};
 use crate::connection::{Connection, Responder};
 use crate::message::Response;
 
-/// Clients at once. A browser opens six for one page.
+/// The most clients at once. A browser opens six for one page.
 const CLIENTS_MAX: usize = 64;
-/// The most of these that may wait for an answer that takes time.
+/// The most clients that may wait for an answer that takes time.
 const WAITING_MAX: usize = 16;
-/// A request must be whole after this long, and an answer taken.
+/// The time in which a request must be complete, and in which an answer must be taken.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long after the last answer the connection is closed, if the other side does not do it.
+/// The time from the last answer until the connection is closed, if the other side does not close
+/// it.
 const DRAINING: Duration = Duration::from_secs(2);
 /// The most buffers that are read from, or written to, one client before the next has its turn.
 const BUFFERS_MAX: usize = 64;
@@ -23,12 +22,12 @@ const BUFFERS_MAX: usize = 64;
 /// The event that a client waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
-    /// That something can be read.
+    /// The socket is readable.
     Read,
-    /// That something can be written.
+    /// The socket is writable.
     Write,
-    /// Nothing of the socket's: its answer takes time. That the other side has gone is to be noticed all the same; one that has
-    /// only ended its writing counts as gone.
+    /// Only the other side's hangup, because the answer takes time. Ending only its writing counts
+    /// as a hangup.
     Hangup,
 }
 
@@ -43,25 +42,26 @@ pub struct Clients<S> {
 struct Client<S> {
     stream: S,
     connection: Connection,
-    /// When it began to read a request, to write an answer, to wait or to drain.
+    /// The time at which it began to read a request, to write an answer, to wait or to drain.
     since: Instant,
-    /// It has its last answer. What it still sends is thrown away: to close before that would take the answer from it.
+    /// True if it has its last answer. Further input is discarded: closing before that could lose
+    /// the answer.
     is_draining: bool,
 }
 
 impl<S: Read + Write> Clients<S> {
-    /// None yet. `end_writing` shuts down the writing side of a stream.
+    /// Creates an empty set of clients. `end_writing` shuts down the writing side of a stream.
     pub fn new(end_writing: fn(&S) -> io::Result<()>) -> Clients<S> {
         Clients { all: Vec::new(), end_writing }
     }
 
-    /// True if there are none.
+    /// True if there are no clients.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// Takes one more. If there are too many, the one that has been without a whole request for the longest time makes room;
-    /// if all have one, the new one is not taken.
+    /// Adds a client. If there are too many, the one that has been without a whole request for the
+    /// longest time is dropped; if all have one, the new client is not taken.
     pub fn push(&mut self, stream: S, now: Instant) {
         if self.all.len() >= CLIENTS_MAX {
             let idle = self.all.iter().enumerate().filter(|(_, client)| client.interest() == Interest::Read);
@@ -71,18 +71,19 @@ impl<S: Read + Write> Clients<S> {
         self.all.push(Client { stream, connection: Connection::new(), since: now, is_draining: false });
     }
 
-    /// The streams, and what each waits for.
+    /// Returns the streams, and the event that each waits for.
     pub fn interests(&self) -> impl Iterator<Item = (&S, Interest)> {
         self.all.iter().map(|client| (&client.stream, client.interest()))
     }
 
-    /// How long nothing is to be done unless a stream is ready. `None`: for ever.
+    /// Returns the time for which there is nothing to do unless a stream is ready. `None`: for
+    /// ever.
     pub fn timeout(&self, now: Instant) -> Option<Duration> {
         self.all.iter().map(|client| client.deadline().saturating_duration_since(now)).min()
     }
 
-    /// Reads, answers and writes what can be, for each stream of [`interests`](Clients::interests) that is `ready`, in that
-    /// order; and lets go of those whose time is over.
+    /// Reads, answers and writes what can be, for each stream of [`interests`](Clients::interests)
+    /// that is `ready`, in that order; and drops the clients whose time is over.
     pub fn turn(
         &mut self,
         ready: impl IntoIterator<Item = bool>,
@@ -110,18 +111,19 @@ impl<S: Read + Write> Clients<S> {
             if is_ready && client.exchange(responder, end_writing, &clock, &mut room).is_err() {
                 return false;
             }
-            // Looked at afterwards: a whole request may have been waiting for us.
+            // Checked afterwards, because a whole request may have been waiting for us.
             client.connection.waits().is_some() || clock() < client.deadline()
         });
     }
 
-    /// Ends what clients wait for now, at the end of the server, and writes as much as they take at once.
+    /// Makes the pending answers now, at the end of the server, and writes as much as clients take
+    /// at once.
     pub fn finish(&mut self, responder: &impl Responder, clock: impl Fn() -> Instant) {
         let end_writing = self.end_writing;
         for client in &mut self.all {
             if client.connection.waits().is_some() {
                 client.connection.finish();
-                // A client that does not take it goes without it.
+                // A client that does not take its answer goes without it.
                 let _ = client.exchange(responder, end_writing, &clock, &mut 0);
             }
         }

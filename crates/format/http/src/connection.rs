@@ -1,32 +1,32 @@
-//! One connection: bytes in, bytes out. Whoever has the socket moves them.
+//! One connection: bytes in, bytes out. The owner of the socket moves them.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::message::{Request, Response};
 
-/// The longest beginning of a request: its first line and its headers.
+/// The longest request line and headers together, in bytes.
 const HEAD_BYTES_MAX: usize = 16 << 10;
-/// Browsers send about fifteen.
+/// The most headers of a request. Browsers send about fifteen.
 const HEADERS_MAX: usize = 64;
 
-/// Who answers requests, wherever they come from.
+/// The code that answers requests, wherever they come from.
 pub trait Responder {
-    /// Whether the request may be made at all, which its body does not matter for.
+    /// Checks that the request may be made, regardless of its body.
     ///
     /// # Errors
     ///
-    /// The answer for one that may not.
+    /// Fails with the answer to a request that may not be made.
     fn admit(&self, request: &Request<'_>) -> Result<(), Response>;
 
-    /// The largest body that is taken for such a request.
+    /// Returns the largest body that is accepted for a request.
     fn body_bytes_max(&self, request: &Request<'_>) -> usize;
 
-    /// The answer to a request, which it admits first.
+    /// Returns the answer to a request, after admitting it.
     fn answer(&self, request: &Request<'_>) -> Response;
 
-    /// The answer to such a request if it takes time, in which others are answered. `None`: [`answer`](Responder::answer) has it
-    /// at once.
+    /// Returns the answer to a request if it takes time, while others are answered. `None`:
+    /// [`answer`](Responder::answer) returns it at once.
     fn later(&self, _request: &Request<'_>) -> Option<Later> {
         None
     }
@@ -34,9 +34,9 @@ pub trait Responder {
 
 /// An answer that takes time.
 pub struct Later {
-    /// How long after the request it is to be made; earlier if the server ends.
+    /// The time after the request at which the answer is to be made; earlier if the server ends.
     pub after: Duration,
-    /// Makes it.
+    /// Makes the answer.
     pub finish: Box<dyn FnOnce() -> Response + Send>,
 }
 
@@ -46,16 +46,17 @@ impl fmt::Debug for Later {
     }
 }
 
-/// One connection. It takes what was read, and has what is to be written; it answers one request after the other.
+/// One connection. It takes the bytes that were read, and has those that are to be written; it
+/// answers one request after the other.
 ///
 /// Its memory is bounded by the responder's largest body and its largest answer.
 #[derive(Debug, Default)]
 pub struct Connection {
     input: Vec<u8>,
     output: Vec<u8>,
-    /// Of `output`.
+    /// The number of bytes of `output` that were sent.
     bytes_sent: usize,
-    /// Nothing is read any more, and the connection ends once all is sent.
+    /// True if nothing is read any more; the connection ends once everything is sent.
     is_closing: bool,
     /// The last request's answer, if it takes time.
     later: Option<Waiting>,
@@ -68,7 +69,7 @@ struct Waiting {
     is_last: bool,
 }
 
-/// What the input begins with.
+/// The kinds of bytes with which the input begins.
 enum Step {
     /// Less than a request.
     Wait,
@@ -76,12 +77,12 @@ enum Step {
     Answer(usize, Vec<u8>, bool),
     /// A request of this length, whose answer takes time.
     Later(usize, Waiting),
-    /// No request, or none that is taken: nothing after it can be understood.
+    /// Not a request, or one that is not accepted: nothing after it can be parsed.
     Refuse(Response),
 }
 
 impl Connection {
-    /// A connection on which nothing has been read.
+    /// Creates a connection on which nothing has been read.
     pub fn new() -> Connection {
         Connection::default()
     }
@@ -91,18 +92,19 @@ impl Connection {
         !self.is_closing && self.later.is_none() && self.output().is_empty()
     }
 
-    /// Takes what was read, and answers once it is a request.
+    /// Takes the bytes that were read, and answers once they are a request.
     pub fn receive(&mut self, bytes: &[u8], responder: &impl Responder) {
         self.input.extend_from_slice(bytes);
         self.advance(responder);
     }
 
-    /// What is to be written.
+    /// Returns the bytes to be written.
     pub fn output(&self) -> &[u8] {
         &self.output[self.bytes_sent..]
     }
 
-    /// Says that so many bytes of the output were written. A request that was read before may be answered then.
+    /// Records that `count` bytes of the output were written. A request that was read before may be
+    /// answered then.
     pub fn sent(&mut self, count: usize, responder: &impl Responder) {
         self.bytes_sent = self.output.len().min(self.bytes_sent + count);
         if self.output().is_empty() {
@@ -112,17 +114,18 @@ impl Connection {
         }
     }
 
-    /// Whether it is over: close it.
+    /// True if the connection is over: close it.
     pub fn is_over(&self) -> bool {
         self.is_closing && self.output().is_empty()
     }
 
-    /// How long after its last request the answer is to be made, by [`finish`](Connection::finish). `None`: it does not wait.
+    /// Returns the time after its last request at which the answer is to be made, by
+    /// [`finish`](Connection::finish). `None`: no answer is pending.
     pub fn waits(&self) -> Option<Duration> {
         self.later.as_ref().map(|waiting| waiting.later.after)
     }
 
-    /// Makes the answer that takes time, if it waits for one.
+    /// Makes the pending answer, if there is one.
     pub fn finish(&mut self) {
         if let Some(Waiting { later, is_head, is_last }) = self.later.take() {
             self.output = (later.finish)().encode(is_head, is_last);
@@ -130,7 +133,7 @@ impl Connection {
         }
     }
 
-    /// Sends this instead of an answer that takes time, and nothing after it.
+    /// Sends this instead of the pending answer, and nothing after it.
     pub(crate) fn refuse(&mut self, response: &Response) {
         self.later = None;
         self.input = Vec::new();
@@ -161,7 +164,7 @@ impl Connection {
     fn take(&mut self, length: usize) {
         self.input.drain(..length);
         if self.input.is_empty() {
-            // A file that was loaded is not kept twice.
+            // Drops the buffer too: a file that was loaded is not kept twice.
             self.input = Vec::new();
         }
     }
@@ -182,14 +185,14 @@ fn step(input: &[u8], responder: &impl Responder) -> Step {
     };
     let headers: Vec<(&str, &[u8])> = head.headers.iter().map(|header| (header.name, header.value)).collect();
     let mut request = Request { method, target, headers: &headers, body: &[] };
-    // A proxy before us may have looked at the other one of two.
+    // If there were two, a proxy in front of this server may have looked at the other.
     if headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("Host")).count() > 1 {
         return refuse(400, "Host is there twice");
     }
     if request.header("Transfer-Encoding").is_some() {
         return refuse(411, "a body needs a Content-Length here");
     }
-    // Two lengths are how one request is smuggled in another.
+    // Two lengths are a means of request smuggling.
     let mut lengths = headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("Content-Length"));
     let body_bytes = match (lengths.next(), lengths.next()) {
         (None, _) => 0,
@@ -202,7 +205,7 @@ fn step(input: &[u8], responder: &impl Responder) -> Step {
         }
         _ => return refuse(400, "Content-Length is there twice"),
     };
-    // Before the body is read: whoever may not ask does not fill our memory either.
+    // Checked before the body is read, so that nobody who may not ask can fill the memory.
     if let Err(response) = responder.admit(&request) {
         return Step::Refuse(response);
     }

@@ -1,11 +1,11 @@
-//! HTTP/1.1 as a program serves it that is asked now and then: bytes in, bytes out.
+//! A small HTTP/1.1 server for a program that is asked now and then: bytes in, bytes out.
 //!
-//! - [`Request`] and [`Response`], and who makes the one of the other: a [`Responder`].
-//! - [`Connection`]: the bytes of a connection, for who has a socket. Bounded, whatever comes.
+//! - [`Request`] and [`Response`], and the [`Responder`] that answers one with the other.
+//! - [`Connection`]: the bytes of a connection, for the owner of a socket. Bounded, whatever comes.
 //! - [`Clients`]: the connections of a server, with deadlines.
-//! - [`Hosts`]: what keeps pages of others in the same browser from asking.
+//! - [`Hosts`]: keeps other pages in the same browser from making requests.
 //!
-//! Pure: it opens no socket and reads no clock; streams and the time are given to it.
+//! Pure: it opens no socket and reads no clock; streams and the time are passed in.
 #![forbid(unsafe_code)]
 
 mod access;

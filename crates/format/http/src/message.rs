@@ -3,53 +3,55 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// What somebody wants.
+/// A request.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     /// `GET`, `HEAD` or `POST`; others are refused.
     pub method: &'a str,
     /// Path and query.
     pub target: &'a str,
-    /// Names, in any case, and values.
+    /// The names, in any case, and the values.
     pub headers: &'a [(&'a str, &'a [u8])],
-    /// At most [`Responder::body_bytes_max`](crate::Responder::body_bytes_max) for the target.
+    /// The body, of at most [`Responder::body_bytes_max`](crate::Responder::body_bytes_max) bytes
+    /// for the target.
     pub body: &'a [u8],
 }
 
-/// What they get.
+/// A response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Response {
-    /// A status of HTTP.
+    /// The HTTP status.
     pub status: u16,
-    /// Without `Content-Length`.
+    /// The headers without `Content-Length`.
     pub headers: Vec<(&'static str, Cow<'static, str>)>,
-    /// To be left out where the method was `HEAD`.
+    /// The body, left out if the method was `HEAD`.
     pub body: Cow<'static, [u8]>,
 }
 
 impl<'a> Request<'a> {
-    /// The first header of this name, if it is text.
+    /// Returns the first header with this name, if it is text.
     pub fn header(&self, name: &str) -> Option<&'a str> {
         let (_, value) = self.headers.iter().find(|(other, _)| other.eq_ignore_ascii_case(name))?;
         std::str::from_utf8(value).ok()
     }
 
-    /// The host that is asked, if exactly one is named.
+    /// Returns the requested host, if exactly one is named.
     pub fn host(&self) -> Option<&'a str> {
         let hosts = self.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("Host")).count();
         if hosts == 1 { self.header("Host") } else { None }
     }
 
-    /// The path without the query.
+    /// Returns the path without the query.
     pub fn path(&self) -> &'a str {
         self.target.split_once('?').map_or(self.target, |(path, _)| path)
     }
 
-    /// Whether a page of somebody else's has a browser make this request.
+    /// True if a page of another origin has the browser make this request.
     pub fn is_foreign(&self) -> bool {
         match (self.header("Sec-Fetch-Site"), self.header("Origin")) {
             (Some(site), _) if self.method == "POST" => site != "same-origin",
-            // Following a link from elsewhere is no harm; being an image or a script there might be.
+            // Following a link from elsewhere does no harm; loading this as an image or a script
+            // might.
             (Some(site), _) => {
                 !["same-origin", "none"].contains(&site) && self.header("Sec-Fetch-Mode") != Some("navigate")
             }
@@ -61,7 +63,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// A parameter of the query, decoded.
+    /// Returns a parameter of the query, decoded.
     pub fn parameter(&self, name: &str) -> Option<String> {
         let (_, query) = self.target.split_once('?')?;
         let pairs = query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
@@ -69,7 +71,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Text as it stood before it became part of a query. What is no text becomes replacement characters.
+/// Decodes text from a query. Bytes that are not valid text become replacement characters.
 fn decode(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -89,26 +91,26 @@ fn decode(text: &str) -> String {
 }
 
 impl Response {
-    /// With this status and body.
+    /// Creates a response with this status and body.
     pub fn new(status: u16, content_type: &'static str, body: impl Into<Cow<'static, [u8]>>) -> Response {
         Response { status, headers: vec![("Content-Type", content_type.into())], body: body.into() }
     }
 
-    /// One line that says what is wrong.
+    /// Creates a response with one line that says what is wrong.
     pub fn text(status: u16, text: impl Into<String>) -> Response {
         let mut text = text.into();
         text.push('\n');
         Response::new(status, "text/plain; charset=utf-8", text.into_bytes())
     }
 
-    /// The same with one header more.
+    /// Returns the response with one more header.
     #[must_use]
     pub fn header(mut self, name: &'static str, value: impl Into<Cow<'static, str>>) -> Response {
         self.headers.push((name, value.into()));
         self
     }
 
-    /// Its bytes on the wire.
+    /// Returns its bytes on the wire.
     pub(crate) fn encode(&self, is_head: bool, is_last: bool) -> Vec<u8> {
         let reason = match self.status {
             200 => "OK",
@@ -131,7 +133,7 @@ impl Response {
         };
         let mut head = format!("HTTP/1.1 {} {reason}\r\n", self.status);
         for (name, value) in &self.headers {
-            // A line break in a value would begin a header of somebody else's making.
+            // A line break in a value would let an attacker begin a header.
             let value: String = value.chars().filter(|character| !character.is_control()).collect();
             _ = write!(head, "{name}: {value}\r\n");
         }

@@ -1,4 +1,4 @@
-//! What somebody looks at of a log: one of its lists, put together and sorted as they want it.
+//! The view of a log: one of its lists, put together and sorted as the user wants it.
 
 mod figures;
 mod lists;
@@ -18,7 +18,7 @@ use self::whole::Whole;
 use crate::handler::gone;
 use crate::shelf::Shelf;
 
-/// What the browser asks for. It has all there is to say: nothing is kept of who looks at what.
+/// A request from the browser. It is complete: no state is kept about who looks at what.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Wanted {
     #[serde(flatten)]
@@ -29,14 +29,14 @@ pub(crate) struct Wanted {
     count: usize,
 }
 
-/// What can be kept to be shown again.
+/// The part of a request whose result can be kept to be shown again.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 struct View {
     log: u64,
-    /// What it is compared with: this is subtracted.
+    /// The log that it is compared with, which is subtracted.
     #[serde(default)]
     base: Option<u64>,
-    /// By default the first that the log has.
+    /// The list to show. The default is the first one that the log has.
     #[serde(default)]
     list: Option<List>,
     #[serde(default)]
@@ -49,7 +49,7 @@ struct View {
     filter: String,
 }
 
-/// By what rows are sorted, called as the command calls it.
+/// The sort key of rows, with the names that the command uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum SortBy {
@@ -60,7 +60,7 @@ enum SortBy {
     NumBlocks,
 }
 
-/// Only what is of one group of another grouping.
+/// Selects the blocks in one group of another grouping.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 struct Within {
     by: By,
@@ -74,7 +74,7 @@ pub(crate) struct Views {
     kept: Option<Kept>,
 }
 
-/// A log, what it is compared with, and how its records are sorted.
+/// A log, the log that it is compared with, and the sort order of its records.
 type Compared = (u64, Option<u64>, SortBy);
 
 #[derive(Debug)]
@@ -86,24 +86,25 @@ struct Kept {
     lines: Lines,
 }
 
-/// What a list is of.
+/// The lines of a list.
 #[derive(Debug)]
 enum Lines {
     Blocks(Vec<Row>),
-    /// Steps of a plan: the list with the blocks that each is about, and its index in the plan's steps about that list.
+    /// Steps of a plan: the list with the blocks that each is about, and its index in the plan's
+    /// steps about that list.
     Steps(Vec<(List, usize)>),
     /// Numbers of defects.
     Defects(Vec<usize>),
 }
 
-/// What is looked at, and what was before.
+/// The number of analyses that are kept: the current one and the one before.
 const READ_MAX: usize = 2;
-/// Rows in one answer, whatever was asked for.
+/// The most rows in one answer, whatever was asked for.
 const COUNT_MAX: usize = 2_000;
-/// A browser's element can be some 16 million pixels high.
+/// The most rows that are shown: an element in a browser can be some 16 million pixels high.
 const SEEN_MAX: usize = crate::rows::SEEN_MAX;
 
-/// A row as the browser gets it.
+/// A row as sent to the browser.
 #[derive(Debug, Default, Serialize)]
 struct Shown {
     row: usize,
@@ -116,10 +117,10 @@ struct Shown {
     error: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     percent: String,
-    /// With the rows above.
+    /// The amount together with the rows above.
     #[serde(skip_serializing_if = "String::is_empty")]
     cumulative: String,
-    /// Of the largest row, from -1 to 1.
+    /// The share of the largest row, from -1 to 1.
     share: f64,
     count: String,
     name: String,
@@ -128,7 +129,7 @@ struct Shown {
     exactly: String,
 }
 
-/// A list, to be chosen.
+/// A list to choose.
 #[derive(Debug, Serialize)]
 struct Tab {
     list: List,
@@ -136,7 +137,7 @@ struct Tab {
     figure: String,
     value: String,
     exactly: String,
-    /// Of all blocks.
+    /// The share of all blocks.
     share: f64,
 }
 
@@ -145,7 +146,7 @@ struct Tab {
 struct About {
     list: List,
     lists: Vec<Tab>,
-    /// Figures, and what they are of.
+    /// Figures and their labels.
     figures: Vec<(String, &'static str)>,
     is_estimated: bool,
 }
@@ -165,19 +166,19 @@ impl Views {
         self.read.is_empty()
     }
 
-    /// About how much memory they take.
+    /// Returns roughly how much memory the views take.
     pub(crate) fn bytes(&self) -> usize {
         self.read.iter().map(|(_, read)| read.bytes()).sum()
     }
 
-    /// The rows that are wanted, as JSON.
+    /// Returns the requested rows, as JSON.
     pub(crate) fn rows(&mut self, shelf: &Shelf<Log>, wanted: &Wanted) -> Result<Vec<u8>, Response> {
         #[derive(Serialize)]
         struct Answer {
             seen: usize,
             is_cut: bool,
             rows: Vec<Shown>,
-            /// Rows are below nothing here.
+            /// Rows have no parents here.
             above: [(); 0],
             about: About,
         }
@@ -193,13 +194,13 @@ impl Views {
         json(&answer)
     }
 
-    /// All that is known of the row that is wanted, as JSON.
+    /// Returns all that is known about the requested row, as JSON.
     pub(crate) fn row(&mut self, shelf: &Shelf<Log>, wanted: &Wanted) -> Result<Vec<u8>, Response> {
         let kept = self.keep(shelf, &wanted.view)?;
         json(&kept.whole(wanted.from).ok_or_else(|| Response::text(422, "there is no such row"))?)
     }
 
-    /// What is looked at as text: as the command prints it.
+    /// Returns the view as text, as the command prints it.
     pub(crate) fn text(&mut self, shelf: &Shelf<Log>, wanted: &Wanted) -> Result<String, Response> {
         let View { log, base, by, sort, filter, .. } = &wanted.view;
         let get = |id| shelf.get(id).map(|one| &*one.content).ok_or_else(gone);
@@ -225,7 +226,7 @@ impl Views {
 
     fn keep(&mut self, shelf: &Shelf<Log>, view: &View) -> Result<&Kept, Response> {
         let is_kept = |id: u64| shelf.get(id).is_some();
-        // What was kept of a log that is gone is gone with it.
+        // Views of logs that are no longer kept are dropped.
         self.read.retain(|((log, base, _), _)| is_kept(*log) && base.is_none_or(is_kept));
         let log = shelf.get(view.log).ok_or_else(gone)?.content.clone();
         let read = self.read(shelf, (view.log, view.base, view.sort))?;
@@ -279,7 +280,7 @@ impl Lines {
 impl Kept {
     fn new(view: View, log: Arc<Log>, read: Arc<Read>) -> Kept {
         let lists = read.lists();
-        // One that this log does not have is of another log that was shown before.
+        // A list that this log does not have was chosen for another log shown before.
         let list = view.list.filter(|list| lists.contains(list)).unwrap_or(lists[0]);
         let has = |text: &str| match view.filter.strip_prefix('!') {
             Some(unwanted) => !text.contains(unwanted),
@@ -351,7 +352,7 @@ impl Kept {
             .collect()
     }
 
-    /// The types of a row's blocks: that of the most bytes, and how many others.
+    /// Returns the types of a row's blocks: the one with the most bytes, and the number of others.
     fn types(&self, row: &Row) -> String {
         let record = row.records.first().and_then(|&at| self.read.records(self.list).get(at));
         let types: Vec<&str> =
@@ -457,7 +458,7 @@ impl Kept {
         About { list: self.list, lists, figures: self.figures(), is_estimated }
     }
 
-    /// What there is to say of the log as a whole.
+    /// Returns the figures for the log as a whole.
     fn figures(&self) -> Vec<(String, &'static str)> {
         let (analysis, about) = (&self.read.analysis, &self.log.about);
         let what = match analysis.mode {
@@ -483,7 +484,7 @@ fn times(count: i64) -> String {
     format!("{}×", number(count as f64))
 }
 
-/// How long something took: `1.25 ms`.
+/// Formats a duration: `1.25 ms`.
 pub(crate) fn pause(nanoseconds: u64) -> String {
     format!("{:.2} ms", nanoseconds as f64 / 1e6)
 }

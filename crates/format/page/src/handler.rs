@@ -1,4 +1,4 @@
-//! What each request is answered.
+//! The answers to requests.
 
 use std::borrow::Cow;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,8 +16,8 @@ use crate::view::{Views, Wanted};
 
 /// The page of a [`Source`]: answers requests, wherever they come from.
 ///
-/// Whoever sends a request must know the path, name a host that is expected and, if it says where it comes from, come
-/// from the page itself: pages of others in the same browser do not.
+/// A request must have the right path, name an expected host and, if it says where it comes from,
+/// come from the page itself, which other pages in the same browser do not.
 pub struct Handler {
     source: Box<dyn Source>,
     options: Options,
@@ -25,21 +25,22 @@ pub struct Handler {
     views: Mutex<Views>,
     logs: Mutex<Shelf<Log>>,
     dark_views: Mutex<dark::Views>,
-    /// Held while the source is asked: one thing at a time.
+    /// Held while the source is asked, so that it does one thing at a time.
     asking: Mutex<()>,
 }
 
-/// How a [`Handler`] answers.
+/// The options of a [`Handler`].
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The path of the page without a slash at its end, such as `/0123456789abcdef`. A request for anything else is not
-    /// found.
+    /// The path of the page without a slash at its end, such as `/0123456789abcdef`. A request for
+    /// any other path is answered with "not found".
     pub base: String,
-    /// Who may be asked for.
+    /// The hosts that requests may name.
     pub hosts: Hosts,
-    /// Measurements and files are kept up to this many bytes; the oldest go first, but two are always kept.
+    /// The most bytes of measurements and files that are kept; the oldest are dropped first, but
+    /// two are always kept.
     pub kept_bytes_max: usize,
-    /// A file that is loaded may have so many bytes.
+    /// The largest size of a file that is loaded, in bytes.
     pub file_bytes_max: usize,
 }
 
@@ -51,7 +52,7 @@ impl Default for Options {
 
 impl std::fmt::Debug for Handler {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Not the options: the path is a secret.
+        // The options are left out: the path is a secret.
         f.debug_struct("Handler").field("source", &self.source.title()).finish_non_exhaustive()
     }
 }
@@ -90,11 +91,12 @@ const PAGE: &str = include_str!("assets/page.html");
 const JSON: &str = "application/json";
 const GZIP: &str = "application/gzip";
 
-/// Nothing is loaded from elsewhere, nothing that is inline is executed or applied, nobody frames the page.
+/// Nothing is loaded from elsewhere, nothing inline is executed or applied, and no other page can
+/// frame this one.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
     connect-src 'self'; base-uri 'self'; form-action 'none'; frame-ancestors 'none'";
 
-/// On every answer.
+/// The headers of every answer.
 const SECURITY: [(&str, &str); 7] = [
     ("Content-Security-Policy", CONTENT_SECURITY_POLICY),
     ("X-Content-Type-Options", "nosniff"),
@@ -105,21 +107,22 @@ const SECURITY: [(&str, &str); 7] = [
     ("Cache-Control", "no-store"),
 ];
 
-/// The text of a log that is loaded may have so many bytes: what is kept of it is a small part, if it is one.
+/// The largest text of a log that is loaded, in bytes: what is kept of a real log is a small part
+/// of it.
 const LOG_BYTES_MAX: usize = 256 << 20;
 
-/// What has just come.
+/// The thing that has just been added.
 enum New {
     Nothing,
     Measurement(u64),
     Log(u64),
 }
 
-/// A body that is no file: what the page says of itself.
+/// The largest body of a request from the page itself, which is not a file.
 const BODY_BYTES_MAX: usize = 1 << 20;
 
 impl Handler {
-    /// The page of this source.
+    /// Creates the page of this source.
     pub fn new(source: impl Source + 'static, options: Options) -> Handler {
         Handler {
             source: Box::new(source),
@@ -132,34 +135,35 @@ impl Handler {
         }
     }
 
-    /// Adds reports that are there already, as a file of this name. The page shows the last of them first.
+    /// Adds existing reports, as a file with this name. The page shows the last of them first.
     pub fn load(&self, name: impl Into<String>, reports: Reports) {
         self.shelf().keep(Origin::Loaded(name.into()), reports);
     }
 
-    /// Adds a log of the dark matter detector that is there already, as a file of this name.
+    /// Adds an existing log of the dark matter detector, as a file with this name.
     pub fn load_log(&self, name: impl Into<String>, log: Log) {
         lock(&self.logs).keep(Origin::Loaded(name.into()), log);
     }
 
-    /// Lets go of all that can be made again. For a server whose page nobody looks at.
+    /// Drops everything that can be made again. For a server whose page nobody looks at.
     pub fn tidy(&self) {
         lock(&self.views).clear();
         lock(&self.dark_views).clear();
     }
 
-    /// Whether there is something to [`tidy`](Handler::tidy).
+    /// True if there is nothing to [`tidy`](Handler::tidy).
     pub fn is_tidy(&self) -> bool {
         lock(&self.views).is_empty() && lock(&self.dark_views).is_empty()
     }
 
-    /// About how many bytes it keeps: measurements, and what was made of them to be shown.
+    /// Returns roughly how many bytes are kept: measurements, and the views made from them.
     pub fn kept_bytes(&self) -> usize {
         let logs = lock(&self.logs).bytes() + lock(&self.dark_views).bytes();
         self.shelf().bytes() + lock(&self.views).bytes() + logs
     }
 
-    /// What is asked for: the path below the base, without a slash before it. `/` is the base itself.
+    /// Returns the requested path below the base, without a slash before it. `/` is the base
+    /// itself.
     fn route<'a>(&self, request: &Request<'a>) -> Option<&'a str> {
         let rest = below(&self.options.base, request.path())?;
         Some(rest.strip_prefix('/').unwrap_or("/"))
@@ -248,7 +252,7 @@ impl Handler {
         }
     }
 
-    /// A report file: of a measurement that is kept, or of a new one.
+    /// Returns a report file: of a measurement that is kept, or of a new one.
     fn save(&self, request: &Request<'_>) -> Result<Response, Response> {
         let file = match request.parameter("measurement") {
             Some(id) => {
@@ -261,7 +265,7 @@ impl Handler {
         Ok(self.file("memory-report", file))
     }
 
-    /// The log that is asked for, as a file.
+    /// Returns the requested log, as a file.
     fn save_log(&self, request: &Request<'_>) -> Result<Response, Response> {
         let id = request.parameter("log").and_then(|id| id.parse().ok());
         let id = id.ok_or_else(|| Response::text(400, "which log? ?log=N"))?;
@@ -269,7 +273,7 @@ impl Handler {
         Ok(self.file("dmd", log.to_gzip()))
     }
 
-    /// A file to be kept, called after what it is and what the page is of.
+    /// Returns a file to be saved, named after its contents and the title of the page.
     fn file(&self, what: &str, content: Vec<u8>) -> Response {
         let name: String =
             self.source.title().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
@@ -293,7 +297,7 @@ impl Handler {
         Ok(self.shelf().keep(Origin::Measured { at, milliseconds }, reports))
     }
 
-    /// What is there to be shown, and what can be asked for. `new` is what was asked for just now.
+    /// Returns what can be shown and what can be asked for. `new` is what the request just added.
     fn state(&self, new: New) -> Response {
         #[derive(Serialize)]
         struct State {
@@ -313,10 +317,10 @@ impl Handler {
         #[derive(Serialize)]
         struct Measurement {
             id: u64,
-            /// Of a file.
+            /// The name, for a file.
             #[serde(skip_serializing_if = "Option::is_none")]
             name: Option<String>,
-            /// Of what was measured here.
+            /// The time, for a measurement made here.
             #[serde(skip_serializing_if = "Option::is_none")]
             at: Option<u64>,
             #[serde(skip_serializing_if = "Option::is_none")]
@@ -326,13 +330,13 @@ impl Handler {
         #[derive(Serialize)]
         struct OfLog {
             id: u64,
-            /// Of a file.
+            /// The name, for a file.
             #[serde(skip_serializing_if = "Option::is_none")]
             name: Option<String>,
-            /// Of what was looked at here.
+            /// The time, for a log made here.
             #[serde(skip_serializing_if = "Option::is_none")]
             at: Option<u64>,
-            /// For how long the program was held up.
+            /// The time for which the program was held up.
             pause: String,
         }
         let abilities = self.source.abilities();
@@ -397,7 +401,7 @@ impl Responder for Handler {
         if !["GET", "HEAD", "POST"].contains(&request.method) {
             return refuse(405, "GET and POST are all there is");
         }
-        // What a form can send without asking first is no JSON and no file.
+        // A form cannot send JSON or a file without asking first (CORS preflight).
         let content_type = request.header("Content-Type").unwrap_or_default();
         if request.method == "POST" && ![JSON, GZIP, "application/octet-stream"].contains(&content_type) {
             return refuse(415, "a POST has a body of application/json, or of application/octet-stream for a file");
@@ -443,12 +447,13 @@ fn secured(mut response: Response) -> Response {
     response
 }
 
-/// Text in an attribute of HTML.
+/// Escapes text for an attribute of HTML.
 fn attribute(text: &str) -> String {
     text.replace('&', "&amp;").replace('"', "&quot;").replace('<', "&lt;")
 }
 
-/// A panic of a source is no reason to show nothing from then on: what is behind the locks is whole at any time.
+/// Locks a mutex, even after a panic. A panic of a source is not a reason to show nothing from then
+/// on: the data behind the locks is consistent at any time.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,11 +1,12 @@
 //! The page of about:memory: requests in, responses out.
 //!
-//! - [`Source`]: what the page is of. A running program, or [`Files`].
+//! - [`Source`]: the subject of the page. A running program, or [`Files`].
 //! - [`Handler`]: the [`Responder`] to a [`Request`], wherever it comes from.
-//! - [`Connection`]: the same over HTTP/1.1, for who has a socket.
+//! - [`Connection`]: the same over HTTP/1.1, for the owner of a socket.
 //!
-//! The browser asks for the rows that it shows, and for no others: a page of 100,000 lines is as quick as one of a
-//! hundred. Everything it needs is compiled in (`assets/`), and nothing is asked of anybody else.
+//! The browser requests the rows that it shows, and no others: a page of 100,000 lines is as fast
+//! as one of a hundred. Everything it needs is compiled in (`assets/`), and nothing is requested
+//! from elsewhere.
 //!
 //! Pure: it reads no clock and opens no socket; a [`Source`] may.
 #![forbid(unsafe_code)]

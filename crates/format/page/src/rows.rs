@@ -1,4 +1,4 @@
-//! The page as rows, of which the browser asks for those that it shows.
+//! The page as rows, from which the browser requests those that it shows.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use heapledger_reports::Unit;
 use heapledger_reports::about::{Node, Note, Page, Section};
 use serde::Serialize;
 
-/// All rows of a page, in the order in which they are shown, those in closed nodes among them.
+/// All rows of a page, in the order in which they are shown, including those in closed nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
     rows: Vec<Row>,
@@ -20,19 +20,19 @@ pub(crate) struct Rows {
 #[derive(Debug)]
 struct Row {
     kind: RowKind,
-    /// Of the tree's nodes; 0 for roots, and for what is no node.
+    /// The depth in the tree; 0 for roots, and for rows that are not nodes.
     depth: u32,
-    /// The row that it is below.
+    /// The parent row.
     up: Option<u32>,
-    /// How many rows are below it.
+    /// The number of rows below it.
     below: u32,
-    /// Among its siblings, from 1.
+    /// The position among its siblings, from 1.
     position: u32,
     siblings: u32,
     name: Arc<str>,
     value: String,
     percent: Option<String>,
-    /// Of what is largest in the tree, from -1 to 1.
+    /// The share of the tree's largest amount, from -1 to 1.
     share: f32,
     about: Arc<str>,
     notes: Vec<Note>,
@@ -41,7 +41,7 @@ struct Row {
     key: u64,
     is_collapsed: bool,
     is_invalid: bool,
-    /// Which of the explicit tree's branches it is in.
+    /// The index of the explicit tree's branch that it is in.
     branch: Option<u32>,
 }
 
@@ -54,20 +54,20 @@ enum RowKind {
     /// `Explicit Allocations` or `Other Measurements`.
     Heading,
     Node,
-    /// A measurement that is no tree.
+    /// A measurement that is not in a tree.
     Single,
     /// Empty: trees stand apart.
     Gap,
 }
 
-/// The rows that are seen with some nodes toggled.
+/// The visible rows with some nodes toggled.
 #[derive(Debug, Default)]
 pub(crate) struct Seen(Vec<u32>);
 
-/// A row as the browser gets it. Short names: there are many of them.
+/// A row as sent to the browser. Names are short because there are many rows.
 #[derive(Debug, Serialize)]
 pub(crate) struct Shown<'a> {
-    /// Its number among those that are seen.
+    /// Its number among the visible rows.
     row: usize,
     kind: RowKind,
     #[serde(skip_serializing_if = "is_zero")]
@@ -83,14 +83,14 @@ pub(crate) struct Shown<'a> {
     share: f32,
     #[serde(skip_serializing_if = "str::is_empty")]
     about: &'a str,
-    /// As they are shown, and what they mean.
+    /// The notes as shown, and their meanings.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     notes: Vec<(String, String)>,
     amount: i64,
     unit: &'static str,
     #[serde(skip_serializing_if = "String::is_empty")]
     key: String,
-    /// `None` for what cannot be opened.
+    /// `None` if the row cannot be opened.
     #[serde(skip_serializing_if = "Option::is_none")]
     open: Option<bool>,
     #[serde(skip_serializing_if = "is_false")]
@@ -101,12 +101,12 @@ pub(crate) struct Shown<'a> {
     siblings: u32,
 }
 
-/// A process in the index of them.
+/// A process in the index of processes.
 #[derive(Debug, Serialize)]
 pub(crate) struct Process<'a> {
     row: usize,
     name: &'a str,
-    /// Its explicit memory, if it has said that.
+    /// Its explicit memory, if it was reported.
     #[serde(skip_serializing_if = "Option::is_none")]
     total: Option<&'a str>,
 }
@@ -119,7 +119,7 @@ pub(crate) struct Landmark<'a> {
     depth: u32,
 }
 
-/// Of one process: where its explicit memory is.
+/// The parts of one process's explicit memory.
 #[derive(Debug, Serialize)]
 pub(crate) struct Overview<'a> {
     process: &'a str,
@@ -148,15 +148,16 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
-/// A warning's lines.
+/// The most characters in a line of a warning.
 const WARNING_CHARACTERS_MAX: usize = 130;
-/// Paths of what cannot be; the rest is marked in the trees all the same.
+/// The most paths of invalid nodes in the warning; the others are still marked in the trees.
 const INVALID_MAX: usize = 100;
 
-/// Lines are drawn for so many levels: what is deeper is no tree that a person made.
+/// The number of levels for which lines are drawn: deeper trees were not made by a person.
 const RAILS_MAX: u32 = 64;
 
-/// A browser's element can be some 16 million pixels high; whoever has more rows looks for some of them.
+/// The most visible rows, because an element in a browser can be some 16 million pixels high. With
+/// more rows, users have to filter.
 pub(crate) const SEEN_MAX: usize = 600_000;
 
 impl Rows {
@@ -205,7 +206,7 @@ impl Rows {
         }
     }
 
-    /// As many rows as it needs: each is one line.
+    /// Adds a warning, with as many rows as it needs: each is one line.
     fn warning(&mut self, text: &str) {
         let mut line = String::new();
         let first = self.rows.len();
@@ -224,7 +225,7 @@ impl Rows {
         }
     }
 
-    /// A row that is no node.
+    /// Adds a row that is not a node.
     fn line(&mut self, kind: RowKind, name: Arc<str>) {
         self.rows.push(Row {
             kind,
@@ -248,11 +249,11 @@ impl Rows {
         });
     }
 
-    /// A tree's nodes in preorder, however deep.
+    /// Adds a tree's nodes in preorder, however deep.
     fn tree(&mut self, process: &str, root: Node, is_explicit: bool) {
         let first = self.rows.len();
         let mut largest = 0;
-        // Nodes to come with row above, depth, position, number of siblings. The last is next.
+        // The nodes to come, with row above, depth, position, number of siblings. The last is next.
         let mut coming = vec![(root, None::<u32>, 0, 1, 1)];
         let mut amounts = Vec::new();
         while let Some((node, up, depth, position, siblings)) = coming.pop() {
@@ -300,7 +301,8 @@ impl Rows {
         }
     }
 
-    /// About how much memory they take. Names and descriptions are those of the reports.
+    /// Returns roughly how much memory the rows take, without names and descriptions, which are
+    /// those of the reports.
     pub(crate) fn bytes(&self) -> usize {
         self.rows
             .iter()
@@ -308,12 +310,12 @@ impl Rows {
             .sum()
     }
 
-    /// How many rows there are, seen or not.
+    /// Returns the number of rows, visible or not.
     pub(crate) fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// What is seen when these nodes are not as the page has them but the other way round.
+    /// Returns the visible rows if these nodes are toggled.
     pub(crate) fn seen(&self, toggled: &HashSet<u64>) -> Seen {
         let mut seen = Vec::new();
         let mut number = 0;
@@ -327,7 +329,7 @@ impl Rows {
         Seen(seen)
     }
 
-    /// Some of the rows that are seen.
+    /// Returns some of the visible rows.
     pub(crate) fn show<'a>(&'a self, seen: &Seen, toggled: &HashSet<u64>, from: usize, count: usize) -> Vec<Shown<'a>> {
         let wanted = seen.0.iter().enumerate().skip(from).take(count);
         wanted
@@ -362,7 +364,7 @@ impl Rows {
             .collect()
     }
 
-    /// The nodes above a row, from the root on; of very many, the nearest.
+    /// Returns the nodes above a row, from the root on; if there are very many, the nearest ones.
     pub(crate) fn above<'a>(&'a self, seen: &Seen, row: usize) -> Vec<Landmark<'a>> {
         let mut above = Vec::new();
         let mut up = seen.0.get(row).and_then(|&number| self.rows[number as usize].up);
@@ -385,7 +387,7 @@ impl Rows {
         self.processes.iter().zip(ends).filter_map(process).collect()
     }
 
-    /// Where explicit memory is.
+    /// Returns the parts of explicit memory.
     pub(crate) fn overview<'a>(&'a self, seen: &Seen) -> Vec<Overview<'a>> {
         let process = |number: usize| self.processes.iter().rev().find(|&&process| process < number);
         let overview = |&number: &usize| {
@@ -444,8 +446,8 @@ impl Seen {
     }
 }
 
-/// What a node is toggled by, from one measurement to the next: a hash of what it is called. Of two nodes with one key
-/// both are toggled.
+/// Returns the key by which a node is toggled, which stays the same from one measurement to the
+/// next: a hash of its name. Two nodes with one key are toggled together.
 pub(crate) fn key(process: &str, unit: Unit, path: &str) -> u64 {
     // FNV-1a.
     let bytes = process.bytes().chain([0xff, unit as u8]).chain(path.bytes());

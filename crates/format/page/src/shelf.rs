@@ -1,4 +1,4 @@
-//! What can be shown: what was measured, and files that were loaded.
+//! The things that can be shown: measurements, and files that were loaded.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use heapledger_dmd::Log;
 use heapledger_reports::{Report, Reports};
 
-/// The newest of what can be shown. The oldest make room.
+/// The newest things that can be shown. The oldest are dropped to make room.
 #[derive(Debug)]
 pub(crate) struct Shelf<T> {
     kept: VecDeque<Kept<T>>,
@@ -17,30 +17,30 @@ pub(crate) struct Shelf<T> {
 /// Something that can be shown.
 #[derive(Clone, Debug)]
 pub(crate) struct Kept<T> {
-    /// Never given out twice.
+    /// The id, which is never given out twice.
     pub(crate) id: u64,
     pub(crate) origin: Origin,
     pub(crate) content: Arc<T>,
     bytes: usize,
 }
 
-/// What a shelf may be full of.
+/// A thing that a shelf can keep.
 pub(crate) trait Weighed {
-    /// About how much memory it takes: texts that several share count for each.
+    /// Returns roughly how much memory it takes: shared texts count for each thing that has them.
     fn bytes(&self) -> usize;
 }
 
-/// Where it is from.
+/// The origin of a thing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// Measured by the program.
     Measured {
         /// Milliseconds since 1970.
         at: u64,
-        /// How long it took.
+        /// The duration of the measurement.
         milliseconds: u64,
     },
-    /// A file of this name.
+    /// Loaded from a file with this name.
     Loaded(String),
 }
 
@@ -49,13 +49,13 @@ impl<T: Weighed> Shelf<T> {
         Shelf { kept: VecDeque::new(), next_id: 1, bytes_max }
     }
 
-    /// Keeps something, and says what it can be asked for by.
+    /// Keeps something, and returns its id.
     pub(crate) fn keep(&mut self, origin: Origin, content: T) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
         let bytes = content.bytes();
         self.kept.push_back(Kept { id, origin, content: Arc::new(content), bytes });
-        // Two are what a comparison needs.
+        // A comparison needs two.
         while self.kept.len() > 2 && self.bytes() > self.bytes_max {
             self.kept.pop_front();
         }
@@ -70,7 +70,7 @@ impl<T: Weighed> Shelf<T> {
         self.kept.retain(|one| one.id != id);
     }
 
-    /// About how much memory all of it takes.
+    /// Returns roughly how much memory everything takes.
     pub(crate) fn bytes(&self) -> usize {
         self.kept.iter().map(|one| one.bytes).sum()
     }

@@ -1,75 +1,75 @@
-//! Where measurements come from.
+//! The source of measurements.
 
 use heapledger_dmd::Log;
 use heapledger_reports::Reports;
 
-/// What the page is of: a running program, or nothing but files.
+/// The subject of the page: a running program, or only files.
 ///
-/// Its functions are called one at a time, and may take as long as they need: only the page waits.
+/// The functions are called one at a time, and may take as long as they need: only the page waits.
 pub trait Source: Send + Sync {
-    /// What the page is of, such as `redis (pid 12)`.
+    /// Returns the name of the subject, such as `redis (pid 12)`.
     fn title(&self) -> String;
 
-    /// What can be asked of it.
+    /// Returns what can be asked of the source.
     fn abilities(&self) -> Abilities;
 
-    /// All reports, now.
+    /// Makes all reports, now.
     ///
     /// # Errors
     ///
-    /// Why there are none, as a sentence.
+    /// Fails with the reason, as a sentence.
     fn measure(&self, wish: Wish) -> Result<Reports, String>;
 
-    /// Which blocks are reported, by whom, and which are not, now: what the dark matter detector shows. By default there is
-    /// nothing.
+    /// Returns the log of the dark matter detector, now: which blocks are reported, by which
+    /// reporters, and which are not. By default there is none.
     ///
     /// # Errors
     ///
-    /// Why there is nothing, as a sentence.
+    /// Fails with the reason, as a sentence.
     fn dark_matter(&self, wish: Wish) -> Result<Log, String> {
         let Wish { anonymous: _ } = wish;
         Err("there is no heap here to be looked at".to_owned())
     }
 
-    /// Has the program give back what memory it can spare.
+    /// Has the program give back the memory that it can spare.
     ///
     /// # Errors
     ///
-    /// Why it did not, as a sentence.
+    /// Fails with the reason, as a sentence.
     fn minimise(&self) -> Result<(), String>;
 
-    /// What the allocator says of itself, as text.
+    /// Returns the allocator's own statistics, as text.
     ///
     /// # Errors
     ///
-    /// Why there is nothing, as a sentence.
+    /// Fails with the reason, as a sentence.
     fn allocator(&self) -> Result<String, String>;
 
-    /// Milliseconds since 1970: what a measurement is dated.
+    /// Returns the time for dating a measurement, in milliseconds since 1970.
     fn now(&self) -> u64;
 }
 
-/// What can be asked of a [`Source`]; the page has no buttons for the rest.
+/// The requests that a [`Source`] supports; the page has no buttons for others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Abilities {
-    /// There is a program to be measured.
+    /// True if there is a program to measure.
     pub measure: bool,
-    /// Its heap can be looked at, block by block.
+    /// True if its heap can be looked at, block by block.
     pub dark_matter: bool,
-    /// It can be asked to give back memory.
+    /// True if it can be asked to give back memory.
     pub minimise: bool,
-    /// Its allocator has something to say.
+    /// True if its allocator has statistics.
     pub allocator: bool,
 }
 
-/// How to measure.
+/// The options of a measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wish {
-    /// Leave out what is private.
+    /// True to leave out private data.
     pub anonymous: bool,
 }
 
-/// No program: what is shown has been loaded. The title is what is shown of it.
+/// A source without a program, for loaded files. The title is the page's title.
 #[derive(Clone, Debug)]
 pub struct Files(pub String);
 

@@ -1,4 +1,4 @@
-//! What somebody looks at: a measurement or a difference, its options, and the nodes that are toggled.
+//! The view of a measurement or a difference, with its options and the nodes that are toggled.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use crate::handler::gone;
 use crate::rows::{Landmark, Overview, Process, Rows, SEEN_MAX, Seen, Shown, key};
 use crate::shelf::Shelf;
 
-/// What the browser asks for. It has all there is to say: nothing is kept of who looks at what.
+/// A request from the browser. It is complete: no state is kept about who looks at what.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Wanted {
     #[serde(flatten)]
     view: View,
-    /// Keys of nodes that are open where the page has them closed, or the other way round.
+    /// Keys of nodes that are open although the page has them closed, or the other way round.
     #[serde(default)]
     toggled: Vec<String>,
     #[serde(default)]
@@ -27,11 +27,11 @@ pub(crate) struct Wanted {
     count: usize,
 }
 
-/// What can be kept to be shown again.
+/// The part of a request whose result can be kept to be shown again.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 struct View {
     measurement: u64,
-    /// What it is compared with: this is subtracted.
+    /// The measurement that it is compared with, which is subtracted.
     #[serde(default)]
     base: Option<u64>,
     #[serde(default)]
@@ -42,7 +42,7 @@ struct View {
     is_regex: bool,
 }
 
-/// The pages that were looked at last.
+/// The views that were last looked at.
 #[derive(Debug, Default)]
 pub(crate) struct Views(VecDeque<Kept>);
 
@@ -55,10 +55,11 @@ struct Kept {
     seen: Seen,
 }
 
-/// One page, and one that it is compared with or that was there before a filter.
+/// The number of pages that are kept: the current one, and one that it is compared with or that was
+/// there before a filter.
 const KEPT_MAX: usize = 2;
 
-/// Rows in one answer, whatever was asked for.
+/// The most rows in one answer, whatever was asked for.
 const COUNT_MAX: usize = 2_000;
 
 impl Wanted {
@@ -70,7 +71,7 @@ impl Wanted {
         self.toggled.iter().filter_map(|key| u64::from_str_radix(key, 16).ok()).collect()
     }
 
-    /// The same as text, as Firefox has it.
+    /// Returns the same view as text, in Firefox's format.
     pub(crate) fn text(&self, shelf: &Shelf<Reports>) -> Result<String, Response> {
         let mut page = self.view.page(shelf)?;
         let toggled = self.toggled();
@@ -113,7 +114,7 @@ impl View {
     }
 }
 
-/// The two parts of a filter: `process:web js/`, or `process:"web (pid 12)" js/` where a name has
+/// The two parts of a filter: `process:web js/`, or `process:"web (pid 12)" js/` if a name has
 /// spaces.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Sought<'a> {
@@ -144,31 +145,31 @@ impl Views {
         self.0.is_empty()
     }
 
-    /// About how much memory they take.
+    /// Returns roughly how much memory the views take.
     pub(crate) fn bytes(&self) -> usize {
         self.0.iter().map(|kept| kept.rows.bytes() + kept.seen.len() * size_of::<u32>()).sum()
     }
 
-    /// The rows that are wanted, as JSON.
+    /// Returns the requested rows, as JSON.
     pub(crate) fn rows(&mut self, shelf: &Shelf<Reports>, wanted: &Wanted) -> Result<Vec<u8>, Response> {
         #[derive(Serialize)]
         struct Answer<'a> {
-            /// How many are seen in all.
+            /// The number of all visible rows.
             seen: usize,
-            /// There are more than a browser can scroll through.
+            /// True if there are more rows than a browser can scroll through.
             is_cut: bool,
-            /// Those in closed nodes too.
+            /// The number of all rows, including those in closed nodes.
             total: usize,
             resident: &'a str,
             rows: Vec<Shown<'a>>,
-            /// What the first of them is below.
+            /// The nodes above the first row.
             above: Vec<Landmark<'a>>,
             processes: Vec<Process<'a>>,
             /// The parts of the filter.
             sought: Sought<'a>,
             overview: Vec<Overview<'a>>,
         }
-        // What was kept of a measurement that is gone is gone with it.
+        // Views of measurements that are no longer kept are dropped.
         self.0.retain(|kept| {
             [Some(kept.view.measurement), kept.view.base].iter().flatten().all(|&id| shelf.get(id).is_some())
         });

@@ -1,4 +1,4 @@
-//! What a page answers, whoever asks.
+//! The answers of a page to all kinds of clients.
 
 use heapledger_dmd::{Block, Builder, Log, Mode};
 use heapledger_page::{Connection, Files, Handler, Hosts, Options};
@@ -24,7 +24,8 @@ fn handler() -> Handler {
     handler
 }
 
-/// Blocks that nobody reports, so many that one does, and one that two do.
+/// Returns a log with unreported blocks, `count` blocks that one reporter reports, and one block
+/// that two report.
 fn log(count: u64) -> Log {
     let mut builder = Builder::new(Mode::DarkMatter);
     let [put, get, report] = ["a::Store::put (a.rs:1)", "a::Store::get (a.rs:2)", "a::report (a.rs:3)"].map(|text| {
@@ -64,7 +65,7 @@ fn post(handler: &Handler, path: &str, body: &[u8]) -> (u16, String) {
     (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
 }
 
-/// The first answer to these bytes, however they are cut into pieces.
+/// Returns the first answer to these bytes, however they are cut into pieces.
 fn answer(handler: &Handler, bytes: &[u8], piece: usize) -> String {
     let mut connection = Connection::new();
     for piece in bytes.chunks(piece) {
@@ -134,7 +135,7 @@ fn bodies_are_bounded_before_they_are_read() {
     assert_eq!(status(&load(10_001)), 413);
     assert_eq!(status(&load(usize::MAX)), 413);
     assert_eq!(status(&format!("{}{}", load(3), "abc")), 422);
-    // Not even asked for: whoever may not ask does not fill the memory either.
+    // The body is not even read: nobody who may not ask can fill the memory.
     assert_eq!(status(&load(10_001).replace("/secret/", "/guess/")), 404);
     assert_eq!(status(&format!("GET /{} HTTP/1.1\n\n", "a".repeat(20_000))), 431);
     assert_eq!(status("hello\n\n"), 400);
@@ -149,7 +150,7 @@ fn one_request_follows_the_other_on_a_connection() {
     for _ in 0..2 {
         let answer = connection.output().to_vec();
         assert!(answer.starts_with(b"HTTP/1.1 200 OK\r\n"));
-        // Bit by bit, as a slow client takes it.
+        // Byte by byte, as a slow client takes it.
         for _ in 0..answer.len() {
             assert!(!connection.wants_input());
             connection.sent(1, &handler);
@@ -173,7 +174,7 @@ fn what_is_shown_is_the_text_of_the_page() {
     assert!(answer.contains("6.00 MB (100.0%) -- explicit\n├──5.00 MB (83.33%) -- a\n"), "{answer}");
 }
 
-/// Values and names of rows, as they are shown for this view of the first log.
+/// Returns the values and names of rows, as shown for this view of the first log.
 fn rows(view: &str) -> Vec<(String, String)> {
     let (status, body) = post(&handler(), "records", format!(r#"{{"log":1,"count":9{view}}}"#).as_bytes());
     assert_eq!(status, 200, "{body}");
@@ -199,10 +200,10 @@ fn blocks_are_listed_as_they_are_wanted() {
     assert_eq!(rows(r#","by":"context""#), [row("2.07 KB", "(not known)")]);
     assert_eq!(rows(r#","within":{"by":"type","name":"a::Value"}"#).len(), 2);
     assert_eq!(rows(r#","within":{"by":"type","name":"a::Other"}"#), []);
-    // What the second has more.
+    // The amounts that the second log has more.
     assert_eq!(rows(r#","base":2,"list":"once""#), [row("-1016 B", "a::Store::put")]);
     assert_eq!(rows(r#","base":1,"list":"once""#), []);
-    // A list that there is not is the first that there is.
+    // A list that does not exist is replaced by the first one that does.
     assert_eq!(rows(r#","list":"live""#).len(), 2);
     let advice = rows(r#","list":"advice""#);
     assert!(advice[0].1.starts_with("extend explicit/one: it reports other blocks that a::Store::put"), "{advice:?}");
@@ -317,7 +318,7 @@ fn a_log_is_told_from_reports() {
         assert_eq!(status, 200, "{state}");
         assert!(state.contains(r#""new_log":3"#), "{state}");
         assert!(post(&handler, "records", br#"{"log":3,"list":"once","count":1}"#).1.contains("3.47 KB"));
-        // What is cut off is a log all the same, and said to be none that can be read.
+        // A truncated log is still recognised as a log, and reported as unreadable.
         let (status, why) = post(&handler, "load", &file[..file.len() / 2]);
         assert_eq!(status, 422);
         assert!(!why.contains("hasMozMallocUsableSize"), "{why}");
@@ -338,7 +339,8 @@ fn a_name_of_ones_own_can_be_the_host() {
     assert!(ask("localhost").starts_with("HTTP/1.1 421 "));
 }
 
-/// Something like a request: what a browser sends, with anything in any place.
+/// Returns a strategy for something like a request: what a browser sends, with anything in any
+/// place.
 fn request() -> impl Strategy<Value = Vec<u8>> {
     let line = prop_oneof![
         Just("GET /secret/state HTTP/1.1".to_owned()),

@@ -1,4 +1,4 @@
-//! The functions of a sample one by one, for formats that know no places with several.
+//! The functions of a sample one by one, for formats whose places have only one function.
 
 use std::borrow::Cow;
 
@@ -16,7 +16,8 @@ static NO_FRAME: Frame =
 static NO_LOCATION: Location = Location { module: None, address: 0, frames: Vec::new() };
 
 impl<'p> Call<'p> {
-    /// The functions of a sample, the innermost first: at least one, which may stand for a stack that is not known.
+    /// Returns the functions of a sample, the innermost first: at least one, which stands in for an
+    /// unknown stack.
     pub(crate) fn of(profile: &'p Profile, sample: &Sample) -> Vec<Call<'p>> {
         let mut calls = Vec::new();
         for location in sample.locations.iter().filter_map(|&at| profile.locations.get(at)) {
@@ -31,7 +32,7 @@ impl<'p> Call<'p> {
         calls
     }
 
-    /// What it is called: never empty, and on one line.
+    /// Returns the name: never empty, and on one line.
     pub(crate) fn name(&self) -> Cow<'p, str> {
         match (&*self.frame.function, self.location.address) {
             ("", 0) => "[no stack]".into(),
@@ -41,7 +42,7 @@ impl<'p> Call<'p> {
     }
 }
 
-/// A text without control characters.
+/// Returns a text without control characters.
 pub(crate) fn on_one_line(text: &str) -> Cow<'_, str> {
     if text.contains(char::is_control) { text.replace(char::is_control, " ").into() } else { text.into() }
 }

@@ -1,12 +1,15 @@
-//! Memory dumps as Chrome's `memory-infra` has them, and the traces that hold them: `about:tracing` shows such a file.
+//! Memory dumps in the format of Chrome's `memory-infra`, and the traces that hold them:
+//! `about:tracing` shows such a file.
 //!
-//! A [`ProcessDump`] is what the parts of a process say of their memory at one moment: [allocator dumps](AllocatorDump) with
-//! names and attributes, who owns what of them, [heaps](Heap) by stack and type, and what the kernel says. A [`Trace`] is
-//! where the dumps of several processes, made at the same moment and under the same number, become a file. What [`write()`] makes of
-//! a profile is such a trace, too, with a dump for each moment that the profile has.
+//! A [`ProcessDump`] has the memory of a process at one moment: [allocator dumps](AllocatorDump)
+//! with names and attributes, their owners, [heaps](Heap) by stack and type, and the kernel's
+//! figures. A [`Trace`] turns the dumps of several processes, made at the same moment and under the
+//! same number, into a file. [`write()`] turns a profile into such a trace too, with a dump for
+//! each moment that the profile has.
 //!
-//! What its importers trip over is seen to here: frames and types have numbers that are unique in the file and begin with 1,
-//! names of types are always there, and beside each heap there is an allocator dump of its name.
+//! Known problems of Chrome's importers are avoided: frames and types have numbers that are unique
+//! in the file and begin with 1, names of types are always there, and beside each heap there is an
+//! allocator dump with its name.
 
 mod allocators;
 mod cut;

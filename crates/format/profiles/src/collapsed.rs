@@ -1,5 +1,5 @@
-//! Collapsed stacks: a line `outer;…;inner FIGURE` for each, as flame graph tools, Speedscope, Perfetto and the Firefox Profiler
-//! read them.
+//! Collapsed stacks: a line `outer;…;inner FIGURE` for each, which flame graph tools, Speedscope,
+//! Perfetto and the Firefox Profiler read.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -26,7 +26,7 @@ pub const HOLDS: Holds = Holds {
 pub struct Lines(BTreeMap<String, u64>);
 
 impl Lines {
-    /// The lines of a profile: of stacks that have anything of what it [shows](Profile::shown).
+    /// Returns the lines of a profile, for stacks whose [shown](Profile::shown) figure is not 0.
     pub fn of(profile: &Profile) -> Lines {
         let mut lines = Lines::default();
         for sample in &profile.samples {
@@ -36,7 +36,7 @@ impl Lines {
         lines
     }
 
-    /// Adds a stack, the outermost function first. One with a figure of 0 is left out.
+    /// Adds a stack, the outermost function first. A stack with a figure of 0 is left out.
     pub fn add(&mut self, functions: impl IntoIterator<Item = impl AsRef<str>>, figure: u64) {
         if figure == 0 {
             return;
@@ -52,27 +52,28 @@ impl Lines {
         *sum = sum.saturating_add(figure);
     }
 
-    /// A function's name as it stands in a line: semicolons separate functions there, and line feeds stacks.
+    /// Returns a function's name for a line, without semicolons and line feeds, which separate
+    /// functions and stacks.
     pub fn name(function: &str) -> String {
         on_one_line(function).replace(';', ":")
     }
 
-    /// Each stack, `outer;…;inner`, and its figure.
+    /// Returns each stack, `outer;…;inner`, and its figure.
     pub fn stacks(&self) -> impl Iterator<Item = (&str, u64)> {
         self.0.iter().map(|(stack, figure)| (&**stack, *figure))
     }
 
-    /// Whether there is none.
+    /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The lines, in their own order.
+    /// Returns the lines, in their own order.
     pub fn iter(&self) -> impl Iterator<Item = String> {
         self.0.iter().map(|(stack, figure)| format!("{stack} {figure}"))
     }
 
-    /// Writes them.
+    /// Writes the lines.
     ///
     /// # Errors
     ///

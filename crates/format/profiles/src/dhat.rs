@@ -1,5 +1,6 @@
-//! The JSON of DHAT (file version 2), which Valgrind's `dh_view.html` and the Firefox Profiler read: what was allocated in all, the
-//! most of each stack, what was live at the peak and at the end, and for how long blocks lived.
+//! The JSON of DHAT (file version 2), which Valgrind's `dh_view.html` and the Firefox Profiler
+//! read: all allocations, the maximum of each stack, the live amounts at the peak and at the end,
+//! and the lifetimes of blocks.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -26,25 +27,27 @@ struct File {
     dhat_file_version: u32,
     mode: &'static str,
     verb: &'static str,
-    /// Whether there are lifetimes, peak and end; and numbers of accesses.
+    /// True if there are lifetimes, peak and end (`bklt`), and if there are numbers of accesses
+    /// (`bkacc`).
     bklt: bool,
     bkacc: bool,
     /// The unit of times, and a million of them.
     tu: &'static str,
     #[serde(rename = "Mtu")]
     mtu: &'static str,
-    /// What is a short life.
+    /// The longest lifetime that counts as short.
     tuth: u64,
     cmd: String,
     pid: u32,
-    /// The peak, and the end.
+    /// The times of the peak and the end.
     tg: u64,
     te: u64,
     pps: Vec<Point>,
     ftbl: Vec<String>,
 }
 
-/// A stack: totals, lifetimes, maxima, and what was live at the peak and at the end, as bytes and blocks.
+/// A stack: totals, lifetimes, maxima, and the live amounts at the peak and at the end, as bytes
+/// and blocks.
 #[derive(Serialize)]
 struct Point {
     tb: u64,
@@ -61,8 +64,8 @@ struct Point {
 
 /// Writes the file. Takes memory in proportion to the profile.
 ///
-/// Stacks that differ in nothing that the format holds become one: the most of them is then the sum of what each had at most, which
-/// they may not have had at once.
+/// Stacks that differ in nothing that the format holds become one. Its maximum is then the sum of
+/// their maxima, which they may not have had at the same time.
 ///
 /// # Errors
 ///
@@ -117,7 +120,7 @@ fn add(sum: &mut Amounts, amounts: &Amounts) {
 
 fn point(fs: Vec<usize>, amounts: &Amounts) -> Point {
     let Amounts { allocated, peak, end, most, lifetimes_ns, .. } = *amounts;
-    // Where it is not known it is no less than this.
+    // If the maximum is not known, it is at least this.
     let most = [most, peak, end].into_iter().max_by_key(|amount| amount.bytes).unwrap_or_default();
     Point {
         tb: allocated.bytes,
@@ -133,7 +136,8 @@ fn point(fs: Vec<usize>, amounts: &Amounts) -> Point {
     }
 }
 
-/// `0xADDRESS: function (file:line)`, or `(in module)` where that is not known.
+/// Returns the text of a frame: `0xADDRESS: function (file:line)`, or `(in module)` if the file is
+/// not known.
 fn frame(profile: &Profile, call: &Call<'_>) -> String {
     let Call { location, frame } = call;
     let (address, name, file) = (location.address, call.name(), on_one_line(&frame.file));

@@ -1,20 +1,23 @@
-//! What happened to every block, for formats that hold that.
+//! The events of every block, for formats that hold them.
 
 use std::io;
 
 use crate::profile::{Event, Profile};
 
-/// Writes events one by one, of formats that have a place for each. What it takes in memory is said by each of them.
+/// Writes events one by one, for formats that have a place for each. Each implementation documents
+/// its use of memory.
 pub trait EventWriter {
-    /// Takes an event. Events come in the order of time, and a block is freed after it was allocated; what is never freed is
-    /// live at the end. `profile` has the stacks: from event to event there may be more of them.
+    /// Takes an event. Events come in the order of time, and a block is freed after it was
+    /// allocated; blocks that are never freed are live at the end. `profile` has the stacks, which
+    /// may become more from event to event.
     ///
     /// # Errors
     ///
     /// Those of the output.
     fn event(&mut self, profile: &Profile, event: &Event) -> io::Result<()>;
 
-    /// Takes note that a thread has allocated or freed blocks that are not among the events since its latest one.
+    /// Notes that, since its latest event, a thread has allocated or freed blocks that are not
+    /// among the events.
     ///
     /// # Errors
     ///
@@ -24,14 +27,14 @@ pub trait EventWriter {
         Ok(())
     }
 
-    /// Writes what is left to be written.
+    /// Writes the rest.
     ///
     /// # Errors
     ///
     /// Those of the output.
     fn finish(&mut self, profile: &Profile) -> io::Result<()>;
 
-    /// What had to be told in fewer words than there was to tell: a sentence for people.
+    /// Returns a sentence for people about data that had to be merged.
     fn merged(&self) -> Option<String> {
         None
     }

@@ -1,7 +1,8 @@
-//! The Firefox Profiler's processed profiles: what <https://profiler.firefox.com> opens.
+//! The Firefox Profiler's processed profiles, which <https://profiler.firefox.com> opens.
 //!
-//! A thread for each process, with all its allocations and frees ("balanced native allocations": the profiler shows what is
-//! retained of any range of time), and a counter with what was live over time.
+//! A thread for each process, with all its allocations and frees ("balanced native allocations",
+//! from which the profiler shows the bytes retained in any range of time), and a counter with the
+//! live bytes over time.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -21,7 +22,7 @@ use blocks::{Block, Blocks};
 use json::Tables;
 pub use read::{is_one, read};
 
-/// All that happened, in bytes.
+/// The format has a place for every event, in bytes.
 pub const HOLDS: Holds = Holds {
     amounts: Known { allocated: true, peak: true, end: true, ..Known::NONE },
     names: true,
@@ -32,26 +33,27 @@ pub const HOLDS: Holds = Holds {
     ..Holds::STACKS
 };
 
-/// Gathers events, and writes the file at the end. Takes some 100 bytes for each block that is live at once, and as much for each of
-/// `blocks_max` others.
+/// Gathers events, and writes the file at the end. Takes some 100 bytes for each block that is live
+/// at once, and as much for each of `blocks_max` others.
 ///
 /// # Long recordings
 ///
-/// Where there are more than `blocks_max` blocks, times become coarser, by as many steps as it takes: blocks of the same stack that were
-/// allocated in the same interval, and freed in the same interval, are written as one with their bytes. So all sums of bytes stay what
-/// they are, in each range that begins and ends with an interval.
+/// If there are more than `blocks_max` blocks, times become coarser, by as many steps as it takes:
+/// blocks of the same stack that were allocated in the same interval, and freed in the same
+/// interval, are written as one with the sum of their bytes. So all sums of bytes stay the same in
+/// each range that begins and ends with an interval.
 #[derive(Debug)]
 pub struct Writer<W> {
     out: W,
     blocks: Blocks,
-    /// By process and address.
+    /// The live blocks, by process and address.
     live: HashMap<(usize, u64), Block>,
-    /// Times are told apart: that of the event before.
+    /// The time of the previous event: times are made distinct.
     time_ns: u64,
 }
 
 impl<W: Write> Writer<W> {
-    /// Writes into `out`.
+    /// Creates a writer into `out`.
     pub fn new(out: W, blocks_max: usize) -> Self {
         Writer { out, blocks: Blocks::new(blocks_max), live: HashMap::new(), time_ns: 0 }
     }
@@ -59,7 +61,7 @@ impl<W: Write> Writer<W> {
 
 impl<W: Write> EventWriter for Writer<W> {
     fn event(&mut self, _: &Profile, event: &Event) -> io::Result<()> {
-        // Recordings round times; the order is known.
+        // Recordings round times, but the order of events is known.
         self.time_ns = event.time_ns.max(self.time_ns + 1);
         let key = (event.process, event.address);
         let before = match event.kind {
@@ -95,7 +97,7 @@ impl<W: Write> EventWriter for Writer<W> {
     }
 }
 
-/// The processes of the profile; if it names none, the one that it is of.
+/// Returns the processes of the profile; if it names none, its own process.
 fn processes(profile: &Profile) -> Cow<'_, [Process]> {
     if !profile.processes.is_empty() {
         return (&profile.processes[..]).into();
@@ -111,13 +113,13 @@ struct Row {
     time_ns: u64,
     thread: u32,
     sample: usize,
-    /// Less than zero for a free.
+    /// The bytes; negative for a free.
     bytes: i64,
-    /// No other block of the process has it.
+    /// An address that no other block of the process has.
     address: u64,
 }
 
-/// Of each process, in the order of time.
+/// Returns the rows of each process, in the order of time.
 fn rows(blocks: &mut Blocks, processes: usize) -> Vec<Vec<Row>> {
     let interval = blocks.interval_ns();
     let mut rows: Vec<Vec<Row>> = vec![Vec::new(); processes];
@@ -125,7 +127,7 @@ fn rows(blocks: &mut Blocks, processes: usize) -> Vec<Vec<Row>> {
         let Some(rows) = rows.get_mut(block.process).filter(|_| block.bytes > 0) else { continue };
         let Block { thread, sample, .. } = block;
         let bytes = i64::try_from(block.bytes).unwrap_or(i64::MAX);
-        // In an interval first what was there before goes, and then what comes in it.
+        // In an interval, earlier blocks are freed first, and then new ones are allocated.
         let (from, to) = match interval {
             None => (block.from_ns, block.to_ns),
             Some(interval) => {
@@ -142,7 +144,7 @@ fn rows(blocks: &mut Blocks, processes: usize) -> Vec<Vec<Row>> {
     rows
 }
 
-/// The command without what would break a line.
+/// Returns the command without characters that would break a line.
 fn command(profile: &Profile) -> String {
     on_one_line(&profile.command).into_owned()
 }

@@ -1,5 +1,6 @@
-//! The bodies of the fuzz targets, one for each format that is read, shared with a property test: each reads the data, and writes
-//! what it is. They panic if that does, or if what is read does not hold together.
+//! The bodies of the fuzz targets, one for each format that is read, shared with a property test.
+//! Each reads the data, and writes the profile again. They panic if that does, or if the profile is
+//! not consistent.
 
 use crate::{Event, EventKind, Profile, ReadError};
 
@@ -19,23 +20,23 @@ pub const TARGETS: [fn(&[u8]); 12] = [
     speedscope,
 ];
 
-/// Chrome's trace JSON, of either kind of heaps.
+/// Exercises Chrome's trace JSON, with either kind of heaps.
 pub fn chrome(data: &[u8]) {
     crate::chrome::read(data).iter().flatten().for_each(check);
 }
 
-/// Collapsed stacks.
+/// Exercises collapsed stacks.
 pub fn collapsed(data: &[u8]) {
     crate::collapsed::is_one(data);
     check_read(crate::collapsed::read(data));
 }
 
-/// DHAT's JSON.
+/// Exercises DHAT's JSON.
 pub fn dhat(data: &[u8]) {
     check_read(crate::dhat::read(data));
 }
 
-/// The Firefox Profiler's JSON, processed or not.
+/// Exercises the Firefox Profiler's JSON, processed or not.
 pub fn firefox(data: &[u8]) {
     if let Ok((profile, events)) = crate::firefox::read(data) {
         check(&profile);
@@ -43,22 +44,22 @@ pub fn firefox(data: &[u8]) {
     }
 }
 
-/// gperftools' text.
+/// Exercises gperftools' text.
 pub fn gperftools(data: &[u8]) {
     check_read(crate::gperftools::read(data));
 }
 
-/// V8's sampled heaps.
+/// Exercises V8's sampled heaps.
 pub fn heapprofile(data: &[u8]) {
     check_read(crate::heapprofile::read(data));
 }
 
-/// V8's snapshots with stacks.
+/// Exercises V8's snapshots with stacks.
 pub fn heaptimeline(data: &[u8]) {
     check_read(crate::heaptimeline::read(data));
 }
 
-/// heaptrack's data, interpreted or raw.
+/// Exercises heaptrack's data, interpreted or raw.
 pub fn heaptrack(data: &[u8]) {
     let mut events = Vec::new();
     if let Ok(profile) = crate::heaptrack::read(&mut &data[..], &mut |event| events.push(event)) {
@@ -67,22 +68,22 @@ pub fn heaptrack(data: &[u8]) {
     }
 }
 
-/// jemalloc's text.
+/// Exercises jemalloc's text.
 pub fn jemalloc(data: &[u8]) {
     check_read(crate::jemalloc::read(data));
 }
 
-/// massif's text.
+/// Exercises massif's text.
 pub fn massif(data: &[u8]) {
     check_read(crate::massif::read(data));
 }
 
-/// pprof's messages.
+/// Exercises pprof's messages.
 pub fn pprof(data: &[u8]) {
     check_read(crate::pprof::read(data));
 }
 
-/// Speedscope's JSON.
+/// Exercises Speedscope's JSON.
 pub fn speedscope(data: &[u8]) {
     check_read(crate::speedscope::read(data));
 }
@@ -162,7 +163,7 @@ mod tests {
             "trace_function_infos":[0,0,0,1,2,4],"trace_tree":[1,0,0,0,[2,1,0,0,[3,1,5,80,[]]]],"strings":["(root)","f","a.js"]}"#,
     ];
 
-    /// Files with a few of their bytes, or of their words, changed.
+    /// Returns files with a few of their bytes, or of their words, changed.
     fn damaged() -> impl Strategy<Value = Vec<u8>> {
         let words = vec![
             "",

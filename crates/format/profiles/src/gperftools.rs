@@ -1,5 +1,5 @@
-//! The text of gperftools' heap profiler, as google-pprof and `go tool pprof` read it: addresses, and where modules were. Readers
-//! look functions up in the modules themselves.
+//! The text of gperftools' heap profiler, as google-pprof and `go tool pprof` read it: addresses,
+//! and the addresses of modules. Readers look functions up in the modules themselves.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -12,19 +12,20 @@ use crate::profile::{Amount, Known, Module, Profile, Sample};
 
 pub use read::{is_one, read};
 
-/// What is live at one moment, and what was allocated, by addresses.
+/// The live blocks at one moment, and all allocations, by addresses.
 pub const HOLDS: Holds = Holds { amounts: AMOUNTS, asks_for: AMOUNTS, blocks: true, ..Holds::STACKS };
 
 const AMOUNTS: Known = Known { allocated: true, live: true, ..Known::NONE };
 
-/// What is live, and what was allocated.
+/// The live and the allocated amount.
 #[derive(Clone, Copy, Default)]
 struct Row {
     live: Amount,
     allocated: Amount,
 }
 
-/// Writes the file. Takes memory in proportion to the profile. Amounts are final, estimates too: readers scale nothing up.
+/// Writes the file. Takes memory in proportion to the profile. Amounts are final, including
+/// estimates: readers do not scale them.
 ///
 /// # Errors
 ///
@@ -59,7 +60,7 @@ pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
 }
 
 fn add(sum: &mut Amount, amount: Amount) {
-    // Estimates may be of bytes in no block: readers refuse that.
+    // An estimate may have bytes but no blocks, which readers refuse.
     let blocks = amount.blocks.max(u64::from(amount.bytes > 0));
     sum.add(Amount { blocks, ..amount });
 }
@@ -68,8 +69,9 @@ fn text(Row { live, allocated }: &Row) -> String {
     format!("{}: {} [{}: {}]", live.blocks, live.bytes, allocated.blocks, allocated.bytes)
 }
 
-/// The addresses of a stack, the innermost first: those to which calls return, which readers take one from. google-pprof does not at
-/// the innermost, so that is an address inside the call.
+/// Returns the addresses of a stack, the innermost first. They are return addresses, from which
+/// readers subtract one. google-pprof does not do so for the innermost, so that is an address
+/// inside the call.
 fn addresses(profile: &Profile, sample: &Sample, moved: &[u64]) -> Vec<u64> {
     let locations = sample.locations.iter().filter_map(|&at| profile.locations.get(at));
     let address =
@@ -81,7 +83,8 @@ fn addresses(profile: &Profile, sample: &Sample, moved: &[u64]) -> Vec<u64> {
     calls.iter().enumerate().map(|(depth, &call)| call.saturating_add(u64::from(depth > 0))).collect()
 }
 
-/// Where to say that modules were: where they were, but for those of other processes that were at the same place.
+/// Returns the addresses to write for modules: the true ones, except for modules of other processes
+/// at the same addresses.
 fn apart(modules: &[Module]) -> Vec<u64> {
     const PAGE: u64 = 1 << 16;
     let mut taken: Vec<(u64, u64)> = Vec::with_capacity(modules.len());
@@ -90,7 +93,7 @@ fn apart(modules: &[Module]) -> Vec<u64> {
         let length = module.end.saturating_sub(start);
         if taken.iter().any(|&(from, to)| start < to && from < start.saturating_add(length)) {
             let free = taken.iter().map(|&(_, to)| to).max().unwrap_or(0);
-            // Readers look at how it lies in its page.
+            // Readers look at the offset in the page.
             start = free.div_ceil(PAGE).saturating_mul(PAGE).saturating_add(start % PAGE);
         }
         taken.push((start, start.saturating_add(length)));
@@ -107,7 +110,7 @@ mod tests {
     fn rows_add_up_and_modules_are_apart() {
         let mut profile = example();
         let module = |path: &str, start, end| Module { path: path.into(), start, end, ..Module::default() };
-        // Of another process, at the same place.
+        // A module of another process, at the same address.
         profile.modules.push(module("/bin/b", 0x2000, 0x4000));
         profile.modules.push(module("", 0, 0));
         profile.locations[3].module = Some(1);

@@ -1,4 +1,5 @@
-//! V8's `.heapprofile`: a tree of calls with one figure, as Chrome's DevTools (panel *Memory*, *Load profile*) and Speedscope read it.
+//! V8's `.heapprofile`: a tree of calls with one figure, which Chrome's DevTools (panel *Memory*,
+//! *Load profile*) and Speedscope read.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -13,7 +14,7 @@ use crate::profile::Profile;
 
 pub use read::{is_one, read};
 
-/// One figure of each stack.
+/// One figure for each stack.
 pub const HOLDS: Holds = Holds { files: true, ..crate::collapsed::HOLDS };
 
 /// A function that is called by another.
@@ -24,7 +25,7 @@ struct Node {
     children: Vec<usize>,
 }
 
-/// Who calls: V8's lines are those of functions, which are not known.
+/// The calling function. V8's lines are those of functions, which are not known here.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct CallFrame<'n> {
@@ -51,7 +52,8 @@ struct Sample {
 pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     let nodes = tree(profile);
     out.write_all(b"{\"head\":")?;
-    // The way down to where we are, and which child is next: stacks may be deeper than ours.
+    // The path to the present node, with the index of each next child: stacks may be deeper than
+    // our own.
     let mut path = vec![(0, 0)];
     begin(&nodes, 0, out)?;
     while let Some((at, next)) = path.last_mut() {
@@ -89,7 +91,7 @@ fn begin(nodes: &[Node], at: usize, out: &mut dyn Write) -> io::Result<()> {
     write!(out, ",\"selfSize\":{figure},\"id\":{},\"children\":[", at + 1)
 }
 
-/// All stacks from the outside; the root is the first.
+/// Returns all stacks as a tree, from the outermost functions inwards; the root is the first node.
 fn tree(profile: &Profile) -> Vec<Node> {
     let node = |name: &str, file: &str| Node { name: name.into(), file: file.into(), figure: 0, children: Vec::new() };
     let mut nodes = vec![node("(root)", "")];
@@ -146,7 +148,7 @@ mod tests {
         assert_eq!((names(main), names(&main["children"][0])), ("main".into(), "outer".into()));
     }
 
-    /// Deeper than our own stack would be.
+    /// A stack deeper than our own could be.
     #[test]
     fn a_very_deep_stack() {
         let depth = 50_000;

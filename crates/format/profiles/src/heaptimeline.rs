@@ -1,9 +1,9 @@
-//! V8's `.heaptimeline`: a snapshot of its heap with the stacks of what was allocated while it was
+//! V8's `.heaptimeline`: a snapshot of its heap with the stacks of objects allocated while it was
 //! tracked, as Chrome's DevTools (*Allocations on timeline*, with stacks) and
 //! `HeapProfiler.startTrackingHeapObjects` write it.
 //!
-//! Objects, functions and stacks are lists of numbers; which number of a row is what is said in
-//! front.
+//! Objects, functions and stacks are lists of numbers; the meaning of each number in a row is given
+//! at the beginning of the file.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -13,20 +13,20 @@ use crate::json::tokens::{Token, Tokens, count};
 use crate::profile::{Amount, Frame, Known, Location, Profile};
 use crate::read_error::ReadError;
 
-/// True if a file may be one, or a snapshot without stacks: JSON that begins with what a snapshot
-/// is.
+/// True if a file may be one, or a snapshot without stacks: JSON that begins with the description
+/// of a snapshot.
 pub fn is_one(bytes: &[u8]) -> bool {
     let head = &bytes[..bytes.len().min(4096)];
     let has = |text: &[u8]| head.windows(text.len()).any(|part| part == text);
     bytes.starts_with(b"{") && has(b"\"snapshot\"") && has(b"\"trace_node_fields\"")
 }
 
-/// Reads a file: what was live when the snapshot was taken, and what was allocated since tracking
+/// Reads a file: the objects live when the snapshot was taken, and the allocations since tracking
 /// began. Objects that were there before have no stack.
 ///
 /// # Errors
 ///
-/// It is not such a file, or has no stacks.
+/// Fails if it is not such a file, or has no stacks.
 pub fn read(bytes: &[u8]) -> Result<Profile, ReadError> {
     let mut tokens = Tokens::new(bytes);
     let mut reader = Reader::default();
@@ -39,13 +39,13 @@ pub fn read(bytes: &[u8]) -> Result<Profile, ReadError> {
 /// The contents of an open bracket.
 #[derive(Clone, Copy)]
 enum Level {
-    /// An object, by the name that it has.
+    /// An object, by its name.
     Object(Part),
     /// A list of texts.
     Texts(Part),
-    /// Rows of numbers: in which part, and how many numbers of it have come.
+    /// Rows of numbers: the part, and how many numbers of it have come.
     Rows(Part, usize),
-    /// Stacks with the same caller, of which so many numbers have come.
+    /// Stacks with the same caller, and how many numbers have come.
     Stacks {
         caller: Option<usize>,
         numbers: usize,
@@ -66,7 +66,7 @@ enum Part {
     Strings,
 }
 
-/// An object: its size, and which stack it is of.
+/// An object: its size, and its stack.
 #[derive(Clone, Copy, Default)]
 struct Object {
     bytes: u64,
@@ -140,7 +140,7 @@ impl<'a> Reader<'a> {
             (Some(Level::Object(Part::File)), "trace_function_infos", false) => Level::Rows(Part::Functions, 0),
             (Some(Level::Object(Part::File)), "trace_tree", false) => Level::Stacks { caller: None, numbers: 0 },
             (Some(Level::Object(Part::File)), "strings", false) => Level::Texts(Part::Strings),
-            // The stacks that go on from one are a list in its row.
+            // The stacks that are called from a stack are a list in its row.
             (Some(Level::Stacks { numbers, .. }), _, false) if *numbers > 0 => {
                 *numbers += 1;
                 Level::Stacks { caller: self.stacks.len().checked_sub(1), numbers: 0 }
@@ -225,7 +225,7 @@ impl<'a> Reader<'a> {
                 continue;
             }
             let outwards = std::iter::successors(Some(stack), |stack| self.stacks.get(stack.caller?));
-            // The outermost stands for all, and is no function.
+            // The outermost stands for all stacks, and is not a function.
             let functions = outwards.filter(|stack| stack.caller.is_some()).filter_map(place);
             let stack_places = gather.walk(functions)?;
             let amounts = gather.amounts(stack_places, Vec::new());

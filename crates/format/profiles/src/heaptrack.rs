@@ -1,8 +1,9 @@
-//! The data file of heaptrack, version 3: what `heaptrack_print` and `heaptrack_gui` open.
+//! The data file of heaptrack, version 3, which `heaptrack_print` and `heaptrack_gui` open.
 //!
-//! Lines of text, each with a letter in front; all numbers are hexadecimal. Tables of strings (`s`), places (`i`), stacks (`t`) and
-//! pairs of size and stack (`a`) are written when they are needed first; `+` and `-` name such a pair. Readers look at the file's
-//! name to know whether it is compressed (`.gz`, `.zst`); what is written here is not.
+//! Lines of text, each with a letter in front; all numbers are hexadecimal. Tables of strings
+//! (`s`), places (`i`), stacks (`t`) and pairs of size and stack (`a`) are written when they are
+//! needed first; `+` and `-` refer to such a pair. Readers tell from the file's name if it is
+//! compressed (`.gz`, `.zst`); the output of this module is not.
 
 use std::collections::HashMap;
 use std::io::{self, BufWriter, Write};
@@ -16,7 +17,7 @@ use crate::profile::{Event, EventKind, Frame, Known, Profile};
 
 pub use read::{is_one, read};
 
-/// All that happened.
+/// The format has a place for every event.
 pub const HOLDS: Holds = Holds {
     amounts: Known { allocated: true, temporaries: true, peak: true, end: true, ..Known::NONE },
     blocks: true,
@@ -27,45 +28,46 @@ pub const HOLDS: Holds = Holds {
     ..Holds::STACKS
 };
 
-/// What tools see as the version of heaptrack that wrote a file: 1.4.0.
+/// The version of heaptrack that tools see as the writer of the file: 1.4.0.
 const TOOL_VERSION: u32 = 0x01_04_00;
 const FILE_VERSION: u32 = 3;
-/// How often the time is written: as heaptrack does.
+/// The interval at which the time is written, the same as heaptrack's.
 const TICK_MS: u64 = 10;
 
 /// Writes events. Takes memory in proportion to the stacks and their sizes, and to the threads.
 ///
 /// # Temporary allocations
 ///
-/// To readers an allocation is temporary if the file has its free right behind it; to us, if its thread did nothing in between. So an
-/// allocation is held back, by 10 ms at most, until its thread goes on, or until it would be missing in the peak. Of those that live
-/// longer than that, among other threads at work, readers see fewer.
+/// To readers an allocation is temporary if its free follows directly in the file; to us, if its
+/// thread did nothing in between. So an allocation is held back, by 10 ms at most, until its thread
+/// goes on, or until it would be missing in the peak. Readers see fewer of the temporary
+/// allocations that live longer than that while other threads are at work.
 #[derive(Debug)]
 pub struct Writer<W: Write> {
     lines: Lines<W>,
-    /// The latest event of each thread, if that was an allocation of a block that is live: its block.
+    /// The latest event of each thread, if it was an allocation of a block that is live: its block.
     latest: Map<Thread, Block>,
     /// Allocations that are held back, with their place in the order.
     held_back: Map<Block, (u64, Pair)>,
     events: u64,
-    /// Bytes live, those held back included.
+    /// The live bytes, including those held back.
     live: u64,
-    /// The most so far; from the beginning, if it is known, the most there will be.
+    /// The most live bytes so far; if the peak is known, that peak from the beginning.
     peak: u64,
 }
 
-/// A table that is asked at every event.
+/// A table that is looked up at every event.
 type Map<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
-/// Process and thread.
+/// A process and a thread.
 type Thread = (usize, u32);
-/// Process and address.
+/// A process and an address.
 type Block = (usize, u64);
-/// A size, and whose stack allocates: an index of the profile's samples.
+/// A size, and the allocating stack: an index of the profile's samples.
 type Pair = (u64, usize);
 
 impl<W: Write> Writer<W> {
-    /// Writes into `out`. `peak`: the most bytes that will be live, or 0 if that is not known: then fewer allocations can be held
-    /// back.
+    /// Creates a writer into `out`. `peak`: the most bytes that will be live, or 0 if not known:
+    /// then fewer allocations can be held back.
     pub fn new(out: W, peak: u64) -> Self {
         let lines = Lines {
             out: BufWriter::with_capacity(BUFFER, out),
@@ -106,7 +108,7 @@ impl<W: Write> EventWriter for Writer<W> {
                 if let Some(latest) = latest {
                     self.let_go(profile, latest)?;
                 }
-                // Of a block that was never freed.
+                // The address's earlier block was never freed.
                 self.let_go(profile, block)?;
                 self.latest.insert(thread, block);
                 self.live = self.live.saturating_add(bytes);
@@ -151,7 +153,7 @@ struct Lines<W: Write> {
     tables: Tables,
     has_begun: bool,
     time_ms: u64,
-    /// The number in the line before, if that was an allocation.
+    /// The number in the previous line, if that was an allocation.
     latest: Option<u32>,
 }
 
@@ -182,8 +184,8 @@ impl<W: Write> Lines<W> {
 
     fn free(&mut self, profile: &Profile, pair: Pair, is_temporary: bool) -> io::Result<()> {
         let mut number = self.tables.pair(&mut self.out, profile, pair, false)?;
-        // Another block of the same size and stack was allocated just now, or another thread frees this one: the same number would
-        // say that it is temporary.
+        // Another block of the same size and stack was allocated just now, or another thread frees
+        // this one: the same number would mark it as temporary.
         if self.latest.take() == Some(number) && !is_temporary {
             number = self.tables.pair(&mut self.out, profile, pair, true)?;
         }
@@ -191,14 +193,13 @@ impl<W: Write> Lines<W> {
     }
 }
 
-/// How much text is kept until it is written: most lines are of a few bytes, and there is one for
-/// each event.
+/// The size of the text buffer: most lines have a few bytes, and there is one for each event.
 const BUFFER: usize = 64 << 10;
 
 /// Writes a line of numbers.
 #[inline]
 fn write_line<const N: usize>(out: &mut impl Write, kind: u8, numbers: [u64; N]) -> io::Result<()> {
-    // A space and sixteen digits for each of them.
+    // A space and sixteen digits for each number.
     let (mut line, mut length) = ([kind; 2 + 2 * 17], 1);
     for number in numbers {
         line[length] = b' ';
@@ -213,26 +214,27 @@ fn write_line<const N: usize>(out: &mut impl Write, kind: u8, numbers: [u64; N])
     out.write_all(&line[..=length])
 }
 
-/// What has a number already. Those of strings, places and stacks begin with 1; those of pairs with 0.
+/// The numbers that were given out. Those of strings, places and stacks begin with 1; those of
+/// pairs with 0.
 #[derive(Debug, Default)]
 struct Tables {
     strings: HashMap<String, u32>,
-    /// By index of the profile.
+    /// By index in the profile.
     places: HashMap<usize, u32>,
-    /// Place, and the stack outside of it.
+    /// By place and calling stack.
     stacks: HashMap<(u32, u32), u32>,
-    /// By index of the profile.
+    /// By index in the profile.
     samples: Vec<Option<u32>>,
     pairs: Map<PairKey, u32>,
     /// The second numbers of pairs that have one.
     pairs_again: Map<PairKey, u32>,
 }
 
-/// The low and the high half of a size, and the number of a stack: an entry of the table, of which a
-/// file may have millions, takes 16 bytes.
+/// The low and the high half of a size, and the number of a stack: an entry of the table, of which
+/// a file may have millions, takes 16 bytes.
 type PairKey = (u32, u32, u32);
 
-/// What stands for a stack of which nothing is known.
+/// The index for a stack about which nothing is known.
 const NO_PLACE: usize = usize::MAX;
 
 impl Tables {
@@ -245,7 +247,8 @@ impl Tables {
         if number != next {
             return Ok(number);
         }
-        // Readers take a free of number 0 for a temporary one if it follows another free: nothing has it.
+        // Readers take a free of number 0 for a temporary one if it follows another free, so no
+        // pair gets number 0.
         if next == 1 {
             write_line(out, b'a', [0, stack.into()])?;
         }
@@ -294,7 +297,7 @@ impl Tables {
         };
         let module = self.string(out, module.map_or("", |module| &module.path))?;
         let mut line = format!("i {address:x} {module:x}");
-        // The innermost first. Where no name is known, readers show the address.
+        // The innermost first. If no name is known, readers show the address.
         for frame in frames.iter().filter(|frame| frame.known || address == 0) {
             let function = self.string(out, &frame.full_name)?;
             let file = self.string(out, &frame.file)?;

@@ -1,13 +1,14 @@
 use crate::profile::{Known, Profile, Sample};
 
-/// What a format has a place for, beside stacks.
+/// The data that a format has a place for, besides stacks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Holds {
-    /// Which amounts; of [`one_figure`](Holds::one_figure), which it may be.
+    /// The amounts; if [`one_figure`](Holds::one_figure) is set, those that the figure may belong
+    /// to.
     pub amounts: Known,
-    /// A file has [one figure](Profile::shown) of each stack.
+    /// True if a file has only [one figure](Profile::shown) for each stack.
     pub one_figure: bool,
-    /// Which of the amounts a file must have, known or not.
+    /// The amounts that a file must have, known or not.
     pub asks_for: Known,
     /// Numbers of blocks, beside bytes.
     pub blocks: bool,
@@ -21,12 +22,12 @@ pub struct Holds {
     pub lines: bool,
     /// Executables and libraries with their build ids.
     pub modules: bool,
-    /// What was live over time.
+    /// The live bytes over time.
     pub timeline: bool,
 }
 
 impl Holds {
-    /// Nothing but stacks.
+    /// The value for a format that has only stacks.
     pub const STACKS: Holds = Holds {
         amounts: Known::NONE,
         one_figure: false,
@@ -40,7 +41,8 @@ impl Holds {
         timeline: false,
     };
 
-    /// What of a profile does not go into a file of this format: words for people.
+    /// Returns the data of a profile that does not go into a file of this format, in words for
+    /// people.
     pub fn lost(&self, profile: &Profile) -> Vec<&'static str> {
         let known = profile.known;
         let (held, bytes, blocks) = match (self.one_figure, profile.shown.is_bytes()) {
@@ -72,7 +74,8 @@ impl Holds {
         .collect()
     }
 
-    /// What a file of this format must say of a profile that does not know it: words for people.
+    /// Returns the amounts that a file of this format must have but the profile does not know, in
+    /// words for people.
     pub fn unknown(&self, profile: &Profile) -> Vec<&'static str> {
         let (known, asked) = (profile.known, self.asks_for);
         [

@@ -21,7 +21,7 @@ use crate::read_error::ReadError;
 
 const MAGIC: &str = "heap_v2/";
 
-/// Whether a file begins as one.
+/// True if a file begins as one of jemalloc.
 pub fn is_one(bytes: &[u8]) -> bool {
     bytes.starts_with(MAGIC.as_bytes())
 }
@@ -30,7 +30,7 @@ pub fn is_one(bytes: &[u8]) -> bool {
 ///
 /// # Errors
 ///
-/// It is not such a file.
+/// Fails if it is not such a file.
 pub fn read(bytes: &[u8]) -> Result<Profile, ReadError> {
     let text = text(bytes)?;
     let (stacks, libraries) = text.split_once("MAPPED_LIBRARIES:").unwrap_or((text, ""));
@@ -56,7 +56,8 @@ pub fn read(bytes: &[u8]) -> Result<Profile, ReadError> {
             return Err(ReadError::new(offset, "neither a stack nor what it holds"));
         };
         let [live, allocated] = counts(amounts).ok_or_else(|| ReadError::new(offset, "no amounts"))?;
-        // Before the first stack they are totals; and what each thread holds is in what all do.
+        // Before the first stack these are totals; and the amounts of single threads are contained
+        // in those of all.
         let Some(stack) = stack.as_ref().filter(|_| thread == "t*") else { continue };
         let amounts = gather.amounts(stack.clone(), Vec::new());
         amounts.live.add(estimate(live, mean));

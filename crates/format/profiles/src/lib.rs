@@ -1,10 +1,12 @@
-//! Profile formats of other tools: what a [`Profile`] holds, as the bytes of a file, and back.
+//! Profile formats of other tools: converts a [`Profile`] to the bytes of a file, and back.
 //!
-//! A module for each format, with a function `write`, what it `HOLDS`, and `read` where files of other tools are read:
+//! A module for each format, with a function `write`, a constant `HOLDS`, and `read` if files of
+//! other tools are read:
 //!
 //! - [`otlp`]: profiles of OpenTelemetry, which are not stable yet.
 //! - [`chrome`]: traces with memory dumps, of Chrome's `about:tracing`;
-//! - [`pprof`]: the `profile.proto` of `go tool pprof`, Speedscope, Grafana Pyroscope, Polar Signals and others.
+//! - [`pprof`]: the `profile.proto` of `go tool pprof`, Speedscope, Grafana Pyroscope, Polar
+//!   Signals and others.
 //! - [`dhat`]: Valgrind's `dh_view.html`, the Firefox Profiler.
 //! - [`speedscope`]: <https://www.speedscope.app>.
 //! - [`collapsed`]: flame graph tools, Speedscope, Perfetto, the Firefox Profiler.
@@ -12,15 +14,17 @@
 //! - [`gperftools`]: google-pprof, `go tool pprof`.
 //! - [`massif`]: `ms_print`, massif-visualizer.
 //! - [`perfetto`]: <https://ui.perfetto.dev>, `trace_processor`.
-//! - `parquet`, with the feature of that name: DuckDB, pandas, and whatever else asks tables.
+//! - `parquet`, with the feature of that name: DuckDB, pandas, and everything else that queries
+//!   tables.
 //!
-//! Formats that have a place for each allocation and each free have an [`EventWriter`] in the place of `write`:
+//! Formats that have a place for each allocation and each free have an [`EventWriter`] instead of
+//! `write`:
 //!
 //! - [`heaptrack`]: `heaptrack_print`, `heaptrack_gui`.
 //! - [`firefox`]: the Firefox Profiler.
 //!
-//! Writers take a profile as it is; what a format cannot hold is left out. Readers take memory in proportion to the file, never
-//! panic, and say [where](ReadError) it is not what it should be.
+//! Writers take a profile as it is; data that a format cannot hold is left out. Readers take memory
+//! in proportion to the file, never panic, and report the [offset](ReadError) of an error.
 #![forbid(unsafe_code)]
 
 mod addresses;

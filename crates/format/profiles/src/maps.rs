@@ -2,7 +2,8 @@
 
 use crate::profile::Module;
 
-/// The executables and libraries, in the order of the list: those parts of files that are executed.
+/// Returns the executables and libraries, in the order of the list: the executable mappings of
+/// files.
 pub(crate) fn modules<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<Module> {
     lines.filter_map(module).collect()
 }

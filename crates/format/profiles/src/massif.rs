@@ -1,7 +1,8 @@
-//! The output of Valgrind's massif: what `ms_print` and massif-visualizer open.
+//! The output of Valgrind's massif, which `ms_print` and massif-visualizer open.
 //!
-//! What was live over time, as at most [`SNAPSHOTS`] snapshots, and at the peak, at the end and at the moments of
-//! [`Profile::snapshots`] by stack, from the functions that allocate to their callers.
+//! The file has the live bytes over time, as at most [`SNAPSHOTS`] snapshots. At the peak, at the
+//! end and at the moments of [`Profile::snapshots`] it has them by stack, from the functions that
+//! allocate to their callers.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -14,7 +15,7 @@ use crate::profile::{Amounts, Known, Point, Profile};
 
 pub use read::{is_one, read};
 
-/// What was live, in bytes.
+/// The format has a place for live bytes only.
 pub const HOLDS: Holds = Holds {
     amounts: Known { live: true, peak: true, end: true, ..Known::NONE },
     names: true,
@@ -27,10 +28,12 @@ pub const HOLDS: Holds = Holds {
 /// The most snapshots in a file, those by stack included: massif's own limit.
 pub const SNAPSHOTS: usize = 100;
 
-/// How many functions of a stack are shown at most, from the inside: each has a line that begins with as many spaces.
+/// The most functions of a stack that are shown, from the inside: each has a line that begins with
+/// as many spaces.
 const DEPTH: usize = 500;
 
-/// Functions with a smaller share of a snapshot than one in so many are shown as one: massif's own threshold of 1 %.
+/// Functions with less than 1/`THRESHOLD` of a snapshot are shown as one: massif's own threshold of
+/// 1 %.
 const THRESHOLD: u64 = 100;
 
 /// Writes the file. Takes memory in proportion to the profile.
@@ -66,21 +69,21 @@ pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// What was live at a moment.
+/// The live bytes at a moment.
 struct Snapshot {
     time_ns: u64,
     bytes: u64,
     detail: Detail,
 }
 
-/// By stack: the bytes of each sample.
+/// The bytes of each sample, if the snapshot is by stack.
 enum Detail {
     None,
     Tree(Vec<u64>),
     Peak(Vec<u64>),
 }
 
-/// In the order of time.
+/// Returns the snapshots in the order of time.
 fn snapshots(profile: &Profile) -> Vec<Snapshot> {
     let of = |bytes: fn(&Amounts) -> u64| profile.samples.iter().map(|sample| bytes(&sample.amounts)).collect();
     let mut detailed: Vec<Snapshot> = Vec::new();
@@ -96,10 +99,10 @@ fn snapshots(profile: &Profile) -> Vec<Snapshot> {
         add(profile.peak_ns, Detail::Peak(of(|amounts| amounts.peak.bytes)));
     }
     if profile.known.end {
-        // What is live at the end of a process is not so any more behind it.
+        // Blocks that were live at the end of a process are not live after it.
         add(profile.duration_ns, Detail::Tree(of(|amounts| amounts.end.bytes)));
     }
-    // What a snapshot by stack says is not said twice.
+    // Points that repeat a snapshot by stack are left out.
     let timeline = profile.timeline.iter().filter(|point| {
         let is_end = profile.known.end && point.time_ns >= profile.duration_ns;
         !is_end && !detailed.iter().any(|it| it.time_ns == point.time_ns && it.bytes == point.live.bytes)
@@ -112,7 +115,7 @@ fn snapshots(profile: &Profile) -> Vec<Snapshot> {
     all
 }
 
-/// At most so many points: of each of as many intervals the one with the most bytes.
+/// Returns at most `most` points: the one with the most bytes in each of as many intervals.
 pub fn highest(points: &[Point], most: usize) -> Vec<Point> {
     let (Some(first), Some(last)) = (points.first(), points.last()) else { return Vec::new() };
     if points.len() <= most {
@@ -141,7 +144,7 @@ struct Tree {
 
 #[derive(Default)]
 struct Node {
-    /// A location, and which of its functions.
+    /// A location, and the index of one of its functions.
     call: Option<(usize, usize)>,
     bytes: u64,
     children: Vec<usize>,
@@ -170,7 +173,7 @@ impl Tree {
 
     fn write(&self, profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
         let threshold = self.nodes[0].bytes.div_ceil(THRESHOLD);
-        // Stacks may be too deep for a function that calls itself.
+        // Stacks may be too deep for recursion.
         let mut next = vec![Line::Node { at: 0, depth: 0 }];
         while let Some(line) = next.pop() {
             match line {
@@ -205,7 +208,7 @@ impl Tree {
     }
 }
 
-/// `0x401136: main (a.c:7)`.
+/// Returns the text of a call: `0x401136: main (a.c:7)`.
 fn name(profile: &Profile, (location, inlined): (usize, usize)) -> String {
     let Some(location) = profile.locations.get(location) else { return "0x0: [no stack]".to_owned() };
     let address = location.address;
@@ -229,7 +232,8 @@ enum Line {
     Rest { places: usize, bytes: u64, depth: usize },
 }
 
-/// The calls of a stack: a location, and the how-manieth function there. At least one, of nowhere if nothing is known.
+/// Returns the calls of a stack: a location, and the index of a function there. At least one, of no
+/// location if nothing is known.
 fn places<'p>(profile: &'p Profile, locations: &'p [usize]) -> impl Iterator<Item = (usize, usize)> + 'p {
     let known = locations.iter().filter_map(|&at| Some((at, profile.locations.get(at)?)));
     let mut places =
@@ -238,7 +242,7 @@ fn places<'p>(profile: &'p Profile, locations: &'p [usize]) -> impl Iterator<Ite
     places.chain(nothing)
 }
 
-/// A text on one line, without what begins a comment to readers.
+/// Returns a text on one line, without the character that begins a comment to readers.
 fn cleared(text: &str) -> String {
     on_one_line(text).replace('#', "~")
 }
@@ -261,7 +265,7 @@ mod tests {
     fn snapshots_and_trees() {
         let mut profile = example();
         profile.comments = vec!["a {lambda()#1}\nb".into()];
-        // One that is the peak, and one behind the end.
+        // One point that is the peak, and one after the end.
         profile.timeline =
             [(0, 5), (20_000_000, 97), (30_000_000, 40), (50_000_000, 0)].map(|(at, bytes)| point(at, bytes)).into();
         profile.samples[0].amounts.peak.bytes = 64;
@@ -340,7 +344,7 @@ n1: 16 (heap allocation functions) malloc/new/new[], --alloc-fns, etc.
         assert!(file.contains("time=7\nmem_heap_B=106\n") && file.contains("\n n0: 7 0x0: [no stack]\n"), "{file}");
     }
 
-    /// However many points there are, and the highest is among those that are left.
+    /// However many points there are, the highest is among those that are left.
     #[test]
     fn snapshots_are_few() {
         let points: Vec<Point> = (0..1000).map(|at| point(at * at, (at * 7919) % 1009)).collect();
@@ -350,7 +354,7 @@ n1: 16 (heap allocation functions) malloc/new/new[], --alloc-fns, etc.
         assert_eq!(found.iter().map(|point| point.live.bytes).max(), most);
     }
 
-    /// Those by stack are among them.
+    /// Snapshots by stack are among them.
     #[test]
     fn snapshots_by_stack_count() {
         let timeline = (0..1000).map(|at| point(at * 1_000_000, at)).collect();
@@ -365,7 +369,7 @@ n1: 16 (heap allocation functions) malloc/new/new[], --alloc-fns, etc.
         assert_eq!(written(&Profile::default()), "desc: (none)\ncmd: \ntime_unit: ms\n");
     }
 
-    /// As deep as one likes.
+    /// Stacks may be arbitrarily deep.
     #[test]
     fn deep_stacks() {
         let mut profile = example();

@@ -1,11 +1,11 @@
-//! Profiles of OpenTelemetry: `ProfilesData`, which is on the wire the same as the request to a collector's
+//! Profiles of OpenTelemetry: `ProfilesData`, whose bytes are those of a request to a collector's
 //! `/v1development/profiles`.
 //!
-//! **Unstable**: the package is `v1development`, with the numbers of version 1.10 of the protocol; 1.9 had others. What reads
-//! one version may misread another.
+//! **Unstable**: the package is `v1development`, with the numbers of version 1.10 of the protocol;
+//! 1.9 had others. A reader of one version may misread another.
 //!
-//! One sample type is a profile of its own there: there are four, `alloc_objects`, `alloc_space`, `inuse_objects` and
-//! `inuse_space`, the last of which comes first, since that is what is shown unless another is asked for.
+//! Each sample type is a profile of its own there. There are four, `alloc_objects`, `alloc_space`,
+//! `inuse_objects` and `inuse_space`; the last comes first, since it is shown by default.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -16,7 +16,7 @@ use prost::Message;
 use crate::holds::Holds;
 use crate::profile::{Amounts, Profile, Sample};
 
-/// What is live at one moment, and what was allocated.
+/// The live blocks at one moment, and all allocations.
 pub const HOLDS: Holds = crate::pprof::HOLDS;
 
 /// The media type of a request that has this as its body.
@@ -34,7 +34,7 @@ pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     write_of(profile, &[], out)
 }
 
-/// The same, with attributes of whatever it is a profile of, such as `service.name`.
+/// Writes the file with resource attributes, such as `service.name`.
 ///
 /// # Errors
 ///
@@ -43,7 +43,7 @@ pub fn write_of(profile: &Profile, resource: &[(&str, &str)], out: &mut dyn Writ
     out.write_all(&Builder::new().data(profile, resource).encode_to_vec())
 }
 
-/// A table whose first element is nothing, and in which equal ones are one.
+/// A table whose first element is the default value, and in which equal elements are stored once.
 struct Table<T>(HashMap<T, i32>);
 
 impl<T: Clone + Eq + Hash> Table<T> {
@@ -56,7 +56,7 @@ impl<T: Clone + Eq + Hash> Table<T> {
         *self.0.entry(of).or_insert(next)
     }
 
-    /// In the order of their numbers.
+    /// Returns the elements in the order of their numbers.
     fn finish(self) -> Vec<T> {
         let mut all: Vec<(T, i32)> = self.0.into_iter().collect();
         all.sort_by_key(|(_, at)| *at);
@@ -68,11 +68,11 @@ struct Builder {
     strings: Table<String>,
     functions: Table<proto::Function>,
     stacks: Table<Vec<i32>>,
-    /// Keys, by their numbers, and texts.
+    /// The numbers of keys, with texts.
     attributes: Table<(i32, String)>,
 }
 
-/// A kind of values: its name, its unit, and which of a sample's it is.
+/// A kind of values: its name, its unit, and the function that gets it from a sample's amounts.
 type Kind = (&'static str, &'static str, fn(&Amounts) -> u64);
 
 const KINDS: [Kind; 4] = [
@@ -133,7 +133,7 @@ impl Builder {
         };
         let attributes = self.attributes.finish().into_iter().map(|(key_strindex, text)| proto::KeyValueAndUnit {
             key_strindex,
-            // The first is nothing.
+            // The first element is the default value.
             value: (key_strindex != 0).then(|| proto::AnyValue::of(&text)),
         });
         let stacks = self.stacks.finish().into_iter().map(|location_indices| proto::Stack { location_indices });
@@ -146,7 +146,7 @@ impl Builder {
                 mapping_table,
                 location_table,
                 function_table: self.functions.finish(),
-                // As long as readers expect ids to be.
+                // The ids have the length that readers expect.
                 link_table: vec![proto::Link { trace_id: vec![0; 16], span_id: vec![0; 8] }],
                 attribute_table: attributes.collect(),
                 stack_table: stacks.collect(),
@@ -169,12 +169,12 @@ impl Builder {
                 type_strindex: self.string("space"),
                 unit_strindex: self.string("bytes"),
             }),
-            // 1: every allocation is there.
+            // 1: every allocation was recorded.
             period: signed(from.sampling_bytes.unwrap_or(1)),
         }
     }
 
-    /// Without its value.
+    /// Returns a sample without its value.
     fn sample(&mut self, sample: &Sample, locations: usize) -> proto::Sample {
         let stack = sample.locations.iter().map(|&at| at + 1).filter(|&at| at < locations).map(|at| at as i32);
         proto::Sample {
@@ -198,7 +198,8 @@ fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// The messages, with the numbers of version 1.10 of `opentelemetry-proto`. What we do not write is left out.
+/// The messages, with the numbers of version 1.10 of `opentelemetry-proto`. Fields that we do not
+/// write are left out.
 mod proto {
     #[derive(Clone, PartialEq, prost::Message)]
     pub(super) struct ProfilesData {
@@ -363,7 +364,7 @@ mod proto {
         pub(super) value: Option<AnyValue>,
     }
 
-    /// A text: of the variants the first.
+    /// A text, which is the first of the variants.
     #[derive(Clone, PartialEq, prost::Message)]
     pub(super) struct AnyValue {
         #[prost(string, optional, tag = 1)]
@@ -430,7 +431,7 @@ mod tests {
         };
         assert_eq!(said(sample.attribute_indices[0]), ("type", "T".to_owned()));
         assert_eq!(said(dictionary.mapping_table[1].attribute_indices[0]), (BUILD_ID_KEY, "ab".to_owned()));
-        // The first of each table is nothing.
+        // The first of each table is the default value.
         assert_eq!((text(0), dictionary.stack_table[0].location_indices.len()), ("", 0));
         assert_eq!(dictionary.function_table[0], proto::Function::default());
         assert_eq!(dictionary.mapping_table[0], proto::Mapping::default());

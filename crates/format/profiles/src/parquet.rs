@@ -1,7 +1,9 @@
-//! Apache Parquet, of DuckDB, pandas, Polars, Spark and everything else that asks tables: a row for each sample.
+//! Apache Parquet, for DuckDB, pandas, Polars, Spark and everything else that queries tables: a row
+//! for each sample.
 //!
-//! The columns are those of [`SCHEMA`]. What is not known is null: amounts that the profile does not know, files, lines and
-//! modules of functions, labels. What is known of the whole is in the metadata of the file.
+//! The columns are those of [`SCHEMA`]. Unknown values are null: amounts that the profile does not
+//! know, files, lines and modules of functions, labels. Values that apply to the whole profile are
+//! in the metadata of the file.
 
 use std::io::{self, Write};
 
@@ -17,7 +19,7 @@ use crate::calls::Call;
 use crate::holds::Holds;
 use crate::profile::{Amounts, Known, Profile, Sample};
 
-/// Everything but what was live over time.
+/// The format has a place for everything but the live bytes over time.
 pub const HOLDS: Holds = Holds {
     amounts: Known {
         allocated: true,
@@ -37,8 +39,8 @@ pub const HOLDS: Holds = Holds {
     ..Holds::STACKS
 };
 
-/// The columns: a stack with the innermost function first, labels, amounts. Numbers of bytes and blocks are signed, as all readers
-/// have them.
+/// The columns: a stack with the innermost function first, labels, amounts. Numbers of bytes and
+/// blocks are signed, which all readers support.
 pub const SCHEMA: &str = "
     message heapledger {
         required group stack (LIST) {
@@ -73,7 +75,7 @@ pub const SCHEMA: &str = "
         optional int64 lifetimes_ns;
     }";
 
-/// What [`SCHEMA`] has of each sample beside its stack, in its order.
+/// The labels that [`SCHEMA`] has for each sample beside its stack, in its order.
 const LABELS: [&str; 4] = ["type", "context", "task", "heap"];
 
 type Column = (fn(&Known) -> bool, fn(&Amounts) -> u64);
@@ -93,7 +95,8 @@ const AMOUNTS: [Column; 12] = [
     (|known| known.lifetimes, |amounts| amounts.lifetimes_ns),
 ];
 
-/// How many rows there are in a part that readers take at once, and how many of a column are in memory at once.
+/// The number of rows in a part that readers take at once, and the number of rows whose cells of a
+/// column are in memory at once.
 const ROWS_PER_GROUP: usize = 1 << 16;
 const ROWS_PER_BATCH: usize = 1 << 10;
 
@@ -131,7 +134,7 @@ fn file(profile: &Profile) -> Result<Vec<u8>> {
     writer.into_inner()
 }
 
-/// What is known of the whole, as text.
+/// Returns the values that apply to the whole profile, as text.
 fn metadata(profile: &Profile) -> Vec<KeyValue> {
     let known = |number: u64| (number > 0).then(|| number.to_string());
     let values = [
@@ -150,7 +153,7 @@ fn metadata(profile: &Profile) -> Vec<KeyValue> {
     values.map(|(name, value)| KeyValue::new(format!("heapledger.{name}"), value)).collect()
 }
 
-/// The columns of stacks.
+/// Writes the columns of stacks.
 fn stacks(profile: &Profile, samples: &[Sample], modules: &ModuleNames, group: &mut RowGroup<'_>) -> Result<()> {
     let calls = |sample: &Sample| Call::of(profile, sample).into_iter();
     type Name = fn(&Call<'_>) -> Option<ByteArray>;
@@ -177,7 +180,7 @@ fn stacks(profile: &Profile, samples: &[Sample], modules: &ModuleNames, group: &
         let address = |call: Call<'_>| (call.location.address > 0).then(|| call.location.address.cast_signed());
         cells.extend(calls(sample).map(address));
     })?;
-    // All functions of a place but the last, into which the others were inlined.
+    // True for all functions of a location but the last, into which the others were inlined.
     column::<BoolType, _>(group, samples, |sample, cells| {
         cells.extend(calls(sample).map(|call| {
             let last = call.location.frames.last();
@@ -188,7 +191,8 @@ fn stacks(profile: &Profile, samples: &[Sample], modules: &ModuleNames, group: &
 
 type RowGroup<'w> = SerializedRowGroupWriter<'w, Vec<u8>>;
 
-/// Writes the next column. `cells` gives those of a row: one, or of a column of the stack as many as it has functions.
+/// Writes the next column. `cells` gives those of a row: one, or for a column of the stack one for
+/// each function.
 fn column<T, F>(group: &mut RowGroup<'_>, samples: &[Sample], mut cells: F) -> Result<()>
 where
     T: DataType,
@@ -197,7 +201,7 @@ where
     let missing = || ParquetError::General("there are more columns than in the schema".into());
     let mut column = group.next_column()?.ok_or_else(missing)?;
     let writer = column.typed::<T>();
-    // What is there is one level below what could be.
+    // The definition level of a value; that of null is one less.
     let there = writer.get_descriptor().max_def_level();
     for samples in samples.chunks(ROWS_PER_BATCH) {
         let (mut values, mut levels, mut repeated) = (Vec::new(), Vec::new(), Vec::new());
@@ -213,7 +217,7 @@ where
     column.close()
 }
 
-/// What modules are called, each once.
+/// The names of modules, each once.
 struct ModuleNames {
     paths: Vec<Option<ByteArray>>,
     build_ids: Vec<Option<ByteArray>>,

@@ -1,10 +1,10 @@
-//! A trace of Perfetto with a heap profile: what `heapprofd` writes, and <https://ui.perfetto.dev>
-//! and `trace_processor` read.
+//! A trace of Perfetto with a heap profile, as `heapprofd` writes it, and <https://ui.perfetto.dev>
+//! and `trace_processor` read it.
 //!
 //! A trace is a sequence of packets. Names, modules, frames and stacks have numbers, which the
-//! first packet gives out (*interned data*); then come the samples, one for each stack: all that it
-//! allocated, and what of that was freed. The difference is what was live at the moment, which
-//! readers call *unreleased*.
+//! first packet gives out (*interned data*). Then come the samples, one for each stack, with all
+//! its allocations and frees. The difference is the live amount at the moment, which readers call
+//! *unreleased*.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -34,7 +34,7 @@ const AMOUNTS: Known = Known { allocated: true, live: true, ..Known::NONE };
 const SEQUENCE: u32 = 1;
 const STATE_CLEARED: u32 = 1;
 const NEEDS_STATE: u32 = 2;
-/// Samples of one packet: heapprofd keeps its packets below half a megabyte.
+/// The most samples in one packet: heapprofd keeps its packets below half a megabyte.
 const SAMPLES: usize = 10_000;
 
 /// Writes the file. Takes memory in proportion to the profile.
@@ -75,7 +75,7 @@ pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     packets.into_iter().try_for_each(|packet| out.write_all(&proto::Trace { packet: vec![packet] }.encode_to_vec()))
 }
 
-/// Numbers of what is equal. They begin with 1: 0 is nothing.
+/// The numbers of distinct values. They begin with 1: 0 is none.
 struct Numbers<T>(HashMap<T, u64>);
 
 impl<T> Default for Numbers<T> {
@@ -85,7 +85,7 @@ impl<T> Default for Numbers<T> {
 }
 
 impl<T: Clone + Eq + Hash> Numbers<T> {
-    /// Returns the number, and calls `new` if it has just been given out.
+    /// Returns the number of a value, and calls `new` if the value is new.
     fn of(&mut self, key: T, new: impl FnOnce(u64, T)) -> u64 {
         let next = self.0.len() as u64 + 1;
         *self.0.entry(key).or_insert_with_key(|key| {
@@ -102,14 +102,14 @@ struct Builder {
     files: Numbers<String>,
     paths: Numbers<String>,
     build_ids: Numbers<String>,
-    /// Modules by index of the profile.
+    /// Modules by index in the profile.
     mappings: Numbers<usize>,
     frames: Numbers<proto::Frame>,
     callstacks: Numbers<Vec<u64>>,
 }
 
 impl Builder {
-    /// Returns one sample for each stack: stacks that differ in labels only are one.
+    /// Returns one sample for each stack: stacks that differ only in labels are one.
     fn samples(&mut self, profile: &Profile) -> Vec<proto::HeapSample> {
         let mut sums: Vec<(Amount, Amount)> = Vec::new();
         for sample in &profile.samples {
@@ -125,7 +125,7 @@ impl Builder {
             allocated.add(sample.amounts.allocated);
         }
         let sample = |(callstack_id, (allocated, live)): (u64, (Amount, Amount))| {
-            // What was live when recording began was allocated, too.
+            // Blocks that were live when recording began were allocated too.
             let (bytes, blocks) = (allocated.bytes.max(live.bytes), allocated.blocks.max(live.blocks));
             proto::HeapSample {
                 callstack_id,
@@ -188,20 +188,20 @@ fn string(iid: u64, text: String) -> proto::InternedString {
     proto::InternedString { iid, str: text.into_bytes() }
 }
 
-/// Returns the bytes of hexadecimal digits: readers show those of build ids in digits.
+/// Returns the bytes of hexadecimal digits: readers show build ids in digits.
 fn bytes_of(digits: &str) -> Vec<u8> {
     let pairs = digits.as_bytes().chunks_exact(2);
     pairs.filter_map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
 }
 
-/// Returns the address as the module's own file has it.
+/// Returns the address in the module's own file.
 fn own_address(profile: &Profile, location: &Location) -> u64 {
     let module = location.module.and_then(|at| profile.modules.get(at));
     let bias = module.map_or(0, |module| module.bias.unwrap_or(module.start.wrapping_sub(module.file_offset)));
     location.address.wrapping_sub(bias)
 }
 
-/// The parts of Perfetto's messages that are written.
+/// The fields of Perfetto's messages that are written.
 mod proto {
     #[derive(Clone, PartialEq, prost::Message)]
     pub(super) struct Trace {
@@ -279,7 +279,7 @@ mod proto {
         pub(super) end: u64,
         #[prost(uint64, tag = 6)]
         pub(super) load_bias: u64,
-        // As proto2 has it: one by one.
+        // One by one, which is the default of proto2.
         #[prost(uint64, repeated, packed = "false", tag = 7)]
         pub(super) path_string_ids: Vec<u64>,
         #[prost(uint64, tag = 8)]

@@ -1,7 +1,8 @@
-//! `profile.proto`, compressed with gzip: what `go tool pprof FILE` reads.
+//! `profile.proto`, compressed with gzip, which `go tool pprof FILE` reads.
 //!
-//! The four kinds of samples are those of Go's own heap profiles, in their order: `alloc_objects`, `alloc_space`,
-//! `inuse_objects`, `inuse_space`. What is [shown](Profile::shown) is what readers begin with.
+//! The four kinds of samples are those of Go's own heap profiles, in their order: `alloc_objects`,
+//! `alloc_space`, `inuse_objects`, `inuse_space`. Readers begin with the [shown](Profile::shown)
+//! figure.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -17,7 +18,7 @@ use crate::profile::{Figure, Frame, Known, Module, Profile, Sample};
 
 pub use read::{is_one, read};
 
-/// What is live at one moment, and what was allocated.
+/// The live blocks at one moment, and all allocations.
 pub const HOLDS: Holds = Holds {
     amounts: AMOUNTS,
     asks_for: AMOUNTS,
@@ -41,7 +42,8 @@ pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     write_change(profile, &[], out)
 }
 
-/// The same, of what has changed since these samples, which may be negative. Their indices are of the same locations.
+/// Writes the change since these samples, which may be negative. Their indices refer to the same
+/// locations.
 ///
 /// # Errors
 ///
@@ -53,7 +55,7 @@ pub fn write_change(profile: &Profile, before: &[Sample], out: &mut dyn Write) -
     compressed.finish().map(drop)
 }
 
-/// Strings and functions that have a number already.
+/// The strings and functions that have a number already.
 #[derive(Default)]
 struct Builder {
     strings: Vec<String>,
@@ -105,7 +107,7 @@ impl Builder {
         };
         proto::Profile {
             period_type: Some(proto::ValueType { kind: self.string("space"), unit: self.string("bytes") }),
-            // 1: every allocation is there.
+            // 1: every allocation was recorded.
             period: signed(from.sampling_bytes.unwrap_or(1)),
             default_sample_type: default.kind,
             sample_type: sample_type.to_vec(),
@@ -167,13 +169,13 @@ fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// The four values of a sample, in the file's order.
+/// Returns the four values of a sample, in the file's order.
 fn values(sample: &Sample) -> [i64; 4] {
     let amounts = &sample.amounts;
     [amounts.allocated.blocks, amounts.allocated.bytes, amounts.live.blocks, amounts.live.bytes].map(signed)
 }
 
-/// What has become of each stack since `before`; without that, what it holds.
+/// Returns the change of each stack since `before`; if that is empty, the values of `now`.
 fn changes<'a>(now: &'a [Sample], before: &'a [Sample]) -> Vec<(&'a Sample, [i64; 4])> {
     if before.is_empty() {
         return now.iter().map(|sample| (sample, values(sample))).collect();
@@ -194,7 +196,8 @@ fn changes<'a>(now: &'a [Sample], before: &'a [Sample]) -> Vec<(&'a Sample, [i64
     changes
 }
 
-/// What is known of a module's addresses: pprof looks the rest up itself, where it has the file.
+/// The kinds of names that are known for a module's addresses: pprof looks the rest up itself, if
+/// it has the file.
 #[derive(Clone, Copy, Debug, Default)]
 struct Named {
     functions: bool,
@@ -202,7 +205,7 @@ struct Named {
     lines: bool,
 }
 
-/// What is known of every module, from the frames in it.
+/// Returns the kinds of names that are known for each module, from the frames in it.
 fn with_names(profile: &Profile) -> Vec<Named> {
     let mut modules = vec![Named::default(); profile.modules.len()];
     for location in &profile.locations {
@@ -216,7 +219,7 @@ fn with_names(profile: &Profile) -> Vec<Named> {
     modules
 }
 
-/// The messages, with the numbers of `profile.proto`. What we do not write is left out.
+/// The messages, with the numbers of `profile.proto`. Fields that we do not write are left out.
 mod proto {
     #[derive(Clone, PartialEq, prost::Message)]
     pub(super) struct Profile {
@@ -374,7 +377,7 @@ mod tests {
         };
         let profile = decoded_change(&from, &before);
         let samples = profile.sample.iter().map(|sample| (sample.location_id[0], sample.value.clone()));
-        // What went altogether is there too; what stayed as it was is not.
+        // A stack that is gone is there too; one that is unchanged is not.
         assert_eq!(samples.collect::<Vec<_>>(), [(1, vec![0, 20, 0, -6]), (2, vec![-1, -5, -1, -5])]);
         assert_eq!(profile.string_table[profile.default_sample_type as usize], "alloc_space");
     }

@@ -1,66 +1,67 @@
-//! What is exported and imported: stacks, with what they hold.
+//! The data that is exported and imported: stacks with their amounts.
 
 use std::borrow::Cow;
 
-/// Where the memory of a program went. Indices point into the lists beside them; a writer leaves out what an index that is out
-/// of bounds points to.
+/// The memory of a program by stack. Indices point into the lists beside them; a writer leaves
+/// out items whose index is out of bounds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Profile {
     /// The command line of the program.
     pub command: String,
-    /// Its number; 0: not known.
+    /// The process id; 0: not known.
     pub pid: u32,
-    /// When it began to be observed: nanoseconds since the UNIX epoch; 0: not known.
+    /// The time at which observation began: nanoseconds since the UNIX epoch; 0: not known.
     pub start_unix_ns: u64,
-    /// For how long.
+    /// The time for which the program was observed.
     pub duration_ns: u64,
-    /// When the most was live, from the beginning.
+    /// The time of the peak, from the beginning.
     pub peak_ns: u64,
-    /// When what is [live](Amounts::live) was: words for people.
+    /// A description, for people, of the moment to which [live](Amounts::live) amounts apply.
     pub moment: String,
-    /// What is of interest: the only figure of formats that have a place for one, and the first that others show.
+    /// The figure of interest: the only one in formats that have a place for one, and the first
+    /// that others show.
     pub shown: Figure,
-    /// The same moment, from the beginning; 0: not known.
+    /// The moment to which live amounts apply, from the beginning; 0: not known.
     pub moment_ns: u64,
-    /// What was recorded, and what of it is here: lines for people.
+    /// Lines for people about what was recorded, and which part of it is here.
     pub comments: Vec<String>,
-    /// The mean distance of sample points in bytes, if blocks were sampled. Amounts are estimates then: what the sampled blocks
-    /// stand for.
+    /// The mean distance of sample points in bytes, if blocks were sampled. Amounts are then
+    /// estimates: each sampled block counts with its weight.
     pub sampling_bytes: Option<u64>,
-    /// Which amounts are known; the others are 0.
+    /// The amounts that are known; the others are 0.
     pub known: Known,
     /// Executables and libraries; the first is the program.
     pub modules: Vec<Module>,
     /// Distinct places in stacks.
     pub locations: Vec<Location>,
-    /// Distinct stacks, with what they hold.
+    /// Distinct stacks, with their amounts.
     pub samples: Vec<Sample>,
-    /// What was live over time, in order; empty: that is not known.
+    /// The live blocks and bytes over time, in order; empty: not known.
     pub timeline: Vec<Point>,
-    /// What each sample held at further moments, in order.
+    /// The live amounts of each sample at further moments, in order.
     pub snapshots: Vec<Snapshot>,
-    /// The processes that [events](Event) are of; empty: one, that of the profile.
+    /// The processes that [events](Event) belong to; empty: only the profile's own process.
     pub processes: Vec<Process>,
 }
 
 /// One of the figures of a sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Figure {
-    /// The bytes of what was live at the moment of the profile.
+    /// The live bytes at the moment of the profile.
     #[default]
     LiveBytes,
-    /// How many blocks these were.
+    /// The live blocks at that moment.
     LiveBlocks,
     /// The bytes of all allocations.
     AllocatedBytes,
-    /// How many these were.
+    /// The number of all allocations.
     Allocations,
-    /// How many of them were temporary.
+    /// The number of temporary allocations.
     Temporaries,
 }
 
 impl Figure {
-    /// This figure of a sample.
+    /// Returns this figure of a sample.
     pub fn of(self, amounts: &Amounts) -> u64 {
         match self {
             Figure::LiveBytes => amounts.live.bytes,
@@ -71,12 +72,12 @@ impl Figure {
         }
     }
 
-    /// Whether that is a number of bytes.
+    /// True if the figure is a number of bytes.
     pub fn is_bytes(self) -> bool {
         matches!(self, Figure::LiveBytes | Figure::AllocatedBytes)
     }
 
-    /// What is counted, in words for people.
+    /// Returns what is counted, in words for people.
     pub fn counted(self) -> &'static str {
         match self {
             Figure::LiveBytes | Figure::AllocatedBytes => "bytes",
@@ -86,7 +87,7 @@ impl Figure {
         }
     }
 
-    /// Which amounts it is one of.
+    /// Returns the amounts to which the figure belongs.
     pub(crate) fn amounts(self) -> Known {
         match self {
             Figure::LiveBytes | Figure::LiveBlocks => Known { live: true, ..Known::NONE },
@@ -96,7 +97,7 @@ impl Figure {
     }
 }
 
-/// Which amounts of a profile are known.
+/// The amounts of a profile that are known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Known {
     /// [`Amounts::allocated`].
@@ -116,7 +117,7 @@ pub struct Known {
 }
 
 impl Known {
-    /// None of them.
+    /// No amounts.
     pub const NONE: Known = Known {
         allocated: false,
         temporaries: false,
@@ -139,9 +140,10 @@ pub struct Module {
     pub start: u64,
     /// Address after the last.
     pub end: u64,
-    /// What is at the first address: an offset in the file.
+    /// The offset in the file of the first address.
     pub file_offset: u64,
-    /// What to subtract (wrapping) from an address to have the module's own, if that is known; else its file's headers tell.
+    /// The number to subtract (wrapping) from an address to get the module's own address, if known;
+    /// otherwise the file's headers tell it.
     pub bias: Option<u64>,
 }
 
@@ -150,7 +152,7 @@ pub struct Module {
 pub struct Location {
     /// Index of its module, if that is known.
     pub module: Option<usize>,
-    /// The address, inside the call; 0 for what is no place in a program.
+    /// The address, inside the call; 0 if this is not a place in a program.
     pub address: u64,
     /// The functions: inlined ones first, the innermost of them at the very front.
     pub frames: Vec<Frame>,
@@ -161,9 +163,9 @@ pub struct Location {
 pub struct Frame {
     /// Its name without type arguments and parameters.
     pub function: String,
-    /// Its name with them.
+    /// Its name with type arguments and parameters.
     pub full_name: String,
-    /// Whether that is a name, rather than an address.
+    /// True if `function` is a name, not an address.
     pub known: bool,
     /// The source file; empty if not known.
     pub file: String,
@@ -171,117 +173,119 @@ pub struct Frame {
     pub line: u32,
 }
 
-/// A stack and what it holds. Stacks that are equal but for their labels are different samples.
+/// A stack and its amounts. Stacks that are equal but for their labels are different samples.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sample {
     /// Indices of its locations, the innermost first.
     pub locations: Vec<usize>,
-    /// The rest that is known of it: names and values. Ours are `type`, `context`, `task`, `heap`
-    /// and `owner`.
+    /// Further names and values. Ours are `type`, `context`, `task`, `heap` and `owner`.
     pub labels: Vec<(Cow<'static, str>, String)>,
-    /// What it holds.
+    /// Its amounts.
     pub amounts: Amounts,
 }
 
-/// What a stack holds at several moments, and what it ever allocated. Bytes are those that were asked for.
+/// The amounts of a stack at several moments, and of everything that it ever allocated. Bytes are
+/// requested bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amounts {
     /// All allocations.
     pub allocated: Amount,
-    /// How many of these were freed before the same thread allocated again.
+    /// The number of these that were freed before the same thread allocated again.
     pub temporaries: u64,
-    /// What was live at the moment of the profile.
+    /// The blocks live at the moment of the profile.
     pub live: Amount,
-    /// What was live at the program's peak.
+    /// The blocks live at the program's peak.
     pub peak: Amount,
-    /// What was live at the end.
+    /// The blocks live at the end.
     pub end: Amount,
-    /// The most bytes that were ever live of this stack, and how many blocks they were.
+    /// The most bytes of this stack that were ever live, and the number of blocks then.
     pub most: Amount,
-    /// For how long its blocks lived, added up; those that are live at the end until then.
+    /// The sum of its blocks' lifetimes; blocks that are live at the end count until then.
     pub lifetimes_ns: u64,
 }
 
 /// Blocks, and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amount {
-    /// How many.
+    /// The number of blocks.
     pub blocks: u64,
     /// The bytes of all of them.
     pub bytes: u64,
 }
 
 impl Amount {
-    /// Adds another one.
+    /// Adds another amount.
     pub fn add(&mut self, other: Amount) {
         self.blocks = self.blocks.saturating_add(other.blocks);
         self.bytes = self.bytes.saturating_add(other.bytes);
     }
 }
 
-/// What was live at a time.
+/// The live blocks and bytes at a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Point {
-    /// When, from the beginning.
+    /// The time, from the beginning.
     pub time_ns: u64,
-    /// What was live.
+    /// The live blocks and bytes.
     pub live: Amount,
 }
 
-/// What was live at a moment, by stack.
+/// The live blocks and bytes at a moment, by stack.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// When, from the beginning.
+    /// The time, from the beginning.
     pub time_ns: u64,
-    /// What each of [`Profile::samples`] held, in their order.
+    /// The live amount of each of [`Profile::samples`], in their order.
     pub live: Vec<Amount>,
 }
 
-/// A process, of formats that tell them apart.
+/// A process, for formats that tell processes apart.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Process {
-    /// Its number.
+    /// Its process id.
     pub pid: u32,
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// When it began, from the beginning.
+    /// The time at which it began, from the beginning.
     pub start_ns: u64,
-    /// When it ended; `None` if it did not.
+    /// The time at which it ended; `None` if it did not.
     pub end_ns: Option<u64>,
-    /// What was live in it over time, in order; empty: that is not known.
+    /// Its live blocks and bytes over time, in order; empty: not known.
     pub timeline: Vec<Point>,
 }
 
-/// An allocation or a free, of formats that have them one by one. A reallocation is a free and an allocation.
+/// An allocation or a free, for formats that have them one by one. A reallocation is a free and an
+/// allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// When, from the beginning.
+    /// The time, from the beginning.
     pub time_ns: u64,
-    /// Whose: an index of [`Profile::processes`].
+    /// The process: an index of [`Profile::processes`].
     pub process: usize,
-    /// The kernel's number of the thread; 0: not known.
+    /// The kernel's id of the thread; 0: not known.
     pub thread: u32,
-    /// The address of the block, or another number that no other block of the process has at the time.
+    /// The address of the block, or another number that no other block of the process has at the
+    /// time.
     pub address: u64,
-    /// Which of the two.
+    /// The kind: an allocation or a free.
     pub kind: EventKind,
 }
 
-/// What happens to a block.
+/// An allocation or a free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
-    /// It is allocated.
+    /// The block is allocated.
     Allocated {
-        /// What was asked for.
+        /// The requested bytes.
         bytes: u64,
-        /// Whose stack allocates: an index of [`Profile::samples`].
+        /// The allocating stack: an index of [`Profile::samples`].
         sample: usize,
     },
-    /// It is freed.
+    /// The block is freed.
     Freed {
-        /// What it was when it was allocated.
+        /// The bytes requested when it was allocated.
         bytes: u64,
-        /// Whose stack allocated it.
+        /// The stack that allocated it.
         sample: usize,
     },
 }

@@ -1,16 +1,17 @@
 use std::fmt;
 
-/// Why a file is not what it should be.
+/// The reason why a file cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadError {
-    /// Where, in bytes from the beginning: of what is in the file, if that was compressed.
+    /// The offset in bytes from the beginning; of the unpacked contents, if the file was
+    /// compressed.
     pub offset: u64,
-    /// What is wrong there.
+    /// The error there.
     pub reason: String,
 }
 
 impl ReadError {
-    /// Something that is wrong at an offset.
+    /// Creates an error at an offset.
     pub fn new(offset: u64, reason: impl Into<String>) -> ReadError {
         ReadError { offset, reason: reason.into() }
     }

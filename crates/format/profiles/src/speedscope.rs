@@ -13,12 +13,12 @@ use crate::profile::{Amounts, Figure, Known, Profile};
 
 pub use read::{is_one, read};
 
-/// All but maxima and lifetimes of single stacks.
+/// All amounts but maxima and lifetimes of single stacks.
 pub const HOLDS: Holds = Holds {
     amounts: Known { allocated: true, temporaries: true, live: true, peak: true, end: true, ..Known::NONE },
     blocks: true,
     names: true,
-    // A function is one, wherever in it calls are.
+    // Frames are functions, wherever in them the calls are.
     files: true,
     ..Holds::STACKS
 };
@@ -103,7 +103,7 @@ pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     out.write_all(b"\n")
 }
 
-/// What one profile of the file is of.
+/// The kind of one profile in the file.
 struct Kind {
     name: String,
     unit: &'static str,
@@ -111,7 +111,7 @@ struct Kind {
     of: fn(&Amounts) -> u64,
 }
 
-/// What is known of a profile.
+/// Returns the kinds of amounts that a profile knows.
 fn kinds(profile: &Profile) -> Vec<Kind> {
     let known = profile.known;
     let moment = if profile.moment.is_empty() { "live" } else { &profile.moment };

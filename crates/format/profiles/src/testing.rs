@@ -1,4 +1,4 @@
-//! A profile with all that a writer may meet.
+//! A profile with everything that a writer may meet.
 
 use std::io::{self, Write};
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use crate::profile::{Amount, Amounts, Event, EventKind, Frame, Known, Location, Module, Process, Profile, Sample};
 
-/// What a writer makes of a profile.
+/// Returns a writer's output for a profile.
 pub(crate) fn written(write: fn(&Profile, &mut dyn Write) -> io::Result<()>, profile: &Profile) -> Vec<u8> {
     let mut file = Vec::new();
     write(profile, &mut file).unwrap();
@@ -27,7 +27,8 @@ pub(crate) fn frame(function: &str, file: &str, line: u32) -> Frame {
     }
 }
 
-/// Three stacks: one with an inlined function, twice, with different types; one with names that are no names; and an empty one.
+/// Returns three stacks: one with an inlined function, twice, with different types; one with
+/// unusual names; and an empty one.
 pub(crate) fn example() -> Profile {
     let inner = Amounts {
         allocated: amount(8, 80),
@@ -98,16 +99,18 @@ pub(crate) fn example() -> Profile {
     }
 }
 
-/// What happens next: to which of the live blocks or of the stacks, in how many bytes, by which thread, how much later.
+/// The next event: true to free a live block if there is one, otherwise to allocate; the index of
+/// the block or of the stack; a number from which the bytes follow; the thread; the time since the
+/// last event.
 pub(crate) type Step = (bool, usize, u64, u32, u64);
 
 pub(crate) fn steps(most: usize) -> impl Strategy<Value = Vec<Step>> {
-    // As recordings round them.
+    // Rounded as in recordings.
     let gap = prop_oneof![6 => Just(0_u64), 3 => 1..5_u64, 1 => 1..100_u64].prop_map(|ticks| ticks * 500_000);
     prop::collection::vec((any::<bool>(), 0..1000_usize, 0..4_u64, 1..4_u32, gap), 0..most)
 }
 
-/// Events of two processes, of the stacks of [`example`].
+/// Returns events of two processes, with the stacks of [`example`].
 pub(crate) fn events(steps: &[Step]) -> Vec<Event> {
     let (mut events, mut live, mut time_ns) = (Vec::new(), Vec::new(), 0);
     for (address, &(frees, which, bytes, thread, gap)) in (1..).zip(steps) {

@@ -1,8 +1,9 @@
-//! How fast events are written and read: `cargo run --release -p heapledger-recording --example speed`.
+//! Measures how fast events are written and read:
+//! `cargo run --release -p heapledger-recording --example speed`.
 //!
-//! The events are made up: allocations from some thousand stacks, three of four freed again, an event every 50 ns. Real
-//! programs are between the two that are measured: no processor can guess what the random one does next, and no
-//! compressor. Give it a quiet machine.
+//! The events are made up: allocations from some thousand stacks, of which three in four are freed
+//! again, an event every 50 ns. Real programs are between the two that are measured: no processor
+//! and no compressor can predict what the random one does next. Run it on a quiet machine.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -60,7 +61,7 @@ fn main() {
     }
 }
 
-/// What this thread has had of the processor, so that other work on the machine does not count.
+/// Returns the CPU time of this thread, so that other work on the machine does not count.
 fn cpu_time() -> Duration {
     let schedstat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     Duration::from_nanos(schedstat.split(' ').next().unwrap().parse().unwrap())
@@ -68,7 +69,8 @@ fn cpu_time() -> Duration {
 
 const SEED: u64 = 88_172_645_463_325_252;
 
-/// A program that allocates and frees at random, and does the same again after each period of so many events.
+/// A program that allocates and frees at random, and repeats itself after each period of `period`
+/// events.
 struct Program {
     random: u64,
     threads: u64,

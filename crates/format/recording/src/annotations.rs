@@ -15,9 +15,9 @@ pub struct Annotation {
     pub image: ImageId,
     /// The thread.
     pub thread: ThreadId,
-    /// When.
+    /// The time.
     pub time: Time,
-    /// What: the code that the ring protocol has for it.
+    /// The kind: its code in the ring protocol.
     pub code: u32,
     /// Its contents.
     pub payload: Vec<u8>,
@@ -30,16 +30,17 @@ pub struct AnnotationsEncoder {
     contents: Vec<u8>,
 }
 
-/// The chunk counts as full from here on, so that the next annotation rarely fails to fit.
+/// The size at which the chunk counts as full, so that the next annotation rarely fails to fit.
 const FULL: usize = 1 << 20;
 
 impl AnnotationsEncoder {
-    /// An encoder for one image.
+    /// Creates an encoder for one image.
     pub fn new(image: ImageId) -> AnnotationsEncoder {
         AnnotationsEncoder { head: ChunkHead::of(image), contents: Vec::new() }
     }
 
-    /// Adds an annotation. Fails, and adds nothing, if it is another image's, or the chunk has no room for it.
+    /// Adds an annotation. Fails, and adds nothing, if it belongs to another image, or the chunk
+    /// has no room for it.
     pub fn push(&mut self, annotation: &Annotation) -> Result<(), Error> {
         if Some(annotation.image) != self.head.image {
             return Err(Error::Unwritable("an annotation of another image"));
@@ -54,12 +55,13 @@ impl AnnotationsEncoder {
         Ok(())
     }
 
-    /// Whether the chunk should be finished before the next annotation.
+    /// True if the chunk should be finished before the next annotation.
     pub fn is_full(&self) -> bool {
         self.head.rows as usize == CHUNK_ROWS_MAX || self.contents.len() >= FULL
     }
 
-    /// The chunk of the annotations pushed so far; the encoder goes on with the next. `None` if there are none.
+    /// Returns the chunk of the annotations pushed so far; the encoder goes on with the next.
+    /// `None` if there are none.
     pub fn finish(&mut self, compressor: &mut Compressor) -> Option<EncodedChunk> {
         let head = self.head.take()?;
         let chunk = compressor.seal(ChunkKind::Annotations, &head, &self.contents);
@@ -68,7 +70,7 @@ impl AnnotationsEncoder {
     }
 }
 
-/// Appends the annotations of a chunk; those before an error too.
+/// Appends the annotations of a chunk, including those before an error.
 pub(crate) fn decode(contents: &[u8], rows: u32, annotations: &mut Vec<Annotation>) -> Result<(), Reason> {
     for message in records::read::<proto::Annotation>(contents) {
         annotations.push(message?.into());

@@ -1,4 +1,4 @@
-//! What is live at a moment, so that opening there needs no replay from the start.
+//! The live blocks at a moment, so that opening there needs no replay from the start.
 
 use heapledger_core::sample::Rate;
 use heapledger_core::{Bytes, Serial, StackId};
@@ -19,9 +19,9 @@ pub struct LiveBlock {
     pub serial: Serial,
     /// Requested bytes.
     pub size: Bytes,
-    /// Where it was allocated.
+    /// The stack that allocated it.
     pub stack: StackId,
-    /// At which rate it was sampled.
+    /// The rate at which it was sampled.
     pub rate: Rate,
 }
 
@@ -31,7 +31,7 @@ const COLUMNS: [Spec; 3] = [
     Spec { id: 3, codec: CODEC_DELTA },  // stack
 ];
 
-/// Rates, where blocks were sampled.
+/// The rates, if blocks were sampled.
 const COLUMNS_OF_SAMPLE: [Spec; 1] = [Spec { id: 4, codec: CODEC_BYTES }];
 
 /// Turns the live blocks of an image into the chunks of one checkpoint.
@@ -41,7 +41,8 @@ pub struct CheckpointEncoder {
 }
 
 impl CheckpointEncoder {
-    /// A checkpoint of this image: its moment, the serial that its next allocation takes, its totals so far.
+    /// Creates a checkpoint of this image: its moment, the serial of its next allocation, its
+    /// totals so far.
     pub fn new(image: ImageId, time: Time, next_serial: Serial, counts: Counts) -> CheckpointEncoder {
         let head = ChunkHead {
             time_first: time,
@@ -53,13 +54,14 @@ impl CheckpointEncoder {
         CheckpointEncoder { head }
     }
 
-    /// The chunks, to be appended one after the other. Blocks in ascending order of serials compress best, but any
-    /// order will do. Fails if a block's serial is not below the next serial, or a stack id is out of range.
+    /// Returns the chunks, to be appended one after the other. Blocks in ascending order of serials
+    /// compress best, but any order will do. Fails if a block's serial is not below the next
+    /// serial, or a stack id is out of range.
     pub fn encode(&self, blocks: &[LiveBlock], compressor: &mut Compressor) -> Result<Vec<EncodedChunk>, Error> {
         if blocks.iter().any(|block| block.serial >= self.head.serial_first || block.stack > StackId::MAX) {
             return Err(Error::Unwritable("a live block with an impossible serial or stack id"));
         }
-        // Nothing live is one part without rows.
+        // If nothing is live, there is one part without rows.
         let parts = blocks.len().div_ceil(CHUNK_ROWS_MAX).max(1);
         let mut chunks = Vec::with_capacity(parts);
         for part in 0..parts {
@@ -107,32 +109,32 @@ pub struct Checkpoint<'r> {
 }
 
 impl Checkpoint<'_> {
-    /// Its moment.
+    /// Returns its moment.
     pub fn time(&self) -> Time {
         self.head().time_first
     }
 
-    /// The serial that the image's next allocation takes.
+    /// Returns the serial of the image's next allocation.
     pub fn next_serial(&self) -> Serial {
         self.head().serial_first
     }
 
-    /// The image's totals at that moment.
+    /// Returns the image's totals at that moment.
     pub fn counts(&self) -> Counts {
         self.head().counts.unwrap_or_default()
     }
 
-    /// The number of live blocks.
+    /// Returns the number of live blocks.
     pub fn len(&self) -> usize {
         self.parts.iter().map(|part| part.head.rows as usize).sum()
     }
 
-    /// Whether nothing was live.
+    /// True if nothing was live.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The live blocks, unpacked a chunk at a time: each call of `each` gets some of them.
+    /// Unpacks the live blocks one chunk at a time: each call of `each` gets some of them.
     pub fn for_each_part(&self, mut each: impl FnMut(&[LiveBlock])) -> Result<(), Error> {
         let mut unpacker = Unpacker::default();
         let mut blocks = Vec::new();
@@ -144,7 +146,8 @@ impl Checkpoint<'_> {
         Ok(())
     }
 
-    /// The event chunks with which replay goes on: those of the image that come after the checkpoint.
+    /// Returns the event chunks with which replay goes on: those of the image that come after the
+    /// checkpoint.
     pub fn event_chunks_after(&self) -> impl Iterator<Item = EventChunk<'_>> {
         let image = self.head().image.unwrap_or_default();
         let offset = self.parts[0].offset;

@@ -29,7 +29,7 @@ pub(crate) struct Column<'a> {
 }
 
 impl<'a> Column<'a> {
-    /// The bytes, if they have the codec that the column's own structure asks for.
+    /// Returns the bytes, if they have the codec that the column's own structure requires.
     pub(crate) fn with_codec(self, codec: u8) -> Result<&'a [u8], Reason> {
         if self.codec == codec { Ok(self.bytes) } else { Err(Reason::Unsupported("the codec of a column")) }
     }
@@ -86,7 +86,7 @@ pub(crate) struct Spec {
     pub(crate) codec: u8,
 }
 
-/// The contents of a chunk that is a table: `N` columns with a value for each row.
+/// Encodes the contents of a chunk that is a table: `N` columns with a value for each row.
 pub(crate) fn encode_table<const N: usize>(specs: [Spec; N], rows: impl IntoIterator<Item = [u64; N]>) -> Vec<u8> {
     let mut columns: [Vec<u8>; N] = std::array::from_fn(|_| Vec::new());
     let mut before = [0; N];
@@ -107,7 +107,8 @@ pub(crate) fn encode_table<const N: usize>(specs: [Spec; N], rows: impl IntoIter
     contents
 }
 
-/// Calls `each` with the rows of a table. The file says which codec a column has; any will do.
+/// Calls `each` with the rows of a table. The file tells the codec of each column; any codec is
+/// accepted.
 pub(crate) fn decode_table<const N: usize>(
     contents: &[u8],
     specs: [Spec; N],

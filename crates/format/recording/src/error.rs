@@ -1,6 +1,6 @@
-//! What can be wrong with a file, and where.
+//! The errors in a file, and their positions.
 
-/// Why a file, or a part of it, could not be read or written.
+/// The reason why a file, or a part of it, could not be read or written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -27,7 +27,7 @@ pub enum Error {
         /// All flags of the file header.
         flags: u16,
     },
-    /// A part of the file cannot be served.
+    /// A part of the file cannot be read.
     #[error(transparent)]
     Damaged(#[from] Damage),
     /// The writer was given something that the format cannot hold.
@@ -35,21 +35,22 @@ pub enum Error {
     Unwritable(&'static str),
 }
 
-/// One place of a file that cannot be served, and why.
+/// A position in a file that cannot be read, and the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("at byte {offset}: {reason}")]
 pub struct Damage {
-    /// Where in the file: the start of the chunk, or of the bytes that are no chunk.
+    /// The offset in the file: the start of the chunk, or of the bytes that are not a chunk.
     pub offset: u64,
-    /// What is wrong there.
+    /// The error there.
     pub reason: Reason,
 }
 
-/// What is wrong at a place of a file.
+/// The error at a position in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Reason {
-    /// The file has no valid trailer: the recorder was killed, or the end is missing. Chunks were found by scanning.
+    /// The file has no valid trailer: the recorder was killed, or the end is missing. Chunks were
+    /// found by scanning.
     #[error("the file ends without its trailer (the recorder did not finish, or the end is missing)")]
     NoTrailer,
     /// The trailer is whole, but the index or the footer it names is not.
@@ -58,10 +59,10 @@ pub enum Reason {
     /// The last chunk goes on beyond the end of the file.
     #[error("the last chunk is cut short")]
     Truncated,
-    /// Bytes that are no chunk, up to the next one or to the end.
+    /// Bytes that are not a chunk, up to the next one or to the end.
     #[error("{bytes} bytes are not a chunk and were skipped")]
     Gap {
-        /// How many.
+        /// The number of bytes.
         bytes: u64,
     },
     /// The chunk's header is not that of a chunk, fails its checksum or breaks a limit.
@@ -76,7 +77,8 @@ pub enum Reason {
     /// The compressed contents do not decompress to the stated length.
     #[error("a chunk does not decompress")]
     Decompress,
-    /// The chunk is sound as bytes, but its contents contradict themselves or the rules of the format.
+    /// The chunk is valid as bytes, but its contents contradict themselves or the rules of the
+    /// format.
     #[error("a chunk's contents are invalid ({0})")]
     Invalid(&'static str),
     /// The chunk is not the one that the index describes.

@@ -19,125 +19,127 @@ pub use marks::{Kept, Mark, Marked, Reported};
 /// One call that changed the heap, or failed to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// When, at the resolution of the chunk ([`ChunkHead::tick_ns`](crate::ChunkHead::tick_ns), rounded down).
+    /// The time, at the resolution of the chunk ([`ChunkHead::tick_ns`](crate::ChunkHead::tick_ns),
+    /// rounded down).
     pub time: Time,
-    /// Who.
+    /// The thread.
     pub thread: ThreadId,
     /// The entry point.
     pub call: Call,
     /// In a recording of a sample: how the event belongs to it.
     pub sampled: Sampled,
-    /// What happened.
+    /// The effect of the call.
     pub kind: EventKind,
 }
 
-/// What an event says of the sample that it is of.
+/// The relation of an event to the sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sampled {
-    /// Of an allocation: at which rate it was sampled.
+    /// The rate at which an allocation was sampled.
     pub rate: Rate,
-    /// Of a release: the thread has made allocations that are not in the sample, since the latest of its own that is. So the
-    /// block is no temporary one.
+    /// For a release: true if the thread has made unsampled allocations since the latest sampled
+    /// one of its own. The block is then not temporary.
     pub after_others: bool,
 }
 
 impl Sampled {
-    /// All is recorded.
+    /// The value for recordings of all blocks.
     pub const NOT: Sampled = Sampled { rate: Rate::EXACT, after_others: false };
 }
 
-/// What a call did.
+/// The effect of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
-    /// A block came to be.
+    /// A block was allocated.
     Alloc {
         /// The block: always the next serial of the image.
         serial: Serial,
         /// Requested bytes.
         size: Bytes,
-        /// Where from.
+        /// The allocating stack.
         stack: StackId,
     },
-    /// A block went.
+    /// A block was freed.
     Free {
-        /// Which.
+        /// The block.
         block: FreedBlock,
     },
-    /// A block took the place of another, wherever it lies now.
+    /// A block replaced another, whether or not at the same address.
     Realloc {
-        /// The block that went. [`FreedBlock::None`] for `realloc(NULL, size)`.
+        /// The old block. [`FreedBlock::None`] for `realloc(NULL, size)`.
         old: FreedBlock,
-        /// The block that came: always the next serial of the image.
+        /// The new block: always the next serial of the image.
         serial: Serial,
         /// Requested bytes.
         size: Bytes,
-        /// Where from.
+        /// The allocating stack.
         stack: StackId,
     },
-    /// A block was asked for and not given. Of a reallocation: the old block is untouched.
+    /// A block was asked for and not returned. In a reallocation, the old block is untouched.
     Failed {
         /// Requested bytes.
         size: Bytes,
-        /// Where from.
+        /// The allocating stack.
         stack: StackId,
     },
-    /// Not a call: from now on a live block counts as if it had been allocated by another stack, because the program said
-    /// so later. The time is that of the event before (of the first one of a chunk, its own), and neither thread nor call
-    /// mean anything.
+    /// Not a call: from now on a live block counts as if another stack had allocated it, because
+    /// the program said so later. The time is that of the event before (for the first one of a
+    /// chunk, its own); neither the thread nor the call means anything.
     Move {
-        /// Which.
+        /// The block.
         block: Serial,
-        /// As if by this one.
+        /// The stack that it is reattributed to.
         stack: StackId,
     },
 }
 
 impl EventKind {
-    /// Whether a block came to be.
+    /// True if a block was allocated.
     pub(crate) fn allocates(&self) -> bool {
         matches!(self, EventKind::Alloc { .. } | EventKind::Realloc { .. })
     }
 
-    /// Whether a block may have gone.
+    /// True if a block may have been released.
     pub(crate) fn releases(&self) -> bool {
         matches!(self, EventKind::Free { .. } | EventKind::Realloc { .. })
     }
 }
 
-/// Which block a call released.
+/// The block that a call released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FreedBlock {
     /// A block of this image.
     Known(Serial),
-    /// A block that was live when the image began: the parent's before a fork, or older than the attachment.
+    /// A block that was live when the image began: the parent's before a fork, or older than the
+    /// attachment.
     Inherited,
-    /// A block that nobody saw allocated.
+    /// A block that was not seen allocated.
     Unknown,
     /// No block: the old block of `realloc(NULL, size)`.
     None,
 }
 
-/// What a few events say in addition.
+/// The additional fields that a few events have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extras {
     /// The alignment that was asked for.
     pub alignment: Option<u64>,
     /// The count of `calloc` or `reallocarray`. The size of the event is the product.
     pub count: Option<u64>,
-    /// The size that the allocator really provides.
+    /// The usable size.
     pub usable: Option<Bytes>,
-    /// Of a released block that is inherited, in a sample: how many it stands for.
+    /// The weight of a released block that is inherited, in a sample.
     pub stands_for: Option<Blocks>,
-    /// Why a call failed.
+    /// The error number of a failed call.
     pub errno: Option<u32>,
-    /// The size of a released block that is not [`FreedBlock::Known`], where it is known nevertheless.
+    /// The size of a released block that is not [`FreedBlock::Known`], if it is known nevertheless.
     pub freed_size: Option<Bytes>,
     /// The size that the caller of `free_sized` or `free_aligned_sized` stated.
     pub declared_size: Option<Bytes>,
 }
 
 impl Extras {
-    /// Nothing to add.
+    /// No additional fields.
     pub const NONE: Extras = Extras {
         alignment: None,
         count: None,
@@ -149,7 +151,7 @@ impl Extras {
     };
 }
 
-/// The resolution of times in a chunk unless the encoder is told otherwise: 500 µs.
+/// The default resolution of times in a chunk: 500 µs.
 pub const TICK_NS: u32 = 500_000;
 
 const EXTRA_ALIGNMENT: u64 = 1;
@@ -175,7 +177,7 @@ impl Extras {
         ]
     }
 
-    /// Enters a value. Tags that this version does not know are left out.
+    /// Sets a field. Tags that this version does not know are ignored.
     fn set(&mut self, tag: u64, value: u64) -> Result<(), Reason> {
         let twice = match tag {
             EXTRA_ALIGNMENT => self.alignment.replace(value).is_some(),

@@ -26,24 +26,28 @@ pub(crate) const TRAILER: usize = 32;
 /// The most bytes that a chunk's head takes.
 const HEAD_MAX: usize = 4096;
 
-// Each magic has a byte with the high bit set, and line ends of both sorts, so that a transfer as text breaks it.
+// Each magic has a byte with the high bit set, and both sorts of line ends, so that a transfer as
+// text breaks it.
 const FILE_MAGIC: [u8; 8] = *b"\x89HLR\r\n\x1a\n";
 const CHUNK_MAGIC: [u8; 8] = *b"\x89HLC\r\n\x1a\n";
 const TRAILER_MAGIC: [u8; 8] = *b"\x89HLT\r\n\x1a\n";
 
-// What becomes of the file's magic: CR dropped, LF made CR LF (with and without regard to the CR there), seven bits.
+// The file's magic after a transfer as text: CR dropped, LF made CR LF (with and without regard to
+// the CR there), cut to seven bits.
 const TEXT_MAGICS: [&[u8]; 4] = [b"\x89HLR\n", b"\x89HLR\r\n\x1a\r\n", b"\x89HLR\r\r\n", b"\x09HLR"];
 
 const CODEC_RAW: u8 = 0;
 const CODEC_ZSTD: u8 = 1;
-/// Quick, and nearly as good where nothing repeats.
+/// Fast, and nearly as good if nothing repeats.
 const ZSTD_LEVEL: i32 = 1;
-/// For events of programs that do the same again and again: half the size for a few nanoseconds an event.
+/// For events of programs that do the same again and again: half the size for a few nanoseconds an
+/// event.
 const ZSTD_LEVEL_REPEATING: i32 = 5;
 
-/// Flags of these bits must be understood; a reader ignores the others.
+/// The flag bits that must be understood; a reader ignores the others.
 const FILE_FLAGS_REQUIRED: u16 = 0xff00;
-/// What is in the file is a sample: a reader that took it for everything would tell wrong figures.
+/// The file holds a sample: a reader that took it for a complete recording would show wrong
+/// figures.
 pub(crate) const FILE_FLAG_SAMPLE: u16 = 0x0100;
 const CHUNK_FLAGS_REQUIRED: u8 = 0xf0;
 
@@ -84,7 +88,7 @@ pub(crate) fn read_file_header(file: &[u8]) -> Result<(u8, u8), Error> {
     Ok((major, minor))
 }
 
-/// Where index and footer are.
+/// The offsets of the index and the footer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Trailer {
     pub(crate) index: u64,
@@ -102,7 +106,7 @@ impl Trailer {
         bytes
     }
 
-    /// The trailer in these bytes, if they are one.
+    /// Returns the trailer in these bytes, if there is one.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Trailer> {
         let mut fields = Fields(bytes.first_chunk::<TRAILER>()?);
         if fields.take::<8>() != TRAILER_MAGIC || crc_after(bytes, 28)? != crc32fast::hash(&bytes[..28]) {
@@ -112,7 +116,7 @@ impl Trailer {
     }
 }
 
-/// A chunk in the file whose header is sound. Its contents may still be anything.
+/// A chunk in the file whose header is valid. Its contents may still be anything.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frame<'a> {
     pub(crate) kind: ChunkKind,
@@ -125,7 +129,7 @@ pub(crate) struct Frame<'a> {
     padding: &'a [u8],
 }
 
-/// Why there is no chunk at a place.
+/// The reason why there is no chunk at an offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoFrame {
     /// There is no chunk magic.
@@ -137,10 +141,10 @@ pub(crate) enum NoFrame {
 }
 
 impl<'a> Frame<'a> {
-    /// The chunk that starts with these bytes.
+    /// Parses the chunk that starts with these bytes.
     pub(crate) fn parse(bytes: &'a [u8]) -> Result<Frame<'a>, NoFrame> {
         let Some(header) = bytes.first_chunk::<CHUNK_HEADER>() else {
-            // Where not even a header is left, a beginning that fits counts as one.
+            // If not even a header is left, bytes that could begin one count as a truncated chunk.
             let beginning = &CHUNK_MAGIC[..bytes.len().min(CHUNK_MAGIC.len())];
             return Err(if bytes.starts_with(beginning) { NoFrame::Truncated } else { NoFrame::Absent });
         };
@@ -169,12 +173,12 @@ impl<'a> Frame<'a> {
         Ok(Frame { kind, codec, flags, raw_length, crc, head, stored, padding })
     }
 
-    /// Its length in the file.
+    /// Returns its length in the file.
     pub(crate) fn length(&self) -> usize {
         CHUNK_HEADER + self.head.len() + self.stored.len() + self.padding.len()
     }
 
-    /// Checks head and contents against their checksum.
+    /// Checks the head and the contents against their checksum.
     pub(crate) fn check(&self) -> Result<(), Reason> {
         let mut hasher = crc32fast::Hasher::new();
         for part in [self.head, self.stored, self.padding] {
@@ -183,24 +187,24 @@ impl<'a> Frame<'a> {
         if hasher.finalize() == self.crc { Ok(()) } else { Err(Reason::Checksum) }
     }
 
-    /// Checks that it has no flag that would have to be understood.
+    /// Checks that the chunk has no unknown flag that must be understood.
     pub(crate) fn check_flags(&self) -> Result<(), Reason> {
         if self.flags & CHUNK_FLAGS_REQUIRED == 0 { Ok(()) } else { Err(Reason::Unsupported("a flag")) }
     }
 
-    /// The bytes of [`head`](Self::head).
+    /// Returns the bytes of [`head`](Self::head).
     pub(crate) fn head_bytes(&self) -> &'a [u8] {
         self.head
     }
 
-    /// The same contents under another head. Meaningful only after [`check`](Self::check).
+    /// Returns the same contents under another head. Meaningful only after [`check`](Self::check).
     pub(crate) fn with_head(&self, head: &ChunkHead) -> EncodedChunk {
         let head_bytes = proto::ChunkHead::from(*head).encode_to_vec();
         let bytes = frame_bytes(self.kind, self.codec, &head_bytes, self.stored, self.raw_length);
         EncodedChunk { kind: self.kind, head: *head, bytes }
     }
 
-    /// What the chunk says about itself. Meaningful only after [`check`](Self::check).
+    /// Returns the chunk's description of itself. Meaningful only after [`check`](Self::check).
     pub(crate) fn head(&self) -> Result<ChunkHead, Reason> {
         let head = proto::ChunkHead::decode(self.head).map_err(|_| Reason::Invalid("the head"))?;
         Ok(head.into())
@@ -221,7 +225,7 @@ impl std::fmt::Debug for Unpacker {
 }
 
 impl Unpacker {
-    /// The contents of a chunk whose checksum fits: at most [`CHUNK_RAW_MAX`] bytes.
+    /// Returns the contents of a chunk whose checksum fits: at most [`CHUNK_RAW_MAX`] bytes.
     pub(crate) fn unpack<'u, 'a: 'u>(&'u mut self, frame: &Frame<'a>) -> Result<&'u [u8], Reason> {
         frame.check()?;
         frame.check_flags()?;
@@ -245,7 +249,8 @@ impl Unpacker {
     }
 }
 
-/// The first chunk at or after `from`: one with a sound header, or the beginning of one at the very end.
+/// Returns the first chunk at or after `from`: one with a valid header, or the beginning of one at
+/// the very end.
 pub(crate) fn find_chunk(file: &[u8], from: usize) -> Option<usize> {
     let mut at = from;
     while let Some(step) = file.get(at..)?.iter().position(|&byte| byte == CHUNK_MAGIC[0]) {
@@ -268,7 +273,7 @@ pub(crate) fn find_chunk(file: &[u8], from: usize) -> Option<usize> {
 /// Compresses chunks. Holds the compressor's tables, so keep one per thread.
 pub struct Compressor {
     zstd: Option<zstd::bulk::Compressor<'static>>,
-    /// Whether the latest events became much smaller: those that come next will too.
+    /// True if the latest events became much smaller: the next ones will too.
     events_repeat: bool,
     compressed: Vec<u8>,
 }
@@ -280,14 +285,15 @@ impl std::fmt::Debug for Compressor {
 }
 
 impl Compressor {
-    /// Zstandard at levels 1 and 5.
+    /// Creates a compressor for Zstandard at levels 1 and 5.
     #[expect(clippy::new_without_default, reason = "it is not cheap")]
     pub fn new() -> Compressor {
-        // Without a compressor (no memory for its tables) chunks are stored as they are: larger, but not wrong.
+        // Without a compressor (no memory for its tables) chunks are stored uncompressed: larger,
+        // but not wrong.
         Compressor { zstd: zstd::bulk::Compressor::new(ZSTD_LEVEL).ok(), events_repeat: true, compressed: Vec::new() }
     }
 
-    /// A chunk with these contents. Fails if they are larger than [`CHUNK_RAW_MAX`].
+    /// Returns a chunk with these contents. Fails if they are larger than [`CHUNK_RAW_MAX`].
     pub fn encode_chunk(&mut self, kind: ChunkKind, head: &ChunkHead, contents: &[u8]) -> Result<EncodedChunk, Error> {
         if contents.len() > CHUNK_RAW_MAX {
             return Err(Error::Unwritable("the contents of a chunk are larger than its limit"));
@@ -295,7 +301,7 @@ impl Compressor {
         Ok(self.seal(kind, head, contents))
     }
 
-    /// A chunk with these contents, which are not too large.
+    /// Returns a chunk with these contents, which are not too large.
     pub(crate) fn seal(&mut self, kind: ChunkKind, head: &ChunkHead, contents: &[u8]) -> EncodedChunk {
         debug_assert!(contents.len() <= CHUNK_RAW_MAX);
         self.compressed.clear();
@@ -340,7 +346,7 @@ fn frame_bytes(kind: ChunkKind, codec: u8, head: &[u8], stored: &[u8], raw_lengt
     bytes
 }
 
-/// A chunk with any head and contents at all: for tests of the reader.
+/// Returns a chunk with any head and contents at all, for tests of the reader.
 pub(crate) fn unchecked_chunk(kind: ChunkKind, head: &[u8], contents: &[u8]) -> Vec<u8> {
     frame_bytes(kind, CODEC_RAW, head, contents, contents.len())
 }
@@ -359,12 +365,12 @@ impl RawChunk {
         &self.head
     }
 
-    /// The same contents under another head.
+    /// Returns the same contents under another head.
     pub fn with_head(self, head: ChunkHead) -> RawChunk {
         RawChunk { head, ..self }
     }
 
-    /// The finished chunk.
+    /// Returns the finished chunk.
     pub fn compress(&self, compressor: &mut Compressor) -> EncodedChunk {
         compressor.seal(self.kind, &self.head, &self.contents)
     }
@@ -379,7 +385,7 @@ pub struct EncodedChunk {
 }
 
 impl EncodedChunk {
-    /// What it holds.
+    /// Returns the kind of its contents.
     pub fn kind(&self) -> ChunkKind {
         self.kind
     }
@@ -389,7 +395,7 @@ impl EncodedChunk {
         &self.head
     }
 
-    /// The bytes that go into the file.
+    /// Returns the bytes that go into the file.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }

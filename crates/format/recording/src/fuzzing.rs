@@ -1,7 +1,9 @@
-//! One body for the fuzz target and the property tests, and the small recording that both start from.
+//! One body for the fuzz target and the property tests, and the small recording that both start
+//! from.
 //!
-//! Random bytes never get past a checksum, so [`exercise`] also seals what it is given: it wraps heads and contents in
-//! chunks whose checksums fit, or changes the contents of a sound recording and seals those.
+//! Random bytes never get past a checksum, so [`exercise`] also seals its input: it wraps heads and
+//! contents in chunks whose checksums fit, or changes the contents of a valid recording and seals
+//! those.
 
 use std::sync::OnceLock;
 
@@ -11,8 +13,8 @@ use heapledger_core::{Api, Blocks, Bytes, Serial, StackId, ThreadId};
 use crate::frame::{self, Frame, TRAILER, Trailer, Unpacker};
 use crate::*;
 
-/// Reads whatever the bytes are, in one of three ways that the first byte chooses. Panics only if the reader does, or
-/// if what it reads contradicts itself.
+/// Reads any bytes, in one of three ways that the first byte chooses. Panics only if the reader
+/// does, or if its results contradict each other.
 pub fn exercise(data: &[u8]) {
     match data.split_first() {
         Some((0, file)) => read_everything(file),
@@ -24,7 +26,7 @@ pub fn exercise(data: &[u8]) {
             let resealed = resealed(SAMPLE.get_or_init(sample), |_, head, contents| {
                 while let Some(&[chunk, low, high, value]) = changes.next_if(|change| change[0] & 0x7f <= place) {
                     let at = usize::from(u16::from_le_bytes([low, high]));
-                    // The top bit of the place says whether it is in the head.
+                    // The top bit of the number tells if the change is in the head.
                     let target = if chunk & 0x80 != 0 { &mut *head } else { &mut *contents };
                     match target.get_mut(at) {
                         Some(byte) => *byte = value,
@@ -39,7 +41,7 @@ pub fn exercise(data: &[u8]) {
     }
 }
 
-/// Asks a file everything there is to ask.
+/// Calls all functions of the reader for a file.
 pub fn read_everything(file: &[u8]) {
     let Ok(recording) = Recording::open_with(file, Limits::default().with_table_bytes(1 << 20)) else { return };
     let damage = recording.verify();
@@ -81,7 +83,7 @@ pub fn read_everything(file: &[u8]) {
         let table = recording.nodes(image);
         for node in table.nodes().iter().take(64) {
             assert_eq!(table.get(node.id), Some(node));
-            // Ends.
+            // This ends.
             tree.frames(node.id).for_each(drop);
             assert!(node.kind == NodeKind::Context || tree.path(node.id).next().is_none());
             tree.path(node.id).for_each(drop);
@@ -129,8 +131,9 @@ fn same_when_written_again(head: &ChunkHead, events: Events<'_>) {
     assert_eq!(again.decoded.events().marks(), events.marks());
 }
 
-/// A file whose chunks have these heads and contents, and right checksums. A sequence of: kind 1, length of the head 1,
-/// head, length of the contents 2, contents. A trailer points at the first index and the first footer.
+/// Returns a file whose chunks have these heads and contents, and correct checksums. The input is a
+/// sequence of: kind 1, length of the head 1, head, length of the contents 2, contents. A trailer
+/// points at the first index and the first footer.
 fn sealed(mut chunks: &[u8]) -> Vec<u8> {
     let mut take = |length: usize| {
         let (taken, rest) = chunks.split_at(length.min(chunks.len()));
@@ -146,7 +149,8 @@ fn sealed(mut chunks: &[u8]) -> Vec<u8> {
     assemble(&parts)
 }
 
-/// A recording whose chunks, index and footer included, have been through `change`, with right checksums again.
+/// Returns a recording whose chunks, including index and footer, were changed by `change`, with
+/// correct checksums.
 pub fn resealed(file: &[u8], mut change: impl FnMut(ChunkKind, &mut Vec<u8>, &mut Vec<u8>)) -> Vec<u8> {
     let mut parts = Vec::new();
     let mut rest = &file[frame::FILE_HEADER..file.len() - TRAILER];
@@ -175,7 +179,8 @@ fn assemble(parts: &[(ChunkKind, Vec<u8>, Vec<u8>)]) -> Vec<u8> {
     file
 }
 
-/// A small recording with a chunk of every kind: a program that forks, and then calls `exec`.
+/// Returns a small recording with a chunk of every kind: a program that forks, and then calls
+/// `exec`.
 pub fn sample() -> Vec<u8> {
     let mut compressor = Compressor::new();
     let mut writer = RecordingWriter::new();
@@ -348,7 +353,7 @@ fn sample_image(image: ImageId, counts: Counts, compressor: &mut Compressor) -> 
         };
         let live = Live { bytes: Bytes(10 * index), blocks: Blocks(index) };
         events.push(&event, &extras, live).expect("an event");
-        // The second block is reported, and what is inside of it, before it is freed.
+        // The second block is reported, and an address inside it, before it is freed.
         let reported = |what| Mark::Reported { what, by: StackId::MAX, is_kept: index == 2, measured: Bytes(index) };
         let marks = match index {
             1 => vec![Mark::Cleared, reported(Reported::Block(Serial(1)))],

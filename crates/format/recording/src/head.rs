@@ -1,4 +1,4 @@
-//! What a chunk says about itself without being unpacked.
+//! The description of a chunk that can be read without unpacking it.
 
 use heapledger_core::{Bytes, Serial};
 
@@ -8,7 +8,7 @@ use crate::messages::Counts;
 /// The most rows (events, nodes, blocks, records…) in one chunk.
 pub const CHUNK_ROWS_MAX: usize = 131_072;
 
-/// What a chunk holds.
+/// The kind of a chunk's contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ChunkKind {
     /// [`Record`](crate::Record)s.
@@ -25,7 +25,7 @@ pub enum ChunkKind {
     Sites,
     /// Live bytes over time, of the session or of one image.
     Timeline,
-    /// Where every chunk before it is.
+    /// The offsets and descriptions of all chunks before it.
     Index,
     /// The [`Footer`](crate::Footer).
     Footer,
@@ -38,7 +38,7 @@ pub enum ChunkKind {
 }
 
 impl ChunkKind {
-    /// The number in a chunk's header.
+    /// Returns the number in a chunk's header.
     pub const fn number(self) -> u16 {
         match self {
             ChunkKind::Metadata => 1,
@@ -56,7 +56,7 @@ impl ChunkKind {
         }
     }
 
-    /// The kind with this number.
+    /// Returns the kind with this number.
     pub const fn from_number(number: u16) -> ChunkKind {
         match number {
             1 => ChunkKind::Metadata,
@@ -75,37 +75,38 @@ impl ChunkKind {
     }
 }
 
-/// What a chunk says about itself: stored uncompressed in front of its contents, and again in the index.
-/// A field that a kind has no use for is zero.
+/// The description of a chunk: stored uncompressed in front of its contents, and again in the
+/// index. A field that a kind does not use is zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChunkHead {
     /// The image that the contents belong to; `None` for the session's own.
     pub image: Option<ImageId>,
     /// The number of rows: events, nodes, records…
     pub rows: u32,
-    /// The time of the first row. Of a checkpoint: its moment.
+    /// The time of the first row. For a checkpoint: its moment.
     pub time_first: Time,
     /// The time of the last row.
     pub time_last: Time,
-    /// Events: the serial that the first allocation in the chunk takes. Checkpoint: the one that the next would take.
+    /// Events: the serial of the first allocation in the chunk. Checkpoint: the serial of the next
+    /// allocation.
     pub serial_first: Serial,
-    /// Events: how many serials the chunk takes.
+    /// Events: the number of serials that the chunk takes.
     pub serials: u32,
-    /// Events: what was live in the image before the first event.
+    /// Events: the blocks live in the image before the first event.
     pub live_before: Live,
-    /// Events: what was live in the image after the last event.
+    /// Events: the blocks live in the image after the last event.
     pub live_after: Live,
     /// Events: the most bytes that were live in the image after any event of the chunk.
     pub bytes_live_max: Bytes,
     /// Events: the resolution of the times inside the chunk, in nanoseconds.
     pub tick_ns: u32,
-    /// Events: how many blocks were put down to another stack; these are no rows.
+    /// Events: the number of blocks that were reattributed to another stack; these are not rows.
     pub moves: u32,
-    /// Events: how many [marks](crate::Mark) there are between them; these are no rows.
+    /// Events: the number of [marks](crate::Mark) between them; these are not rows.
     pub marks: u32,
-    /// Checkpoint: which part of it this chunk is, from 0.
+    /// Checkpoint: the number of this part, from 0.
     pub part: u32,
-    /// Checkpoint: how many parts there are.
+    /// Checkpoint: the number of parts.
     pub parts: u32,
     /// Checkpoint: the image's totals at that moment.
     pub counts: Option<Counts>,
@@ -124,22 +125,23 @@ impl ChunkHead {
         self.rows += 1;
     }
 
-    /// The head of the rows so far, and a fresh one of the same image in its place. `None` if there are no rows.
+    /// Returns the head of the rows so far, and puts a fresh one for the same image in its place.
+    /// `None` if there are no rows.
     pub(crate) fn take(&mut self) -> Option<ChunkHead> {
         let fresh = ChunkHead { image: self.image, ..ChunkHead::default() };
         if self.rows == 0 { None } else { Some(std::mem::replace(self, fresh)) }
     }
 }
 
-/// Where a chunk is, and what it says about itself.
+/// The position and the description of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkEntry {
     /// Its first byte in the file.
     pub offset: u64,
     /// Its length in the file, header and padding included.
     pub length: u32,
-    /// What it holds.
+    /// The kind of its contents.
     pub kind: ChunkKind,
-    /// What it says about itself.
+    /// Its description.
     pub head: ChunkHead,
 }

@@ -30,7 +30,7 @@ impl TextId {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Time(pub u64);
 
-/// What is live at a moment: requested bytes, and blocks.
+/// The live amount at a moment: requested bytes, and blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Live {
     /// Requested bytes of the live blocks.
@@ -40,7 +40,7 @@ pub struct Live {
 }
 
 impl Live {
-    /// Of two standard errors the one of the sum: the root of the sum of their squares.
+    /// Combines two standard errors into that of the sum: the root of the sum of their squares.
     pub fn with_error(self, other: Live) -> Live {
         let square = |error: u64| u128::from(error) * u128::from(error);
         let root =
@@ -57,22 +57,22 @@ impl Call {
     /// The largest number that an event can carry.
     pub const MAX: u8 = 63;
 
-    /// The call with this number, if an event can carry it: 1 to [`Call::MAX`].
+    /// Returns the call with this number, if an event can carry it: 1 to [`Call::MAX`].
     pub const fn from_number(number: u8) -> Option<Call> {
         if number == 0 || number > Call::MAX { None } else { Some(Call(number)) }
     }
 
-    /// The number, as in [`Api`].
+    /// Returns the number, as in [`Api`].
     pub const fn number(self) -> u8 {
         self.0
     }
 
-    /// The entry point, if this version knows it.
+    /// Returns the entry point, if this version knows it.
     pub const fn api(self) -> Option<Api> {
         Api::from_number(self.0)
     }
 
-    /// The C name, or `unknown`.
+    /// Returns the C name, or `unknown`.
     pub const fn name(self) -> &'static str {
         match self.api() {
             Some(api) => api.name(),

@@ -1,23 +1,28 @@
 //! The recording format: chunks, event columns, index and footer. Pure: bytes in, bytes out.
 //!
-//! One recording holds one *session*: one run of `heapledger record`, which may observe several processes. A process
-//! runs one or more *images*: `exec` starts a new image in the same process, a fork starts a new process with an image
-//! of its own. Threads, serials and stack ids belong to an image. Every time is in nanoseconds since the session began.
+//! One recording holds one *session*: one run of `heapledger record`, which may observe several
+//! processes. A process runs one or more *images*: `exec` starts a new image in the same process, a
+//! fork starts a new process with an image of its own. Threads, serials and stack ids belong to an
+//! image. Every time is in nanoseconds since the session began.
 //!
-//! - [`messages`]: what is known about the session, its images, modules and threads, and the totals.
+//! - [`messages`]: what is known about the session, its images, modules and threads, and the
+//!   totals.
 //! - [`events`]: the calls in order, as columns.
-//! - [`nodes`], [`sites`], [`checkpoint`], [`timeline`], [`memory`], [`annotations`]: the other bulk chunks.
-//! - [`writer`]: [`RecordingWriter`] strings chunks together and ends with index, footer and trailer.
+//! - [`nodes`], [`sites`], [`checkpoint`], [`timeline`], [`memory`], [`annotations`]: the other
+//!   bulk chunks.
+//! - [`writer`]: [`RecordingWriter`] strings chunks together and ends with index, footer and
+//!   trailer.
 //! - [`reader`]: [`Recording`] opens a whole, truncated or damaged file.
 //!
 //! `FORMAT.md` in the repository's root is the specification.
 //!
 //! # What a hostile file can cost
 //!
-//! Nothing here panics on any input, and nothing recurses over it. A chunk never unpacks to more than
-//! [`CHUNK_RAW_MAX`] bytes or more than [`CHUNK_ROWS_MAX`] rows. The directory of chunks takes memory in proportion to
-//! the file (a chunk takes at least 32 bytes of it). A table that gathers many chunks (nodes or sites of one
-//! image, a timeline, the metadata) stops with a damage report at [`Limits::table_bytes`].
+//! Nothing here panics on any input, and nothing recurses over it. A chunk never unpacks to more
+//! than [`CHUNK_RAW_MAX`] bytes or more than [`CHUNK_ROWS_MAX`] rows. The directory of chunks takes
+//! memory in proportion to the file (a chunk takes at least 32 bytes of it). A table that gathers
+//! many chunks (nodes or sites of one image, a timeline, the metadata) stops with a damage report
+//! at [`Limits::table_bytes`].
 #![forbid(unsafe_code)]
 
 pub mod annotations;

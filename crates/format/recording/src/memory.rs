@@ -1,4 +1,4 @@
-//! What the system counts of a process's memory over time.
+//! The system's figures for a process's memory over time.
 
 use heapledger_core::Bytes;
 
@@ -8,22 +8,23 @@ use crate::frame::{Compressor, EncodedChunk};
 use crate::head::{CHUNK_ROWS_MAX, ChunkHead, ChunkKind};
 use crate::ids::{ImageId, Time};
 
-/// What the system counted of a process's memory at a moment, all in bytes.
+/// The system's figures for a process's memory at a moment, all in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemorySample {
     /// The moment.
     pub time: Time,
-    /// Resident memory: what is in RAM of all that is mapped.
+    /// Resident memory: the part of all mapped memory that is in RAM.
     pub resident: Bytes,
-    /// Of that, pages of no file: heap, stacks, changed data of modules.
+    /// The part of it in pages of no file: heap, stacks, changed data of loaded objects.
     pub resident_anonymous: Bytes,
-    /// Of that, pages of files, and memory that may be shared.
+    /// The part of it in pages of files, and in memory that may be shared.
     pub resident_file: Bytes,
     /// The brk heap, resident or not.
     pub heap: Bytes,
-    /// Writable private mappings without a file, resident or not, without the brk heap and the first thread's stack.
+    /// Writable private mappings without a file, resident or not, without the brk heap and the
+    /// first thread's stack.
     pub mappings: Bytes,
-    /// What is swapped out.
+    /// Swapped-out memory.
     pub swapped: Bytes,
 }
 
@@ -42,7 +43,7 @@ const COLUMNS: [Spec; 7] = [
 pub struct MemoryEncoder;
 
 impl MemoryEncoder {
-    /// The chunks of an image's samples. Fails if these are not in time order.
+    /// Returns the chunks of an image's samples. Fails if these are not in time order.
     pub fn encode(
         image: ImageId,
         samples: &[MemorySample],

@@ -1,4 +1,5 @@
-//! What a recording says besides events: the session, its images, modules, threads and totals.
+//! The records of a recording that are not events: the session, its images, modules, threads and
+//! totals.
 
 use std::borrow::Cow;
 
@@ -34,7 +35,7 @@ pub enum Record {
     Text(Text),
     /// From here on blocks are sampled at this rate.
     Sampling(Sampling),
-    /// What another tool has called a place in a module.
+    /// The name that another tool gave to a place in a module.
     Place(Place),
     /// A program or process that ran unrecorded.
     Departure(Departure),
@@ -45,7 +46,7 @@ pub enum Record {
 pub struct Session {
     /// The version of the tool that recorded.
     pub tool_version: String,
-    /// When the session began: nanoseconds since the UNIX epoch.
+    /// The beginning of the session: nanoseconds since the UNIX epoch.
     pub start_unix_ns: u64,
     /// The recorded command and its arguments.
     pub command: Vec<Vec<u8>>,
@@ -55,23 +56,24 @@ pub struct Session {
     pub page_size: Bytes,
     /// The options that were in force, as text.
     pub options: String,
-    /// What orders events across threads.
+    /// The clock that orders events across threads.
     pub clock: Clock,
-    /// When the recording begins: what was before is not in it. 0 where it begins with the session.
+    /// The beginning of the recording: events before it are missing. 0 if it begins with the
+    /// session.
     pub begins: Time,
-    /// Which of the files of a session this is, from 1; 0 where there is only one.
+    /// The number of this file among those of the session, from 1; 0 if there is only one.
     pub part: u32,
-    /// Whether the recording has totals only, and no events.
+    /// True if the recording has totals only, and no events.
     pub totals_only: bool,
-    /// Whether what is recorded is a sample of all blocks: totals are estimates then.
+    /// True if only a sample of all blocks is recorded: totals are then estimates.
     pub samples: bool,
 }
 
-/// What orders events across threads.
+/// The clock that orders events across threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Clock {
-    /// Not said, or one that this version does not know.
+    /// Unspecified, or one that this version does not know.
     #[default]
     Unknown,
     /// The processor's time stamp counter.
@@ -91,9 +93,10 @@ pub struct ImageStart {
     pub pid: u32,
     /// The process's parent.
     pub parent_pid: u32,
-    /// The image it came from: the forking one, or the one that called `exec`. Always a lower id than its own.
+    /// The image it came from: the forking one, or the one that called `exec`. Always a lower id
+    /// than its own.
     pub parent_image: Option<ImageId>,
-    /// How it came to be.
+    /// The way in which it began.
     pub how: ImageOrigin,
     /// After a fork: stack ids below this one are those of the parent image. 0 otherwise.
     pub fork_node_base: StackId,
@@ -101,24 +104,24 @@ pub struct ImageStart {
     pub inherited_blocks: Blocks,
     /// Their requested bytes.
     pub inherited_bytes: Bytes,
-    /// Whether the two figures before are exact (and not an estimate).
+    /// True if the two figures before are exact, not estimates.
     pub inherited_exact: bool,
-    /// When it began.
+    /// The time at which it began.
     pub time: Time,
     /// The path of its executable.
     pub executable: Vec<u8>,
     /// Its arguments.
     pub argv: Vec<Vec<u8>>,
-    /// Of an image that had begun before the recording did: what was live in it when the recording began. The blocks
-    /// are in a checkpoint of that moment, before the image's first events.
+    /// For an image that began before the recording did: the blocks that were live in it when the
+    /// recording began. They are in a checkpoint of that moment, before the image's first events.
     pub carried: Option<Live>,
 }
 
-/// How an image came to be.
+/// The way in which an image began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ImageOrigin {
-    /// Not said, or in a way that this version does not know.
+    /// Unspecified, or an origin that this version does not know.
     #[default]
     Unknown,
     /// The recorder launched it.
@@ -136,19 +139,19 @@ pub enum ImageOrigin {
 pub struct ImageEnd {
     /// The image.
     pub image: ImageId,
-    /// When.
+    /// The time of the end.
     pub time: Time,
-    /// Why.
+    /// The reason for the end.
     pub reason: ImageEndReason,
-    /// How the process ended, where that is known.
+    /// The exit status of the process, if known.
     pub exit: Option<ExitStatus>,
 }
 
-/// Why an image is over.
+/// The reason why an image ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ImageEndReason {
-    /// Not said, or for a reason that this version does not know.
+    /// Unspecified, or a reason that this version does not know.
     #[default]
     Unknown,
     /// The process called `exec`.
@@ -161,7 +164,7 @@ pub enum ImageEndReason {
     Lost,
 }
 
-/// How a process ended.
+/// The way in which a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExitStatus {
     /// It exited with this code.
@@ -192,9 +195,9 @@ pub struct Mapping {
     pub start: u64,
     /// The address after the last one.
     pub end: u64,
-    /// What to subtract (wrapping) from an address to have the module's own ELF address.
+    /// The number to subtract (wrapping) from an address to get the module's own ELF address.
     pub bias: u64,
-    /// When it was first seen.
+    /// The time at which it was first seen.
     pub time: Time,
 }
 
@@ -209,9 +212,9 @@ pub struct Thread {
     pub tid: u32,
     /// Its name; empty if not known.
     pub name: Vec<u8>,
-    /// When it was first seen.
+    /// The time at which it was first seen.
     pub start: Time,
-    /// When it ended, if it did.
+    /// The time at which it ended, if it did.
     pub end: Option<Time>,
 }
 
@@ -227,7 +230,7 @@ pub struct ImageCounts {
 /// The totals of one process, over all its images.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessCounts {
-    /// The process's first image, which tells it from others that had the same pid.
+    /// The process's first image, which distinguishes it from others that had the same pid.
     pub first_image: ImageId,
     /// Its pid.
     pub pid: u32,
@@ -235,75 +238,77 @@ pub struct ProcessCounts {
     pub counts: Counts,
 }
 
-/// A time in which allocations were not recorded, because somebody wanted it so. Frees of recorded blocks were. Or one in
-/// which the recorder stood still, and events for which there was no room were lost.
+/// A time in which allocations were not recorded, though frees of recorded blocks were, because
+/// somebody asked for it. Or a time in which the recorder stood still, and events for which there
+/// was no room were lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pause {
-    /// When it began; what names it.
+    /// The time at which it began, which identifies it.
     pub from: Time,
-    /// When it ended; `None` if it lasts to the end of the recording.
+    /// The time at which it ended; `None` if it lasts to the end of the recording.
     pub until: Option<Time>,
-    /// Nobody wanted it: the recorder stood still.
+    /// True if nobody asked for it: the recorder stood still.
     pub is_stall: bool,
 }
 
 /// A program that a recorded process started, or a process that it forked, which ran unrecorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Departure {
-    /// When it was started.
+    /// The time at which it was started.
     pub time: Time,
     /// The image that started it.
     pub image: ImageId,
-    /// Its process: the image's own, after an exec. 0: not known. In another pid namespace than the recorder's, the number
-    /// is that namespace's.
+    /// The process id: the image's own, after an exec. 0: not known. If the process is in another
+    /// pid namespace than the recorder, the number is that namespace's.
     pub pid: u32,
-    /// Why it was not recorded: the number of an explanation, as `heapledger explain` has them.
+    /// The reason why it was not recorded: the number of an explanation in `heapledger explain`.
     pub reason: u32,
-    /// The path of its program, as the image gave it or found it.
+    /// The path of its program, as the image gave or found it.
     pub path: Vec<u8>,
     /// True if it is a forked process, not another program.
     pub is_fork: bool,
 }
 
-/// At which rate blocks were sampled from a moment on.
+/// The rate at which blocks were sampled from a moment on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sampling {
-    /// The moment; what names it.
+    /// The moment, which identifies the record.
     pub from: Time,
     /// The rate.
     pub rate: Rate,
 }
 
-/// A text that a program gave: the name or the value of a scope, the name of a heap, or a [stamp](crate::StampText). Named once per session, however
-/// many images and nodes have it.
+/// A text that a program gave: the name or the value of a scope, the name of a heap, or a
+/// [stamp](crate::StampText). Named once per session, however many images and nodes have it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Text {
     /// Its id; never [`TextId::UNKNOWN`].
     pub text: TextId,
-    /// The text: UTF-8, but for what programs get wrong.
+    /// The text: UTF-8, unless the program made a mistake.
     pub bytes: Vec<u8>,
-    /// Whether it names a task: a piece of work that goes from thread to thread.
+    /// True if it names a task: a piece of work that goes from thread to thread.
     pub is_task: bool,
     /// The category that the program put it in; empty for none.
     pub category: Vec<u8>,
 }
 
-/// The functions at a place in a module, as somebody else has found them: of a recording that was made of another tool's file,
-/// where nobody can look them up any more.
+/// The functions at a place in a module, as another tool found them. It is for recordings made from
+/// that tool's files, whose places can no longer be looked up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {
     /// The module.
     pub module: ModuleId,
     /// The place in it, as [nodes](crate::Node::offset) have it.
     pub offset: u64,
-    /// Its functions, the innermost first: [texts](Place::functions) of their names, files and lines.
+    /// The functions, the innermost first: [texts](Place::functions) of their names, files and
+    /// lines.
     pub functions: Vec<Vec<u8>>,
 }
 
 /// A function at a [place](Place).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NamedFunction<'text> {
-    /// Its name, with what it may have of types and parameters.
+    /// Its name, with any types and parameters.
     pub name: Cow<'text, str>,
     /// The source file; `None`: not known.
     pub file: Option<Cow<'text, str>>,
@@ -312,7 +317,7 @@ pub struct NamedFunction<'text> {
 }
 
 impl NamedFunction<'_> {
-    /// The text that has it: that of a [stamp](StampText), whose type is the function.
+    /// Returns the text for the function: that of a [stamp](StampText) whose type is the function.
     pub fn to_bytes(&self) -> Vec<u8> {
         let NamedFunction { name, file, line } = self;
         // A name is one line.
@@ -322,7 +327,7 @@ impl NamedFunction<'_> {
 }
 
 impl Place {
-    /// Its functions, the innermost first.
+    /// Returns its functions, the innermost first.
     pub fn functions(&self) -> impl Iterator<Item = NamedFunction<'_>> {
         self.functions.iter().map(|text| {
             let StampText { type_name: name, file, line, .. } = StampText::parse(text);
@@ -338,7 +343,8 @@ impl Place {
 pub struct Counts {
     /// Calls that returned a block, reallocations included.
     pub allocations: Blocks,
-    /// Reallocations that released a block and returned one: each is one of the allocations and one of the frees.
+    /// Reallocations that released a block and returned one: each is one of the allocations and one
+    /// of the frees.
     pub reallocations: Blocks,
     /// Blocks of this image that were released, by reallocations too.
     pub frees: Blocks,
@@ -348,9 +354,9 @@ pub struct Counts {
     pub bytes_allocated: Bytes,
     /// The most bytes that were live at once: the peak.
     pub bytes_live_max: Bytes,
-    /// When that was (the first time).
+    /// The time of the peak (the first, if there are several).
     pub bytes_live_max_time: Time,
-    /// How many blocks were live at that moment.
+    /// The number of blocks live at that moment.
     pub blocks_at_bytes_max: Blocks,
     /// The most blocks that were live at once (at any moment).
     pub blocks_live_max: Blocks,
@@ -362,7 +368,8 @@ pub struct Counts {
     pub temporary_allocations: Blocks,
     /// Frees of blocks that were never seen allocated.
     pub frees_unknown: Blocks,
-    /// Blocks that were live when their address was handed out again: they count as freed then, by a free that was not seen.
+    /// Blocks that were live when their address was handed out again: they count as freed then, by
+    /// a missed free.
     pub frees_missed: Blocks,
     /// Frees of blocks that the image inherited.
     pub frees_inherited: Blocks,
@@ -370,62 +377,66 @@ pub struct Counts {
     pub bytes_inherited_live_end: Bytes,
     /// Inherited blocks still live at the end.
     pub blocks_inherited_live_end: Blocks,
-    /// Events that were lost, for whatever cause, and are nowhere else in the file.
+    /// Events that were lost, from any cause, and are nowhere else in the file.
     pub events_lost: u64,
-    /// Events that arrived after their moment had been passed, and were put in later than they happened.
+    /// Events that arrived after their moment had been passed, and were put in later than they
+    /// happened.
     pub events_late: u64,
-    /// Allocations whose stamp was before that of the free of their address by another thread, and that stand after it.
+    /// Allocations whose stamp was before that of the free of their address by another thread, and
+    /// that stand after it.
     pub events_reordered: u64,
     /// Threads that made an allocator call.
     pub threads: u64,
-    /// Of the lost events: dropped because a ring was full (`--on-full drop`).
+    /// Lost events that were dropped because a ring was full (`--on-full drop`).
     pub events_lost_full: u64,
-    /// Of the lost events: calls of signal handlers that interrupted the recorder.
+    /// Lost events that were calls from signal handlers that had interrupted the recorder.
     pub events_lost_nested: u64,
-    /// Of the lost events: calls of threads and processes for which there was no ring.
+    /// Lost events that were calls from threads and processes for which there was no ring.
     pub events_lost_no_ring: u64,
-    /// Of the lost events, by estimate: the program had written over its ring.
+    /// An estimate of the events that were lost because the program had written over its ring.
     pub events_lost_unreadable: u64,
-    /// Of the lost events: of user pools beyond the largest number of them, or with addresses that are too large.
+    /// Lost events from user pools beyond the largest number of pools, or with addresses that are
+    /// too large.
     pub events_lost_pools: u64,
-    /// Stamps on what was no live block, or on one that nobody saw allocated.
+    /// Stamps on addresses without a live block, or on blocks that were not seen allocated.
     pub stamps_unknown: u64,
     /// Frees of blocks that were allocated while recording was paused; not among `frees_unknown`.
     pub frees_paused: Blocks,
-    /// How well stacks could be captured.
+    /// The number of incomplete stacks, and the results of comparing stacks.
     pub stacks: StackCounts,
-    /// How far the totals are off where blocks were sampled.
+    /// The standard errors of the totals, if blocks were sampled.
     pub errors: Option<CountErrors>,
 }
 
-/// The standard errors of totals, which are estimates where blocks were sampled.
+/// The standard errors of totals, which are estimates if blocks were sampled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CountErrors {
-    /// Of the allocations and their bytes.
+    /// The errors of the allocations and their bytes.
     pub allocated: Live,
-    /// Of what was live at the end.
+    /// The errors of the blocks and bytes live at the end.
     pub live_end: Live,
-    /// Of what was live at the peak.
+    /// The errors of the blocks and bytes live at the peak.
     pub live_at_peak: Live,
 }
 
-/// Stacks that are not whole; and how stacks compare with those of the C library, where that was asked for.
+/// Incomplete stacks; and how stacks compare with those of the C library, if that was asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StackCounts {
     /// Captured stacks of which only the innermost frames were kept, because they were too deep.
     pub truncated: u64,
-    /// Captured stacks without their outer frames, because a frame has no usable unwind information.
+    /// Captured stacks without their outer frames, because a frame has no usable unwind
+    /// information.
     pub dropped: u64,
     /// Captured stacks that are frame by frame what glibc's `backtrace` found at the same place.
     pub verified: u64,
-    /// Captured stacks that are not.
+    /// Captured stacks that differ from it.
     pub mismatched: u64,
     /// Captured stacks that were not compared, because glibc could not be asked.
     pub unasked: u64,
     /// Captured stacks that go on where glibc's end, and are the same up to there.
     pub outlasting: u64,
-    /// Events without the stack that they should have: their threads had no ring of their own, because they were ending, or
-    /// because a signal handler had interrupted the recorder.
+    /// Events without the stack that they should have: their threads had no ring of their own,
+    /// because they were ending, or because a signal handler had interrupted the recorder.
     pub missing: u64,
     /// Events whose stacks or contexts lack inner parts: the recorder had no more memory in the
     /// program, or was to take no more.
@@ -433,7 +444,7 @@ pub struct StackCounts {
 }
 
 impl StackCounts {
-    /// Adds those of another image or process.
+    /// Adds the counts of another image or process.
     pub fn add(&mut self, other: &StackCounts) {
         let StackCounts { truncated, dropped, verified, mismatched, unasked, outlasting, missing, folded } = other;
         self.truncated = self.truncated.saturating_add(*truncated);
@@ -446,12 +457,13 @@ impl StackCounts {
         self.folded = self.folded.saturating_add(*folded);
     }
 
-    /// Whether stacks were compared, or were to be.
+    /// True if stacks were compared, or were to be.
     pub fn were_verified(&self) -> bool {
         self.verified | self.mismatched | self.unasked | self.outlasting != 0
     }
 
-    /// The number of stacks that could not be compared with the C library's, where that was asked for.
+    /// Returns the number of stacks that could not be compared with the C library's, if that was
+    /// asked for.
     pub fn incomparable(&self) -> u64 {
         self.unasked.saturating_add(self.outlasting).saturating_add(self.missing)
     }
@@ -460,22 +472,22 @@ impl StackCounts {
 /// The totals of the session and what the recording itself cost. The last chunk of a complete file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Footer {
-    /// When the session ended.
+    /// The end of the session.
     pub time: Time,
-    /// Whether the recorder saw everything to its end.
+    /// True if the recorder saw everything to its end.
     pub complete: bool,
     /// The totals over all processes.
     pub counts: Counts,
-    /// How the recorded command ended.
+    /// The exit status of the recorded command.
     pub exit: Option<ExitStatus>,
-    /// What the recording cost.
+    /// The costs of the recording.
     pub costs: RunCosts,
-    /// In a recording that is merged from totals, the peak in `counts` is the most that can have
-    /// been live at once, and this the least. `None` if the peak is exact.
+    /// The lower bound of the peak, in a recording that is merged from totals; the peak in `counts`
+    /// is then the upper bound. `None` if the peak is exact.
     pub peak_least: Option<Live>,
 }
 
-/// What a recording cost, and what the program itself used. Absent where it was not measured.
+/// The costs of a recording, and what the program itself used. Absent if not measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunCosts {
     /// CPU time of the collector.

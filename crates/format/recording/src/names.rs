@@ -1,7 +1,7 @@
-//! The functions at places in modules, as they were found where the modules' files were.
+//! The functions at places in modules, as they were found on a machine that had the modules' files.
 //!
-//! Contents of a chunk: columns of places, columns of the functions at these places, columns of
-//! what code of functions is where, and the texts of the chunk, each once.
+//! The contents of a chunk are columns of places, columns of the functions at these places, columns
+//! of the extents of functions' code, and the texts of the chunk, each once.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -21,11 +21,11 @@ pub struct NamedPlace<'text> {
     pub module: ModuleId,
     /// The place in it, as [nodes](crate::Node::offset) have it.
     pub offset: u64,
-    /// The functions, the innermost first. Names are as the linker knows them if they were mangled.
+    /// The functions, the innermost first. Mangled names are kept as the linker knows them.
     pub functions: Vec<NamedFunction<'text>>,
 }
 
-/// Where the code of a function is in its module, by unwind information.
+/// The position of a function's code in its module, from unwind information.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CodeExtent<'text> {
     /// The module.
@@ -34,7 +34,7 @@ pub struct CodeExtent<'text> {
     pub start: u64,
     /// The number of its bytes.
     pub size: u64,
-    /// If it has no name: the functions with a name that it comes after and before.
+    /// For a function without a name: the nearest named functions before and after it.
     pub neighbours: [Option<Cow<'text, str>>; 2],
 }
 
@@ -64,7 +64,8 @@ const EXTENTS: [Spec; 5] = [
 ];
 const EXTENT_SIZE: u16 = 11;
 
-/// Places in a chunk: few enough that not much is unpacked for one of them, enough that texts seldom repeat.
+/// The number of places in a chunk: few enough that little is unpacked for one of them, and enough
+/// that texts seldom repeat.
 const ROWS: usize = CHUNK_ROWS_MAX / 8;
 
 /// Turns names into chunks.
@@ -72,12 +73,12 @@ const ROWS: usize = CHUNK_ROWS_MAX / 8;
 pub struct NamesEncoder;
 
 impl NamesEncoder {
-    /// Returns the chunks, to be appended one after the other. Places in ascending order of modules and offsets compress
-    /// best.
+    /// Returns the chunks, to be appended one after the other. Places in ascending order of modules
+    /// and offsets compress best.
     ///
     /// # Errors
     ///
-    /// The names of one part of the places are larger than a chunk may be.
+    /// Fails if the names of one part of the places are larger than a chunk may be.
     pub fn encode(places: &[NamedPlace<'_>], compressor: &mut Compressor) -> Result<Vec<EncodedChunk>, Error> {
         let mut chunks = Vec::new();
         let mut rest = places;
@@ -100,14 +101,14 @@ impl NamesEncoder {
         Ok(chunks)
     }
 
-    /// Returns chunks with the extents of functions, which come beside those with places. Extents
-    /// in ascending order of modules and addresses compress best.
+    /// Returns chunks with the extents of functions, which are separate from those with places.
+    /// Extents in ascending order of modules and addresses compress best.
     ///
     /// # Errors
     ///
-    /// The names of a function's neighbours are larger than a chunk may be.
+    /// Fails if the names of a function's neighbours are larger than a chunk may be.
     pub fn encode_extents(extents: &[CodeExtent<'_>], compressor: &mut Compressor) -> Result<Vec<EncodedChunk>, Error> {
-        // Readers that know no extents read a chunk without places.
+        // Readers without support for extents read a chunk without places.
         let encode = |extents: &[CodeExtent<'_>]| {
             compressor.encode_chunk(ChunkKind::Names, &ChunkHead::default(), &contents(&[], extents))
         };
@@ -170,20 +171,21 @@ fn contents(places: &[NamedPlace<'_>], extents: &[CodeExtent<'_>]) -> Vec<u8> {
 /// All names of a recording, by place.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
-    /// In ascending order of modules and offsets: each with where its functions begin and end.
+    /// In ascending order of modules and offsets: each with the range of its functions.
     places: Vec<(ModuleId, u64, [u32; 2])>,
-    /// The innermost of each place first: the number of the name, that of the file and one more, the line.
+    /// The innermost of each place first: the number of the name, the number of the file plus 1,
+    /// the line.
     functions: Vec<[u32; 3]>,
     /// In ascending order of modules and first bytes.
     extents: Vec<Extent>,
     texts: String,
-    /// Where each text ends.
+    /// The end of each text.
     ends: Vec<usize>,
-    /// Where names are missing, and why.
+    /// The places where names are missing, with the reasons.
     pub damage: Vec<Damage>,
 }
 
-/// A [`CodeExtent`]: its neighbours are numbers of texts, and one more.
+/// A [`CodeExtent`], whose neighbours are numbers of texts plus 1.
 #[derive(Clone, Copy, Debug)]
 struct Extent {
     module: ModuleId,
@@ -193,23 +195,23 @@ struct Extent {
 }
 
 impl Names {
-    /// The number of places.
+    /// Returns the number of places.
     pub fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// True if there are none.
+    /// True if there are no places.
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
 
-    /// The functions at a place, the innermost first; `None` if it has no names here.
+    /// Returns the functions at a place, the innermost first; `None` if it has no names here.
     pub fn functions(&self, module: ModuleId, offset: u64) -> Option<Vec<NamedFunction<'_>>> {
         let found = self.places.binary_search_by_key(&(module, offset), |&(module, offset, _)| (module, offset));
         found.ok().map(|at| self.at(self.places[at].2))
     }
 
-    /// All places in ascending order of modules and offsets.
+    /// Returns all places in ascending order of modules and offsets.
     pub fn iter(&self) -> impl Iterator<Item = NamedPlace<'_>> {
         self.places.iter().map(|&(module, offset, range)| NamedPlace { module, offset, functions: self.at(range) })
     }
@@ -222,7 +224,7 @@ impl Names {
         is_inside.then(|| self.with_names(extent))
     }
 
-    /// The extents of all functions that are known.
+    /// Returns the extents of all functions that are known.
     pub fn extents(&self) -> impl Iterator<Item = CodeExtent<'_>> {
         self.extents.iter().map(|extent| self.with_names(extent))
     }
@@ -249,13 +251,13 @@ impl Names {
         &self.texts[start..self.ends[number]]
     }
 
-    /// Bytes of memory, about.
+    /// Returns roughly how many bytes of memory the names take.
     pub(crate) fn memory(&self) -> usize {
         let tables = self.places.len() * 24 + self.functions.len() * 12 + self.extents.len() * size_of::<Extent>();
         tables + self.texts.len() + self.ends.len() * 8
     }
 
-    /// Adds those of a chunk; none of them if it makes no sense.
+    /// Adds the names of a chunk; none of them if it is invalid.
     pub(crate) fn add(&mut self, contents: &[u8], rows: u32) -> Result<(), Reason> {
         let before = (self.places.len(), self.functions.len(), self.texts.len(), self.ends.len());
         let extents = self.extents.len();
@@ -312,7 +314,7 @@ impl Names {
             Ok(())
         })?;
 
-        // As many as there are sizes. Files of earlier versions have none.
+        // There are as many extents as sizes. Files of earlier versions have none.
         let Some(sizes) = columns::find_optional(contents, EXTENT_SIZE)? else { return Ok(()) };
         let mut sizes = Varints::new(sizes.with_codec(CODEC_VARINT)?);
         let mut extents = 0_u32;
@@ -331,8 +333,7 @@ impl Names {
         })
     }
 
-    /// Brings places and extents in order; of several of the same place or beginning the last
-    /// counts.
+    /// Sorts places and extents; the last of several with the same place or beginning counts.
     pub(crate) fn settle(&mut self) {
         self.places.sort_by_key(|&(module, offset, _)| (module, offset));
         keep_last(&mut self.places, |a, b| (a.0, a.1) == (b.0, b.1));
@@ -423,7 +424,7 @@ mod tests {
             let found = names.functions(ModuleId(1), 5).map(|functions| functions[0].name.to_string());
             assert_eq!(found.as_deref(), name);
         }
-        // Without its end, it has nothing to go on behind.
+        // A file without its end is not finished, so no writer can go on behind it.
         let cut = &twice[..twice.len() - 1];
         assert!(RecordingWriter::after(&Recording::open(cut).unwrap()).is_none());
     }
@@ -488,7 +489,7 @@ mod tests {
             columns::put(&mut contents, TEXTS, CODEC_BYTES, b"ab");
             assert!(names.add(&contents, 1).is_err(), "{functions:?}");
         }
-        // Nothing is left of them.
+        // Nothing is left of the invalid names.
         assert_eq!((names.places.len(), names.functions.len(), names.ends.len()), (1, 1, 2));
     }
 }

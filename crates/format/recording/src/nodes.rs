@@ -12,28 +12,29 @@ use crate::head::{CHUNK_ROWS_MAX, ChunkHead, ChunkKind};
 use crate::ids::{ImageId, ModuleId, TextId};
 use crate::sites;
 
-/// A node of a stack tree: one frame, under the frame that called it; or what the program said of the stack.
+/// A node of a stack tree: one frame, under the frame that called it; or something that the program
+/// said about the stack.
 ///
-/// Ids need not come in order, and several ids may stand for equal (parent, module, offset): whoever shows stacks
-/// merges them.
+/// Ids need not come in order, and several ids may have equal parent, module and offset: code that
+/// shows stacks merges them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Node {
     /// Its id; never [`StackId::ROOT`].
     pub id: StackId,
     /// The caller; [`StackId::ROOT`] for an outermost frame.
     pub parent: StackId,
-    /// What it stands for.
+    /// The meaning of the node.
     pub kind: NodeKind,
     /// The module of the frame's code, or [`ModuleId::UNKNOWN`].
     pub module: ModuleId,
-    /// What to look up: an address inside the call, in the module's own ELF addresses; absolute if the module is not
-    /// known. Of an epoch: its number. Of a scope, a value, a heap and a stamp: the [text](Node::text). Of a context: its innermost
-    /// scope or value, a node of the same tree.
+    /// The address to look up: inside the call, in the module's own ELF addresses; absolute if the
+    /// module is not known. For an epoch: its number. For a scope, a value, a heap and a stamp: the
+    /// [text](Node::text). For a context: its innermost scope or value, a node of the same tree.
     pub offset: u64,
 }
 
 impl Node {
-    /// The text of a scope, a value, a heap or a stamp.
+    /// Returns the text of a scope, a value, a heap or a stamp.
     pub fn text(&self) -> Option<TextId> {
         match self.kind {
             NodeKind::Scope | NodeKind::Value | NodeKind::Heap | NodeKind::Stamp => {
@@ -44,7 +45,7 @@ impl Node {
     }
 }
 
-/// What a node stands for.
+/// The meaning of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum NodeKind {
@@ -53,20 +54,21 @@ pub enum NodeKind {
     Frame,
     /// Not a frame: a root under which the stacks of one set of loaded modules grow.
     Epoch,
-    /// Not a frame: stands for outer frames that were cut off.
+    /// Not a frame: stands in for outer frames that were cut off.
     Truncated,
     /// Not a frame: a root for stacks that were not the thread's own (a signal stack, a fiber).
     Foreign,
-    /// Not a frame, and on no stack: a named scope of the program, under the scope around it or that one's value.
+    /// Not a frame, and on no stack: a named scope of the program, under the scope around it or
+    /// that scope's value.
     Scope,
     /// Not a frame, and on no stack: the value of the scope that it is under.
     Value,
-    /// Not a frame: its parent is a stack, which was captured inside of the scopes that this leads to.
+    /// Not a frame: its parent is a stack, which was captured inside the scopes that this leads to.
     Context,
     /// Not a frame: its parent is a stack, which allocates from this heap of the program's own.
     Heap,
-    /// Not a frame: its parent is a stack, of whose blocks these are of one type, as the program says: the text is a
-    /// [`StampText`](crate::StampText).
+    /// Not a frame: its parent is a stack, and this has its blocks of one type, as declared by the
+    /// program: the text is a [`StampText`](crate::StampText).
     Stamp,
     /// Something that a newer version added.
     Other(u8),
@@ -120,7 +122,7 @@ pub struct NodesEncoder {
 }
 
 impl NodesEncoder {
-    /// An encoder for one image.
+    /// Creates an encoder for one image.
     pub fn new(image: ImageId) -> NodesEncoder {
         NodesEncoder { image, nodes: Vec::new() }
     }
@@ -137,12 +139,13 @@ impl NodesEncoder {
         Ok(())
     }
 
-    /// Whether the chunk must be finished before the next node.
+    /// True if the chunk must be finished before the next node.
     pub fn is_full(&self) -> bool {
         self.nodes.len() == CHUNK_ROWS_MAX
     }
 
-    /// The chunk of the nodes pushed so far; the encoder goes on with the next. `None` if there are none.
+    /// Returns the chunk of the nodes pushed so far; the encoder goes on with the next. `None` if
+    /// there are none.
     pub fn finish(&mut self, compressor: &mut Compressor) -> Option<EncodedChunk> {
         if self.nodes.is_empty() {
             return None;
@@ -180,14 +183,14 @@ pub(crate) fn decode(contents: &[u8], rows: u32, nodes: &mut Vec<Node>) -> Resul
 pub struct NodeTable {
     /// In ascending order of ids, each once.
     nodes: Vec<Node>,
-    /// Of the ids that programs give out, and of those from [`StackId::PROGRAM_END`] on.
+    /// The ids that programs give out, and those from [`StackId::PROGRAM_END`] on.
     runs: [Run; 2],
     damage: Vec<Damage>,
 }
 
 impl NodeTable {
-    /// A table of these nodes, in any order. Ids below `base` are not this image's own: nodes with such ids are damage,
-    /// parents below it lead out of the table.
+    /// Creates a table of these nodes, in any order. Ids below `base` are not this image's own:
+    /// nodes with such ids are damage, and parents below `base` lead out of the table.
     pub(crate) fn new(mut nodes: Vec<Node>, base: StackId, damage: Vec<Damage>, offset: u64) -> NodeTable {
         let mut damage = damage;
         nodes.sort_by_key(|node| node.id);
@@ -214,17 +217,17 @@ impl NodeTable {
         table
     }
 
-    /// The nodes in ascending order of ids.
+    /// Returns the nodes in ascending order of ids.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
 
-    /// The node with this id, if this image added it.
+    /// Returns the node with this id, if this image added it.
     pub fn get(&self, id: StackId) -> Option<&Node> {
         self.nodes.get(self.place(id)?)
     }
 
-    /// What of the nodes could not be read.
+    /// Returns the damage that was found in the nodes.
     pub fn damage(&self) -> &[Damage] {
         &self.damage
     }
@@ -238,7 +241,7 @@ impl NodeTable {
         (*run.places.get(from_first as usize)? as usize).checked_sub(1)
     }
 
-    /// Puts one node of each cycle under the root. Returns whether there was any.
+    /// Puts one node of each cycle under the root. Returns true if there was any.
     fn cut_cycles(&mut self, base: StackId) -> bool {
         // 0: not seen; otherwise the number of the walk that saw the node first.
         let mut seen_by = vec![0u32; self.nodes.len()];
@@ -267,18 +270,19 @@ impl NodeTable {
 #[derive(Debug)]
 struct Run {
     first: StackId,
-    /// For each id from the first on, its place among all nodes plus one; 0 for none. Empty where ids are not dense.
+    /// For each id from the first on, its index among all nodes plus one; 0 for none. Empty if ids
+    /// are not dense.
     places: Vec<u32>,
 }
 
 impl Run {
-    /// Nodes in the order of their ids, before which there are so many others.
+    /// Creates a run of nodes in the order of their ids, before which there are `before` others.
     fn new(nodes: &[Node], before: u32) -> Run {
         let (Some(first), Some(last)) = (nodes.first(), nodes.last()) else {
             return Run { first: StackId::ROOT, places: Vec::new() };
         };
         let span = (last.id.0 - first.id.0) as usize + 1;
-        // A table that would be much larger than the nodes themselves is none.
+        // No table is made if it would be much larger than the nodes themselves.
         let mut places = vec![0; if span > nodes.len() * 4 { 0 } else { span }];
         if !places.is_empty() {
             for (place, node) in (before + 1..).zip(nodes) {
@@ -296,7 +300,8 @@ pub struct NodeCache {
 }
 
 impl NodeCache {
-    /// Forgets the nodes of an image: nothing more is asked of it, or of those that were forked from it.
+    /// Forgets the nodes of an image, if neither it nor images forked from it will be asked for
+    /// again.
     pub fn forget(&mut self, image: ImageId) {
         self.tables.remove(&image);
     }
@@ -311,7 +316,7 @@ pub struct StackTree {
 
 #[derive(Clone, Debug)]
 struct Level {
-    /// Ids below belong to the next level.
+    /// Ids below this belong to the next level.
     base: StackId,
     table: Arc<NodeTable>,
 }
@@ -321,18 +326,21 @@ impl StackTree {
         self.levels.push(Level { base, table });
     }
 
-    /// The node with this id. `None` for the root, and for an id that the recording does not explain.
+    /// Returns the node with this id. `None` for the root, and for an id that the recording does
+    /// not explain.
     pub fn get(&self, id: StackId) -> Option<&Node> {
         self.find(0, id).map(|(_, node)| node)
     }
 
-    /// The nodes of a stack from the innermost to the outermost, epochs left out. Ends early where a parent is missing.
+    /// Returns the nodes of a stack from the innermost to the outermost, without epochs. Ends early
+    /// if a parent is missing.
     pub fn frames(&self, id: StackId) -> Frames<'_> {
         Frames { tree: self, level: 0, next: id }
     }
 
-    /// The scopes and values that a [context](NodeKind::Context) leads to, from the innermost to the outermost. Empty if
-    /// the node is none. In a damaged file there may be nodes of other kinds among them.
+    /// Returns the scopes and values that a [context](NodeKind::Context) leads to, from the
+    /// innermost to the outermost. Empty if the node is not a context. In a damaged file there may
+    /// be nodes of other kinds among them.
     pub fn path(&self, context: StackId) -> Frames<'_> {
         let found = self.find(0, context).filter(|(_, node)| node.kind == NodeKind::Context);
         let path = found.and_then(|(level, node)| Some((level, u32::try_from(node.offset).ok()?)));
@@ -340,12 +348,12 @@ impl StackTree {
         Frames { tree: self, level, next }
     }
 
-    /// What of the nodes could not be read.
+    /// Returns the damage that was found in the nodes.
     pub fn damage(&self) -> impl Iterator<Item = &Damage> {
         self.levels.iter().flat_map(|level| &level.table.damage)
     }
 
-    /// The node with this id as seen from a level, and the level that it is on.
+    /// Returns the node with this id as seen from a level, and the level that it is on.
     fn find(&self, from: usize, id: StackId) -> Option<(usize, &Node)> {
         let level = (from..self.levels.len()).find(|&level| id >= self.levels[level].base)?;
         Some((level, self.levels[level].table.get(id)?))
@@ -364,7 +372,7 @@ impl<'t> Iterator for Frames<'t> {
     type Item = &'t Node;
 
     fn next(&mut self) -> Option<&'t Node> {
-        // Ends: within a level there are no cycles, and levels only go outwards.
+        // Ends, because within a level there are no cycles, and levels only go outwards.
         loop {
             let (level, node) = self.tree.find(self.level, self.next)?;
             self.level = level;

@@ -1,4 +1,5 @@
-//! The messages of the file as protocol buffers: field numbers, and how each field becomes one of [`messages`].
+//! The messages of the file as protocol buffers: field numbers, and the conversion of each field to
+//! and from [`messages`].
 
 use heapledger_core::sample::Rate;
 use heapledger_core::{Blocks, Bytes, Serial, StackId, ThreadId};
@@ -260,7 +261,7 @@ record_kinds! {
     13 Departure,
 }
 
-/// How a process ended: one of the two.
+/// The exit status of a process: one of the two.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct ExitStatus {
     #[prost(sint32, optional, tag = "1")]
@@ -269,7 +270,7 @@ pub(crate) struct ExitStatus {
     signal: Option<i32>,
 }
 
-/// One chunk in the index. Chunks lie back to back, so lengths say where they are.
+/// One chunk in the index. Chunks lie back to back, so lengths give their offsets.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct IndexEntry {
     #[prost(uint32, tag = "1")]
@@ -280,8 +281,8 @@ pub(crate) struct IndexEntry {
     pub(crate) head: Option<ChunkHead>,
 }
 
-/// How a field of a message becomes one of the wire, and back. A number that has no meaning reads as the field's
-/// default, so nothing here fails.
+/// The conversion of a field of a message to the wire format, and back. A number without a meaning
+/// reads as the field's default, so nothing here fails.
 trait Field<Wire> {
     fn into_wire(self) -> Wire;
     fn from_wire(wire: Wire) -> Self;
@@ -347,7 +348,7 @@ impl<Wire, T: Field<Wire>> Field<Option<Wire>> for Option<T> {
 
 macro_rules! nested {
     ($($of:ident :: $name:ident),*) => {$(
-        // A nested message that is always there, and all defaults where the file has none.
+        // A nested message that is always written; all defaults if the file has none.
         impl Field<Option<$name>> for $of::$name {
             fn into_wire(self) -> Option<$name> {
                 Some(self.into())

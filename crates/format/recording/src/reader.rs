@@ -24,11 +24,12 @@ use crate::sites::{self, Site};
 use crate::timeline::{self, Sample};
 use crate::{proto, records};
 
-/// How much memory a reader may take.
+/// The limits on the memory that a reader may take.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Limits {
-    /// The most bytes of any one table: the metadata, the nodes or the sites of an image, a timeline. 1 GiB by default.
+    /// The most bytes of any one table: the metadata, the nodes or the sites of an image, a
+    /// timeline. 1 GiB by default.
     pub table_bytes: usize,
 }
 
@@ -39,13 +40,14 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The same with another [`Limits::table_bytes`].
+    /// Returns the same limits with another [`Limits::table_bytes`].
     pub fn with_table_bytes(self, table_bytes: usize) -> Limits {
         Limits { table_bytes }
     }
 }
 
-/// An open recording. Metadata and the footer are at hand; everything else is unpacked when asked for.
+/// An open recording. Metadata and the footer are at hand; everything else is unpacked when asked
+/// for.
 #[derive(Debug)]
 pub struct Recording<'a> {
     file: &'a [u8],
@@ -53,18 +55,18 @@ pub struct Recording<'a> {
     version: (u8, u8),
     damage: Vec<Damage>,
     chunks: Vec<ChunkEntry>,
-    /// Places in `chunks`, ordered by kind, image and place.
+    /// Indices of `chunks`, ordered by kind, image and position.
     by_kind: Vec<usize>,
     footer: Option<Footer>,
     metadata: Metadata,
 }
 
-/// A table that was gathered from several chunks, and what of it could not be read.
+/// A table that was gathered from several chunks, and the damage that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rows<T> {
-    /// What could be read.
+    /// The rows that could be read.
     pub rows: Vec<T>,
-    /// Where rows are missing, and why.
+    /// The places where rows are missing, with the reasons.
     pub damage: Vec<Damage>,
 }
 
@@ -78,13 +80,14 @@ pub struct Process {
 }
 
 impl<'a> Recording<'a> {
-    /// Opens the bytes of a file. A damaged or unfinished file opens too: see [`complete`](Self::complete) and
-    /// [`damage`](Self::damage). Fails only if it is no recording, or one that needs a newer version.
+    /// Opens the bytes of a file. A damaged or unfinished file opens too: see
+    /// [`complete`](Self::complete) and [`damage`](Self::damage). Fails only if the file is not a
+    /// recording, or needs a newer version.
     pub fn open(file: &'a [u8]) -> Result<Recording<'a>, Error> {
         Recording::open_with(file, Limits::default())
     }
 
-    /// The same with other limits.
+    /// Like [`open`](Self::open), with other limits.
     pub fn open_with(file: &'a [u8], limits: Limits) -> Result<Recording<'a>, Error> {
         let version = frame::read_file_header(file)?;
         let Directory { chunks, footer, mut damage } = Directory::read(file);
@@ -95,18 +98,19 @@ impl<'a> Recording<'a> {
         Ok(Recording { file, limits, version, damage, chunks, by_kind, footer, metadata })
     }
 
-    /// The file's format version: major, minor.
+    /// Returns the file's format version: major, minor.
     pub fn version(&self) -> (u8, u8) {
         self.version
     }
 
-    /// Whether the recorder finished, saw everything to its end, and nothing of the file was found damaged.
+    /// True if the recorder finished, saw everything to its end, and no damage was found in the
+    /// file.
     pub fn complete(&self) -> bool {
         self.damage.is_empty() && self.footer.is_some_and(|footer| footer.complete)
     }
 
-    /// What opening found wrong, in the order of the file. Chunks that are unpacked later can still fail then:
-    /// [`verify`](Self::verify) tries them all.
+    /// Returns the damage that was found on opening, in the order of the file. Chunks that are
+    /// unpacked later can still fail: [`verify`](Self::verify) tries them all.
     pub fn damage(&self) -> &[Damage] {
         &self.damage
     }
@@ -119,7 +123,7 @@ impl<'a> Recording<'a> {
         for chunk in &self.chunks {
             let head = &chunk.head;
             let checked = self.read(chunk, &mut unpacker, |contents| match chunk.kind {
-                // Has been read, and what was wrong is in the list.
+                // Metadata was read on opening, and any damage in it is in the list.
                 ChunkKind::Metadata => Ok(()),
                 ChunkKind::Annotations => annotations::decode(contents, head.rows, &mut Vec::new()),
                 ChunkKind::Nodes => nodes::decode(contents, head.rows, &mut Vec::new()),
@@ -141,37 +145,38 @@ impl<'a> Recording<'a> {
         damage
     }
 
-    /// Every chunk that can be served, in the order of the file; index and footer are not among them.
+    /// Returns every readable chunk, in the order of the file; the index and the footer are not
+    /// among them.
     pub fn chunks(&self) -> &[ChunkEntry] {
         &self.chunks
     }
 
-    /// The session; `None` only if that part is damaged.
+    /// Returns the session; `None` only if that part is damaged.
     pub fn session(&self) -> Option<&Session> {
         self.metadata.session.as_ref()
     }
 
-    /// The footer; `None` if the recorder did not finish.
+    /// Returns the footer; `None` if the recorder did not finish.
     pub fn footer(&self) -> Option<&Footer> {
         self.footer.as_ref()
     }
 
-    /// The images in ascending order of ids.
+    /// Returns the images in ascending order of ids.
     pub fn images(&self) -> &[ImageStart] {
         &self.metadata.images
     }
 
-    /// The start of one image.
+    /// Returns the start of one image.
     pub fn image(&self, image: ImageId) -> Option<&ImageStart> {
         one(&self.metadata.images, image, |start| start.image)
     }
 
-    /// How an image ended, if it did.
+    /// Returns the end of an image, if it ended.
     pub fn image_end(&self, image: ImageId) -> Option<&ImageEnd> {
         one(&self.metadata.image_ends, image, |end| end.image)
     }
 
-    /// The totals of an image: those at its end, else those of its last checkpoint.
+    /// Returns the totals of an image: those at its end, else those of its last checkpoint.
     pub fn image_counts(&self, image: ImageId) -> Option<&Counts> {
         let at_end = one(&self.metadata.image_counts, image, |counts| counts.image).map(|counts| &counts.counts);
         at_end.or_else(|| {
@@ -179,82 +184,85 @@ impl<'a> Recording<'a> {
         })
     }
 
-    /// The processes, in the order of their first images.
+    /// Returns the processes, in the order of their first images.
     pub fn processes(&self) -> &[Process] {
         &self.metadata.processes
     }
 
-    /// The totals of the processes, in the order of their first images.
+    /// Returns the totals of the processes, in the order of their first images.
     pub fn process_counts(&self) -> &[ProcessCounts] {
         &self.metadata.process_counts
     }
 
-    /// The times in which recording was paused, in order.
+    /// Returns the times in which recording was paused, in order.
     pub fn pauses(&self) -> &[Pause] {
         &self.metadata.pauses
     }
 
-    /// Whether what is recorded is a sample of all blocks.
+    /// True if only a sample of all blocks is recorded.
     pub fn is_sample(&self) -> bool {
         self.session().is_some_and(|session| session.samples)
     }
 
-    /// At which rates blocks were sampled, in the order of time; empty where all are recorded.
+    /// Returns the rates at which blocks were sampled, in the order of time; empty if all are
+    /// recorded.
     pub fn sampling(&self) -> &[Sampling] {
         &self.metadata.sampling
     }
 
-    /// The programs and processes that ran unrecorded, in order.
+    /// Returns the programs and processes that ran unrecorded, in order.
     pub fn departures(&self) -> &[Departure] {
         &self.metadata.departures
     }
 
-    /// The modules in ascending order of ids.
+    /// Returns the modules in ascending order of ids.
     pub fn modules(&self) -> &[Module] {
         &self.metadata.modules
     }
 
-    /// One module.
+    /// Returns one module.
     pub fn module(&self, module: ModuleId) -> Option<&Module> {
         one(&self.metadata.modules, module, |named| named.module)
     }
 
-    /// What another tool has called places, in ascending order of modules and offsets.
+    /// Returns the names that another tool gave to places, in ascending order of modules and
+    /// offsets.
     pub fn places(&self) -> &[Place] {
         &self.metadata.places
     }
 
-    /// What another tool has called this place.
+    /// Returns the name that another tool gave to this place.
     pub fn place(&self, module: ModuleId, offset: u64) -> Option<&Place> {
         one(&self.metadata.places, (module, offset), |place| (place.module, place.offset))
     }
 
-    /// The texts in ascending order of ids.
+    /// Returns the texts in ascending order of ids.
     pub fn texts(&self) -> &[Text] {
         &self.metadata.texts
     }
 
-    /// One text.
+    /// Returns one text.
     pub fn text(&self, text: TextId) -> Option<&Text> {
         one(&self.metadata.texts, text, |named| named.text)
     }
 
-    /// The mappings of an image in the order in which they were seen.
+    /// Returns the mappings of an image in the order in which they were seen.
     pub fn mappings(&self, image: ImageId) -> &[Mapping] {
         all(&self.metadata.mappings, image, |mapping| mapping.image)
     }
 
-    /// The threads of an image in ascending order of ids.
+    /// Returns the threads of an image in ascending order of ids.
     pub fn threads(&self, image: ImageId) -> &[Thread] {
         all(&self.metadata.threads, image, |thread| thread.image)
     }
 
-    /// One thread.
+    /// Returns one thread.
     pub fn thread(&self, image: ImageId, thread: ThreadId) -> Option<&Thread> {
         one(self.threads(image), thread, |known| known.thread)
     }
 
-    /// The annotations of an image in order, unpacked a chunk at a time. After an error it goes on with the next chunk.
+    /// Returns the annotations of an image in order, unpacked one chunk at a time. After an error
+    /// the iterator goes on with the next chunk.
     pub fn annotations(&self, image: ImageId) -> impl Iterator<Item = Result<Annotation, Error>> + '_ {
         self.of_image(ChunkKind::Annotations, Some(image)).flat_map(|chunk| {
             let mut annotations = Vec::new();
@@ -265,15 +273,15 @@ impl<'a> Recording<'a> {
         })
     }
 
-    /// The nodes that an image added to its stack tree.
+    /// Returns the nodes that an image added to its stack tree.
     pub fn nodes(&self, image: ImageId) -> NodeTable {
         let Rows { rows, damage } = self.gather(ChunkKind::Nodes, Some(image), nodes::decode);
         let offset = self.of_image(ChunkKind::Nodes, Some(image)).next().map_or(0, |chunk| chunk.offset);
         NodeTable::new(rows, self.fork_node_base(image), damage, offset)
     }
 
-    /// The whole stack tree of an image, those of the images it was forked from included. Tables that the cache has
-    /// are not unpacked again.
+    /// Returns the whole stack tree of an image, including those of the images it was forked from.
+    /// Tables that the cache has are not unpacked again.
     pub fn stack_tree(&self, image: ImageId, cache: &mut NodeCache) -> StackTree {
         let mut tree = StackTree::default();
         let mut next = Some(image);
@@ -287,28 +295,29 @@ impl<'a> Recording<'a> {
         tree
     }
 
-    /// The sites of an image, in the order of the file.
+    /// Returns the sites of an image, in the order of the file.
     pub fn sites(&self, image: ImageId) -> Rows<Site> {
         self.gather(ChunkKind::Sites, Some(image), sites::decode)
     }
 
-    /// The session's timeline.
+    /// Returns the session's timeline.
     pub fn timeline(&self) -> Rows<Sample> {
         self.gather(ChunkKind::Timeline, None, timeline::decode)
     }
 
-    /// An image's timeline; empty if it was not recorded.
+    /// Returns an image's timeline; empty if it was not recorded.
     pub fn image_timeline(&self, image: ImageId) -> Rows<Sample> {
         self.gather(ChunkKind::Timeline, Some(image), timeline::decode)
     }
 
-    /// What the system counted of an image's memory over time; empty if that was not recorded.
+    /// Returns the system's figures for an image's memory over time; empty if they were not
+    /// recorded.
     pub fn memory(&self, image: ImageId) -> Rows<MemorySample> {
         self.gather(ChunkKind::Memory, Some(image), memory::decode)
     }
 
-    /// The functions at places in modules that the recording has names of, all of them unpacked. A place that
-    /// [another tool has named](Self::place) is not among them.
+    /// Returns the functions at places in modules for which the recording has names, all of them
+    /// unpacked. A place that [another tool has named](Self::place) is not among them.
     pub fn names(&self) -> Names {
         let mut names = Names::default();
         let mut unpacker = Unpacker::default();
@@ -325,17 +334,19 @@ impl<'a> Recording<'a> {
         names
     }
 
-    /// The event chunks of an image in order. Cheap: nothing is unpacked.
+    /// Returns the event chunks of an image in order. Cheap: nothing is unpacked.
     pub fn event_chunks(&self, image: ImageId) -> impl DoubleEndedIterator<Item = EventChunk<'_>> + '_ {
         self.of_image(ChunkKind::Events, Some(image)).map(|chunk| EventChunk { recording: self, chunk })
     }
 
-    /// One of the [chunks](Self::chunks) as a chunk of events; `None` if it is none.
+    /// Returns one of the [chunks](Self::chunks) as a chunk of events; `None` if it is of another
+    /// kind.
     pub fn event_chunk<'r>(&'r self, chunk: &'r ChunkEntry) -> Option<EventChunk<'r>> {
         (chunk.kind == ChunkKind::Events).then_some(EventChunk { recording: self, chunk })
     }
 
-    /// The checkpoints of an image in time order. Cheap: nothing is unpacked. One of which a part is missing is left out.
+    /// Returns the checkpoints of an image in time order. Cheap: nothing is unpacked. Checkpoints
+    /// with a missing part are left out.
     pub fn checkpoints(&self, image: ImageId) -> Vec<Checkpoint<'_>> {
         let mut checkpoints = Vec::new();
         let mut parts: Vec<&ChunkEntry> = Vec::new();
@@ -358,15 +369,16 @@ impl<'a> Recording<'a> {
         checkpoints
     }
 
-    /// What an image had live when the recording began in its middle: see [`ImageStart::carried`]. `None` where it did
-    /// not, or where the checkpoint cannot be read.
+    /// Returns the blocks that were live in an image when the recording began in its middle: see
+    /// [`ImageStart::carried`]. `None` if the image began later, or if the checkpoint cannot be
+    /// read.
     pub fn carried(&self, image: ImageId) -> Option<Checkpoint<'_>> {
         self.image(image)?.carried?;
         let events = self.of_image(ChunkKind::Events, Some(image)).next().map_or(u64::MAX, |chunk| chunk.offset);
         self.checkpoints(image).into_iter().next().filter(|checkpoint| checkpoint.offset() < events)
     }
 
-    /// The last checkpoint of an image at or before a moment.
+    /// Returns the last checkpoint of an image at or before a moment.
     pub fn checkpoint_before(&self, image: ImageId, time: Time) -> Option<Checkpoint<'_>> {
         self.checkpoints(image).into_iter().rfind(|checkpoint| checkpoint.time() <= time)
     }
@@ -375,7 +387,7 @@ impl<'a> Recording<'a> {
         self.image(image).map(|start| start.fork_node_base).unwrap_or_default()
     }
 
-    /// The chunks of a kind and an image, or of the session.
+    /// Returns the chunks of a kind for an image, or for the session.
     fn of_image(
         &self,
         kind: ChunkKind,
@@ -386,9 +398,9 @@ impl<'a> Recording<'a> {
         self.by_kind[start..end].iter().map(|&place| &self.chunks[place])
     }
 
-    /// A chunk for another file, under another head: its contents are copied as they are stored. What is in them (ids,
-    /// absolute times) stays, so this is for kinds in which only the head has what is to change. Fails if the chunk is
-    /// damaged or needs a newer version.
+    /// Returns a chunk for another file, under another head: its contents are copied as they are
+    /// stored. The ids and absolute times in them stay, so this is for kinds whose head alone has
+    /// to change. Fails if the chunk is damaged or needs a newer version.
     pub fn copy_chunk(&self, chunk: &ChunkEntry, head: &ChunkHead) -> Result<EncodedChunk, Error> {
         let bytes = usize::try_from(chunk.offset).ok().and_then(|offset| self.file.get(offset..)).unwrap_or(&[]);
         let frame = Frame::parse(bytes).map_err(|_| Reason::ChunkHeader);
@@ -411,7 +423,7 @@ impl<'a> Recording<'a> {
             .map_err(|reason| Damage { offset: chunk.offset, reason })
     }
 
-    /// All rows of the chunks of a kind and an image that can be read, up to the limit for tables.
+    /// Returns all readable rows of the chunks of a kind for an image, up to the limit for tables.
     fn gather<T>(
         &self,
         kind: ChunkKind,
@@ -443,17 +455,18 @@ pub struct EventChunk<'r> {
 }
 
 impl<'r> EventChunk<'r> {
-    /// Where the chunk is.
+    /// Returns the chunk's entry, which tells where it is.
     pub fn entry(&self) -> &'r ChunkEntry {
         self.chunk
     }
 
-    /// What the chunk says about itself: how many events, from when to when, first serial, what was live.
+    /// Returns the chunk's head: the number of events, the first and last time, the first serial,
+    /// and the live totals.
     pub fn head(&self) -> &'r ChunkHead {
         &self.chunk.head
     }
 
-    /// Unpacks the events into the buffer, whose earlier contents go.
+    /// Unpacks the events into the buffer, whose earlier contents are dropped.
     pub fn decode<'b>(&self, buffer: &'b mut EventsBuffer) -> Result<Events<'b>, Error> {
         let EventsBuffer { unpacker, decoded } = buffer;
         self.recording.read(self.chunk, unpacker, |contents| decoded.decode(contents, &self.chunk.head))?;
@@ -465,7 +478,7 @@ fn order(chunk: &ChunkEntry) -> (u16, Option<ImageId>) {
     (chunk.kind.number(), chunk.head.image)
 }
 
-/// Where the items with this key are, of items in ascending order of keys.
+/// Returns the range of the items with this key; items are in ascending order of keys.
 fn range<T, K: Ord>(items: &[T], key: K, key_of: impl Fn(&T) -> K) -> Range<usize> {
     let start = items.partition_point(|item| key_of(item) < key);
     let length = items[start..].partition_point(|item| key_of(item) == key);
@@ -480,7 +493,7 @@ fn one<T, K: Ord>(items: &[T], key: K, key_of: impl Fn(&T) -> K) -> Option<&T> {
     items.binary_search_by_key(&key, key_of).ok().map(|at| &items[at])
 }
 
-/// The contents of a chunk, which must be the one that its entry describes.
+/// Returns the contents of a chunk, which must be the one that its entry describes.
 fn read_chunk<'u, 'a: 'u>(file: &'a [u8], chunk: &ChunkEntry, unpacker: &'u mut Unpacker) -> Result<&'u [u8], Reason> {
     let bytes = usize::try_from(chunk.offset).ok().and_then(|offset| file.get(offset..)).unwrap_or(&[]);
     let frame = Frame::parse(bytes).map_err(|_| Reason::ChunkHeader)?;
@@ -494,7 +507,7 @@ fn read_chunk<'u, 'a: 'u>(file: &'a [u8], chunk: &ChunkEntry, unpacker: &'u mut 
     Ok(contents)
 }
 
-/// Which chunks there are.
+/// The chunks that a file has.
 #[derive(Debug, Default)]
 struct Directory {
     chunks: Vec<ChunkEntry>,
@@ -509,7 +522,8 @@ impl Directory {
             return Directory::scan(file, Damage { offset: file.len() as u64, reason: Reason::NoTrailer });
         };
         Directory::from_index(&file[..end], trailer).unwrap_or_else(|| {
-            // Not the trailer's fault, but there is no better place to point at: scanning finds what is wrong.
+            // The trailer is not at fault, but there is no better place to point at: scanning finds
+            // what is wrong.
             Directory::scan(file, Damage { offset: end as u64, reason: Reason::BadIndex })
         })
     }
@@ -533,7 +547,7 @@ impl Directory {
                 let proto::IndexEntry { length, kind, head } = entry.ok()?;
                 let offset = end;
                 end += u64::from(length);
-                // So there are never more entries than the file has room for.
+                // This bounds the number of entries by the size of the file.
                 if (length as usize) < frame::CHUNK_HEADER || end > trailer.index {
                     return None;
                 }
@@ -545,7 +559,7 @@ impl Directory {
         (end == trailer.index).then_some(directory)
     }
 
-    /// Goes from chunk to chunk, and past what is none.
+    /// Goes from chunk to chunk, and skips bytes that are not a chunk.
     fn scan(file: &[u8], why: Damage) -> Directory {
         let mut directory = Directory { damage: vec![why], ..Directory::default() };
         let mut unpacker = Unpacker::default();
@@ -573,8 +587,9 @@ impl Directory {
             let end = at + frame.length();
             let checked = frame.check();
             let next = match checked {
-                // Bytes are missing in the chunk or there are too many: the length leads astray. That each byte is looked
-                // at a second time is allowed once, lest a hostile file take forever.
+                // Bytes are missing from the chunk or there are too many, so its length is wrong.
+                // Each byte may be looked at a second time only once, lest a hostile file take
+                // forever.
                 Err(_) if !is_boundary(file, end) && frame.length() <= astray => {
                     astray -= frame.length();
                     frame::find_chunk(file, at + frame::CHUNK_HEADER).unwrap_or(file.len())
@@ -600,13 +615,13 @@ impl Directory {
     }
 }
 
-/// Whether a chunk, the trailer or nothing at all starts here.
+/// True if a chunk, the trailer or the end of the file is here.
 fn is_boundary(file: &[u8], at: usize) -> bool {
     let rest = &file[at..];
     rest.is_empty() || Frame::parse(rest).is_ok() || Trailer::from_bytes(rest).is_some()
 }
 
-/// The footer, if these bytes are exactly its chunk.
+/// Returns the footer, if these bytes are exactly its chunk.
 fn read_footer(bytes: &[u8], unpacker: &mut Unpacker) -> Option<Footer> {
     let frame = Frame::parse(bytes).ok().filter(|frame| frame.kind == ChunkKind::Footer)?;
     if frame.length() != bytes.len() {
@@ -692,7 +707,7 @@ impl Metadata {
         if taken == rows { sound } else { Err(records::WRONG_NUMBER) }
     }
 
-    /// Brings the records in order.
+    /// Sorts the records.
     fn settle(&mut self) {
         keep_last(&mut self.images, |start| start.image);
         keep_last(&mut self.image_ends, |end| end.image);
@@ -710,7 +725,7 @@ impl Metadata {
     }
 }
 
-/// Orders by key; of items with the same key the last one stays.
+/// Orders by key; the last of several items with the same key stays.
 fn keep_last<T, K: Ord>(items: &mut Vec<T>, key_of: impl Fn(&T) -> K) {
     items.sort_by_key(&key_of);
     items.dedup_by(|later, earlier| {
@@ -724,7 +739,7 @@ fn keep_last<T, K: Ord>(items: &mut Vec<T>, key_of: impl Fn(&T) -> K) {
 
 fn processes(images: &[ImageStart]) -> Vec<Process> {
     let mut processes: Vec<Process> = Vec::new();
-    // For each image the place of its process.
+    // The index of each image's process.
     let mut places: Vec<usize> = Vec::with_capacity(images.len());
     for start in images {
         let before = start
@@ -744,7 +759,7 @@ fn processes(images: &[ImageStart]) -> Vec<Process> {
 }
 
 impl Record {
-    /// About how much memory a record takes.
+    /// Returns roughly how much memory a record takes.
     fn memory(&self) -> usize {
         let many =
             |strings: &[Vec<u8>]| -> usize { strings.iter().map(|string| size_of::<Vec<u8>>() + string.len()).sum() };
@@ -773,11 +788,12 @@ impl Record {
 mod tests {
     use super::*;
 
-    /// Were each byte looked at again for each of the headers, this would take hours.
+    /// If each byte were looked at again for each of the headers, this would take hours.
     #[test]
     fn a_file_full_of_misleading_headers_is_read_in_linear_time() {
         let mut file = frame::file_header(0).to_vec();
-        // Each header claims some megabytes, which fail the checksum and do not end where another chunk begins.
+        // Each header claims some megabytes, which fail the checksum and do not end where another
+        // chunk begins.
         let contents = vec![0; 8 << 20];
         let header = |at: usize| {
             let length = (4 << 20) + 32 * (at % 1000) + 8;

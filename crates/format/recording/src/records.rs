@@ -1,6 +1,7 @@
 //! Chunks that are a sequence of messages: as a protocol buffer, `repeated Record record = 1`.
 //!
-//! They are taken apart one message at a time, so that a chunk of a million empty messages costs no more than one.
+//! They are parsed one message at a time, so that a chunk of a million empty messages costs no more
+//! than one.
 
 use std::marker::PhantomData;
 
@@ -10,10 +11,10 @@ use crate::error::Reason;
 use crate::head::CHUNK_ROWS_MAX;
 use crate::varint::{self, Varints};
 
-/// Field 1, with a length.
+/// The key of field 1, with a length.
 const KEY: u64 = 1 << 3 | 2;
 
-/// Of a chunk whose head promises another number of messages.
+/// The error of a chunk whose head promises another number of messages.
 pub(crate) const WRONG_NUMBER: Reason = Reason::Invalid("the number of messages");
 
 /// Appends a message.
@@ -23,12 +24,12 @@ pub(crate) fn put(out: &mut Vec<u8>, message: &impl Message) {
     message.encode_raw(out);
 }
 
-/// An upper bound for what [`put`] appends.
+/// Returns an upper bound for the bytes that [`put`] appends.
 pub(crate) fn put_len(message: &impl Message) -> usize {
     message.encoded_len() + 11
 }
 
-/// The messages of a chunk. Ends after an error.
+/// Returns the messages of a chunk. Ends after an error.
 pub(crate) fn read<M: Message + Default>(contents: &[u8]) -> Messages<'_, M> {
     Messages { contents: Varints::new(contents), left: CHUNK_ROWS_MAX, message: PhantomData }
 }
@@ -61,7 +62,7 @@ impl<M: Message + Default> Iterator for Messages<'_, M> {
     }
 }
 
-/// The key of the next field, and its bytes if it has a length.
+/// Returns the key of the next field, and its bytes if it has a length.
 fn field<'a>(contents: &mut Varints<'a>) -> Option<(u64, &'a [u8])> {
     let key = contents.next()?;
     let bytes = match key & 7 {

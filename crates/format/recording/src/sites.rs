@@ -1,4 +1,4 @@
-//! Totals per site: what was allocated from each stack of an image.
+//! Totals per site: the allocations from each stack of an image.
 
 use heapledger_core::{Blocks, Bytes, StackId};
 
@@ -17,28 +17,28 @@ pub struct Site {
     pub allocations: Blocks,
     /// Their requested bytes.
     pub bytes_allocated: Bytes,
-    /// How many were freed before the same thread allocated again.
+    /// The number that were freed before the same thread allocated again.
     pub temporaries: Blocks,
-    /// What was live of them at the end of the image.
+    /// The part that was live at the end of the image.
     pub live_end: Live,
-    /// What was live of them at the image's own peak.
+    /// The part that was live at the image's own peak.
     pub live_at_image_peak: Live,
-    /// What was live of them at the session's peak.
+    /// The part that was live at the session's peak.
     pub live_at_session_peak: Live,
-    /// How far these are off: standard errors. 0 where all is recorded.
+    /// The standard errors of these totals. 0 if all blocks are recorded.
     pub errors: SiteErrors,
 }
 
-/// The standard errors of a site's totals, which are estimates where blocks were sampled.
+/// The standard errors of a site's totals, which are estimates if blocks were sampled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SiteErrors {
-    /// Of the allocations and their bytes.
+    /// The errors of the allocations and their bytes.
     pub allocated: Live,
-    /// Of what was live at the end.
+    /// The errors of the blocks and bytes live at the end.
     pub live_end: Live,
-    /// Of what was live at the image's peak.
+    /// The errors of the blocks and bytes live at the image's peak.
     pub live_at_image_peak: Live,
-    /// Of what was live at the session's peak.
+    /// The errors of the blocks and bytes live at the session's peak.
     pub live_at_session_peak: Live,
 }
 
@@ -55,7 +55,7 @@ const COLUMNS: [Spec; 10] = [
     Spec { id: 10, codec: CODEC_VARINT }, // live_at_session_peak.blocks
 ];
 
-/// Standard errors, in bytes and blocks, where blocks were sampled.
+/// Standard errors, in bytes and blocks, if blocks were sampled.
 const COLUMNS_OF_SAMPLE: [Spec; 8] = [
     Spec { id: 11, codec: CODEC_VARINT }, // allocated.bytes
     Spec { id: 12, codec: CODEC_VARINT }, // allocated.blocks
@@ -72,8 +72,8 @@ const COLUMNS_OF_SAMPLE: [Spec; 8] = [
 pub struct SitesEncoder;
 
 impl SitesEncoder {
-    /// The chunks, to be appended one after the other. Sites in ascending order of stacks compress best. Fails if a stack
-    /// id is out of range.
+    /// Returns the chunks, to be appended one after the other. Sites in ascending order of stacks
+    /// compress best. Fails if a stack id is out of range.
     pub fn encode(image: ImageId, sites: &[Site], compressor: &mut Compressor) -> Result<Vec<EncodedChunk>, Error> {
         if sites.iter().any(|site| site.stack > StackId::MAX) {
             return Err(Error::Unwritable("a stack id out of range"));
@@ -148,7 +148,7 @@ pub(crate) fn decode(contents: &[u8], rows: u32, sites: &mut Vec<Site>) -> Resul
     Ok(())
 }
 
-/// A stack id of the file.
+/// Checks a stack id from the file.
 #[inline]
 pub(crate) fn stack(id: u64) -> Result<StackId, Reason> {
     if id <= u64::from(StackId::MAX.0) { Ok(StackId(id as u32)) } else { Err(Reason::Invalid("a stack id")) }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use crate::messages::Text;
 
-/// What a program said that a block is, and where it said so.
+/// The type that a program declared for a block, and the place where it did so.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StampText<'text> {
     /// The type's name.
@@ -13,13 +13,13 @@ pub struct StampText<'text> {
     pub file: Option<Cow<'text, str>>,
     /// The line in it; 0: not known.
     pub line: u32,
-    /// What else it said.
+    /// The label that it gave.
     pub label: Option<Cow<'text, str>>,
 }
 
 impl StampText<'_> {
-    /// The parts of a text. Whatever is missing is not known; whatever comes after them is of a newer version.
-    ///
+    /// Parses the parts of a text. Missing parts are unknown; further ones, of a newer version, are
+    /// ignored.
     /// ```
     /// # use heapledger_recording::StampText;
     /// let stamp = StampText::parse(b"alloc::string::String\nsrc/cache.rs:118\nkeys");
@@ -50,7 +50,7 @@ impl StampText<'_> {
         StampText { type_name, file, line, label }
     }
 
-    /// The text with these parts.
+    /// Returns the text with these parts.
     pub fn to_bytes(&self) -> Vec<u8> {
         let place = self.file.as_ref().map_or(String::new(), |file| format!("{file}:{}", self.line));
         let lines = [&*self.type_name, &place, self.label.as_deref().unwrap_or("")];
@@ -60,7 +60,7 @@ impl StampText<'_> {
 }
 
 impl Text {
-    /// What it says as the text of a [stamp](crate::NodeKind::Stamp).
+    /// Parses it as the text of a [stamp](crate::NodeKind::Stamp).
     pub fn stamp(&self) -> StampText<'_> {
         StampText::parse(&self.bytes)
     }

@@ -9,12 +9,13 @@ use crate::frame::{Compressor, EncodedChunk};
 use crate::head::{CHUNK_ROWS_MAX, ChunkHead, ChunkKind};
 use crate::ids::{ImageId, Live, Time};
 
-/// What was live at a moment: of each interval the one with the most bytes, and before a pause the last one.
+/// The live blocks and bytes at a moment: the one with the most bytes in each interval, and before
+/// a pause the last one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
     /// The moment.
     pub time: Time,
-    /// What was live.
+    /// The live blocks and bytes.
     pub live: Live,
 }
 
@@ -23,18 +24,19 @@ const INTERVALS_MAX: usize = 2048;
 /// The length of an interval at first, in nanoseconds: the resolution of the times of events.
 const INTERVAL_FIRST: u64 = TICK_NS as u64;
 
-/// Gathers what is live over time, in bounded memory.
+/// Gathers the live bytes over time, in bounded memory.
 ///
-/// Keeps of each interval of time the moment with the most live bytes and, where nothing happens in the next interval,
-/// its last moment: so what was live in the pause is known too. When there are too many intervals, their length doubles;
-/// there are never more than 4,096 samples.
+/// Keeps the moment with the most live bytes in each interval of time and, if nothing happens in
+/// the next interval, the interval's last moment, so that the amount during the pause is known too.
+/// When there are too many intervals, their length doubles; there are never more than 4,096
+/// samples.
 #[derive(Clone, Debug)]
 pub struct Timeline {
     intervals: Vec<Interval>,
     length: u64,
     /// The first moment of the next interval.
     end: u64,
-    /// The interval at hand.
+    /// The current interval.
     open: Interval,
 }
 
@@ -46,13 +48,14 @@ struct Interval {
 }
 
 impl Timeline {
-    /// Nothing has happened yet, and nothing is live.
+    /// Creates a timeline in which nothing has happened yet, and nothing is live.
     #[expect(clippy::new_without_default, reason = "it is not cheap")]
     pub fn new() -> Timeline {
         Timeline { intervals: Vec::new(), length: INTERVAL_FIRST, end: 0, open: Interval::default() }
     }
 
-    /// What is live at a moment. One that is before the one given last counts as at that one: processes are not heard in step.
+    /// Adds the live amount at a moment. A moment before the last one given counts as that one,
+    /// because processes are not in step.
     #[inline]
     pub fn add(&mut self, time: Time, live: Live) {
         let time = time.max(self.open.last.time);
@@ -66,7 +69,7 @@ impl Timeline {
         self.open.last = sample;
     }
 
-    /// The moment given last.
+    /// Returns the moment given last.
     pub fn last_time(&self) -> Time {
         self.open.last.time
     }
@@ -76,12 +79,13 @@ impl Timeline {
         self.close();
         let start = Time(time.0 - time.0 % self.length);
         self.end = start.0.saturating_add(self.length);
-        // Where intervals have become longer, the moment may be in the one before.
+        // If intervals have become longer, the moment may be in the one before.
         if let Some(before) = self.intervals.pop_if(|before| before.best.time >= start) {
             self.open = before;
             return;
         }
-        // What was live at the end of the interval is so at the beginning of this one, and may be its largest.
+        // The amount live at the end of the interval is live at the beginning of this one, and may
+        // be its largest.
         self.open.best = Sample { time: start, live: self.open.last.live };
     }
 
@@ -105,7 +109,7 @@ impl Timeline {
         }
     }
 
-    /// The samples in time order, with the last moment at the end.
+    /// Returns the samples in time order, with the last moment at the end.
     pub fn finish(mut self) -> Vec<Sample> {
         self.close();
         let mut samples = Vec::with_capacity(self.intervals.len());
@@ -133,7 +137,8 @@ const COLUMNS: [Spec; 3] = [
 pub struct TimelineEncoder;
 
 impl TimelineEncoder {
-    /// The chunks of the session's timeline, or of one image's. Samples must be in time order.
+    /// Returns the chunks of the session's timeline, or of one image's. Samples must be in time
+    /// order.
     pub fn encode(
         image: Option<ImageId>,
         samples: &[Sample],

@@ -20,14 +20,14 @@ fn put_long(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Small for small differences of either sign. Differences wrap.
+/// Returns a number that is small for small differences of either sign. Differences wrap.
 #[inline]
 pub(crate) fn zigzag(from: u64, to: u64) -> u64 {
     let difference = to.wrapping_sub(from) as i64;
     (difference << 1) as u64 ^ (difference >> 63) as u64
 }
 
-/// Undoes [`zigzag`]: where the difference leads from `from`.
+/// Undoes [`zigzag`]: returns `from` plus the difference.
 #[inline]
 pub(crate) fn unzigzag(from: u64, zigzag: u64) -> u64 {
     from.wrapping_add((zigzag >> 1) ^ (zigzag & 1).wrapping_neg())
@@ -44,7 +44,7 @@ impl<'a> Varints<'a> {
         Varints { bytes }
     }
 
-    /// The next varint; `None` at the end, and where the bytes are no varint of 64 bits.
+    /// Returns the next varint; `None` at the end, and if the bytes are not a varint of 64 bits.
     #[inline]
     pub(crate) fn next(&mut self) -> Option<u64> {
         match *self.bytes {
@@ -76,7 +76,7 @@ impl<'a> Varints<'a> {
         None
     }
 
-    /// The next `length` bytes.
+    /// Returns the next `length` bytes.
     pub(crate) fn take(&mut self, length: u64) -> Option<&'a [u8]> {
         let (taken, rest) = self.bytes.split_at_checked(usize::try_from(length).ok()?)?;
         self.bytes = rest;

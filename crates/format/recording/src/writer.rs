@@ -1,4 +1,4 @@
-//! Stringing chunks together into a file.
+//! Joining chunks into a file.
 
 use prost::Message;
 
@@ -9,10 +9,11 @@ use crate::messages::{Footer, Record};
 use crate::reader::Recording;
 use crate::{proto, records};
 
-/// Keeps track of where chunks land in the file, and ends it with index, footer and trailer.
+/// Tracks the positions of chunks in the file, and ends it with index, footer and trailer.
 ///
-/// It holds the bytes that are to be written next: after any call, append [`pending`](Self::pending) to the file and
-/// call [`clear_pending`](Self::clear_pending). What has been written is a readable recording at every moment.
+/// It holds the bytes that are to be written next: after any call, append
+/// [`pending`](Self::pending) to the file and call [`clear_pending`](Self::clear_pending). The
+/// bytes that have been written are a readable recording at every moment.
 #[derive(Debug)]
 pub struct RecordingWriter {
     pending: Vec<u8>,
@@ -22,21 +23,23 @@ pub struct RecordingWriter {
 }
 
 impl RecordingWriter {
-    /// A writer whose pending bytes are the file header.
+    /// Creates a writer whose pending bytes are the file header.
     #[expect(clippy::new_without_default, reason = "a writer with pending bytes is no default")]
     pub fn new() -> RecordingWriter {
         RecordingWriter { pending: frame::file_header(0).to_vec(), written: 0, index: Batches::default() }
     }
 
-    /// The same of a recording of a sample, as its [`Session`](crate::Session) says too.
+    /// Creates a writer for a recording of a sample, which its [`Session`](crate::Session) says
+    /// too.
     pub fn of_sample() -> RecordingWriter {
         let pending = frame::file_header(frame::FILE_FLAG_SAMPLE).to_vec();
         RecordingWriter { pending, ..RecordingWriter::new() }
     }
 
-    /// A writer that goes on behind the chunks of a recording, without the [names](crate::Names) at its end; and the number
-    /// of bytes of that file that stay as they are, to be copied first. `None` if the recording is not finished, or not all
-    /// of its chunks can be read.
+    /// Returns a writer that goes on behind the chunks of a recording, without the
+    /// [names](crate::Names) at its end; and the number of bytes of that file that stay unchanged,
+    /// to be copied first. `None` if the recording is not finished, or not all of its chunks can be
+    /// read.
     pub fn after(recording: &Recording<'_>) -> Option<(RecordingWriter, u64)> {
         recording.footer()?;
         let chunks = recording.chunks();
@@ -44,7 +47,7 @@ impl RecordingWriter {
         let mut index = Batches::default();
         let mut written = frame::FILE_HEADER as u64;
         for ChunkEntry { offset, length, kind, head } in &chunks[..kept] {
-            // The index knows lengths only: there must be no hole.
+            // The index has only lengths, so there must be no hole.
             if *offset != written {
                 return None;
             }
@@ -70,7 +73,7 @@ impl RecordingWriter {
         self.pending.extend_from_slice(&chunk.bytes);
     }
 
-    /// The bytes to append to the file.
+    /// Returns the bytes to append to the file.
     pub fn pending(&self) -> &[u8] {
         &self.pending
     }
@@ -81,12 +84,13 @@ impl RecordingWriter {
         self.pending.clear();
     }
 
-    /// The length of the file so far, pending bytes included.
+    /// Returns the length of the file so far, including pending bytes.
     pub fn length(&self) -> u64 {
         self.written + self.pending.len() as u64
     }
 
-    /// Adds index, footer and trailer to the pending bytes: the file ends there, and nothing may be added to it.
+    /// Adds index, footer and trailer to the pending bytes: the file ends there, and nothing may be
+    /// added to it.
     pub fn finish(&mut self, footer: &Footer, compressor: &mut Compressor) {
         let index = self.length();
         for chunk in std::mem::take(&mut self.index).into_chunks(ChunkKind::Index, compressor) {
@@ -102,7 +106,8 @@ impl RecordingWriter {
     }
 }
 
-/// The chunks of some metadata records; usually one chunk. Fails if one record alone is larger than a chunk.
+/// Returns the chunks of some metadata records, usually one chunk. Fails if one record alone is
+/// larger than a chunk.
 pub fn encode_records(records: &[Record], compressor: &mut Compressor) -> Result<Vec<EncodedChunk>, Error> {
     let mut batches = Batches::default();
     for record in records {
@@ -123,7 +128,7 @@ struct Batches {
     contents: Vec<u8>,
 }
 
-/// A batch that has this much is not added to.
+/// The size at which a batch is full, in bytes.
 const BATCH_FULL: usize = 1 << 20;
 
 impl Batches {

@@ -1,10 +1,11 @@
-//! Truncated, flipped and contradictory files: nothing panics, and nothing is ever silently different.
+//! Truncated, flipped and contradictory files: nothing panics, and no data is ever silently wrong.
 
 use heapledger_core::StackId;
 use heapledger_recording::fuzzing::{read_everything, resealed, sample};
 use heapledger_recording::*;
 
-/// All that a file says, chunk by chunk: what can be read of each, or why it cannot.
+/// Returns everything that a file has, chunk by chunk: the contents of each, or the reason why it
+/// cannot be read.
 fn contents(recording: &Recording<'_>) -> Vec<String> {
     let mut all = Vec::new();
     let mut buffer = EventsBuffer::default();
@@ -18,7 +19,7 @@ fn contents(recording: &Recording<'_>) -> Vec<String> {
         }
         all.extend(recording.annotations(image).filter_map(Result::ok).map(|annotation| format!("{annotation:?}")));
         all.push(format!("{image:?} {:?}", recording.sites(image).rows));
-        // Frame by frame: where the parent image is not known any more, a stack ends early.
+        // Frame by frame: if the parent image is not known any more, a stack ends early.
         let tree = recording.stack_tree(image, &mut cache);
         all.extend(tree.frames(StackId(5)).map(|node| format!("{image:?} {node:?}")));
         for checkpoint in recording.checkpoints(image) {
@@ -91,7 +92,8 @@ fn a_flipped_bit_is_never_silent() {
             };
             let damage = recording.verify();
             assert!(!damage.is_empty(), "bit {bit} of byte {at} went unnoticed");
-            // Whatever is served is what was written. A chunk that is gone leaves an empty table or tree behind.
+            // Everything that can be read is what was written. A missing chunk leaves an empty
+            // table or tree behind.
             for part in contents(&recording) {
                 let known = whole.contains(&part)
                     || part.ends_with("[]")
@@ -127,7 +129,8 @@ fn bytes_put_in_or_taken_out_cost_one_chunk() {
 fn unknown_chunks_fields_and_columns_are_skipped() {
     let file = sample();
     let newer = resealed(&file, |kind, head, contents| match kind {
-        // Field 100 of a head, of the messages' list, and of a footer's list; columns 1000 and 1001.
+        // Field 100 of a head, of the messages' list, and of a footer's list; columns 1000 and
+        // 1001.
         ChunkKind::Index | ChunkKind::Footer => contents.extend([0xa0, 6, 1]),
         ChunkKind::Metadata | ChunkKind::Annotations => contents.extend([0xa2, 6, 2, 1, 2]),
         _ => {
@@ -135,7 +138,7 @@ fn unknown_chunks_fields_and_columns_are_skipped() {
             contents.splice(0..0, [0xe8, 3, 9, 0, 1, 0, 0, 0, 0xff, 0xe9, 3, 1, 0, 0, 0, 0, 0]);
         }
     });
-    // Lengths in the index are wrong now, so the scan has to do.
+    // Lengths in the index are wrong now, so the scan has to find the chunks.
     let recording = Recording::open(&newer).unwrap();
     let whole = Recording::open(&file).unwrap();
     assert_eq!(contents(&recording), contents(&whole));
@@ -154,7 +157,8 @@ fn unknown_extras_are_nothing_to_say() {
     let known = extras(&file);
     let newer = resealed(&file, |kind, _, contents| {
         if kind == ChunkKind::Events {
-            // The last column: two more triples, for the last event (the one before says something already), tag 100.
+            // The last column: two more triples, for the last event (the one before says something
+            // already), tag 100.
             let at = (0..contents.len()).find(|&at| contents[at..].starts_with(&[13, 0, 1, 0])).unwrap();
             contents[at + 4] += 6;
             contents.extend([1, 100, 5, 0, 100, 6]);
@@ -172,7 +176,8 @@ fn hostile_trees_come_to_an_end() {
         let (id, parent) = (StackId(id), StackId(parent));
         Node { id, parent, kind: NodeKind::Frame, module: ModuleId::UNKNOWN, offset: 0 }
     };
-    // A cycle of two, its own caller, a tail into the cycle, a parent that is not there, an id twice.
+    // A cycle of two, its own caller, a tail into the cycle, a parent that is not there, an id
+    // twice.
     for (id, parent) in [(1, 2), (2, 1), (3, 3), (4, 1), (5, 60_000_000), (67_108_863, 5), (4, 4)] {
         nodes.push(&node(id, parent)).unwrap();
     }

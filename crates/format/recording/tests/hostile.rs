@@ -35,9 +35,9 @@ fn many_changed_bytes() {
 
 #[test]
 fn what_was_found() {
-    // A forked image's node with an id of its parent's.
+    // A node of a forked image with an id of its parent's.
     change_many_bytes(7683138671065973486, 106);
-    // An allocation that says what is for releases.
+    // An allocation with a field for releases.
     change_many_bytes(11463533849074973214, 194);
 }
 
@@ -68,7 +68,8 @@ fn fuzz<S: Strategy>(strategy: S, body: impl Fn(S::Value)) {
     runner.run(&strategy, run).expect("no panic");
 }
 
-/// A chunk that looks right from outside: small numbers, which mean something more often than large ones do.
+/// Returns a chunk that looks right from outside, with small numbers, which have a meaning more
+/// often than large ones.
 fn hostile_chunk() -> impl Strategy<Value = Vec<u8>> {
     let byte = || prop_oneof![0u8..12, any::<u8>()];
     let field = (

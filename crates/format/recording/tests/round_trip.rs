@@ -1,11 +1,11 @@
-//! What is written is read again: each kind of chunk, and whole files.
+//! Everything that is written is read again: each kind of chunk, and whole files.
 
 use heapledger_core::sample::Rate;
 use heapledger_core::{Api, Blocks, Bytes, Serial, StackId, ThreadId};
 use heapledger_recording::*;
 use proptest::prelude::*;
 
-/// A file of these chunks.
+/// Returns a file of these chunks.
 fn file(chunks: &[EncodedChunk], footer: &Footer) -> Vec<u8> {
     let mut writer = RecordingWriter::new();
     let mut file = Vec::new();
@@ -85,7 +85,7 @@ fn many_bytes() -> impl Strategy<Value = Vec<Vec<u8>>> {
     prop::collection::vec(bytes(), 0..4)
 }
 
-/// Numbers of all lengths.
+/// Returns numbers of all lengths.
 fn number() -> impl Strategy<Value = u64> {
     (any::<u64>(), 0u32..64).prop_map(|(number, shift)| number >> shift)
 }
@@ -257,7 +257,7 @@ fn extras() -> impl Strategy<Value = Extras> {
     prop_oneof![3 => Just(Extras::NONE), 1 => some]
 }
 
-/// Of every other event, what it can say of a sample.
+/// Returns a relation to the sample that the event can have, for every other event.
 fn sampled(kind: &EventKind, number: u64) -> Sampled {
     let rate = Rate::from_logarithm(number % 82);
     match kind {
@@ -269,7 +269,7 @@ fn sampled(kind: &EventKind, number: u64) -> Sampled {
     }
 }
 
-/// An event whose serials are still to be made right: released blocks count back from the next serial.
+/// An event whose serials are not yet right: released blocks count back from the next serial.
 type Draft = (u64, u32, u8, u64, u64, StackId, Extras, Live);
 
 fn draft() -> impl Strategy<Value = Draft> {
@@ -281,7 +281,7 @@ fn events(drafts: &[Draft]) -> Vec<(Event, Extras, Live)> {
     let mut next = 0;
     let mut last = Live::default();
     let make = |&(step, thread, choice, size, back, stack, extras, live): &Draft| {
-        // Steps of all sizes, but an end of time far away.
+        // Steps of all sizes, but never near the end of time.
         time += step >> 10;
         let serial = Serial(next);
         let size = Bytes(size);
@@ -293,7 +293,7 @@ fn events(drafts: &[Draft]) -> Vec<(Event, Extras, Live)> {
         };
         let (call, kind) = match choice % 4 {
             0 => (Api::Malloc.into(), EventKind::Alloc { serial, size, stack }),
-            // Now and then between the others, of a block that there is.
+            // Now and then between the others, on an existing block.
             2 if choice >= 0xe0 && next > 0 => {
                 (Api::Malloc.into(), EventKind::Move { block: Serial(next - 1 - back % next), stack })
             }
@@ -312,7 +312,7 @@ fn events(drafts: &[Draft]) -> Vec<(Event, Extras, Live)> {
     drafts.iter().map(make).collect()
 }
 
-/// Whether it is a call.
+/// True if it is a call.
 fn is_row((event, ..): &(Event, Extras, Live)) -> bool {
     !matches!(event.kind, EventKind::Move { .. })
 }
@@ -552,7 +552,8 @@ proptest! {
     }
 }
 
-/// A child sees the scopes of its parent, and its own under the same ids as later ones of the parent.
+/// A child sees the scopes of its parent, and its own under the same ids as later ones of the
+/// parent.
 #[test]
 fn contexts_lead_to_their_scopes_across_forks() {
     let node = |id: u32, parent: u32, kind, offset| {
@@ -590,7 +591,7 @@ fn contexts_lead_to_their_scopes_across_forks() {
     let path = |id: u32| tree.path(StackId(id)).filter_map(Node::text).map(|text| text.0).collect::<Vec<_>>();
     assert_eq!((path(6), path(8), path(3)), (vec![0, 5], vec![1], vec![1]));
     assert_eq!([7, 9, 10, 1, 0, 77].map(path), [const { Vec::new() }; 6]);
-    // One that leads to itself is no path of scopes, but ends.
+    // A context that leads to itself has no path of scopes, but the walk ends.
     assert_eq!(tree.path(StackId(11)).count(), 2);
     assert_eq!(tree.get(StackId(7)).and_then(Node::text), Some(TextId(6)));
     let before_fork = recording.stack_tree(ImageId(0), &mut NodeCache::default());
@@ -634,7 +635,7 @@ fn large_checkpoints_come_in_parts() {
     let mut all = Vec::new();
     found.for_each_part(|part| all.extend_from_slice(part)).unwrap();
     assert_eq!(all, blocks);
-    // Without one of its parts a checkpoint is none.
+    // A checkpoint without one of its parts is not a checkpoint.
     for missing in 0..3 {
         let mut chunks = first.clone();
         chunks.remove(missing);
@@ -763,7 +764,7 @@ fn a_full_chunk_of_events_takes_no_more() {
     for extras in [Extras::NONE, extras] {
         let mut pushed = 0;
         while !encoder.is_full() {
-            // Everything in it is as long as can be: it still fits.
+            // Every field is as long as it can be, and still fits.
             encoder.push(&event(pushed % 2 + 0xffff_0000), &extras, Live::default()).unwrap();
             pushed += 1;
         }
@@ -788,7 +789,7 @@ fn many_chunks_need_several_index_chunks() {
     assert!(indexes > 1, "{indexes}");
 }
 
-/// A mark on whatever there can be one on before the next serial.
+/// Returns a mark on anything that can have one before the next serial.
 fn mark((choice, back, address, by, measured): (u8, u64, u64, StackId, u64), next: u64, time: Time) -> Mark {
     let (is_kept, measured) = (choice & 8 != 0, Bytes(measured));
     let reported = |what| Mark::Reported { what, by, is_kept, measured };
@@ -826,7 +827,7 @@ proptest! {
                 chunks.extend(encoder.finish(&mut compressor));
             }
         }
-        // A chunk of marks alone.
+        // A chunk with only marks.
         encoder.push_mark(Time(0), &Mark::Cleared).unwrap();
         expected.push((events.len(), Mark::Cleared));
         chunks.extend(encoder.finish(&mut compressor));
@@ -842,7 +843,7 @@ proptest! {
             found.extend(decoded.marks().iter().map(|(at, mark)| (before + *at as usize, *mark)));
             before += decoded.as_slice().len();
         }
-        // Of moves at the same place it is not said which came first.
+        // The order of moves and marks at the same place is not defined.
         let is_move = |index: usize| events.get(index).is_some_and(|event| !is_row(event));
         let rows_end = |at: usize| (at..).find(|&index| !is_move(index)).unwrap_or(at);
         let placed = |marks: &[(usize, Mark)]| marks.iter().map(|&(at, mark)| (rows_end(at), mark)).collect::<Vec<_>>();
@@ -850,7 +851,8 @@ proptest! {
     }
 }
 
-/// Two marks of a block count, until it goes or they are cleared; kept ones stay, and move up.
+/// Two marks of a block count, until it is freed or they are cleared; permanent ones stay, and move
+/// up.
 #[test]
 fn the_first_two_marks_of_a_block_count() {
     let report = |serial, by, is_kept| Mark::Reported {
@@ -872,7 +874,7 @@ fn the_first_two_marks_of_a_block_count() {
     apply(&mut marked, report(7, 4, false));
     let again = marked.again();
     assert_eq!(again, [Mark::Cleared, report(7, 2, true), report(7, 4, false)]);
-    // What is not kept, or another's, is not taken back.
+    // A mark that is not there any more, or is another reporter's, is not taken back.
     for by in [4, 9, 2] {
         apply(&mut marked, Mark::TakenBack { block: Serial(7), by: StackId(by) });
     }

@@ -1,9 +1,10 @@
-//! What Firefox's about:memory shows of reports, as data and as text.
+//! The display of reports as in Firefox's about:memory, as data and as text.
 //!
-//! The rules are those of Firefox: what is one tree, what is merged, hidden, summed up as tiny or found invalid; how
-//! numbers are written and lines are drawn. No report should have others below it. If it has one, Firefox leaves out its
-//! own amount, and so is it here, with its path in [`Section::left_out`]. If it has several, Firefox shows nothing at all;
-//! here a `(fake child)` has the amount, as Firefox has it in differences.
+//! The rules are those of Firefox: which reports form one tree, which are merged, hidden, summed up
+//! as tiny or found invalid; how numbers are written and lines are drawn. No report should have
+//! others below it. If a report has one below it, Firefox leaves out the upper report's amount; so
+//! does this module, with its path in [`Section::left_out`]. If it has several below it, Firefox
+//! shows nothing at all; here a `(fake child)` has the amount, as Firefox has it in differences.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,113 +20,116 @@ use crate::{Difference, MAIN_PROCESS, Reports, Unit};
 
 pub use self::text::Row;
 
-/// Names of a path from here on are taken as one: nobody reads a tree as deep as that.
+/// Names of a path from this depth on are taken as one: nobody reads a tree as deep as that.
 const DEPTH_MAX: usize = 400;
 
-/// How reports are shown.
+/// The options for showing reports.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Bytes to the last, and nothing hidden.
+    /// True to show exact bytes and to hide nothing.
     pub verbose: bool,
-    /// Only reports whose path it matches.
+    /// The filter that paths have to match.
     pub filter: Option<Filter>,
 }
 
-/// Which paths are of interest. A `/` in a name of a path is a `\`.
+/// A filter of paths. It sees a `/` within a name of a path as `\`.
 #[derive(Clone, Debug)]
 pub enum Filter {
-    /// Those with this in them.
+    /// Paths that contain this text.
     Text(String),
-    /// Those that it matches.
+    /// Paths that this expression matches.
     Pattern(Regex),
 }
 
-/// All that about:memory shows.
+/// Everything that about:memory shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
-    /// What all processes have in memory, about: what the main one has, and what the others do not share.
+    /// The approximate resident memory of all processes: that of the main one, and what the others
+    /// do not share.
     pub total_resident: String,
-    /// One for each process of which there is something to show, in the order in which they are shown.
+    /// The processes that have something to show, in the order in which they are shown.
     pub sections: Vec<Section>,
 }
 
-/// What is shown of one process.
+/// The part of the page about one process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Section {
-    /// Which one.
+    /// The name of the process.
     pub process: Arc<str>,
-    /// Why figures are not what they should be.
+    /// The reasons why figures are not right.
     pub warnings: Vec<String>,
-    /// The paths of values that cannot be, for another warning.
+    /// The paths of impossible values, for another warning.
     pub invalid: Vec<String>,
-    /// The paths of reports that are not shown, as in Firefox, because there is one more with a longer path.
+    /// The paths of reports that are not shown, as in Firefox, because there is exactly one report
+    /// with a longer path below them.
     pub left_out: Vec<String>,
-    /// What the program has allocated.
+    /// The tree of memory that the program has allocated.
     pub explicit: Option<Node>,
     /// The other trees.
     pub others: Vec<Node>,
-    /// Measurements that are no tree.
+    /// Measurements that do not form a tree.
     pub degenerates: Vec<Node>,
 }
 
 /// A line of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// What is shown as its name: several names with `/` between them where a node has but one node below it.
+    /// The name as shown: several names with `/` between them if each has only one node below it.
     pub name: Arc<str>,
-    /// Which it is: names from the root on, of which `/` in each is `\`. No other node of the tree has the same.
+    /// The node's unique path in the tree: names from the root on, with each `/` in a name written
+    /// `\`.
     pub path: Arc<str>,
-    /// What its amount counts.
+    /// The unit of the amount.
     pub unit: Unit,
-    /// How much.
+    /// The amount.
     pub amount: i64,
     /// The amount as it is shown.
     pub value: String,
-    /// What part that is of the root; of nodes of trees.
+    /// The amount in percent of the root; only for nodes of trees.
     pub percent: Option<String>,
-    /// What it means.
+    /// The meaning of the node.
     pub description: Arc<str>,
-    /// What stands behind the name, in this order.
+    /// The notes behind the name, in this order.
     pub notes: Vec<Note>,
-    /// Whether the nodes below are not shown at first.
+    /// True if the nodes below are not shown at first.
     pub is_collapsed: bool,
-    /// Whether the amount cannot be: it is negative, or more than all of the tree.
+    /// True if the amount is impossible: negative, or more than all of the tree.
     pub is_invalid: bool,
     /// The nodes below, in the order in which they are shown.
     pub children: Vec<Node>,
 }
 
-/// What stands behind a name.
+/// A note behind a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Note {
-    /// The value cannot be.
+    /// The value is impossible.
     Invalid,
-    /// The sum of so many reports with the same path.
+    /// The node is the sum of this number of reports with the same path.
     Merged(u32),
     /// Only in the first of two sets of reports.
     FirstOnly,
     /// Only in the second.
     SecondOnly,
-    /// Put there for the amount of a report that has others below it.
+    /// The node was added for the amount of a report that has others below it.
     Fake,
 }
 
 impl Filter {
-    /// Paths with this text in them.
+    /// Matches paths that contain this text.
     pub fn text(text: impl Into<String>) -> Filter {
         Filter::Text(text.into())
     }
 
-    /// Paths that a regular expression matches somewhere.
+    /// Matches paths in which a regular expression is found.
     ///
     /// # Errors
     ///
-    /// When it is none.
+    /// Fails if it is not a valid regular expression.
     pub fn pattern(pattern: &str) -> Result<Filter, regex::Error> {
         Regex::new(pattern).map(Filter::Pattern)
     }
 
-    /// Whether it lets a path pass.
+    /// True if the filter lets a path pass.
     pub fn matches(&self, path: &str) -> bool {
         match self {
             Filter::Text(text) => path.contains(text),
@@ -133,14 +137,14 @@ impl Filter {
         }
     }
 
-    /// Whether it lets everything pass as if there were none.
+    /// True if the filter lets every path pass, as if there were no filter.
     fn is_none(&self) -> bool {
         matches!(self, Filter::Text(text) if text.is_empty())
     }
 }
 
 impl Note {
-    /// As it is shown.
+    /// Returns the note as it is shown.
     pub fn text(self) -> String {
         match self {
             Note::Invalid => "[?!]".to_owned(),
@@ -151,7 +155,7 @@ impl Note {
         }
     }
 
-    /// What it means.
+    /// Returns the note's meaning.
     pub fn meaning(self) -> String {
         match self {
             Note::Invalid => "This value cannot be right: a reporter has a defect.".to_owned(),
@@ -166,7 +170,7 @@ impl Note {
 }
 
 impl Page {
-    /// What is shown of reports.
+    /// Returns the display of reports.
     ///
     /// Each entry of a tree should have the unit of its root; see [`Reports::check`].
     pub fn of(reports: &Reports, options: &Options) -> Page {
@@ -187,7 +191,7 @@ impl Page {
         forest.finish(reports.has_usable_size)
     }
 
-    /// What is shown of a difference.
+    /// Returns the display of a difference.
     pub fn of_difference(difference: &Difference, options: &Options) -> Page {
         let mut forest = build::Forest::new(options, true);
         for change in &difference.changes {
@@ -205,16 +209,16 @@ impl Page {
         forest.finish(difference.has_usable_size)
     }
 
-    /// Writes it as Firefox's about:memory is copied from.
+    /// Writes the page as text, as it would be copied from Firefox's about:memory.
     ///
-    /// Only characters that could control a terminal are not as they are there; see [`escape`](crate::escape).
+    /// Only characters that could control a terminal are changed; see [`escape`](crate::escape).
     pub fn print(&self, out: &mut impl fmt::Write) -> fmt::Result {
         text::print(self, out)
     }
 }
 
 impl Section {
-    /// All of its trees, in the order in which they are shown.
+    /// Returns all trees, in the order in which they are shown.
     pub fn trees(&self) -> impl Iterator<Item = &Node> {
         self.explicit.iter().chain(&self.others).chain(&self.degenerates)
     }

@@ -7,11 +7,11 @@ use regex::Regex;
 
 use crate::{Report, Reports};
 
-/// What stands for what is private.
+/// The replacement for private text.
 const ANONYMOUS: &str = "<anonymized>";
 
-/// Texts that may be private: quoted ones; URLs; absolute paths; names with dots in them, which are those of files, hosts
-/// and people's mailboxes. A `/` may be a `\` everywhere, as it is in the names of paths.
+/// Texts that may be private: quoted ones; URLs; absolute paths; names with dots in them, such as
+/// those of files, hosts and mailboxes. A `/` may be a `\` everywhere, as in the names of paths.
 static PRIVATE: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let parts = [
         r#""[^"]*""#,
@@ -27,10 +27,11 @@ static PRIVATE: LazyLock<Option<Regex>> = LazyLock::new(|| {
 });
 
 impl Reports {
-    /// The same without URLs, paths and names of files, addresses, and quoted texts: in names of processes, in paths and
-    /// in descriptions. `<anonymized>` stands for each.
+    /// Returns the reports without URLs, paths and names of files, addresses, and quoted texts, in
+    /// names of processes, in paths and in descriptions. Each is replaced by `<anonymized>`.
     ///
-    /// What a name means cannot be known from outside: reporters that are asked for anonymous reports do it better.
+    /// The meaning of a name cannot be known from outside: reporters that are asked for anonymous
+    /// reports do it better.
     pub fn anonymized(self) -> Reports {
         let mut known = HashMap::new();
         let mut reports = self.reports;
@@ -47,7 +48,8 @@ impl Reports {
     }
 }
 
-/// Most texts are there many times.
+/// Returns the text without private parts. The same text occurs many times, so results are
+/// remembered.
 fn anonymous(text: &Arc<str>, is_path: bool, known: &mut HashMap<(Arc<str>, bool), Arc<str>>) -> Arc<str> {
     let found = known.entry((text.clone(), is_path)).or_insert_with(|| {
         if is_path {
@@ -63,7 +65,7 @@ fn anonymous(text: &Arc<str>, is_path: bool, known: &mut HashMap<(Arc<str>, bool
 fn anonymous_name(text: &str) -> String {
     let Some(private) = PRIVATE.as_ref() else { return ANONYMOUS.to_owned() };
     let replace = |found: &regex::Captures<'_>| {
-        // What comes before a path is none of it.
+        // The character before a path is kept.
         let before = found[0].chars().next().filter(|first| matches!(first, ' ' | '\t' | '\n' | '(' | '=' | '['));
         let is_address = found[0].starts_with('[') && found[0].ends_with(']');
         format!("{}{ANONYMOUS}", before.filter(|_| !is_address).map(String::from).unwrap_or_default())

@@ -1,4 +1,4 @@
-//! What has changed between two sets of reports.
+//! The changes between two sets of reports.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,54 +12,54 @@ use crate::{Kind, Report, Reports, Unit};
 /// The second of two sets of reports minus the first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Difference {
-    /// What is not the same.
+    /// The paths that differ.
     pub changes: Vec<Change>,
-    /// As in both sets.
+    /// The same as in both sets.
     pub has_usable_size: bool,
 }
 
-/// What has changed of one path.
+/// The change of one path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Of which process; without its id.
+    /// The process, without its id.
     pub process: Arc<str>,
-    /// Without what changes from one run to the next.
+    /// The path, without the parts that change from one run to the next.
     pub path: Arc<str>,
-    /// Where the memory is.
+    /// The kind of memory.
     pub kind: Kind,
-    /// What is counted.
+    /// The unit of the amount.
     pub unit: Unit,
-    /// By how much it has grown; never 0.
+    /// The amount of growth; never 0.
     pub amount: i64,
-    /// What it means, in the words of the first set.
+    /// The meaning, in the words of the first set.
     pub description: Arc<str>,
-    /// How many reports of a set have the path, at most.
+    /// The largest number of reports in one set that have the path.
     pub merged: u32,
-    /// In which of the sets the path is.
+    /// The sets that have the path.
     pub presence: Presence,
 }
 
-/// In which of two sets a path is.
+/// The sets that have a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Presence {
-    /// In both.
+    /// Both sets.
     Both,
-    /// In the first only.
+    /// The first set only.
     First,
-    /// In the second only.
+    /// The second set only.
     Second,
 }
 
-/// Why sets cannot be compared.
+/// The reason why sets cannot be compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Incomparable {
     /// Only one of them was made with the sizes of blocks.
     UsableSize,
     /// A path has several kinds or units.
     Path {
-        /// Of which process.
+        /// The process.
         process: Arc<str>,
-        /// Which.
+        /// The path.
         path: Arc<str>,
     },
 }
@@ -89,7 +89,7 @@ impl Presence {
     }
 }
 
-/// Process and path without what changes from run to run.
+/// A process and a path without the parts that change from run to run.
 type Key = (Arc<str>, Arc<str>);
 
 /// All reports of a key.
@@ -102,15 +102,15 @@ struct Sum {
 }
 
 impl Difference {
-    /// What has changed from the first to the second.
+    /// Returns the changes from the first to the second.
     ///
-    /// Reports are the same if their [stable paths](Report::stable_path) are. Those that declare none, as those of
-    /// Firefox, are compared by paths without ids of processes and threads, addresses, and what else Firefox's
-    /// about:memory leaves out.
+    /// Reports are the same if their [stable paths](Report::stable_path) are. Reports without one,
+    /// such as Firefox's, are compared by paths without ids of processes and threads, addresses,
+    /// and the other parts that Firefox's about:memory leaves out.
     ///
     /// # Errors
     ///
-    /// When they do not measure the same things.
+    /// Fails if the two do not measure the same things.
     pub fn between(first: &Reports, second: &Reports) -> Result<Difference, Incomparable> {
         if first.has_usable_size != second.has_usable_size {
             return Err(Incomparable::UsableSize);
@@ -144,7 +144,7 @@ fn change((process, path): Key, sum: Sum, presence: Presence) -> Option<Change> 
     (amount != 0).then_some(Change { process, path, kind, unit, amount, description, merged, presence })
 }
 
-/// The sums of all keys in the order in which they come first, and where each is.
+/// Returns the sums of all keys in the order in which they come first, and the index of each.
 fn sums(reports: &Reports, forgets_isolation: bool) -> Result<Sums, Incomparable> {
     let mut sums: Vec<(Key, Sum)> = Vec::new();
     let mut places = HashMap::new();
@@ -169,12 +169,12 @@ fn sums(reports: &Reports, forgets_isolation: bool) -> Result<Sums, Incomparable
 /// See [`sums`].
 type Sums = (Vec<(Key, Sum)>, HashMap<Key, usize>);
 
-/// Whether a process of Firefox is for pages of one site only.
+/// True if a process of Firefox is for pages of one site only.
 fn is_isolated(process: &str) -> bool {
     process.starts_with("webIsolated")
 }
 
-/// A pattern, and what to put in its place.
+/// A pattern and its replacement.
 struct Variable {
     pattern: Regex,
     replacement: &'static str,
@@ -203,7 +203,7 @@ impl Variable {
 static PROCESS_ID: LazyLock<Option<Variable>> =
     LazyLock::new(|| Variable::new(r"pid([ =]|: )[0-9]+", "pid${1}NNN", true));
 
-/// What Firefox leaves out of paths, in its order.
+/// The replacements that Firefox makes in paths, in its order.
 static IN_PATHS: LazyLock<Vec<Variable>> = LazyLock::new(|| {
     let variables = [
         // Threads, and threads of pools.
@@ -220,14 +220,14 @@ static IN_PATHS: LazyLock<Vec<Variable>> = LazyLock::new(|| {
             "moz-nullprincipal:{NNNNNNNN-NNNN-NNNN-NNNN-NNNNNNNNNNNN}",
             true,
         ),
-        // Where Firefox is installed.
+        // The path where Firefox is installed.
         Variable::new(r"jar:file:\\\\\\(.+)\\omni.ja!", r"jar:file:\\\...\omni.ja!", false),
         Variable::new(r"source\(scripts=([0-9]+), ", "source(scripts=NNN, ", false),
     ];
     variables.into_iter().flatten().collect()
 });
 
-/// How many mappings a part of the address space has.
+/// The number of mappings in a part of the address space.
 static SEGMENTS: LazyLock<Option<Variable>> =
     LazyLock::new(|| Variable::new(r"\(segments=[0-9]+\)", "(segments=NNNN)", true));
 

@@ -1,11 +1,13 @@
-//! Names come from recordings, and recordings from anywhere: what is shown must not control the terminal.
+//! Names come from recordings, and recordings from anywhere, so names that are shown must not be
+//! able to control the terminal.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// The text with every character replaced that could move the cursor, change colours or reorder what is shown.
+/// Returns the text with every character replaced that could move the cursor, change colours or
+/// reorder the output.
 ///
-/// `\n`, `\t` and the like are written as in Rust, every other as `\u{1b}`.
+/// `\n`, `\t` and the like are written as in Rust, all others as `\u{1b}`.
 pub fn escape(text: &str) -> Cow<'_, str> {
     if text.chars().all(is_harmless) {
         return Cow::Borrowed(text);
@@ -24,8 +26,8 @@ pub fn escape(text: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// Whether a character may be shown as it is: no control character, no line separator, nothing that changes the
-/// direction of text.
+/// True if a character may be shown as it is: it is not a control character, not a line separator,
+/// and does not change the direction of text.
 pub fn is_harmless(character: char) -> bool {
     !character.is_control()
         && !matches!(character,

@@ -11,8 +11,8 @@
 //! }
 //! ```
 //!
-//! `stable_path` is ours, there only where it is not the path, and passed over by Firefox. A crash report of Firefox has the whole object as its
-//! `memory_report`.
+//! `stable_path` is ours. It is present only if it differs from the path, and Firefox ignores it. A
+//! crash report of Firefox has the whole object as its `memory_report`.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -31,18 +31,20 @@ use crate::{Invalid, Kind, MAIN_PROCESS, Report, Reports, Unit};
 /// The version that is read and written.
 const VERSION: f64 = 1.0;
 
-/// The most that a file may hold when unpacked, in bytes. Those of a browser with a hundred tabs have a tenth of it.
+/// The most that a file may hold when unpacked, in bytes. Files of a browser with a hundred tabs
+/// have a tenth of it.
 pub const FILE_BYTES_MAX: usize = 256 << 20;
 
-/// The most names that all paths of a file may have: a node of a tree can take a hundred times the memory of its name.
+/// The most names that all paths of a file may have: a node of a tree can take a hundred times the
+/// memory of its name.
 const NAMES_MAX: usize = 8 << 20;
 
-/// Why a file cannot be read.
+/// The reason why a file cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileError {
-    /// Where: a position in the text, after it was unpacked.
+    /// The position in the text, after it was unpacked.
     pub offset: Option<usize>,
-    /// Why, in a few words.
+    /// The reason, in a few words.
     pub reason: String,
 }
 
@@ -64,13 +66,13 @@ impl From<Invalid> for FileError {
 }
 
 impl Reports {
-    /// What is in a report file, gzipped or not.
+    /// Parses a report file, gzipped or not.
     ///
     /// Takes no more memory than a small multiple of [`FILE_BYTES_MAX`], whatever the file says.
     ///
     /// # Errors
     ///
-    /// When it is no such file, or has [what no reports may have](Reports::check).
+    /// Fails if it is not such a file, or has [reports that cannot be shown](Reports::check).
     pub fn parse(bytes: &[u8]) -> Result<Reports, FileError> {
         let text = if bytes.starts_with(&[0x1f, 0x8b]) { Cow::Owned(unpack(bytes)?) } else { Cow::Borrowed(bytes) };
         if text.len() > FILE_BYTES_MAX {
@@ -85,7 +87,7 @@ impl Reports {
         Ok(reports)
     }
 
-    /// The text of a report file, with a line for each report.
+    /// Returns the text of a report file, with a line for each report.
     pub fn to_json(&self) -> String {
         let mut text = format!(
             "{{\n  \"version\": {VERSION},\n  \"hasMozMallocUsableSize\": {},\n  \"reports\": [",
@@ -100,16 +102,17 @@ impl Reports {
         text
     }
 
-    /// The same, gzipped: a `.json.gz`.
+    /// Returns the file, gzipped: a `.json.gz`.
     pub fn to_gzip(&self) -> Vec<u8> {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
-        // Memory takes everything.
+        // Writing to memory cannot fail.
         let _ = encoder.write_all(self.to_json().as_bytes());
         encoder.finish().unwrap_or_default()
     }
 }
 
-/// Adds JSON with all but ASCII in escapes: Firefox garbles other characters of gzipped files.
+/// Adds JSON with escapes for all characters other than ASCII, because Firefox garbles those in
+/// gzipped files.
 fn push_ascii(json: &str, text: &mut String) {
     for character in json.chars() {
         if character.is_ascii() {
@@ -137,13 +140,13 @@ fn too_long() -> String {
     format!("it has more than {} MiB unpacked", FILE_BYTES_MAX >> 20)
 }
 
-/// The error without its position.
+/// Returns the error without its position.
 fn reason(error: &serde_json::Error) -> String {
     let text = error.to_string();
     text.rsplit_once(" at line ").map_or(text.clone(), |(reason, _)| reason.to_owned())
 }
 
-/// The position of a line's column, both counted from 1.
+/// Returns the position of a line's column, both counted from 1.
 fn offset(text: &[u8], line: usize, column: usize) -> usize {
     let before = text.split_inclusive(|&byte| byte == b'\n').take(line.saturating_sub(1)).map(<[u8]>::len);
     before.sum::<usize>() + column.saturating_sub(1)
@@ -210,7 +213,7 @@ impl Body {
     }
 }
 
-/// A value of which only this matters.
+/// A value, reduced to what matters here.
 enum Scalar {
     Number(f64),
     Bool(bool),
@@ -220,7 +223,7 @@ enum Scalar {
 }
 
 impl Scalar {
-    /// As a condition of JavaScript.
+    /// Evaluates it as a condition of JavaScript.
     fn is_true(&self) -> bool {
         match self {
             Scalar::Number(number) => *number != 0.0,
@@ -232,7 +235,7 @@ impl Scalar {
     }
 }
 
-/// What `reports` is.
+/// The value of `reports`.
 enum List {
     Reports(Vec<Report>),
     Other,
@@ -279,7 +282,7 @@ impl<'t> Deserialize<'t> for Body {
 }
 
 struct BodyVisitor {
-    /// Whether it is the `memory_report` of another one.
+    /// True if it is the `memory_report` of another object.
     is_inner: bool,
 }
 
@@ -434,7 +437,7 @@ impl<'t> Deserialize<'t> for Amount {
                 i64::try_from(value).map(Amount).map_err(|_| E::custom(format!("{value} is more than 63 bits")))
             }
             fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Amount, E> {
-                // Those from 2^63 on would not fit.
+                // Numbers from 2^63 on would not fit.
                 if value.trunc() == value && (-(2f64.powi(63))..2f64.powi(63)).contains(&value) {
                     Ok(Amount(value as i64))
                 } else {

@@ -3,8 +3,9 @@
 use crate::about::{Filter, Node, Options, Page};
 use crate::{Difference, Reports};
 
-/// Reads the data as one report file, and what comes before and after its first line end of `===` as two, and makes of them
-/// all that can be made. Panics if that does, or if what is made does not hold together.
+/// Reads the data as one report file, and the parts before and after its first line end of `===` as
+/// two, and derives everything from them that can be derived. Panics if that does, or if the
+/// results are not consistent.
 pub fn reports(data: &[u8]) {
     let whole = exercise(data);
     let separator = b"\n===\n";
@@ -24,7 +25,7 @@ pub fn reports(data: &[u8]) {
 
 fn exercise(data: &[u8]) -> Option<Reports> {
     let reports = Reports::parse(data).ok()?;
-    // What has no name gets one, and what is said twice is said once.
+    // Unnamed processes get a name, and duplicates are merged.
     let written = Reports::parse(reports.to_json().as_bytes()).expect("what was written can be read");
     assert_eq!(written.reports.len(), reports.reports.len());
     assert_eq!(Reports::parse(&written.to_gzip()).as_ref(), Ok(&written));
@@ -47,7 +48,8 @@ fn show(page: impl Fn(&Options) -> Page) {
     }
 }
 
-/// The nodes below a node are its amount, except at the limits of numbers; siblings are in order.
+/// Checks that the nodes below a node add up to its amount, except at the limits of numbers, and
+/// that siblings are in order.
 fn hold_together(node: &Node, verbose: bool) {
     let below: i128 = node.children.iter().map(|child| i128::from(child.amount)).sum();
     let is_small = node.children.iter().all(|child| child.amount.unsigned_abs() < 1 << 50);

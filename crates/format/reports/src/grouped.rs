@@ -1,6 +1,6 @@
 //! Numbers that people can read.
 
-/// The digits of a number in groups of three, as in `1,234,567`.
+/// Returns the digits of a number in groups of three, as in `1,234,567`.
 pub fn grouped(digits: &str) -> String {
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (at, digit) in digits.char_indices() {

@@ -1,8 +1,9 @@
-//! Memory reports, the one tree printer, and the escaping of names that come from elsewhere.
+//! Memory reports, the one tree printer, and the escaping of names from elsewhere.
 //!
-//! - [`Reports`]: what reporters measured, and its files.
-//! - [`about`]: what Firefox's about:memory shows of them, as data and as text; [`Difference`]: of two sets of them.
-//! - [`request`]: how a running process is asked for them.
+//! - [`Reports`]: the measurements of reporters, and their files.
+//! - [`about`]: their display as in Firefox's about:memory, as data and as text; [`Difference`]:
+//!   that of two sets.
+//! - [`request`]: the protocol that asks a running process for them.
 //! - [`Tree`]: rows in preorder, with aligned columns on the left and the tree drawn on the right.
 //! - [`escape`]: text that cannot control a terminal. [`grouped`]: numbers that people can read.
 //!

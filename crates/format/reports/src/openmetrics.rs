@@ -9,10 +9,10 @@ use crate::{Kind, MAIN_PROCESS, Report, Reports, Unit, escape};
 struct Metric {
     unit: Unit,
     name: &'static str,
-    /// What the name ends with in samples.
+    /// The suffix of the name in samples.
     suffix: &'static str,
     is: &'static str,
-    /// The unit of OpenMetrics, which the name has to end with.
+    /// The unit of OpenMetrics, which the name must end with.
     says: &'static str,
     help: &'static str,
 }
@@ -53,10 +53,12 @@ const METRICS: [Metric; 4] = [
 ];
 
 impl Reports {
-    /// The reports as OpenMetrics text: a sample for each path of a process, with the labels `process`, `path` and
-    /// `kind`. Reports with all of these in common are summed up; `/` in names of paths are `\`, as in reports.
+    /// Returns the reports as OpenMetrics text: a sample for each path of a process, with the
+    /// labels `process`, `path` and `kind`. Reports with all of these in common are summed up; `/`
+    /// in names of paths are `\`, as in reports.
     ///
-    /// What of the heap no report covers is there as the path `explicit/heap-unclassified`, as on the page.
+    /// The part of the heap that no report covers has the path `explicit/heap-unclassified`, as on
+    /// the page.
     pub fn to_openmetrics(&self) -> String {
         let unclassified = self.unclassified();
         let reports = || self.reports.iter().chain(&unclassified);
@@ -65,7 +67,7 @@ impl Reports {
             let mut sums: Vec<(Labels, i64)> = Vec::new();
             let mut places: HashMap<Labels, usize> = HashMap::new();
             for report in reports().filter(|report| report.unit == metric.unit) {
-                // As they are written: no two samples may have the same.
+                // Compared as written: no two samples may have the same labels.
                 let labels = Labels::of(report);
                 let at = *places.entry(labels.clone()).or_insert(sums.len());
                 match sums.get_mut(at) {
@@ -103,7 +105,8 @@ impl Metric {
     }
 }
 
-/// The labels that tell one sample of a metric from another, as they are written.
+/// The labels of a sample, as they are written; they distinguish it from the other samples of a
+/// metric.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Labels {
     process: String,
@@ -123,8 +126,9 @@ impl Labels {
     }
 }
 
-/// A text as the value of a label. The format has escapes for three characters, and takes all others as they are; those that
-/// control a terminal or end a line for other readers are written as everywhere, `\u{1b}`.
+/// Returns a text as the value of a label. The format has escapes for three characters, and takes
+/// all others as they are. Characters that control a terminal, or end a line for other readers, are
+/// written as everywhere: `\u{1b}`.
 fn label(text: &str) -> String {
     let mut value = String::with_capacity(text.len());
     for character in text.chars() {
@@ -194,7 +198,7 @@ memory_report_ratio{process="a \"b\"",path="used",kind="other"} 0.1234
             amount: 1,
             description: "".into(),
         };
-        // Two that are written alike are one sample.
+        // Two paths that are written alike are one sample.
         let paths = ["x\u{1b}[2J\u{202e}\ny", "x\\u{1b}[2J\u{202e}\ny", "é\0\u{7f}"];
         let text = Reports { reports: paths.map(report).to_vec(), has_usable_size: true }.to_openmetrics();
         let samples: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();

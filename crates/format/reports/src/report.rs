@@ -1,33 +1,34 @@
-//! Measurements of memory: what reporters say, and what report files hold.
+//! Measurements of memory: the results of reporters, and the contents of report files.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// What a process is called that has no name in a file: the one that wrote it.
+/// The name for a process without one in a file, which is the process that wrote it.
 pub const MAIN_PROCESS: &str = "Main Process";
 
 /// One measurement of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// Whose it is, such as `redis (pid 12)`.
+    /// The process that was measured, such as `redis (pid 12)`.
     pub process: Arc<str>,
-    /// What was measured: names from the general to the special, with `/` between them. A `/` in a name is written `\`.
+    /// The thing that was measured: names from the general to the special, with `/` between them. A
+    /// `/` in a name is written `\`.
     pub path: Arc<str>,
-    /// The path with `NNN` in place of each part that changes from one run to the next, if the reporter has declared any:
-    /// paths that have this in common are compared with each other.
+    /// The path with `NNN` in place of each part that changes from one run to the next, if the
+    /// reporter has declared any. Reports with the same stable path are compared with each other.
     pub stable_path: Option<Arc<str>>,
-    /// Where the memory is. It matters below `explicit/` only.
+    /// The kind of memory. It matters below `explicit/` only.
     pub kind: Kind,
-    /// What is counted.
+    /// The unit of the amount.
     pub unit: Unit,
-    /// How much. Percentages are in hundredths.
+    /// The amount. Percentages are in hundredths.
     pub amount: i64,
-    /// What it means, in whole sentences.
+    /// The meaning of the measurement, in whole sentences.
     pub description: Arc<str>,
 }
 
-/// Where measured memory is. The numbers are those of report files.
+/// The kind of memory that was measured. The numbers are those of report files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
@@ -40,7 +41,7 @@ pub enum Kind {
     Other = 2,
 }
 
-/// What an amount counts. The numbers are those of report files.
+/// The unit of an amount. The numbers are those of report files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Unit {
@@ -58,21 +59,21 @@ pub enum Unit {
 /// All measurements of one moment, of one or more processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reports {
-    /// In the order in which they were made.
+    /// The reports, in the order in which they were made.
     pub reports: Vec<Report>,
-    /// Whether the allocator could be asked for the sizes of blocks: else what is reported leaves out slop.
+    /// True if the allocator could tell the sizes of blocks; otherwise the reports leave out slop.
     pub has_usable_size: bool,
 }
 
 impl Kind {
-    /// The kind that a file means by a number.
+    /// Returns the kind for a number in a file.
     pub fn from_number(number: i64) -> Option<Kind> {
         [Kind::NonHeap, Kind::Heap, Kind::Other].into_iter().find(|&kind| kind as i64 == number)
     }
 }
 
 impl Unit {
-    /// The unit that a file means by a number.
+    /// Returns the unit for a number in a file.
     pub fn from_number(number: i64) -> Option<Unit> {
         [Unit::Bytes, Unit::Count, Unit::CountCumulative, Unit::Percentage]
             .into_iter()
@@ -80,14 +81,14 @@ impl Unit {
     }
 }
 
-/// What no set of reports may have: about:memory could not show it.
+/// An error in a set of reports that about:memory could not show.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Invalid {
-    /// A path below `explicit/` that is neither of kind heap nor non-heap.
+    /// A path below `explicit/` whose kind is neither heap nor non-heap.
     ExplicitKind(Arc<str>),
-    /// A path below `explicit/` of something else than bytes.
+    /// A path below `explicit/` with a unit other than bytes.
     ExplicitUnit(Arc<str>),
-    /// A path in another unit than others of the same tree.
+    /// A path with another unit than the others of the same tree.
     Units(Arc<str>),
 }
 
@@ -107,7 +108,7 @@ impl fmt::Display for Invalid {
 type Units<'r> = HashMap<(&'r str, &'r str), Unit>;
 
 impl Report {
-    /// Whether it can be in its tree, which has these units so far.
+    /// Fails if the report does not fit its tree, which has these units so far.
     fn check<'r>(&'r self, units: &mut Units<'r>) -> Result<(), Invalid> {
         let Some((root, _)) = self.path.split_once('/') else { return Ok(()) };
         if root == "explicit" && self.kind == Kind::Other {
@@ -124,17 +125,18 @@ impl Report {
 }
 
 impl Reports {
-    /// Whether about:memory can show them.
+    /// Checks that about:memory can show the reports.
     ///
     /// # Errors
     ///
-    /// The first report that is not as those of its tree have to be.
+    /// Fails with the first report that does not fit its tree.
     pub fn check(&self) -> Result<(), Invalid> {
         let mut units = HashMap::new();
         self.reports.iter().try_for_each(|report| report.check(&mut units))
     }
 
-    /// Takes out the reports that about:memory could not show with those before them, and says why.
+    /// Removes the reports that about:memory could not show beside those before them, and returns
+    /// them with the reasons.
     pub fn take_invalid(&mut self) -> Vec<(Report, Invalid)> {
         let mut units = HashMap::new();
         let reasons: Vec<_> = self.reports.iter().map(|report| report.check(&mut units).err()).collect();
@@ -150,11 +152,11 @@ impl Reports {
         invalid
     }
 
-    /// All of several sets, side by side. A process that was in an earlier set under the same name gets a number behind
-    /// it.
+    /// Joins several sets into one. A process whose name occurs in an earlier set gets a number
+    /// behind its name.
     pub fn merge(sets: impl IntoIterator<Item = Reports>) -> Reports {
         let mut all = Reports { reports: Vec::new(), has_usable_size: true };
-        // How many sets had a process of this name.
+        // The number of sets with a process of this name.
         let mut names: HashMap<Arc<str>, usize> = HashMap::new();
         for set in sets {
             all.has_usable_size &= set.has_usable_size;
@@ -172,12 +174,12 @@ impl Reports {
     }
 }
 
-/// Where the heap of a process went, as far as its reports say.
+/// The use of a process's heap, as far as its reports say.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct HeapCount {
-    /// All of it.
+    /// The size of the heap.
     allocated: Option<i64>,
-    /// What is reported.
+    /// The reported bytes.
     reported: i64,
     has_explicit: bool,
     has_unclassified: bool,
@@ -196,25 +198,27 @@ impl HeapCount {
         }
     }
 
-    /// Whether it is known how much there is in all.
+    /// True if the size of the heap is known.
     #[cfg(feature = "about")]
     pub(crate) fn is_known(&self) -> bool {
         self.allocated.is_some()
     }
 
-    /// What no report covers: `explicit/heap-unclassified`. Files that Firefox did not write may have it already.
+    /// Returns the bytes that no report covers: `explicit/heap-unclassified`. Files of other
+    /// programs than Firefox may have that report already.
     pub(crate) fn unclassified(&self) -> Option<i64> {
         let allocated = self.allocated.filter(|_| self.has_explicit && !self.has_unclassified)?;
         Some(allocated.saturating_sub(self.reported))
     }
 }
 
-/// What `heap-unclassified` means.
+/// The description of `heap-unclassified`.
 pub(crate) const UNCLASSIFIED: &str = "Memory of the heap that no report covers: what nobody has reported, and what \
     the allocator has rounded up where reports do not know of it.";
 
 impl Reports {
-    /// What of the heap no report covers, as a report for each process of which it is known.
+    /// Returns the heap memory that no report covers, as a report for each process for which it is
+    /// known.
     pub fn unclassified(&self) -> Vec<Report> {
         let mut counts: Vec<(&Arc<str>, HeapCount)> = Vec::new();
         let mut places: HashMap<&Arc<str>, usize> = HashMap::new();

@@ -1,7 +1,9 @@
-//! How the reports of a running process are asked for: over a Unix socket with an abstract name.
+//! The protocol that asks a running process for its reports, over a Unix socket with an abstract
+//! name.
 //!
-//! The client connects, writes one line ([`Request::to_line`]), and reads a report file until the end. Both sides ask the
-//! kernel first who the other is: the program for the client's user, the client also for the process ([`peer`]).
+//! The client connects, writes one line ([`Request::to_line`]), and reads a report file until the
+//! end. Both sides first ask the kernel for the identity of the other: the program checks the
+//! client's user, the client also the process ([`peer`]).
 
 pub mod ledger;
 pub mod peer;
@@ -9,36 +11,36 @@ pub mod peer;
 use std::fmt::Write;
 use std::time::Duration;
 
-/// Names of sockets are this, the number of the process, a dot, and random digits.
+/// The prefix of the names of sockets; the process id, a dot, and random digits follow.
 pub const SOCKET_PREFIX: &str = "heapledger-reports.";
-/// No request is longer.
+/// The length of the longest request, in bytes.
 pub const REQUEST_BYTES_MAX: usize = 256;
 
 const WORD: &str = "heapledger-reports";
 
-/// What is asked of a process.
+/// A request to a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Without what is private.
+    /// True to leave out private data.
     pub anonymous: bool,
-    /// What is measured is to be marked in the ledger.
+    /// True if measured blocks are to be marked in the ledger.
     pub mark: bool,
-    /// With the reports of descendants that can be asked.
+    /// True to include the reports of descendants that can be asked.
     pub children: bool,
-    /// How long each of its reporters may take.
+    /// The time that each of its reporters may take.
     pub reporter_deadline: Duration,
-    /// How long the process may collect.
+    /// The time that the process may take to collect all reports.
     pub deadline: Duration,
 }
 
 impl Request {
-    /// The line that says it.
+    /// Returns the line for the request.
     pub fn to_line(self) -> String {
         let flags = [(self.anonymous, "anonymous"), (self.mark, "mark"), (self.children, "children")];
         Line::write(WORD, &flags, [self.reporter_deadline, self.deadline])
     }
 
-    /// What a line says; words of newer versions are passed over. `None`: it is no request.
+    /// Parses a line; words of newer versions are ignored. `None`: it is not a request.
     pub fn parse(line: &[u8]) -> Option<Request> {
         let line = Line::parse(line, WORD)?;
         let [reporter_deadline, deadline] = line.deadlines()?;
@@ -47,42 +49,44 @@ impl Request {
     }
 }
 
-/// The line of a request, whatever is asked for: words, and words with values, separated by spaces, and a newline at the end.
+/// The line of any request: words, and words with values, separated by spaces, and a newline at the
+/// end.
 #[derive(Clone, Copy, Debug)]
 pub struct Line<'line>(&'line str);
 
 impl<'line> Line<'line> {
-    /// A line that begins so, with those of these words that are set, and with how long each reporter, and all of them, may
-    /// take.
+    /// Returns a line that begins with `first`, with those of the words that are set, and with the
+    /// times that each reporter, and all of them, may take.
     pub fn write(first: &str, words: &[(bool, &str)], [each, all]: [Duration; 2]) -> String {
         let mut line = first.to_owned();
         for (_, word) in words.iter().filter(|(is_set, _)| *is_set) {
             line.push(' ');
             line.push_str(word);
         }
-        // A string takes everything.
+        // Writing to a string cannot fail.
         let _ = writeln!(line, " each={} all={}", each.as_millis(), all.as_millis());
         line
     }
 
-    /// A line whose first word is this one. `None`: it is another, or cut off.
+    /// Parses a line whose first word is `first`. `None`: it has another one, or is cut off.
     pub fn parse(line: &'line [u8], first: &str) -> Option<Line<'line>> {
         let line = std::str::from_utf8(line.get(..REQUEST_BYTES_MAX).unwrap_or(line)).ok()?.strip_suffix('\n')?;
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         (word == first).then_some(Line(rest))
     }
 
-    /// Whether it has this word.
+    /// True if the line has this word.
     pub fn has(self, word: &str) -> bool {
         self.0.split(' ').any(|one| one == word)
     }
 
-    /// What it has for this word.
+    /// Returns the value of this word.
     pub fn value(self, word: &str) -> Option<&'line str> {
         self.0.split(' ').find_map(|one| one.strip_prefix(word)?.strip_prefix('='))
     }
 
-    /// How long each reporter, and all of them, may take: not at all where it does not say. `None`: it says no number.
+    /// Returns the times that each reporter, and all of them, may take: 0 if the line does not say.
+    /// `None`: a value is not a number.
     pub fn deadlines(self) -> Option<[Duration; 2]> {
         let milliseconds = |word| self.value(word).map_or(Some(0), |number| number.parse().ok());
         Some([milliseconds("each")?, milliseconds("all")?].map(Duration::from_millis))
@@ -91,18 +95,18 @@ impl<'line> Line<'line> {
 
 const REFUSED: &str = "refused ";
 
-/// The line of a process that cannot do what it is asked, for this reason.
+/// Returns the line of a process that cannot do what it is asked, for this reason.
 pub fn refusal(reason: &str) -> String {
     format!("{REFUSED}{}\n", reason.replace('\n', " "))
 }
 
-/// The reason in such a line. `None`: it is no refusal.
+/// Returns the reason in such a line. `None`: it is not a refusal.
 pub fn refused(answer: &[u8]) -> Option<&str> {
     std::str::from_utf8(answer).ok()?.strip_suffix('\n')?.strip_prefix(REFUSED)
 }
 
-/// The sockets whose names are this prefix, the number of a process, a dot, and more: the numbers and the names, from the
-/// lines of `/proc/net/unix`. Every user can take every name: see [`peer`].
+/// Returns the sockets whose names are this prefix, a process id, a dot, and more: the ids and the
+/// names, from the lines of `/proc/net/unix`. Every user can take every name: see [`peer`].
 pub fn sockets(prefix: &str, net_unix: &[u8]) -> Vec<(u32, Vec<u8>)> {
     let mut found: Vec<(u32, Vec<u8>)> = Vec::new();
     for line in net_unix.split(|&byte| byte == b'\n') {
@@ -112,7 +116,7 @@ pub fn sockets(prefix: &str, net_unix: &[u8]) -> Vec<(u32, Vec<u8>)> {
             let rest = std::str::from_utf8(name).ok()?.strip_prefix(prefix)?;
             rest.split_once('.')?.0.parse().ok()
         };
-        // A connection has the name of the socket that listens.
+        // A connection has the same name as the listening socket.
         if let Some(pid) = pid()
             && !found.iter().any(|(_, other)| other == name)
         {

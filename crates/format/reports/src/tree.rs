@@ -46,31 +46,31 @@ pub struct Line {
     pub note: String,
 }
 
-/// How a tree is printed.
+/// The layout of a printed tree.
 #[derive(Clone, Debug, Default)]
 pub struct Layout {
-    /// Lines have at most this many characters: names and notes that are longer lose their middle, figures nothing.
-    /// `None`: they are as long as they are.
+    /// The most characters of a line: longer names and notes lose their middle, figures lose
+    /// nothing. `None`: lines are not shortened.
     pub width: Option<usize>,
-    /// What to write before and after a note: colours.
+    /// The texts to write before and after a note: colours.
     pub note: (&'static str, &'static str),
-    /// What to write before and after the headings.
+    /// The texts to write before and after the headings.
     pub heading: (&'static str, &'static str),
 }
 
 impl Row {
-    /// A row with one line.
+    /// Creates a row with one line.
     pub fn new(text: impl Into<String>) -> Row {
         Row::default().line(text, "")
     }
 
-    /// The same with these cells.
+    /// Returns the row with these cells.
     pub fn cells<C: Into<String>>(mut self, cells: impl IntoIterator<Item = C>) -> Row {
         self.cells = cells.into_iter().map(Into::into).collect();
         self
     }
 
-    /// The same with a note after the last line.
+    /// Returns the row with a note after the last line.
     pub fn note(mut self, note: impl Into<String>) -> Row {
         if let Some(line) = self.lines.last_mut() {
             line.note = note.into();
@@ -78,38 +78,39 @@ impl Row {
         self
     }
 
-    /// The same with one more line.
+    /// Returns the row with one more line.
     pub fn line(mut self, text: impl Into<String>, note: impl Into<String>) -> Row {
         self.lines.push(Line { text: text.into(), note: note.into() });
         self
     }
 
-    /// Its lines.
+    /// Returns its lines.
     pub fn lines(&self) -> &[Line] {
         &self.lines
     }
 }
 
-/// Between columns, and between a line's text and its note.
+/// The space between columns, and between a line's text and its note.
 const GAP: &str = "  ";
 
-/// Characters of a longer note that are worth printing.
+/// The number of characters from which on a shortened note is worth printing.
 const NOTE_MIN: usize = 8;
 
 impl Tree {
-    /// A tree without rows. There are as many columns as headings; no headings are printed if all are empty.
+    /// Creates a tree without rows. There are as many columns as headings; no headings are printed
+    /// if all are empty.
     pub fn new<H: Into<String>>(headings: impl IntoIterator<Item = H>) -> Tree {
         Tree { headings: headings.into_iter().map(Into::into).collect(), rows: Vec::new() }
     }
 
-    /// Adds a row below the last one of a smaller depth. Roots have depth 0; a row is at most one deeper than the row
-    /// before it, and is put there if it asks for more.
+    /// Adds a row below the last one of a smaller depth. Roots have depth 0; a row is at most one
+    /// deeper than the row before it, and is put there if it asks for more.
     pub fn push(&mut self, depth: usize, row: Row) {
         let deepest = self.rows.last().map_or(0, |(before, _)| before + 1);
         self.rows.push((depth.min(deepest), row));
     }
 
-    /// Whether there are no rows.
+    /// True if there are no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
@@ -126,7 +127,8 @@ impl Tree {
             out.write_str(layout.heading.1)?;
             out.write_char('\n')?;
         }
-        // Of the row and of each row above it: whether a sibling is to come. Roots have no lines between them.
+        // For the row and each row above it: true if a sibling follows. Roots have no lines between
+        // them.
         let mut path: Vec<bool> = Vec::new();
         for ((depth, row), has_sibling_below) in self.rows.iter().zip(has_sibling_below) {
             path.truncate(*depth);
@@ -168,7 +170,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Of each column: the characters of its widest cell.
+    /// Returns the number of characters of each column's widest cell.
     fn widths(&self) -> Vec<usize> {
         let width = |cell: &String| cell.chars().count();
         let mut widths: Vec<usize> = self.headings.iter().map(width).collect();
@@ -180,9 +182,10 @@ impl Tree {
         widths
     }
 
-    /// Of each row: whether another one with the same parent follows.
+    /// Returns for each row: true if another one with the same parent follows.
     fn have_siblings_below(&self) -> Vec<bool> {
-        // By depth, from the end: whether there is a row that a row before it would have as a sibling.
+        // By depth, from the end: true if there is a row that would be a sibling of a row before
+        // it.
         let mut seen: Vec<bool> = Vec::new();
         let mut answers: Vec<bool> = Vec::with_capacity(self.rows.len());
         for (depth, _) in self.rows.iter().rev() {
@@ -205,8 +208,8 @@ fn print_cells(out: &mut impl Write, cells: &[String], widths: &[usize]) -> fmt:
     Ok(())
 }
 
-/// As much of a text's beginning and end as there is room for, in characters, with `…` between; all of it where there is
-/// no room for two.
+/// Returns as much of a text's beginning and end as there is room for, in characters, with `…`
+/// between; the whole text if there is no room for more than two.
 pub fn without_middle(text: &str, room: usize) -> Cow<'_, str> {
     let count = text.chars().count();
     if room <= 2 || room >= count {
@@ -219,7 +222,7 @@ pub fn without_middle(text: &str, room: usize) -> Cow<'_, str> {
     short.into()
 }
 
-/// What is left of a line, in characters; `None` if there is no limit.
+/// The characters left on a line; `None` if there is no limit.
 struct Room(Option<usize>);
 
 impl Room {

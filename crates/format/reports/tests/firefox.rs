@@ -1,7 +1,8 @@
-//! What is shown of two small files, which have a bit of everything, against the words of a real Firefox beside them.
+//! The display of two small files, which have a bit of everything, compared with the texts of a
+//! real Firefox beside them.
 //!
-//! An end-to-end test of the command (`firefox::kept_texts_are_those_of_firefox`) compares these words with the Firefox that is
-//! installed, and with `HEAPLEDGER_BLESS=1` writes them anew.
+//! An end-to-end test of the command (`firefox::kept_texts_are_those_of_firefox`) compares these
+//! texts with the Firefox that is installed, and with `HEAPLEDGER_BLESS=1` writes them again.
 
 use std::fs;
 use std::path::Path;

@@ -1,10 +1,12 @@
-//! The end of the process: its live blocks are looked at before it exits, becomes another program, or dies of a fatal
-//! signal, and the file says so. Where it does not, the command knows that they were not.
+//! The end of the process: its live blocks are inspected before it exits, becomes another program,
+//! or dies of a fatal signal, and the file says so. If the file does not say so, the command knows
+//! that they were not.
 //!
-//! A handler stands for the default action of the signals that a broken heap ends in. The program does not see it:
-//! `sigaction` and `signal` say that the default is in place, and a handler of the program's own replaces ours. After
-//! looking, ours takes itself away and queues the same signal again with the same details, so that the process dies of it
-//! at the instruction where it came.
+//! A handler replaces the default action of the signals that a broken heap ends in. The program
+//! does not see it: `sigaction` and `signal` say that the default is in place, and a handler of the
+//! program's own replaces ours. After the inspection our handler removes itself and queues the same
+//! signal again with the same details, so that the process dies of it at the instruction where it
+//! came.
 
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_int, c_void};
@@ -25,14 +27,15 @@ use crate::operators::find_within_loader;
 const FATAL: [c_int; 5] = [4, 6, 7, 8, 11];
 const SIG_DFL: usize = 0;
 
-/// The process that has begun its file. A child made by vfork, or by a system call of its own, is another one.
+/// The id of the process that has begun its file. A child made by vfork, or by a system call of its
+/// own, has another.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
-/// Held by the thread that looks. One that dies of a signal never gives it back.
+/// Held by the thread that inspects blocks. A thread that dies of a signal never gives it back.
 static LOOKING: Lock = Lock::new();
 /// True if the program calls a `malloc` that is defined before Heapledger's.
 static IS_WRAPPED: AtomicBool = AtomicBool::new(false);
 
-/// Begins the file of this process. To be called once, when the checks have started.
+/// Begins the file of this process. Call once, when the checks have started.
 pub(crate) fn watch(objects: &Objects<'_>) {
     for function in FUNCTIONS {
         function.next.store(objects.lookup(Scope::Next, function.name), Ordering::Release);
@@ -40,7 +43,8 @@ pub(crate) fn watch(objects: &Objects<'_>) {
     let object = |name| Object::of(objects.lookup(Scope::All, name)).map(|object| object.base);
     IS_WRAPPED.store(object(c"malloc") != object(c"heapledger_hooks_v1"), Ordering::Relaxed);
     begin();
-    // SAFETY: POSIX's function; the handler does not allocate. Registered after that of the checks, it runs behind it.
+    // SAFETY: POSIX's function; the handler does not allocate. Registered after that of the checks,
+    // it runs after it.
     unsafe { pthread_atfork(None, None, Some(begin_child)) };
     FATAL.into_iter().for_each(install);
 }
@@ -61,21 +65,22 @@ fn begin() {
 extern "C" fn begin_child() {
     match LOOKING.try_lock() {
         Some(guard) => drop(guard),
-        // SAFETY: a thread held it that this process does not have.
+        // SAFETY: the lock was held by a thread that this process does not have.
         None => unsafe { LOOKING.unlock() },
     }
     begin();
 }
 
-/// True in the process that the file is for, unless it is in a sandbox.
+/// True in the process that the file belongs to, unless it is in a sandbox.
 fn is_own() -> bool {
     !sandbox::is_entered() && checks::is_running() && PROCESS.load(Ordering::Acquire) == sys::process_id()
 }
 
-/// Looks at the live blocks, and says so, before this end of the process. To be called with `LOOKING` locked.
+/// Inspects the live blocks, and writes so, before this end of the process. Call with `LOOKING`
+/// locked.
 fn look(end: End, care: Care) {
     if IS_WRAPPED.load(Ordering::Relaxed) && !checks::has_seen_blocks() {
-        // The program's own malloc has not come to ours.
+        // The program's own malloc has not called ours.
         file::refuse();
         return;
     }
@@ -83,7 +88,7 @@ fn look(end: End, care: Care) {
     file::finish(is_complete.then_some(end));
 }
 
-/// The same in a thread that may go on afterwards.
+/// Does the same in a thread that may go on afterwards.
 pub(crate) fn look_for_now(end: End) {
     if is_own() {
         sys::without_signals(|| {
@@ -93,8 +98,8 @@ pub(crate) fn look_for_now(end: End) {
     }
 }
 
-/// Looks at the live blocks for the last time, and gives the signals back: from here on no system
-/// call is made.
+/// Inspects the live blocks for the last time, and restores the signals' default actions: from here
+/// on no system call is made.
 pub(crate) fn confine() {
     if is_own() {
         sys::without_signals(|| {
@@ -109,7 +114,7 @@ pub(crate) fn confine() {
     sandbox::enter();
 }
 
-/// Takes back one [`confine`], which the kernel has refused.
+/// Takes back one [`confine`] if the kernel has refused the sandbox.
 pub(crate) fn go_on_unconfined() {
     sandbox::refused();
     if is_own() {
@@ -118,14 +123,14 @@ pub(crate) fn go_on_unconfined() {
     }
 }
 
-/// Takes back that this is the end of the process: it goes on.
+/// Takes back that this is the end of the process.
 pub(crate) fn go_on() {
     if is_own() {
         file::begin();
     }
 }
 
-// ------------------------------------------------------------------------------------------------------- signals
+// ----------------------------------------------------------------------------------------- signals
 
 /// `struct sigaction` of the kernel.
 #[repr(C)]
@@ -150,7 +155,7 @@ pub struct Action {
     restorer: usize,
 }
 
-/// Puts our handler where the default action is.
+/// Installs our handler if the default action is in place.
 fn install(signal: c_int) {
     const SA_SIGINFO: u64 = 4;
     const SA_RESTORER: u64 = 0x0400_0000;
@@ -167,7 +172,7 @@ fn install(signal: c_int) {
     kernel_action(signal, Some(&ours), None);
 }
 
-/// Puts the default action where our handler is.
+/// Restores the default action if our handler is in place.
 fn uninstall(signal: c_int) {
     if handler_of(signal).is_some_and(is_ours) {
         kernel_action(signal, Some(&KernelAction::DEFAULT), None);
@@ -183,8 +188,8 @@ fn handler_of(signal: c_int) -> Option<usize> {
 fn kernel_action(signal: c_int, new: Option<&KernelAction>, old: Option<&mut KernelAction>) -> bool {
     let new = new.map_or(0, |new| (&raw const *new) as usize);
     let old = old.map_or(0, |old| (&raw mut *old) as usize);
-    // SAFETY: the kernel reads and writes one structure each, both live; the handler has the signature that the flags
-    // say, and is never unloaded: the library is preloaded.
+    // SAFETY: the kernel reads and writes one structure each, both live; the handler has the
+    // signature that the flags say, and is never unloaded: the library is preloaded.
     unsafe { syscall(nr::RT_SIGACTION, [signal as usize, new, old, 8, 0, 0]) == 0 }
 }
 
@@ -194,10 +199,10 @@ unsafe extern "C" fn restore() {
     naked_asm!("mov rax, 15", "syscall")
 }
 
-/// Every other signal is blocked meanwhile.
+/// Handles a fatal signal, while every other signal is blocked.
 unsafe extern "C" fn handle(signal: c_int, details: *const c_void, _: *mut c_void) {
     if is_own() {
-        // Another thread that looks is about to end the process: its signal came first.
+        // Another thread that inspects blocks is about to end the process: its signal came first.
         mem::forget(LOOKING.lock());
         look(End::Signal, Care::Readable);
     }
@@ -215,7 +220,7 @@ fn is_ours(handler: usize) -> bool {
     handler == handle as *const () as usize
 }
 
-// ----------------------------------------------------------------------------------------------------- functions
+// --------------------------------------------------------------------------------------- functions
 
 struct Next {
     name: &'static CStr,
@@ -232,7 +237,7 @@ macro_rules! functions {
             ///
             /// # Safety
             ///
-            /// As C has it.
+            /// The contract of the C function.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($($argument: $type),*) -> $result {
                 let address = match $place.next.load(Ordering::Acquire) {
@@ -255,10 +260,11 @@ macro_rules! functions {
 // SAFETY of the calls below: the program's own arguments.
 functions! {
     SIGACTION = c"sigaction", sigaction(signal: c_int, new: *const Action, old: *mut Action) -> c_int, else -1, as next {
-        // SAFETY: see above.
+        // SAFETY: the program's own arguments, by the contract of the C function.
         let result = unsafe { next(signal, new, old) };
         if result == 0 && FATAL.contains(&signal) {
-            // SAFETY: null, or the program's structures, which the C library has just written and read.
+            // SAFETY: null, or the program's structures, which the C library has just written and
+            // read.
             let (new, old) = unsafe { (new.as_ref(), old.as_mut()) };
             let is_default = new.is_some_and(|new| new.handler == SIG_DFL);
             if let Some(old) = old.filter(|old| is_ours(old.handler)) {
@@ -272,7 +278,7 @@ functions! {
     }
 
     SIGNAL = c"signal", signal(signal: c_int, handler: usize) -> usize, else usize::MAX, as next {
-        // SAFETY: see above.
+        // SAFETY: the program's own arguments, by the contract of the C function.
         let old = unsafe { next(signal, handler) };
         if FATAL.contains(&signal) && old != usize::MAX && handler == SIG_DFL {
             install(signal);
@@ -282,13 +288,13 @@ functions! {
 
     EXIT = c"_exit", _exit(status: c_int) -> (), else exit_now(status), as next {
         look_for_now(End::Exit);
-        // SAFETY: see above.
+        // SAFETY: the program's own argument, by the contract of the C function.
         unsafe { next(status) };
     }
 
     EXIT_C = c"_Exit", _Exit(status: c_int) -> (), else exit_now(status), as next {
         look_for_now(End::Exit);
-        // SAFETY: see above.
+        // SAFETY: the program's own argument, by the contract of the C function.
         unsafe { next(status) };
     }
 }

@@ -1,6 +1,8 @@
-//! The file that this process writes what is found to: `PID.RANDOM.reports`, in the directory of the library itself.
+//! The file of this process's findings: `PID.RANDOM.reports`, in the directory of the library
+//! itself.
 //!
-//! It is opened for each thing that is found, and closed again: nothing stays open in the program. Text, a line each:
+//! The file is opened for each finding, and closed again: nothing stays open in the program. It is
+//! text, a line each:
 //!
 //! ```text
 //! report NUMBER KIND ADDRESS SIZE DETAIL DETAIL THREAD
@@ -37,10 +39,10 @@ const PATH_MAX: usize = 1024;
 /// The directory, ending with `/`.
 static DIRECTORY: [AtomicU8; PATH_MAX] = [const { AtomicU8::new(0) }; PATH_MAX];
 static LENGTH: AtomicUsize = AtomicUsize::new(0);
-/// Tells the images of one process apart.
+/// A number that tells the images of one process apart.
 static IMAGE: AtomicU64 = AtomicU64::new(0);
 
-/// Finds the directory that this library was loaded from. Whether there is one.
+/// Finds the directory that this library was loaded from. True if there is one.
 pub(crate) fn find() -> bool {
     let Some(object) = Object::of((&raw const LENGTH).expose_provenance()) else { return false };
     // SAFETY: the loader's text, which ends with NUL and stays.
@@ -56,7 +58,7 @@ pub(crate) fn find() -> bool {
     true
 }
 
-/// The file, open to be added to; `None` where it cannot be.
+/// Opens the file for appending. `None` if that fails.
 fn open() -> Option<i32> {
     const O_WRONLY_CREAT_APPEND_CLOEXEC: usize = 1 | 0o100 | 0o2000 | 0o2000000;
     if sandbox::is_entered() {
@@ -95,10 +97,11 @@ impl Write for Path {
     }
 }
 
-/// Every time of the first so many is written, then every power of two, and at the end how many there were.
+/// The number of times that each finding is written at first. Later times are written at every
+/// power of two, and the total at the end.
 const TIMES_WRITTEN: u64 = 1000;
 
-/// What is found.
+/// Writes a finding.
 pub(crate) fn write(report: &Report, number: usize, times: u64) {
     if times > TIMES_WRITTEN && !times.is_power_of_two() {
         return;
@@ -106,7 +109,7 @@ pub(crate) fn write(report: &Report, number: usize, times: u64) {
     let Some(fd) = open() else { return };
     let mut out = Printer::new(fd);
     if times == 1 {
-        // There is nobody to be told that it cannot be written.
+        // Nobody could be notified that writing failed.
         let _ = write_report(&mut out, report, number);
     }
     let _ = writeln!(out, "times {number} {times}");
@@ -145,7 +148,7 @@ fn stack(out: &mut Printer, name: &str, call: Call, stack: StackId) -> core::fmt
     writeln!(out, " by {}", call.name())
 }
 
-/// Where which file is mapped, as the kernel says.
+/// Writes which file is mapped where, as the kernel says.
 fn maps(out: &mut Printer) -> core::fmt::Result {
     const O_CLOEXEC: usize = 0o2000000;
     // SAFETY: the path ends with NUL.
@@ -165,7 +168,7 @@ fn maps(out: &mut Printer) -> core::fmt::Result {
     Ok(())
 }
 
-/// This process is not checked.
+/// Writes that this process is not checked.
 pub(crate) fn refuse() {
     let Some(fd) = open() else { return };
     let mut out = Printer::new(fd);
@@ -182,7 +185,7 @@ pub(crate) enum End {
     Signal,
 }
 
-/// This process runs, and has not been looked at.
+/// Writes that this process runs; its live blocks have not been inspected.
 pub(crate) fn begin() {
     let Some(fd) = open() else { return };
     let mut out = Printer::new(fd);
@@ -198,7 +201,8 @@ pub(crate) fn begin() {
     sys::close(fd);
 }
 
-/// Nothing is reported any more, since the program opens this library, whose calls are not seen.
+/// Writes that nothing is reported any more, since the program opens this library, whose calls are
+/// not seen.
 pub(crate) fn stop(reason: u64, library: &CStr) {
     let Some(fd) = open() else { return };
     let mut out = Printer::new(fd);
@@ -211,7 +215,7 @@ pub(crate) fn stop(reason: u64, library: &CStr) {
     sys::close(fd);
 }
 
-/// Nothing is reported any more: the program enters a sandbox.
+/// Writes that nothing is reported any more, because the program enters a sandbox.
 pub(crate) fn confine() {
     let Some(fd) = open() else { return };
     let mut out = Printer::new(fd);
@@ -220,7 +224,8 @@ pub(crate) fn confine() {
     sys::close(fd);
 }
 
-/// How often each thing was found, and, with `looked`, that all live blocks were looked at before this end.
+/// Writes how often each thing was found, and, with `looked`, that all live blocks were inspected
+/// before this end.
 pub(crate) fn finish(looked: Option<End>) {
     let Some(fd) = open() else { return };
     let mut out = Printer::new(fd);

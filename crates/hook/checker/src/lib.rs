@@ -1,8 +1,8 @@
-//! The hook library of `heapledger check`: it starts the checks, in every process that it is loaded into, and writes
-//! what they find to files beside itself, for the command to read.
+//! The hook library of `heapledger check`: it starts the checks, in every process that it is loaded
+//! into, and writes what they find to files beside itself, for the command to read.
 //!
-//! It also defines C++'s operators `new` and `delete`, which go on to the program's own, so that the checks know
-//! through which of them a block came and went.
+//! It also defines C++'s operators `new` and `delete`, which go on to the program's own, so that
+//! the checks know through which of them a block came and went.
 #![cfg_attr(panic = "abort", no_std)]
 #![allow(unreachable_pub, reason = "exported C symbols must be `pub`, though no Rust code names them")]
 
@@ -17,7 +17,7 @@ use heapledger_checks::{self as checks, report};
 use heapledger_core::hooks::{self, Functions, Hooks};
 use heapledger_loader::Objects;
 
-/// For which version of the hook table this is.
+/// The version of the hook table that this library is for.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals, reason = "the name is a C symbol")]
 pub static heapledger_hook_version: u32 = hooks::VERSION;
@@ -32,11 +32,11 @@ pub unsafe extern "C" fn heapledger_hook_init(_real: *const Functions, table: *c
     if !file::find() {
         return 1;
     }
-    // SAFETY: Heapledger calls this within the first call of the allocator: the process has one thread. Nothing here loads or
-    // unloads a library.
+    // SAFETY: Heapledger calls this within the first call of the allocator: the process has one
+    // thread. Nothing here loads or unloads a library.
     let objects = unsafe { Objects::at_start() };
     if objects.has_allocator_other_ways() {
-        // A block that goes unseen would be taken for a live one.
+        // A block whose free goes unseen would be taken for a live one.
         file::refuse();
         return 1;
     }
@@ -54,8 +54,8 @@ pub unsafe extern "C" fn heapledger_hook_init(_real: *const Functions, table: *c
     }
 }
 
-/// Called when the program opens a library whose calls of the allocator are not seen: from then on a block may be another
-/// one than the register says.
+/// Called when the program opens a library whose calls of the allocator are not seen: from then on
+/// a block may not be the one that the register says.
 ///
 /// # Safety
 ///
@@ -75,7 +75,7 @@ pub extern "C" fn heapledger_hook_exec_begins() {
     ends::look_for_now(file::End::Exec);
 }
 
-/// Called when it has not, after all.
+/// Called if the process did not become another program after all.
 #[unsafe(no_mangle)]
 pub extern "C" fn heapledger_hook_exec_failed() {
     ends::go_on();
@@ -87,13 +87,13 @@ pub extern "C" fn heapledger_hook_sandbox_begins() {
     ends::confine();
 }
 
-/// Called when it has not, after all.
+/// Called if the program did not enter the sandbox after all.
 #[unsafe(no_mangle)]
 pub extern "C" fn heapledger_hook_sandbox_refused() {
     ends::go_on_unconfined();
 }
 
-/// Runs after `main`, and after what the program has asked to be run.
+/// Runs after `main`, and after the functions that the program registered with `atexit`.
 extern "C" fn destructor() {
     ends::look_for_now(file::End::Exit);
 }
@@ -102,7 +102,7 @@ extern "C" fn destructor() {
 #[unsafe(link_section = ".fini_array")]
 static DESTRUCTOR: extern "C" fn() = destructor;
 
-/// See the preload library's.
+/// See the panic handler of the preload library.
 #[cfg(panic = "abort")]
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {

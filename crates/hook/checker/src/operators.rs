@@ -1,8 +1,9 @@
 //! C++'s operators `new` and `delete`, in front of the program's own.
 //!
-//! Each is a thunk that says through which operator the call comes, and jumps on to the next definition with the
-//! arguments as they were: no frame of ours is on the stack when that throws. Where the program defines an operator
-//! itself, in its executable, ours are not called, and [`are_in_effect`] says so.
+//! Each is a thunk that notes through which operator the call comes, and jumps on to the next
+//! definition with the arguments as they were: no frame of ours is on the stack if that definition
+//! throws. If the program defines an operator itself, in its executable, ours are not called, and
+//! [`are_in_effect`] says so.
 
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_int, c_void};
@@ -11,13 +12,14 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use heapledger_checks::{Call, operator_delete, operator_new};
 use heapledger_loader::{Objects, Scope};
 
-/// What a thunk says, and where it goes on.
+/// The symbol of an operator, and the address of the next definition.
 struct Operator {
     name: &'static CStr,
     next: AtomicUsize,
 }
 
-/// Which argument, if any, is the size of a block, and which the alignment: numbers from 1.
+/// The numbers, from 1, of the arguments that are the size of a block and the alignment. 0 if there
+/// is none.
 #[derive(Clone, Copy)]
 struct Arguments {
     size: usize,
@@ -31,7 +33,7 @@ macro_rules! operators {
             ///
             /// # Safety
             ///
-            /// As C++ has it.
+            /// The contract of the C++ operator.
             #[unsafe(no_mangle)]
             #[unsafe(naked)]
             #[allow(non_snake_case, reason = "the name is a C++ symbol")]
@@ -46,7 +48,8 @@ macro_rules! operators {
                     };
                     tell(&OPERATOR, Call::$call, [first, second, third], Arguments { size: $size, alignment: $alignment })
                 }
-                // On entry the stack is 8 off a multiple of 16 (System V psABI), so three words align it for a call.
+                // On entry the stack is 8 off a multiple of 16 (System V psABI), so three words
+                // align it for a call.
                 naked_asm!(
                     "push rdi",
                     "push rsi",
@@ -61,7 +64,7 @@ macro_rules! operators {
             }
         )*
 
-        /// Names and addresses of all.
+        /// The names and addresses of all operators.
         const OPERATORS: &[(&CStr, unsafe extern "C" fn())] = &[
             $((
                 match CStr::from_bytes_with_nul(concat!(stringify!($symbol), "\0").as_bytes()) {
@@ -111,7 +114,8 @@ fn tell(operator: &Operator, call: Call, arguments: [usize; 3], which: Arguments
     }
 }
 
-/// The next definition, in whichever library, also one that was loaded for another alone.
+/// Finds the next definition, in any library, even in one that was loaded as another's dependency
+/// only.
 #[cold]
 fn find_next(operator: &Operator) -> usize {
     let address = find_within_loader(operator.name);
@@ -119,12 +123,12 @@ fn find_next(operator: &Operator) -> usize {
     if address == 0 { none as *const () as usize } else { address }
 }
 
-/// Whether the program's calls come to all of these: nobody before us defines one.
+/// True if the program's calls reach all of these: no object before ours defines one.
 pub(crate) fn are_in_effect(objects: &Objects<'_>) -> bool {
     OPERATORS.iter().all(|&(name, own)| objects.lookup(Scope::All, name) == own as *const () as usize)
 }
 
-/// The next definition of a symbol, while nobody loads or unloads a library.
+/// Returns the next definition of a symbol, while nobody loads or unloads a library.
 pub(crate) fn find_within_loader(name: &CStr) -> usize {
     unsafe extern "C" {
         /// Calls back with each object, while it holds the dynamic linker's lock of the list.
@@ -138,7 +142,8 @@ pub(crate) fn find_within_loader(name: &CStr) -> usize {
     unsafe { Objects::locked(dl_iterate_phdr, |objects| objects.lookup(Scope::Next, name)) }.unwrap_or(0)
 }
 
-/// In the place of an operator that nobody defines: what refers to it weakly would not have called it. No block.
+/// Stands in for an operator that nobody defines: code that refers to it weakly would not have
+/// called it. Returns no block.
 extern "C" fn none() -> *mut c_void {
     core::ptr::null_mut()
 }

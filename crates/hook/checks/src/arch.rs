@@ -1,4 +1,4 @@
-//! What is specific to a processor.
+//! The code that is specific to a processor.
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod x86_64;

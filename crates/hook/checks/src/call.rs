@@ -1,8 +1,8 @@
-//! Entry points, as far as they have to fit together.
+//! The entry points, as far as the checks distinguish them.
 
 use core::ffi::CStr;
 
-/// By what a block was allocated or freed.
+/// The call that allocated or freed a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Call {
@@ -10,7 +10,7 @@ pub enum Call {
     Malloc = 1,
     /// `calloc`.
     Calloc = 2,
-    /// `realloc` or `reallocarray`: an allocation, and of the old block a free.
+    /// `realloc` or `reallocarray`: an allocation, and a free of the old block.
     Realloc = 3,
     /// `aligned_alloc`, `posix_memalign` and the like.
     Aligned = 4,
@@ -28,7 +28,7 @@ pub enum Call {
     DeleteArray = 10,
 }
 
-/// Calls that fit together: what one has allocated, any other may free.
+/// A set of calls that fit together: any of them may free what another has allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Family {
     C,
@@ -50,17 +50,17 @@ impl Call {
         Call::DeleteArray,
     ];
 
-    /// The call with this number.
+    /// Returns the call with this number.
     pub fn from_number(number: u8) -> Option<Call> {
         Call::ALL.into_iter().find(|&call| call as u8 == number)
     }
 
-    /// Its name in the source: `operator new[]`.
+    /// Returns the name in the source, such as `operator new[]`.
     pub fn name(self) -> &'static str {
         self.c_name().to_str().unwrap_or("")
     }
 
-    /// The same for C.
+    /// Returns the same name as a C string.
     pub fn c_name(self) -> &'static CStr {
         match self {
             Call::Malloc => c"malloc",

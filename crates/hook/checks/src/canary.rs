@@ -2,9 +2,9 @@
 
 use core::ops::Range;
 
-/// How many there are: what of a write past the end is found.
+/// The length of the canary: the number of bytes past the end in which a write is found.
 pub const LENGTH: usize = 16;
-/// None is 0, which is what strings end with.
+/// Not 0, which is what strings end with.
 const BYTE: u8 = 0xc9;
 
 /// # Safety
@@ -15,13 +15,14 @@ pub(crate) unsafe fn write(block: *mut u8, size: usize) {
     unsafe { block.add(size).write_bytes(BYTE, LENGTH) };
 }
 
-/// From the first to behind the last of its bytes that are not what they were, counted from the end of the block.
+/// Returns the range from the first to behind the last changed byte of the canary, counted from the
+/// end of the block.
 ///
 /// # Safety
 ///
 /// `block` has [`LENGTH`] bytes behind its `size`.
 pub(crate) unsafe fn overwritten(block: *const u8, size: usize) -> Option<Range<u64>> {
-    // The program may write there at this moment: read byte by byte, as it is.
+    // The program may write there at this moment: hence volatile reads, byte by byte.
     // SAFETY: the caller's contract.
     let is_changed = |&at: &usize| unsafe { block.add(size + at).read_volatile() } != BYTE;
     let first = (0..LENGTH).find(is_changed)?;

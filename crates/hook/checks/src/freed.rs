@@ -6,20 +6,21 @@ use core::{mem, ptr};
 use heapledger_core::lock::Lock;
 use heapledger_core::{StackId, sys};
 
-/// How many are remembered, at most: each takes the place of another one that was freed earlier.
+/// The largest number of freed blocks that are remembered: each takes the place of one that was
+/// freed earlier.
 pub const FREED_MAX: usize = 1 << 16;
 
 /// A block that was freed.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct FreedBlock {
-    /// 0: none.
+    /// The address of the block; 0 in a free slot.
     pub(crate) address: u64,
     pub(crate) size: u64,
     pub(crate) usable: u64,
-    /// As in the register: by what it was allocated, and whether it had a canary.
+    /// As in the register: which call allocated the block, and whether it had a canary.
     pub(crate) stamp: u32,
-    /// A number of `Call`.
+    /// The number of the `Call` that freed the block.
     pub(crate) freed_by: u8,
     pub(crate) allocated_at: StackId,
     pub(crate) freed_at: StackId,
@@ -35,7 +36,7 @@ impl Table {
         Table { lock: Lock::new(), places: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// Gets its memory. Idempotent.
+    /// Maps the table's memory. Idempotent.
     pub(crate) fn prepare(&self) -> bool {
         let _guard = self.lock.lock();
         if self.places.load(Ordering::Relaxed).is_null() {
@@ -55,7 +56,7 @@ impl Table {
         self.with(address, |place| *place).filter(|block| block.address == address)
     }
 
-    /// It is live after all.
+    /// Takes a block out that is live after all.
     pub(crate) fn take(&self, address: u64) -> Option<FreedBlock> {
         let taken = self.with(address, |place| match place.address == address {
             true => Some(mem::replace(&mut place.address, 0)).map(|address| FreedBlock { address, ..*place }),
@@ -68,8 +69,8 @@ impl Table {
         // Addresses are multiples of 16.
         let place = (address >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize >> (64 - FREED_MAX.ilog2());
         let _guard = self.lock.lock();
-        // SAFETY: null, or a mapping of this type, which stays, and is reached under the lock only; zeroes are
-        // integers.
+        // SAFETY: null, or a mapping of this type, which stays, and is reached under the lock only;
+        // zeroes are valid integers.
         let places = unsafe { self.places.load(Ordering::Acquire).as_mut() }?;
         places.get_mut(place).map(run)
     }

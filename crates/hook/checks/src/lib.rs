@@ -1,15 +1,18 @@
-//! Misuse of the allocator, found at the call: blocks that are freed twice, by the wrong function or with the wrong
-//! size, pointers that are no blocks, and writes past a block's end.
+//! Misuse of the allocator, found at the call: blocks that are freed twice, by the wrong function
+//! or with the wrong size, pointers that are not blocks, and writes past a block's end.
 //!
-//! Two hooks of the [hook table](heapledger_core::hooks), which [`start`] installs: a replacement, which makes each
-//! block [some bytes](CANARY) longer and writes a canary there, and an observer, which keeps the live blocks in a
-//! register and the ones that were freed last in a table, each with its stacks. Whether a pointer is a block the
-//! register says; no memory before a pointer is read. The program sees the results that it would see without: a block
-//! that is freed a second time is the exception, since the allocator would end the program or go wrong; that free is
-//! not passed on.
+//! Two hooks of the [hook table](heapledger_core::hooks), which [`start`] installs: a replacement,
+//! which makes each block [some bytes](CANARY) longer and writes a canary there, and an observer,
+//! which keeps the live blocks in a register and the ones that were freed last in a table, each
+//! with its stacks. The register says whether a pointer is a block; no memory before a pointer is
+//! read.
 //!
-//! - [`report`]: what was found.
-//! - [`operator_new`], [`operator_delete`]: for whoever sees C++'s operators, which the hook table does not.
+//! The program sees the results that it would see without the checks, with one exception: a second
+//! free of a block is not passed on, since the allocator would end the program or go wrong.
+//!
+//! - [`report`]: the findings.
+//! - [`operator_new`], [`operator_delete`]: for code that sees C++'s operators, which the hook
+//!   table does not.
 #![no_std]
 
 pub mod report;
@@ -42,17 +45,17 @@ use observe::{FREED, OBSERVER, REGISTER};
 use replace::REPLACEMENT;
 use report::{Kind, Report};
 
-/// Why the checks did not start.
+/// The reason why the checks did not start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// They have been started.
+    /// The checks have been started already.
     Running,
     /// The system gives no memory.
     OutOfMemory,
-    /// The hook table did not take them.
+    /// The hook table refused the hooks.
     Hooks(hooks::Error),
-    /// The system or the processor is another than x86-64 Linux.
+    /// The system or the processor is not x86-64 Linux.
     Unsupported,
 }
 
@@ -73,29 +76,32 @@ static CONTROL: Lock = Lock::new();
 static IS_RUNNING: AtomicBool = AtomicBool::new(false);
 static WATCHES_FORKS: AtomicBool = AtomicBool::new(false);
 
-/// Starts the checks in the hook table of this artefact, for the rest of the process's life. Blocks that were allocated
-/// before are not checked, and frees of pointers that nothing is known of are not reported: they may be such blocks.
+/// Starts the checks in the hook table of this loaded object, for the rest of the process's life.
+/// Blocks that were allocated before are not checked, and frees of unknown pointers are not
+/// reported: they may be such blocks.
 ///
-/// Every block of the allocator has to come and go through the hook table: a free that goes unseen would have the memory
-/// behind the block read when it is gone.
+/// Every block of the allocator has to come and go through the hook table. After a free that goes
+/// unseen, the memory behind the block would be read when it is gone.
 ///
 /// # Errors
 ///
 /// See [`Error`].
 pub fn start() -> Result<(), Error> {
     observe::begin_late();
-    // SAFETY: the tables are static; their functions keep the contracts of `Replacement` and `Observer`.
+    // SAFETY: the tables are static; their functions keep the contracts of `Replacement` and
+    // `Observer`.
     start_with(|| unsafe {
         hooks::install_replacement(&raw const REPLACEMENT)?;
         hooks::install_observer(&raw const OBSERVER)
     })
 }
 
-/// The same in the hook table of another artefact, before the first block has been allocated.
+/// Starts the checks in the hook table of another loaded object, before the first block has been
+/// allocated.
 ///
 /// # Safety
 ///
-/// `table` is one that Heapledger has handed out.
+/// `table` is a table that Heapledger has handed out.
 ///
 /// # Errors
 ///
@@ -128,7 +134,7 @@ fn start_with(install: impl FnOnce() -> Result<(), hooks::Error>) -> Result<(), 
     if !FREED.prepare() {
         return Err(Error::OutOfMemory);
     }
-    // Once.
+    // Register the handlers once.
     if !WATCHES_FORKS.swap(true, Ordering::Relaxed) {
         capture::watch_forks(before_fork, after_fork, after_fork);
     }
@@ -137,22 +143,23 @@ fn start_with(install: impl FnOnce() -> Result<(), hooks::Error>) -> Result<(), 
     Ok(())
 }
 
-/// Whether they run.
+/// True if the checks run.
 pub fn is_running() -> bool {
     IS_RUNNING.load(Ordering::Acquire)
 }
 
-/// How memory is read that may be gone.
+/// The way in which memory is read that may be gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Care {
-    /// Live blocks are there.
+    /// Read directly: live blocks are there.
     Plain,
-    /// The heap may be broken: the kernel is asked first about each page.
+    /// Ask the kernel first about each page: the heap may be broken.
     Readable,
 }
 
-/// Looks behind every live block. Takes time in proportion to their number. Returns false if not all were looked at: in
-/// a signal handler that interrupted a hook, and after calls that were [missed].
+/// Inspects the canary of every live block. Takes time in proportion to their number. Returns false
+/// if not all were inspected: in a signal handler that interrupted a hook, and after calls that
+/// were [missed].
 pub fn look(care: Care) -> bool {
     let mut readable = Readable { page: 0 };
     let looked = heapledger_resident::query(|| {
@@ -164,8 +171,8 @@ pub fn look(care: Care) -> bool {
                 if care == Care::Readable && !readable.is(block.key.0 + block.usable.0, CANARY as u64) {
                     return None;
                 }
-                // SAFETY: it is live until the lock of its shard is released: whoever frees it has to take it out
-                // first.
+                // SAFETY: the block is live until the lock of its shard is released: a free has to
+                // take it out of the register first.
                 let bytes = unsafe { observe::overwritten(&block) }?;
                 Some((block, bytes))
             });
@@ -189,7 +196,7 @@ pub fn look(care: Care) -> bool {
     missed() == 0 && !report::is_stopped()
 }
 
-/// Reports nothing from now on: blocks may come and go that are not seen.
+/// Reports nothing from now on: blocks may come and go unseen.
 pub fn stop() {
     report::stop();
 }

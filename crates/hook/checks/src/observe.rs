@@ -1,4 +1,5 @@
-//! What the hook table tells: blocks come and go, and whoever frees one is looked at.
+//! The functions that the hook table calls: they register blocks that come and go, and check each
+//! free.
 
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,7 +15,8 @@ use crate::freed::{self, FreedBlock};
 use crate::report::{Kind, Report, is_stopped, note};
 use crate::{canary, thread};
 
-/// Told before the ledger of the program: it is not to see a block that was freed twice as gone twice.
+/// The observer, which is called before the program's ledger: the ledger must not see a block that
+/// was freed twice as gone twice.
 pub(crate) static OBSERVER: Observer = Observer {
     name: c"checks".as_ptr(),
     order: 50,
@@ -27,15 +29,15 @@ pub(crate) static OBSERVER: Observer = Observer {
     ..Observer::new(malloc, free)
 };
 
-/// The live blocks. In a block's stamp: by what it was allocated, and whether it has a canary.
+/// The live blocks. The stamp of a block says which call allocated it, and whether it has a canary.
 pub(crate) static REGISTER: SharedRegister = SharedRegister::new();
 pub(crate) static FREED: freed::Table = freed::Table::new();
-/// Calls that could not be seen to: in signal handlers that interrupted a hook.
+/// The number of calls that could not be handled: in signal handlers that interrupted a hook.
 static MISSED: AtomicU64 = AtomicU64::new(0);
-/// Whether the checks have run since before the first block.
+/// True if the checks have run since before the first block.
 static KNOWS_ALL: AtomicBool = AtomicBool::new(true);
 
-/// True once a block has come.
+/// True once a block has been allocated.
 static HAS_SEEN: AtomicBool = AtomicBool::new(false);
 
 const PADDED: u32 = 1 << 8;
@@ -45,13 +47,13 @@ pub fn has_seen_blocks() -> bool {
     HAS_SEEN.load(Ordering::Relaxed)
 }
 
-/// Calls of the allocator that were not looked at. From the first one on, frees of what is not known say nothing, and
-/// are not reported.
+/// Returns the number of allocator calls that were not checked. From the first one on, frees of
+/// unknown addresses say nothing, and are not reported.
 pub fn missed() -> u64 {
     MISSED.load(Ordering::Relaxed)
 }
 
-/// There are blocks from before.
+/// Notes that there are blocks from before the checks started.
 pub(crate) fn begin_late() {
     KNOWS_ALL.store(false, Ordering::Relaxed);
 }
@@ -64,52 +66,52 @@ pub(crate) fn allocated_by(stamp: TypeId) -> Option<Call> {
     Call::from_number(stamp.0 as u8)
 }
 
-/// Whether a block of this stamp has a canary behind it.
+/// True if a block with this stamp has a canary behind it.
 pub(crate) fn is_padded(stamp: TypeId) -> bool {
     stamp.0 & PADDED != 0
 }
 
-// The contract of all is that of `Observer`: `caller` is a live frame of this thread.
+// The contract of all these is that of `Observer`: `caller` is a live frame of this thread.
 
 unsafe extern "C" fn malloc(block: Pointer, size: usize, caller: Caller) {
-    // SAFETY: see above; so in all of these.
+    // SAFETY: `caller` is live, by the contract of `Observer`; the same holds in all of these.
     unsafe { allocated(block, size, Call::Malloc, caller) };
 }
 
 unsafe extern "C" fn calloc(block: Pointer, count: usize, each: usize, caller: Caller) {
-    // SAFETY: see above.
+    // SAFETY: `caller` is live, by the contract of `Observer`.
     unsafe { allocated(block, count.wrapping_mul(each), Call::Calloc, caller) };
 }
 
 unsafe extern "C" fn aligned(_: u32, block: Pointer, _: usize, size: usize, caller: Caller) {
-    // SAFETY: see above.
+    // SAFETY: `caller` is live, by the contract of `Observer`.
     unsafe { allocated(block, size, Call::Aligned, caller) };
 }
 
 unsafe extern "C" fn free(block: Pointer, caller: Caller) {
-    // SAFETY: see above.
+    // SAFETY: `caller` is live, by the contract of `Observer`.
     unsafe { is_freed(block, Call::Free, None, caller) };
 }
 
 unsafe extern "C" fn free_sized(api: u32, block: Pointer, size: usize, _: usize, caller: Caller) {
-    // `cfree` says no size.
+    // `cfree` gives no size.
     const CFREE: u32 = heapledger_core::Api::Cfree as u32;
     let (call, said) = if api == CFREE { (Call::Free, None) } else { (Call::FreeSized, Some(size)) };
-    // SAFETY: see above.
+    // SAFETY: `caller` is live, by the contract of `Observer`.
     unsafe { is_freed(block, call, said, caller) };
 }
 
 unsafe extern "C" fn realloc_begins(_: u32, old: Pointer, caller: Caller) {
-    // SAFETY: see above.
+    // SAFETY: `caller` is live, by the contract of `Observer`.
     unsafe { is_freed(old, Call::Realloc, None, caller) };
 }
 
 unsafe extern "C" fn realloc_ends(old: Pointer, block: Pointer, size: usize, caller: Caller) {
     if !block.is_null() {
-        // SAFETY: see above.
+        // SAFETY: `caller` is live, by the contract of `Observer`.
         unsafe { allocated(block, size, Call::Realloc, caller) };
     } else if !old.is_null() && size != 0 {
-        // SAFETY: see above.
+        // SAFETY: `caller` is live, by the contract of `Observer`.
         unsafe { lives_on(old, caller) };
     }
 }
@@ -120,18 +122,18 @@ unsafe extern "C" fn failed(_: u32, _: usize, _: usize, _: usize, _: Caller) {
 
 /// # Safety
 ///
-/// See above.
+/// `caller` is a live frame of this thread.
 unsafe fn allocated(block: Pointer, size: usize, call: Call, caller: Caller) {
     let call = thread::take_new(size).unwrap_or(call);
     let canary = thread::take_padded(block as usize);
     let new = NewBlock {
         address: block as u64,
         size: size as u64,
-        // What is rounded up has it further behind.
+        // A size that is rounded up has the canary further behind.
         usable: canary.unwrap_or(size).max(size) as u64,
         stamp: call as u32 | if canary.is_some_and(|at| at >= size) { PADDED } else { 0 },
     };
-    // SAFETY: see above.
+    // SAFETY: `caller` is live, by this function's contract.
     let is_seen = unsafe {
         capture::with_stack(caller, |stack, thread| {
             enter(&new, stack, thread);
@@ -145,7 +147,7 @@ unsafe fn allocated(block: Pointer, size: usize, call: Call, caller: Caller) {
 struct NewBlock {
     address: u64,
     size: u64,
-    /// With the canary behind it, if it has one.
+    /// The usable bytes, behind which the canary is, if the block has one.
     usable: u64,
     stamp: u32,
 }
@@ -171,13 +173,13 @@ fn enter(new: &NewBlock, stack: StackId, thread: ThreadId) {
     }
 }
 
-/// A reallocation has failed: what was freed for it is live.
+/// Notes that a reallocation has failed: the block that counted as freed is live.
 ///
 /// # Safety
 ///
-/// See above.
+/// `caller` is a live frame of this thread.
 unsafe fn lives_on(old: Pointer, caller: Caller) {
-    // SAFETY: see above.
+    // SAFETY: `caller` is live, by this function's contract.
     let is_seen = unsafe {
         capture::with_stack(caller, |_, thread| match FREED.take(old as u64) {
             Some(FreedBlock { address, size, usable, stamp, allocated_at, .. }) => {
@@ -193,10 +195,10 @@ unsafe fn lives_on(old: Pointer, caller: Caller) {
 
 /// # Safety
 ///
-/// See above.
+/// `caller` is a live frame of this thread.
 unsafe fn is_freed(block: Pointer, call: Call, said: Option<usize>, caller: Caller) {
     let (call, said, alignment) = thread::take_delete(block as usize).unwrap_or((call, said, 0));
-    // SAFETY: see above.
+    // SAFETY: `caller` is live, by this function's contract.
     let is_seen = unsafe {
         capture::with_stack(caller, |stack, thread| {
             let free = Free { address: block as u64, call, said, alignment, stack, thread };
@@ -211,13 +213,13 @@ unsafe fn is_freed(block: Pointer, call: Call, said: Option<usize>, caller: Call
     }
 }
 
-/// What of a block's canary was written over: in bytes from the end of the block.
+/// Returns the part of a block's canary that was written over, in bytes from the end of the block.
 ///
 /// # Safety
 ///
-/// It is live, and has one.
+/// The block is live, and has a canary.
 pub(crate) unsafe fn overwritten(block: &LiveBlock) -> Option<Range<u64>> {
-    // If a free has not been seen, it may not be live after all.
+    // If a free has not been seen, the block may not be live after all.
     if missed() != 0 {
         return None;
     }
@@ -238,11 +240,12 @@ struct Free {
 }
 
 impl Free {
-    /// Of a live block, which has left the register.
+    /// Checks the free of a live block, which has left the register.
     fn of(&self, block: &LiveBlock) {
         let found = |kind| self.report(kind, block.size.0, allocated_by(block.stamp), block.stack);
         if is_padded(block.stamp) {
-            // SAFETY: it was live until now, and the free is ours to pass on; that it has a canary its stamp says.
+            // SAFETY: the block was live until now, and the free is ours to pass on; its stamp says
+            // that it has a canary.
             if let Some(bytes) = unsafe { overwritten(block) } {
                 found(Kind::Overwrite { bytes });
             }
@@ -269,14 +272,14 @@ impl Free {
         });
     }
 
-    /// Whether a block of this size may be said to be of that. The operators ask for one byte rather than none, and for
-    /// whole multiples of the alignment.
+    /// True if `said` may be given as the size of a block of `size` bytes. The operators ask for
+    /// one byte rather than none, and for whole multiples of the alignment.
     fn fits(&self, said: u64, size: u64) -> bool {
         let alignment = (self.alignment as u64).max(1);
         said == size || said.max(1).checked_next_multiple_of(alignment) == Some(size)
     }
 
-    /// Of something that is not live.
+    /// Checks the free of an address that is not a live block.
     fn of_none(&self) {
         if missed() != 0 || is_stopped() {
             return;

@@ -1,4 +1,5 @@
-//! What takes the allocator's place: each block is some bytes longer than the program has asked for, for the canary.
+//! The replacement of the allocator: makes each block some bytes longer than the program asked for,
+//! for the canary.
 
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -10,7 +11,7 @@ use heapledger_resident::query;
 use crate::observe::{REGISTER, is_padded};
 use crate::{canary, thread};
 
-/// Nearest to the program: others below may not know the sizes that it asked for.
+/// The replacement nearest to the program: others below may not know the sizes that it asked for.
 pub(crate) static REPLACEMENT: Replacement = Replacement {
     name: c"checks".as_ptr(),
     order: -100,
@@ -28,21 +29,23 @@ pub(crate) static REPLACEMENT: Replacement = Replacement {
 
 static BELOW: AtomicPtr<Functions> = AtomicPtr::new(ptr::null_mut());
 
-/// Calls the table below.
+/// Calls a function of the next table.
 macro_rules! below {
     ($name:ident($($argument:expr),*)) => {
-        // SAFETY: the table is set before the first call, stays, and is complete; the arguments are the program's own,
-        // but for sizes that are larger.
+        // SAFETY: the table is set before the first call, stays, and is complete; the arguments are
+        // the program's own, but for sizes that are larger.
         unsafe { (*BELOW.load(Ordering::Acquire)).$name.unwrap_unchecked()($($argument),*) }
     };
 }
 
-/// A block of so many bytes from below, with a canary behind `size` of them. What cannot be made longer stays as it is.
+/// Returns a block from the next table, with a canary behind its first `size` bytes. A block that
+/// cannot be made longer is returned as it is.
 fn padded(size: usize, allocate: impl FnOnce(usize) -> Pointer) -> Pointer {
     let Some(longer) = size.checked_add(canary::LENGTH) else { return allocate(size) };
     let block = allocate(longer);
     if !block.is_null() {
-        // SAFETY: it has so many bytes, and nobody else knows of it yet; what a reallocation keeps ends before.
+        // SAFETY: the block has `longer` bytes, and nobody else knows of it yet; what a
+        // reallocation keeps ends before the canary.
         unsafe { canary::write(block.cast(), size) };
         thread::set_padded(block as usize, size);
     }
@@ -77,7 +80,8 @@ unsafe extern "C" fn free(block: Pointer) {
     }
 }
 
-/// The program may write to all of it: so it is what it asked for, with `pvalloc` in whole pages.
+/// Returns the bytes that the program may write: those that it asked for, with `pvalloc` in whole
+/// pages.
 unsafe extern "C" fn usable_size(block: Pointer) -> usize {
     match query(|| REGISTER.get(Key(block as u64))).flatten() {
         Some(known) if is_padded(known.stamp) => known.usable.0 as usize,

@@ -1,4 +1,4 @@
-//! What was found: each thing once, and how often.
+//! The findings: each kept once, with the number of times that it was found.
 
 use core::cell::UnsafeCell;
 use core::mem;
@@ -11,63 +11,67 @@ use heapledger_unwind::nodes;
 
 use crate::call::Call;
 
-/// How many different ones are kept. What is found beyond is counted only.
+/// The number of different findings that are kept. Findings beyond are only counted.
 pub const REPORTS_MAX: usize = 256;
 
-/// What was done.
+/// The kind of a finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
-    /// A block was freed that had been freed before, by this call, at this stack. The second free was not passed on to
-    /// the allocator, unless it was a reallocation.
+    /// A block was freed that had been freed before, by `first`, at the stack `first_at`. The
+    /// second free was not passed on to the allocator, unless it was a reallocation.
     DoubleFree {
-        /// What freed it first.
+        /// The call that freed the block first.
         first: Call,
         /// The stack of that call.
         first_at: StackId,
     },
-    /// What was freed is no block: so many bytes into a live one, or none that is known. It was passed on.
+    /// The freed address is not a block: it lies in a live block, or in no known block. The free
+    /// was passed on.
     NotABlock {
-        /// Bytes into the block that the report describes; `None`: there is no block around the address.
+        /// The number of bytes into the block that the report describes. `None`: there is no block
+        /// around the address.
         inside: Option<u64>,
     },
-    /// The block was allocated by a call that goes with another one than that which freed it. It was passed on.
+    /// The block was allocated by a call that does not fit the call that freed it. The free was
+    /// passed on.
     Mismatch,
-    /// The block was freed with this size, which is not its own. It was passed on.
+    /// The block was freed with a size that is not its own. The free was passed on.
     WrongSize {
-        /// The size that was said.
+        /// The size that the free gave.
         said: u64,
     },
-    /// Bytes behind the block's end were written: from the first to behind the last, counted from the end.
+    /// Bytes behind the block's end were written: from the first to behind the last, counted from
+    /// the end.
     Overwrite {
-        /// As far as it can be seen.
+        /// The range, as far as it can be seen.
         bytes: Range<u64>,
     },
 }
 
-/// Something that was found.
+/// A finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// What was done.
+    /// The kind of the finding.
     pub kind: Kind,
-    /// The pointer that was freed; of an overwrite the block.
+    /// The pointer that was freed; for an overwrite, the block.
     pub address: u64,
-    /// Requested bytes of the block.
+    /// The requested size of the block.
     pub size: u64,
-    /// What allocated it; `None`: there is no block.
+    /// The call that allocated the block. `None`: there is no block.
     pub allocated: Option<Call>,
     /// The stack of that call.
     pub allocated_at: StackId,
-    /// What freed it now; `None`: it is live, and was looked at.
+    /// The call that freed it now. `None`: the block is live, and was inspected.
     pub freed: Option<Call>,
     /// The stack of that call.
     pub freed_at: StackId,
-    /// The thread that did this.
+    /// The thread that made the call.
     pub thread: ThreadId,
 }
 
 impl Report {
-    /// Whether it is the same as another one, but for the block.
+    /// True if the report equals another one, but for the block.
     fn is_like(&self, other: &Report) -> bool {
         let kind = mem::discriminant(&self.kind) == mem::discriminant(&other.kind);
         let first = |report: &Report| match report.kind {
@@ -80,7 +84,8 @@ impl Report {
     }
 }
 
-/// The frames of a stack in a report, innermost first: addresses in the instructions that made the calls.
+/// Returns the frames of a stack in a report, innermost first: addresses in the instructions that
+/// made the calls.
 pub fn frames(stack: StackId) -> impl Iterator<Item = u64> {
     let mut at = stack;
     core::iter::from_fn(move || {
@@ -92,8 +97,9 @@ pub fn frames(stack: StackId) -> impl Iterator<Item = u64> {
     .map(|node| node.address)
 }
 
-/// Called with each thing that is found, its number from 0, and how often it was found up to now; in the thread that
-/// did it, within its call of the allocator, one at a time.
+/// A function that is called with each finding, its number from 0, and how often it was found up to
+/// now. It runs in the thread whose call was found, within its call of the allocator, one at a
+/// time.
 pub type Listener = fn(&Report, usize, u64);
 
 struct Reports {
@@ -113,7 +119,7 @@ static REPORTS: Reports = Reports {
     listener: AtomicPtr::new(core::ptr::null_mut()),
 };
 
-/// Names who is told at once. One, for the life of the process.
+/// Sets the listener that is called at once. There is one, for the life of the process.
 pub fn listen(listener: Listener) {
     REPORTS.listener.store(listener as *mut (), Ordering::Release);
 }
@@ -152,14 +158,14 @@ pub(crate) fn note(report: Report) {
     }
 }
 
-/// The report with this number, and how often that was found; `None` where there are not so many.
+/// Returns the report with this number, and how often it was found; `None` if there are fewer.
 pub fn get(number: usize) -> Option<(Report, u64)> {
     let _guard = REPORTS.lock.lock();
     // SAFETY: under the lock.
     unsafe { &*REPORTS.found.get() }.get(number)?.clone()
 }
 
-/// How often something was found that there was no room for.
+/// Returns how often something was found that there was no room for.
 pub fn beyond() -> u64 {
     let _guard = REPORTS.lock.lock();
     // SAFETY: under the lock.

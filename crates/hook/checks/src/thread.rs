@@ -1,5 +1,5 @@
-//! What a thread remembers from one function of ours to the next: through which operator of C++ a call comes, which
-//! block has just been made longer, which free is not to be passed on.
+//! The state that a thread passes from one of our functions to the next: through which C++ operator
+//! a call comes, which block has just been made longer, which free is not to be passed on.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -8,19 +8,21 @@ use crate::call::Call;
 
 /// A number of [`Call`]; 0: none.
 const CALL: usize = 0;
-/// Bytes of an allocation, address of a free.
+/// The bytes of an allocation, or the address of a free.
 const VALUE: usize = 8;
-/// Of a free: the size that it says, plus one. Of an allocation: not 0 where the allocator has refused it.
+/// For a free: the size that it gives, plus one. For an allocation: not 0 if the allocator has
+/// refused it.
 const EXTRA: usize = 16;
 const ALIGNMENT: usize = 24;
 const PADDED: usize = 32;
 const SWALLOWED: usize = 40;
 const PADDED_SIZE: usize = 48;
 
-/// Whether operators are known to go elsewhere than to the malloc family, so that what they are told says nothing.
+/// True if operators are known to go elsewhere than to the malloc functions, so that their
+/// arguments say nothing.
 static IS_UNRELIABLE: AtomicBool = AtomicBool::new(false);
 
-/// From now on nobody is asked which call fits which.
+/// Switches off the checks that a free fits its allocation.
 pub fn distrust_operators() {
     IS_UNRELIABLE.store(true, Ordering::Relaxed);
 }
@@ -29,7 +31,8 @@ pub(crate) fn trusts_operators() -> bool {
     !IS_UNRELIABLE.load(Ordering::Relaxed)
 }
 
-/// This thread has called an operator `new`, which will call the malloc family. An alignment of 0 is that of any block.
+/// Notes that this thread has called an operator `new`, which will call the malloc functions. An
+/// alignment of 0 is that of any block.
 pub fn operator_new(call: Call, size: usize, alignment: usize) {
     if word::<CALL>() != 0 {
         // One operator calls the other, with the same arguments.
@@ -43,7 +46,7 @@ pub fn operator_new(call: Call, size: usize, alignment: usize) {
     set(call, size, 0, alignment);
 }
 
-/// This thread has called an operator `delete` of a block, which will call `free`.
+/// Notes that this thread has called an operator `delete` on a block, which will call `free`.
 pub fn operator_delete(call: Call, block: usize, size: Option<usize>, alignment: usize) {
     if block == 0 {
         return;
@@ -57,7 +60,8 @@ pub fn operator_delete(call: Call, block: usize, size: Option<usize>, alignment:
     set(call, block, size.map_or(0, |size| size.wrapping_add(1)), alignment);
 }
 
-/// The operator before this one has not come to the malloc family, though it should have.
+/// Distrusts operators if the one before this one should have reached the malloc functions, and did
+/// not.
 fn check_stray() {
     let was_refused = word::<CALL>() <= Call::NewArray as usize && word::<EXTRA>() != 0;
     if !was_refused {
@@ -72,7 +76,7 @@ fn set(call: Call, value: usize, extra: usize, alignment: usize) {
     set_word::<CALL>(call as usize);
 }
 
-/// The operator that an allocation of so many bytes comes through.
+/// Takes the operator through which an allocation of this size comes.
 pub(crate) fn take_new(size: usize) -> Option<Call> {
     let call = Call::from_number(word::<CALL>() as u8).filter(|&call| call == Call::New || call == Call::NewArray)?;
     // libstdc++ rounds up to the alignment, and never asks for nothing.
@@ -84,14 +88,15 @@ pub(crate) fn take_new(size: usize) -> Option<Call> {
     Some(call)
 }
 
-/// An allocation has failed: the operator may try again, or throw.
+/// Notes that an allocation has failed: the operator may try again, or throw.
 pub(crate) fn refuse_new() {
     if word::<CALL>() != 0 && word::<CALL>() <= Call::NewArray as usize {
         set_word::<EXTRA>(1);
     }
 }
 
-/// The operator that a free of this block comes through, with the size that it says, and the alignment.
+/// Takes the operator through which a free of this block comes, with the size that it gives, and
+/// the alignment.
 pub(crate) fn take_delete(block: usize) -> Option<(Call, Option<usize>, usize)> {
     let call =
         Call::from_number(word::<CALL>() as u8).filter(|&call| call == Call::Delete || call == Call::DeleteArray)?;
@@ -102,20 +107,20 @@ pub(crate) fn take_delete(block: usize) -> Option<(Call, Option<usize>, usize)> 
     Some((call, word::<EXTRA>().checked_sub(1), word::<ALIGNMENT>()))
 }
 
-/// The block that this thread is being given has the canary behind so many bytes.
+/// Notes that the block that this thread is being given has its canary behind `size` bytes.
 pub(crate) fn set_padded(block: usize, size: usize) {
     set_word::<PADDED_SIZE>(size);
     set_word::<PADDED>(block);
 }
 
-/// Where in this block the canary is, if it was the last to be given one.
+/// Returns where in this block the canary is, if the block was the last to be given one.
 pub(crate) fn take_padded(block: usize) -> Option<usize> {
     let is_padded = word::<PADDED>() == block;
     set_word::<PADDED>(0);
     is_padded.then(word::<PADDED_SIZE>)
 }
 
-/// The free of this block, which follows, is not to be passed on.
+/// Notes that the free of this block, which follows, is not to be passed on.
 pub(crate) fn swallow(block: usize) {
     set_word::<SWALLOWED>(block);
 }

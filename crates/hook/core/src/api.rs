@@ -36,7 +36,8 @@ pub enum Api {
     PoolAlloc = 32,
     /// A user pool took a block back.
     PoolFree = 33,
-    /// A block became the memory of a user pool: no free of memory, but from here on the pool's blocks stand for it.
+    /// A block became the backing memory of a user pool: its memory is not freed, but from here on
+    /// the pool's blocks are counted instead of it.
     PoolBack = 34,
     /// A user pool took all its blocks back at once.
     PoolReset = 35,
@@ -64,7 +65,7 @@ impl Api {
         Api::PoolReset,
     ];
 
-    /// The entry point with this number, if this version knows it.
+    /// Returns the entry point with this number, if this version knows it.
     pub const fn from_number(number: u8) -> Option<Api> {
         let mut at = 0;
         while at < Api::ALL.len() {
@@ -76,7 +77,7 @@ impl Api {
         None
     }
 
-    /// The C name; that of the program's own pools for what is no C function.
+    /// Returns the name of the C function, or a name of that style for events of user pools.
     pub const fn name(self) -> &'static str {
         match self {
             Api::Malloc => "malloc",
@@ -99,7 +100,7 @@ impl Api {
         }
     }
 
-    /// Whether the call may move an existing block.
+    /// True if the call may move an existing block.
     pub const fn is_realloc(self) -> bool {
         matches!(self, Api::Realloc | Api::Reallocarray)
     }

@@ -1,4 +1,5 @@
-//! What differs between processors. One file per architecture; nothing outside these files is specific to one.
+//! Code that differs between processors. One file per architecture; nothing outside these files is
+//! specific to one.
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod x86_64;
@@ -10,17 +11,17 @@ mod none;
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 pub use none::*;
 
-/// A thread's way to its next sample point.
+/// The bytes until a thread's next sample point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Countdown {
-    /// Bytes until the thread has to look; not above 0 where nothing has been drawn.
+    /// Bytes until the thread has to re-read the rate; 0 or less if nothing has been drawn.
     pub left: i64,
-    /// The rate at which it was drawn.
+    /// The logarithm of the rate at which it was drawn.
     pub rate: u64,
     /// Bytes from there to the sample point.
     pub beyond: u64,
-    /// After how many bytes the thread last chose to look.
+    /// The number of bytes after which the thread last chose to re-read the rate.
     pub stride: u64,
-    /// The time stamp of then.
+    /// The time stamp of the last re-read.
     pub looked: u64,
 }

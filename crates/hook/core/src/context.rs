@@ -1,72 +1,80 @@
-//! Contexts: the stack of named scopes that a thread of the program is in, as the program keeps it and hooks read it.
+//! Contexts: the stack of named scopes that a thread of the program is in. The program keeps it,
+//! hooks read it.
 //!
-//! All of it is C's layout: `heapledger.h` declares the same structures. A thread has at most one [`Stack`], in memory of
-//! the program's that lives as long as the thread; only that thread, and hooks that run in it, touch it. Everything a
-//! stack refers to is static: names and values are never freed or changed.
+//! All types have C layout: `heapledger.h` declares the same structures. A thread has at most one
+//! [`Stack`], in memory of the program's that lives as long as the thread; only that thread, and
+//! hooks that run in it, access it. Everything that a stack refers to is static: names and values
+//! are never freed or changed.
 //!
-//! To enter a scope is to store a [`Frame`] and the depth, to leave it is to store the depth. Neither allocates, calls
-//! anything or can fail. A scope that is left by a jump (`longjmp`) is gone when the one around it is left.
+//! Entering a scope stores a [`Frame`] and the depth; leaving it stores the depth. Neither
+//! allocates, calls anything or can fail. A scope that is left by a jump (`longjmp`) is removed
+//! when the scope around it is left.
 
 use core::cell::UnsafeCell;
 use core::ptr;
 use core::sync::atomic::{AtomicU32, Ordering, compiler_fence};
 
-/// Frames that a stack holds. Scopes that are entered beyond are counted only: the outermost frames are kept.
+/// The number of frames that a stack holds. Scopes that are entered beyond are only counted: the
+/// outermost frames are kept.
 pub const DEPTH_MAX: usize = 128;
-/// Bytes of a text that are told of; the rest is cut off.
+/// The number of bytes of a text that are reported; the rest is cut off.
 pub const TEXT_MAX: usize = 1024;
 
-/// A bit of [`Stack::ignore`]: code of Heapledger's runs, whose blocks are not the program's. Beside the count of the program's
-/// own scopes, so that a function of the program's that this code calls has just these.
+/// A bit of [`Stack::ignore`], set while code of Heapledger runs, whose blocks are not the
+/// program's. Separate from the count of the program's own scopes, so that this bit alone can be
+/// cleared while that code calls a function of the program.
 pub const UNTRACKED: u32 = 1 << 31;
 
-/// A text that lives for ever: the name of a scope, of a category or of a heap, or the value of a scope.
+/// A text that lives for ever: the name of a scope, of a category or of a heap, or the value of a
+/// scope.
 ///
-/// It is its address that identifies a name; readers merge equal texts.
+/// The address identifies a name; readers merge equal texts.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Name {
     /// UTF-8, without terminator.
     pub text: *const u8,
-    /// Bytes of the text.
+    /// The length of the text in bytes.
     pub length: u32,
     /// Bits: [`Name::TASK`].
     pub flags: u32,
-    /// What it belongs to; null: nothing.
+    /// The category that the scope belongs to; null for none.
     pub category: *const Category,
 }
 
-// SAFETY: what it points to is static and does not change, but for the category's switch, which is atomic.
+// SAFETY: everything that it points to is static and does not change, except for the category's
+// switch, which is atomic.
 unsafe impl Sync for Name {}
-// SAFETY: as above.
+// SAFETY: as for `Sync` above.
 unsafe impl Send for Name {}
 
 impl Name {
-    /// [`Name::flags`]: the scope is a task, a piece of work that threads take up, such as a request.
+    /// [`Name::flags`]: the scope is a task, work that threads take up, such as a request.
     pub const TASK: u32 = 1;
 
-    /// A name without category. A longer text than `u32` can tell is cut off.
+    /// Returns a name without category. A text whose length exceeds `u32` is cut off.
     pub const fn new(text: &'static str) -> Name {
         Name { text: text.as_ptr(), length: text.len() as u32, flags: 0, category: ptr::null() }
     }
 
-    /// The same name, in a category.
+    /// Returns the same name, in a category.
     pub const fn in_category(self, category: &'static Category) -> Name {
         Name { category, ..self }
     }
 
-    /// The same name, of a task.
+    /// Returns the same name, as that of a task.
     pub const fn of_task(self) -> Name {
         Name { flags: self.flags | Name::TASK, ..self }
     }
 
-    /// The first [`TEXT_MAX`] bytes of the text.
+    /// Returns the first [`TEXT_MAX`] bytes of the text.
     pub fn bytes(&self) -> &'static [u8] {
         if self.text.is_null() {
             return &[];
         }
         let length = (self.length as usize).min(TEXT_MAX);
-        // SAFETY: by the type's contract the text has `length` bytes, lives for ever, and does not change.
+        // SAFETY: by the type's contract the text has `length` bytes, lives for ever, and does not
+        // change.
         unsafe { core::slice::from_raw_parts(self.text, length) }
     }
 }
@@ -75,19 +83,19 @@ impl Name {
 #[derive(Debug)]
 #[repr(C)]
 pub struct Category {
-    /// What it is called.
+    /// The category's name.
     pub name: Name,
-    /// Whether its scopes are entered: 0 if not.
+    /// 0 if its scopes are not entered.
     pub enabled: AtomicU32,
 }
 
 impl Category {
-    /// A category that is switched on.
+    /// Returns a category that is switched on.
     pub const fn new(name: &'static str) -> Category {
         Category { name: Name::new(name), enabled: AtomicU32::new(1) }
     }
 
-    /// A category that is switched off until the program says otherwise.
+    /// Returns a category that is switched off until the program enables it.
     pub const fn new_disabled(name: &'static str) -> Category {
         Category { name: Name::new(name), enabled: AtomicU32::new(0) }
     }
@@ -97,7 +105,7 @@ impl Category {
         self.enabled.store(u32::from(enabled), Ordering::Relaxed);
     }
 
-    /// Whether its scopes are entered.
+    /// True if its scopes are entered.
     #[inline(always)]
     pub fn is_enabled(&self) -> bool {
         self.enabled.load(Ordering::Relaxed) != 0
@@ -108,28 +116,28 @@ impl Category {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Frame {
-    /// The scope. Null: a barrier: what is further out is not part of the context.
+    /// The scope. Null for a barrier: frames further out are not part of the context.
     pub name: *const Name,
-    /// Its value, such as `route=/users,method=GET`. Null: none.
+    /// The scope's value, such as `route=/users,method=GET`. Null for none.
     pub value: *const Name,
 }
 
-// SAFETY: what it points to is static and `Sync`.
+// SAFETY: everything that it points to is static and `Sync`.
 unsafe impl Sync for Frame {}
-// SAFETY: as above.
+// SAFETY: as for `Sync` above.
 unsafe impl Send for Frame {}
 
 impl Frame {
-    /// What is further out is not part of the context.
+    /// The barrier: frames further out are not part of the context.
     pub const BARRIER: Frame = Frame { name: ptr::null(), value: ptr::null() };
 
-    /// A scope without value.
+    /// Returns a scope without value.
     #[inline(always)]
     pub const fn new(name: &'static Name) -> Frame {
         Frame { name, value: ptr::null() }
     }
 
-    /// A scope with a value.
+    /// Returns a scope with a value.
     #[inline(always)]
     pub const fn with_value(name: &'static Name, value: &'static Name) -> Frame {
         Frame { name, value }
@@ -140,12 +148,13 @@ impl Frame {
 #[derive(Debug)]
 #[repr(C)]
 pub struct Stack {
-    /// Scopes that the thread is in. More than [`DEPTH_MAX`]: the frames of the innermost were not kept.
+    /// The number of scopes that the thread is in. If it is more than [`DEPTH_MAX`], the innermost
+    /// frames were not kept.
     pub depth: u32,
-    /// Not 0: allocations of the thread are not recorded. The number of scopes in which the program wants that, and
-    /// [`UNTRACKED`].
+    /// Not 0 while allocations of the thread are not recorded: the number of scopes in which the
+    /// program asks for that, and [`UNTRACKED`].
     pub ignore: u32,
-    /// Those below `depth` are in use.
+    /// The frames; those below `depth` are in use.
     pub frames: [Frame; DEPTH_MAX],
 }
 
@@ -156,42 +165,44 @@ impl Default for Stack {
 }
 
 impl Stack {
-    /// A stack of a thread that is in no scope.
+    /// Returns the stack of a thread that is in no scope.
     pub const fn new() -> Stack {
         Stack { depth: 0, ignore: 0, frames: [Frame::BARRIER; DEPTH_MAX] }
     }
 }
 
-/// A [`Stack`] in a place of its own: what a thread-local variable holds. All zeroes is a valid one.
+/// A [`Stack`] for a thread-local variable, which hands out its address. Zeroed memory is a valid
+/// one.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub struct StackCell(UnsafeCell<Stack>);
 
 impl StackCell {
-    /// A stack of a thread that is in no scope.
+    /// Returns the stack of a thread that is in no scope.
     pub const fn new() -> StackCell {
         StackCell(UnsafeCell::new(Stack::new()))
     }
 
-    /// Its address, for [`enter`] and the others.
+    /// Returns its address, for [`enter`] and the others.
     #[inline(always)]
     pub const fn get(&self) -> *mut Stack {
         self.0.get()
     }
 }
 
-/// Enters a scope. Returns the depth to [`leave`] with.
+/// Enters a scope. Returns the depth to pass to [`leave`].
 ///
-/// The compiler knows that `malloc` reads no memory of the program, and would move these stores across it: the fences
-/// forbid that.
+/// The compiler knows that `malloc` reads no memory of the program, and would move these stores
+/// across it: the fences forbid that.
 ///
 /// # Safety
 ///
-/// `stack` is the calling thread's.
+/// `stack` is the calling thread's own.
 #[inline(always)]
 pub unsafe fn enter(stack: *mut Stack, frame: Frame) -> u32 {
-    // SAFETY: the caller's contract: nobody else writes to it, but signal handlers of this thread that are done before we
-    // go on. The frame is written before the depth says that it is there, so that a handler never reads another.
+    // SAFETY: by the caller's contract nobody else writes to it, except signal handlers of this
+    // thread, which are done before we go on. The frame is written before the depth includes it, so
+    // a handler never reads an unfinished one.
     unsafe {
         let depth = (*stack).depth;
         if let Some(place) = (*stack).frames.get_mut(depth as usize) {
@@ -204,11 +215,12 @@ pub unsafe fn enter(stack: *mut Stack, frame: Frame) -> u32 {
     }
 }
 
-/// Stores a frame: by one instruction where there is one.
+/// Stores a frame, by a single instruction if the processor has one.
 #[inline(always)]
 fn store(place: &mut Frame, frame: Frame) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: both are 16 bytes, and any alignment will do; SSE2 is part of the architecture.
+    // SAFETY: both are 16 bytes, and the instructions accept any alignment; SSE2 is part of the
+    // architecture.
     unsafe {
         use core::arch::x86_64::{_mm_loadu_si128, _mm_storeu_si128};
         _mm_storeu_si128(ptr::from_mut(place).cast(), _mm_loadu_si128((&raw const frame).cast()));
@@ -219,8 +231,8 @@ fn store(place: &mut Frame, frame: Frame) {
     }
 }
 
-/// Leaves the scope that was entered at this depth, and all that were entered in it. Scopes that have been left already
-/// are not entered again.
+/// Leaves the scope that was entered at this depth, and all that were entered in it. Scopes that
+/// have been left already are not entered again.
 ///
 /// # Safety
 ///
@@ -236,7 +248,8 @@ pub unsafe fn leave(stack: *mut Stack, depth: u32) {
     compiler_fence(Ordering::SeqCst);
 }
 
-/// From here to the end of it, allocations of this thread are not recorded. Returns what to [`end_ignoring`] with.
+/// Stops the recording of this thread's allocations until [`end_ignoring`]. Returns the value to
+/// pass to it.
 ///
 /// # Safety
 ///
@@ -247,8 +260,8 @@ pub unsafe fn begin_ignoring(stack: *mut Stack) -> u32 {
     unsafe { change_ignoring(stack, |before| before.wrapping_add(1)) }
 }
 
-/// From here to the end of it, code of Heapledger's runs in this thread: what it allocates is not recorded. Returns what to
-/// [`end_ignoring`] with.
+/// Declares that code of Heapledger runs in this thread until [`end_ignoring`]: its allocations are
+/// not recorded. Returns the value to pass to that function.
 ///
 /// # Safety
 ///
@@ -259,8 +272,9 @@ pub unsafe fn begin_untracked(stack: *mut Stack) -> u32 {
     unsafe { change_ignoring(stack, |before| before | UNTRACKED) }
 }
 
-/// From here to the end of it, code of the program's runs, which that of Heapledger has called: what it allocates is recorded,
-/// unless the program does not want it. Returns what to [`end_ignoring`] with.
+/// Declares that code of the program, called by code of Heapledger, runs in this thread until
+/// [`end_ignoring`]: its allocations are recorded unless the program ignores them. Returns the
+/// value to pass to that function.
 ///
 /// # Safety
 ///
@@ -286,7 +300,7 @@ unsafe fn change_ignoring(stack: *mut Stack, change: impl FnOnce(u32) -> u32) ->
     }
 }
 
-/// As before [`begin_ignoring`], [`begin_untracked`] or [`begin_tracked`].
+/// Restores the state before [`begin_ignoring`], [`begin_untracked`] or [`begin_tracked`].
 ///
 /// # Safety
 ///
@@ -299,33 +313,34 @@ pub unsafe fn end_ignoring(stack: *mut Stack, before: u32) {
     compiler_fence(Ordering::SeqCst);
 }
 
-/// How many frames of a stack are there to be read.
+/// Returns the number of frames of a stack that can be read.
 ///
 /// # Safety
 ///
-/// `stack` is the calling thread's.
+/// `stack` is the calling thread's own.
 #[inline(always)]
 pub unsafe fn depth(stack: *const Stack) -> usize {
-    // SAFETY: the caller's contract; volatile, since hooks read what their callers' compilers do not expect to be read.
+    // SAFETY: the caller's contract; volatile, because the compiler of the program does not know
+    // that hooks read it.
     (unsafe { (&raw const (*stack).depth).read_volatile() } as usize).min(DEPTH_MAX)
 }
 
-/// Whether allocations of the thread are not recorded.
+/// True if allocations of the thread are not recorded.
 ///
 /// # Safety
 ///
-/// `stack` is the calling thread's.
+/// `stack` is the calling thread's own.
 #[inline(always)]
 pub unsafe fn is_ignoring(stack: *const Stack) -> bool {
     // SAFETY: as in `depth`.
     unsafe { (&raw const (*stack).ignore).read_volatile() != 0 }
 }
 
-/// A frame of a stack.
+/// Returns a frame of a stack.
 ///
 /// # Safety
 ///
-/// `stack` is the calling thread's, and `index` is below [`depth`].
+/// `stack` is the calling thread's own, and `index` is below [`depth`].
 #[inline(always)]
 pub unsafe fn frame(stack: *const Stack, index: usize) -> Frame {
     // SAFETY: the caller's contract; `depth` is at most the length of the array.
@@ -350,7 +365,7 @@ mod tests {
     #[test]
     fn scopes_nest_and_heal() {
         let stack = StackCell::new();
-        // SAFETY: the test's own stack, here and below.
+        // SAFETY: the test's own stack, for all calls below.
         unsafe {
             let outer = enter(stack.get(), Frame::new(&NAMES[0]));
             let middle = enter(stack.get(), Frame::new(&NAMES[1]));
@@ -369,7 +384,7 @@ mod tests {
     #[test]
     fn what_is_too_deep_is_counted_only() {
         let stack = StackCell::new();
-        // SAFETY: as above.
+        // SAFETY: the test's own stack.
         unsafe {
             let first = enter(stack.get(), Frame::new(&NAMES[0]));
             let deep: Vec<u32> = (0..2 * DEPTH_MAX).map(|_| enter(stack.get(), Frame::new(&NAMES[1]))).collect();
@@ -386,7 +401,7 @@ mod tests {
     #[test]
     fn ignoring_nests() {
         let stack = StackCell::new();
-        // SAFETY: as above.
+        // SAFETY: the test's own stack.
         unsafe {
             let outer = begin_ignoring(stack.get());
             let inner = begin_ignoring(stack.get());
@@ -400,7 +415,7 @@ mod tests {
     #[test]
     fn code_that_heapledger_calls_is_the_programs() {
         let stack = StackCell::new();
-        // SAFETY: as above.
+        // SAFETY: the test's own stack.
         unsafe {
             let own = begin_untracked(stack.get());
             let callback = begin_tracked(stack.get());
@@ -411,7 +426,7 @@ mod tests {
             end_ignoring(stack.get(), callback);
             assert!(is_ignoring(stack.get()));
             end_ignoring(stack.get(), own);
-            // Blocks that the program wants ignored stay so.
+            // Blocks that the program asks to ignore stay ignored.
             let wanted = begin_ignoring(stack.get());
             let own = begin_untracked(stack.get());
             let callback = begin_tracked(stack.get());
@@ -423,7 +438,7 @@ mod tests {
         }
     }
 
-    /// What `heapledger.h` declares.
+    /// Checks the layout that `heapledger.h` declares.
     #[test]
     fn layout() {
         assert_eq!((size_of::<Name>(), size_of::<Category>(), size_of::<Frame>()), (24, 32, 16));

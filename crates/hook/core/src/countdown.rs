@@ -1,8 +1,9 @@
-//! How far each thread is from its next sample point: a countdown in thread-local storage, so that whoever stands at an
-//! allocator's door need not find anything out before looking at it.
+//! The bytes until each thread's next sample point: a countdown in thread-local storage, so that an
+//! entry point of an allocator can read it without any lookup.
 //!
-//! One for each artefact that samples. Signal handlers may come in between at any moment: what they count is at worst forgotten, and the
-//! process of sample points has no memory.
+//! There is one for each loaded object that samples. A signal handler may interrupt at any moment:
+//! at worst, the bytes that it counts are forgotten, which is harmless because the process of
+//! sample points is memoryless.
 
 use core::ops::RangeInclusive;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -11,25 +12,30 @@ use crate::arch::{self, Countdown};
 use crate::sample::{Poisson, Random, Rate};
 use crate::sandbox;
 
-/// A thread that comes to no sample point for so many bytes looks all the same, whether its countdown should have been drawn at another rate: so doors
-/// need not. After the fewest at first, and where it takes long to allocate as many.
+/// The bytes after which a thread re-reads the sampling rate even if it reaches no sample point, so
+/// that the fast path never has to. It starts with the fewest, and uses fewer again when it
+/// allocates slowly.
 pub const LOOK_AFTER: RangeInclusive<u64> = 4 << 10..=2 << 20;
-/// A thread that looks twice within so many ticks, about a millisecond, looks after twice as many bytes from then on.
+/// The ticks, about a millisecond, within which a second re-read doubles the thread's number of
+/// bytes until the next.
 const OFTEN: u64 = 1 << 21;
 
-/// Whether there is no sample point in a block of so many bytes, at the rate of this logarithm, which is not 0: then the block has been
-/// counted. Otherwise nothing has happened; so it is where the countdown was drawn at another rate, or never, and with blocks
-/// of 0 bytes, or more than [`isize::MAX`], which are too rare to be made quick.
+/// True if a block of `size` bytes has no sample point, at the rate with this logarithm, which is
+/// not 0; then the block has been counted. If false, nothing has changed. Also false if the
+/// countdown was drawn at another rate, or never, and for blocks of 0 bytes or more than
+/// [`isize::MAX`], which are too rare for the fast path.
 #[inline(always)]
 pub fn passes(size: usize, rate: u32) -> bool {
     size as isize > 0 && arch::count_down(size, rate)
 }
 
-/// At which rate a block of this size is in the sample, if it is: in a sample of the rate with this logarithm, of which all blocks are with 0.
-/// `distance` draws bytes to the next sample point at this mean distance.
+/// Returns the rate at which a block of this size is sampled, or `None` if it is not, and counts
+/// it; `rate` is the logarithm of the sampling rate, 0 to sample all blocks. `distance` draws the
+/// bytes to the next sample point for a given mean distance.
 ///
-/// What was drawn at another rate holds for this block still, and no longer: so blocks are sampled at the rate that their thread knew of before
-/// it came to them, and each stands for as many as it should.
+/// A countdown that was drawn at another rate still holds for this block, but no longer: so each
+/// block is sampled at the rate that its thread knew before the block, and its weight is that of
+/// this rate.
 pub fn draw(size: u64, rate: u32, mut distance: impl FnMut(u64) -> u64) -> Option<Rate> {
     let size = size.max(1);
     let mut distance = || if rate == 0 { 0 } else { distance(1 << Rate::from_logarithm(rate.into()).logarithm()) };
@@ -50,7 +56,7 @@ pub fn draw(size: u64, rate: u32, mut distance: impl FnMut(u64) -> u64) -> Optio
     is_sampled.then(|| Rate::from_logarithm(drawn_at))
 }
 
-/// The same for threads that cannot use a process of their own at the moment.
+/// Draws like [`draw`], for threads that cannot use a random process of their own at the moment.
 #[cold]
 pub fn draw_outside(size: u64, rate: u32) -> Option<Rate> {
     static SEED: AtomicU64 = AtomicU64::new(0);
@@ -60,12 +66,13 @@ pub fn draw_outside(size: u64, rate: u32) -> Option<Rate> {
     })
 }
 
-/// The processor's ticks; 0 in a sandbox, whose strict mode forbids to read them.
+/// Returns the processor's time stamp counter; 0 in a sandbox, whose strict mode forbids reading
+/// it.
 fn ticks() -> u64 {
     if sandbox::is_entered() { 0 } else { arch::ticks() }
 }
 
-/// A number that changes with every block that this thread counts.
+/// Returns a number that changes with every block that this thread counts.
 pub fn left() -> u64 {
     let Countdown { left, beyond, .. } = arch::countdown();
     (left as u64).wrapping_add(beyond)
@@ -95,7 +102,8 @@ mod tests {
             assert!(!passes(size, RATE), "{size}");
             assert_eq!(left(), 999, "{size}");
         }
-        // A block of no bytes counts as having one; one of too many has a point in it.
+        // A block of 0 bytes counts as one byte; a block that is too large has a sample point in
+        // it.
         assert_eq!((draw(0, RATE, |_| 7), left()), (None, 998));
         assert!(draw(u64::MAX, RATE, |_| 7).is_some());
     }
@@ -106,7 +114,7 @@ mod tests {
         assert!(!passes(1, RATE + 1) && !passes(1, 0) && !passes(1, 0x200));
         assert_eq!((draw(1, RATE + 1, |_| 2000), left()), (None, 2000));
         assert!(!passes(1, RATE) && passes(1, RATE + 1));
-        // A sample point of before still is one.
+        // A sample point that was drawn before still holds.
         assert_eq!((draw(1999, RATE, |_| 500), left()), (Some(Rate::from_logarithm(RATE as u64 + 1)), 500));
         assert_eq!((draw(5, 0, |_| 1), draw(5, 0, |_| 1)), (None, Some(Rate::EXACT)));
         assert!(!passes(1, 0) && !passes(1, RATE + 1));
@@ -127,7 +135,7 @@ mod tests {
             assert_eq!(left(), far - allocated);
         }
         assert!(arch::countdown().stride > least, "it looks often, and so more rarely");
-        // A block that is larger than that is as likely to be in the sample as any.
+        // A block that is larger than the stride is as likely to be sampled as any other.
         let size = most + 89;
         assert!(!passes(size as usize, RATE));
         assert_eq!((draw(size, RATE, |_| 7), left()), (None, far - allocated - size));
@@ -142,8 +150,8 @@ mod tests {
         assert_eq!(left(), 999);
     }
 
-    /// Blocks that pass, and blocks that are drawn for, as doors and hooks do it together: what is sampled is what should be. The seed is
-    /// fixed; the bound is five standard deviations.
+    /// Blocks that pass and blocks that are drawn for, combined as entry points and hooks do: the
+    /// number of samples is as expected. The seed is fixed; the bound is five standard deviations.
     #[test]
     fn doors_and_draws_make_one_process() {
         for size in [0_usize, 24, 500, 20_000] {

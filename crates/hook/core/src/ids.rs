@@ -20,8 +20,8 @@ newtype! {
     Blocks(u64)
 }
 newtype! {
-    /// A node of one process image's stack tree: the innermost frame of a stack, and through its parents the whole
-    /// stack. Only meaningful together with its image. 26 bits on the wire.
+    /// A node of one process image's stack tree: the innermost frame of a stack, and through its
+    /// parents the whole stack. Only meaningful together with its image. 26 bits on the wire.
     StackId(u32)
 }
 newtype! {
@@ -29,12 +29,13 @@ newtype! {
     ThreadId(u32)
 }
 newtype! {
-    /// A type declared for blocks, numbered by whoever declares it. 0: none was.
+    /// A type declared for blocks, numbered by its declarer. 0 if none was declared.
     TypeId(u32)
 }
 newtype! {
-    /// The ordinal of an allocation in its process image, from 0: a block's name in a recording, where addresses are
-    /// not kept. A reallocation's outcome has a serial of its own. 37 bits.
+    /// The ordinal of an allocation in its process image, from 0: it identifies a block in a
+    /// recording, where addresses are not kept. The result of a reallocation has a serial of its
+    /// own. 37 bits.
     Serial(u64)
 }
 
@@ -85,7 +86,7 @@ impl fmt::Display for Bytes {
 /// The length of `1023.9 KiB`.
 const AMOUNT_BYTES_MAX: usize = 10;
 
-/// A text without allocation, since amounts may be printed in hooks.
+/// A text without allocation, because amounts may be printed in hooks.
 struct Amount {
     bytes: [u8; AMOUNT_BYTES_MAX],
     length: usize,
@@ -111,11 +112,11 @@ impl StackId {
     pub const ROOT: StackId = StackId(0);
     /// The largest id: ids have 26 bits on the wire.
     pub const MAX: StackId = StackId((1 << 26) - 1);
-    /// Programs number the nodes of their trees below this; ids from here on are the collector's own, given out from
-    /// [`StackId::MAX`] downwards.
+    /// The end of the ids that programs give the nodes of their trees; ids from here on are the
+    /// collector's own, given out from [`StackId::MAX`] downwards.
     pub const PROGRAM_END: StackId = StackId(3 << 24);
 
-    /// This stack, or the empty one in the place of an id that is too large.
+    /// Returns this stack, or the empty one if the id is too large.
     #[inline(always)]
     pub const fn or_root(self) -> StackId {
         if self.0 <= StackId::MAX.0 { self } else { StackId::ROOT }
@@ -128,7 +129,7 @@ impl TypeId {
 }
 
 impl NodeKind {
-    /// The kind of this number; `None`: one that this version does not know.
+    /// Returns the kind of this number; `None` if this version does not know it.
     pub const fn from_number(number: u8) -> Option<NodeKind> {
         Some(match number {
             0 => NodeKind::Frame,
@@ -143,35 +144,39 @@ impl NodeKind {
         })
     }
 
-    /// Whether the node's address is that of a [`Name`](crate::context::Name), whose text is told before the node.
+    /// True if the node's address is that of a [`Name`](crate::context::Name), whose text is sent
+    /// before the node.
     pub const fn has_text(self) -> bool {
         matches!(self, NodeKind::Scope | NodeKind::Value | NodeKind::Heap)
     }
 }
 
-/// What a node of a stack tree stands for.
+/// The kind of a node of a stack tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum NodeKind {
-    /// A frame; the node's address is what to look up: the return address less one for callers.
+    /// A frame; the node's address is the one to look up: the return address less one for callers.
     Frame = 0,
     /// The root of the stacks of a module epoch; the address is the epoch's number.
     Epoch = 1,
-    /// Stands for outer frames that were cut off.
+    /// A placeholder for outer frames that were cut off.
     Truncated = 2,
-    /// A scope of a context; the address is that of its [`Name`](crate::context::Name). Such paths are beside the
-    /// stacks: they begin at the root, or at that of an epoch, and have no frames.
+    /// A scope of a context; the address is that of its [`Name`](crate::context::Name). Paths of
+    /// scopes are separate from the stacks: they begin at the root, or at that of an epoch, and
+    /// contain no frames.
     Scope = 4,
-    /// The value of the scope that is its parent; the address is that of the text, a [`Name`](crate::context::Name).
+    /// The value of the scope that is its parent; the address is that of the text, a
+    /// [`Name`](crate::context::Name).
     Value = 5,
-    /// A stack within a context: the parent is the stack's innermost frame, the address the id of the context's
-    /// innermost node. A leaf but for [`NodeKind::Heap`].
+    /// A stack within a context: the parent is the stack's innermost frame, the address is the id
+    /// of the context's innermost node. A leaf, except for children of kind [`NodeKind::Heap`].
     Context = 6,
-    /// A stack that allocates in a user's heap: the parent is the stack, or its [`NodeKind::Context`]; the address is
-    /// that of the heap's [`Name`](crate::context::Name). A leaf but for [`NodeKind::Stamp`].
+    /// A stack that allocates in a user's heap: the parent is the stack, or its
+    /// [`NodeKind::Context`]; the address is that of the heap's [`Name`](crate::context::Name). A
+    /// leaf, except for children of kind [`NodeKind::Stamp`].
     Heap = 7,
-    /// Blocks of the stack that is its parent that the program says are of one type. No program announces such nodes:
-    /// the collector makes them of [stamps](crate::stamp). Always a leaf.
+    /// Blocks of the parent stack that the program declares to be of one type. Programs do not
+    /// announce such nodes: the collector makes them from [stamps](crate::stamp). Always a leaf.
     Stamp = 8,
 }
 

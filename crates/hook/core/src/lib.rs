@@ -1,20 +1,21 @@
-//! The ground floor of Heapledger: everything here may run inside `malloc`.
+//! The foundation of Heapledger: everything here may run inside `malloc`.
 //!
 //! No dependencies, no `std`, no allocation, no panics on any path a hook can reach.
 //!
 //! - [`ids`]: typed ids and amounts, so that a size is never mistaken for a count.
 //! - [`api`]: the allocator calls that Heapledger distinguishes, with the numbers used on disk.
 //! - [`context`]: the stack of named scopes that a thread is in.
-//! - [`bridge`]: how a program finds whoever observes it.
-//! - [`hooks`]: the hook table: who watches or replaces the malloc family.
+//! - [`bridge`]: how a program finds its observer.
+//! - [`hooks`]: the hook table, through which the malloc family is watched or replaced.
 //! - [`sys`]: raw system calls; they never touch `errno` and never enter libc.
 //! - [`lock`]: a futex lock.
-//! - [`sample`]: random numbers, and which bytes are sampled. [`countdown`]: a thread's way to its next sample point. [`filter`]: which
-//!   addresses may be of a sampled block.
-//! - [`print`]: text to a descriptor, without allocation.
+//! - [`sample`]: random numbers, and the choice of sampled bytes. [`countdown`]: the bytes until a
+//!   thread's next sample point. [`filter`]: a counting Bloom filter over the addresses of sampled
+//!   blocks.
+//! - [`print`]: writes text to a descriptor, without allocation.
 //! - [`pool`]: user pools.
-//! - [`stamp`]: what a program says that its blocks are.
-//! - [`program`]: what a program file is, judged from its first bytes.
+//! - [`stamp`]: the types that a program declares for its blocks.
+//! - [`program`]: the kind of a program file, judged by its first bytes.
 #![no_std]
 
 pub mod api;

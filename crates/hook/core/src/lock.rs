@@ -8,18 +8,19 @@ const FREE: u32 = 0;
 const HELD: u32 = 1;
 const CONTENDED: u32 = 2;
 
-/// The time after which a waiter looks again, unwoken.
+/// The time after which a waiter checks the lock again without being woken.
 const WAIT_MILLISECONDS: u32 = 100;
 
 /// A lock that needs no initialisation beyond zeroed memory and no clean-up.
 ///
-/// It does not notice the death of its holder: in memory shared with other processes use [`Lock::try_lock`].
+/// It does not notice the death of its holder: in memory shared with other processes use
+/// [`Lock::try_lock`].
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub struct Lock(AtomicU32);
 
 impl Lock {
-    /// A free lock.
+    /// Returns a free lock.
     pub const fn new() -> Lock {
         Lock(AtomicU32::new(FREE))
     }
@@ -48,7 +49,7 @@ impl Lock {
             }
             core::hint::spin_loop();
         }
-        // A holder that finds itself in a sandbox wakes nobody: then the wait ends by itself.
+        // A holder that enters a sandbox wakes nobody: hence the timeout.
         while self.0.swap(CONTENDED, Ordering::Acquire) != FREE {
             sys::futex_wait(&self.0, CONTENDED, Some(WAIT_MILLISECONDS));
         }
@@ -57,12 +58,13 @@ impl Lock {
 }
 
 impl Lock {
-    /// Releases the lock without its guard, which was forgotten: for locks that are held over a fork, where one holder
-    /// becomes two.
+    /// Releases the lock without its guard, which was forgotten: for locks that are held over a
+    /// fork, after which one holder has become two.
     ///
     /// # Safety
     ///
-    /// The calling thread, or before a fork the one that it is a copy of, took the lock and forgot the guard.
+    /// The calling thread, or the thread that it was copied from by a fork, took the lock and
+    /// forgot the guard.
     #[inline(always)]
     pub unsafe fn unlock(&self) {
         if self.0.swap(FREE, Ordering::Release) == CONTENDED {
@@ -79,7 +81,8 @@ pub struct Guard<'lock>(&'lock Lock);
 impl Drop for Guard<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        // SAFETY: whoever has the guard has the lock, and this guard goes.
+        // SAFETY: `unlock` asks that the lock is held and its guard forgotten: the owner of a guard
+        // holds the lock, and this guard is being dropped.
         unsafe { self.0.unlock() };
     }
 }

@@ -1,6 +1,6 @@
 //! User pools, as a program declares them and hooks know them.
 //!
-//! All of it is C's layout: `heapledger.h` declares the same structure.
+//! The types have C layout: `heapledger.h` declares the same structure.
 
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -9,47 +9,50 @@ use crate::context::Name;
 
 /// The largest id of a pool.
 pub const ID_MAX: u32 = (1 << 16) - 1;
-/// Addresses of a pool's blocks, or whatever it names them by, are below this.
+/// The bound below which the addresses of a pool's blocks are, or other values that name its
+/// blocks.
 pub const ADDRESS_END: u64 = 1 << 47;
 
 /// A heap of the program's own: an arena, a slab, memory of a device.
 ///
-/// It stays where it is from its first use to [`Pool::close`]. Pools may share a name.
+/// It stays at its address from its first use to [`Pool::close`]. Pools may share a name.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Pool {
-    /// What it is called. Null: nobody knows.
+    /// The pool's name. Null if not known.
     name: AtomicPtr<Name>,
-    /// Its number in the process, from 1 to [`ID_MAX`]. 0: none yet.
+    /// The pool's number in the process, from 1 to [`ID_MAX`]. 0 if it has none yet.
     id: AtomicU32,
     /// 0.
     reserved: u32,
 }
 
 impl Pool {
-    /// A pool that nobody has heard of yet.
+    /// Returns a pool that has no number yet.
     pub const fn new(name: &'static Name) -> Pool {
         Pool { name: AtomicPtr::new(ptr::from_ref(name).cast_mut()), ..Pool::nameless() }
     }
 
-    /// The same, to be [named](Pool::set_name) before its first block.
+    /// Returns a pool without name and number, to be [named](Pool::set_name) before its first
+    /// block.
     pub const fn nameless() -> Pool {
         Pool { name: AtomicPtr::new(ptr::null_mut()), id: AtomicU32::new(0), reserved: 0 }
     }
 
-    /// What it is called.
+    /// Returns the pool's name.
     #[inline]
     pub fn name(&self) -> Option<&'static Name> {
-        // SAFETY: null, or static: in Rust by the types above and below, in C by the contract of `heapledger.h`.
+        // SAFETY: null, or static: in Rust by the types above and below, in C by the contract of
+        // `heapledger.h`.
         unsafe { self.name.load(Ordering::Relaxed).as_ref() }
     }
 
-    /// Says what it is called.
+    /// Sets the pool's name.
     pub fn set_name(&self, name: &'static Name) {
         self.name.store(ptr::from_ref(name).cast_mut(), Ordering::Relaxed);
     }
 
-    /// Its number, and a new one if it has none. `None`: there are as many pools as there can be.
+    /// Returns the pool's number, a new one if it has none. `None` if all numbers are taken.
     #[inline]
     pub fn id(&self) -> Option<u32> {
         match self.id.load(Ordering::Acquire) {
@@ -58,7 +61,7 @@ impl Pool {
         }
     }
 
-    /// Its number, if it has one.
+    /// Returns the pool's number, if it has one.
     #[inline]
     pub fn known_id(&self) -> Option<u32> {
         Some(self.id.load(Ordering::Acquire)).filter(|&id| id != 0)
@@ -76,7 +79,7 @@ impl Pool {
         }
     }
 
-    /// Gives its number back, after `before` was called with that: another pool may get it.
+    /// Releases the pool's number, after a call of `before` with it: another pool may get it.
     pub fn close(&self, before: impl FnOnce(u32)) {
         if let Some(id) = self.known_id() {
             before(id);
@@ -87,13 +90,14 @@ impl Pool {
     }
 }
 
-/// A bit for each number, set while it is taken. Static, so that it is there in a forked child, and wherever this runs.
+/// A bit for each number, set while the number is taken. Static, so that it exists in a forked
+/// child, and wherever this runs.
 static TAKEN: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
 
 fn take_id() -> Option<u32> {
     for (index, word) in TAKEN.iter().enumerate() {
         loop {
-            // 0 is no number.
+            // 0 is not a valid number.
             let taken = word.load(Ordering::Relaxed) | u64::from(index == 0);
             if taken == u64::MAX {
                 break;
@@ -124,7 +128,8 @@ mod tests {
 
     static NAME: Name = Name::new("pool");
 
-    /// One test, for there is one table: numbers are distinct, all are given out, and come back.
+    /// One test, because there is one table: numbers are distinct, all are given out, and they are
+    /// reused.
     #[test]
     fn numbers_are_given_out_and_taken_back() {
         let pools: Vec<Pool> = (0..ID_MAX).map(|_| Pool::new(&NAME)).collect();
@@ -144,7 +149,7 @@ mod tests {
         assert_eq!(Pool::new(&NAME).id(), Some(1));
     }
 
-    /// What `heapledger.h` declares.
+    /// Checks the layout that `heapledger.h` declares.
     #[test]
     fn layout() {
         assert_eq!((size_of::<Pool>(), core::mem::offset_of!(Pool, id)), (16, 8));

@@ -6,8 +6,8 @@ use crate::sys;
 
 const BUFFER: usize = 2048;
 
-/// Text on its way to a descriptor. What the descriptor does not take is dropped, and said by [`Printer::finish`]:
-/// there is nobody else to tell.
+/// Buffered text for a descriptor. Text that the descriptor does not accept is dropped, which
+/// [`Printer::finish`] reports.
 pub struct Printer {
     fd: i32,
     length: usize,
@@ -16,12 +16,12 @@ pub struct Printer {
 }
 
 impl Printer {
-    /// Nothing printed yet.
+    /// Returns a printer with an empty buffer.
     pub const fn new(fd: i32) -> Printer {
         Printer { fd, length: 0, is_broken: false, buffer: [0; BUFFER] }
     }
 
-    /// Writes what is left. Whether everything has been written.
+    /// Writes the rest of the buffer. True if everything has been written.
     pub fn finish(mut self) -> bool {
         self.flush();
         !self.is_broken

@@ -1,35 +1,37 @@
-//! What the kernel would make of a program file, judged from its first bytes: so that nothing is added to the
-//! environment of a program in which nothing would take it out again.
+//! Judges from the first bytes of a program file how the kernel would run it, so that variables are
+//! added to the environment of a program only if the recorder is loaded there and can remove them
+//! again.
 
-/// The bytes that [`judge`] wants to see: headers are in the first of them.
+/// The number of bytes that [`judge`] needs: the headers are among them.
 pub const HEAD_LENGTH: usize = 4096;
 
 /// The verdict on a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Program<'head> {
-    /// An executable for this processor with the GNU C library's dynamic linker: `LD_PRELOAD` works.
+    /// An executable for this processor with the GNU C library's dynamic linker: `LD_PRELOAD`
+    /// works.
     Dynamic,
-    /// An executable without one, with another C library's, or for another processor.
+    /// An executable without a dynamic linker, with another C library's, or for another processor.
     Other(Obstacle),
-    /// A script: this is its interpreter's path.
+    /// A script, with its interpreter's path.
     Script(&'head [u8]),
-    /// Neither: what `execvp` hands to the shell.
+    /// Neither; `execvp` hands such a file to the shell.
     Unknown,
 }
 
-/// Why a program runs unrecorded: the numbers of `heapledger explain`.
+/// The reason why a program runs unrecorded. The numbers are those of `heapledger explain`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Obstacle {
     /// It has no dynamic linker.
     Static = 1,
-    /// It runs with other rights than its caller's.
+    /// It runs with other rights than its caller.
     OtherRights = 2,
     /// It is for another processor, or for 32 bits.
     OtherMachine = 3,
     /// Its dynamic linker is not glibc's.
     OtherLibrary = 4,
-    /// AddressSanitizer's runtime would end it.
+    /// AddressSanitizer's runtime would end the program.
     AddressSanitizer = 7,
     /// The session cannot be reached from its network namespace.
     OtherNetwork = 71,
@@ -37,7 +39,7 @@ pub enum Obstacle {
     LibraryUnreadable = 72,
     /// There was no room for the recorder.
     NoRoom = 73,
-    /// It never introduced itself.
+    /// The program never connected to the recorder.
     Silent = 74,
     /// It starts in a sandbox, which could kill it for the recorder's system calls.
     Sandbox = 77,
@@ -45,23 +47,25 @@ pub enum Obstacle {
     OtherSession = 93,
 }
 
-/// Whether a file with this mode, owner and group runs with rights that a caller with this user and group has not: then
-/// the dynamic linker loads no library of the caller's.
+/// True if a file with this mode, owner and group runs with rights that a caller with this user and
+/// group does not have: then the dynamic linker loads no library that the caller asks for.
 pub const fn gains_rights(mode: u32, owner: (u32, u32), caller: (u32, u32)) -> bool {
     const SET_USER: u32 = 0o4000;
-    /// Only with the group's right to execute does it mean that.
+    /// Set-group-ID is effective only together with the group's right to execute.
     const SET_GROUP: u32 = 0o2010;
     mode & SET_USER != 0 && owner.0 != caller.0 || mode & SET_GROUP == SET_GROUP && owner.1 != caller.1
 }
 
-/// Whether a dynamic linker is the GNU C library's: another's may end the program because it cannot load our library.
+/// True if a dynamic linker is the GNU C library's: another one may end the program because it
+/// cannot load our library.
 pub fn is_supported_linker(path: &[u8]) -> bool {
     let path = path.split(|&byte| byte == 0).next().unwrap_or(&[]);
     let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(&[]);
     [&b"ld-linux"[..], b"ld-2.", b"ld-lsb"].iter().any(|start| name.starts_with(start))
 }
 
-/// Judges a file by its first bytes. Sources: generic ABI (ELF header, program headers), execve(2) (scripts).
+/// Judges a file by its first bytes. Sources: generic ABI (ELF header, program headers), execve(2)
+/// (scripts).
 pub fn judge(head: &[u8]) -> Program<'_> {
     const ELFCLASS64: u8 = 2;
     #[cfg(target_arch = "x86_64")]
@@ -93,7 +97,7 @@ pub fn judge(head: &[u8]) -> Program<'_> {
             let from = at.checked_add(from)?;
             usize::try_from(u64::from_le_bytes(head.get(from..from.checked_add(8)?)?.try_into().ok()?)).ok()
         };
-        // Where its path is not among the first bytes, it is taken for a supported one.
+        // If its path is not among the first bytes, the linker is taken for a supported one.
         let path = || head.get(word(8)?..word(8)?.checked_add(word(32)?)?);
         (kind == PT_INTERP).then(|| path().is_none_or(is_supported_linker))
     };
@@ -104,16 +108,17 @@ pub fn judge(head: &[u8]) -> Program<'_> {
     }
 }
 
-/// Whether a dynamic program starts AddressSanitizer's runtime as a library: that ends the program when it finds another
-/// library before itself. `head` are the file's first bytes, `read` reads others: how many there were from an offset on.
-/// What cannot be read is taken for no. Source: generic ABI (program headers, dynamic section).
+/// True if a dynamic program loads AddressSanitizer's runtime as a library: that ends the program
+/// if it finds another library before itself. `head` are the file's first bytes; `read` reads bytes
+/// from an offset on and returns their number. False if something cannot be read. Source: generic
+/// ABI (program headers, dynamic section).
 pub fn needs_to_be_first(head: &[u8], mut read: impl FnMut(u64, &mut [u8]) -> Option<usize>) -> bool {
     const PT_LOAD: u32 = 1;
     const PT_DYNAMIC: u32 = 2;
     const DT_NEEDED: u64 = 1;
     const DT_STRTAB: u64 = 5;
     const RUNTIMES: [&[u8]; 3] = [b"libasan.so", b"libhwasan.so", b"libclang_rt.asan"];
-    /// The runtime is among the first libraries that the linker is told of.
+    /// The number of needed libraries that are checked: the runtime is among the first.
     const NEEDED_MAX: usize = 8;
     fn word(bytes: &[u8], at: usize) -> Option<u64> {
         Some(u64::from_le_bytes(bytes.get(at..at.checked_add(8)?)?.try_into().ok()?))
@@ -196,7 +201,7 @@ mod tests {
         for head in 0..256 {
             asks(&file, head);
         }
-        // Whatever a file says, no byte of it leads anywhere bad.
+        // Whatever the file contains, no access is out of bounds.
         for at in 0..512 {
             let mut broken = file;
             broken[at] = 0xff;

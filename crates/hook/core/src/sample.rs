@@ -1,13 +1,14 @@
-//! Which allocations are sampled: random numbers, a Poisson process over the bytes that are allocated, and trials for which
-//! blocks have their stacks taken.
+//! The choice of sampled allocations: random numbers, a Poisson process over the bytes that are
+//! allocated, and Bernoulli trials for the blocks whose stacks are taken.
 //!
-//! [`Poisson`]: every byte is a sample point with the same small probability, whatever block it is in, so the distance between points
-//! is exponentially distributed. A block is sampled if there is a point in it: with the probability
-//! `1 - exp(-size / mean)`, so that each sampled block stands for the inverse of that many blocks of its size.
+//! [`Poisson`]: every byte is a sample point with the same small probability, whatever block it is
+//! in, so the distance between points is exponentially distributed. A block is sampled if it
+//! contains a point, that is with the probability `1 - exp(-size / mean)`; the weight of a sampled
+//! block is the inverse of that.
 
 use crate::{Bytes, Serial};
 
-/// xorshift128+ (23, 17, 26): fast, and random enough for sampling. Never for secrets.
+/// The xorshift128+ (23, 17, 26) generator: fast, and random enough for sampling. Not for secrets.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Random {
@@ -15,9 +16,9 @@ pub struct Random {
 }
 
 impl Random {
-    /// A sequence of its own for each seed.
+    /// Returns a different sequence for each seed.
     pub fn new(seed: u64) -> Random {
-        // splitmix64 makes of any seed, 0 too, a state that is not zero.
+        // splitmix64 turns any seed, even 0, into a state that is not zero.
         let mut at = seed;
         let mut next = || {
             at = at.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -28,12 +29,12 @@ impl Random {
         Random { state: [next(), next() | 1] }
     }
 
-    /// The sequence that begins in this state, which is not zero.
+    /// Returns the sequence that begins in this state, which is not zero.
     pub fn from_state(state: [u64; 2]) -> Random {
         Random { state }
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub fn word(&mut self) -> u64 {
         let [mut s1, s0] = self.state;
         s1 ^= s1 << 23;
@@ -42,13 +43,14 @@ impl Random {
         s1.wrapping_add(s0)
     }
 
-    /// A number above 0 and at most 1.
+    /// Returns a number above 0 and at most 1.
     fn unit(&mut self) -> f64 {
         ((self.word() >> 11) + 1) as f64 * (1.0 / (1_u64 << 53) as f64)
     }
 }
 
-/// A Poisson process over bytes: one thread's. The mean distance is given at each use, since it may change at any time.
+/// A Poisson process over bytes, for one thread. The mean distance is given at each use, because it
+/// may change at any time.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Poisson {
@@ -56,21 +58,22 @@ pub struct Poisson {
 }
 
 impl Poisson {
-    /// A process of its own for each seed.
+    /// Returns a different process for each seed.
     pub fn new(seed: u64) -> Poisson {
         Poisson { random: Random::new(seed) }
     }
 
-    /// Bytes to the next sample point, at least 1. The process has no memory: asking again, with another mean, is sound
-    /// at any moment.
+    /// Draws the number of bytes to the next sample point, at least 1. The process is memoryless:
+    /// drawing again, with another mean, is sound at any moment.
     pub fn distance(&mut self, mean: u64) -> u64 {
         let distance = -ln(self.random.unit()) * mean as f64;
-        // 1 to 53 × ln 2 × mean: far below 2^63 for any mean that makes sense.
+        // 1 to 53 × ln 2 × mean: far below 2^63 for any sensible mean.
         (distance as u64).saturating_add(1)
     }
 }
 
-/// At which rate an allocation was sampled: the mean distance of sample points, as the power of two that it is.
+/// The rate at which an allocation was sampled: the base-2 logarithm of the mean distance of sample
+/// points.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(transparent)]
 pub struct Rate(u8);
@@ -78,16 +81,17 @@ pub struct Rate(u8);
 impl Rate {
     /// Not sampled: every allocation is recorded.
     pub const EXACT: Rate = Rate(0);
-    /// A sample point in 2⁴⁰ bytes.
+    /// One sample point in 2⁴⁰ bytes on average.
     pub const MAX: Rate = Rate(40);
 
-    /// The rate with this logarithm of its mean distance; 0 is [`Rate::EXACT`], and what is too large the largest.
+    /// Returns the rate with this logarithm of its mean distance; 0 is [`Rate::EXACT`], values that
+    /// are too large become [`Rate::MAX`].
     #[inline(always)]
     pub const fn from_logarithm(logarithm: u64) -> Rate {
         if logarithm < Rate::MAX.0 as u64 { Rate(logarithm as u8) } else { Rate::MAX }
     }
 
-    /// The rate whose mean distance is nearest to this, from 2 bytes on.
+    /// Returns the rate whose mean distance is nearest to this, from 2 bytes on.
     pub const fn nearest(mean: Bytes) -> Rate {
         let mean = if mean.0 < 2 { 2 } else { mean.0 };
         let below = mean.ilog2();
@@ -95,22 +99,22 @@ impl Rate {
         Rate::from_logarithm(below as u64 + is_above_half as u64)
     }
 
-    /// The logarithm to the base 2 of the mean distance; 0: exact.
+    /// Returns the logarithm to the base 2 of the mean distance; 0 for [`Rate::EXACT`].
     #[inline(always)]
     pub const fn logarithm(self) -> u8 {
         self.0
     }
 
-    /// The mean distance of sample points; `None` where everything is recorded.
+    /// Returns the mean distance of sample points; `None` if everything is recorded.
     pub const fn mean(self) -> Option<Bytes> {
         if self.0 == 0 { None } else { Some(Bytes(1 << self.0)) }
     }
 
-    /// How many blocks of its size one stands for that was sampled at this rate: the inverse of its probability, rounded up
-    /// or down such that sums are unbiased. Always the same of the same block.
+    /// Returns the weight of a block that was sampled at this rate: the inverse of its probability,
+    /// rounded up or down such that sums are unbiased. Always the same for the same block.
     ///
-    /// Serials decide which way: their multiples of the golden ratio are spread as evenly as can be, also those of every
-    /// second or third one.
+    /// The serial decides the rounding: multiples of the golden ratio are spread as evenly as can
+    /// be, also those of every second or third serial.
     #[inline(always)]
     pub fn stands_for(self, size: Bytes, serial: Serial) -> u64 {
         if self.0 == 0 { 1 } else { self.estimate(size, serial) }
@@ -126,32 +130,33 @@ impl Rate {
     }
 }
 
-/// Trials that succeed with the same small probability, many of them at once: one thread's. As the dark matter detector of
-/// Firefox makes them, and with its seed the same ones.
+/// Many trials at once that succeed with the same small probability, for one thread. They follow
+/// the rule of the dark matter detector of Firefox, and with its seed they have the same results.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Bernoulli {
     random: Random,
-    /// The inverse of the logarithm of the probability to fail.
+    /// The inverse of the logarithm of the probability of failure.
     scale: f64,
-    /// Trials that fail before the next that succeeds.
+    /// The number of trials that fail before the next success.
     skip: u64,
 }
 
 impl Bernoulli {
-    /// The detector's seed.
+    /// The seed of Firefox's detector.
     pub const SEED: [u64; 2] = [0x8e26_eeee_166b_c8ca, 0x5682_0f30_4a9c_9ae0];
 
-    /// Trials of this probability, from 10⁻⁹ to 1.
+    /// Returns trials with this probability, from 10⁻⁹ to 1.
     pub fn new(random: Random, probability: f64) -> Bernoulli {
-        // Of 1 the logarithm is 0: nothing is skipped.
+        // For probability 1 nothing is skipped.
         let scale = if probability < 1.0 { 1.0 / ln(1.0 - probability.max(1e-9)) } else { 0.0 };
         let mut trials = Bernoulli { random, scale, skip: 0 };
         trials.draw();
         trials
     }
 
-    /// Whether one of so many trials succeeds. By the detector's rule, which has one too many after each that does.
+    /// True if one of `count` trials succeeds. By the detector's rule, which counts one trial too
+    /// many after each success.
     pub fn trial(&mut self, count: u64) -> bool {
         if self.skip > count {
             self.skip -= count;
@@ -161,10 +166,10 @@ impl Bernoulli {
         true
     }
 
-    /// Whether a block is chosen of which so many bytes may be used: with [`probability_of_stack`], exactly.
+    /// True if a block of this usable size is chosen: exactly with [`probability_of_stack`].
     pub fn is_chosen(&mut self, usable: u64) -> bool {
         let usable = usable.max(1);
-        // As many failures as trials are no success: the detector's rule would count one trial more.
+        // If all trials fail, there is no success: the detector's rule would count one trial more.
         if self.skip == usable {
             self.skip = 0;
             return false;
@@ -174,7 +179,8 @@ impl Bernoulli {
 
     fn draw(&mut self) {
         let unit = (self.random.word() & ((1 << 53) - 1)) as f64 * (1.0 / (1_u64 << 53) as f64);
-        // Rounded down; what is too large, or infinite as of a zero, is the largest.
+        // Rounded down; values that are too large, or infinite for a logarithm of zero, become the
+        // largest.
         self.skip = if self.scale == 0.0 {
             0
         } else if unit == 0.0 {
@@ -185,18 +191,19 @@ impl Bernoulli {
     }
 }
 
-/// The probability that the stack of a block is taken of which so many bytes may be used, where each byte has it taken with
-/// the same probability.
+/// Returns the probability that the stack of a block of this usable size is taken, if each byte is
+/// chosen with the same probability.
 pub fn probability_of_stack(usable: u64, probability: f64) -> f64 {
     if probability < 1.0 { -expm1_negative(-ln(1.0 - probability) * usable.max(1) as f64) } else { 1.0 }
 }
 
-/// The probability that a block of this size is sampled: one without bytes counts as having one.
+/// Returns the probability that a block of this size is sampled; a block of 0 bytes counts as one
+/// byte.
 pub fn probability(size: u64, mean: u64) -> f64 {
     -expm1_negative(size.max(1) as f64 / mean.max(1) as f64)
 }
 
-/// The natural logarithm of a positive normal number, to about 15 digits: `core` has none.
+/// Returns the natural logarithm of a positive normal number, to about 15 digits: `core` has none.
 fn ln(x: f64) -> f64 {
     let bits = x.to_bits();
     let mut exponent = (bits >> 52) as i64 - 1023;
@@ -213,12 +220,13 @@ fn ln(x: f64) -> f64 {
     2.0 * z * series + exponent as f64 * core::f64::consts::LN_2
 }
 
-/// `exp(-x) - 1` of a number from 0, exact to about 14 digits also near 0.
+/// Returns `exp(-x) - 1` for a number of at least 0, exact to about 14 digits also near 0.
 fn expm1_negative(x: f64) -> f64 {
     if x > 40.0 {
         return -1.0;
     }
-    // With y = x / 64, at most 0.625, the series converges fast; then exp(2y) - 1 from exp(y) - 1, six times.
+    // With y = x / 64, at most 0.625, the series converges fast; then exp(2y) - 1 from exp(y) - 1,
+    // six times.
     let y = -x / 64.0;
     let series = (1..=16).rev().fold(0.0, |sum, n| (sum + 1.0) * y / f64::from(n));
     (0..6).fold(series, |value, _| value * (value + 2.0))
@@ -245,8 +253,9 @@ mod tests {
         assert_eq!((ln(1.0), expm1_negative(0.0)), (0.0, 0.0));
     }
 
-    /// Blocks of several sizes, sampled: what the samples stand for is what there was. The seed is fixed, so the test
-    /// either always passes or never does; the bound is five standard deviations.
+    /// Blocks of several sizes, sampled: the weights of the samples add up to the number of blocks.
+    /// The seed is fixed, so the test either always passes or never does; the bound is five
+    /// standard deviations.
     #[test]
     fn estimates_are_unbiased() {
         const MEAN: u64 = 4096;
@@ -264,7 +273,7 @@ mod tests {
             }
             let p = probability(size, MEAN);
             let (blocks, n) = (f64::from(blocks), sampled as f64);
-            // Of a binomial variable, scaled by what each sample stands for.
+            // The standard deviation of a binomial variable, scaled by the weight of each sample.
             let deviation = (blocks * (1.0 - p) / p).sqrt();
             assert!((n / p - blocks).abs() <= 5.0 * deviation + 1.0, "{size}: {} of {blocks}", n / p);
         }
@@ -280,7 +289,8 @@ mod tests {
         assert_eq!((Rate::EXACT.mean(), Rate::EXACT.stands_for(Bytes(7), Serial(3))), (None, 1));
     }
 
-    /// Whole numbers of blocks, whose mean is the weight: of all blocks, and of every other one.
+    /// Weights are whole numbers whose mean is the exact weight: over all blocks, and over every
+    /// second or third one.
     #[test]
     fn what_a_block_stands_for_is_rounded_without_bias() {
         let rate = Rate::nearest(Bytes(4096));
@@ -294,7 +304,7 @@ mod tests {
         }
     }
 
-    /// Figures of the detector itself.
+    /// Checks against figures of the detector itself.
     #[test]
     fn trials_are_the_detectors() {
         let mut random = Random::from_state(Bernoulli::SEED);
@@ -308,8 +318,9 @@ mod tests {
         assert_eq!(probability_of_stack(1, 1.0), 1.0);
     }
 
-    /// Blocks of several sizes, one after the other in changing order: each size is chosen as often as it should be, also
-    /// after one that was. Five standard deviations; the seed is fixed.
+    /// Blocks of several sizes, one after the other in changing order: each size is chosen as often
+    /// as it should be, also after a block that was chosen. The bound is five standard deviations;
+    /// the seed is fixed.
     #[test]
     fn blocks_are_chosen_with_the_probability_that_is_said() {
         let blocks = if cfg!(miri) { 2_000 } else { 600_000 };

@@ -1,44 +1,45 @@
-//! Stamps: what a program says that a block is, and where it says so.
+//! Stamps: the types that a program declares for its blocks, and where it declares them.
 //!
-//! The layout of a [`Place`] is C's: `heapledger.h` declares the same structure. A stamp is a type's name and a place;
-//! each such pair that has been met has a number, which is how observers keep it. The table of them is fixed and static:
-//! entering a pair allocates nothing, waits for nobody, and may be done at any moment, in signal handlers too.
+//! A [`Place`] has C layout: `heapledger.h` declares the same structure. A stamp is a type's name
+//! and a place; each such pair that has been met has a number, by which observers keep it. The
+//! table of the pairs is fixed and static: entering a pair allocates nothing, waits for nobody, and
+//! may be done at any moment, in signal handlers too.
 
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU32, Ordering};
 
-/// Pairs of type and place that are told apart; all further ones are `(other)`.
+/// The number of pairs of type and place that are told apart; all further ones are `(other)`.
 pub const STAMPS_MAX: u16 = 4094;
-/// Bytes of a type's name that are told of.
+/// The number of bytes of a type's name that are reported.
 pub const TYPE_MAX: usize = 2048;
-/// Bytes of a file's name that are told of.
+/// The number of bytes of a file's name that are reported.
 pub const FILE_MAX: usize = 1024;
-/// Bytes of a label that are told of.
+/// The number of bytes of a label that are reported.
 pub const LABEL_MAX: usize = 256;
 
-/// Where blocks are stamped: one for each place in the source, static.
+/// A place in the source at which blocks are stamped: static.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Place {
-    /// The file's name: UTF-8, without terminator. Null: not known.
+    /// The file's name: UTF-8, without terminator. Null if not known.
     pub file: *const u8,
-    /// Bytes of it.
+    /// The length of the file's name in bytes.
     pub file_length: u32,
-    /// From 1; 0: not known.
+    /// The line, from 1; 0 if not known.
     pub line: u32,
-    /// What else the program says of the block. Null: nothing.
+    /// A label that the program gives the block. Null for none.
     pub label: *const u8,
-    /// Bytes of it.
+    /// The length of the label in bytes.
     pub label_length: u32,
 }
 
-// SAFETY: what it points to is static and does not change.
+// SAFETY: everything that it points to is static and does not change.
 unsafe impl Sync for Place {}
-// SAFETY: as above.
+// SAFETY: as for `Sync` above.
 unsafe impl Send for Place {}
 
 impl Place {
-    /// A place; without label where that is empty.
+    /// Returns a place, without a label if `label` is empty.
     pub const fn new(file: &'static str, line: u32, label: &'static str) -> Place {
         Place {
             file: file.as_ptr(),
@@ -49,19 +50,21 @@ impl Place {
         }
     }
 
-    /// The first [`FILE_MAX`] bytes of the file's name.
+    /// Returns the first [`FILE_MAX`] bytes of the file's name.
     pub fn file(&self) -> &'static [u8] {
-        // SAFETY: by the type's contract.
+        // SAFETY: null or static text of this length, by the type's contract.
         unsafe { bytes(self.file, self.file_length, FILE_MAX) }
     }
 
-    /// The first [`LABEL_MAX`] bytes of the label.
+    /// Returns the first [`LABEL_MAX`] bytes of the label.
     pub fn label(&self) -> &'static [u8] {
-        // SAFETY: as above.
+        // SAFETY: null or static text of this length, by the type's contract.
         unsafe { bytes(self.label, self.label_length, LABEL_MAX) }
     }
 }
 
+/// Returns at most the first `length_max` bytes of a text, none if it is null.
+///
 /// # Safety
 ///
 /// `text` is null or points to `length` bytes that are static.
@@ -73,7 +76,7 @@ unsafe fn bytes(text: *const u8, length: u32, length_max: usize) -> &'static [u8
     unsafe { core::slice::from_raw_parts(text, (length as usize).min(length_max)) }
 }
 
-/// The name of a type and the place where blocks are said to be of it.
+/// The name of a type and the place where the program declares blocks to be of it.
 #[derive(Debug)]
 pub struct Stamp {
     type_name: AtomicPtr<u8>,
@@ -83,22 +86,23 @@ pub struct Stamp {
     is_told: AtomicBool,
 }
 
-/// What stands for all pairs beyond [`STAMPS_MAX`].
+/// The stamp of all pairs beyond [`STAMPS_MAX`].
 static OTHER: Stamp = Stamp::of(STAMPS_MAX + 1, OTHER_NAME.as_ptr().cast_mut(), OTHER_NAME.len() as u32);
 const OTHER_NAME: &str = "(other)";
-/// Those that have been met, by number from 1.
+/// The stamps that have been met, by number from 1.
 static STAMPS: [Stamp; STAMPS_MAX as usize + 1] = [const { Stamp::of(0, ptr::null_mut(), 0) }; STAMPS_MAX as usize + 1];
 static COUNT: AtomicU16 = AtomicU16::new(0);
-/// By hash: a number, 0 where there is none. Never more than half full.
+/// The numbers of stamps by hash; 0 is a free slot. Never more than half full.
 static INDEX: [AtomicU16; INDEX_LENGTH] = [const { AtomicU16::new(0) }; INDEX_LENGTH];
 const INDEX_LENGTH: usize = (STAMPS_MAX as usize + 2) * 2;
 
-/// The stamp of a type and a place, which may be null: not known. Some twenty instructions once it has been met.
+/// Returns the stamp of a type and a place, which may be null if not known. Some twenty
+/// instructions once the pair has been met.
 ///
 /// # Safety
 ///
-/// `type_name` points to `length` bytes, UTF-8 if the program keeps to it, and `place` is null or points to a [`Place`].
-/// Both are static.
+/// `type_name` points to `length` bytes, UTF-8 if the program keeps to it, and `place` is null or
+/// points to a [`Place`]. Both are static.
 #[inline]
 pub unsafe fn intern(type_name: *const u8, length: u32, place: *const Place) -> &'static Stamp {
     let mut mine: Option<&'static Stamp> = None;
@@ -111,7 +115,8 @@ pub unsafe fn intern(type_name: *const u8, length: u32, place: *const Place) -> 
             mine = Some(new);
             match slot.compare_exchange(0, new.number(), Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return new,
-                // Another one is here by now: the same, perhaps; then our number is nobody's.
+                // Another thread has filled the slot by now, perhaps with the same pair; then our
+                // number stays unused.
                 Err(other) => number = other,
             }
         }
@@ -124,7 +129,7 @@ pub unsafe fn intern(type_name: *const u8, length: u32, place: *const Place) -> 
     &OTHER
 }
 
-/// The stamp with this number.
+/// Returns the stamp with this number.
 #[inline]
 pub fn get(number: u16) -> Option<&'static Stamp> {
     match number {
@@ -134,7 +139,7 @@ pub fn get(number: u16) -> Option<&'static Stamp> {
     }
 }
 
-/// How many numbers have been given out: those up to this one.
+/// Returns the largest number that has been given out.
 pub fn count() -> u16 {
     COUNT.load(Ordering::Acquire).min(STAMPS_MAX)
 }
@@ -177,37 +182,39 @@ impl Stamp {
             && ptr::eq(self.place.load(Ordering::Relaxed), place)
     }
 
-    /// Its number, from 1 to one more than [`STAMPS_MAX`].
+    /// Returns the stamp's number, from 1 to one more than [`STAMPS_MAX`].
     #[inline(always)]
     pub fn number(&self) -> u16 {
         self.number.load(Ordering::Acquire)
     }
 
-    /// The first [`TYPE_MAX`] bytes of the type's name.
+    /// Returns the first [`TYPE_MAX`] bytes of the type's name.
     pub fn type_name(&self) -> &'static [u8] {
-        // SAFETY: the contract of `intern`, where they come from; or nothing has been entered here yet, which is null.
+        // SAFETY: static text of this length, by the contract of `intern`, which stored it; or null
+        // if nothing has been entered here yet.
         unsafe { bytes(self.type_name.load(Ordering::Relaxed), self.type_length.load(Ordering::Relaxed), TYPE_MAX) }
     }
 
-    /// Where blocks are stamped so, if that is known.
+    /// Returns the place where blocks are stamped so, if that is known.
     pub fn place(&self) -> Option<&'static Place> {
         // SAFETY: null or static, by the contract of `intern`.
         unsafe { self.place.load(Ordering::Relaxed).as_ref() }
     }
 
-    /// Whether somebody has said of it that it [was told](Stamp::tell): all that they had done before is done.
+    /// True if [`tell`](Stamp::tell) was called; all that its caller did before is visible.
     #[inline(always)]
     pub fn is_told(&self) -> bool {
         self.is_told.load(Ordering::Acquire)
     }
 
-    /// From now on it has been told.
+    /// Declares that the stamp has been reported.
     pub fn tell(&self) {
         self.is_told.store(true, Ordering::Release);
     }
 
-    /// Its text, as recordings have it: a line for the type; one for file, `:` and line, empty where they are not known;
-    /// and the label. Lines at the end that would be empty are left out.
+    /// Returns the stamp's text as recordings have it: a line for the type; a line for file, `:`
+    /// and line number, empty if they are not known; and the label. Empty lines at the end are left
+    /// out.
     pub fn text(&self) -> impl Iterator<Item = u8> {
         let (file, line, label) = self.place().map_or((&[][..], 0, &[][..]), |at| (at.file(), at.line, at.label()));
         let (digits, length) = if file.is_empty() { ([0; 11], 0) } else { decimal(line) };
@@ -220,7 +227,7 @@ impl Stamp {
     }
 }
 
-/// `:` and a number, at the end; and how many characters that is.
+/// Formats `:` and a number at the end of the array, and returns the number of characters.
 fn decimal(mut number: u32) -> ([u8; 11], usize) {
     let (mut digits, mut length) = ([b':'; 11], 0);
     for place in digits.iter_mut().rev() {
@@ -254,7 +261,7 @@ mod tests {
         String::from_utf8(stamp.text().collect()).unwrap()
     }
 
-    /// One test, for there is one table.
+    /// One test, because there is one table.
     #[test]
     fn pairs_are_told_apart_up_to_a_number() {
         assert_eq!(text("Token", &raw const HERE), "Token\nsrc/cache.rs:118");
@@ -264,7 +271,8 @@ mod tests {
         let known = count();
         assert_eq!((text("T", ptr::null()), count()), (String::from("T"), known));
 
-        // Threads that meet the same pairs at once: each gets one number, which is that of the same pair everywhere.
+        // Threads that meet the same pairs at once: each pair gets one number, the same in all
+        // threads.
         static NAMES: &str = const { str_of_zeroes() };
         let pairs = if cfg!(miri) { 100 } else { 5000 };
         let numbers: Vec<Vec<u16>> = std::thread::scope(|scope| {
@@ -300,7 +308,7 @@ mod tests {
         }
     }
 
-    /// What `heapledger.h` declares.
+    /// Checks the layout that `heapledger.h` declares.
     #[test]
     fn layout() {
         use core::mem::offset_of;

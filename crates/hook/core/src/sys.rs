@@ -1,4 +1,5 @@
-//! Raw system calls in safe or narrowly unsafe form. None touches `errno`, allocates or enters libc.
+//! Raw system calls in safe or narrowly unsafe form. None touches `errno`, allocates or enters
+//! libc.
 
 use core::ptr;
 use core::sync::atomic::AtomicU32;
@@ -12,7 +13,7 @@ pub mod mappings;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Errno(pub i32);
 
-/// Sorts the kernel's answer into a value or an error.
+/// Converts the kernel's result into a value or an error.
 pub fn check(answer: isize) -> Result<usize, Errno> {
     if (-4095..0).contains(&answer) { Err(Errno(-answer as i32)) } else { Ok(answer as usize) }
 }
@@ -32,11 +33,12 @@ const FUTEX_WAIT: usize = 0;
 const FUTEX_WAKE: usize = 1;
 const PR_GET_NAME: usize = 16;
 
-/// Enters the kernel, unless the program has put itself in a [sandbox]: then the answer is `EPERM`.
+/// Makes a system call, unless the program has put itself in a [sandbox]: then the result is
+/// `EPERM`.
 ///
 /// # Safety
 ///
-/// As of [`arch::syscall`].
+/// The contract of [`arch::syscall`].
 #[inline]
 pub unsafe fn call(number: usize, arguments: [usize; 6]) -> isize {
     const EPERM: isize = 1;
@@ -50,21 +52,23 @@ pub unsafe fn call(number: usize, arguments: [usize; 6]) -> isize {
 /// Maps `length` bytes of zeroed private memory. Pages cost nothing until touched.
 pub fn map_private(length: usize) -> Result<*mut u8, Errno> {
     let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-    // SAFETY: without MAP_FIXED the kernel picks unused addresses, so no existing mapping is affected.
+    // SAFETY: without MAP_FIXED the kernel picks unused addresses, so no existing mapping is
+    // affected.
     let start = check(unsafe { call(nr::MMAP, [0, length, PROT_READ_WRITE, flags, usize::MAX, 0]) })?;
     mappings::enter(start, length);
     Ok(ptr::with_exposed_provenance_mut(start))
 }
 
-/// What lies on either side of the memory that [`map_guarded`] maps, and faults when touched.
+/// The size of the inaccessible page on either side of the memory that [`map_guarded`] maps.
 pub const GUARD: usize = 4096;
 
-/// A large page.
+/// The size of a large page.
 const HUGE: usize = 2 << 20;
 
-/// Maps zeroed memory as [`map_private`] does, between two pages that nobody may touch. `length` is a multiple of the
-/// page. If `huge`, in large pages as far as the system
-/// has them, from the beginning of one, for tables that are read at random: what is touched is charged by 2 MiB then.
+/// Maps zeroed memory as [`map_private`] does, between two inaccessible pages. `length` is a
+/// multiple of the page size. If `huge`, the memory is aligned to large pages and uses them as far
+/// as the system has them, for tables that are read at random; touched memory is then charged in
+/// steps of 2 MiB.
 pub fn map_guarded(length: usize, huge: bool) -> Result<*mut u8, Errno> {
     const ENOMEM: Errno = Errno(12);
     let slack = if huge { HUGE } else { 0 };
@@ -74,8 +78,8 @@ pub fn map_guarded(length: usize, huge: bool) -> Result<*mut u8, Errno> {
     let base = check(unsafe { call(nr::MMAP, [0, reserved, PROT_NONE, flags, usize::MAX, 0]) })?;
     let start = if huge { (base + GUARD).next_multiple_of(HUGE) } else { base + GUARD };
     let (front, end) = (start - GUARD, start + length + GUARD);
-    // SAFETY: all within what was just mapped, and known to nobody else. Cutting off unused ends cannot fail in a way that
-    // matters: they would stay, untouchable.
+    // SAFETY: all within the mapping made above, which nobody else knows. Failures to cut off the
+    // unused ends do not matter: they would stay mapped, inaccessible.
     unsafe {
         if front > base {
             call(nr::MUNMAP, [base, front - base, 0, 0, 0, 0]);
@@ -88,7 +92,8 @@ pub fn map_guarded(length: usize, huge: bool) -> Result<*mut u8, Errno> {
             return Err(error);
         }
         if huge {
-            // Without large pages, or where they are switched off, the kernel refuses, and the mapping is as it was.
+            // Without large pages, or if they are switched off, the kernel refuses, and the mapping
+            // is as it was.
             call(nr::MADVISE, [start, length, MADV_HUGEPAGE, 0, 0, 0]);
         }
     }
@@ -96,24 +101,26 @@ pub fn map_guarded(length: usize, huge: bool) -> Result<*mut u8, Errno> {
     Ok(ptr::with_exposed_provenance_mut(start))
 }
 
-/// Unmaps memory, and the pages that guard it.
+/// Unmaps memory and its guard pages.
 ///
 /// # Safety
 ///
 /// [`map_guarded`] returned `start` for `length`, and nothing refers to the memory any more.
 pub unsafe fn unmap_guarded(start: *mut u8, length: usize) {
     mappings::remove(start.expose_provenance());
-    // SAFETY: the guards are the owner's too, by `map_guarded`.
+    // SAFETY: the caller owns the range by the contract above, and the guards with it, by
+    // `map_guarded`.
     unsafe { call(nr::MUNMAP, [start.expose_provenance() - GUARD, length + 2 * GUARD, 0, 0, 0, 0]) };
 }
 
-/// Gives the memory of a part of a private mapping back; what is read there from now on is zero.
+/// Gives the physical memory of a part of a private mapping back; it reads as zero from now on.
 ///
 /// # Safety
 ///
-/// The range is page-aligned and part of a private mapping of the caller's, who does not need what is in it.
+/// The range is page-aligned and part of a private mapping that the caller owns; its content is not
+/// needed any more.
 pub unsafe fn discard(start: *mut u8, length: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     unsafe { call(nr::MADVISE, [start.expose_provenance(), length, MADV_DONTNEED, 0, 0, 0]) };
 }
 
@@ -131,16 +138,17 @@ pub fn map_shared(fd: i32, length: usize) -> Result<*mut u8, Errno> {
 /// The range was mapped by [`map_private`] or [`map_shared`], and nothing refers to it any more.
 pub unsafe fn unmap(start: *mut u8, length: usize) {
     mappings::remove(start.expose_provenance());
-    // SAFETY: the caller owns the range and gives it up. The kernel's answer is ignored: the only failures are
-    // unaligned ranges, which the two map functions never return.
+    // SAFETY: the caller owns the range and gives it up. The kernel's result is ignored: the only
+    // failures are unaligned ranges, which the two map functions never return.
     unsafe { call(nr::MUNMAP, [start as usize, length, 0, 0, 0, 0]) };
 }
 
-/// Asks that a forked child finds this private mapping zeroed. Kernel 4.14 and later.
+/// Asks the kernel to zero this private mapping in a forked child. Kernel 4.14 and later.
 ///
 /// # Safety
 ///
-/// The range was mapped by [`map_private`], and its users bear to find it zeroed after a fork.
+/// The range was mapped by [`map_private`], and its users can cope with its being zeroed in a
+/// forked child.
 pub unsafe fn wipe_on_fork(start: *mut u8, length: usize) -> Result<(), Errno> {
     // SAFETY: the caller owns the range; the advice changes nothing in this process.
     check(unsafe { call(nr::MADVISE, [start as usize, length, MADV_WIPEONFORK, 0, 0, 0]) }).map(drop)
@@ -152,21 +160,22 @@ pub fn dont_dump(start: *mut u8, length: usize) {
     unsafe { call(nr::MADVISE, [start as usize, length, MADV_DONTDUMP, 0, 0, 0]) };
 }
 
-/// How long a wait takes in a sandbox, roughly: a pause of the processor takes 40 to 140 ticks.
+/// The approximate duration of a wait in a sandbox: a pause instruction takes 40 to 140 ticks.
 pub const SPIN_NANOSECONDS: u64 = 20_000;
 const SPINS: u32 = 500;
 
 /// Sleeps while `*word == expected`, until woken, interrupted or `milliseconds` have passed.
 ///
-/// The wait is a shared one: it works between processes. Every return may be spurious; in a [sandbox] it is, after some
-/// [`SPIN_NANOSECONDS`].
+/// The wait works between processes. Every return may be spurious; in a [sandbox] it always is,
+/// after about [`SPIN_NANOSECONDS`].
 pub fn futex_wait(word: &AtomicU32, expected: u32, milliseconds: Option<u32>) {
     if sandbox::is_entered() {
         return (0..SPINS).for_each(|_| core::hint::spin_loop());
     }
     let timeout = milliseconds.map(|ms| [u64::from(ms / 1000), u64::from(ms % 1000) * 1_000_000]);
     let timeout = timeout.as_ref().map_or(0, |timeout| timeout.as_ptr() as usize);
-    // SAFETY: the word is a live AtomicU32 and the timeout, where given, a live `struct timespec` of two 64-bit words.
+    // SAFETY: the word is a live AtomicU32 and the timeout, if given, a live `struct timespec` of
+    // two 64-bit words.
     unsafe { call(nr::FUTEX, [word.as_ptr() as usize, FUTEX_WAIT, expected as usize, timeout, 0, 0]) };
 }
 
@@ -176,19 +185,19 @@ pub fn futex_wake(word: &AtomicU32, count: u32) {
     unsafe { call(nr::FUTEX, [word.as_ptr() as usize, FUTEX_WAKE, count as usize, 0, 0, 0]) };
 }
 
-/// This process's id, as its own pid namespace numbers it.
+/// Returns this process's id, as its own pid namespace numbers it.
 pub fn process_id() -> u32 {
     // SAFETY: no arguments, no effect.
     check(unsafe { call(nr::GETPID, [0; 6]) }).map_or(0, |id| id as u32)
 }
 
-/// This thread's id, as its own pid namespace numbers it; 0 in a [sandbox].
+/// Returns this thread's id, as its own pid namespace numbers it; 0 in a [sandbox].
 pub fn thread_id() -> u32 {
     // SAFETY: no arguments, no effect.
     check(unsafe { call(nr::GETTID, [0; 6]) }).map_or(0, |id| id as u32)
 }
 
-/// This thread's name as the kernel has it, NUL-padded.
+/// Returns this thread's name as the kernel has it, NUL-padded.
 pub fn thread_name() -> [u8; 16] {
     let mut name = [0_u8; 16];
     // SAFETY: PR_GET_NAME writes at most 16 bytes, terminator included, to its argument.
@@ -196,7 +205,7 @@ pub fn thread_name() -> [u8; 16] {
     name
 }
 
-/// Nanoseconds of the monotonic clock.
+/// Returns the time of the monotonic clock in nanoseconds.
 pub fn monotonic_nanoseconds() -> u64 {
     let mut time = [0_u64; 2];
     // SAFETY: the kernel writes one `struct timespec`, two 64-bit words, to the second argument.
@@ -224,26 +233,26 @@ pub fn close(fd: i32) {
     unsafe { call(nr::CLOSE, [fd as usize, 0, 0, 0, 0, 0]) };
 }
 
-/// A copy of a descriptor, closed on exec, with the lowest number that is free.
+/// Duplicates a descriptor to the lowest number that is free; the copy is closed on exec.
 pub fn duplicate(fd: i32) -> Result<i32, Errno> {
     const F_DUPFD_CLOEXEC: usize = 1030;
     // SAFETY: makes a descriptor that only the caller knows.
     check(unsafe { call(nr::FCNTL, [fd as usize, F_DUPFD_CLOEXEC, 0, 0, 0, 0]) }).map(|fd| fd as i32)
 }
 
-/// Runs something with a descriptor table of its own, which is empty (before Linux 5.9: in which the lowest `free` numbers
-/// are free): in a helper thread that shares the memory, but not the descriptors, while this one stands still. For a
-/// program that has no descriptor left. `None` where there can be no such thread, or where a filter of system calls might
-/// be hurt by it.
+/// Runs a function with a descriptor table of its own, which is empty (before Linux 5.9, the lowest
+/// `free` numbers in it are free): in a helper thread that shares the memory, but not the
+/// descriptors, while this thread is suspended. For a program that has no descriptor left. `None`
+/// if no such thread can be made, or if a system call filter is in force, which might react to it.
 ///
-/// The helper keeps nothing open that the program may want closed, takes no signal that is for the program, and is gone
-/// when this returns: a program that counts its threads does not see it.
+/// The helper keeps no descriptor open that the program may want closed, takes no signal meant for
+/// the program, and has ended when this returns: a program that counts its threads does not see it.
 pub fn with_descriptors<R>(free: i32, run: impl FnOnce() -> R) -> Option<R> {
     const CLONE_VM: usize = 0x100;
     const CLONE_FS: usize = 0x200;
     const CLONE_SIGHAND: usize = 0x800;
     const CLONE_VFORK: usize = 0x4000;
-    /// With it the peer of a socket is this process, and nobody is told of the end.
+    /// With this flag the peer of a socket is this process, and no parent is notified of the end.
     const CLONE_THREAD: usize = 0x1_0000;
     const PR_GET_SECCOMP: usize = 21;
     struct Task<F, R> {
@@ -254,7 +263,8 @@ pub fn with_descriptors<R>(free: i32, run: impl FnOnce() -> R) -> Option<R> {
     extern "C" fn helper<F: FnOnce() -> R, R>(task: *mut u8) {
         // SAFETY: `task` is the live value below, whose owner sleeps while we run.
         let task = unsafe { &mut *task.cast::<Task<F, R>>() };
-        // SAFETY: closes descriptors of a table that is this thread's own: `CLONE_FILES` was not asked for.
+        // SAFETY: closes descriptors of a table that is this thread's own: `CLONE_FILES` was not
+        // asked for.
         if unsafe { call(nr::CLOSE_RANGE, [0, u32::MAX as usize, 0, 0, 0, 0]) } != 0 {
             (0..task.free).for_each(close);
         }
@@ -263,15 +273,16 @@ pub fn with_descriptors<R>(free: i32, run: impl FnOnce() -> R) -> Option<R> {
     fn pointer<F: FnOnce() -> R, R>(_: &Task<F, R>) -> extern "C" fn(*mut u8) {
         helper::<F, R>
     }
-    // SAFETY: no effect; the answer is 0 where no filter is in place.
+    // SAFETY: no effect; the result is 0 if no filter is in force.
     if unsafe { call(nr::PRCTL, [PR_GET_SECCOMP, 0, 0, 0, 0, 0]) } != 0 {
         return None;
     }
     let mut task = Task { free, run: Some(run), answer: None };
     without_signals(|| {
         let flags = CLONE_VM | CLONE_FS | CLONE_SIGHAND | CLONE_VFORK | CLONE_THREAD;
-        // SAFETY: the flags are as asked; the helper inherits a mask that blocks every signal; what it does is what this
-        // thread could do, with `task`, which lives until the helper is gone.
+        // SAFETY: the flags contain those that the contract asks for; the helper inherits a mask
+        // that blocks every signal; it does only what this thread could do, with `task`, which
+        // lives until the helper has ended.
         let helper = unsafe { arch::run_aside(flags, pointer(&task), ptr::from_mut(&mut task).cast()) };
         if helper > 0 {
             wait_for_end(helper as usize);
@@ -280,13 +291,14 @@ pub fn with_descriptors<R>(free: i32, run: impl FnOnce() -> R) -> Option<R> {
     task.answer
 }
 
-/// Runs something in which no signal handler interrupts this thread: signals that can wait do.
+/// Runs a function while no signal handler interrupts this thread: signals that can be blocked are
+/// delayed.
 pub fn without_signals<R>(run: impl FnOnce() -> R) -> R {
     const SIG_SETMASK: usize = 2;
     let mut before = 0_u64;
     let set_mask = |new: &u64, old: Option<&mut u64>| {
         let old = old.map_or(0, |old| ptr::from_mut(old).expose_provenance());
-        // SAFETY: the kernel reads one live signal set of 8 bytes and, where asked, writes the other.
+        // SAFETY: the kernel reads one live signal set of 8 bytes and, if asked, writes the other.
         unsafe { call(nr::RT_SIGPROCMASK, [SIG_SETMASK, ptr::from_ref(new).expose_provenance(), old, 8, 0, 0]) };
     };
     set_mask(&u64::MAX, Some(&mut before));
@@ -295,12 +307,13 @@ pub fn without_signals<R>(run: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Waits until a thread of this process that is about to end is no longer among its threads. Not for ever: the kernel
-/// needs a few microseconds, unless there is no processor for it.
+/// Waits until a thread of this process that is about to end no longer exists, for a bounded number
+/// of attempts: the kernel needs a few microseconds, unless it has no processor for it.
 fn wait_for_end(thread: usize) {
     const ROUNDS: usize = 10_000;
     for _ in 0..ROUNDS {
-        // SAFETY: signal 0 is none: the kernel only says whether there is such a thread. Yielding has no other effect.
+        // SAFETY: signal 0 is not sent: the kernel only checks whether the thread exists. Yielding
+        // has no other effect.
         unsafe {
             if call(nr::TGKILL, [process_id() as usize, thread, 0, 0, 0, 0]) != 0 {
                 return;
@@ -310,8 +323,8 @@ fn wait_for_end(thread: usize) {
     }
 }
 
-/// Reads the start of a file into `head`; also says whether it would run with rights that this process has not. `None`
-/// when it cannot be read.
+/// Reads the start of a file into `head`. Returns the number of bytes, and true if the file would
+/// run with rights that this process does not have. `None` if it cannot be read.
 ///
 /// # Safety
 ///
@@ -329,15 +342,15 @@ pub unsafe fn read_head(path: *const u8, head: &mut [u8]) -> Option<(usize, bool
     stated.ok()?;
     // Mode at 24, user at 28, group at 32.
     let [_, _, _, mode_and_user, group, ..] = status;
-    // SAFETY: no arguments, no effect; the same below.
+    // SAFETY: no arguments, no effect.
     let user = unsafe { call(nr::GETEUID, [0; 6]) as u32 };
-    // SAFETY: as above.
+    // SAFETY: no arguments, no effect.
     let own_group = unsafe { call(nr::GETEGID, [0; 6]) as u32 };
     let owner = ((mode_and_user >> 32) as u32, group as u32);
     Some((read.ok()?, program::gains_rights(mode_and_user as u32, owner, (user, own_group))))
 }
 
-/// The inode of a file; `None` when it cannot be opened.
+/// Returns the inode number of a file; `None` if it cannot be opened.
 pub fn inode(path: &core::ffi::CStr) -> Option<u64> {
     const O_CLOEXEC: usize = 0o2000000;
     // SAFETY: the kernel reads the string, which ends with a zero.
@@ -350,7 +363,8 @@ pub fn inode(path: &core::ffi::CStr) -> Option<u64> {
     stated.ok().map(|_| inode)
 }
 
-/// Reads a file from an offset on. Returns how many bytes there were, up to the slice's length.
+/// Reads a file from an offset on. Returns the number of bytes read, up to the slice's length;
+/// `None` if it cannot be read.
 ///
 /// # Safety
 ///
@@ -366,12 +380,12 @@ pub unsafe fn read_at(path: *const u8, offset: u64, bytes: &mut [u8]) -> Option<
     read.ok()
 }
 
-/// The most pieces of memory that the kernel reads at once.
+/// The maximum number of ranges of memory that the kernel reads at once.
 const PIECES_MAX: usize = 1024;
 
-/// Reads memory of this process that may not be there, or be written meanwhile: what is at each of `addresses`, of whom the
-/// first so many are looked at as there are places in `words`. Returns how many could be read before one could not; all
-/// zero where the kernel does not do it at all.
+/// Reads memory of this process that may be unmapped, or written meanwhile: an array of words at
+/// each of the first of `addresses`, as many as there are elements in `words`, at most 1024.
+/// Returns how many could be read before the first failure; 0 if the kernel does not support it.
 pub fn read_own_memory<const WORDS: usize>(addresses: &[u64], words: &mut [[u64; WORDS]]) -> usize {
     let count = addresses.len().min(words.len()).min(PIECES_MAX);
     let size = size_of::<[u64; WORDS]>();
@@ -381,34 +395,39 @@ pub fn read_own_memory<const WORDS: usize>(addresses: &[u64], words: &mut [[u64;
     }
     let own = [words.as_mut_ptr() as usize, count * size];
     let (own, pieces) = ((&raw const own) as usize, pieces.as_ptr() as usize);
-    // SAFETY: `struct iovec` is an address and a length. The kernel writes at most `count * size` bytes, which the live,
-    // exclusive slice has, and any bits are integers. It copies from the other addresses itself, checking each: where
-    // nothing can be read it stops. The process is this one, so nothing is asked of another.
+    // SAFETY: `struct iovec` is an address and a length. The kernel writes at most `count * size`
+    // bytes, which the live, exclusive slice has, and any bits are valid integers. It reads the
+    // other addresses itself, checking each, and stops at the first that cannot be read. The
+    // process is this one, so no other is touched.
     let answer = unsafe { call(nr::PROCESS_VM_READV, [process_id() as usize, own, 1, pieces, count, 0]) };
     check(answer).map_or(0, |read| read / size)
 }
 
-/// The same of pieces, each an address and a length in bytes: one after the other to `words`. Returns how many bytes could be
-/// read before one could not. Of the pieces the first 1024 are read, as far as there is room, and at most 2 GiB.
+/// Reads ranges of this process's memory like [`read_own_memory`], each given by its address and
+/// length in bytes, one after the other into `words`. Returns the number of bytes that could be
+/// read before the first failure. Reads the first 1024 ranges, as far as there is room, and at most
+/// 2 GiB.
 pub fn read_own_pieces(pieces: &[[u64; 2]], words: &mut [u64]) -> usize {
     let own = [words.as_mut_ptr() as usize, size_of_val(words)];
     let (own, count) = ((&raw const own) as usize, pieces.len().min(PIECES_MAX));
-    // SAFETY: `struct iovec` is an address and a length, of a word each. The kernel writes at most as many bytes as the live,
-    // exclusive slice has, and any bits are integers. It copies from the other addresses itself, checking each.
+    // SAFETY: `struct iovec` is an address and a length, of a word each. The kernel writes at most
+    // as many bytes as the live, exclusive slice has, and any bits are valid integers. It reads the
+    // other addresses itself, checking each.
     let answer =
         unsafe { call(nr::PROCESS_VM_READV, [process_id() as usize, own, 1, pieces.as_ptr() as usize, count, 0]) };
     check(answer).unwrap_or(0)
 }
 
-/// True if the eight bytes at `address` (rounded down to a multiple of 8) can be read, without reading them here. In a
-/// [sandbox] that is not known, and the answer is no.
+/// True if the eight bytes at `address` (rounded down to a multiple of 8) can be read; does not
+/// read them here. In a [sandbox] that is not known, and the result is false.
 ///
-/// One system call: the kernel copies a signal set from there before it looks at the (invalid) request.
+/// One system call: the kernel copies a signal set from there before it checks the (invalid)
+/// request.
 pub fn is_readable(address: usize) -> bool {
     const EFAULT: isize = -14;
     let invalid_request = usize::MAX;
-    // SAFETY: with a request that is none of SIG_BLOCK, SIG_UNBLOCK and SIG_SETMASK the kernel changes nothing: it
-    // answers EFAULT when the set cannot be read and EINVAL when it can.
+    // SAFETY: with a request that is none of SIG_BLOCK, SIG_UNBLOCK and SIG_SETMASK the kernel
+    // changes nothing: it returns EFAULT if the set cannot be read and EINVAL if it can.
     let answer = unsafe { call(nr::RT_SIGPROCMASK, [invalid_request, address & !7, 0, 8, 0, 0]) };
     answer != EFAULT && !sandbox::is_entered()
 }
@@ -436,18 +455,19 @@ mod tests {
         const PAGE: usize = 4096;
         let pages = map_private(2 * PAGE).unwrap();
         let at = |offset: usize| (pages as usize + offset) as u64;
-        // SAFETY: mapped above; the second page is given back, and neither is used below but by address.
+        // SAFETY: mapped above; the second page is unmapped, and both are used below only by
+        // address.
         unsafe {
             pages.add(PAGE - 8).cast::<u64>().write(7);
             unmap(pages.add(PAGE), PAGE);
         }
         let mut words = [1_u64; 6];
         let pieces = [[at(PAGE - 8), 8], [at(PAGE - 16), 24], [at(0), 8]];
-        // The piece that goes over the end is read as far as it goes.
+        // The range that extends past the end of the mapping is read up to that end.
         assert_eq!((read_own_pieces(&pieces, &mut words), words), (24, [7, 0, 7, 1, 1, 1]));
         assert_eq!(read_own_pieces(&pieces[..1], &mut words[..0]), 0);
         assert_eq!(read_own_pieces(&[[16, 8]], &mut words), 0);
-        // SAFETY: as above.
+        // SAFETY: mapped above and not used afterwards.
         unsafe { unmap(pages, PAGE) };
     }
 
@@ -469,7 +489,7 @@ mod tests {
         let theirs = with_descriptors(mine + 1, || (process_id(), thread_id(), duplicate(mine), map_private(4096)));
         let (process, thread, closed, page) = theirs.unwrap();
         assert_eq!((process, closed), (process_id(), Err(Errno(9))));
-        // SAFETY: asks whether there is such a thread.
+        // SAFETY: only asks whether the thread exists.
         assert_eq!(unsafe { syscall(nr::TGKILL, [process as usize, thread as usize, 0, 0, 0, 0]) }, -3);
         let page = page.unwrap();
         // SAFETY: mapped by the helper in the memory that we share.

@@ -1,4 +1,5 @@
-//! The hook table of this process: what observers are told, who serves a call, and what derives from what.
+//! The hook table of this process: the notification of observers, the choice of the allocator for a
+//! call, and the derivation of missing functions.
 //!
 //! There is one table in a process, and hooks keep their slots: so one test goes through all of it.
 
@@ -25,7 +26,7 @@ unsafe extern "C" {
 const CALLER: Caller = Caller { slot: 0, rbp: 0 };
 
 thread_local! {
-    /// What hooks have noted.
+    /// The calls that hooks have noted.
     static NOTED: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -33,7 +34,7 @@ fn note(text: String) {
     NOTED.with_borrow_mut(|noted| noted.push(text));
 }
 
-/// What has been noted since the last time.
+/// Returns the calls that were noted since the last time.
 fn noted() -> Vec<String> {
     NOTED.take()
 }
@@ -42,9 +43,9 @@ fn address(number: usize) -> Pointer {
     ptr::without_provenance_mut(number)
 }
 
-// ---------------------------------------------------------------------------------------------------- observers
+// --------------------------------------------------------------------------------------- observers
 
-/// One that gives the least.
+/// Defines an observer with the minimum of functions.
 macro_rules! least {
     ($name:ident, $order:literal) => {
         static $name: Observer = {
@@ -101,10 +102,10 @@ mod full {
     }
 }
 
-/// Tells of every kind of call.
+/// Notifies the observers of every kind of call.
 fn tell_all() {
     let (one, two, none) = (address(16), address(32), ptr::null_mut());
-    // SAFETY: these observers do not look at the caller, nor at blocks.
+    // SAFETY: these observers do not read the caller's frame, nor blocks.
     unsafe {
         tell::malloc(one, 5, CALLER);
         tell::calloc(one, 3, 4, CALLER);
@@ -120,14 +121,14 @@ fn tell_all() {
     }
 }
 
-/// Tells of one free.
+/// Notifies the observers of one free.
 fn tell_free() {
     // SAFETY: as in `tell_all`.
     unsafe { tell::free(address(16), CALLER) };
 }
 
 fn install_observer(observer: *const Observer) -> Result<(), Error> {
-    // SAFETY: null, or a table whose functions do what they may.
+    // SAFETY: null, or a table whose functions keep the contract of `Observer`.
     unsafe { hooks::install_observer(observer) }
 }
 
@@ -200,7 +201,7 @@ fn observers_that_are_none() {
         assert_eq!(install_observer(table), Err(Error::Malformed), "{table:?}");
     }
     assert_eq!(install_observer(ptr::null()), Err(Error::Malformed));
-    // A table that ends early leaves out what is behind.
+    // A table that ends early leaves out the later functions.
     let short = &*Box::leak(Box::new(Observer { size: offset_of!(Observer, calloc) as u32, ..FULL }));
     assert_eq!(install_observer(short), Ok(()));
     // SAFETY: as in `tell_all`.
@@ -208,7 +209,7 @@ fn observers_that_are_none() {
     assert_eq!(noted(), ["FULL malloc 16 12"]);
     assert_eq!(hooks::remove_observer(short), Ok(()));
 
-    // Four have been known before.
+    // Four observers were installed before.
     let others: Vec<*const Observer> = (0..OBSERVERS_MAX).map(|_| &raw const *Box::leak(Box::new(FULL))).collect();
     let (fitting, others) = others.split_at(OBSERVERS_MAX - 4);
     assert!(fitting.iter().all(|&observer| install_observer(observer).is_ok()));
@@ -218,9 +219,9 @@ fn observers_that_are_none() {
     assert_eq!(noted(), [""; 0]);
 }
 
-// ------------------------------------------------------------------------------------------------- replacements
+// ------------------------------------------------------------------------------------ replacements
 
-/// A layer that notes what goes through it, and passes it on.
+/// Defines a layer that notes its calls, and passes them on.
 macro_rules! layer {
     ($module:ident, $order:literal, { $($function:ident),* }) => {
         mod $module {
@@ -269,7 +270,7 @@ layer!(upper, 1, { malloc });
 layer!(middle, 2, { free, memalign });
 layer!(lower, 3, { malloc, free });
 
-/// An allocator of one block, which it serves also after it was removed.
+/// An allocator of one block, which it handles even after it was removed.
 mod owner {
     use super::*;
 
@@ -324,7 +325,7 @@ macro_rules! program {
 }
 
 fn install(replacement: *const Replacement) -> Result<(), Error> {
-    // SAFETY: a table whose functions do what they may.
+    // SAFETY: a table whose functions keep the contract of `Replacement`.
     unsafe { hooks::install_replacement(replacement) }
 }
 
@@ -358,7 +359,7 @@ fn replacements() {
     noted();
     what_derives();
 
-    // From the middle, while the others stay.
+    // A layer in the middle is removed, while the others stay.
     assert_eq!(hooks::remove_replacement(&raw const middle::TABLE), Ok(()));
     assert_eq!(hooks::remove_replacement(&raw const middle::TABLE), Err(Error::NotInstalled));
     let block = program!(malloc(5));
@@ -374,7 +375,7 @@ fn replacements() {
     nothing_is_replaced();
 }
 
-/// Every function works, and no hook is met.
+/// Checks that every function works, and that no hook is called.
 fn nothing_is_replaced() {
     let mut block = ptr::null_mut();
     assert_eq!(program!(posix_memalign(&raw mut block, 64, 100)), 0);
@@ -405,7 +406,8 @@ fn nothing_is_replaced() {
     assert_eq!(noted(), [""; 0]);
 }
 
-/// With all three layers: what derives from memalign, and arenas over plain functions.
+/// Checks, with all three layers, the functions derived from memalign, and arenas over plain
+/// functions.
 fn what_derives() {
     let aligned = || {
         let mut told = noted();
@@ -439,7 +441,7 @@ fn what_derives() {
     noted();
 }
 
-/// One that knows its blocks: it gets those only, and serves on when it was removed.
+/// Checks that a replacement which owns blocks is called only for those, even after it was removed.
 fn a_replacement_that_owns() {
     let foreign = program!(malloc(5));
     assert_eq!(install(&raw const owner::TABLE), Ok(()));
@@ -456,7 +458,7 @@ fn a_replacement_that_owns() {
     program!(malloc_usable_size(ptr::null_mut()));
     assert_eq!(noted(), [""; 0], "null is nobody's own");
 
-    // A block that it made for an arena that is none stays its own.
+    // A block that it made for a dummy arena stays its own.
     let arena = program!(create_arena(ptr::null::<c_void>()));
     let of_arena = program!(arena_malloc(arena, 5));
     assert_eq!((of_arena, noted()), (own, vec!["upper malloc 5".to_owned(), "owner malloc".to_owned()]));
@@ -481,9 +483,10 @@ fn a_replacement_that_owns() {
     assert_eq!(hooks::remove_replacement(&raw const owner::TABLE), Ok(()));
 }
 
-// -------------------------------------------------------------------------------------------------------- ways
+// -------------------------------------------------------------------------------------------- ways
 
-/// Which way calls take past an observer that samples, and that they take it only where it is alone.
+/// Checks the dispatch path of calls past an observer that samples, which they take only if it is
+/// alone.
 fn ways() {
     const RATE: u32 = 12;
     let passes = || (way::passes_malloc(8), way::passes_free(address(16)));
@@ -536,7 +539,7 @@ fn replacements_that_are_none() {
     for table in &malformed {
         assert_eq!(install(table), Err(Error::Malformed), "{table:?}");
     }
-    // Four have been known before.
+    // Four replacements were installed before.
     let results: Vec<_> = (0..REPLACEMENTS_MAX - 3).map(|_| install(Box::leak(Box::new(upper::TABLE)))).collect();
     let (last, fitting) = results.split_last().unwrap();
     assert!(fitting.iter().all(Result::is_ok) && *last == Err(Error::Full), "{results:?}");
@@ -547,7 +550,7 @@ fn the_hook_table() {
     observers();
     observers_that_are_none();
     replacements();
-    // One that owns blocks is never done with.
+    // Before the replacement that owns blocks, which stays linked even after it was removed.
     ways();
     a_replacement_that_owns();
     replacements_that_are_none();

@@ -1,4 +1,4 @@
-//! The doors past an observer that samples. One file per architecture.
+//! The entry points for the case of one observer that samples. One file per architecture.
 
 #[cfg(target_arch = "x86_64")]
 mod x86_64;

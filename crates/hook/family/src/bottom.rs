@@ -1,4 +1,4 @@
-//! The allocator below: the next definitions of the malloc family in the program.
+//! The underlying allocator: the next definitions of the malloc family in the program.
 
 use core::ffi::{CStr, c_int};
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -9,8 +9,8 @@ use crate::next::{Objects, Scope};
 
 static ERRNO_LOCATION: AtomicUsize = AtomicUsize::new(0);
 
-/// The next definitions in the program: what the calls would go to without this artefact. Where there is none, functions
-/// that return no block.
+/// Returns the next definitions in the program, to which calls would go without this loaded object.
+/// If there are none, functions that return no block.
 pub fn next_allocator(objects: &Objects<'_>) -> Functions {
     let functions = allocator(|name| objects.lookup(Scope::Next, name));
     Functions {
@@ -22,9 +22,10 @@ pub fn next_allocator(objects: &Objects<'_>) -> Functions {
     }
 }
 
-/// The functions of an allocator, by their addresses; 0 is that of one that it does not have.
+/// Returns the functions of an allocator, by their addresses; 0 is the address of a function that
+/// it does not have.
 pub(crate) fn allocator(address: impl Fn(&CStr) -> usize) -> Functions {
-    /// The function of this name, of the type that the table says.
+    /// Returns the function of this name, with the type that the table has.
     macro_rules! function {
         ($name:ident, $($type:ty),* => $result:ty) => {{
             const NAME: &CStr = match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
@@ -32,7 +33,8 @@ pub(crate) fn allocator(address: impl Fn(&CStr) -> usize) -> Functions {
                 Err(_) => unreachable!(),
             };
             let address = address(NAME);
-            // SAFETY: 0 is `None`; otherwise the address of the C function of this name, whose type this is.
+            // SAFETY: 0 is `None`; otherwise the address of the C function of this name, whose type
+            // this is.
             unsafe { core::mem::transmute::<usize, Option<unsafe extern "C" fn($($type),*) -> $result>>(address) }
         }};
     }
@@ -74,7 +76,7 @@ pub(crate) fn find_errno(objects: &Objects<'_>) {
     ERRNO_LOCATION.store(objects.lookup(Scope::Next, c"__errno_location"), Ordering::Release);
 }
 
-/// Sets `errno`, for the few answers that are ours.
+/// Sets `errno`, for the few results that are our own.
 pub fn set_errno(number: c_int) {
     let address = ERRNO_LOCATION.load(Ordering::Relaxed);
     if address != 0 {

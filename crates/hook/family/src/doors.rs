@@ -1,7 +1,7 @@
-//! The doors: where the calls go of which a program makes most.
+//! The entry points of the most frequent calls.
 //!
-//! What the program calls is one jump: to the next allocator while nothing is installed, past an observer that samples
-//! ([`arch`]), or to the thunk that has everybody told.
+//! Each exported function is one jump: to the next allocator while nothing is installed, to the
+//! code for one observer that samples ([`arch`]), or to the thunk that notifies all observers.
 
 use core::arch::naked_asm;
 use core::ptr;
@@ -12,16 +12,16 @@ use heapledger_core::hooks::{Functions, Pointer, serve};
 
 use crate::{arch, thunks};
 
-/// Defines a function that the artefact exports, and where its calls go.
+/// Defines an exported function, and the variable that holds its target.
 macro_rules! door {
     ($name:ident, $door:ident, $told:ident, $($argument:ident: $type:ty),* => $result:ty) => {
         static $door: AtomicPtr<()> = AtomicPtr::new(thunks::$told as *mut ());
 
-        /// The C function of this name.
+        /// The C function of this name: jumps to its present target.
         ///
         /// # Safety
         ///
-        /// As C has it.
+        /// The contract of the C function.
         #[unsafe(no_mangle)]
         #[unsafe(naked)]
         pub unsafe extern "C" fn $name($($argument: $type),*) -> $result {
@@ -35,17 +35,17 @@ door!(calloc, CALLOC, calloc_told, count: usize, each: usize => Pointer);
 door!(realloc, REALLOC, realloc_told, old: Pointer, size: usize => Pointer);
 door!(free, FREE, free_told, block: Pointer => ());
 
-/// Has this called with the return address of each call of `malloc`, before the call is made; `None`: nobody any more. The
-/// dynamic linker calls it while it loads a library.
+/// Calls `watcher` with the return address of each call of `malloc`, before the call is made; with
+/// `None`, ends that. The dynamic linker calls `malloc` while it loads a library.
 pub fn watch_malloc(watcher: Option<fn(u64)>) {
     WATCHER.store(watcher.map_or(ptr::null_mut(), |watcher| watcher as *mut ()), Ordering::SeqCst);
     way::update();
 }
 
-/// See [`watch_malloc`].
+/// The function that [`watch_malloc`] has set.
 static WATCHER: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 
-/// `malloc`, while somebody watches its calls. See the thunks.
+/// `malloc`, while its calls are watched. Passes the caller's registers on like the thunks.
 #[unsafe(naked)]
 unsafe extern "C" fn malloc_watched(size: usize) -> Pointer {
     naked_asm!("mov rsi, rsp", "mov rdx, rbp", "jmp {watched}", watched = sym watched)
@@ -54,7 +54,8 @@ unsafe extern "C" fn malloc_watched(size: usize) -> Pointer {
 extern "C" fn watched(size: usize, sp: u64, rbp: u64) -> Pointer {
     let watcher = WATCHER.load(Ordering::Acquire);
     if !watcher.is_null() {
-        // SAFETY: on entry to a function the return address is at the stack pointer, which the thunk has passed on.
+        // SAFETY: on entry to a function the return address is at the stack pointer, which the
+        // thunk has passed on.
         let caller = unsafe { ptr::with_exposed_provenance::<u64>(sp as usize).read() };
         // SAFETY: stored by `watch_malloc`, of this type.
         unsafe { core::mem::transmute::<*mut (), fn(u64)>(watcher)(caller) };
@@ -62,11 +63,11 @@ extern "C" fn watched(size: usize, sp: u64, rbp: u64) -> Pointer {
     thunks::malloc_from(size, sp, rbp)
 }
 
-/// Has calls take this way from now on. Once there is an allocator.
+/// Sets the dispatch path of calls. Only once there is an allocator.
 pub(crate) fn open(way: Way) {
     let [malloc, calloc, realloc, free] = match way {
         Way::Straight => {
-            // SAFETY: `set_bottom` has written it, and nobody does again.
+            // SAFETY: `set_bottom` has written it, and nobody writes it again.
             let Functions { malloc, calloc, realloc, free, .. } = unsafe { &*serve::real_table() };
             [
                 malloc.map_or(thunks::malloc_told as *mut (), |function| function as *mut ()),
@@ -86,7 +87,8 @@ pub(crate) fn open(way: Way) {
         ],
     };
     let malloc = if WATCHER.load(Ordering::Acquire).is_null() { malloc } else { malloc_watched as *mut () };
-    // In this order: who is told of a block is told of its free.
+    // In this order, so that observers are notified of the free of every block whose allocation
+    // they were notified of.
     FREE.store(free, Ordering::Release);
     REALLOC.store(realloc, Ordering::Release);
     CALLOC.store(calloc, Ordering::Release);

@@ -1,7 +1,9 @@
-//! The malloc family as an artefact exports it: each call goes through the hook table, and the observers are told.
+//! The malloc family as a loaded object exports it: each call goes through the hook table, and
+//! observers are notified.
 //!
-//! Linking this crate defines `malloc` and the others, for a whole program: it is for libraries that do nothing else. Such
-//! an artefact says how it starts, by a Rust function that the first call of all makes, and [`initialise`] calls:
+//! Linking this crate defines `malloc` and the others, for a whole program: it is for libraries
+//! that do nothing else. Such a library defines its start-up code as a Rust function, which
+//! [`initialise`] calls at the very first call:
 //!
 //! ```ignore
 //! #[unsafe(no_mangle)]
@@ -58,16 +60,18 @@ pub const NAMES: [&CStr; 14] = [
 static IS_DONE: AtomicU32 = AtomicU32::new(0);
 static LOCK: Lock = Lock::new();
 
-// Each artefact's own, though a process may have two.
+// Each loaded object has its own, and a process may have two.
 core::arch::global_asm!(".hidden heapledger_family_starts");
 
 unsafe extern "Rust" {
-    /// Names the allocator below ([`serve::set_bottom`]), and does what else has to be done before the first call is
-    /// served. Called once; calls of the family that it makes after naming the allocator are served.
+    /// Sets the underlying allocator ([`serve::set_bottom`]), and does everything else that has to
+    /// be done before the first call is handled. Called once; calls of the family that it makes
+    /// after setting the allocator are handled.
     safe fn heapledger_family_starts(objects: &next::Objects<'_>);
 }
 
-/// Starts the artefact, at the first call of the family or in its constructor, whichever comes first. Idempotent.
+/// Starts the loaded object, at the first call of the family or in its constructor, whichever comes
+/// first. Idempotent.
 #[cold]
 #[inline(never)]
 pub fn initialise() {
@@ -75,8 +79,8 @@ pub fn initialise() {
         return;
     }
     let Some(_guard) = LOCK.try_lock() else {
-        // Another thread, or a look-up of ours that came back: the few instructions until there is an allocator are
-        // waited for.
+        // Another thread, or a look-up of ours that came back: wait for the few instructions until
+        // there is an allocator.
         while !serve::has_bottom() && IS_DONE.load(Ordering::Acquire) == 0 {
             core::hint::spin_loop();
         }
@@ -85,10 +89,11 @@ pub fn initialise() {
     if IS_DONE.load(Ordering::Acquire) != 0 {
         return;
     }
-    // SAFETY: this is the first call of the family in this artefact, or its constructor. A process begins with one thread, and
-    // makes its second one by `pthread_create`, which calls `calloc` first: so where the artefact is there from the start, that
-    // first call precedes all other threads. Where it is loaded later, nobody can call it before its constructor runs, with
-    // the dynamic linker's lock of loading held. The look-ups below load and unload nothing.
+    // SAFETY: this is the first call of the family in this object, or its constructor. A process
+    // begins with one thread, and makes its second one by `pthread_create`, which calls `calloc`
+    // first: so if the object is loaded from the start, that first call precedes all other threads.
+    // If it is loaded later, nobody can call it before its constructor runs, with the dynamic
+    // linker's lock of loading held. The look-ups below load and unload nothing.
     let objects = unsafe { next::Objects::at_start() };
     bottom::find_errno(&objects);
     sandbox::look_up(&objects);
@@ -97,11 +102,11 @@ pub fn initialise() {
     IS_DONE.store(1, Ordering::Release);
 }
 
-/// What the malloc family calls, at its first call of all.
+/// Returns the table that the malloc family calls, at the very first call.
 #[cold]
 #[inline(never)]
 fn functions() -> &'static Functions {
     initialise();
-    // SAFETY: it returns only when there is an allocator.
+    // SAFETY: `initialise` returns only when there is an allocator.
     unsafe { serve::functions().unwrap_unchecked() }
 }

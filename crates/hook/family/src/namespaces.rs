@@ -1,8 +1,9 @@
-//! The malloc family of namespaces that `dlmopen` makes.
+//! The malloc family for namespaces that `dlmopen` makes.
 //!
-//! Each has a C library of its own, to whose functions its calls go, and no other: a thunk has a stub for each namespace,
-//! which says by a number whose call it is. Observers are told of these calls as they are of the program's. Replacements
-//! are for the program's own: they are not asked.
+//! Each has a C library of its own, and its calls go to the functions of that library only: a thunk
+//! has a stub for each namespace, which passes the namespace's number. Observers are notified of
+//! these calls as of the program's. Replacements are for the program's own calls and are not
+//! called.
 
 use core::arch::naked_asm;
 use core::cell::UnsafeCell;
@@ -16,25 +17,25 @@ use heapledger_core::hooks::Functions;
 use crate::bottom::allocator;
 use crate::thunks;
 
-/// The most namespaces that glibc makes, the program's own among them, whose number is 0.
+/// The maximum number of namespaces in glibc, the program's own included, whose number is 0.
 pub const NAMESPACES_MAX: usize = 16;
 
-/// Bytes of a stub.
+/// The size of a stub in bytes.
 const STUB: usize = 4;
 
-/// Has a function begin with a stub for each namespace, which puts its number into `al`, where a variadic function alone
-/// takes an argument, and then goes on behind them. See [`stub`].
+/// Begins a function with a stub for each namespace, which puts its number into `al`, a register in
+/// which only variadic functions take an argument, and then jumps behind the stubs. See [`stub`].
 #[macro_export]
 macro_rules! namespace_stubs {
     () => {
-        // Two bytes each: `mov al, n`, and a jump by so many bytes.
+        // Two instructions of two bytes each: `mov al, n`, and a jump behind the last stub.
         ".irp n, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15
         .byte 0xb0, \\n, 0xeb, 60 - 4 * \\n
         .endr"
     };
 }
 
-/// The address of a namespace's stub in a function that begins with [`namespace_stubs`].
+/// Returns the address of a namespace's stub in a function that begins with [`namespace_stubs`].
 pub fn stub(function: *const (), namespace: usize) -> usize {
     function as usize + namespace % NAMESPACES_MAX * STUB
 }
@@ -42,24 +43,25 @@ pub fn stub(function: *const (), namespace: usize) -> usize {
 /// A namespace's allocator.
 struct Allocator {
     functions: UnsafeCell<MaybeUninit<Functions>>,
-    /// A `fn(usize)` that its first call makes before anything else; null from then on.
+    /// A `fn(usize)` that is called before anything else at the namespace's first call; null from
+    /// then on.
     first: AtomicPtr<()>,
 }
 
-// SAFETY: the functions are written by `set_allocator` only, before its namespace can call a stub.
+// SAFETY: the functions are written only by `set_allocator`, before its namespace can call a stub.
 unsafe impl Sync for Allocator {}
 
 static ALLOCATORS: [Allocator; NAMESPACES_MAX] =
     [const { Allocator { functions: UnsafeCell::new(MaybeUninit::zeroed()), first: AtomicPtr::new(ptr::null_mut()) } };
         NAMESPACES_MAX];
 
-/// Names the allocator of a namespace by the addresses of its functions, and what its first call has to do. Returns false
-/// if it does not have all of them.
+/// Sets the allocator of a namespace by the addresses of its functions, and the function to call at
+/// its first call. Returns false if it does not have all of them.
 ///
 /// # Safety
 ///
-/// The namespace has been made just now: none of its calls has been led here. The addresses are those of the functions of
-/// these names; 0 if there is none.
+/// The namespace has been made just now: none of its calls has been redirected here. The addresses
+/// are those of the functions of these names; 0 if there is none.
 pub unsafe fn set_allocator(namespace: usize, address: impl Fn(&CStr) -> usize, first: fn(usize)) -> bool {
     let Some(own) = ALLOCATORS.get(namespace) else { return false };
     let functions = allocator(address);
@@ -75,21 +77,23 @@ pub unsafe fn set_allocator(namespace: usize, address: impl Fn(&CStr) -> usize, 
         && valloc.is_some()
         && pvalloc.is_some();
     if has_all {
-        // SAFETY: nobody reads it, since by our caller's contract no call of the namespace comes here yet.
+        // SAFETY: nobody reads it, because by the caller's contract no call of the namespace is
+        // redirected here yet.
         unsafe { (*own.functions.get()).write(functions) };
         own.first.store(first as *mut (), Ordering::Release);
     }
     has_all
 }
 
-/// The functions that a namespace's calls go to. To be called by its thunks only.
+/// Returns the functions that a namespace's calls go to. Called only by its thunks.
 #[inline(always)]
 pub(crate) fn functions(namespace: usize) -> &'static Functions {
     let own = &ALLOCATORS[namespace % NAMESPACES_MAX];
     if !own.first.load(Ordering::Relaxed).is_null() {
         begin(own, namespace);
     }
-    // SAFETY: written, with all functions for which there is a thunk, before a thunk of the namespace could be called.
+    // SAFETY: written, with all functions for which there is a thunk, before a thunk of the
+    // namespace could be called.
     unsafe { (*own.functions.get()).assume_init_ref() }
 }
 
@@ -103,11 +107,13 @@ fn begin(own: &Allocator, namespace: usize) {
     }
 }
 
-/// Defines the thunks, each with the function that makes the call, and the registers in which that takes the caller's stack
-/// pointer and frame pointer and the namespace, behind one, two or three arguments.
+/// Defines the thunks, each with the function that makes the call, and the registers in which that
+/// function takes the caller's stack pointer, the frame pointer and the namespace, after one, two
+/// or three arguments.
 macro_rules! family {
     ($($name:ident, $target:ident, $sp:literal, $rbp:literal, $number:literal;)*) => {
-        /// The functions that are redirected in a namespace's C library, with what they are redirected to: see [`stub`].
+        /// The functions that are redirected in a namespace's C library, each with its thunk: see
+        /// [`stub`].
         pub const REDIRECTED: [(&CStr, *const ()); [$(stringify!($name)),*].len()] = [$((
             match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
                 Ok(name) => name,

@@ -1,7 +1,8 @@
-//! `prctl` and `syscall`: by them a program puts itself in a sandbox (`seccomp`), from where on we make no system calls.
-//! libseccomp comes this way too. One that enters the kernel by itself does so unseen.
+//! `prctl` and `syscall`: the functions by which a program puts itself in a sandbox (`seccomp`),
+//! after which we make no system calls. libseccomp uses them too. A program that makes the system
+//! call by its own instructions is not noticed.
 //!
-//! An artefact with this crate says what else it does then, by a Rust function: see [`Moment`].
+//! A loaded object with this crate defines a Rust function that does its part then: see [`Moment`].
 
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_long};
@@ -18,23 +19,23 @@ use crate::set_errno;
 pub enum Moment {
     /// The program is about to enter: system calls are still allowed.
     Before {
-        /// In strict mode, in which a thread may not even read the time stamp counter.
+        /// True for strict mode, in which a thread may not even read the time stamp counter.
         is_strict: bool,
     },
-    /// The kernel has refused: all is as it was.
+    /// The kernel has refused: everything is as it was.
     Refused,
-    /// The program is in the sandbox, in which no system call of ours is made.
+    /// The program is in the sandbox; we make no system calls from now on.
     Entered {
-        /// As before.
+        /// True for strict mode.
         is_strict: bool,
     },
 }
 
-// Each artefact's own, though a process may have two.
+// Each loaded object has its own, and a process may have two.
 core::arch::global_asm!(".hidden heapledger_family_sandbox");
 
 unsafe extern "Rust" {
-    /// Does what the artefact has to do when the program enters a sandbox.
+    /// Does the work of the loaded object when the program enters a sandbox.
     safe fn heapledger_family_sandbox(moment: Moment);
 }
 
@@ -45,11 +46,11 @@ const SYS_PRCTL: c_long = 157;
 const SYS_SECCOMP: c_long = 317;
 const PR_SET_SECCOMP: c_long = 22;
 const SECCOMP_MODE_STRICT: c_long = 1;
-/// The operations of `seccomp` that put the caller in a sandbox; others ask.
+/// The operations of `seccomp` that put the caller in a sandbox; others only query.
 const SECCOMP_SET_MODE_STRICT: c_long = 0;
 const SECCOMP_SET_MODE_FILTER: c_long = 1;
 
-/// Looks up what the functions here call. Once, at start.
+/// Looks up the functions that are called here. Once, at start.
 pub(crate) fn look_up(objects: &Objects<'_>) {
     for (place, name) in [(&PRCTL, c"prctl"), (&SYSCALL, c"syscall")] {
         place.store(objects.lookup(Scope::Next, name), Ordering::Release);
@@ -60,7 +61,7 @@ pub(crate) fn look_up(objects: &Objects<'_>) {
 ///
 /// # Safety
 ///
-/// As Linux has it.
+/// The contract of the C function on Linux.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C" fn prctl() {
@@ -82,7 +83,7 @@ pub unsafe extern "C" fn prctl() {
 ///
 /// # Safety
 ///
-/// As Linux has it.
+/// The contract of the C function on Linux.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C" fn syscall() {
@@ -109,12 +110,13 @@ pub unsafe extern "C" fn syscall() {
 
 unsafe extern "C" fn enter_by_prctl(option: c_long, a: c_long, b: c_long, c: c_long, d: c_long) -> c_int {
     type Prctl = unsafe extern "C" fn(c_long, c_long, c_long, c_long, c_long) -> c_int;
-    // SAFETY: null is `None`; otherwise the next definition of `prctl`, which reads no more registers.
+    // SAFETY: null is `None`; otherwise the next definition of `prctl`, which reads no more
+    // registers.
     let next = unsafe { mem::transmute::<usize, Option<Prctl>>(PRCTL.load(Ordering::Acquire)) };
     enter(a == SECCOMP_MODE_STRICT, || match next {
         // SAFETY: the program's own arguments.
         Some(prctl) => c_long::from(unsafe { prctl(option, a, b, c, d) }),
-        // SAFETY: as above.
+        // SAFETY: the program's own arguments, with which it asked for this system call.
         None => unsafe { call(SYS_PRCTL, [option, a, b, c, d, 0]) },
     }) as c_int
 }
@@ -126,7 +128,7 @@ unsafe extern "C" fn enter_by_syscall(number: c_long, a: c_long, b: c_long, c: c
     let call = || match next {
         // SAFETY: the program's own arguments; neither of the two calls has a sixth.
         Some(syscall) => unsafe { syscall(number, a, b, c, d, e, 0) },
-        // SAFETY: as above.
+        // SAFETY: the program's own arguments, with which it asked for this system call.
         None => unsafe { call(number, [a, b, c, d, e, 0]) },
     };
     match (number, a) {
@@ -136,7 +138,8 @@ unsafe extern "C" fn enter_by_syscall(number: c_long, a: c_long, b: c_long, c: c
     }
 }
 
-/// Makes the call that enters a sandbox. From before it on no system call of ours is made, unless it fails.
+/// Makes the call that enters a sandbox. Before it and from then on we make no system calls, unless
+/// it fails.
 fn enter(is_strict: bool, call: impl FnOnce() -> c_long) -> c_long {
     heapledger_family_sandbox(Moment::Before { is_strict });
     sandbox::enter();
@@ -151,11 +154,12 @@ fn enter(is_strict: bool, call: impl FnOnce() -> c_long) -> c_long {
 }
 
 unsafe extern "C" fn early_prctl(option: c_long, a: c_long, b: c_long, c: c_long, d: c_long) -> c_int {
-    // SAFETY: the program's own arguments.
+    // SAFETY: the program's own arguments, with which it asked for this system call.
     unsafe { call(SYS_PRCTL, [option, a, b, c, d, 0]) as c_int }
 }
 
-/// Before anything has been looked up: from a library that is initialised before this one.
+/// Makes a system call before anything has been looked up: for a library that is initialised before
+/// this one.
 unsafe extern "C" fn early_syscall(
     number: c_long,
     a: c_long,
@@ -165,15 +169,15 @@ unsafe extern "C" fn early_syscall(
     e: c_long,
     f: c_long,
 ) -> c_long {
-    // SAFETY: the program's own arguments.
+    // SAFETY: the program's own arguments, with which it asked for this system call.
     unsafe { call(number, [a, b, c, d, e, f]) }
 }
 
-/// Enters the kernel as the C library's `syscall` does.
+/// Makes a system call as the C library's `syscall` does.
 ///
 /// # Safety
 ///
-/// As of the system call.
+/// The contract of the system call.
 unsafe fn call(number: c_long, arguments: [c_long; 6]) -> c_long {
     // SAFETY: the caller's contract.
     let answer = unsafe { arch::syscall(number as usize, arguments.map(|argument| argument as usize)) };

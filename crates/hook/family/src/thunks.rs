@@ -1,10 +1,12 @@
 //! The malloc family.
 //!
-//! Each entry point is a thunk of three instructions that adds the caller's stack pointer (at the return address) and
-//! frame pointer to the arguments and jumps on: so the unwinder starts at the program's frame, and none of ours needs
-//! unwind information. The functions behind make the call through the hook table ([`serve`]), which leads to the next
-//! allocator in the program where nothing replaces it, and tell the observers ([`tell`]). `errno` and every result are
-//! those of whoever served the call. `malloc`, `calloc`, `realloc` and `free` get here by the [doors](crate::doors).
+//! Each entry point is a thunk of three instructions that adds the caller's stack pointer (at the
+//! return address) and frame pointer to the arguments and jumps on: so the unwinder starts at the
+//! program's frame, and none of ours needs unwind information. The functions behind make the call
+//! through the hook table ([`serve`]), which leads to the next allocator in the program if nothing
+//! replaces it, and notify the observers ([`tell`]). `errno` and every result are those of the
+//! allocator that handled the call. `malloc`, `calloc`, `realloc` and `free` get here through the
+//! [entry points](crate::doors).
 
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_void};
@@ -19,13 +21,13 @@ use crate::namespaces;
 
 const ENOMEM: c_int = 12;
 
-/// Whose calls they are, which says what they go to.
+/// The origin of calls, which determines the allocator that they go to.
 trait Next: Copy {
-    /// A table that has all functions for which there is a thunk.
+    /// Returns a table that has all functions for which there is a thunk.
     fn functions(self) -> &'static Functions;
 }
 
-/// The program's own, in the namespace that this artefact is in.
+/// Calls of the program, in the namespace that contains this loaded object.
 #[derive(Clone, Copy)]
 struct Program;
 
@@ -39,7 +41,7 @@ impl Next for Program {
     }
 }
 
-/// Those of a namespace, by its number; the program's is 0.
+/// Calls of a namespace, by its number; the program's is 0.
 #[derive(Clone, Copy)]
 struct Namespace(usize);
 
@@ -53,28 +55,28 @@ impl Next for Namespace {
 /// Makes a call: `call!(Program, malloc(size))`.
 macro_rules! call {
     ($next:expr, $name:ident($($argument:expr),*)) => {
-        // SAFETY: the table is complete by the contract of `Next`; the function is that of this name, with the program's own
-        // arguments.
+        // SAFETY: the table is complete by the contract of `Next`; the function is that of this
+        // name, with the program's own arguments.
         unsafe { Next::functions($next).$name.unwrap_unchecked()($($argument),*) }
     };
 }
 
-/// The calling frame: on entry to a function the return address is at the stack pointer (System V psABI), and the thunk
-/// has passed on that of its own entry.
+/// Returns the calling frame: on entry to a function the return address is at the stack pointer
+/// (System V psABI), and the thunk has passed its stack pointer on entry.
 #[inline(always)]
 fn caller(sp: u64, rbp: u64) -> Caller {
     Caller { slot: sp, rbp }
 }
 
-/// Defines a thunk that adds rsp and rbp to one, two or three arguments; then 0 for the program's namespace, if there is a
-/// register for that.
+/// Defines a thunk that adds rsp and rbp to one, two or three arguments; then 0 for the program's
+/// namespace, if there is a register for that.
 macro_rules! thunk {
     ($(#[$attribute:meta])* $name:ident, $target:ident, $sp:literal, $rbp:literal, $($number:literal,)? $($argument:ident: $type:ty),* => $result:ty) => {
         /// The C function of this name.
         ///
         /// # Safety
         ///
-        /// As C has it.
+        /// The contract of the C function.
         $(#[$attribute])*
         #[unsafe(naked)]
         pub unsafe extern "C" fn $name($($argument: $type),*) -> $result {
@@ -89,7 +91,7 @@ macro_rules! thunk {
     };
 }
 
-/// Defines an exported one.
+/// Defines an exported thunk.
 macro_rules! export {
     ($($thunk:tt)*) => {
         thunk!(#[unsafe(no_mangle)] $($thunk)*);
@@ -111,17 +113,18 @@ export!(cfree, cfree_from, "rsi", "rdx", "ecx", block: Pointer => ());
 export!(free_sized, free_sized_from, "rdx", "rcx", "r8d", block: Pointer, size: usize => ());
 export!(free_aligned_sized, free_aligned_sized_from, "rcx", "r8", "r9d", block: Pointer, alignment: usize, size: usize => ());
 
-/// `malloc_usable_size`: nobody is told.
+/// `malloc_usable_size`: observers are not notified.
 ///
 /// # Safety
 ///
-/// As C has it.
+/// The contract of the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn malloc_usable_size(block: Pointer) -> usize {
     call!(Program, malloc_usable_size(block))
 }
 
-/// The family as the program calls it, with the arenas, which have no names of their own.
+/// The malloc family as the program calls it, with the arena functions, which are not exported by
+/// name.
 pub static PROGRAM: Functions = Functions {
     malloc: Some(malloc),
     calloc: Some(calloc),
@@ -162,8 +165,8 @@ unsafe extern "C" fn dispose_arena(arena: usize) {
     call!(Program, dispose_arena(arena));
 }
 
-/// Defines a function for the thunk of the program, and one for those of other namespaces, whose number they add: the
-/// program's need not look at it.
+/// Defines a function for the thunk of the program, and one for the thunks of other namespaces,
+/// which pass their number: the program's need not test it.
 macro_rules! twice {
     ($($from:ident, $of:ident: $with:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
         $(
@@ -191,7 +194,8 @@ fn malloc_with(next: impl Next, size: usize, sp: u64, rbp: u64) -> Pointer {
     if block.is_null() {
         return failed(Api::Malloc, size, 0, 0, sp, rbp);
     }
-    // SAFETY: the thunk passed the caller's registers; here and below.
+    // SAFETY: the thunk passed the caller's registers, so `caller` is the live calling frame; the
+    // same below.
     unsafe { tell::malloc(block, size, caller(sp, rbp)) };
     block
 }
@@ -224,10 +228,12 @@ pub(crate) extern "C" fn reallocarray_from(
     namespace: usize,
 ) -> Pointer {
     let Some(size) = count.checked_mul(each) else {
-        // The next allocator's `reallocarray` might come back through `realloc`: answer here as glibc does.
+        // The next allocator's `reallocarray` might come back through `realloc`: fail here as glibc
+        // does.
         match namespace {
             0 => set_errno(ENOMEM),
-            // Each C library has an `errno` of its own; no block is as large as this one.
+            // Each C library has an `errno` of its own, which it sets itself: no block is as large
+            // as this.
             _ => {
                 let _ = call!(Namespace(namespace), malloc(usize::MAX));
             }
@@ -334,7 +340,7 @@ fn release(next: Namespace, api: Api, block: Pointer, size: usize, alignment: us
     }
 }
 
-// Of arenas observers are told what they are told of the plain functions.
+// Observers are notified of arena functions as of the plain functions.
 
 extern "C" fn arena_malloc_from(arena: usize, size: usize, sp: u64, rbp: u64) -> Pointer {
     let block = call!(Program, arena_malloc(arena, size));
@@ -380,7 +386,7 @@ extern "C" fn arena_memalign_from(arena: usize, alignment: usize, size: usize, s
     aligned(Api::Memalign, call!(Program, arena_memalign(arena, alignment, size)), alignment, size, sp, rbp)
 }
 
-/// A call returned no block. Returns null, for convenience.
+/// Notifies that a call returned no block. Returns null, for convenience.
 #[cold]
 #[inline(never)]
 fn failed(api: Api, size: usize, alignment: usize, count: usize, sp: u64, rbp: u64) -> Pointer {

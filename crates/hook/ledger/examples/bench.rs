@@ -1,11 +1,12 @@
-//! What an event costs: `cargo run --release -p heapledger-ledger --example bench [rounds]`.
+//! The cost of an event: `cargo run --release -p heapledger-ledger --example bench [rounds]`.
 //!
-//! Takes traces from the real allocator (its addresses, in the order it hands them out), then plays them: fill to so
-//! many live blocks, then one free and one allocation in turn. *random* frees any live block, the hardest case for a
-//! table; *young* frees one of the latest 64 blocks nine times of ten, as programs do; *serials* is random with serials
-//! for keys, as in a replay. *straight* plays event by event, *ahead* prefetches the key of the 16th event to come, as
-//! the collector does. Every figure is the best of the rounds. The traces have 5,000 sites, some much busier than
-//! others.
+//! Takes traces from the real allocator (its addresses, in the order in which it hands them out),
+//! then plays them: first fills up to a number of live blocks, then one free and one allocation in
+//! turn. *random* frees any live block, the hardest case for a table; *young* frees one of the
+//! latest 64 blocks nine times of ten, as programs do; *serials* is random with serials for keys,
+//! as in a replay. *straight* plays event by event, *ahead* prefetches the key of the 16th event to
+//! come, as the collector does. Every figure is the best of the rounds. The traces have 5,000
+//! sites, some much busier than others.
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::collections::HashMap;
@@ -24,7 +25,7 @@ const SITES: u64 = 5_000;
 #[derive(Clone, Copy)]
 struct Event {
     key: u64,
-    /// Of an allocation; `u64::MAX` is a free.
+    /// The size of an allocation; `u64::MAX` for a free.
     size: u64,
     stack: u32,
 }
@@ -89,7 +90,8 @@ fn trace(live_blocks: usize, pairs: usize, young: bool, serials: bool) -> Trace 
         allocate(&mut random, &mut live, &mut events);
     }
     for (address, layout, _) in live {
-        // SAFETY: as above.
+        // SAFETY: allocated above with this layout, and each is freed once: those freed before are
+        // out of the list.
         unsafe { dealloc(address, layout) };
     }
     Trace { fill: live_blocks, events }
@@ -106,7 +108,7 @@ impl<T> RemoveNearEnd<T> for Vec<T> {
     }
 }
 
-/// Nanoseconds per event of the filling and of the rest, and the bytes per live block.
+/// Returns the nanoseconds per event while filling and afterwards, and the bytes per live block.
 fn play<T: Table + Default>(trace: &Trace, prefetch: bool) -> [f64; 3] {
     let mut table = T::default();
     let (fill, rest) = trace.events.split_at(trace.fill);

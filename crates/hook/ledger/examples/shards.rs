@@ -1,5 +1,5 @@
-//! What the register for many threads costs, beside hashbrown's map behind the same locks and shards: see
-//! `benches/register`, which runs this.
+//! The cost of the register for many threads, beside hashbrown's map behind the same locks and
+//! shards: see `benches/register`, which runs this.
 //!
 //! ```text
 //! shards time LIVE ROUNDS           CPU ns per pair of a removal and an insertion, 1 to 4 threads
@@ -20,12 +20,12 @@ use multiply::Multiply;
 
 mod multiply;
 
-/// Pairs of one round, of all threads together.
+/// The number of pairs in one round, of all threads together.
 const PAIRS: usize = 1_200_000;
 
 trait Table: Sync {
     fn insert(&self, address: u64, size: u64);
-    /// Answers with size and stack: whoever removes a block has to count that.
+    /// Removes a block. Returns a sum of size and stack, which a caller needs for its totals.
     fn remove(&self, address: u64) -> u64;
     fn bytes(&self) -> u64;
 }
@@ -61,7 +61,7 @@ impl Table for Ours {
     }
 }
 
-/// As much as an entry of ours has beside its key.
+/// The same data that an entry of ours has beside its key.
 #[derive(Clone, Copy)]
 struct Entry {
     size: u64,
@@ -81,7 +81,7 @@ unsafe impl Sync for Shard {}
 struct Hash(Vec<Shard>);
 
 impl Hash {
-    /// The same spreading as ours.
+    /// Runs work on the shard of an address, chosen as ours is.
     fn with<R>(&self, address: u64, work: impl FnOnce(&mut HashMap<u64, Entry, Multiply>) -> R) -> R {
         let hash = (address / 4096).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let shard = &self.0[(hash >> (64 - SHARDS.trailing_zeros())) as usize % SHARDS];
@@ -130,14 +130,15 @@ impl Random {
     }
 }
 
-/// The blocks of one thread: addresses in arenas of its own, as malloc has them, of which one in eight is free.
+/// The blocks of one thread: addresses in arenas of its own, as malloc has them, of which one in
+/// eight is free.
 struct Worker {
     random: Random,
     live: Vec<u64>,
     free: Vec<u64>,
 }
 
-/// Of one block in a hundred 5,000 bytes, else what fits between two of them.
+/// Returns 5,000 bytes for one block in a hundred, else a size that fits between two of them.
 fn size(address: u64) -> u64 {
     if address.is_multiple_of(48 * 100) { 5000 } else { 40 }
 }
@@ -166,7 +167,7 @@ impl Worker {
     }
 }
 
-/// Nanoseconds of the processors per pair.
+/// Returns the nanoseconds of processor time per pair.
 fn round(table: &dyn Table, workers: &mut [Worker]) -> f64 {
     let pairs = PAIRS / workers.len();
     let before = cpu_time();
@@ -178,7 +179,8 @@ fn round(table: &dyn Table, workers: &mut [Worker]) -> f64 {
     (cpu_time() - before).as_nanos() as f64 / PAIRS as f64
 }
 
-/// What this process had of the processors. On a machine with other work to do, the time of day says little.
+/// Returns the processor time of this process. On a machine with other work to do, the time of day
+/// says little.
 fn cpu_time() -> Duration {
     let mut time = [0_u64; 2];
     const CLOCK_PROCESS_CPUTIME_ID: usize = 2;

@@ -1,4 +1,4 @@
-//! What differs between processors, and the way that works on all of them.
+//! The code that differs between processors, and its portable version.
 
 #[cfg(any(test, not(target_arch = "x86_64")))]
 mod portable;
@@ -17,7 +17,7 @@ mod tests {
         let mut random = 1_u64;
         for round in 0..if cfg!(miri) { 50 } else { 10_000_u64 } {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(round);
-            // Few different bytes, so that there are matches.
+            // Only a few different bytes, so that there are matches.
             let words = [random & 0x0301_0001_0281_80ff, (random >> 8) & 0x8003_0101_ff00_8101];
             for byte in [0, 1, 2, 3, 0x7f, 0x80, 0x81, 0xff] {
                 let mut bytes = [0; 16];

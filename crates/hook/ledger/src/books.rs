@@ -1,7 +1,9 @@
-//! The books: everything that is counted about one process image. The same for every ledger, whatever its register.
+//! The accounting of one process image: everything that is counted. The same for every ledger,
+//! whatever its register.
 //!
-//! Whoever keeps them enters a block in this order: room in the register, [`Books::enter`], which may fail and then has
-//! changed nothing, and [`Books::allocate`] with what the register displaced, which cannot fail.
+//! A ledger enters a block in this order: room in the register; [`Books::enter`], which may fail
+//! and then has changed nothing; and [`Books::allocate`] with the block that the register
+//! displaced, which cannot fail.
 
 use heapledger_core::sample::Rate;
 use heapledger_core::{Blocks, Bytes, Serial, StackId, ThreadId};
@@ -11,22 +13,24 @@ use crate::mapped::{OutOfMemory, Vector};
 use crate::register::{Block, SERIAL_MAX};
 use crate::sites::{Epochs, Site, Sites};
 
-/// What happened in an image so far; the [crate documentation](crate) has the rules. [`Live`] has the rest.
+/// The counts of what happened in an image so far; the [crate documentation](crate) has the rules.
+/// [`Live`] has the rest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Calls that returned a block.
     pub allocations: Blocks,
-    /// Requested bytes of all these blocks.
+    /// The requested bytes of all these blocks.
     pub bytes_allocated: Bytes,
-    /// Blocks freed: `allocations - frees` are live.
+    /// The number of blocks freed: `allocations - frees` are live.
     pub frees: Blocks,
-    /// Successful reallocations: how many of the allocations were one.
+    /// Successful reallocations: the number of allocations that were one.
     pub reallocations: Blocks,
-    /// Temporary blocks: how many of the freed ones were.
+    /// Temporary blocks: the number of freed blocks that were temporary.
     pub temporaries: Blocks,
-    /// Calls that returned no block although one was asked for; counted nowhere else.
+    /// Calls that returned no block although one was asked for; they are counted nowhere else.
     pub failed: Blocks,
-    /// Frees that never came: the block's address was handed out again. Counted in `frees` or `frees_inherited` too.
+    /// Frees that never came: the block's address was handed out again. Counted in `frees` or
+    /// `frees_inherited` too.
     pub frees_missing: Blocks,
     /// Frees of blocks inherited at the fork, not in `frees`.
     pub frees_inherited: Blocks,
@@ -54,17 +58,17 @@ impl Counts {
     };
 }
 
-/// What a call released.
+/// The block that a call released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Freed {
     /// A live block of this image.
     Known(Block),
     /// A block that was live when the image was forked.
     Inherited(Block),
-    /// The memory of a user pool, which left the totals when it became that, or a block that was never in them: no event.
-    /// See [`crate::Ledger::back`] and [`crate::Ledger::ignore`].
+    /// Backing memory of a user pool, which left the totals when it became that, or a block that
+    /// was never in them: not an event. See [`crate::Ledger::back`] and [`crate::Ledger::ignore`].
     Backing,
-    /// Nothing that the ledger knows.
+    /// An address that the ledger does not know.
     Unknown,
 }
 
@@ -80,7 +84,7 @@ impl Freed {
     }
 }
 
-/// What a block counts for, in bytes and blocks: itself, or what it stands for.
+/// Returns the bytes and blocks that a block counts for: itself, or its weight.
 #[inline(always)]
 fn amount(block: &Block) -> (Bytes, Blocks) {
     match block.rate {
@@ -95,19 +99,20 @@ fn amount(block: &Block) -> (Bytes, Blocks) {
 #[derive(Default)]
 pub(crate) struct Books {
     sites: Sites,
-    /// By thread: one more than the serial of the block that its latest allocator event returned; zero if that event
-    /// was a free.
+    /// By thread: one more than the serial of the block that its latest allocator event returned;
+    /// zero if that event was a free.
     latest: Vector<u64>,
     pub(crate) serials: u64,
     /// The serial that came next at the latest restart.
     restarted: u64,
     meter: Meter,
-    /// The latest peaks, the image's and the session's: their epochs, and the serial that came next.
+    /// The latest peaks, the image's and the session's: for each its epoch, and the serial that
+    /// came next.
     peaks: [(u64, u64); 2],
     counts: Counts,
-    /// Of the blocks allocated.
+    /// The variance of the blocks allocated.
     variance_allocated: Variance,
-    /// When the image ended, in epochs of the session.
+    /// The session's epoch at which the image ended.
     ended: Option<u64>,
 }
 
@@ -126,7 +131,8 @@ impl Books {
         }
     }
 
-    /// Makes sure that an allocation of this thread and stack can be counted. Returns the serial it will have.
+    /// Makes sure that an allocation of this thread and stack can be counted. Returns the serial
+    /// that it will have.
     #[inline(always)]
     pub(crate) fn enter(&mut self, thread: ThreadId, stack: StackId, rate: Rate) -> Result<Serial, OutOfMemory> {
         let serial = Serial(self.serials);
@@ -138,7 +144,7 @@ impl Books {
         Ok(serial)
     }
 
-    /// How much more memory [`Books::enter`] would have mapped in the end.
+    /// Returns how much more memory [`Books::enter`] would have mapped in the end.
     #[inline(always)]
     pub(crate) fn bytes_to_enter(&self, thread: ThreadId, stack: StackId, rate: Rate) -> usize {
         let threads = thread.0 as usize + 1;
@@ -146,12 +152,13 @@ impl Books {
         thread + self.sites.bytes_to_enter(stack, rate)
     }
 
-    /// The same for [`Books::move_block`].
+    /// Returns the same for [`Books::move_block`].
     pub(crate) fn bytes_to_move(&self, to: StackId, rate: Rate) -> usize {
         self.sites.bytes_to_enter(to, rate)
     }
 
-    /// Counts an allocation for which there was room, of a block as the register keeps it. `displaced`: the block that was live under its key.
+    /// Counts an allocation for which there was room, with the block as the register keeps it.
+    /// `displaced` is the block that was live under its key.
     #[inline(always)]
     pub(crate) fn allocate(
         &mut self,
@@ -188,7 +195,7 @@ impl Books {
         }
     }
 
-    /// What is live is about to change, by a sampled block.
+    /// Notes that the live totals are about to change by a sampled block.
     #[cold]
     fn vary(&mut self, over: &mut impl Over, change: impl Fn(Variance) -> Variance) {
         self.meter.vary(&change);
@@ -197,13 +204,14 @@ impl Books {
         }
     }
 
-    /// The latest allocation was the end of a reallocation, and stands for so many; none is counted of a block that was not.
+    /// Counts the latest allocation, of this weight, as the end of a reallocation. If the old block
+    /// was not counted, neither is the reallocation.
     #[inline(always)]
     pub(crate) fn reallocated(&mut self, blocks: Blocks) {
         self.counts.reallocations.0 = self.counts.reallocations.0.wrapping_add(blocks.0);
     }
 
-    /// Counts what a call of this thread released.
+    /// Counts the block that a call of this thread released.
     #[inline(always)]
     pub(crate) fn free(&mut self, over: &mut impl Over, thread: ThreadId, freed: Freed) {
         let mut latest = || self.latest.get_mut(thread.0 as usize).map_or(0, core::mem::take);
@@ -220,7 +228,7 @@ impl Books {
         }
     }
 
-    /// Counts a block whose free was not seen: another one has its key.
+    /// Counts a block whose free was not seen: another block has its key.
     #[inline(always)]
     pub(crate) fn lose(&mut self, over: &mut impl Over, block: Block) {
         if !block.set_aside {
@@ -229,19 +237,20 @@ impl Books {
         }
     }
 
-    /// Takes a block out of the totals that has become the memory of a pool. As a free, but of no temporary block.
+    /// Takes a block that has become backing memory of a pool out of the totals. Counts as a free,
+    /// but never of a temporary block.
     pub(crate) fn back(&mut self, over: &mut impl Over, thread: ThreadId, freed: Freed) -> Freed {
         self.end_thread(thread);
         self.free(over, thread, freed);
         freed
     }
 
-    /// Counts a live block as one of another site, as if it had been allocated there. What a site had at a peak stays
-    /// what it was. On error nothing has changed.
+    /// Reattributes a live block to another site, as if it had been allocated there. A site's share
+    /// of a peak stays what it was. On error nothing has changed.
     pub(crate) fn move_block(&mut self, over: &impl Over, block: Block, to: StackId) -> Result<(), OutOfMemory> {
         if !block.set_aside && !block.inherited {
             self.sites.enter(to, block.rate)?;
-            // A block from before a restart is no allocation of any site.
+            // A block from before a restart is not counted as an allocation of any site.
             let is_counted = block.serial.0 >= self.restarted;
             self.sites.move_block(block.stack, to, amount(&block), is_counted, &self.meter, over);
             if block.rate != Rate::EXACT {
@@ -258,12 +267,13 @@ impl Books {
         Ok(())
     }
 
-    /// Counts a live block as one of another site, at the peaks too: it always was. On error nothing has changed.
+    /// Reattributes a live block to another site, at the peaks too: it always was that site's. On
+    /// error nothing has changed.
     pub(crate) fn stamp_block(&mut self, over: &impl Over, block: Block, to: StackId) -> Result<(), OutOfMemory> {
         self.move_block(over, block, to)?;
         if !block.set_aside && !block.inherited {
             self.note_peaks(over);
-            // Live now, it was live at a peak before which it was allocated.
+            // A block that is live now was live at every peak after its allocation.
             let was_live = self.peaks.map(|(_, next)| block.serial.0 < next);
             let shares = [was_live[0], was_live[1] && self.ended.is_none()];
             self.sites.move_shares(block.stack, to, amount(&block), shares, &self.meter, over);
@@ -274,7 +284,7 @@ impl Books {
         Ok(())
     }
 
-    /// Takes note of peaks since the latest allocation, or by it.
+    /// Notes peaks that were reached since the latest allocation, or by it.
     #[inline(always)]
     fn note_peaks(&mut self, over: &impl Over) {
         for ((seen, next), epoch) in self.peaks.iter_mut().zip([self.meter.epoch, over.epoch()]) {
@@ -284,12 +294,12 @@ impl Books {
         }
     }
 
-    /// A call returned no block although one was asked for.
+    /// Counts a call that returned no block although one was asked for.
     pub(crate) fn fail(&mut self) {
         self.counts.failed.0 += 1;
     }
 
-    /// A block of the image that this one was forked from.
+    /// Counts a block of the image that this one was forked from.
     pub(crate) fn inherit(&mut self, block: Block) {
         if !block.set_aside {
             let (bytes, blocks) = amount(&block);
@@ -327,7 +337,7 @@ impl Books {
         }
     }
 
-    /// Fetches what an allocation with this stack touches.
+    /// Prefetches the memory that an allocation with this stack touches.
     #[inline(always)]
     pub(crate) fn prefetch_site(&self, stack: StackId) {
         self.sites.prefetch(stack);
@@ -358,8 +368,8 @@ impl Books {
         self.sites.iter(self.epochs(over))
     }
 
-    /// The totals of a site by its number, from 0 in the order of first allocations. The inner `None`: that site has
-    /// nothing to tell.
+    /// Returns the totals of a site by its number, from 0 in the order of first allocations. The
+    /// inner `None` means that the site has nothing to report.
     pub(crate) fn site_by_number(&self, over: &impl Over, number: usize) -> Option<Option<Site>> {
         (number < self.sites.len()).then(|| self.sites.by_number(number, self.epochs(over)))
     }
@@ -373,8 +383,8 @@ impl Books {
         Epochs { image: self.meter.epoch, session: self.ended.is_none_or(|ended| ended == epoch).then_some(epoch) }
     }
 
-    /// Takes a block, which is out of the register, out of the totals. `latest`: as in the field, of the freeing
-    /// thread, if a call freed the block.
+    /// Takes a block, which is out of the register, out of the totals. `latest` is the field's
+    /// value for the freeing thread, if a call freed the block.
     #[inline(always)]
     fn release(&mut self, over: &mut impl Over, block: Block, latest: Option<u64>) {
         let (bytes, blocks) = amount(&block);

@@ -1,4 +1,4 @@
-//! What was in the blocks of a snapshot.
+//! The contents of the blocks of a snapshot.
 
 use heapledger_core::Bytes;
 
@@ -8,23 +8,25 @@ use crate::register::{Block, Key};
 #[cfg(all(test, not(any(loom, miri))))]
 mod tests;
 
-/// Reads memory of this process that may not be there: pieces, by their addresses and lengths in bytes, one after the other
-/// to where it is told. Returns how many bytes it could read before it came upon one that it could not.
+/// A function that reads memory of this process that may not be there: pieces, given by addresses
+/// and lengths in bytes, one after the other into a buffer. Returns the number of bytes that it
+/// read before it came upon one that it could not read.
 pub type Read = fn(&[[u64; 2]], &mut [u64]) -> usize;
 
-/// The whole words of blocks. Filled while all locks are held, in memory that is there: whoever frees a block waits.
+/// The whole words of blocks. Filled while all locks are held, in memory that is there: frees of
+/// these blocks wait.
 pub(crate) struct Contents {
     read: Read,
-    /// Blocks, and what of them is to be read.
+    /// The blocks, and the words of each that are to be read.
     wanted: Vector<Extent>,
-    /// What has been read, by its addresses.
+    /// The words that have been read, by their addresses.
     runs: Vector<Run>,
     words: Vector<u64>,
-    /// How many of the words are in runs.
+    /// The number of words that are in runs.
     used: usize,
 }
 
-/// Words of a block.
+/// The words of a block.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Extent {
@@ -38,12 +40,12 @@ impl Extent {
     }
 }
 
-/// Words that have been read: of blocks that lie close to each other, and what is between them.
+/// Words that have been read: those of blocks that lie close to each other, and those between them.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Run {
     extent: Extent,
-    /// Where they are.
+    /// The index of the first word.
     at: u64,
 }
 
@@ -55,16 +57,17 @@ unsafe impl Zeroed for Run {}
 const WORD: u64 = 8;
 /// Blocks no further apart than this are read as one: allocators keep a few words between them.
 const GAP_MAX: u64 = 64;
-/// Longer ones are read one by one.
+/// Longer runs are not extended by further blocks.
 const RUN_WORDS_MAX: u64 = 1 << 17;
 /// Larger blocks are left out: the kernel would read only a part.
 const BLOCK_WORDS_MAX: u64 = 1 << 27;
-/// What is read at a time.
+/// The largest number of runs, and of words, that are read at a time.
 const PIECES: usize = 128;
 const PIECES_WORDS_MAX: u64 = 1 << 27;
 
 impl Contents {
-    /// With room for so many blocks of so many bytes together, at most `bytes_max`; somewhat more may come.
+    /// Creates contents with room for a number of blocks and their bytes, at most `bytes_max`;
+    /// somewhat more blocks may come.
     pub(crate) fn ready(blocks: u64, bytes: Bytes, bytes_max: Bytes, read: Read) -> Result<Contents, OutOfMemory> {
         let blocks = blocks.saturating_add(blocks / 8 + 1024);
         let bytes = bytes.0.saturating_add(bytes.0 / 8).saturating_add(blocks.saturating_mul(GAP_MAX)).min(bytes_max.0);
@@ -75,7 +78,7 @@ impl Contents {
         Ok(Contents { read, wanted, runs, words, used: 0 })
     }
 
-    /// A block is to be read, if it is one of the main heap.
+    /// Notes that a block is to be read, if it is in the main heap.
     pub(crate) fn want(&mut self, key: Key, block: Block) -> Result<(), OutOfMemory> {
         let words = block.size.0 / WORD;
         if block.set_aside || key.pool() != 0 || !(1..=BLOCK_WORDS_MAX).contains(&words) {
@@ -84,7 +87,7 @@ impl Contents {
         self.wanted.push(Extent { address: key.address(), words })
     }
 
-    /// Reads them all, as far as there is room.
+    /// Reads the noted blocks, as far as there is room.
     pub(crate) fn read(&mut self) -> Result<(), OutOfMemory> {
         self.wanted.sort_unstable_by_key(|extent| extent.address);
         let mut from = 0;
@@ -95,7 +98,8 @@ impl Contents {
         Ok(())
     }
 
-    /// Reads a few runs, from a block on. Returns the block to go on with; `None`: there is no room.
+    /// Reads a few runs, from a block on. Returns the block to go on with; `None` if there is no
+    /// room.
     fn read_some(&mut self, from: usize) -> Result<Option<usize>, OutOfMemory> {
         let mut pieces = [[0_u64; 2]; PIECES];
         // The first block of each piece, and the one behind the last.
@@ -121,7 +125,7 @@ impl Contents {
                 self.used += words as usize;
             }
             if read < bytes {
-                // Something cannot be read: on with the next block behind that.
+                // Some byte cannot be read: go on with the next block behind it.
                 let (stopped, blocks) = (address + read, firsts[number]..firsts[number + 1]);
                 let behind = self.wanted.get(blocks.clone()).unwrap_or(&[]);
                 return Ok(Some(blocks.start + behind.partition_point(|block| block.address <= stopped)));
@@ -131,7 +135,8 @@ impl Contents {
         Ok(Some(next))
     }
 
-    /// The run that begins with a block, and the block behind it: of so many words, unless the block has more by itself.
+    /// Returns the run that begins with a block, and the block behind it. It has at most
+    /// `words_max` words, unless its first block alone has more.
     fn run(&self, first: usize, words_max: u64) -> Option<(Extent, usize)> {
         let mut run = *self.wanted.get(first)?;
         let mut next = first + 1;
@@ -148,7 +153,7 @@ impl Contents {
         Some((run, next))
     }
 
-    /// What was in a block, as far as whole words go; `None`: it was not read.
+    /// Returns the whole words of a block; `None` if they were not read.
     pub(crate) fn get(&self, key: Key, size: Bytes) -> Option<&[u64]> {
         let (address, words) = (key.address(), size.0 / WORD);
         if key.pool() != 0 {

@@ -1,4 +1,4 @@
-//! What reporters have done wrong.
+//! Defects: the errors that reporters have made.
 
 use crate::details::LiveBlock;
 use crate::marks::Mark;
@@ -6,49 +6,52 @@ use crate::marks::Mark;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-/// What is wrong with a report.
+/// The kind of a defect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DefectKind {
-    /// There is no live block that is known.
+    /// There is no known live block at the address.
     NoBlock,
     /// The address is inside a block, and not where it begins.
     Interior,
-    /// The reporter counts less than may be used of the block.
+    /// The reporter counts less than the usable size of the block.
     Partly,
-    /// The block was freed while its report counted: with a mark that is to be kept and was not taken back, or between
-    /// [`begin_marks`](crate::SharedLedger::begin_marks) and [`marks_complete`](crate::SharedLedger::marks_complete).
+    /// The block was freed while its report counted: with a mark that is to be kept and was not
+    /// taken back, or between [`begin_marks`](crate::SharedLedger::begin_marks) and
+    /// [`marks_complete`](crate::SharedLedger::marks_complete).
     FreedWhileReported,
 }
 
-/// Something that a reporter has done wrong.
+/// An error that a reporter has made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Defect {
-    /// What.
+    /// The kind of the defect.
     pub kind: DefectKind,
-    /// Who, and where.
+    /// The reporter, and the stack of the report.
     pub mark: Mark,
-    /// What was reported, the first time.
+    /// The address that was reported, the first time.
     pub address: u64,
-    /// The block that this is about.
+    /// The block concerned.
     pub block: Option<LiveBlock>,
-    /// As how many bytes it was counted; 0: that was not said.
+    /// The number of bytes that the reporter counted; 0 if it gave none.
     pub measured: u64,
-    /// How often the same was done: of this kind, by this reporter, at this place.
+    /// The number of times that the same happened: of this kind, by this reporter, at this place.
     pub count: u64,
 }
 
-/// The first different defects, and how many there were.
+/// The first different defects, and their number.
 ///
-/// Those of marks that are kept, and the others: the former outlast the clearing of marks, as their marks do.
+/// Defects of marks that are kept outlast the clearing of marks, as their marks do; the others do
+/// not.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Defects {
     first: [Option<Defect>; Defects::KEPT],
-    /// How often there was one for which there was no place, of marks that are not kept and of those that are.
+    /// The number of defects for which there was no place, of marks that are not kept and of those
+    /// that are.
     beyond: [u64; 2],
 }
 
 impl Defects {
-    /// Fewer where loom tries orders: stacks are small there.
+    /// Fewer under loom, whose stacks are small.
     const KEPT: usize = if cfg!(all(test, loom)) { 2 } else { 64 };
 
     pub(crate) const fn new() -> Defects {
@@ -65,18 +68,18 @@ impl Defects {
         }
     }
 
-    /// How many there were.
+    /// Returns the number of defects.
     pub(crate) fn count(&self) -> u64 {
         let first = self.first.iter().flatten().map(|defect| defect.count);
         self.beyond.iter().copied().chain(first).sum()
     }
 
-    /// By number from 0, in the order of the first times.
+    /// Returns a defect by its number from 0, in the order of first occurrence.
     pub(crate) fn get(&self, number: usize) -> Option<Defect> {
         self.first.get(number).copied().flatten()
     }
 
-    /// Forgets those of marks that are not kept.
+    /// Forgets the defects of marks that are not kept.
     pub(crate) fn clear(&mut self) {
         let old = core::mem::replace(self, Defects { beyond: [0, self.beyond[1]], ..Defects::new() });
         old.first.into_iter().flatten().filter(|defect| defect.mark.is_kept).for_each(|defect| self.add(defect));

@@ -1,4 +1,4 @@
-//! What a program's own ledger knows of a block beyond what a recording's does.
+//! The details of a block that a program's own ledger keeps beyond those of a recording's ledger.
 
 use heapledger_core::sample::Rate;
 use heapledger_core::{Blocks, Bytes, Serial, StackId, ThreadId, TypeId};
@@ -12,11 +12,11 @@ use crate::register::{Block, Key};
 pub struct LiveBlock {
     /// Its address, and its pool.
     pub key: Key,
-    /// Requested size.
+    /// The requested size.
     pub size: Bytes,
-    /// At which rate it was sampled.
+    /// The rate at which it was sampled.
     pub rate: Rate,
-    /// What of the block may be used: at least the requested size, and at most 4 GiB more.
+    /// The usable size: at least the requested size, and at most 4 GiB more.
     pub usable: Bytes,
     /// The site.
     pub stack: StackId,
@@ -24,16 +24,18 @@ pub struct LiveBlock {
     pub serial: Serial,
     /// The type declared for it.
     pub stamp: TypeId,
-    /// The thread that allocated it. Of its number 24 bits are kept.
+    /// The thread that allocated it. The low 24 bits of its number are kept.
     pub thread: ThreadId,
-    /// When it was allocated, rounded down to a multiple of [`LiveBlock::TIME_STEP`].
+    /// The time at which it was allocated, rounded down to a multiple of [`LiveBlock::TIME_STEP`].
     pub time: Time,
-    /// The block is the memory of the pool with this id, and in no total itself; it has no serial and no stamp.
+    /// The pool, by its id, whose backing memory the block is. Such a block is in no total itself,
+    /// and has no serial and no stamp.
     pub backs: Option<u32>,
 }
 
 impl LiveBlock {
-    /// A block of the main heap of which no more is known than its size and where it begins: 47 bits of an address.
+    /// Creates a block of the main heap of which only the size and the address are known; 47 bits
+    /// of the address are kept.
     pub const fn at(address: u64, size: Bytes) -> LiveBlock {
         LiveBlock {
             key: Key(Key(address).address()),
@@ -49,17 +51,18 @@ impl LiveBlock {
         }
     }
 
-    /// As [`Block::stands_for`].
+    /// See [`Block::stands_for`].
     #[inline(always)]
     pub fn stands_for(&self) -> Blocks {
         Blocks(self.rate.stands_for(self.size, self.serial))
     }
 
-    /// How finely times of blocks are kept: a quarter of a millisecond if the unit of [`Time`] is a nanosecond. Of
-    /// times 58 bits are kept, nine years.
+    /// The resolution of the times of blocks: a quarter of a millisecond if the unit of [`Time`] is
+    /// a nanosecond. 58 bits of a time are kept, which are nine years.
     pub const TIME_STEP: u64 = 1 << TIME_SHIFT;
 
-    /// Whether an address, of the block's own pool, is in the block. Of a block of no bytes that is its own address.
+    /// True if an address in the block's own pool is in the block. A block of no bytes contains its
+    /// own address.
     #[inline(always)]
     pub fn contains(&self, address: u64) -> bool {
         address.wrapping_sub(self.key.address()) < self.usable.0.max(1)
@@ -91,18 +94,18 @@ impl LiveBlock {
     }
 }
 
-/// 2¹⁸ units.
+/// The logarithm of the time step: 2¹⁸ units.
 const TIME_SHIFT: u32 = 18;
 const TIME_BITS: u32 = 40;
 const TIME_MAX: u64 = (1 << TIME_BITS) - 1;
 
-/// The same as kept beside the block.
+/// The details as kept beside the block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct Details {
     /// Usable less requested size.
     slop: u32,
-    /// Of a block that is set aside: the pool that it is the memory of.
+    /// The block's stamp; for a block that is set aside, the pool that it backs.
     pub(crate) stamp: u32,
     thread_and_time: u64,
 }
@@ -116,7 +119,7 @@ impl Details {
         Bytes(block.size.0.saturating_add(u64::from(self.slop)))
     }
 
-    /// How many addresses the block has.
+    /// Returns the number of addresses that the block has.
     #[inline(always)]
     pub(crate) fn extent(&self, block: Block) -> u64 {
         self.usable(block).0.max(1)

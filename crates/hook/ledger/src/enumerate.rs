@@ -1,4 +1,4 @@
-//! Who can say which blocks are live: a register, or an allocator that can list its own.
+//! Providers that can say which blocks are live: a register, or an allocator that can list its own.
 
 use core::ops::ControlFlow;
 
@@ -10,17 +10,17 @@ use crate::shared::SharedLedger;
 
 /// A provider of live blocks.
 ///
-/// An allocator that can walk over its own blocks needs no register, and nothing to be done at each call: it implements
-/// [`Enumerate::visit`], and answers the same questions. What it does not know of a block it leaves empty: the stack is
-/// the root, the stamp none, the serial zero.
+/// An allocator that can walk over its own blocks needs no register, and no work at each call: it
+/// implements [`Enumerate::visit`], and answers the same questions. It leaves empty what it does
+/// not know about a block: the stack is the root, the stamp none, the serial zero.
 pub trait Enumerate {
-    /// Calls `visit` with each live block, until it breaks. What is promised when blocks come and go meanwhile is the
-    /// provider's to say, as [`SharedRegister::blocks`] does. `visit` must not be called under a lock that allocating or
-    /// freeing takes: it may do both.
+    /// Calls `visit` with each live block, until it breaks. The provider documents what it
+    /// guarantees if blocks come and go meanwhile, as [`SharedRegister::blocks`] does. `visit` must
+    /// not be called under a lock that allocating or freeing takes: it may do both.
     fn visit(&self, visit: &mut dyn FnMut(&LiveBlock) -> ControlFlow<()>);
 
-    /// The block around an address, the innermost one where a pool's blocks lie in a block. If not overridden, by
-    /// looking at all of them.
+    /// Returns the block around an address, the innermost one if a pool's blocks lie in a block.
+    /// The default looks at all blocks.
     fn block_at(&self, address: u64) -> Option<LiveBlock> {
         let mut found: Option<LiveBlock> = None;
         self.visit(&mut |block| {
@@ -33,7 +33,8 @@ pub trait Enumerate {
         found
     }
 
-    /// How many blocks are live, and their requested bytes. If not overridden, by looking at all of them.
+    /// Returns the number of live blocks, and their requested bytes. The default looks at all
+    /// blocks.
     fn held(&self) -> (Blocks, Bytes) {
         let mut held = (Blocks(0), Bytes(0));
         self.visit(&mut |block| {

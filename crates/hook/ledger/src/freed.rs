@@ -1,4 +1,4 @@
-//! Blocks that have been freed: how many of each size, from each site.
+//! Blocks that have been freed: the number of them for each size and site.
 
 use heapledger_core::{Blocks, Bytes, Serial, StackId, TypeId};
 
@@ -13,23 +13,24 @@ mod tests;
 /// Blocks of one site, size, rate and stamp that have been freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FreedBlocks {
-    /// Requested size of each.
+    /// The requested size of each.
     pub size: Bytes,
-    /// What of each could be used.
+    /// The usable size of each.
     pub usable: Bytes,
     /// Their site.
     pub stack: StackId,
     /// The type declared for them.
     pub stamp: TypeId,
-    /// How many.
+    /// The number of blocks.
     pub blocks: Blocks,
-    /// How many all these stand for: as many, if they were not sampled.
+    /// The sum of their weights: the same number, if they were not sampled.
     pub stand_for: Blocks,
 }
 
-/// All of them.
+/// The counts of all freed blocks.
 pub(crate) struct FreedTable {
-    /// By a hash of what they have in common, or if others have it, the next number that none has.
+    /// By a hash of what the blocks have in common or, if other blocks have that key, the next free
+    /// one.
     register: Register<Count>,
     lost: u64,
 }
@@ -39,7 +40,8 @@ impl FreedTable {
         FreedTable { register: Register::new(), lost: 0 }
     }
 
-    /// A block has been freed. Where there is no room for another kind of block, it is counted as lost.
+    /// Counts a block that has been freed. If there is no room for another kind of block, the block
+    /// is counted as lost.
     pub(crate) fn add(&mut self, budget: &Budget, block: &LiveBlock) {
         let freed = Block {
             size: block.size,
@@ -79,7 +81,7 @@ impl FreedTable {
         })
     }
 
-    /// How many blocks were freed that are not in the table, for want of memory.
+    /// Returns the number of freed blocks that are not in the table because memory was lacking.
     pub(crate) fn lost(&self) -> u64 {
         self.lost
     }
@@ -104,7 +106,7 @@ impl FreedTable {
     }
 }
 
-/// What the register does not have of a block of its own.
+/// The part of a kind of blocks that the register has no field for.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 struct Count {

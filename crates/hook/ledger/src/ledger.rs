@@ -24,8 +24,8 @@ pub struct Allocated {
     pub displaced: Option<Block>,
 }
 
-/// A reallocation between its call and its return: the old block is out of the register, so that another thread may
-/// be given its address, but still in all totals.
+/// A reallocation between its call and its return: the old block is out of the register, so that
+/// another thread may be given its address, but still in all totals.
 #[derive(Debug)]
 #[must_use = "the old block is out of the register until the reallocation is finished or cancelled"]
 pub struct Pending {
@@ -42,10 +42,12 @@ impl Pending {
     }
 }
 
-/// The state of one process image, for one thread at a time: what the collector and the analysis keep.
+/// The state of one process image, for one thread at a time: kept by the collector and the
+/// analysis.
 ///
-/// The [`Session`] given to the calls must always be the same one. An operation that fails for want of memory is not
-/// recorded, as if the call it stands for had not happened (except that [`Ledger::finish_realloc`] has freed).
+/// The [`Session`] given to the calls must always be the same one. An operation that fails because
+/// memory is lacking is not recorded, as if its call had not happened (except that
+/// [`Ledger::finish_realloc`] has freed).
 #[derive(Default)]
 pub struct Ledger {
     register: Register,
@@ -54,12 +56,13 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// The ledger of an image that has just begun, by exec; see [`Ledger::fork`] for the other way. Maps no memory.
+    /// Creates the ledger of an image that has just begun, by exec; for one begun by fork, see
+    /// [`Ledger::fork`]. Maps no memory.
     pub const fn new() -> Ledger {
         Ledger { register: Register::new(), books: Books::new(), pools: Pools::new() }
     }
 
-    /// A call returned a block. Also for `realloc` of a null pointer.
+    /// Records that a call returned a block; also for `realloc` of a null pointer.
     ///
     /// A stack beyond [`StackId::MAX`] counts as [`StackId::ROOT`].
     #[inline]
@@ -88,7 +91,8 @@ impl Ledger {
         Ok(Allocated { serial, displaced: displaced.filter(|block| !block.set_aside) })
     }
 
-    /// A call released a block. Not for `free` of a null pointer, which is no event.
+    /// Records that a call released a block. Not for `free` of a null pointer, which is not an
+    /// event.
     #[inline]
     pub fn free(&mut self, session: &mut Session, thread: ThreadId, key: Key) -> Freed {
         let freed = Freed::new(self.register.remove(key));
@@ -99,7 +103,8 @@ impl Ledger {
         freed
     }
 
-    /// The same in a ledger that only has some of the blocks, a sample: an unknown one is no event.
+    /// Does the same in a ledger that has only some of the blocks, a sample: the free of an unknown
+    /// block is not an event.
     pub fn free_if_known(&mut self, session: &mut Session, thread: ThreadId, key: Key) -> Freed {
         match self.register.get(key) {
             Some(_) => self.free(session, thread, key),
@@ -107,8 +112,9 @@ impl Ledger {
         }
     }
 
-    /// A block becomes the memory of a user pool: it leaves the live totals, whose place the pool's blocks take, and is
-    /// no temporary block. A free that is no free of memory: the one that comes later is no event, [`Freed::Backing`].
+    /// Records that a block becomes backing memory of a user pool: it leaves the live totals, in
+    /// which the pool's blocks take its place, and is not temporary. The later free of its memory
+    /// is not an event, [`Freed::Backing`].
     pub fn back(&mut self, session: &mut Session, thread: ThreadId, key: Key) -> Freed {
         let block = self.register.get(key);
         if let Some(block) = block {
@@ -117,14 +123,15 @@ impl Ledger {
         self.books.back(session, thread, Freed::new(block))
     }
 
-    /// As [`Ledger::back`], of a block whose free does not come any more: as where a recording is read.
+    /// Does what [`Ledger::back`] does, for a block whose free does not come any more, as when a
+    /// recording is read.
     pub fn withdraw(&mut self, session: &mut Session, thread: ThreadId, key: Key) -> Freed {
         let block = self.register.remove(key);
         self.books.back(session, thread, Freed::new(block))
     }
 
-    /// Frees all blocks of a user pool, the latest first, as if by a call each. `each` is told of a block when that has
-    /// been counted, with what is live then.
+    /// Frees all blocks of a user pool, the latest first, as if by a call each. `each` is called
+    /// with each block once it has been counted, and with the live totals then.
     pub fn reset_pool(
         &mut self,
         session: &mut Session,
@@ -142,14 +149,16 @@ impl Ledger {
         }
     }
 
-    /// A call is about to reallocate the block with this key, which is not null. The key may be given to another block
-    /// before the reallocation is finished, finished as a free, or cancelled.
+    /// Records that a call is about to reallocate the block with this key, which is not null. The
+    /// key may be given to another block before the reallocation is finished, finished as a free,
+    /// or cancelled.
     #[inline]
     pub fn begin_realloc(&mut self, thread: ThreadId, key: Key) -> Pending {
         Pending { thread, key, block: self.register.suspend(key).map(|(block, ())| block) }
     }
 
-    /// The reallocation returned a block: a free and an allocation. On error the old block is freed all the same.
+    /// Records that the reallocation returned a block: a free and an allocation. On error the old
+    /// block is freed all the same.
     #[inline]
     pub fn finish_realloc(
         &mut self,
@@ -165,7 +174,8 @@ impl Ledger {
         self.allocate_again(session, time, thread, key, size.into(), stack, is_event)
     }
 
-    /// A reallocation of a block that is not in the sample returned one that is: that counts as one, and releases nothing.
+    /// Records that a reallocation of a block that is not in the sample returned one that is:
+    /// counts as a reallocation, and releases nothing.
     pub fn reallocate_unsampled(
         &mut self,
         session: &mut Session,
@@ -198,7 +208,8 @@ impl Ledger {
         Ok(allocated)
     }
 
-    /// The reallocation released its block and returned none, as glibc's `realloc(block, 0)` does: a free.
+    /// Records that the reallocation released its block and returned none, as glibc's
+    /// `realloc(block, 0)` does: a free.
     #[inline]
     pub fn finish_as_free(&mut self, session: &mut Session, pending: Pending) {
         if pending.block.is_some() {
@@ -207,11 +218,11 @@ impl Ledger {
         self.books.free(session, pending.thread, pending.old());
     }
 
-    /// The reallocation failed: its block stays live, nothing has happened. Count the failed call with
-    /// [`Ledger::fail`].
+    /// Records that the reallocation failed: its block stays live, nothing has happened. Count the
+    /// failed call with [`Ledger::fail`].
     ///
-    /// Should the key have been given to another block meanwhile, that one stays, and the old block counts as freed
-    /// without a free having been seen.
+    /// If the key has been given to another block meanwhile, that block stays, and the old block
+    /// counts as freed without a free having been seen.
     pub fn cancel_realloc(&mut self, session: &mut Session, pending: Pending) {
         if let Some(block) = pending.block
             && let Err(Taken) = self.register.restore(pending.key, block, ())
@@ -220,7 +231,9 @@ impl Ledger {
         }
     }
 
-    /// A call returned a block that is not to be counted: its free is no event either, [`Freed::Backing`]. Returns the block that was live under the same key; it has been counted as freed, though no free was seen.
+    /// Records a block that is not to be counted: its free is not an event either,
+    /// [`Freed::Backing`]. Returns the block that was live under the same key; it has been counted
+    /// as freed, though no free was seen.
     pub fn ignore(&mut self, session: &mut Session, key: Key) -> Result<Option<Block>, OutOfMemory> {
         let displaced = self.register.insert(key, Block::IGNORED)?.filter(|block| !block.set_aside);
         if let Some(block) = displaced {
@@ -229,8 +242,9 @@ impl Ledger {
         Ok(displaced)
     }
 
-    /// The live block with this key is one of another site, as if it had been allocated there: what declares its
-    /// context came after it. What a site had at a peak stays what it was. Whether there was such a block.
+    /// Reattributes the live block with this key to another site, as if it had been allocated
+    /// there: its context was declared after it. A site's share of a peak stays what it was. True
+    /// if there was such a block.
     pub fn move_block(&mut self, session: &Session, key: Key, to: StackId) -> Result<bool, OutOfMemory> {
         let Some(block) = self.register.get(key) else { return Ok(false) };
         let to = to.or_root();
@@ -239,8 +253,8 @@ impl Ledger {
         Ok(true)
     }
 
-    /// As [`Ledger::move_block`], of a block that has been one of that site from the beginning: only now is it known. So
-    /// what it had at the peaks, the other site has.
+    /// Does what [`Ledger::move_block`] does, for a block that has been the other site's from the
+    /// beginning, which only now is known. So its share of the peaks moves to the other site too.
     pub fn stamp_block(&mut self, session: &Session, key: Key, to: StackId) -> Result<bool, OutOfMemory> {
         let Some(block) = self.register.get(key) else { return Ok(false) };
         let to = to.or_root();
@@ -249,13 +263,13 @@ impl Ledger {
         Ok(true)
     }
 
-    /// A call returned no block although one was asked for.
+    /// Records that a call returned no block although one was asked for.
     pub fn fail(&mut self) {
         self.books.fail();
     }
 
-    /// The ledger of a child forked now: the same blocks, all inherited, and nothing counted yet. A block in a pending
-    /// reallocation is not among them.
+    /// Creates the ledger of a child forked now: the same blocks, all inherited, and nothing
+    /// counted yet. A block in a pending reallocation is not among them.
     pub fn fork(&self) -> Result<Ledger, OutOfMemory> {
         let mut child = Ledger { register: self.register.copy()?, pools: self.pools.copy()?, ..Ledger::new() };
         for (_, block) in child.register.iter() {
@@ -264,89 +278,89 @@ impl Ledger {
         Ok(child)
     }
 
-    /// A thread is over: its number may be given to another one.
+    /// Records that a thread has ended: its number may be given to another one.
     pub fn end_thread(&mut self, thread: ThreadId) {
         self.books.end_thread(thread);
     }
 
-    /// Counts calls and maxima anew from this moment on: another recording begins here. What is live stays, and is the
-    /// first peak; serials go on; no block from before is a temporary one. To be followed by that of all other ledgers
-    /// of the session, after [`Session::restart`].
+    /// Counts calls and maxima anew from this moment on: another recording begins here. Live blocks
+    /// stay, and are the first peak; serials go on; no block from before is temporary. Restart all
+    /// other ledgers of the session next, after [`Session::restart`].
     pub fn restart(&mut self, time: Time) {
         self.books.restart(time);
     }
 
-    /// The image is over, by exit or exec: its live blocks leave the session. They remain here to be read. Events
-    /// that come later still count here, no longer in the session.
+    /// Records that the image has ended, by exit or exec: its live blocks leave the session. They
+    /// remain here to be read. Later events still count here, but no longer in the session.
     pub fn end(&mut self, session: &mut Session) {
         self.books.end(session);
     }
 
-    /// Fetches the memory that the next event with this key will touch: to be called some events ahead.
+    /// Prefetches the memory that the next event with this key will touch. Call some events ahead.
     #[inline(always)]
     pub fn prefetch(&self, key: Key) {
         self.register.prefetch(key);
     }
 
-    /// The same for an allocation with this stack.
+    /// Does the same for an allocation with this stack.
     #[inline(always)]
     pub fn prefetch_site(&self, stack: StackId) {
         self.books.prefetch_site(stack);
     }
 
-    /// The next allocation has this serial: where a recording is read, which has given it. By it, what a sampled block
-    /// stands for is always the same.
+    /// Sets the serial of the next allocation, as given by the recording that is read. With it, the
+    /// weight of a sampled block is always the same.
     pub fn set_next_serial(&mut self, serial: Serial) {
         self.books.serials = serial.0;
     }
 
-    /// What happened so far.
+    /// Returns what happened so far.
     pub fn counts(&self) -> Counts {
         self.books.counts()
     }
 
-    /// What is live, and the image's own maxima.
+    /// Returns the live totals, and the image's own maxima.
     pub fn live(&self) -> Live {
         self.books.live()
     }
 
-    /// How far the estimates are off where blocks are sampled.
+    /// Returns the variances of the estimates, if blocks are sampled.
     pub fn variances(&self) -> Variances {
         self.books.variances()
     }
 
-    /// The live block with this key, inherited or not.
+    /// Returns the live block with this key, inherited or not.
     pub fn get(&self, key: Key) -> Option<Block> {
         self.register.get(key).filter(|block| !block.set_aside)
     }
 
-    /// True if a block has this key, one that is in no total too.
+    /// True if a block has this key, even one that is in no total.
     #[inline(always)]
     pub fn holds(&self, key: Key) -> bool {
         self.register.get(key).is_some()
     }
 
-    /// Whether the block with this key is in no total: see [`Block::set_aside`].
+    /// True if the block with this key is in no total: see [`Block::set_aside`].
     pub fn is_set_aside(&self, key: Key) -> bool {
         self.register.get(key).is_some_and(|block| block.set_aside)
     }
 
-    /// The live blocks, the inherited ones too, in no useful order.
+    /// Returns the live blocks, including the inherited ones, in no useful order.
     pub fn blocks(&self) -> impl Iterator<Item = (Key, Block)> {
         self.register.iter().filter(|(_, block)| !block.set_aside)
     }
 
-    /// The totals of one site, if it ever allocated.
+    /// Returns the totals of one site, if it ever allocated.
     pub fn site(&self, session: &Session, stack: StackId) -> Option<Site> {
         self.books.site(session, stack)
     }
 
-    /// The totals of every site, in the order of their first allocations.
+    /// Returns the totals of every site, in the order of their first allocations.
     pub fn sites(&self, session: &Session) -> impl Iterator<Item = Site> {
         self.books.sites(session)
     }
 
-    /// What the ledger has mapped, touched or not.
+    /// Returns the bytes that the ledger has mapped, touched or not.
     pub fn bytes_mapped(&self) -> Bytes {
         Bytes((self.register.bytes_mapped() + self.books.bytes_mapped() + self.pools.bytes_mapped()) as u64)
     }

@@ -1,4 +1,4 @@
-//! What is live, and the most that ever was: for one process image, and for the session over all of them.
+//! The live totals, and their maxima: for one process image, and for the session over all of them.
 
 use heapledger_core::{Blocks, Bytes};
 
@@ -24,35 +24,35 @@ pub struct Live {
     pub blocks_live_max: Blocks,
 }
 
-/// How far the estimates are off that samples give: the variance of each, the square of its standard error. Nothing where all
-/// is recorded. Unbiased itself: a block that stands for n adds n² − n.
+/// The variance of an estimate from a sample, which is the square of its standard error. Zero if
+/// every block is recorded. It is itself unbiased: a block of weight n adds n² − n.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Variance {
-    /// Of bytes, in their square.
+    /// The variance of bytes, in square bytes.
     pub bytes: u128,
-    /// Of blocks.
+    /// The variance of the number of blocks.
     pub blocks: u128,
 }
 
 impl Variance {
     pub(crate) const NONE: Variance = Variance { bytes: 0, blocks: 0 };
 
-    /// What a block adds that stands for so many.
+    /// Returns what a block with this weight adds.
     pub fn of(size: Bytes, stands_for: Blocks) -> Variance {
         let blocks = u128::from(stands_for.0) * u128::from(stands_for.0.saturating_sub(1));
         let size = u128::from(size.0);
-        // At most 2¹⁵⁴ of a damaged file.
+        // At most 2¹⁵⁴, for a damaged file.
         Variance { bytes: blocks.wrapping_mul(size.wrapping_mul(size)), blocks }
     }
 
-    /// The standard errors: what estimates are off by, give or take. Error bars are [wider](crate::bar_of_blocks)
-    /// than two of them where few blocks have been sampled.
+    /// Returns the standard errors of the estimates. Error bars are [wider](crate::bar_of_blocks)
+    /// than two standard errors if few blocks have been sampled.
     pub fn errors(self) -> (Bytes, Blocks) {
         let root = |variance: u128| u64::try_from(variance.isqrt()).unwrap_or(u64::MAX);
         (Bytes(root(self.bytes)), Blocks(root(self.blocks)))
     }
 
-    /// The sum of two.
+    /// Returns the sum of two variances.
     pub fn plus(self, other: Variance) -> Variance {
         Variance { bytes: self.bytes.wrapping_add(other.bytes), blocks: self.blocks.wrapping_add(other.blocks) }
     }
@@ -65,21 +65,22 @@ impl Variance {
 /// The variances of totals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Variances {
-    /// Of all allocations.
+    /// The variance of all allocations.
     pub allocated: Variance,
-    /// Of what is live.
+    /// The variance of the live blocks.
     pub live: Variance,
-    /// Of what was live at the peak.
+    /// The variance of the blocks that were live at the peak.
     pub at_peak: Variance,
 }
 
-/// Live totals, and the number of times the peak was raised. Sums wrap around rather than panic; real ones never get
-/// there.
+/// Live totals, and the number of times that the peak was raised. Sums wrap around rather than
+/// panic; real ones never get there.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Meter {
     pub(crate) live: Live,
     pub(crate) epoch: u64,
-    /// Of what is live; and what it was at the peak, if it has changed since: at this epoch.
+    /// The variance of the live totals. The next two fields are what it was at the peak, if it has
+    /// changed since, and the epoch of that peak.
     variance: Variance,
     variance_at_max: Variance,
     variance_epoch: u64,
@@ -99,7 +100,7 @@ impl Meter {
         Meter { live, epoch: 0, variance, variance_at_max, variance_epoch: 0 }
     }
 
-    /// A sampled block is about to come or to go: the variance of what is live is another one then.
+    /// Changes the variance of the live totals: a sampled block is about to be allocated or freed.
     #[cold]
     pub(crate) fn vary(&mut self, change: impl FnOnce(Variance) -> Variance) {
         if self.variance_epoch != self.epoch {
@@ -108,7 +109,7 @@ impl Meter {
         self.variance = change(self.variance);
     }
 
-    /// Of what is live, and of the peak.
+    /// Returns the variances of the live totals, and of the peak.
     pub(crate) fn variances(&self) -> [Variance; 2] {
         let is_settled = self.variance_epoch == self.epoch;
         [self.variance, if is_settled { self.variance_at_max } else { self.variance }]
@@ -146,36 +147,39 @@ impl Meter {
     }
 }
 
-/// The totals over all process images: what every [`crate::Ledger`] of one recording adds to and takes from.
+/// The totals over all process images, to which every [`crate::Ledger`] of one recording adds, and
+/// from which it takes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Session {
     pub(crate) meter: Meter,
 }
 
 impl Session {
-    /// A session in which nothing has happened.
+    /// Creates a session in which nothing has happened.
     pub const fn new() -> Session {
         Session { meter: Meter::new() }
     }
 
-    /// Counts the maxima anew from this moment on, with what is live as the first: see [`crate::Ledger::restart`].
+    /// Counts the maxima anew from this moment on, with the live totals as the first: see
+    /// [`crate::Ledger::restart`].
     pub fn restart(&mut self, time: Time) {
         self.meter.restart(time);
     }
 
-    /// The totals over all images that have not ended, and their maxima.
+    /// Returns the totals over all images that have not ended, and their maxima.
     pub fn live(&self) -> Live {
         self.meter.live
     }
 
-    /// How far these are off where blocks are sampled. The session has no sum of all allocations.
+    /// Returns the variances of these totals, if blocks are sampled. The session has no sum of all
+    /// allocations.
     pub fn variances(&self) -> Variances {
         let [live, at_peak] = self.meter.variances();
         Variances { allocated: Variance::NONE, live, at_peak }
     }
 }
 
-/// What the totals of an image are part of.
+/// The totals that an image's totals are part of.
 pub(crate) trait Over {
     fn epoch(&self) -> u64;
     fn rise(&mut self, time: Time, bytes: Bytes, blocks: Blocks);
@@ -205,7 +209,7 @@ impl Over for Session {
     }
 }
 
-/// Nothing: the image is alone.
+/// No session: the image is alone.
 pub(crate) struct Alone;
 
 impl Over for Alone {

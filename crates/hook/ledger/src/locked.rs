@@ -1,4 +1,4 @@
-//! A value that is reached under its lock only.
+//! A value that can be reached under its lock only.
 
 use core::cell::UnsafeCell;
 #[cfg(not(all(test, loom)))]
@@ -10,7 +10,8 @@ use heapledger_core::lock::{Guard as Held, Lock};
 #[cfg(all(test, loom))]
 use model::{Guard as Held, Lock};
 
-/// On a cache line of its own, away from its neighbours' locks; two, since processors fetch them in pairs.
+/// A value and its lock, on a cache line of its own, away from its neighbours' locks; two, since
+/// processors fetch them in pairs.
 #[repr(align(128))]
 pub(crate) struct Locked<T> {
     lock: Lock,
@@ -34,7 +35,8 @@ impl<T> Locked<T> {
     #[inline(always)]
     pub(crate) fn lock(&self) -> Guard<'_, T> {
         let held = self.lock.lock();
-        // SAFETY: the lock is held as long as the guard lives, and this is the only place that makes a reference.
+        // SAFETY: the lock is held as long as the guard lives, and this is the only place that
+        // makes a reference.
         Guard { value: unsafe { &mut *self.value.get() }, _held: held }
     }
 
@@ -48,17 +50,20 @@ impl<T> Locked<T> {
 
     /// # Safety
     ///
-    /// The calling thread, or before a fork the one that it is a copy of, called [`Locked::hold`] last.
+    /// The calling thread, or, in a forked child, the thread that it is a copy of, called
+    /// [`Locked::hold`] last.
     pub(crate) unsafe fn release(&self) {
-        // SAFETY: `hold` took the lock and forgot the guard; by whom is the caller's promise.
+        // SAFETY: `hold` took the lock and forgot the guard, in this thread or the one that it is a
+        // copy of, by the caller's promise.
         unsafe { self.lock.unlock() };
     }
 
-    /// The value of a lock that is held.
+    /// Returns the value of a lock that is held.
     ///
     /// # Safety
     ///
-    /// The calling thread has called [`Locked::hold`], and uses no other reference to the value before the release.
+    /// The calling thread has called [`Locked::hold`], and uses no other reference to the value
+    /// before the release.
     #[expect(clippy::mut_from_ref, reason = "exclusive by the lock, which is held")]
     pub(crate) unsafe fn held(&self) -> &mut T {
         // SAFETY: under the lock, and the only reference by the caller's promise.
@@ -87,7 +92,7 @@ impl<T> DerefMut for Guard<'_, T> {
     }
 }
 
-/// A lock of which loom tries every order, in the place of the futex lock.
+/// A lock that takes the place of the futex lock under loom, which tries every order.
 #[cfg(all(test, loom))]
 mod model {
     use core::cell::UnsafeCell;
@@ -97,7 +102,7 @@ mod model {
 
     pub(super) struct Lock {
         mutex: Mutex<()>,
-        /// Of a lock that is held.
+        /// The guard of a lock that is held by [`Lock::hold`].
         held: UnsafeCell<Option<Guard<'static>>>,
     }
 
@@ -114,7 +119,8 @@ mod model {
 
         pub(super) fn hold(&self) {
             let guard = self.lock();
-            // SAFETY: under the lock. The guard does not outlive it: whoever holds locks in a model releases them.
+            // SAFETY: under the lock. The guard does not outlive it: a thread that holds a lock in
+            // a model releases it.
             unsafe { *self.held.get() = Some(mem::transmute::<Guard<'_>, Guard<'static>>(guard)) };
         }
 

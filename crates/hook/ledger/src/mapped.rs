@@ -1,4 +1,5 @@
-//! Growable storage for plain data, straight from the kernel: no allocator below it, errors instead of panics.
+//! Growable storage for plain data, straight from the kernel: no allocator below it, errors instead
+//! of panics.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -9,8 +10,8 @@ use core::slice;
 
 pub(crate) mod backing;
 
-/// There is no room for what was to be recorded: the kernel refused memory, or the 2³⁷ serials of one process image
-/// are used up.
+/// The error that there is no room for what was to be recorded: the kernel refused memory, or the
+/// 2³⁷ serials of one process image are used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfMemory;
 
@@ -22,24 +23,24 @@ impl fmt::Display for OutOfMemory {
 
 impl core::error::Error for OutOfMemory {}
 
-/// Plain data that zeroed memory is a valid value of.
+/// Plain data for which zeroed memory is a valid value.
 ///
 /// # Safety
 ///
 /// Every field is valid when all its bytes are zero.
 pub unsafe trait Zeroed: Copy {}
 
-// SAFETY: nothing is valid whatever the bytes are.
+// SAFETY: a type without bytes is valid whatever its bytes are.
 unsafe impl Zeroed for () {}
 // SAFETY: zero is a u32.
 unsafe impl Zeroed for u32 {}
 // SAFETY: zero is a u64.
 unsafe impl Zeroed for u64 {}
 
-/// What the kernel maps at a time, and the largest an element may be.
+/// The unit in which the kernel maps memory, and the largest size of an element.
 pub const PAGE: usize = 4096;
 
-/// A slice of plain data in memory of its own that can grow at its end. Empty, it owns nothing.
+/// A slice of plain data in memory of its own that can grow at its end. An empty one owns nothing.
 pub struct Vector<T: Zeroed> {
     start: NonNull<T>,
     length: usize,
@@ -50,19 +51,20 @@ pub struct Vector<T: Zeroed> {
 
 // SAFETY: the vector owns its elements, as `Vec` does.
 unsafe impl<T: Zeroed + Send> Send for Vector<T> {}
-// SAFETY: as above; a shared vector only hands out shared elements.
+// SAFETY: the vector owns its elements; a shared vector only hands out shared elements.
 unsafe impl<T: Zeroed + Sync> Sync for Vector<T> {}
 
 impl<T: Zeroed> Vector<T> {
     const ELEMENT: () = assert!(size_of::<T>() > 0 && size_of::<T>() <= PAGE);
 
-    /// An empty vector.
+    /// Creates an empty vector.
     pub const fn new() -> Vector<T> {
         let () = Self::ELEMENT;
         Vector { start: NonNull::dangling(), length: 0, capacity: 0, owned: PhantomData }
     }
 
-    /// A vector of exactly `length` zeroed elements. Pages cost nothing until they are written.
+    /// Creates a vector of exactly `length` zeroed elements. Pages cost nothing until they are
+    /// written.
     pub fn zeroed(length: usize) -> Result<Vector<T>, OutOfMemory> {
         let () = Self::ELEMENT;
         if length == 0 {
@@ -74,7 +76,8 @@ impl<T: Zeroed> Vector<T> {
         Ok(Vector { start, length, capacity: bytes / size_of::<T>(), owned: PhantomData })
     }
 
-    /// Makes the vector at least `length` long; new elements are zero. On error it is unchanged.
+    /// Makes the vector at least `length` long; new elements are zero. On error the vector is
+    /// unchanged.
     #[inline(always)]
     pub fn grow_to(&mut self, length: usize) -> Result<(), OutOfMemory> {
         if length > self.length {
@@ -105,7 +108,7 @@ impl<T: Zeroed> Vector<T> {
         Ok(())
     }
 
-    /// An empty vector with memory for so many elements, which is there.
+    /// Creates an empty vector whose memory, for `capacity` elements, has been touched.
     pub(crate) fn ready(capacity: usize) -> Result<Vector<T>, OutOfMemory> {
         let mut vector = Vector::zeroed(capacity)?;
         vector.touch();
@@ -113,16 +116,17 @@ impl<T: Zeroed> Vector<T> {
         Ok(vector)
     }
 
-    /// Has the kernel give the memory now, rather than when it is written.
+    /// Makes the kernel provide the memory now, rather than when it is written.
     pub(crate) fn touch(&mut self) {
         for page in (0..self.capacity * size_of::<T>()).step_by(PAGE) {
-            // SAFETY: within what `zeroed` mapped, which is this vector's alone; a zero is written where there is one, since
-            // nothing has been.
+            // SAFETY: within what `zeroed` mapped, which is this vector's alone; a zero is written
+            // over a zero, since nothing has been written.
             unsafe { self.start.cast::<u8>().add(page).write_volatile(0) };
         }
     }
 
-    /// Makes a zeroed vector one of the same elements as another, in the memory that it has if that is enough.
+    /// Copies another vector's elements to a zeroed vector, in the memory that it has if that is
+    /// enough.
     pub(crate) fn copy_from(&mut self, other: &[T]) -> Result<(), OutOfMemory> {
         if other.len() > self.capacity {
             *self = Vector::zeroed(other.len())?;
@@ -132,7 +136,7 @@ impl<T: Zeroed> Vector<T> {
         Ok(())
     }
 
-    /// A vector of the same elements.
+    /// Returns a vector of the same elements.
     pub(crate) fn copy(&self) -> Result<Vector<T>, OutOfMemory> {
         let mut copy = Vector::zeroed(self.length)?;
         for (new, old) in copy.iter_mut().zip(self.iter()) {
@@ -141,22 +145,22 @@ impl<T: Zeroed> Vector<T> {
         Ok(copy)
     }
 
-    /// The elements, from the first; memory is given back as they are taken.
+    /// Returns the elements, from the first; memory is given back as they are taken.
     pub(crate) fn consume(self) -> Consumed<T> {
         Consumed { vector: ManuallyDrop::new(self), taken: 0, bytes_released: 0 }
     }
 
-    /// What the vector has mapped, touched or not.
+    /// Returns the bytes that the vector has mapped, touched or not.
     pub fn bytes_mapped(&self) -> usize {
         (self.capacity * size_of::<T>()).next_multiple_of(PAGE)
     }
 
-    /// What a vector of so many elements has mapped.
+    /// Returns the bytes that a vector of this length has mapped.
     pub(crate) fn bytes_for(length: usize) -> usize {
         length.saturating_mul(size_of::<T>()).saturating_add(PAGE - 1) & !(PAGE - 1)
     }
 
-    /// How much more [`Vector::grow_to`] would have mapped in the end.
+    /// Returns how much more [`Vector::grow_to`] would have mapped in the end.
     pub(crate) fn bytes_to_grow(&self, length: usize) -> usize {
         if length <= self.capacity {
             return 0;
@@ -175,8 +179,9 @@ impl<T: Zeroed> Deref for Vector<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: `start` is aligned, and valid for `capacity >= length` elements, all initialised (mapped zeroed, and
-        // zero is valid for `T`); empty, it dangles as an empty slice may. The borrow of `self` is that of the slice.
+        // SAFETY: `start` is aligned, and valid for `capacity >= length` elements, all initialised
+        // (mapped zeroed, and zero is valid for `T`); empty, it dangles as an empty slice may. The
+        // borrow of `self` is that of the slice.
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.length) }
     }
 }
@@ -192,7 +197,8 @@ impl<T: Zeroed> Drop for Vector<T> {
     fn drop(&mut self) {
         if self.capacity > 0 {
             let bytes = self.bytes_mapped();
-            // SAFETY: exactly this range was mapped by `zeroed`, which rounded the same way, and the owner goes.
+            // SAFETY: exactly this range was mapped by `zeroed`, which rounded the same way, and
+            // the owner goes.
             unsafe { backing::unmap(self.start.cast(), bytes) };
         }
     }
@@ -206,13 +212,13 @@ impl<T: Zeroed + fmt::Debug> fmt::Debug for Vector<T> {
 
 /// See [`Vector::consume`].
 pub(crate) struct Consumed<T: Zeroed> {
-    // What it had before `bytes_released` is lost.
+    // The vector as it was, of which the first `bytes_released` bytes are lost.
     vector: ManuallyDrop<Vector<T>>,
     taken: usize,
     bytes_released: usize,
 }
 
-/// What is given back at a time: a large page.
+/// The bytes that are given back at a time: a large page.
 const RELEASED_TOGETHER: usize = 2 << 20;
 
 impl<T: Zeroed> Iterator for Consumed<T> {
@@ -223,13 +229,15 @@ impl<T: Zeroed> Iterator for Consumed<T> {
         if self.taken >= self.vector.length {
             return None;
         }
-        // SAFETY: `taken < length`, and the element lies after all of the released memory: that ended at or before the
-        // element taken before, see below. It is initialised, as all are, and `T` is `Copy`.
+        // SAFETY: `taken < length`, and the element lies after all of the released memory: that
+        // ended at or before the element taken before, see below. It is initialised, as all are,
+        // and `T` is `Copy`.
         let element = unsafe { self.vector.start.add(self.taken).read() };
         let bytes_taken = self.taken * size_of::<T>();
         if bytes_taken - self.bytes_released >= RELEASED_TOGETHER {
-            // SAFETY: this part of what `zeroed` mapped is not released yet, is a multiple of the page from its start,
-            // and ends at or before the element just read; nobody refers to it, for elements are handed out by value.
+            // SAFETY: this part of what `zeroed` mapped is not released yet, is a multiple of the
+            // page from its start, and ends at or before the element just read; nobody refers to
+            // it, for elements are handed out by value.
             unsafe { backing::discard(self.vector.start.cast().add(self.bytes_released), RELEASED_TOGETHER) };
             self.bytes_released += RELEASED_TOGETHER;
         }

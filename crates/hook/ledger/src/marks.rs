@@ -1,7 +1,8 @@
-//! Which blocks reporters have reported: a table beside the register of live blocks, under the same locks.
+//! Marks: the blocks that reporters have reported, in a table beside the register of live blocks,
+//! under the same locks.
 //!
-//! It has an entry for each block that is marked, and no memory until the first is. A block that is freed takes its marks
-//! with it.
+//! The table has an entry for each block that is marked, and no memory until the first is. A block
+//! that is freed takes its marks with it.
 
 use heapledger_core::{Blocks, Bytes, StackId, TypeId};
 
@@ -16,43 +17,43 @@ mod tests;
 /// A report of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// Who reported it, by a number of the user's that is not 0.
+    /// The reporter, by a number of the user's that is not 0.
     pub reporter: TypeId,
-    /// Where it was reported.
+    /// The stack of the report.
     pub stack: StackId,
-    /// It stays when marks are [cleared](crate::SharedLedger::clear_marks).
+    /// True if the mark stays when marks are [cleared](crate::SharedLedger::clear_marks).
     pub is_kept: bool,
 }
 
-/// The reports of a block: the first two, others are not kept.
+/// The first two reports of a block; others are not kept.
 pub type Marks = [Option<Mark>; 2];
 
-/// What became of a mark.
+/// The result of marking a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Marked {
-    /// It is the first of its block.
+    /// The mark is the first of its block.
     Once,
     /// The block has been reported before.
     Again,
-    /// There is no such block, or it is the memory of a pool.
+    /// There is no such block, or it is backing memory of a pool.
     NoBlock,
 }
 
-/// What is live, by how often it has been reported.
+/// The live blocks, by how often they have been reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reported {
-    /// Never.
+    /// Blocks that were never reported.
     pub unreported: Held,
-    /// Once.
+    /// Blocks that were reported once.
     pub once: Held,
-    /// Twice, or more often.
+    /// Blocks that were reported twice, or more often.
     pub twice: Held,
 }
 
-/// Live blocks of a kind.
+/// The amount of live blocks of a kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
-    /// How many.
+    /// Their number.
     pub blocks: Blocks,
     /// Their requested bytes.
     pub bytes: Bytes,
@@ -83,7 +84,7 @@ impl Table {
         Table { register: Register::new() }
     }
 
-    /// Marks one of so many live blocks.
+    /// Marks one of `blocks` live blocks.
     pub(crate) fn mark(&mut self, budget: &Budget, blocks: usize, key: Key, mark: Mark) -> Result<Marked, OutOfMemory> {
         let known = self.register.at(key);
         if known.is_none() && self.register.is_full() {
@@ -108,7 +109,7 @@ impl Table {
         self.register.at(key).map_or([None; 2], |(_, entry)| entry.0.map(Kept::mark))
     }
 
-    /// Takes the mark off that is to be kept of a reporter. Whether there was one.
+    /// Takes a reporter's mark that is to be kept off a block. True if there was one.
     pub(crate) fn unmark(&mut self, key: Key, reporter: TypeId) -> bool {
         let Some((_, Entry(marks))) = self.register.at(key) else { return false };
         let is_it = |mark: &Kept| mark.mark().is_some_and(|mark| mark.is_kept && mark.reporter == reporter);
@@ -124,12 +125,12 @@ impl Table {
         true
     }
 
-    /// Whether no block is marked.
+    /// True if no block is marked.
     pub(crate) fn is_empty(&self) -> bool {
         self.register.is_empty()
     }
 
-    /// The block is not live any more.
+    /// Takes all marks of a block that is not live any more.
     #[inline(always)]
     pub(crate) fn take(&mut self, key: Key) -> Marks {
         if self.register.is_empty() { [None; 2] } else { self.take_one(key) }
@@ -140,7 +141,7 @@ impl Table {
         self.register.take(key).map_or([None; 2], |(_, entry)| entry.0.map(Kept::mark))
     }
 
-    /// The block is back; its marks are lost where there is no room.
+    /// Restores the marks of a block that is back. They are lost if there is no room.
     pub(crate) fn restore(&mut self, budget: &Budget, blocks: usize, key: Key, marks: Marks) {
         for mark in marks.into_iter().flatten() {
             let _ = self.mark(budget, blocks, key, mark);
@@ -165,7 +166,8 @@ impl Table {
         self.register.bytes_mapped()
     }
 
-    /// Drops all that are not to be kept. Those move up; where there is no room they are lost.
+    /// Drops all marks that are not to be kept. The others move up; they are lost if there is no
+    /// room.
     pub(crate) fn clear(&mut self, budget: &Budget) {
         let old = core::mem::take(&mut self.register);
         for (key, _, entry) in old.entries() {
@@ -176,12 +178,12 @@ impl Table {
     }
 }
 
-/// Two marks; those that are not there are zero.
+/// Two marks; a missing one is zero.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 struct Entry([Kept; 2]);
 
-/// A mark: the reporter, with the bit that says that it is kept on top.
+/// A mark: the reporter, whose top bit says that the mark is kept, and the stack.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 struct Kept {

@@ -1,16 +1,17 @@
-//! User pools: which blocks each has.
+//! User pools: the blocks of each.
 //!
-//! A block of a pool stands in the register as any other, under a key of its own: so it may have the address of the
-//! block that its memory is cut from. What is here is only what a register cannot tell at once: all blocks of one pool,
-//! for a reset, which frees them by one event.
+//! A block of a pool is in the register like any other, under a key of its own: so it may have the
+//! address of the block that its memory is cut from. This module only has what a register cannot
+//! tell at once: all blocks of one pool, for a reset, which frees them by one event.
 //!
-//! Each pool has a list of what was allocated in it, the latest first. A free does not look for its entry: entries whose
-//! block is gone are taken out when they are more than those whose block is live.
+//! Each pool has a list of its allocations, the latest first. A free does not look for its entry:
+//! entries whose block is gone are taken out once they outnumber the live ones.
 
 use crate::mapped::{OutOfMemory, Vector, Zeroed};
 use crate::register::Key;
 
-/// Entries of blocks that are gone, of each pool, which are left alone however few are live.
+/// The number of entries of freed blocks in each pool that are tolerated, however few blocks are
+/// live.
 const STALE_MIN: u32 = 64;
 
 /// A list of entries; links are one more than an index, 0 is none.
@@ -43,17 +44,17 @@ pub(crate) struct Pools {
 }
 
 impl Pools {
-    /// No pools; maps no memory.
+    /// Creates an empty set of pools; maps no memory.
     pub(crate) const fn new() -> Pools {
         Pools { lists: Vector::new(), entries: Vector::new(), free: 0 }
     }
 
-    /// What is mapped, touched or not.
+    /// Returns the bytes that are mapped, touched or not.
     pub(crate) fn bytes_mapped(&self) -> usize {
         self.lists.bytes_mapped() + self.entries.bytes_mapped()
     }
 
-    /// The pools of a child forked now.
+    /// Returns the pools of a child forked now.
     pub(crate) fn copy(&self) -> Result<Pools, OutOfMemory> {
         let (lists, entries) = (self.lists.copy()?, self.entries.copy()?);
         Ok(Pools { lists, entries, free: self.free })
@@ -69,14 +70,14 @@ impl Pools {
         Ok(())
     }
 
-    /// How much more memory [`Pools::reserve`] would have mapped in the end.
+    /// Returns how much more memory [`Pools::reserve`] would have mapped in the end.
     pub(crate) fn bytes_to_reserve(&self, key: Key) -> usize {
         let entries = if self.free == 0 { self.entries.bytes_to_grow(self.entries.len() + 1) } else { 0 };
         self.lists.bytes_to_grow(key.pool() as usize + 1) + entries
     }
 
-    /// Enters a block, for which there is room; `displaced`: in place of one with its key. `is_live` is asked about the
-    /// blocks of the pool, by key and serial.
+    /// Enters a block, for which there is room. `displaced` says that it takes the place of one
+    /// with its key. `is_live` tells whether a block of the pool, by key and serial, is live.
     pub(crate) fn enter(&mut self, key: Key, serial: u64, displaced: bool, is_live: impl Fn(Key, u64) -> bool) {
         let at = self.free;
         let Some(list) = self.lists.get_mut(key.pool() as usize) else { return };
@@ -90,7 +91,7 @@ impl Pools {
         }
     }
 
-    /// A block with this key has been freed.
+    /// Notes that a block with this key has been freed.
     pub(crate) fn freed(&mut self, key: Key) {
         if let Some(list) = self.lists.get_mut(key.pool() as usize) {
             list.live = list.live.saturating_sub(1);

@@ -1,18 +1,20 @@
-//! The block register: which blocks are live.
+//! The block register: the table of live blocks.
 //!
-//! Open addressing over *chunks* of 15 entries: 24 bytes each, and what more the user keeps of a block. A chunk's *header*, 16 bytes in an array of its own that
-//! stays in the cache, has a one-byte tag per slot, so that most events touch one header and one entry. An entry
-//! stands in the home chunk of its key or, when that was full, in the first chunk after it with room; every full chunk
-//! that it passed counts it. A search goes on only past chunks with a count, and taking an entry out reduces the
-//! counts: no tombstones, and nothing moves.
+//! A hash table with open addressing over *chunks* of 15 entries: 24 bytes each, and what more the
+//! user keeps for a block. A chunk's *header*, 16 bytes in a separate array that stays in the
+//! cache, has a one-byte tag per slot, so that most events touch one header and one entry. An entry
+//! is in the home chunk of its key or, if that was full, in the first chunk after it with room;
+//! every full chunk that it passed counts it. A search goes on only past chunks with a count, and
+//! taking an entry out reduces the counts: no tombstones, and nothing moves.
 //!
-//! The number of chunks is arbitrary: the hash is scaled to it, not masked. So the table can grow by a quarter and
-//! stay dense; and since scaling keeps the order of the hashes, growing goes through the old table and the new one
-//! from front to back, and gives the old one back on the way.
+//! The number of chunks is arbitrary: the hash is scaled to it, not masked. So the table can grow
+//! by a quarter and stay dense. Since scaling keeps the order of the hashes, growing goes through
+//! the old table and the new one from front to back, and gives the old one back on the way.
 //!
-//! The hash scatters neighbouring addresses. Keeping neighbours in one chunk was tried: freeing and allocating runs of
-//! 64 neighbours got up to a quarter cheaper, random and sequential use no cheaper; but neighbours that are all in use,
-//! as serials are, overfill their chunks, and searches became hundreds of times longer.
+//! The hash scatters neighbouring addresses. Keeping neighbours in one chunk was tried: freeing and
+//! allocating runs of 64 neighbours got up to a quarter cheaper, random and sequential use no
+//! cheaper; but neighbours that are all in use, as serials are, overfill their chunks, and searches
+//! became hundreds of times longer.
 
 use core::fmt;
 
@@ -25,29 +27,30 @@ use crate::mapped::{OutOfMemory, PAGE, Vector, Zeroed};
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-/// What a block is found by: its address, or its serial where addresses are not kept.
+/// The key by which a block is found: its address, or its serial if addresses are not kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(transparent)]
 pub struct Key(pub u64);
 
 impl Key {
-    /// Bits of an address in the key of a pool's block.
+    /// The number of address bits in the key of a pool's block.
     const POOL_SHIFT: u32 = 47;
 
-    /// The key of a block at this address, below 2⁴⁷, in the user pool with this id, from 1 to 65,535; with 0, of a block
-    /// in none, which is its address.
+    /// Returns the key of a block at this address, below 2⁴⁷, in the user pool with this id, from 1
+    /// to 65,535. With 0, the block is in no pool, and the key is its address.
     #[inline(always)]
     pub const fn in_pool(pool: u32, address: u64) -> Key {
         Key((pool as u64) << Key::POOL_SHIFT | address)
     }
 
-    /// The id of the user pool that the block is in, 0 for none. Of an address or a serial.
+    /// Returns the id of the user pool that the block is in; 0 for none, and for an address or a
+    /// serial.
     #[inline(always)]
     pub const fn pool(self) -> u32 {
         (self.0 >> Key::POOL_SHIFT) as u32
     }
 
-    /// The address, of a key that is made of one.
+    /// Returns the address, if the key is made of one.
     #[inline(always)]
     pub const fn address(self) -> u64 {
         self.0 & ((1 << Key::POOL_SHIFT) - 1)
@@ -63,19 +66,22 @@ impl From<Serial> for Key {
 /// A live block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Block {
-    /// Requested size.
+    /// The requested size.
     pub size: Bytes,
-    /// The site, at most [`StackId::MAX`]. Of an inherited block, in the stack tree of the image that allocated it.
+    /// The site, at most [`StackId::MAX`]. For an inherited block, in the stack tree of the image
+    /// that allocated it.
     pub stack: StackId,
-    /// The ordinal of its allocation, at most [`SERIAL_MAX`]. Of an inherited block, in the image that allocated it.
+    /// The ordinal of its allocation, at most [`SERIAL_MAX`]. For an inherited block, in the image
+    /// that allocated it.
     pub serial: Serial,
-    /// At which rate it was sampled.
+    /// The rate at which it was sampled.
     pub rate: Rate,
-    /// Not one of this image's own: allocated by another process image, before the fork that made this one. Also true
-    /// of every block that is set aside.
+    /// True if the block is not one of this image's own: it was allocated by another process image,
+    /// before the fork that made this one. Also true for every block that is set aside.
     pub inherited: bool,
-    /// In no total at all: the memory of a pool, or allocated while its thread ignored allocations. It is kept for its
-    /// key, so that its free is recognised; it has no serial.
+    /// True if the block is untracked, in no total at all: it is backing memory of a pool, or was
+    /// allocated while its thread ignored allocations. It is kept for its key, so that its free is
+    /// recognized; it has no serial.
     pub set_aside: bool,
 }
 
@@ -90,17 +96,19 @@ impl Block {
         set_aside: true,
     };
 
-    /// How many blocks of its size and stack it stands for: one, if it was not sampled.
+    /// Returns the block's weight: the number of blocks of its size and stack that it counts for.
+    /// One, if it was not sampled.
     #[inline(always)]
     pub fn stands_for(&self) -> Blocks {
         Blocks(self.rate.stands_for(self.size, self.serial))
     }
 }
 
-/// The size of a block, and at which rate it was sampled: not at all, if made of a size alone.
+/// The size of a block, and the rate at which it was sampled: not at all, if made from a size
+/// alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sampled {
-    /// Requested size.
+    /// The requested size.
     pub size: Bytes,
     /// The rate.
     pub rate: Rate,
@@ -115,12 +123,12 @@ impl From<Bytes> for Sampled {
 
 /// The largest size that the register keeps…
 pub(crate) const SIZE_MAX: u64 = RATED - 1;
-/// …and of a block that was sampled: on top is a bit that says so, and under it the rate.
+/// …and for a block that was sampled: the top bit says so, and below it is the rate.
 const RATED_SIZE_MAX: u64 = (1 << RATE_SHIFT) - 1;
 const RATED: u64 = 1 << 63;
 const RATE_SHIFT: u32 = 57;
 
-/// What is kept of a size and a rate.
+/// Packs a size and a rate as the register keeps them.
 #[inline(always)]
 fn pack(size: Bytes, rate: Rate) -> u64 {
     match rate {
@@ -139,7 +147,7 @@ fn unpack(packed: u64) -> (Bytes, Rate) {
 }
 
 impl Sampled {
-    /// As the register keeps it.
+    /// Returns the size and rate as the register keeps them.
     #[inline(always)]
     pub(crate) fn kept(self) -> Sampled {
         let (size, rate) = unpack(pack(self.size, self.rate));
@@ -147,8 +155,8 @@ impl Sampled {
     }
 }
 
-/// The largest serial that a block can have: the register keeps 37 bits, and says with the one after it that a block is
-/// set aside.
+/// The largest serial that a block can have: the register keeps 37 bits, and marks blocks that are
+/// set aside by the value after this one.
 pub const SERIAL_MAX: Serial = Serial(SERIAL_MASK - 1);
 
 const STACK_BITS: u32 = 26;
@@ -158,18 +166,20 @@ const SERIAL_MASK: u64 = (1 << SERIAL_BITS) - 1;
 /// The live blocks of one process image, by key, each with a `D`.
 pub struct Register<D: Zeroed = ()> {
     headers: Vector<Header>,
-    /// As many as headers.
+    /// Has as many elements as `headers`.
     chunks: Vector<Chunk<D>>,
     length: usize,
-    /// Entries taken out that may come back without the table growing.
+    /// The number of suspended entries, which may come back without the table growing.
     reserved: usize,
-    /// How many of both the table takes before it grows; fewer than it has slots.
+    /// The number of entries and suspended ones that the table takes before it grows; fewer than it
+    /// has slots.
     length_max: usize,
 }
 
 impl Register {
-    /// Enters a block, in place of the one that had its key, if any. The key is kept whole; stack, serial and size (63
-    /// bits, of a sampled block 57) are cut to their maxima. On error the register is unchanged.
+    /// Enters a block, in place of the one that had its key, if any. The key is kept whole; stack,
+    /// serial and size (63 bits, for a sampled block 57) are cut to their maxima. On error the
+    /// register is unchanged.
     #[inline]
     pub fn insert(&mut self, key: Key, block: Block) -> Result<Option<Block>, OutOfMemory> {
         if self.is_full() {
@@ -184,7 +194,7 @@ impl Register {
         self.take(key).map(|(block, ())| block)
     }
 
-    /// The block with this key.
+    /// Returns the block with this key.
     #[inline]
     pub fn get(&self, key: Key) -> Option<Block> {
         self.at(key).map(|(block, ())| block)
@@ -197,28 +207,28 @@ impl Register {
 }
 
 impl<D: Zeroed> Register<D> {
-    /// An empty register; it maps no memory.
+    /// Creates an empty register; it maps no memory.
     pub const fn new() -> Register<D> {
         Register { headers: Vector::new(), chunks: Vector::new(), length: 0, reserved: 0, length_max: 0 }
     }
 
-    /// Live blocks.
+    /// Returns the number of live blocks.
     pub fn len(&self) -> usize {
         self.length
     }
 
-    /// Whether no block is live.
+    /// True if no block is live.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// What the table has mapped, touched or not.
+    /// Returns the bytes that the table has mapped, touched or not.
     pub fn bytes_mapped(&self) -> usize {
         self.headers.bytes_mapped() + self.chunks.bytes_mapped()
     }
 
-    /// Starts to fetch the memory that the next call with this key will touch. Of no effect, and nearly no cost,
-    /// while the table is small enough to be in the cache anyway.
+    /// Starts to fetch the memory that the next call with this key will touch. Has no effect, and
+    /// nearly no cost, while the table is small enough to be in the cache anyway.
     #[inline(always)]
     pub fn prefetch(&self, key: Key) {
         if self.headers.len() < CHUNKS_CACHED {
@@ -235,7 +245,7 @@ impl<D: Zeroed> Register<D> {
         }
     }
 
-    /// A register of the same blocks, each marked inherited: that of a forked child.
+    /// Returns a register of the same blocks, each marked inherited: that of a forked child.
     pub fn copy(&self) -> Result<Register<D>, OutOfMemory> {
         let mut copy = Register::new();
         if !self.is_empty() {
@@ -245,12 +255,12 @@ impl<D: Zeroed> Register<D> {
         Ok(copy)
     }
 
-    /// How many chunks the table has.
+    /// Returns the number of chunks.
     pub(crate) fn chunks(&self) -> usize {
         self.headers.len()
     }
 
-    /// An empty table of so many chunks, whose memory is there.
+    /// Creates an empty table of so many chunks whose memory has been touched.
     pub(crate) fn ready(chunks: usize) -> Result<Register<D>, OutOfMemory> {
         let mut register = Register::with_chunks(chunks)?;
         register.headers.touch();
@@ -258,8 +268,8 @@ impl<D: Zeroed> Register<D> {
         Ok(register)
     }
 
-    /// Makes an empty table one of the same blocks at the same places: where there are no more chunks than it has, without
-    /// asking for memory.
+    /// Makes an empty table one of the same blocks at the same places. Asks for no memory if the
+    /// table has enough chunks.
     pub(crate) fn copy_from(&mut self, other: &Register<D>) -> Result<(), OutOfMemory> {
         self.headers.copy_from(&other.headers)?;
         self.chunks.copy_from(&other.chunks)?;
@@ -272,20 +282,22 @@ impl<D: Zeroed> Register<D> {
         *self = Register::new();
     }
 
-    /// Whether there may be no room for another block, so that the table has to [grow](Register::grow) first.
+    /// True if there may be no room for another block, so that the table has to
+    /// [grow](Register::grow) first.
     #[inline(always)]
     pub(crate) fn is_full(&self) -> bool {
         self.length + self.reserved >= self.length_max
     }
 
-    /// The block with this key.
+    /// Returns the block with this key.
     #[inline(always)]
     pub(crate) fn at(&self, key: Key) -> Option<(Block, D)> {
         let (chunk, slot) = self.find(key, self.home(key))?;
         Some(self.chunks.get(chunk)?[slot].contents())
     }
 
-    /// Enters a block, in place of the one that had its key, if any; if none had, the register is not full.
+    /// Enters a block, in place of the one that had its key, if any; if none had, the register is
+    /// not full.
     #[inline(always)]
     pub(crate) fn replace(&mut self, key: Key, block: Block, more: D) -> Option<(Block, D)> {
         let home = self.home(key);
@@ -299,14 +311,15 @@ impl<D: Zeroed> Register<D> {
         None
     }
 
-    /// The same in two steps: where the key is, or would be until the register changes…
+    /// Finds the place of a key, where it is or would be until the register changes: enters a block
+    /// in two steps, with [`Register::at_place`] and [`Register::fill`].
     #[inline(always)]
     pub(crate) fn place(&self, key: Key) -> Place {
         let home = self.home(key);
         Place { home, found: self.find(key, home) }
     }
 
-    /// A place where nothing is, if that is seen at a glance: for most keys that are not there.
+    /// Returns a free place, if one is found at once: for most keys that are not there.
     #[inline(always)]
     pub(crate) fn free_place(&self, key: Key) -> Option<FreePlace> {
         let home = self.home(key);
@@ -317,7 +330,7 @@ impl<D: Zeroed> Register<D> {
         Some(FreePlace { home, slot: header.find(FREE).next()? })
     }
 
-    /// Enters a block there.
+    /// Enters a block at a free place.
     #[inline(always)]
     pub(crate) fn fill_free(&mut self, place: FreePlace, key: Key, block: Block, more: D) {
         if let Some(header) = self.headers.get_mut(place.home.chunk)
@@ -329,14 +342,14 @@ impl<D: Zeroed> Register<D> {
         }
     }
 
-    /// …what is there now…
+    /// Returns the block that is at a place now.
     #[inline(always)]
     pub(crate) fn at_place(&self, place: Place) -> Option<(Block, D)> {
         let (chunk, slot) = place.found?;
         Some(self.chunks.get(chunk)?[slot].contents())
     }
 
-    /// …and the block that shall be there.
+    /// Enters a block at a place.
     pub(crate) fn fill(&mut self, place: Place, key: Key, block: Block, more: D) {
         let entry = Entry::new(key, block, more);
         match place.found {
@@ -363,8 +376,8 @@ impl<D: Zeroed> Register<D> {
         Some(contents)
     }
 
-    /// Takes a block out that [`Register::restore`] may put back, which then finds room; otherwise it must be
-    /// [forgotten](Register::forget).
+    /// Takes a block out that [`Register::restore`] may put back, which then finds room; otherwise
+    /// it must be [forgotten](Register::forget).
     pub(crate) fn suspend(&mut self, key: Key) -> Option<(Block, D)> {
         let taken = self.take(key)?;
         self.reserved += 1;
@@ -382,18 +395,19 @@ impl<D: Zeroed> Register<D> {
         Ok(())
     }
 
-    /// A suspended block does not come back.
+    /// Notes that a suspended block does not come back.
     pub(crate) fn forget(&mut self) {
         self.reserved = self.reserved.saturating_sub(1);
     }
 
-    /// Suspended blocks that have been neither restored nor forgotten.
+    /// Returns the number of suspended blocks that have been neither restored nor forgotten.
     #[cfg(test)]
     pub(crate) fn reserved(&self) -> usize {
         self.reserved
     }
 
-    /// What the table would have mapped after it has grown so that it has room for so many blocks, at least for more than now.
+    /// Returns the bytes that the table would have mapped after growing to room for `length`
+    /// blocks, at least for more than now.
     pub(crate) fn bytes_grown(&self, length: usize) -> usize {
         let chunks = self.chunks_grown(length);
         Vector::<Header>::bytes_for(chunks) + Vector::<Chunk<D>>::bytes_for(chunks)
@@ -410,7 +424,7 @@ impl<D: Zeroed> Register<D> {
         self.grow_to(0)
     }
 
-    /// Makes room for so many blocks, at least for more than now.
+    /// Makes room for `length` blocks, at least for more than now.
     #[cold]
     pub(crate) fn grow_to(&mut self, length: usize) -> Result<(), OutOfMemory> {
         let mut grown = Register::with_chunks(self.chunks_grown(length))?;
@@ -421,8 +435,9 @@ impl<D: Zeroed> Register<D> {
         Ok(())
     }
 
-    /// Visits the blocks whose hashes are in a range, up to the end without `until`. An iteration in the order of hashes
-    /// can go on where it stood, whatever has changed in between.
+    /// Visits the blocks whose hashes are in a range; to the end if there is no `until`. An
+    /// iteration in the order of hashes can go on where it stopped, whatever has changed in
+    /// between.
     pub(crate) fn visit(&self, from: u64, until: Option<u64>, mut visit: impl FnMut(Key, Block, D)) {
         let all = self.headers.len();
         let first = self.scale(from);
@@ -439,7 +454,7 @@ impl<D: Zeroed> Register<D> {
                     }
                 }
             }
-            // Entries that found their home full stand after it, as far as the counts lead.
+            // Entries that found their home full are after it, as far as the counts lead.
             if number + 1 >= end && !header.was_passed() {
                 break;
             }
@@ -447,7 +462,8 @@ impl<D: Zeroed> Register<D> {
         }
     }
 
-    /// The hash at which the chunk begins that is so many after the one of this hash; `None` beyond the last.
+    /// Returns the hash at which a chunk begins: the one `chunks` after the chunk of `from`. `None`
+    /// beyond the last.
     pub(crate) fn hash_after(&self, from: u64, chunks: usize) -> Option<u64> {
         let (all, end) = (self.headers.len(), self.scale(from) + chunks);
         (end < all).then(|| ((end as u128) << 64).div_ceil(all as u128) as u64)
@@ -465,7 +481,7 @@ impl<D: Zeroed> Register<D> {
         Home { chunk: self.scale(hash), tag: ((hash >> 24) as u8).max(1) }
     }
 
-    /// The chunk for a hash.
+    /// Returns the chunk for a hash.
     #[inline(always)]
     fn scale(&self, hash: u64) -> usize {
         ((u128::from(hash) * self.headers.len() as u128) >> 64) as usize
@@ -476,7 +492,7 @@ impl<D: Zeroed> Register<D> {
         if chunk + 1 == self.headers.len() { 0 } else { chunk + 1 }
     }
 
-    /// The chunk and the slot where the key is.
+    /// Returns the chunk and the slot of the key.
     #[inline(always)]
     fn find(&self, key: Key, home: Home) -> Option<(usize, usize)> {
         let mut at = home.chunk;
@@ -492,7 +508,8 @@ impl<D: Zeroed> Register<D> {
                 return None;
             }
             at = self.after(at);
-            // Not reached again unless every chunk has a count; counts that were too high to keep stay.
+            // Reached again only if every chunk has a count; counts that were too high to keep
+            // stay.
             if at == home.chunk {
                 return None;
             }
@@ -535,7 +552,7 @@ impl<D: Zeroed> Register<D> {
         Ok(Register { headers, chunks, length: 0, reserved: 0, length_max })
     }
 
-    /// Enters what another table has, with more bits set.
+    /// Enters all entries of another table, with more bits set.
     fn put_all(&mut self, headers: impl Iterator<Item = Header>, chunks: impl Iterator<Item = Chunk<D>>, bits: u64) {
         for (header, chunk) in headers.zip(chunks) {
             for slot in header.taken() {
@@ -583,23 +600,24 @@ impl Place {
 /// The key of a suspended block has another block by now.
 pub(crate) struct Taken;
 
-/// Up to here (61 k slots, 1.5 MB) a table doubles, to get to size quickly; then it grows by a quarter.
+/// Up to this number of chunks (61 k slots, 1.5 MB) a table doubles, to get to size quickly; then
+/// it grows by a quarter.
 const CHUNKS_DOUBLING: usize = 1 << 12;
-/// From here on (0.8 MB) a table is not in the nearer caches as a matter of course.
+/// From this number of chunks on (0.8 MB) a table cannot be expected to be in the nearer caches.
 const CHUNKS_CACHED: usize = 1 << 11;
 
-/// The next size of table; the smallest is one page of entries.
+/// Returns the next size of table; the smallest is one page of entries.
 fn larger<D: Zeroed>(chunks: usize) -> usize {
     let more = if chunks < CHUNKS_DOUBLING { chunks } else { chunks / 4 };
     (chunks + more).max(PAGE / size_of::<Chunk<D>>())
 }
 
-/// How many entries a table takes before it grows: seven of eight slots.
+/// Returns the number of entries that a table takes before it grows: seven of eight slots.
 fn length_max(chunks: usize) -> usize {
     chunks * SLOTS / 8 * 7
 }
 
-/// The size of table for so many entries.
+/// Returns the size of table for this many entries.
 fn chunks_for<D: Zeroed>(length: usize) -> usize {
     let mut chunks = larger::<D>(0);
     while length_max(chunks) <= length {
@@ -608,15 +626,15 @@ fn chunks_for<D: Zeroed>(length: usize) -> usize {
     chunks
 }
 
-/// Where a key belongs.
+/// The home of a key: its chunk and its tag.
 #[derive(Clone, Copy)]
 struct Home {
     chunk: usize,
     tag: u8,
 }
 
-/// Scatters keys: every bit of the key reaches the top of the hash, and no distance between keys survives (with one
-/// multiplication some would: those of blocks of some unlucky size).
+/// Mixes a key: every bit of the key reaches the top of the hash, and no distance between keys
+/// survives (with one multiplication some would: those of blocks of some unlucky size).
 #[inline(always)]
 fn hash(key: Key) -> u64 {
     let mixed = key.0.rotate_right(4).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -628,15 +646,16 @@ fn hash(key: Key) -> u64 {
 #[repr(C)]
 struct Entry<D> {
     key: u64,
-    /// And the rate: see [`pack`].
+    /// The size and the rate: see [`pack`].
     size: u64,
-    /// The stack in the low 26 bits, above it the serial, on top whether inherited.
+    /// The stack in the low 26 bits, above it the serial, and in the top bit whether the block is
+    /// inherited.
     rest: u64,
     more: D,
 }
 
 const INHERITED: u64 = 1 << (STACK_BITS + SERIAL_BITS);
-/// Inherited, with no possible serial.
+/// The bits of a block that is set aside: inherited, with an impossible serial.
 const SET_ASIDE: u64 = INHERITED | SERIAL_MASK << STACK_BITS;
 
 impl<D: Copy> Entry<D> {
@@ -673,16 +692,16 @@ impl<D: Copy> Entry<D> {
     }
 }
 
-/// Slots of a chunk. With the count they make the 16 bytes of a header.
+/// The number of slots in a chunk. With the count they make the 16 bytes of a header.
 const SLOTS: usize = 15;
 
 type Chunk<D> = [Entry<D>; SLOTS];
 
-// SAFETY: the chunk is made of integers, and of what is valid when zero itself.
+// SAFETY: the chunk is made of integers, and of a type that is valid when zero itself.
 unsafe impl<D: Zeroed> Zeroed for Chunk<D> {}
 
-/// A tag per slot, from the lowest byte, and in the top byte the number of entries that passed the chunk: that found
-/// it full and stand further on. A count that reaches 255 stays there.
+/// A tag per slot, from the lowest byte, and in the top byte the number of entries that passed the
+/// chunk: those that found it full and are further on. A count that reaches 255 stays there.
 #[derive(Clone, Copy)]
 #[repr(C, align(16))]
 struct Header {
@@ -695,7 +714,7 @@ unsafe impl Zeroed for Header {}
 /// The tag of a free slot; that of a key is never zero.
 const FREE: u8 = 0;
 
-/// Where the count is, and the largest.
+/// The index of the count, and its largest value.
 const PASSED: usize = SLOTS;
 const MANY_PASSED: u8 = 0xff;
 
@@ -731,7 +750,7 @@ impl Header {
     }
 }
 
-/// Some slots of a chunk, a bit each.
+/// A set of slots of a chunk, a bit each.
 #[derive(Clone, Copy)]
 struct Slots(u32);
 

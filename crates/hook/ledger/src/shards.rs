@@ -1,10 +1,12 @@
 //! The register for many threads at once: usable by itself, inside `malloc`.
 //!
-//! Blocks are spread over [`SHARDS`] registers, each under a lock, by the page that they start in: neighbours, which
-//! one thread tends to use, meet the same lock and the same memory, and the places before an address where a narrow
-//! block can start are in one shard, or two. Wide blocks are in an index besides ([`crate::wide`]).
+//! Blocks are spread over [`SHARDS`] registers, each under a lock, by the page that they start in:
+//! neighbours, which one thread tends to use, meet the same lock and the same memory, and the
+//! places before an address where a narrow block can start are in one shard, or two. Wide blocks
+//! are also in an index ([`crate::wide`]).
 //!
-//! Locks are taken in one order: shards by number, then the index or whatever the caller of an operation takes inside.
+//! Locks are taken in one order: shards by number, then the index or any lock that the caller of an
+//! operation takes within it.
 
 use core::fmt;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -23,16 +25,19 @@ mod model;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-/// How many registers, and locks, there are.
+/// The number of registers, and of their locks.
 pub const SHARDS: usize = if cfg!(all(test, loom)) { 2 } else { 32 };
 
-/// The live blocks of a process, for all its threads: `&self` throughout, `const` to make, so that it can be a static.
+/// The live blocks of a process, for all its threads. Takes `&self` throughout and is `const` to
+/// make, so that it can be a static.
 ///
-/// Never allocates or panics, and calls nothing of the C library; memory comes from the kernel, between pages that
-/// nobody may touch. A signal handler must not call it that interrupts a call of it on the same thread.
+/// Never allocates or panics, and calls nothing in the C library. Memory comes from the kernel,
+/// between inaccessible guard pages. A signal handler must not call it while it interrupts a call
+/// of it on the same thread.
 ///
-/// An operation takes one lock of [`SHARDS`], for a fraction of a microsecond, or when a shard's table grows (by a
-/// quarter) for as long as it takes to move it. Blocks of at least 4 KiB take the lock of the index as well.
+/// An operation takes one lock of [`SHARDS`], for a fraction of a microsecond, or, when a shard's
+/// table grows (by a quarter), for as long as it takes to move the table. Blocks of at least 4 KiB
+/// take the lock of the index as well.
 pub struct SharedRegister {
     shards: [Locked<Shard>; SHARDS],
     wide: Locked<Wide>,
@@ -41,7 +46,7 @@ pub struct SharedRegister {
 }
 
 impl SharedRegister {
-    /// An empty register; it maps no memory.
+    /// Creates an empty register; it maps no memory.
     #[cfg(not(all(test, loom)))]
     pub const fn new() -> SharedRegister {
         SharedRegister {
@@ -52,8 +57,8 @@ impl SharedRegister {
         }
     }
 
-    /// Enters a block, in place of the one that had its key, which is returned. With no room for it (see
-    /// [`SharedRegister::set_bytes_max`]) nothing has changed.
+    /// Enters a block, in place of the one that had its key, which is returned. If there is no room
+    /// (see [`SharedRegister::set_bytes_max`]), nothing has changed.
     #[inline]
     pub fn insert(&self, block: &LiveBlock) -> Result<Option<LiveBlock>, OutOfMemory> {
         self.insert_with(block.key, block.details(), block.size, |displaced| {
@@ -61,33 +66,35 @@ impl SharedRegister {
         })
     }
 
-    /// Takes a block out. A key that is not there, the null pointer among them, is none.
+    /// Takes a block out. Returns `None` for a key that is not there, such as the null pointer.
     #[inline]
     pub fn remove(&self, key: Key) -> Option<LiveBlock> {
         self.remove_with(key, |_, _| {}, |taken| taken.map(|(block, details)| LiveBlock::new(key, block, details)))
     }
 
-    /// The block with this key.
+    /// Returns the block with this key.
     pub fn get(&self, key: Key) -> Option<LiveBlock> {
         self.shard(key).register.at(key).map(|(block, details)| LiveBlock::new(key, block, details))
     }
 
-    /// Looks at the block with this key, under the lock of its shard: until `look` returns, its owner cannot be told that
-    /// it may be freed. `None`: there is no such block.
+    /// Looks at the block with this key, under the lock of its shard: until `look` returns, the
+    /// block cannot be freed. `None` if there is no such block.
     pub fn look_at<R>(&self, key: Key, look: impl FnOnce(LiveBlock) -> R) -> Option<R> {
         let shard = self.shard(key);
         shard.register.at(key).map(|(block, details)| look(LiveBlock::new(key, block, details)))
     }
 
-    /// The block around an address: whichever pool has one there, else the main heap. Within a block that is the
-    /// memory of a pool, the pool's own block is the answer, or that one where the pool has none.
+    /// Returns the block around an address: of any pool that has one there, else of the main heap.
+    /// For an address in the backing memory of a pool, that is the pool's own block, or the backing
+    /// block if the pool has none there.
     pub fn block_at(&self, address: u64) -> Option<LiveBlock> {
         let mut found = self.block_in(0, address);
         if found.is_none_or(|block| block.backs.is_none()) {
             let inner = self.pools.iter().find_map(|pool| self.block_in(pool, address));
             found = inner.or(found);
         }
-        // From the memory of a pool to its block, and on, as long as that is the memory of another one.
+        // From a pool's backing memory to the pool's block, and on, as long as that block backs
+        // another pool.
         for _ in 0..NESTED_MAX {
             let Some(pool) = found.and_then(|block| block.backs) else { break };
             let Some(inner) = self.block_in(pool, address) else { break };
@@ -96,38 +103,41 @@ impl SharedRegister {
         found
     }
 
-    /// The block that the pool with this id, or with 0 the main heap, has around an address.
+    /// Returns the block that the pool with this id, or with 0 the main heap, has around an
+    /// address.
     pub fn block_in(&self, pool: u32, address: u64) -> Option<LiveBlock> {
         let key = Key::in_pool(pool, address);
         self.narrow_around(key).or_else(|| self.wide_around(key)).filter(|block| block.backs != Some(IGNORED))
     }
 
-    /// The live blocks, in no useful order, those of all pools. Takes one lock at a time, for a few blocks, and none
-    /// between two calls of `next`: what the iteration finds is no snapshot. A block that is live all the while is found
-    /// exactly once; one that was allocated, freed or reallocated meanwhile, at most once, or once before and once
-    /// after. Blocks that are the memory of a pool are left out.
+    /// Returns the live blocks, of all pools, in no useful order. Takes one lock at a time, for a
+    /// few blocks, and none between two calls of `next`, so the iteration is not a snapshot. A
+    /// block that is live all the while is found exactly once; one that was allocated, freed or
+    /// reallocated meanwhile, at most once, or once before and once after. Backing memory of pools
+    /// is left out.
     pub fn blocks(&self) -> LiveBlocks<'_> {
         LiveBlocks { register: self, shard: 0, from: 0, piece: Piece::new(), next: 0 }
     }
 
-    /// How many blocks there are, those included that are the memory of a pool or ignored. A sum over the shards, one
-    /// after the other.
+    /// Returns the number of blocks, including those that back a pool or are ignored. A sum over
+    /// the shards, one after the other.
     pub fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().register.len()).sum()
     }
 
-    /// Whether there is no block.
+    /// True if there is no block.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What is mapped, touched or not. While a table grows, the one that it replaces is mapped too, but is given back
-    /// as it is read, and not counted.
+    /// Returns the bytes that are mapped, touched or not. While a table grows, the one that it
+    /// replaces is mapped too, but is given back as it is read, and is not counted.
     pub fn bytes_mapped(&self) -> Bytes {
         Bytes(self.budget.mapped.load(Ordering::Relaxed))
     }
 
-    /// The most that may be mapped: what would take more is refused with [`OutOfMemory`]. What is mapped already stays.
+    /// Sets the most bytes that may be mapped: an operation that would take more fails with
+    /// [`OutOfMemory`]. What is mapped already stays.
     pub fn set_bytes_max(&self, bytes: Bytes) {
         self.budget.max.store(bytes.0, Ordering::Relaxed);
     }
@@ -137,29 +147,32 @@ impl SharedRegister {
         self.clear_with(|| {});
     }
 
-    /// To be called before the process forks: waits until no other thread is at work here, and holds every lock, so that
-    /// the child gets a whole register. To be followed by [`SharedRegister::after_fork`].
+    /// Waits until no other thread is at work here, and holds every lock, so that a forked child
+    /// gets a whole register. Call before the process forks; [`SharedRegister::after_fork`] must
+    /// follow.
     pub fn before_fork(&self) {
         self.shards.iter().for_each(Locked::hold);
         self.wide.hold();
     }
 
-    /// To be called after the fork, in the parent and in the child, which goes on with the same blocks in a register of
-    /// its own.
+    /// Releases the locks after the fork, in the parent and in the child, which goes on with the
+    /// same blocks in a register of its own.
     ///
     /// # Safety
     ///
-    /// The calling thread is the one that called [`SharedRegister::before_fork`], or its copy in the child.
+    /// The calling thread is the one that called [`SharedRegister::before_fork`], or its copy in
+    /// the child.
     pub unsafe fn after_fork(&self) {
-        // SAFETY: every one was held by `before_fork`; by whom is the caller's promise.
+        // SAFETY: `before_fork` held every lock, in this thread or the one that it is a copy of, by
+        // the caller's promise.
         unsafe {
             self.wide.release();
             self.shards.iter().rev().for_each(|shard| shard.release());
         }
     }
 
-    /// Enters a block with what `make` makes of the one that it displaces, under the lock of its shard, once there is
-    /// room. On error nothing has changed.
+    /// Enters a block that `make` makes from the one that it displaces, under the lock of its
+    /// shard, once there is room. On error nothing has changed.
     #[inline(always)]
     pub(crate) fn insert_with<R>(
         &self,
@@ -184,7 +197,7 @@ impl SharedRegister {
         self.insert_slowly(&mut shard, key, details, extent, make)
     }
 
-    /// The same with all that is rarely to be done.
+    /// Does the same, including all that is rarely needed.
     #[inline(never)]
     fn insert_slowly<R>(
         &self,
@@ -214,14 +227,14 @@ impl SharedRegister {
         }
     }
 
-    /// Grows a table. Where that fails, there still is room for a key that is there already.
+    /// Grows a table. If that fails, there still is room for a key that is there already.
     #[cold]
     fn make_room(&self, register: &mut Register<Details>, key: Key) -> Result<(), OutOfMemory> {
         let grown = self.budget.grow(register);
         if register.place(key).is_free() { grown } else { Ok(()) }
     }
 
-    /// Takes note of what look-ups have to know of a block.
+    /// Notes what look-ups need to know about a block.
     #[inline(always)]
     fn note(&self, shard: &mut Shard, key: Key, extent: u64) {
         if key.pool() == 0 {
@@ -235,8 +248,8 @@ impl SharedRegister {
         }
     }
 
-    /// Takes a block out, and tells `then` under the lock of its shard; before, where somebody cares for what is freed,
-    /// `watch` of the block and its marks.
+    /// Takes a block out, and calls `then` under the lock of its shard. If frees are watched, calls
+    /// `watch` before, with the block and its marks.
     #[inline(always)]
     pub(crate) fn remove_with<R>(
         &self,
@@ -259,7 +272,8 @@ impl SharedRegister {
         then(taken)
     }
 
-    /// Changes a block, under the lock of its shard, unless there is none or `change` says so. Its extent stays.
+    /// Changes a block under the lock of its shard, unless there is none or `change` fails. Its
+    /// extent stays.
     pub(crate) fn change<R>(
         &self,
         key: Key,
@@ -273,7 +287,8 @@ impl SharedRegister {
         Ok(Some(result))
     }
 
-    /// A reporter has reported a block: it, and what became of that; `None`: there is none.
+    /// Marks a block as reported. Returns the block and the result, or `None` if there is no such
+    /// block.
     pub(crate) fn mark(&self, key: Key, mark: Mark) -> Result<Option<(LiveBlock, Marked)>, OutOfMemory> {
         let mut shard = self.shard(key);
         let Some((block, details)) = shard.register.at(key).filter(|(block, _)| !block.set_aside) else {
@@ -285,17 +300,17 @@ impl SharedRegister {
         Ok(Some((LiveBlock::new(key, block, details), marked)))
     }
 
-    /// A reporter takes its mark off a block. Whether it had one that is to be kept.
+    /// Takes a reporter's mark off a block. True if the block had one that is to be kept.
     pub(crate) fn unmark(&self, key: Key, reporter: TypeId) -> bool {
         self.shard(key).marks.unmark(key, reporter)
     }
 
-    /// The marks of a block.
+    /// Returns the marks of a block.
     pub(crate) fn marks(&self, key: Key) -> Marks {
         self.shard(key).marks.get(key)
     }
 
-    /// Takes all marks from blocks, but for those that are to be kept.
+    /// Takes all marks off blocks, except those that are to be kept.
     pub(crate) fn clear_marks(&self) {
         for shard in &self.shards {
             let mut shard = shard.lock();
@@ -304,7 +319,7 @@ impl SharedRegister {
         }
     }
 
-    /// Whether every block that is taken out is one for `watch`, from now on.
+    /// Sets whether every block that is taken out is passed to `watch` from now on.
     pub(crate) fn keep_freed(&self, keeps_freed: bool) {
         for shard in &self.shards {
             let mut shard = shard.lock();
@@ -324,7 +339,7 @@ impl SharedRegister {
         Some(Suspended { key, block, details, in_index, marks })
     }
 
-    /// A suspended block does not come back: tells `then` under the lock of its shard.
+    /// Notes that a suspended block does not come back: calls `then` under the lock of its shard.
     #[inline(always)]
     pub(crate) fn forget<R>(&self, suspended: &Suspended, then: impl FnOnce() -> R) -> R {
         let mut shard = self.shard(suspended.key);
@@ -335,8 +350,8 @@ impl SharedRegister {
         then()
     }
 
-    /// Puts a suspended block back, or tells `lost` under the lock of its shard that another one is there. Where it is no
-    /// longer `wanted`, as is asked under that lock, it is forgotten.
+    /// Puts a suspended block back, or calls `lost` under the lock of its shard if another block is
+    /// there. If `wanted`, which is called under that lock, returns false, the block is forgotten.
     pub(crate) fn restore(&self, suspended: &Suspended, wanted: impl FnOnce() -> bool, lost: impl FnOnce()) {
         let &Suspended { key, block, details, in_index, marks } = suspended;
         let mut shard = self.shard(key);
@@ -360,15 +375,16 @@ impl SharedRegister {
         }
     }
 
-    /// Empties the register while nobody else is at work here or holds a lock that operations take inside; calls `then`
-    /// before that ends.
+    /// Empties the register while no other thread is at work here or holds a lock that operations
+    /// take within; calls `then` before that ends.
     pub(crate) fn clear_with(&self, then: impl FnOnce()) {
         self.before_fork();
         for shard in &self.shards {
             // SAFETY: this thread holds the lock, and the reference is gone with the statement.
             unsafe { *shard.held() = Shard::new() };
         }
-        // SAFETY: as above.
+        // SAFETY: this thread holds the lock of the index, and the reference is gone with the
+        // statement.
         unsafe { *self.wide.held() = Wide::new() };
         self.pools.clear();
         self.budget.mapped.store(0, Ordering::Relaxed);
@@ -382,14 +398,14 @@ impl SharedRegister {
         look(&self.shards[number % SHARDS].lock())
     }
 
-    /// One of the shards, while all are held.
+    /// Returns one of the shards, while all are held.
     ///
     /// # Safety
     ///
-    /// The calling thread has called [`SharedRegister::before_fork`], and not yet [`SharedRegister::after_fork`], before which
-    /// the reference goes.
+    /// The calling thread has called [`SharedRegister::before_fork`], and not yet
+    /// [`SharedRegister::after_fork`]. The reference is dropped before it does.
     pub(crate) unsafe fn held_shard(&self, number: usize) -> &Shard {
-        // SAFETY: the lock is held, by the caller's promise; nobody has a reference that is not shared.
+        // SAFETY: the lock is held, by the caller's promise; there are only shared references.
         unsafe { self.shards[number % SHARDS].held() }
     }
 
@@ -416,7 +432,7 @@ impl SharedRegister {
         if extent >= WIDE { wide.insert(key, extent) } else { Ok(()) }
     }
 
-    /// Undoes the same.
+    /// Undoes [`SharedRegister::widen`].
     fn unwiden(&self, key: Key, extent: u64, displaced: Option<u64>) {
         if extent < WIDE && displaced.is_none() {
             return;
@@ -426,12 +442,13 @@ impl SharedRegister {
             wide.remove(key, extent);
         }
         if let Some(displaced) = displaced {
-            // There is room: it was there before.
+            // There is room, since it was there before.
             let _ = wide.insert(key, displaced);
         }
     }
 
-    /// Asks the index, from the smallest class on. A shard's lock comes before the index's: so one after the other.
+    /// Asks the index, from the smallest class on. A shard's lock comes before that of the index,
+    /// so they are taken one after the other.
     fn wide_around(&self, key: Key) -> Option<LiveBlock> {
         let mut classes = self.wide.lock().classes();
         while classes != 0 {
@@ -451,7 +468,7 @@ impl SharedRegister {
     fn narrow_around(&self, key: Key) -> Option<LiveBlock> {
         let mut end = key.0;
         loop {
-            // In pieces of one page, and of so many tries under a lock.
+            // At most one page, and `TRIES_MAX` places, per lock.
             let shard = self.shard(Key(end));
             let first = end & !(PAGE - 1);
             let reach = key.0.saturating_sub(shard.extent_max.saturating_sub(1));
@@ -469,7 +486,8 @@ impl SharedRegister {
                 }
                 start = start.checked_sub(step)?;
             }
-            // On from the last place before those tried, on this page or the one before, as far as blocks reach.
+            // Go on from the last place before those tried, on this page or the one before, as far
+            // as blocks reach.
             end = if start >= first.max(reach) { start } else { first.checked_sub(1)? };
             if end < key.0.saturating_sub(WIDE) {
                 return None;
@@ -494,7 +512,7 @@ impl fmt::Debug for SharedRegister {
 pub struct LiveBlocks<'r> {
     register: &'r SharedRegister,
     shard: usize,
-    /// The hash from which the shard is still to be seen.
+    /// The hash from which the shard is still to be visited.
     from: u64,
     piece: Piece,
     next: usize,
@@ -528,13 +546,14 @@ impl fmt::Debug for LiveBlocks<'_> {
     }
 }
 
-/// What an iteration takes under a lock.
+/// The blocks that an iteration takes under one lock.
 struct Piece {
     entries: [(Key, Block, Details); PIECE],
     length: usize,
 }
 
-/// Blocks, a few more than there are slots in so many chunks, since some stand further on.
+/// The number of blocks in a piece: a few more than there are slots in `PIECE_CHUNKS` chunks, since
+/// some entries are further on.
 const PIECE: usize = 64;
 const PIECE_CHUNKS: usize = 4;
 
@@ -543,7 +562,7 @@ impl Piece {
         Piece { entries: [(Key(0), Block::IGNORED, Details::default()); PIECE], length: 0 }
     }
 
-    /// Takes the next blocks from a hash on. Returns where to go on.
+    /// Takes the next blocks from a hash on. Returns the hash to go on from.
     fn fill(&mut self, register: &Register<Details>, from: u64) -> Option<u64> {
         let mut until = register.hash_after(from, PIECE_CHUNKS);
         loop {
@@ -559,7 +578,7 @@ impl Piece {
                 self.length = found;
                 return until;
             }
-            // More than fit. This ends, for no two keys have the same hash.
+            // More than fit. This ends, because no two keys have the same hash.
             until = Some(from + (until.unwrap_or(u64::MAX) - from) / 2);
         }
     }
@@ -580,21 +599,22 @@ pub(crate) struct Shard {
     pub(crate) marks: Table,
     /// The largest extent that a narrow block here ever had.
     extent_max: u64,
-    /// There are marks, or freed blocks are kept: else nobody cares for what is freed.
+    /// True if there are marks, or freed blocks are kept: otherwise frees need not be watched.
     is_watched: bool,
     keeps_freed: bool,
-    /// All bits that addresses ever had, of the main heap and of pools: the lowest says how they are aligned.
+    /// All bits that addresses ever had, in the main heap and in pools: the lowest says how they
+    /// are aligned.
     address_bits: [u64; 2],
 }
 
-/// A block that is set aside, but for no pool.
+/// The pool id of a block that is set aside for no pool.
 const IGNORED: u32 = 0;
 const PAGE: u64 = 4096;
-/// Places tried under one lock.
+/// The number of places tried under one lock.
 const TRIES_MAX: usize = 256;
-/// How deeply pools may lie in one another.
+/// The greatest depth to which pools may be nested.
 const NESTED_MAX: usize = 16;
-/// No allocator's blocks are further apart without a reason.
+/// The largest step between places: no allocator aligns its blocks to more without a reason.
 const STEP_MAX: u64 = 16;
 
 impl Shard {
@@ -609,7 +629,7 @@ impl Shard {
         }
     }
 
-    /// The distance between two places where blocks of the key's pool can start.
+    /// Returns the distance between two places where blocks of the key's pool can start.
     fn step(&self, key: Key) -> u64 {
         let is_pool = usize::from(key.pool() != 0);
         1 << (self.address_bits[is_pool] | STEP_MAX).trailing_zeros()
@@ -623,17 +643,17 @@ fn shard_of(key: Key) -> usize {
     (hash >> (64 - SHARDS.trailing_zeros())) as usize % SHARDS
 }
 
-/// A block as somebody else describes it.
+/// Converts a block as its user describes it.
 #[inline(always)]
 fn own(block: &LiveBlock) -> Block {
     let &LiveBlock { size, rate, stack, serial, backs, .. } = block;
     Block { size, stack, serial, rate, inherited: backs.is_some(), set_aside: backs.is_some() }
 }
 
-/// Which pools ever had a block.
+/// The set of pools that ever had a block.
 struct Pools {
     words: [AtomicU64; Pools::WORDS],
-    /// One more than the largest.
+    /// One more than the largest id.
     end: AtomicU32,
 }
 
@@ -669,7 +689,7 @@ impl Pools {
     }
 }
 
-/// What may be mapped.
+/// The limit on mapped memory.
 pub(crate) struct Budget {
     mapped: AtomicU64,
     max: AtomicU64,
@@ -680,7 +700,7 @@ impl Budget {
         Budget { mapped: AtomicU64::new(0), max: AtomicU64::new(u64::MAX) }
     }
 
-    /// Takes so many bytes, if there are.
+    /// Takes this many bytes, if they are left.
     fn take(&self, bytes: usize) -> Result<(), OutOfMemory> {
         let bytes = bytes as u64;
         let mapped = self.mapped.fetch_add(bytes, Ordering::Relaxed);
@@ -691,7 +711,7 @@ impl Budget {
         Ok(())
     }
 
-    /// Lets something be done that will map so many bytes, if there are.
+    /// Runs an operation that will map this many bytes, if they are left.
     #[inline(always)]
     pub(crate) fn within<R>(
         &self,
@@ -715,7 +735,7 @@ impl Budget {
         self.grow_to(register, 0)
     }
 
-    /// Makes room for so many, at least for more than now.
+    /// Makes room for `length` entries, at least for more than now.
     #[cold]
     pub(crate) fn grow_to<D: Zeroed>(&self, register: &mut Register<D>, length: usize) -> Result<(), OutOfMemory> {
         self.within(register.bytes_grown(length) - register.bytes_mapped(), || register.grow_to(length))

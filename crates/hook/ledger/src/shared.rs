@@ -1,4 +1,4 @@
-//! The ledger inside a program: the same rules for all its threads at once.
+//! The ledger inside a program: follows the same rules as the other one, for all threads at once.
 
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,19 +29,20 @@ mod tests;
 /// A call that returned a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allocation {
-    /// The address, or with [`Key::in_pool`] a pool's.
+    /// The address, or the key that [`Key::in_pool`] makes of it for a pool.
     pub key: Key,
-    /// Requested size.
+    /// The requested size.
     pub size: Bytes,
-    /// At which rate it was sampled.
+    /// The rate at which the block was sampled.
     pub rate: Rate,
-    /// What of the block may be used; the requested size where that is not known.
+    /// The usable size; the requested size if that is not known.
     pub usable: Bytes,
     /// The site. Beyond [`StackId::MAX`] it counts as [`StackId::ROOT`].
     pub stack: StackId,
     /// The calling thread.
     pub thread: ThreadId,
-    /// When. The ledger only hands it back; blocks keep it in steps of [`LiveBlock::TIME_STEP`].
+    /// The time of the call. The ledger only hands it back; blocks keep it in steps of
+    /// [`LiveBlock::TIME_STEP`].
     pub time: Time,
     /// The type declared for the block.
     pub stamp: TypeId,
@@ -52,7 +53,7 @@ pub struct Allocation {
 #[must_use = "the old block is out of the register until the reallocation is finished or cancelled"]
 pub struct SharedPending {
     thread: ThreadId,
-    /// How often the ledger had been cleared when it began.
+    /// The number of times that the ledger had been cleared when the reallocation began.
     clears: u64,
     suspended: Option<Suspended>,
 }
@@ -63,22 +64,24 @@ impl SharedPending {
         Freed::new(self.suspended.map(|suspended| suspended.block))
     }
 
-    /// The same with all that is known of it.
+    /// Returns the same block with all that is known of it.
     pub fn old_block(&self) -> Option<LiveBlock> {
         self.suspended.map(|suspended| LiveBlock::new(suspended.key, suspended.block, suspended.details))
     }
 }
 
-/// The state of the process it is in, which all its threads enter: a [`crate::Ledger`] by its rules, with more known of
-/// each block ([`LiveBlock`]).
+/// The state of the process that it is in, for all threads: follows the rules of [`crate::Ledger`],
+/// and knows more about each block ([`LiveBlock`]).
 ///
-/// `&self` throughout and `const` to make, so that it can be a static; runs inside `malloc`, like [`SharedRegister`],
-/// whose promises about locks, signals and memory it shares. An event takes the lock of a shard, and inside that the one
-/// of the books, each for a fraction of a microsecond. So what a query answers about one block or about the totals is
-/// true of one moment; blocks and totals together only while nothing happens.
+/// Takes `&self` throughout and is `const` to make, so that it can be a static. It runs inside
+/// `malloc`, like [`SharedRegister`], whose guarantees about locks, signals and memory it shares.
+/// An event takes the lock of a shard, and within it the lock of the totals, each for a fraction of
+/// a microsecond. So the answer to a query about one block or about the totals is true for one
+/// moment; blocks and totals agree only while nothing happens.
 ///
-/// With `bytes_max` of memory mapped, allocations that would take more are refused and [counted](SharedLedger::dropped);
-/// what is known stays right. The frees of refused blocks count as unknown.
+/// Once `bytes_max` of memory are mapped, allocations that would take more are refused and
+/// [counted](SharedLedger::dropped). What is known stays right. The frees of refused blocks count
+/// as unknown.
 pub struct SharedLedger {
     register: SharedRegister,
     books: Locked<Books>,
@@ -86,16 +89,17 @@ pub struct SharedLedger {
     pools: Locked<Pools>,
     freed: Locked<FreedTable>,
     defects: Locked<Defects>,
-    /// Whether reporters are being asked: between [`SharedLedger::begin_marks`] and [`SharedLedger::marks_complete`].
+    /// True while reporters are being asked: between [`SharedLedger::begin_marks`] and
+    /// [`SharedLedger::marks_complete`].
     is_marking: AtomicBool,
     keeps_freed: AtomicBool,
     dropped: AtomicU64,
-    /// How often it was cleared: counted while all locks are held.
+    /// The number of times that it was cleared: counted while all locks are held.
     clears: AtomicU64,
 }
 
 impl SharedLedger {
-    /// The ledger of a process in which nothing has happened. Maps no memory.
+    /// Creates the ledger of a process in which nothing has happened. Maps no memory.
     #[cfg(not(all(test, loom)))]
     pub const fn new() -> SharedLedger {
         SharedLedger {
@@ -111,41 +115,45 @@ impl SharedLedger {
         }
     }
 
-    /// A call returned a block. Also for `realloc` of a null pointer. To be called before another thread can have the
-    /// block.
+    /// Records that a call returned a block; also for `realloc` of a null pointer. Call before
+    /// another thread can have the block.
     #[inline]
     pub fn allocate(&self, new: &Allocation) -> Result<Allocated, OutOfMemory> {
         self.enter(new, |_, _| {})
     }
 
-    /// A call is about to release a block. Not for `free` of a null pointer, which is no event.
+    /// Records that a call is about to release a block. Not for `free` of a null pointer, which is
+    /// not an event.
     #[inline]
     pub fn free(&self, thread: ThreadId, key: Key) -> Freed {
         self.leave(thread, key, || true)
     }
 
-    /// The same in a ledger that only has some of the blocks, a sample: an unknown one is no event.
+    /// Does the same in a ledger that has only some of the blocks, a sample: the free of an unknown
+    /// block is not an event.
     #[inline]
     pub fn free_if_known(&self, thread: ThreadId, key: Key) -> Freed {
         self.leave(thread, key, || false)
     }
 
-    /// The same; an unknown block is an event if `is_event`, which is asked only then.
+    /// Does the same; the free of an unknown block is an event if `is_event` returns true, which is
+    /// called only then.
     #[inline]
     pub fn free_unknown_if(&self, thread: ThreadId, key: Key, is_event: impl FnOnce() -> bool) -> Freed {
         self.leave(thread, key, is_event)
     }
 
-    /// A call is about to reallocate the block with this key, which is not null. The key may be given to another block
-    /// before the reallocation is finished, finished as a free, or cancelled.
+    /// Records that a call is about to reallocate the block with this key, which is not null. The
+    /// key may be given to another block before the reallocation is finished, finished as a free,
+    /// or cancelled.
     #[inline]
     pub fn begin_realloc(&self, thread: ThreadId, key: Key) -> SharedPending {
         let clears = self.clears.load(Ordering::Relaxed);
         SharedPending { thread, clears, suspended: self.register.suspend(key) }
     }
 
-    /// The reallocation returned a block: a free and an allocation, both by the thread that began it. On error the old
-    /// block is freed all the same.
+    /// Records that the reallocation returned a block: a free and an allocation, both by the thread
+    /// that began it. On error the old block is freed all the same.
     #[inline]
     pub fn finish_realloc(&self, pending: SharedPending, new: &Allocation) -> Result<Allocated, OutOfMemory> {
         let (thread, is_event) = (pending.thread, pending.old() != Freed::Backing);
@@ -157,12 +165,13 @@ impl SharedLedger {
         })
     }
 
-    /// As [`crate::Ledger::reallocate_unsampled`].
+    /// See [`crate::Ledger::reallocate_unsampled`].
     pub fn reallocate_unsampled(&self, new: &Allocation) -> Result<Allocated, OutOfMemory> {
         self.enter(new, |books, block| books.reallocated(block.stands_for()))
     }
 
-    /// The reallocation released its block and returned none, as glibc's `realloc(block, 0)` does: a free.
+    /// Records that the reallocation released its block and returned none, as glibc's
+    /// `realloc(block, 0)` does: a free.
     #[inline]
     pub fn finish_as_free(&self, pending: SharedPending) {
         let free = || self.books.lock().free(&mut Alone, pending.thread, pending.old());
@@ -180,11 +189,11 @@ impl SharedLedger {
         }
     }
 
-    /// The reallocation failed: its block stays live, nothing has happened. Count the failed call with
-    /// [`SharedLedger::fail`].
+    /// Records that the reallocation failed: its block stays live, nothing has happened. Count the
+    /// failed call with [`SharedLedger::fail`].
     ///
-    /// Should the key have been given to another block meanwhile, that one stays, and the old block counts as freed
-    /// without a free having been seen.
+    /// If the key has been given to another block meanwhile, that block stays, and the old block
+    /// counts as freed without a free having been seen.
     pub fn cancel_realloc(&self, pending: SharedPending) {
         if let Some(suspended) = &pending.suspended {
             let is_of_now = || self.is_of_now(&pending);
@@ -192,18 +201,19 @@ impl SharedLedger {
         }
     }
 
-    /// Whether a reallocation began since the ledger was cleared last. Exact under a lock of the register.
+    /// True if a reallocation began since the ledger was cleared last. Exact under a lock of the
+    /// register.
     fn is_of_now(&self, pending: &SharedPending) -> bool {
         self.clears.load(Ordering::Relaxed) == pending.clears
     }
 
-    /// A call returned no block although one was asked for.
+    /// Records that a call returned no block although one was asked for.
     pub fn fail(&self) {
         self.books.lock().fail();
     }
 
-    /// A block becomes the memory of the user pool with this id, as [`crate::Ledger::back`] says. Look-ups find the
-    /// pool by it.
+    /// Records that a block becomes backing memory of the user pool with this id, as
+    /// [`crate::Ledger::back`] says. Look-ups find the pool through this block.
     pub fn back(&self, thread: ThreadId, key: Key, pool: u32) -> Freed {
         let backed = self.register.change(key, |block, details| {
             let freed = Freed::new(Some(*block));
@@ -216,8 +226,8 @@ impl SharedLedger {
         }
     }
 
-    /// Frees all blocks of a user pool, the latest first, as if by a call each. Other events of pools wait until it is
-    /// done. Returns how many there were.
+    /// Frees all blocks of a user pool, the latest first, as if by a call each. Other events of
+    /// pools wait until it is done. Returns how many there were.
     pub fn reset_pool(&self, thread: ThreadId, pool: u32) -> Blocks {
         let mut pools = self.pools.lock();
         let mut blocks = Blocks(0);
@@ -230,7 +240,9 @@ impl SharedLedger {
         blocks
     }
 
-    /// A call returned a block that is not to be counted: its free is no event either, [`Freed::Backing`]. Returns the block that was live under the same key; it has been counted as freed, though no free was seen.
+    /// Records a block that is not to be counted: its free is not an event either,
+    /// [`Freed::Backing`]. Returns the block that was live under the same key; it has been counted
+    /// as freed, though no free was seen.
     pub fn ignore(&self, key: Key) -> Result<Option<Block>, OutOfMemory> {
         let entered = self.register.insert_with(key, Details::default(), Bytes(0), |displaced| {
             let displaced = displaced.map(|(block, _)| block).filter(|block| !block.set_aside);
@@ -242,8 +254,9 @@ impl SharedLedger {
         entered.inspect_err(|_| self.drop_event())
     }
 
-    /// The live block with this key is one of another site, as if it had been allocated there: what declares its
-    /// context came after it. What a site had at a peak stays what it was. Whether there was such a block.
+    /// Reattributes the live block with this key to another site, as if it had been allocated
+    /// there: its context was declared after it. A site's share of a peak stays what it was. True
+    /// if there was such a block.
     pub fn move_block(&self, key: Key, to: StackId) -> Result<bool, OutOfMemory> {
         let to = to.or_root();
         let changed = self.register.change(key, |block, _| {
@@ -256,7 +269,7 @@ impl SharedLedger {
         changed.map(|changed| changed.is_some()).inspect_err(|_| self.drop_event())
     }
 
-    /// Declares a type for the live block with this key. Whether there was such a block.
+    /// Declares a type for the live block with this key. True if there was such a block.
     pub fn stamp(&self, key: Key, stamp: TypeId) -> bool {
         let stamped = self.register.change(key, |block, details| {
             if !block.set_aside {
@@ -267,7 +280,8 @@ impl SharedLedger {
         stamped == Ok(Some(true))
     }
 
-    /// A reporter has reported the live block with this key, and counts so many bytes of it: 0, all that may be used.
+    /// Records that a reporter has reported the live block with this key, and counts `measured`
+    /// bytes of it; 0 means all usable bytes.
     pub fn mark(&self, key: Key, mark: Mark, measured: u64) -> Result<Marked, OutOfMemory> {
         let Some((block, marked)) = self.register.mark(key, mark)? else { return Ok(Marked::NoBlock) };
         if measured != 0 && measured < block.usable.0 {
@@ -276,63 +290,69 @@ impl SharedLedger {
         Ok(marked)
     }
 
-    /// A reporter takes its mark off the live block with this key. Whether it had one that is to be kept.
+    /// Takes a reporter's mark off the live block with this key. True if the block had one that is
+    /// to be kept.
     pub fn unmark(&self, key: Key, reporter: TypeId) -> bool {
         self.register.unmark(key, reporter)
     }
 
-    /// Who has reported the live block with this key.
+    /// Returns the reports of the live block with this key.
     pub fn marks(&self, key: Key) -> Marks {
         self.register.marks(key)
     }
 
-    /// A reporter has reported what is no block: the address is inside one, or there is none that is known.
+    /// Records that a reporter has reported an address at which no block begins: it lies inside a
+    /// block, or in none that is known.
     pub fn misreport(&self, address: u64, mark: Mark, inside: Option<LiveBlock>, measured: u64) {
         let kind = if inside.is_some() { DefectKind::Interior } else { DefectKind::NoBlock };
         self.add_defect(kind, mark, address, inside, measured);
     }
 
-    /// How often reporters have done something wrong: since marks were cleared, and with marks that are to be kept, since the
-    /// ledger began.
+    /// Returns the number of times that reporters have done something wrong: since marks were
+    /// cleared, or, with marks that are to be kept, since the ledger began.
     pub fn defects_count(&self) -> u64 {
         self.defects.lock().count()
     }
 
-    /// What they have done, by number from 0, in the order of the first times: the first 64 different ones.
+    /// Returns a defect by its number from 0, in the order of first occurrence. The first 64
+    /// different ones are kept.
     pub fn defect_by_number(&self, number: usize) -> Option<Defect> {
         self.defects.lock().get(number)
     }
 
-    /// Takes all marks from blocks, but for those that are to be kept; forgets the defects of such marks.
+    /// Takes all marks off blocks, except those that are to be kept, and forgets the defects of the
+    /// marks taken off.
     pub fn clear_marks(&self) {
         self.register.clear_marks();
         self.defects.lock().clear();
     }
 
-    /// The same before reporters are asked anew: until [`SharedLedger::marks_complete`], to free what has been reported is a
-    /// defect.
+    /// Does the same before reporters are asked anew: until [`SharedLedger::marks_complete`],
+    /// freeing a reported block is a defect.
     pub fn begin_marks(&self) {
         self.is_marking.store(true, Ordering::Relaxed);
         self.clear_marks();
     }
 
-    /// All reporters have been asked.
+    /// Notes that all reporters have been asked.
     pub fn marks_complete(&self) {
         self.is_marking.store(false, Ordering::Relaxed);
     }
 
-    /// Whether blocks that are freed from now on are counted by size and site: see [`crate::Snapshot::freed`].
+    /// Sets whether blocks that are freed from now on are counted by size and site: see
+    /// [`crate::Snapshot::freed`].
     pub fn keep_freed(&self, keeps_freed: bool) {
         self.keeps_freed.store(keeps_freed, Ordering::Relaxed);
         self.register.keep_freed(keeps_freed);
     }
 
-    /// Whether they are.
+    /// True if freed blocks are counted.
     pub fn keeps_freed(&self) -> bool {
         self.keeps_freed.load(Ordering::Relaxed)
     }
 
-    /// What is live, by how often it has been reported; block by block, see [`SharedLedger::blocks`].
+    /// Sums up the live blocks by how often they have been reported; visits them one by one, see
+    /// [`SharedLedger::blocks`].
     pub fn reported(&self) -> Reported {
         let mut reported = Reported::default();
         for block in self.blocks() {
@@ -341,24 +361,25 @@ impl SharedLedger {
         reported
     }
 
-    /// The thread has allocated something that is not in the sample: the block that it had before is no temporary one.
+    /// Records that the thread has allocated something that is not in the sample: the block that it
+    /// had before is not temporary.
     pub fn tell_of_others(&self, thread: ThreadId) {
         self.books.lock().end_thread(thread);
     }
 
-    /// A thread is over: its number may be given to another one.
+    /// Records that a thread has ended: its number may be given to another one.
     pub fn end_thread(&self, thread: ThreadId) {
         self.books.lock().end_thread(thread);
     }
 
-    /// Counts calls and maxima anew from this moment on. What is live stays, and is the first peak; serials go on; no
-    /// block from before is a temporary one.
+    /// Counts calls and maxima anew from this moment on. Live blocks stay, and are the first peak;
+    /// serials go on; no block from before is temporary.
     pub fn restart(&self, time: Time) {
         self.books.lock().restart(time);
     }
 
-    /// Forgets everything, as if nothing had happened yet, and gives the memory back. Of a reallocation that is pending
-    /// and finished after it, only the new block is entered.
+    /// Forgets everything, as if nothing had happened yet, and gives the memory back. If a
+    /// reallocation is pending and finished afterwards, only the new block is entered.
     pub fn clear(&self) {
         let mut pools = self.pools.lock();
         self.register.clear_with(|| {
@@ -373,39 +394,41 @@ impl SharedLedger {
         });
     }
 
-    /// What happened so far.
+    /// Returns what happened so far.
     pub fn counts(&self) -> Counts {
         self.books.lock().counts()
     }
 
-    /// What is live, and the maxima.
+    /// Returns the live totals, and their maxima.
     pub fn live(&self) -> Live {
         self.books.lock().live()
     }
 
-    /// Counts and what is live, and how far they are off where blocks are sampled, of the same moment.
+    /// Returns the counts, the live totals, and their variances if blocks are sampled, all for the
+    /// same moment.
     pub fn totals(&self) -> (Counts, Live, Variances) {
         self.books.lock().totals()
     }
 
-    /// Events that could not be entered for want of memory: allocations, and changes of blocks to a new site.
+    /// Returns the number of events that could not be entered because memory was lacking:
+    /// allocations, and changes of blocks to a new site.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// The totals of one site, if it ever allocated. There is no session around this ledger: the shares in its peak are
-    /// all zero.
+    /// Returns the totals of one site, if it ever allocated. There is no session around this
+    /// ledger: the site's shares in the session's peak are all zero.
     pub fn site(&self, stack: StackId) -> Option<Site> {
         self.books.lock().site(&Alone, stack)
     }
 
-    /// The totals of every site, in the order of their first allocations. Each is of a moment of its own: takes the lock
-    /// for each, and holds none in between.
+    /// Returns the totals of every site, in the order of their first allocations. Each is taken at
+    /// a moment of its own: the lock is taken for each, and none is held in between.
     pub fn sites(&self) -> Sites<'_> {
         Sites { ledger: self, next: 0 }
     }
 
-    /// The live block with this key.
+    /// Returns the live block with this key.
     pub fn get(&self, key: Key) -> Option<LiveBlock> {
         self.register.get(key).filter(|block| block.backs.is_none())
     }
@@ -425,18 +448,18 @@ impl SharedLedger {
         self.register.blocks()
     }
 
-    /// What is mapped, touched or not.
+    /// Returns the bytes that are mapped, touched or not.
     pub fn bytes_mapped(&self) -> Bytes {
         self.register.bytes_mapped()
     }
 
-    /// The most that may be mapped, see the type.
+    /// Sets the most bytes that may be mapped, see the type.
     pub fn set_bytes_max(&self, bytes: Bytes) {
         self.register.set_bytes_max(bytes);
     }
 
-    /// To be called before the process forks, see [`SharedRegister::before_fork`]. The child goes on with the same
-    /// ledger, and with blocks that are as much its own as the parent's are.
+    /// Holds all locks before the process forks, see [`SharedRegister::before_fork`]. The child
+    /// goes on with the same ledger, and with blocks that are as much its own as the parent's are.
     pub fn before_fork(&self) {
         self.pools.hold();
         self.register.before_fork();
@@ -445,13 +468,15 @@ impl SharedLedger {
         self.defects.hold();
     }
 
-    /// To be called after the fork, in the parent and in the child.
+    /// Releases the locks after the fork, in the parent and in the child.
     ///
     /// # Safety
     ///
-    /// The calling thread is the one that called [`SharedLedger::before_fork`], or its copy in the child.
+    /// The calling thread is the one that called [`SharedLedger::before_fork`], or its copy in the
+    /// child.
     pub unsafe fn after_fork(&self) {
-        // SAFETY: all were held by `before_fork`; by whom is the caller's promise.
+        // SAFETY: `before_fork` held all locks, in this thread or the one that it is a copy of, by
+        // the caller's promise.
         unsafe {
             self.defects.release();
             self.freed.release();
@@ -465,19 +490,19 @@ impl SharedLedger {
         &self.register
     }
 
-    /// How large the table of freed blocks is, in chunks.
+    /// Returns the number of chunks in the table of freed blocks.
     pub(crate) fn freed_chunks(&self) -> usize {
         self.freed.lock().chunks()
     }
 
-    /// What there is besides the register, while all locks are held.
+    /// Returns the tables besides the register, while all locks are held.
     ///
     /// # Safety
     ///
-    /// The calling thread has called [`SharedLedger::before_fork`], and not yet [`SharedLedger::after_fork`], before which
-    /// the references go.
+    /// The calling thread has called [`SharedLedger::before_fork`], and not yet
+    /// [`SharedLedger::after_fork`]. The references are dropped before it does.
     pub(crate) unsafe fn held(&self) -> (&Books, &FreedTable, &Defects) {
-        // SAFETY: the locks are held, by the caller's promise; nobody has a reference that is not shared.
+        // SAFETY: the locks are held, by the caller's promise; there are only shared references.
         unsafe { (self.books.held(), self.freed.held(), self.defects.held()) }
     }
 
@@ -500,7 +525,7 @@ impl SharedLedger {
 
     #[inline(always)]
     fn enter_block(&self, new: &Allocation, then: impl FnOnce(&mut Books, &Block)) -> Result<Allocated, OutOfMemory> {
-        // Where all blocks are recorded, nothing of weights is left.
+        // For blocks that are not sampled, the compiler drops all code about weights.
         if new.rate == Rate::EXACT { self.enter_either::<true>(new, then) } else { self.enter_sampled(new, then) }
     }
 
@@ -550,7 +575,8 @@ impl SharedLedger {
         freed
     }
 
-    /// `is_event`: even if the block is unknown; asked only then.
+    /// `is_event` says whether the free of an unknown block is an event too; it is called only for
+    /// such a block.
     #[inline(always)]
     fn release(&self, thread: ThreadId, key: Key, is_event: impl FnOnce() -> bool) -> Freed {
         prefetch(&raw const self.books);
@@ -564,7 +590,7 @@ impl SharedLedger {
         })
     }
 
-    /// A block is freed that may have been reported, or is to be counted.
+    /// Handles the free of a block that may have been reported, or is to be counted.
     #[inline(never)]
     fn watch(&self, block: LiveBlock, marks: Marks) {
         for mark in marks.into_iter().flatten() {

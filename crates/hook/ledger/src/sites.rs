@@ -1,8 +1,9 @@
 //! Totals per site, with the exact share of each in the peaks.
 //!
-//! A site's share is taken in one pass without touching the other sites: whoever raises a peak only counts the raise
-//! (the *epoch*). A site that is about to change while its own epoch is old has not changed since the latest raise, so
-//! what it has live then is its share; after that it must only be kept.
+//! A site's share of a peak is taken in one pass without touching the other sites: raising a peak
+//! only counts the raise (the *epoch*). A site that is about to change while its own epoch is old
+//! has not changed since the latest raise, so its live amount then is its share; after that the
+//! share only needs to be kept.
 
 use heapledger_core::sample::Rate;
 use heapledger_core::{Blocks, Bytes, StackId};
@@ -14,13 +15,14 @@ use crate::mapped::{OutOfMemory, Vector, Zeroed};
 /// The totals of one site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Site {
-    /// The stack that makes this site.
+    /// The stack of this site.
     pub stack: StackId,
     /// Calls that returned a block.
     pub allocations: Blocks,
-    /// How many of these blocks were freed; after a restart of the ledger, blocks from before count too.
+    /// The number of these blocks that were freed; after a restart of the ledger, blocks from
+    /// before count too.
     pub frees: Blocks,
-    /// How many of these blocks were temporary.
+    /// The number of these blocks that were temporary.
     pub temporaries: Blocks,
     /// Requested bytes of all these blocks.
     pub bytes_allocated: Bytes,
@@ -36,24 +38,25 @@ pub struct Site {
     pub bytes_at_session_peak: Bytes,
     /// The site's share of the session's peak, in blocks.
     pub blocks_at_session_peak: Blocks,
-    /// How far these are off where blocks are sampled.
+    /// The variances of these totals, if blocks are sampled.
     pub variances: SiteVariances,
 }
 
 /// The variances of a site's totals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SiteVariances {
-    /// Of all allocations.
+    /// The variance of all allocations.
     pub allocated: Variance,
-    /// Of what is live.
+    /// The variance of the live blocks.
     pub live: Variance,
-    /// Of the share of the image's peak.
+    /// The variance of the share of the image's peak.
     pub at_peak: Variance,
-    /// Of the share of the session's peak.
+    /// The variance of the share of the session's peak.
     pub at_session_peak: Variance,
 }
 
-/// The same as kept: shares in the peaks as they were at these epochs, as in [`Row`] and [`Peaks`].
+/// The variances as kept: shares in the peaks as they were at these epochs, as in [`Row`] and
+/// [`Peaks`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct VarianceRow {
     pub(crate) allocated: Variance,
@@ -73,7 +76,7 @@ struct Amount {
     blocks: u64,
 }
 
-/// What every event of the site touches: one cache line.
+/// The fields that every event of the site touches: one cache line.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct Row {
@@ -89,7 +92,7 @@ struct Row {
 // SAFETY: the row is made of integers only.
 unsafe impl Zeroed for Row {}
 
-/// What the site had live at the peaks, as far as it has changed since.
+/// The site's live amounts at the peaks, if they have changed since.
 #[derive(Clone, Copy)]
 struct Peaks {
     image: Amount,
@@ -99,7 +102,7 @@ struct Peaks {
 // SAFETY: the peaks are integers only.
 unsafe impl Zeroed for Peaks {}
 
-/// Up to here (256 KB) rows are in the nearer caches.
+/// Up to this number (256 KB) rows are in the nearer caches.
 const ROWS_CACHED: usize = 1 << 12;
 
 /// The sites of one process image.
@@ -107,11 +110,12 @@ const ROWS_CACHED: usize = 1 << 12;
 pub(crate) struct Sites {
     /// By stack: one more than the number of its row, or zero. Few stack-tree nodes are sites.
     numbers: Vector<u32>,
-    /// The same of the stacks from [`StackId::PROGRAM_END`] on, the last one first: the order in which they come to be.
+    /// The same for the stacks from [`StackId::PROGRAM_END`] on, the last one first: the order in
+    /// which they are made.
     upper_numbers: Vector<u32>,
     rows: Vector<Row>,
     peaks: Vector<Peaks>,
-    /// Of the first so many sites: there are none without samples.
+    /// The variances of the first sites; empty without samples.
     variances: Vector<VarianceRow>,
 }
 
@@ -126,7 +130,8 @@ impl Sites {
         }
     }
 
-    /// Counts calls anew. What is live stays, and is what the sites had at the latest peaks, which are to be of now.
+    /// Counts calls anew. Live amounts stay, and are the sites' shares of the latest peaks, which
+    /// the caller restarts too.
     pub(crate) fn restart(&mut self) {
         for number in 0..self.rows.len() {
             if let Some(row) = self.rows.get_mut(number) {
@@ -138,8 +143,8 @@ impl Sites {
         }
     }
 
-    /// Makes sure that the stack has a row, and of a block that was sampled, that it has one of variances. On error nothing
-    /// has changed.
+    /// Makes sure that the stack has a row, and, for a sampled block, a row of variances. On error
+    /// nothing has changed.
     #[inline]
     pub(crate) fn enter(&mut self, stack: StackId, rate: Rate) -> Result<(), OutOfMemory> {
         if self.number(stack).is_none() {
@@ -148,7 +153,7 @@ impl Sites {
         if rate != Rate::EXACT { self.variances.grow_to(self.rows.len()) } else { Ok(()) }
     }
 
-    /// Changes what a stack's variances are, before its row changes.
+    /// Changes a stack's variances, before its row changes.
     #[cold]
     pub(crate) fn vary(
         &mut self,
@@ -167,7 +172,7 @@ impl Sites {
         change(row);
     }
 
-    /// The same as [`Sites::move_shares`], of the variances, which have been settled.
+    /// Does what [`Sites::move_shares`] does, for the variances, which have been settled.
     #[cold]
     pub(crate) fn move_variances(
         &mut self,
@@ -204,7 +209,7 @@ impl Sites {
         }
     }
 
-    /// How much more memory [`Sites::enter`] would have mapped in the end.
+    /// Returns how much more memory [`Sites::enter`] would have mapped in the end.
     #[inline(always)]
     pub(crate) fn bytes_to_enter(&self, stack: StackId, rate: Rate) -> usize {
         let is_new = self.number(stack).is_none();
@@ -249,7 +254,7 @@ impl Sites {
         Ok(())
     }
 
-    /// Fetches the row of a stack, if there are so many that it is not near as a matter of course.
+    /// Prefetches the row of a stack, if there are so many that it cannot be expected in the cache.
     #[inline(always)]
     pub(crate) fn prefetch(&self, stack: StackId) {
         if self.rows.len() > ROWS_CACHED
@@ -274,7 +279,7 @@ impl Sites {
         (*self.upper_numbers.get(at as usize)? as usize).checked_sub(1)
     }
 
-    /// The row, with its shares in the latest peaks settled, ready to change.
+    /// Returns the row, ready to change: its shares in the latest peaks are settled.
     #[inline(always)]
     fn settled(&mut self, stack: StackId, image: &Meter, over: &impl Over) -> Option<&mut Row> {
         let number = self.number(stack)?;
@@ -320,8 +325,8 @@ impl Sites {
         }
     }
 
-    /// A live block of `from` is one of `to`, and always was, except at the peaks so far. Both have rows. `is_counted`:
-    /// it is one of the allocations of `from`.
+    /// Reattributes a live block from `from` to `to`, as if it always had been there, except at the
+    /// peaks so far. Both have rows. `is_counted` says that it is one of the allocations of `from`.
     pub(crate) fn move_block(
         &mut self,
         from: StackId,
@@ -345,7 +350,7 @@ impl Sites {
         }
     }
 
-    /// What a block of `from` has to do with its shares in the peaks is that of `to`. Both have rows.
+    /// Moves a block's share in the peaks from `from` to `to`. Both have rows.
     pub(crate) fn move_shares(
         &mut self,
         from: StackId,
@@ -355,7 +360,7 @@ impl Sites {
         image: &Meter,
         over: &impl Over,
     ) {
-        // From now on the shares are what `peaks` says.
+        // Once settled, the shares are those in `peaks`.
         let _ = (self.settled(from, image, over).is_some(), self.settled(to, image, over).is_some());
         let (Some(from), Some(to)) = (self.number(from), self.number(to)) else { return };
         type Share = fn(&mut Peaks) -> &mut Amount;
@@ -395,7 +400,8 @@ impl Sites {
             Some(epoch) if row.session_epoch == epoch => peaks.session,
             Some(_) => row.live,
         };
-        // A row with nothing is left of an allocation that could not be recorded, or from before a restart.
+        // An empty row is left from an allocation that could not be recorded, or from before a
+        // restart.
         if [row.allocations, row.live.blocks, image.blocks, session.blocks] == [0; 4] {
             return None;
         }
@@ -424,10 +430,10 @@ impl Sites {
     }
 }
 
-/// The epochs of the peaks that shares are asked for.
+/// The epochs of the peaks whose shares are asked for.
 #[derive(Clone, Copy)]
 pub(crate) struct Epochs {
     pub(crate) image: u64,
-    /// None: the image had no part in the session's peak, it was over by then.
+    /// `None` if the image had no part in the session's peak, because it was over by then.
     pub(crate) session: Option<u64>,
 }

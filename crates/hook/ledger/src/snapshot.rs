@@ -1,7 +1,8 @@
 //! A ledger as it was at one moment.
 //!
-//! All locks are held while its tables are copied as they are, into memory that was made ready before: whoever allocates
-//! or frees meanwhile waits for as long as that takes. Everything else is done with the copy.
+//! All locks are held while its tables are copied as they are, into memory that was made ready
+//! before: allocations and frees wait for as long as that takes. Everything else is done with the
+//! copy.
 
 use core::{array, fmt};
 
@@ -22,7 +23,7 @@ use crate::shared::SharedLedger;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-/// What was live at one moment: see [`SharedLedger::snapshot`].
+/// The blocks and totals of a ledger at one moment: see [`SharedLedger::snapshot`].
 pub struct Snapshot {
     shards: [Copied; SHARDS],
     totals: (Counts, Live, Variances),
@@ -39,18 +40,18 @@ struct Copied {
 }
 
 impl Snapshot {
-    /// As [`SharedLedger::totals`].
+    /// Returns what [`SharedLedger::totals`] returned.
     pub fn totals(&self) -> (Counts, Live, Variances) {
         self.totals
     }
 
-    /// For how long all events waited, as the clock has it.
+    /// Returns the time for which all events waited, by the clock given.
     pub fn pause(&self) -> u64 {
         self.pause
     }
 
-    /// The blocks that were live, with who had reported them, in no useful order. Blocks that are the memory of a pool are
-    /// left out; one in a pending reallocation was not to be found.
+    /// Returns the blocks that were live, with their reports, in no useful order. Backing memory of
+    /// pools is left out, as is a block in a pending reallocation.
     pub fn blocks(&self) -> impl Iterator<Item = (LiveBlock, Marks)> {
         self.shards.iter().flat_map(|shard| {
             let entries = shard.register.entries().filter(|(_, block, _)| !block.set_aside);
@@ -58,41 +59,43 @@ impl Snapshot {
         })
     }
 
-    /// The blocks that had been freed by then: how many of each size, from each site. Empty, unless they are
-    /// [kept](SharedLedger::keep_freed).
+    /// Returns the blocks that had been freed by then: the number for each size and site. Empty,
+    /// unless they are [kept](SharedLedger::keep_freed).
     pub fn freed(&self) -> impl Iterator<Item = FreedBlocks> {
         self.freed.iter()
     }
 
-    /// How many more had been freed, for whose kinds there was no memory.
+    /// Returns the number of other freed blocks, for whose kinds there was no memory.
     pub fn freed_lost(&self) -> u64 {
         self.freed.lost()
     }
 
-    /// What reporters had done wrong: the first 64 different things, in the order of the first times.
+    /// Returns the defects of reports: the first 64 different ones, in the order of first
+    /// occurrence.
     pub fn defects(&self) -> impl Iterator<Item = Defect> {
         (0..).map_while(|number| self.defects.get(number))
     }
 
-    /// How often they had done something wrong.
+    /// Returns the number of defects.
     pub fn defects_count(&self) -> u64 {
         self.defects.count()
     }
 
-    /// The whole words that were in a block of this requested size; `None`: they were not read, or could not be. Of blocks of
-    /// pools there are none: the addresses of these mean what the pool says.
+    /// Returns the whole words that were in a block of this requested size. `None` if they were not
+    /// read, or could not be. Blocks of pools have none: the pool defines what their addresses
+    /// mean.
     pub fn contents(&self, key: Key, size: Bytes) -> Option<&[u64]> {
         self.contents.as_ref()?.get(key, size)
     }
 
-    /// What is mapped for it.
+    /// Returns the bytes that are mapped for the snapshot.
     pub fn bytes_mapped(&self) -> usize {
         let shards = self.shards.iter().map(|shard| shard.register.bytes_mapped() + shard.marks.bytes_mapped());
         let contents = self.contents.as_ref().map_or(0, Contents::bytes_mapped);
         shards.sum::<usize>() + self.freed.bytes_mapped() + contents
     }
 
-    /// One in which there is room for what a ledger has now.
+    /// Creates a snapshot with room for what a ledger has now.
     fn with_room_for(ledger: &SharedLedger, contents: Option<(Bytes, Read)>) -> Result<Snapshot, OutOfMemory> {
         let register = ledger.register();
         let mut shards = array::from_fn(|_| Copied { register: Register::new(), marks: Table::new() });
@@ -109,7 +112,7 @@ impl Snapshot {
         Ok(Snapshot { shards, totals: Default::default(), freed, defects: Defects::new(), contents, pause: 0 })
     }
 
-    /// Reads what is in the blocks that have been copied.
+    /// Reads the contents of the blocks that have been copied.
     fn read_contents(&mut self) -> Result<(), OutOfMemory> {
         let Some(contents) = &mut self.contents else { return Ok(()) };
         for shard in &self.shards {
@@ -126,7 +129,7 @@ impl fmt::Debug for Snapshot {
 }
 
 impl Copied {
-    /// Where a table has grown meanwhile, room is made now.
+    /// Copies the tables. If one has grown meanwhile, more memory is mapped now.
     fn copy(&mut self, shard: &Shard) -> Result<(), OutOfMemory> {
         self.register.copy_from(&shard.register)?;
         self.marks.copy_from(&shard.marks)
@@ -134,12 +137,14 @@ impl Copied {
 }
 
 impl SharedLedger {
-    /// What is live, all of it at the same moment. `now` is a clock; signal handlers that interrupt this must not call the
-    /// ledger. Takes about as much memory as the ledger has for its blocks.
+    /// Copies all that is live, as of one moment. `now` is a clock; signal handlers that interrupt
+    /// this must not call the ledger. Takes about as much memory as the ledger has for its blocks.
     ///
-    /// With `contents` also what is in the blocks, as far as it fits in so many bytes: the first ones by address.
+    /// With `contents`, the contents of the blocks are copied too, as far as they fit in so many
+    /// bytes: the first ones by address.
     ///
-    /// All events wait for as long as it takes to copy the tables, and the contents: see [`Snapshot::pause`].
+    /// All events wait for as long as it takes to copy the tables, and the contents: see
+    /// [`Snapshot::pause`].
     pub fn snapshot(&self, now: impl Fn() -> u64, contents: Option<(Bytes, Read)>) -> Result<Snapshot, OutOfMemory> {
         let mut snapshot = Snapshot::with_room_for(self, contents)?;
         let began = now();
@@ -152,7 +157,7 @@ impl SharedLedger {
             let copied = shards.try_for_each(|(number, copied)| copied.copy(self.register().held_shard(number)));
             copied.and_then(|()| snapshot.freed.copy_from(freed)).and_then(|()| snapshot.read_contents())
         };
-        // SAFETY: as above.
+        // SAFETY: this thread called `before_fork`; the references from `held` are gone.
         unsafe { self.after_fork() };
         snapshot.pause = now().saturating_sub(began);
         copied.map(|()| snapshot)

@@ -1,23 +1,24 @@
-//! Which wide blocks there are around an address.
+//! An index of wide blocks, by which the one around an address is found.
 //!
-//! A block of at least 2ᵏ bytes and fewer than 2ᵏ⁺¹ is found by the cell of 2ᵏ addresses in which it starts: no other
-//! such block starts there, and an address inside it lies in that cell or in one of the two after it. So the index is a
-//! register by class and cell, and a look-up asks for three cells of every class that has blocks. It only says where to
-//! look; what is live is for the register of blocks to say.
+//! A block of at least 2ᵏ bytes and fewer than 2ᵏ⁺¹ is found by the cell of 2ᵏ addresses in which
+//! it starts: no other such block starts there, and an address inside it lies in that cell or in
+//! one of the two after it. So the index is a register by class and cell, and a look-up asks for
+//! three cells of every class that has blocks. The index only says where to look; the register of
+//! blocks says what is live.
 
 use heapledger_core::Bytes;
 
 use crate::mapped::OutOfMemory;
 use crate::register::{Block, Key, Register};
 
-/// Blocks from this size on, usable bytes, are in the index. Narrower ones are found by trying the places before an
-/// address where one can start, which are few.
+/// The usable size from which blocks are in the index. Narrower ones are found by trying the few
+/// places before an address at which one can start.
 pub(crate) const WIDE: u64 = 4096;
 
 pub(crate) struct Wide {
-    /// By cell: the key of the block, as a size.
+    /// By cell: the key of the block, stored as a size.
     pub(crate) starts: Register,
-    /// By class: how many blocks.
+    /// By class: the number of blocks.
     classes: [u32; 64],
 }
 
@@ -42,8 +43,8 @@ impl Wide {
         }
     }
 
-    /// Takes a block out that [`Wide::restore`] may put back, or else has to be [forgotten](Register::forget): if it was
-    /// there, which is the answer.
+    /// Takes a block out that [`Wide::restore`] may put back, or that else has to be
+    /// [forgotten](Register::forget). True if it was there.
     pub(crate) fn suspend(&mut self, key: Key, extent: u64) -> bool {
         let (class, cell) = cell(key, extent);
         let suspended = self.has(cell, key) && self.starts.suspend(cell).is_some();
@@ -56,12 +57,12 @@ impl Wide {
         self.classes[class % 64] += u32::from(self.starts.restore(cell, start(key), ()).is_ok());
     }
 
-    /// The classes that have blocks, a bit each.
+    /// Returns the classes that have blocks, a bit each.
     pub(crate) fn classes(&self) -> u64 {
         self.classes.iter().rev().fold(0, |bits, &blocks| bits << 1 | u64::from(blocks > 0))
     }
 
-    /// The blocks of a class that may be around a place.
+    /// Returns the blocks of a class that may be around a place.
     pub(crate) fn around(&self, key: Key, class: u32) -> [Option<Key>; 3] {
         let cell = |back| (key.0 >> class).checked_sub(back).map(|cell| of_class(class, cell));
         [0, 1, 2].map(|back| Some(Key(self.starts.get(cell(back)?)?.size.0)))
@@ -72,13 +73,13 @@ impl Wide {
     }
 }
 
-/// The class of a block, and its cell.
+/// Returns the class of a block, and its cell.
 fn cell(key: Key, extent: u64) -> (usize, Key) {
     let class = extent.max(1).ilog2();
     (class as usize, of_class(class, key.0 >> class))
 }
 
-/// Classes from [`WIDE`] on leave 52 bits for the cell.
+/// Returns the key of a cell. Classes from [`WIDE`] on leave 52 bits for the cell.
 fn of_class(class: u32, cell: u64) -> Key {
     Key(u64::from(class) << 58 | cell)
 }

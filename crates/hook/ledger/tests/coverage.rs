@@ -1,6 +1,8 @@
-//! How many error bars hold the truth: samples of blocks whose sizes are equal, uneven, very uneven and without a bound.
+//! Counts how many error bars hold the truth: samples of blocks whose sizes are equal, uneven, very
+//! uneven and without a bound.
 //!
-//! `cargo test -p heapledger-ledger --test coverage -- --nocapture` prints the table of docs/sampling.md.
+//! `cargo test -p heapledger-ledger --test coverage -- --nocapture` prints the table of
+//! docs/sampling.md.
 
 use heapledger_core::sample::{Poisson, Random, Rate};
 use heapledger_core::{Blocks, Bytes, Serial};
@@ -9,12 +11,12 @@ use heapledger_ledger::{Variance, bar_of_blocks, bar_of_bytes};
 const MEAN: u64 = 64 << 10;
 const RUNS: u64 = 2_000;
 
-/// A number above 0 and below 1.
+/// Returns a number above 0 and below 1.
 fn unit(random: &mut Random) -> f64 {
     ((random.word() >> 12) as f64 + 0.5) / (1_u64 << 52) as f64
 }
 
-/// Normally distributed, by Box and Muller.
+/// Returns a normally distributed number, by Box and Muller.
 fn normal(random: &mut Random) -> f64 {
     (-2.0 * unit(random).ln()).sqrt() * (core::f64::consts::TAU * unit(random)).cos()
 }
@@ -28,7 +30,8 @@ const DISTRIBUTIONS: [(&str, Draw); 4] = [
     ("Pareto, from 16 bytes, α 1.1", |random| (16.0 / unit(random).powf(1.0 / 1.1)).min(16e6)),
 ];
 
-/// One run: which blocks are sampled, in turn, and how many each stands for. Where blocks end is the sum of their sizes.
+/// Makes one run: calls `each` with each sampled block, in turn, and its weight. `ends` are the
+/// sums of the blocks' sizes.
 fn sample(ends: &[u64], seed: u64, mut each: impl FnMut(u64, u64)) {
     let (mut process, mut at) = (Poisson::new(seed), 0_u64);
     loop {

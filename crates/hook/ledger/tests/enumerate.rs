@@ -7,7 +7,7 @@ use heapledger_core::sample::Rate;
 use heapledger_core::{Blocks, Bytes, Serial, StackId, ThreadId, TypeId};
 use heapledger_ledger::{Allocation, Enumerate, Key, LiveBlock, SharedLedger, Time};
 
-/// A slab of equal cells, which knows by a bit each whether they are in use.
+/// A slab of equal cells, with a bit each that says whether the cell is in use.
 struct Slab {
     start: u64,
     cell: u64,
@@ -48,7 +48,7 @@ impl Enumerate for Slab {
     }
 }
 
-/// A question that is asked of any provider: how many blocks there are of each size.
+/// Returns the number of blocks of each size, which any provider can answer.
 fn sizes(provider: &dyn Enumerate) -> BTreeMap<u64, u64> {
     let mut sizes = BTreeMap::new();
     provider.visit(&mut |block| {

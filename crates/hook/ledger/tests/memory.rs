@@ -6,7 +6,7 @@ use heapledger_core::{Bytes, Serial, StackId};
 use heapledger_ledger::mapped::Vector;
 use heapledger_ledger::{Block, Key, OutOfMemory, Register};
 
-/// Resident and most ever resident memory of this process.
+/// Returns the resident memory of this process, and its maximum.
 fn resident() -> (usize, usize) {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let kilobytes = |name: &str| {
@@ -36,7 +36,7 @@ fn the_register_is_dense_and_grows_in_place_of_itself() {
     let (after, most) = resident();
     let per_block = |bytes: usize| bytes as f64 / blocks as f64;
     assert!(per_block(after - before) < 37.0, "{} bytes per block", per_block(after - before));
-    // While it grows there are not two of it.
+    // While the table grows, it is not in memory twice.
     let slack = 8 << 20;
     assert!(most < after + slack, "{most} bytes at most, {after} in the end");
 
@@ -47,7 +47,7 @@ fn the_register_is_dense_and_grows_in_place_of_itself() {
             assert_eq!(register.remove(key).unwrap().size, Bytes(n));
         }
     }
-    // A copy is made to measure.
+    // The copy gives a measure.
     let copy = register.copy().unwrap();
     assert_eq!(copy.len(), register.len());
     assert!(copy.bytes_mapped() < register.bytes_mapped());
@@ -72,7 +72,7 @@ fn a_vector_grows_with_zeros() {
     vector.grow_to(2_000_000).unwrap();
     assert!(vector[..10_000].iter().enumerate().all(|(n, &element)| element == n as u32));
     assert!(vector[10_000..].iter().all(|&element| element == 0));
-    // More than there are addresses: refused, and nothing lost.
+    // More than there are addresses: refused, and nothing is lost.
     assert_eq!(vector.grow_to(usize::MAX), Err(OutOfMemory));
     assert_eq!(vector.grow_to(1 << 46), Err(OutOfMemory));
     assert_eq!((vector.len(), vector[9_999]), (2_000_000, 9_999));
@@ -95,7 +95,7 @@ fn overflow() {
     // The first and the last are the vector's own.
     vector[0] = 1;
     vector[bytes / 8 - 1] = 1;
-    // SAFETY: not at all: the page there must be one that nobody may touch.
+    // SAFETY: none: the page there must be inaccessible, so that the process dies.
     unsafe {
         match at {
             "inside" => start.write_volatile(2),
@@ -109,7 +109,7 @@ fn overflow() {
 fn running_over_either_end_faults() {
     use std::os::unix::process::ExitStatusExt;
     const SIGSEGV: i32 = 11;
-    // The large one is mapped in large pages.
+    // The large vector is mapped in large pages.
     for pages in [1, 5, 4096] {
         for (at, expected) in [("inside", None), ("before", Some(SIGSEGV)), ("after", Some(SIGSEGV))] {
             let output = std::process::Command::new(std::env::current_exe().unwrap())

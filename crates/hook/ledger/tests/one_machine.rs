@@ -1,4 +1,5 @@
-//! One state machine: the same events, the same answers, from the ledger of a recorder and from that of a program.
+//! One state machine: the same events, the same answers, from the ledger of a recorder and from
+//! that of a program.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use heapledger_ledger::{
 };
 use proptest::prelude::*;
 
-/// Both, side by side; the time is the number of the event.
+/// Both ledgers, side by side; the time is the number of the event.
 #[derive(Default)]
 struct Both {
     one: Ledger,
@@ -64,7 +65,7 @@ impl Both {
                     Outcome::Moved => {
                         let new = self.new_block(step);
                         let one = self.one.finish_realloc(&mut self.session, new.time, one, key, sampled, stack);
-                        // The thread is that of the beginning.
+                        // The thread is the one that began the reallocation.
                         assert_eq!(one, self.shared.finish_realloc(shared, &new));
                     }
                     Outcome::Freed => {
@@ -241,7 +242,7 @@ fn details_are_kept() {
         backs: None,
     };
     assert_eq!(shared.get(new.key), Some(block));
-    // The slop is the block's too.
+    // The slop belongs to the block, too.
     assert_eq!(shared.block_at(0x1230 + 119), Some(block));
     assert_eq!(shared.block_at(0x1230 + 120), None);
     assert!(shared.stamp(new.key, TypeId(13)));
@@ -250,7 +251,7 @@ fn details_are_kept() {
     assert_eq!(shared.site(StackId(9)).map(|site| site.blocks_live.0), Some(0));
     assert!(!shared.stamp(Key(0x1240), TypeId(1)));
     assert_eq!(shared.move_block(Key(0x1240), StackId(1)), Ok(false));
-    // As memory of a pool it has no stamp, and is no live block.
+    // Backing memory of a pool has no stamp, and is not a live block.
     let Freed::Known(Block { serial: Serial(0), .. }) = shared.back(ThreadId(77), new.key, 3) else { panic!() };
     assert!(!shared.stamp(new.key, TypeId(1)));
     assert_eq!((shared.get(new.key), shared.blocks().count()), (None, 0));
@@ -277,8 +278,8 @@ fn memory_has_a_bound() {
     assert!(shared.bytes_mapped() <= Bytes(2 << 20), "{:?}", shared.bytes_mapped());
     assert!((20_000..60_000).contains(&kept.len()), "{}", kept.len());
     assert_eq!(shared.dropped(), BLOCKS - kept.len() as u64);
-    // What is in there is right, and what is full takes blocks in the place of others.
-    // At the rate of the sampled ones nearly every block is in the sample: by far most stand for themselves alone.
+    // The totals are right, and a full ledger takes blocks in the place of others. At the rate of
+    // the sampled ones nearly every block is in the sample: by far most have the weight 1.
     let (counts, live, _) = shared.totals();
     let (blocks, about) = (kept.len() as u64, kept.len() as u64 / 100);
     assert!((blocks..blocks + about).contains(&counts.allocations.0), "{counts:?}");

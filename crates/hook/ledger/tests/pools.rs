@@ -38,7 +38,7 @@ impl Image {
         serials
     }
 
-    /// Bytes and blocks.
+    /// Checks the live bytes and blocks.
     #[track_caller]
     fn is_live(&self, bytes: u64, blocks: u64) {
         for live in [self.ledger.live(), self.session.live()] {
@@ -78,11 +78,11 @@ fn memory_that_is_reallocated_is_a_new_block() {
     let mut image = Image::default();
     image.allocate(MEMORY, 4096);
     image.back(MEMORY);
-    // It fails: nothing has changed.
+    // The reallocation fails: nothing has changed.
     let pending = image.ledger.begin_realloc(A, MEMORY);
     assert_eq!(pending.old(), Freed::Backing);
     image.ledger.cancel_realloc(&mut image.session, pending);
-    // It moves.
+    // The block moves.
     let pending = image.ledger.begin_realloc(A, MEMORY);
     let _ = image.ledger.finish_realloc(&mut image.session, Time(0), pending, Key(0x9000), Bytes(8192), STACK).unwrap();
     image.is_live(8192, 1);
@@ -138,7 +138,7 @@ fn a_child_resets_what_it_inherited() {
     image.is_live(10, 1);
 }
 
-/// What a free leaves behind in a pool's list does not pile up.
+/// Entries that frees leave behind in a pool's list do not pile up.
 #[test]
 fn pools_that_are_never_reset_stay_small() {
     let mut image = Image::default();

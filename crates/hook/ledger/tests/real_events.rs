@@ -1,4 +1,5 @@
-//! One state machine, on real events: this program's own, with the addresses that its allocator gives.
+//! One state machine, on real events: this program's own, with the addresses that its allocator
+//! gives.
 #![cfg(not(miri))]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -11,7 +12,7 @@ use heapledger_core::sample::Rate;
 use heapledger_core::{Bytes, StackId, ThreadId, TypeId};
 use heapledger_ledger::{Allocation, Block, Freed, Key, Ledger, Session, SharedLedger, Time};
 
-/// The system's allocator, which writes down what it is asked.
+/// The system's allocator, with a log of the calls.
 struct Noting;
 
 #[derive(Clone, Copy)]
@@ -29,7 +30,8 @@ thread_local! {
     static THREAD: Cell<u32> = const { Cell::new(u32::MAX) };
 }
 
-/// One after the other, with the call itself, so that the order of the notes is that of the events.
+/// Notes events one after the other, each together with its call, so that the notes are in the
+/// order of the events.
 fn note<R>(call: impl FnOnce() -> R, event: impl FnOnce(u32, &R) -> Event) -> R {
     if !NOTING.load(Ordering::Relaxed) {
         return call();
@@ -74,7 +76,7 @@ unsafe impl GlobalAlloc for Noting {
 #[global_allocator]
 static ALLOCATOR: Noting = Noting;
 
-/// Something to allocate for: words counted, sorted and joined by some threads.
+/// Allocates in several ways: words counted, sorted and joined by some threads.
 fn work() -> usize {
     let text: String = (0..4000_u64).map(|n| format!("word{} ", n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 53)).collect();
     let threads = (0..3).map(|part| {

@@ -106,7 +106,7 @@ fn a_zero_size_request_is_an_allocation_of_no_bytes() {
     image.allocate(A, P, 0);
     assert_eq!(image.counts().allocations, Blocks(1));
     assert_eq!(image.counts().bytes_allocated, Bytes(0));
-    // The peak of nothing is not a moment.
+    // Without live bytes the peak has no time.
     assert_eq!(image.live(), live(0, 1, (0, 0, 0), 1));
     assert!(matches!(image.free(A, P), Freed::Known(_)));
     assert_eq!(image.temporaries(), 1);
@@ -114,7 +114,7 @@ fn a_zero_size_request_is_an_allocation_of_no_bytes() {
 
 #[test]
 fn sizes_are_exact() {
-    // 63 bits of them, which is more than a process has addresses.
+    // 63 bits are kept, which is more than a process has addresses.
     let most = (1 << 63) - 1;
     for asked in [u64::MAX, most, 1 << 62, (1 << 38) + 1, u64::from(u32::MAX) + 2] {
         let mut image = Image::default();
@@ -133,7 +133,7 @@ fn failed_calls_are_counted_apart() {
     let mut image = Image::default();
     image.ledger.fail();
     assert_eq!(image.counts(), Counts { failed: Blocks(1), ..Counts::default() });
-    // They are no allocator events.
+    // Failed calls are not allocator events.
     image.allocate(A, P, 1);
     image.ledger.fail();
     image.free(A, P);
@@ -147,7 +147,7 @@ fn unknown_frees_are_counted_apart() {
     assert_eq!(image.free(A, Q), Freed::Unknown);
     assert_eq!(image.counts().frees_unknown, Blocks(1));
     assert_eq!(image.counts().frees, Blocks(0));
-    // They released a block, though.
+    // These frees released a block, though.
     image.free(A, P);
     assert_eq!(image.temporaries(), 0);
     // A double free.
@@ -158,23 +158,24 @@ fn unknown_frees_are_counted_apart() {
 #[test]
 fn temporary_is_freed_by_its_thread_next() {
     let mut image = Image::default();
-    // At once: temporary.
+    // Freed at once: temporary.
     image.allocate(A, P, 1);
     image.free(A, P);
     assert_eq!(image.temporaries(), 1);
-    // After another allocation of the thread: not. The other one is freed after a free: not either.
+    // After another allocation of the thread: not. The other block is freed after a free: not
+    // either.
     image.allocate(A, P, 1);
     image.allocate(A, Q, 1);
     image.free(A, P);
     image.free(A, Q);
     assert_eq!(image.temporaries(), 1);
-    // Last in, first out: the last one is.
+    // Last in, first out: only the last one is temporary.
     image.allocate(A, P, 1);
     image.allocate(A, Q, 1);
     image.free(A, Q);
     image.free(A, P);
     assert_eq!(image.temporaries(), 2);
-    // What other threads do in between does not count.
+    // Other threads' events in between do not count.
     image.allocate(A, P, 1);
     image.allocate(B, Q, 1);
     image.free(A, P);
@@ -261,7 +262,7 @@ fn reallocs_and_temporaries() {
 
 #[test]
 fn realloc_of_null_is_an_allocation() {
-    // So the caller says; there is nothing for it to begin.
+    // The caller reports it as an allocation; there is nothing for a reallocation to begin.
     let mut image = Image::default();
     image.allocate(A, P, 10);
     assert_eq!((image.counts().allocations, image.counts().reallocations), (Blocks(1), Blocks(0)));
@@ -299,7 +300,7 @@ fn a_failed_realloc_leaves_its_block() {
     assert_eq!((image.ledger.get(P), image.live()), before);
     let counts = Counts { allocations: Blocks(1), bytes_allocated: Bytes(10), failed: Blocks(1), ..Counts::default() };
     assert_eq!(image.counts(), counts);
-    // It is no allocator event.
+    // A failed reallocation is not an allocator event.
     image.free(A, P);
     assert_eq!(image.temporaries(), 1);
 }
@@ -345,7 +346,7 @@ fn realloc_of_an_unknown_block_releases_it() {
         ..Counts::default()
     };
     assert_eq!(image.counts(), counts);
-    // A failed one released nothing.
+    // A failed reallocation released nothing.
     let pending = image.ledger.begin_realloc(A, P);
     image.ledger.cancel_realloc(&mut image.session, pending);
     assert_eq!(image.counts(), counts);
@@ -375,7 +376,7 @@ fn an_address_is_not_live_twice() {
         ..Counts::default()
     };
     assert_eq!(image.counts(), counts);
-    // Freed before the allocation.
+    // The old block counts as freed before the allocation.
     assert_eq!(image.live(), live(30, 1, (100, 1, 1), 1));
     // The new block can be temporary.
     image.free(A, P);
@@ -405,7 +406,7 @@ fn the_peak_is_the_first_moment_of_its_maximum() {
     assert_eq!(image.live(), live(101, 4, (101, 6, 4), 4));
     assert_eq!(at_peak(&image, STACK), (41, 3));
     assert_eq!(at_peak(&image, OTHER_STACK), (60, 1));
-    // What comes after does not change it.
+    // Later events do not change it.
     image.free(A, P);
     image.allocate_at(A, P, 10, OTHER_STACK);
     assert_eq!(at_peak(&image, OTHER_STACK), (60, 1));
@@ -475,7 +476,7 @@ fn an_inherited_block_is_never_temporary() {
     let _ = child.allocate(&mut image.session, Time(2), A, Q, Bytes(1), STACK).unwrap();
     assert!(matches!(child.free(&mut image.session, A, P), Freed::Inherited(_)));
     assert_eq!(child.counts().temporaries, Blocks(0));
-    // Displaced, it is still inherited, and missing.
+    // A displaced block is still inherited, and missing.
     let mut child = image.ledger.fork().unwrap();
     let displaced = child.allocate(&mut image.session, Time(3), A, P, Bytes(1), STACK).unwrap().displaced;
     assert!(displaced.unwrap().inherited);
@@ -508,7 +509,7 @@ fn an_ended_image_leaves_the_session() {
     assert_eq!(session.live().bytes_live, Bytes(50));
     assert_eq!(share(&first, &session), 100);
 
-    // A new peak of the session is without it.
+    // The image has no part in a new peak of the session.
     allocate(&mut second, &mut session, 3, Q, 101);
     assert_eq!(session.live(), live(151, 2, (151, 3, 2), 2));
     assert_eq!((share(&first, &session), share(&second, &session)), (0, 151));
@@ -533,7 +534,7 @@ fn errors_read_well() {
     assert_eq!(OutOfMemory.to_string(), "the ledger is out of memory");
 }
 
-/// Another recording begins in mid-run: calls and peaks are counted anew, what is live goes on.
+/// Another recording begins in mid-run: calls and peaks are counted anew, live blocks go on.
 #[test]
 fn a_restart_counts_anew() {
     let (mut session, mut ledger) = (Session::new(), Ledger::new());
@@ -571,7 +572,7 @@ fn a_restart_counts_anew() {
     assert_eq!(held(&ledger, &session), [(1, 0, 100, 100, 100), (2, 1, 500, 500, 500), (3, 1, 5, 5, 5)]);
 }
 
-/// What a block is said to be it always was: at the peaks that it was part of, too.
+/// A block always had the site that its stamp gives it: at the peaks that it was part of, too.
 #[test]
 fn stamped_blocks_are_so_at_the_peaks() {
     /// A block: its image, its site, its size.
@@ -585,7 +586,8 @@ fn stamped_blocks_are_so_at_the_peaks() {
     };
     for _ in 0..if cfg!(miri) { 2 } else { 200 } {
         let (mut session, mut ledgers) = (Session::new(), [Ledger::new(), Ledger::new()]);
-        // All blocks ever, those that are live, and those that were at the peaks of the images and of the session.
+        // All blocks ever, the live ones, and those that were live at the peaks of the images and
+        // of the session.
         let (mut all, mut now) = (Known::new(), Vec::new());
         let mut peaks: [(u64, Vec<u64>); 3] = Default::default();
         for step in 1..80_u64 {

@@ -1,5 +1,5 @@
-//! Estimates of a ledger that has a sample of the blocks: right on average, over many seeds; and the errors that it states
-//! are those that it makes.
+//! Estimates of a ledger that has a sample of the blocks: right on average, over many seeds, with
+//! the errors that the ledger states.
 
 use heapledger_core::sample::{Poisson, Random, Rate};
 use heapledger_core::{Blocks, Bytes, StackId, ThreadId};
@@ -8,10 +8,11 @@ use heapledger_ledger::{Freed, Key, Ledger, Sampled, Session, Time, Variance};
 const MEAN: u64 = 1 << 10;
 const SEEDS: u64 = if cfg!(miri) { 2 } else { 300 };
 const BLOCKS: u64 = if cfg!(miri) { 200 } else { 12_000 };
-/// Of blocks far below the mean distance of sample points, about it, and above.
+/// Block sizes far below the mean distance of sample points, about it, and above.
 const SIZES: [u64; 6] = [16, 100, 300, 1000, 2500, 20_000];
 
-/// What a program does: allocates blocks of all sizes, each size from a stack of its own, and frees two of three of them.
+/// A program: allocates blocks of all sizes, each size from a stack of its own, and frees two of
+/// three of them.
 struct Program {
     order: Random,
 }
@@ -20,13 +21,13 @@ impl Program {
     /// The size of the next block, and whether it is freed.
     fn step(&mut self) -> (usize, bool) {
         let word = self.order.word();
-        // Small ones are more frequent.
+        // Small blocks are more frequent.
         let size = ((word >> 40) % 64).trailing_ones() as usize % SIZES.len();
         (size, !(word >> 20).is_multiple_of(3))
     }
 }
 
-/// Sums over the seeds of what one figure was estimated as.
+/// The sums over the seeds of the estimates of one figure.
 #[derive(Clone, Copy, Default)]
 struct Estimates {
     sum: f64,
@@ -57,12 +58,13 @@ impl Estimates {
     }
 }
 
-/// One run with a sampler of its own: what was estimated of all, of what is live, and of the peak; of each stack, allocated
-/// and live; and the same as it is.
+/// Each run has a sampler of its own. Compares estimates with the truth: for all allocations, for
+/// live blocks and for the peak; and for each stack, allocated and live.
 #[test]
 fn estimates_are_right_on_average_and_know_their_errors() {
     let stacks = 1 + SIZES.len();
-    // Per stack, and of all in the first place: allocated and live, in bytes and blocks; of all also at the peak.
+    // The totals come first, then a row per stack: allocated and live, in bytes and blocks; for the
+    // totals also the peak.
     let mut found = vec![[Estimates::default(); 6]; stacks];
     let mut truth = vec![[0_u64; 6]; stacks];
     for seed in 0..SEEDS {
@@ -115,7 +117,7 @@ fn estimates_are_right_on_average_and_know_their_errors() {
             add(of, 0, (site.bytes_allocated, site.allocations), site.variances.allocated);
             add(of, 2, (site.bytes_live, site.blocks_live), site.variances.live);
         }
-        // What sites say adds up to what the whole is, to the byte.
+        // The totals of the sites add up to the whole, to the byte.
         let sum =
             |figure: fn(&heapledger_ledger::Site) -> u64| ledger.sites(&session).map(|site| figure(&site)).sum::<u64>();
         assert_eq!(sum(|site| site.bytes_live.0), live.bytes_live.0);
@@ -135,7 +137,7 @@ fn estimates_are_right_on_average_and_know_their_errors() {
     }
 }
 
-/// When all blocks are gone, so is everything that they stood for.
+/// When all blocks are freed, their weights are gone from the totals.
 #[test]
 fn what_comes_goes() {
     let (mut ledger, mut session) = (Ledger::new(), Session::new());

@@ -9,13 +9,13 @@ use heapledger_core::sample::Rate;
 use heapledger_core::{Bytes, StackId, ThreadId, TypeId};
 use heapledger_ledger::{Allocation, Freed, Key, LiveBlock, SharedLedger, Time};
 
-/// Addresses are handed out by this: each is somebody's, until it is given back.
+/// Hands out addresses: each has one holder, until it is given back.
 struct Addresses {
     free: Mutex<Vec<u64>>,
 }
 
 impl Addresses {
-    /// So many, apart enough for blocks of `SIZE_MAX` bytes.
+    /// Makes this many addresses, far enough apart for blocks of `SIZE_MAX` bytes.
     fn new(count: u64) -> Addresses {
         Addresses { free: Mutex::new((1..=count).map(|n| n * SIZE_MAX).collect()) }
     }
@@ -58,8 +58,8 @@ fn new_block(random: &mut Random, thread: ThreadId, address: u64) -> Allocation 
     }
 }
 
-/// What a thread of the storm does until it is told to stop: allocates, reallocates, frees its own blocks and others'.
-/// `mine` and `theirs` are blocks in the program's hands.
+/// Runs a thread of the storm: allocates, reallocates, frees its own blocks and others'. `hands`
+/// are the blocks that the program has.
 fn storm(ledger: &SharedLedger, addresses: &Addresses, hands: &Mutex<Vec<u64>>, thread: u32, events: u64) -> u64 {
     let mut random = Random(0x9e37_79b9 + u64::from(thread));
     let thread = ThreadId(thread);
@@ -104,7 +104,7 @@ fn storm(ledger: &SharedLedger, addresses: &Addresses, hands: &Mutex<Vec<u64>>, 
     allocations
 }
 
-/// All that must be true when nothing happens.
+/// Checks all that must be true when nothing happens.
 fn check(ledger: &SharedLedger, in_hands: Option<&[u64]>) {
     let (counts, live, _) = ledger.totals();
     let blocks: Vec<LiveBlock> = ledger.blocks().collect();
@@ -156,7 +156,7 @@ fn a_storm_adds_up() {
     const THREADS: u32 = 4;
     const EVENTS: u64 = 60_000;
     let (addresses, hands) = (Addresses::new(20_000), Mutex::new(Vec::new()));
-    // One that is live all the while, and must be found always.
+    // A block that is live all the while, and must always be found.
     let stays = Allocation { thread: ThreadId(THREADS), ..new_block(&mut Random(1), ThreadId(0), 1 << 40) };
     let stays = Allocation { size: Bytes(1 << 30), usable: Bytes(1 << 30), ..stays };
     let _ = LEDGER.allocate(&stays).unwrap();
@@ -170,7 +170,7 @@ fn a_storm_adds_up() {
                 })
             })
             .collect();
-        // Who only looks, meanwhile.
+        // A thread that only looks, meanwhile.
         scope.spawn(|| {
             while running.load(Ordering::Relaxed) {
                 let keys: Vec<Key> = LEDGER.blocks().map(|block| block.key).collect();
@@ -225,10 +225,11 @@ fn a_child_goes_on() {
             LEDGER.before_fork();
             // SAFETY: the child calls nothing but the ledger, which does not allocate, and `_exit`.
             let child = unsafe { fork() };
-            // SAFETY: this thread called `before_fork`, or is the copy of it.
+            // SAFETY: this thread called `before_fork`, or is its copy.
             unsafe { LEDGER.after_fork() };
             if child == 0 {
-                // No panics here: they would allocate, and another thread may have held the allocator's lock.
+                // No panics here: they would allocate, and another thread may have held the
+                // allocator's lock.
                 let (counts, live, _) = LEDGER.totals();
                 let pending = u64::from(LEDGER.blocks().count() as u64 > live.blocks_live.0);
                 let consistent = counts.allocations.0 - counts.frees.0 == live.blocks_live.0 && pending == 0;

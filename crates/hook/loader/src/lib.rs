@@ -1,9 +1,9 @@
-//! Symbol look-up in the objects that the dynamic linker has loaded, without the dynamic linker: `dlsym` may allocate
-//! and lock, and we look up `malloc` inside `malloc`.
+//! Symbol look-up in the objects that the dynamic linker has loaded, without the dynamic linker:
+//! `dlsym` may allocate and lock, and we look up `malloc` inside `malloc`.
 //!
-//! The order of the link map is the order of the global scope (for the objects loaded at start), so the *next*
-//! definition after ours is the one that the program would have had without us. Sources: System V gABI (dynamic
-//! section, symbol table), the GNU hash table format.
+//! The order of the link map is the order of the global scope (for the objects loaded at start), so
+//! the *next* definition after ours is the one that the program would have had without us. Sources:
+//! System V gABI (dynamic section, symbol table), the GNU hash table format.
 #![no_std]
 
 mod namespaces;
@@ -27,7 +27,7 @@ struct LinkMap {
 }
 
 impl LinkMap {
-    /// The path that the object was loaded by; empty for the program.
+    /// Returns the path that the object was loaded by; empty for the program.
     fn path(&self) -> &[u8] {
         match self.name.is_null() {
             true => &[],
@@ -51,14 +51,14 @@ struct Dynamic {
 /// `struct r_debug_extended` of `<link.h>`.
 #[repr(C)]
 struct RDebug {
-    /// From 2 on there is `next`.
+    /// From version 2 on there is `next`.
     version: i32,
     map: *const LinkMap,
     breakpoint: u64,
     /// `RT_CONSISTENT`, `RT_ADD` or `RT_DELETE`.
     state: i32,
     base: u64,
-    /// The next namespace's.
+    /// The structure of the next namespace.
     next: *const RDebug,
 }
 
@@ -67,7 +67,7 @@ unsafe extern "C" {
     static _DYNAMIC: Dynamic;
 }
 
-/// Where to search.
+/// The objects to search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// The objects after this library.
@@ -80,33 +80,38 @@ pub enum Scope {
 pub type IterateObjects =
     unsafe extern "C" fn(unsafe extern "C" fn(*mut c_void, usize, *mut c_void) -> c_int, *mut c_void) -> c_int;
 
-/// The loaded objects, while none is loaded or unloaded.
+/// The loaded objects, for a time in which none is loaded or unloaded.
 ///
-/// The list and the objects themselves go away under `dlclose`, which holds the dynamic linker's lock of the list
-/// (`_dl_load_write_lock` in glibc) while it unlinks and unmaps. There are two ways to keep them: to look before the
-/// process has a second thread ([`Objects::at_start`]), or to look while the lock is held ([`Objects::locked`]).
+/// The list and the objects themselves are removed by `dlclose`, which holds the dynamic linker's
+/// lock of the list (`_dl_load_write_lock` in glibc) while it unlinks and unmaps. There are two
+/// ways to prevent that: to read the list before the process has a second thread
+/// ([`Objects::at_start`]), or while the lock is held ([`Objects::locked`]).
 #[derive(Debug)]
 pub struct Objects<'kept>(PhantomData<(&'kept (), *mut ())>);
 
 impl Objects<'static> {
-    /// The objects of a process that starts. Takes no lock: it is called within the first call of the allocator.
+    /// Returns the objects of a process that starts. Takes no lock: it is called within the first
+    /// call of the allocator.
     ///
     /// # Safety
     ///
-    /// While the result is used, no other thread loads or unloads an object: the process has one thread, or the caller is
-    /// an initialiser, which the dynamic linker runs with its lock of loading held. The calling thread does neither.
+    /// While the result is used, no other thread loads or unloads an object: the process has one
+    /// thread, or the caller is an initialiser, which the dynamic linker runs with its lock of
+    /// loading held. The calling thread does neither.
     pub unsafe fn at_start() -> Objects<'static> {
         Objects(PhantomData)
     }
 }
 
 impl Objects<'_> {
-    /// Calls `look` with the objects, while the dynamic linker's lock of the list is held. At any time, in any thread.
+    /// Calls `look` with the objects, while the dynamic linker's lock of the list is held. May be
+    /// called at any time, in any thread.
     ///
-    /// The lock is recursive: within a `dlopen` or `dlclose` of this thread, an initialiser that allocates for instance,
-    /// the thread has it already. Another thread waits for that `dlopen` to link or unlink, which needs nothing from
-    /// the waiting thread: the linker calls no code of the program while it holds this lock (initialisers run under
-    /// another one). `look` must not wait for a thread that may load, unload or fork.
+    /// The lock is recursive: within a `dlopen` or `dlclose` of this thread, for instance in an
+    /// initialiser that allocates, the thread holds it already. Another thread waits for that
+    /// `dlopen` to link or unlink, which needs nothing from the waiting thread: the linker calls no
+    /// code of the program while it holds this lock (initialisers run under another one). `look`
+    /// must not wait for a thread that may load, unload or fork.
     ///
     /// # Safety
     ///
@@ -138,62 +143,66 @@ impl Objects<'_> {
 
         let mut call = Call { look: Some(look), result: None };
         let callback = callback(&call);
-        // SAFETY: the caller's contract; the callback is of the type that the function asks for, and gets what it expects.
+        // SAFETY: the caller's contract; the callback has the type that the function expects, and
+        // is passed the structure that it expects.
         unsafe { iterate(callback, (&raw mut call).cast()) };
         call.result
     }
 
-    /// The address of a symbol, 0 when nobody defines it.
+    /// Returns the address of a symbol, 0 if nobody defines it.
     pub fn lookup(&self, scope: Scope, name: &CStr) -> usize {
         self.find(scope, name).map_or(0, |(address, _)| address)
     }
 
-    /// The address of a symbol of the loaded library that has this file name, whatever other objects define by that name;
-    /// 0 when there is none.
+    /// Returns the address of a symbol of the loaded library that has this file name, even if other
+    /// objects define the same name; 0 if there is none.
     pub fn lookup_in(&self, file: &[u8], name: &CStr) -> usize {
         self.lookup_where(|object| object.file_name() == file, name)
     }
 
-    /// The same of the library that was loaded by this path.
+    /// Returns the address of a symbol of the library that was loaded by this path; 0 if there is
+    /// none.
     pub fn lookup_at(&self, path: &[u8], name: &CStr) -> usize {
         self.lookup_where(|object| object.path() == path, name)
     }
 
-    /// True if the allocator after this library has other ways to a block than the malloc family, or from one: C++'s
-    /// operators of its own (jemalloc, tcmalloc), or functions of other names. An observer of the family does not see
-    /// these.
+    /// True if the allocator after this library has other functions that allocate or free blocks
+    /// than the malloc family: its own C++ operators (jemalloc, tcmalloc), or functions of other
+    /// names. Observers of the malloc family do not see these.
     pub fn has_allocator_other_ways(&self) -> bool {
-        // Resolvers of indirect functions are not called: an object may have been loaded and not been relocated yet.
+        // Resolvers of indirect functions are not called, because an object may have been loaded
+        // but not relocated yet.
         let object = |name| self.defining(Scope::Next, name).next().map(|(object, ..)| ptr::from_ref(object));
         let malloc = object(c"malloc");
         let has_operators = malloc.is_some() && [c"_Znwm", c"_ZdlPv"].iter().any(|name| object(name) == malloc);
         has_operators || [c"mallocx", c"tc_malloc", c"mi_malloc"].iter().any(|name| object(name).is_some())
     }
 
-    /// Calls `visit` with every definition of a symbol in the objects after this library, in the order
-    /// of the link map.
+    /// Calls `visit` with every definition of a symbol in the objects after this library, in the
+    /// order of the link map.
     pub fn definitions(&self, name: &CStr, mut visit: impl FnMut(Definition)) {
         for (object, symbols, symbol) in self.defining(Scope::Next, name) {
-            // Before glibc 2.34, some of its functions were in the library of threads.
+            // Before glibc 2.34, some of its functions were in the threads library.
             let is_of_c_library = [&b"libc.so.6"[..], b"libpthread.so.0"].contains(&object.file_name());
             let address = symbols.address(symbol);
             visit(Definition { address, object: object.bias as usize, is_of_c_library });
         }
     }
 
-    /// Redirects the next definitions of these names to this library's own: see `redirect.rs`. Returns
-    /// false, and changes nothing, if another library before or behind this one defines them too.
+    /// Redirects the next definitions of these names to this library's own: see `redirect.rs`.
+    /// Returns false, and changes nothing, if another library before or behind this one defines
+    /// them too.
     pub fn redirect(&self, names: &[&CStr]) -> bool {
         redirect::redirect(self, names)
     }
 
-    /// The lowest address above `address` where an object is loaded.
+    /// Returns the lowest address above `address` at which an object is loaded.
     pub fn next_object(&self, address: usize) -> usize {
         let biases = self.iter().map(|object| object.bias as usize);
         biases.filter(|&bias| bias > address).min().unwrap_or(usize::MAX)
     }
 
-    /// A symbol's address, and the object that defines it.
+    /// Returns a symbol's address, and the object that defines it.
     fn find(&self, scope: Scope, name: &CStr) -> Option<(usize, &LinkMap)> {
         let (object, symbols, symbol) = self.defining(scope, name).next()?;
         Some((symbols.address(symbol), object))
@@ -204,12 +213,13 @@ impl Objects<'_> {
         found.and_then(|symbols| symbols.find(name)).unwrap_or(0)
     }
 
-    /// This library.
+    /// Returns this library.
     fn own(&self) -> Option<&LinkMap> {
         self.iter().find(|object| ptr::eq(object.dynamic, &raw const _DYNAMIC))
     }
 
-    /// Symbols of the objects in a scope that define a name, in the order of the link map.
+    /// Returns the symbols of the objects in a scope that define a name, in the order of the link
+    /// map.
     fn defining(&self, scope: Scope, name: &CStr) -> impl Iterator<Item = (&LinkMap, Symbols, *const Symbol)> {
         let mut is_searching = scope == Scope::All;
         self.iter().filter_map(move |object| {
@@ -224,15 +234,18 @@ impl Objects<'_> {
     }
 
     fn iter(&self) -> impl Iterator<Item = &LinkMap> {
-        // SAFETY: the dynamic linker's own variable, which points to the head of its list before any of our code runs.
+        // SAFETY: the dynamic linker's own variable, which points to the head of its list before
+        // any of our code runs.
         self.iter_from(unsafe { _r_debug.map })
     }
 
-    /// The objects of the list that begins with this one, which is null or the first of a namespace.
+    /// Returns the objects of the list that begins with this one, which is null or the first of a
+    /// namespace.
     fn iter_from(&self, mut map: *const LinkMap) -> impl Iterator<Item = &LinkMap> {
         core::iter::from_fn(move || {
-            // SAFETY: null or an entry of the list, which stays as long as `self`: nobody unlinks one meanwhile, by the
-            // contract of `at_start` or because `locked` has the lock under which that is done.
+            // SAFETY: null or an entry of the list, which stays as long as `self`: nobody unlinks
+            // one meanwhile, by the contract of `at_start` or because `locked` holds the lock under
+            // which that is done.
             let object = unsafe { map.as_ref() }?;
             map = object.next;
             Some(object)
@@ -245,7 +258,7 @@ impl Objects<'_> {
 pub struct Definition {
     /// The symbol's address.
     pub address: usize,
-    /// The address where the object that defines it is loaded.
+    /// The address at which the object that defines it is loaded.
     pub object: usize,
     /// True if that object is the C library's own.
     pub is_of_c_library: bool,
@@ -280,7 +293,7 @@ impl Symbols {
         let mut entry = object.dynamic;
         // SAFETY: an object's dynamic section is an array that ends with a null tag.
         while let Some(&Dynamic { tag, value }) = unsafe { entry.as_ref() } {
-            // glibc relocates these entries in place, but for read-only sections (the vdso's).
+            // glibc relocates these entries in place, except in read-only sections (the vdso's).
             let address = if value >= object.bias { value } else { value.wrapping_add(object.bias) };
             match tag {
                 0 => break,
@@ -304,7 +317,7 @@ impl Symbols {
         })
     }
 
-    /// The symbol's default version.
+    /// Returns the address of the symbol's default version.
     fn find(&self, name: &CStr) -> Option<usize> {
         self.find_symbol(name).map(|symbol| self.address(symbol))
     }
@@ -313,12 +326,14 @@ impl Symbols {
         self.versions_of(name).find_map(|(symbol, is_default)| is_default.then_some(symbol))
     }
 
-    /// The symbol's versions, and whether each is the default one. GNU hash table: bucket count, first hashed symbol, bloom
-    /// words, bloom shift; bloom filter; buckets; chains, whose last entry has bit 0 set.
+    /// Returns the symbol's versions, each with true if it is the default one. GNU hash table:
+    /// bucket count, first hashed symbol, bloom words, bloom shift; bloom filter; buckets; chains,
+    /// whose last entry has bit 0 set.
     fn versions_of(&self, name: &CStr) -> impl Iterator<Item = (*const Symbol, bool)> {
         let wanted = gnu_hash(name.to_bytes());
         let word = |index: usize| {
-            // SAFETY: the dynamic linker has mapped the table, and every index below comes from the table itself.
+            // SAFETY: the dynamic linker has mapped the table, and every index below comes from the
+            // table itself.
             unsafe { self.hash.add(index).read() }
         };
         let (buckets, first, bloom) = (word(0), word(1), word(2));
@@ -346,25 +361,27 @@ impl Symbols {
         const HIDDEN_VERSION: u16 = 0x8000;
         // SAFETY: the index comes from the hash table, so the symbol exists.
         let at = unsafe { self.symbols.add(index) };
-        // SAFETY: as above.
+        // SAFETY: the index comes from the hash table, so the symbol exists and is mapped.
         let symbol = unsafe { &*at };
         // SAFETY: a symbol's name is an offset into the string table, whose strings end with NUL.
         let own = unsafe { CStr::from_ptr(self.strings.add(symbol.name as usize).cast()) };
         if own != name || symbol.section == 0 {
             return None;
         }
-        // SAFETY: where there is a version table it has an entry per symbol.
+        // SAFETY: if there is a version table it has an entry per symbol.
         let is_hidden = !self.versions.is_null() && unsafe { self.versions.add(index).read() } & HIDDEN_VERSION != 0;
         Some((at, !is_hidden))
     }
 
     fn address(&self, symbol: *const Symbol) -> usize {
         const STT_GNU_IFUNC: u8 = 10;
-        // SAFETY: `versions_of` returned it: an entry of this table, which is mapped as long as the object.
+        // SAFETY: `versions_of` returned it: an entry of this table, which is mapped as long as the
+        // object.
         let symbol = unsafe { &*symbol };
         let address = self.bias.wrapping_add(symbol.value) as usize;
         if symbol.info & 15 == STT_GNU_IFUNC {
-            // SAFETY: an indirect function's value is its resolver, which returns the address to use.
+            // SAFETY: an indirect function's value is its resolver, which returns the address to
+            // use.
             let resolver = unsafe { core::mem::transmute::<usize, extern "C" fn() -> usize>(address) };
             return resolver();
         }

@@ -1,12 +1,13 @@
-//! Redirection of definitions: the dynamic linker finds this library's functions where it would have found the next
-//! ones.
+//! Redirection of definitions: the dynamic linker finds this library's functions where it would
+//! have found the next ones.
 //!
-//! A preloaded library is found first in the global scope only. A library that is opened with `RTLD_DEEPBIND` looks into
-//! itself and its own dependencies before that, and `dlsym` of a library's handle into nothing else: both find the C
-//! library's `malloc`. So we write the distance to our function into the symbol's value in the C library's symbol table
-//! (a private copy of the page): whoever resolves the name later gets to us, and we call what stood there before. Bindings
-//! and scopes stay as they are, so every other name resolves as it would. The same is done to the C library of a
-//! namespace (`namespaces.rs`).
+//! A preloaded library comes first in the global scope only. A library that is opened with
+//! `RTLD_DEEPBIND` is bound to itself and its own dependencies before that, and `dlsym` with a
+//! library's handle searches nothing else: both find the C library's `malloc`. So we write the
+//! distance to our function into the symbol's value in the C library's symbol table (a private copy
+//! of the page): any later resolution of the name leads to us, and we call the original function.
+//! Bindings and scopes stay as they are, so every other name resolves as it would. The same is done
+//! to the C library of a namespace (`namespaces.rs`).
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -17,17 +18,18 @@ use heapledger_core::sys;
 use crate::{LinkMap, Objects, Scope, Symbol, Symbols};
 
 const PAGE: usize = 4096;
-/// Names that are redirected at once, at most.
+/// The maximum number of names that are redirected at once.
 const NAMES_MAX: usize = 16;
 
-/// Redirects the next definitions of these names to this library's own. Names that nobody else defines are left out.
+/// Redirects the next definitions of these names to this library's own. Names that nobody else
+/// defines are left out.
 ///
-/// Returns false, and leaves all as it is, unless these functions are the first definitions in the program and the next
-/// ones are all in one object: otherwise another library that wraps the functions stands before or behind this one, and
-/// might find us where it looks for the C library.
+/// Returns false, and leaves everything as it is, unless these functions are the first definitions
+/// in the program and the next ones are all in one object: otherwise another library that wraps the
+/// functions comes before or behind this one, and might find us where it looks for the C library.
 ///
-/// To be called when the program starts, before there is a second thread, and after the next definitions have been
-/// looked up.
+/// Must be called when the program starts, before there is a second thread, and after the next
+/// definitions have been looked up.
 pub(crate) fn redirect(objects: &Objects<'_>, names: &[&CStr]) -> bool {
     let Some(own) = objects.own().and_then(Symbols::of) else { return false };
     let mut targets: [Option<(*const Symbol, usize)>; NAMES_MAX] = [None; NAMES_MAX];
@@ -48,32 +50,34 @@ pub(crate) fn redirect(objects: &Objects<'_>, names: &[&CStr]) -> bool {
     object.is_some_and(|object| write(object, targets.iter().flatten().copied()))
 }
 
-/// Writes the distances to these functions into the values of symbols, which are the object's. Returns false, and leaves
-/// all as it is, if that is not possible.
+/// Writes the distances to these functions into the values of the given symbols of the object.
+/// Returns false, and leaves everything as it is, if that is not possible.
 pub(crate) fn write(object: &LinkMap, targets: impl Iterator<Item = (*const Symbol, usize)> + Clone) -> bool {
     let places = || targets.clone().map(|(symbol, _)| symbol as usize);
     let (Some(first), Some(last)) = (places().min(), places().max()) else { return false };
     let (start, end) = (first & !(PAGE - 1), (last + size_of::<Symbol>()).next_multiple_of(PAGE));
     let Some(flags) = segment_flags(object.bias as usize, start, end) else { return false };
     const READ_WRITE: usize = 1 | 2;
-    // SAFETY: pages of the symbol table alone, which hold no code; they can still be read, and are a private mapping of a
-    // file.
+    // SAFETY: only pages of the symbol table, which hold no code; they can still be read, and are a
+    // private mapping of a file.
     if unsafe { syscall(nr::MPROTECT, [start, end - start, READ_WRITE, 0, 0, 0]) } != 0 {
         return false;
     }
     for (symbol, function) in targets {
-        // SAFETY: a symbol of the table, whose pages can be written to now; its value is an aligned word, of which the
-        // dynamic linker reads the old or the new content.
+        // SAFETY: a symbol of the table, whose pages can be written to now; its value is an aligned
+        // word, of which the dynamic linker reads either the old or the new content.
         let value = unsafe { AtomicU64::from_ptr((&raw const (*symbol).value).cast_mut()) };
         value.store((function as u64).wrapping_sub(object.bias), Ordering::Relaxed);
     }
-    // SAFETY: as above: back to what it was. If the kernel refuses, the pages stay writable.
+    // SAFETY: the same pages, whose old protection is restored. If the kernel refuses, they stay
+    // writable.
     unsafe { syscall(nr::MPROTECT, [start, end - start, flags, 0, 0, 0]) };
     true
 }
 
-/// The protection (of mprotect(2)) of the segment that the range is in, as the object's program headers have it; `None`
-/// if these are not at its beginning, or the range is not within one segment that cannot be written to.
+/// Returns the protection (of mprotect(2)) of the segment that contains the range, from the
+/// object's program headers; `None` if these are not at its beginning, or the range is not within
+/// one segment that cannot be written to.
 fn segment_flags(bias: usize, start: usize, end: usize) -> Option<usize> {
     const LOAD: u32 = 1;
     const EXECUTE: u32 = 1;
@@ -84,8 +88,8 @@ fn segment_flags(bias: usize, start: usize, end: usize) -> Option<usize> {
         return None;
     }
     let word = |offset: usize| {
-        // SAFETY: within the first page of a mapping, which was found readable; aligned, since every offset below is a
-        // multiple of 8.
+        // SAFETY: within the first page of a mapping, which was found readable; aligned, because
+        // every offset below is a multiple of 8.
         unsafe { core::ptr::with_exposed_provenance::<u64>(bias + offset).read_volatile() }
     };
     // The magic number, 64 bits, little-endian.

@@ -1,4 +1,5 @@
-//! Programs that are started are announced to the collector, with what is known of why they will not be recorded.
+//! Announces programs that are started to the collector, with the known reason why they will not be
+//! recorded, if any.
 
 use core::ffi::c_int;
 use core::ptr;
@@ -15,16 +16,16 @@ use crate::verdict::{Child, Found};
 /// The fate of a program that is started.
 #[derive(Clone, Copy)]
 pub(crate) enum Outlook {
-    /// Nobody wants to know.
+    /// Neither a session nor a hook library is interested.
     Unwatched,
-    /// It gets the additions, and is to introduce itself.
+    /// The program gets the additions, and is to introduce itself.
     Follows,
-    /// It runs unrecorded.
+    /// The program runs unrecorded.
     Leaves(Obstacle),
 }
 
-/// Calls a function of the `exec` family with the environment for the other program. Announces it before; should the
-/// function return, it has failed.
+/// Calls a function of the `exec` family with the environment for the other program, after
+/// announcing it. If the function returns, it has failed.
 pub(crate) fn replaced(environment: Environment, child: Child, exec: impl FnOnce(Environment) -> c_int) -> c_int {
     let since = ticks();
     let mut found = Found::default();
@@ -38,7 +39,8 @@ pub(crate) fn replaced(environment: Environment, child: Child, exec: impl FnOnce
     result
 }
 
-/// Calls a function of the `posix_spawn` family with the environment for the other program, which is announced when it runs.
+/// Calls a function of the `posix_spawn` family with the environment for the other program, which
+/// is announced when it runs.
 pub(crate) fn spawned(
     pid: *mut c_int,
     environment: Environment,
@@ -51,19 +53,20 @@ pub(crate) fn spawned(
     let pid = if pid.is_null() { &raw mut own } else { pid };
     let result = spawn(pid, environment);
     if result == 0 {
-        // SAFETY: the C library has written it, and the program gave it for that, if it is not ours.
+        // SAFETY: the C library has written it; it is ours, or memory that the program gave for
+        // that purpose.
         let pid = unsafe { ptr::read(pid) };
         announce(outlook, pid.unsigned_abs(), since, found.path());
     }
     result
 }
 
-/// The time stamp; 0 in a sandbox, where strict mode forbids to read it.
+/// Returns the time stamp; 0 in a sandbox, since strict mode forbids reading it.
 pub(crate) fn ticks() -> u64 {
     if sandbox::is_entered() { 0 } else { arch::ticks() }
 }
 
-/// Announces a program of a process; 0 where that is not known.
+/// Announces a program that a process starts. `pid` is 0 if the process is not known.
 pub(crate) fn announce(outlook: Outlook, pid: u32, since: u64, path: &[u8]) {
     let (obstacle, is_tight) = match outlook {
         Outlook::Unwatched => return,
@@ -73,7 +76,7 @@ pub(crate) fn announce(outlook: Outlook, pid: u32, since: u64, path: &[u8]) {
     with_guard(|sp| hook::exec_begins(pid, obstacle, is_tight, since, path, sp));
 }
 
-/// Returns true if so little address space is allowed that the recorder may not find room.
+/// True if so little address space is allowed that the recorder may not find room.
 fn is_tight() -> bool {
     const TIGHT: u64 = 1 << 30;
     const START: &[u8] = b"Max address space";

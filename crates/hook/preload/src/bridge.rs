@@ -42,7 +42,7 @@ pub static heapledger_bridge_v1: Bridge = Bridge {
 
 /// # Safety
 ///
-/// As in the bridge: the name and the place are static.
+/// The contract of the bridge: the name and the place are static.
 unsafe extern "C" fn stamp(block: u64, type_name: *const u8, length: u32, place: *const Place) -> c_int {
     if block == 0 || type_name.is_null() || !process::is_on() {
         return 0;
@@ -51,11 +51,11 @@ unsafe extern "C" fn stamp(block: u64, type_name: *const u8, length: u32, place:
     c_int::from(with_guard(|sp| unsafe { hook::stamp(block, type_name, length, place, sp) }))
 }
 
-/// A thunk, as that of [`set_context`].
+/// Marks a block as reported. A thunk, like that of [`set_context`].
 ///
 /// # Safety
 ///
-/// As in the bridge: the reporter's name is static.
+/// The contract of the bridge: the reporter's name is static.
 #[unsafe(naked)]
 unsafe extern "C" fn mark(block: u64, marking: *const Marking) -> c_int {
     naked_asm!("mov rdx, rsp", "mov rcx, rbp", "jmp {target}", target = sym mark_from)
@@ -67,14 +67,15 @@ unsafe extern "C" fn mark_from(block: u64, marking: *const Marking, slot: u64, r
     if block == 0 || marking.reporter.is_null() || !process::is_on() {
         return bridge::mark::UNKNOWN;
     }
-    // SAFETY: the thunk passed its caller's registers; of the name, the caller's contract.
+    // SAFETY: the thunk passed its caller's registers; the name is static, by the caller's
+    // contract.
     let is_recorded = unsafe { hook::marks::mark(block, marking, Caller { slot, rbp }) };
     if is_recorded { bridge::mark::RECORDED } else { bridge::mark::UNKNOWN }
 }
 
 /// # Safety
 ///
-/// As in the bridge: the reporter's name is static.
+/// The contract of the bridge: the reporter's name is static.
 unsafe extern "C" fn unmark(block: u64, reporter: *const u8, length: u32) -> c_int {
     if block == 0 || reporter.is_null() || !process::is_on() {
         return 0;
@@ -95,7 +96,7 @@ extern "C" fn marks_complete() {
     }
 }
 
-/// The register is in another process.
+/// Finds nothing: the register is in another process.
 unsafe extern "C" fn block_around(_: u64, _: *mut Extent) -> c_int {
     0
 }
@@ -108,7 +109,8 @@ unsafe extern "C" fn contexts(stack: *mut Stack) -> *mut Stack {
     unsafe { heapledger_thread::bind(stack) }
 }
 
-/// A thunk, as those of the malloc family: the stack begins at the program's frame.
+/// Sets the context of a block. A thunk, like those of the malloc functions: the stack begins at
+/// the program's frame.
 #[unsafe(naked)]
 unsafe extern "C" fn set_context(block: u64) {
     naked_asm!("mov rsi, rsp", "mov rdx, rbp", "jmp {target}", target = sym set_context_from)
@@ -121,7 +123,7 @@ unsafe extern "C" fn set_context_from(block: u64, slot: u64, rbp: u64) {
     }
 }
 
-/// The hook table of this process. Also what hook libraries are given.
+/// The hook table of this process, which hook libraries are given too.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals, reason = "the name is a C symbol")]
 pub static heapledger_hooks_v1: Hooks = Hooks::new(&heapledger_family::PROGRAM);

@@ -1,5 +1,6 @@
-//! The additions to the environment: taken out at start, put in again for children. `LD_PRELOAD` begins with this library
-//! and the hook libraries; one variable names the session, one the hook libraries.
+//! The additions to the environment: taken out at start, put in again for children. `LD_PRELOAD`
+//! begins with this library and the hook libraries; one variable names the session, another the
+//! hook libraries.
 
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char};
@@ -19,7 +20,7 @@ use crate::verdict::{self, Child, Found, is_readable};
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
 const SESSION: &[u8] = b"HEAPLEDGER_SESSION=";
 const HOOKS: &[u8] = b"HEAPLEDGER_HOOKS=";
-/// Without suffixes it is shorter.
+/// The longest session address; without suffixes it is shorter.
 const SESSION_LENGTH_MAX: usize = SESSION_LENGTH + SAMPLES_SUFFIX.len() + WAITS_SUFFIX.len();
 const STALLED: &[u8] = STALLED_SUFFIX.as_bytes();
 const SESSION_LENGTH: usize = 2 * NAME_LENGTH + 1;
@@ -27,7 +28,8 @@ pub(crate) const PATH_MAX: usize = 4096;
 
 const _: () = assert!(SESSION.len() == ENVIRONMENT_VARIABLE.len() + 1 && HOOKS.len() == HOOKS_VARIABLE.len() + 1);
 
-/// What was taken out. The originals are part of the block that `setproctitle` overwrites: these are copies.
+/// The additions that were taken out. The originals are part of the memory that `setproctitle`
+/// overwrites: these are copies.
 pub(crate) struct Taken {
     session: Text<SESSION_LENGTH_MAX>,
     /// The path of this library.
@@ -36,7 +38,7 @@ pub(crate) struct Taken {
     hooks: Text<PATH_MAX>,
 }
 
-/// Bytes that are kept, and zeroes after them. Empty: there are none, or they were too long.
+/// Bytes that are kept, and zeroes after them. Empty if there are none, or they were too long.
 struct Text<const N: usize> {
     bytes: [u8; N],
     length: usize,
@@ -56,19 +58,20 @@ impl<const N: usize> Text<N> {
 }
 
 impl Taken {
-    /// The session's address, if there is one.
+    /// Returns the session's address, if there is one.
     pub(crate) fn session(&self) -> Option<&[u8]> {
         Some(self.session.get()).filter(|session| !session.is_empty())
     }
 
-    /// The paths of the hook libraries, as the dynamic linker was given them.
+    /// Returns the paths of the hook libraries, as the dynamic linker was given them.
     pub(crate) fn hooks(&self) -> impl Iterator<Item = &[u8]> {
         self.hooks.get().split(|&byte| byte == b':').filter(|path| !path.is_empty())
     }
 }
 
 struct TakenCell(UnsafeCell<Taken>);
-// SAFETY: written once by `take_additions`, under the lock of `initialise`, before anything reads it.
+// SAFETY: written once by `take_additions`, under the lock of `initialise`, before anything reads
+// it.
 unsafe impl Sync for TakenCell {}
 static TAKEN: TakenCell =
     TakenCell(UnsafeCell::new(Taken { session: Text::EMPTY, library: Text::EMPTY, hooks: Text::EMPTY }));
@@ -76,13 +79,15 @@ static TAKEN: TakenCell =
 /// An environment block: pointers to strings, up to a null pointer.
 pub(crate) type Environment = *const *const c_char;
 
-/// Where the kernel put the auxiliary vector. `start` is where it put the argument count.
+/// Returns the auxiliary vector that the kernel has made. `start` is the address of the argument
+/// count.
 ///
 /// # Safety
 ///
 /// `start` is that address, and nothing has been taken out of the environment yet.
 pub(crate) unsafe fn auxiliary_vector(start: *const u64) -> *const [u64; 2] {
-    // SAFETY: the layout of a new process's stack (System V psABI): argc, argv, null, envp, null, auxiliary vector.
+    // SAFETY: the layout of a new process's stack (System V psABI): argc, argv, null, envp, null,
+    // auxiliary vector.
     unsafe {
         let mut at = start.add(1 + *start as usize + 1);
         while *at != 0 {
@@ -92,15 +97,16 @@ pub(crate) unsafe fn auxiliary_vector(start: *const u64) -> *const [u64; 2] {
     }
 }
 
-/// A session's address without the note that the recorder stands still, and true if there is one.
+/// Returns a session's address without the note that the recorder stands still, and true if there
+/// was one.
 fn without_stall(session: &[u8]) -> (&[u8], bool) {
     session.strip_suffix(STALLED).map_or((session, false), |session| (session, true))
 }
 
-/// Finds what was added to the environment and takes it out, the text too, which
+/// Finds the additions to the environment and takes them out, including the text, which
 /// `/proc/PID/environ` shows: zeroes stay in its place, because other strings cannot be moved (the
-/// C library may have pointers into them). `start` is where the kernel put the argument count; the
-/// arguments and the environment follow.
+/// C library may have pointers into them). `start` is the address at which the kernel put the
+/// argument count; the arguments and the environment follow.
 ///
 /// # Safety
 ///
@@ -126,8 +132,8 @@ pub(crate) unsafe fn take_additions(start: *mut u64) -> &'static Taken {
         return taken;
     }
     let (mut from, mut to) = (environment, environment);
-    // SAFETY: both stay inside the block, which ends with a null pointer; strings are NUL-terminated and writable, as
-    // the kernel made them for this process.
+    // SAFETY: both stay inside the block, which ends with a null pointer; strings are
+    // NUL-terminated and writable, as the kernel made them for this process.
     unsafe {
         while !(*from).is_null() {
             let entry = CStr::from_ptr(*from).to_bytes();
@@ -136,7 +142,7 @@ pub(crate) unsafe fn take_additions(start: *mut u64) -> &'static Taken {
                 kept = ptr::null();
             } else if let Some(value) = entry.strip_prefix(PRELOAD) {
                 let library = value.split(|&byte| byte == b':').next().unwrap_or(&[]);
-                // With room for the zero that ends it.
+                // There must be room for the zero that ends it.
                 if library.len() < PATH_MAX {
                     taken.library.keep(library);
                 }
@@ -149,7 +155,8 @@ pub(crate) unsafe fn take_additions(start: *mut u64) -> &'static Taken {
                 kept = if length == value.len() {
                     ptr::null()
                 } else {
-                    // What the program had follows ours: give it the name again, over the end of ours.
+                    // The program's own libraries follow ours: give them the variable's name again,
+                    // over the end of ours.
                     let rest = kept.add(length + 1).cast_mut();
                     PRELOAD.iter().enumerate().for_each(|(index, &byte)| *rest.add(index) = byte as c_char);
                     rest
@@ -173,8 +180,9 @@ pub(crate) unsafe fn take_additions(start: *mut u64) -> &'static Taken {
     taken
 }
 
-/// The environment that a child is to get: the program's, with our additions, in memory of the calling thread. The
-/// program's own when the child is not to be followed, or could not take them out again.
+/// Returns the environment for a child: the program's, with our additions, in memory of the calling
+/// thread. Returns the program's own if the child is not to be followed, or could not take the
+/// additions out again.
 pub(crate) fn for_child(environment: Environment, child: Child, found: &mut Found) -> (Environment, Outlook) {
     let added = match Added::new(environment, child, found) {
         Ok(added) => added,
@@ -202,13 +210,16 @@ pub(crate) struct Added {
 
 /// The entries that may be added. The first replaces one that is there.
 const ENTRIES: usize = 3;
-/// The parts of which an entry is made.
+/// The number of parts in an entry.
 const PARTS: usize = 6;
 
 impl Added {
-    /// Returns what is to be added; or, if nothing is, what becomes of the child. Nothing is, too, if the environment has the
-    /// additions of another Heapledger, which this program is, or runs: what it starts is its own. Ours were taken out when
-    /// this program started. And in a sandbox: the new program's start would make system calls of ours.
+    /// Returns the additions; or, if nothing is to be added, what becomes of the child.
+    ///
+    /// Nothing is added if the environment has the additions of another Heapledger, which this
+    /// program is, or runs: the programs that it starts are its own. (Ours were taken out when this
+    /// program started.) Nor is anything added in a sandbox: the new program's start would make
+    /// system calls of ours.
     pub(crate) fn new(environment: Environment, child: Child, found: &mut Found) -> Result<Added, Outlook> {
         // SAFETY: written before any caller can be here; not written since.
         let taken = unsafe { &*TAKEN.0.get() };
@@ -224,7 +235,8 @@ impl Added {
             return Err(Outlook::Unwatched);
         }
         let can_load = || core::iter::once(taken.library.get()).chain(taken.hooks()).all(is_readable);
-        // The file first, for its path; it is the reason that stays the same wherever the program starts.
+        // The file is checked first, for its path; that reason stays the same wherever the program
+        // starts.
         let obstacle = verdict::obstacle(child, found)
             .or_else(|| process::is_in_other_network().then_some(Obstacle::OtherNetwork))
             .or_else(|| (!can_load()).then_some(Obstacle::LibraryUnreadable));
@@ -249,12 +261,12 @@ impl Added {
         Ok(added)
     }
 
-    /// Bytes that [`Added::write`] needs.
+    /// Returns the number of bytes that [`Added::write`] needs.
     pub(crate) fn length(&self) -> usize {
         (self.count + ENTRIES + 1) * size_of::<*const c_char>() + self.strings_length
     }
 
-    /// The entries, in parts; one that is not to be added has none.
+    /// Returns the entries, in parts; one that is not to be added has none.
     fn entries(&self) -> [[&'static [u8]; PARTS]; ENTRIES] {
         let (session, hooks) = (self.taken.session.get(), self.taken.hooks.get());
         let before = |bytes: &[u8]| if bytes.is_empty() { &b""[..] } else { &b":"[..] };
@@ -269,7 +281,8 @@ impl Added {
         ]
     }
 
-    /// Writes the environment. `LD_PRELOAD` goes where an entry of the name is, so that the order stays, else to the end.
+    /// Writes the environment. `LD_PRELOAD` goes where an entry of that name is, so that the order
+    /// stays, or else to the end.
     ///
     /// # Safety
     ///
@@ -278,8 +291,8 @@ impl Added {
         let entries = memory.cast::<*const c_char>();
         let mut ours = [ptr::null::<c_char>(); ENTRIES];
         let mut is_placed = false;
-        // SAFETY: there is room for `count + ENTRIES + 1` pointers, then the strings with their terminators: `new` has
-        // counted both.
+        // SAFETY: there is room for `count + ENTRIES + 1` pointers, then the strings with their
+        // terminators: `new` has counted both.
         unsafe {
             let mut to = entries.add(self.count + ENTRIES + 1).cast::<u8>();
             for (place, parts) in ours.iter_mut().zip(self.entries()) {
@@ -323,8 +336,9 @@ impl Added {
 
 /// Calls `start` with a shell command that does what `command` does, in a shell that is recorded.
 ///
-/// `system` and `popen` give their shell the program's `environ`, and that must not change while other threads may look
-/// at it. So the command first exports the two variables, then becomes a shell that runs the original.
+/// `system` and `popen` give their shell the program's `environ`, which must not change while other
+/// threads may read it. So the command first exports the variables, then becomes a shell that runs
+/// the original.
 pub(crate) fn with_shell_command<R>(command: *const c_char, start: impl FnOnce(*const c_char) -> R) -> R {
     if command.is_null() {
         return start(command);
@@ -340,7 +354,7 @@ pub(crate) fn with_shell_command<R>(command: *const c_char, start: impl FnOnce(*
     // SAFETY: the program's own argument: a NUL-terminated string.
     let original = unsafe { CStr::from_ptr(command) }.to_bytes();
     let [preload, session, hooks] = added.entries();
-    // Pieces, and whether they stand in single quotes, so that those in them are to be escaped.
+    // Pieces, and whether each is in single quotes, so that quotes in it are to be escaped.
     let quote = (&b"'"[..], false);
     let [name, rest @ ..] = preload;
     let [first, second, third, fourth, fifth] = rest.map(|part| (part, true));
@@ -362,7 +376,7 @@ pub(crate) fn with_shell_command<R>(command: *const c_char, start: impl FnOnce(*
         (hooks[1], false),
         (b"; exec /bin/sh -c '", false),
         (original, true),
-        // The last word is `$0`, which `system` and `popen` make `sh`.
+        // The last word is `$0`, for which `system` and `popen` use `sh`.
         (b"' sh", false),
     ];
     let length = pieces.iter().map(|(bytes, _)| bytes.len()).sum::<usize>()
@@ -371,7 +385,8 @@ pub(crate) fn with_shell_command<R>(command: *const c_char, start: impl FnOnce(*
     let Ok(memory) = sys::map_private(length) else { return start(command) };
     let mut to = memory;
     let mut put = |byte: u8| {
-        // SAFETY: `length` counts every byte and three more for every quote; the mapping is zeroed, so the end is there.
+        // SAFETY: `length` counts every byte and three more for every quote; the mapping is zeroed,
+        // so the end is there.
         unsafe {
             to.write(byte);
             to = to.add(1);

@@ -1,8 +1,9 @@
-//! Functions that start other programs, so that these are recorded too, and `dlclose`.
+//! Functions that start other programs, replaced so that these are recorded too, and `dlclose`.
 //!
-//! Each calls the C library's definition with the environment of [`for_child`](crate::environment::for_child); where a library of
-//! the program wraps it, that one is called first ([`wrappers`]). The variadic ones collect their
-//! arguments and go the way of their array forms, as POSIX defines them.
+//! Each calls the C library's definition with the environment of
+//! [`for_child`](crate::environment::for_child). If a library of the program wraps it, the wrapper
+//! is called first ([`wrappers`]). The variadic ones collect their arguments and continue as their
+//! array forms, as POSIX defines them.
 
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -22,10 +23,10 @@ type Arguments = *const Text;
 
 static DLCLOSE: AtomicUsize = AtomicUsize::new(0);
 static DL_ITERATE_PHDR: AtomicUsize = AtomicUsize::new(0);
-/// Address of the variable `environ`.
+/// The address of the variable `environ`.
 static ENVIRON: AtomicUsize = AtomicUsize::new(0);
 
-/// Looks up what the functions here call. Once, at start.
+/// Looks up the functions that are called here. Called once, at start.
 pub(crate) fn look_up(objects: &Objects<'_>) {
     let wanted: [(&AtomicUsize, Scope, &CStr); 3] = [
         (&DLCLOSE, Scope::Next, c"dlclose"),
@@ -39,25 +40,26 @@ pub(crate) fn look_up(objects: &Objects<'_>) {
     wrappers::look_up(objects);
 }
 
-/// The function at a looked-up address.
+/// Returns the function at a looked-up address.
 macro_rules! function {
     ($place:ident: fn($($type:ty),*) -> $result:ty) => {{
         let address = $place.load(Ordering::Acquire);
-        // SAFETY: null is `None`; otherwise the C library's function of the name it was looked up by, of this type.
+        // SAFETY: null is `None`; otherwise the C library's function of the name it was looked up
+        // by, of this type.
         unsafe { core::mem::transmute::<usize, Option<unsafe extern "C" fn($($type),*) -> $result>>(address) }
     }};
 }
 
 const ENOSYS: c_int = 38;
 
-/// The answer of a function that this C library does not have.
+/// Fails as a function that this C library does not have.
 #[cold]
 fn missing() -> c_int {
     heapledger_family::set_errno(ENOSYS);
     -1
 }
 
-/// The program's environment as it is now.
+/// Returns the program's environment as it is now.
 pub(crate) fn environ() -> Environment {
     let variable = ptr::with_exposed_provenance::<Environment>(ENVIRON.load(Ordering::Acquire));
     // SAFETY: null, or the C library's variable.
@@ -115,7 +117,7 @@ macro_rules! started_by {
             ///
             /// # Safety
             ///
-            /// As C has it.
+            /// The contract of the C function.
             #[unsafe(no_mangle)]
             #[unsafe(naked)]
             pub unsafe extern "C" fn $name() {
@@ -231,7 +233,7 @@ macro_rules! variadic {
     ($name:ident, $target:ident) => {
         /// # Safety
         ///
-        /// As C has it: the arguments end with a null pointer.
+        /// The contract of the C function: the arguments end with a null pointer.
         #[unsafe(naked)]
         unsafe extern "C" fn $name(first: Text) -> c_int {
             naked_asm!(
@@ -267,15 +269,15 @@ extern "C" fn execle_from(path: Text, registers: Arguments, stack: Arguments) ->
     with_arguments(registers, stack, |arguments, next| run(path, arguments, next.cast()))
 }
 
-/// Collects variadic arguments up to the null pointer; also hands over what follows it, which only means something for
-/// `execle` (the thunk's frame and the caller's make it readable for all).
+/// Collects variadic arguments up to the null pointer. Also hands over the argument after it, which
+/// only means something for `execle` (the thunk's frame and the caller's make it readable for all).
 fn with_arguments(registers: Arguments, stack: Arguments, call: impl FnOnce(Arguments, Text) -> c_int) -> c_int {
     const IN_REGISTERS: usize = 5;
     let argument = |index: usize| {
         let place =
             if index < IN_REGISTERS { registers.wrapping_add(index) } else { stack.wrapping_add(index - IN_REGISTERS) };
-        // SAFETY: the thunk spilled five register arguments; the caller passed the rest on its stack, up to the null
-        // pointer, which is asked for before anything that follows it.
+        // SAFETY: the thunk spilled five register arguments; the caller passed the rest on its
+        // stack, up to the null pointer, which is asked for before anything that follows it.
         unsafe { place.read() }
     };
     let mut count = 0;
@@ -283,7 +285,8 @@ fn with_arguments(registers: Arguments, stack: Arguments, call: impl FnOnce(Argu
         count += 1;
     }
     let next = argument(count + 1);
-    // A vfork child cannot give memory back once it has become another program: as few as usual are kept on the stack.
+    // A vfork child cannot give memory back once it has become another program: the usual, small
+    // number of arguments is kept on the stack.
     let mut few = [ptr::null(); 64];
     if count < few.len() {
         few.iter_mut().take(count).enumerate().for_each(|(index, place)| *place = argument(index));
@@ -293,7 +296,7 @@ fn with_arguments(registers: Arguments, stack: Arguments, call: impl FnOnce(Argu
     let Ok(memory) = heapledger_core::sys::map_private(length) else { return -1 };
     let many = memory.cast::<Text>();
     for index in 0..count {
-        // SAFETY: the mapping has room for `count` pointers, and a null pointer, which it is full of.
+        // SAFETY: the mapping has room for `count` pointers, and a null pointer; it is zeroed.
         unsafe { many.add(index).write(argument(index)) };
     }
     let result = call(many, next);
@@ -306,13 +309,14 @@ fn with_arguments(registers: Arguments, stack: Arguments, call: impl FnOnce(Argu
 ///
 /// # Safety
 ///
-/// As C has it.
+/// The contract of the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
     close(handle, DLCLOSE.load(Ordering::Acquire))
 }
 
-/// Closes a library by the `dlclose` at this address, of the program's or of another C library; 0 if there is none.
+/// Closes a library by the `dlclose` at this address, of the program's C library or of another one;
+/// 0 if there is none.
 pub(crate) fn close(handle: *mut c_void, dlclose: usize) -> c_int {
     let before = modules_unloaded();
     // SAFETY: 0 is `None`; otherwise the function of this name, of this type.
@@ -328,14 +332,15 @@ pub(crate) fn close(handle: *mut c_void, dlclose: usize) -> c_int {
     result
 }
 
-/// The C library's `dl_iterate_phdr`.
+/// Returns the C library's `dl_iterate_phdr`.
 pub(crate) fn iterate_objects() -> Option<IterateObjects> {
     let address = DL_ITERATE_PHDR.load(Ordering::Acquire);
-    // SAFETY: null is `None`; otherwise the C library's function of the name it was looked up by, of this type.
+    // SAFETY: null is `None`; otherwise the C library's function of the name it was looked up by,
+    // of this type.
     unsafe { core::mem::transmute::<usize, Option<IterateObjects>>(address) }
 }
 
-/// How many modules have been unloaded so far in this process.
+/// Returns the number of modules that have been unloaded so far in this process.
 fn modules_unloaded() -> u64 {
     /// The head of `struct dl_phdr_info` of `<link.h>`.
     #[repr(C)]
@@ -350,7 +355,8 @@ fn modules_unloaded() -> u64 {
     type Callback = unsafe extern "C" fn(*const Info, usize, *mut u64) -> c_int;
     unsafe extern "C" fn first(info: *const Info, length: usize, removed: *mut u64) -> c_int {
         if length >= size_of::<Info>() {
-            // SAFETY: the C library says that the structure is that long; `removed` is our caller's variable.
+            // SAFETY: the C library says that the structure is that long; `removed` is our caller's
+            // variable.
             unsafe { *removed = (*info).removed };
         }
         1

@@ -1,4 +1,4 @@
-//! Start: at the first call of the malloc family or in our constructor, whichever comes first.
+//! Start: at the first call of a malloc function or in our constructor, whichever comes first.
 
 use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -14,11 +14,12 @@ use heapledger_unwind::modules;
 use crate::{environment, exec, libraries, unseen};
 
 unsafe extern "C" {
-    /// Where the first thread's stack began: at the argument count (set by the dynamic linker).
+    /// The address at which the first thread's stack began: the argument count (set by the dynamic
+    /// linker).
     static __libc_stack_end: *mut u64;
 }
 
-/// The C library's functions that the constructor calls: looked up before there is a second thread.
+/// The C library's functions that the constructor calls, looked up before there is a second thread.
 static REGISTER_ATFORK: AtomicUsize = AtomicUsize::new(0);
 static BACKTRACE: AtomicUsize = AtomicUsize::new(0);
 
@@ -27,21 +28,24 @@ fn look_up(objects: &Objects<'_>) {
     BACKTRACE.store(objects.lookup_in(b"libc.so.6", c"backtrace"), Ordering::Relaxed);
 }
 
-/// Names the next allocator, joins the session that the environment names, if any, and lets the hook libraries in.
+/// Names the next allocator, joins the session that the environment names, if any, and initializes
+/// the hook libraries.
 #[unsafe(no_mangle)]
 fn heapledger_family_starts(objects: &Objects<'_>) {
     exec::look_up(objects);
     look_up(objects);
-    // What is allocated from here on until all hooks are installed, by them or for them, is nobody's business.
+    // Allocations from here on until all hooks are installed, by them or for them, are not reported
+    // to any hook.
     hooks::hold();
     // SAFETY: once; the functions are those of the next allocator.
     unsafe { serve::set_bottom(next_allocator(objects)) };
     // SAFETY: set by the dynamic linker before any object's code runs, and constant since.
     let start = unsafe { __libc_stack_end };
     if !start.is_null() {
-        // SAFETY: that is the block of arguments and environment as the kernel laid it out, whole yet.
+        // SAFETY: that is the block of arguments and environment as the kernel laid it out, still
+        // unchanged.
         unsafe { modules::list_program(environment::auxiliary_vector(start)) };
-        // SAFETY: as above; the program has not had it yet.
+        // SAFETY: `start` is the address of that block; the program has not had it yet.
         let taken = unsafe { environment::take_additions(start) };
         if let Some(session) = taken.session().and_then(Address::parse) {
             join(session, start as u64, objects);
@@ -59,7 +63,8 @@ fn join(session: Address, stack_end: u64, objects: &Objects<'_>) {
     let Some(library) = thread_library(|name| objects.lookup(Scope::Next, name)) else { return };
     let has_one_thread = objects.lookup(Scope::All, c"__libc_single_threaded");
     if has_one_thread != 0 {
-        // SAFETY: glibc's variable (since 2.32), which pthread_create clears before it makes a thread.
+        // SAFETY: glibc's variable (since 2.32), which pthread_create clears before it makes a
+        // thread.
         unsafe { process::watch_threads(core::ptr::with_exposed_provenance(has_one_thread)) };
     }
     let observer = if session.samples() {
@@ -68,21 +73,25 @@ fn join(session: Address, stack_end: u64, objects: &Objects<'_>) {
     } else {
         &raw const observer::OBSERVER
     };
-    // SAFETY: once, under the lock; the arguments are what it asks for.
+    // SAFETY: once, under the lock of `initialise`; `stack_end` is where the first thread's stack
+    // began.
     unsafe { process::start(session, stack_end) };
-    // SAFETY: started just above; no hook has run, since none is installed and this thread is the first.
+    // SAFETY: started just above; no hook has run, since none is installed and this thread is the
+    // first.
     unsafe { process::create_key(library) };
     // SAFETY: a table of ours, whose functions keep the contract. It is the first to be installed.
     let _ = unsafe { hooks::install_observer(observer) };
 }
 
-/// The functions of a C library by which we learn of a thread's end, by their addresses.
+/// Returns the functions of a C library by which we notice a thread's end. `address` returns a
+/// function's address.
 pub(crate) fn thread_library(address: impl Fn(&CStr) -> usize) -> Option<Library> {
-    /// The function of this name, of the type that the structure says.
+    /// Returns the function of this name, of the type that the structure requires.
     macro_rules! function {
         ($name:literal, $($type:ty),*) => {{
             let address = address($name);
-            // SAFETY: 0 is `None`; otherwise the C library's function of this name, whose type this is.
+            // SAFETY: 0 is `None`; otherwise the C library's function of this name, whose type this
+            // is.
             unsafe { core::mem::transmute::<usize, Option<unsafe extern "C" fn($($type),*) -> c_int>>(address) }?
         }};
     }
@@ -114,14 +123,15 @@ fn watch_forks() {
     let register = unsafe { core::mem::transmute::<usize, Register>(register) };
     with_guard(|sp| {
         hook::internally(sp, || {
-            // SAFETY: the handlers are part of this library, which is never unloaded: it is preloaded.
+            // SAFETY: the handlers are part of this library, which is never unloaded: it is
+            // preloaded.
             unsafe { register(before_fork, None, after_fork_in_child, core::ptr::null()) };
         });
     });
 }
 
-/// Makes glibc's `backtrace` ready where the session wants stacks verified. Its first call loads a library: now nobody
-/// holds the dynamic linker's lock.
+/// Makes glibc's `backtrace` ready if the session wants stacks verified. Its first call loads a
+/// library; nobody holds the dynamic linker's lock now.
 fn verify_stacks() {
     if !verify::is_wanted() {
         return;
@@ -136,7 +146,7 @@ fn verify_stacks() {
     with_guard(|sp| {
         hook::internally(sp, || {
             let mut addresses = [core::ptr::null_mut(); 4];
-            // SAFETY: there is room for so many addresses.
+            // SAFETY: the array has room for 4 addresses.
             found = unsafe { backtrace(addresses.as_mut_ptr(), 4) };
         });
     });
@@ -147,7 +157,7 @@ fn verify_stacks() {
     // SAFETY: the C library's function of this name, by which it was looked up.
     let unwinder = exec::iterate_objects().and_then(|iterate| unsafe { Objects::locked(iterate, look) }).unwrap_or(0);
     if found > 0 && unwinder != 0 {
-        // SAFETY: glibc's, and called above.
+        // SAFETY: `backtrace` is glibc's, and was called above.
         unsafe { verify::start(backtrace, unwinder as u64) };
     }
 }
@@ -164,8 +174,8 @@ extern "C" fn after_fork_in_child() {
     with_guard(hook::child_begins);
 }
 
-/// Runs something with an address of its frame, below which there is a word that does not change meanwhile: what a
-/// guard asks for.
+/// Runs a function with an address in its frame, below which there is a word that does not change
+/// meanwhile, as a guard requires.
 #[inline(never)]
 pub(crate) fn with_guard<R>(run: impl FnOnce(u64) -> R) -> R {
     let words = core::hint::black_box([0x6865_6170_6c65_6467_u64, 0]);

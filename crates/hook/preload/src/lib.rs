@@ -1,9 +1,9 @@
-//! The preload library: what `LD_PRELOAD` puts into a program.
+//! The preload library, which `LD_PRELOAD` loads into a program.
 //!
-//! It exports the malloc family ([`heapledger_family`]), the functions that start other programs (`exec`) or
-//! enter a sandbox (`sandbox`), some of the
-//! dynamic linker's (`exec`, `unseen`), and the bridge (`bridge`); everything else is hidden. Built with the `preload` profile it is freestanding: no standard
-//! library, no allocator, no unwinding.
+//! It exports the malloc functions ([`heapledger_family`]), the functions that start other programs
+//! (`exec`) or enter a sandbox (`sandbox`), some of the dynamic linker's (`exec`, `unseen`), and
+//! the bridge (`bridge`); everything else is hidden. Built with the `preload` profile it is
+//! freestanding: no standard library, no allocator, no unwinding.
 #![cfg_attr(panic = "abort", no_std)]
 #![allow(unreachable_pub, reason = "exported C symbols must be `pub`, though no Rust code names them")]
 
@@ -21,8 +21,8 @@ mod unseen;
 mod verdict;
 mod wrappers;
 
-/// There is no reachable panic; should the compiler keep one all the same, the program must not go on with a recorder
-/// in an unknown state.
+/// Ends the program. No panic is reachable; if the compiler keeps one all the same, the program
+/// must not go on with a recorder in an unknown state.
 #[cfg(panic = "abort")]
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {

@@ -21,15 +21,16 @@ static ARE_THERE: AtomicBool = AtomicBool::new(false);
 static AROUND_EXEC: Around = [const { [const { AtomicUsize::new(0) }; 2] }; 4];
 static AROUND_SANDBOX: Around = [const { [const { AtomicUsize::new(0) }; 2] }; 4];
 
-/// Functions of hook libraries that are told of libraries whose calls are not seen.
+/// Functions of hook libraries that are notified of libraries whose calls are not seen.
 static UNSEEN: [AtomicUsize; 4] = [const { AtomicUsize::new(0) }; 4];
 
-/// Returns true if the process has hook libraries.
+/// True if the process has hook libraries.
 pub(crate) fn are_there() -> bool {
     ARE_THERE.load(Ordering::Relaxed)
 }
 
-/// Tells hook libraries that the program opens a library whose calls of the allocator are not seen.
+/// Notifies hook libraries that the program opens a library whose calls of the allocator are not
+/// seen.
 pub(crate) fn unseen(reason: u64, path: &CStr) {
     for function in &UNSEEN {
         let address = function.load(Ordering::Acquire);
@@ -41,7 +42,7 @@ pub(crate) fn unseen(reason: u64, path: &CStr) {
     }
 }
 
-/// Calls an exec function, and what hook libraries want called around it.
+/// Calls an exec function, and the hook libraries' functions around it.
 pub(crate) fn around_exec(exec: impl FnOnce() -> c_int) -> c_int {
     call(&AROUND_EXEC, 0);
     let failed = exec();
@@ -49,12 +50,12 @@ pub(crate) fn around_exec(exec: impl FnOnce() -> c_int) -> c_int {
     failed
 }
 
-/// Calls what hook libraries want called before the program enters a sandbox.
+/// Calls the hook libraries' functions before the program enters a sandbox.
 pub(crate) fn sandbox_begins() {
     call(&AROUND_SANDBOX, 0);
 }
 
-/// Calls what hook libraries want called when the program has not entered it.
+/// Calls the hook libraries' functions if the program has not entered the sandbox after all.
 pub(crate) fn sandbox_refused() {
     call(&AROUND_SANDBOX, 1);
 }
@@ -69,15 +70,15 @@ fn call(around: &Around, index: usize) {
     }
 }
 
-/// Has each library install its hooks, in the order of the paths. What they say is theirs: a library that installs
-/// nothing changes nothing.
+/// Lets each library install its hooks, in the order of the paths. Their results are ignored: a
+/// library that installs nothing changes nothing.
 pub(crate) fn invite<'a>(paths: impl Iterator<Item = &'a [u8]>, objects: &Objects<'_>) {
     for path in paths {
         ARE_THERE.store(true, Ordering::Relaxed);
         let address = objects.lookup_at(path, c"heapledger_hook_init");
         if address != 0 {
-            // SAFETY: the library says by the name that the function is of this type; who put it here has checked its
-            // version.
+            // SAFETY: by defining the name, the library declares that the function is of this type;
+            // the command that added the library has checked its version.
             let init = unsafe { core::mem::transmute::<usize, Init>(address) };
             // SAFETY: both tables are static, and complete: there is an allocator.
             unsafe { init(heapledger_hooks_v1.real, &raw const heapledger_hooks_v1) };

@@ -1,9 +1,11 @@
-//! Namespaces that `dlmopen` makes: the malloc family of each one's C library is redirected to ours while it is made.
+//! Namespaces that `dlmopen` makes: the malloc functions of each namespace's C library are
+//! redirected to ours while it is made.
 //!
-//! The dynamic linker maps a new namespace's objects, allocates the list in which their symbols are searched, and binds
-//! them. It allocates by the program's `malloc`: ours, which looks whether there is a namespace whose C library has not
-//! been redirected. So the symbol table of that is ready before anything is bound by it, the library's own calls too, and
-//! before a constructor runs; and whatever is loaded in there later is bound to us as well.
+//! The dynamic linker maps a new namespace's objects, allocates the list in which their symbols are
+//! searched, and binds them. It allocates by the program's `malloc`: ours, which looks for a
+//! namespace whose C library has not been redirected. So that library's symbol table is ready
+//! before anything is bound by it, the library's own calls too, and before a constructor runs; and
+//! libraries that are loaded there later are bound to us as well.
 
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_int, c_void};
@@ -18,27 +20,30 @@ use heapledger_unwind::modules;
 
 use crate::{exec, init, libraries, unseen};
 
-/// The threads that are about to make a namespace, by their thread pointers; 0 is none.
+/// The threads that are about to make a namespace, by their thread pointers; 0 in a free slot.
 static LOADERS: [AtomicUsize; 8] = [const { AtomicUsize::new(0) }; 8];
-/// More of them than that have been there at once: from then on any thread may make one, at any call.
+/// True once more threads than that were making namespaces at a time: from then on any thread may
+/// make one, at any call.
 static IS_CROWDED: AtomicBool = AtomicBool::new(false);
-/// Where the dynamic linker is loaded, once it is known.
+/// The address at which the dynamic linker is loaded, once it is known.
 static LINKER: AtomicUsize = AtomicUsize::new(0);
-/// Bytes of a path that are kept, with the one behind it.
+/// The number of bytes of a path that are kept, including the zero behind it.
 const PATH_MAX: usize = 1025;
 
 /// The C library, by its [`id`](NamespaceLibrary::id), of each namespace whose calls are not seen.
 static UNSEEN: [AtomicUsize; NAMESPACES_MAX] = [const { AtomicUsize::new(0) }; NAMESPACES_MAX];
 
-/// Functions of a namespace's C library that are called by us.
+/// The functions of a namespace's C library that we call.
 const NEXT: [&CStr; 5] = [c"dlmopen", c"dlclose", c"pthread_key_create", c"pthread_key_delete", c"pthread_setspecific"];
 /// Their addresses, by the namespace's number.
 static ADDRESSES: [[AtomicUsize; NEXT.len()]; NAMESPACES_MAX] =
     [const { [const { AtomicUsize::new(0) }; NEXT.len()] }; NAMESPACES_MAX];
 
-/// The calling thread is about to make a namespace. Returns false if its calls will not be seen.
+/// Notes that the calling thread is about to make a namespace. Returns false if its calls will not
+/// be seen.
 ///
-/// Hook libraries are told of libraries whose calls they do not see: a replacement is not asked in a namespace.
+/// If there are hook libraries, namespaces are not redirected, because a replacement is not called
+/// in a namespace: the hook libraries are notified of libraries whose calls they do not see.
 pub(crate) fn expect() -> bool {
     if !process::is_on() || !unseen::is_redirected() || libraries::are_there() || !modules::can_ask_linker() {
         return false;
@@ -69,13 +74,13 @@ fn look(caller: u64) {
         let linker = objects.linker_start();
         LINKER.store(linker, Ordering::Relaxed);
         let is_linker = linker == start;
-        // A call from elsewhere: the linker has returned, or runs constructors.
+        // A call from elsewhere means that the linker has returned, or runs constructors.
         let mut is_over = !is_linker;
         objects.namespace_libraries(|library| {
             let known = UNSEEN.get(library.namespace);
             let is_known = known.is_some_and(|known| known.load(Ordering::Relaxed) == library.id());
-            // What is being mapped is for the thread that maps it, which is this one if the linker calls: it holds the
-            // linker's lock.
+            // A library that is being mapped is left to the thread that maps it. That is this one
+            // if the linker calls: it holds the linker's lock.
             if is_known || is_redirected(&library) || library.is_being_mapped && !is_linker {
                 return;
             }
@@ -118,7 +123,7 @@ fn is_expected() -> bool {
     IS_CROWDED.load(Ordering::SeqCst) || LOADERS.iter().any(|loader| loader.load(Ordering::SeqCst) != 0)
 }
 
-/// Returns true if a namespace's calls are seen.
+/// True if a namespace's calls are seen.
 pub(crate) fn is_recorded(namespace: isize) -> bool {
     let look = |objects: &Objects<'_>| {
         let mut found = false;
@@ -127,7 +132,7 @@ pub(crate) fn is_recorded(namespace: isize) -> bool {
         });
         found
     };
-    // SAFETY: as in `look`.
+    // SAFETY: the C library's function of this name, by which it was looked up.
     exec::iterate_objects().and_then(|iterate| unsafe { Objects::locked(iterate, look) }).unwrap_or(false)
 }
 
@@ -141,7 +146,8 @@ fn redirect(library: &NamespaceLibrary<'_>) -> bool {
     for (place, name) in addresses.iter().zip(NEXT) {
         place.store(library.function(name), Ordering::Release);
     }
-    // SAFETY: the library has not been redirected, so no call of the namespace has come here; the addresses are its own.
+    // SAFETY: the library has not been redirected, so no call of the namespace has come here; the
+    // addresses are its own.
     if !unsafe { set_allocator(namespace, |name| library.function(name), first_call) } {
         return false;
     }
@@ -151,27 +157,28 @@ fn redirect(library: &NamespaceLibrary<'_>) -> bool {
     library.redirect(functions.map(|(name, function)| (name, stub(function, namespace))))
 }
 
-/// A namespace makes its first call: its C library has been relocated.
+/// Handles the first call of a namespace: its C library has been relocated.
 fn first_call(namespace: usize) {
     let address = |name: &CStr| NEXT.iter().position(|next| *next == name).map_or(0, |index| next(namespace, index));
     if let Some(library) = init::thread_library(address) {
-        // SAFETY: the functions of these names of that library, which is glibc: it lists its objects in namespaces.
+        // SAFETY: the functions of these names of that library, which is glibc: it lists its
+        // objects in namespaces.
         unsafe { process::share_key(library) };
     }
 }
 
-/// The address of one of `NEXT`.
+/// Returns the address of one of `NEXT`.
 fn next(namespace: usize, index: usize) -> usize {
     let place = ADDRESSES.get(namespace).and_then(|addresses| addresses.get(index));
     place.map_or(0, |place| place.load(Ordering::Acquire))
 }
 
-/// The address of a namespace's `dlmopen`.
+/// Returns the address of a namespace's `dlmopen`.
 pub(crate) fn next_dlmopen(namespace: usize) -> usize {
     next(namespace, 0)
 }
 
-/// `dlclose` of the C library of another namespace.
+/// The `dlclose` for the C library of another namespace.
 #[unsafe(naked)]
 unsafe extern "C" fn dlclose_of_namespace() {
     naked_asm!(namespace_stubs!(), "movzx esi, al", "jmp {close}", close = sym close)

@@ -1,7 +1,7 @@
-//! User pools: what the bridge passes on to the recorder.
+//! User pools: passes the calls of the bridge on to the recorder.
 //!
-//! An allocation has a stack, which begins at the program's frame: so its entry point is a thunk like those of the malloc
-//! family.
+//! An allocation has a stack, which begins at the program's frame: so its entry point is a thunk
+//! like those of the malloc functions.
 
 use core::arch::naked_asm;
 
@@ -12,11 +12,11 @@ use heapledger_record::process;
 
 use crate::init::with_guard;
 
-/// A pool gave out a block: `(pool, address, size)`.
+/// Records that a pool gave out a block: `(pool, address, size)`.
 ///
 /// # Safety
 ///
-/// As in the bridge: the pool is one, and stays where it is.
+/// The contract of the bridge: the pool is one, and stays where it is.
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn allocated(pool: *const Pool, address: u64, size: u64) {
     naked_asm!("mov rcx, rsp", "mov r8, rbp", "jmp {target}", target = sym allocated_from)
@@ -37,25 +37,25 @@ unsafe extern "C" fn allocated_from(pool: *const Pool, address: u64, size: u64, 
     }
 }
 
-/// A pool takes a block back: `(pool, address)`.
+/// Records that a pool takes a block back: `(pool, address)`.
 ///
 /// # Safety
 ///
-/// As [`allocated`].
+/// See [`allocated`].
 pub(crate) unsafe extern "C" fn freed(pool: *const Pool, address: u64) {
     // SAFETY: the caller's contract.
     let id = unsafe { pool.as_ref() }.and_then(Pool::known_id);
-    // A pool without number has no blocks that anybody knows of.
+    // A pool without a number has no known blocks.
     if let Some(id) = id.filter(|_| address < ADDRESS_END && process::is_on()) {
         with_guard(|sp| hook::pools::free(id, address, sp));
     }
 }
 
-/// A pool takes all its blocks back.
+/// Records that a pool takes all its blocks back.
 ///
 /// # Safety
 ///
-/// As [`allocated`].
+/// See [`allocated`].
 pub(crate) unsafe extern "C" fn reset(pool: *const Pool) {
     // SAFETY: the caller's contract.
     let id = unsafe { pool.as_ref() }.and_then(Pool::known_id);
@@ -64,11 +64,11 @@ pub(crate) unsafe extern "C" fn reset(pool: *const Pool) {
     }
 }
 
-/// The same, and there is no such pool any more.
+/// Does the same for a pool that no longer exists afterwards.
 ///
 /// # Safety
 ///
-/// As [`allocated`].
+/// See [`allocated`].
 pub(crate) unsafe extern "C" fn closed(pool: *const Pool) {
     // SAFETY: the caller's contract.
     let Some(pool) = (unsafe { pool.as_ref() }) else { return };
@@ -79,11 +79,12 @@ pub(crate) unsafe extern "C" fn closed(pool: *const Pool) {
     });
 }
 
-/// A block of the allocator, by its address, is memory of a pool from now on.
+/// Records that a block of the allocator, given by its address, is backing memory of a pool from
+/// now on.
 ///
 /// # Safety
 ///
-/// As [`allocated`].
+/// See [`allocated`].
 pub(crate) unsafe extern "C" fn backed(_: *const Pool, block: u64) {
     if block != 0 && process::is_on() {
         with_guard(|sp| hook::pools::back(block, sp));

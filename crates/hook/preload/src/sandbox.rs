@@ -1,4 +1,5 @@
-//! The program puts itself in a sandbox (`seccomp`): the recording says so, and hook libraries are told.
+//! Handles a program that puts itself in a sandbox (`seccomp`): the recording says so, and hook
+//! libraries are notified.
 
 use heapledger_family::sandbox::Moment;
 use heapledger_record::hook;
@@ -7,11 +8,11 @@ use heapledger_wire::event::code;
 use crate::init::with_guard;
 use crate::libraries;
 
-/// See [`heapledger_family::sandbox`]. In strict mode a thread may not even read the time stamp counter: it records
-/// nothing more, and its calls are counted as lost.
+/// Handles [`heapledger_family::sandbox`]'s notification. In strict mode a thread may not even read
+/// the time stamp counter: it records nothing more, and its calls are counted as lost.
 #[unsafe(no_mangle)]
 fn heapledger_family_sandbox(moment: Moment) {
-    // That takes no system call.
+    // Writing an annotation takes no system call.
     let annotate = || {
         with_guard(|sp| hook::annotate(code::SANDBOX, &[], sp));
     };

@@ -1,5 +1,6 @@
-//! Memory for the environment of a child, kept for the next one: a vfork child runs in its parent's memory, and cannot give
-//! back what it has taken there once it has become another program.
+//! Memory for the environment of a child, kept for the next one: a vfork child runs in its parent's
+//! memory, and cannot give back the memory that it has taken there once it has become another
+//! program.
 
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -7,20 +8,23 @@ use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use heapledger_core::{arch, sys};
 use heapledger_record::{hook, process};
 
-/// A thread's memory. A vfork child has the thread pointer of the thread that waits for it, and so its memory.
+/// A thread's memory. A vfork child has the thread pointer of the thread that waits for it, and so
+/// its memory.
 struct Scratch {
-    /// Whose: a thread pointer; 0 is nobody's.
+    /// The thread pointer of its thread; 0 if it is free.
     owner: AtomicUsize,
     memory: AtomicPtr<u8>,
     length: AtomicUsize,
 }
 
-/// For processes that are not recorded, but have hooks. A new thread often has the place of one that has ended.
+/// The memory kept in processes that are not recorded, but have hooks. A new thread often has the
+/// thread pointer of one that has ended.
 static KEPT: [Scratch; 64] = [const {
     Scratch { owner: AtomicUsize::new(0), memory: AtomicPtr::new(ptr::null_mut()), length: AtomicUsize::new(0) }
 }; 64];
 
-/// So much memory of the calling thread's, until it asks again; null when there is none.
+/// Returns memory of the calling thread, of at least this length, which is valid until it asks
+/// again; null if there is none.
 pub(crate) fn memory(length: usize) -> *mut u8 {
     if process::is_on() {
         return hook::scratch(length);
@@ -30,7 +34,7 @@ pub(crate) fn memory(length: usize) -> *mut u8 {
         0 => kept.owner.compare_exchange(0, own, Ordering::Relaxed, Ordering::Relaxed).is_ok(),
         owner => owner == own,
     };
-    // Where all are taken by others, memory is left behind.
+    // If all are taken by other threads, memory is left behind.
     let Some(kept) = KEPT.iter().find(take) else { return sys::map_private(length).unwrap_or(ptr::null_mut()) };
     if kept.length.load(Ordering::Relaxed) < length {
         let Ok(memory) = sys::map_private(length) else { return ptr::null_mut() };

@@ -1,12 +1,13 @@
-//! Libraries whose calls of the allocator are not seen, as the program opens them: the recording names them, and hook
-//! libraries are told.
+//! Libraries whose calls of the allocator are not seen: when the program opens one, the recording
+//! names it, and hook libraries are notified.
 //!
-//! `dlmopen` opens them in a namespace that has a C library of its own: its calls are seen if that could be redirected
-//! ([`namespaces`]). With `RTLD_DEEPBIND` they find the program's C library, if it could not be redirected
+//! `dlmopen` opens libraries in a namespace that has a C library of its own: their calls are seen
+//! if that could be redirected ([`namespaces`]). With `RTLD_DEEPBIND`, libraries find the program's
+//! C library, and their calls are not seen if it could not be redirected
 //! ([`redirect`](Objects::redirect)).
 //!
-//! The dynamic linker looks at the return address to know who asks. So each function here does its own work first, and
-//! jumps to the next definition with the stack as it was.
+//! The dynamic linker uses the return address to find out which object called. So each function
+//! here does its own work first, and jumps to the next definition with the stack as it was.
 
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int};
@@ -24,18 +25,18 @@ use crate::{libraries, namespaces};
 const NAMESPACE: u64 = 1;
 const DEEP: u64 = 2;
 
-/// The most libraries of a process that are named.
+/// The largest number of libraries of a process that are named.
 const NAMED_MAX: u32 = 64;
-/// Words of a path that are kept.
+/// The number of words of a path that are kept.
 const WORDS_MAX: usize = 128;
 
-/// True if whoever looks up the malloc family in the C library finds ours.
+/// True if a look-up of the malloc functions in the C library finds ours.
 static IS_REDIRECTED: AtomicBool = AtomicBool::new(false);
 static NAMED: AtomicU32 = AtomicU32::new(0);
 static DLOPEN: AtomicUsize = AtomicUsize::new(0);
 static DLMOPEN: AtomicUsize = AtomicUsize::new(0);
 
-/// Has the definitions of the C library redirected. Once, at start.
+/// Redirects the definitions of the C library. Called once, at start.
 pub(crate) fn redirect(objects: &Objects<'_>) {
     IS_REDIRECTED.store(objects.redirect(&heapledger_family::NAMES), Ordering::Relaxed);
 }
@@ -48,7 +49,7 @@ extern "C" fn dlopen_begins(path: *const c_char, flags: c_int) -> usize {
     find_next(&DLOPEN, c"dlopen")
 }
 
-/// Returns true if whoever looks up the malloc family in the program's C library finds ours.
+/// True if a look-up of the malloc functions in the program's C library finds ours.
 pub(crate) fn is_redirected() -> bool {
     IS_REDIRECTED.load(Ordering::Relaxed)
 }
@@ -106,7 +107,7 @@ fn note(reason: u64, path: *const c_char) {
 ///
 /// # Safety
 ///
-/// As POSIX has it.
+/// The contract of POSIX.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C" fn dlopen() {
@@ -127,14 +128,15 @@ pub unsafe extern "C" fn dlopen() {
     )
 }
 
-/// Defines a function that has `dlmopen_begins` called with a number in `edx`, and jumps to what that answers.
+/// Defines a function that calls `dlmopen_begins` with a number in `edx`, and jumps to the address
+/// that this returns.
 macro_rules! dlmopen {
     ($(#[$attribute:meta])* $name:ident, $($number:expr),*) => {
         /// The C function `dlmopen`.
         ///
         /// # Safety
         ///
-        /// As glibc has it.
+        /// The contract of glibc.
         $(#[$attribute])*
         #[unsafe(naked)]
         pub unsafe extern "C" fn $name() {
@@ -164,5 +166,5 @@ dlmopen!(
     dlmopen,
     "xor eax, eax"
 );
-// That of the C library of another namespace.
+// The `dlmopen` for the C library of another namespace.
 dlmopen!(dlmopen_of_namespace, heapledger_family::namespace_stubs!(), "movzx eax, al");

@@ -1,4 +1,5 @@
-//! Verdicts on programs that are about to be started: which would load this library, and why the others would not.
+//! Verdicts on programs that are about to be started: whether they would load this library, and why
+//! not.
 
 use core::ffi::{CStr, c_char, c_int};
 
@@ -17,11 +18,11 @@ pub(crate) enum Child {
     InPath(*const c_char),
     /// An open file (no path, or an empty one), or a file by its path from an open directory.
     Below(c_int, *const c_char),
-    /// A program of the system's.
+    /// A program of the system, such as the shell.
     Any,
 }
 
-/// The path of a program's file, as it was found; its end is left out where it is long.
+/// The path of a program's file, as it was found, cut off at the end if it is long.
 pub(crate) struct Found {
     bytes: [u8; 512],
     length: usize,
@@ -38,7 +39,7 @@ impl Found {
         self.bytes.get(..self.length).unwrap_or(&[])
     }
 
-    /// Keeps the name by which the caller starts it, without looking for the file.
+    /// Keeps the name by which the caller starts the program, without looking for the file.
     pub(crate) fn keep_as_named(&mut self, child: Child) {
         if let Child::At(name) | Child::InPath(name) | Child::Below(_, name) = child
             && !name.is_null()
@@ -54,8 +55,8 @@ impl Found {
     }
 }
 
-/// Returns what keeps the kernel from starting the child with a dynamic linker that loads us. What cannot be told is taken for
-/// nothing. `found` becomes its path.
+/// Returns what keeps the kernel from starting the child with a dynamic linker that loads us. An
+/// unknown obstacle counts as none. `found` becomes the child's path.
 pub(crate) fn obstacle(child: Child, found: &mut Found) -> Option<Obstacle> {
     match child {
         Child::Any => None,
@@ -96,7 +97,7 @@ fn at(path: *const c_char, found: &mut Found) -> Option<Obstacle> {
     if bytes.is_empty() { None } else { of_file(path.cast(), 4).flatten() }
 }
 
-/// `/proc/self/fd/NUMBER`.
+/// Returns `/proc/self/fd/NUMBER`.
 fn of_descriptor(fd: c_int, path: &mut [u8; 26]) -> &[u8] {
     let start = b"/proc/self/fd/";
     let mut length = start.len();
@@ -111,7 +112,7 @@ fn of_descriptor(fd: c_int, path: &mut [u8; 26]) -> &[u8] {
     path.get(..length).unwrap_or(&[])
 }
 
-/// The verdict on a file in a directory; `None` when there is no such file.
+/// Returns the verdict on a file in a directory; `None` if there is no such file.
 fn in_directory(directory: &[u8], name: &[u8], is_separated: bool, found: &mut Found) -> Option<Option<Obstacle>> {
     let mut path = [0_u8; 1024];
     let parts = directory.iter().chain(if is_separated { &b"/"[..] } else { &[] }).chain(name);
@@ -124,7 +125,7 @@ fn in_directory(directory: &[u8], name: &[u8], is_separated: bool, found: &mut F
     Some(verdict)
 }
 
-/// The verdict on a file, following interpreters; `None` when it cannot be read.
+/// Returns the verdict on a file, following interpreters; `None` if it cannot be read.
 fn of_file(path: *const u8, interpreters_left: u32) -> Option<Option<Obstacle>> {
     let head_length = program::HEAD_LENGTH;
     // In a mapping: the caller's stack may be small.
@@ -139,7 +140,7 @@ fn of_file(path: *const u8, interpreters_left: u32) -> Option<Option<Obstacle>> 
         Some((length, false)) => match program::judge(head.get(..length).unwrap_or(&[])) {
             Program::Dynamic => {
                 let head = head.get(..length).unwrap_or(&[]);
-                // SAFETY: as above.
+                // SAFETY: `path` is a NUL-terminated string, as the callers pass.
                 let read = |offset, bytes: &mut [u8]| unsafe { sys::read_at(path, offset, bytes) };
                 let is_refused = program::needs_to_be_first(head, read) && !is_link_order_excused();
                 Some(is_refused.then_some(Obstacle::AddressSanitizer))
@@ -162,7 +163,7 @@ fn of_file(path: *const u8, interpreters_left: u32) -> Option<Option<Obstacle>> 
     verdict
 }
 
-/// Returns true if the user has told AddressSanitizer to accept a library before it.
+/// True if the user has told AddressSanitizer to accept a library before it.
 fn is_link_order_excused() -> bool {
     let mut is_excused = false;
     for_each(crate::exec::environ(), |entry| {
@@ -174,11 +175,12 @@ fn is_link_order_excused() -> bool {
     is_excused
 }
 
-/// Returns true if a file can be read from here, by this user: not in a chroot without it, say.
+/// True if this user can read a file from here: not in a chroot without it, for instance.
 pub(crate) fn is_readable(path: &[u8]) -> bool {
     const R_OK: usize = 4;
     let mut text = [0_u8; PATH_MAX];
     text.iter_mut().zip(path).for_each(|(to, from)| *to = *from);
-    // SAFETY: the path is NUL-terminated: it is part of a text that is shorter than the zeroed array.
+    // SAFETY: the path is NUL-terminated: it is part of a text that is shorter than the zeroed
+    // array.
     path.len() < PATH_MAX && unsafe { sys::call(nr::ACCESS, [text.as_ptr() as usize, R_OK, 0, 0, 0, 0]) == 0 }
 }

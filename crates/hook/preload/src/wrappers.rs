@@ -1,9 +1,9 @@
-//! Libraries of the program that wrap the functions which start programs: what `mold -run` and
-//! `bear` preload, say.
+//! Libraries of the program that wrap the functions which start programs, such as those that `mold
+//! -run` and `bear` preload.
 //!
-//! A wrapper may look at the environment and edit it, in a vfork child too, whose memory is
-//! its parent's. So the additions must come after it: a call goes to the wrapper first, unaltered,
-//! and its own call of the next definition, which it knows from `dlsym(RTLD_NEXT, …)`, leads to
+//! A wrapper may read the environment and edit it, in a vfork child too, whose memory is its
+//! parent's. So the additions must come after it: a call goes to the wrapper first, unaltered. The
+//! wrapper's own call of the next definition, which it knows from `dlsym(RTLD_NEXT, …)`, leads to
 //! ours, which is the last before the C library's.
 
 use core::arch::naked_asm;
@@ -16,14 +16,14 @@ use heapledger_family::next::{Objects, Scope};
 /// An exported function: a jump through `entry`.
 pub(crate) struct Exported {
     pub(crate) name: &'static CStr,
-    /// The first wrapper's definition; without one, ours.
+    /// The first wrapper's definition; if there is none, ours.
     pub(crate) entry: &'static AtomicPtr<()>,
-    /// Ours, which adds to the environment and calls the C library's.
+    /// Our definition, which adds to the environment and calls the C library's.
     pub(crate) own: *const (),
     /// The C library's definition.
     pub(crate) next: &'static AtomicUsize,
-    /// Where the last wrapper before the C library is loaded, and where the next object is; 0 when
-    /// there is none.
+    /// The address at which the last wrapper before the C library is loaded, and that of the next
+    /// object; 0 if there is none.
     pub(crate) wrapper: &'static [AtomicUsize; 2],
 }
 
@@ -33,8 +33,8 @@ unsafe impl Sync for Exported {}
 /// True when the wrappers have been looked up.
 static IS_KNOWN: AtomicBool = AtomicBool::new(false);
 
-/// Looks up the wrappers of exported functions, and what comes after them. While the program
-/// starts: twice does no harm.
+/// Looks up the wrappers of exported functions, and the definitions after them. Called while the
+/// program starts; calling it twice does no harm.
 pub(crate) fn look_up(objects: &Objects<'_>) {
     for function in &crate::exec::EXPORTED {
         let (mut first, mut last, mut next) = (0, 0, 0);
@@ -50,8 +50,8 @@ pub(crate) fn look_up(objects: &Objects<'_>) {
             }
         });
         if next == 0 {
-            // Another C library by another name, or none of the function: as if there were no
-            // wrapper.
+            // The C library has another name, or does not have the function: treated as if there
+            // were no wrapper.
             next = objects.lookup(Scope::Next, function.name);
         } else if first != 0 {
             let [start, end] = function.wrapper;
@@ -72,7 +72,8 @@ extern "C" fn next_dlsym() -> usize {
     find_next(&DLSYM, c"dlsym")
 }
 
-/// The next definition of a function, which is kept in `place`; 0 where there is none yet. At any time.
+/// Returns the next definition of a function, and keeps it in `place`; 0 if there is none yet. May
+/// be called at any time.
 pub(crate) fn find_next(place: &AtomicUsize, name: &CStr) -> usize {
     let known = place.load(Ordering::Relaxed);
     if known != 0 {
@@ -82,15 +83,15 @@ pub(crate) fn find_next(place: &AtomicUsize, name: &CStr) -> usize {
     let found = match crate::exec::iterate_objects() {
         // SAFETY: the C library's function of this name, by which it was looked up.
         Some(iterate) => unsafe { Objects::locked(iterate, look) }.unwrap_or(0),
-        // SAFETY: the first call of the malloc family, which precedes the second thread, looks that function up, and has not
-        // been made yet.
+        // SAFETY: `iterate_objects` is looked up by the first call of a malloc function, which
+        // precedes the second thread and has not been made yet: there is one thread.
         None => look(&unsafe { Objects::at_start() }),
     };
     place.store(found, Ordering::Relaxed);
     found
 }
 
-/// Our definition of an exported function, if `caller` is in the last wrapper of it; otherwise
+/// Returns our definition of an exported function, if `caller` is in its last wrapper; otherwise
 /// null, and the dynamic linker is to be asked.
 extern "C" fn next_for_wrapper(name: *const c_char, caller: usize) -> *const () {
     if name.is_null() {
@@ -98,8 +99,8 @@ extern "C" fn next_for_wrapper(name: *const c_char, caller: usize) -> *const () 
     }
     // A wrapper's constructor may ask before ours has run.
     if !IS_KNOWN.load(Ordering::Acquire) {
-        // SAFETY: the first call of the malloc family, which precedes the second thread, looks them up, and has not been made
-        // yet.
+        // SAFETY: the wrappers are looked up by the first call of a malloc function, which precedes
+        // the second thread and has not been made yet: there is one thread.
         look_up(&unsafe { Objects::at_start() });
     }
     // SAFETY: the argument of `dlsym`: a NUL-terminated string.
@@ -111,20 +112,20 @@ extern "C" fn next_for_wrapper(name: *const c_char, caller: usize) -> *const () 
     crate::exec::EXPORTED.iter().find(is_asked_for).map_or(ptr::null(), |function| function.own)
 }
 
-/// Our definition of the function that the C library has at this address; the address itself if it
-/// is none of them.
+/// Returns our definition of the function that the C library has at this address; the address
+/// itself if it has none of them there.
 extern "C" fn own_instead_of(address: usize) -> usize {
     let is_it = |function: &&Exported| address != 0 && function.next.load(Ordering::Acquire) == address;
     crate::exec::EXPORTED.iter().find(is_it).map_or(address, |function| function.own as usize)
 }
 
-/// The C function of this name. What a wrapper asks for next is ours, as is what anybody asks of
-/// the C library by its handle. All else is the dynamic linker's answer, which may depend on its
-/// return address.
+/// The C function of this name. Returns our definition to a wrapper that asks for the next one, and
+/// to any caller that asks for the C library's by its handle. All else is the dynamic linker's
+/// answer, which may depend on its return address.
 ///
 /// # Safety
 ///
-/// As POSIX has it.
+/// The contract of POSIX.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C" fn dlsym() {

@@ -1,26 +1,27 @@
-//! The addresses of the blocks that are in the sample: what is freed that is not among them is no event.
+//! The addresses of the blocks that are in the sample. Frees of other addresses are not recorded.
 //!
-//! Fixed and static: addresses in buckets by their hashes, found, entered and taken out without a lock, in signal handlers
-//! and forked children too. Where a bucket is full, no free of an address in it can be left out any more; whoever reads the
-//! events knows what was recorded. The [filter] before it makes most look-ups one load.
+//! A fixed, static hash table: addresses are found, entered and removed without a lock, in signal
+//! handlers and forked children too. Once a bucket has been full, no free of an address in it can
+//! be left out any more; the reader of the events knows what was recorded. The [filter] before the
+//! table makes most look-ups one load.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use heapledger_core::filter;
 
 const BUCKET_BITS: u32 = 14;
-/// A cache line, with what says that the bucket was full once.
+/// The number of slots in a bucket: a cache line, with the word that says that the bucket was full.
 const SLOTS: usize = 7;
 
 #[repr(C, align(64))]
 struct Bucket {
-    /// Keys; 0 where there is none.
+    /// Keys; 0 in a free slot.
     slots: [AtomicU64; SLOTS],
-    /// Not 0: an address found no slot.
+    /// Not 0 if an address found no slot.
     overflow: AtomicU64,
 }
 
-/// What this table and the filter take where all their pages are touched.
+/// The bytes that this table and the filter take if all their pages are touched.
 pub(crate) const BYTES: u64 = (size_of::<[Bucket; 1 << BUCKET_BITS]>() + filter::LENGTH) as u64;
 
 /// 1 MiB, of which pages are touched only by addresses that are entered.
@@ -31,7 +32,7 @@ impl Bucket {
         Bucket { slots: [const { AtomicU64::new(0) }; SLOTS], overflow: AtomicU64::new(0) }
     }
 
-    /// By a hash of which the upper bits are good.
+    /// Returns the bucket of a key, by a hash whose upper bits are good.
     fn of(key: u64) -> &'static Bucket {
         // The index has as many bits as the table.
         &BUCKETS[(key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - BUCKET_BITS)) as usize]
@@ -42,10 +43,12 @@ impl Bucket {
     }
 }
 
-/// Enters the address of a block, or a pool's key: before the program has the block, so that whoever frees it finds it.
+/// Enters the address of a block, or a pool's key. Call before the program has the block, so that
+/// its free finds the address.
 pub(crate) fn add(key: u64) {
     let bucket = Bucket::of(key);
-    // One that was taken away where nobody saw it, by a raw system call for instance.
+    // The address of a block whose free was not seen, for instance because it was a raw system
+    // call.
     if bucket.find(key).is_some() {
         return;
     }
@@ -56,7 +59,8 @@ pub(crate) fn add(key: u64) {
     }
 }
 
-/// Takes an address out: the block is about to go. Whether it may have been there.
+/// Removes the address of a block that is about to be freed. True if the address may have been
+/// there.
 pub(crate) fn take(key: u64) -> bool {
     if !filter::may_hold(key) {
         return false;
@@ -70,7 +74,7 @@ pub(crate) fn take(key: u64) -> bool {
     bucket.overflow.load(Ordering::Relaxed) != 0
 }
 
-/// Whether an address may be there.
+/// True if an address may be there.
 pub(crate) fn may_hold(key: u64) -> bool {
     let bucket = Bucket::of(key);
     filter::may_hold(key) && (bucket.find(key).is_some() || bucket.overflow.load(Ordering::Relaxed) != 0)
@@ -80,7 +84,7 @@ pub(crate) fn may_hold(key: u64) -> bool {
 mod tests {
     use super::*;
 
-    /// One test: the table is one for the process.
+    /// A single test, because the process has one table.
     #[test]
     fn addresses_come_and_go() {
         let key = |number: u64| 0x7f00_0000_0000 + number * 48;
@@ -96,7 +100,7 @@ mod tests {
             assert!(take(key(number)) && !take(key(number)));
         }
         assert!((0..20_000).all(|number| may_hold(key(number)) == (number % 2 == 1)));
-        // Of many, some find no slot: nothing that was entered is ever taken for something that was not.
+        // Some of many find no slot, but none that was entered is ever taken for one that was not.
         let more = 400_000;
         (20_000..more).for_each(|number| add(key(number)));
         assert!((20_000..more).all(|number| take(key(number))));

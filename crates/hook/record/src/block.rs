@@ -19,49 +19,50 @@ use crate::{hook, verify};
 #[repr(C)]
 pub struct ThreadBlock {
     pub(crate) head: Head<ThreadBlock>,
-    /// Calls until one is timed.
+    /// The number of calls until one is timed.
     pub(crate) until_measured: u64,
-    /// When the call began, if it is the one that is timed: in ticks.
+    /// The time at which the call began, in ticks, if it is the one that is timed.
     pub(crate) began: u64,
-    /// How many defects the walker has counted when there is nothing to do after a capture: [`INSPECT_ALL`] makes
-    /// something of each.
+    /// The walker's count of defects at which nothing is to be done after a capture: 0, or
+    /// [`INSPECT_ALL`], so that every capture is inspected.
     pub(crate) defects_counted: u64,
     pub(crate) outlet: Outlet,
-    /// Whether the outlet's producer has been written.
+    /// True if the outlet's producer has been written.
     pub(crate) has_ring: bool,
-    /// Whether the ring has been told whose it is now.
+    /// True if the ring has been told which thread writes to it now.
     pub(crate) is_announced: bool,
-    /// Attempts to obtain a ring.
+    /// The number of attempts to obtain a ring.
     attempts: u32,
     /// Memory for the arguments of an exec: a vfork child leaves it behind.
     pub(crate) scratch: *mut u8,
     pub(crate) scratch_length: usize,
-    /// In a session that samples.
+    /// The sampling state, used in a session that samples.
     pub(crate) sampling: Sampling,
     pub(crate) walker: Walker,
     pub(crate) contexts: Contexts,
-    /// What verifying stacks takes; null until then.
+    /// Memory for verifying stacks; null until the first is verified.
     pub(crate) workspace: *mut verify::Workspace,
 }
 
-/// Where events go.
+/// The destination of a thread's events.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Outlet {
     pub(crate) producer: MaybeUninit<Producer>,
-    /// A node, module or text could not be announced: the event that refers to it must not be written.
+    /// True if a node, module or text could not be announced: the event that refers to it must not
+    /// be written.
     pub(crate) is_cut: bool,
-    /// Where the latest event is that lost a part of its stack, plus one.
+    /// The position of the latest event that lost a part of its stack, plus one.
     folded_at: u64,
     /// Room for an extended event.
     pub(crate) words: [u64; WORDS_MAX],
 }
 
-/// [`ThreadBlock::defects_counted`] of a thread whose every stack is looked at.
+/// [`ThreadBlock::defects_counted`] of a thread whose every stack is inspected.
 pub(crate) const INSPECT_ALL: u64 = u64::MAX;
 
-// SAFETY: integers, null pointers, closed `MaybeUninit`s and a walker, for which zeroes are valid; with neither ring
-// nor open gate it is not attached. Nothing in it has a destructor.
+// SAFETY: integers, null pointers, closed `MaybeUninit`s and a walker, for which zeroes are valid;
+// with neither ring nor open gate it is not attached. Nothing in it has a destructor.
 unsafe impl Block for ThreadBlock {
     #[inline(always)]
     fn head(&mut self) -> &mut Head<ThreadBlock> {
@@ -78,7 +79,8 @@ unsafe impl Block for ThreadBlock {
     }
 
     fn attach(&mut self, sp: u64) -> bool {
-        // Of a sample most threads have nothing to tell for long: they get a ring when they do.
+        // If the session samples, most threads record nothing for long: they get a ring when they
+        // have an event.
         if process::samples() && Process::get().is_some_and(Process::is_introduced) && !sandbox::is_entered() {
             self.head.close(sp);
             return true;
@@ -115,7 +117,8 @@ unsafe impl Block for ThreadBlock {
 }
 
 impl Outlet {
-    /// Notes that the event that is being made loses a part of its stack. True if that is news.
+    /// Notes that the event that is being made loses a part of its stack. True if this was not
+    /// noted yet.
     pub(crate) fn note_folded(&mut self, position: u64) -> bool {
         let at = position.wrapping_add(1);
         core::mem::replace(&mut self.folded_at, at) != at
@@ -128,15 +131,15 @@ impl Outlet {
 }
 
 impl ThreadBlock {
-    /// Bytes of memory that every block takes, beside what its walker remembers: what is before
-    /// that.
+    /// The bytes of memory that every thread block takes: those before the walker, whose memory is
+    /// counted separately.
     pub(crate) const BYTES_LEAST: u64 = (offset_of!(ThreadBlock, walker) as u64).next_multiple_of(4096);
 
-    /// Obtains a ring where there is none, and says who writes to it from now on.
+    /// Obtains a ring if the thread has none, and says which thread writes to it from now on.
     #[cold]
     fn obtain_ring(&mut self) -> Result<(), Refusal> {
         let process = Process::get().ok_or(Refusal::NotNow)?;
-        // Neither a ring nor the thread's id is to be had.
+        // In a sandbox neither a ring nor the thread's id can be obtained.
         if sandbox::is_entered() {
             return Err(Refusal::NotNow);
         }
@@ -158,7 +161,8 @@ impl ThreadBlock {
         Ok(())
     }
 
-    /// Obtains a ring for a thread that was attached without; where there is none to be had, the gate is opened again.
+    /// Obtains a ring for a thread that was attached without one. If none can be had, opens the
+    /// gate again.
     #[cold]
     #[inline(never)]
     pub(crate) fn obtain_ring_at_last(&mut self) -> bool {

@@ -1,8 +1,8 @@
 //! The handshake with the collector: connect, one message, one answer with descriptors, map, close.
 //!
-//! Raw system calls only. Before anything is sent, the kernel is asked whose the listener is. Nothing stays open in the
-//! program. Where it has no descriptor left, and only there, a helper thread with a descriptor table of its own does the
-//! talking and the mapping.
+//! Raw system calls only. Before anything is sent, the kernel is asked whose the listener is.
+//! Nothing stays open in the program. If the program has no descriptor left, and only then, a
+//! helper thread with a descriptor table of its own does the talking and the mapping.
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
@@ -18,7 +18,7 @@ use heapledger_wire::session::{
 };
 use heapledger_wire::stall::{LOOK_MILLISECONDS, Watch};
 
-/// How to reach a session: what the environment variable says.
+/// The address of a session, from the environment variable.
 #[derive(Clone, Copy, Debug)]
 pub struct Address {
     name: [u8; NAME_LENGTH],
@@ -28,7 +28,8 @@ pub struct Address {
 }
 
 impl Address {
-    /// Parses `NAME:TOKEN`, `NAME:TOKEN:s` of a session that samples, either with `:w` if threads wait for ever.
+    /// Parses `NAME:TOKEN`, or `NAME:TOKEN:s` for a session that samples; `:w` follows either if
+    /// threads wait for ever.
     pub fn parse(value: &[u8]) -> Option<Address> {
         let (value, waits) = match value.strip_suffix(WAITS_SUFFIX.as_bytes()) {
             Some(value) => (value, true),
@@ -47,16 +48,16 @@ impl Address {
         Some(Address { name: name.try_into().ok()?, token: token.try_into().ok()?, samples, waits })
     }
 
-    /// Whether the session records a sample of all blocks.
+    /// True if the session records a sample of all blocks.
     pub fn samples(&self) -> bool {
         self.samples
     }
 }
 
-/// What a request brought.
+/// The mapped answer to a request.
 #[derive(Debug)]
 pub struct Granted {
-    /// The image's number in the session.
+    /// The number of the process image in the session.
     pub image: u32,
     /// The session page; `None` for a ring request.
     pub page: Option<NonNull<SessionPage>>,
@@ -66,12 +67,12 @@ pub struct Granted {
     pub ring: Ring,
 }
 
-/// Why there is nothing.
+/// The reason why a request brought nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Nobody listens, or the session does not take us: it will not be different later.
+    /// Nobody listens, or the session does not take us: a later attempt fails too.
     Gone,
-    /// No descriptor or memory to be had: it may be different later.
+    /// No descriptor or memory is available: a later attempt may succeed.
     NotNow,
 }
 
@@ -89,7 +90,7 @@ impl From<Errno> for Refusal {
     }
 }
 
-/// Whether the collector is gone for good. One connection attempt.
+/// True if the collector is gone for good. Makes one connection attempt.
 pub fn is_gone(address: &Address) -> bool {
     if sandbox::is_entered() {
         return false;
@@ -101,12 +102,12 @@ pub fn is_gone(address: &Address) -> bool {
     if has_room(1) { ask() } else { sys::with_descriptors(1, ask).unwrap_or(false) }
 }
 
-/// What to ask for, beside what every request carries.
+/// The arguments of a request, beside what every request carries.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
-    /// What.
+    /// The kind of the request.
     pub kind: RequestKind,
-    /// For a ring the own image, for a fork the parent's.
+    /// For a ring: the process's own image. For a fork: the parent's.
     pub image: u32,
     /// For a fork: its number.
     pub fork: u32,
@@ -114,20 +115,22 @@ pub struct Asked {
     pub node_base: u32,
 }
 
-/// For how long a recorder is waited for.
+/// The time for which the recorder is waited for.
 enum Patience {
-    /// As the session page says.
+    /// As long as the session page says.
     Page(&'static SessionPage, Watch),
-    /// So many nanoseconds, in which it may be at work or not: before there is a page, which has its heartbeat.
+    /// A number of nanoseconds, whether the recorder is at work or not: for the time before there
+    /// is a session page, which has the recorder's heartbeat.
     Blind(u64, Watch),
     /// For ever.
     Endless,
-    /// Not any more.
+    /// No longer.
     Spent,
 }
 
 impl Patience {
-    /// How long a program that is new to the session waits at first, and at later attempts.
+    /// The time for which a program that is new to the session waits at first, and at later
+    /// attempts.
     const BLIND_NANOSECONDS: u64 = 5_000_000_000;
     const BLIND_AGAIN_NANOSECONDS: u64 = 100_000_000;
 
@@ -140,7 +143,7 @@ impl Patience {
         }
     }
 
-    /// After a wait: true if it is over.
+    /// True if the time is over. Called after each wait.
     fn is_spent(&mut self) -> bool {
         match self {
             Patience::Page(page, watch) => page.is_over() || watch.has_stalled(page, page.pulse_of_all()),
@@ -157,7 +160,7 @@ impl Patience {
     }
 }
 
-/// A wait without a page was in vain, or would be.
+/// True once a wait without a page was in vain, or would be.
 static WAS_BLIND: AtomicBool = AtomicBool::new(false);
 
 /// Says that the recorder was standing still when this program was started: no attempt waits for
@@ -166,12 +169,12 @@ pub fn expect_stall() {
     WAS_BLIND.store(true, Ordering::Relaxed);
 }
 
-/// Makes a request and maps what it brings. `page` is that of the session, where it is mapped.
+/// Makes a request and maps what the answer brings. `page` is the session page, if it is mapped.
 pub fn request(address: &Address, page: Option<&'static SessionPage>, asked: Asked) -> Result<Granted, Refusal> {
     if sandbox::is_entered() || page.is_some_and(SessionPage::is_stalled) {
         return Err(Refusal::NotNow);
     }
-    // The socket, and what the answer brings; a forked child has the page.
+    // The socket, and the descriptors of the answer; a forked child has the page already.
     let needed = match asked.kind {
         RequestKind::Image => 4,
         RequestKind::Fork => 3,
@@ -181,8 +184,9 @@ pub fn request(address: &Address, page: Option<&'static SessionPage>, asked: Ask
     if has_room(needed) { ask() } else { sys::with_descriptors(needed, ask).unwrap_or(Err(Refusal::NotNow)) }
 }
 
-/// Whether the program has so many free descriptors: asked before, because an answer for which there is no room would
-/// leave an image behind that nobody writes to. Other obstacles, such as a sandbox, are for the request itself to meet.
+/// True if the program has `count` free descriptors. Checked before the request, because an answer
+/// for which there is no room would leave an image behind that nobody writes to. Other obstacles,
+/// such as a sandbox, are left for the request itself to meet.
 fn has_room(count: i32) -> bool {
     const EMFILE: Errno = Errno(24);
     fn copies(fd: i32, count: i32) -> bool {
@@ -223,7 +227,8 @@ fn ask(address: &Address, page: Option<&'static SessionPage>, asked: Asked) -> R
         Ok(Granted { image: answer.image, page: Some(page), common: Some(common), ring })
     };
     take().inspect_err(|_| {
-        // Else the collector would take it for a process that had nothing to say. It may not hear of it: best effort.
+        // Otherwise the collector would take this for a process that had nothing to record. Best
+        // effort: the message may not arrive.
         let decline = Asked { kind: RequestKind::Decline, image: answer.image, ..asked };
         let _ = Socket::connect(address, &mut Patience::Spent)
             .and_then(|socket| socket.send(&message(address, decline), &mut Patience::Spent));
@@ -237,7 +242,7 @@ fn message(address: &Address, asked: Asked) -> [u8; REQUEST_LENGTH] {
         .to_bytes()
 }
 
-/// The session page, mapped at most once per process: forked children keep the mapping.
+/// Maps the session page, at most once per process: forked children keep the mapping.
 fn map_page(fd: Result<i32, Refusal>) -> Result<NonNull<SessionPage>, Refusal> {
     static PAGE: AtomicPtr<SessionPage> = AtomicPtr::new(core::ptr::null_mut());
     if let Some(page) = NonNull::new(PAGE.load(Ordering::Acquire)) {
@@ -256,11 +261,12 @@ fn map_ring(fd: i32, length: u64) -> Result<Ring, Refusal> {
     let length = usize::try_from(length).map_err(|_| Refusal::Gone)?;
     let mapping = NonNull::new(sys::map_shared(fd, length)?).ok_or(Refusal::Gone)?;
     sys::dont_dump(mapping.as_ptr(), length);
-    // SAFETY: a shared mapping of that length, which stays mapped for the life of the process unless refused here.
+    // SAFETY: a shared mapping of that length, which stays mapped for the life of the process
+    // unless refused here.
     unsafe { Ring::new(mapping, length) }.ok_or(Refusal::Gone)
 }
 
-/// Descriptors received; closed when dropped.
+/// Received descriptors; closed when dropped.
 struct Descriptors {
     fds: [i32; Descriptors::MAX],
     count: usize,
@@ -305,7 +311,8 @@ impl Socket {
         Ok(Socket(fd as i32))
     }
 
-    /// A system call on it returns after so long at the latest, with `EAGAIN`.
+    /// Makes each system call on the socket return after [`LOOK_MILLISECONDS`] at the latest, with
+    /// `EAGAIN`.
     fn limit_waits(&self) {
         const SOL_SOCKET: usize = 1;
         const SO_RCVTIMEO: usize = 20;
@@ -322,7 +329,8 @@ impl Socket {
     fn connect(address: &Address, patience: &mut Patience) -> Result<Socket, Errno> {
         let socket = Socket::open()?;
         socket.limit_waits();
-        // `struct sockaddr_un`: family, a zero byte for the abstract namespace, then the name, without terminator.
+        // `struct sockaddr_un`: family, a zero byte for the abstract namespace, then the name,
+        // without terminator.
         const LENGTH: usize = 2 + 1 + ADDRESS_PREFIX.len() + NAME_LENGTH;
         let mut bytes = [0_u8; LENGTH];
         let content = AF_UNIX.to_ne_bytes().into_iter().chain([0]).chain(ADDRESS_PREFIX.bytes()).chain(address.name);
@@ -337,10 +345,12 @@ impl Socket {
         Ok(socket)
     }
 
-    /// Refuses a listener of another user, as if nobody listened: the name is free for everybody once the recorder has
-    /// ended, and known to everybody before. Root's is a recorder whose program has given up root's rights.
+    /// Refuses a listener of another user, as if nobody listened: the name is free for everybody
+    /// once the recorder has ended, and known to everybody before. A listener of root is taken for
+    /// a recorder whose program has given up root's rights.
     ///
-    /// Its number is of no use: it is not known which the recorder's is, and in a pid namespace it reads as 0.
+    /// The listener's pid is of no use: it is not known which the recorder's is, and in a pid
+    /// namespace it reads as 0.
     fn check_peer(&self) -> Result<(), Errno> {
         const SOL_SOCKET: usize = 1;
         const SO_PEERCRED: usize = 17;
@@ -356,7 +366,8 @@ impl Socket {
         let mut credentials = Credentials::default();
         let mut length = size_of::<Credentials>() as u32;
         let (value, bytes) = (&raw mut credentials as usize, &raw mut length as usize);
-        // SAFETY: the kernel writes a ucred, no longer than `length` says, which is the live struct's, and its length.
+        // SAFETY: the kernel writes a ucred, no longer than `length` says, which is the live
+        // struct's, and its length.
         check(unsafe { call(nr::GETSOCKOPT, [self.0 as usize, SOL_SOCKET, SO_PEERCRED, value, bytes, 0]) })?;
         // SAFETY: it only returns a number.
         let own = unsafe { call(nr::GETEUID, [0; 6]) } as u32;
@@ -407,7 +418,8 @@ impl Socket {
             flags: 0,
         };
         let received = retry(patience, || {
-            // SAFETY: `message` and all it points to are live and as long as they say; the kernel writes there only.
+            // SAFETY: `message` and all it points to are live and as long as they say; the kernel
+            // writes there only.
             unsafe { call(nr::RECVMSG, [self.0 as usize, &raw mut message as usize, MSG_CMSG_CLOEXEC, 0, 0, 0]) }
         })?;
         let mut descriptors = Descriptors { fds: [0; Descriptors::MAX], count: 0 };
@@ -418,7 +430,8 @@ impl Socket {
                 descriptors.count += 1;
             }
         }
-        // An empty message is the end of the connection: the collector went away, or does not want us.
+        // An empty message is the end of the connection: the collector went away, or does not want
+        // us.
         if received != ANSWER_LENGTH {
             return Err(Refusal::Gone);
         }
@@ -426,7 +439,7 @@ impl Socket {
     }
 }
 
-/// Repeats a system call that a signal interrupted, or that has waited as long as it may at a time.
+/// Repeats a system call that a signal interrupted, or that timed out while `patience` is left.
 fn retry(patience: &mut Patience, mut call: impl FnMut() -> isize) -> Result<usize, Errno> {
     const EINTR: Errno = Errno(4);
     const EAGAIN: Errno = Errno(11);

@@ -1,7 +1,8 @@
-//! What the malloc family calls: a free before it happens, an allocation after it succeeded.
+//! The functions that the malloc entry points call: before a free happens, and after an allocation
+//! has succeeded.
 //!
-//! Every function here may be called at any moment, in any thread, nested in itself by a signal. It either writes an
-//! event or counts that it could not; it never fails, allocates or panics.
+//! Every function here may be called at any moment, in any thread, nested in itself by a signal. It
+//! either writes an event or counts that it could not; it never fails, allocates or panics.
 
 use core::ptr;
 use core::sync::atomic::Ordering;
@@ -40,23 +41,23 @@ pub mod sample;
 /// See [`malloc`].
 #[inline(always)]
 unsafe fn position(caller: Caller) -> Position {
-    // SAFETY: by the caller's contract the word is of the thread's stack.
+    // SAFETY: by the contract of `malloc`, the word is on the thread's stack.
     let return_address = unsafe { ptr::with_exposed_provenance::<u64>(caller.slot as usize).read() };
     Position { slot: caller.slot, return_address, rbp: caller.rbp }
 }
 
-/// `malloc(size)` returned `address`.
+/// Records that `malloc(size)` returned `address`.
 ///
 /// # Safety
 ///
-/// `caller` is the calling frame: a live one of this thread, to which the function that was called has yet to return. The
-/// same for all functions here that take one.
+/// `caller` is the live frame of this thread to which the intercepted function has yet to return.
+/// All functions here that take a `caller` require this.
 #[inline(always)]
 pub unsafe fn malloc(address: u64, size: u64, caller: Caller) {
     let is_compact = size < COMPACT_SIZE_END && is_compact_address(address);
-    // SAFETY: passed on.
+    // SAFETY: `caller` is live, by this function's contract.
     if !is_compact || unsafe { !after(caller, |stack| event::malloc(0, address, size, stack)) } {
-        // SAFETY: passed on.
+        // SAFETY: `caller` is live, by this function's contract.
         unsafe { malloc_rarely(address, size, caller) };
     }
 }
@@ -68,38 +69,38 @@ pub unsafe fn malloc(address: u64, size: u64, caller: Caller) {
 #[inline(never)]
 unsafe fn malloc_rarely(address: u64, size: u64, caller: Caller) {
     if size >= COMPACT_SIZE_END || !is_compact_address(address) {
-        // SAFETY: passed on.
+        // SAFETY: `caller` is live, by this function's contract.
         return unsafe { allocation(Api::Malloc, address, size, 0, 0, caller) };
     }
     if is_ignoring() {
         return ignored(address, caller.sp());
     }
-    // SAFETY: passed on.
+    // SAFETY: `caller` is live, by this function's contract.
     if unsafe { !after_rarely(caller, |stack| event::malloc(0, address, size, stack)) } {
         outside_allocation(Api::Malloc, address, size, 0, 0);
     }
 }
 
-/// `calloc(count, each)` returned `address`.
+/// Records that `calloc(count, each)` returned `address`.
 ///
 /// # Safety
 ///
 /// See [`malloc`].
 #[inline(always)]
 pub unsafe fn calloc(address: u64, count: u64, each: u64, caller: Caller) {
-    // It succeeded, so the product does not overflow.
+    // The call succeeded, so the product does not overflow.
     let size = count.wrapping_mul(each);
     let (Ok(count_small), Ok(each_small)) = (u32::try_from(count), u32::try_from(each)) else {
-        // SAFETY: passed on.
+        // SAFETY: `caller` is live, by this function's contract.
         return unsafe { allocation(Api::Calloc, address, size, 0, count, caller) };
     };
     if size >= COMPACT_SIZE_END || !is_compact_address(address) {
-        // SAFETY: passed on.
+        // SAFETY: `caller` is live, by this function's contract.
         return unsafe { allocation(Api::Calloc, address, size, 0, count, caller) };
     }
-    // SAFETY: passed on.
+    // SAFETY: `caller` is live, by this function's contract.
     if unsafe { !after(caller, |stack| event::calloc(0, address, count_small, each_small, stack)) } {
-        // SAFETY: passed on.
+        // SAFETY: `caller` is live, by this function's contract.
         unsafe { calloc_rarely(address, count_small, each_small, caller) };
     }
 }
@@ -113,14 +114,14 @@ unsafe fn calloc_rarely(address: u64, count: u32, each: u32, caller: Caller) {
     if is_ignoring() {
         return ignored(address, caller.sp());
     }
-    // SAFETY: passed on.
+    // SAFETY: `caller` is live, by this function's contract.
     if unsafe { !after_rarely(caller, |stack| event::calloc(0, address, count, each, stack)) } {
         let size = u64::from(count) * u64::from(each);
         outside_allocation(Api::Calloc, address, size, 0, u64::from(count));
     }
 }
 
-/// Any allocation, with all its arguments.
+/// Records any allocation, with all its arguments.
 ///
 /// # Safety
 ///
@@ -140,7 +141,7 @@ pub unsafe fn allocation(api: Api, address: u64, size: u64, alignment: u64, coun
         return;
     }
     block.begin();
-    // SAFETY: passed on.
+    // SAFETY: `caller` is live, by this function's contract.
     let stack = unsafe { block.capture_rarely(caller) };
     let ticks = block.stamp();
     let event = Extended::Alloc { api, address, size, stack, alignment, count, usable: 0, rate: Rate::EXACT };
@@ -148,7 +149,7 @@ pub unsafe fn allocation(api: Api, address: u64, size: u64, alignment: u64, coun
     block.finish(written);
 }
 
-/// A call that should have returned a block did not.
+/// Records a call that should have returned a block and did not.
 ///
 /// # Safety
 ///
@@ -166,15 +167,16 @@ pub unsafe fn failure(api: Api, size: u64, alignment: u64, count: u64, caller: C
         return;
     }
     block.begin();
-    // SAFETY: passed on.
+    // SAFETY: `caller` is live, by this function's contract.
     let stack = unsafe { block.capture_rarely(caller) };
     let ticks = block.stamp();
     let written = block.write_extended(ticks, &Extended::Failed { api, size, stack, alignment, count });
     block.finish(written);
 }
 
-/// `free(address)` is about to happen. `sp` is the caller's stack pointer, here and below: the word below it holds the
-/// return address, or another value that stays until the function returns.
+/// Records that `free(address)` is about to happen. `sp` is the caller's stack pointer, here and
+/// below: the word below it holds the return address, or another value that stays until the
+/// function returns.
 #[inline(always)]
 pub fn free(address: u64, sp: u64) {
     if !is_compact_address(address) || !before(sp, event::free(0, address)) {
@@ -192,7 +194,7 @@ fn free_rarely(address: u64, sp: u64) {
     }
 }
 
-/// Any free, with all its arguments, is about to happen.
+/// Records any free, with all its arguments, before it happens.
 #[inline(never)]
 pub fn free_with(api: Api, address: u64, size: u64, alignment: u64, sp: u64) {
     if is_unwanted(Kind::Free) {
@@ -211,7 +213,7 @@ pub fn free_with(api: Api, address: u64, size: u64, alignment: u64, sp: u64) {
     block.finish(written);
 }
 
-/// A reallocation of `address` is about to happen.
+/// Records that a reallocation of `address` is about to happen.
 #[inline(always)]
 pub fn reallocation_begins(api: Api, address: u64, sp: u64) {
     if !is_compact_address(address) || !before(sp, event::realloc_begin(0, address)) {
@@ -240,7 +242,7 @@ fn reallocation_begins_rarely(api: Api, address: u64, sp: u64) {
     }
 }
 
-/// The reallocation that this thread began last has ended.
+/// Records the end of the reallocation that this thread began last.
 ///
 /// # Safety
 ///
@@ -255,14 +257,14 @@ pub unsafe fn reallocation_ends(
     caller: Caller,
 ) {
     let is_compact = is_compact_end(api, outcome, address, size);
-    // SAFETY: passed on.
+    // SAFETY: `caller` is live, by this function's contract.
     if !is_compact || unsafe { !after(caller, |stack| event::realloc_end(0, address, size, stack)) } {
-        // SAFETY: passed on.
+        // SAFETY: `caller` is live, by this function's contract.
         unsafe { reallocation_ends_rarely(api, outcome, address, size, count, caller) };
     }
 }
 
-/// Whether the end of a reallocation fits a compact event.
+/// True if the end of a reallocation fits a compact event.
 #[inline(always)]
 fn is_compact_end(api: Api, outcome: ReallocOutcome, address: u64, size: u64) -> bool {
     api == Api::Realloc && outcome == ReallocOutcome::Returned && size < COMPACT_SIZE_END && is_compact_address(address)
@@ -281,7 +283,7 @@ unsafe fn reallocation_ends_rarely(
     count: u64,
     caller: Caller,
 ) {
-    // Its beginning is not recorded either.
+    // The beginning of the reallocation is not recorded either.
     if is_unwanted(Kind::Free) {
         return;
     }
@@ -302,7 +304,7 @@ unsafe fn reallocation_ends_rarely(
         return block.end_as_free(api);
     }
     block.begin();
-    // SAFETY: passed on.
+    // SAFETY: `caller` is live, by this function's contract.
     let stack = unsafe { block.capture_rarely(caller) };
     let ticks = block.stamp();
     let is_compact = is_compact_end(api, outcome, address, size);
@@ -314,14 +316,14 @@ unsafe fn reallocation_ends_rarely(
     block.finish(written);
 }
 
-/// Whether the program wants the allocations of this thread ignored.
+/// True if the program wants the allocations of this thread ignored.
 #[inline]
 fn is_ignoring() -> bool {
-    // SAFETY: null or the calling thread's, by the contract of `thread::bind`.
+    // SAFETY: the pointer is null or the calling thread's, by the contract of `thread::bind`.
     unsafe { context::is_ignoring(thread::contexts()) }
 }
 
-/// An allocation that the program wants ignored: the collector is told, so that it knows the free.
+/// Records an allocation that the program wants ignored, so that the collector recognizes its free.
 #[cold]
 #[inline(never)]
 fn ignored(address: u64, sp: u64) {
@@ -339,13 +341,14 @@ fn ignored(address: u64, sp: u64) {
     block.finish(written);
 }
 
-/// A live block is of the context that the thread is in.
+/// Records that a live block now belongs to the context that the thread is in.
 ///
 /// # Safety
 ///
 /// See [`malloc`].
 pub unsafe fn set_context(address: u64, caller: Caller) {
-    // What is ignored or not recorded at the moment has no context; the block keeps its own.
+    // While the thread's allocations are ignored or not recorded, it has no context: the block
+    // keeps its own.
     if is_unwanted(Kind::Allocation) || is_ignoring() || (process::samples() && !addresses::may_hold(address)) {
         return;
     }
@@ -354,14 +357,15 @@ pub unsafe fn set_context(address: u64, caller: Caller) {
         return;
     }
     block.begin();
-    // SAFETY: passed on.
+    // SAFETY: `caller` is live, by this function's contract.
     let stack = unsafe { block.capture_rarely(caller) };
     let ticks = block.stamp();
     let written = block.write_extended(ticks, &Extended::Moved { address, stack });
     block.finish(written);
 }
 
-/// The program says of the live block at, or around, `address` what it is. Whether the event was written.
+/// Records what the program declares the live block at, or around, `address` to be. True if the
+/// event was written.
 ///
 /// # Safety
 ///
@@ -378,10 +382,11 @@ pub unsafe fn stamp(address: u64, type_name: *const u8, length: u32, place: *con
     if block.skips(Kind::Allocation) {
         return false;
     }
-    // SAFETY: passed on.
+    // SAFETY: the name and the place are valid, by this function's contract, which is that of
+    // `stamp::intern`.
     let stamp = unsafe { stamp::intern(type_name, length, place) };
     let is_told = stamp.is_told();
-    // Both the block and the text may have been told of by another thread just now.
+    // Another thread may have announced both the block and the text just now.
     block.begin();
     let ticks = block.stamp();
     let told = if is_told { Ok(()) } else { block.outlet.tell(ticks, stamp) };
@@ -392,7 +397,7 @@ pub unsafe fn stamp(address: u64, type_name: *const u8, length: u32, place: *con
     is_written
 }
 
-/// An annotation for the recording: see [`event::code`]. Ignored where it cannot be written; false then.
+/// Writes an annotation to the recording: see [`event::code`]. False if it could not be written.
 pub fn annotate(code: u16, payload: Words<'_>, sp: u64) -> bool {
     let Some(block) = enter(sp) else { return false };
     block.begin();
@@ -403,7 +408,7 @@ pub fn annotate(code: u16, payload: Words<'_>, sp: u64) -> bool {
     is_written
 }
 
-/// A fork is about to happen: the child's inherited blocks are those live now.
+/// Records that a fork is about to happen: the blocks live now are those that the child inherits.
 pub fn fork_begins(sp: u64) {
     let Some(block) = enter(sp) else { return };
     block.begin();
@@ -412,7 +417,8 @@ pub fn fork_begins(sp: u64) {
     block.finish(written);
 }
 
-/// A process is about to become the program at `path`, or has started it in the process `pid`, since `since`.
+/// Records that a process is about to become the program at `path`, or that, since `since`, it has
+/// started that program in the process `pid`.
 pub fn exec_begins(pid: u32, obstacle: Option<Obstacle>, is_tight: bool, since: u64, path: &[u8], sp: u64) {
     let Some(process) = Process::get().filter(|process| process.is_introduced()) else { return };
     let process = process.id();
@@ -427,7 +433,7 @@ pub fn exec_begins(pid: u32, obstacle: Option<Obstacle>, is_tight: bool, since: 
     block.finish(written);
 }
 
-/// It stays what it was.
+/// Records that the exec failed: the process stays what it was.
 pub fn exec_failed(pid: u32, sp: u64) {
     if !Process::get().is_some_and(Process::is_introduced) {
         return;
@@ -439,17 +445,17 @@ pub fn exec_failed(pid: u32, sp: u64) {
     block.finish(written);
 }
 
-/// The longest path that an exec is announced with, in words.
+/// The length of the longest path that an exec is announced with, in words.
 const EXEC_PATH_WORDS: usize = 64;
 
-/// In a child: introduces it to the collector.
+/// Introduces a child to the collector. Called in the child.
 pub fn child_begins(sp: u64) {
     if let Some(block) = enter(sp) {
         block.head.leave();
     }
 }
 
-/// Whether the session is there to take what a child would have to tell.
+/// True if the session is there to take the events of a child.
 pub fn session_is_live() -> bool {
     Process::get().is_some_and(Process::is_introduced) && !process::page().is_over()
 }
@@ -459,14 +465,16 @@ pub fn session_is_stalled() -> bool {
     Process::get().is_some_and(Process::is_introduced) && process::page().is_stalled()
 }
 
-/// From now on this thread records nothing, until it can obtain a ring again: it may not do what that takes.
+/// Stops recording in this thread until it can obtain a ring again: at the moment it may not do
+/// what obtaining a ring takes.
 pub fn detach_thread(sp: u64) {
     if let Some(block) = enter(sp) {
         block.head.gate = GATE_UNATTACHED;
     }
 }
 
-/// Runs something that calls the C library for us: what it allocates is not the program's.
+/// Runs code that calls the C library for the recorder: its allocations are not recorded as the
+/// program's.
 pub fn internally(sp: u64, run: impl FnOnce()) {
     let Some(block) = enter(sp) else { return run() };
     block.head.is_internal = true;
@@ -475,13 +483,14 @@ pub fn internally(sp: u64, run: impl FnOnce()) {
     block.head.leave();
 }
 
-/// Memory of this thread's for the arguments of an exec: kept, so that a vfork child leaves nothing behind that its
-/// parent does not reuse. Null when there is none.
+/// Returns memory of this thread for the arguments of an exec, or null if there is none. The memory
+/// is kept, so that a vfork child leaves nothing behind that its parent does not reuse.
 pub fn scratch(length: usize) -> *mut u8 {
     let Current::Block(block) = thread::current::<ThreadBlock>() else {
         return sys::map_private(length).unwrap_or(ptr::null_mut());
     };
-    // SAFETY: this thread's block; the two fields are used here only, and not from signal handlers that return.
+    // SAFETY: this thread's block; the two fields are used here only, and not from signal handlers
+    // that return.
     let block = unsafe { &mut *block.as_ptr() };
     if block.scratch_length < length {
         let Ok(memory) = sys::map_private(length) else { return ptr::null_mut() };
@@ -511,13 +520,13 @@ pub(crate) fn announce_thread(block: &mut ThreadBlock) -> Result<(), Unwritten> 
     written
 }
 
-/// Says that the block's thread has ended. It may have got its name since it started.
+/// Says that the block's thread has ended. The thread may have got its name since it started.
 pub(crate) fn announce_thread_end(block: &mut ThreadBlock) {
     if !core::mem::take(&mut block.is_announced) {
         return;
     }
     block.begin();
-    // In a sandbox it keeps the name that it had.
+    // In a sandbox the name cannot be read: the earlier one stays.
     let named = match sandbox::is_entered() {
         true => Ok(()),
         false => block.write_extended(arch::ticks(), &Extended::ThreadName { name: sys::thread_name() }),
@@ -529,8 +538,8 @@ pub(crate) fn announce_thread_end(block: &mut ThreadBlock) {
     }
 }
 
-/// Records an event with a stack, after what it tells of, where nothing is out of the ordinary. Otherwise false; then
-/// nothing has happened.
+/// Records an event with a stack, after the call that it describes, on the fast path. False if the
+/// fast path does not apply; then nothing has been recorded.
 ///
 /// # Safety
 ///
@@ -539,7 +548,7 @@ pub(crate) fn announce_thread_end(block: &mut ThreadBlock) {
 unsafe fn after<const N: usize>(caller: Caller, event: impl Fn(StackId) -> [u64; N]) -> bool {
     let Some(block) = enter_plainly(caller.sp()) else { return false };
     block.begin();
-    // SAFETY: passed on.
+    // SAFETY: `caller` is live, by this function's contract.
     let Some(stack) = (unsafe { block.capture(caller) }) else {
         block.producer().end();
         block.head.leave();
@@ -555,7 +564,7 @@ unsafe fn after<const N: usize>(caller: Caller, event: impl Fn(StackId) -> [u64;
     true
 }
 
-/// As [`after`], in all other cases; false where the thread cannot use a ring.
+/// Does what [`after`] does in all other cases. False if the thread cannot use a ring.
 ///
 /// # Safety
 ///
@@ -569,15 +578,15 @@ unsafe fn after_rarely<const N: usize>(caller: Caller, event: impl Fn(StackId) -
         return true;
     }
     block.begin();
-    // SAFETY: passed on.
+    // SAFETY: `caller` is live, by this function's contract.
     let mut words = event(unsafe { block.capture_rarely(caller) });
     let ticks = block.stamp();
     block.write_and_finish(ticks, &mut words);
     true
 }
 
-/// Records an event before what it tells of, where nothing is out of the ordinary. Otherwise false; then nothing has
-/// happened.
+/// Records an event before the call that it describes, on the fast path. False if the fast path
+/// does not apply; then nothing has been recorded.
 #[inline(always)]
 fn before<const N: usize>(sp: u64, words: [u64; N]) -> bool {
     let Some(block) = enter_plainly(sp) else { return false };
@@ -593,7 +602,7 @@ fn before<const N: usize>(sp: u64, words: [u64; N]) -> bool {
     is_written
 }
 
-/// As [`before`], in all other cases; false where the thread cannot use a ring.
+/// Does what [`before`] does in all other cases. False if the thread cannot use a ring.
 fn before_rarely<const N: usize>(sp: u64, mut words: [u64; N]) -> bool {
     if is_unwanted(Kind::Free) {
         return true;
@@ -608,7 +617,7 @@ fn before_rarely<const N: usize>(sp: u64, mut words: [u64; N]) -> bool {
     true
 }
 
-/// Closes the gate of this thread's block, if it is open, and the session in its usual mode.
+/// Closes the gate of this thread's block if the gate is open and the session is in its usual mode.
 #[inline(always)]
 fn enter_plainly(sp: u64) -> Option<&'static mut ThreadBlock> {
     let block = thread::open::<ThreadBlock>()?;
@@ -619,7 +628,8 @@ fn enter_plainly(sp: u64) -> Option<&'static mut ThreadBlock> {
     Some(block)
 }
 
-/// Closes the gate of this thread's block, which has a ring; `None` when the event has to go another way, or nowhere.
+/// Closes the gate of this thread's block, which then has a ring. `None` if the event must go to
+/// the common ring, or nowhere.
 fn enter(sp: u64) -> Option<&'static mut ThreadBlock> {
     let block: &mut ThreadBlock = thread::enter(sp)?;
     if block.is_announced || block.obtain_ring_at_last() {
@@ -629,7 +639,8 @@ fn enter(sp: u64) -> Option<&'static mut ThreadBlock> {
 }
 
 impl ThreadBlock {
-    /// Whether this event is not to be recorded: then the gate is open again. In the usual mode all are.
+    /// True if this event is not to be recorded; the block has then been left. In the usual mode
+    /// every event is recorded.
     #[inline(always)]
     fn skips(&mut self, kind: Kind) -> bool {
         process::page().mode() != 0 && self.skips_rarely(kind)
@@ -648,8 +659,8 @@ impl ThreadBlock {
         true
     }
 
-    /// Whether an event of this kind is recorded in the session's present mode. One for which there is no room is
-    /// counted.
+    /// True if an event of this kind is recorded in the session's present mode. An event for which
+    /// there is no room is counted.
     #[inline(never)]
     fn takes(&mut self, kind: Kind) -> bool {
         let taken = takes(self.producer(), kind);
@@ -659,7 +670,8 @@ impl ThreadBlock {
         taken == Ok(true)
     }
 
-    /// A reallocation has returned a block that is not to be recorded: the old one is gone all the same.
+    /// Ends a reallocation whose new block is not to be recorded: the old block is gone all the
+    /// same.
     #[cold]
     fn end_as_free(&mut self, api: Api) {
         self.begin();
@@ -670,7 +682,8 @@ impl ThreadBlock {
 
     #[inline(always)]
     pub(crate) fn producer(&mut self) -> &mut Producer {
-        // SAFETY: called with the gate closed by `enter` or while attaching, when `has_ring` says that it was written.
+        // SAFETY: the producer has been written: callers have closed the gate with `enter`, or are
+        // attaching and `has_ring` is set.
         unsafe { self.outlet.producer.assume_init_mut() }
     }
 
@@ -683,20 +696,24 @@ impl ThreadBlock {
         }
     }
 
-    /// Returns the stamp of an event that has begun: after all earlier loads, where the process has threads.
+    /// Returns the timestamp of an event that has begun: after all earlier loads, if the process
+    /// has several threads.
     ///
-    /// A free's stamp must not precede the moment at which the thread received the pointer, an allocation's not the loads by
-    /// which the allocator found the block: another thread may have freed it just now, and out-of-order execution takes a
-    /// plain stamp up to a hundred ticks before earlier loads that miss. While there is one thread, nobody else can have.
-    /// Nobody can free a block before it is returned, so an allocation is stamped after its stack has been captured: what
-    /// the fence then waits for is mostly done.
+    /// The timestamp of a free must not precede the moment at which the thread received the
+    /// pointer. That of an allocation must not precede the loads by which the allocator found the
+    /// block: another thread may have freed the block just now, and out-of-order execution takes a
+    /// plain timestamp up to a hundred ticks before earlier loads that miss. While there is one
+    /// thread, no other can have freed it.
+    ///
+    /// Nobody can free a block before it is returned, so an allocation is stamped after its stack
+    /// has been captured: most of the loads that the fence then waits for are done.
     #[inline(always)]
     fn stamp(&self) -> u64 {
         if process::has_one_thread() { arch::ticks() } else { arch::ticks_after_loads() }
     }
 
-    /// Ends an event, and opens the gate, unless the collector is gone. One that was not written
-    /// because it stands still is counted.
+    /// Ends an event, and opens the gate unless the collector is gone. An event that was not
+    /// written because the recorder stands still is counted.
     fn finish(&mut self, written: Result<(), Unwritten>) {
         match written {
             Ok(()) => self.finish_plainly(),
@@ -712,8 +729,8 @@ impl ThreadBlock {
         }
     }
 
-    /// Succeeds if all that the next event refers to has been announced. If not, the event must not be
-    /// written, and what the thread remembers of it is forgotten.
+    /// Succeeds if everything that the next event refers to has been announced. If not, the event
+    /// must not be written, and the thread forgets what it has announced.
     fn is_announced_wholly(&mut self) -> Result<(), Unwritten> {
         if !core::mem::take(&mut self.outlet.is_cut) {
             return Ok(());
@@ -742,15 +759,15 @@ impl ThreadBlock {
         self.producer().ring().add_measured(spent);
     }
 
-    /// The stack, within the context that the thread is in; `None` where the program wants the allocation ignored. In
-    /// the usual mode only.
+    /// Captures the stack, within the context that the thread is in. `None` if the program wants
+    /// the allocation ignored. Call in the usual mode only.
     ///
     /// # Safety
     ///
     /// See [`malloc`].
     #[inline(always)]
     unsafe fn capture(&mut self, caller: Caller) -> Option<StackId> {
-        // SAFETY: passed on.
+        // SAFETY: `caller` is live, by this function's contract.
         let id = unsafe { self.walk(caller) };
         let contexts = thread::contexts();
         if contexts.is_null() {
@@ -763,27 +780,27 @@ impl ThreadBlock {
         Some(self.within(contexts, id))
     }
 
-    /// The same in any mode, where the allocation is not to be ignored.
+    /// Does the same in any mode, for an allocation that is not to be ignored.
     ///
     /// # Safety
     ///
     /// See [`malloc`].
     unsafe fn capture_rarely(&mut self, caller: Caller) -> StackId {
         let takes_stacks = process::page().mode() & mode::NO_STACKS == 0;
-        // SAFETY: passed on.
+        // SAFETY: `caller` is live, by this function's contract.
         let id = if takes_stacks { unsafe { self.walk(caller) } } else { StackId::ROOT };
         let contexts = thread::contexts();
         if contexts.is_null() { id } else { self.within(contexts, id) }
     }
 
-    /// A stack within the context that the thread is in.
+    /// Returns the stack within the context that the thread is in.
     #[inline(never)]
     fn within(&mut self, contexts: *const Stack, id: StackId) -> StackId {
         if process::page().is_without_contexts() {
             return id;
         }
-        // SAFETY: not null, hence this thread's, by the contract of `thread::bind`; what is on it is static, by that of
-        // `heapledger_core::context`.
+        // SAFETY: not null, hence this thread's, by the contract of `thread::bind`; the names on it
+        // are static, by the contract of `heapledger_core::context`.
         unsafe { self.contexts.leaf(contexts, id, &mut self.outlet) }
     }
 
@@ -792,7 +809,7 @@ impl ThreadBlock {
     /// See [`malloc`].
     #[inline(always)]
     unsafe fn walk(&mut self, caller: Caller) -> StackId {
-        // SAFETY: passed on; the walker is this thread's.
+        // SAFETY: `caller` is live, by this function's contract; the walker is this thread's.
         let id = unsafe { self.walker.capture(position(caller), &mut self.outlet) };
         if self.walker.defects.count() != self.defects_counted {
             self.inspect(id);
@@ -800,7 +817,7 @@ impl ThreadBlock {
         id
     }
 
-    /// After a capture with a defect; after every one where stacks are verified.
+    /// Handles a capture with a defect, and every capture if stacks are verified.
     #[cold]
     #[inline(never)]
     fn inspect(&mut self, id: StackId) {
@@ -815,7 +832,8 @@ impl ThreadBlock {
         }
     }
 
-    /// Writes a compact event that was made with the step 0, after a sync event where the step is too large, and ends it.
+    /// Writes a compact event that was made with the step 0, and ends it. If the step to it is too
+    /// large, a sync event is written first.
     #[cold]
     #[inline(never)]
     fn write_and_finish(&mut self, ticks: u64, words: &mut [u64]) {
@@ -825,7 +843,7 @@ impl ThreadBlock {
             if let Some(first) = words.first_mut() {
                 *first |= event::later([0], step)[0];
             }
-            // A step that nobody reads has not been made.
+            // The step of an event that was not written is taken back.
             producer.write(process::page(), process::is_gone, words).inspect_err(|_| producer.last = before)
         });
         self.finish(written);
@@ -837,25 +855,27 @@ impl ThreadBlock {
     }
 }
 
-/// What an event is, for [`ThreadBlock::takes`].
+/// The kind of an event, for [`ThreadBlock::takes`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Allocation,
     Free,
 }
 
-/// Whether events of this kind are not recorded at the moment. Asked before all else where the session is not in its
-/// usual mode: so a program that is not recorded yet does next to nothing for it.
+/// True if events of this kind are not recorded at the moment. Asked first if the session is not in
+/// its usual mode, so that a program that is not recorded yet spends next to nothing on it.
 fn is_unwanted(kind: Kind) -> bool {
     let Some(page) = process::known_page() else { return false };
     page.mode() & if kind == Kind::Allocation { mode::PAUSED } else { mode::IDLE } != 0
 }
 
-/// Whether an event of this kind is to be written to this ring. Otherwise it has been counted, if it ought to be.
+/// True if an event of this kind is to be written to this ring. Otherwise it has been counted, if
+/// it ought to be.
 ///
-/// Where events are dropped, and while the recorder stands still, room is kept in the ring: for frees, so that blocks that are recorded also go; for what
-/// later events need and is never dropped: nodes (a deep stack has 16 KiB of them), modules, threads, forks, and the
-/// ends of what has begun.
+/// While events are dropped, and while the recorder stands still, allocations leave a quarter of
+/// the ring free, so that frees of recorded blocks still fit. Frees leave an eighth free, for
+/// events that later ones need and that are never dropped: nodes (a deep stack has 16 KiB of them),
+/// modules, threads, forks, and the ends of what has begun.
 fn takes(producer: &mut Producer, kind: Kind) -> Result<bool, Unwritten> {
     if is_unwanted(kind) {
         return Ok(false);
@@ -872,7 +892,7 @@ const fn ended_as_free(api: Api) -> Extended<'static> {
     Extended::ReallocEnd { api, outcome, address: 0, size: 0, stack, count: 0, rate: Rate::EXACT }
 }
 
-/// What is to be written of an event in the session's present mode, if anything.
+/// Returns the form in which an event is to be written in the session's present mode, if it is.
 #[cold]
 fn wanted<'event>(producer: &mut Producer, event: Extended<'event>) -> Result<Option<Extended<'event>>, Unwritten> {
     let kind = match event {
@@ -886,7 +906,8 @@ fn wanted<'event>(producer: &mut Producer, event: Extended<'event>) -> Result<Op
     Ok(takes(producer, kind)?.then_some(event))
 }
 
-/// The stamp before an event at `ticks`, and the step to it, after a sync event where it is too large.
+/// Returns the time before an event at `ticks`, and the step to it. If the step is too large, a
+/// sync event is written first, and the step is 0.
 fn synchronise(producer: &mut Producer, ticks: u64) -> Result<(u64, u64), Unwritten> {
     let before = producer.last;
     if let Some(step) = producer.step(ticks) {
@@ -908,7 +929,8 @@ fn write_extended(
     producer.last = producer.last.max(units(ticks));
     match event::extended(producer.last, event, words) {
         Some(words) => producer.write(process::page(), process::is_gone, words).inspect_err(|_| producer.last = before),
-        // Longer than an event may be: annotations are bounded by the bridge, paths by `RingSink`.
+        // Longer than an event may be: annotations are bounded by the bridge, paths by
+        // `Outlet::module`.
         None => Ok(()),
     }
 }
@@ -919,7 +941,7 @@ impl Outlet {
         unsafe { self.producer.assume_init_mut() }
     }
 
-    /// An announcement has been made, or not: then no event may refer to it.
+    /// Notes whether an announcement was written. If not, no event may refer to it.
     fn announced(&mut self, written: Result<(), Unwritten>) {
         match written {
             Ok(()) => {}
@@ -928,7 +950,7 @@ impl Outlet {
         }
     }
 
-    /// Tells of a stamp's text.
+    /// Announces a stamp's text.
     #[cold]
     #[inline(never)]
     fn tell(&mut self, ticks: u64, stamp: &'static Stamp) -> Result<(), Unwritten> {
@@ -948,7 +970,7 @@ impl Outlet {
     }
 }
 
-/// With as many nodes more, the tree takes a page more.
+/// The number of nodes after which the tree takes another page.
 const NODES_PER_PAGE: u64 = 4096 / NODE_LENGTH;
 
 /// Announces nodes and modules in the thread's ring.
@@ -1009,7 +1031,8 @@ impl Sink for Outlet {
         if self.is_cut {
             return false;
         }
-        // The upper half of the buffer holds the packed bytes while the event is put together in the lower.
+        // The upper half of the buffer holds the packed bytes while the event is put together in
+        // the lower.
         let (words, packed) = self.words.split_at_mut(WORDS_MAX / 2 + 16);
         let (build_words, path_words) = packed.split_at_mut(8);
         let build_id = module.build_id.get(..module.build_id.len().min(64)).unwrap_or(&[]);
@@ -1040,7 +1063,8 @@ fn outside_allocation(api: Api, address: u64, size: u64, alignment: u64, count: 
     outside(&Extended::Alloc { api, address, size, stack, alignment, count, usable: 0, rate: Rate::EXACT });
 }
 
-/// Writes an event of a thread that cannot use a ring of its own to the common ring, without its stack.
+/// Writes an event of a thread that cannot use a ring of its own to the common ring, without its
+/// stack.
 #[cold]
 #[inline(never)]
 fn outside(event: &Extended<'_>) {
@@ -1056,7 +1080,7 @@ fn outside(event: &Extended<'_>) {
         }
         _ => false,
     };
-    // The kernel cannot be asked which thread this is.
+    // In a sandbox the kernel cannot be asked which thread this is.
     if sandbox::is_entered() {
         return count_lost(process, is_nested);
     }
@@ -1064,7 +1088,8 @@ fn outside(event: &Extended<'_>) {
         let mut words = [0_u64; 16];
         let Some(event) = wanted(producer, *event)? else { return Ok(false) };
         producer.begin();
-        // Under the lock and after `begin`: a stamp taken before could be behind the collector by now.
+        // Under the lock and after `begin`: a stamp taken before could be behind the collector by
+        // now.
         let ticks = arch::ticks_after_loads();
         let behalf = Extended::OnBehalf { thread: sys::thread_id() };
         let written = write_extended(producer, ticks, &behalf, &mut words)
@@ -1092,7 +1117,8 @@ fn lacks_stack(event: &Extended<'_>) -> bool {
     has_place && process::page().mode() & mode::NO_STACKS == 0
 }
 
-/// A stamp of a thread that cannot use a ring of its own: without its text it would say nothing.
+/// Counts a stamp from a thread that cannot use a ring of its own: without its text it would say
+/// nothing.
 #[cold]
 fn outside_stamp() {
     let is_nested = match thread::current::<ThreadBlock>() {

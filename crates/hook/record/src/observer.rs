@@ -19,21 +19,21 @@ pub static OBSERVER: Observer = Observer {
     ..Observer::new(malloc, free)
 };
 
-// The contract of all is that of `Observer`, whose `caller` is what `hook` asks for.
+// The contract of all these is that of `Observer`, whose `caller` is what `hook` requires.
 
 unsafe extern "C" fn malloc(block: Pointer, size: usize, caller: Caller) {
-    // SAFETY: see above.
+    // SAFETY: `caller` is live, by the contract of `Observer`.
     unsafe { hook::malloc(block as u64, size as u64, caller) };
 }
 
 unsafe extern "C" fn calloc(block: Pointer, count: usize, each: usize, caller: Caller) {
-    // SAFETY: see above.
+    // SAFETY: `caller` is live, by the contract of `Observer`.
     unsafe { hook::calloc(block as u64, count as u64, each as u64, caller) };
 }
 
 unsafe extern "C" fn aligned(api: u32, block: Pointer, alignment: usize, size: usize, caller: Caller) {
     if let Some(api) = known(api) {
-        // SAFETY: see above.
+        // SAFETY: `caller` is live, by the contract of `Observer`.
         unsafe { hook::allocation(api, block as u64, size as u64, alignment as u64, 0, caller) };
     }
 }
@@ -55,24 +55,24 @@ unsafe extern "C" fn realloc_begins(api: u32, old: Pointer, caller: Caller) {
 }
 
 unsafe extern "C" fn realloc_ends(old: Pointer, block: Pointer, size: usize, caller: Caller) {
-    // SAFETY: see above.
+    // SAFETY: `caller` is live, by the contract of `Observer`.
     unsafe { end(Api::Realloc, old, block, size, 0, caller) };
 }
 
 unsafe extern "C" fn reallocarray_ends(old: Pointer, block: Pointer, count: usize, each: usize, caller: Caller) {
-    // SAFETY: see above.
+    // SAFETY: `caller` is live, by the contract of `Observer`.
     unsafe { end(Api::Reallocarray, old, block, count.saturating_mul(each), count, caller) };
 }
 
 #[inline(always)]
 unsafe fn end(api: Api, old: Pointer, block: Pointer, size: usize, count: usize, caller: Caller) {
     let (address, size, count) = (block as u64, size as u64, count as u64);
-    // SAFETY: see above.
+    // SAFETY: `caller` is live, by the contract of `Observer`.
     unsafe {
         if !old.is_null() {
             let outcome = match (block.is_null(), size) {
                 (false, _) => ReallocOutcome::Returned,
-                // glibc frees; so do jemalloc and tcmalloc where they return null here.
+                // glibc frees; so do jemalloc and tcmalloc if they return null here.
                 (true, 0) => ReallocOutcome::Freed,
                 (true, _) => ReallocOutcome::Failed,
             };
@@ -88,12 +88,12 @@ unsafe fn end(api: Api, old: Pointer, block: Pointer, size: usize, count: usize,
 #[cold]
 unsafe extern "C" fn failed(api: u32, size: usize, alignment: usize, count: usize, caller: Caller) {
     if let Some(api) = known(api) {
-        // SAFETY: see above.
+        // SAFETY: `caller` is live, by the contract of `Observer`.
         unsafe { hook::failure(api, size as u64, alignment as u64, count as u64, caller) };
     }
 }
 
-/// The entry point with this number: all that are told of are known here.
+/// Returns the entry point with this number: all that observers are given are known here.
 fn known(api: u32) -> Option<Api> {
     u8::try_from(api).ok().and_then(Api::from_number)
 }

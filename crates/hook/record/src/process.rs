@@ -1,7 +1,8 @@
 //! The process's state: the session, the image, the common ring, the list of free thread blocks.
 //!
-//! What must not survive a fork is in a page that a child finds zeroed ([`Process`]); what a child continues (the
-//! address of the session, the image's number as its parent's) is in statics.
+//! State that must not survive a fork is in a page that a child finds zeroed ([`Process`]). State
+//! that a child continues (the address of the session, the image's number as its parent's) is in
+//! statics.
 
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
@@ -20,17 +21,17 @@ use crate::addresses;
 use crate::block::ThreadBlock;
 use crate::connect::{self, Address, Asked, Granted, Refusal};
 
-/// What a process has of its own.
+/// The state that every process has of its own.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Process {
-    /// 0: not yet introduced to the collector, as in a fresh child.
+    /// 0 until the process is introduced to the collector, as in a fresh child.
     introduced: AtomicU32,
     /// Taken while introducing.
     lock: Lock,
-    /// Its own id, once it is introduced.
+    /// The id of the process, once it is introduced.
     id: AtomicU32,
-    /// Not 0: it has counted itself among those that could not introduce themselves.
+    /// Not 0 if the process has counted itself among those that could not introduce themselves.
     is_unreached: AtomicU32,
     blocks: Pool<ThreadBlock>,
     common: UnsafeCell<MaybeUninit<Producer>>,
@@ -48,26 +49,28 @@ const STATE_UNDECIDED: u32 = 0;
 const STATE_ON: u32 = 1;
 const STATE_OFF: u32 = 2;
 
-/// Whether the session records a sample.
+/// True if the session records a sample.
 static SAMPLES: AtomicBool = AtomicBool::new(false);
 
-/// What is fixed once the session is known.
+/// The state that is fixed once the session is known.
 struct Fixed {
     address: Address,
 }
 
 struct FixedCell(UnsafeCell<MaybeUninit<Fixed>>);
-// SAFETY: written once in `start`, before `STATE` becomes `STATE_ON`, and only read after that was seen.
+// SAFETY: written once in `start`, before `STATE` becomes `STATE_ON`, and only read after that was
+// seen.
 unsafe impl Sync for FixedCell {}
 static FIXED: FixedCell = FixedCell(UnsafeCell::new(MaybeUninit::uninit()));
 
 static IMAGE: AtomicU32 = AtomicU32::new(u32::MAX);
 static FORKS: AtomicU32 = AtomicU32::new(0);
 static PAGE: AtomicPtr<SessionPage> = AtomicPtr::new(ptr::null_mut());
-/// Where the image counts what it loses; in a forked child that could not introduce itself, its parent's.
+/// The counters of the image's losses; in a forked child that could not introduce itself, its
+/// parent's.
 static COUNTERS: AtomicPtr<ImageCounters> = AtomicPtr::new(ptr::null_mut());
 static UNKNOWN_THREADS: AtomicU8 = AtomicU8::new(0);
-/// The network namespace at the start, in which the session is reached: its inode. 0: not known.
+/// The inode of the network namespace at the start, in which the session is reached. 0 if unknown.
 static NETWORK: AtomicU64 = AtomicU64::new(0);
 static HAS_ONE_THREAD: AtomicPtr<AtomicU8> = AtomicPtr::new((&raw const UNKNOWN_THREADS).cast_mut());
 
@@ -94,7 +97,8 @@ pub unsafe fn start(address: Address, first_top: u64) {
     STATE.store(STATE_ON, Ordering::Release);
 }
 
-/// Says where the C library keeps whether the process has only ever had one thread: not 0 if so.
+/// Sets the address of the C library's flag that is not 0 while the process has only ever had one
+/// thread.
 ///
 /// # Safety
 ///
@@ -103,22 +107,22 @@ pub unsafe fn watch_threads(has_one: *const u8) {
     HAS_ONE_THREAD.store(has_one.cast_mut().cast(), Ordering::Relaxed);
 }
 
-/// The network namespace of the calling thread.
+/// Returns the inode of the network namespace of the calling thread.
 fn network() -> Option<u64> {
     sys::inode(c"/proc/thread-self/ns/net")
 }
 
-/// True if the calling thread is in another network namespace than the process was at its start: an abstract socket is
-/// found in its own namespace only.
+/// True if the calling thread is in another network namespace than the process was at its start: an
+/// abstract socket is found in its own namespace only.
 pub fn is_in_other_network() -> bool {
     let before = NETWORK.load(Ordering::Relaxed);
     before != 0 && network().is_some_and(|now| now != before)
 }
 
-/// Whether this thread is known to be the process's only one.
+/// True if this thread is known to be the process's only one.
 #[inline(always)]
 pub(crate) fn has_one_thread() -> bool {
-    // SAFETY: a static of ours, or the byte of which the caller of `watch_threads` said that it stays readable.
+    // SAFETY: a static of ours, or the byte that stays readable by the contract of `watch_threads`.
     unsafe { (*HAS_ONE_THREAD.load(Ordering::Relaxed)).load(Ordering::Relaxed) != 0 }
 }
 
@@ -128,33 +132,36 @@ pub fn turn_off() {
     STATE.store(STATE_OFF, Ordering::Release);
 }
 
-/// Whether recording is on, or may still become so.
+/// True if recording is on, or may still become so.
 #[inline]
 pub fn is_on() -> bool {
     STATE.load(Ordering::Acquire) == STATE_ON
 }
 
-/// Creates the key whose destructor tells us of a thread's end. Call once, when the C library can.
+/// Creates the key whose destructor reports the end of a thread. Call once, when the C library can
+/// do that.
 ///
 /// # Safety
 ///
-/// [`start`] has been called, no thread has a block yet, and the functions are the process's C library's.
+/// [`start`] has been called, no thread has a block yet, and the functions are the process's C
+/// library's.
 pub unsafe fn create_key(library: Library) {
     if is_on() {
-        // SAFETY: passed on.
+        // SAFETY: by this function's contract.
         unsafe { thread::create_key::<ThreadBlock>(library) };
     }
 }
 
-/// Says that a namespace with a C library of its own records in this process: ends of threads are learnt from it as well,
-/// and the program's no longer knows how many threads there are.
+/// Notes that a linker namespace with a C library of its own records in this process: the ends of
+/// threads are learnt from that library as well, and the program's C library no longer knows how
+/// many threads there are.
 ///
 /// # Safety
 ///
 /// The functions are that library's, which is glibc.
 pub unsafe fn share_key(library: Library) {
     HAS_ONE_THREAD.store((&raw const UNKNOWN_THREADS).cast_mut().cast(), Ordering::Relaxed);
-    // SAFETY: passed on.
+    // SAFETY: the functions are glibc's, by this function's contract.
     unsafe { thread::share_key::<ThreadBlock>(library) };
 }
 
@@ -163,53 +170,55 @@ fn fixed() -> &'static Fixed {
     unsafe { (*FIXED.0.get()).assume_init_ref() }
 }
 
-/// Whether the session records a sample of all blocks, at whatever rate.
+/// True if the session records a sample of all blocks, at any rate.
 #[inline(always)]
 pub fn samples() -> bool {
     SAMPLES.load(Ordering::Relaxed)
 }
 
-/// Whether the collector is gone for good.
+/// True if the collector is gone for good.
 pub(crate) fn is_gone() -> bool {
     connect::is_gone(&fixed().address)
 }
 
-/// The session page. Only while introduced.
+/// Returns the session page. Call only while introduced.
 #[inline(always)]
 pub(crate) fn page() -> &'static SessionPage {
     // SAFETY: set before `introduced`, never unmapped; a forked child inherits the mapping.
     unsafe { &*PAGE.load(Ordering::Relaxed) }
 }
 
-/// The session page, if this process or the one that forked it has been introduced.
+/// Returns the session page, if this process or the one that forked it has been introduced.
 #[inline(always)]
 pub(crate) fn known_page() -> Option<&'static SessionPage> {
     // SAFETY: null, or as in `page`.
     unsafe { PAGE.load(Ordering::Relaxed).as_ref() }
 }
 
-/// The image's number.
+/// Returns the image's number.
 pub fn image() -> u32 {
     IMAGE.load(Ordering::Relaxed)
 }
 
-/// A number for a fork that is about to happen.
+/// Returns a number for a fork that is about to happen.
 pub(crate) fn next_fork() -> u32 {
     FORKS.fetch_add(1, Ordering::Relaxed) + 1
 }
 
 impl Process {
-    /// The process's state, when recording is on.
+    /// Returns the process's state, if recording is on.
     #[inline]
     pub(crate) fn get() -> Option<&'static Process> {
         if !is_on() {
             return None;
         }
-        // SAFETY: set by `start` before `STATE_ON`, never unmapped; all access to its cells is under its lock.
+        // SAFETY: set by `start` before `STATE_ON`, never unmapped; all access to its cells is
+        // under its lock.
         unsafe { PROCESS.load(Ordering::Acquire).as_ref() }
     }
 
-    /// A ring for the calling thread: with the introduction for a process's first, by request for others.
+    /// Obtains a ring for the calling thread: with the introduction for a process's first thread,
+    /// by request for others.
     pub(crate) fn obtain_ring(&self) -> Result<Ring, Refusal> {
         if self.introduced.load(Ordering::Acquire) == 0 {
             let _lock = self.lock.lock();
@@ -221,7 +230,7 @@ impl Process {
         connect::request(&fixed().address, known_page(), asked).map(|granted| granted.ring)
     }
 
-    /// First contact. Under the lock.
+    /// Makes the first contact with the collector. Call under the lock.
     fn introduce(&self) -> Result<Ring, Refusal> {
         let parent = image();
         let asked = if parent == u32::MAX {
@@ -255,7 +264,8 @@ impl Process {
         Ok(ring)
     }
 
-    /// Says in the counters of the parent's image, which this process has inherited, that it goes unrecorded. Once.
+    /// Counts this process as unrecorded, once, in the counters of the parent's image, which it has
+    /// inherited.
     #[cold]
     fn count_unreached(&self) {
         let Some(counters) = self.counters() else { return };
@@ -270,18 +280,21 @@ impl Process {
         }
     }
 
-    /// The id of the process, as its own pid namespace numbers it. Another one than the caller's in a child of `vfork`.
+    /// Returns the id of the process, as its own pid namespace numbers it. In a child of `vfork`
+    /// this is not the caller's id.
     pub(crate) fn id(&self) -> u32 {
         self.id.load(Ordering::Relaxed)
     }
 
-    /// Lends the common ring, which is the process's: under a lock in the ring itself, so that the process page's lock
-    /// stays free. `wait` says whether to wait for it. `None` also when the process is not introduced.
+    /// Lends the common ring of the process, under a lock in the ring itself, so that the process
+    /// page's lock stays free. `wait` says whether to wait for the lock. `None` also if the process
+    /// is not introduced.
     pub(crate) fn with_common<R>(&self, wait: bool, lend: impl FnOnce(&mut Producer) -> R) -> Option<R> {
         if self.introduced.load(Ordering::Acquire) == 0 {
             return None;
         }
-        // SAFETY: written before `introduced`; only the ring's address is read before the lock is held.
+        // SAFETY: written before `introduced`; only the ring's address is read before the lock is
+        // held.
         let ring = *unsafe { (*self.common.get()).assume_init_ref() }.ring();
         let lock = &ring.header().common;
         let _guard = if wait { lock.lock() } else { lock.try_lock()? };
@@ -289,18 +302,20 @@ impl Process {
         Some(lend(unsafe { (*self.common.get()).assume_init_mut() }))
     }
 
-    /// Counts of this image that the collector reads; its parent's where it could not introduce itself.
+    /// Returns the counters of this image, which the collector reads; the parent's, if this process
+    /// could not introduce itself.
     pub(crate) fn counters(&self) -> Option<&'static ImageCounters> {
-        // SAFETY: null, or in the header of a common ring, whose mapping lives as long as the process, and is inherited.
+        // SAFETY: null, or in the header of a common ring, whose mapping lives as long as the
+        // process, and is inherited.
         unsafe { COUNTERS.load(Ordering::Acquire).as_ref() }
     }
 
-    /// Whether the collector knows this process.
+    /// True if the collector knows this process.
     pub(crate) fn is_introduced(&self) -> bool {
         self.introduced.load(Ordering::Acquire) != 0
     }
 
-    /// Thread blocks whose threads have ended, with their rings.
+    /// Returns the thread blocks whose threads have ended, with their rings.
     pub(crate) fn blocks(&self) -> &Pool<ThreadBlock> {
         &self.blocks
     }

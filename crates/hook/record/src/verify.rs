@@ -1,11 +1,15 @@
-//! `record --verify-stacks`: every captured stack against what glibc's `backtrace` says at the same place.
+//! `record --verify-stacks`: compares every captured stack with what glibc's `backtrace` finds at
+//! the same place.
 //!
-//! Compared is what the recording will say: the nodes that have been announced, from the stack's id to the root.
-//! `backtrace` runs on a stack of ours, since the program's may be too small for it, and finds its way back to the
-//! program's by the unwind information of [`arch::call_on`]. It is loaded early, when nobody can hold the dynamic
-//! linker's lock; from then on it takes no lock and allocates nothing, except where a program registers unwind
-//! information of its own. An allocation that it then makes is recorded as the program's; and since its lock may be held
-//! by the very frames that we come from, it is never asked about a stack that goes through libgcc_s.
+//! The captured stack is taken as the recording will have it: the nodes that have been announced,
+//! from the stack's id to the root. `backtrace` runs on a stack of ours, since the program's may be
+//! too small for it, and finds its way back to the program's by the unwind information of
+//! [`arch::call_on`].
+//!
+//! `backtrace` is loaded early, when nobody can hold the dynamic linker's lock. From then on it
+//! takes no lock and allocates nothing, unless the program registers unwind information of its own.
+//! An allocation that it then makes is recorded as the program's. Since its lock may be held by the
+//! very frames that we come from, it is never asked about a stack that goes through libgcc_s.
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -23,26 +27,27 @@ use crate::{arch, hook};
 /// glibc's `backtrace`.
 pub type Backtrace = unsafe extern "C" fn(*mut *mut c_void, i32) -> i32;
 
-/// Frames compared: more than a stack of ours can have, and the recorder's own before them.
+/// The number of frames compared: more than a stack of ours can have, and the recorder's own before
+/// them.
 const LENGTH: usize = 2 * FRAMES_MAX;
-/// Frames of the recorder between the program and `backtrace`, at the most.
+/// The largest number of the recorder's frames between the program and `backtrace`.
 const OWN_MAX: usize = 16;
-/// Stacks with a mismatch that an image describes.
+/// The number of stacks with a mismatch that an image describes.
 const TOLD_MAX: usize = 8;
-/// Frames of a described stack.
+/// The largest number of frames of a described stack.
 const TOLD_FRAMES: usize = 64;
-/// Of these, frames before the one that differs.
+/// The number of these frames that precede the one that differs.
 const TOLD_BEFORE: usize = 8;
-/// For `backtrace`, and for a signal handler that interrupts it.
+/// The bytes of stack for `backtrace`, and for a signal handler that interrupts it.
 const STACK_LENGTH: usize = 256 << 10;
 
 static BACKTRACE: AtomicUsize = AtomicUsize::new(0);
 /// An address in libgcc_s.
 static UNWINDER: AtomicU64 = AtomicU64::new(0);
-/// The described stacks; 0 is none.
+/// The ids of the described stacks; 0 if there is none.
 static TOLD: [AtomicU32; TOLD_MAX] = [const { AtomicU32::new(0) }; TOLD_MAX];
 
-/// What a thread needs to verify its stacks. Zeroed memory is valid.
+/// The memory that a thread needs to verify its stacks. Zeroed memory is valid.
 #[derive(Debug)]
 #[repr(C, align(16))]
 pub(crate) struct Workspace {
@@ -54,22 +59,22 @@ pub(crate) struct Workspace {
     stack: [u8; STACK_LENGTH],
 }
 
-/// Whether this session verifies stacks. Only while introduced.
+/// True if this session verifies stacks. False while the process is not introduced.
 pub fn is_wanted() -> bool {
     hook::session_is_live() && process::page().mode() & mode::VERIFIES_STACKS != 0
 }
 
-/// From now on `backtrace` can be asked. `unwinder` is an address in the library that does its work.
+/// Makes `backtrace` known. `unwinder` is an address in the library that does its work.
 ///
 /// # Safety
 ///
-/// It is glibc's, and has been called once, so that it has loaded what it needs.
+/// `backtrace` is glibc's, and has been called once, so that it has loaded what it needs.
 pub unsafe fn start(backtrace: Backtrace, unwinder: u64) {
     UNWINDER.store(unwinder, Ordering::Relaxed);
     BACKTRACE.store(backtrace as usize, Ordering::Release);
 }
 
-/// Compares a stack that was captured just now, of a call that returns to this address.
+/// Compares a stack that was captured just now, for a call that returns to `return_address`.
 #[cold]
 #[inline(never)]
 pub(crate) fn check(block: &mut ThreadBlock, return_address: u64, id: StackId) {
@@ -95,16 +100,16 @@ pub(crate) fn check(block: &mut ThreadBlock, return_address: u64, id: StackId) {
 struct Stacks {
     /// Addresses to look up.
     ours: &'static [u64],
-    /// Whether its outer frames were cut off.
+    /// True if its outer frames were cut off.
     is_cut: bool,
     /// Return addresses.
     theirs: &'static [u64],
 }
 
-/// Both stacks. `None`: `backtrace` cannot be asked.
+/// Returns both stacks, or `None` if `backtrace` cannot be asked.
 fn ask(block: &mut ThreadBlock, return_address: u64, id: StackId) -> Option<Stacks> {
     let backtrace = BACKTRACE.load(Ordering::Acquire);
-    // In a sandbox, whatever it asks of the kernel could kill the process.
+    // In a sandbox, a system call that `backtrace` makes could kill the process.
     if backtrace == 0 || sandbox::is_entered() {
         return None;
     }
@@ -114,27 +119,28 @@ fn ask(block: &mut ThreadBlock, return_address: u64, id: StackId) -> Option<Stac
         block.workspace = memory.cast();
     }
     let space = block.workspace;
-    // SAFETY: the workspace is this thread's, mapped above or earlier, and never unmapped; its parts are lent once at a
-    // time, here and in `tell`.
+    // SAFETY: the workspace is this thread's, mapped above or earlier, and never unmapped; its
+    // parts are lent once at a time, here and in `tell`.
     let (ours, is_cut) = read_back(id, unsafe { &mut (*space).ours })?;
     let unwinder = modules::find(UNWINDER.load(Ordering::Relaxed))?;
     if ours.iter().any(|&address| unwinder.contains(address)) {
         return None;
     }
-    // SAFETY: as above. `backtrace` writes no more than `LENGTH` entries; `call_on` is given the end of the stack, which
-    // is aligned, since the workspace is and has a length in multiples of 16.
+    // SAFETY: as above. `backtrace` writes no more than `LENGTH` entries; `call_on` is given the
+    // end of the stack, which is aligned, since the workspace is and has a length in multiples of
+    // 16.
     let (theirs, count) = unsafe {
         let count = arch::call_on(backtrace, (&raw mut (*space).theirs).cast(), LENGTH as i32, space.add(1).cast());
         (&(*space).theirs, count)
     };
     let all = theirs.get(..count.max(0) as usize).unwrap_or(&[]);
-    // Before the program's frame are those of the recorder.
+    // The recorder's frames precede the program's.
     let first = all.iter().take(OWN_MAX).position(|&address| address == return_address);
     Some(Stacks { ours, is_cut, theirs: first.and_then(|first| all.get(first..)).unwrap_or(&[]) })
 }
 
-/// The frames that lead from a node to the root, innermost first, as addresses to look up, and whether outer ones were
-/// cut off. `None` if one is not there.
+/// Returns the frames that lead from a node to the root, innermost first, as addresses to look up,
+/// and whether outer ones were cut off. `None` if a node is missing, or there are too many frames.
 fn read_back(id: StackId, room: &'static mut [u64; LENGTH]) -> Option<(&'static [u64], bool)> {
     let (mut at, mut length, mut is_cut) = (id, 0, false);
     while at != StackId::ROOT {
@@ -149,12 +155,12 @@ fn read_back(id: StackId, room: &'static mut [u64; LENGTH]) -> Option<(&'static 
     Some((room.get(..length)?, is_cut))
 }
 
-/// Whether both have the same frame at this place. Where a signal interrupted a frame, it goes on at the very address;
-/// everywhere else behind a call.
+/// True if both stacks have the same frame at this index. A frame that a signal interrupted goes on
+/// at the very address, all others behind a call.
 fn is_same(ours: &[u64], theirs: &[u64], index: usize) -> bool {
     let (Some(&our), Some(&their)) = (ours.get(index), theirs.get(index)) else { return false };
     let inner = index.checked_sub(1).and_then(|inner| ours.get(inner));
-    // A rule that has been displaced from the cache may have been one.
+    // A rule that has been displaced from the cache may have been that of a signal frame.
     let is_interrupted = || {
         inner.is_some_and(|&inner| {
             rules::cache().and_then(|cache| cache.get(inner.wrapping_add(1))).is_none_or(|rule| rule.is_signal())
@@ -167,7 +173,7 @@ fn is_same(ours: &[u64], theirs: &[u64], index: usize) -> bool {
 fn tell(block: &mut ThreadBlock, id: StackId, at: usize, ours: &[u64], theirs: &[u64]) {
     let take = |place: &AtomicU32| place.compare_exchange(0, id.0, Ordering::Relaxed, Ordering::Relaxed);
     let is_new = |told: Result<u32, u32>| told.is_ok();
-    // The first place that is not another stack's.
+    // The first slot that does not hold another stack.
     if !TOLD.iter().map(take).find(|&told| is_new(told) || told == Err(id.0)).is_some_and(is_new) {
         return;
     }

@@ -1,4 +1,4 @@
-//! What the ledger keeps for a thread.
+//! The thread block: the state that the ledger keeps for a thread.
 
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -19,10 +19,10 @@ use heapledger_unwind::walk::Walker;
 use crate::control::{self, Parts};
 use crate::overhead::{self, MEASURED_ONE_IN};
 
-/// Reallocations that one thread can be in at once: by signal handlers.
+/// The number of reallocations that one thread can be in at once, because of signal handlers.
 const PENDING_MAX: usize = 4;
 
-/// The number of threads that are known by none: their block is gone.
+/// The number of all threads whose block is gone.
 pub(crate) const UNKNOWN_THREAD: ThreadId = ThreadId(0);
 
 /// A thread's state.
@@ -30,16 +30,17 @@ pub(crate) const UNKNOWN_THREAD: ThreadId = ThreadId(0);
 #[repr(C)]
 pub(crate) struct ThreadBlock {
     pub(crate) head: Head<ThreadBlock>,
-    /// What was left of the countdown after the thread's latest event: another value tells of allocations in between.
+    /// The bytes left of the countdown after the thread's latest event. Another value now means
+    /// that there were allocations in between.
     left_at_event: u64,
-    /// 0: not numbered yet.
+    /// The thread's number; 0 until it has one.
     number: u32,
     until_measured: u32,
     pub(crate) sampler: MaybeUninit<Poisson>,
-    /// Which blocks have their stacks taken, in the ledger that was started so many times.
+    /// The trials that choose the blocks whose stacks are taken.
     stack_trials: MaybeUninit<Bernoulli>,
     stack_trials_of: u32,
-    /// The reallocations that have begun: that of the innermost signal handler last.
+    /// The reallocations that have begun, that of the innermost signal handler last.
     pending: [MaybeUninit<Pending>; PENDING_MAX],
     pending_count: usize,
     contexts: Contexts,
@@ -55,8 +56,8 @@ pub(crate) struct Pending {
 
 static NUMBERS: AtomicU32 = AtomicU32::new(0);
 
-// SAFETY: integers, null pointers, closed `MaybeUninit`s, a walker and contexts, for which zeroes are valid; the gate is
-// not open. Nothing in it has a destructor.
+// SAFETY: integers, null pointers, closed `MaybeUninit`s, a walker and contexts, for which zeroes
+// are valid; the gate is not open. Nothing in it has a destructor.
 unsafe impl Block for ThreadBlock {
     #[inline(always)]
     fn head(&mut self) -> &mut Head<ThreadBlock> {
@@ -76,7 +77,8 @@ unsafe impl Block for ThreadBlock {
         self.head.close(sp);
         if self.number == 0 {
             self.number = NUMBERS.fetch_add(1, Ordering::Relaxed) + 1;
-            // Threads differ by where their blocks are, runs by when they are.
+            // The seeds of threads differ by the addresses of their blocks, those of runs by the
+            // time.
             let place = core::ptr::from_mut(self) as u64;
             self.sampler.write(Poisson::new(arch::ticks() ^ place << 20));
             self.until_measured = MEASURED_ONE_IN;
@@ -100,7 +102,8 @@ impl ThreadBlock {
         ThreadId(self.number)
     }
 
-    /// Opens the gate after an event that began at this time stamp.
+    /// Opens the gate after an event that began at this time stamp, and times one in
+    /// [`MEASURED_ONE_IN`].
     #[inline(always)]
     pub(crate) fn finish(&mut self, began: u64) {
         self.until_measured = self.until_measured.wrapping_sub(1);
@@ -111,13 +114,14 @@ impl ThreadBlock {
         self.head.leave();
     }
 
-    /// The thread's latest event is what the ledger knows of.
+    /// Notes that the ledger knows of the thread's allocations so far.
     #[inline(always)]
     pub(crate) fn keep_up(&mut self) {
         self.left_at_event = countdown::left();
     }
 
-    /// Before a free: whether the block was temporary depends on what the thread allocated since.
+    /// Says, before a free, that the thread has made unsampled allocations since its latest event:
+    /// whether the freed block was temporary depends on it.
     #[inline(always)]
     pub(crate) fn tell_of_others(&mut self) {
         if self.left_at_event != countdown::left() {
@@ -126,13 +130,13 @@ impl ThreadBlock {
         }
     }
 
-    /// Whether the stack is taken of a block of which so many bytes may be used.
+    /// True if the stack is taken for a block with this many usable bytes.
     #[inline(never)]
     fn is_stack_chosen(&mut self, usable: u64) -> bool {
         let (starts, probability) = control::stack_trials();
         if self.stack_trials_of != starts {
             self.stack_trials_of = starts;
-            // The first thread's trials are those of the seed; each other one has its own.
+            // The first thread's trials are those of the seed; every other thread has its own.
             let [first, second] = Bernoulli::SEED;
             let other = u64::from(self.number.wrapping_sub(1)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             let random = Random::from_state([first ^ other, second]);
@@ -142,41 +146,43 @@ impl ThreadBlock {
         unsafe { self.stack_trials.assume_init_mut() }.is_chosen(usable)
     }
 
-    /// The stack of a call, within the context that the thread is in, as the ledger's mode wants it. `None`: the program
-    /// wants the allocation ignored.
+    /// Captures the stack of a call, within the context that the thread is in, as the ledger's mode
+    /// wants it. `None` if the program wants the allocation ignored.
     ///
     /// # Safety
     ///
-    /// `caller` is a live frame of this thread, to which the function that was called has yet to return.
+    /// `caller` is the live frame of this thread to which the intercepted function has yet to
+    /// return.
     #[inline(always)]
     pub(crate) unsafe fn capture(&mut self, caller: Caller) -> Option<StackId> {
         let parts = control::parts();
-        // SAFETY: passed on.
+        // SAFETY: `caller` is live, by this function's contract.
         unsafe { self.capture_parts(parts, parts.has_native() || parts.has_some_native(), caller) }
     }
 
-    /// The same for a new block, of which so many bytes may be used: where not every block has its stack taken, and this one
-    /// is not chosen, the native part is empty.
+    /// Does the same for a new block with `usable` usable bytes. If not every block has its stack
+    /// taken, and this one is not chosen, the native part is empty.
     ///
     /// # Safety
     ///
-    /// As [`ThreadBlock::capture`].
+    /// See [`ThreadBlock::capture`].
     #[inline(always)]
     pub(crate) unsafe fn capture_for(&mut self, caller: Caller, usable: impl FnOnce() -> u64) -> Option<StackId> {
         let parts = control::parts();
         let has_native = parts.has_native() || parts.has_some_native() && self.is_stack_chosen(usable());
-        // SAFETY: passed on.
+        // SAFETY: `caller` is live, by this function's contract.
         unsafe { self.capture_parts(parts, has_native, caller) }
     }
 
     /// # Safety
     ///
-    /// As [`ThreadBlock::capture`].
+    /// See [`ThreadBlock::capture`].
     #[inline(always)]
     unsafe fn capture_parts(&mut self, parts: Parts, has_native: bool, caller: Caller) -> Option<StackId> {
         let mut id = StackId::ROOT;
         if has_native {
-            // SAFETY: by the caller's contract the word is of this thread's stack, and the walker is this thread's.
+            // SAFETY: by the caller's contract the word is on this thread's stack, and the walker
+            // is this thread's.
             id = unsafe {
                 let word = core::ptr::with_exposed_provenance::<u64>(caller.slot as usize);
                 let position = Position { slot: caller.slot, return_address: word.read(), rbp: caller.rbp };
@@ -187,8 +193,8 @@ impl ThreadBlock {
         if contexts.is_null() {
             return Some(id);
         }
-        // SAFETY: not null, hence this thread's, by the contract of `thread::bind`; what is on it is static, by that of
-        // `heapledger_core::context`.
+        // SAFETY: not null, hence this thread's, by the contract of `thread::bind`; the names on it
+        // are static, by the contract of `heapledger_core::context`.
         unsafe {
             if heapledger_unwind::context::is_ignoring(contexts) {
                 return None;
@@ -197,7 +203,7 @@ impl ThreadBlock {
         }
     }
 
-    /// A reallocation has begun.
+    /// Notes that a reallocation has begun.
     pub(crate) fn push_pending(&mut self, pending: Pending) {
         if self.pending_count == PENDING_MAX {
             self.drop_pending(PENDING_MAX - 1);
@@ -208,18 +214,20 @@ impl ThreadBlock {
         }
     }
 
-    /// The reallocation of this block that began last; those that began later have been left by a jump.
+    /// Takes the reallocation of this block that began last. Reallocations that began later have
+    /// been left by a jump.
     pub(crate) fn take_pending(&mut self, old: u64) -> Option<Pending> {
         let begun = self.pending.get(..self.pending_count)?;
         // SAFETY: written by `push_pending`, since below the count.
         let at = begun.iter().rposition(|place| unsafe { place.assume_init_ref() }.old == old)?;
         self.drop_pending(at + 1);
         self.pending_count = at;
-        // SAFETY: as above; the count says that it is no longer there.
+        // SAFETY: written by `push_pending`; the count says that it is no longer there.
         self.pending.get(at).map(|place| unsafe { place.assume_init_read() })
     }
 
-    /// Reallocations from this one on do not end: what became of their blocks is not known, so they are gone.
+    /// Drops the reallocations from this one on, which do not end: nothing is known about their
+    /// blocks, so they count as freed.
     fn drop_pending(&mut self, from: usize) {
         while self.pending_count > from {
             self.pending_count -= 1;
@@ -231,8 +239,8 @@ impl ThreadBlock {
     }
 }
 
-/// At which rate a block of this size is in the sample, if it is, where this is the ledger's rate. A thread gets its block when it has something to
-/// tell.
+/// Returns the rate at which a block of this size is in the sample, if it is, given the ledger's
+/// rate. A thread gets its thread block when it has something to record.
 #[inline(always)]
 pub(crate) fn sampled(size: u64, rate: Rate, sp: u64) -> Option<Rate> {
     if rate == Rate::EXACT { Some(rate) } else { draw(size, rate, sp) }
@@ -253,7 +261,7 @@ fn draw(size: u64, rate: Rate, sp: u64) -> Option<Rate> {
     drawn
 }
 
-/// Announces nothing: who reads stacks back does so in the process.
+/// Announces nothing: stacks are read back in the process itself.
 pub(crate) struct Nodes;
 
 impl Sink for Nodes {
@@ -262,13 +270,13 @@ impl Sink for Nodes {
     }
 
     fn module(&mut self, _: &Module<'_>) -> bool {
-        // Who looks an address up asks the dynamic linker.
+        // Addresses are looked up by asking the dynamic linker.
         true
     }
 }
 
-/// Asks the ledger something: in here calls of this thread, from signal handlers, keep away from it. `None`: this is such
-/// a handler, and the ledger was interrupted.
+/// Runs a query on the ledger, while calls of this thread from signal handlers keep out of the
+/// ledger. `None` in a handler that interrupted the ledger.
 pub fn query<R>(ask: impl FnOnce() -> R) -> Option<R> {
     with_frame(|sp| match thread::enter::<ThreadBlock>(sp) {
         Some(block) => {
@@ -281,7 +289,7 @@ pub fn query<R>(ask: impl FnOnce() -> R) -> Option<R> {
     })
 }
 
-/// This thread's number.
+/// Returns this thread's number.
 pub(crate) fn thread_number() -> ThreadId {
     match thread::current::<ThreadBlock>() {
         // SAFETY: this thread's block; the field is plain and may be read at any moment.
@@ -290,7 +298,7 @@ pub(crate) fn thread_number() -> ThreadId {
     }
 }
 
-/// Whether the thread, which cannot enter its block, holds nothing of the ledger's.
+/// True if the thread, which cannot enter its block, holds no lock of the ledger.
 pub(crate) fn may_wait() -> bool {
     match thread::current::<ThreadBlock>() {
         // SAFETY: this thread's block; the field is plain and may be read at any moment.
@@ -299,8 +307,8 @@ pub(crate) fn may_wait() -> bool {
     }
 }
 
-/// Runs something with an address of its frame, below which there is a word that does not change meanwhile: what a guard
-/// asks for.
+/// Runs a function with an address in its frame, below which there is a word that does not change
+/// meanwhile, as a guard requires.
 #[inline(never)]
 fn with_frame<R>(run: impl FnOnce(u64) -> R) -> R {
     let words = core::hint::black_box([0x6865_6170_6c65_6467_u64, 0]);
@@ -310,13 +318,13 @@ fn with_frame<R>(run: impl FnOnce(u64) -> R) -> R {
 }
 
 impl ThreadBlock {
-    /// A stack that allocates in a heap of the user's.
+    /// Returns the stack extended by a heap of the program's.
     pub(crate) fn in_heap(&mut self, stack: StackId, name: &'static Name) -> StackId {
         let heap = core::ptr::from_ref(name).expose_provenance() as u64;
         tree::child(Place::of(stack), NodeKind::Heap, heap, &mut Nodes).id()
     }
 
-    /// The site of a block, within the context that this thread is in now.
+    /// Returns the site of a block, within the context that this thread is in now.
     pub(crate) fn in_present_context(&mut self, stack: StackId) -> StackId {
         let contexts = thread::contexts();
         if contexts.is_null() {

@@ -1,4 +1,4 @@
-//! The ledger's end of the bridge: what the program's contexts and pools tell it, where no recorder does.
+//! The ledger's end of the bridge: receives the program's contexts and pools if no recorder does.
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 use core::arch::naked_asm;
@@ -42,7 +42,7 @@ pub const BRIDGE: Bridge = Bridge {
 
 static OFFERED: Bridge = BRIDGE;
 
-/// From now on the program finds the ledger, unless a recorder observes it.
+/// Makes the ledger available to the program, which finds it unless a recorder observes it.
 pub(crate) fn offer() {
     bridge::offer(&OFFERED);
 }
@@ -51,7 +51,7 @@ extern "C" fn is_recording() -> c_int {
     c_int::from(control::is_recording())
 }
 
-/// There is no recording for an annotation to be in.
+/// Fails: there is no recording for an annotation to be in.
 unsafe extern "C" fn annotate(_: u32, _: *const u64, _: usize) -> c_int {
     -1
 }
@@ -64,21 +64,21 @@ unsafe extern "C" fn contexts(stack: *mut Stack) -> *mut Stack {
     unsafe { thread::bind(stack) }
 }
 
-/// A pool gave out a block: `(pool, address, size)`.
+/// Records that a pool gave out a block: `(pool, address, size)`.
 ///
 /// # Safety
 ///
-/// As in the bridge: the pool is one, and stays where it is.
+/// The contract of the bridge: the pool is one, and stays where it is.
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 #[unsafe(naked)]
 unsafe extern "C" fn pool_allocated(pool: *const Pool, address: u64, size: u64) {
     naked_asm!("mov rcx, rsp", "mov r8, rbp", "jmp {target}", target = sym pool_allocated_from)
 }
 
-/// The same, of no frame: no ledger runs.
+/// Does the same without a frame: no ledger runs.
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 unsafe extern "C" fn pool_allocated(pool: *const Pool, address: u64, size: u64) {
-    // SAFETY: passed on; no frame is looked at.
+    // SAFETY: the caller's contract; no frame is looked at.
     unsafe { pool_allocated_from(pool, address, size, 0, 0) };
 }
 
@@ -104,39 +104,40 @@ unsafe extern "C" fn pool_allocated_from(pool: *const Pool, address: u64, size: 
 unsafe fn allocated(pool: u32, name: &'static Name, address: u64, size: u64, caller: Caller) {
     let Some(state) = thread::enter::<ThreadBlock>(caller.sp()) else { return control::count_lost() };
     let began = arch::ticks();
-    // SAFETY: passed on.
+    // SAFETY: `caller` is live, by this function's contract.
     if let Some(stack) = unsafe { state.capture_for(caller, || size) } {
         let stack = state.in_heap(stack, name);
         let (key, size, thread) = (Key::in_pool(pool, address), Bytes(size), state.thread());
         // Pools are not sampled.
         let (time, stamp, rate) = (Time(began), TypeId::NONE, Rate::EXACT);
-        // What is refused is counted by the ledger.
+        // The ledger counts what it refuses.
         let _ = LEDGER.allocate(&Allocation { key, size, rate, usable: size, stack, thread, time, stamp });
     }
     state.finish(began);
 }
 
-/// A pool takes a block back.
+/// Records that a pool takes a block back.
 ///
 /// # Safety
 ///
-/// As [`pool_allocated`].
+/// See [`pool_allocated`].
 unsafe extern "C" fn pool_freed(pool: *const Pool, address: u64) {
     // SAFETY: the caller's contract.
     let id = unsafe { pool.as_ref() }.and_then(Pool::known_id);
     if let Some(id) = id.filter(|_| address < ADDRESS_END && control::is_running()) {
         tell(|| {
-            // Allocated before the ledger was started, or in a pause, it is unknown: as anybody's block is.
+            // A block that was allocated before the ledger was started, or in a pause, is unknown
+            // to it.
             let _ = LEDGER.free(thread_number(), Key::in_pool(id, address));
         });
     }
 }
 
-/// A pool takes all its blocks back.
+/// Records that a pool takes all its blocks back.
 ///
 /// # Safety
 ///
-/// As [`pool_allocated`].
+/// See [`pool_allocated`].
 unsafe extern "C" fn pool_reset(pool: *const Pool) {
     // SAFETY: the caller's contract.
     if let Some(id) = unsafe { pool.as_ref() }.and_then(Pool::known_id) {
@@ -144,11 +145,11 @@ unsafe extern "C" fn pool_reset(pool: *const Pool) {
     }
 }
 
-/// The same, and there is no such pool any more.
+/// Does the same for a pool that no longer exists afterwards.
 ///
 /// # Safety
 ///
-/// As [`pool_allocated`].
+/// See [`pool_allocated`].
 unsafe extern "C" fn pool_closed(pool: *const Pool) {
     // SAFETY: the caller's contract.
     if let Some(pool) = unsafe { pool.as_ref() } {
@@ -164,17 +165,18 @@ fn reset(id: u32) {
     }
 }
 
-/// A block of the allocator, by its address, is memory of a pool from now on.
+/// Records that a block of the allocator, given by its address, is backing memory of a pool from
+/// now on.
 ///
 /// # Safety
 ///
-/// As [`pool_allocated`].
+/// See [`pool_allocated`].
 unsafe extern "C" fn pool_backed(pool: *const Pool, block: u64) {
     if block != 0 && control::is_running() {
         // SAFETY: the caller's contract.
         let id = unsafe { pool.as_ref() }.and_then(Pool::id).unwrap_or(0);
         tell(|| {
-            // A sample may not have it: then there is nothing to set aside.
+            // A sample may not have the block: then the ledger has nothing to change.
             if !control::is_sample() || LEDGER.get(Key(block)).is_some() {
                 LEDGER.back(thread_number(), Key(block), id);
             }
@@ -182,19 +184,20 @@ unsafe extern "C" fn pool_backed(pool: *const Pool, block: u64) {
     }
 }
 
-/// A live block, by its address, is of the context that the calling thread is in.
+/// Records that a live block, given by its address, belongs to the context that the calling thread
+/// is in.
 unsafe extern "C" fn set_context(block: u64) {
     if control::is_running() {
-        // Unknown, it stays so.
+        // A block that is unknown stays so.
         marks::set_context(block);
     }
 }
 
-/// Says what the live block at, or around, an address is.
+/// Records the program's declaration of what the live block at, or around, an address is.
 ///
 /// # Safety
 ///
-/// As in the bridge: the name and the place are static.
+/// The contract of the bridge: the name and the place are static.
 unsafe extern "C" fn stamp(block: u64, type_name: *const u8, length: u32, place: *const Place) -> c_int {
     if type_name.is_null() || !control::is_running() {
         return 0;
@@ -203,36 +206,36 @@ unsafe extern "C" fn stamp(block: u64, type_name: *const u8, length: u32, place:
     c_int::from(unsafe { marks::stamp(block, type_name, length, place) })
 }
 
-/// A reporter has reported a block.
+/// Records that a reporter has reported a block.
 ///
 /// # Safety
 ///
-/// As in the bridge: the name is static.
+/// The contract of the bridge: the name is static.
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 #[unsafe(naked)]
 unsafe extern "C" fn mark(block: u64, marking: *const Marking) -> c_int {
     naked_asm!("mov rdx, rsp", "mov rcx, rbp", "jmp {target}", target = sym mark_from)
 }
 
-/// The same, of no frame: no ledger runs.
+/// Does the same without a frame: no ledger runs.
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 unsafe extern "C" fn mark(block: u64, marking: *const Marking) -> c_int {
-    // SAFETY: passed on; no frame is looked at.
+    // SAFETY: the caller's contract; no frame is looked at.
     unsafe { mark_from(block, marking, 0, 0) }
 }
 
 unsafe extern "C" fn mark_from(block: u64, marking: *const Marking, slot: u64, rbp: u64) -> c_int {
     // SAFETY: the caller's contract.
     let Some(marking) = (unsafe { marking.as_ref() }) else { return bridge::mark::UNKNOWN };
-    // SAFETY: the same; the thunk passed its caller's registers.
+    // SAFETY: the caller's contract: the name is static; the thunk passed its caller's registers.
     unsafe { marks::mark(block, marking, Caller { slot, rbp }) }
 }
 
-/// A reporter takes its mark off.
+/// Records that a reporter takes its mark off a block.
 ///
 /// # Safety
 ///
-/// As in the bridge: the name is static.
+/// The contract of the bridge: the name is static.
 unsafe extern "C" fn unmark(block: u64, reporter: *const u8, length: u32) -> c_int {
     if reporter.is_null() || !control::is_running() {
         return 0;
@@ -241,17 +244,17 @@ unsafe extern "C" fn unmark(block: u64, reporter: *const u8, length: u32) -> c_i
     c_int::from(unsafe { marks::unmark(block, reporter, length) })
 }
 
-/// Reporters are about to be asked.
+/// Clears the marks: reporters are about to be asked.
 extern "C" fn clear_marks() {
     tell(|| LEDGER.begin_marks());
 }
 
-/// They have been.
+/// Notes that all reporters have been asked.
 extern "C" fn marks_complete() {
     tell(|| LEDGER.marks_complete());
 }
 
-/// The live block around an address.
+/// Returns the live block around an address.
 ///
 /// # Safety
 ///
@@ -266,7 +269,7 @@ unsafe extern "C" fn block_around(address: u64, extent: *mut Extent) -> c_int {
     1
 }
 
-/// Tells the ledger something, unless this is a signal handler that interrupted it.
+/// Updates the ledger, unless this is a signal handler that interrupted it.
 fn tell(run: impl FnOnce()) {
     if query(run).is_none() {
         control::count_lost();

@@ -1,4 +1,4 @@
-//! Stacks for another hook of this artefact, which keeps books of its own.
+//! Stacks for another hook of this loaded object, which does its own accounting.
 
 use heapledger_core::hooks::Caller;
 use heapledger_core::{StackId, ThreadId};
@@ -8,16 +8,18 @@ use heapledger_unwind::arch::Position;
 use crate::block::{Nodes, ThreadBlock, UNKNOWN_THREAD, may_wait};
 use crate::{control, library};
 
-/// Asks to be called around each fork that goes through the C library. The handlers do not allocate. Before a fork they come ahead of the
-/// ledger's own, which take its locks, and after it behind them: so whoever allocates may be waited for.
+/// Registers handlers around each fork that goes through the C library. The handlers do not
+/// allocate. Before a fork they run ahead of the ledger's own, which take its locks, and after it
+/// behind them: so they may wait for a thread that allocates.
 pub fn watch_forks(before: extern "C" fn(), in_parent: extern "C" fn(), in_child: extern "C" fn()) {
-    // The ledger's are registered first. Without memory for them there is no ledger, either.
+    // The ledger's handlers are registered first. Without memory for them there is no ledger,
+    // either.
     let _ = prepare();
     library::watch_forks(before, in_parent, in_child);
 }
 
-/// Makes ready what [`with_stack`] needs. Its fork handlers come before those that are registered after it has
-/// returned. Idempotent.
+/// Makes ready what [`with_stack`] needs. Its fork handlers come before those that are registered
+/// after it has returned. Idempotent.
 ///
 /// # Errors
 ///
@@ -26,16 +28,18 @@ pub fn prepare() -> Result<(), control::StartError> {
     control::prepare()
 }
 
-/// Runs something with the native stack of a call and the number of its thread, while calls of the allocator that this
-/// thread makes keep out: in a signal handler, for instance. Of a thread that is ending, and of calls that the hooks
-/// themselves have caused, the stack is the root. `false`: this is such a handler, and nothing was run.
+/// Runs a function with the native stack of a call and the number of its thread, while allocator
+/// calls of this thread keep out, for instance from a signal handler. The stack is the root for a
+/// thread that is ending, and for calls that the hooks themselves have caused. Returns `false`, and
+/// runs nothing, in a handler that interrupted the ledger.
 ///
 /// # Safety
 ///
-/// `caller` is a live frame of this thread, to which the function that was called has yet to return.
+/// `caller` is the live frame of this thread to which the called function has yet to return.
 pub unsafe fn with_stack(caller: Caller, run: impl FnOnce(StackId, ThreadId)) -> bool {
     if let Some(state) = thread::enter::<ThreadBlock>(caller.sp()) {
-        // SAFETY: by the caller's contract the word is of this thread's stack, and the walker is this thread's.
+        // SAFETY: by the caller's contract the word is on this thread's stack, and the walker is
+        // this thread's.
         let stack = unsafe {
             let word = core::ptr::with_exposed_provenance::<u64>(caller.slot as usize);
             let position = Position { slot: caller.slot, return_address: word.read(), rbp: caller.rbp };

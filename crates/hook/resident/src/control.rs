@@ -1,4 +1,4 @@
-//! Starting and stopping the ledger, and how it records, while other threads allocate.
+//! Starting and stopping the ledger, and changing how it records, while other threads allocate.
 
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use core::{fmt, ptr};
@@ -14,7 +14,7 @@ use crate::block::ThreadBlock;
 use crate::observe::OBSERVER;
 use crate::{LEDGER, bridge, events, filter, library, overhead};
 
-/// What of an allocation's circumstances is kept with it.
+/// The circumstances of an allocation that are kept with it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Stacks {
@@ -29,7 +29,7 @@ pub enum Stacks {
     Mixed = 3,
 }
 
-/// The same, and whether the native stack is taken of chosen blocks only.
+/// The same as [`Stacks`], and whether the native stack is taken for chosen blocks only.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parts(u32);
 
@@ -58,27 +58,31 @@ impl Parts {
     }
 }
 
-/// How a ledger records.
+/// The options by which a ledger records.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
-    /// The mean number of allocated bytes from one sample to the next, rounded to a power of two. `None`: every
-    /// allocation is recorded.
+    /// The mean number of allocated bytes from one sample to the next, rounded to a power of two.
+    /// `None`: every allocation is recorded.
     pub sample_every: Option<Bytes>,
-    /// What is kept with a block.
+    /// The circumstances that are kept with a block.
     pub stacks: Stacks,
-    /// The most that the ledger's tables may map: what would take more is not recorded, and counted.
+    /// The most bytes that the ledger's tables may map. Blocks that would take more are not
+    /// recorded, but counted.
     pub bytes_max: Bytes,
-    /// Blocks that have been freed are counted too: by size, stamp and site.
+    /// True if blocks that have been freed are counted too: by size, stamp and site.
     pub keep_freed: bool,
-    /// The probability with which each usable byte has the native stack of its block taken, above 0 and below 1; `None`: every
-    /// block has. All blocks are recorded, with their sizes, contexts and marks: a block of so many usable bytes has a stack
-    /// with the probability 1 - (1 - p)^bytes. With [`STACK_PROBABILITY`] that is about a quarter of a program's blocks, and
-    /// four fifths of its bytes. No effect on blocks that are sampled: they all have stacks.
+    /// The probability, above 0 and below 1, with which each usable byte has the native stack of
+    /// its block taken. `None`: every block has its stack taken.
+    ///
+    /// All blocks are recorded, with their sizes, contexts and marks: a block of n usable bytes has
+    /// a stack with the probability 1 - (1 - p)^n. With [`STACK_PROBABILITY`] that is about a
+    /// quarter of a program's blocks, and four fifths of its bytes. No effect on blocks that are
+    /// sampled: they all have stacks.
     pub stack_probability: Option<f64>,
 }
 
 impl Options {
-    /// Everything, exactly, in as much memory as it takes.
+    /// Every block, exactly, in as much memory as it takes.
     pub const EXACT: Options = Options {
         sample_every: None,
         stacks: Stacks::Mixed,
@@ -87,7 +91,8 @@ impl Options {
         stack_probability: None,
     };
 
-    /// A sample of one point in 512 KiB, as Go and jemalloc have it, in 64 MiB at most: enough for some 500,000 sampled blocks.
+    /// A sample of one point in 512 KiB, as in Go and jemalloc, in 64 MiB at most: enough for some
+    /// 500,000 sampled blocks.
     pub const SAMPLED: Options =
         Options { sample_every: Some(Bytes(512 << 10)), bytes_max: Bytes(64 << 20), ..Options::EXACT };
 }
@@ -98,17 +103,17 @@ impl Default for Options {
     }
 }
 
-/// Why the ledger did not start.
+/// The reason why the ledger did not start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StartError {
-    /// It runs already.
+    /// The ledger runs already.
     Running,
     /// The system gives no memory.
     OutOfMemory,
-    /// The hook table did not take it.
+    /// The hook table refused the observer.
     Hooks(hooks::Error),
-    /// The system or the processor is another than x86-64 Linux.
+    /// The system or the processor is not x86-64 Linux.
     Unsupported,
 }
 
@@ -125,42 +130,46 @@ impl fmt::Display for StartError {
 
 impl core::error::Error for StartError {}
 
-/// What a ledger could not do.
+/// The numbers of calls that a ledger could not record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Losses {
-    /// Allocations that were not recorded for want of memory within the bound.
+    /// Allocations that were not recorded because the bound left no memory for them.
     pub refused: Blocks,
-    /// Calls within signal handlers that interrupted the ledger itself, and while the process forked.
+    /// Calls within signal handlers that interrupted the ledger itself, and calls while the process
+    /// forked.
     pub nested: Blocks,
-    /// Stamps on what was no live block that the ledger knows. None are counted where it samples: then it knows few.
+    /// Stamps on addresses at which the ledger knew no live block. None are counted if it samples,
+    /// since it then knows few blocks.
     pub stamps_unknown: u64,
 }
 
 /// The probability of stacks with which the dark matter detector of Firefox works.
 pub const STACK_PROBABILITY: f64 = 0.003;
 
-/// The logarithm of the [rate](Rate) of the sample; 0: none, all is recorded.
+/// The logarithm of the sample's [rate](Rate). 0: every block is recorded.
 static RATE: AtomicU8 = AtomicU8::new(0);
-/// Whether there was a rate since the start: then the ledger does not know all blocks.
+/// True if there was a rate since the start: the ledger then does not know all blocks.
 static IS_SAMPLE: AtomicBool = AtomicBool::new(false);
 static IS_RECORDING: AtomicBool = AtomicBool::new(false);
 static PARTS: AtomicU32 = AtomicU32::new(Stacks::Mixed as u32);
-/// The probability with which a byte has its block's stack taken, as the bits of a number; 0: all are taken.
+/// The probability with which a byte has its block's stack taken, as the bits of an `f64`. 0: all
+/// stacks are taken.
 static STACK_PROBABILITY_BITS: AtomicU64 = AtomicU64::new(0);
-/// How often the ledger was started.
+/// The number of times that the ledger was started.
 static STARTS: AtomicU32 = AtomicU32::new(0);
 static NESTED: AtomicU64 = AtomicU64::new(0);
 static STAMPS_UNKNOWN: AtomicU64 = AtomicU64::new(0);
 
-/// Blocks of ended threads, in a page that a forked child finds zeroed; null before the first start.
+/// Blocks of ended threads, in a page that a forked child finds zeroed; null before the first
+/// start.
 static POOL: AtomicPtr<Pool<ThreadBlock>> = AtomicPtr::new(ptr::null_mut());
 
-/// Taken by whoever starts or stops.
+/// Held while the ledger is started, stopped or paused, or its rate is changed.
 static CONTROL: Lock = Lock::new();
 static IS_RUNNING: AtomicBool = AtomicBool::new(false);
 
-/// Starts an empty ledger: every block that is allocated from now on is recorded, as the options say. What was allocated
-/// before is unknown to it.
+/// Starts an empty ledger: every block that is allocated from now on is recorded, as the options
+/// say. Blocks that were allocated before are unknown to the ledger.
 ///
 /// # Errors
 ///
@@ -194,46 +203,47 @@ pub fn start(options: Options) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Stops the ledger: nothing is recorded, and frees are not seen any more. What it holds can still be read, until it is
-/// started again.
+/// Stops the ledger: allocations are not recorded, and frees are not seen, any more. What the
+/// ledger holds can still be read, until it is started again.
 pub fn stop() {
     let _guard = CONTROL.lock();
     IS_RECORDING.store(false, Ordering::Release);
     if IS_RUNNING.swap(false, Ordering::AcqRel) {
-        // It is installed, since it runs.
+        // The observer is installed, since the ledger runs.
         let _ = remove_observer(&raw const OBSERVER);
     }
 }
 
-/// Whether the ledger runs, paused or not.
+/// True if the ledger runs, paused or not.
 pub fn is_running() -> bool {
     IS_RUNNING.load(Ordering::Acquire)
 }
 
-/// With `false`, no allocation is recorded from now on, but frees are, so that what is live stays right. With `true`
-/// allocations are recorded again. No effect on a ledger that does not run.
+/// With `false`, no allocation is recorded from now on, but frees are, so that what is live stays
+/// right. With `true` allocations are recorded again. No effect on a ledger that does not run.
 pub fn set_recording(is_recording: bool) {
     let _guard = CONTROL.lock();
     IS_RECORDING.store(is_recording && IS_RUNNING.load(Ordering::Relaxed), Ordering::Release);
 }
 
-/// Records every allocation from now on, or samples them at another rate. What is recorded already keeps its weight.
+/// Records every allocation from now on, or samples them at another rate. Blocks that are recorded
+/// already keep their weights.
 pub fn set_sampling(sample_every: Option<Bytes>) {
     let _guard = CONTROL.lock();
     set_rate(sample_every);
 }
 
-/// Keeps something else with blocks that are allocated from now on.
+/// Changes what is kept with blocks that are allocated from now on.
 pub fn set_stacks(stacks: Stacks) {
     PARTS.store(Parts::new(stacks, stack_probability().is_some()).0, Ordering::Relaxed);
 }
 
-/// The mean distance of sample points; `None` where everything is recorded.
+/// Returns the mean distance between sample points; `None` if every block is recorded.
 pub fn sampling() -> Option<Bytes> {
     rate().mean()
 }
 
-/// What was lost since the start.
+/// Returns what was lost since the start.
 pub fn losses() -> Losses {
     Losses {
         refused: Blocks(LEDGER.dropped()),
@@ -251,7 +261,8 @@ fn set_rate(sample_every: Option<Bytes>) {
     way::offer(&OBSERVER, rate.logarithm().into());
 }
 
-/// Whether the ledger has only some of the blocks that were allocated since the start: it has sampled, then or later.
+/// True if the ledger has only some of the blocks that were allocated since the start, because it
+/// sampled at the start or later.
 #[inline(always)]
 pub fn is_sample() -> bool {
     IS_SAMPLE.load(Ordering::Acquire)
@@ -272,23 +283,26 @@ pub(crate) fn parts() -> Parts {
     Parts(PARTS.load(Ordering::Relaxed))
 }
 
-/// The probability with which each usable byte has its block's stack taken; `None`: every block has.
+/// Returns the probability with which each usable byte has its block's stack taken. `None`: every
+/// block has its stack taken.
 pub fn stack_probability() -> Option<f64> {
     Some(f64::from_bits(STACK_PROBABILITY_BITS.load(Ordering::Relaxed))).filter(|probability| *probability != 0.0)
 }
 
-/// How many blocks one with a stack stands for of which so many bytes may be used: 1 where all have stacks. For what
-/// sampled ones stand for, see [`LiveBlock::stands_for`](heapledger_ledger::LiveBlock::stands_for).
+/// Returns the weight of a block that has a stack and this many usable bytes: 1 if all blocks have
+/// stacks. For the weight of sampled blocks, see
+/// [`LiveBlock::stands_for`](heapledger_ledger::LiveBlock::stands_for).
 pub fn weight_of_stack(usable: Bytes) -> f64 {
     stack_probability().map_or(1.0, |probability| 1.0 / sample::probability_of_stack(usable.0, probability))
 }
 
-/// How often the ledger was started, and with which probability of stacks this time.
+/// Returns how often the ledger was started, and the probability of stacks that it has this time.
 pub(crate) fn stack_trials() -> (u32, f64) {
     (STARTS.load(Ordering::Relaxed), f64::from_bits(STACK_PROBABILITY_BITS.load(Ordering::Relaxed)))
 }
 
-/// Where blocks of ended threads lie; `None` before the first start, and in the thread that forks.
+/// Returns the pool of ended threads' blocks. `None` before the first start, and in the thread that
+/// forks.
 pub(crate) fn pool() -> Option<&'static Pool<ThreadBlock>> {
     if is_forking() {
         return None;
@@ -302,7 +316,8 @@ pub(crate) fn count_lost() {
     NESTED.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Somebody stamped what is no live block. In a sample that is most of them.
+/// Counts a stamp on an address at which there is no known live block. In a sample most stamps are
+/// of that kind, so they are not counted.
 #[cold]
 pub(crate) fn count_unknown_stamp() {
     if !is_sample() {
@@ -310,7 +325,7 @@ pub(crate) fn count_unknown_stamp() {
     }
 }
 
-/// What has to be there before the first call, and is there for good.
+/// Makes what the ledger needs before the first call, and then keeps for good.
 pub(crate) fn prepare() -> Result<(), StartError> {
     library::list_modules();
     if !POOL.load(Ordering::Acquire).is_null() {
@@ -332,10 +347,11 @@ pub(crate) fn prepare() -> Result<(), StartError> {
     Ok(())
 }
 
-/// The thread that forks, by its thread pointer, which its copy in the child has, too; 0: none does. It keeps out of the
-/// ledger until the fork is over, since it holds all locks, and handlers of others may allocate.
+/// The thread pointer of the thread that forks, which its copy in the child has, too. 0: no thread
+/// forks. That thread keeps out of the ledger until the fork is over, since it holds all locks, and
+/// signal handlers of others may allocate.
 static FORKING: AtomicUsize = AtomicUsize::new(0);
-/// Whether that thread has entered its block.
+/// True if that thread has entered its block.
 static HAS_ENTERED: AtomicBool = AtomicBool::new(false);
 
 #[inline]
@@ -343,10 +359,12 @@ fn is_forking() -> bool {
     FORKING.load(Ordering::Relaxed) == arch::thread_pointer()
 }
 
-/// No thread is to be within the ledger while the process is copied: what it holds would stay locked in the child.
+/// Keeps all threads out of the ledger while the process is copied: locks that they held would stay
+/// locked in the child.
 extern "C" fn before_fork() {
     core::mem::forget(CONTROL.lock());
-    // A word that stays, for the guard; it is not on the thread's stack, so the guard is never found stale.
+    // A word that does not change, for the guard; it is not on the thread's stack, so the guard is
+    // never found stale.
     static FRAME: [u64; 2] = [0x6865_6170_6c65_6467, 0];
     HAS_ENTERED.store(thread::enter::<ThreadBlock>(&raw const FRAME[1] as u64).is_some(), Ordering::Relaxed);
     FORKING.store(arch::thread_pointer(), Ordering::Relaxed);
@@ -369,7 +387,7 @@ extern "C" fn after_fork_in_parent() {
 extern "C" fn after_fork_in_child() {
     // SAFETY: a fresh child has one thread.
     unsafe { tree::start_child() };
-    // Blocks and pool are wiped: this thread's is found unattached.
+    // Blocks and pool are wiped: this thread's block is found unattached.
     end_fork();
     // SAFETY: `before_fork` took the lock, in the thread that this one is a copy of.
     unsafe { CONTROL.unlock() };

@@ -1,7 +1,8 @@
-//! What happened to the blocks of a sample, one event after the other: the last so many, for who wants to see them in order.
+//! The latest allocations and frees of sampled blocks, in order; a bounded number of them.
 //!
-//! An allocation is entered after it succeeded and before the program has the block, a free before it happens, both under one
-//! lock: so the order is that in which it happened, for each address at least. Of a ledger that does not sample there are none.
+//! An allocation is entered after it succeeded and before the program has the block, a free before
+//! it happens. Both are entered under one lock, so the events of each address, at least, are in the
+//! order in which they happened. A ledger that does not sample keeps no events.
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -18,21 +19,21 @@ use crate::control;
 /// An allocation or a free.
 #[derive(Clone, Copy, Debug)]
 pub struct Event {
-    /// When: a time stamp, see [`age`](crate::overhead::age).
+    /// The time of the event, as a time stamp: see [`age`](crate::overhead::age).
     pub time: Time,
     /// The block.
     pub key: Key,
-    /// Bytes that were asked for.
+    /// The requested size.
     pub size: Bytes,
-    /// Where it was allocated.
+    /// The stack of the allocation.
     pub stack: StackId,
-    /// Whose call it was.
+    /// The thread that made the call.
     pub thread: ThreadId,
-    /// What it was stamped with.
+    /// The block's stamp.
     pub stamp: TypeId,
-    /// How many blocks it stands for.
+    /// The block's weight: the number of blocks that it counts for.
     pub stands_for: Blocks,
-    /// Whether the block is freed.
+    /// True if the block is freed.
     pub is_free: bool,
 }
 
@@ -40,7 +41,7 @@ pub struct Event {
 unsafe impl Zeroed for Event {}
 
 impl Event {
-    /// What a buffer has before it is [read] into.
+    /// The value that fills a buffer before events are [read] into it.
     pub const NONE: Event = Event {
         time: Time(0),
         key: Key(0),
@@ -57,7 +58,7 @@ static RING: Ring = Ring { lock: Lock::new(), is_on: AtomicBool::new(false), sta
 
 struct Ring {
     lock: Lock,
-    /// Whether there is room for any.
+    /// True if there is room for any event.
     is_on: AtomicBool,
     state: UnsafeCell<State>,
 }
@@ -66,11 +67,11 @@ struct Ring {
 unsafe impl Sync for Ring {}
 
 struct State {
-    /// As many as are kept.
+    /// Room for as many events as are kept.
     slots: Vector<Event>,
     /// The number of the first event that there was room for.
     first: u64,
-    /// Events so far: the next one's number.
+    /// The number of events so far, which is the number of the next one.
     count: u64,
 }
 
@@ -86,11 +87,11 @@ impl Ring {
     }
 }
 
-/// Keeps the last so many events from now on, and none of those that there are. They take 48 bytes each.
+/// Keeps the last `count` events from now on, and drops those that there are. Each takes 48 bytes.
 ///
 /// # Errors
 ///
-/// The system gives no memory: then none are kept.
+/// The system gives no memory: no events are kept then.
 pub fn keep(count: usize) -> Result<(), OutOfMemory> {
     let (slots, result) = match Vector::zeroed(count) {
         Ok(slots) => (slots, Ok(())),
@@ -103,23 +104,24 @@ pub fn keep(count: usize) -> Result<(), OutOfMemory> {
             core::mem::replace(&mut state.slots, slots)
         })
     };
-    // What there was is given back when the lock no longer is.
+    // The earlier buffer is unmapped only after the lock is released.
     drop(query(replace));
     result
 }
 
-/// What was read.
+/// The result of a [read].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// How many events it is.
+    /// The number of events that were read.
     pub count: usize,
-    /// The number of the event that comes next.
+    /// The number of the next event to read.
     pub next: u64,
-    /// How many had been overwritten before they were read.
+    /// The number of events that had been overwritten before they were read.
     pub lost: u64,
 }
 
-/// Reads events from this number on, as many as there is room for. `None`: this is a signal handler that interrupted the ledger.
+/// Reads events from this number on, as many as there is room for. `None` in a signal handler that
+/// interrupted the ledger.
 pub fn read(from: u64, into: &mut [Event]) -> Option<Reading> {
     query(|| read_held(from, into))
 }
@@ -139,17 +141,17 @@ fn read_held(from: u64, into: &mut [Event]) -> Reading {
     })
 }
 
-/// The number of the event that comes next.
+/// Returns the number of the event that comes next.
 pub fn next() -> u64 {
     query(|| RING.with(|state| state.count)).unwrap_or(0)
 }
 
-/// What is mapped for it.
+/// Returns the number of bytes mapped for events.
 pub(crate) fn bytes_mapped() -> Bytes {
     Bytes(query(|| RING.with(|state| state.slots.bytes_mapped() as u64)).unwrap_or(0))
 }
 
-/// A block has been entered.
+/// Notes that a block has been entered.
 #[inline(always)]
 pub(crate) fn allocated(new: &Allocation, serial: Serial) {
     if is_wanted() {
@@ -159,7 +161,7 @@ pub(crate) fn allocated(new: &Allocation, serial: Serial) {
     }
 }
 
-/// One is about to go.
+/// Notes that a block is about to be freed.
 #[inline(always)]
 pub(crate) fn freed(block: &LiveBlock, thread: ThreadId) {
     if is_wanted() {
@@ -168,7 +170,7 @@ pub(crate) fn freed(block: &LiveBlock, thread: ThreadId) {
     }
 }
 
-/// Whether anybody wants to know.
+/// True if events are kept and the ledger samples.
 #[inline(always)]
 pub(crate) fn is_wanted() -> bool {
     RING.is_on.load(Ordering::Relaxed) && control::is_sample()
@@ -179,14 +181,14 @@ fn note(event: Event) {
     RING.with(|state| {
         let kept = state.slots.len() as u64;
         if let Some(place) = state.slots.get_mut((state.count % kept.max(1)) as usize) {
-            // As the order is, so are the times.
+            // Taken under the lock, so that times are in the order of the events.
             *place = Event { time: Time(ticks()), ..event };
             state.count += 1;
         }
     });
 }
 
-/// The process is about to fork: nobody else is to hold the lock when it is copied.
+/// Takes the lock before the process forks, so that no other thread holds it in the copy.
 pub(crate) fn before_fork() {
     core::mem::forget(RING.lock.lock());
 }

@@ -1,12 +1,12 @@
 //! The ledger inside a program: an observer of the allocator's calls that fills a [`SharedLedger`].
 //!
-//! There is one per artefact, and it is an ordinary [hook](heapledger_core::hooks): nothing of it runs until
-//! [`control::start`] installs it.
+//! There is one per loaded object, and it is an ordinary [hook](heapledger_core::hooks): nothing of
+//! it runs until [`control::start`] installs it.
 //!
-//! - [`capture`]: stacks for other hooks of the artefact.
+//! - [`capture`]: stacks for other hooks of the loaded object.
 //! - [`control`]: start, stop, pause, another rate or stack mode, while other threads allocate.
-//! - [`events`]: what happened to sampled blocks, one by one.
-//! - [`overhead`]: what the ledger itself costs.
+//! - [`events`]: allocations and frees of sampled blocks, one by one.
+//! - [`overhead`]: the cost of the ledger itself.
 //!
 //! Stacks are ids of [`heapledger_unwind::nodes`].
 #![no_std]

@@ -1,4 +1,5 @@
-//! What the ledger needs of the C library, when it starts and at a fork: never within a call of the allocator.
+//! The functions of the C library that the ledger needs when it starts and at a fork: never within
+//! a call of the allocator.
 
 use core::ffi::{c_char, c_int, c_void};
 
@@ -32,28 +33,28 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// How we learn of a thread's end.
+/// The functions by which a thread's end is noticed.
 pub(crate) const LIBRARY: Library =
     Library { key_create: pthread_key_create, key_delete: pthread_key_delete, set_specific: pthread_setspecific };
 
-/// Asks to be called around each fork that goes through the C library: before, in the opposite order of asking. The
-/// handlers do not allocate.
+/// Registers handlers around each fork that goes through the C library. The handlers before a fork
+/// run in the opposite order of registration. They do not allocate.
 pub(crate) fn watch_forks(prepare: extern "C" fn(), parent: extern "C" fn(), child: extern "C" fn()) -> bool {
-    // SAFETY: POSIX's function; the handlers are part of this artefact, and do what may be done there: no call of
-    // theirs allocates.
+    // SAFETY: POSIX's function; the handlers are part of this loaded object, and do only what may
+    // be done there: none of their calls allocates.
     unsafe { pthread_atfork(Some(prepare), Some(parent), Some(child)) == 0 }
 }
 
-/// Lists modules for the unwinder: the program itself, which glibc may know in part only; and all others where the C library
-/// has no look-up that the unwinder can use.
+/// Lists modules for the unwinder: the program itself, which glibc may know in part only, and all
+/// others if the C library has no look-up that the unwinder can use.
 ///
-/// A listed module is known for good. So where there is such a look-up, no library is listed: after `dlclose` its rules would
-/// be read from memory that is not mapped any more.
+/// A listed module is known for good. So if there is such a look-up, no library is listed: after
+/// `dlclose` its rules would be read from memory that is not mapped any more.
 pub(crate) fn list_modules() {
     unsafe extern "C" fn each(info: *mut PhdrInfo, _: usize, _: *mut c_void) -> c_int {
-        // SAFETY: the C library calls this with its description of a module, whose program headers are mapped meanwhile. The
-        // first one is the program, which is never unloaded; that others stay is what `modules::list` is documented to need
-        // of C libraries without a look-up.
+        // SAFETY: the C library calls this with its description of a module, whose program headers
+        // are mapped meanwhile. The first one is the program, which is never unloaded; that others
+        // stay is what `modules::list` is documented to need of C libraries without a look-up.
         unsafe {
             let info = &*info;
             let headers = core::slice::from_raw_parts(info.headers, usize::from(info.count));
@@ -65,7 +66,7 @@ pub(crate) fn list_modules() {
     unsafe { dl_iterate_phdr(each, core::ptr::null_mut()) };
 }
 
-/// Says where the first thread's stack ends.
+/// Finds the end of the first thread's stack.
 pub(crate) fn find_first_stack() {
     if bounds::first_top() == 0 {
         let top = libc_stack_end().or_else(stack_mapping_end);
@@ -73,21 +74,22 @@ pub(crate) fn find_first_stack() {
     }
 }
 
-/// glibc's variable, if this is glibc.
+/// Returns glibc's variable, if this is glibc.
 fn libc_stack_end() -> Option<u64> {
     let variable = core::ptr::with_exposed_provenance::<u64>(heapledger_core::weak_address!("__libc_stack_end"));
-    // SAFETY: null, or a variable that is set before any code of the program runs, and constant since.
+    // SAFETY: null, or a variable that is set before any code of the program runs, and constant
+    // since.
     unsafe { variable.as_ref() }.copied().filter(|&top| top != 0)
 }
 
-/// The end of the mapping that the kernel calls `[stack]`.
+/// Returns the end of the mapping that the kernel calls `[stack]`.
 fn stack_mapping_end() -> Option<u64> {
     const O_CLOEXEC: usize = 0o2000000;
     const LINE: usize = 512;
     // SAFETY: the path ends with NUL.
     let opened = unsafe { syscall(nr::OPEN, [c"/proc/self/maps".as_ptr() as usize, O_CLOEXEC, 0, 0, 0, 0]) };
     let fd = sys::check(opened).ok()? as i32;
-    // A line, and the beginning of the next ones: lines that are longer are none of the stack's.
+    // A line, and the beginning of the next ones. Longer lines are not the stack's.
     let (mut line, mut length, mut found) = ([0_u8; LINE], 0, None);
     let mut chunk = [0_u8; LINE];
     'file: loop {
@@ -114,7 +116,7 @@ fn stack_mapping_end() -> Option<u64> {
     found
 }
 
-/// The second number of `START-END …`.
+/// Returns the second number of `START-END …`.
 fn end_of_range(line: &[u8]) -> Option<u64> {
     let from = line.iter().position(|&byte| byte == b'-')? + 1;
     let digits = line.get(from..)?.iter().map_while(|&byte| char::from(byte).to_digit(16));

@@ -1,4 +1,5 @@
-//! What the ledger needs of the C library: it does not start where it has not been tried.
+//! Stands in for the C library on systems on which the ledger has not been tried: it does not start
+//! there.
 
 use core::ffi::{c_int, c_void};
 
@@ -19,7 +20,7 @@ unsafe extern "C" fn set_specific(_: u32, _: *const c_void) -> c_int {
 /// Functions that fail.
 pub(crate) const LIBRARY: Library = Library { key_create, key_delete, set_specific };
 
-/// Returns false: it cannot.
+/// Returns false: not supported.
 pub(crate) fn watch_forks(_: extern "C" fn(), _: extern "C" fn(), _: extern "C" fn()) -> bool {
     false
 }

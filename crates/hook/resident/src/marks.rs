@@ -1,4 +1,4 @@
-//! What is said of a block after it was allocated.
+//! Declarations about a block after it was allocated.
 
 use core::ffi::c_int;
 use core::ptr;
@@ -14,7 +14,8 @@ use heapledger_unwind::{context, nodes};
 use crate::block::{ThreadBlock, query};
 use crate::{LEDGER, control};
 
-/// Says what the live block at, or around, an address is. Whether there is such a block; if not, that is counted.
+/// Records the type that the program declares for the live block at, or around, an address. True if
+/// there is such a block; if not, that is counted.
 ///
 /// # Safety
 ///
@@ -22,7 +23,8 @@ use crate::{LEDGER, control};
 pub unsafe fn stamp(address: u64, type_name: *const u8, length: u32, place: *const Place) -> bool {
     let found = query(|| {
         let block = LEDGER.block_at(address)?;
-        // SAFETY: passed on.
+        // SAFETY: the name and the place are valid, by this function's contract, which is that of
+        // `stamp::intern`.
         let number = unsafe { stamp::intern(type_name, length, place) }.number();
         Some(LEDGER.stamp(block.key, TypeId(number.into())))
     });
@@ -42,17 +44,17 @@ pub unsafe fn stamp(address: u64, type_name: *const u8, length: u32, place: *con
     }
 }
 
-/// What a block with this entry in the ledger was stamped with; `None` where it was not.
+/// Returns the stamp with this number in the ledger; `None` if the block was not stamped.
 pub fn stamp_of(stamp: TypeId) -> Option<&'static Stamp> {
     stamp::get(stamp.0 as u16)
 }
 
-/// A reporter has reported the block that begins at an address. Answers with a number of [`answer`].
+/// Marks the block that begins at an address as reported. Returns a number of [`answer`].
 ///
 /// # Safety
 ///
-/// The name is static: so many bytes, UTF-8 if the program keeps to it. `caller` is a live frame of this thread, to which
-/// the function that was called has yet to return.
+/// The reporter's name is static: `reporter_length` bytes, UTF-8 if the program keeps to it.
+/// `caller` is the live frame of this thread to which the called function has yet to return.
 pub(crate) unsafe fn mark(address: u64, marking: &Marking, caller: Caller) -> c_int {
     let Marking { reporter, reporter_length: length, flags, measured } = *marking;
     if reporter.is_null() || !control::is_running() {
@@ -62,7 +64,7 @@ pub(crate) unsafe fn mark(address: u64, marking: &Marking, caller: Caller) -> c_
         control::count_lost();
         return answer::UNKNOWN;
     };
-    // SAFETY: passed on.
+    // SAFETY: the name is static and `caller` is live, by this function's contract.
     let (reporter, stack) = unsafe { (stamp::intern(reporter, length, ptr::null()), state.capture(caller)) };
     let mark = Mark {
         reporter: TypeId(reporter.number().into()),
@@ -80,7 +82,7 @@ pub(crate) unsafe fn mark(address: u64, marking: &Marking, caller: Caller) -> c_
     answer
 }
 
-/// A mark of the block around an address.
+/// Marks the block around an address.
 #[cold]
 fn around(address: u64, mark: Mark, measured: u64) -> c_int {
     let block = LEDGER.block_at(address).filter(|block| block.backs.is_none());
@@ -91,7 +93,7 @@ fn around(address: u64, mark: Mark, measured: u64) -> c_int {
     }
 }
 
-/// A mark of what is no block of the program's main heap.
+/// Handles a mark on an address at which no block of the program's main heap begins.
 #[cold]
 fn no_block(address: u64, mark: Mark, measured: u64) -> c_int {
     let found = LEDGER.block_at(address);
@@ -100,7 +102,7 @@ fn no_block(address: u64, mark: Mark, measured: u64) -> c_int {
         answer
     };
     match found {
-        // The block of a pool.
+        // A block of a pool.
         Some(block) if is_of_pool(&block, address) => match LEDGER.mark(block.key, mark, measured) {
             Ok(Marked::Once) => answer::ONCE,
             Ok(Marked::Again) => answer::AGAIN,
@@ -117,14 +119,15 @@ fn is_of_pool(block: &LiveBlock, address: u64) -> bool {
     block.key.address() == address && block.backs.is_none()
 }
 
-/// A reporter takes its mark off the block that begins at an address. Whether it had one that is to be kept.
+/// Takes a reporter's mark off the block that begins at an address. True if the block had one that
+/// is to be kept.
 ///
 /// # Safety
 ///
-/// The name is static: so many bytes.
+/// The name is static, and `length` bytes long.
 pub(crate) unsafe fn unmark(address: u64, reporter: *const u8, length: u32) -> bool {
     let unmarked = query(|| {
-        // SAFETY: passed on.
+        // SAFETY: the name is static, by this function's contract.
         let reporter = TypeId(unsafe { stamp::intern(reporter, length, ptr::null()) }.number().into());
         LEDGER.unmark(Key(address), reporter) || {
             let block = LEDGER.block_at(address).filter(|block| block.key.pool() != 0 && is_of_pool(block, address));
@@ -137,21 +140,21 @@ pub(crate) unsafe fn unmark(address: u64, reporter: *const u8, length: u32) -> b
     })
 }
 
-/// Where the block around an address is.
+/// Returns the extent of the block around an address.
 pub(crate) fn block_around(address: u64) -> Option<Extent> {
     let block = query(|| LEDGER.block_at(address)).flatten()?;
     Some(Extent { address: block.key.address(), bytes: block.size.0, bytes_usable: block.usable.0 })
 }
 
-/// Declares that the live block at, or around, an address was allocated in the context that the calling thread is in
-/// now; the native stack stays. Whether there is one.
+/// Declares that the live block at, or around, an address was allocated in the context that the
+/// calling thread is in now; the native stack stays. True if there is such a block.
 pub fn set_context(address: u64) -> bool {
     let Some(block) = query(|| LEDGER.block_at(address)).flatten() else { return false };
     let Some(to) = in_present_context(block.stack) else { return false };
     query(|| LEDGER.move_block(block.key, to) == Ok(true)).unwrap_or(false)
 }
 
-/// The site of a block, within the context that the calling thread is in now.
+/// Returns the site of a block, within the context that the calling thread is in now.
 fn in_present_context(stack: StackId) -> Option<StackId> {
     let mut native = stack;
     if let Some(node) = nodes::get(stack)

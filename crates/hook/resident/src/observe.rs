@@ -1,4 +1,5 @@
-//! What the hook table calls: an allocation after it succeeded, a free before it happens.
+//! The functions that the hook table calls: after an allocation succeeded, and before a free
+//! happens.
 
 use heapledger_core::context;
 use heapledger_core::hooks::{self, Caller, Observer, Pointer};
@@ -10,7 +11,8 @@ use heapledger_thread::{self as thread, Current};
 use crate::block::{Pending, ThreadBlock, UNKNOWN_THREAD, may_wait, sampled};
 use crate::{LEDGER, control, events, filter};
 
-/// The ledger as an observer: told after the recorder, and after hooks that say nothing of their order.
+/// The ledger as an observer: notified after the recorder, and after hooks that do not state an
+/// order.
 pub(crate) static OBSERVER: Observer = Observer {
     name: c"ledger".as_ptr(),
     order: 100,
@@ -20,13 +22,13 @@ pub(crate) static OBSERVER: Observer = Observer {
     ..Observer::new(malloc, free)
 };
 
-// The contract of all is that of `Observer`: `caller` is a live frame of this thread.
+// The contract of all these is that of `Observer`: `caller` is a live frame of this thread.
 
 unsafe extern "C" fn malloc(block: Pointer, size: usize, caller: Caller) {
     let rate = control::rate();
-    // Doors find that out by themselves, where this observer is the only one.
+    // Entry points find that out themselves if this observer is the only one.
     if rate == Rate::EXACT || !countdown::passes(size, rate.logarithm().into()) {
-        // SAFETY: see above.
+        // SAFETY: `caller` is live, by the contract of `Observer`; the block was returned just now.
         unsafe { allocated(block, size as u64, rate, caller) };
     }
 }
@@ -44,7 +46,7 @@ unsafe extern "C" fn realloc_begins(_: u32, old: Pointer, caller: Caller) {
 }
 
 unsafe extern "C" fn realloc_ends(old: Pointer, block: Pointer, size: usize, caller: Caller) {
-    // SAFETY: see above.
+    // SAFETY: `caller` is live, by the contract of `Observer`; the block was returned just now.
     unsafe { reallocation_ends(old, block, size as u64, caller) };
 }
 
@@ -54,7 +56,7 @@ unsafe extern "C" fn failed(_: u32, _: usize, _: usize, _: usize, _: Caller) {
     }
 }
 
-/// Whether the ledger may have this block, or wants to hear of it all the same.
+/// True if the ledger may have this block, or is to count it all the same.
 #[inline(always)]
 fn may_know(block: Pointer) -> bool {
     control::rate() == Rate::EXACT || filter::may_hold(block as u64)
@@ -62,10 +64,10 @@ fn may_know(block: Pointer) -> bool {
 
 /// # Safety
 ///
-/// See above.
+/// `caller` is a live frame of this thread, and the block was returned just now.
 #[inline(never)]
 unsafe fn allocated(block: Pointer, size: u64, rate: Rate, caller: Caller) {
-    // Drawn in a pause too: what comes after it is as likely to be in the sample as ever.
+    // Drawn in a pause too, so that later blocks are as likely to be in the sample as ever.
     let Some(rate) = sampled(size, rate, caller.sp()) else { return };
     if !control::is_recording() {
         return;
@@ -75,7 +77,7 @@ unsafe fn allocated(block: Pointer, size: u64, rate: Rate, caller: Caller) {
         return outside(|| unsafe { enter(block, size, rate, UNKNOWN_THREAD, StackId::ROOT) });
     };
     let began = arch::ticks();
-    // SAFETY: see above; the block was returned just now.
+    // SAFETY: `caller` is live, by this function's contract; the block was returned just now.
     match unsafe { state.capture_for(caller, || stack_weight(block, size, rate)) } {
         // SAFETY: the block was returned just now.
         Some(stack) => unsafe { enter(block, size, rate, state.thread(), stack) },
@@ -85,20 +87,21 @@ unsafe fn allocated(block: Pointer, size: u64, rate: Rate, caller: Caller) {
     state.finish(began);
 }
 
-/// Enters a block in the ledger. All that the ledger does for it is part of this, as long as there is one such function.
+/// Enters a block in the ledger. All work of the ledger for the block is part of this function, so
+/// that profiles show it as one.
 ///
 /// # Safety
 ///
 /// The block is live.
 #[inline(never)]
 unsafe fn enter(block: Pointer, size: u64, rate: Rate, thread: ThreadId, stack: StackId) {
-    // SAFETY: passed on.
+    // SAFETY: the block is live, by this function's contract.
     let new = unsafe { allocation(block, size, rate, thread, stack) };
     enter_new(&new, || LEDGER.allocate(&new));
 }
 
 fn enter_new(new: &Allocation, enter: impl FnOnce() -> Result<Allocated, OutOfMemory>) {
-    // One may be displaced.
+    // A block that is still known at this address may be displaced.
     tell_of_free(new.key, new.thread);
     filter::add(new.key.0);
     note(new, enter());
@@ -112,7 +115,7 @@ unsafe fn allocation(block: Pointer, size: u64, rate: Rate, thread: ThreadId, st
         key: Key(block as u64),
         size: Bytes(size),
         rate,
-        // SAFETY: passed on.
+        // SAFETY: the block is live, by this function's contract.
         usable: Bytes(unsafe { usable_size(block) }.max(size)),
         stack,
         thread,
@@ -121,12 +124,12 @@ unsafe fn allocation(block: Pointer, size: u64, rate: Rate, thread: ThreadId, st
     }
 }
 
-/// An allocation was to be entered, for which the filter has counted.
+/// Notes the result of entering an allocation, for which the filter has counted.
 fn note(new: &Allocation, entered: Result<Allocated, OutOfMemory>) {
     match entered {
         Ok(Allocated { serial, displaced }) => {
             if displaced.is_some() {
-                // It was counted at this address, too.
+                // The displaced block was counted at this address, too.
                 filter::remove(new.key.0);
             }
             events::allocated(new, serial);
@@ -135,7 +138,8 @@ fn note(new: &Allocation, entered: Result<Allocated, OutOfMemory>) {
     }
 }
 
-/// The program wants this block ignored. In a sample all that are not in it are.
+/// Notes that the program wants this block ignored. In a sample, blocks that are not in it are
+/// ignored anyway.
 fn ignore(block: Pointer, rate: Rate) {
     if rate == Rate::EXACT {
         let address = block as u64;
@@ -146,24 +150,25 @@ fn ignore(block: Pointer, rate: Rate) {
     }
 }
 
-/// What of a live block may be used, as its allocator says; 0 where it does not say.
+/// Returns the usable size of a live block, as its allocator says; 0 if the allocator does not say.
 ///
 /// # Safety
 ///
 /// The block is live.
 #[inline(always)]
 unsafe fn usable_size(block: Pointer) -> u64 {
-    // SAFETY: passed on.
+    // SAFETY: the block is live, by this function's contract.
     hooks::usable_size().map_or(0, |function| unsafe { function(block) } as u64)
 }
 
-/// For how many bytes a block counts in the choice of those whose stacks are taken: what is sampled is chosen already.
+/// Returns the number of bytes for which a block counts in the choice of those whose stacks are
+/// taken. A sampled block is chosen already.
 ///
 /// # Safety
 ///
 /// The block is live.
 unsafe fn stack_weight(block: Pointer, size: u64, rate: Rate) -> u64 {
-    // SAFETY: passed on.
+    // SAFETY: the block is live, by this function's contract.
     if rate == Rate::EXACT { unsafe { usable_size(block) }.max(size) } else { u64::MAX }
 }
 
@@ -197,7 +202,7 @@ fn remove(address: u64, thread: ThreadId) {
     }
 }
 
-/// If there is a block at this address, it is about to go.
+/// Notes that the block at this address, if there is one, is about to be freed.
 #[inline(always)]
 fn tell_of_free(key: Key, thread: ThreadId) {
     if events::is_wanted()
@@ -209,12 +214,12 @@ fn tell_of_free(key: Key, thread: ThreadId) {
 
 #[inline(never)]
 fn reallocation_begins(old: u64, caller: Caller) {
-    // A thread that cannot keep what has begun says at the end that the block is gone.
+    // A thread that cannot remember what has begun records at the end that the block is gone.
     let Some(state) = thread::enter::<ThreadBlock>(caller.sp()) else { return };
     let began = arch::ticks();
     state.tell_of_others();
     let pending = LEDGER.begin_realloc(state.thread(), Key(old));
-    // What is not in the sample has nothing to end.
+    // A block that is not in the sample has nothing to end.
     if !control::is_sample() || pending.old() != Freed::Unknown {
         state.push_pending(Pending { old, pending });
     }
@@ -223,7 +228,7 @@ fn reallocation_begins(old: u64, caller: Caller) {
 
 /// # Safety
 ///
-/// See above.
+/// `caller` is a live frame of this thread, and `block` is null or was returned just now.
 #[inline(never)]
 unsafe fn reallocation_ends(old: Pointer, block: Pointer, size: u64, caller: Caller) {
     let rate = control::rate();
@@ -254,14 +259,14 @@ unsafe fn reallocation_ends(old: Pointer, block: Pointer, size: u64, caller: Cal
         }
         return state.finish(began);
     }
-    // SAFETY: see above; the block was returned just now.
+    // SAFETY: `caller` is live, by this function's contract; the block was returned just now.
     let stack = if is_wanted { unsafe { state.capture_for(caller, || stack_weight(block, size, rate)) } } else { None };
     let is_event = pending.is_some() || stack.is_some();
     match (pending, stack) {
         (Some(Pending { pending, .. }), Some(stack)) => {
             // SAFETY: the block was returned just now.
             let mut new = unsafe { allocation(block, size, rate, state.thread(), stack) };
-            // It is another block, but of what the old one was.
+            // The new block has the type of the old one.
             if let Some(old) = pending.old_block() {
                 new.stamp = old.stamp;
             }
@@ -271,7 +276,7 @@ unsafe fn reallocation_ends(old: Pointer, block: Pointer, size: u64, caller: Cal
         }
         (Some(Pending { pending, .. }), None) => release(pending, state.thread()),
         (None, Some(stack)) => {
-            // Of a block that is not in the sample nothing has begun.
+            // For a block that is not in the sample, nothing has begun.
             if !old.is_null() && control::is_sample() {
                 // SAFETY: the block was returned just now.
                 let new = unsafe { allocation(block, size, rate, state.thread(), stack) };
@@ -292,13 +297,13 @@ unsafe fn reallocation_ends(old: Pointer, block: Pointer, size: u64, caller: Cal
     state.finish(began);
 }
 
-/// A reallocation ends as a free.
+/// Ends a reallocation as a free.
 pub(crate) fn release(pending: SharedPending, thread: ThreadId) {
     count_release(&pending, thread);
     LEDGER.finish_as_free(pending);
 }
 
-/// The old block of a reallocation is about to go for good.
+/// Notes that the old block of a reallocation is about to be freed for good.
 fn count_release(pending: &SharedPending, thread: ThreadId) {
     if let Some(old) = pending.old_block() {
         filter::remove(old.key.0);
@@ -306,8 +311,9 @@ fn count_release(pending: &SharedPending, thread: ThreadId) {
     }
 }
 
-/// The call of a thread that cannot enter its block. One whose block is gone is on its own; one that is inside the hook
-/// may hold a lock of the ledger's: what it does is counted as lost.
+/// Handles the call of a thread that cannot enter its block. A thread whose block is gone is run
+/// without it. A thread that is inside the hook may hold a lock of the ledger's: its call is
+/// counted as lost.
 #[cold]
 #[inline(never)]
 fn outside(run: impl FnOnce()) {

@@ -1,4 +1,4 @@
-//! What the ledger itself costs the program.
+//! The cost of the ledger to the program.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,14 +9,14 @@ use heapledger_unwind::{rules, tree};
 
 use crate::LEDGER;
 
-/// One in so many recorded events of a thread is timed.
+/// One in this many recorded events of a thread is timed.
 pub(crate) const MEASURED_ONE_IN: u32 = 256;
 
 static TICKS_MEASURED: AtomicU64 = AtomicU64::new(0);
 static BEGAN_TICKS: AtomicU64 = AtomicU64::new(0);
 static BEGAN_NANOSECONDS: AtomicU64 = AtomicU64::new(0);
 
-/// What is mapped, by purpose, touched or not; and the time spent.
+/// The memory that is mapped, by purpose, touched or not, and the time spent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Overhead {
     /// The register of live blocks and the totals.
@@ -25,26 +25,26 @@ pub struct Overhead {
     pub bytes_stacks: Bytes,
     /// Rules by which stacks are unwound.
     pub bytes_rules: Bytes,
-    /// Blocks of threads.
+    /// Thread blocks.
     pub bytes_threads: Bytes,
     /// The filter of sampled addresses.
     pub bytes_filter: Bytes,
     /// Events that are kept.
     pub bytes_events: Bytes,
-    /// Nanoseconds spent in the hook, all threads together: an estimate from one in 256 recorded events. What an
-    /// allocation costs that is not sampled is not in it.
+    /// Nanoseconds spent in the hook, all threads together: an estimate from one in 256 recorded
+    /// events. The cost of allocations that are not sampled is not included.
     pub nanoseconds: u64,
 }
 
 impl Overhead {
-    /// All that is mapped.
+    /// Returns all bytes that are mapped.
     pub fn bytes(&self) -> Bytes {
         let parts = [self.bytes_ledger, self.bytes_stacks, self.bytes_rules, self.bytes_threads, self.bytes_filter];
         Bytes(parts.iter().map(|bytes| bytes.0).sum::<u64>() + self.bytes_events.0)
     }
 }
 
-/// As of now.
+/// Returns the overhead as of now.
 pub fn overhead() -> Overhead {
     let elapsed = (
         ticks().saturating_sub(BEGAN_TICKS.load(Ordering::Relaxed)),
@@ -63,20 +63,20 @@ pub fn overhead() -> Overhead {
     }
 }
 
-/// A ledger begins.
+/// Resets the measurement when a ledger begins.
 pub(crate) fn begin() {
     BEGAN_TICKS.store(ticks(), Ordering::Relaxed);
     BEGAN_NANOSECONDS.store(monotonic_nanoseconds(), Ordering::Relaxed);
     TICKS_MEASURED.store(0, Ordering::Relaxed);
 }
 
-/// A timed event took so long.
+/// Adds the ticks that a timed event took.
 #[cold]
 pub(crate) fn add(ticks: u64) {
     TICKS_MEASURED.fetch_add(ticks, Ordering::Relaxed);
 }
 
-/// Nanoseconds since the ledger was started last; 0 if it never was.
+/// Returns the nanoseconds since the ledger was started last; 0 if it never was.
 pub fn age_of_ledger() -> u64 {
     match BEGAN_NANOSECONDS.load(Ordering::Relaxed) {
         0 => 0,
@@ -84,13 +84,14 @@ pub fn age_of_ledger() -> u64 {
     }
 }
 
-/// The moment of a time stamp, as nanoseconds before now.
+/// Returns the age of a time stamp, in nanoseconds.
 pub fn age(stamp: u64) -> u64 {
     let clock = Clock::now();
     clock.nanoseconds(clock.ticks.saturating_sub(stamp))
 }
 
-/// What time stamps are in nanoseconds: as of one moment, so that what comes later does so there, too.
+/// The conversion of time stamps to nanoseconds, as of one moment, so that the order of time stamps
+/// is kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     began: u64,
@@ -99,7 +100,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Since the ledger was started last.
+    /// Returns the clock as of now.
     pub fn now() -> Clock {
         let began = BEGAN_TICKS.load(Ordering::Relaxed);
         Clock {
@@ -109,7 +110,7 @@ impl Clock {
         }
     }
 
-    /// The moment of a time stamp, as nanoseconds since the start.
+    /// Returns the moment of a time stamp, as nanoseconds since the ledger was started last.
     pub fn since_start(self, stamp: u64) -> u64 {
         self.nanoseconds(stamp.saturating_sub(self.began))
     }

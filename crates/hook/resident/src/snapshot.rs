@@ -1,4 +1,4 @@
-//! All that is live, at one moment.
+//! A copy of all that is live, at one moment.
 
 use core::fmt;
 
@@ -8,7 +8,7 @@ use heapledger_ledger::{OutOfMemory, Read, Snapshot};
 use crate::LEDGER;
 use crate::block::query;
 
-/// Why there is no snapshot.
+/// The reason why there is no snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SnapshotError {
@@ -31,8 +31,9 @@ impl fmt::Display for SnapshotError {
 
 impl core::error::Error for SnapshotError {}
 
-/// A copy of the ledger, with up to so many bytes of what is in the blocks, for which all events waited while it was made. No signal handler runs in this thread meanwhile:
-/// it might allocate, and would wait for itself.
+/// Copies the ledger, with at most `contents_max` bytes of the contents of its blocks. All events
+/// wait while the copy is made. No signal handler runs in this thread meanwhile: it might allocate,
+/// and would wait for itself.
 ///
 /// # Errors
 ///

@@ -1,7 +1,8 @@
-//! Where this thread keeps its contexts.
+//! The location of this thread's contexts.
 //!
-//! The program says so once per thread, when the thread enters its first scope; hooks of this artefact look there. The
-//! answer is in a TLS word beside that of the block: a forked child, in which blocks are wiped, still has it.
+//! The program sets it once per thread, when the thread enters its first scope; hooks of this
+//! loaded object read it. It is in a TLS word next to that of the block: a forked child, in which
+//! blocks are zeroed, still has it.
 
 use core::ptr;
 
@@ -9,7 +10,7 @@ use heapledger_core::context::Stack;
 
 use crate::arch;
 
-/// The calling thread's stack of scopes; null where it has been in none.
+/// Returns the calling thread's stack of scopes; null if it has not been in any.
 #[inline(always)]
 pub fn contexts() -> *mut Stack {
     ptr::with_exposed_provenance_mut(arch::contexts_word())
@@ -19,7 +20,8 @@ pub fn contexts() -> *mut Stack {
 ///
 /// # Safety
 ///
-/// The stack is valid, and stays so as long as the thread may call its allocator. Only this thread uses it.
+/// The stack is valid, and stays so as long as the thread may call its allocator. Only this thread
+/// uses it.
 pub unsafe fn bind(stack: *mut Stack) -> *mut Stack {
     let bound = contexts();
     if !bound.is_null() {
@@ -43,7 +45,7 @@ mod tests {
     fn the_first_stack_is_the_threads() {
         let (first, second) = (StackCell::new(), StackCell::new());
         assert!(contexts().is_null());
-        // SAFETY: nothing in this thread looks at its contexts after this test.
+        // SAFETY: nothing in this thread reads its contexts after this test.
         unsafe {
             assert!(ptr::eq(bind(first.get()), first.get()));
             assert!(ptr::eq(bind(second.get()), first.get()));

@@ -1,4 +1,4 @@
-//! How we learn that a thread ends: by the destructor of a key of the C library's.
+//! Detects that a thread ends: by the destructor of a thread-specific key of the C library.
 
 use core::ffi::c_void;
 use core::mem;
@@ -7,14 +7,15 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use crate::head::{GATE_OPEN, GATE_UNATTACHED};
 use crate::{Block, Current, WORD_TORN_DOWN, arch, current};
 
-/// How often the C library runs a thread's key destructors at the most (POSIX: at least 4; glibc and musl: 4).
+/// The maximum number of times that the C library runs a thread's key destructors (POSIX: at least
+/// 4; glibc and musl: 4).
 const DESTRUCTOR_ROUNDS: u32 = 4;
 
 type KeyCreate = unsafe extern "C" fn(*mut u32, Option<unsafe extern "C" fn(*mut c_void)>) -> i32;
 type KeyDelete = unsafe extern "C" fn(u32) -> i32;
 type SetSpecific = unsafe extern "C" fn(u32, *const c_void) -> i32;
 
-/// The C library functions that are needed. Each may allocate; the hook expects it.
+/// The C library functions that are needed. Each may allocate; the hook is prepared for that.
 #[derive(Clone, Copy, Debug)]
 pub struct Library {
     /// `pthread_key_create`.
@@ -25,50 +26,53 @@ pub struct Library {
     pub set_specific: SetSpecific,
 }
 
-/// Keys whose values glibc keeps in the thread's descriptor. All C libraries of a process share that one, and a namespace
-/// of `dlmopen` has its own, which hands out keys from 0 again: it takes a value of ours for that of its own key.
+/// The number of keys whose values glibc keeps in the thread's descriptor. All C libraries of a
+/// process share the descriptor, but a namespace of `dlmopen` has a key allocator of its own, which
+/// hands out keys from 0 again: it would take a value of ours for that of its own key.
 const KEYS_SHARED: usize = 32;
 
 static SET_SPECIFIC: AtomicUsize = AtomicUsize::new(0);
 static KEY: AtomicU32 = AtomicU32::new(0);
 
-/// Creates the key whose destructor tells us of a thread's end. Call once, before any thread has a block. Without a key
-/// blocks stay with the threads that had them.
+/// Creates the key whose destructor detects a thread's end. Called once, before any thread has a
+/// block. Without a key, blocks stay with the threads that had them.
 ///
 /// # Safety
 ///
 /// The functions are the process's C library's.
 pub unsafe fn create_key<B: Block>(library: Library) {
-    // SAFETY: passed on.
+    // SAFETY: the caller's contract, which is that of `reserve`.
     if let Some(key) = unsafe { reserve::<B>(library) } {
         KEY.store(key, Ordering::Relaxed);
         SET_SPECIFIC.store(library.set_specific as usize, Ordering::Release);
     }
 }
 
-/// Creates the key of the same number in the C library of another namespace, so that it tells us of the ends of the threads
-/// that it starts, and gives the number to nobody else. Where that is taken, their blocks stay with them.
+/// Creates the key of the same number in the C library of another namespace, so that its destructor
+/// detects the ends of the threads that this library starts, and the number is given to nobody
+/// else. If the number is taken, the blocks of those threads stay with them.
 ///
 /// # Safety
 ///
 /// The functions are the other C library's, and both are glibc.
 pub unsafe fn share_key<B: Block>(library: Library) {
     let own = (SET_SPECIFIC.load(Ordering::Acquire) != 0).then(|| KEY.load(Ordering::Relaxed));
-    // SAFETY: passed on.
+    // SAFETY: the caller's contract, which is that of `reserve`.
     let Some(key) = own.and_then(|_| unsafe { reserve::<B>(library) }) else { return };
     if Some(key) != own {
-        // SAFETY: the other C library's function; the key was made just now, and no thread has a value for it.
+        // SAFETY: the other C library's function; the key was made just now, and no thread has a
+        // value for it.
         unsafe { (library.key_delete)(key) };
     }
 }
 
-/// Creates the last of the shared keys: the one that the C library of another namespace hands out last.
+/// Creates the last of the shared keys, which the C library of another namespace hands out last.
 ///
 /// # Safety
 ///
 /// The functions are of one C library.
 unsafe fn reserve<B: Block>(library: Library) -> Option<u32> {
-    // Keys come in ascending order, so all before it are made, and given back.
+    // Keys come in ascending order, so all before it are created, and deleted again.
     let (mut keys, mut count) = ([0; KEYS_SHARED], 0);
     for key in &mut keys {
         // SAFETY: the C library's function with arguments of its documented types.
@@ -84,13 +88,14 @@ unsafe fn reserve<B: Block>(library: Library) -> Option<u32> {
     let shared = made.iter().copied().filter(|&key| (key as usize) < KEYS_SHARED).max();
     let own = shared.or(made.first().copied())?;
     for &key in made.iter().filter(|&&key| key != own) {
-        // SAFETY: as above; the key was made here, and no thread has a value for it.
+        // SAFETY: the C library's function; the key was created here, and no thread has a value for
+        // it.
         unsafe { (library.key_delete)(key) };
     }
     Some(own)
 }
 
-/// Asks the C library to tell us when this thread, whose block this is, ends.
+/// Registers this thread, whose block this is, for the destructor at its end.
 pub(crate) fn watch_exit(block: *const c_void) {
     let set_specific = SET_SPECIFIC.load(Ordering::Acquire);
     if set_specific != 0 {
@@ -101,8 +106,8 @@ pub(crate) fn watch_exit(block: *const c_void) {
     }
 }
 
-/// The key's destructor. Runs in every round, the last time gives the block up: destructors of other keys may still
-/// allocate and free between the rounds.
+/// The key's destructor. Called in every round; the last one gives the block up, because
+/// destructors of other keys may still allocate and free in the rounds before.
 unsafe extern "C" fn thread_exits<B: Block>(block: *mut c_void) {
     let Some(pool) = B::pool() else { return };
     let Current::Block(current) = current::<B>() else { return };

@@ -8,19 +8,21 @@ pub const GATE_OPEN: u64 = 1;
 /// [`Head::gate`] of a block that is not ready: fresh, or found wiped after a fork.
 pub const GATE_UNATTACHED: u64 = 0;
 
-/// What every block begins with. Zeroed is valid.
+/// The first fields of every block. Zeroed memory is valid.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Head<B> {
-    /// [`GATE_OPEN`], [`GATE_UNATTACHED`], or, inside the hook, the stack pointer at which it was entered: the guard.
+    /// [`GATE_OPEN`], [`GATE_UNATTACHED`], or, inside the hook, the stack pointer at which it was
+    /// entered: the guard.
     pub gate: u64,
-    /// What the word below the guard held: the return address of the call that is being seen to.
+    /// The content of the word below the guard: the return address of the call that is being
+    /// handled.
     pub guard_word: u64,
-    /// Next on the list of free blocks.
+    /// The next block on the list of free blocks.
     pub(crate) next: *mut B,
-    /// Rounds of key destructors that have run.
+    /// The number of rounds of key destructors that have run.
     pub(crate) rounds: u32,
-    /// Set while we call the C library: calls that come back are not the program's.
+    /// True while we call the C library: calls that come back are not the program's.
     pub is_internal: bool,
 }
 
@@ -33,11 +35,11 @@ impl<B> Clone for Head<B> {
 impl<B> Copy for Head<B> {}
 
 impl<B> Head<B> {
-    /// Closes the gate. `sp` is the stack pointer of a frame of this thread, with the return address of the call, or a
-    /// word that stays meanwhile, below it.
+    /// Closes the gate. `sp` is the stack pointer of a frame of this thread; the word below it is
+    /// the return address of the call, or another word that does not change meanwhile.
     #[inline(always)]
     pub fn close(&mut self, sp: u64) {
-        // SAFETY: by the contract above a word of this thread's stack.
+        // SAFETY: by the contract above it is a word of this thread's stack.
         self.guard_word = unsafe { ptr::with_exposed_provenance::<u64>(sp as usize - 8).read_volatile() };
         // SAFETY: our own field; volatile so that a signal handler of this thread sees it.
         unsafe { ptr::from_mut(&mut self.gate).write_volatile(sp) };
@@ -48,7 +50,7 @@ impl<B> Head<B> {
     #[inline(always)]
     pub fn leave(&mut self) {
         compiler_fence(Ordering::SeqCst);
-        // SAFETY: as in `close`.
+        // SAFETY: as in `close`: our own field, volatile for signal handlers.
         unsafe { ptr::from_mut(&mut self.gate).write_volatile(GATE_OPEN) };
     }
 }

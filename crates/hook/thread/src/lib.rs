@@ -1,19 +1,21 @@
-//! What a hook keeps for each thread, and how a thread gets it.
+//! The data that a hook keeps for each thread, and how a thread gets it.
 //!
-//! A TLS word points to the thread's *block*: a mapping that a forked child finds zeroed, with what every hook needs
-//! (the [`Head`], a [`Walker`]) and what its user adds. The word is 0 until the thread's first call, 1 once its block
-//! has been given up. A hook's artefact (the preload library, a program that links Heapledger) has one user of it.
+//! A TLS word points to the thread's *block*: a mapping that a forked child finds zeroed, with the
+//! fields that every hook needs (the [`Head`], a [`Walker`]) and those that its user adds. The word
+//! is 0 until the thread's first call, 1 once its block has been given up. A loaded object with a
+//! hook (the preload library, a program that links Heapledger) has one such user.
 //!
-//! - [`Block`]: what a user says of its blocks; [`enter`], [`open`]: the way into one.
+//! - [`Block`]: the interface of a user's blocks; [`enter`], [`open`]: access to this thread's
+//!   block.
 //! - [`Head`]: gate and guard.
-//! - [`contexts`]: the other word: where the program keeps the scopes that the thread is in.
-//! - [`Pool`]: blocks whose threads have ended; [`Library`]: how we learn of a thread's end.
+//! - [`contexts`]: the other word, which points to the scopes that the thread is in.
+//! - [`Pool`]: blocks whose threads have ended; [`Library`]: how a thread's end is detected.
 //!
 //! # The guard
 //!
-//! While a thread is inside its hook, the gate holds the stack pointer at which it was entered. A call that finds it so
-//! is nested: a signal handler interrupted the hook, or the C library called back. A guard whose frame is gone
-//! (`siglongjmp`) is stale, and reset.
+//! While a thread is inside its hook, the gate holds the stack pointer at which it was entered. A
+//! call that finds such a gate is nested: a signal handler interrupted the hook, or the C library
+//! called back. A guard whose frame is gone (`siglongjmp`) is stale, and is reset.
 #![no_std]
 
 mod arch;
@@ -34,51 +36,53 @@ pub use exit::{Library, create_key, share_key};
 pub use head::{GATE_OPEN, GATE_UNATTACHED, Head};
 pub use pool::Pool;
 
-/// A thread's block, as its user has it.
+/// A thread's block, as its user defines it.
 ///
 /// # Safety
 ///
-/// Zeroed memory is a valid block, which is not attached. The type has no destructor that matters: blocks are handed on,
-/// never dropped. `head` and `walker` are parts of the block itself.
+/// Zeroed memory is a valid block, which is not attached. Blocks are handed on, never dropped, so
+/// the type has no destructor that matters. `head` and `walker` return fields of the block itself.
 pub unsafe trait Block: Sized + 'static {
-    /// Gate, guard and list.
+    /// Returns the gate, the guard and the list link.
     fn head(&mut self) -> &mut Head<Self>;
 
-    /// The thread's stack memory.
+    /// Returns the walker for the thread's stacks.
     fn walker(&mut self) -> &mut Walker;
 
-    /// Where blocks of ended threads lie; `None` while the hook is off.
+    /// Returns the pool of blocks whose threads have ended; `None` while the hook is off.
     fn pool() -> Option<&'static Pool<Self>>;
 
-    /// The block's gate is not open: makes it ready for its thread, closes the gate at `sp`; or leaves it unattached,
-    /// and says no.
+    /// Makes a block whose gate is not open ready for its thread, closes the gate at `sp`, and
+    /// returns true; or leaves it unattached, and returns false.
     fn attach(&mut self, sp: u64) -> bool;
 
-    /// The hook was left by a jump. Whether the block can go on; then it is as after an event that has not been written.
+    /// Recovers after the hook was left by a jump. True if the block can be used further; then its
+    /// state is that after an event that has not been written.
     fn recover(&mut self) -> bool;
 
-    /// The thread is about to end. The gate is open, and no call of the thread comes after.
+    /// Ends the block's use by a thread that is about to end. The gate is open, and the thread
+    /// makes no further call.
     fn end(&mut self);
 }
 
-/// The thread's TLS word when its block has been given up.
+/// The value of the thread's TLS word when its block has been given up.
 const WORD_TORN_DOWN: usize = 1;
 
 static BYTES: AtomicU64 = AtomicU64::new(0);
 static BLOCKS: AtomicU64 = AtomicU64::new(0);
 
-/// What this thread's TLS word says.
+/// The state of this thread's TLS word.
 #[derive(Debug)]
 pub enum Current<B> {
-    /// No block yet.
+    /// The thread has no block yet.
     None,
-    /// No block any more.
+    /// The thread has given its block up.
     TornDown,
-    /// The block.
+    /// The thread's block.
     Block(NonNull<B>),
 }
 
-/// This thread's block.
+/// Returns this thread's block.
 #[inline(always)]
 pub fn current<B: Block>() -> Current<B> {
     match arch::thread_word() {
@@ -91,17 +95,20 @@ pub fn current<B: Block>() -> Current<B> {
     }
 }
 
-/// This thread's block, if its gate is open. To be closed by [`Head::close`] before anything is done with the rest.
+/// Returns this thread's block, if its gate is open. The caller must close the gate by
+/// [`Head::close`] before anything else in the block is used.
 #[inline(always)]
 pub fn open<B: Block>() -> Option<&'static mut B> {
     let Current::Block(block) = current::<B>() else { return None };
-    // SAFETY: a thread's block is used by that thread alone. A signal handler that interrupts us finds the gate closed
-    // and touches the head only; what it reads there is written by the volatile store in `Head::close`.
+    // SAFETY: a thread's block is used by that thread alone. A signal handler that interrupts us
+    // finds the gate closed and accesses the head only; the fields that it reads there are written
+    // by the volatile store in `Head::close`.
     let block = unsafe { &mut *block.as_ptr() };
     (block.head().gate == GATE_OPEN).then_some(block)
 }
 
-/// Closes the gate of this thread's block at `sp`; `None` when the thread has no working block, or is inside already.
+/// Closes the gate of this thread's block at `sp`; `None` if the thread has no usable block, or is
+/// inside already.
 #[inline(always)]
 pub fn enter<B: Block>(sp: u64) -> Option<&'static mut B> {
     if let Some(block) = open::<B>() {
@@ -111,7 +118,8 @@ pub fn enter<B: Block>(sp: u64) -> Option<&'static mut B> {
     enter_rarely(sp)
 }
 
-/// The gate is not open: the thread is new, or its block is not attached, or it is inside already, or seems to be.
+/// Enters if the gate is not open: the thread is new, or its block is not attached, or it is inside
+/// already, or seems to be.
 #[cold]
 #[inline(never)]
 fn enter_rarely<B: Block>(sp: u64) -> Option<&'static mut B> {
@@ -124,7 +132,8 @@ fn enter_rarely<B: Block>(sp: u64) -> Option<&'static mut B> {
     // SAFETY: as in `open`.
     let block = unsafe { &mut *block.as_ptr() };
     if !is_adopted && block.head().gate != GATE_UNATTACHED {
-        // A signal handler has interrupted the hook, or the C library calls back, or the guard is stale.
+        // A signal handler has interrupted the hook, or the C library calls back, or the guard is
+        // stale.
         if block.head().is_internal || !is_guard_stale(block, sp) {
             return None;
         }
@@ -137,16 +146,17 @@ fn enter_rarely<B: Block>(sp: u64) -> Option<&'static mut B> {
     block.attach(sp).then_some(block)
 }
 
-/// Whether the frame at which the hook was entered is gone: left by a jump.
+/// True if the frame at which the hook was entered is gone because of a jump.
 fn is_guard_stale<B: Block>(block: &mut B, sp: u64) -> bool {
-    /// The least that lies between the guard and a frame of a signal handler that interrupted the hook: the hook's
-    /// frames, the red zone, the signal frame.
+    /// The minimum distance between the guard and a frame of a signal handler that interrupted the
+    /// hook: the hook's frames, the red zone, the signal frame.
     const NESTED_DISTANCE_MIN: u64 = 512;
     let Head { gate: guard, guard_word, .. } = *block.head();
     if !block.walker().is_own_stack(guard, sp) {
         return false;
     }
-    // SAFETY: on the thread's own stack, verified; above sp or else checked by the first condition.
+    // SAFETY: the guard is on the thread's own stack, verified above; the word is above sp, or else
+    // the first condition has returned.
     let word = || unsafe { core::ptr::with_exposed_provenance::<u64>(guard as usize - 8).read_volatile() };
     sp + NESTED_DISTANCE_MIN > guard || word() != guard_word
 }
@@ -154,7 +164,8 @@ fn is_guard_stale<B: Block>(block: &mut B, sp: u64) -> bool {
 /// Gives this thread a block: one whose thread has ended, or a new one. The gate is closed at `sp`.
 #[cold]
 fn adopt<B: Block>(pool: &Pool<B>, sp: u64) -> Option<NonNull<B>> {
-    // To be told of the thread's end may take an allocation, which the program may not be able to make.
+    // Registering for the thread's end may take an allocation, which the program may not be able to
+    // make.
     if sandbox::is_entered() {
         return None;
     }
@@ -178,22 +189,22 @@ fn new_block<B: Block>() -> Option<NonNull<B>> {
     sys::dont_dump(memory, length);
     BYTES.fetch_add(length as u64, Ordering::Relaxed);
     BLOCKS.fetch_add(1, Ordering::Relaxed);
-    // SAFETY: just mapped; zeroed, a block is unattached, which is what a child must find.
+    // SAFETY: just mapped; a zeroed block is unattached, which is the state that a child must find.
     unsafe { sys::wipe_on_fork(memory, length) }.ok()?;
     NonNull::new(memory.cast())
 }
 
-/// The blocks that have taken memory in this process.
+/// Returns the number of blocks that have taken memory in this process.
 pub fn blocks() -> u64 {
     BLOCKS.load(Ordering::Relaxed)
 }
 
-/// Begins anew in a forked child, which finds all blocks zeroed.
+/// Resets the count in a forked child, which finds all blocks zeroed.
 pub fn start_child() {
     BLOCKS.store(0, Ordering::Relaxed);
 }
 
-/// Bytes mapped for blocks so far.
+/// Returns the number of bytes mapped for blocks so far.
 pub fn bytes_mapped() -> u64 {
     BYTES.load(Ordering::Relaxed)
 }

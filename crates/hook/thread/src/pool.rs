@@ -7,8 +7,8 @@ use heapledger_core::lock::Lock;
 
 use crate::Block;
 
-/// The blocks that the next new threads take. Zeroed is valid: so it may lie in memory that a forked child finds zeroed,
-/// and has to, since the blocks do.
+/// The blocks that the next new threads take. Zeroed memory is a valid, empty pool: so it may lie
+/// in memory that a forked child finds zeroed, and it must, because the blocks do.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Pool<B> {
@@ -20,12 +20,12 @@ pub struct Pool<B> {
 unsafe impl<B> Sync for Pool<B> {}
 
 impl<B: Block> Pool<B> {
-    /// An empty one.
+    /// Returns an empty pool.
     pub const fn new() -> Pool<B> {
         Pool { lock: Lock::new(), first: UnsafeCell::new(ptr::null_mut()) }
     }
 
-    /// A block of a thread that has ended, with all that it has.
+    /// Takes a block of a thread that has ended, with all that it holds.
     pub(crate) fn take(&self) -> Option<NonNull<B>> {
         let _lock = self.lock.lock();
         // SAFETY: under the lock; blocks on the list belong to nobody.

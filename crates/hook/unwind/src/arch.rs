@@ -1,6 +1,7 @@
-//! Registers, rules and steps: all that the unwinder knows of a processor. One file per architecture.
+//! Registers, rules and steps: all knowledge of the unwinder about a processor. One file per
+//! architecture.
 //!
-//! Where nothing is observed, no stack is unwound, and any of them will do.
+//! On other platforms no stack is unwound, so any of these files will do.
 
 mod x86_64;
 pub use x86_64::*;

@@ -1,8 +1,9 @@
-//! Which memory is the current stack, so that a wrong rule can never read elsewhere.
+//! The bounds of the current stack in memory, so that a wrong rule can never read elsewhere.
 //!
-//! The stack a thread was born with is known by its top: the first thread's is given by the C library at start, every
-//! other's is the thread control block, which glibc puts there. From a stack pointer upwards the pages are checked
-//! once, and remembered. Any other stack (signal stack, fiber) is checked page by page on every walk.
+//! The stack that a thread was started with is identified by its top: the first thread's is given
+//! by the C library at start, any other thread's is the thread control block, which glibc puts
+//! there. The pages from a stack pointer up to the top are checked once, and remembered. Any other
+//! stack (signal stack, fiber) is checked page by page on every walk.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,50 +11,53 @@ use heapledger_core::{arch, sandbox, sys};
 
 use crate::PAGE;
 
-/// The most pages checked when a thread's own stack is looked for: 256 MiB.
+/// The maximum number of pages that are checked to find a thread's own stack: 256 MiB.
 const OWN_PAGES_MAX: u64 = 1 << 16;
-/// The most pages of a foreign stack that one walk reads: 1 MiB.
+/// The maximum number of pages of a foreign stack that one walk reads: 1 MiB.
 const FOREIGN_PAGES_MAX: u64 = 256;
 
 /// The top of the first thread's stack.
 static FIRST_TOP: AtomicU64 = AtomicU64::new(0);
 
-/// Says where the first thread's stack ends, as the C library has it at start.
+/// Sets the end of the first thread's stack, as the C library has it at start.
 pub fn set_first_top(address: u64) {
     FIRST_TOP.store(address, Ordering::Relaxed);
 }
 
-/// Where the first thread's stack ends.
+/// Returns the end of the first thread's stack.
 pub fn first_top() -> u64 {
     FIRST_TOP.load(Ordering::Relaxed)
 }
 
-/// The verified part of a thread's own stack. Zeroed is valid: nothing verified yet.
+/// The verified part of a thread's own stack. Zeroed memory is valid: nothing is verified yet.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct OwnStack {
-    /// Lowest verified address.
+    /// The lowest verified address.
     low: u64,
-    /// One past the highest word.
+    /// The end of the highest word.
     high: u64,
 }
 
 impl OwnStack {
-    /// Whether an address is in the verified part.
+    /// True if an address is in the verified part.
     #[inline(always)]
     pub fn contains(&self, address: u64) -> bool {
         // One comparison: below `low` the difference wraps to something large.
         address.wrapping_sub(self.low) < self.high.wrapping_sub(self.low)
     }
 
-    /// Tries to make `sp` part of the verified range, checking every page between.
+    /// Tries to extend the verified range to `sp`, checking every page between. True if it
+    /// succeeded.
     #[cold]
     #[inline(never)]
     pub fn grow_to(&mut self, sp: u64) -> bool {
-        /// Below the first thread's stack the kernel keeps so much free (`stack_guard_gap`, 256 pages).
+        /// The distance that the kernel keeps free below the first thread's stack
+        /// (`stack_guard_gap`, 256 pages).
         const GAP: u64 = 256 * PAGE;
         if sandbox::is_entered() {
-            // Nobody can be asked. The stack pointer is on mapped memory, which can only be the stack itself.
+            // The kernel cannot be asked. The stack pointer is on mapped memory, which can only be
+            // the stack itself.
             let is_first = self.high != 0 && self.high == first_top();
             let is_near = is_first && sp < self.low && self.low - sp < GAP;
             if is_near {
@@ -80,7 +84,8 @@ impl OwnStack {
         false
     }
 
-    /// What a walk from `sp` may read, and whether that is the thread's own stack.
+    /// Returns the memory that a walk from `sp` may read, and true if that is the thread's own
+    /// stack.
     #[inline(always)]
     pub fn stack_at(&mut self, sp: u64) -> (Stack, bool) {
         if self.contains(sp) || self.grow_to(sp) {
@@ -98,34 +103,35 @@ fn is_contiguous(from: u64, to: u64) -> bool {
     last - first < OWN_PAGES_MAX && (first..=last).all(|page| sys::is_readable((page * PAGE) as usize))
 }
 
-/// The memory one walk may read.
+/// The memory that one walk may read.
 #[derive(Clone, Copy, Debug)]
 pub struct Stack {
     low: u64,
     high: u64,
-    /// How many more pages may be added above: 0 on the thread's own stack.
+    /// The number of pages that may still be added above: 0 on the thread's own stack.
     pages_left: u64,
 }
 
 impl Stack {
-    /// Whether the word at an aligned address above the stack pointer is known to be readable, without a look.
+    /// True if the word at an aligned address above the stack pointer is known to be readable,
+    /// without a check.
     #[inline(always)]
     pub fn covers_by_now(&self, address: u64) -> bool {
         address < self.high
     }
 
-    /// Whether this is the stack on which the walk has started.
+    /// True if this is the stack on which the walk has started.
     pub fn starts_at(&self, sp: u64) -> bool {
         self.low == sp
     }
 
-    /// Whether an address is not below the stack pointer.
+    /// True if an address is not below the stack pointer.
     #[inline(always)]
     pub fn is_above_start(&self, address: u64) -> bool {
         address >= self.low
     }
 
-    /// Whether the word at an aligned address may be read.
+    /// True if the word at an aligned address may be read; checks further pages if necessary.
     #[inline(always)]
     pub fn covers(&mut self, address: u64) -> bool {
         (address >= self.low && address.wrapping_add(8) <= self.high && address < u64::MAX - 8)
@@ -139,12 +145,13 @@ impl Stack {
     /// [`Stack::covers`] has returned true for the address in this walk, and it is a multiple of 8.
     #[inline(always)]
     pub unsafe fn read(&self, address: u64) -> u64 {
-        // SAFETY: the caller has had the address checked: it is readable memory of the current stack, above the stack
-        // pointer, where only this thread writes. Volatile: it belongs to frames the compiler knows nothing of.
+        // SAFETY: by the caller's contract the address was checked: it is readable memory of the
+        // current stack, above the stack pointer, where only this thread writes. Volatile, because
+        // it belongs to frames that the compiler does not know.
         unsafe { core::ptr::with_exposed_provenance::<u64>(address as usize).read_volatile() }
     }
 
-    /// Goes on at another stack pointer: after a signal frame.
+    /// Continues at another stack pointer, after a signal frame.
     pub fn enter(&mut self, sp: u64) {
         if sp >= self.low && sp < self.high {
             return;

@@ -1,11 +1,12 @@
-//! Contexts: from the scopes that a thread is in to a leaf of the stack tree.
+//! Contexts: maps the scopes that a thread is in to a leaf of the stack tree.
 //!
-//! A context is a path of nodes for scopes and values, beside the stacks in the same tree. A stack within it is a leaf
-//! under the stack's innermost frame, which has the id of the path's innermost node for its address. So events, sites
-//! and all that is counted by stacks carry their contexts, and nothing else has to know of them.
+//! A context is a path of nodes for scopes and values, in the same tree as the stacks but separate
+//! from them. A stack within it is a leaf under the stack's innermost frame; its address is the id
+//! of the path's innermost node. So events, sites and all figures by stack carry their contexts
+//! without further provisions.
 //!
-//! A thread remembers its previous context, frame by frame, and compares: what is unchanged, from the outside, has its
-//! nodes.
+//! A thread remembers its previous context, frame by frame, and compares: unchanged frames, from
+//! the outside, have their nodes already.
 
 use heapledger_core::context::{self, DEPTH_MAX, Frame, Stack};
 use heapledger_core::{NodeKind, StackId};
@@ -17,9 +18,10 @@ use crate::{Sink, modules};
 #[derive(Debug)]
 #[repr(C)]
 pub struct Contexts {
-    /// The module epoch that all below belongs to, plus one: 0 is none. Of another, names may have become other names.
+    /// The module epoch of all fields below, plus one; 0 for none. In another epoch the same
+    /// addresses may be other names.
     epoch: u32,
-    /// How many frames are remembered.
+    /// The number of remembered frames.
     depth: u32,
     /// The last stack within a context, the context, and the leaf for both.
     stack: StackId,
@@ -27,32 +29,34 @@ pub struct Contexts {
     leaf: StackId,
     root: Place,
     frames: [Frame; DEPTH_MAX],
-    /// Of each frame: the path up to it.
+    /// For each frame, the path up to it.
     places: [Place; DEPTH_MAX],
 }
 
-/// Whether the calling thread wants its allocations ignored. `stack` may be null: then not.
+/// True if the calling thread wants its allocations ignored. False if `stack` is null.
 ///
 /// # Safety
 ///
-/// `stack` is null or the calling thread's.
+/// `stack` is null or the calling thread's own.
 #[inline(always)]
 pub unsafe fn is_ignoring(stack: *const Stack) -> bool {
-    // SAFETY: not null, hence the caller's contract.
+    // SAFETY: not null, hence the calling thread's own, by the caller's contract.
     !stack.is_null() && unsafe { context::is_ignoring(stack) }
 }
 
 impl Contexts {
-    /// Forgets all: an interning was interrupted for good.
+    /// Forgets everything, because an interning was interrupted and will not be continued.
     pub fn forget(&mut self) {
         self.epoch = 0;
     }
 
-    /// The leaf for a stack within the context that the thread is in; the stack itself where it is in none.
+    /// Returns the leaf for a stack within the context that the thread is in; the stack itself if
+    /// it is in none.
     ///
     /// # Safety
     ///
-    /// `stack` is the calling thread's, and all that its frames refer to is static: see [`heapledger_core::context`].
+    /// `stack` is the calling thread's own, and everything that its frames refer to is static: see
+    /// [`heapledger_core::context`].
     pub unsafe fn leaf(&mut self, stack: *const Stack, id: StackId, sink: &mut dyn Sink) -> StackId {
         // SAFETY: the caller's contract.
         let depth = unsafe { context::depth(stack) };
@@ -74,7 +78,7 @@ impl Contexts {
         self.leaf
     }
 
-    /// The context that a thread is in, as a path.
+    /// Returns the context that a thread is in, as a path.
     ///
     /// # Safety
     ///
@@ -92,9 +96,10 @@ impl Contexts {
             index += 1;
         }
         if index < depth {
-            // Nothing new is remembered by a jump out of here, though some of it may be written already.
+            // If a jump leaves the code below, nothing new is remembered, though some of it may be
+            // written already.
             self.depth = index as u32;
-            // SAFETY: passed on.
+            // SAFETY: the caller's contract, which is that of `extend`.
             place = unsafe { self.extend(stack, index, depth, place, sink) };
         }
         self.depth = depth as u32;

@@ -1,4 +1,5 @@
-//! Which module an address is in, and which modules the reader has been told of.
+//! Finds the module that contains an address, and keeps track of the modules that were announced to
+//! the reader.
 
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -9,20 +10,20 @@ use heapledger_core::lock::Lock;
 
 use crate::{Sink, rules};
 
-/// A module as the reader is told of it.
+/// A module as it is announced to the reader.
 #[derive(Clone, Copy, Debug)]
 pub struct Module<'a> {
-    /// First address.
+    /// The first address.
     pub start: u64,
     /// One past the last address.
     pub end: u64,
-    /// What to subtract from an address to get the module's own.
+    /// The value to subtract from an address to get the module's own.
     pub bias: u64,
-    /// The epoch in which it was seen.
+    /// The epoch in which the module was seen.
     pub epoch: u32,
-    /// Its build id; empty where it has none.
+    /// The module's build id; empty if it has none.
     pub build_id: &'a [u8],
-    /// Its path as the dynamic linker has it; empty for the program itself.
+    /// The module's path as the dynamic linker has it; empty for the program itself.
     pub path: &'a [u8],
 }
 
@@ -35,23 +36,23 @@ pub struct Found {
     origin: Origin,
 }
 
-/// Who knows the rest of a module.
+/// The source of a module's path and bias.
 #[derive(Clone, Copy, Debug)]
 enum Origin {
     Linker(*const LinkMap),
     Listed(&'static Listed),
 }
 
-// SAFETY: what is pointed to is only read.
+// SAFETY: the name that it points to is only read.
 unsafe impl Sync for Listed {}
 
 impl Found {
-    /// The module's first address.
+    /// Returns the module's first address.
     pub fn start(&self) -> u64 {
         self.start
     }
 
-    /// Whether it covers an address.
+    /// True if the module covers an address.
     pub fn contains(&self, address: u64) -> bool {
         (self.start..self.end).contains(&address)
     }
@@ -81,10 +82,10 @@ type DlFindObjectFunction = unsafe extern "C" fn(*mut c_void, *mut DlFindObject)
 static EPOCH: AtomicU32 = AtomicU32::new(0);
 
 const KNOWN_MAX: usize = 1024;
-/// Start addresses of the modules announced in this epoch.
+/// The start addresses of the modules announced in this epoch.
 static KNOWN: [AtomicU64; KNOWN_MAX] = [const { AtomicU64::new(0) }; KNOWN_MAX];
 
-/// Modules that [`list`] was told of.
+/// The modules that were passed to [`list`].
 static LISTED: List = List {
     count: AtomicUsize::new(0),
     lock: Lock::new(),
@@ -98,21 +99,22 @@ struct List {
     modules: [UnsafeCell<Listed>; LISTED_MAX],
 }
 
-// SAFETY: an entry is written once, under the lock, before `count` says that it is there; then it is only read.
+// SAFETY: an entry is written once, under the lock, before `count` includes it; then it is only
+// read.
 unsafe impl Sync for List {}
 
 /// A module as `dl_iterate_phdr` lists it.
 #[derive(Clone, Copy, Debug)]
 pub struct Listed {
-    /// First address.
+    /// The first address.
     pub start: u64,
     /// One past the last address.
     pub end: u64,
-    /// What to subtract from an address to get the module's own.
+    /// The value to subtract from an address to get the module's own.
     pub bias: u64,
-    /// Where its `.eh_frame_hdr` is.
+    /// The address of its `.eh_frame_hdr`.
     pub eh_frame_hdr: u64,
-    /// Its path: NUL-terminated, or null.
+    /// The module's path: NUL-terminated, or null.
     pub name: *const c_char,
 }
 
@@ -120,12 +122,13 @@ impl Listed {
     const NONE: Listed = Listed { start: 0, end: 0, bias: 0, eh_frame_hdr: 0, name: ptr::null() };
 }
 
-/// Tells of a module, for C libraries without `_dl_find_object`: musl, and glibc before 2.35. One that is known is known
-/// for good, so what is unloaded and replaced makes wrong stacks there.
+/// Adds a module to the list, for C libraries without `_dl_find_object`: musl, and glibc before
+/// 2.35. Modules stay on the list for ever, so one that is unloaded and replaced leads to wrong
+/// stacks there.
 ///
 /// # Safety
 ///
-/// The dynamic linker says so, and the module and its name stay.
+/// The fields are those of the dynamic linker, and the module and its name stay.
 pub unsafe fn list(module: Listed) {
     let _guard = LISTED.lock.lock();
     let count = LISTED.count.load(Ordering::Relaxed);
@@ -133,7 +136,7 @@ pub unsafe fn list(module: Listed) {
         return;
     }
     if let Some(place) = LISTED.modules.get(count) {
-        // SAFETY: under the lock, and nobody reads it before the count is stored.
+        // SAFETY: the lock is held, and nobody reads the entry before the count is stored.
         unsafe { *place.get() = module };
         LISTED.count.store(count + 1, Ordering::Release);
     }
@@ -153,11 +156,12 @@ pub struct ProgramHeader {
     alignment: u64,
 }
 
-/// Tells of a module by its program headers.
+/// Adds a module to the list by its program headers.
 ///
 /// # Safety
 ///
-/// They are those of a module that is mapped with this bias, and it and its name stay.
+/// The headers are those of a module that is mapped with this bias, and the module and its name
+/// stay.
 pub unsafe fn list_headers(bias: u64, headers: &[ProgramHeader], name: *const c_char) {
     const PT_LOAD: u32 = 1;
     const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
@@ -173,8 +177,8 @@ pub unsafe fn list_headers(bias: u64, headers: &[ProgramHeader], name: *const c_
     }
 }
 
-/// Tells of the program itself, by what the kernel says of it: glibc knows only a part of one whose segments have holes
-/// between them.
+/// Adds the program itself to the list, from the kernel's auxiliary vector: glibc knows only a part
+/// of a program whose segments have holes between them.
 ///
 /// # Safety
 ///
@@ -185,7 +189,8 @@ pub unsafe fn list_program(auxiliary: *const [u64; 2]) {
     const PT_PHDR: u32 = 6;
     let (mut at, mut address, mut count) = (auxiliary, 0, 0);
     loop {
-        // SAFETY: the caller's contract.
+        // SAFETY: the vector ends with a null type, by the caller's contract, at which the loop
+        // ends.
         let [kind, value] = unsafe { at.read() };
         match kind {
             0 => break,
@@ -199,14 +204,17 @@ pub unsafe fn list_program(auxiliary: *const [u64; 2]) {
     if headers.is_null() {
         return;
     }
-    // SAFETY: the kernel has mapped the program with its headers, and says where they are and how many.
+    // SAFETY: the kernel has mapped the program with its headers, and the vector has their address
+    // and number.
     let headers = unsafe { core::slice::from_raw_parts(headers, count as usize) };
     let Some(own) = headers.iter().find(|header| header.kind == PT_PHDR) else { return };
-    // SAFETY: the program itself is never unmapped; it has no name here.
+    // SAFETY: the program itself is never unmapped, and its bias is that of its headers; it has no
+    // name here.
     unsafe { list_headers(address.wrapping_sub(own.address), headers, ptr::null()) };
 }
 
-/// True if the C library has `_dl_find_object`: then only what is never unloaded need be listed.
+/// True if the C library has `_dl_find_object`: then only modules that are never unloaded need be
+/// listed.
 pub fn can_ask_linker() -> bool {
     dl_find_object().is_some()
 }
@@ -217,13 +225,14 @@ fn listed() -> impl Iterator<Item = &'static Listed> {
     LISTED.modules.iter().take(count).map(|place| unsafe { &*place.get() })
 }
 
-/// The current module epoch.
+/// Returns the current module epoch.
 #[inline(always)]
 pub fn epoch() -> u32 {
     EPOCH.load(Ordering::Relaxed)
 }
 
-/// A module may have been unmapped: nothing learnt from addresses until now holds for those to come.
+/// Begins a new epoch because a module may have been unmapped: addresses may mean something else
+/// from now on.
 pub fn advance_epoch() {
     EPOCH.fetch_add(1, Ordering::SeqCst);
     rules::clear();
@@ -232,9 +241,10 @@ pub fn advance_epoch() {
     }
 }
 
-/// The module that covers an address. Lock-free and allocation-free: `_dl_find_object`, of glibc since 2.35, is made for
-/// unwinders. Without it, in static programs, whose bounds it does not know, and in those of which it knows only the
-/// segment around the address, modules are those that [`list`] was told of.
+/// Returns the module that covers an address. Lock-free and allocation-free: `_dl_find_object`, in
+/// glibc since 2.35, is made for unwinders. The modules passed to [`list`] are used without that
+/// function, in static programs, whose bounds it does not know, and for programs of which it knows
+/// only the segment around the address.
 pub fn find(address: u64) -> Option<Found> {
     let found = dl_find_object().and_then(|find| ask_linker(find, address));
     found.filter(|found| found.contains(found.eh_frame_hdr)).or_else(|| {
@@ -253,8 +263,8 @@ fn ask_linker(find: DlFindObjectFunction, address: u64) -> Option<Found> {
         eh_frame: ptr::null_mut(),
         reserved: [0; 7],
     };
-    // SAFETY: glibc's contract: any address may be asked; on 0 the structure, which has the documented layout, is
-    // filled in.
+    // SAFETY: by glibc's contract any address may be passed; if it returns 0, the structure, which
+    // has the documented layout, is filled in.
     if unsafe { find(ptr::without_provenance_mut(address as usize), &mut found) } != 0 {
         return None;
     }
@@ -266,7 +276,8 @@ fn ask_linker(find: DlFindObjectFunction, address: u64) -> Option<Found> {
     })
 }
 
-/// Tells the sink of a module, once per epoch. False if it could not be told: then it is the next time.
+/// Announces a module to the sink, once per epoch. False if that failed: then it is announced the
+/// next time.
 pub(crate) fn announce(found: &Found, epoch: u32, sink: &mut dyn Sink) -> bool {
     let slot = (found.start >> 12) as usize % KNOWN_MAX;
     let mut claimed = None;
@@ -282,14 +293,16 @@ pub(crate) fn announce(found: &Found, epoch: u32, sink: &mut dyn Sink) -> bool {
         }
     }
     let (bias, name) = match found.origin {
-        // SAFETY: the dynamic linker gave this link map for a module that is mapped and in use by a frame of our stack.
+        // SAFETY: the dynamic linker gave this link map for a module that is mapped and in use by a
+        // frame of our stack.
         Origin::Linker(map) => unsafe { ((*map).addr, (*map).name) },
         Origin::Listed(module) => (module.bias, module.name),
     };
     let path = if name.is_null() {
         &[]
     } else {
-        // SAFETY: a NUL-terminated string that lives as long as the link map, or by the contract of `list`.
+        // SAFETY: a NUL-terminated string that lives as long as the link map, or by the contract of
+        // `list`.
         unsafe { CStr::from_ptr(name) }.to_bytes()
     };
     let build_id = build_id(found, bias).unwrap_or(&[]);
@@ -300,16 +313,17 @@ pub(crate) fn announce(found: &Found, epoch: u32, sink: &mut dyn Sink) -> bool {
     is_told
 }
 
-/// The GNU build id note of a mapped module, found through its program headers (ELF specification; the note's type is
-/// NT_GNU_BUILD_ID, 3).
+/// Returns the GNU build id note of a mapped module, found through its program headers (ELF
+/// specification; the note's type is NT_GNU_BUILD_ID, 3).
 fn build_id(found: &Found, bias: u64) -> Option<&'static [u8]> {
     const PT_NOTE: u32 = 4;
     let read = |address: u64, length: u64| -> Option<&'static [u8]> {
         if address < found.start || length > 4096 || address.checked_add(length)? > found.end {
             return None;
         }
-        // SAFETY: inside the module's mapping; the ELF header, program headers and notes are in its first, read-only
-        // segment. The slice is used before the module can go (see `announce`).
+        // SAFETY: inside the module's mapping; the ELF header, program headers and notes are in its
+        // first, read-only segment. The slice is used before the module can be unloaded (see
+        // `announce`).
         Some(unsafe { core::slice::from_raw_parts(ptr::with_exposed_provenance(address as usize), length as usize) })
     };
     let header = read(found.start, 64)?;
@@ -349,8 +363,8 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 
-/// `_dl_find_object` by weak reference: an older C library does not have it, and a strong one would keep the program
-/// from starting.
+/// Returns `_dl_find_object`, found by a weak reference: an older C library does not have it, and a
+/// strong reference would keep the program from starting.
 fn dl_find_object() -> Option<DlFindObjectFunction> {
     let address = heapledger_core::weak_address!("_dl_find_object");
     // SAFETY: not 0, so it is glibc's function of this name and type.

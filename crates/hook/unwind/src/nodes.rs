@@ -1,7 +1,7 @@
-//! The nodes of the stack tree, by id: written once, and never moved.
+//! The nodes of the stack tree, by id. A node is written once and never moved.
 //!
-//! In segments that are mapped as they are needed and stay; ids are consecutive, so pages are
-//! touched in their order. Lock-free.
+//! They lie in segments that are mapped as they are needed and stay; ids are consecutive, so pages
+//! are touched in their order. Lock-free.
 
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -15,44 +15,45 @@ const SEGMENT_NODES: usize = (StackId::MAX.0 as usize + 1) / SEGMENTS;
 type Segment = [Slot; SEGMENT_NODES];
 
 static SEGMENT: [AtomicPtr<Segment>; SEGMENTS] = [const { AtomicPtr::new(ptr::null_mut()) }; SEGMENTS];
-/// Attempts to map a segment that failed.
+/// The number of failed attempts to map a segment, and of attempts skipped since.
 static REFUSED: AtomicU32 = AtomicU32::new(0);
 
-/// An address has so many bits; its kind follows.
+/// The number of bits of an address; the kind is stored above them.
 const ADDRESS_BITS: u32 = 47;
 
-/// Zeroed: no node yet.
+/// A node. Zeroed: not written yet.
 #[derive(Debug)]
 #[repr(C)]
 struct Slot {
-    /// Address 47 │ kind. Not 0: no node has the address 0. Written last.
+    /// The address in 47 bits, and above it the kind. Not 0, because no node has the address 0.
+    /// Written last.
     key: AtomicU64,
-    /// The parent's [`Place`]: its id 32 │ the hash of its path 32.
+    /// The parent's [`Place`]: its id in 32 bits, and above it the hash of its path in 32.
     rest: AtomicU64,
 }
 
-/// Bytes of a node here.
+/// The size of a node in bytes.
 pub const NODE_LENGTH: u64 = size_of::<Slot>() as u64;
 
 /// A node as it was announced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// The node that it is under.
+    /// The id of the parent node.
     pub parent: StackId,
-    /// What it stands for: a number of [`NodeKind`].
+    /// The kind: a number of [`NodeKind`].
     pub kind: u8,
-    /// What the kind says.
+    /// The address, whose meaning depends on the kind.
     pub address: u64,
 }
 
 impl Node {
-    /// Whether it is of this kind.
+    /// True if the node is of this kind.
     pub fn is(&self, kind: NodeKind) -> bool {
         self.kind == kind as u8
     }
 }
 
-/// The two words that make a node what it is: equal for equal nodes, and for no others.
+/// The two words of a node: equal for equal nodes, and for no others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Words {
     key: u64,
@@ -60,33 +61,33 @@ pub(crate) struct Words {
 }
 
 impl Words {
-    /// Those of a child of `parent`.
+    /// Returns the words of a child of `parent`.
     #[inline(always)]
     pub(crate) const fn new(parent: Place, kind: NodeKind, address: u64) -> Words {
         Words { key: address | (kind as u64) << ADDRESS_BITS, rest: parent.packed() }
     }
 
-    /// A hash of the path from the root to this node, in the upper half: of the parent's, which is
-    /// `hash`, and the key.
+    /// Returns a hash of the path from the root to this node, in the upper half, computed from
+    /// `hash`, which is that of the parent's path, and the key.
     #[inline(always)]
     pub(crate) const fn path(self, hash: u64) -> u64 {
         (hash ^ self.key).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 }
 
-/// Maps the first segment, if it is not there: [`is`] may be asked then. False when there is no
+/// Maps the first segment, if it is not mapped yet: [`is`] may be called then. False if there is no
 /// memory.
 pub(crate) fn initialise() -> bool {
     reserve(StackId::ROOT)
 }
 
-/// Makes room for a node; false when there is no memory.
+/// Makes room for a node; false if there is no memory.
 pub(crate) fn reserve(id: StackId) -> bool {
     let (segment, _) = place(id);
     if !segment.load(Ordering::Acquire).is_null() {
         return true;
     }
-    // Where there has been no memory it is not asked for each time.
+    // After a failure the kernel is not asked again each time.
     let refused = REFUSED.load(Ordering::Relaxed);
     if refused & 0xff != 0 {
         REFUSED.store(refused.wrapping_add(1), Ordering::Relaxed);
@@ -116,12 +117,13 @@ pub(crate) fn write(id: StackId, words: Words) {
 ///
 /// # Safety
 ///
-/// [`initialise`] has succeeded, and the id is 0, or one whose [`write`] happens before this.
+/// [`initialise`] has succeeded, and the id is 0, or that of a node whose [`write`] happens before
+/// this.
 #[inline(always)]
 pub(crate) unsafe fn is(id: u32, words: Words) -> bool {
     let (segment, index) = ((id as usize) / SEGMENT_NODES, (id as usize) % SEGMENT_NODES);
-    // SAFETY: by the caller's contract the id's node has been written or is the first; so the id is
-    // at most `MAX`, and its segment is one of `SEGMENTS`, mapped before. A segment is never
+    // SAFETY: by the caller's contract the node of the id has been written or is the first; so the
+    // id is at most `MAX`, and its segment is one of `SEGMENTS`, mapped before. A segment is never
     // unmapped; zeroes are valid atomics.
     let slot = unsafe {
         let segment = SEGMENT.get_unchecked(segment).load(Ordering::Relaxed);
@@ -130,7 +132,7 @@ pub(crate) unsafe fn is(id: u32, words: Words) -> bool {
     slot.key.load(Ordering::Relaxed) == words.key && slot.rest.load(Ordering::Relaxed) == words.rest
 }
 
-/// The node with this id, if there is one.
+/// Returns the node with this id, if there is one.
 pub fn get(id: StackId) -> Option<Node> {
     let slot = slot(id)?;
     let key = slot.key.load(Ordering::Acquire);
@@ -142,11 +144,11 @@ pub fn get(id: StackId) -> Option<Node> {
     (key != 0).then_some(node)
 }
 
-/// The hash of the path to a node, as [`Words::path`] has it; `None` if the node has not been
-/// written.
+/// Returns the hash of the path to a node, as [`Words::path`] computes it; `None` if the node has
+/// not been written.
 pub(crate) fn path(id: StackId) -> Option<u64> {
     let slot = slot(id)?;
-    // Acquire: the rest was written before.
+    // Acquire: `rest` was written before.
     let key = slot.key.load(Ordering::Acquire);
     let words = Words { key, rest: slot.rest.load(Ordering::Relaxed) };
     (key != 0).then(|| words.path(words.rest >> 32))
@@ -159,6 +161,6 @@ fn place(id: StackId) -> (&'static AtomicPtr<Segment>, usize) {
 
 fn slot(id: StackId) -> Option<&'static Slot> {
     let (segment, index) = place(id);
-    // SAFETY: null, or a mapping of this type, never unmapped once it is here; zeroes are valid atomics.
+    // SAFETY: null, or a mapping of this type, which is never unmapped; zeroes are valid atomics.
     unsafe { segment.load(Ordering::Acquire).as_ref() }?.get(index)
 }

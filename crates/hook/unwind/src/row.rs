@@ -1,5 +1,5 @@
-//! One row of a function's unwind information, for the registers that rules need and no others: gimli reads the
-//! instructions, what they do is kept here, in a few words.
+//! One row of a function's unwind information, for only the registers that rules need: gimli
+//! decodes the instructions, their effects are kept here in a few words.
 //!
 //! Source: DWARF 5 §6.4.
 
@@ -14,15 +14,15 @@ type Bytes<'module> = EndianSlice<'module, NativeEndian>;
 /// A function's description in `.eh_frame`.
 pub(crate) type Description<'module> = FrameDescriptionEntry<Bytes<'module>>;
 
-/// How deep descriptions may nest remembered rows: compilers write one.
+/// The maximum depth of remembered rows; compilers use a depth of one.
 const REMEMBERED_MAX: usize = 4;
 
-/// How to find the CFA and the caller's registers at one address.
+/// The rules for the CFA and the caller's registers at one address.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     /// The CFA's rule.
     pub(crate) cfa: CfaRule<usize>,
-    /// `None`: not mentioned.
+    /// The registers' rules; `None` if a register is not mentioned.
     registers: [Option<RegisterRule<usize>>; REGISTERS.len()],
 }
 
@@ -32,7 +32,8 @@ impl Row {
         registers: [const { None }; REGISTERS.len()],
     };
 
-    /// The row of an address. `None` when the description is broken, or says what nobody says.
+    /// Returns the row of an address. `None` if the description is broken, or uses instructions
+    /// that do not occur in practice.
     pub(crate) fn at(
         address: u64,
         description: &Description<'_>,
@@ -55,7 +56,7 @@ impl Row {
         Some(evaluation.row)
     }
 
-    /// A register's rule; `None` also for registers that are of no interest.
+    /// Returns a register's rule; also `None` for registers that no rule needs.
     pub(crate) fn register(&self, register: Register) -> Option<RegisterRule<usize>> {
         REGISTERS.iter().zip(&self.registers).find(|&(&of, _)| of == register).and_then(|(_, rule)| rule.clone())
     }
@@ -79,7 +80,7 @@ struct Evaluation {
 }
 
 impl Evaluation {
-    /// Up to the row of an address.
+    /// Executes instructions up to the row of an address.
     fn run(&mut self, mut instructions: CallFrameInstructionIter<'_, Bytes<'_>>, address: u64) -> Option<()> {
         use CallFrameInstruction as Do;
         while let Some(instruction) = instructions.next().ok()? {

@@ -1,7 +1,9 @@
-//! The rule cache: return address → rule, computed on first sight from `.eh_frame`, shared by all threads, no locks.
+//! The rule cache: return address → rule, computed from `.eh_frame` when first needed, shared by
+//! all threads, no locks.
 //!
-//! One array of 64-bit entries, direct mapped: the lower 16 bits of an address choose the entry, which holds the rest
-//! of it and the rule, so an entry is exact. Entries are written and read whole, so a race can only lose one.
+//! One array of 64-bit entries, direct mapped: the lower 16 bits of an address select the entry,
+//! which holds the remaining bits and the rule, so a hit is exact. Entries are written and read
+//! whole, so a race can only lose one.
 
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -14,19 +16,19 @@ use crate::row::Row;
 use crate::{PAGE, Sink, modules};
 
 const ENTRIES: usize = 1 << 16;
-/// Tells entries from the empty one, for any address that a program can have.
+/// A mask that distinguishes entries from the empty one, for any address that a program can have.
 const PRESENT: u64 = u64::MAX << 31;
 
-/// Bytes the cache takes when every page of it has been touched.
+/// The size of the cache in bytes when every page of it has been touched.
 pub const CACHE_LENGTH: usize = ENTRIES * 8;
 
 static CACHE: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
 
-/// Pages of the cache that have been written, a bit each.
+/// The pages of the cache that have been written, a bit for each.
 static WRITTEN: [AtomicU64; PAGES / 64] = [const { AtomicU64::new(0) }; PAGES / 64];
 const PAGES: usize = CACHE_LENGTH / PAGE as usize;
 
-/// Maps the cache. Idempotent; false when there is no memory.
+/// Maps the cache. Idempotent; false if there is no memory.
 pub fn initialise() -> bool {
     if !CACHE.load(Ordering::Acquire).is_null() {
         return true;
@@ -37,7 +39,7 @@ pub fn initialise() -> bool {
     true
 }
 
-/// Forgets every rule: a module may have gone.
+/// Clears the cache, because a module may have been unloaded.
 pub fn clear() {
     let Some(cache) = cache() else { return };
     for index in 0..ENTRIES {
@@ -50,11 +52,11 @@ pub fn clear() {
     }
 }
 
-/// The cache, once it is mapped.
+/// Returns the cache, once it is mapped.
 #[inline(always)]
 pub fn cache() -> Option<Cache> {
     let entries = CACHE.load(Ordering::Acquire);
-    // SAFETY: the mapping has `ENTRIES` entries and is never unmapped; zeroed memory is valid for atomics.
+    // SAFETY: the mapping has `ENTRIES` entries and is never unmapped; zeroes are valid atomics.
     (!entries.is_null()).then(|| Cache(unsafe { &*entries.cast::<[AtomicU64; ENTRIES]>() }))
 }
 
@@ -63,14 +65,16 @@ pub fn cache() -> Option<Cache> {
 pub struct Cache(&'static [AtomicU64; ENTRIES]);
 
 impl Cache {
-    /// The bits of the cached rule of a return address; something of more than [`Rule::BITS`] bits when there is none.
+    /// Returns the bits of the cached rule of a return address; a number of more than
+    /// [`Rule::BITS`] bits if there is none.
     #[inline(always)]
     pub fn bits(self, return_address: u64) -> u64 {
-        // All that the entry holds beside the rule is taken out when the address is the same; else some of it stays.
+        // If the address is the same, all bits of the entry except the rule cancel; otherwise some
+        // remain.
         self.entry(return_address).load(Ordering::Relaxed) ^ mark(return_address)
     }
 
-    /// The cached rule of a return address.
+    /// Returns the cached rule of a return address.
     pub fn get(self, return_address: u64) -> Option<Rule> {
         let bits = self.bits(return_address);
         (bits < 1 << Rule::BITS).then(|| Rule::from_bits(bits as u32))
@@ -83,8 +87,8 @@ impl Cache {
     }
 }
 
-/// Computes the rule of a return address and keeps it. `None` when no module covers the address, or it could not be
-/// announced: then nothing is kept, since that may be different later.
+/// Computes the rule of a return address and caches it. `None` if no module covers the address, or
+/// the module could not be announced: then nothing is cached, because that may be different later.
 #[cold]
 #[inline(never)]
 pub fn compute(return_address: u64, sink: &mut dyn Sink) -> Option<Rule> {
@@ -99,7 +103,8 @@ pub fn compute(return_address: u64, sink: &mut dyn Sink) -> Option<Rule> {
         let entry = cache.entry(return_address);
         note_written(return_address);
         entry.store(mark(return_address) ^ u64::from(rule.bits()), Ordering::Relaxed);
-        // If the epoch has advanced meanwhile, the entry may be of a module that is gone: take it back.
+        // If the epoch has advanced meanwhile, the entry may belong to a module that was unloaded:
+        // clear it.
         core::sync::atomic::fence(Ordering::SeqCst);
         if modules::epoch() != epoch {
             entry.store(0, Ordering::Relaxed);
@@ -108,17 +113,19 @@ pub fn compute(return_address: u64, sink: &mut dyn Sink) -> Option<Rule> {
     Some(rule)
 }
 
-/// Bytes of memory that the cache takes in this process: reading takes none.
+/// Returns the number of bytes of memory that the cache takes in this process: only written pages
+/// count.
 pub fn bytes() -> u64 {
     WRITTEN.iter().map(|pages| u64::from(pages.load(Ordering::Relaxed).count_ones()) * PAGE).sum()
 }
 
-/// Begins anew in a forked child, which shares with its parent what it does not write.
+/// Resets the count in a forked child, which shares with its parent the pages that it does not
+/// write.
 pub fn start_child() {
     WRITTEN.iter().for_each(|pages| pages.store(0, Ordering::Relaxed));
 }
 
-/// An entry of this address is about to be written.
+/// Notes that the entry of this address is about to be written.
 fn note_written(return_address: u64) {
     let page = return_address as usize % ENTRIES * 8 / PAGE as usize;
     if let Some(pages) = WRITTEN.get(page / 64) {
@@ -131,13 +138,15 @@ const fn mark(return_address: u64) -> u64 {
     return_address << 16 ^ PRESENT
 }
 
-/// The search in `.eh_frame_hdr`, then one row of one description.
+/// Searches `.eh_frame_hdr` for the description of an address, and evaluates the row of the
+/// address.
 fn evaluate(lookup: u64, module: &modules::Found) -> Option<Rule> {
     let bytes = |from: u64| {
-        // SAFETY: the dynamic linker says that this module is mapped up to `end` and that its unwind information starts
-        // at `from`, inside it. The module cannot go while one of its functions is on our stack; if the stack is wrong
-        // and it goes all the same, this read is the same risk that every C++ throw takes. The header and the frames
-        // are in one read-only segment in practice; we read no further than the lengths found there say.
+        // SAFETY: the dynamic linker says that this module is mapped up to `end` and that its
+        // unwind information starts at `from`, inside it. The module cannot be unloaded while one
+        // of its functions is on our stack; if the stack is wrong and it is unloaded all the same,
+        // this read has the same risk as every C++ throw. The header and the frames are in one
+        // read-only segment in practice; we read no further than the lengths found there say.
         unsafe {
             core::slice::from_raw_parts(ptr::with_exposed_provenance::<u8>(from as usize), (module.end - from) as usize)
         }
@@ -167,8 +176,8 @@ fn evaluate(lookup: u64, module: &modules::Found) -> Option<Rule> {
             .filter(|description| description.contains(address))
     };
     let Some(description) = describe(lookup) else {
-        // Nothing calls from just before a function: whoever made the stack put the function's address there, for the
-        // outermost frame to return to. So `makecontext` does with `__start_context`.
+        // Nothing calls from just before a function: the function's address was stored for the
+        // outermost frame to return to, as `makecontext` does with `__start_context`.
         let is_start = |address: u64| describe(address).is_some_and(|next| next.initial_address() == address);
         return is_start(lookup.wrapping_add(1)).then_some(Rule::END);
     };
@@ -178,18 +187,19 @@ fn evaluate(lookup: u64, module: &modules::Found) -> Option<Rule> {
     Some(Rule::from_row(&row, is_signal, &frames, encoding))
 }
 
-/// See [`search`].
+/// The result of [`search`].
 enum Searched {
-    /// The description, from the start of the header.
+    /// The offset of the description from the start of the header.
     Found(i64),
     Missing,
     /// The table is not in the usual form.
     Unable,
 }
 
-/// Searches the table of `.eh_frame_hdr` for the description that may cover an address, given from the start of the
-/// header. In the form that all linkers write: pairs of 32-bit offsets from that start, of a function and of its
-/// description, in order. Source: LSB core specification, "Exception frames".
+/// Searches the table of `.eh_frame_hdr` for the description that may cover an address, given as an
+/// offset from the start of the header. Reads only the form that all linkers write: sorted pairs of
+/// 32-bit offsets from that start, of a function and of its description. Source: LSB core
+/// specification, "Exception frames".
 fn search(header: &[u8], wanted: i64) -> Searched {
     const USUAL: [u8; 4] =
         [1, gimli::DW_EH_PE_pcrel.0 | SDATA4, gimli::DW_EH_PE_udata4.0, gimli::DW_EH_PE_datarel.0 | SDATA4];

@@ -1,20 +1,21 @@
-//! The stack tree's interning: (parent, address) → node id; shared by all threads, lock-free.
+//! Interns the stack tree: (parent, address) → node id; shared by all threads, lock-free.
 //!
-//! The nodes themselves are in an array by id ([`nodes`]), where they stay. Found they are through
-//! a hash table with open addressing and linear probing, whose entries are ids, of 4 bytes with a
-//! tag of the hash, so that other nodes are passed over without being read. Each frame carries a
-//! hash of the whole path from the root, so the look-ups of a stack's new frames do not depend on
-//! each other; the node that an entry leads to is compared as a whole, so a hit is exact.
+//! The nodes themselves are in an array by id ([`nodes`]), where they stay. They are found through
+//! a hash table with open addressing and linear probing, whose entries are ids, in 4 bytes together
+//! with a tag from the hash, so that other nodes are skipped without being read. Each frame carries
+//! a hash of the whole path from the root, so the look-ups of a stack's new frames do not depend on
+//! each other. The node that an entry leads to is compared as a whole, so a hit is exact.
 //!
-//! A node is announced, then written, then entered. Nobody who looks it up meanwhile waits: he
-//! makes the same node again under another id. That is harmless, since readers merge equal nodes.
-//! So are the entries that are missed because the table is being replaced by one twice as large:
-//! the memory of the old one is given back at once, and its address space reads as zeroes, that is,
-//! as empty, to those who still look there. Where the thread that makes the larger one gets no
-//! processor, and others fill the table, their nodes have no entries until it is there.
+//! A node is announced, then written, then entered in the table. A thread that looks it up
+//! meanwhile does not wait: it makes the same node again under another id. That is harmless,
+//! because readers merge equal nodes. Entries that are missed because the table is being replaced
+//! by one twice as large are harmless too: the memory of the old table is given back at once, and
+//! its address space reads as zeroes, that is, as empty, for threads that still read it. If the
+//! thread that makes the larger table gets no processor, and others fill the table, their nodes
+//! have no entries until the larger one exists.
 //!
-//! The table is between three sixteenths and three eighths full: so a node takes 27 to 38 bytes,
-//! and 48 at the most while the table is copied. With a [limit], or without memory, the tree stops
+//! The table is between three sixteenths and three eighths full, so a node takes 27 to 38 bytes,
+//! and at most 48 while the table is copied. At a [limit], or without memory, the tree stops
 //! growing: a stack then ends at the innermost frame that has a node.
 
 use core::ptr;
@@ -28,11 +29,12 @@ use crate::nodes::{self, NODE_LENGTH, Words};
 use crate::{PAGE, Sink};
 
 const SLOTS_MIN: u64 = 1 << 11;
-/// Nodes that may be made without an entry while a larger table is made: 16 MiB of them.
+/// The number of nodes that may be made without an entry while a larger table is made: 16 MiB of
+/// nodes.
 const UNENTERED_MAX: u64 = 1 << 20;
 
 /// A table; its entries follow in the same mapping. All of it reads as zeroes once a larger one has
-/// taken its place.
+/// replaced it.
 #[derive(Debug)]
 #[repr(C)]
 struct Table {
@@ -40,37 +42,38 @@ struct Table {
     mask: AtomicU64,
 }
 
-/// Bytes of a table without its entries.
+/// The size of a table without its entries, in bytes.
 const HEADER_LENGTH: u64 = size_of::<Table>() as u64;
 
 static TABLE: AtomicPtr<Table> = AtomicPtr::new(ptr::null_mut());
 static NEXT_ID: AtomicU32 = AtomicU32::new(1);
 static GROWING: Lock = Lock::new();
-/// The first id of this process's own: others are its parent's, from before a fork.
+/// The first id of this process's own nodes: those below are its parent's, from before a fork.
 static FIRST_ID: AtomicU32 = AtomicU32::new(0);
 /// True while the table is the parent's.
 static IS_INHERITED: AtomicBool = AtomicBool::new(false);
-/// Attempts to map a larger table that failed.
+/// The number of failed attempts to map a larger table, and of attempts skipped since.
 static REFUSED: AtomicU32 = AtomicU32::new(0);
-/// The most bytes that the tree may take.
+/// The maximum number of bytes that the tree may take.
 static LIMIT: AtomicU64 = AtomicU64::new(u64::MAX);
 
-/// A place in the tree: a node and a hash of its path, in the upper half.
+/// A position in the tree: a node, and a hash of its path in the upper half.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Place(u64);
 
 impl Place {
-    /// The empty stack.
+    /// The position of the empty stack.
     pub const ROOT: Place = Place(0x9e37_79b9 << 32);
 
-    /// A node whose place is not at hand, as a parent: its children are found under it again, and nowhere else.
+    /// Returns the position of a node of which only the id is known, for use as a parent: its
+    /// children are found again under this position only.
     #[inline(always)]
     pub const fn of(id: StackId) -> Place {
         Place((id.0.wrapping_mul(0x9e37_79b9) as u64) << 32 | id.0 as u64)
     }
 
-    /// The node.
+    /// Returns the node.
     #[inline(always)]
     pub const fn id(self) -> StackId {
         StackId(self.0 as u32)
@@ -86,7 +89,7 @@ impl Place {
         self.0
     }
 
-    /// The hash of its path.
+    /// Returns the hash of its path.
     #[inline(always)]
     pub(crate) const fn hash(self) -> u64 {
         self.0 >> 32
@@ -94,7 +97,7 @@ impl Place {
 }
 
 /// An entry of the table: the node's id, and above it a tag, the uppermost bits of the hash of its
-/// path. 0: none.
+/// path. 0 if it is empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Entry(u32);
 
@@ -107,14 +110,14 @@ impl Entry {
         self.0 & StackId::MAX.0
     }
 
-    /// True if the tag is that of this path: 63 of 64 other nodes are told apart by it.
+    /// True if the tag is that of this path, which rules out 63 of 64 other nodes.
     #[inline(always)]
     const fn may_be(self, path: u64) -> bool {
         (self.0 ^ (path >> 32) as u32) <= StackId::MAX.0
     }
 }
 
-/// Maps the first table. Idempotent; false when there is no memory.
+/// Maps the first table. Idempotent; false if there is no memory.
 pub fn initialise() -> bool {
     if TABLE.load(Ordering::Acquire).is_null() {
         let _growing = GROWING.lock();
@@ -126,13 +129,14 @@ pub fn initialise() -> bool {
     true
 }
 
-/// The first id that has not been given out: where a forked child's own nodes begin.
+/// Returns the first id that has not been given out, from which a forked child numbers its own
+/// nodes.
 pub fn next_id() -> StackId {
     StackId(NEXT_ID.load(Ordering::Relaxed).min(StackId::PROGRAM_END.0))
 }
 
-/// Bytes of memory that the tree takes in this process. What is shared with the parent since a fork
-/// is the parent's.
+/// Returns the number of bytes of memory that the tree takes in this process. Memory that is shared
+/// with the parent since a fork counts as the parent's.
 pub fn bytes() -> u64 {
     View::now().map_or(0, |View(table)| bytes_with(next_id().0, table.slots()))
 }
@@ -141,48 +145,49 @@ fn bytes_with(next: u32, slots: u64) -> u64 {
     let first = FIRST_ID.load(Ordering::Relaxed);
     let (from, to) = (u64::from(first) * NODE_LENGTH / PAGE, (u64::from(next) * NODE_LENGTH).div_ceil(PAGE));
     let table = Table::length(slots);
-    // Of an inherited table, each new entry copies a page at most.
+    // Each new entry in an inherited table copies at most one page.
     let copied = u64::from(next.saturating_sub(first)) * PAGE;
     (to - from.min(to)) * PAGE + if IS_INHERITED.load(Ordering::Relaxed) { table.min(copied) } else { table }
 }
 
-/// Sets the most bytes that the tree may take from now on: new frames beyond are left out. A table
-/// that is there already stays.
+/// Sets the maximum number of bytes that the tree may take from now on; new frames beyond are left
+/// out. An existing table stays.
 pub fn limit(bytes: u64) {
     LIMIT.store(bytes, Ordering::Relaxed);
 }
 
-/// Begins anew in a forked child: the thread that was growing the table, if any, is not in this
-/// process, and what is there is the parent's.
+/// Adapts to a forked child: the thread that was growing the table, if any, is not in this process,
+/// and all existing nodes are the parent's.
 ///
 /// # Safety
 ///
 /// This process has one thread.
 pub unsafe fn start_child() {
-    // SAFETY: with one thread nobody holds the lock or a reference to it; a free lock is all zeroes.
+    // SAFETY: the process has one thread, by the caller's contract, so nobody holds the lock or a
+    // reference to it; a free lock is all zeroes.
     unsafe { ptr::from_ref(&GROWING).cast_mut().write_volatile(Lock::new()) };
     FIRST_ID.store(next_id().0, Ordering::Relaxed);
     IS_INHERITED.store(true, Ordering::Relaxed);
 }
 
-/// The root of the stacks of a module epoch.
+/// Returns the root of the stacks of a module epoch.
 pub fn root(epoch: u32, sink: &mut dyn Sink) -> Place {
     if epoch == 0 { Place::ROOT } else { child(Place::ROOT, NodeKind::Epoch, u64::from(epoch), sink) }
 }
 
-/// The child of `parent` for `address`: looked up, or made and announced.
+/// Returns the child of `parent` for `address`: looked up, or made and announced.
 ///
-/// When the tree is full the parent itself is returned: the stack loses its inner frames, not its outer ones. The same
-/// where the node could not be announced.
+/// If the tree is full, or the node could not be announced, returns the parent itself: the stack
+/// loses its inner frames, not its outer ones.
 pub fn child(parent: Place, kind: NodeKind, address: u64, sink: &mut dyn Sink) -> Place {
     View::now().map_or(parent, |mut view| view.child(parent, parent.hash(), kind, address, sink).0)
 }
 
-/// The table as it is now, for several look-ups: of one stack, from the outside.
+/// The table as it is now, for several look-ups: those of one stack, from the outside.
 #[derive(Clone, Copy, Debug)]
 pub struct View(&'static Table);
 
-/// A table with one entry, which is empty.
+/// A table with a single, empty entry.
 #[repr(C)]
 struct Empty {
     table: Table,
@@ -191,18 +196,19 @@ struct Empty {
 static EMPTY: Empty = Empty { table: Table { mask: AtomicU64::new(0) }, entry: AtomicU32::new(0) };
 
 impl View {
-    /// The current table, once there is one.
+    /// Returns the current table, once there is one.
     #[inline(always)]
     pub fn now() -> Option<View> {
-        // SAFETY: null, or a table: these are never unmapped.
+        // SAFETY: null, or a table: tables are never unmapped.
         unsafe { TABLE.load(Ordering::Acquire).as_ref() }.map(View)
     }
 
-    /// See [`child`]. Once a parent has been returned, so it is by all further calls: see
-    /// [`View::is_full`]. An address has 47 bits.
+    /// Returns the child, as [`child`] does. Once it has returned a parent, all further calls do:
+    /// see [`View::is_full`]. An address has 47 bits.
     ///
-    /// `hash` is the parent's, and the child's is returned: from a place it would not be known before its id, and so the
-    /// loads of one frame would have to wait for those of the frame before.
+    /// `hash` is the parent's, and the child's is returned. Taken from a place, it would not be
+    /// known before the id, so the loads for one frame would have to wait for those for the frame
+    /// before.
     #[inline(always)]
     pub(crate) fn child(
         &mut self,
@@ -215,7 +221,8 @@ impl View {
         let words = Words::new(parent, kind, address);
         let path = words.path(hash);
         let first = path >> 32;
-        // Most are in the first entry; the rest of the search is out of line.
+        // Most nodes are in the first entry or the one after it; the rest of the search is out of
+        // line.
         for index in first..first + 2 {
             let entry = Entry(self.0.entry(index).load(Ordering::Acquire));
             // SAFETY: a table is mapped after the first segment of nodes, and entries are 0 or were
@@ -235,7 +242,7 @@ impl View {
         ptr::eq(self.0, &EMPTY.table)
     }
 
-    /// The view after it is returned, too: both in registers.
+    /// Returns the view after the insertion, too: both results are in registers.
     #[cold]
     #[inline(never)]
     fn insert(self, parent: Place, kind: NodeKind, address: u64, sink: &mut dyn Sink) -> (Place, View) {
@@ -258,17 +265,17 @@ impl Table {
         Some(table)
     }
 
-    /// Bytes of a table with so many entries: whole pages.
+    /// Returns the size in bytes of a table with this number of entries: whole pages.
     fn length(slots: u64) -> u64 {
         (HEADER_LENGTH + slots * size_of::<AtomicU32>() as u64).next_multiple_of(PAGE)
     }
 
-    /// Returns true if no other table has taken its place.
+    /// True if no other table has replaced it.
     fn is_current(&self) -> bool {
         ptr::eq(TABLE.load(Ordering::Acquire), self)
     }
 
-    /// The number of entries; 1 of one that has been given back.
+    /// Returns the number of entries; 1 for a table that has been given back.
     fn slots(&self) -> u64 {
         self.mask.load(Ordering::Relaxed) + 1
     }
@@ -281,7 +288,8 @@ impl Table {
         unsafe { &*entries.wrapping_add((index & self.mask.load(Ordering::Relaxed)) as usize) }
     }
 
-    /// Enters a node from this entry on. Where the table is full or gone nobody finds it.
+    /// Enters a node, from this entry on. If the table is full or was replaced, the node will not
+    /// be found.
     fn enter(&self, from: u64, entry: Entry) {
         for index in from..from + self.slots() {
             let entered = self.entry(index).compare_exchange(0, entry.0, Ordering::Release, Ordering::Relaxed);
@@ -292,13 +300,13 @@ impl Table {
     }
 }
 
-/// Returns true if there is memory for one more node.
+/// True if there is memory for one more node.
 fn has_memory(next: u32, table: &Table) -> bool {
     let fits = bytes_with(next.saturating_add(1), table.slots()) <= LIMIT.load(Ordering::Relaxed);
     next < StackId::PROGRAM_END.0 && fits && nodes::reserve(StackId(next))
 }
 
-/// Returns true if a table is so full that it is too slow.
+/// True if a table is so full that it is too slow.
 fn is_crowded(next: u32, table: &Table) -> bool {
     u64::from(next) >= table.slots() / 4 * 3
 }
@@ -327,11 +335,11 @@ fn insert_from(mut view: View, parent: Place, kind: NodeKind, address: u64, sink
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Insertion {
     Made(Place),
-    /// Another table has taken the place of this one, which had no room.
+    /// Another table has replaced this one, which had no room.
     Replaced,
     /// There is no room for a node.
     NoRoom,
-    /// The recorder could not be told.
+    /// The node could not be announced.
     Unannounced,
 }
 
@@ -359,15 +367,15 @@ fn attempt(View(table): View, parent: Place, kind: NodeKind, address: u64, sink:
         match grow(table) {
             Growth::Done => return Insertion::Replaced,
             // The thread that copies the table may get no processor for some time. Until then new
-            // nodes have no entries, and are made again; but not for ever, since it may have been
-            // killed.
+            // nodes have no entries, and are made again; but not for ever, because that thread may
+            // have been killed.
             Growth::Underway if u64::from(next) < table.slots() * 2 + UNENTERED_MAX => empty = None,
             Growth::Underway | Growth::Refused => return Insertion::NoRoom,
         }
     }
     let number = NEXT_ID.fetch_add(1, Ordering::Relaxed);
     let id = StackId(number);
-    // Others may have come in between.
+    // Other threads may have made nodes in between.
     if number >= StackId::PROGRAM_END.0 || !nodes::reserve(id) {
         NEXT_ID.fetch_min(StackId::PROGRAM_END.0, Ordering::Relaxed);
         return Insertion::NoRoom;
@@ -376,25 +384,27 @@ fn attempt(View(table): View, parent: Place, kind: NodeKind, address: u64, sink:
         announce(address, sink);
     }
     if !sink.node(id, parent.id(), kind, address) {
-        // There is no node with this id: it is made again, with another, by the next who needs it.
+        // There is no node with this id: the next thread that needs the node makes it again, with
+        // another id.
         return Insertion::Unannounced;
     }
     nodes::write(id, words);
-    // One that has been given back would take a page again.
+    // A write to a table that has been given back would take a page again.
     if let Some(empty) = empty.filter(|_| table.is_current()) {
         table.enter(empty, Entry::new(id, path));
     }
-    // Where it could not grow, it is not tried each time.
+    // If the table could not grow, that is not tried again each time.
     if u64::from(number) > table.slots() / 8 * 3 && number & 15 == 0 {
         grow(table);
     }
     Insertion::Made(Place::new(number, path))
 }
 
-/// Tells of the name at an address, and of its category's before.
+/// Announces the name at an address, after its category's name.
 #[cold]
 fn announce(address: u64, sink: &mut dyn Sink) {
-    // SAFETY: nodes of these kinds have the address of a static name (`NodeKind`), which they were given as a pointer.
+    // SAFETY: nodes of these kinds have the address of a static name (`NodeKind`), which they were
+    // given as a pointer.
     let Some(name) = (unsafe { ptr::with_exposed_provenance::<Name>(address as usize).as_ref() }) else { return };
     // SAFETY: null or static, by the contract of `Name`.
     if let Some(category) = unsafe { name.category.as_ref() } {
@@ -408,9 +418,9 @@ fn announce(address: u64, sink: &mut dyn Sink) {
 enum Growth {
     /// There is another table now.
     Done,
-    /// Another thread makes one.
+    /// Another thread is making one.
     Underway,
-    /// There is no memory for it, or it may not be taken.
+    /// There is no memory for it, or the limit does not allow it.
     Refused,
 }
 
@@ -424,7 +434,7 @@ fn grow(old: &'static Table) -> Growth {
     if !old.is_current() {
         return Growth::Done;
     }
-    // Memory that was refused is not asked for each time.
+    // After a failure the kernel is not asked again each time.
     let refused = REFUSED.load(Ordering::Relaxed);
     if refused & 0xff != 0 {
         REFUSED.store(refused.wrapping_add(1), Ordering::Relaxed);
@@ -433,7 +443,7 @@ fn grow(old: &'static Table) -> Growth {
     let (next, slots) = (next_id().0, old.slots());
     let fits = |larger| bytes_with(next, slots).saturating_add(Table::length(larger)) <= LIMIT.load(Ordering::Relaxed);
     let mut larger = slots * 2;
-    // Others have made nodes meanwhile, on a busy machine many.
+    // Other threads have made nodes meanwhile, on a busy machine many.
     while u64::from(next) > larger / 8 * 3 && fits(larger * 2) {
         larger *= 2;
     }
@@ -444,7 +454,7 @@ fn grow(old: &'static Table) -> Growth {
         REFUSED.fetch_add(1, Ordering::Relaxed);
         return Growth::Refused;
     };
-    // In the order of the nodes, not of the table: so they are read as they lie in memory.
+    // In the order of the nodes, not of the table, so that they are read sequentially.
     for id in (1..next_id().0).map(StackId) {
         if let Some(path) = nodes::path(id) {
             new.enter(path >> 32, Entry::new(id, path));
@@ -452,8 +462,8 @@ fn grow(old: &'static Table) -> Growth {
     }
     TABLE.store(ptr::from_ref(new).cast_mut(), Ordering::Release);
     IS_INHERITED.store(false, Ordering::Relaxed);
-    // SAFETY: a private mapping of whole pages, ours, all of it atomics. Readers that are still
-    // there find zeroes, which are empty entries; what they enter is found by nobody.
+    // SAFETY: a private mapping of whole pages, ours, consisting of atomics. Threads that still
+    // read it find zeroes, which are empty entries; nobody finds the nodes that they enter.
     unsafe { sys::discard(ptr::from_ref(old).cast_mut().cast(), Table::length(slots) as usize) };
     Growth::Done
 }
@@ -468,13 +478,13 @@ mod tests {
     use crate::modules::Module;
 
     /// One test at a time: there is one tree, and while another thread replaces its table a new
-    /// node may be lost to those who look for it.
+    /// node may not be found.
     fn alone() -> MutexGuard<'static, ()> {
         static ALONE: Mutex<()> = Mutex::new(());
         ALONE.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps what was announced.
+    /// Keeps the announced nodes.
     #[derive(Default)]
     struct Announced(Vec<(u32, u32, u64)>);
 
@@ -489,7 +499,7 @@ mod tests {
         }
     }
 
-    /// An entry gives back its id, and is looked at for one of 64 hashes.
+    /// An entry returns its id, and its tag fits one of 64 hashes.
     #[test]
     fn entries_are_told_apart_by_their_tags() {
         for id in [1, 77, StackId::PROGRAM_END.0, StackId::MAX.0].map(StackId) {
@@ -502,7 +512,7 @@ mod tests {
         }
     }
 
-    /// As it is while the recorder stands still: the node is announced to the next who needs it.
+    /// The situation while the recorder is stalled: the node is announced when it is needed next.
     #[test]
     fn a_node_that_could_not_be_announced_has_not_been_seen() {
         struct Refusing;
@@ -525,7 +535,7 @@ mod tests {
         assert_eq!(child(Place::ROOT, NodeKind::Frame, ADDRESS, &mut Refusing), place);
     }
 
-    /// As it is for a thread that gets no processor between the two.
+    /// The situation of a thread that gets no processor between reading the table and inserting.
     #[test]
     fn a_table_that_is_replaced_meanwhile_is_not_a_full_one() {
         let _alone = alone();
@@ -542,8 +552,8 @@ mod tests {
         assert_eq!(announced.0, [(made.id().0, 0, 0x7fff_8765_4321)]);
     }
 
-    /// As it is while the thread that makes a larger table gets no processor: nodes have no entries
-    /// then, and the next table has room for all.
+    /// The situation while the thread that makes a larger table gets no processor: nodes have no
+    /// entries then, and the next table has room for all.
     #[test]
     fn a_table_that_others_fill_while_it_grows_is_not_a_full_one() {
         let _alone = alone();
@@ -562,8 +572,8 @@ mod tests {
         assert!(!is_crowded(next_id().0, now), "{} of {}", next_id().0, now.slots());
     }
 
-    /// Paths from the root, interned by several threads at once, through several growths: every id given out leads back
-    /// to its own path, and no thread sees an id that was not announced before.
+    /// Paths from the root, interned by several threads at once, through several growths: every id
+    /// given out leads back to its own path, and no id is announced twice.
     #[test]
     fn ids_lead_back_to_their_paths() {
         const THREADS: u64 = 4;

@@ -1,13 +1,15 @@
 //! Capture: from the caller's registers to a stack id.
 //!
-//! A [`Walker`] remembers the thread's previous stack, outermost frame first: of each frame the return address that
-//! leads into it, and the word that held it. Where all these words are unchanged from the outermost frame up to some
-//! frame, a walk that comes to that frame would read them again: the rest of the stack is the remembered one. So a new
-//! walk steps from the inside until it meets such a frame, and only the frames before are new.
+//! A [`Walker`] remembers the thread's previous stack, outermost frame first: for each frame the
+//! return address that leads into it, and the word that held that address. If all these words are
+//! unchanged from the outermost frame up to some frame, a walk that comes to that frame would read
+//! them again: the rest of the stack is the remembered one. So a new walk steps from the inside
+//! until it meets such a frame, and only the frames before are new.
 //!
-//! Most rules go by rsp alone, and read nothing but return addresses. Where a frame is left by its rbp, the words that
-//! rbp was restored from have to be unchanged too: these few are kept apart, as `Check`s. rbp is of no interest where
-//! nobody uses it before it is restored. Nothing is assumed, so the result is exact.
+//! Most rules use rsp alone, and read nothing but return addresses. If a frame is left by its rbp,
+//! the words from which rbp was restored have to be unchanged too: these few are kept separately,
+//! as `Check`s. rbp does not matter if nothing uses it before it is restored. Nothing is assumed,
+//! so the result is exact.
 
 use core::hint::select_unpredictable;
 use core::ptr;
@@ -21,36 +23,36 @@ use crate::rules;
 use crate::tree::{self, Place, View};
 use crate::{PAGE, Sink, bounds, modules};
 
-/// Frames remembered, and the most a stack can have.
+/// The number of frames remembered, and the maximum length of a stack.
 pub const FRAMES_MAX: usize = 1024;
-/// Innermost frames kept when a stack is deeper: less than [`FRAMES_MAX`], so that a recursion that goes deeper still
-/// is cut anew only every few hundred calls.
+/// The number of innermost frames kept if a stack is deeper. Less than [`FRAMES_MAX`], so that a
+/// recursion that goes even deeper is cut again only every few hundred calls.
 pub const FRAMES_KEPT: usize = 768;
 
-/// When a cut stack has fewer frames than this left, it is walked anew.
+/// The number of frames below which a cut stack is walked again completely.
 pub const FRAMES_FEWEST: usize = 256;
 
-/// Bytes of memory that walkers take in this process.
+/// The number of bytes of memory that walkers take in this process.
 static BYTES: AtomicU64 = AtomicU64::new(0);
-/// Frames whose memory is counted in one go.
+/// The number of frames whose memory is counted in one step.
 const FRAMES_COUNTED: usize = 128;
 
-/// Bytes of memory that the walkers of this process take: of what they could remember, what they
-/// have.
+/// Returns the number of bytes of memory that the walkers of this process take: the parts of their
+/// arrays that have been used.
 pub fn bytes() -> u64 {
     BYTES.load(Ordering::Relaxed)
 }
 
-/// Begins anew in a forked child, which finds all walkers zeroed.
+/// Resets the count in a forked child, which finds all walkers zeroed.
 pub fn start_child() {
     BYTES.store(0, Ordering::Relaxed);
 }
 
-/// A remembered frame, told by the return address that leads into it and the word that held it: the word below its stack
-/// pointer.
+/// A remembered frame, identified by the return address that leads into it and the slot that held
+/// it: the word below its stack pointer.
 ///
-/// The two are not side by side as in [`Position`]: copied in one piece right after it was written in two, a pair would
-/// have to wait for both stores to reach the cache.
+/// The two are not adjacent as in [`Position`]: a pair that is copied in one piece right after it
+/// was written in two would have to wait for both stores to reach the cache.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Frame {
@@ -59,7 +61,7 @@ struct Frame {
     return_address: u64,
 }
 
-/// A new frame, and how the walk left it: by this rule, with this rbp.
+/// A new frame, with the rule by which the walk left it.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Step {
@@ -67,8 +69,9 @@ struct Step {
     rule: u64,
 }
 
-/// The rbp of a remembered frame, and whether stepping out of it, or of an outer frame that has the same rbp, uses it.
-/// Where it does not, rbp may hold anything: compilers use it for data.
+/// The rbp of a remembered frame; `is_needed` is true if stepping out of it, or of an outer frame
+/// that has the same rbp, uses it. If it is not needed, rbp may hold anything: compilers use it for
+/// data.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Base {
@@ -76,7 +79,7 @@ struct Base {
     is_needed: bool,
 }
 
-/// A word, beside return addresses, that the way into a remembered frame depends on.
+/// A word, other than a return address, on which the step into a remembered frame depends.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Check {
@@ -86,7 +89,7 @@ struct Check {
     value: u64,
 }
 
-/// Counters of what could not be captured whole.
+/// Counters of stacks that could not be captured whole.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Defects {
@@ -97,83 +100,86 @@ pub struct Defects {
 }
 
 impl Defects {
-    /// How many there were.
+    /// Returns the number of such stacks.
     #[inline(always)]
     pub fn count(&self) -> u64 {
         self.truncated.wrapping_add(self.lost)
     }
 }
 
-/// A thread's memory of its previous stack, and its scratch space. Zeroed memory is a valid walker; it is large, and
-/// most of it is touched by deep stacks only.
+/// A thread's memory of its previous stack, and its scratch space. Zeroed memory is a valid walker;
+/// it is large, and most of it is touched by deep stacks only.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Walker {
     own: OwnStack,
-    /// Remembered frames: they have the indices from 1 to this.
+    /// The number of remembered frames: they have the indices from 1 to this.
     length: usize,
-    /// Only of frames up to this index rbp may be needed.
+    /// The last index of the frames for which rbp may be needed.
     bases_length: usize,
     checks_length: usize,
-    /// Frames whose memory has been counted, and those whose bases have.
+    /// The number of frames whose memory has been counted; then the number of those whose bases
+    /// have.
     frames_counted: usize,
     bases_counted: usize,
-    /// The module epoch they belong to, plus one: 0 is none.
+    /// The module epoch of the remembered frames, plus one; 0 for none.
     epoch: u32,
-    /// Whether outer frames of the remembered stack were cut off.
+    /// True if outer frames of the remembered stack were cut off.
     is_cut: bool,
-    /// What went wrong so far.
+    /// The stacks that could not be captured whole so far.
     pub defects: Defects,
-    /// The remembered frames, from index 1. The first stands for what is beyond the outermost frame: no stack pointer
-    /// comes up to it, and its place is the root of this epoch's stacks.
+    /// The remembered frames, from index 1. Index 0 stands for everything beyond the outermost
+    /// frame: its slot is above any stack pointer, and its place is the root of this epoch's
+    /// stacks.
     frames: [Frame; FRAMES_MAX + 1],
     bases: [Base; FRAMES_MAX + 1],
-    /// Ordered by frame: the outermost first.
+    /// Ordered by frame, the outermost first.
     checks: [Check; 2 * FRAMES_MAX],
-    /// Of the walk, innermost first.
+    /// The steps of the present walk, innermost first.
     steps: [Step; FRAMES_MAX],
 }
 
 impl Walker {
-    /// The stack that starts with this frame.
+    /// Returns the stack that starts with this frame.
     ///
     /// # Safety
     ///
-    /// `frame` is a live frame of the calling thread: its return address is where it will continue. The walker is used by
-    /// one thread at a time.
+    /// `frame` is a live frame of the calling thread: its return address is where the thread will
+    /// continue. The walker is used by one thread at a time.
     #[inline(always)]
     pub unsafe fn capture(&mut self, frame: Position, sink: &mut dyn Sink) -> StackId {
         self.walk::<true>(frame.slot, frame.return_address, frame.rbp, sink)
     }
 
-    /// The walker's thread has ended, and another takes it over.
+    /// Resets the walker for another thread that takes it over, after its thread has ended.
     pub fn start_thread(&mut self) {
         self.own = OwnStack::default();
         self.forget();
     }
 
-    /// Forgets the remembered stack: a walk was interrupted for good.
+    /// Forgets the remembered stack, because a walk was interrupted and will not be continued.
     pub fn forget(&mut self) {
         (self.length, self.bases_length, self.checks_length) = (0, 0, 0);
     }
 
-    /// Forgets everything that depends on what has been announced: the latest stack could not be.
+    /// Forgets everything that depends on announcements, because the latest stack could not be
+    /// announced.
     pub fn forget_announced(&mut self) {
         self.forget();
         self.epoch = 0;
     }
 
-    /// Whether two addresses are both on the thread's own stack, as far as it has been verified.
+    /// True if both addresses are on the thread's own stack, as far as it has been verified.
     pub fn is_own_stack(&self, one: u64, other: u64) -> bool {
         self.own.contains(one) && self.own.contains(other)
     }
 
-    /// The stack from this position on. A *plain* walk knows nothing of what is rare, so that it has few variables: where
-    /// it comes upon that, it leaves everything to one that is not.
+    /// Returns the stack from this position on. A *plain* walk does not handle rare cases, so that
+    /// it has few variables: if it meets one, it starts a walk that does.
     #[inline(never)]
     fn walk<const PLAIN: bool>(
         &mut self,
-        // Scalars, so that they come in registers.
+        // Scalars, so that they are passed in registers.
         mut slot: u64,
         mut return_address: u64,
         mut rbp: u64,
@@ -194,11 +200,11 @@ impl Walker {
         let mut candidate = self.intact(slot);
         let mut candidate_slot = self.frame(candidate).slot;
         let mut new = 0;
-        // How many of the new frames are not to be remembered.
+        // The number of the new frames that are not to be remembered.
         let mut passing = 0;
         let mut uses_rbp = false;
         let kept = 'frames: loop {
-            // Outwards the stack pointer grows: skip remembered frames that lie further in.
+            // The stack pointer grows outwards: skip remembered frames that lie further in.
             while candidate_slot < slot {
                 candidate -= 1;
                 candidate_slot = self.frame(candidate).slot;
@@ -249,23 +255,26 @@ impl Walker {
                     Exit::Caller(caller) => Position { slot, return_address, rbp } = caller,
                     Exit::Interrupted(frame) => {
                         Position { slot, return_address, rbp } = frame;
-                        // Neither is the interrupted frame: nothing of the stack leads there.
+                        // The interrupted frame is not remembered either, because no word of the
+                        // stack leads there.
                         passing = new + 1;
                         is_own &= stack.starts_at(start.slot.wrapping_add(8));
                     }
                     Exit::End => break 'frames 0,
                     Exit::Lost => {
-                        // Where a thread's stack begins, whatever there is has no caller: the dynamic linker's start.
+                        // At the beginning of a thread's stack no frame has a caller: this is the
+                        // dynamic linker's start.
                         self.defects.lost += u64::from(slot.wrapping_add(8) != bounds::first_top());
                         break 'frames 0;
                     }
                 }
                 continue 'frames;
             };
-            // SAFETY: covered: words of the stack above the start of the walk. Rules by rsp name words of their own frame.
+            // SAFETY: covered: words of the stack above the start of the walk. Rules by rsp name
+            // words of their own frame.
             let saved = unsafe { stack.read(slot.wrapping_sub(rule.saved())) };
             rbp = select_unpredictable(rule.saved() == 0, rbp, saved);
-            // SAFETY: as before.
+            // SAFETY: `slot` is covered too: `covers_by_now` returned true for it.
             return_address = unsafe { stack.read(slot) };
         };
         let is_too_deep = kept + new > self.frames_counted && !self.count_frames(kept + new);
@@ -296,7 +305,8 @@ impl Walker {
         self.walk::<false>(start.slot, start.return_address, start.rbp, sink)
     }
 
-    /// The stack has more frames than we can remember, or too little is left of one that was cut.
+    /// Walks a stack that has more frames than we can remember, or that was cut and of which too
+    /// few frames are left.
     #[cold]
     #[inline(never)]
     fn walk_anew(&mut self, start: Position, kept: usize, new: usize, sink: &mut dyn Sink) -> StackId {
@@ -304,7 +314,7 @@ impl Walker {
         if kept > 0 && new < FRAMES_MAX {
             return self.walk_slowly(start, sink);
         }
-        // Keep the innermost frames, under a node that says so.
+        // Keep the innermost frames, under a node that marks the cut.
         self.defects.truncated += 1;
         self.is_cut = true;
         let place = tree::child(self.frame(0).place, NodeKind::Truncated, 1, sink);
@@ -312,9 +322,9 @@ impl Walker {
         self.append(place, 0, FRAMES_KEPT, sink)
     }
 
-    /// The index of the innermost remembered frame that is above or at this slot and to which the stack still leads from
-    /// the outside: all words between are unchanged. A frame at the slot itself is where the walk is: its own word is
-    /// for the walk to compare.
+    /// Returns the index of the innermost remembered frame that is above or at this slot and to
+    /// which the stack still leads from the outside: all words between are unchanged. The word of a
+    /// frame at the slot itself is not checked here, because the walk compares it.
     #[inline(always)]
     fn intact(&self, slot: u64) -> usize {
         let mut innermost = self.length;
@@ -324,7 +334,7 @@ impl Walker {
         let last = innermost - usize::from(self.frame(innermost).slot == slot);
         let mut intact = 'intact: {
             let mut next = 1;
-            // By fours: deep stacks have more unchanged frames than all else.
+            // Four at a time: in deep stacks most frames are unchanged.
             while next + 3 <= last {
                 if !self.is_unchanged(next) {
                     break 'intact next - 1;
@@ -361,12 +371,12 @@ impl Walker {
         intact
     }
 
-    /// Whether the word that leads into a remembered frame is.
+    /// True if the word that leads into a remembered frame is unchanged.
     #[inline(always)]
     fn is_unchanged(&self, index: usize) -> bool {
         let &Frame { slot, return_address, .. } = self.frame(index);
-        // SAFETY: the word was covered by the verified bounds of this thread's own stack when it was remembered, and a
-        // thread's own stack stays mapped. What it holds may be anything.
+        // SAFETY: the word was covered by the verified bounds of this thread's own stack when it
+        // was remembered, and a thread's own stack stays mapped. Its content may be anything.
         unsafe { read(slot) == return_address }
     }
 
@@ -380,7 +390,8 @@ impl Walker {
         !self.needs_base(index) || self.base(index).rbp == rbp
     }
 
-    /// Forgets what the ways into frames from this index on depended on: new frames lead there now.
+    /// Removes the checks of the steps into frames from this index on, because new frames lead
+    /// there now.
     #[inline(always)]
     fn drop_checks(&mut self, from: usize) {
         while self.checks_length > 0 && self.check(self.checks_length - 1).frame >= from {
@@ -388,7 +399,8 @@ impl Walker {
         }
     }
 
-    /// Notes what the new frames inside of the first `kept` have to do with rbp; `rbp` is the last kept frame's.
+    /// Records the use of rbp by the new frames inside of the first `kept`; `rbp` is the last kept
+    /// frame's.
     #[inline(never)]
     fn note_bases(&mut self, kept: usize, new: usize, rbp: u64) {
         if let Some(bases) = self.bases.get_mut(self.bases_length + 1..=kept) {
@@ -423,7 +435,7 @@ impl Walker {
         }
         self.bases_length = kept + new;
         if self.bases_length > self.bases_counted {
-            // What is to be checked takes a page or two more, of whichever depth.
+            // Checks take a page or two in addition, whatever the depth.
             let first = if self.bases_counted == 0 { 2 * PAGE } else { 0 };
             let counted = self.bases_length.next_multiple_of(FRAMES_COUNTED);
             let bases = (counted - self.bases_counted) * size_of::<Base>();
@@ -432,7 +444,7 @@ impl Walker {
         }
     }
 
-    /// Counts the memory for stacks of this depth. False if there is none: they are too deep.
+    /// Counts the memory for stacks of this depth. False if the depth exceeds the limit.
     #[cold]
     #[inline(never)]
     fn count_frames(&mut self, depth: usize) -> bool {
@@ -447,14 +459,15 @@ impl Walker {
     }
 
     fn add_check(&mut self, check: Check) {
-        // There is room for two of each frame.
+        // There is room for two checks for each frame.
         if let Some(to) = self.checks.get_mut(self.checks_length) {
             *to = check;
             self.checks_length += 1;
         }
     }
 
-    /// Remembers the new frames inside of the first `kept`, under this place, and gives each its node.
+    /// Remembers the new frames inside of the first `kept`, under this place, and gives each its
+    /// node.
     #[inline(always)]
     fn append(&mut self, mut place: Place, kept: usize, new: usize, sink: &mut dyn Sink) -> StackId {
         let Some(mut tree) = View::now() else { return StackId::ROOT };
@@ -472,8 +485,8 @@ impl Walker {
         place.id()
     }
 
-    /// The tree did not take all new frames: those that have no node of their own are not
-    /// remembered, so that each stack that loses them is told of.
+    /// Handles a tree that did not take all new frames: those without a node of their own are not
+    /// remembered, so that each stack that loses them is reported.
     #[cold]
     #[inline(never)]
     fn fold(&mut self, kept: usize, place: Place) {
@@ -495,11 +508,12 @@ impl Walker {
         self.epoch = epoch.wrapping_add(1);
     }
 
-    /// The rule of a return address that is not in the cache; `None` when it is none: 0 marks the end of a stack.
+    /// Returns the rule of a return address that is not in the cache; `None` if it is not a valid
+    /// address: 0 marks the end of a stack.
     #[cold]
     #[inline(never)]
     fn compute(&mut self, return_address: u64, sink: &mut dyn Sink) -> Option<Rule> {
-        /// One past the addresses that programs can have.
+        /// The end of the addresses that programs can have.
         const USER_END: u64 = 1 << 47;
         if return_address == 0 || return_address >= USER_END {
             self.defects.lost += u64::from(return_address != 0);
@@ -532,14 +546,16 @@ impl Walker {
     #[inline(always)]
     fn check(&self, index: usize) -> &Check {
         debug_assert!(index < self.checks_length);
-        // SAFETY: callers pass indices below `checks_length`, which is at most the length of the array.
+        // SAFETY: callers pass indices below `checks_length`, which is at most the length of the
+        // array.
         unsafe { self.checks.get_unchecked(index) }
     }
 
     #[inline(always)]
     fn step(&self, index: usize) -> &Step {
         debug_assert!(index < FRAMES_MAX);
-        // SAFETY: callers pass indices below the number of steps of a walk, which is at most `FRAMES_MAX`.
+        // SAFETY: callers pass indices below the number of steps of a walk, which is at most
+        // `FRAMES_MAX`.
         unsafe { self.steps.get_unchecked(index) }
     }
 

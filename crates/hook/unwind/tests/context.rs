@@ -1,4 +1,5 @@
-//! Contexts in the stack tree against a model: a leaf leads back to its stack and to the scopes that the thread was in.
+//! Checks contexts in the stack tree against a model: a leaf leads back to its stack and to the
+//! scopes that the thread was in.
 
 use std::collections::{HashMap, HashSet};
 use std::mem::MaybeUninit;
@@ -16,7 +17,7 @@ static CATEGORY: Category = Category::new("category");
 static NAMES: [Name; 3] = [Name::new("one"), Name::new("two").of_task(), Name::new("three").in_category(&CATEGORY)];
 static VALUES: [Name; 2] = [Name::new("k=1"), Name::new("k=2")];
 
-/// What was announced: the tree is the process's.
+/// The announced nodes and names; the tree is shared by the whole process.
 #[derive(Default)]
 struct Announced {
     nodes: HashMap<StackId, (StackId, NodeKind, u64)>,
@@ -46,7 +47,7 @@ impl Sink for Announced {
 static ANNOUNCED: Mutex<Option<Announced>> = Mutex::new(None);
 
 impl Announced {
-    /// The addresses on the way from a path's innermost node to the root, outermost first.
+    /// Returns the addresses on the path from the root to a path's innermost node, outermost first.
     fn path(&self, mut id: StackId) -> Vec<(NodeKind, u64)> {
         let mut path = Vec::new();
         while id != StackId::ROOT {
@@ -67,13 +68,13 @@ impl Announced {
 enum Step {
     Enter(usize, Option<usize>),
     Barrier,
-    /// Leaves so many scopes at once.
+    /// Leaves this number of scopes at once.
     Leave(usize),
     /// An allocation of this stack, by one of two threads that are in the same scopes.
     Take(u64, usize),
-    /// The memory of a thread is of no use any more.
+    /// A thread forgets what it remembers.
     Forget(usize),
-    /// A module may have been unloaded: everything is told of anew.
+    /// A module may have been unloaded: everything is announced again.
     Unload,
 }
 
@@ -90,7 +91,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 fn memory() -> Box<Contexts> {
-    // SAFETY: zeroed memory is a valid one.
+    // SAFETY: zeroed memory is a valid `Contexts`.
     unsafe { Box::new(MaybeUninit::<Contexts>::zeroed().assume_init()) }
 }
 
@@ -104,7 +105,7 @@ proptest! {
         let (stack, mut memories, mut model) = (StackCell::new(), [memory(), memory()], Vec::new());
         for step in steps {
             let mut enter = |frame| {
-                // SAFETY: the test's own stack, here and below.
+                // SAFETY: the test's own stack.
                 let depth = unsafe { context::enter(stack.get(), frame) };
                 model.push((frame, depth));
             };
@@ -115,7 +116,7 @@ proptest! {
                 Step::Leave(count) => {
                     let left = model.split_off(model.len().saturating_sub(count));
                     if let Some((_, depth)) = left.first() {
-                        // SAFETY: as above.
+                        // SAFETY: the test's own stack.
                         unsafe { context::leave(stack.get(), *depth) };
                     }
                 }
@@ -123,7 +124,7 @@ proptest! {
                 Step::Unload => modules::advance_epoch(),
                 Step::Take(number, thread) => {
                     let id = tree::child(tree::Place::ROOT, NodeKind::Frame, 0x1000 + number, announced).id();
-                    // SAFETY: as above; all names are static.
+                    // SAFETY: the test's own stack; all names are static.
                     let leaf = unsafe { memories[thread].leaf(stack.get(), id, announced) };
                     let kept = &model[..model.len().min(context::DEPTH_MAX)];
                     let from = kept.iter().rposition(|(frame, _)| *frame == Frame::BARRIER).map_or(0, |at| at + 1);
@@ -143,7 +144,8 @@ proptest! {
                 }
             }
         }
-        // One leaf for a stack and a context, one node for a scope in a scope, whoever made it.
+        // One leaf for a stack and a context, one node for a scope in a scope, whichever thread
+        // made it.
         let mut distinct = HashSet::new();
         prop_assert!(announced.nodes.values().all(|node| distinct.insert((node.0, node.1 as u8, node.2))));
         prop_assert!(announced.texts.len() <= NAMES.len() + VALUES.len() + 1);

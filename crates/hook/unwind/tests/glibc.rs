@@ -1,5 +1,5 @@
-//! Captured stacks against glibc's `backtrace()`, frame by frame, on call trees that change in every way a memo could
-//! get wrong.
+//! Checks captured stacks against glibc's `backtrace()`, frame by frame, on call trees that change
+//! in every way that might mislead the memory of the previous stack.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -37,7 +37,7 @@ impl Sink for Nodes {
     }
 }
 
-/// The tree is the process's, the walker the thread's.
+/// The nodes of the tree, which is shared by the whole process; the walker is the thread's.
 static NODES: LazyLock<Mutex<Nodes>> = LazyLock::new(|| {
     assert!(rules::initialise() && tree::initialise());
     // SAFETY: the C library sets it before any code of ours runs.
@@ -50,7 +50,7 @@ thread_local! {
     static WALKER: RefCell<Box<Walker>> = RefCell::new(Box::new(unsafe { std::mem::zeroed() }));
 }
 
-/// Captures the current stack and returns its addresses, innermost first, with a `None` for cut frames.
+/// Captures the current stack and compares its frames with those of `backtrace`.
 #[inline(never)]
 fn check() {
     let mut expected = vec![std::ptr::null_mut::<c_void>(); FRAMES_MAX * 8];
@@ -65,7 +65,7 @@ fn check() {
     WALKER.with_borrow_mut(|walker| {
         let nodes = &mut *NODES.lock().unwrap();
         let lost = walker.defects.lost;
-        // SAFETY: these are this frame's registers, and the frame lives on.
+        // SAFETY: these are this frame's registers, and the frame stays live.
         let id = unsafe { walker.capture(Position { slot: sp - 8, return_address: lookup + 1, rbp }, nodes) };
         assert_eq!(walker.defects.lost, lost, "a frame without a rule");
         let (mut id, mut found, mut truncated) = (id, Vec::new(), false);
@@ -78,7 +78,7 @@ fn check() {
             }
             id = parent;
         }
-        // The first entries are different places of this very function.
+        // The first entries are different addresses in this function itself.
         if truncated {
             assert!(found.len() >= FRAMES_FEWEST && found.len() <= FRAMES_MAX && count > found.len());
             assert_eq!(found[1..], expected[1..found.len()]);

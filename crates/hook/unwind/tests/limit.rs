@@ -1,11 +1,11 @@
-//! The stack tree at its limit, and how much it takes before.
+//! Checks the stack tree at its limit, and its memory before that.
 
 use heapledger_core::{NodeKind, StackId};
 use heapledger_unwind::Sink;
 use heapledger_unwind::modules::Module;
 use heapledger_unwind::tree::{self, Place};
 
-/// Counts.
+/// Counts announcements.
 #[derive(Default)]
 struct Told {
     nodes: u64,
@@ -43,14 +43,14 @@ fn a_full_tree_answers_with_what_it_has() {
         child(Place::ROOT, number, &mut told);
     }
     assert!(told.folded > 0 && told.nodes + told.folded == 20_000 && tree::bytes() <= LIMIT);
-    // What it does not take is its parent's; what it has is found.
+    // For a child that the tree does not take, the parent is returned; existing nodes are found.
     let nodes = told.nodes;
     assert_eq!(child(first[7], 1, &mut told), first[7]);
     for (number, &place) in (0..).zip(&first) {
         assert_eq!(child(Place::ROOT, number, &mut told), place);
     }
     assert_eq!(told.nodes, nodes);
-    // With more room it goes on.
+    // With a higher limit the tree grows again.
     tree::limit(u64::MAX);
     for number in 0..many {
         child(Place::ROOT, number, &mut told);

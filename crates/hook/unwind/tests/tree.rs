@@ -1,4 +1,5 @@
-//! The stack tree against a map of whole paths: one id per path, and each id leads back to its path.
+//! Checks the stack tree against a map of whole paths: one id per path, and each id leads back to
+//! its path.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -9,7 +10,8 @@ use heapledger_unwind::tree::{self, Place};
 use heapledger_unwind::{Sink, rules};
 use proptest::prelude::*;
 
-/// What was announced, and the model: the tree is the process's, so both live as long.
+/// The announced nodes, and the model; the tree is shared by the whole process, so both live as
+/// long.
 #[derive(Default)]
 struct State {
     nodes: HashMap<StackId, (StackId, u64)>,
@@ -31,7 +33,8 @@ impl Sink for State {
 
 static STATE: Mutex<Option<State>> = Mutex::new(None);
 
-/// Few addresses, so that paths share prefixes; many paths, so that the table grows.
+/// Returns paths with few addresses, so that they share prefixes, but so many paths that the table
+/// grows.
 fn paths() -> impl Strategy<Value = Vec<Vec<u64>>> {
     let address = (1_u64..40).prop_map(|number| 0x5555_0000_0000 + number * 0x1003);
     prop::collection::vec(prop::collection::vec(address, 1..12), 1..400)

@@ -1,4 +1,4 @@
-//! Events to words and back.
+//! The encoding of events in words.
 //!
 //! The first word of an event has its kind in bits 0..4.
 //!
@@ -11,9 +11,10 @@
 //! Extended             kind 4 │ code 16 │ words 16 │ 0     stamp 64     payload …
 //! ```
 //!
-//! *Step* is the time since the thread's previous stamped event, in units of 16 ticks; where it does not fit, a sync
-//! event comes first. Addresses that are no multiples of 8, sizes of 256 GiB and more, and all that is rare go into
-//! extended events. Kinds 8 to 11 are reserved for events of two words, 12 to 14 for three: a reader can skip them.
+//! *Step* is the time since the thread's previous stamped event, in units of 16 ticks; if it does
+//! not fit, a sync event comes first. Addresses that are not multiples of 8, sizes of 256 GiB and
+//! more, and all rare events are encoded as extended events. Kinds 8 to 11 are reserved for events
+//! of two words, 12 to 14 for three: a reader can skip them.
 
 use heapledger_core::sample::Rate;
 use heapledger_core::{Api, NodeKind, StackId};
@@ -21,11 +22,11 @@ use heapledger_core::{Api, NodeKind, StackId};
 /// A run of words.
 pub type Words<'words> = &'words [u64];
 
-/// Sizes from here on need an extended event.
+/// The smallest size that needs an extended event.
 pub const COMPACT_SIZE_END: u64 = 1 << 38;
-/// Steps from here on need a sync event.
+/// The smallest step that needs a sync event.
 pub const STEP_END: u64 = 1 << 16;
-/// The longest event, in words.
+/// The length of the longest event, in words.
 pub const WORDS_MAX: usize = 1 << 10;
 
 const FREE: u64 = 1;
@@ -37,13 +38,13 @@ const NODE: u64 = 6;
 const SYNC: u64 = 7;
 const EXTENDED: u64 = 15;
 
-/// Ticks to the unit that stamps are kept in.
+/// Converts ticks to the unit of stamps.
 #[inline(always)]
 pub const fn units(ticks: u64) -> u64 {
     ticks >> 4
 }
 
-/// Whether an address fits a compact event.
+/// True if an address fits a compact event.
 #[inline(always)]
 pub const fn is_compact_address(address: u64) -> bool {
     address & 7 == 0 && address < 1 << 47
@@ -59,19 +60,19 @@ const fn second(size: u64, stack: StackId) -> u64 {
     size | (stack.0 as u64) << 38
 }
 
-/// `free(address)`.
+/// Encodes `free(address)`.
 #[inline(always)]
 pub const fn free(step: u64, address: u64) -> [u64; 1] {
     [first(FREE, step, address)]
 }
 
-/// `malloc(size)` that returned `address`.
+/// Encodes `malloc(size)` that returned `address`.
 #[inline(always)]
 pub const fn malloc(step: u64, address: u64, size: u64, stack: StackId) -> [u64; 2] {
     [first(MALLOC, step, address), second(size, stack)]
 }
 
-/// `calloc(count, each)` that returned `address`.
+/// Encodes `calloc(count, each)` that returned `address`.
 #[inline(always)]
 pub const fn calloc(step: u64, address: u64, count: u32, each: u32, stack: StackId) -> [u64; 3] {
     // At most (2^32 − 1)^2; the caller has checked that the product is below `COMPACT_SIZE_END`.
@@ -79,19 +80,19 @@ pub const fn calloc(step: u64, address: u64, count: u32, each: u32, stack: Stack
     [first(CALLOC, step, address), second(size, stack), count as u64 | (each as u64) << 32]
 }
 
-/// A `realloc` of `address` has begun.
+/// Encodes that a `realloc` of `address` has begun.
 #[inline(always)]
 pub const fn realloc_begin(step: u64, address: u64) -> [u64; 1] {
     [first(REALLOC_BEGIN, step, address)]
 }
 
-/// The `realloc` that this thread began last returned `address`.
+/// Encodes that the `realloc` which this thread began last returned `address`.
 #[inline(always)]
 pub const fn realloc_end(step: u64, address: u64, size: u64, stack: StackId) -> [u64; 2] {
     [first(REALLOC_END, step, address), second(size, stack)]
 }
 
-/// A compact event that was made with the step 0, so much later.
+/// Sets the step of a compact event that was made with step 0.
 #[inline(always)]
 pub const fn later<const N: usize>(mut words: [u64; N], step: u64) -> [u64; N] {
     if let Some(first) = words.first_mut() {
@@ -100,13 +101,14 @@ pub const fn later<const N: usize>(mut words: [u64; N], step: u64) -> [u64; N] {
     words
 }
 
-/// A stack-tree node. `address` is what to look up: the return address less one for callers.
+/// Encodes a node of the stack tree. `address` is the one to look up: the return address less one
+/// for callers.
 #[inline(always)]
 pub const fn node(id: StackId, parent: StackId, kind: NodeKind, address: u64) -> [u64; 2] {
     [NODE | (id.0 as u64) << 4 | (parent.0 as u64) << 30 | (kind as u64) << 56, address]
 }
 
-/// Sets the stamp that following steps count from.
+/// Encodes the stamp that following steps count from.
 #[inline(always)]
 pub const fn sync(stamp: u64) -> [u64; 2] {
     [SYNC, stamp]
@@ -158,25 +160,26 @@ pub mod code {
     pub const EXEC: u16 = 21;
     /// [`super::Extended::ExecFailed`].
     pub const EXEC_FAILED: u16 = 22;
-    /// First code of annotations.
+    /// The first code of annotations.
     pub const ANNOTATIONS: u16 = 256;
-    /// Reserved: an arena came or went.
+    /// Reserved: an arena was created or disposed of.
     pub const ARENA: u16 = 259;
     /// A point in time with a name: UTF-8, NUL-padded to whole words.
     pub const MARKER: u16 = 262;
-    /// A stack that is not what the C library says (`--verify-stacks`). Words: the stack's id; the index of the first
-    /// frame that differs; how many frames follow of ours, and of the other; ours as addresses to look up, the other's
-    /// as return addresses, both from the first few frames before the difference on, innermost first.
+    /// A stack that differs from the C library's (`--verify-stacks`). Words: the stack's id; the
+    /// index of the first frame that differs; the numbers of frames that follow of our stack and of
+    /// the other; our frames as addresses to look up, the other's as return addresses, both
+    /// beginning a few frames before the difference, innermost first.
     pub const STACK_MISMATCH: u16 = 263;
-    /// A library whose calls of the allocator are not seen was opened. Words: the reason (1: in a namespace of its own,
-    /// by `dlmopen`; 2: with `RTLD_DEEPBIND`, in a process where another library wraps the allocator); the path that was
-    /// asked for, in bytes, NUL-padded.
+    /// A library whose allocator calls are not observed was opened. Words: the reason (1: in a
+    /// namespace of its own, by `dlmopen`; 2: with `RTLD_DEEPBIND`, in a process where another
+    /// library wraps the allocator); the path that was asked for, in bytes, NUL-padded.
     pub const UNSEEN_LIBRARY: u16 = 264;
     /// The process has put itself in a sandbox: see `heapledger_core::sandbox`. No words.
     pub const SANDBOX: u16 = 265;
 }
 
-/// How a reallocation ended that did not simply return a block.
+/// The outcome of a reallocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ReallocOutcome {
@@ -184,11 +187,11 @@ pub enum ReallocOutcome {
     Returned = 0,
     /// It failed: the old block is as it was.
     Failed = 1,
-    /// It freed the old block and returned no new one: `realloc(p, 0)` under glibc.
+    /// It freed the old block and returned no new one: `realloc(p, 0)` in glibc.
     Freed = 2,
 }
 
-/// An extended event: at most `WORDS_MAX` words in a buffer of the caller's.
+/// An extended event: at most `WORDS_MAX` words in a buffer of the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Extended<'words> {
@@ -196,19 +199,19 @@ pub enum Extended<'words> {
     Alloc {
         /// The call.
         api: Api,
-        /// What it returned.
+        /// The address that it returned.
         address: u64,
         /// Requested bytes.
         size: u64,
-        /// Where.
+        /// The stack that called.
         stack: StackId,
-        /// The alignment argument, 0 where the call has none.
+        /// The alignment argument, 0 if the call has none.
         alignment: u64,
-        /// The count argument, 0 where the call has none.
+        /// The count argument, 0 if the call has none.
         count: u64,
-        /// The block's usable size, 0 where not asked.
+        /// The block's usable size, 0 if it was not asked for.
         usable: u64,
-        /// At which rate it was sampled.
+        /// The rate at which it was sampled.
         rate: Rate,
     },
     /// Any free.
@@ -217,9 +220,9 @@ pub enum Extended<'words> {
         api: Api,
         /// The block.
         address: u64,
-        /// The size argument, 0 where the call has none.
+        /// The size argument, 0 if the call has none.
         size: u64,
-        /// The alignment argument, 0 where the call has none.
+        /// The alignment argument, 0 if the call has none.
         alignment: u64,
     },
     /// A reallocation has begun.
@@ -229,59 +232,60 @@ pub enum Extended<'words> {
         /// The block.
         address: u64,
     },
-    /// The thread's last begun reallocation has ended.
+    /// The reallocation that the thread began last has ended.
     ReallocEnd {
         /// The call.
         api: Api,
-        /// How.
+        /// The outcome.
         outcome: ReallocOutcome,
-        /// The new block, 0 where there is none.
+        /// The new block, 0 if there is none.
         address: u64,
         /// Requested bytes.
         size: u64,
-        /// Where.
+        /// The stack that called.
         stack: StackId,
-        /// The count argument, 0 where the call has none.
+        /// The count argument, 0 if the call has none.
         count: u64,
-        /// At which rate the new block was sampled. In a session that samples, an end without beginning says that the old
-        /// block was not; in another one, that there was none.
+        /// The rate at which the new block was sampled. In a session that samples, an end without
+        /// beginning means that the old block was not sampled; in another session, that there was
+        /// no old block.
         rate: Rate,
     },
-    /// A call that should have returned a block, and did not.
+    /// A call failed to return a block.
     Failed {
         /// The call.
         api: Api,
-        /// Requested bytes, saturated where the product overflowed.
+        /// Requested bytes, saturated if the product overflowed.
         size: u64,
-        /// Where.
+        /// The stack that called.
         stack: StackId,
-        /// The alignment argument, 0 where the call has none.
+        /// The alignment argument, 0 if the call has none.
         alignment: u64,
-        /// The count argument, 0 where the call has none.
+        /// The count argument, 0 if the call has none.
         count: u64,
     },
     /// From here on the ring belongs to this thread.
     ThreadStart {
-        /// Its id, as its own pid namespace numbers it.
+        /// The thread's id, as its own pid namespace numbers it.
         thread: u32,
-        /// Its name, NUL-padded.
+        /// The thread's name, NUL-padded.
         name: [u8; 16],
     },
-    /// The ring's thread has this name now.
+    /// The ring's thread has this name from now on.
     ThreadName {
-        /// NUL-padded.
+        /// The name, NUL-padded.
         name: [u8; 16],
     },
     /// The ring's thread has ended.
     ThreadEnd,
-    /// The following events of this ring, up to the next of this kind, are by this thread.
+    /// The following events of this ring, up to the next of this kind, belong to this thread.
     OnBehalf {
-        /// Its id.
+        /// The thread's id.
         thread: u32,
     },
     /// A fork is about to happen.
     Fork {
-        /// Its number, from 1, in the image.
+        /// The fork's number in the image, from 1.
         sequence: u32,
     },
     /// A module is mapped.
@@ -290,103 +294,108 @@ pub enum Extended<'words> {
         start: u64,
         /// One past the last address.
         end: u64,
-        /// What to subtract from an address to get the module's own.
+        /// The value to subtract from an address to get the module's own.
         bias: u64,
-        /// The epoch in which it was seen.
+        /// The epoch in which the module was seen.
         epoch: u32,
-        /// Its build id, empty where it has none: as words, with its length.
+        /// The module's build id; empty if it has none.
         build_id: Packed<'words>,
-        /// Its path; empty for the program itself.
+        /// The module's path; empty for the program itself.
         path: Packed<'words>,
     },
-    /// A text at an address of the program: a [`Name`](heapledger_core::context::Name), which precedes every node of this
-    /// thread's that has it for its address; or a [`Stamp`](heapledger_core::stamp::Stamp), which precedes every
-    /// [`Extended::Stamped`] with it, of whichever thread. Holds until the address has another text.
+    /// A text at an address of the program: a [`Name`](heapledger_core::context::Name), which is
+    /// sent before every node of this thread that refers to its address; or a
+    /// [`Stamp`](heapledger_core::stamp::Stamp), which is sent before every [`Extended::Stamped`]
+    /// that refers to it, by any thread. Valid until the address has another text.
     Text {
-        /// The name's.
+        /// The address of the name.
         address: u64,
-        /// Its flags.
+        /// The flags of the name.
         flags: u32,
-        /// The address of its category's name, whose text came before; 0 where it has none.
+        /// The address of the name of its category, whose text came before; 0 if it has none.
         category: u64,
-        /// UTF-8, if the program kept to it.
+        /// The text: UTF-8, if the program kept to it.
         text: Packed<'words>,
     },
-    /// An allocation that is not to be recorded, because the program wants it ignored; nor is its free.
+    /// An allocation that is not recorded, because the program wants it ignored; its free is not
+    /// recorded either.
     Ignored {
         /// The block.
         address: u64,
     },
-    /// The program said that a live block is of another context than it was allocated in.
+    /// The program declared that a live block belongs to another context than it was allocated in.
     Moved {
         /// The block.
         address: u64,
-        /// Where it was said, within that context.
+        /// The stack of the declaration, within the new context.
         stack: StackId,
     },
-    /// The program said what a live block is.
+    /// The program declared the type of a live block.
     Stamped {
-        /// The block: where it begins, or any address in it.
+        /// The block's address, or any address in it.
         address: u64,
-        /// The address of the [`Stamp`](heapledger_core::stamp::Stamp) in the recorder, whose text came before.
+        /// The address of the [`Stamp`](heapledger_core::stamp::Stamp) in the recorder, whose text
+        /// came before.
         stamp: u64,
     },
     /// A memory reporter has reported a block.
     Marked {
-        /// What it reported.
+        /// The reported address.
         address: u64,
-        /// The address of the [`Stamp`](heapledger_core::stamp::Stamp) that is the reporter's name, whose text came before.
+        /// The address of the [`Stamp`](heapledger_core::stamp::Stamp) that is the reporter's name,
+        /// whose text came before.
         reporter: u64,
-        /// Where.
+        /// The stack that reported.
         stack: StackId,
-        /// Whether the mark stays when marks are cleared.
+        /// True if the mark stays when marks are cleared.
         is_kept: bool,
-        /// Whether the address is on the stack of the thread that reports it.
+        /// True if the address is on the stack of the thread that reports it.
         is_on_stack: bool,
-        /// Whether the address may be anywhere in the block.
+        /// True if the address may be anywhere in the block.
         is_around: bool,
-        /// As how many bytes it counts the block. 0: as all that may be used of it.
+        /// The number of bytes that the reporter counts for the block. 0 for its usable size.
         measured: u64,
     },
-    /// A reporter takes its mark, one that is kept, off a block.
+    /// A reporter removes its mark, one that is kept, from a block.
     Unmarked {
         /// The block.
         address: u64,
         /// As in [`Extended::Marked`].
         reporter: u64,
     },
-    /// All marks are gone that are not to be kept: reporters are about to be asked.
+    /// All marks that are not to be kept are removed: reporters are about to be asked.
     MarksCleared,
     /// All reporters have been asked.
     MarksComplete,
-    /// In a session that samples: this thread has made allocations that are not in the sample, since the latest of its own
-    /// that is.
+    /// In a session that samples: this thread has made allocations that are not in the sample since
+    /// its latest one that is.
     Others,
-    /// A process is about to become another program, or has started one.
+    /// A process is about to run another program by exec, or has started one.
     Exec {
-        /// The process that this image is of, as its own pid namespace numbers it.
+        /// The process of this image, as its own pid namespace numbers it.
         process: u32,
-        /// The process of the other program: another one in a child of `vfork`. 0: not known.
+        /// The process of the other program, which differs in a child of `vfork`. 0 if not known.
         pid: u32,
-        /// Why it will not be recorded: a number of `heapledger explain`. 0: it should be.
+        /// The reason why it will not be recorded: a number of `heapledger explain`. 0 if it should
+        /// be.
         reason: u16,
-        /// True if so little address space is allowed that the recorder may not fit in.
+        /// True if the limit of the address space is so low that the recorder may not fit in.
         is_tight: bool,
-        /// When the call was made, before which the other program did not run: a stamp.
+        /// The stamp of the call, before which the other program did not run.
         since: u64,
-        /// Its file.
+        /// The file of the other program.
         path: Packed<'words>,
     },
-    /// The latest [`Extended::Exec`] about this process came to nothing: it goes on as it was.
+    /// The latest [`Extended::Exec`] of this process failed: the process goes on as before.
     ExecFailed {
         /// The process.
         pid: u32,
     },
-    /// Anything else: passes through to the recording.
+    /// Any other event: passed through to the recording.
     Annotation {
-        /// 256 or more.
+        /// The code, 256 or more.
         code: u16,
-        /// Its payload.
+        /// The payload.
         payload: Words<'words>,
     },
 }
@@ -396,18 +405,18 @@ pub enum Extended<'words> {
 pub struct Packed<'words> {
     /// The words, zero-padded.
     pub words: Words<'words>,
-    /// How many bytes they hold.
+    /// The number of bytes that they hold.
     pub length: usize,
 }
 
 impl Packed<'_> {
-    /// The bytes, one by one.
+    /// Returns the bytes, one by one.
     pub fn bytes(&self) -> impl Iterator<Item = u8> + '_ {
         self.words.iter().flat_map(|word| word.to_le_bytes()).take(self.length)
     }
 }
 
-/// Packs bytes into words, as many as there is room for.
+/// Packs as many bytes into words as there is room for.
 pub fn pack_some(bytes: impl IntoIterator<Item = u8>, words: &mut [u64]) -> Packed<'_> {
     let mut length = 0;
     for (at, byte) in bytes.into_iter().take(words.len() * 8).enumerate() {
@@ -419,7 +428,7 @@ pub fn pack_some(bytes: impl IntoIterator<Item = u8>, words: &mut [u64]) -> Pack
     Packed { words: words.get(..length.div_ceil(8)).unwrap_or(&[]), length }
 }
 
-/// Packs bytes into words. Returns how many words it took, or `None` when they do not fit.
+/// Packs bytes into words. Returns the number of words used, or `None` if they do not fit.
 pub fn pack(bytes: &[u8], words: &mut [u64]) -> Option<usize> {
     let count = bytes.len().div_ceil(8);
     for (word, chunk) in words.get_mut(..count)?.iter_mut().zip(bytes.chunks(8)) {
@@ -432,7 +441,7 @@ pub fn pack(bytes: &[u8], words: &mut [u64]) -> Option<usize> {
     Some(count)
 }
 
-/// Writes an extended event into `buffer` and returns its words, or `None` when it does not fit.
+/// Writes an extended event into `buffer` and returns its words, or `None` if it does not fit.
 pub fn extended<'buffer>(stamp: u64, event: &Extended<'_>, buffer: &'buffer mut [u64]) -> Option<Words<'buffer>> {
     let mut writer = Writer { buffer, at: 2 };
     let code = match *event {
@@ -566,20 +575,20 @@ pub enum Event<'words> {
     },
     /// `malloc`.
     Malloc {
-        /// What it returned.
+        /// The address that it returned.
         address: u64,
         /// Requested bytes.
         size: u64,
-        /// Where.
+        /// The stack that called.
         stack: StackId,
     },
     /// `calloc`.
     Calloc {
-        /// What it returned.
+        /// The address that it returned.
         address: u64,
         /// Requested bytes.
         size: u64,
-        /// Where.
+        /// The stack that called.
         stack: StackId,
         /// Its first argument.
         count: u32,
@@ -593,49 +602,50 @@ pub enum Event<'words> {
     },
     /// `realloc` has returned a block.
     ReallocEnd {
-        /// What it returned.
+        /// The address that it returned.
         address: u64,
         /// Requested bytes.
         size: u64,
-        /// Where.
+        /// The stack that called.
         stack: StackId,
     },
-    /// A stack-tree node: no stamp, no order.
+    /// A node of the stack tree; it has no stamp.
     Node {
-        /// Its id.
+        /// The node's id.
         id: StackId,
         /// The node of the calling frame.
         parent: StackId,
-        /// What it stands for; a number this version does not know reads as a frame.
+        /// The kind of the node; a number that this version does not know becomes a frame.
         kind: NodeKind,
         /// The address to look up.
         address: u64,
     },
-    /// Only moves the clock, or a kind this version does not know.
+    /// An event that only sets the clock, or a kind that this version does not know.
     Nothing,
-    /// Everything else, for [`Extended::parse`]: left as it is, so that frequent events stay small.
+    /// Any other event, to be decoded by [`Extended::parse`]; not decoded here, so that frequent
+    /// events stay small.
     Extended {
-        /// What it is; see [`code`].
+        /// The event's code; see [`code`].
         code: u16,
         /// The words after the stamp.
         payload: Words<'words>,
     },
 }
 
-/// Reads events off a run of words, keeping the clock.
+/// Decodes events from a run of words, keeping the clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Decoder {
     /// The stamp of the last event, in units.
     pub stamp: u64,
 }
 
-/// Words that are no event: the producer has gone wild.
+/// The error for words that are not an event: the ring is corrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Corrupt;
 
 impl Decoder {
-    /// The next event and how many words it takes; `None` when `words` ends before it does. Afterwards
-    /// [`Decoder::stamp`] is the event's stamp.
+    /// Returns the next event and its number of words; `None` if `words` ends before the event
+    /// does. Afterwards [`Decoder::stamp`] is the event's stamp.
     #[inline(always)]
     pub fn next<'words>(&mut self, words: Words<'words>) -> Result<Option<(Event<'words>, usize)>, Corrupt> {
         let Some(&first) = words.first() else { return Ok(None) };
@@ -686,14 +696,14 @@ impl Decoder {
     }
 }
 
-/// The stack in the second word of a compact event about an allocation: of one that has an address and a second word.
+/// Returns the stack in the second word of a compact event about an allocation.
 #[inline(always)]
 pub const fn stack_ahead(second: u64) -> StackId {
     StackId((second >> 38) as u32)
 }
 
-/// What the first word of an event says without the others, to look ahead of a [`Decoder`]: how many words the event
-/// takes, at least 1, and the address of the block if it is a compact event about one.
+/// Decodes from an event's first word alone, to look ahead of a [`Decoder`], the number of words of
+/// the event, at least 1, and the address of the block if it is a compact event about one.
 #[inline(always)]
 pub const fn look_ahead(first: u64) -> (usize, Option<u64>) {
     let address = first >> 20 << 3;
@@ -712,7 +722,8 @@ pub const fn look_ahead(first: u64) -> (usize, Option<u64>) {
 }
 
 impl<'words> Extended<'words> {
-    /// The event of this code with this payload. `None`: a code below 256 that this version does not know.
+    /// Decodes the event of this code with this payload. `None` for a code below 256 that this
+    /// version does not know.
     pub fn parse(code: u16, payload: Words<'words>) -> Result<Option<Extended<'words>>, Corrupt> {
         let word = |index: usize| payload.get(index).copied().ok_or(Corrupt);
         let api = |index: usize| word(index).and_then(|number| Api::from_number(number as u8).ok_or(Corrupt));

@@ -1,13 +1,15 @@
-//! How the observed program and the collector talk: the session handshake, rings in shared memory, event encoding.
+//! The communication between the observed program and the collector: the session handshake, rings
+//! in shared memory, event encoding.
 //!
-//! Both sides are built from this crate and carry the same [`VERSION`], so the protocol needs no compatibility: a
-//! mismatch is refused in the handshake. What has to last is the recording format, not this.
+//! Both sides are built from this crate and carry the same [`VERSION`], so the protocol needs no
+//! compatibility: a mismatch is refused in the handshake. The recording format has to last, this
+//! protocol does not.
 //!
 //! - [`session`]: the session page and the messages of the handshake.
 //! - [`ring`]: a single-producer, single-consumer ring of 64-bit words.
-//! - [`event`]: events to words and back.
-//! - [`publish`]: the producer's side put together: waiting, waking, writing.
-//! - [`stall`]: how a thread that waits notices that the recorder stands still.
+//! - [`event`]: the encoding of events in words.
+//! - [`publish`]: the producer's side of a ring: waiting, waking, writing.
+//! - [`stall`]: how a waiting thread detects that the recorder is stalled.
 #![no_std]
 
 #[cfg(test)]

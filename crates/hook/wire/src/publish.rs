@@ -1,4 +1,4 @@
-//! The producer's side of a ring: space, waiting, waking, writing whole events.
+//! The producer's side of a ring: waiting for space, waking the collector, writing whole events.
 
 use core::sync::atomic::Ordering;
 
@@ -9,42 +9,43 @@ use crate::ring::Ring;
 use crate::session::SessionPage;
 use crate::stall::{LOOK_MILLISECONDS, Watch};
 
-/// The producer's private state beside the shared ring.
+/// The producer's private state, in addition to the shared ring.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Producer {
     ring: Ring,
     head: u64,
-    /// The consumer's position when it was last looked at.
+    /// The consumer's position when it was last read.
     tail_seen: u64,
-    /// Up to here there is space, and no quarter of the ring ends.
+    /// The position up to which there is space and no quarter of the ring ends.
     plain_end: u64,
-    /// The stamp of the last event, in units; compact events carry the difference.
+    /// The stamp of the last event, in units; compact events carry the difference to it.
     pub last: u64,
 }
 
-/// Why an event was not written.
+/// The reason why an event was not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unwritten {
     /// The collector is gone, or has ended the session: nobody will make space.
     Gone,
-    /// There is no space, and the recorder stands still: there may be later.
+    /// There is no space now because the recorder is stalled; there may be space later.
     NoRoom,
 }
 
 impl Producer {
-    /// A producer that continues where the ring stands. There must be one producer for a ring at a time.
+    /// Returns a producer that continues at the ring's present position. There must be one producer
+    /// for a ring at a time.
     pub fn new(ring: Ring) -> Producer {
         Producer { ring, head: ring.head(), tail_seen: ring.tail(), plain_end: 0, last: 0 }
     }
 
-    /// The ring.
+    /// Returns the ring.
     #[inline(always)]
     pub fn ring(&self) -> &Ring {
         &self.ring
     }
 
-    /// The position at which the next event is written.
+    /// Returns the position at which the next event is written.
     pub fn position(&self) -> u64 {
         self.head
     }
@@ -55,15 +56,15 @@ impl Producer {
         self.ring.set_busy(true);
     }
 
-    /// Marks the end, whether an event was published or not.
+    /// Marks the end of an event, whether it was published or not.
     #[inline(always)]
     pub fn end(&self) {
         self.ring.set_busy(false);
     }
 
-    /// Stamps, writes and publishes a compact event if nothing else is to be done. Otherwise false, and nothing has been
-    /// done: a sync event has to come first, or there may be no space, or the collector has to be woken. Then it is for
-    /// [`Producer::step`] and [`Producer::write`].
+    /// Stamps, writes and publishes a compact event if nothing else has to be done. Otherwise
+    /// returns false and does nothing: a sync event has to come first, or there may be no space, or
+    /// the collector has to be woken. Then use [`Producer::step`] and [`Producer::write`].
     #[inline(always)]
     pub fn write_plainly<const N: usize>(&mut self, ticks: u64, words: [u64; N]) -> bool {
         let now = units(ticks);
@@ -75,7 +76,7 @@ impl Producer {
         is_written
     }
 
-    /// Writes and publishes an event that needs no stamp, if nothing else is to be done.
+    /// Writes and publishes an event that needs no stamp, if nothing else has to be done.
     #[inline(always)]
     pub fn write_unstamped_plainly<const N: usize>(&mut self, words: [u64; N]) -> bool {
         let (ring, head) = (self.ring, self.head);
@@ -91,11 +92,11 @@ impl Producer {
         true
     }
 
-    /// Writes and publishes an event, waiting for space where there is none. Wakes the collector when a quarter of the
-    /// ring was crossed.
+    /// Writes and publishes an event, waiting for space if there is none. Wakes the collector when
+    /// a quarter of the ring was crossed.
     ///
-    /// `is_gone` is asked about every 100 ms of waiting whether the collector is gone. If it stands still for too long,
-    /// the event is not written: see [`Watch`].
+    /// `is_gone` is called about every 100 ms of waiting and returns true if the collector is gone.
+    /// If the collector is stalled for too long, the event is not written: see [`Watch`].
     pub fn write(
         &mut self,
         session: &SessionPage,
@@ -121,8 +122,9 @@ impl Producer {
         Ok(())
     }
 
-    /// The time difference a compact event carries for the stamp `ticks`, or `None` when a sync event must come first.
-    /// Stamps never go backwards: a difference below zero counts as zero.
+    /// Returns the time difference that a compact event carries for the stamp `ticks`, or `None` if
+    /// a sync event must come first. Stamps never go backwards: a difference below zero counts as
+    /// zero.
     pub fn step(&mut self, ticks: u64) -> Option<u64> {
         let now = units(ticks);
         let step = now.saturating_sub(self.last);
@@ -133,7 +135,7 @@ impl Producer {
         Some(step)
     }
 
-    /// Whether at least so many eighths of the ring are free.
+    /// True if at least that many eighths of the ring are free.
     pub fn has_free(&mut self, eighths: u64) -> bool {
         let used_max = self.ring.capacity() / 8 * (8 - eighths);
         if self.head - self.tail_seen > used_max {
@@ -142,10 +144,11 @@ impl Producer {
         self.head - self.tail_seen <= used_max
     }
 
-    /// How many drops pass between two looks whether the collector is gone.
+    /// The number of drops between two checks whether the collector is gone.
     const DROPS_PER_LOOK: u64 = 1 << 16;
 
-    /// Counts an event that is not written for want of space. `Err` if it turns out that there will be none any more.
+    /// Counts an event that is not written for lack of space. `Err` if the collector is found to be
+    /// gone.
     #[cold]
     pub fn drop_event(&mut self, session: &SessionPage, is_gone: impl Fn() -> bool) -> Result<(), Unwritten> {
         self.ring.add_dropped();
@@ -176,7 +179,8 @@ impl Producer {
                 return Err(Unwritten::Gone);
             }
             if watch.has_stalled(session, session.pulse()) {
-                // The words that follow are not written plainly either: they belong together.
+                // The next words are not written plainly either, because they belong to the same
+                // event.
                 self.plain_end = 0;
                 return Err(Unwritten::NoRoom);
             }

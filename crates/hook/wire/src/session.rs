@@ -1,39 +1,43 @@
 //! The session page and the messages of the handshake.
 //!
-//! A request is one [`Request`] on a fresh `SOCK_SEQPACKET` connection to the session's abstract address; the answer is
-//! one [`Answer`] with descriptors (`SCM_RIGHTS`): for an image or a fork the common ring, the requester's own
-//! ring and the session page, in this order; for a ring just the ring.
+//! A request is one [`Request`] on a fresh `SOCK_SEQPACKET` connection to the session's abstract
+//! address; the answer is one [`Answer`] with descriptors (`SCM_RIGHTS`): for an image or a fork
+//! the common ring, the requester's own ring and the session page, in this order; for a ring just
+//! the ring.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use heapledger_core::{arch, sandbox, sys};
 
-/// The environment variable that leads a program to its session: `NAME:TOKEN`, both in hexadecimal, and
-/// [`SAMPLES_SUFFIX`] where the session samples, and [`WAITS_SUFFIX`] where threads wait for the recorder for ever.
+/// The environment variable that leads a program to its session: `NAME:TOKEN`, both in hexadecimal,
+/// followed by [`SAMPLES_SUFFIX`] if the session samples, and [`WAITS_SUFFIX`] if threads wait for
+/// the recorder for ever.
 pub const ENVIRONMENT_VARIABLE: &str = "HEAPLEDGER_SESSION";
-/// The end of that variable in a session that records a sample of all blocks: for as long as it lasts, whatever the rate.
+/// The suffix of that variable in a session that records a sample of all blocks: for the whole
+/// session, whatever the rate.
 pub const SAMPLES_SUFFIX: &str = ":s";
-/// The end of that variable, behind all else, in a session whose threads wait for the recorder however long it stands
-/// still: the session page says so too, but a new program has it only from the recorder.
+/// The suffix of that variable, after all others, in a session whose threads wait for the recorder
+/// however long it is stalled. The session page contains this too, but a new program gets the page
+/// only from the recorder.
 pub const WAITS_SUFFIX: &str = ":w";
-/// The note that a recorded program adds to that variable for a program that it starts while the
-/// recorder is known to stand still. It is no part of the address, and is not handed on.
+/// A suffix that a recorded program adds to that variable for a program that it starts while the
+/// recorder is known to be stalled. It is not part of the address, and is not handed on.
 pub const STALLED_SUFFIX: &str = ":x";
-/// The environment variable that names the hook libraries, separated by colons as in `LD_PRELOAD`, where they follow the
-/// preload library.
+/// The environment variable that names the hook libraries, separated by colons as in `LD_PRELOAD`,
+/// in which they follow the preload library.
 pub const HOOKS_VARIABLE: &str = "HEAPLEDGER_HOOKS";
-/// The abstract socket address is this followed by the session's name.
+/// The prefix of the abstract socket address; the session's name follows.
 pub const ADDRESS_PREFIX: &str = "heapledger-";
-/// Hexadecimal digits of a session's name, and of its token.
+/// The number of hexadecimal digits of a session's name, and of its token.
 pub const NAME_LENGTH: usize = 32;
-/// Bytes of the session page.
+/// The size of the session page in bytes.
 pub const PAGE_LENGTH: usize = 4096;
 
 /// Values of [`SessionPage::state`].
 pub mod state {
     /// The collector reads.
     pub const RECORDING: u32 = 1;
-    /// The collector has finished: go on unrecorded.
+    /// The collector has finished: programs go on unrecorded.
     pub const OVER: u32 = 2;
 }
 
@@ -41,16 +45,18 @@ pub mod state {
 pub mod mode {
     /// Allocations are not recorded at the moment; frees are.
     pub const PAUSED: u32 = 1;
-    /// Allocations and frees for which there is no room are dropped, and counted in the ring, instead of waiting.
+    /// Allocations and frees for which there is no room are dropped, and counted in the ring;
+    /// threads do not wait.
     pub const DROPS: u32 = 2;
-    /// No allocation has been recorded yet, so that no free is worth recording. Only together with [`PAUSED`].
+    /// No allocation has been recorded yet, so no free needs recording. Only together with
+    /// [`PAUSED`].
     pub const IDLE: u32 = 4;
     /// Programs compare their stacks with those of their C library. Fixed for the session.
     pub const VERIFIES_STACKS: u32 = 8;
     /// Stacks are not taken. Fixed for the session.
     pub const NO_STACKS: u32 = 16;
-    /// The recorder stands still: until it is back, events are dropped as with [`DROPS`]. Set by a thread that has
-    /// waited for it in vain, cleared by the collector.
+    /// The recorder is stalled: until it is back, events are dropped as with [`DROPS`]. Set by a
+    /// thread that has waited for the recorder in vain, cleared by the collector.
     pub const STALLED: u32 = 32;
 }
 
@@ -66,54 +72,56 @@ pub struct SessionPage {
     pub sleeping: AtomicU32,
     /// Bits of [`mode`].
     pub mode: AtomicU32,
-    /// Not 0: the contexts that programs declare are left out. Fixed for the session; no bit of `mode`, because in the
-    /// usual case nothing has to look at it.
+    /// Not 0 if the contexts that programs declare are left out. Fixed for the session; not a bit
+    /// of `mode`, because in the usual case nothing has to read it.
     pub without_contexts: AtomicU32,
-    /// In a session that samples: the [logarithm](heapledger_core::sample::Rate::logarithm) of the mean distance of sample
-    /// points; 0 while all is recorded. It may change at any time.
+    /// In a session that samples: the [logarithm](heapledger_core::sample::Rate::logarithm) of the
+    /// mean distance of sample points; 0 while everything is recorded. It may change at any time.
     pub rate: AtomicU32,
-    /// Advances whenever the collector drains or the writer writes: see [`Watch`](crate::stall::Watch).
+    /// Incremented whenever the collector drains or the writer writes: see
+    /// [`Watch`](crate::stall::Watch).
     pub heartbeat: AtomicU32,
-    /// Advances whenever the broker looks around: it may, while the collector stands still.
+    /// Incremented at each iteration of the broker, which may run while the collector is stalled.
     pub heartbeat_of_broker: AtomicU32,
-    /// How long it may stand still until threads stop waiting, in milliseconds; 0 is for ever. Fixed for the session.
+    /// The time in milliseconds for which the recorder may be stalled until threads stop waiting; 0
+    /// for ever. Fixed for the session.
     pub stall_milliseconds: AtomicU32,
-    /// The processor's ticks when threads stopped waiting; 0 while they do wait.
+    /// The time stamp counter when threads stopped waiting; 0 while they do wait.
     pub stalled_at: AtomicU64,
-    /// The most bytes of its own memory that the recorder may take in each process; 0: as many as
-    /// it needs. Fixed for the session.
+    /// The maximum number of bytes of its own memory that the recorder may take in each process; 0
+    /// for no limit. Fixed for the session.
     pub target_memory: AtomicU64,
 }
 
 impl SessionPage {
-    /// Says that the collector or the writer is at work.
+    /// Advances the heartbeat of the collector and the writer.
     pub fn beat(&self) {
         self.heartbeat.fetch_add(1, Ordering::Release);
     }
 
-    /// Says that the broker is.
+    /// Advances the heartbeat of the broker.
     pub fn beat_of_broker(&self) {
         self.heartbeat_of_broker.fetch_add(1, Ordering::Release);
     }
 
-    /// The heartbeat of the collector.
+    /// Returns the heartbeat of the collector.
     pub fn pulse(&self) -> u32 {
         self.heartbeat.load(Ordering::Acquire)
     }
 
-    /// The recorder's as a whole.
+    /// Returns the heartbeat of the recorder as a whole.
     pub fn pulse_of_all(&self) -> u32 {
         self.pulse().wrapping_add(self.heartbeat_of_broker.load(Ordering::Acquire))
     }
 
-    /// Says that the recorder stands still.
+    /// Declares that the recorder is stalled.
     #[cold]
     pub fn stall(&self) {
         let _ = self.stalled_at.compare_exchange(0, arch::ticks(), Ordering::Relaxed, Ordering::Relaxed);
         self.mode.fetch_or(mode::STALLED, Ordering::Release);
     }
 
-    /// Says that it does not, and since when it did, in ticks; `None` if nobody has said so.
+    /// Declares the stall ended. Returns the ticks at which it began; `None` if there was none.
     pub fn end_stall(&self) -> Option<u64> {
         if self.mode.load(Ordering::Acquire) & mode::STALLED == 0 {
             return None;
@@ -123,13 +131,14 @@ impl SessionPage {
         Some(from)
     }
 
-    /// True while the recorder is known to stand still.
+    /// True while the recorder is known to be stalled.
     #[inline]
     pub fn is_stalled(&self) -> bool {
         self.mode() & mode::STALLED != 0
     }
 
-    /// Wakes the collector if it sleeps. In a sandbox it has to wake by itself, as it does some 20 times a second.
+    /// Wakes the collector if it sleeps. Does nothing in a sandbox: the collector wakes by itself
+    /// some 20 times a second.
     #[inline]
     pub fn ring_doorbell(&self) {
         if sandbox::is_entered() {
@@ -140,31 +149,31 @@ impl SessionPage {
         }
     }
 
-    /// The [`mode`] at the moment.
+    /// Returns the present [`mode`].
     #[inline(always)]
     pub fn mode(&self) -> u32 {
         self.mode.load(Ordering::Relaxed)
     }
 
-    /// Whether the contexts that programs declare are left out.
+    /// True if the contexts that programs declare are left out.
     #[inline(always)]
     pub fn is_without_contexts(&self) -> bool {
         self.without_contexts.load(Ordering::Relaxed) != 0
     }
 
-    /// The logarithm of the mean distance of sample points at the moment.
+    /// Returns the present logarithm of the mean distance of sample points.
     #[inline(always)]
     pub fn rate(&self) -> u32 {
         self.rate.load(Ordering::Relaxed)
     }
 
-    /// Whether the session is over.
+    /// True if the session is over.
     pub fn is_over(&self) -> bool {
         self.state.load(Ordering::Acquire) == state::OVER
     }
 }
 
-/// What a request asks for.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum RequestKind {
@@ -172,15 +181,17 @@ pub enum RequestKind {
     Image = 1,
     /// First contact of a forked child.
     Fork = 2,
-    /// One more ring for an image that is known.
+    /// One more ring for a known image.
     Ring = 3,
-    /// Nothing: is anybody there?
+    /// Asks for nothing; tests whether the broker answers.
     Probe = 4,
-    /// Nothing: an image was granted, and the process has no room for what came with it.
+    /// Asks for nothing; an image was granted, but the process has no room for the mappings that
+    /// came with it.
     Decline = 5,
 }
 
-/// A request. All fields are plain numbers; the bytes on the socket are those of the struct, native endian.
+/// A request. All fields are plain numbers; the bytes on the socket are those of the struct, native
+/// endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Request {
@@ -194,9 +205,9 @@ pub struct Request {
     pub image: u32,
     /// The thread that asks, as its own pid namespace numbers it.
     pub thread: u32,
-    /// For a fork: the sequence number of the parent's fork event, 0 where there is none.
+    /// For a fork: the sequence number of the parent's fork event, 0 if there is none.
     pub fork: u32,
-    /// For a fork: the first stack id that the child will make itself.
+    /// For a fork: the first stack id of the child's own nodes.
     pub node_base: u32,
     /// For a ring: the smallest useful capacity in bytes, 0 for the collector's choice.
     pub capacity: u64,
@@ -206,16 +217,19 @@ pub struct Request {
 pub const REQUEST_LENGTH: usize = size_of::<Request>();
 
 impl Request {
-    /// The bytes to send.
+    /// Returns the bytes to send.
     pub fn to_bytes(self) -> [u8; REQUEST_LENGTH] {
-        // SAFETY: `Request` is repr(C), made of integers and a byte array whose offsets leave no padding (checked below),
-        // so all its bytes are initialised and every bit pattern is valid in the target type.
+        // SAFETY: `Request` is repr(C), made of integers and a byte array whose offsets leave no
+        // padding (checked below), so all its bytes are initialised and every bit pattern is valid
+        // in the target type.
         unsafe { core::mem::transmute(self) }
     }
 
-    /// A request from received bytes. Any bytes make a request; its fields are to be checked.
+    /// Returns a request from received bytes. Any bytes are accepted; the caller has to check the
+    /// fields.
     pub fn from_bytes(bytes: [u8; REQUEST_LENGTH]) -> Request {
-        // SAFETY: every bit pattern is a valid `Request`: integers and bytes only; sizes are equal by type.
+        // SAFETY: every bit pattern is a valid `Request`: integers and bytes only; sizes are equal
+        // by type.
         unsafe { core::mem::transmute(bytes) }
     }
 }
@@ -226,7 +240,8 @@ const _: () = assert!(REQUEST_LENGTH == 4 + 4 + NAME_LENGTH + 4 * 4 + 8, "paddin
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Answer {
-    /// 0: granted, descriptors follow. Otherwise the session does not take this process or thread.
+    /// 0 if granted, then descriptors follow. Otherwise the session does not take this process or
+    /// thread.
     pub refused: u32,
     /// The image's number in the session.
     pub image: u32,
@@ -240,13 +255,13 @@ pub struct Answer {
 pub const ANSWER_LENGTH: usize = size_of::<Answer>();
 
 impl Answer {
-    /// The bytes to send.
+    /// Returns the bytes to send.
     pub fn to_bytes(self) -> [u8; ANSWER_LENGTH] {
         // SAFETY: repr(C), integers only, no padding (checked below).
         unsafe { core::mem::transmute(self) }
     }
 
-    /// An answer from received bytes.
+    /// Returns an answer from received bytes.
     pub fn from_bytes(bytes: [u8; ANSWER_LENGTH]) -> Answer {
         // SAFETY: every bit pattern is a valid `Answer`; sizes are equal by type.
         unsafe { core::mem::transmute(bytes) }
@@ -255,14 +270,15 @@ impl Answer {
 
 const _: () = assert!(ANSWER_LENGTH == 24, "padding in Answer");
 
-/// In [`ImageCounters::unreached`]: the child is in another network namespace than its parent's program began in.
+/// A flag in [`ImageCounters::unreached`]: the child is in another network namespace than the one
+/// that its parent's program began in.
 pub const IN_OTHER_NETWORK: u32 = 1 << 31;
 
-/// What an image counts about itself, in the header of its common ring.
+/// The counters that an image keeps about itself, in the header of its common ring.
 #[derive(Debug)]
 #[repr(C)]
 pub struct ImageCounters {
-    /// Bytes of private memory that the recorder takes in the program: those that are resident.
+    /// Bytes of private memory that the recorder takes in the program and that are resident.
     pub private_bytes: AtomicU64,
     /// Events lost because a signal handler interrupted the recorder and the common ring was taken.
     pub lost_nested: AtomicU64,
@@ -270,25 +286,26 @@ pub struct ImageCounters {
     pub lost_no_ring: AtomicU64,
     /// Events of user pools lost because there were too many pools, or because of their addresses.
     pub lost_pools: AtomicU64,
-    /// Stacks cut because they were deeper than the recorder follows.
+    /// Stacks cut because they were deeper than the recorder's limit.
     pub stacks_truncated: AtomicU64,
     /// Stacks without their outer frames, because a frame had no usable unwind information.
     pub stacks_dropped: AtomicU64,
-    /// Stacks that are what glibc's `backtrace` says.
+    /// Stacks that equal the result of glibc's `backtrace`.
     pub stacks_verified: AtomicU64,
-    /// Stacks that are not.
+    /// Stacks that differ from it.
     pub stacks_mismatched: AtomicU64,
-    /// Stacks that could not be compared, because glibc could not be asked.
+    /// Stacks that could not be compared, because `backtrace` could not be called.
     pub stacks_unasked: AtomicU64,
-    /// Stacks of which glibc's ends first.
+    /// Stacks that continue beyond the end of glibc's.
     pub stacks_outlasting: AtomicU64,
-    /// Events that should have a stack, and have none: the thread could not use a ring of its own.
+    /// Events that have no stack although they should, because the thread could not use a ring of
+    /// its own.
     pub stacks_missing: AtomicU64,
-    /// Events whose stacks or contexts end at an outer frame, because the stack tree takes no more.
+    /// Events whose stacks or contexts end at an outer frame, because the stack tree is full.
     pub stacks_folded: AtomicU64,
-    /// Forked children that could not introduce themselves.
+    /// Forked children that could not connect to the recorder.
     pub children_unreached: AtomicU32,
-    /// The first of them, as their pid namespaces number them, with [`IN_OTHER_NETWORK`].
+    /// The first of these children, as their pid namespaces number them, with [`IN_OTHER_NETWORK`].
     pub unreached: [AtomicU32; 7],
 }
 

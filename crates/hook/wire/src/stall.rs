@@ -1,9 +1,9 @@
-//! How a thread notices that the recorder stands still: stopped, or waiting for a disk.
+//! How a thread detects that the recorder is stalled: stopped, or waiting for a disk.
 //!
-//! The recorder has a heartbeat in the session page. A thread that waits compares it now and then, and adds up the time
-//! in which it did not move. Only time in which the thread itself ran counts: of each look at most so much as a wait
-//! lasts. So when both have stood still (a stopped process group, a frozen control group, a suspended machine), that is
-//! no stall.
+//! The recorder has a heartbeat in the session page. A waiting thread polls it, and adds up the
+//! time in which it did not change. Only time in which the thread itself ran counts: each poll adds
+//! at most twice the length of a wait. So if both were stopped (a stopped process group, a frozen
+//! control group, a suspended machine), that does not count as a stall.
 
 use core::sync::atomic::Ordering;
 
@@ -11,14 +11,14 @@ use heapledger_core::{sandbox, sys};
 
 use crate::session::SessionPage;
 
-/// How long a thread waits between two looks.
+/// The time that a thread waits between two polls, in milliseconds.
 pub const LOOK_MILLISECONDS: u32 = 20;
-/// The most that one look adds.
+/// The maximum time that one poll adds, in nanoseconds.
 const LOOK_NANOSECONDS_MAX: u64 = 2 * LOOK_MILLISECONDS as u64 * 1_000_000;
-/// How long a thread waits in a sandbox, where it can only spin.
+/// The time after which a thread stops waiting in a sandbox, where it can only spin.
 const SPIN_NANOSECONDS_MAX: u64 = 1_000_000_000;
 
-/// The time for which a heartbeat has stood still.
+/// The time for which a heartbeat has not changed.
 #[derive(Clone, Copy, Debug)]
 pub struct Watch {
     beat: u32,
@@ -27,12 +27,12 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// A watch over a heartbeat that is at `beat`.
+    /// Returns a watch over a heartbeat that is at `beat`.
     pub fn new(beat: u32) -> Watch {
         Watch { beat, looked_at: sys::monotonic_nanoseconds(), still: 0 }
     }
 
-    /// Looks at the heartbeat after a wait. Returns for how many nanoseconds it has stood still.
+    /// Polls the heartbeat after a wait. Returns for how many nanoseconds it has not changed.
     pub fn look(&mut self, beat: u32) -> u64 {
         if sandbox::is_entered() {
             return self.look_after(beat, sys::SPIN_NANOSECONDS);
@@ -52,7 +52,8 @@ impl Watch {
         self.still
     }
 
-    /// Looks at a heartbeat of a session after a wait. True if nobody waits for it any more: then the page says so.
+    /// Polls a heartbeat of a session after a wait. True if threads no longer wait for it, which
+    /// the session page then says too.
     pub fn has_stalled(&mut self, session: &SessionPage, beat: u32) -> bool {
         if session.is_stalled() {
             return true;

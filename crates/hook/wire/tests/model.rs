@@ -1,4 +1,4 @@
-//! Whatever is written to a ring is read back, in order, across any number of wraps.
+//! Events written to a ring are read back, in order, across any number of wraps.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
@@ -24,7 +24,8 @@ impl TestRing {
         let layout = Layout::from_size_align(Ring::mapping_length(words * 8), 4096).unwrap();
         // SAFETY: the layout is not empty.
         let memory = NonNull::new(unsafe { alloc_zeroed(layout) }).unwrap();
-        // SAFETY: the memory is zeroed, aligned, lives as long as `self`, and is used through the ring only.
+        // SAFETY: the memory is zeroed, aligned, lives as long as `self`, and is used only through
+        // the ring.
         let ring = unsafe { Ring::new(memory, layout.size()) }.unwrap();
         TestRing { ring, memory, layout }
     }
@@ -118,7 +119,7 @@ fn outcome(number: u8) -> ReallocOutcome {
     [ReallocOutcome::Returned, ReallocOutcome::Failed, ReallocOutcome::Freed][number as usize]
 }
 
-/// An event, decoded to the end.
+/// A completely decoded event.
 #[derive(Debug, PartialEq)]
 enum Whole<'words> {
     Compact(Event<'words>),
@@ -364,7 +365,7 @@ fn a_wild_head_is_refused() {
     assert_eq!((ring.head(), ring.tail(), ring.is_closed(), ring.measured()), (0, 0, false, (0, 0)));
 }
 
-/// Texts are packed as far as there is room, whatever was there before.
+/// Texts are packed as far as there is room, whatever the words contained before.
 #[test]
 fn texts_are_packed_as_far_as_there_is_room() {
     for (length, room) in [(0, 2), (1, 2), (8, 2), (9, 2), (16, 2), (17, 2), (3, 0)] {

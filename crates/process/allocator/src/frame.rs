@@ -1,12 +1,12 @@
-//! The frame that makes a call, as hooks are told of it.
+//! The caller's frame, which is passed to hooks.
 
 use std::arch::naked_asm;
 use std::ffi::c_void;
 
 use heapledger_core::hooks::Caller;
 
-/// Runs something with this function's caller: that of a function of ours, from where the unwinder finds the way to the
-/// program's.
+/// Calls `run` with the caller of this function: a function of Heapledger's, from which the
+/// unwinder finds the program's frames.
 #[inline(always)]
 pub(crate) fn with_caller<F: FnOnce(Caller)>(run: F) {
     extern "C" fn enter<F: FnOnce(Caller)>(run: *mut c_void, slot: u64, rbp: u64) {
@@ -20,7 +20,8 @@ pub(crate) fn with_caller<F: FnOnce(Caller)>(run: F) {
     unsafe { call_with_frame(enter::<F>, (&raw mut run).cast()) }
 }
 
-/// Calls `function(data, rsp, rbp)`: on entry the return address is at the stack pointer (System V psABI).
+/// Calls `function(data, rsp, rbp)`: on entry the return address is at the stack pointer (System V
+/// psABI).
 ///
 /// # Safety
 ///

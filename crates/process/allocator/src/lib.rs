@@ -1,10 +1,12 @@
-//! The global allocator of a Rust program as something that [hooks](heapledger_core::hooks) can watch and replace.
+//! The global allocator of a Rust program, which [hooks](heapledger_core::hooks) can watch and
+//! replace.
 //!
-//! [`Allocator`] passes every call on to the allocator that it wraps. With nothing installed that is all it does, after
-//! one comparison and one branch. So it does, after a few instructions more, with calls that an observer which samples lets pass.
-//! Else it goes through the hook table: the replacements, if the wrapped allocator is the system's, and the observers.
+//! [`Allocator`] passes every call on to the allocator that it wraps. With nothing installed this
+//! costs one comparison and one branch; if a sampling observer lets the call pass, a few
+//! instructions more. All other calls go through the hook table: to the replacements, if the
+//! wrapped allocator is the system's, and to the observers.
 //!
-//! On everything else than x86-64 Linux all calls are passed on.
+//! On all platforms other than x86-64 Linux every call is passed on.
 
 #[cfg_attr(not(all(target_arch = "x86_64", target_os = "linux")), path = "frame_none.rs")]
 mod frame;
@@ -28,36 +30,38 @@ use frame::with_caller;
 /// assert_eq!(vec![1, 2, 3].len(), 3);
 /// ```
 ///
-/// It is there to be the program's global allocator, and nothing else: measurements (`HeapSize`) ask what it wraps about all
-/// blocks of the standard library's types.
+/// Use it only as the program's global allocator: measurements (`HeapSize`) ask the allocator that
+/// it wraps about all blocks of the standard library's types.
 ///
 /// # Cost
 ///
-/// With nothing installed: two instructions and a branch per call, beside the wrapped allocator's.
+/// With nothing installed: two instructions and a branch per call, in addition to the wrapped
+/// allocator's cost.
 #[derive(Debug)]
 pub struct Allocator<A = System> {
     inner: A,
     is_system: bool,
-    /// Of another allocator than the system's.
+    /// The usable-size function of a wrapped allocator other than the system's, if there is one.
     usable_size: Option<UsableSize>,
 }
 
 impl Allocator<System> {
-    /// The system's allocator: `malloc` of the C library, or of whatever the program links or is given in its place.
+    /// Wraps the system's allocator: `malloc` of the C library, or of the library that replaces it.
     pub const fn system() -> Allocator<System> {
         Allocator { inner: System, is_system: true, usable_size: None }
     }
 }
 
 impl<A: GlobalAlloc> Allocator<A> {
-    /// Another allocator, such as jemalloc or mimalloc. It can be watched, not replaced: its blocks are freed with their
-    /// layouts, which hooks do not know.
+    /// Wraps another allocator, such as jemalloc or mimalloc. It can be watched, not replaced: its
+    /// blocks are freed with their layouts, which hooks do not know.
     pub const fn wrapping(inner: A) -> Allocator<A> {
         Allocator { inner, is_system: false, usable_size: None }
     }
 
-    /// Names the function by which the wrapped allocator says how large a block is, slop included: what measurements ask,
-    /// and what the ledger keeps. Without it they compute.
+    /// Sets the function that returns the usable size of a block of the wrapped allocator, slop
+    /// included. Measurements use it, and the ledger keeps these sizes. Without it measurements
+    /// compute.
     ///
     /// ```
     /// # use heapledger_allocator::Allocator;
@@ -73,20 +77,22 @@ impl<A: GlobalAlloc> Allocator<A> {
     ///
     /// # Safety
     ///
-    /// The function says the size of every live block of the wrapped allocator, by its address, in any thread.
+    /// The function returns the usable size of every live block of the wrapped allocator, given its
+    /// address, in any thread.
     pub const unsafe fn with_usable_size(mut self, function: UsableSize) -> Allocator<A> {
         self.usable_size = Some(function);
         self
     }
 
-    /// What the wrapped allocator is.
+    /// Returns the wrapped allocator.
     pub const fn inner(&self) -> &A {
         &self.inner
     }
 }
 
-// SAFETY: every call is served by the wrapped allocator, or by a replacement, which is an allocator by its contract; both
-// are given what `GlobalAlloc`'s caller vouches for. Observers are only told.
+// SAFETY: every call is answered by the wrapped allocator, or by a replacement, which is an
+// allocator by its contract; both get arguments that the caller of `GlobalAlloc` vouches for.
+// Observers are only notified.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for Allocator<A> {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -129,10 +135,10 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Allocator<A> {
     }
 }
 
-/// Alignments that `malloc` gives by itself, as the standard library's `System` knows.
+/// The alignment that `malloc` guarantees, as assumed by the standard library's `System`.
 const MALLOC_ALIGNMENT: usize = 16;
 
-/// Whether `System` serves this by `malloc` and the like, not by `posix_memalign`.
+/// True if `System` allocates this layout with `malloc` and the like, not with `posix_memalign`.
 fn is_plain(layout: Layout) -> bool {
     layout.align() <= MALLOC_ALIGNMENT && layout.align() <= layout.size()
 }
@@ -212,8 +218,8 @@ impl<A: GlobalAlloc> Allocator<A> {
     #[inline(never)]
     unsafe fn realloc_watched(&self, old: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         let functions = self.functions();
-        // SAFETY: by the contract of `GlobalAlloc::realloc` the size, rounded up to the alignment, is no larger than
-        // `isize::MAX`.
+        // SAFETY: by the contract of `GlobalAlloc::realloc` the size, rounded up to the alignment,
+        // is no larger than `isize::MAX`.
         let new_layout = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
         if self.is_system && !(is_plain(layout) && is_plain(new_layout)) {
             // As `System` does it: the C library would not keep the alignment.
@@ -240,7 +246,8 @@ impl<A: GlobalAlloc> Allocator<A> {
         block
     }
 
-    /// What serves the calls where the wrapped allocator is the system's; `None` where it is another.
+    /// Returns the functions that allocate if the wrapped allocator is the system's; `None` if it
+    /// is another one.
     fn functions(&self) -> Option<&'static Functions> {
         if !way::is_settled() {
             settle::settle(self);
@@ -250,7 +257,7 @@ impl<A: GlobalAlloc> Allocator<A> {
     }
 }
 
-/// `System::alloc`, by these functions.
+/// Allocates as `System::alloc` does, with these functions.
 ///
 /// # Safety
 ///
@@ -267,7 +274,7 @@ unsafe fn malloc_of(functions: &Functions, layout: Layout) -> *mut u8 {
     if error == 0 { block.cast() } else { ptr::null_mut() }
 }
 
-/// A call for a block of this layout returned.
+/// Notifies observers that a call for a block of this layout has returned.
 fn tell_allocation(block: *mut u8, layout: Layout) {
     let (size, alignment) = (layout.size(), layout.align());
     with_caller(|caller| {

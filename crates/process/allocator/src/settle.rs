@@ -1,4 +1,4 @@
-//! What has to be found out at the first call.
+//! Tells the hook table, at the first call, what the program's allocator is.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::ffi::{c_int, c_void};
@@ -21,7 +21,7 @@ unsafe extern "C" {
     fn malloc_usable_size(block: Pointer) -> usize;
 }
 
-/// The C library's allocator, or whoever stands in its place in the whole program.
+/// The C library's allocator, or the library that replaces it in the whole program.
 const SYSTEM: Functions = Functions {
     malloc: Some(malloc),
     calloc: Some(calloc),
@@ -36,8 +36,9 @@ const SYSTEM: Functions = Functions {
 
 static LOCK: Lock = Lock::new();
 
-/// Tells the hook table what the program's allocator is. Idempotent; a thread that comes while another is at it goes on
-/// without: it is one of the first calls, and nothing can have been installed yet.
+/// Tells the hook table what the program's allocator is. Idempotent. If another thread is doing
+/// this already, the caller continues without it: this is one of the first calls, and nothing can
+/// have been installed yet.
 #[cold]
 #[inline(never)]
 pub(crate) fn settle<A: GlobalAlloc>(allocator: &Allocator<A>) {
@@ -46,8 +47,8 @@ pub(crate) fn settle<A: GlobalAlloc>(allocator: &Allocator<A>) {
         return;
     }
     if allocator.is_system {
-        // SAFETY: once, under the lock and since it is not settled; without a bottom no replacement can be installed. The
-        // functions are those of the C library.
+        // SAFETY: once, under the lock and since it is not settled; without a bottom no replacement
+        // can be installed. The functions are those of the C library.
         unsafe { serve::set_bottom(SYSTEM) };
     } else if let Some(function) = allocator.usable_size {
         // SAFETY: the contract of `with_usable_size`.
@@ -59,11 +60,13 @@ pub(crate) fn settle<A: GlobalAlloc>(allocator: &Allocator<A>) {
     }
 }
 
-/// Where another artefact watches the malloc family (`heapledger record`, or `run` with hooks), and the wrapped allocator
-/// does not go through that: has it told of this program's calls as if they did.
+/// If the preload library watches the malloc exports (`heapledger record`, or `run` with hooks),
+/// and the wrapped allocator does not use these, has the preload library notified of this program's
+/// calls as well.
 fn join<A: GlobalAlloc>(allocator: &Allocator<A>) {
     let table = preloaded();
-    // SAFETY: null, or the table of the preload library, which does not change and is never unloaded.
+    // SAFETY: null, or the table of the preload library, which does not change and is never
+    // unloaded.
     let Some(hooks) = (unsafe { table.as_ref() }) else { return };
     if (hooks.size as usize) < size_of::<Hooks>() || hooks.version != VERSION || reaches_malloc(allocator, hooks) {
         return;
@@ -74,8 +77,8 @@ fn join<A: GlobalAlloc>(allocator: &Allocator<A>) {
     debug_assert!(joined.is_ok());
 }
 
-/// Whether the wrapped allocator gets its blocks from the malloc family one by one: tried with one block, of which an
-/// observer of the other artefact is then told.
+/// True if the wrapped allocator gets its blocks from the malloc exports one by one. Tests this by
+/// allocating one block while an observer is installed in the preload library's hook table.
 fn reaches_malloc<A: GlobalAlloc>(allocator: &Allocator<A>, hooks: &Hooks) -> bool {
     static TOLD: AtomicUsize = AtomicUsize::new(0);
     static THREAD: AtomicUsize = AtomicUsize::new(0);
@@ -89,8 +92,8 @@ fn reaches_malloc<A: GlobalAlloc>(allocator: &Allocator<A>, hooks: &Hooks) -> bo
     // SAFETY: a size that is not 0, and an alignment that every allocator gives.
     let layout = unsafe { Layout::from_size_align_unchecked(48, 16) };
     THREAD.store(arch::thread_pointer(), Ordering::Relaxed);
-    // SAFETY: the table is static, and its functions keep the contract of `Observer`. The block is freed as it was
-    // allocated.
+    // SAFETY: the table is static, and its functions keep the contract of `Observer`. The block is
+    // freed as it was allocated.
     unsafe {
         if (hooks.install_observer)(&raw const PROBE) != 0 {
             return true;

@@ -1,4 +1,4 @@
-//! What has to be found out at the first call: nothing, where nobody observes.
+//! The first call on platforms where nothing can observe: there is nothing to find out.
 
 use std::alloc::GlobalAlloc;
 

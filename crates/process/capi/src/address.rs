@@ -15,7 +15,8 @@ pub(crate) unsafe fn give(address: &str, to: *mut c_char, length: usize) -> c_in
     if to.is_null() || length <= address.len() {
         return FAILED;
     }
-    // SAFETY: there is room for the address and a zero behind it, by the check above and the caller's contract.
+    // SAFETY: there is room for the address and a zero behind it, by the check above and the
+    // caller's contract.
     unsafe {
         ptr::copy_nonoverlapping(address.as_ptr().cast(), to, address.len());
         to.add(address.len()).write(0);

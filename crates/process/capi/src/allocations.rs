@@ -30,7 +30,8 @@ pub struct CAllocation {
 /// `heapledger_allocation_register`.
 pub type CRegister = AllocationRegister;
 
-/// Numbers of scopes, from 1. They are kept: there are as many as places in the program that allocate.
+/// Numbers of scopes, from 1. They are kept: there are as many as places in the program that
+/// allocate.
 #[derive(Default)]
 struct Numbers {
     all: Vec<Context>,
@@ -85,7 +86,8 @@ pub(crate) unsafe extern "C" fn delete(register: *mut CRegister) {
 
 /// # Safety
 ///
-/// `register` is null or a register that is not deleted, `context` null or a context whose type is null or a static text.
+/// `register` is null or a register that is not deleted, `context` null or a context whose type is
+/// null or a static text.
 pub(crate) unsafe extern "C" fn insert(
     register: *const CRegister,
     address: *const c_void,

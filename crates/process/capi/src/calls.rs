@@ -21,7 +21,8 @@ const NOTHING: c_int = 1;
 pub(crate) const STATE: c_int = 2;
 /// Another process observes the program, and has the answers.
 pub(crate) const ELSEWHERE: c_int = 3;
-/// It could not be done: an argument that makes no sense, no memory, or a descriptor that does not take it.
+/// It could not be done: an argument that makes no sense, no memory, or a descriptor that does not
+/// take it.
 pub(crate) const FAILED: c_int = 4;
 
 /// Sites that can be asked for at once.
@@ -333,7 +334,8 @@ extern "C" fn print(what: c_int, descriptor: c_int, count: usize) -> c_int {
     if descriptor < 0 {
         return FAILED;
     }
-    // SAFETY: the caller's, for the time of the call; one that is not open is refused by the kernel.
+    // SAFETY: the caller's, for the time of the call; one that is not open is refused by the
+    // kernel.
     let to = unsafe { BorrowedFd::borrow_raw(descriptor) };
     let ledger = Ledger::get();
     let printed = match what {
@@ -468,7 +470,8 @@ impl std::fmt::Write for Text<'_> {
 ///
 /// # Safety
 ///
-/// `from` is null or points to as many bytes as its first four say; any prefix of a `T` over the rest of `to` is a `T`.
+/// `from` is null or points to as many bytes as its first four say; any prefix of a `T` over the
+/// rest of `to` is a `T`.
 pub(crate) unsafe fn read<T: Copy>(from: *const T, to: &mut T) {
     if !from.is_null() {
         // SAFETY: the caller's contract.

@@ -43,7 +43,8 @@ pub static heapledger_dmd_v1: Table = Table { size: size_of::<Table>() as u32, v
 
 /// # Safety
 ///
-/// `file` is null or a path that ends with NUL, `options` null or of so many bytes as its first field says.
+/// `file` is null or a path that ends with NUL, `options` null or of so many bytes as its first
+/// field says.
 unsafe extern "C" fn save(file: *const c_char, options: *const COptions) -> c_int {
     // SAFETY: the caller's contract.
     let Some((file, options)) = (unsafe { given(file, options) }) else { return FAILED };

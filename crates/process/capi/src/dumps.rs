@@ -1,4 +1,5 @@
-//! Memory dumps of `heapledger/dumps.h`: C's view of providers, of the dump that they fill in, and of traces.
+//! Memory dumps of `heapledger/dumps.h`: C's view of providers, of the dump that they fill in, and
+//! of traces.
 
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -110,7 +111,7 @@ pub struct Table {
     register_cost: unsafe extern "C" fn(*const CRegister, *mut CCost),
 }
 
-/// Found by programs also where a recorder observes them.
+/// The table of dumps. Programs find it also if a recorder observes them.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals, reason = "the name is a C symbol")]
 pub static heapledger_dumps_v1: Table = Table {
@@ -140,14 +141,15 @@ pub static heapledger_dumps_v1: Table = Table {
     register_cost,
 };
 
-/// A provider in C.
+/// A provider that is written in C.
 struct OfC {
     dump: DumpFunction,
     heap_profiling: Option<HeapProfiling>,
     data: *mut c_void,
 }
 
-// SAFETY: the header says that the functions are called in threads of ours, one at a time, with this pointer.
+// SAFETY: the header says that the functions are called in threads of ours, one at a time, with
+// this pointer.
 unsafe impl Send for OfC {}
 
 impl Provider for OfC {
@@ -159,8 +161,8 @@ impl Provider for OfC {
             reserved: 0,
             guid: args.guid.0,
         };
-        // SAFETY: whoever registered it has promised a function that may be called so, until it is unregistered; the
-        // arguments and the dump are there during the call.
+        // SAFETY: whoever registered it has promised a function that may be called so, until it is
+        // unregistered; the arguments and the dump are there during the call.
         match unsafe { (self.dump)(&raw const given, dump, self.data) } {
             0 => Ok(()),
             code => Err(format!("it answered {code}").into()),
@@ -181,8 +183,8 @@ pub struct Registered(Registration);
 
 /// # Safety
 ///
-/// `provider` is null or of so many bytes as its first field says, its texts end with NUL; its functions may be called with its
-/// data until it is unregistered.
+/// `provider` is null or of so many bytes as its first field says, its texts end with NUL; its
+/// functions may be called with its data until it is unregistered.
 unsafe extern "C" fn register(provider: *const CProvider) -> *mut Registered {
     let _untracked = untracked::enter();
     let mut given = CProvider {
@@ -194,7 +196,8 @@ unsafe extern "C" fn register(provider: *const CProvider) -> *mut Registered {
         data: std::ptr::null_mut(),
         background: std::ptr::null(),
     };
-    // SAFETY: the caller's contract; zeroes, which stand for what is not given, are valid: nulls and numbers.
+    // SAFETY: the caller's contract; zeroes, which stand for what is not given, are valid: nulls
+    // and numbers.
     unsafe { read(provider, &mut given) };
     // SAFETY: the caller's contract.
     let (Some(name), Some(dump)) = (unsafe { text_of(given.name) }, given.dump) else { return std::ptr::null_mut() };
@@ -236,11 +239,12 @@ pub(crate) unsafe fn text_of(text: *const c_char) -> Option<String> {
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
 }
 
-/// Does something with a dump that is being made and its texts, unless one of them is null.
+/// Calls a function with a dump that is being made and its texts, unless one of them is null.
 ///
 /// # Safety
 ///
-/// `dump` is null, or what a provider has been given and is still being called with; texts are null, or end with NUL.
+/// `dump` is null, or what a provider has been given and is still being called with; texts are
+/// null, or end with NUL.
 unsafe fn with<const N: usize, R: Default>(
     dump: *mut ProcessDump,
     texts: [*const c_char; N],
@@ -377,14 +381,15 @@ unsafe extern "C" fn register_cost(register: *const CRegister, cost: *mut CCost)
     }
 }
 
-/// The trace that is being made, and the process that makes it: a forked child has none.
+/// The current trace, and the process that makes it: a forked child has none.
 static SESSION: Mutex<Option<(u32, Session)>> = Mutex::new(None);
 
 /// Begins a trace.
 ///
 /// # Safety
 ///
-/// `file` is null or a path that ends with NUL, `options` null or of so many bytes as its first field says.
+/// `file` is null or a path that ends with NUL, `options` null or of so many bytes as its first
+/// field says.
 unsafe extern "C" fn start(file: *const c_char, options: *const COptions) -> c_int {
     if file.is_null() {
         return FAILED;
@@ -409,7 +414,8 @@ unsafe extern "C" fn start(file: *const c_char, options: *const COptions) -> c_i
     let mut session = SESSION.lock().unwrap_or_else(PoisonError::into_inner);
     match Session::to_file(Path::new(OsStr::from_bytes(file.to_bytes())), config) {
         Ok(new) => {
-            // A parent's does not write its file from here: it is only forgotten.
+            // A session that was inherited from the parent process is forgotten, so that it does
+            // not write the parent's file.
             *session = Some((process::id(), new));
             OK
         }

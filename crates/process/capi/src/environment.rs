@@ -1,5 +1,6 @@
-//! What the environment asks for: `HEAPLEDGER_AT_EXIT=totals,sites,blocks,dynamic`, the ledger of a program that does not ask for
-//! one itself, printed at its end; `HEAPLEDGER_LISTEN`, answers to those who want its reports.
+//! Environment variables: `HEAPLEDGER_AT_EXIT=totals,sites,blocks,dynamic` keeps a ledger for a
+//! program that does not start one itself, and prints it at the program's end; `HEAPLEDGER_LISTEN`
+//! answers requests for the program's reports.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -14,9 +15,10 @@ use heapledger_core::sys;
 use heapledger_inspect::{Ledger, Options, Order};
 
 const VARIABLE: &str = "HEAPLEDGER_AT_EXIT";
-/// Whoever asks is to have the reports of a program that does not see to that itself.
+/// If this variable is set, requests for reports are answered although the program itself does not
+/// listen.
 const LISTEN: &str = "HEAPLEDGER_LISTEN";
-/// Sites that are printed.
+/// The number of sites that are printed.
 const SITES: usize = 10;
 
 /// Runs before `main`, after the C library's own start.
@@ -26,25 +28,26 @@ extern "C" fn constructor() {
     if !crate::is_recorded() && std::env::var_os(VARIABLE).is_some() {
         IS_WANTED.store(true, Ordering::Relaxed);
         keep_standard_error();
-        // Where it cannot start, the report will say so.
+        // If the ledger cannot start, the report says so.
         let _ = Ledger::start(Options::EXACT);
     }
     if std::env::var_os(LISTEN).is_some() {
-        // Where it cannot, whoever asks will find nobody.
+        // If it cannot listen, requests find no listener.
         let _ = crate::reports::listen();
     }
 }
 
-/// Whether there is to be a report.
+/// True if a report is to be printed.
 static IS_WANTED: AtomicBool = AtomicBool::new(false);
-/// Whether it was printed before the end.
+/// True if the report was printed before the end, because the program entered a sandbox.
 static IS_EARLY: AtomicBool = AtomicBool::new(false);
-/// Standard error, for the end: programs close theirs before, to see whether all was written.
+/// The descriptor of the copy of standard error for the final report: programs close standard error
+/// before, to see whether everything was written.
 static DESCRIPTOR: AtomicI32 = AtomicI32::new(2);
 
 fn keep_standard_error() {
     const F_DUPFD_CLOEXEC: usize = 1030;
-    // Out of the program's way.
+    // High enough to stay out of the program's way.
     const DESCRIPTOR_MIN: usize = 512;
     // SAFETY: no memory is involved.
     let copy = sys::check(unsafe { arch::syscall(nr::FCNTL, [2, F_DUPFD_CLOEXEC, DESCRIPTOR_MIN, 0, 0, 0]) });
@@ -53,14 +56,14 @@ fn keep_standard_error() {
     }
 }
 
-/// Runs after `main`, and after what the program has asked to be run.
+/// Runs after `main`, and after the functions that the program has registered for its exit.
 extern "C" fn destructor() {
     if !IS_WANTED.load(Ordering::Relaxed) {
         return;
     }
     let ledger = Ledger::get();
     let has_run = ledger.is_running();
-    // What is printed is not what printing allocates.
+    // The report must not include the memory that printing it allocates.
     ledger.stop();
     print(has_run);
 }
@@ -84,7 +87,7 @@ fn print(has_run: bool) {
     // SAFETY: ours, or the program's standard error; it is not closed here.
     let mut to = unsafe { ManuallyDrop::new(File::from_raw_fd(DESCRIPTOR.load(Ordering::Relaxed))) };
     let to = &mut *to;
-    // Whoever reads it may be gone.
+    // Errors are ignored: the reader of the output may be gone.
     let _ = if IS_EARLY.load(Ordering::Relaxed) {
         writeln!(to, "heapledger: the program enters a sandbox, where nothing can be printed: until here")
             .and_then(|()| report(Ledger::get(), &wanted, to))

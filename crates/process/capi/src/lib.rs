@@ -1,8 +1,9 @@
-//! `libheapledger`: a C or C++ program that links it, or has it preloaded, holds its own ledger.
+//! `libheapledger`: gives a C or C++ program that links or preloads it a ledger of its own.
 //!
-//! It exports the malloc family ([`heapledger_family`]), the bridge, through which the calls of `heapledger.h` reach the
-//! ledger, and the hook table. Nothing is recorded until the program starts the ledger, or `HEAPLEDGER_AT_EXIT` does. Under
-//! `heapledger record` this ledger stays off: what the program declares goes to the recorder, and nothing is counted twice.
+//! It exports the malloc functions ([`heapledger_family`]), the bridge, through which the calls of
+//! `heapledger.h` reach the ledger, and the hook table. Nothing is recorded until the program
+//! starts the ledger, or `HEAPLEDGER_AT_EXIT` does. Under `heapledger record` this ledger stays
+//! off: the program's declarations go to the recorder, and nothing is counted twice.
 #![allow(unreachable_pub, reason = "exported C symbols must be `pub`, though no Rust code names them")]
 
 #[cfg(any(feature = "page", feature = "profile"))]
@@ -23,8 +24,9 @@ mod sandbox;
 use heapledger_core::bridge::Bridge;
 use heapledger_core::hooks::{Hooks, serve};
 
-/// Version 1 of the bridge, of a program that holds its ledger itself. By another name than the recorder's: where this library
-/// is part of the executable, its symbols come before those of what is preloaded.
+/// Version 1 of the bridge of a program with its own ledger. Its name differs from that of the
+/// recorder's bridge: if this library is part of the executable, its symbols take precedence over
+/// those of a preload library.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals, reason = "the name is a C symbol")]
 pub static heapledger_ledger_v1: Bridge =
@@ -35,7 +37,8 @@ pub static heapledger_ledger_v1: Bridge =
 #[allow(non_upper_case_globals, reason = "the name is a C symbol")]
 pub static heapledger_hooks_v1: Hooks = Hooks::new(&heapledger_family::PROGRAM);
 
-/// Whether a recorder observes the program. The program's code finds that one, too, and not this ledger.
+/// True if a recorder observes the program. The program's declarations then go to the recorder and
+/// not to this ledger.
 fn is_recorded() -> bool {
     !heapledger_core::arch::bridge().is_null()
 }

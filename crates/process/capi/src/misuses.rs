@@ -31,7 +31,7 @@ pub(crate) struct CMisuse {
 
 pub(crate) type Each = unsafe extern "C" fn(*const CMisuse, *mut c_void) -> c_int;
 
-/// All of it, for people. Looks behind every live block.
+/// Returns all misuses, as text for people. Checks the canaries of all live blocks first.
 pub(crate) fn text() -> String {
     let checks = Checks::get();
     checks.look();
@@ -53,7 +53,8 @@ pub(crate) extern "C" fn check() -> c_int {
     }
 }
 
-/// Looks through the libraries that are loaded now: other threads may be loading and unloading some.
+/// Searches the libraries that are loaded now, under the linker's lock: other threads may be
+/// loading and unloading some.
 fn has_allocator_other_ways() -> bool {
     unsafe extern "C" {
         fn dl_iterate_phdr(

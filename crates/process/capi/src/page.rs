@@ -1,4 +1,4 @@
-//! What about:memory shows, in the program itself.
+//! The pages of about:memory, served by the program itself.
 
 use std::ffi::{c_char, c_int};
 use std::os::fd::BorrowedFd;
@@ -15,7 +15,7 @@ use crate::reports::{Collection, given};
 
 const VERBOSE: u32 = 8;
 
-/// The trees, as text.
+/// Prints the trees as text.
 ///
 /// # Safety
 ///
@@ -24,8 +24,8 @@ pub(crate) unsafe extern "C" fn print(what: *const Collection, descriptor: c_int
     if descriptor < 0 {
         return FAILED;
     }
-    // SAFETY: the caller's contract; of the descriptor, that it is the caller's during the call: one that is not open is refused
-    // by the kernel.
+    // SAFETY: the caller's contract; of the descriptor, that it is the caller's during the call:
+    // one that is not open is refused by the kernel.
     let (given, to) = unsafe { (given(what), BorrowedFd::borrow_raw(descriptor)) };
     print_text(to, || {
         let reports = heapledger_report::collect(&given.options());
@@ -37,10 +37,10 @@ pub(crate) unsafe extern "C" fn print(what: *const Collection, descriptor: c_int
     })
 }
 
-/// The server, and the process that it is of: a forked child has none of its parent's threads.
+/// The server and its process: a forked child has none of its parent's threads.
 static SERVER: Mutex<Option<(u32, Server)>> = Mutex::new(None);
 
-/// Serves the page for the rest of the process's life, and gives its address.
+/// Serves the page for the rest of the process's life, and writes its address to `url`.
 ///
 /// # Safety
 ///

@@ -30,7 +30,7 @@ pub struct Table {
     serve: unsafe extern "C" fn(u32, *mut c_char, usize) -> c_int,
 }
 
-/// Found by programs also where a recorder observes them, other than the ledger.
+/// The table of the profile. Programs find it also if a recorder observes them, unlike the ledger.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals, reason = "the name is a C symbol")]
 pub static heapledger_profile_v1: Table =
@@ -90,10 +90,11 @@ fn write(path: &Path) -> io::Result<()> {
     out.flush()
 }
 
-/// The server, and the process that it is of: a forked child has none of its parent's threads.
+/// The server and its process: a forked child has none of its parent's threads.
 static SERVER: Mutex<Option<(u32, Server)>> = Mutex::new(None);
 
-/// Serves profiles for the rest of the process's life, and gives the address below which they are.
+/// Serves profiles for the rest of the process's life, and writes the address below which they are
+/// to `url`.
 ///
 /// # Safety
 ///

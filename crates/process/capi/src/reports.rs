@@ -58,7 +58,7 @@ pub struct Table {
     serve: unsafe extern "C" fn(*mut c_char, usize) -> c_int,
 }
 
-/// Found by programs also where a recorder observes them, other than the ledger.
+/// The table of reports. Programs find it also if a recorder observes them, unlike the ledger.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals, reason = "the name is a C symbol")]
 pub static heapledger_reports_v1: Table = Table {
@@ -75,7 +75,8 @@ pub static heapledger_reports_v1: Table = Table {
 
 /// # Safety
 ///
-/// `what` is null or of so many bytes as its first field says; `each` may be called with a report and `data`.
+/// `what` is null or of so many bytes as its first field says; `each` may be called with a report
+/// and `data`.
 unsafe extern "C" fn collect(what: *const Collection, each: Option<EachReport>, data: *mut c_void) -> c_int {
     let Some(each) = each else { return FAILED };
     let _untracked = untracked::enter();
@@ -128,12 +129,12 @@ unsafe extern "C" fn save(what: *const Collection, file: *const c_char) -> c_int
     }
 }
 
-/// Answers other processes from now on.
+/// Answers requests of other processes from now on.
 pub(crate) extern "C" fn listen() -> c_int {
     static LISTENER: Mutex<Option<(u32, Listener)>> = Mutex::new(None);
     let _untracked = untracked::enter();
     let mut listener = LISTENER.lock().unwrap_or_else(PoisonError::into_inner);
-    // A parent's does not answer for its children.
+    // A listener that was inherited from the parent process does not answer for this one.
     if listener.as_ref().is_none_or(|(process, _)| *process != process::id()) {
         let Ok(new) = heapledger_report::listen() else { return FAILED };
         *listener = Some((process::id(), new));

@@ -1,11 +1,12 @@
-//! The program puts itself in a sandbox (`seccomp`), from where on we make no system calls.
+//! Sandboxes (`seccomp`) that the program enters: from then on Heapledger makes no system calls.
 
 use heapledger_family::sandbox::Moment;
 use heapledger_inspect::Ledger;
 
 use crate::environment;
 
-/// See [`heapledger_family::sandbox`]. In strict mode a thread may not even read the time stamp counter.
+/// See [`heapledger_family::sandbox`]. In strict mode a thread may not even read the time stamp
+/// counter.
 #[unsafe(no_mangle)]
 fn heapledger_family_sandbox(moment: Moment) {
     match moment {

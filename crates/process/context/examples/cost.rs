@@ -1,4 +1,4 @@
-//! What scopes cost to enter and leave, for `benches/scopes`: `cost KIND COUNT`.
+//! Measures the cost of entering and leaving scopes, for `benches/scopes`: `cost KIND COUNT`.
 
 extern crate heapledger_context as heapledger;
 
@@ -48,7 +48,7 @@ fn main() {
         "off" => in_a_category_that_is_off,
         "value" => with_a_value,
         "context" => {
-            // What a future does at each poll, with a context of three scopes.
+            // The work of a future at each poll, with a context of three scopes.
             let _scopes = (context!("one"), context!("two"), context!("three"));
             let context = Context::current();
             for _ in 0..count {

@@ -1,8 +1,10 @@
-//! A service that knows what each of its requests allocates, and where it was then: `service REQUESTS`.
+//! A service that knows what each of its requests allocates, and where it was then:
+//! `service REQUESTS`.
 //!
-//! Requests are tasks of two executors, of one thread and of several; steps of them run in threads of their own, in
-//! functions with attributes, in spans of `tracing`. Each writes blocks of sizes that nothing else in the program asks for
-//! (from 70,000 bytes on), and notes them under the context that it should be in. The truth is told as
+//! Requests are tasks of two executors, of one thread and of several; steps of them run in threads
+//! of their own, in functions with attributes, in spans of `tracing`. Each writes blocks of sizes
+//! that nothing else in the program asks for (from 70,000 bytes on), and notes them under the
+//! context that it should be in. The truth is told as
 //! `{"contexts":{"request{route=/a} > load":[ALLOCATIONS,BYTES], …}}`:
 //!
 //! ```text

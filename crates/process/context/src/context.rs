@@ -1,4 +1,4 @@
-//! A context as a value: to take it elsewhere.
+//! A context as a value, which can be passed to another thread or kept.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -10,18 +10,18 @@ use heapledger_core::context::{self, Frame, Name};
 use crate::scope::ScopeGuard;
 use crate::{stack, untracked};
 
-/// The scopes that a thread is in, outermost first, as they were when this was made. Cheap to clone.
+/// The scopes that a thread was in when this value was made, the outermost first. Cheap to clone.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Context {
-    /// `None`: no scopes, no memory.
+    /// `None` for no scopes: this takes no memory.
     frames: Option<Arc<[Frame]>>,
 }
 
 impl Context {
-    /// That of no scope.
+    /// The context of no scope.
     pub const NONE: Context = Context { frames: None };
 
-    /// The scopes that the calling thread is in.
+    /// Returns the context of the calling thread.
     pub fn current() -> Context {
         let Some(stack) = stack::known() else { return Context::NONE };
         // SAFETY: this thread's stack, and an index below its depth.
@@ -33,7 +33,8 @@ impl Context {
         Context { frames }
     }
 
-    /// Enters these scopes, and leaves all others, until the guard is dropped: then the thread is where it was.
+    /// Enters these scopes, and leaves all others, until the guard is dropped: then the thread
+    /// returns to its previous scopes.
     ///
     /// ```
     /// # extern crate heapledger_context as heapledger;
@@ -60,12 +61,13 @@ impl Context {
         ScopeGuard::from_depth(depth)
     }
 
-    /// Whether it is that of no scope.
+    /// True if this is the context of no scope.
     pub fn is_none(&self) -> bool {
         self.frames.is_none()
     }
 
-    /// The scopes, the outermost first, each with its value as reports have it: `route{path=/users}`.
+    /// Returns the scopes, the outermost first, each with its value in the form of reports:
+    /// `route{path=/users}`.
     pub fn scopes(&self) -> impl Iterator<Item = String> {
         self.frames().iter().map(|frame| scope(*frame))
     }
@@ -75,12 +77,14 @@ impl Context {
     }
 }
 
-/// Says that a live block is of the scopes that the calling thread is in, whatever it was in when the block was
-/// allocated: for memory that is handed from one part of a program to another. `block` is the address that the allocator
-/// returned. Nothing happens where it is not known.
+/// Sets the context of a live block to the scopes that the calling thread is in, in place of those
+/// in which the block was allocated: for memory that is handed from one part of a program to
+/// another. `block` is the address that the allocator returned. Does nothing if the block is not
+/// known.
 ///
-/// In a recording the block is reallocated, from where this was called, to where it is: it counts once more among
-/// what was allocated in all. Takes as long as an allocation that is recorded.
+/// In a recording this is a reallocation of the block, by the caller, to the same address: the
+/// block counts once more in the total of allocations. Takes as long as an allocation that is
+/// recorded.
 ///
 /// ```
 /// # extern crate heapledger_context as heapledger;
@@ -97,7 +101,7 @@ pub fn set_context<T: ?Sized>(block: *const T) {
     }
 }
 
-/// As reports have it: `outer > inner{key=value}`; `(no context)`.
+/// Prints the context in the form of reports: `outer > inner{key=value}`; `(no context)`.
 impl fmt::Display for Context {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_none() {
@@ -124,7 +128,8 @@ fn scope(frame: Frame) -> String {
     }
 }
 
-/// Equal contexts are those of the same scopes with the same values: by their places in the program, not by their texts.
+/// Contexts are equal if they have the same scopes with the same values. Scopes are compared by
+/// their locations in the program, not by their texts.
 impl Hash for Context {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.frames().iter().for_each(|frame| (frame.name, frame.value).hash(state));

@@ -8,10 +8,10 @@ use pin_project_lite::pin_project;
 use crate::context::Context;
 use crate::scope::Entry;
 
-/// Futures that take a context along.
+/// An extension of futures, to poll them in a context.
 pub trait InContext: Future + Sized {
-    /// Has the future polled in these scopes and no others, in whichever thread. Between two polls, and when one panics,
-    /// the thread is where it was.
+    /// Has the future polled in these scopes and no others, in any thread. Between two polls, and
+    /// after a poll that panics, the thread is in its own scopes again.
     ///
     /// ```
     /// # extern crate heapledger_context as heapledger;
@@ -60,7 +60,8 @@ impl<F: Future> Future for WithContext<F> {
 }
 
 pin_project! {
-    /// A future each poll of which is a scope, inside of those of its caller: what an `async` function with an attribute is.
+    /// A future each poll of which is a scope, inside those of its caller: the expansion of an
+    /// `async` function with an attribute.
     #[doc(hidden)]
     #[derive(Debug)]
     #[must_use = "futures do nothing unless polled"]

@@ -1,6 +1,8 @@
-//! Texts that live for ever, each once: the values of scopes, and the names that come from elsewhere.
+//! Interned texts, which are kept for ever, each once: the values of scopes, and names that are not
+//! constants.
 //!
-//! A table that never grows, without locks: a program may declare contexts inside its own allocator.
+//! Each table has a fixed size and needs no locks: a program may declare contexts inside its own
+//! allocator.
 
 use std::fmt::{self, Write};
 use std::hash::{DefaultHasher, Hasher};
@@ -11,16 +13,16 @@ use heapledger_core::context::Name;
 
 use crate::untracked;
 
-/// Bytes of a text; the rest is cut off.
+/// The number of bytes of a text that are kept; the rest is cut off.
 const LENGTH_MAX: usize = 200;
-/// Different texts that a table holds.
+/// The number of different texts that a table holds.
 const TEXTS_MAX: usize = if cfg!(any(test, miri)) { 32 } else { 4096 };
 const SLOTS: usize = 2 * TEXTS_MAX;
 
 static VALUES: Interner = Interner::new();
 static OTHER: Name = Name::new("(other)");
 
-/// The value of a scope. `(other)` when there are too many already.
+/// Returns the interned value of a scope; `(other)` if the table is full.
 #[doc(hidden)]
 pub fn value(text: fmt::Arguments<'_>) -> &'static Name {
     VALUES.format(text)
@@ -38,15 +40,15 @@ impl Interner {
         Interner { slots: [const { AtomicPtr::new(ptr::null_mut()) }; SLOTS], count: AtomicUsize::new(0) }
     }
 
-    /// The name with this text.
+    /// Formats a text and returns the name with it.
     pub(crate) fn format(&self, text: fmt::Arguments<'_>) -> &'static Name {
         let mut line = Line::default();
-        // A `Display` that fails has said what it could.
+        // If a `Display` fails, the text up to then counts.
         let _ = line.write_fmt(text);
         self.intern(line.text())
     }
 
-    /// The name with this text, cut off where it is too long.
+    /// Returns the name with this text, which is cut off if it is too long.
     pub(crate) fn intern(&self, text: &str) -> &'static Name {
         let text = cut(text, LENGTH_MAX);
         let mut hasher = DefaultHasher::new();
@@ -82,7 +84,7 @@ impl Interner {
     }
 }
 
-/// A name with a copy of the text. Memory of ours, not the program's.
+/// Returns a new name with a copy of the text. The memory is Heapledger's, not the program's.
 fn keep(text: &str) -> *mut Name {
     let _untracked = untracked::enter();
     let length = text.len() as u32;
@@ -91,7 +93,7 @@ fn keep(text: &str) -> *mut Name {
     Box::into_raw(Box::new(Name { text, length, flags: 0, category: ptr::null() }))
 }
 
-/// Gives back a name that nobody has seen.
+/// Frees a name that was not published.
 fn discard(name: *mut Name) {
     // SAFETY: made by `keep` and in no table.
     let name = unsafe { Box::from_raw(name) };
@@ -100,7 +102,7 @@ fn discard(name: *mut Name) {
     drop(unsafe { Box::from_raw(text) });
 }
 
-/// The first part of a text that has at most so many bytes.
+/// Returns the longest prefix of a text with at most `bytes_max` bytes.
 fn cut(text: &str, bytes_max: usize) -> &str {
     if text.len() <= bytes_max {
         return text;
@@ -109,7 +111,7 @@ fn cut(text: &str, bytes_max: usize) -> &str {
     text.get(..boundary.unwrap_or(0)).unwrap_or_default()
 }
 
-/// Takes what is written, as far as there is room.
+/// A buffer for a text, as far as there is room.
 struct Line {
     bytes: [u8; LENGTH_MAX],
     length: usize,
@@ -133,7 +135,7 @@ impl Write for Line {
         let taken = cut(text, LENGTH_MAX - self.length);
         self.bytes[self.length..][..taken.len()].copy_from_slice(taken.as_bytes());
         self.length += taken.len();
-        // Nothing after a gap.
+        // After a cut nothing more is written.
         if taken.len() < text.len() { Err(fmt::Error) } else { Ok(()) }
     }
 }

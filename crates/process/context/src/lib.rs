@@ -1,4 +1,5 @@
-//! Contexts: named scopes that a program is in, which whoever observes its allocator sees. The manual: [`contexts`].
+//! Contexts: named scopes that a program is in, which observers of its allocator see. The manual:
+//! [`contexts`].
 
 mod context;
 mod future;
@@ -23,7 +24,7 @@ pub use scope::{IgnoreGuard, ScopeGuard, ignore};
 #[doc = include_str!("../MANUAL.md")]
 pub mod contexts {}
 
-/// What the macros need.
+/// Items that the macros use.
 #[doc(hidden)]
 pub mod __private {
     pub use heapledger_core::context::{Category, Frame, Name};

@@ -1,4 +1,4 @@
-//! A thread that the program does not notice.
+//! Threads of Heapledger, which the program does not notice.
 
 use std::ffi::{CString, c_void};
 use std::mem::MaybeUninit;
@@ -7,12 +7,12 @@ use std::{io, mem, ptr};
 
 use crate::untracked;
 
-/// Bytes of a thread's stack, as the standard library has it.
+/// The size of a thread's stack in bytes, the same as the standard library's.
 const STACK: usize = 2 << 20;
-/// Bytes of a thread's name that the kernel takes.
+/// The number of bytes of a thread's name that the kernel takes.
 const NAME_MAX: usize = 15;
 
-/// A thread of Heapledger's. Dropped, it is left to itself.
+/// A thread of Heapledger. If it is dropped, the thread is detached.
 #[derive(Debug)]
 pub struct Thread(libc::pthread_t);
 
@@ -22,22 +22,23 @@ struct Start {
     run: Box<dyn FnOnce() + Send>,
 }
 
-/// Runs this in a thread that takes none of the program's signals and whose allocations are in no ledger.
+/// Runs a function in a new thread that takes none of the program's signals and whose allocations
+/// are in no ledger.
 ///
-/// Not by the standard library: its threads allocate before they run anything of ours.
+/// The standard library's threads would allocate before they run a function of Heapledger's.
 ///
 /// # Errors
 ///
-/// When no thread is to be had.
+/// An error if no thread can be made.
 pub fn thread(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<Thread> {
     thread_with_stack(name, STACK, run)
 }
 
-/// The same with a stack of so many bytes.
+/// Runs a function in a new thread with a stack of this size in bytes.
 ///
 /// # Errors
 ///
-/// When no thread is to be had.
+/// An error if no thread can be made.
 pub fn thread_with_stack(name: &str, bytes: usize, run: impl FnOnce() + Send + 'static) -> io::Result<Thread> {
     untracked::scope(|| {
         let name = CString::new(name.get(..NAME_MAX).unwrap_or(name))?;
@@ -45,8 +46,8 @@ pub fn thread_with_stack(name: &str, bytes: usize, run: impl FnOnce() + Send + '
         let mut attributes = MaybeUninit::uninit();
         let mut thread = MaybeUninit::uninit();
         let before = block_signals();
-        // SAFETY: attributes that are initialised before they are used, and destroyed once; a function that takes what it is
-        // given, which is a box that it owns then.
+        // SAFETY: attributes that are initialised before they are used, and destroyed once; a
+        // function that takes what it is given, which is a box that it owns then.
         let error = unsafe {
             libc::pthread_attr_init(attributes.as_mut_ptr());
             libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), bytes);
@@ -66,7 +67,8 @@ pub fn thread_with_stack(name: &str, bytes: usize, run: impl FnOnce() + Send + '
 }
 
 extern "C" fn begin(start: *mut c_void) -> *mut c_void {
-    // Until its end: what the C library's and Rust's destructors do is not the program's either.
+    // Until the thread's end: allocations by the destructors of the C library and of Rust are not
+    // the program's either.
     untracked::for_good();
     // SAFETY: `thread_with_stack` has made it of a box, for this thread alone.
     let Start { name, run } = *unsafe { Box::from_raw(start.cast::<Start>()) };
@@ -78,7 +80,7 @@ extern "C" fn begin(start: *mut c_void) -> *mut c_void {
 }
 
 impl Thread {
-    /// Waits until it has ended.
+    /// Waits until the thread has ended.
     pub fn join(self) {
         let thread = self.0;
         mem::forget(self);
@@ -94,16 +96,18 @@ impl Drop for Thread {
     }
 }
 
-/// Those of faults are left: a program may handle them, and a reporter that runs in this thread may rely on that.
+/// The signals of faults stay unblocked: a program may handle them, and a reporter that runs in
+/// this thread may rely on that.
 const FAULTS: [libc::c_int; 6] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 
-/// A thread begins with the mask of the one that made it.
+/// Blocks all signals except faults, and returns the previous mask: a thread inherits the mask of
+/// the thread that makes it.
 fn block_signals() -> libc::sigset_t {
     let mut all = MaybeUninit::<libc::sigset_t>::zeroed();
     let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
-    // SAFETY: sigfillset writes a whole set, from which sigdelset takes signals that exist; pthread_sigmask reads one set
-    // and writes the other, both are ours. It fails for unknown requests only, and then `before` is the empty set, which
-    // zero bytes are.
+    // SAFETY: sigfillset writes a whole set, from which sigdelset takes signals that exist;
+    // pthread_sigmask reads one set and writes the other, both are ours. It fails for unknown
+    // requests only, and then `before` is the empty set, which zero bytes are.
     unsafe {
         libc::sigfillset(all.as_mut_ptr());
         for fault in FAULTS {

@@ -1,28 +1,28 @@
-//! A thread of Heapledger's, where nothing is observed: one of the standard library's.
+//! Threads of Heapledger on platforms where nothing is observed: threads of the standard library.
 
 use std::io;
 use std::thread::{Builder, JoinHandle};
 
 use crate::untracked;
 
-/// A thread of Heapledger's. Dropped, it is left to itself.
+/// A thread of Heapledger. If it is dropped, the thread is detached.
 #[derive(Debug)]
 pub struct Thread(JoinHandle<()>);
 
-/// Runs this in a thread.
+/// Runs a function in a new thread.
 ///
 /// # Errors
 ///
-/// When no thread is to be had.
+/// An error if no thread can be made.
 pub fn thread(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<Thread> {
     Builder::new().name(name.to_owned()).spawn(untracked(run)).map(Thread)
 }
 
-/// The same with a stack of so many bytes.
+/// Runs a function in a new thread with a stack of this size in bytes.
 ///
 /// # Errors
 ///
-/// When no thread is to be had.
+/// An error if no thread can be made.
 pub fn thread_with_stack(name: &str, bytes: usize, run: impl FnOnce() + Send + 'static) -> io::Result<Thread> {
     Builder::new().name(name.to_owned()).stack_size(bytes).spawn(untracked(run)).map(Thread)
 }
@@ -35,7 +35,7 @@ fn untracked(run: impl FnOnce() + Send + 'static) -> impl FnOnce() + Send + 'sta
 }
 
 impl Thread {
-    /// Waits until it has ended.
+    /// Waits until the thread has ended.
     pub fn join(self) {
         // A panic has been printed.
         let _ = self.0.join();

@@ -1,4 +1,4 @@
-//! Guards and macros: to be in a scope until the end of a block.
+//! Guards and macros for scopes that last until the end of a block.
 
 use std::marker::PhantomData;
 
@@ -9,7 +9,7 @@ use crate::stack;
 /// A scope that the thread is in until this is dropped. Made by [`context!`](crate::context!) and
 /// [`Context::enter`](crate::Context::enter).
 ///
-/// It belongs to the thread that made it.
+/// The guard stays in the thread that made it.
 #[derive(Debug)]
 #[must_use = "the scope is left when this is dropped"]
 pub struct ScopeGuard {
@@ -17,7 +17,7 @@ pub struct ScopeGuard {
     _of_one_thread: PhantomData<*mut ()>,
 }
 
-/// What is about to be entered; nothing, where its category is switched off.
+/// A scope to enter; empty if its category is switched off.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct Entry(Option<Frame>);
@@ -33,13 +33,13 @@ impl Entry {
         Entry(category.is_enabled().then(frame))
     }
 
-    /// Enters it.
+    /// Enters the scope.
     #[inline(always)]
     pub fn enter(self) -> ScopeGuard {
         let depth = match self.0 {
             // SAFETY: this thread's stack.
             Some(frame) => unsafe { context::enter(stack::current(), frame) },
-            // To be left without effect.
+            // Leaving this depth has no effect.
             None => u32::MAX,
         };
         ScopeGuard::from_depth(depth)
@@ -47,7 +47,7 @@ impl Entry {
 }
 
 impl ScopeGuard {
-    /// A guard that goes back to this depth.
+    /// Returns a guard that goes back to this depth.
     #[inline(always)]
     pub(crate) fn from_depth(depth: u32) -> ScopeGuard {
         ScopeGuard { depth, _of_one_thread: PhantomData }
@@ -64,7 +64,7 @@ impl Drop for ScopeGuard {
     }
 }
 
-/// While this lives, allocations of the thread are not recorded. Made by [`ignore`].
+/// A guard during whose life allocations of the thread are not recorded. Made by [`ignore`].
 #[derive(Debug)]
 #[must_use = "it ends when this is dropped"]
 pub struct IgnoreGuard {
@@ -72,8 +72,8 @@ pub struct IgnoreGuard {
     _of_one_thread: PhantomData<*mut ()>,
 }
 
-/// From now until the guard is dropped, allocations of this thread are not recorded: for memory that is there for the
-/// sake of the measurement. Their frees are not either, whenever and wherever they happen.
+/// Ignores allocations of this thread until the guard is dropped: for memory that exists only for
+/// the measurement. Their frees are not recorded either, whenever and wherever they happen.
 ///
 /// ```
 /// # extern crate heapledger_context as heapledger;
@@ -99,7 +99,8 @@ impl Drop for IgnoreGuard {
     }
 }
 
-/// Enters a scope; the thread is in it until the guard is dropped: to the end of the block, if it has a name.
+/// Enters a scope; the thread is in it until the guard is dropped: to the end of the block, if it
+/// has a name.
 ///
 /// ```
 /// # extern crate heapledger_context as heapledger;
@@ -116,10 +117,10 @@ impl Drop for IgnoreGuard {
 /// assert_eq!(Context::current().to_string(), "http.request{route=/users,method=GET} > send");
 /// ```
 ///
-/// The name is a constant. Values are shown by `Display`, and kept for good: see the crate's documentation. They are not
-/// looked at where the category is switched off.
+/// The name is a constant. Values are formatted by `Display`, and kept for good: see the crate's
+/// documentation. They are not evaluated if the category is switched off.
 ///
-/// A guard stays in its thread, hence in no future that may go to another:
+/// A guard stays in its thread, so it cannot be in a future that may move to another thread:
 ///
 /// ```compile_fail,E0277
 /// # extern crate heapledger_context as heapledger;
@@ -133,7 +134,7 @@ macro_rules! context {
     };
 }
 
-/// What [`context!`] enters.
+/// Makes the `Entry` that [`context!`] enters.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __entry {
@@ -155,7 +156,7 @@ macro_rules! __entry {
     };
 }
 
-/// A frame: of a constant name and, where there are any, values.
+/// Makes a frame from a constant name and its values, if there are any.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __frame {
@@ -173,7 +174,7 @@ macro_rules! __frame {
     }};
 }
 
-/// Declares a category: a group of scopes that can be switched off and on while the program runs, by
+/// Declares a category: a group of scopes that can be switched off and on at run time, by
 /// [`Category::enable`].
 ///
 /// ```

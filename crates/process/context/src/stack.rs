@@ -1,4 +1,4 @@
-//! Where the calling thread keeps its scopes.
+//! The scope stack of the calling thread.
 
 use std::cell::Cell;
 use std::ptr;
@@ -10,26 +10,29 @@ use heapledger_core::context::Stack;
 use crate::storage;
 
 thread_local! {
-    /// What the thread uses: another's, where that was first. Null until the thread's first scope.
+    /// The scope stack that the thread uses: an observer's, if an observer had one for this thread
+    /// first. Null until the thread's first scope.
     static BOUND: Cell<*mut Stack> = const { Cell::new(ptr::null_mut()) };
 }
 
-/// The calling thread's stack. The variable has no destructor, and stacks stay: it is there as long as the thread.
+/// Returns the calling thread's stack. The variable has no destructor, and stacks are not freed, so
+/// the stack exists as long as the thread.
 #[inline(always)]
 pub(crate) fn current() -> *mut Stack {
     let bound = BOUND.get();
     if bound.is_null() { bind() } else { bound }
 }
 
-/// The calling thread's stack, if it has been in a scope.
+/// Returns the calling thread's stack, if the thread has been in a scope.
 #[inline(always)]
 pub(crate) fn known() -> Option<*mut Stack> {
     let bound = BOUND.get();
     (!bound.is_null()).then_some(bound)
 }
 
-/// Tells all observers where the thread's scopes are: the one that was preloaded, or another library that has one, and
-/// the one that is part of this program. What they say is what the thread uses, so that there is one stack.
+/// Tells all observers where the thread's scopes are: the preload library, or another library with
+/// an observer, and the observer in this program. The thread uses the stack that these return, so
+/// that there is only one.
 #[cold]
 #[inline(never)]
 fn bind() -> *mut Stack {
@@ -55,7 +58,8 @@ fn own() -> *mut Stack {
     storage::take()
 }
 
-/// Where there are no system calls of ours, under Miri too, no hook keeps its address: it goes with the thread.
+/// Returns a stack with the lifetime of the thread. On platforms without Heapledger's own system
+/// calls, and under Miri, no hook keeps its address.
 #[cfg(not(all(not(miri), target_arch = "x86_64", target_os = "linux")))]
 fn own() -> *mut Stack {
     use heapledger_core::context::StackCell;

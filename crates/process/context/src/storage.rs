@@ -2,8 +2,8 @@
 //!
 //! Not thread-local storage: of that, a library which is loaded while the program runs may get only
 //! some hundred bytes in the threads that there are, since hooks use the initial-exec model. Slots
-//! are mapped and never unmapped, because hooks keep their addresses after this library is gone; the
-//! slot of a thread that has ended is given to another one.
+//! are mapped and never unmapped, because hooks keep their addresses after this library is gone;
+//! the slot of a thread that has ended is given to another one.
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
@@ -12,31 +12,31 @@ use heapledger_core::arch::{nr, syscall};
 use heapledger_core::context::{Stack, StackCell};
 use heapledger_core::sys;
 
-/// The slots of a chunk.
+/// The number of slots in a chunk.
 const SLOTS: usize = 31;
-/// Slots that are looked at for an ended thread, before memory is mapped.
+/// The number of slots that are checked for an ended thread, before memory is mapped.
 const LOOKS: usize = 4;
 
-/// All zeroes is a valid one, of which no slot has been taken.
+/// A chunk of slots. All zeroes is a valid chunk of which no slot has been taken.
 #[repr(C)]
 struct Chunk {
-    /// The chunk before it; null for the first.
+    /// The previous chunk; null for the first.
     next: AtomicPtr<Chunk>,
-    /// The slots that have been taken. More than there are: the chunk is full.
+    /// The number of slots that have been taken. If it exceeds `SLOTS`, the chunk is full.
     taken: AtomicUsize,
     slots: [Slot; SLOTS],
 }
 
 #[repr(C)]
 struct Slot {
-    /// The process in the upper half, the thread in the lower one.
+    /// The process number in the upper half, the thread number in the lower half.
     owner: AtomicU64,
     stack: StackCell,
 }
 
 /// The newest chunk; null before the first.
 static CHUNKS: AtomicPtr<Chunk> = AtomicPtr::new(ptr::null_mut());
-/// Where the next look for an ended thread begins.
+/// The slot at which the next search for an ended thread begins.
 static CURSOR: AtomicUsize = AtomicUsize::new(0);
 
 /// Returns a stack of no scopes for the calling thread, its own until it ends. Lock-free: a signal
@@ -141,7 +141,8 @@ mod tests {
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
         assert_eq!(slots.len(), THREADS);
-        // One after the other: a thread that has been joined may still be in the kernel for a moment.
+        // One after the other: a thread that has been joined may still be in the kernel for a
+        // moment.
         let later: HashSet<usize> = (0..20 * THREADS)
             .map(|_| {
                 let stack = thread::spawn(|| {

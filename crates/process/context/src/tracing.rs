@@ -1,7 +1,7 @@
 //! Spans of the `tracing` crate as scopes.
 //!
-//! A [`ContextLayer`] beside the program's other layers is all it takes: each span is a scope, named by the span, with
-//! the span's fields as its value.
+//! Add a [`ContextLayer`] to the program's other layers: each span is a scope, named after the
+//! span, with the span's fields as its value.
 //!
 //! ```
 //! # extern crate heapledger_context as heapledger;
@@ -15,12 +15,14 @@
 //! });
 //! ```
 //!
-//! A span is in the spans that `tracing` says it is in: of a span with an explicit parent, or one that is entered where
-//! its parent is not (in a task that another thread polls, say), the scopes are its ancestors, whatever else the thread
-//! is in. Fields that are recorded later are in the value from the next time on that the span is entered. Spans that are
-//! left in another order than they were entered end when those that were entered later have ended too.
+//! A span is in the spans that `tracing` says it is in. The scopes of a span are its ancestors,
+//! whatever other scopes the thread is in: this matters for a span with an explicit parent, and for
+//! one that is entered where its parent is not, such as in a task that another thread polls. Fields
+//! that are recorded later are in the value from the next time on that the span is entered. Spans
+//! that are left in another order than they were entered end when those that were entered later
+//! have ended too.
 //!
-//! A filter on the layer keeps spans out that are too many, or say too little.
+//! Use a filter on the layer to leave out spans that are too many, or too short to matter.
 
 use std::cell::RefCell;
 use std::fmt::{self, Write};
@@ -48,12 +50,12 @@ thread_local! {
 #[derive(Debug)]
 struct Entered {
     span: Id,
-    /// Where the thread was before.
+    /// The depth of the thread's scope stack before.
     depth: u32,
     has_ended: bool,
 }
 
-/// What a span has of ours.
+/// The scope that is attached to a span.
 #[derive(Debug)]
 struct SpanScope {
     frame: Frame,
@@ -61,7 +63,7 @@ struct SpanScope {
 }
 
 impl SpanScope {
-    /// The fields have changed.
+    /// Updates the scope after the fields have changed.
     fn update(&mut self) {
         if !self.fields.is_empty() {
             self.frame.value = interner::value(format_args!("{}", self.fields));
@@ -69,20 +71,20 @@ impl SpanScope {
     }
 }
 
-/// Makes a scope of each span.
+/// A layer that makes a scope of each span.
 #[derive(Clone, Debug)]
 pub struct ContextLayer {
     takes_fields: bool,
 }
 
-/// A layer that makes a scope of each span.
+/// Returns a layer that makes a scope of each span.
 pub fn layer() -> ContextLayer {
     ContextLayer { takes_fields: true }
 }
 
 impl ContextLayer {
-    /// Without the fields of spans: where they tell requests and users apart, they are too many for reports, and take
-    /// time to be formatted.
+    /// Leaves out the fields of spans. If fields distinguish requests or users, their values are
+    /// too many for reports, and take time to be formatted.
     pub fn without_fields(self) -> ContextLayer {
         ContextLayer { takes_fields: false }
     }
@@ -146,7 +148,7 @@ fn enter<'span, S: LookupSpan<'span>>(entered: &mut Vec<Entered>, span: &SpanRef
         }
     };
     if innermost == Some(&id) {
-        // In it already.
+        // The thread is in this span already.
     } else if parent.as_ref() == innermost {
         push_span(span);
     } else {
@@ -171,7 +173,7 @@ struct Fields<'text>(&'text mut String);
 
 impl Fields<'_> {
     fn add(&mut self, field: &Field, value: fmt::Arguments<'_>) {
-        /// More than a value has room for.
+        /// The length at which formatting stops: more than a value has room for.
         const ENOUGH: usize = 256;
         if self.0.len() < ENOUGH {
             let separator = if self.0.is_empty() { "" } else { "," };

@@ -1,9 +1,12 @@
-//! Heapledger's own code in a program: what it allocates is in no ledger and no recording.
+//! The untracked scope of Heapledger's own code in a program: its allocations are in no ledger and
+//! no recording.
 //!
-//! Each function by which a program calls Heapledger is a [`scope`]; each function of the program's that Heapledger calls, a
-//! reporter for instance, is a [`callback`]; threads are made by [`thread()`](crate::quiet::thread()). It is the switch of
-//! [`ignore`](crate::ignore), which whoever observes reads at each allocation, so it holds for the ledger and the recorder alike:
-//! both know such a block by its address, and its free, whenever and wherever that happens, is no event.
+//! Each function by which a program calls Heapledger is a [`scope`]; each function of the program
+//! that Heapledger calls, such as a reporter, is a [`callback`]; threads are made by
+//! [`thread()`](crate::quiet::thread()). The switch is that of [`ignore`](crate::ignore), which
+//! observers read at each allocation, so it holds for the ledger and the recorder alike. Both know
+//! an untracked block by its address, and do not record its free, whenever and wherever that
+//! happens.
 
 use std::marker::PhantomData;
 
@@ -11,14 +14,14 @@ use heapledger_core::context;
 
 use crate::stack;
 
-/// Runs code of Heapledger's.
+/// Runs code of Heapledger untracked.
 #[inline]
 pub fn scope<R>(run: impl FnOnce() -> R) -> R {
     let _guard = enter();
     run()
 }
 
-/// The same until the guard is dropped.
+/// Begins an untracked scope that lasts until the guard is dropped.
 #[inline]
 #[must_use = "it ends when this is dropped"]
 pub fn enter() -> Guard {
@@ -26,7 +29,7 @@ pub fn enter() -> Guard {
     Guard::new(unsafe { context::begin_untracked(stack::current()) })
 }
 
-/// Runs code of the program's, within a [`scope`].
+/// Runs code of the program, within a [`scope`].
 #[inline]
 pub fn callback<R>(run: impl FnOnce() -> R) -> R {
     // SAFETY: this thread's stack.
@@ -34,13 +37,13 @@ pub fn callback<R>(run: impl FnOnce() -> R) -> R {
     run()
 }
 
-/// The thread is Heapledger's from now on, to its end.
+/// Makes the thread untracked from now on, to its end.
 pub(crate) fn for_good() {
     // SAFETY: this thread's stack.
     unsafe { context::begin_untracked(stack::current()) };
 }
 
-/// Goes back to what was before, also when a panic passes.
+/// A guard that restores the previous state when it is dropped, also if a panic passes.
 #[derive(Debug)]
 pub struct Guard {
     before: u32,

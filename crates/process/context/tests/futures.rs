@@ -1,4 +1,5 @@
-//! Contexts of futures, under tokio's executors: right at every await point, whichever thread polls.
+//! Contexts of futures, under tokio's executors: right at every await point, whichever thread
+//! polls.
 
 extern crate heapledger_context as heapledger;
 
@@ -95,7 +96,7 @@ fn tasks_that_move_between_threads() {
     }
 }
 
-/// What takes nothing along is polled in the scopes of the thread that happens to poll it.
+/// A future without a context of its own is polled in the scopes of the thread that polls it.
 #[test]
 fn without_a_context() {
     let runtime = Builder::new_current_thread().build().unwrap();
@@ -123,8 +124,8 @@ fn a_poll_that_panics_leaves_the_scopes() {
     assert_eq!(now(), "around");
 }
 
-/// A guard in a future that is never sent may live across an await point: the scope is left by then, and what is
-/// entered later is right all the same.
+/// A guard in a future that is never sent may live across an await point: the scope is left by
+/// then, and what is entered later is right all the same.
 #[test]
 fn a_guard_across_an_await_point_heals() {
     let runtime = Builder::new_current_thread().build().unwrap();

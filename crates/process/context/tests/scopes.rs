@@ -93,7 +93,7 @@ fn categories_are_switched() {
     SWITCHED.enable(true);
     assert_eq!(function("b"), "outer > function{with=b}");
     let entered = context!(task, category: SWITCHED, "entered");
-    // What was entered is left.
+    // A scope that has been entered is left, although its category is switched off meanwhile.
     SWITCHED.enable(false);
     assert_eq!(now(), "outer > entered");
     drop(entered);

@@ -83,7 +83,8 @@ fn fields_can_be_left_out() {
     });
 }
 
-/// Tasks that are spawned and awaited, in spans of their own: polled many times, by several threads.
+/// Tasks that are spawned and awaited, in spans of their own: polled many times, by several
+/// threads.
 #[test]
 fn instrumented_tasks() {
     async fn step(number: usize) {

@@ -55,7 +55,8 @@ pub(crate) fn expand(mut input: DeriveInput) -> Result<TokenStream, Error> {
             match how {
                 How::Measure => {
                     sizes.push(quote_spanned!(span=> #krate::HeapSize::heap_size(#value, meter)));
-                    // What has no size of its own is asked when it comes to it.
+                    // A type that may be unsized cannot be asked here: its fields are measured one
+                    // by one.
                     owns_nothing.push(if may_be_unsized(of, &input.generics) {
                         quote!(false)
                     } else {
@@ -102,17 +103,17 @@ pub(crate) fn expand(mut input: DeriveInput) -> Result<TokenStream, Error> {
     })
 }
 
-/// What is to be done with a field.
+/// The treatment of a field.
 enum How {
-    /// What it owns.
+    /// Counts the memory that the field owns.
     Measure,
-    /// What it shares, if it comes first.
+    /// Counts the memory that the field shares, if this is its first visit.
     Shared,
-    /// What it shares, in any case.
+    /// Counts the memory that the field shares, in any case.
     Owner,
-    /// What a function says.
+    /// Counts what a function returns.
     With(Path),
-    /// Nothing, for a reason.
+    /// Counts nothing, for a stated reason.
     Skip,
 }
 
@@ -149,7 +150,7 @@ impl How {
     }
 }
 
-/// `#[heap(crate = path)]` on the type.
+/// Returns the path of `#[heap(crate = path)]` on the type.
 pub(crate) fn krate(attributes: &[Attribute]) -> Result<Path, Error> {
     let mut krate = parse_quote!(::heapledger);
     for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("heap")) {
@@ -164,7 +165,7 @@ pub(crate) fn krate(attributes: &[Attribute]) -> Result<Path, Error> {
     Ok(krate)
 }
 
-/// Nothing is said of variants.
+/// Refuses `#[heap]` attributes on variants.
 fn refuse(attributes: &[Attribute]) -> Result<(), Error> {
     match attributes.iter().find(|attribute| attribute.path().is_ident("heap")) {
         Some(attribute) => Err(Error::new(attribute.span(), "`#[heap(…)]` stands on fields, not on variants")),
@@ -172,7 +173,7 @@ fn refuse(attributes: &[Attribute]) -> Result<(), Error> {
     }
 }
 
-/// The parameters of which something is measured own memory too; so does what belongs to them.
+/// Adds the bounds: measured type parameters own memory too, and so do their associated types.
 fn bound(input: &mut DeriveInput, krate: &Path, measured: &[Type]) {
     let parameters: Vec<Ident> = input.generics.type_params().map(|parameter| parameter.ident.clone()).collect();
     let mut bounds: Vec<TokenStream> = Vec::new();
@@ -200,7 +201,7 @@ fn bound(input: &mut DeriveInput, krate: &Path, measured: &[Type]) {
     }
 }
 
-/// Whether a field of this type owns nothing, whatever its parameters are.
+/// True if a field of this type owns nothing, whatever its type parameters are.
 fn points_elsewhere(of: &Type) -> bool {
     match of {
         Type::Reference(_) | Type::Ptr(_) => true,
@@ -209,7 +210,8 @@ fn points_elsewhere(of: &Type) -> bool {
     }
 }
 
-/// Whether a field's type may have no size: the last field of a struct, which is of a slice or of a parameter.
+/// True if a field's type may be unsized: the last field of a struct, if it is a slice or a type
+/// parameter.
 fn may_be_unsized(of: &Type, generics: &Generics) -> bool {
     let tokens = flat(quote!(#of));
     let is_relaxed = |bound: &TypeParamBound| matches!(bound, TypeParamBound::Trait(bound) if quote!(#bound).to_string().contains('?'));
@@ -223,7 +225,7 @@ fn may_be_unsized(of: &Type, generics: &Generics) -> bool {
         || generics.where_clause.as_ref().is_some_and(|clause| quote!(#clause).to_string().contains('?'))
 }
 
-/// All tokens, those in brackets among them.
+/// Returns all tokens, including those inside brackets.
 fn flat(tokens: TokenStream) -> Vec<TokenTree> {
     let each = tokens.into_iter().flat_map(|token| match token {
         TokenTree::Group(group) => flat(group.stream()),
@@ -240,7 +242,7 @@ fn is_behind_colons(tokens: &[TokenTree], at: usize) -> bool {
     at > 0 && is_colon(tokens, at - 1)
 }
 
-/// The name behind `T::`.
+/// Returns the name behind `T::`.
 fn belonging(tokens: &[TokenTree], at: usize) -> Option<&Ident> {
     match tokens.get(at + 3) {
         Some(TokenTree::Ident(name)) if is_colon(tokens, at + 1) && is_colon(tokens, at + 2) => Some(name),

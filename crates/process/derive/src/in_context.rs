@@ -34,7 +34,7 @@ pub(crate) fn expand(arguments: TokenStream, function: ItemFn) -> Result<TokenSt
     })
 }
 
-/// Whether a return type cannot be written elsewhere.
+/// True if a return type cannot be written elsewhere.
 pub(crate) fn is_opaque(of: &Type) -> bool {
     matches!(of, Type::ImplTrait(TypeImplTrait { .. }))
 }

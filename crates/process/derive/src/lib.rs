@@ -1,6 +1,6 @@
-//! The macros of Heapledger: see the crate `heapledger`, which re-exports them, and in which their examples are compiled:
-//! from here they would need every library of Heapledger a second time, for a plugin of the compiler. So `cargo test --doc`
-//! does not see them here.
+//! The macros of Heapledger. The crate `heapledger` re-exports them, and compiles their examples:
+//! here these would need every library of Heapledger a second time, for a compiler plugin. So
+//! `cargo test --doc` does not see them here.
 
 mod heap_size;
 mod in_context;
@@ -41,7 +41,8 @@ pub fn reporter(path: TokenStream, item: TokenStream) -> TokenStream {
     reporter::expand(path.into(), function).unwrap_or_else(|error| error.into_compile_error()).into()
 }
 
-/// The attribute `reporter` of systems where nobody collects: the function is left out.
+/// Expands the attribute `reporter` on systems where nothing is collected: the function is left
+/// out.
 #[doc(hidden)]
 #[proc_macro_attribute]
 pub fn no_reporter(_: TokenStream, _: TokenStream) -> TokenStream {

@@ -21,7 +21,7 @@ pub(crate) fn expand(label: TokenStream, function: ItemFn) -> Result<TokenStream
         ReturnType::Type(_, of) if !is_opaque(of) => Some(of),
         _ => None,
     };
-    // In a closure of its own the body may return from where it likes.
+    // The body is in a closure of its own, so that it may return early.
     let output = match (sig.asyncness.is_some(), of) {
         (false, Some(of)) => quote! { (move || -> #of #block)() },
         (false, None) => quote! { (move || #block)() },

@@ -1,11 +1,11 @@
-//! What is done before `main`.
+//! Set-up before `main`.
 
 use heapledger_profiles::chrome::set_scope;
 use heapledger_report::{Collector, between};
 
 use crate::{made, malloc, profiling, reports};
 
-/// Set to `1` in the environment, heaps are profiled from the beginning.
+/// The environment variable that turns on heap profiling from the beginning, if it is `1`.
 const VARIABLE: &str = "HEAPLEDGER_HEAP_PROFILING";
 
 extern "C" fn begin() {
@@ -25,7 +25,7 @@ extern "C" fn begin() {
 #[unsafe(link_section = ".init_array")]
 static BEGIN: extern "C" fn() = begin;
 
-/// What providers say is reported, too.
+/// Reports the figures of the providers as memory reports, too.
 fn report(collector: &mut Collector) {
     between::untracked::scope(|| reports::report(collector));
 }

@@ -9,10 +9,10 @@ use std::thread::{self, ThreadId};
 
 use heapledger_report::between::{self, quiet, untracked};
 
-/// Something to be done in a thread.
+/// A function to be run in a thread.
 pub(crate) type Task = Box<dyn FnOnce() + Send>;
 
-/// Where a thread finds the calls of providers that are to run in it: it empties it in its loop.
+/// A queue of calls of providers that a thread runs in its loop.
 ///
 /// ```
 /// use heapledger_dump::{self as dump, *};
@@ -39,12 +39,13 @@ pub struct Inbox(Arc<Inner>);
 struct Inner {
     waiting: Mutex<VecDeque<Task>>,
     wake: Box<dyn Fn() + Send + Sync>,
-    /// Of the thread that made it, which may be another than the one that empties it.
+    /// The thread that made the inbox, which may be another one than the thread that empties it.
     home: Mutex<ThreadId>,
 }
 
 impl Inbox {
-    /// An inbox of the calling thread. `wake` is called, in another thread, when there is something in it.
+    /// Returns an inbox for the calling thread. `wake` is called, in another thread, when there is
+    /// something in the inbox.
     pub fn new(wake: impl Fn() + Send + Sync + 'static) -> Inbox {
         untracked::scope(|| {
             let home = Mutex::new(thread::current().id());
@@ -52,7 +53,7 @@ impl Inbox {
         })
     }
 
-    /// Calls what is in it, in the calling thread, which is its thread from then on.
+    /// Runs the queued calls in the calling thread, which is the inbox's thread from then on.
     pub fn run(&self) {
         untracked::scope(|| {
             *lock(&self.0.home) = thread::current().id();
@@ -66,7 +67,7 @@ impl Inbox {
         lock(&self.0.waiting).pop_front()
     }
 
-    /// Has something done in its thread: at once, if it is this one.
+    /// Queues a task for the inbox's thread, or runs it at once in that thread.
     pub(crate) fn post(&self, task: Task) {
         if *lock(&self.0.home) == thread::current().id() {
             return task();
@@ -86,14 +87,14 @@ impl fmt::Debug for Inbox {
     }
 }
 
-/// The thread `MemoryInfra`: where its tasks go, and of which process it is.
+/// The thread `MemoryInfra`: the sender of its tasks, and its process.
 static MEMORY_INFRA: Mutex<Option<(u32, Sender<Task>)>> = Mutex::new(None);
 
-/// Has something done in the thread `MemoryInfra`. Where there can be no thread, at once.
+/// Runs a task in the thread `MemoryInfra`; in the calling thread if no thread can be made.
 pub(crate) fn in_memory_infra(task: Task) {
     let guard = between::dumps();
     let mut own = lock(&MEMORY_INFRA);
-    // A child has a copy of this, and not of the thread.
+    // After a fork the child has a copy of the sender, but not the thread.
     if own.as_ref().is_none_or(|(process, _)| *process != process::id()) {
         std::mem::forget(own.take());
         let (sender, tasks) = mpsc::channel::<Task>();
@@ -107,12 +108,12 @@ pub(crate) fn in_memory_infra(task: Task) {
         }
     }
     if let Some((_, sender)) = own.as_ref() {
-        // It takes all until the sender is gone.
+        // The thread takes all tasks until the sender is dropped.
         let _ = sender.send(task);
     }
 }
 
-/// Leaves the thread to the provider that does not return: another one takes its place.
+/// Leaves the thread to a provider that does not return. The next task makes another thread.
 pub(crate) fn abandon_memory_infra() {
     let _guard = between::dumps();
     *lock(&MEMORY_INFRA) = None;

@@ -1,4 +1,4 @@
-//! What the kernel says of this process.
+//! The kernel's figures about this process.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ pub(crate) fn totals() -> Option<Totals> {
     parse_totals(&status)
 }
 
-/// All mappings. Takes the kernel a millisecond for some thousand pages.
+/// Returns all mappings. This takes the kernel a millisecond for some thousand pages.
 pub(crate) fn regions() -> Vec<Region> {
     parse_regions(&fs::read_to_string("/proc/self/smaps").unwrap_or_default())
 }
@@ -24,7 +24,7 @@ fn parse_totals(status: &str) -> Option<Totals> {
     })
 }
 
-/// ` 12 kB`.
+/// Parses ` 12 kB`.
 fn bytes(value: &str) -> Option<u64> {
     value.split_ascii_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
@@ -51,7 +51,7 @@ fn parse_regions(smaps: &str) -> Vec<Region> {
     regions
 }
 
-/// `START-END RIGHTS OFFSET DEVICE INODE   FILE`.
+/// Parses `START-END RIGHTS OFFSET DEVICE INODE   FILE`.
 fn parse_mapping(line: &str) -> Option<Region> {
     let number = |text: &str| u64::from_str_radix(text, 16).ok();
     let mut words = line.splitn(6, ' ');

@@ -1,10 +1,12 @@
-//! Memory dumps: the parts of a program say what they hold, all at one moment, in all its processes. The file is a trace as
-//! Chrome's `memory-infra` makes them, which `about:tracing` shows.
+//! Memory dumps: the parts of a program report their memory, all at one moment, in all its
+//! processes. The file is a trace in the format of Chrome's `memory-infra`, which `about:tracing`
+//! shows.
 //!
-//! A [`Provider`] is asked by each dump and answers with allocator dumps: names, sizes, who owns what, heaps by stack and type.
-//! [`register`] has it asked. A [`Session`] makes dumps at intervals, when it is told to, and when more is live than ever before,
-//! and writes them to a file; [`dump`] makes one for whoever wants the numbers. What the allocator holds, what the
-//! [memory reporters](heapledger_report) say and what the kernel counts is in it without anybody's doing.
+//! A [`Provider`] is asked by each dump and answers with allocator dumps: names, sizes, ownership,
+//! heaps by stack and type. [`register`] registers it. A [`Session`] makes dumps at intervals, on
+//! demand, and at peaks of the live bytes, and writes them to a file; [`dump`] makes one dump and
+//! returns its numbers. Every dump includes the figures of the allocator, the [memory
+//! reporters](heapledger_report) and the kernel without further set-up.
 //!
 //! ```
 //! use heapledger_dump::{self as dump, DumpArgs, Failed, Level, ProcessDump, Provider};
@@ -30,21 +32,23 @@
 //!
 //! # Heaps
 //!
-//! [`set_heap_profiling`] has providers keep account of their blocks, so that dumps have heaps; that of `malloc` starts the
-//! ledger. It is to be called first of all, since what was allocated before is not known; or `HEAPLEDGER_HEAP_PROFILING=1` is
-//! in the environment, which is seen to before `main`.
+//! [`set_heap_profiling`] has providers keep account of their blocks, so that dumps have heaps; for
+//! `malloc` it starts the ledger. Call it first of all, since earlier allocations are not known; or
+//! set `HEAPLEDGER_HEAP_PROFILING=1` in the environment, which takes effect before `main`.
 //!
 //! # Costs
 //!
-//! Nothing, until there is a dump. A light one takes as long as its providers and reporters. A detailed one with the heap of
-//! `malloc` holds the program up while the ledger is copied, and no longer: everything else is done beside it. What profiling
-//! itself needs is in the dumps: `tracing/heap_profiler_malloc`.
+//! Nothing, until there is a dump. A light dump takes as long as its providers and reporters. A
+//! detailed one with the heap of `malloc` holds the program up only while the ledger is copied;
+//! everything else is done in the background. The cost of profiling itself is in the dumps:
+//! `tracing/heap_profiler_malloc`.
 //!
 //! # Threads, forks, libraries
 //!
-//! All functions may be called in any thread, except in signal handlers and providers. A child made by `fork` has the providers
-//! of its parent, but no session; it is a part of its parent's dumps when it [listens](heapledger_report::listen). Providers of a
-//! library with a copy of this crate of its own are that copy's.
+//! All functions may be called in any thread, except in signal handlers and providers. A child made
+//! by `fork` has the providers of its parent, but no session; it is a part of its parent's dumps if
+//! it [listens](heapledger_report::listen). If a library has its own copy of this crate, its
+//! providers are registered in that copy.
 
 mod early;
 mod inbox;

@@ -12,19 +12,19 @@ use heapledger_report::between::{self, untracked};
 use crate::process::{self as own, Failure, Limits};
 use crate::provider::DumpArgs;
 
-/// What to dump.
+/// Options of a memory dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// How much is told.
+    /// The level of detail.
     pub level: Level,
-    /// Why, as providers see it.
+    /// The reason for the dump, which providers see.
     pub kind: Kind,
-    /// Also of the descendants of this process that [listen](heapledger_report::listen).
+    /// True to include the descendants of this process that [listen](heapledger_report::listen).
     pub children: bool,
-    /// How long each provider, and each reporter, may take.
+    /// The time that each provider, and each reporter, may take.
     pub provider_deadline: Duration,
-    /// How long all of it may take. Functions of heaps whose names have not been looked up by then are called by their
-    /// addresses.
+    /// The time that the whole dump may take. Functions of heaps whose names have not been looked
+    /// up by then appear as their addresses.
     pub deadline: Duration,
 }
 
@@ -41,29 +41,29 @@ impl Default for Options {
     }
 }
 
-/// What several processes say, at one moment as far as there is one: they are asked at the same time.
+/// The dumps of several processes, taken at nearly the same moment: all are asked at the same time.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct GlobalDump {
-    /// Its number, which all processes know it by.
+    /// The number of the dump, the same in all processes.
     pub guid: Guid,
-    /// Why it was made.
+    /// The reason for the dump.
     pub kind: Kind,
     /// This process, then the others.
     pub processes: Vec<ProcessDump>,
-    /// Who is not in it. Providers of other processes are not named.
+    /// The parts that are missing, and why. Providers of other processes are not named.
     pub failures: Vec<Failure>,
 }
 
 impl GlobalDump {
-    /// What this process says.
+    /// Returns the dump of this process.
     pub fn own(&self) -> &ProcessDump {
         &self.processes[0]
     }
 }
 
-/// Makes a dump, for whoever wants the numbers. Of two at a time the second waits for the first. Not to be called by providers
-/// and reporters.
+/// Makes a dump and returns it. If two dumps are requested at a time, the second waits for the
+/// first. Providers and reporters must not call this.
 pub fn dump(options: &Options) -> GlobalDump {
     untracked::scope(|| dump_now(options))
 }
@@ -86,7 +86,7 @@ fn dump_now(options: &Options) -> GlobalDump {
             answer => ProcessDump::parse(answer).map_err(|error| format!("its answer cannot be read: {error}")),
         };
         match answer.and_then(parsed) {
-            // Whatever it says that it is.
+            // The answer is used whatever process it claims to be from.
             Ok(mut dump) => {
                 (dump.pid, dump.level) = (pid, level);
                 processes.push(dump);
@@ -97,7 +97,7 @@ fn dump_now(options: &Options) -> GlobalDump {
     GlobalDump { guid, kind, processes, failures }
 }
 
-/// Answers another process that asks for a dump. `None`: it asks for something else.
+/// Answers another process that asks for a dump. `None` if the request is another one.
 pub(crate) fn answer(line: &[u8]) -> Option<Vec<u8>> {
     let Request { guid, level, kind, provider_deadline, deadline } = Request::parse(line)?;
     let (dump, _) = own::dump(&DumpArgs::new(level, kind, guid), Limits { provider_deadline, deadline });

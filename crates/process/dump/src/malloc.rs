@@ -1,6 +1,7 @@
-//! The allocator itself, and the heap that the ledger knows: what is in every dump without anybody's doing.
+//! The allocator itself, and the heap that the ledger knows: included in every dump.
 //!
-//! Nothing here waits for code of the program's, so it is asked in place, without a deadline.
+//! Nothing here waits for code of the program, so it runs in the calling thread, without a
+//! deadline.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,8 +16,8 @@ use heapledger_report::between::Figures;
 use crate::names::{self, Names};
 use crate::overhead::{Cost, Overhead};
 
-/// The allocator dump of all blocks that the program has: what other allocator dumps are [parts of](ProcessDump::suballocate)
-/// whose memory is allocated.
+/// The allocator dump of all blocks that the program has. Other allocator dumps whose memory is
+/// allocated are [parts of it](ProcessDump::suballocate).
 pub const MALLOC_OBJECTS: &str = "malloc/allocated_objects";
 
 const MALLOC: &str = "malloc";
@@ -25,8 +26,8 @@ const FREE: &str = "malloc/metadata_fragmentation_caches";
 /// True if the ledger runs because heaps are profiled.
 static HAS_STARTED: AtomicBool = AtomicBool::new(false);
 
-/// Starts the ledger, if it does not run; or stops it, if it was started here. Where it cannot be started there are the
-/// allocator's own figures.
+/// Starts the ledger, if it does not run; or stops it, if it was started here. If it cannot be
+/// started, dumps have the allocator's own figures.
 pub(crate) fn set_heap_profiling(is_enabled: bool) {
     if is_enabled {
         if Ledger::start(Options::EXACT).is_ok() {
@@ -37,14 +38,16 @@ pub(crate) fn set_heap_profiling(is_enabled: bool) {
     }
 }
 
-/// Adds the allocator's figures, and takes what is live for [`Live::add_heaps`] if the dump is a detailed one.
+/// Adds the allocator's figures, and returns the live blocks for [`Live::add_heaps`] if the dump is
+/// a detailed one.
 ///
 /// # Errors
 ///
-/// When there is no memory for a copy of the ledger. The figures are in the dump nevertheless.
+/// An error if there is no memory for a copy of the ledger. The figures are in the dump
+/// nevertheless.
 pub(crate) fn dump(level: Level, dump: &mut ProcessDump) -> Result<Option<Live>, String> {
     let ledger = Ledger::get();
-    // Before anything is allocated for the sake of the answer.
+    // The figures must not include memory that is allocated for the dump.
     let figures = Figures::now();
     let is_running = ledger.is_running();
     let snapshot = (is_running && level == Level::Detailed).then(|| ledger.snapshot(&SnapshotOptions::default()));
@@ -71,7 +74,7 @@ pub(crate) fn dump(level: Level, dump: &mut ProcessDump) -> Result<Option<Live>,
     Ok(Some(live))
 }
 
-/// Adds what the ledger itself has mapped, by purpose, and how much of that is resident.
+/// Adds the memory that the ledger itself has mapped, by purpose, and how much of it is resident.
 fn add_overhead(ledger: Ledger, dump: &mut ProcessDump) {
     let of_ledger = ledger.overhead();
     let mut overhead = Overhead::default();
@@ -89,7 +92,7 @@ fn add_overhead(ledger: Ledger, dump: &mut ProcessDump) {
     dump.allocator("tracing/heap_profiler_malloc").set_scalar("resident_size", "bytes", resident);
 }
 
-/// What is live, by stack and type. The ledger is not held any more.
+/// The live blocks, by stack and type. The ledger is not held any more.
 pub(crate) struct Live(HashMap<(Stack, Option<&'static str>), Amount>);
 
 impl Live {
@@ -103,7 +106,7 @@ impl Live {
         Live(groups)
     }
 
-    /// How much the heaps hold that the program has declared.
+    /// Returns the live amounts of the heaps that the program has declared.
     fn heaps(&self) -> BTreeMap<String, Amount> {
         let mut heaps: BTreeMap<String, Amount> = BTreeMap::new();
         for ((stack, _), amount) in &self.0 {
@@ -115,8 +118,8 @@ impl Live {
         heaps
     }
 
-    /// Adds a heap for the program's allocator, and one for each that it has declared. Functions that have not been looked
-    /// up by `end` are called by their addresses.
+    /// Adds a heap for the program's allocator, and one for each heap that the program has
+    /// declared. Functions that have not been looked up by `end` appear as their addresses.
     pub(crate) fn add_heaps(self, end: Instant, dump: &mut ProcessDump) {
         let stacks = self.0.keys().map(|(stack, _)| *stack);
         names::look_up(stacks.flat_map(Stack::frames).collect(), end);
@@ -130,8 +133,8 @@ impl Live {
     }
 }
 
-/// The heap that a stack's blocks are of, if it is none of the allocator's.
+/// Returns the name of the heap of a stack's blocks, unless it is the allocator's.
 fn heap_of(stack: Stack) -> Option<String> {
-    // A name of one part: what is below it would be taken for a part of it.
+    // The name must be one part: what follows a slash would be taken for a part of the heap.
     stack.heap().map(|heap| heap.replace('/', "\\"))
 }

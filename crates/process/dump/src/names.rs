@@ -7,30 +7,30 @@ use std::time::Instant;
 use heapledger_inspect::{Frame, Stack};
 use heapledger_report::between::{self, quiet};
 
-/// The functions at places that have been looked up, the innermost first, kept from dump to dump. Memory of ours, not the
-/// program's.
+/// The functions at addresses that have been looked up, the innermost first, kept from dump to
+/// dump. The memory is Heapledger's, not the program's.
 static KNOWN: Mutex<Option<HashMap<u64, Arc<[Function]>>>> = Mutex::new(None);
 
-/// Places that are kept.
+/// The number of addresses that are kept.
 const PLACES_MAX: usize = 1 << 18;
 
 #[derive(Clone)]
 struct Function {
     name: Arc<str>,
-    /// True if it is between the program and its allocator.
+    /// True if the function is between the program and its allocator.
     is_allocators: bool,
 }
 
 fn with<R>(run: impl FnOnce(&mut HashMap<u64, Arc<[Function]>>) -> R) -> R {
-    // Nobody forks meanwhile.
+    // Forks are blocked meanwhile.
     let _guard = between::dumps();
     run(KNOWN.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
 }
 
-/// Looks up the functions at places that are not known yet, until `end`.
+/// Looks up the functions at addresses that are not known yet, until `end`.
 ///
-/// A thread does it: the first look-up reads the program's debug information, and takes as long as it takes. What it reads
-/// after `end` is there for the next dump.
+/// The look-up runs in a thread, since the first one reads the program's debug information and
+/// takes an unbounded time. Names that are read after `end` are there for the next dump.
 pub(crate) fn look_up(mut places: HashSet<Frame>, end: Instant) {
     with(|known| {
         places.retain(|frame| !known.contains_key(&frame.address));
@@ -58,7 +58,7 @@ pub(crate) fn look_up(mut places: HashSet<Frame>, end: Instant) {
     }
 }
 
-/// What is known.
+/// The names that are known so far.
 pub(crate) struct Names(HashMap<u64, Arc<[Function]>>);
 
 impl Names {
@@ -66,8 +66,8 @@ impl Names {
         Names(with(|known| known.clone()))
     }
 
-    /// The scopes of the context, then the functions, both from the outermost; without the allocator's own. Functions that
-    /// are not known are called by their addresses.
+    /// Returns the scopes of the context, then the functions, both from the outermost, without the
+    /// allocator's own. Unknown functions appear as their addresses.
     pub(crate) fn frames(&self, stack: Stack) -> Vec<Arc<str>> {
         let mut names: Vec<Arc<str>> = Vec::new();
         let mut is_own = true;

@@ -22,9 +22,9 @@ use crate::{kernel, malloc, reports};
 pub struct Failure {
     /// The name of the provider, or `pid N`.
     pub name: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
-    /// It is not asked any more.
+    /// True if the provider is not asked any more.
     pub is_disabled: bool,
 }
 
@@ -35,17 +35,18 @@ impl fmt::Display for Failure {
     }
 }
 
-/// How long it may take.
+/// The time limits of a dump.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) provider_deadline: Duration,
     pub(crate) deadline: Duration,
 }
 
-/// What all parts of the process say, the reporters, and the kernel.
+/// Asks all providers of the process, its reporters and the kernel.
 pub(crate) fn dump(args: &DumpArgs, limits: Limits) -> (ProcessDump, Vec<Failure>) {
     let end = Instant::now() + limits.deadline;
-    // Before anybody waits for this dump, as a collection may.
+    // Collects the reports before other threads wait for this dump, since a collection may wait for
+    // dumps.
     let said = if args.level > Level::Background {
         let Limits { provider_deadline: reporter_deadline, deadline } = limits;
         between::reports_for_dump(&ReportOptions { reporter_deadline, deadline, ..ReportOptions::default() })
@@ -76,7 +77,7 @@ pub(crate) fn dump(args: &DumpArgs, limits: Limits) -> (ProcessDump, Vec<Failure
     (dump, failures)
 }
 
-/// What the providers alone say.
+/// Asks the providers alone.
 pub(crate) fn of_providers(level: Level) -> ProcessDump {
     let _turn = between::DUMPING.wait();
     let mut dump = begin(level);
@@ -93,7 +94,7 @@ fn begin(level: Level) -> ProcessDump {
     ProcessDump::new(process::id(), between::program(), monotonic_nanoseconds() / 1000, level)
 }
 
-/// Asks a provider, in its thread. What it says is in the dump as a whole, or not at all.
+/// Asks a provider, in its thread. Its answer is in the dump as a whole, or not at all.
 fn ask(
     entry: &Arc<Entry>,
     args: &DumpArgs,
@@ -117,7 +118,7 @@ fn ask(
         move || {
             if !is_late.load(Ordering::Acquire) {
                 let outcome = entry.call(&args, &mut part);
-                // Where nobody waits for it any more, it is dropped.
+                // If the caller does not wait any more, the answer is dropped.
                 let _ = sender.send(outcome.map(|()| part));
             }
         }

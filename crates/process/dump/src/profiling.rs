@@ -1,4 +1,4 @@
-//! Whether providers keep account of their blocks.
+//! The switch for the providers' accounting of their blocks.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -8,11 +8,12 @@ use crate::{malloc, registry};
 
 static IS_PROFILING: AtomicBool = AtomicBool::new(false);
 
-/// Has all providers keep account of their blocks from now on, those that are registered later too; or not any more. For
-/// the heap of `malloc` it starts the [ledger](heapledger_inspect::Ledger), exact, if it does not run yet: for a sampled one, start it before.
+/// Turns the providers' accounting of their blocks on or off, also for providers that are
+/// registered later. For the heap of `malloc` it starts the [ledger](heapledger_inspect::Ledger),
+/// exact, if it does not run yet: for a sampled one, start it before.
 ///
-/// To be called as early as possible: of what was allocated before, nothing is known. `HEAPLEDGER_HEAP_PROFILING=1` in the
-/// environment is earlier.
+/// Call it as early as possible, since earlier allocations are not known.
+/// `HEAPLEDGER_HEAP_PROFILING=1` in the environment takes effect before that.
 pub fn set_heap_profiling(is_enabled: bool) {
     note(is_enabled);
     untracked::scope(|| {
@@ -21,7 +22,7 @@ pub fn set_heap_profiling(is_enabled: bool) {
     });
 }
 
-/// Whether they do.
+/// True if providers keep account of their blocks.
 pub fn is_heap_profiling() -> bool {
     IS_PROFILING.load(Ordering::Acquire)
 }

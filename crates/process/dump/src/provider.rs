@@ -1,4 +1,4 @@
-//! What a part of a program implements to be in dumps.
+//! The trait for parts of a program that add to memory dumps.
 
 use std::error::Error;
 
@@ -6,39 +6,40 @@ use heapledger_profiles::chrome::{Guid, Kind, Level, ProcessDump};
 
 use crate::inbox::Inbox;
 
-/// Something that knows its memory.
+/// A part of a program that knows its memory.
 ///
-/// It is called by one thread at a time: the thread that it [asked for](ProviderOptions::on), or else `MemoryInfra`, which calls all
-/// that did not ask.
+/// A provider is called by one thread at a time: the thread that it [asked
+/// for](ProviderOptions::on), or else `MemoryInfra`, which calls all others.
 pub trait Provider: Send {
-    /// Says what there is, now. Dumps of one process are made one after the other.
+    /// Adds the provider's memory, as it is now, to a dump. Dumps of one process are made one after
+    /// the other.
     ///
     /// # Errors
     ///
-    /// Where it cannot tell: what it has said until then is left out. One that fails three times in a row, or panics as
-    /// often, is not asked any more.
+    /// An error if the provider cannot answer: its answer is left out. A provider that fails or
+    /// panics three times in a row is not asked any more.
     fn dump(&mut self, args: &DumpArgs, dump: &mut ProcessDump) -> Result<(), Failed>;
 
-    /// Blocks are to be kept account of from now on, whether or not there are dumps; or not any more. Called as early as
-    /// possible: when the provider is registered, if that is so by then. In the thread that registers it, or that calls
-    /// [`set_heap_profiling`](crate::set_heap_profiling).
+    /// Turns the provider's accounting of blocks on or off, whether or not there are dumps. Called
+    /// as early as possible: in the thread that registers the provider, if profiling is on by then,
+    /// or in the thread that calls [`set_heap_profiling`](crate::set_heap_profiling).
     fn heap_profiling_enabled(&mut self, is_enabled: bool) {
         let _ = is_enabled;
     }
 }
 
-/// Why a provider could not tell: a text, or any error.
+/// The reason why a provider could not answer: a text, or any error.
 pub type Failed = Box<dyn Error + Send + Sync>;
 
-/// What a dump is to be.
+/// The properties of a dump that is requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DumpArgs {
-    /// How much is to be told.
+    /// The level of detail.
     pub level: Level,
-    /// Why it is made.
+    /// The reason for the dump.
     pub kind: Kind,
-    /// Its number, which is the same in all processes.
+    /// The number of the dump, which is the same in all processes.
     pub guid: Guid,
 }
 
@@ -48,12 +49,13 @@ impl DumpArgs {
     }
 }
 
-/// How a provider is asked.
+/// The ways in which a provider is asked.
 #[derive(Clone, Debug, Default)]
 pub struct ProviderOptions {
-    /// The thread that calls it: the one that empties this inbox. `None`: the thread `MemoryInfra`.
+    /// The inbox of the thread that calls the provider. `None` for the thread `MemoryInfra`.
     pub on: Option<Inbox>,
-    /// The names of allocator dumps that it may use in the background, in which `0x?` stands for any number in hexadecimal. They
-    /// must tell nothing of what the program's users do. Empty: it is not asked in the background.
+    /// The names of allocator dumps that the provider may use in the background; `0x?` in them
+    /// stands for any hexadecimal number. They must not reveal anything about the program's users.
+    /// If empty, the provider is not asked in the background.
     pub background: Vec<String>,
 }

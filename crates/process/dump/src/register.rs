@@ -1,4 +1,4 @@
-//! An account of an allocator's live blocks, from which a dump's heap is made.
+//! A register of an allocator's live blocks, from which a dump's heap is made.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -14,7 +14,7 @@ use heapledger_report::between::untracked;
 
 use crate::overhead::Cost;
 
-/// What blocks are grouped by: the scopes in which a block was allocated, and its type.
+/// The key by which blocks are grouped: the scopes in which a block was allocated, and its type.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AllocationContext {
     /// The scopes.
@@ -30,11 +30,12 @@ impl AllocationContext {
     }
 }
 
-/// The live blocks of an allocator of the program's own, by address, each with its size and context. In memory that is mapped
-/// from the kernel; any thread may use it at any time.
+/// The live blocks of an allocator of the program's own, by address, each with its size and
+/// context. The register is in memory mapped from the kernel; any thread may use it at any time.
 ///
-/// Not for `malloc` itself, which the [ledger](heapledger_inspect::Ledger) keeps account of: an allocation in a new context allocates.
-/// An allocator that can walk over its own blocks needs none: see [`heap_of`].
+/// It cannot be used for `malloc` itself, since the first allocation in a new context allocates;
+/// the [ledger](heapledger_inspect::Ledger) keeps account of that. An allocator that can walk over
+/// its own blocks needs no register: see [`heap_of`].
 ///
 /// ```
 /// use heapledger_dump::{AllocationContext, AllocationRegister};
@@ -49,13 +50,14 @@ impl AllocationContext {
 /// ```
 #[derive(Default)]
 pub struct AllocationRegister {
-    /// The stack of a block is the number of its context.
+    /// Blocks, with the number of the context in place of the stack.
     blocks: SharedRegister,
     contexts: Mutex<Contexts>,
     dropped: AtomicU64,
 }
 
-/// Each context once. They are kept: there are as many as places in the program that allocate.
+/// The contexts, each once. They are kept: there are as many as locations in the program that
+/// allocate.
 #[derive(Default)]
 struct Contexts {
     all: Vec<AllocationContext>,
@@ -63,13 +65,14 @@ struct Contexts {
 }
 
 impl AllocationRegister {
-    /// An empty register, which has mapped nothing.
+    /// Returns an empty register, which has mapped nothing.
     pub fn new() -> AllocationRegister {
         AllocationRegister::default()
     }
 
-    /// Enters a block, in place of the one that was there. Call it when the block may be used. Addresses have 47 bits. Without
-    /// memory the block is [dropped](AllocationRegister::dropped).
+    /// Adds a block, in place of a previous one at its address. Call it when the block may be used.
+    /// Addresses have 47 bits. If there is no memory, the block is
+    /// [dropped](AllocationRegister::dropped).
     pub fn insert(&self, address: u64, size: u64, context: &AllocationContext) {
         let block = LiveBlock { stack: self.number(context), ..LiveBlock::at(address, Bytes(size)) };
         if self.blocks.insert(&block).is_err() {
@@ -77,18 +80,19 @@ impl AllocationRegister {
         }
     }
 
-    /// Removes a block, and returns whether it was there. Call it before another thread can be given the block.
+    /// Removes a block, and returns whether it was there. Call it before another thread can be
+    /// given the block.
     pub fn remove(&self, address: u64) -> bool {
         self.blocks.remove(LiveBlock::at(address, Bytes(0)).key).is_some()
     }
 
-    /// Returns the number of blocks that have not been entered, for want of memory.
+    /// Returns the number of blocks that were dropped because there was no memory.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// Returns address, size and context of each block, in no useful order. What comes and goes meanwhile may be among them
-    /// or not.
+    /// Returns address, size and context of each block, in no useful order. Blocks that come or go
+    /// meanwhile may be included or not.
     pub fn iter(&self) -> impl Iterator<Item = (u64, u64, AllocationContext)> {
         self.blocks.blocks().map(|block| (block.key.address(), block.size.0, self.context_of(&block)))
     }
@@ -106,7 +110,7 @@ impl AllocationRegister {
     /// Returns what the register costs, for [`Overhead`](crate::Overhead).
     pub fn cost(&self) -> Cost {
         let contexts = self.contexts();
-        // Of the map as the standard library has it: an entry, and a byte beside it.
+        // The memory of the standard library's map: an entry, and a control byte for each.
         let per_number = size_of::<(AllocationContext, u32)>() + 1;
         let bytes = contexts.all.capacity() * size_of::<AllocationContext>() + contexts.numbers.capacity() * per_number;
         let bytes_mapped = self.blocks.bytes_mapped().0;
@@ -123,7 +127,8 @@ impl AllocationRegister {
             if let Some(&number) = numbers.get(context) {
                 return StackId(number);
             }
-            // Those that there is no number for are of no context.
+            // Number 0 is the empty context, which also stands in for contexts beyond the largest
+            // number.
             if all.is_empty() {
                 all.push(AllocationContext::default());
                 numbers.insert(AllocationContext::default(), 0);
@@ -159,7 +164,7 @@ impl std::fmt::Debug for AllocationRegister {
     }
 }
 
-/// Groups the blocks that somebody enumerates for a dump, by the context that `context_of` says of each.
+/// Groups enumerated blocks for a dump, by the context that `context_of` returns for each.
 pub fn heap_of(blocks: &dyn Enumerate, mut context_of: impl FnMut(&LiveBlock) -> AllocationContext) -> Heap {
     let mut groups: HashMap<AllocationContext, Amount> = HashMap::new();
     blocks.visit(&mut |block| {

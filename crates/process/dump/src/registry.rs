@@ -14,15 +14,16 @@ use crate::inbox::{Task, abandon_memory_infra, in_memory_infra};
 use crate::profiling;
 use crate::provider::{DumpArgs, Provider, ProviderOptions};
 
-/// So many failures in a row, and a provider is not asked any more.
+/// The number of failures in a row after which a provider is not asked any more.
 const FAILURES_MAX: u32 = 3;
 
-/// Registers a provider: from now on it is asked by every dump but those in the background, in the thread `MemoryInfra`.
+/// Registers a provider: from now on it is asked by every dump except those in the background, in
+/// the thread `MemoryInfra`.
 pub fn register(name: impl Into<String>, provider: impl Provider + 'static) -> Registration {
     register_with(name, provider, ProviderOptions::default())
 }
 
-/// Registers a provider that asks for more: a thread of its own, dumps in the background.
+/// Registers a provider with options: a thread of its own, dumps in the background.
 pub fn register_with(
     name: impl Into<String>,
     provider: impl Provider + 'static,
@@ -31,14 +32,14 @@ pub fn register_with(
     untracked::scope(|| {
         let entry = Entry::new(name.into(), Box::new(provider), options);
         with(|entries| entries.push(Arc::clone(&entry)));
-        // It may be late.
+        // Profiling may have been turned on before.
         entry.tell();
         Registration(Some(entry))
     })
 }
 
-/// A provider that is registered until this is dropped. A dump that goes on meanwhile may still call it: see
-/// [`Registration::unregister`].
+/// A provider that is registered until this is dropped. A dump that is being made may still call it
+/// afterwards: see [`Registration::unregister`].
 #[must_use = "the provider is registered until this is dropped; `keep` keeps it for good"]
 pub struct Registration(Option<Arc<Entry>>);
 
@@ -48,8 +49,8 @@ impl Registration {
         self.0 = None;
     }
 
-    /// Unregisters the provider, and waits for it if it is being called, so that what it refers to may go. In the provider
-    /// itself it does not wait.
+    /// Unregisters the provider, and waits while it is being called, so that its data may be freed
+    /// afterwards. Called from the provider itself, it does not wait.
     pub fn unregister(mut self) {
         if let Some(entry) = self.0.take() {
             let _untracked = untracked::enter();
@@ -59,7 +60,8 @@ impl Registration {
         }
     }
 
-    /// Whether it has failed so often that it is not asked any more, until a [`Session`](crate::Session) begins.
+    /// True if the provider has failed so often that it is not asked any more, until a
+    /// [`Session`](crate::Session) begins.
     pub fn is_disabled(&self) -> bool {
         self.0.as_ref().is_some_and(|entry| entry.is_disabled())
     }
@@ -81,10 +83,10 @@ impl fmt::Debug for Registration {
     }
 }
 
-/// In the order of registration.
+/// The providers, in the order of registration.
 static ENTRIES: Mutex<Vec<Arc<Entry>>> = Mutex::new(Vec::new());
 
-/// Does something with the list. Nobody forks meanwhile.
+/// Calls a function with the list. Forks are blocked meanwhile.
 fn with<R>(change: impl FnOnce(&mut Vec<Arc<Entry>>) -> R) -> R {
     let _guard = between::dumps();
     change(&mut ENTRIES.lock().unwrap_or_else(PoisonError::into_inner))
@@ -93,16 +95,17 @@ fn with<R>(change: impl FnOnce(&mut Vec<Arc<Entry>>) -> R) -> R {
 fn remove(entry: &Arc<Entry>) {
     let _untracked = untracked::enter();
     let removed: Vec<_> = with(|entries| entries.extract_if(.., |other| Arc::ptr_eq(other, entry)).collect());
-    // Outside the lock: it may be the last, and the provider's own `drop` may do anything.
+    // Outside the lock: this may be the last reference, and the provider's own `drop` may do
+    // anything.
     drop(removed);
 }
 
-/// All providers.
+/// Returns all providers.
 pub(crate) fn entries() -> Vec<Arc<Entry>> {
     with(|entries| entries.clone())
 }
 
-/// All are asked again, whatever they have done.
+/// Has all providers asked again, whatever failures they had.
 pub(crate) fn forgive() {
     entries().iter().for_each(|entry| entry.lock().failures = 0);
 }
@@ -118,11 +121,12 @@ pub(crate) struct Entry {
 
 #[derive(Default)]
 struct State {
-    /// In a row.
+    /// The number of failures in a row.
     failures: u32,
-    /// The thread that calls it, and its process: a child of that has a copy of this, and not of the thread.
+    /// The thread that calls the provider, and its process: a forked child has a copy of this, but
+    /// not the thread.
     caller: Option<(ThreadId, u32)>,
-    /// What it has been told of heap profiling.
+    /// The state of heap profiling that the provider was last told.
     is_profiling: bool,
 }
 
@@ -140,17 +144,17 @@ impl Entry {
         self.lock().failures >= FAILURES_MAX
     }
 
-    /// Whether dumps of this level ask it.
+    /// True if dumps of this level ask the provider.
     pub(crate) fn is_for(&self, level: Level) -> bool {
         level > Level::Background || !self.options.background.is_empty()
     }
 
-    /// The names that it may use.
+    /// Returns the names that the provider may use at this level; `None` for any names.
     pub(crate) fn names(&self, level: Level) -> Option<&[String]> {
         (level == Level::Background).then_some(&*self.options.background)
     }
 
-    /// Has something done in its thread.
+    /// Runs a task in the provider's thread.
     pub(crate) fn post(&self, task: Task) {
         match &self.options.on {
             Some(inbox) => inbox.post(task),
@@ -158,34 +162,35 @@ impl Entry {
         }
     }
 
-    /// It does not answer: nobody waits for it, nor for the thread that it has.
+    /// Gives up a provider that does not answer, with the thread that it blocks.
     pub(crate) fn abandon(&self) {
         if self.options.on.is_none() {
             abandon_memory_infra();
         }
     }
 
-    /// Counts what came of a call; whether it is not to be asked any more.
+    /// Counts the outcome of a call. True if the provider is not to be asked any more.
     pub(crate) fn judge(&self, has_failed: bool) -> bool {
         let mut state = self.lock();
         state.failures = if has_failed { state.failures + 1 } else { 0 };
         state.failures >= FAILURES_MAX
     }
 
-    /// Calls it, in this thread.
+    /// Calls the provider, in this thread.
     pub(crate) fn call(&self, args: &DumpArgs, dump: &mut ProcessDump) -> Result<(), String> {
         self.once(|provider| provider.dump(args, dump).map_err(|reason| reason.to_string()))
             .unwrap_or_else(|| Err("it has not returned from an earlier call".to_owned()))
     }
 
-    /// Tells it whether heaps are profiled, unless it knows. Where it is being called, it is told later: by the next dump.
+    /// Tells the provider whether heaps are profiled, unless it knows. If it is being called, the
+    /// next dump tells it.
     pub(crate) fn tell(&self) {
         let is_profiling = profiling::is_heap_profiling();
         if self.lock().is_profiling == is_profiling {
             return;
         }
         let _ = self.once(|provider| {
-            // Two threads may have come to tell it.
+            // Another thread may have told it meanwhile.
             if std::mem::replace(&mut self.lock().is_profiling, is_profiling) != is_profiling {
                 provider.heap_profiling_enabled(is_profiling);
             }
@@ -193,7 +198,7 @@ impl Entry {
         });
     }
 
-    /// `None`: it is being called. Panics are failures.
+    /// Calls the provider. `None` if it is being called already. Panics are failures.
     fn once(&self, call: impl FnOnce(&mut dyn Provider) -> Result<(), String>) -> Option<Result<(), String>> {
         let mut provider = match self.provider.try_lock() {
             Ok(provider) => provider,
@@ -206,13 +211,13 @@ impl Entry {
         self.returned.notify_all();
         Some(outcome.unwrap_or_else(|panic| {
             let reason = message(&*panic);
-            // What was thrown may itself panic when it is dropped.
+            // The payload of the panic may itself panic when it is dropped.
             let _ = catch_unwind(AssertUnwindSafe(|| drop(panic)));
             Err(reason)
         }))
     }
 
-    /// Waits until nobody calls it. In the provider itself it does not wait.
+    /// Waits until the provider is not being called. In the provider itself it does not wait.
     fn wait(&self) {
         let own = (thread::current().id(), process::id());
         let mut state = self.lock();

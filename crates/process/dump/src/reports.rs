@@ -1,8 +1,8 @@
-//! Memory reports and allocator dumps: where they mean the same, each is there as the other.
+//! Conversion between memory reports and allocator dumps, where both mean the same.
 //!
-//! A report of `explicit/cache/pages` is the allocator dump `cache/pages`; what is on the heap is a part of `malloc`. An
-//! allocator dump `cache/pages` is the report `dumps/cache/pages`: in a tree of its own, since reporters may have reported the
-//! same memory below `explicit/`.
+//! A report of `explicit/cache/pages` becomes the allocator dump `cache/pages`; memory on the heap
+//! is a part of `malloc`. An allocator dump `cache/pages` becomes the report `dumps/cache/pages`:
+//! in a tree of its own, since reporters may have reported the same memory below `explicit/`.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use heapledger_report::{Collector, Kind, Report, Unit};
 use crate::malloc::MALLOC_OBJECTS;
 use crate::process;
 
-/// Adds what reporters have said to a dump: bytes as sizes, numbers as numbers of objects.
+/// Adds reports to a dump: bytes as sizes, counts as numbers of objects.
 pub(crate) fn add(reports: &[Report], dump: &mut ProcessDump) {
     let mut sums: BTreeMap<&str, (Option<&Report>, u64, u64)> = BTreeMap::new();
     for report in reports {
@@ -24,13 +24,14 @@ pub(crate) fn add(reports: &[Report], dump: &mut ProcessDump) {
                 *bytes = bytes.saturating_add(amount);
             }
             Unit::Count => *count = count.saturating_add(amount),
-            // What has happened is no memory, nor is a share.
+            // Cumulative counts and percentages are not memory.
             Unit::CountCumulative | Unit::Percentage => {}
         }
     }
     let names: Vec<&str> = sums.keys().copied().collect();
     for (at, (&path, &(of_bytes, bytes, count))) in sums.iter().enumerate() {
-        // A report beside others below it is one of the parts; a dump with others below it is the whole.
+        // A report that has others below it is one of the parts; an allocator dump that has others
+        // below it is the whole.
         let is_whole = names.get(at + 1).is_some_and(|next| is_below(next, path));
         if let Some(report) = of_bytes {
             let part = if is_whole { format!("{path}/(other)") } else { path.to_owned() };
@@ -45,17 +46,18 @@ pub(crate) fn add(reports: &[Report], dump: &mut ProcessDump) {
     }
 }
 
-/// What the memory of a report is called.
+/// Returns the name in a dump for the memory of a report.
 fn name(path: &str) -> &str {
     path.strip_prefix("explicit/").unwrap_or(path)
 }
 
-/// Paths with this beginning follow each other in a sorted list, but for names such as `a-b` between `a` and `a/b`.
+/// True if a path is below another one. In a sorted list such paths follow each other, except for
+/// names such as `a-b` between `a` and `a/b`.
 fn is_below(path: &str, other: &str) -> bool {
     path.strip_prefix(other).is_some_and(|rest| rest.starts_with('/'))
 }
 
-/// Reports what providers say, in a light dump.
+/// Makes a light dump of the providers, and reports it.
 pub(crate) fn report(collector: &mut Collector) {
     if collector.is_for_dump() {
         return;
@@ -63,7 +65,7 @@ pub(crate) fn report(collector: &mut Collector) {
     let dump = process::of_providers(Level::Light);
     let strong = dump.allocators().filter(|dump| !dump.is_weak());
     for (name, bytes) in leaves(strong.map(|dump| (dump.name.as_str(), dump.size()))) {
-        // What is below the first part may be somebody's.
+        // The path below its first part may contain private data.
         let path = match name.split_once('/') {
             Some((root, _)) if collector.is_anonymous() => format!("/dumps/{root}"),
             _ => format!("/dumps/{name}"),

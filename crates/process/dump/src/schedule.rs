@@ -1,4 +1,4 @@
-//! When dumps are made that nobody asks for.
+//! The schedule of periodic dumps.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,28 +9,29 @@ use heapledger_report::between::untracked;
 /// Dumps of a level, at intervals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trigger {
-    /// Of which level.
+    /// The level of the dumps.
     pub level: Level,
-    /// From one to the next.
+    /// The time from one dump to the next.
     pub period: Duration,
 }
 
-/// When dumps are made, and how much they tell. The shortest period is the *tick*; others are multiples of it. At a tick
-/// at which several levels are due the dump is of the highest. The first has them all.
+/// The times and levels of periodic dumps. The shortest period is the *tick*; others are multiples
+/// of it. At a tick at which several levels are due the dump has the highest of them. At the first
+/// tick all are due.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
     tick: Duration,
-    /// In how many ticks each level is due.
+    /// The number of ticks from one dump of a level to the next.
     every: Vec<(Level, u128)>,
 }
 
-/// Why a schedule is none.
+/// The reason why a schedule is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InvalidSchedule {
-    /// A period is no time at all.
+    /// A period is zero.
     Zero,
-    /// A period is no multiple of the shortest.
+    /// A period is not a multiple of the shortest.
     NoMultiple,
     /// A level has two periods.
     Twice,
@@ -49,12 +50,12 @@ impl fmt::Display for InvalidSchedule {
 impl std::error::Error for InvalidSchedule {}
 
 impl Schedule {
-    /// No dumps.
+    /// Returns a schedule without dumps.
     pub fn never() -> Schedule {
         Schedule { tick: Duration::MAX, every: Vec::new() }
     }
 
-    /// The schedule of these triggers.
+    /// Returns the schedule of these triggers.
     ///
     /// # Errors
     ///
@@ -83,7 +84,8 @@ impl Schedule {
         (!self.every.is_empty()).then_some(self.tick)
     }
 
-    /// What is due at a tick, counted from 0.
+    /// Returns the level of the dump that is due at a tick, if there is one. Ticks are counted from
+    /// 0.
     pub(crate) fn level(&self, tick: u64) -> Option<Level> {
         let due = self.every.iter().filter(|(_, every)| u128::from(tick) % every == 0);
         due.map(|(level, _)| *level).max()
@@ -91,7 +93,7 @@ impl Schedule {
 }
 
 impl Default for Schedule {
-    /// A light dump four times a second, and each eighth time a detailed one.
+    /// Returns a schedule with a light dump four times a second, and every eighth of them detailed.
     fn default() -> Schedule {
         let every = untracked::scope(|| vec![(Level::Light, 1), (Level::Detailed, 8)]);
         Schedule { tick: Duration::from_millis(250), every }

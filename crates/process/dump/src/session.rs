@@ -19,29 +19,31 @@ use crate::process::Failure;
 use crate::registry;
 use crate::schedule::Schedule;
 
-/// The first tick comes so long after the beginning.
+/// The time from the beginning to the first tick.
 const FIRST_TICK: Duration = Duration::from_millis(200);
 
-/// What a [`Session`] does.
+/// The configuration of a [`Session`].
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// When dumps are made.
+    /// The times at which dumps are made.
     pub schedule: Schedule,
-    /// Dumps when more is live than ever before.
+    /// If set, dumps are made when more is live than ever before.
     pub peak: Option<Peak>,
-    /// How heaps are written.
+    /// The format of heaps in the file.
     pub heaps: HeapFormat,
-    /// Dumps have the descendants of this process that [listen](heapledger_report::listen), too.
+    /// True to include the descendants of this process that [listen](heapledger_report::listen).
     pub children: bool,
-    /// How long each provider, and each reporter, may take.
+    /// The time that each provider, and each reporter, may take.
     pub provider_deadline: Duration,
-    /// How long a dump may take. Functions of heaps whose names have not been looked up by then, which takes seconds the first
-    /// time in a program with much debug information, are called by their addresses.
+    /// The time that a dump may take. Functions of heaps whose names have not been looked up by
+    /// then appear as their addresses. The first look-up takes seconds in a program with much debug
+    /// information.
     pub deadline: Duration,
 }
 
 impl Default for Config {
-    /// As [`Schedule`], [`HeapFormat`] and [`Options`] have it; no dumps at peaks, none of children.
+    /// The defaults of [`Schedule`], [`HeapFormat`] and [`Options`]; no dumps at peaks, none of
+    /// children.
     fn default() -> Config {
         let Options { provider_deadline, deadline, .. } = Options::default();
         Config {
@@ -55,34 +57,35 @@ impl Default for Config {
     }
 }
 
-/// Dumps when more is live than ever before: in the ledger, if that runs, else as the allocator counts it.
+/// Dumps at peaks: when more is live than ever before, by the ledger, if it runs, else by the
+/// allocator's figures.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Peak {
-    /// By how much of the last peak the live bytes have to exceed it: 0.1 for a tenth.
+    /// The fraction by which the live bytes have to exceed the last peak: 0.1 for a tenth.
     pub share: f64,
-    /// Less than that is no peak.
+    /// The number of live bytes below which there is no peak.
     pub bytes_min: Bytes,
-    /// How often it is looked at. Peaks in between are missed.
+    /// The interval at which the live bytes are compared. Peaks in between are missed.
     pub every: Duration,
-    /// How much such dumps tell.
+    /// The level of detail of such dumps.
     pub level: Level,
 }
 
 impl Default for Peak {
-    /// A detailed dump at each tenth more, from a mebibyte, looked at twenty times a second.
+    /// A detailed dump at each increase by a tenth, from a mebibyte, checked twenty times a second.
     fn default() -> Peak {
         let (share, bytes_min) = (0.1, Bytes(1 << 20));
         Peak { share, bytes_min, every: Duration::from_millis(50), level: Level::Detailed }
     }
 }
 
-/// Why a session did not begin.
+/// The reason why a session did not begin.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StartError {
-    /// There is one.
+    /// Another session is running.
     Running,
-    /// The file cannot be written, or there can be no thread.
+    /// The file cannot be written, or no thread can be made.
     Io(io::Error),
 }
 
@@ -103,13 +106,13 @@ impl From<io::Error> for StartError {
     }
 }
 
-/// What a session has done.
+/// The outcome of a session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Summary {
-    /// Dumps in the file.
+    /// The number of dumps in the file.
     pub dumps: u64,
-    /// How many of them were made at a peak.
+    /// The number of these dumps that were made at a peak.
     pub dumps_at_peak: u64,
     /// The first 64 failures of providers and processes.
     pub failures: Vec<Failure>,
@@ -117,7 +120,7 @@ pub struct Summary {
 
 const FAILURES_MAX: usize = 64;
 
-/// A trace that is being made. It ends, and the file is complete, when this is dropped.
+/// A trace that is being made. Dropping it ends the trace and completes the file.
 ///
 /// ```
 /// use heapledger_dump::{Config, Level, Schedule, Session};
@@ -132,7 +135,7 @@ const FAILURES_MAX: usize = 64;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// There is one at a time in a process. A child made by `fork` has none.
+/// A process has at most one session at a time. A child made by `fork` has none.
 #[must_use = "the trace ends when this is dropped"]
 pub struct Session {
     shared: Arc<Shared>,
@@ -173,7 +176,7 @@ impl Session {
         })
     }
 
-    /// Begins a trace. All providers are asked, those that were disabled, too.
+    /// Begins a trace. All providers are asked again, including disabled ones.
     ///
     /// # Errors
     ///
@@ -206,11 +209,11 @@ impl Session {
         })
     }
 
-    /// Makes a dump now, and writes it. Its number.
+    /// Makes a dump now, writes it, and returns its number.
     ///
     /// # Errors
     ///
-    /// Where it cannot be written, or this is a forked child.
+    /// An error if the dump cannot be written, or if this is a forked child.
     pub fn dump(&self, level: Level) -> io::Result<Guid> {
         if self.process != process::id() {
             return Err(io::Error::other("the trace is that of another process"));
@@ -222,16 +225,16 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// The first time that something could not be written.
+    /// The first error of writing the file.
     pub fn finish(mut self) -> io::Result<Summary> {
         untracked::scope(|| self.end())
     }
 
     fn end(&mut self) -> io::Result<Summary> {
-        // A copy of a parent's has neither the thread nor the right to write its file.
+        // A copy in a forked child has neither the thread nor the right to write the parent's file.
         if self.process != process::id() {
             std::mem::forget(self.thread.take());
-            // Not even what is still in its buffer.
+            // Not even the data that is still in its buffer may be written.
             std::mem::forget(Arc::clone(&self.shared));
             return Err(io::Error::other("the trace is that of another process"));
         }
@@ -252,7 +255,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // Who wants to know calls `finish`.
+        // The result is ignored here: `finish` returns it.
         let _ = untracked::scope(|| self.end());
     }
 }
@@ -286,7 +289,7 @@ impl Shared {
         result.map(|()| dump.guid)
     }
 
-    /// The thread that looks at the clock.
+    /// Runs in the session's thread and makes the periodic dumps.
     fn run(&self) {
         let began = Instant::now();
         let tick = self.config.schedule.tick();
@@ -303,7 +306,7 @@ impl Shared {
                     result = self.dump(level, Kind::Periodic).map(drop);
                 }
                 ticks += 1;
-                // One that comes late is not followed by those that were missed.
+                // After a late tick, the missed ones are skipped.
                 next_tick = Some((at + tick).max(Instant::now()));
             }
             if let (Some(at), Some(config)) = (next_look, self.config.peak)
@@ -321,7 +324,7 @@ impl Shared {
         }
     }
 
-    /// Waits for a moment. Whether the session is not over.
+    /// Waits until a moment. True if the session is not over.
     fn wait(&self, until: Option<Instant>) -> bool {
         let mut state = self.lock();
         loop {
@@ -344,7 +347,7 @@ impl Peak {
     }
 }
 
-/// What is live now, as far as it is known.
+/// Returns the number of live bytes, if it is known.
 fn live_bytes() -> Option<u64> {
     let ledger = Ledger::get();
     if ledger.is_running() {

@@ -1,4 +1,5 @@
-//! Providers, sessions, several processes. All providers are in every dump of the process: tests run one at a time.
+//! Providers, sessions, several processes. All providers are in every dump of the process: tests
+//! run one at a time.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
@@ -399,7 +400,7 @@ fn the_clock_and_peaks_make_dumps() {
     assert!(periodic[0]["id"] != periodic[1]["id"]);
 }
 
-/// What the test runs itself as: see `child`.
+/// The variable that selects the role in which the test runs itself: see `child`.
 const ROLE: &str = "HEAPLEDGER_TEST_ROLE";
 
 /// In a child this is the program; by itself nothing.

@@ -1,8 +1,9 @@
-//! What it costs to keep a ledger and to have the dark matter shown: `dump MODE BLOCKS THREADS`. What `benches/dmd-cost` measures.
-//! Threads allocate three times so many blocks as are to stay live, from some hundred stacks; the mode is `bare`, `exact`, or
-//! `stacks`: of some blocks only. Prints one JSON object: nanoseconds of CPU time per event; with a ledger those of a collection that
-//! marks every block, per block; and of five dumps the pause, the longest time that a thread which allocates all the while was
-//! held up, and how long the dump took.
+//! Measures the cost of a ledger and of dumps of its dark matter: `dump MODE BLOCKS THREADS`, for
+//! `benches/dmd-cost`. Threads allocate three times as many blocks as are to stay live, from some
+//! hundred stacks. The mode is `bare`, `exact`, or `stacks` (stacks of some blocks only). Prints
+//! one JSON object: nanoseconds of CPU time per event; with a ledger also those per block of a
+//! collection that marks every block; and for each of five dumps the pause, the longest time that a
+//! thread which allocates all the while was held up, and the duration of the dump.
 
 use std::hint::black_box;
 use std::sync::Mutex;

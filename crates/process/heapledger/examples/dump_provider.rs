@@ -1,7 +1,8 @@
-//! Heap profiling for an allocator of the program's own, as Chrome's documentation has it: a provider that keeps account of
-//! blocks, and groups them by context and type when there is a dump: `dump_provider [TRACE [aggregated]]`, where the word is
-//! for heaps as viewers have them from 2017 on. Prints what the trace has to hold; `.ci/trace-viewer TRACE` prints what a viewer finds
-//! in it.
+//! Heap profiling for an allocator of the program's own, as Chrome's documentation has it: a
+//! provider that keeps account of blocks, and groups them by context and type when there is a dump:
+//! `dump_provider [TRACE [aggregated]]`, where the word is for heaps as viewers have them from 2017
+//! on. Prints what the trace has to hold; `.ci/trace-viewer TRACE` prints what a viewer finds in
+//! it.
 
 use std::error::Error;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,5 @@
-//! An arena that can walk over its own blocks needs no register: it implements `Enumerate`, and a dump has its heap.
+//! An arena that can walk over its own blocks needs no register: it implements `Enumerate`, and a
+//! dump has its heap.
 
 use std::error::Error;
 use std::ops::ControlFlow;

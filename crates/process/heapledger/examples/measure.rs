@@ -1,8 +1,9 @@
-//! What it costs to measure many small blocks: `benches/measure` runs it.
+//! Measures the cost of measuring many small blocks: `benches/measure` runs it.
 //!
-//! `measure BLOCKS ROUNDS HOW…`: with each HOW in turn, ROUNDS times, goes over all blocks, which lie in random order, and
-//! prints nanoseconds of CPU time per block. `walk` only reads a word of each, `measure` measures, `mark` measures and marks in a ledger
-//! that has run since the beginning; `nothing` does nothing.
+//! `measure BLOCKS ROUNDS HOW…`: with each HOW in turn, ROUNDS times, goes over all blocks, which
+//! lie in random order, and prints nanoseconds of CPU time per block. `walk` only reads a word of
+//! each, `measure` measures, `mark` measures and marks in a ledger that has run since the
+//! beginning; `nothing` does nothing.
 
 use std::hint::black_box;
 

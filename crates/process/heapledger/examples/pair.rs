@@ -1,7 +1,8 @@
-//! Pairs of an allocation and its free: `pair MODE COUNT [FRAMES]`. What `benches/instructions` counts: straight from the system's
-//! allocator (`bare`), through Heapledger's with nothing installed (`idle`), or with a ledger that records everything
-//! (`exact`, `counts` without stacks, `some-stacks` with those of chosen blocks) or samples every 512 KiB (`sampled`).
-//! With so many frames below that are others each time.
+//! Pairs of an allocation and its free: `pair MODE COUNT [FRAMES]`. What `benches/instructions`
+//! counts: straight from the system's allocator (`bare`), through Heapledger's with nothing
+//! installed (`idle`), or with a ledger that records everything (`exact`, `counts` without stacks,
+//! `some-stacks` with those of chosen blocks) or samples every 512 KiB (`sampled`). With so many
+//! frames below that are others each time.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::hint::black_box;

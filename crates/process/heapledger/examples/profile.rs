@@ -1,5 +1,6 @@
-//! A program that does what services do, with its profile always on: `profile [PORT [SECONDS]]`. Four threads answer "requests",
-//! which keep something in a cache now and then; the profile is at the address that it prints. `docs/profile.md` looks at it.
+//! A program that does what services do, with its profile always on: `profile [PORT [SECONDS]]`.
+//! Four threads answer "requests", which keep something in a cache now and then; the profile is at
+//! the address that it prints. `docs/profile.md` looks at it.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -14,7 +15,7 @@ use heapledger::{Allocator, context};
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator::system();
 
-/// What is never taken out again.
+/// A cache whose entries are never removed.
 static CACHE: Mutex<BTreeMap<u64, Vec<u8>>> = Mutex::new(BTreeMap::new());
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,5 +1,5 @@
-//! An account of the blocks of an allocator of the program's own, by scope and type: an `AllocationRegister`. Prints the account,
-//! as a dump has it.
+//! An account of the blocks of an allocator of the program's own, by scope and type: an
+//! `AllocationRegister`. Prints the account, as a dump has it.
 
 use heapledger::context;
 use heapledger::dump::{AllocationContext, AllocationRegister, Enumerate};

@@ -1,6 +1,6 @@
-//! How long a snapshot holds the program up: `snapshot BLOCKS THREADS ROUNDS [contents]`. What `benches/snapshot` runs: so many
-//! blocks are live, so many threads allocate and free all the while; prints, of each round, the pause and what the call took,
-//! in microseconds.
+//! How long a snapshot holds the program up: `snapshot BLOCKS THREADS ROUNDS [contents]`. What
+//! `benches/snapshot` runs: so many blocks are live, so many threads allocate and free all the
+//! while; prints, of each round, the pause and what the call took, in microseconds.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};

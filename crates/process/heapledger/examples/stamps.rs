@@ -1,6 +1,6 @@
-//! Boxes that are made and dropped: `stamps MODE COUNT`. What `benches/instructions` counts: without stamps (`plain`), each
-//! stamped (`stamped`), twice (`twice`), or with a stamp on an address inside of a map (`inside`); with `-ledger` behind
-//! it, while a ledger records everything.
+//! Boxes that are made and dropped: `stamps MODE COUNT`. What `benches/instructions` counts:
+//! without stamps (`plain`), each stamped (`stamped`), twice (`twice`), or with a stamp on an
+//! address inside of a map (`inside`); with `-ledger` behind it, while a ledger records everything.
 
 use std::collections::HashMap;
 use std::hint::black_box;

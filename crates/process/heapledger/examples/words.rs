@@ -1,5 +1,6 @@
-//! An index of the words of its own source, many times over, that says what its blocks are: `words [COPIES]`. Prints what
-//! its ledger holds by type; under `heapledger record` the stamps are in the recording instead.
+//! An index of the words of its own source, many times over, that says what its blocks are:
+//! `words [COPIES]`. Prints what its ledger holds by type; under `heapledger record` the stamps are
+//! in the recording instead.
 
 use std::collections::HashMap;
 
@@ -19,7 +20,8 @@ struct Index {
     lines: Vec<Box<str>>,
 }
 
-/// The table and the list of lines are blocks of the index; what is in them is stamped where it is made.
+/// The table and the list of lines are blocks of the index; what is in them is stamped where it is
+/// made.
 impl OwnsBlocks for Index {
     fn blocks(&self, visit: &mut dyn FnMut(*const u8)) {
         self.words.blocks(visit);

@@ -1,12 +1,15 @@
-//! Every byte of a Rust program's heap accounted for: who allocated it, where, in which context, and what is live now.
+//! A ledger of every byte of a Rust program's heap: who allocated it, where, in which context, and
+//! what is live now.
 //!
-//! The program gets a ledger of its own, which it can start, stop and ask while it runs. It has the same rules as the
-//! recordings of `heapledger record`, and works where that cannot: in static programs, and with allocators of the
-//! program's own. Linux on x86-64, with glibc or musl; [elsewhere](#elsewhere) programs with it compile, and are not observed.
+//! The program gets a ledger of its own, which it can start, stop and query while it runs. The
+//! ledger follows the same rules as the recordings of `heapledger record`, and works where these
+//! cannot: in static programs, and with allocators of the program's own. It supports Linux on
+//! x86-64, with glibc or musl; [elsewhere](#elsewhere) programs with it compile, and are not
+//! observed.
 //!
 //! # First steps
 //!
-//! Declare the allocator, start the ledger, ask:
+//! Declare the allocator, start the ledger, query it:
 //!
 //! ```
 //! use heapledger::{Allocator, Ledger, Options, Order};
@@ -32,13 +35,15 @@
 //! }
 //! ```
 //!
-//! Until the ledger is started, and once it has been stopped, [`Allocator`] costs three instructions per call. So it may
-//! stay in programs that are shipped, and the ledger be started when it is wanted.
+//! Until the ledger is started, and once it has been stopped, [`Allocator`] costs three
+//! instructions per call. So it may stay in programs that are shipped, and the ledger be started on
+//! demand.
 //!
 //! # Another allocator
 //!
-//! [`Allocator::wrapping`] takes any other: `Allocator::wrapping(mimalloc::MiMalloc)`. It cannot be preloaded, but the
-//! ledger sees all of it; and `heapledger record` does, too: the allocator tells it.
+//! [`Allocator::wrapping`] takes any other: `Allocator::wrapping(mimalloc::MiMalloc)`. Such an
+//! allocator cannot be preloaded, but the ledger sees all its blocks, and so does `heapledger
+//! record`, which the allocator notifies.
 //!
 //! ```
 //! # use heapledger::Allocator;
@@ -55,9 +60,11 @@
 //!
 //! # Exact or sampled
 //!
-//! [`Options::EXACT`] records every call. With [`Options::sample_every`] every allocated byte is a sample point with the
-//! same small probability, and what was allocated and is live is estimated without bias: a block in the ledger counts for
-//! all that it [stands for](Block::stands_for), and amounts come with a [`StandardError`]. The rate may be changed at any time.
+//! [`Options::EXACT`] records every call. With [`Options::sample_every`] every allocated byte is a
+//! sample point with the same small probability, and the allocated and the live amounts are
+//! estimated without bias: a block in the ledger counts for all that it [stands
+//! for](Block::stands_for), and amounts come with a [`StandardError`]. The rate may be changed at
+//! any time.
 //!
 //! ```
 //! use heapledger::{Bytes, Ledger, Options};
@@ -73,9 +80,10 @@
 //!
 //! # Always on: the profile
 //!
-//! `heapledger::profile` (feature `profile`) is that for a program in production: it samples, in bounded memory, from whenever
-//! somebody says so, and serves what `go tool pprof` and scrapers of profiles ask for; with the feature `profile-push` it sends
-//! profiles to a server. `docs/profile.md` of the project is the manual.
+//! `heapledger::profile` (feature `profile`) is sampling for a program in production: it samples in
+//! bounded memory, from whenever it is switched on, and serves the requests of `go tool pprof` and
+//! of scrapers of profiles. With the feature `profile-push` it sends profiles to a server.
+//! `docs/profile.md` of the project is the manual.
 //!
 //! ```
 //! # #[cfg(feature = "profile")] {
@@ -91,9 +99,10 @@
 //!
 //! # Why: contexts, types, pools
 //!
-//! [`context!`] names what the program is doing; a block has the context that it was allocated in, beside its native
-//! stack ([`Stack::context`]). [`Ledger::stamp`] says of what type a block is, [`Ledger::set_context`] moves it to another
-//! context. A custom allocator reports its own blocks through a [`Pool`].
+//! [`context!`] names what the program is doing; a block has the context that it was allocated in,
+//! in addition to its native stack ([`Stack::context`]). [`Ledger::stamp`] declares the type of a
+//! block, [`Ledger::set_context`] moves a block to another context. A custom allocator reports its
+//! own blocks through a [`Pool`].
 //!
 //! ```
 //! use heapledger::{Ledger, Options};
@@ -114,8 +123,9 @@
 //!
 //! # What the blocks are
 //!
-//! [`stamp!`] says it: the type, the place in the source, and a label. [`stamped`] does for what a function returns, and
-//! [`OwnsBlocks`] is what a type of your own implements to be stamped. Without the feature `stamps` all of it is nothing.
+//! [`stamp!`] declares it: the type, the source location, and a label. [`stamped`] does this for
+//! the value that a function returns, and a type of your own implements [`OwnsBlocks`] to be
+//! stamped. Without the feature `stamps` all of this expands to nothing.
 //!
 //! ```
 //! # use heapledger::{Allocator, Ledger, Options, stamp};
@@ -128,8 +138,8 @@
 //! assert_eq!((block.type_name(), block.stamp.unwrap().label), (Some("[u32]"), Some("rows of a page")));
 //! ```
 //!
-//! For blocks that nobody stamped, `Ledger::types` (feature `types`) asks the program's own debug information, by the stack that
-//! allocated them, and says with each type how sure it is.
+//! For blocks that nobody stamped, `Ledger::types` (feature `types`) asks the program's own debug
+//! information, by the stack that allocated them, and says with each type how sure it is.
 //!
 #![cfg_attr(feature = "types", doc = "```")]
 #![cfg_attr(not(feature = "types"), doc = "```ignore")]
@@ -146,10 +156,12 @@
 //!
 //! # Who holds what: memory reporters
 //!
-//! Parts of a program say how much they hold, by walking through it: [`HeapSize`] asks the allocator for the size of each
-//! block. With the feature `reports` the attribute `reporter` is all that it takes to be in the tree that `heapledger reports show PID` and
-//! Firefox's about:memory show, where what nobody reports is `heap-unclassified`. The module `reports` has the rest: reporters that come and go,
-//! collecting, saving, answering other processes. Before you write one, read `docs/reporters.md` of the project.
+//! Parts of a program report how much they hold, by walking through it: [`HeapSize`] asks the
+//! allocator for the size of each block. With the feature `reports` the attribute `reporter` is
+//! enough to add a part to the tree that `heapledger reports show PID` and Firefox's about:memory
+//! show; unreported memory is `heap-unclassified` there. The module `reports` has the rest:
+//! reporters that come and go, collecting, saving, answering other processes. Before you write a
+//! reporter, read `docs/reporters.md` of the project.
 //!
 #![cfg_attr(feature = "reports", doc = "```")]
 #![cfg_attr(not(feature = "reports"), doc = "```ignore")]
@@ -188,8 +200,9 @@
 //!
 //! # What everybody holds at one moment: memory dumps
 //!
-//! With the feature `dump`, parts of a program are asked all at once, in all its processes, and what they say goes to a file for Chrome's
-//! `about:tracing`, with the heap by stack and type: the module `dump`, and `docs/dumps.md` of the project.
+//! With the feature `dump`, parts of a program are asked all at once, in all its processes, and
+//! what they say goes to a file for Chrome's `about:tracing`, with the heap by stack and type: the
+//! module `dump`, and `docs/dumps.md` of the project.
 //!
 //! ```
 //! # #[cfg(feature = "dump")] {
@@ -202,9 +215,10 @@
 //!
 //! # How much a value owns
 //!
-//! [`HeapSize`] says it, by asking the allocator about every block: slop included, the value itself not. It is there for the
-//! standard library's types and, behind features of their names, for those of common crates; derive it for your own. A
-//! [`Meter`] that marks tells the ledger which blocks have been reported, and by whom.
+//! [`HeapSize`] says it, by asking the allocator about every block: slop included, the value itself
+//! not. It is there for the standard library's types and, behind features of their names, for those
+//! of common crates; derive it for your own. A [`Meter`] that marks tells the ledger which blocks
+//! have been reported, and by whom.
 //!
 //! ```
 //! # use heapledger::{Allocator, Ledger, Options};
@@ -229,33 +243,37 @@
 //!
 //! # Misuse
 //!
-//! [`Checks`] finds blocks that unsafe code frees twice, or writes past the end of, and tells the stacks that belong to it.
+//! [`Checks`] finds blocks that unsafe code frees twice, or writes past the end of, and tells the
+//! stacks that belong to it.
 //!
 //! # What it costs
 //!
-//! Memory: about 80 bytes for each live block that is recorded (`benches/linked`), besides the stacks;
-//! [`Ledger::overhead`] says how much it is, by purpose, and how much time was spent. [`Options::bytes_max`] bounds the
-//! register and the totals: what would take more is not recorded, and counted in [`Ledger::losses`]; frees of recorded
-//! blocks still are. Time: `docs/overhead.md` of the project.
+//! Memory: about 80 bytes for each live block that is recorded (`benches/linked`), besides the
+//! stacks; [`Ledger::overhead`] says how much it is, by purpose, and how much time was spent.
+//! [`Options::bytes_max`] bounds the register and the totals: what would take more is not recorded,
+//! and counted in [`Ledger::losses`]; frees of recorded blocks still are. Time: `docs/overhead.md`
+//! of the project.
 //!
 //! # Threads, signals, forks
 //!
-//! Everything may be called in any thread at any time. A signal handler may ask the ledger and print it: where it has
-//! interrupted the ledger itself, the answer is empty, or [`PrintError::Interrupted`]. A forked child goes on with a
-//! ledger of its own, in which the parent's blocks are live, as they are in its memory.
+//! Everything may be called in any thread at any time. A signal handler may ask the ledger and
+//! print it: where it has interrupted the ledger itself, the answer is empty, or
+//! [`PrintError::Interrupted`]. A forked child goes on with a ledger of its own, in which the
+//! parent's blocks are live, as they are in its memory.
 //!
 //! # Elsewhere
 //!
-//! On other systems and processors macros, derives and [`Allocator`] compile to nothing that can be observed: the allocator passes calls
-//! on, stamps are the expressions they are given, pools have no listener, and [`Ledger::start`] answers
-//! [`StartError::Unsupported`]. [`HeapSize`] works, with computed sizes. On systems other than Linux the modules `reports`, `dump`,
-//! `serve` and `profile` are not there, whatever features are on; the attribute `reporter` removes its function.
+//! On other systems and processors macros, derives and [`Allocator`] compile to nothing that can be
+//! observed: the allocator passes calls on, stamps are the expressions they are given, pools have
+//! no listener, and [`Ledger::start`] answers [`StartError::Unsupported`]. [`HeapSize`] works, with
+//! computed sizes. On systems other than Linux the modules `reports`, `dump`, `serve` and `profile`
+//! are not there, whatever features are on; the attribute `reporter` removes its function.
 //!
 //! # What it does not see
 //!
-//! Blocks allocated before the start; what C libraries in the program allocate by `malloc` themselves (`heapledger record`
-//! sees both); what bypasses the global allocator. A program that unloads shared libraries may get wrong frames for code
-//! that is loaded in their place.
+//! Blocks allocated before the start; what C libraries in the program allocate by `malloc`
+//! themselves (`heapledger record` sees both); what bypasses the global allocator. A program that
+//! unloads shared libraries may get wrong frames for code that is loaded in their place.
 #![forbid(unsafe_code)]
 
 pub use heapledger_allocator::Allocator;

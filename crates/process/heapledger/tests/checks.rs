@@ -14,7 +14,7 @@ fn main() {
     assert_eq!(Checks::start().unwrap_err(), ChecksError::Running);
     // Beside the ledger.
     let ledger = Ledger::start(Options::EXACT).unwrap();
-    // Of before: not checked, and no misuse.
+    // Blocks from before the start are not checked, and freeing them is not a misuse.
     drop(before);
     what_is_allowed();
     checks.look();

@@ -1,5 +1,5 @@
-//! Contexts in the ledger of a program that knows what it allocates in each. Without the test harness: its threads
-//! allocate, too.
+//! Contexts in the ledger of a program that knows what it allocates in each. Without the test
+//! harness: its threads allocate, too.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -34,7 +34,7 @@ fn note(sums: &mut Sums, context: &str, bytes: u64) {
     *sum = (sum.0 + 1, sum.1 + bytes);
 }
 
-/// What the ledger says of live blocks of that size.
+/// Returns the ledger's figures for live blocks of that size.
 fn recorded(ledger: Ledger) -> Sums {
     let mut sums = Sums::new();
     for block in ledger.blocks().filter(|block| block.size.0 >= SIZE as u64) {

@@ -60,7 +60,7 @@ fn the_heap_is_what_reporters_say() {
     let reports = reports::collect(&Options::default());
     let (allocated, stored) = (amount(&reports, "heap-allocated"), amount(&reports, "explicit/store"));
     assert!((live.0..live.0 + (64 << 10)).contains(&allocated), "{allocated} of {live:?}");
-    // What is left is unclassified: less than one part in a hundred.
+    // The rest is unclassified: less than 1 percent.
     assert!(stored <= allocated && allocated - stored < allocated / 100, "{stored} of {allocated}");
     assert_eq!(stored, STORE.lock().unwrap().heap_size(&mut Meter::new()).0);
     let description =
@@ -197,7 +197,8 @@ fn a_log_is_of_the_heap_that_reporters_saw() {
     let log = dump(&Default::default()).unwrap();
     drop(counted);
 
-    // All of the store, and nothing else, to the byte; the collection itself has left a few blocks at most.
+    // All of the store, and nothing else, to the byte; the collection itself has left a few blocks
+    // at most.
     assert_eq!(reported(&log, Some("explicit/store")), (20_001, store.0));
     let (blocks, bytes) = reported(&log, None);
     assert!((301..320).contains(&blocks) && (1_500_000..1_600_000).contains(&bytes), "{blocks} {bytes}");

@@ -1,4 +1,5 @@
-//! Stamps in the ledger of a program that knows what its blocks are. Without the test harness: its threads allocate, too.
+//! Stamps in the ledger of a program that knows what its blocks are. Without the test harness: its
+//! threads allocate, too.
 
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet, LinkedList, VecDeque};
 use std::ffi::CString;
@@ -64,7 +65,7 @@ fn all(type_name: &str) -> Vec<Block> {
     blocks
 }
 
-/// Such a value stamped, its blocks are of that type, and there are so many.
+/// Asserts that stamping such a value gives so many blocks of that type.
 #[track_caller]
 fn expect<B: OwnsBlocks>(value: B, type_name: &str, count: usize) {
     let before = all(type_name).len();
@@ -103,7 +104,8 @@ fn blocks_are_of_what_owns_them() {
     expect(PathBuf::from("/tmp"), "std::path::PathBuf", 1);
     expect(CString::default(), "alloc::ffi::c_str::CString", 1);
     expect(VecDeque::<u32>::with_capacity(10), "[u32]", 1);
-    // One whose first element is deep inside of a large block; and one that begins at the end and goes on at the front.
+    // One whose first element is deep inside of a large block; and one that begins at the end and
+    // goes on at the front.
     let mut rotated: VecDeque<u32> = (0..10_000).collect();
     rotated.drain(..9_000);
     expect(rotated.clone(), "[u32]", 1);
@@ -161,7 +163,7 @@ fn what_owns_no_block_is_no_error() {
     assert_eq!(Ledger::get().losses().stamps_unknown, 0);
 }
 
-/// What a value's block is stamped with.
+/// Returns the stamp of a value's block.
 #[track_caller]
 fn stamp_of<T: ?Sized>(block: *const T) -> Stamp {
     Ledger::get().block_at(block).unwrap().stamp.unwrap()
@@ -281,7 +283,7 @@ fn stamps_on_no_block_are_counted() {
     stamp!(&before);
     assert!(!ledger.stamp(&raw const local, "nothing"));
     assert_eq!(ledger.losses().stamps_unknown, 5);
-    // What nobody wants to hear of is no error, nor is anything where nobody listens.
+    // A stamp within `ignore` is not an error, nor is a stamp if there is no observer.
     {
         let _ignored = heapledger::ignore();
         stamp!(Box::new(token(3)));
@@ -306,7 +308,7 @@ fn blocks_of_pools_are_stamped() {
     let found = [stamp_of(memory.as_ptr()), stamp_of(&raw const memory[5_000])];
     assert_eq!(found.map(|stamp| stamp.type_name), ["stamps::Token", "[stamps::Token; 2]"]);
     assert_eq!(ledger.blocks().filter(|block| block.stack.heap() == Some("arena")).count(), 2);
-    // Of the memory itself there is nothing to say.
+    // A stamp on backing memory of the pool that is in no block is ignored, without an error.
     stamp!(&raw const memory[15_000]);
     assert_eq!(ledger.losses().stamps_unknown, 0);
     ARENA.reset();

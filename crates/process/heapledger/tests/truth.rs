@@ -1,5 +1,5 @@
-//! Programs that know what they allocate, against what the ledger says. One process, one test after the other, without
-//! the test harness: its threads allocate, too.
+//! Programs that know what they allocate, against what the ledger says. One process, one test after
+//! the other, without the test harness: its threads allocate, too.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -104,7 +104,8 @@ fn reallocations_and_temporaries() {
     assert_eq!((totals.allocations.0, totals.reallocations.0, totals.blocks_live.0), (3, 2, 1), "{totals:?}");
     assert_eq!(totals.bytes_live.0, growing.capacity() as u64);
     assert_eq!(ledger.block_at(growing.as_ptr()).unwrap().size.0, growing.capacity() as u64);
-    // Each reallocation directly follows the allocation of its block: two temporaries, and a third one.
+    // Each reallocation directly follows the allocation of its block: two temporaries, and a third
+    // one.
     drop(growing);
     let totals = ledger.totals();
     assert_eq!((totals.temporaries.0, totals.frees.0, totals.bytes_live.0), (3, 3, 0), "{totals:?}");
@@ -304,7 +305,8 @@ fn samples_estimate_what_there_was() {
     }
     let bytes = BLOCKS / 100 * 20_000 + BLOCKS / 100 * 99 * 200;
     let totals = ledger.totals();
-    // About 4,800 samples: five standard deviations are 7 % of the bytes; of the blocks, most of which are small, 11 %.
+    // About 4,800 samples: five standard deviations are 7 % of the bytes; of the blocks, most of
+    // which are small, 11 %.
     assert!(totals.is_estimate && error(totals.bytes_live.0, bytes) < 0.08, "{totals:?}, not {bytes}");
     assert!(error(totals.blocks_live.0, BLOCKS) < 0.15, "{totals:?}");
     let sampled = ledger.blocks().count() as u64;
@@ -396,13 +398,15 @@ fn forks_in_a_storm() {
 fn a_signal_handler_may_allocate() {
     static HANDLED: AtomicU64 = AtomicU64::new(0);
     extern "C" fn handler(_: libc::c_int) {
-        // Not through the C library, whose allocator is not for signal handlers: what a hook is told is all that counts.
+        // Not through the C library, whose allocator is not for signal handlers: what a hook is
+        // told is all that counts.
         Ledger::get().block_at(&raw const HANDLED);
         let _ = Ledger::get().totals();
         HANDLED.fetch_add(1, Ordering::Relaxed);
     }
     let ledger = Ledger::start(Options::EXACT).unwrap();
-    // SAFETY: the handler only asks the ledger, which is made for it; the timer is stopped before the test ends.
+    // SAFETY: the handler only asks the ledger, which is made for it; the timer is stopped before
+    // the test ends.
     unsafe {
         libc::signal(libc::SIGALRM, handler as *const () as libc::sighandler_t);
         let every = libc::timeval { tv_sec: 0, tv_usec: 200 };

@@ -1,5 +1,5 @@
-//! Heapledger never counts itself: a program that does nothing but call it has an empty ledger. Without the test harness: its
-//! threads allocate, too.
+//! Heapledger never counts itself: a program that does nothing but call it has an empty ledger.
+//! Without the test harness: its threads allocate, too.
 
 use std::convert::Infallible;
 use std::hint::black_box;

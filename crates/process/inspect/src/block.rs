@@ -11,37 +11,40 @@ use crate::Stack;
 use crate::reported::Mark;
 use crate::stamp::{Stamp, UNKNOWN};
 
-/// A live block, as it was when it was asked for.
+/// A live block, as it was at the time of the query.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Block {
-    /// Where it begins.
+    /// The address at which the block begins.
     pub address: u64,
-    /// Bytes that were asked for.
+    /// The requested size.
     pub size: Bytes,
-    /// Bytes that may be used, as the allocator says; those that were asked for where it does not say.
+    /// The usable size, as the allocator reports it; the requested size if it does not.
     pub usable: Bytes,
-    /// Where it was allocated. Without frames where the stack was not taken: see [`Block::allocated_at`].
+    /// The stack that allocated the block. Without frames if the stack was not taken: see
+    /// [`Block::allocated_at`].
     pub stack: Stack,
-    /// What it was stamped with.
+    /// The block's stamp, if it has one.
     pub stamp: Option<Stamp>,
-    /// The thread that allocated it, by the order in which threads came to the ledger. Numbers of threads that have ended
-    /// are given to new ones. 0: not known.
+    /// The thread that allocated the block. Threads are numbered in the order in which they came to
+    /// the ledger; numbers of threads that have ended are given to new ones. 0 if the thread is not
+    /// known.
     pub thread: ThreadId,
-    /// The time since it was allocated, give or take a millisecond.
+    /// The time since the allocation, to within a millisecond.
     pub age: Duration,
     /// The ordinal of its allocation since the ledger was started.
     pub serial: Serial,
-    /// How many blocks of its size and stack it stands for: 1, unless it was sampled. A whole number, which is right on average.
+    /// The weight of a sampled block: the number of blocks of its size and stack that it counts
+    /// for. 1 unless it was sampled. A whole number, which is right on average.
     pub stands_for: Blocks,
-    /// The mean distance of samples when it was sampled.
+    /// The mean distance between samples at the time when the block was sampled.
     pub sampled_every: Option<Bytes>,
-    /// Who has reported it: the first two reports.
+    /// The first two marks of reporters on the block.
     pub marks: [Option<Mark>; 2],
 }
 
 impl Block {
-    /// To be called within a query.
+    /// Describes a live block; to be called within a query.
     pub(crate) fn new(block: LiveBlock) -> Block {
         Block::marked(block, LEDGER.marks(block.key))
     }
@@ -62,24 +65,25 @@ impl Block {
         }
     }
 
-    /// Where it was allocated; `None`: its stack was not taken, since it was not chosen for that. See
+    /// Returns the stack that allocated the block. `None` if the stack was not taken, since the
+    /// block was not chosen for that: see
     /// [`Options::stack_probability`](crate::Options::stack_probability).
     pub fn allocated_at(&self) -> Option<Stack> {
         Stack::taken(self.stack.id())
     }
 
-    /// The type that it was stamped with.
+    /// Returns the type of the block's stamp.
     pub fn type_name(&self) -> Option<&'static str> {
         self.stamp.map(|stamp| stamp.type_name)
     }
 
-    /// How far an address is into the block.
+    /// Returns the offset of an address in the block.
     pub fn offset_of<T: ?Sized>(&self, pointer: *const T) -> u64 {
         (pointer.cast::<u8>().addr() as u64).wrapping_sub(self.address)
     }
 }
 
-/// One line, then the stack.
+/// Prints one line, then the stack.
 impl fmt::Display for Block {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Block { address, size, usable, thread, age, .. } = self;
@@ -93,7 +97,7 @@ impl fmt::Display for Block {
     }
 }
 
-/// The live blocks: see [`Ledger::blocks`](crate::Ledger::blocks).
+/// An iterator over the live blocks: see [`Ledger::blocks`](crate::Ledger::blocks).
 #[derive(Debug)]
 pub struct LiveBlocks(heapledger_ledger::LiveBlocks<'static>);
 

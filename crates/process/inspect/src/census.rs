@@ -9,42 +9,47 @@ use crate::block::LiveBlocks;
 use crate::maps::{Maps, VtableSymbols};
 use crate::table::{self, Row};
 
-/// Blocks that are looked at in one go.
+/// The number of blocks that are read at a time.
 const BATCH: usize = 1024;
-/// How far an object's beginning may be from that of the part whose vtable it is.
+/// The maximal distance between an object's beginning and the part whose vtable it is.
 const OFFSET_MAX: u64 = 1 << 24;
-/// Bytes of a type's name that are looked at.
+/// The number of bytes of a type's name that are read, at most.
 const NAME_MAX: usize = 4096;
 
 /// Live blocks of one dynamic type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DynamicType {
-    /// The type, `app::Circle`; of an array, of its elements: `[app::Circle]`.
+    /// The type, `app::Circle`; for an array, the type of its elements in brackets:
+    /// `[app::Circle]`.
     pub name: String,
-    /// Live blocks, estimated in a sampled ledger.
+    /// The number of live blocks; an estimate in a sampled ledger.
     pub blocks: Blocks,
-    /// Their requested bytes, estimated as well.
+    /// Their requested bytes; an estimate in a sampled ledger.
     pub bytes: Bytes,
 }
 
-/// What the live blocks are that hold C++ objects: see [`Ledger::census_by_vtable`](crate::Ledger::census_by_vtable).
+/// The live blocks that hold C++ objects, by type: see
+/// [`Ledger::census_by_vtable`](crate::Ledger::census_by_vtable).
 ///
-/// A block counts as an object if its first word is the address of a vtable: it leads into a module of the program, where
-/// the type's own description is, or, in programs without run-time type information (`-fno-rtti`), a symbol that says so.
-/// An array of objects begins with their number, and is known by its second word. The type is that of the most derived
-/// object, as far as it has been constructed: the census may find the base class of one whose constructor runs. What
-/// `std::make_shared` has allocated is known too, whatever it holds. Objects that begin with something else (data of a base
-/// without virtual functions, pools of several objects) are not found.
+/// A block counts as an object if its first word is the address of a vtable: the vtable leads to a
+/// module of the program with the type's own description or, in programs without run-time type
+/// information (`-fno-rtti`), to a symbol that names the type. An array of objects begins with
+/// their number, and is recognised by its second word. The type is that of the most derived object,
+/// as far as the object has been constructed: the census may find a base class while a constructor
+/// runs. Blocks from `std::make_shared` are recognised too, whatever they hold. Objects that begin
+/// with something else are not found: data of a base without virtual functions, or pools of several
+/// objects.
 ///
-/// Reads two words of each live block, through the kernel: a block that another thread frees meanwhile is passed by, and
-/// nothing can fault. Takes about a microsecond for each live block, and allocates; not for signal handlers.
+/// Reads two words of each live block, through the kernel: a block that another thread frees
+/// meanwhile is skipped, and no fault can occur. Takes about a microsecond for each live block, and
+/// allocates; not for signal handlers.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct VtableCensus {
-    /// The types, the largest first.
+    /// The types, by decreasing size.
     pub types: Vec<DynamicType>,
-    /// All live blocks, those of no known type included.
+    /// The number of all live blocks, including those of no known type.
     pub blocks: Blocks,
     /// Their requested bytes.
     pub bytes: Bytes,
@@ -71,7 +76,7 @@ impl VtableCensus {
     }
 }
 
-/// The table of types: blocks, bytes and their shares.
+/// Prints the table of types: blocks, bytes and their shares.
 impl fmt::Display for VtableCensus {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sum = |of: fn(&DynamicType) -> u64| self.types.iter().map(of).sum::<u64>();
@@ -87,11 +92,12 @@ struct Live {
     stands_for: u64,
 }
 
-/// Knows which words are vtables.
+/// Determines which words are addresses of vtables.
 struct Reader {
     maps: Maps,
     symbols: VtableSymbols,
-    /// The names of the types whose vtables words were found to be, or not to be.
+    /// The words that have been looked up: the name of the type if the word is a vtable, else
+    /// `None`.
     known: HashMap<u64, Option<String>>,
 }
 
@@ -100,7 +106,7 @@ impl Reader {
         Reader { maps, symbols: VtableSymbols::default(), known: HashMap::new() }
     }
 
-    /// Adds the first blocks, and says how many.
+    /// Adds the first blocks, and returns how many it has read.
     fn batch(&mut self, blocks: &[Live], sums: &mut HashMap<(u64, bool), (u64, u64)>) -> usize {
         let blocks = &blocks[..blocks.len().min(BATCH)];
         let addresses: Vec<u64> = blocks.iter().map(|block| block.address).collect();
@@ -122,7 +128,7 @@ impl Reader {
                 sum.1 += block.stands_for * block.bytes;
             }
         }
-        // That which could not be read is passed by.
+        // Skips the block that could not be read.
         (read + 1).min(blocks.len().max(1))
     }
 
@@ -139,10 +145,11 @@ impl Reader {
         found
     }
 
-    /// The mangled name of the type whose vtable this is.
+    /// Returns the mangled name of the type that this vtable belongs to.
     fn type_at(&mut self, vtable: u64) -> Option<String> {
-        // As the C++ ABI for Itanium has it: two words before the functions, how far into the object the vtable's part is
-        // (of the part at the beginning nothing, or less where that is virtual), and the type's description.
+        // The layout of the C++ ABI for Itanium: two words precede the functions. The first is the
+        // offset of the vtable's part in the object (0 for the part at the beginning, or less if
+        // that part is virtual), the second the address of the type's description.
         let [offset, description, _] = read(vtable.checked_sub(16)?)?;
         if offset != 0 && offset.wrapping_neg() > OFFSET_MAX {
             return None;
@@ -150,13 +157,14 @@ impl Reader {
         if description == 0 {
             return self.symbols.at(vtable - 16, &self.maps);
         }
-        // The description is an object with a vtable itself; then comes a pointer to the type's name.
+        // The description is an object with a vtable of its own, followed by a pointer to the
+        // type's name.
         let [own_vtable, name] = read(Some(description).filter(|&at| at.is_multiple_of(8) && self.maps.contains(at))?)?;
         if !self.maps.contains(own_vtable) || !self.maps.contains(name) {
             return None;
         }
         let name = text(name)?;
-        // Types that are not the same in all modules have a star in front.
+        // Names of types that are not the same in all modules begin with a star.
         let name = name.strip_prefix('*').unwrap_or(&name);
         is_mangled_type(name).then(|| name.to_owned())
     }
@@ -185,11 +193,11 @@ fn read<const WORDS: usize>(address: u64) -> Option<[u64; WORDS]> {
     (sys::read_own_memory(&[address], &mut words) == 1).then_some(words[0])
 }
 
-/// The text at an address.
+/// Returns the text at an address.
 fn text(mut address: u64) -> Option<String> {
     let mut bytes = Vec::new();
     while bytes.len() < NAME_MAX {
-        // Never across the end of a page: the next one may not be there.
+        // No read crosses the end of a page: the next page may not be mapped.
         let [word] = read(address & !7)?;
         let skip = (address % 8) as usize;
         for byte in word.to_le_bytes().into_iter().skip(skip) {
@@ -204,7 +212,8 @@ fn text(mut address: u64) -> Option<String> {
     None
 }
 
-/// Whether it can be the name of a class: `N3app6CircleE`, `6Circle`, `St9exception`, `Z4mainE5Local`.
+/// True if a name can be the mangled name of a class: `N3app6CircleE`, `6Circle`, `St9exception`,
+/// `Z4mainE5Local`.
 fn is_mangled_type(name: &str) -> bool {
     name.len() >= 2 && name.starts_with(|first: char| first.is_ascii_digit() || matches!(first, 'N' | 'S' | 'Z'))
 }

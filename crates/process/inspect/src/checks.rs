@@ -12,19 +12,21 @@ use crate::Stack;
 
 pub use heapledger_checks::{Call, Error as ChecksError};
 
-/// Checks of how this process uses its allocator: blocks that are freed twice, and writes past the end of a block, each
-/// told with the stack that allocated the block and those that freed it.
+/// Checks of how this process uses its allocator. They find blocks that are freed twice, and writes
+/// past the end of a block, each with the stack that allocated the block and those that freed it.
 ///
-/// They see what the [`Ledger`](crate::Ledger) sees, and need none: in a Rust program what goes through its
-/// `#[global_allocator]`, if that is Heapledger's. `heapledger check` does the same, and more, for programs that link
-/// nothing.
+/// The checks see the same calls as the [`Ledger`](crate::Ledger), and need no ledger: in a Rust
+/// program the calls of its `#[global_allocator]`, if that is Heapledger's. `heapledger check` does
+/// the same, and more, for programs that link nothing.
 ///
-/// While they run, each block is 16 bytes longer, for a canary; and a block that is freed a second time is not, since
-/// the allocator would end the program or go wrong later. All other results stay as they are.
+/// While the checks run, each block is 16 bytes longer, for a canary. A block that is freed a
+/// second time is not passed on, since the allocator would end the program or go wrong later. All
+/// other results of the allocator stay the same.
 ///
-/// There is one of these, and it runs to the end of the process. Methods may be called in any thread, at any time, not
-/// in a signal handler. Each allocation and each free costs a captured stack and an entry in a register: about 80 bytes
-/// for each live block, and 3.5 MiB for the ones freed last.
+/// A process has one set of checks, which run to its end. Methods may be called in any thread, at
+/// any time, but not in a signal handler. Each allocation and each free costs a captured stack and
+/// an entry in a register: about 80 bytes for each live block, and 3.5 MiB for the blocks freed
+/// last.
 ///
 /// ```
 /// use heapledger_inspect::Checks;
@@ -43,77 +45,80 @@ pub use heapledger_checks::{Call, Error as ChecksError};
 pub struct Checks(());
 
 impl Checks {
-    /// Starts them. Blocks that were allocated before are not checked.
+    /// Starts the checks. Blocks that were allocated before are not checked.
     ///
     /// # Errors
     ///
-    /// [`ChecksError::Running`] if they run already, [`ChecksError::Hooks`] if the program's allocator cannot be
-    /// replaced: Heapledger's around another one than the system's cannot.
+    /// [`ChecksError::Running`] if they run already, [`ChecksError::Hooks`] if the program's
+    /// allocator cannot be replaced: Heapledger's around another one than the system's cannot.
     pub fn start() -> Result<Checks, ChecksError> {
         untracked::scope(heapledger_checks::start).map(|()| Checks(()))
     }
 
-    /// The checks, whether they run or not.
+    /// Returns the checks, whether they run or not.
     pub fn get() -> Checks {
         Checks(())
     }
 
-    /// Whether they have been started.
+    /// True if the checks have been started.
     pub fn is_running(self) -> bool {
         heapledger_checks::is_running()
     }
 
-    /// Looks behind every live block: what was written past its end is found now, and not only when it is freed. Takes
-    /// time in proportion to their number.
+    /// Checks the canary of every live block, so that a write past its end is found now, and not
+    /// only when it is freed. Takes time in proportion to the number of live blocks.
     pub fn look(self) {
         heapledger_checks::look(heapledger_checks::Care::Plain);
     }
 
-    /// What was found, each thing once, in the order of the first times. Of different things 256 are kept.
+    /// Returns the misuses that were found, each once, in the order in which they were first found.
+    /// At most 256 different ones are kept.
     pub fn misuses(self) -> impl Iterator<Item = Misuse> {
         (0..report::REPORTS_MAX).map_while(|number| query(|| report::get(number)).flatten()).map(Misuse::new)
     }
 
-    /// How often something was found beyond the 256 that are kept.
+    /// Returns how often something was found beyond the 256 misuses that are kept.
     pub fn beyond(self) -> u64 {
         query(report::beyond).unwrap_or(0)
     }
 }
 
-/// A thing that the program did, with the block that it was first done to.
+/// A misuse of the allocator, with the first block that it was done to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Misuse {
-    /// What was done.
+    /// The kind of misuse.
     pub kind: MisuseKind,
-    /// Where the block is, or was.
+    /// The address of the block, live or freed.
     pub address: u64,
-    /// Its requested size.
+    /// The requested size of the block.
     pub size: Bytes,
-    /// What allocated it, and where. `None`: it is no block.
+    /// The call that allocated the block, and its stack. `None` if the address is not in a block.
     pub allocated: Option<(Call, Stack)>,
-    /// What freed it now, and where. `None`: it is live.
+    /// The call that freed the block now, and its stack. `None` if the block is live.
     pub freed: Option<(Call, Stack)>,
-    /// The thread that freed it.
+    /// The thread that freed the block.
     pub thread: ThreadId,
-    /// How often this was found: with the same stacks, of whichever blocks.
+    /// The number of times that this misuse was found with the same stacks, for any blocks.
     pub times: u64,
 }
 
-/// What was done.
+/// The kinds of misuse.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MisuseKind {
-    /// The block was freed that had been freed before, by this call, at this stack. The second free was not passed on.
+    /// The block had been freed before, by this call, at this stack. The second free was not passed
+    /// on.
     DoubleFree(Call, Stack),
-    /// What was freed is no block: so many bytes into one, if there is one around the address. Passed on.
+    /// The freed address is not the beginning of a block: the offset into a block, if there is one
+    /// around the address. The free was passed on.
     NotABlock(Option<Bytes>),
-    /// The call that freed it does not go with the one that allocated it.
+    /// The block was freed by a call that does not match the one that allocated it.
     Mismatch,
-    /// It was freed with this size, which is not its own.
+    /// The block was freed with this size, which is not its own.
     WrongSize(Bytes),
-    /// Bytes past its end were written: as far as can be seen those from the first to behind the last of these, counted
-    /// from the end.
+    /// Bytes past the block's end were written. The range is from the first to behind the last
+    /// changed byte that can be seen, counted from the end of the block.
     Overwrite(Range<u64>),
 }
 
@@ -134,7 +139,7 @@ impl Misuse {
     }
 }
 
-/// What it is, in a line; then each call with its stack.
+/// Prints one line about the misuse, then each call with its stack.
 impl fmt::Display for Misuse {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let size = self.size.0;

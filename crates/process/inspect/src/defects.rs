@@ -1,4 +1,4 @@
-//! What reporters do wrong.
+//! Defects: wrong reports.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -12,42 +12,45 @@ use heapledger_resident::{LEDGER, query};
 use crate::reported::Mark;
 use crate::{Ledger, Stack};
 
-/// Something that a reporter has done wrong: see [`Ledger::defects`].
+/// A wrong report: see [`Ledger::defects`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Defect {
-    /// What.
+    /// The kind of defect.
     pub kind: DefectKind,
-    /// Who, and where.
+    /// The mark: the reporter, and the stack at which it reported.
     pub mark: Mark,
-    /// What was reported, the first time.
+    /// The address that was reported, the first time.
     pub address: u64,
-    /// Where the block begins that this is about; `None`: there is none.
+    /// The beginning of the block that the defect is about; `None` if there is none.
     pub block: Option<u64>,
-    /// Where that block was allocated; `None` also where its stack was not taken.
+    /// The stack at which that block was allocated; `None` also if its stack was not taken.
     pub allocated_at: Option<Stack>,
-    /// Bytes of that block that may be used.
+    /// The usable size of that block.
     pub usable: Option<Bytes>,
-    /// As how many bytes it was counted; `None`: that was not said.
+    /// The number of bytes that the reporter counted for the block; `None` if the reporter did not
+    /// say.
     pub measured: Option<Bytes>,
-    /// How often: of this kind, by this reporter, at this place.
+    /// The number of times that this reporter made this defect at this stack.
     pub count: u64,
 }
 
-/// What is wrong with a report.
+/// The ways in which a report can be wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum DefectKind {
-    /// There is no live block that is known: it has been freed, or was allocated before the ledger was started.
+    /// There is no live block that is known: it has been freed, or was allocated before the ledger
+    /// was started.
     NoBlock,
-    /// The address is inside a block, and not where it begins.
+    /// The address is inside a block, not at its beginning.
     Interior,
-    /// It is memory of the program's, but not of its heap: on a stack, static, or mapped.
+    /// The address is in memory of the program that is not of its heap: on a stack, static, or
+    /// mapped.
     NotHeap,
-    /// The reporter counts less than may be used of the block.
+    /// The reporter counts less than the usable size of the block.
     Partly,
-    /// The block was freed while its report counted: with a mark that is to be kept and that nobody had [taken
-    /// off](Ledger::unmark), or while reporters were asked.
+    /// The block was freed while a mark on it counted: a kept mark that had not been [taken
+    /// off](Ledger::unmark), or any mark while reporters were being asked.
     FreedWhileReported,
 }
 
@@ -74,16 +77,17 @@ impl Defect {
 }
 
 impl Ledger {
-    /// How often reporters have done something wrong: since marks were cleared, and with marks that are to be kept, since the
-    /// ledger was started.
+    /// Returns how often reporters have made defects: since marks were cleared, and for kept marks,
+    /// since the ledger was started.
     pub fn defects_count(self) -> u64 {
         query(|| LEDGER.defects_count()).unwrap_or(0)
     }
 
-    /// What they have done: the first 64 different things, each with how often.
+    /// Returns the first 64 different defects, each with the number of its occurrences.
     ///
-    /// Whether an address without a block is of the heap at all is found out now: by the kernel's list of mappings, and by
-    /// whether there are live blocks in the one that it is in.
+    /// For an address without a block, this call finds out whether the address belongs to the heap
+    /// at all: the kernel's list of mappings must have a mapping around it that contains live
+    /// blocks.
     pub fn defects(self) -> Vec<Defect> {
         let found = || (0..).map_while(|number| query(|| LEDGER.defect_by_number(number)).flatten());
         untracked::scope(|| {
@@ -93,7 +97,7 @@ impl Ledger {
     }
 }
 
-/// As whoever asks is told. `blocks`: where live blocks begin.
+/// Classifies defects for the caller. `blocks` returns the addresses at which live blocks begin.
 pub(crate) fn classified<I: Iterator<Item = u64>>(
     found: impl Iterator<Item = ledger::Defect>,
     blocks: impl FnOnce() -> I,
@@ -113,7 +117,8 @@ pub(crate) fn classified<I: Iterator<Item = u64>>(
     defects
 }
 
-/// The mappings around these addresses that are not of the heap: of files, stacks, and such as have no live block.
+/// Returns the mappings around these addresses that are not of the heap: files, stacks, and
+/// mappings without a live block.
 fn others<I: Iterator<Item = u64>>(addresses: &[u64], blocks: impl FnOnce() -> I) -> Vec<Range<u64>> {
     let mut others = Vec::new();
     let mut anonymous = Vec::new();
@@ -123,7 +128,7 @@ fn others<I: Iterator<Item = u64>>(addresses: &[u64], blocks: impl FnOnce() -> I
         }
         match &*name {
             "[heap]" => {}
-            // As the allocator or the program asked for it.
+            // An anonymous mapping, of the allocator or of the program.
             "" => anonymous.push((mapping, false)),
             name if name.starts_with("[anon") => anonymous.push((mapping, false)),
             _ => others.push(mapping),
@@ -140,7 +145,7 @@ fn others<I: Iterator<Item = u64>>(addresses: &[u64], blocks: impl FnOnce() -> I
     others
 }
 
-/// What is mapped, with its name.
+/// Returns the mappings of this process, with their names.
 fn mappings() -> Vec<(Range<u64>, String)> {
     let parse = |line: &str| {
         let mut words = line.split_ascii_whitespace();

@@ -6,15 +6,18 @@ use std::slice;
 
 use crate::forks;
 
-/// Shows all modules, the executable first: what the C library says of each, and its program headers. They stay mapped
-/// during a call of `visit`, which must not wait for anybody who might load a library or fork: it has the dynamic linker's lock, and nobody forks.
+/// Visits all modules, the executable first, with the C library's description of each and its
+/// program headers. The modules stay mapped during a call of `visit`. The dynamic linker's lock is
+/// held and forks are blocked meanwhile, so `visit` must not wait for a thread that may load a
+/// library or fork.
 pub fn each(mut visit: impl FnMut(&libc::dl_phdr_info, &[libc::Elf64_Phdr])) {
     unsafe extern "C" fn one<F: FnMut(&libc::dl_phdr_info, &[libc::Elf64_Phdr])>(
         info: *mut libc::dl_phdr_info,
         _: usize,
         visit: *mut c_void,
     ) -> c_int {
-        // SAFETY: `each` passes its function; the C library describes a module that stays mapped during this call.
+        // SAFETY: `each` passes its function; the C library describes a module that stays mapped
+        // during this call.
         unsafe { (*visit.cast::<F>())(&*info, headers(&*info)) };
         0
     }
@@ -30,8 +33,8 @@ pub fn each(mut visit: impl FnMut(&libc::dl_phdr_info, &[libc::Elf64_Phdr])) {
     without_forks(|| unsafe { libc::dl_iterate_phdr(Some(callback), (&raw mut visit).cast()) });
 }
 
-/// Calls something that goes through the dynamic linker's list, while nobody forks: a child would have the list's lock as it
-/// is, held by a thread that the child does not have.
+/// Calls a function that reads the dynamic linker's list, while no thread can fork: a forked child
+/// would have the list's lock as it is, held by a thread that does not exist in the child.
 pub fn without_forks<R>(run: impl FnOnce() -> R) -> R {
     let _no_fork = forks::none();
     run()
@@ -48,7 +51,7 @@ unsafe fn headers(info: &libc::dl_phdr_info) -> &[libc::Elf64_Phdr] {
     unsafe { slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) }
 }
 
-/// Whether so many bytes there, by the module's own addresses, come from its file.
+/// True if the `length` bytes at `start`, in the module's own addresses, are loaded from its file.
 pub fn is_loaded(headers: &[libc::Elf64_Phdr], start: u64, length: u64) -> bool {
     headers.iter().any(|load| {
         load.p_type == libc::PT_LOAD
@@ -57,23 +60,25 @@ pub fn is_loaded(headers: &[libc::Elf64_Phdr], start: u64, length: u64) -> bool 
     })
 }
 
-/// The notes of a module that are in memory, by segments: where each begins, its bytes, and their alignment.
+/// Returns the notes of a module that are in memory, by segment: the address, the bytes and the
+/// alignment of each.
 ///
 /// # Safety
 ///
-/// The module is mapped, as its headers say, for as long as the bytes are looked at.
+/// The module stays mapped, as its headers say, while the returned bytes are in use.
 pub unsafe fn notes(bias: u64, headers: &[libc::Elf64_Phdr]) -> impl Iterator<Item = (usize, &[u8], u64)> {
     let notes = headers.iter().filter(|header| header.p_type == libc::PT_NOTE);
     notes.filter(|header| is_loaded(headers, header.p_vaddr, header.p_memsz)).map(move |header| {
         let start = bias.wrapping_add(header.p_vaddr) as usize;
-        // SAFETY: within a segment that is loaded from the file, by the caller's contract, and that nobody writes.
+        // SAFETY: within a segment that is loaded from the file, by the caller's contract, and that
+        // nobody writes.
         let bytes =
             unsafe { slice::from_raw_parts(std::ptr::with_exposed_provenance::<u8>(start), header.p_memsz as usize) };
         (start, bytes, header.p_align)
     })
 }
 
-/// Where in a segment the contents of notes of this name and kind are.
+/// Returns the ranges in a segment of the contents of notes with this name and kind.
 pub fn contents(notes: &[u8], alignment: u64, wanted_name: &[u8], wanted_kind: u32) -> Vec<Range<usize>> {
     let round = |length: usize| length.next_multiple_of(if alignment == 8 { 8 } else { 4 });
     let word = |at: usize| Some(u32::from_le_bytes(notes.get(at..at + 4)?.try_into().ok()?));

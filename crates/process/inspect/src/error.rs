@@ -1,15 +1,15 @@
-//! How far estimates are off.
+//! Standard errors of estimates.
 
 use heapledger_core::{Blocks, Bytes};
 use heapledger_ledger::{Variance, bar_of_blocks, bar_of_bytes};
 
-/// The standard error of an estimate: in a ledger that samples, amounts are off by so much, give or take. Zero of what
-/// is exact. For an interval that has the truth 95 times in 100, see [`StandardError::bars`].
+/// The standard error of an estimate in a ledger that samples. Zero for exact amounts. For an
+/// interval that contains the true value in 95 of 100 cases, see [`StandardError::bars`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StandardError {
-    /// Of bytes.
+    /// The standard error of the number of bytes.
     pub bytes: Bytes,
-    /// Of blocks.
+    /// The standard error of the number of blocks.
     pub blocks: Blocks,
 }
 
@@ -21,14 +21,15 @@ impl From<Variance> for StandardError {
 }
 
 impl StandardError {
-    /// Returns by how much the estimates that these are the errors of may be off: of 100 estimates, 95 are no farther from the
-    /// truth. About two standard errors of many blocks, more of few.
+    /// Returns the error bars of the estimates with these errors: the true value is within the bars
+    /// for 95 of 100 estimates. These are about two standard errors if there are many blocks, more
+    /// if there are few.
     pub fn bars(self, bytes: Bytes, blocks: Blocks) -> (Bytes, Blocks) {
         (bar_of_bytes(bytes, self.bytes), bar_of_blocks(blocks, self.blocks))
     }
 }
 
-/// `12 ± 3`: a number and its error bar; of what is exact the number alone.
+/// A number with its error bar, `12 ± 3`; an exact number is printed alone.
 pub(crate) struct Estimated(u64, u64);
 
 impl Estimated {

@@ -1,5 +1,6 @@
-//! Nobody forks while the dynamic linker's list is read: its lock is one that the C library does not free in children
-//! (glibc 2.36), where whoever reads the list then, or unwinds, would wait for ever.
+//! Blocks forks while the dynamic linker's list is read. The C library does not release the lock of
+//! that list in children (glibc 2.36), and a child that reads the list then, or unwinds, would wait
+//! for ever.
 
 use std::sync::Once;
 
@@ -9,7 +10,7 @@ use heapledger_resident::capture;
 
 static READING: Lock = Lock::new();
 
-/// No fork, until what is returned is dropped. The thread must not fork meanwhile.
+/// Blocks forks until the guard is dropped. The calling thread must not fork meanwhile.
 pub(crate) fn none() -> Guard<'static> {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| untracked::scope(|| capture::watch_forks(before, after, after)));
@@ -21,6 +22,7 @@ extern "C" fn before() {
 }
 
 extern "C" fn after() {
-    // SAFETY: `before` took the lock and forgot the guard, in this thread or in that of which it is the copy.
+    // SAFETY: `before` took the lock and forgot the guard, in this thread or in that of which it is
+    // the copy.
     unsafe { READING.unlock() };
 }

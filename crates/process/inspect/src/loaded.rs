@@ -15,36 +15,37 @@ const BUILD_ID_NAME: &[u8] = b"GNU\0";
 #[cfg(target_os = "linux")]
 const BUILD_ID_KIND: u32 = 3;
 
-/// The executable and the libraries of this process at a moment, in the order in which they were loaded.
+/// The modules of this process (the executable and its libraries) at a moment, in the order in
+/// which they were loaded.
 #[derive(Clone, Debug)]
 pub struct Modules(Vec<Module>);
 
-/// One of them.
+/// An executable or a library.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Module {
     /// The path of its file.
     pub path: String,
-    /// By which a file with its debug information is known; empty if it has none.
+    /// The build id, by which a file with its debug information is found; empty if it has none.
     pub build_id: Vec<u8>,
-    /// What of its file is where in memory: its code and its data.
+    /// The parts of its file that are mapped, its code and its data, with their addresses.
     pub segments: Vec<Segment>,
-    /// What an address in memory is more than in the file.
+    /// The difference between an address in memory and the same address in the file.
     bias: u64,
 }
 
 /// A part of a module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Where in memory it is.
+    /// The range of addresses in memory.
     pub addresses: Range<u64>,
-    /// What is at its first address: an offset in the file.
+    /// The offset in the file of the segment's first byte.
     pub file_offset: u64,
-    /// Whether it is code.
+    /// True if the segment is code.
     pub is_code: bool,
 }
 
 impl Modules {
-    /// As of now.
+    /// Returns the modules of this process as they are now.
     pub fn of_this_process() -> Modules {
         untracked::scope(Modules::now)
     }
@@ -73,7 +74,8 @@ impl Modules {
             let path = if info.dlpi_name.is_null() {
                 String::new()
             } else {
-                // SAFETY: the C library's name of the module, which ends with NUL and stays during the call.
+                // SAFETY: the C library's name of the module, which ends with NUL and stays during
+                // the call.
                 unsafe { CStr::from_ptr(info.dlpi_name) }.to_string_lossy().into_owned()
             };
             // SAFETY: the C library describes a module that stays mapped during the call.
@@ -91,34 +93,34 @@ impl Modules {
         Modules(modules)
     }
 
-    /// The one that an address is of.
+    /// Returns the module that contains an address.
     pub fn find(&self, address: u64) -> Option<&Module> {
         self.0.iter().find(|module| module.segment(address).is_some())
     }
 
-    /// All of them, the executable first.
+    /// Returns all modules, the executable first.
     pub fn iter(&self) -> impl Iterator<Item = &Module> {
         self.0.iter()
     }
 }
 
 impl Module {
-    /// The part of it that an address is in.
+    /// Returns the segment that contains an address.
     pub fn segment(&self, address: u64) -> Option<&Segment> {
         self.segments.iter().find(|segment| segment.addresses.contains(&address))
     }
 
-    /// What an address in memory is in the file's own addresses.
+    /// Converts an address in memory to the file's own addresses.
     pub fn own_address(&self, address: u64) -> u64 {
         address.wrapping_sub(self.bias)
     }
 
-    /// The reverse.
+    /// Converts an address in the file to one in memory.
     pub fn address(&self, own: u64) -> u64 {
         own.wrapping_add(self.bias)
     }
 
-    /// The build id in hexadecimal digits.
+    /// Returns the build id in hexadecimal digits.
     pub fn build_id_text(&self) -> String {
         self.build_id.iter().map(|byte| format!("{byte:02x}")).collect()
     }

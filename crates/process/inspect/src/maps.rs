@@ -1,4 +1,4 @@
-//! The memory of this process that is of files, by the kernel's list, and the vtables among their symbols.
+//! The mapped files of this process, from the kernel's list, and the vtables among their symbols.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -6,15 +6,15 @@ use std::ops::Range;
 
 use crate::symbol_tables::{self, ElfFile};
 
-/// Bytes of a file that is looked into for symbols.
+/// The number of bytes of a file that are searched for symbols, at most.
 const FILE_MAX: u64 = 1 << 30;
 
-/// The parts of memory that are of executables and shared libraries, in order.
+/// The mapped parts of executables and shared libraries, in order of address.
 pub(crate) struct Maps(Vec<Part>);
 
 struct Part {
     addresses: Range<u64>,
-    /// Of the file; none of what follows a file's part and begins as zero.
+    /// The file that is mapped; `None` for the zero-initialised memory that follows a file's part.
     file: Option<Mapped>,
 }
 
@@ -56,7 +56,7 @@ impl Maps {
         Maps(parts)
     }
 
-    /// Whether there is something of a module there. Also true of other files that are mapped.
+    /// True if a module is mapped at the address. Also true for other files that are mapped.
     pub(crate) fn contains(&self, address: u64) -> bool {
         self.part(address).is_some()
     }
@@ -72,11 +72,11 @@ impl Maps {
 #[derive(Default)]
 pub(crate) struct VtableSymbols(HashMap<String, Vtables>);
 
-/// By their offsets in the file: their lengths, and the mangled names of the types.
+/// Vtables by their offsets in the file: their lengths, and the mangled names of the types.
 type Vtables = BTreeMap<u64, (u64, String)>;
 
 impl VtableSymbols {
-    /// The mangled name of the type in whose vtable an address is.
+    /// Returns the mangled name of the type whose vtable contains an address.
     pub(crate) fn at(&mut self, address: u64, maps: &Maps) -> Option<String> {
         let part = maps.part(address)?;
         let file = part.file.as_ref()?;
@@ -89,7 +89,7 @@ impl VtableSymbols {
     }
 }
 
-/// The vtables of an ELF file.
+/// Reads the vtables of an ELF file.
 fn read(path: &str) -> Option<Vtables> {
     let is_small = fs::metadata(path).ok()?.len() <= FILE_MAX;
     let file = is_small.then(|| ElfFile::open(path).ok())??;

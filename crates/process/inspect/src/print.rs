@@ -14,15 +14,16 @@ use crate::error::Estimated;
 use crate::stamp::{Stamp, UNKNOWN};
 use crate::{Block, Ledger, Order, Site, Stack, table};
 
-/// Why nothing was printed, or not all.
+/// The reason why nothing was printed, or not everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PrintError {
-    /// This is a signal handler, and the ledger was interrupted: it may hold a lock that is needed.
+    /// The call came from a signal handler that interrupted the ledger, which may hold a lock that
+    /// is needed.
     Interrupted,
-    /// The descriptor did not take it.
+    /// Writing to the descriptor failed.
     Write,
-    /// The system gives no memory.
+    /// The system has no memory left.
     OutOfMemory,
 }
 
@@ -44,26 +45,26 @@ impl From<fmt::Error> for PrintError {
     }
 }
 
-/// What has a descriptor; where there are none, anything, and nothing is printed.
+/// A type with a file descriptor. On platforms without descriptors, any type; nothing is printed.
 #[cfg(not(unix))]
 pub trait AsFd {}
 
 #[cfg(not(unix))]
 impl<T> AsFd for T {}
 
-/// Frames of a stack that are printed.
+/// The number of frames of a stack that are printed, at most.
 const FRAMES_MAX: usize = 32;
-/// Sites that can be printed at once.
+/// The number of sites that can be printed at once, at most.
 const SITES_MAX: usize = 64;
 
 /// # Printing
 ///
-/// These allocate nothing, take no lock of the C library, and may be called at exit, in a signal handler (there with
-/// [`PrintError::Interrupted`] if the ledger itself was interrupted) and while other threads allocate. Stacks are printed
-/// as addresses.
+/// These methods allocate nothing, take no lock of the C library, and may be called at exit, in a
+/// signal handler (there they return [`PrintError::Interrupted`] if the ledger itself was
+/// interrupted) and while other threads allocate. Stacks are printed as addresses.
 impl Ledger {
-    /// Prints every live block: address, sizes, type; where it was stamped so; thread, age and stack. A block without stamp
-    /// is `[unknown]`, line 0.
+    /// Prints every live block: address, sizes, type, source location of its stamp, thread, age and
+    /// stack. A block without stamp is `[unknown]`, line 0.
     ///
     /// # Errors
     ///
@@ -86,9 +87,9 @@ impl Ledger {
         })
     }
 
-    /// Prints how many blocks and bytes are live of each type that blocks were stamped with, the largest first, with their
-    /// shares, and the totals: in a sampled ledger estimates. Blocks without stamp are `[unknown]`; `Ledger::types`, of the
-    /// feature `types`, infers what they are.
+    /// Prints the live blocks and bytes of each stamped type, the largest first, with their shares,
+    /// and the totals; estimates in a sampled ledger. Blocks without stamp are `[unknown]`:
+    /// `Ledger::types`, with the feature `types`, infers their types.
     ///
     /// # Errors
     ///
@@ -103,7 +104,7 @@ impl Ledger {
         print(to, |out| Ok(table::write(out, "type", types)?))
     }
 
-    /// Prints the sites with the most, at most 64 of them, the largest first.
+    /// Prints the largest sites, at most 64 of them, the largest first.
     ///
     /// # Errors
     ///
@@ -174,7 +175,7 @@ fn print_stack(out: &mut Printer, stack: Stack) -> Result<(), PrintError> {
     Ok(())
 }
 
-/// Enters a site among the largest, in the place of the smallest.
+/// Inserts a site among the largest, in place of the smallest.
 fn enter(top: &mut [Option<Site>], site: Site, by: Order) {
     let amount = |site: &Option<Site>| site.as_ref().map_or(0, |site| site.amount(by));
     let new = site.amount(by);
@@ -186,7 +187,8 @@ fn enter(top: &mut [Option<Site>], site: Site, by: Order) {
     }
 }
 
-/// Live blocks by type. In memory of its own: too large for the stack of a signal handler.
+/// Live blocks by type. The table has a mapping of its own: it is too large for the stack of a
+/// signal handler.
 struct Table(*mut [Row; Table::LENGTH]);
 
 #[derive(Clone, Copy, Default)]
@@ -205,7 +207,8 @@ impl Table {
     }
 
     fn rows(&mut self) -> &mut [Row; Table::LENGTH] {
-        // SAFETY: mapped in `map` with this size, zeroed, which is valid for integers, and ours alone.
+        // SAFETY: mapped in `map` with this size, zeroed, which is valid for integers, and ours
+        // alone.
         unsafe { &mut *self.0 }
     }
 
@@ -219,10 +222,10 @@ impl Table {
         }
     }
 
-    /// The types that have blocks, each once, the one with the most bytes first.
+    /// Merges and sorts the rows: each type once, the one with the most bytes first.
     fn by_type(&mut self) -> &[Row] {
         let rows = self.rows();
-        // A type has a row for each place where blocks are stamped with it.
+        // A type has a row for each source location of its stamps.
         rows.sort_unstable_by(|one, other| (one.blocks == 0, one.name()).cmp(&(other.blocks == 0, other.name())));
         let mut count = 0_usize;
         for at in 0..rows.len() {

@@ -1,4 +1,4 @@
-//! Which blocks reporters have reported.
+//! The marks of reporters on blocks.
 
 use heapledger_core::bridge::{self, Found, Marking, mark};
 use heapledger_core::{Blocks, Bytes};
@@ -8,15 +8,16 @@ use heapledger_resident::{BRIDGE, LEDGER, control, query, stamp_of};
 use crate::stamp::valid;
 use crate::{Ledger, Stack};
 
-/// A report of a live block: see [`Ledger::mark`].
+/// A report about a live block: see [`Ledger::mark`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Mark {
-    /// The reporter's name. Of names beyond some 4,000 different ones, stamps included, it is `(other)`.
+    /// The reporter's name. Names beyond some 4,000 different ones, stamps included, are `(other)`.
     pub reporter: &'static str,
-    /// Where it reported.
+    /// The stack at which it reported.
     pub stack: Stack,
-    /// It stays when marks are [cleared](Ledger::clear_marks): it was made when the block was allocated.
+    /// True if the mark stays when marks are [cleared](Ledger::clear_marks): it was made when the
+    /// block was allocated.
     pub is_kept: bool,
 }
 
@@ -27,46 +28,49 @@ impl Mark {
     }
 }
 
-/// What became of a mark.
+/// The result of marking a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Marked {
-    /// It is the first of its block.
+    /// The mark is the first one of its block.
     Once,
-    /// The block had been reported before: its memory is reported twice. Of a block the first two marks are kept.
+    /// The block had been reported before: its memory is reported twice. The first two marks of a
+    /// block are kept.
     Again,
-    /// No live block is known there: it was allocated before the ledger was started, or is not of the heap.
+    /// No live block is known there: it was allocated before the ledger was started, or is not of
+    /// the heap.
     NoBlock,
     /// The address is inside a block, not its beginning: what was reported is not the block.
     Inside,
-    /// `heapledger record` has been told: what comes of it is in the recording.
+    /// The mark was sent to `heapledger record`: its result is in the recording.
     Recorded,
-    /// The ledger does not run, or samples and has not taken this block, or is the memory of a [pool](ledger), or the mark
-    /// was made in a signal handler that interrupted it.
+    /// The result is not known: the ledger does not run, or samples and has not taken this block;
+    /// or the block is the memory of a [pool](ledger); or the mark was made in a signal handler
+    /// that interrupted the ledger.
     Unknown,
 }
 
-/// What is live, by how often reporters have reported it.
+/// The live bytes and blocks, by how often reporters have reported them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Reported {
-    /// By nobody: dark matter.
+    /// Reported by no reporter: dark matter.
     pub unreported: Held,
-    /// Once, as it should be.
+    /// Reported once, as it should be.
     pub once: Held,
-    /// Twice or more often.
+    /// Reported twice or more often.
     pub twice: Held,
 }
 
-/// Live blocks of a kind.
+/// Live blocks in one of these states.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Held {
-    /// How many.
+    /// The number of blocks.
     pub blocks: Blocks,
     /// Their requested bytes.
     pub bytes: Bytes,
-    /// Their usable bytes: what measurements add up.
+    /// Their usable bytes, which are the bytes that measurements add up.
     pub bytes_usable: Bytes,
 }
 
@@ -78,29 +82,30 @@ impl Held {
 }
 
 impl Ledger {
-    /// Marks the live block that begins at an address as reported by a reporter, with the stack of this call: as a marking
-    /// `Meter` does with all that it measures.
+    /// Marks the live block that begins at an address as reported by a reporter, with the stack of
+    /// this call. A marking `Meter` does this for every block that it measures.
     ///
-    /// The marks of a block are gone when it is freed or reallocated. They take 45 to 60 bytes of the ledger's memory
-    /// for each marked block, and none before the first.
+    /// The marks of a block are gone when it is freed or reallocated. They take 45 to 60 bytes of
+    /// the ledger's memory for each marked block, and none before the first.
     pub fn mark<T: ?Sized>(self, start: *const T, reporter: &'static str) -> Marked {
         self.mark_with(start, Marking::new(reporter, 0, 0))
     }
 
-    /// The same with a mark that [`Ledger::clear_marks`] leaves: for reporters that count blocks as they come and go. It is to
-    /// be [taken off](Ledger::unmark) before the block is freed.
+    /// Marks a block with a mark that [`Ledger::clear_marks`] leaves: for reporters that count
+    /// blocks as they come and go. The mark is to be [taken off](Ledger::unmark) before the block
+    /// is freed.
     pub fn mark_and_keep<T: ?Sized>(self, start: *const T, reporter: &'static str) -> Marked {
         self.mark_with(start, Marking::new(reporter, mark::KEEP, 0))
     }
 
-    /// The same by a reporter that counts only so many bytes of the block, or says that it counts all that may be used: less
-    /// is a [defect](Ledger::defects), since nobody reports the rest.
+    /// Marks a block for a reporter that counts `measured` bytes of it. If that is less than its
+    /// usable size, this is a [defect](Ledger::defects), since nobody reports the rest.
     pub fn mark_measured<T: ?Sized>(self, start: *const T, reporter: &'static str, measured: Bytes) -> Marked {
         self.mark_with(start, Marking::new(reporter, 0, measured.0))
     }
 
     fn mark_with<T: ?Sized>(self, start: *const T, marking: Marking) -> Marked {
-        // A recorder is told, if there is one: as of all else, nobody but it keeps account then.
+        // If there is a recorder, the mark goes to it: the ledger keeps no marks then.
         let mark_it = bridge::find().and_then(Found::mark).unwrap_or(BRIDGE.mark);
         // SAFETY: the name is static.
         match unsafe { mark_it(start.cast::<u8>().addr() as u64, &raw const marking) } {
@@ -113,8 +118,8 @@ impl Ledger {
         }
     }
 
-    /// Takes a reporter's mark off the block that begins at an address: one that was to be kept, of a block that is about to
-    /// be freed. Whether there was one.
+    /// Takes a reporter's kept mark off the block that begins at an address, which is about to be
+    /// freed. True if there was one.
     pub fn unmark<T: ?Sized>(self, start: *const T, reporter: &'static str) -> bool {
         let length = u32::try_from(reporter.len()).unwrap_or(u32::MAX);
         let unmark = bridge::find().and_then(Found::unmark).unwrap_or(BRIDGE.unmark);
@@ -122,25 +127,26 @@ impl Ledger {
         unsafe { unmark(start.cast::<u8>().addr() as u64, reporter.as_ptr(), length) == 1 }
     }
 
-    /// Takes the marks from all blocks, but for those that are to be kept, and forgets the [defects](Ledger::defects) of such
-    /// marks.
+    /// Takes the marks from all blocks, except kept ones, and forgets the
+    /// [defects](Ledger::defects) of the removed marks.
     pub fn clear_marks(self) {
         query(|| LEDGER.clear_marks());
     }
 
-    /// The same before all reporters are asked: until [`Ledger::marks_complete`], to free a block that has been reported is a
-    /// defect.
+    /// Clears the marks before all reporters are asked. Until [`Ledger::marks_complete`], freeing a
+    /// block that has been reported is a defect.
     pub fn begin_marks(self) {
         bridge::find().and_then(Found::clear_marks).unwrap_or(BRIDGE.clear_marks)();
     }
 
-    /// All reporters have been asked.
+    /// Declares that all reporters have been asked.
     pub fn marks_complete(self) {
         bridge::find().and_then(Found::marks_complete).unwrap_or(BRIDGE.marks_complete)();
     }
 
-    /// What is live, by how often it has been reported; in a ledger that has sampled, an estimate of all that is. Looks at
-    /// all live blocks, each at a moment of its own.
+    /// Returns the live bytes and blocks by how often they have been reported; in a ledger that has
+    /// sampled, an estimate for all live blocks. Looks at every live block, each at a moment of its
+    /// own.
     pub fn reported(self) -> Reported {
         if control::is_sample() {
             return self.reported_by_weight();
@@ -151,7 +157,7 @@ impl Ledger {
         Reported { unreported: Held::of(unreported), once: Held::of(once), twice: Held::of(twice) }
     }
 
-    /// Each block for all that it stands for.
+    /// Sums up blocks by their weights.
     fn reported_by_weight(self) -> Reported {
         let mut sums = [Held::default(); 3];
         for block in self.blocks() {

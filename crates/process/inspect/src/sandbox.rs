@@ -1,20 +1,22 @@
-//! A program that puts itself in a sandbox, in which a system call of ours could kill it.
+//! Entering a sandbox, in which a system call of Heapledger could kill the program.
 
 use heapledger_core::sandbox;
 
-/// Runs `enter`, which puts the process in a sandbox (`seccomp` with a filter), and returns its result.
+/// Runs `enter`, which puts the process in a sandbox (`seccomp` with a filter), and returns its
+/// result.
 ///
-/// The kernel may answer a system call by killing the process, and cannot be asked which ones. So from before `enter` on
-/// the ledger makes none, unless `enter` fails: it goes on in the memory that it has, and counts in
-/// [`Losses`](crate::Losses) what it has no room for. Threads of Heapledger's that listen, serve or send make the calls
-/// that sockets take: stop them before, or allow these calls.
+/// In a sandbox the kernel may answer a system call by killing the process, and there is no way to
+/// ask which calls are allowed. So the ledger makes no system calls from before `enter` on, unless
+/// `enter` fails: it uses the memory that it has, and counts the events without room in
+/// [`Losses`](crate::Losses). Heapledger's threads that listen, serve or send make the system calls
+/// that sockets need: stop these threads before, or allow these calls.
 ///
-/// In strict mode a thread may not even read the time stamp counter: [stop](crate::Ledger::stop) the ledger before. In C
-/// nothing is to be called: libheapledger sees `prctl` and `syscall`.
+/// In strict mode a thread may not even read the time stamp counter: [stop](crate::Ledger::stop)
+/// the ledger before. C programs need not call anything: libheapledger sees `prctl` and `syscall`.
 ///
 /// # Errors
 ///
-/// Those of `enter`.
+/// The errors of `enter`.
 ///
 /// ```
 /// # fn load_filter() -> std::io::Result<()> { Err(std::io::ErrorKind::Unsupported.into()) }

@@ -13,27 +13,29 @@ use crate::{Ledger, Stack};
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Site {
-    /// The stack that makes this site.
+    /// The stack of the site.
     pub stack: Stack,
-    /// Calls that returned a block: in a sampled ledger the estimate of all, as of what follows.
+    /// The number of calls that returned a block. In a sampled ledger this and the following
+    /// amounts are estimates.
     pub allocations: Blocks,
-    /// Bytes of these blocks.
+    /// The requested bytes of these blocks.
     pub bytes_allocated: Bytes,
-    /// Of these blocks, those that were freed.
+    /// The number of these blocks that were freed.
     pub frees: Blocks,
-    /// Of these, the temporary ones: see [`Totals::temporaries`](crate::Totals::temporaries).
+    /// The number of temporary blocks: see [`Totals::temporaries`](crate::Totals::temporaries).
     pub temporaries: Blocks,
-    /// Live blocks.
+    /// The number of live blocks.
     pub blocks_live: Blocks,
-    /// Their bytes.
+    /// The requested bytes of the live blocks.
     pub bytes_live: Bytes,
-    /// Of `bytes_allocated` and `allocations`.
+    /// The standard error of `bytes_allocated` and `allocations`.
     pub allocated_standard_error: StandardError,
-    /// Of `bytes_live` and `blocks_live`, as far as they are estimates because allocations are sampled.
+    /// The standard error of `bytes_live` and `blocks_live`, as far as they are estimates because
+    /// allocations are sampled.
     pub live_standard_error: StandardError,
 }
 
-/// By what sites are ordered.
+/// The order in which sites are sorted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Order {
@@ -79,7 +81,7 @@ impl Site {
     }
 }
 
-/// One line, then the stack.
+/// Prints one line, then the stack.
 impl fmt::Display for Site {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
@@ -106,7 +108,7 @@ pub(crate) fn top(ledger: Ledger, count: usize, by: Order) -> Vec<Site> {
     sites
 }
 
-/// Puts what the live blocks stand for in the place of the blocks themselves.
+/// Replaces the counts of live blocks by estimates, from the weights of the blocks.
 fn estimate_live(ledger: Ledger, sites: &mut [Site]) {
     let mut live: HashMap<Stack, (f64, f64)> = HashMap::new();
     for block in ledger.blocks().filter(|block| block.allocated_at().is_some()) {

@@ -10,11 +10,12 @@ use heapledger_resident::{SnapshotError, control};
 use crate::defects::{Defect, classified};
 use crate::{Block, Stack, Stamp, Totals};
 
-/// What is to be in a [`Snapshot`].
+/// The options of a [`Snapshot`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SnapshotOptions {
-    /// Also what is in the blocks of the main heap: the first ones by address, as far as they fit in so many bytes. It is copied
-    /// during the pause, which it makes longer: by a second for some gigabytes. That a block cannot be read is no error.
+    /// If set, the contents of blocks of the main heap are copied too: of the first blocks by
+    /// address, up to this number of bytes in total. Copying makes the pause longer: by a second
+    /// for some gigabytes. A block that cannot be read is not an error.
     pub contents_max: Option<Bytes>,
 }
 
@@ -31,77 +32,81 @@ impl Snapshot {
         Ok(Snapshot { copy, stack_probability: control::stack_probability() })
     }
 
-    /// The blocks that were live, in no useful order. A block is missing that a reallocation was about to move.
+    /// Returns the blocks that were live, in no useful order. A block that a reallocation was about
+    /// to move is missing.
     pub fn blocks(&self) -> impl Iterator<Item = Block> {
         self.copy.blocks().map(|(block, marks)| Block::marked(block, marks))
     }
 
-    /// What was in one of the snapshot's blocks: its whole words. `None`: that was not [asked
-    /// for](SnapshotOptions::contents_max), or there was no room for it, or the memory cannot be read, or is of a pool, or the
-    /// block is larger than a gigabyte. Threads that neither allocate nor free go on writing while it is copied.
+    /// Returns the contents of one of the snapshot's blocks, in whole words. `None` if contents
+    /// were not [asked for](SnapshotOptions::contents_max), if there was no room for them, if the
+    /// memory cannot be read or belongs to a pool, or if the block is larger than a gigabyte.
+    /// Threads that neither allocate nor free go on writing while it is copied.
     pub fn contents(&self, block: &Block) -> Option<&[u64]> {
         self.copy.contents(Key(block.address), block.size).filter(|_| block.stack.heap().is_none())
     }
 
-    /// Blocks that had been freed: empty, unless [`Options::keep_freed`](crate::Options::keep_freed) says that they are
-    /// counted.
+    /// Returns the blocks that had been freed: empty, unless they are counted because of
+    /// [`Options::keep_freed`](crate::Options::keep_freed).
     pub fn freed(&self) -> impl Iterator<Item = FreedBlocks> {
         self.copy.freed().map(FreedBlocks::new)
     }
 
-    /// How many more had been freed, for whose kinds there was no memory within the bound.
+    /// Returns the number of freed blocks that are not in [`Snapshot::freed`] because there was no
+    /// memory for their kinds within the bound.
     pub fn freed_lost(&self) -> Blocks {
         Blocks(self.copy.freed_lost())
     }
 
-    /// What reporters had done wrong: as [`Ledger::defects`](crate::Ledger::defects), of the snapshot's moment.
+    /// Returns the defects at the moment of the snapshot: see
+    /// [`Ledger::defects`](crate::Ledger::defects).
     pub fn defects(&self) -> Vec<Defect> {
         untracked::scope(|| {
             classified(self.copy.defects(), || self.copy.blocks().map(|(block, _)| block.key.address()))
         })
     }
 
-    /// How often they had done something wrong.
+    /// Returns how often reporters had made defects.
     pub fn defects_count(&self) -> u64 {
         self.copy.defects_count()
     }
 
-    /// What had been counted, and what was live.
+    /// Returns what had been counted, and what was live, at the moment of the snapshot.
     pub fn totals(&self) -> Totals {
         Totals::of(self.copy.totals())
     }
 
-    /// As [`Ledger::stack_probability`](crate::Ledger::stack_probability).
+    /// Returns the probability of [`Ledger::stack_probability`](crate::Ledger::stack_probability).
     pub fn stack_probability(&self) -> Option<f64> {
         self.stack_probability
     }
 
-    /// For how long the program was held up: whoever allocated or freed meanwhile waited.
+    /// Returns how long the program was held up: threads that allocated or freed meanwhile waited.
     pub fn pause(&self) -> Duration {
         Duration::from_nanos(self.copy.pause())
     }
 
-    /// What is mapped for the snapshot, until it is dropped.
+    /// Returns the number of bytes that are mapped for the snapshot until it is dropped.
     pub fn bytes_mapped(&self) -> Bytes {
         Bytes(self.copy.bytes_mapped() as u64)
     }
 }
 
-/// Blocks that have been freed, and had this in common.
+/// Freed blocks that have these properties in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FreedBlocks {
-    /// Bytes that were asked for, each time.
+    /// The requested size of each block.
     pub size: Bytes,
-    /// Bytes that could be used.
+    /// The usable size of each block.
     pub usable: Bytes,
-    /// Where they were allocated.
+    /// The stack that allocated them.
     pub stack: Stack,
-    /// What they were stamped with.
+    /// The stamp of these blocks, if they had one.
     pub stamp: Option<Stamp>,
-    /// How many of them the ledger had.
+    /// The number of these blocks that the ledger had.
     pub blocks: Blocks,
-    /// How many these stand for: as many, unless they were sampled.
+    /// The number of blocks that these stand for: the same, unless they were sampled.
     pub stand_for: Blocks,
 }
 
@@ -111,7 +116,7 @@ impl FreedBlocks {
         FreedBlocks { size, usable, stack: Stack::of(stack), stamp: Stamp::of(stamp), blocks, stand_for }
     }
 
-    /// As [`Block::allocated_at`].
+    /// Returns the stack that allocated the blocks, as [`Block::allocated_at`] does.
     pub fn allocated_at(&self) -> Option<Stack> {
         Stack::taken(self.stack.id())
     }

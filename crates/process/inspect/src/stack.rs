@@ -1,4 +1,4 @@
-//! Stacks and contexts, read back from the tree.
+//! Stacks and contexts, read from the stack tree.
 
 use std::fmt;
 
@@ -8,36 +8,39 @@ use heapledger_core::{NodeKind, StackId};
 use heapledger_resident::control;
 use heapledger_unwind::nodes;
 
-/// Where something was allocated: the native stack, the context that the program had declared, the heap.
+/// The origin of an allocation: the native stack, the context that the program had declared, and
+/// the heap.
 ///
-/// Equal stacks are the same [`Stack`], but for rare cases in which two threads came upon a new one at the same moment.
+/// Equal stacks are the same [`Stack`], except in rare cases in which two threads added a new stack
+/// at the same moment.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Stack(StackId);
 
 impl Stack {
-    /// The stack with this node of the tree as its leaf.
+    /// Returns the stack with this node of the tree as its leaf.
     #[doc(hidden)]
     pub fn of(id: StackId) -> Stack {
         Stack(id)
     }
 
-    /// The same, unless it was not taken.
+    /// Returns the stack with this node, unless the stack was not taken.
     pub(crate) fn taken(id: StackId) -> Option<Stack> {
         let stack = Stack(id);
         (control::stack_probability().is_none() || stack.frames().next().is_some()).then_some(stack)
     }
 
-    /// The node of the stack tree.
+    /// Returns the node of the stack tree.
     pub fn id(self) -> StackId {
         self.0
     }
 
-    /// The frames, innermost first. Allocates nothing. The first few are the allocator's own.
+    /// Returns the frames, innermost first. Allocates nothing. The first few are the allocator's
+    /// own.
     pub fn frames(self) -> impl Iterator<Item = Frame> {
         self.nodes().filter(|node| node.is(NodeKind::Frame)).map(|node| Frame { address: node.address })
     }
 
-    /// The scopes of the context, innermost first. Allocates nothing.
+    /// Returns the scopes of the context, innermost first. Allocates nothing.
     pub fn context(self) -> impl Iterator<Item = Scope> {
         let leaf = self.nodes().find(|node| node.is(NodeKind::Context));
         let path = Stack(leaf.map_or(StackId::ROOT, |leaf| StackId(leaf.address as u32)));
@@ -52,17 +55,17 @@ impl Stack {
         })
     }
 
-    /// The user's heap that the block is of; `None`: the program's main heap.
+    /// Returns the name of the heap that the block belongs to; `None` for the program's main heap.
     pub fn heap(self) -> Option<&'static str> {
         self.nodes().find(|node| node.is(NodeKind::Heap)).and_then(|node| text(node.address))
     }
 
-    /// Whether outer frames were cut off: the stack was too deep.
+    /// True if outer frames were cut off because the stack was too deep.
     pub fn is_cut(self) -> bool {
         self.nodes().any(|node| node.is(NodeKind::Truncated))
     }
 
-    /// From the leaf to the root.
+    /// Returns the nodes, from the leaf to the root.
     fn nodes(self) -> impl Iterator<Item = nodes::Node> {
         let mut at = self.0;
         std::iter::from_fn(move || {
@@ -79,8 +82,9 @@ impl fmt::Debug for Stack {
     }
 }
 
-/// The context in one line, if there is one; then a frame per line, indented, innermost first, without the allocator's
-/// own: by name with the feature `symbols`, else by address.
+/// Prints the context in one line, if there is one; then the frames, one per line, indented,
+/// innermost first, without the allocator's own: by name with the feature `symbols`, else by
+/// address.
 impl fmt::Display for Stack {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(heap) = self.heap() {
@@ -104,7 +108,8 @@ impl fmt::Display for Stack {
 /// A frame of a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Frame {
-    /// An address in the instruction that made the call, or that a signal interrupted: what to look up.
+    /// An address inside the instruction that made the call, or that a signal interrupted: the
+    /// address to look up.
     pub address: u64,
 }
 
@@ -126,10 +131,11 @@ impl fmt::Display for Scope {
     }
 }
 
-/// The text of the name at an address that a node has.
+/// Returns the text of the name at an address that a node has.
 fn text(address: u64) -> Option<&'static str> {
     let name = std::ptr::with_exposed_provenance::<Name>(address as usize);
-    // SAFETY: nodes of contexts and heaps have addresses of names, which are static (`heapledger_core::context`).
+    // SAFETY: nodes of contexts and heaps have addresses of names, which are static
+    // (`heapledger_core::context`).
     let name = unsafe { name.as_ref() }?;
     std::str::from_utf8(name.bytes()).ok()
 }

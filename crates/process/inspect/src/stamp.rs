@@ -1,29 +1,30 @@
-//! What blocks were stamped with.
+//! Stamps of blocks.
 
 use std::fmt;
 
 use heapledger_core::TypeId;
 use heapledger_resident::stamp_of;
 
-/// What the program said that a block is, and where it said so.
+/// The stamp of a block: the type that the program declared for it, and the source location of that
+/// declaration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub struct Stamp {
-    /// The type's name. Of the stamps beyond 4,094 different ones it is `(other)`.
+    /// The type's name. Stamps beyond 4,094 different ones are `(other)`.
     pub type_name: &'static str,
-    /// The source file, where that is known.
+    /// The source file, if it is known.
     pub file: Option<&'static str>,
-    /// The line in it; 0: not known.
+    /// The line in the source file; 0 if it is not known.
     pub line: u32,
-    /// What else it said.
+    /// The label that the program added, if any.
     pub label: Option<&'static str>,
 }
 
-/// The type of a block without stamp, and the file.
+/// The type and the file of a block without stamp.
 pub(crate) const UNKNOWN: &str = "[unknown]";
 
 impl Stamp {
-    /// What a block with this entry in the ledger was stamped with.
+    /// Returns the stamp of a block with this entry in the ledger.
     #[doc(hidden)]
     pub fn of(entry: TypeId) -> Option<Stamp> {
         let stamp = stamp_of(entry)?;
@@ -38,7 +39,7 @@ impl Stamp {
     }
 }
 
-/// `type at file:line, label`.
+/// Prints `type at file:line, label`.
 impl fmt::Display for Stamp {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(self.type_name)?;
@@ -49,7 +50,8 @@ impl fmt::Display for Stamp {
     }
 }
 
-/// A text as far as it is UTF-8: programs in C may give anything, and what is too long is cut.
+/// Returns the part of a text that is valid UTF-8: programs in C may pass any bytes, and long texts
+/// are cut.
 pub(crate) fn valid(text: &'static [u8]) -> &'static str {
     let valid = std::str::from_utf8(text).map_err(|error| text.get(..error.valid_up_to()).unwrap_or(&[]));
     valid.unwrap_or_else(|valid| std::str::from_utf8(valid).unwrap_or(""))

@@ -1,4 +1,4 @@
-//! The symbol tables of an ELF file of 64 bits, little-endian. Any bytes may be in it.
+//! The symbol tables of a 64-bit little-endian ELF file, whose bytes are not trusted.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};

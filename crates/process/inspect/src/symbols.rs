@@ -8,7 +8,7 @@ use heapledger_context::untracked;
 
 use crate::{Frame, Stack};
 
-/// What the program's own debug information says of an address.
+/// The names for an address, from the program's own debug information.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Symbol {
     /// The function, demangled.
@@ -20,9 +20,9 @@ pub struct Symbol {
 }
 
 impl Frame {
-    /// The function that the frame is of, with those that were inlined into it before it, innermost first. Empty where
-    /// nothing is known. The first look-up reads the program's debug information, which takes some time and memory;
-    /// neither is counted in the ledger.
+    /// Returns the function of the frame, preceded by the functions that were inlined into it,
+    /// innermost first. Empty if nothing is known. The first look-up reads the program's debug
+    /// information, which takes some time and memory; neither is counted in the ledger.
     pub fn symbols(self) -> Vec<Symbol> {
         let mut symbols = Vec::new();
         // The look-up subtracts one, as for a return address.
@@ -41,8 +41,9 @@ impl Frame {
 }
 
 impl Symbol {
-    /// Whether it is one of the functions between the program and its allocator, which only pass a request on. Debug information
-    /// may have short names of functions, but then it has their files.
+    /// True if this is one of the functions between the program and its allocator, which only pass
+    /// a request on. Debug information may have short names for functions, but then it has their
+    /// files.
     pub fn is_allocator(&self) -> bool {
         const FILES: [&str; 4] =
             ["process/allocator/src/", "heapledger-allocator-", "alloc/src/alloc.rs", "alloc/src/raw_vec/"];
@@ -65,7 +66,7 @@ impl fmt::Display for Symbol {
     }
 }
 
-/// A line for each function of a stack.
+/// Writes a line for each function of a stack.
 pub(crate) fn write(stack: Stack, out: &mut fmt::Formatter<'_>) -> fmt::Result {
     let mut is_own = true;
     for frame in stack.frames() {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Characters of a type that the next columns leave room for, at least and at most.
+/// The minimal and the maximal number of characters for a type.
 const WIDTH: (usize, usize) = (20, 80);
 
 /// The blocks of one type.

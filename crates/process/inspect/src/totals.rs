@@ -1,4 +1,4 @@
-//! What has been counted.
+//! The totals of a ledger.
 
 use std::fmt;
 
@@ -8,45 +8,49 @@ use heapledger_resident::{LEDGER, control, query};
 
 use crate::error::{Estimated, StandardError};
 
-/// What has been counted since the ledger was started, and what is live. Bytes are requested bytes.
+/// The amounts that have been counted since the ledger was started, and those that are live. Bytes
+/// are requested bytes.
 ///
-/// In a ledger that has sampled these are estimates of all that the program did: each block in the sample counts for as many as
-/// it stands for. Only `failed`, `frees_unknown` and `frees_missing` are no estimates: they count calls that the ledger has seen.
+/// In a ledger that has sampled these are estimates for the whole program: each sampled block
+/// counts with its weight. Only `failed`, `frees_unknown` and `frees_missing` are exact: they count
+/// calls that the ledger has seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Totals {
-    /// Calls that returned a block. A reallocation is a free and an allocation.
+    /// The number of calls that returned a block. A reallocation is a free and an allocation.
     pub allocations: Blocks,
-    /// Bytes of these blocks.
+    /// The requested bytes of these blocks.
     pub bytes_allocated: Bytes,
-    /// Of these blocks, those that have been freed.
+    /// The number of these blocks that have been freed.
     pub frees: Blocks,
-    /// How many of the allocations were reallocations.
+    /// The number of these allocations that were reallocations.
     pub reallocations: Blocks,
-    /// Blocks that were freed by the thread that had allocated them before it allocated or freed anything else: in a ledger that
-    /// samples, before it allocated anything else.
+    /// The number of temporary blocks: freed by the thread that had allocated them before it
+    /// allocated or freed anything else; in a ledger that samples, before it allocated anything
+    /// else.
     pub temporaries: Blocks,
-    /// Calls that returned no block although one was asked for.
+    /// The number of calls that returned no block although one was requested.
     pub failed: Blocks,
-    /// Frees of blocks that are not in the ledger: allocated before it was started, or in a pause.
+    /// The number of frees of blocks that are not in the ledger: allocated before it was started,
+    /// or in a pause.
     pub frees_unknown: Blocks,
-    /// Frees that were not seen: the block's address was handed out again.
+    /// The number of frees that were not seen: the block's address was handed out again.
     pub frees_missing: Blocks,
-    /// Live blocks.
+    /// The number of live blocks.
     pub blocks_live: Blocks,
-    /// Their bytes.
+    /// The requested bytes of the live blocks.
     pub bytes_live: Bytes,
     /// The peak: the most bytes that were live at one moment.
     pub bytes_live_max: Bytes,
     /// The most blocks that were live at one moment.
     pub blocks_live_max: Blocks,
-    /// Whether the ledger has sampled since its start.
+    /// True if the ledger has sampled since its start.
     pub is_estimate: bool,
-    /// Of `bytes_allocated` and `allocations`.
+    /// The standard error of `bytes_allocated` and `allocations`.
     pub allocated_standard_error: StandardError,
-    /// Of `bytes_live` and `blocks_live`.
+    /// The standard error of `bytes_live` and `blocks_live`.
     pub live_standard_error: StandardError,
-    /// Of `bytes_live_max`, and of the blocks that were live then.
+    /// The standard error of `bytes_live_max`, and of the number of blocks that were live then.
     pub peak_standard_error: StandardError,
 }
 

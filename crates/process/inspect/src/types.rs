@@ -1,4 +1,4 @@
-//! Live blocks by type: what the program stamped them with, otherwise what its debug information says.
+//! Live blocks by type: the stamp if there is one, otherwise the type that debug information gives.
 
 #[cfg(target_os = "linux")]
 mod inference;

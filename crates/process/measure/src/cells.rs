@@ -1,4 +1,4 @@
-//! What is behind a lock or in a cell.
+//! Values behind a lock or in a cell.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::sync::{Mutex, OnceLock, PoisonError, RwLock};
@@ -27,15 +27,16 @@ inside! {
     <T: Copy> Cell<T>: cell => cell.get();
     <T> OnceCell<T>: cell => OnceValue(cell.get());
     <T> OnceLock<T>: cell => OnceValue(cell.get());
-    /// Panics while it is borrowed mutably.
+    /// Panics while the cell is borrowed mutably.
     <T> RefCell<T>: cell => cell.borrow();
-    /// Waits for the lock: this thread must not hold it. That it is poisoned does not matter.
+    /// Waits for the lock: this thread must not hold it. A poisoned lock is measured as well.
     <T> Mutex<T>: mutex => mutex.lock().unwrap_or_else(PoisonError::into_inner);
-    /// Waits for the lock: this thread must not have locked it for writing. That it is poisoned does not matter.
+    /// Waits for the lock: this thread must not have locked it for writing. A poisoned lock is
+    /// measured as well.
     <T> RwLock<T>: lock => lock.read().unwrap_or_else(PoisonError::into_inner);
 }
 
-/// What may have been set.
+/// A value that is set at most once, if it has been set.
 struct OnceValue<'c, T>(Option<&'c T>);
 
 impl<T: HeapSize> OnceValue<'_, T> {

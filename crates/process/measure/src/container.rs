@@ -1,4 +1,4 @@
-//! Containers of anything.
+//! Containers of elements of any type.
 
 use heapledger_core::Bytes;
 
@@ -23,17 +23,18 @@ use crate::Meter;
 /// assert!(all.0 >= own.0 + 6);
 /// ```
 ///
-/// Of maps the closure gets pairs: `|(key, value), meter| …`.
+/// For maps the closure gets pairs: `|(key, value), meter| …`.
 pub trait HeapContainer {
-    /// What the closure gets for an element.
+    /// The argument that the closure gets for an element.
     type Element<'c>
     where
         Self: 'c;
 
-    /// Bytes of the container's own blocks, without what its elements own.
+    /// Returns the bytes of the container's own blocks, without the memory that its elements own.
     fn shallow_size(&self, meter: &mut Meter) -> Bytes;
 
-    /// The same and, for each element, what the closure says: memory that the element owns, itself not included.
+    /// Returns the same and, for each element, the result of the closure: the memory that the
+    /// element owns, without the element itself.
     fn heap_size_with<'c, F>(&'c self, meter: &mut Meter, size: F) -> Bytes
     where
         F: FnMut(Self::Element<'c>, &mut Meter) -> Bytes;

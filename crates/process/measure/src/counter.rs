@@ -1,4 +1,4 @@
-//! Memory that cannot be traversed.
+//! Counters for memory that cannot be traversed.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,10 +7,10 @@ use heapledger_core::Bytes;
 
 use crate::Meter;
 
-/// Counts the bytes of blocks as they come and go: for memory that cannot be traversed, such as that of a C library that
-/// lets its allocations be hooked.
+/// Counts the bytes of blocks as they come and go: for memory that cannot be traversed, such as
+/// that of a C library that lets its allocations be hooked.
 ///
-/// Traversal is better where there is a way: it cannot lose count, and costs nothing until somebody asks.
+/// Prefer a traversal if there is a way: it cannot lose count, and costs nothing until it runs.
 ///
 /// ```
 /// # extern crate heapledger_measure as heapledger;
@@ -43,19 +43,21 @@ use crate::Meter;
 /// assert_eq!(CODEC.bytes().0, 0);
 /// ```
 ///
-/// May be used in all threads; costs an atomic addition, the question to the allocator, and where there is a ledger, a mark.
+/// May be used in all threads. An update costs an atomic addition, a query of the allocator and,
+/// with a ledger, a mark.
 pub struct Counter {
     reporter: &'static str,
     bytes: AtomicU64,
 }
 
 impl Counter {
-    /// A counter of nothing yet. The name is the reporter's: blocks are marked with it as reported.
+    /// Returns a counter at zero. The name is the reporter's: blocks are marked with it as
+    /// reported.
     pub const fn new(reporter: &'static str) -> Counter {
         Counter { reporter, bytes: AtomicU64::new(0) }
     }
 
-    /// A block of so many requested bytes has been allocated. A null pointer is none.
+    /// Counts a block of `requested` bytes that has been allocated. A null pointer is ignored.
     ///
     /// # Safety
     ///
@@ -66,7 +68,7 @@ impl Counter {
         self.bytes.fetch_add(bytes.0, Ordering::Relaxed);
     }
 
-    /// A block that was counted is about to be freed.
+    /// Uncounts a block that is about to be freed.
     ///
     /// # Safety
     ///
@@ -77,7 +79,7 @@ impl Counter {
         self.bytes.fetch_sub(bytes.0, Ordering::Relaxed);
     }
 
-    /// Bytes of the blocks that have been allocated and not freed.
+    /// Returns the bytes of the blocks that have been allocated and not freed.
     pub fn bytes(&self) -> Bytes {
         Bytes(self.bytes.load(Ordering::Relaxed))
     }

@@ -7,8 +7,8 @@ use heapledger_core::Bytes;
 
 use crate::{HeapContainer, HeapSize, Meter};
 
-/// What a table of hashbrown, which is the standard library's, asks for: it has room for so many elements of such a size.
-/// A lower bound where elements have been removed.
+/// Returns the size in bytes that a table of hashbrown, which the standard library uses, requests
+/// for a capacity and an element size. This is a lower bound if elements have been removed.
 pub(crate) fn table_bytes(capacity: usize, element: usize) -> usize {
     let buckets = match capacity {
         0 => return 0,
@@ -19,13 +19,14 @@ pub(crate) fn table_bytes(capacity: usize, element: usize) -> usize {
     bytes_of(buckets, element)
 }
 
-/// Elements, and a byte for each and for a group more.
+/// Returns the size of the buckets, with a control byte for each and for one more group.
 fn bytes_of(buckets: usize, element: usize) -> usize {
     const GROUP: usize = 16;
     buckets.saturating_mul(element).next_multiple_of(GROUP).saturating_add(buckets + GROUP)
 }
 
-/// The block of a table of `T`s that lies in a value: known by an element in it, else by a word of the value.
+/// Returns the size of the block of a table of `T`s that lies in a value. The block is found by an
+/// element in it, else by a word of the value.
 pub(crate) fn table<T>(element: Option<*const u8>, capacity: usize, value: &impl Sized, meter: &mut Meter) -> Bytes {
     let bytes = table_bytes(capacity, size_of::<T>());
     let known = match element.filter(|_| size_of::<T>() > 0) {
@@ -40,7 +41,7 @@ pub(crate) fn table<T>(element: Option<*const u8>, capacity: usize, value: &impl
     }
 }
 
-/// Whether a block of so many bytes can be a table of such elements, at least as large as computed.
+/// True if a block of `bytes` bytes can be a table of such elements, at least as large as computed.
 pub(crate) fn is_table(bytes: u64, computed: usize, element: usize) -> bool {
     let tables = (2..48).map(|bits| bytes_of(1 << bits, element));
     tables.skip_while(|&table| table < computed).any(|table| table as u64 == bytes)

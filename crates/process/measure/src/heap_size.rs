@@ -1,10 +1,10 @@
-//! The trait.
+//! The trait `HeapSize`.
 
 use heapledger_core::Bytes;
 
 use crate::Meter;
 
-/// Owns memory of the heap, and can say how much.
+/// A type that owns memory of the heap, and can measure how much.
 ///
 /// ```
 /// # extern crate heapledger_measure as heapledger;
@@ -30,8 +30,8 @@ use crate::Meter;
 ///
 /// `#[derive(HeapSize)]` writes the same.
 ///
-/// References and raw pointers own nothing: 0. `Rc` and `Arc` are [shared](crate::SharedHeapSize), and do not implement it:
-/// the compiler asks which way is meant.
+/// References and raw pointers own nothing: 0. `Rc` and `Arc` are [shared](crate::SharedHeapSize),
+/// and do not implement it: the compiler then asks which way of counting is meant.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not say how much memory of the heap it owns",
     label = "`HeapSize` is not implemented for `{Self}`",
@@ -40,10 +40,12 @@ use crate::Meter;
     note = "a field that is not to be measured has a reason: `#[heap(skip = \"reason\")]`"
 )]
 pub trait HeapSize {
-    /// Bytes of the blocks that the value owns, alone, the value itself not included: usable bytes, slop included.
+    /// Returns the bytes of the blocks that the value alone owns, without the value itself: usable
+    /// bytes, slop included.
     fn heap_size(&self, meter: &mut Meter) -> Bytes;
 
-    /// Whether no value of this type owns anything, so that collections need not look at each. If not overridden: no.
+    /// True if no value of this type owns anything, so that collections need not look at each. The
+    /// default is false.
     #[doc(hidden)]
     fn owns_nothing() -> bool
     where

@@ -1,4 +1,4 @@
-//! How much memory a value owns, asked of the allocator.
+//! Measures how much memory a value owns, by asking the allocator.
 //!
 //! ```
 //! # extern crate heapledger_measure as heapledger;
@@ -12,26 +12,28 @@
 //! assert!(bytes.0 >= 600);
 //! ```
 //!
-//! [`HeapSize`] is the memory that a value owns, the value itself not included: what would be freed with it. A block around
-//! the value is added by whatever holds it there, such as `Box`. What several own together is [`SharedHeapSize`]: each way
-//! to it has to say whether it is the owner, or one that counts only what nobody has counted before. Containers of anything
-//! are measured with a closure for each element, or without their elements: [`HeapContainer`].
+//! [`HeapSize`] is the memory that a value owns, without the value itself: the memory that would be
+//! freed with it. The holder of the value, such as `Box`, adds the block around it. Memory with
+//! several owners is [`SharedHeapSize`]: each reference has to say whether it is the owner, or
+//! counts only memory that has not been counted before. Containers of any elements are measured
+//! with a closure for each element, or without their elements: [`HeapContainer`].
 //!
-//! Sizes are asked of the allocator ([`Meter`]), so they have what it gave beyond what it was asked for.
+//! Sizes are those that the allocator reports ([`Meter`]), so they include slop.
 //!
 //! # What cannot be measured
 //!
-//! - Channels ([`std::sync::mpsc`]), threads and their handles, `Error`s and other things that keep their memory to
-//!   themselves: the standard library shows no way in. Count what goes through them instead: [`Counter`].
-//! - `LazyLock` and `LazyCell`: looking into one would compute its value.
-//! - Hash tables, B-trees and lists, and what is behind a deque that has not wrapped around, are found by addresses inside
-//!   their blocks. That takes the program's ledger; without one they are computed, and [counted as
-//!   such](Meter::computed_bytes).
+//! - Channels ([`std::sync::mpsc`]), threads and their handles, `Error`s and other types whose
+//!   memory the standard library does not expose. Count the values that go through them instead:
+//!   [`Counter`].
+//! - `LazyLock` and `LazyCell`: measuring one would compute its value.
+//! - Hash tables, B-trees and lists, and the buffer of a deque that has not wrapped around, are
+//!   found by addresses inside their blocks. This needs the program's ledger; without one their
+//!   sizes are computed, and [counted as such](Meter::computed_bytes).
 //!
 //! # Locks and cells
 //!
-//! A `Mutex` or an `RwLock` is locked while what is in it is measured: the thread must not hold it. A `RefCell` that is
-//! borrowed mutably panics, as `borrow` does.
+//! A `Mutex` or an `RwLock` is locked while its value is measured: the thread must not hold it. A
+//! `RefCell` that is borrowed mutably panics, as `borrow` does.
 
 #![warn(missing_docs)]
 

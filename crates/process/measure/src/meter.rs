@@ -1,4 +1,4 @@
-//! Who asks for sizes, and remembers what has been seen.
+//! The meter: asks for the sizes of blocks, and remembers what it has visited.
 
 use std::collections::HashSet;
 use std::ffi::{c_int, c_void};
@@ -11,21 +11,22 @@ use heapledger_core::bridge::{self, Extent, Found, Marking, mark};
 use heapledger_core::hooks::{UsableSize, usable_size};
 use heapledger_core::{Bytes, sys};
 
-/// Measures blocks for a traversal, and remembers what the traversal has come upon.
+/// Measures blocks for a traversal, and remembers the shared values that the traversal has visited.
 ///
-/// Sizes are asked for, not computed:
+/// Sizes come from, in this order:
 ///
-/// 1. of the allocator: usable bytes, slop included. It can be asked where the program's global allocator is
-///    `heapledger::Allocator`: around the system's, or around another one with `with_usable_size`.
-/// 2. of the program's ledger, if it runs and knows the block. It also knows blocks by addresses inside them, which is how
-///    tables and nodes of trees are found.
-/// 3. Where nobody can be asked, what the block must have been asked for is [computed](Meter::computed), and
-///    [counted as such](Meter::computed_bytes).
+/// 1. the allocator: usable bytes, slop included. It can be asked if the program's global allocator
+///    is `heapledger::Allocator`: around the system's, or around another one with
+///    `with_usable_size`.
+/// 2. the program's ledger, if it runs and knows the block. It also knows blocks by addresses
+///    inside them, which is how tables and nodes of trees are found.
+/// 3. a [computation](Meter::computed) of the size that must have been requested, which is [counted
+///    as such](Meter::computed_bytes).
 ///
 /// With [`Meter::marking`] every block that is measured is marked in the ledger as reported.
 ///
-/// A meter is for one traversal, in one thread at a time. It allocates only to remember shared things
-/// ([`Meter::is_first_visit`]): 10 to 21 bytes for each.
+/// A meter is for one traversal, in one thread at a time. It allocates only to remember shared
+/// things ([`Meter::is_first_visit`]): 10 to 21 bytes for each.
 ///
 /// ```
 /// # extern crate heapledger_measure as heapledger;
@@ -38,7 +39,7 @@ use heapledger_core::{Bytes, sys};
 pub struct Meter {
     usable_size: Option<UsableSize>,
     observer: Option<Found>,
-    /// The program's own ledger, where that is not the observer.
+    /// The program's own ledger, if it is not the observer.
     own: Option<Found>,
     telling: Telling,
     seen: HashSet<usize, BuildHasherDefault<AddressHasher>>,
@@ -46,32 +47,34 @@ pub struct Meter {
     marks: MarkCounts,
 }
 
-/// What a meter tells the ledger of each block.
+/// The message that a meter sends to the ledger for each block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Telling {
     Nothing,
-    /// That this reporter has reported it, with these flags of a mark.
+    /// This reporter has reported the block, with these flags of a mark.
     Mark(&'static str, u32),
-    /// That it does so no more.
+    /// This reporter does not report the block any more.
     Unmark(&'static str),
 }
 
-/// What became of the marks that a [`Meter`] has made.
+/// The outcome of the marks that a [`Meter`] has made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MarkCounts {
     /// Blocks that had not been reported before.
     pub once: u64,
-    /// Blocks that had been: reported twice, by this reporter or by another.
+    /// Blocks that had been reported before, by this reporter or by another: they are reported
+    /// twice.
     pub again: u64,
-    /// Addresses at which the ledger knows of no live block: allocated before it was started, or no memory of the heap.
+    /// Addresses at which the ledger knows no live block: allocated before it was started, or not
+    /// memory of the heap.
     pub no_block: u64,
     /// Addresses inside a block.
     pub inside: u64,
 }
 
 impl Meter {
-    /// One that measures, and marks nothing.
+    /// Returns a meter that measures, and marks nothing.
     pub fn new() -> Meter {
         Meter {
             usable_size: usable_size(),
@@ -84,14 +87,15 @@ impl Meter {
         }
     }
 
-    /// One that marks every block it measures as reported, under this name and with the stack of the call. Without a
-    /// ledger in the program it is as [`Meter::new`].
+    /// Returns a meter that marks every block it measures as reported, under this name and with the
+    /// stack of the call. Without a ledger in the program it is the same as [`Meter::new`].
     pub fn marking(reporter: &'static str) -> Meter {
         Meter { telling: Telling::Mark(reporter, 0), ..Meter::new() }
     }
 
-    /// The same with marks that stay when marks are cleared: for a reporter that measures what has been allocated, and counts
-    /// until it is freed. Before that, [`Meter::unmarking`] takes them off.
+    /// Returns a meter whose marks stay when marks are cleared: for a reporter that measures blocks
+    /// when they are allocated, and counts them until they are freed. Before that,
+    /// [`Meter::unmarking`] takes the marks off.
     ///
     /// ```
     /// # extern crate heapledger_measure as heapledger;
@@ -108,22 +112,26 @@ impl Meter {
         Meter { telling: Telling::Mark(reporter, mark::KEEP), ..Meter::new() }
     }
 
-    /// One that takes the marks that stay of this reporter off every block it measures: these are about to be freed.
+    /// Returns a meter that takes this reporter's kept marks off every block it measures, because
+    /// these are about to be freed.
     pub fn unmarking(reporter: &'static str) -> Meter {
         Meter { telling: Telling::Unmark(reporter), ..Meter::new() }
     }
 
-    /// Whether the allocator can be asked for the sizes of blocks: if not, slop is left out, unless the ledger knows it.
+    /// True if the allocator can be asked for the sizes of blocks. Otherwise slop is left out,
+    /// unless the ledger knows it.
     pub fn has_usable_size() -> bool {
         usable_size().is_some()
     }
 
-    /// The size of a block. `requested` is what was asked for, as far as it can be told from outside: it counts where nobody
-    /// can be asked. A null pointer is no block.
+    /// Returns the size of a block. `requested` is the size that was requested, as far as it is
+    /// known: it counts if neither the allocator nor a ledger can tell the size. A null pointer is
+    /// not a block.
     ///
     /// # Safety
     ///
-    /// `start` is null, or where a live block of the program's global allocator begins, as it was returned.
+    /// `start` is null, or where a live block of the program's global allocator begins, as it was
+    /// returned.
     #[inline]
     pub unsafe fn block<T: ?Sized>(&mut self, start: *const T, requested: usize) -> Bytes {
         let start = start.cast::<c_void>();
@@ -141,9 +149,10 @@ impl Meter {
         bytes
     }
 
-    /// A block that the caller counts as so many bytes, for a reason of its own: marked as the others are, and a defect of the
-    /// reporter if more may be used of the block, since nobody reports the rest. The allocator is not asked, and nothing is
-    /// read through the pointer. A null pointer is no block.
+    /// Counts a block as `bytes` bytes, for a reason of the caller's own, and marks it like others.
+    /// If the usable size is larger, this is a defect of the reporter, since nobody reports the
+    /// rest. The allocator is not asked, and nothing is read through the pointer. A null pointer is
+    /// not a block.
     pub fn block_counted_as<T: ?Sized>(&mut self, start: *const T, bytes: usize) -> Bytes {
         let start = start.cast::<u8>();
         if start.is_null() {
@@ -162,26 +171,27 @@ impl Meter {
         }
     }
 
-    /// The size of the block around an address, if the ledger knows it. Nothing is read through the pointer; it may point
-    /// anywhere.
+    /// Returns the size of the block around an address, if the ledger knows it. Nothing is read
+    /// through the pointer; it may point anywhere.
     pub fn block_around<T: ?Sized>(&mut self, inside: *const T) -> Option<Bytes> {
         self.extent_around(inside).map(|extent| self.known(extent))
     }
 
-    /// What has not been asked for, but computed: returned as it is, and counted. For memory that nobody can be asked
-    /// about; a function that measures so has `computed` in its name.
+    /// Counts bytes that were computed because no one can be asked for the size of the memory, and
+    /// returns them. A function that measures in this way has `computed` in its name.
     pub fn computed(&mut self, bytes: usize) -> Bytes {
         self.computed += Bytes(bytes as u64);
         Bytes(bytes as u64)
     }
 
-    /// How much of all that has been measured was computed.
+    /// Returns how many of the measured bytes were computed.
     pub fn computed_bytes(&self) -> Bytes {
         self.computed
     }
 
-    /// Whether this is the first time that the meter is told of an address: of what is shared, or in a graph. An address that
-    /// is freed and used anew while the traversal runs counts as the same.
+    /// True if this is the first visit of the meter to an address: that of a shared value, or of a
+    /// node of a graph. An address that is freed and used anew during the traversal counts as the
+    /// same.
     ///
     /// ```
     /// # use heapledger_measure::Meter;
@@ -195,24 +205,24 @@ impl Meter {
         untracked::scope(|| self.seen.insert(address))
     }
 
-    /// Takes an address out of those that have been visited. Whether it was there.
+    /// Removes an address from those that have been visited. True if it was there.
     pub fn forget<T: ?Sized>(&mut self, address: *const T) -> bool {
         self.seen.remove(&address.cast::<u8>().addr())
     }
 
-    /// What became of the marks so far. Zeroes where nobody keeps them.
+    /// Returns the outcome of the marks so far: zeroes if there is no ledger.
     pub fn mark_counts(&self) -> MarkCounts {
         self.marks
     }
 
-    /// Whether a ledger runs in the program.
+    /// True if a ledger runs in the program.
     #[cfg(feature = "bytes")]
     pub(crate) fn has_ledger(&self) -> bool {
         let known = Box::new(0_u8);
         self.extent_around(&raw const *known).is_some()
     }
 
-    /// Where the block around an address is, if the ledger knows it.
+    /// Returns the extent of the block around an address, if the ledger knows it.
     pub(crate) fn extent_around<T: ?Sized>(&self, inside: *const T) -> Option<Extent> {
         self.extent(inside.cast::<u8>().addr())
     }
@@ -224,7 +234,7 @@ impl Meter {
         bytes
     }
 
-    /// The block around an address; where nobody knows it, what is computed.
+    /// Returns the size of the block around an address; if no ledger knows it, the computed size.
     pub(crate) fn block_around_or<T: ?Sized>(&mut self, inside: *const T, requested: usize) -> Bytes {
         match self.block_around(inside) {
             Some(bytes) => bytes,
@@ -232,15 +242,15 @@ impl Meter {
         }
     }
 
-    /// What nobody can be asked about is computed, and the block around an address marked all the same: a recorder finds out
-    /// later which that is.
+    /// Counts the computed size for a block that nobody can be asked about, and nevertheless marks
+    /// the block around the address: a recorder finds that block later.
     pub(crate) fn computed_around<T: ?Sized>(&mut self, inside: *const T, bytes: usize) -> Bytes {
         self.tell(inside.cast::<u8>().addr() as u64, Bytes(0), mark::AROUND);
         self.computed(bytes)
     }
 
-    /// A block that a word of the value is the address of, or one inside, if the ledger knows one that is looked for: of
-    /// things that keep their addresses to themselves. Of values up to 128 bytes.
+    /// Returns a wanted block that the ledger knows and that one of the value's words points to or
+    /// into: for types that do not expose their addresses. For values up to 128 bytes.
     pub(crate) fn extent_in_words<T>(&self, value: &T, is_wanted: impl Fn(&Extent) -> bool) -> Option<Extent> {
         const WORDS_MAX: usize = 16;
         self.observer?;
@@ -249,7 +259,7 @@ impl Meter {
         for (place, index) in addresses.iter_mut().zip(0..count) {
             *place = ptr::from_ref(value).addr() as u64 + (index * size_of::<u64>()) as u64;
         }
-        // Some words may have no value, in which case only the kernel may look at them.
+        // Some words may be uninitialised, so only the kernel may read them.
         let mut words = [[0_u64]; WORDS_MAX];
         let read = sys::read_own_memory(addresses.get(..count)?, &mut words);
         let words = words.into_iter().take(read);
@@ -257,7 +267,7 @@ impl Meter {
     }
 
     fn extent(&self, address: usize) -> Option<Extent> {
-        // A recorder does not know, but the program's own ledger may, if it runs as well.
+        // A recorder cannot answer, but the program's own ledger may, if it runs as well.
         [self.observer, self.own].into_iter().flatten().find_map(|bridge| {
             let block_around = bridge.block_around()?;
             let mut extent = Extent::default();
@@ -316,7 +326,8 @@ impl fmt::Debug for Meter {
     }
 }
 
-/// Addresses are scattered by a product; its upper bits, which the table looks at first, depend on all of theirs.
+/// Hashes addresses by a product, whose upper bits, which the table uses first, depend on all bits
+/// of the address.
 #[derive(Default)]
 struct AddressHasher(u64);
 

@@ -1,4 +1,4 @@
-//! What owns no memory of the heap.
+//! Types that own no memory of the heap.
 
 use std::alloc::Layout;
 use std::any::TypeId;
@@ -53,7 +53,7 @@ nothing! {
     {T: ?Sized} &T; {T: ?Sized} &mut T; {T: ?Sized} *const T; {T: ?Sized} *mut T; {T: ?Sized} NonNull<T>;
 }
 
-/// Of a size that only the pointer to it knows: whoever owns the block that it is in counts that.
+/// Types whose size only the pointer to them knows: the owner of the block counts their memory.
 macro_rules! unsized_nothing {
     ($($type:ty)+) => {$(
         impl HeapSize for $type {

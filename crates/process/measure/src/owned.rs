@@ -1,4 +1,4 @@
-//! What owns one block, or what its parts own.
+//! Types that own one block, and types that own what their parts own.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -16,13 +16,13 @@ use heapledger_core::Bytes;
 
 use crate::{HeapSize, Meter};
 
-/// Of a trait object too, where the trait has `HeapSize` above it.
+/// Also for trait objects, if the trait has `HeapSize` as a supertrait.
 impl<T: ?Sized + HeapSize> HeapSize for Box<T> {
     fn heap_size(&self, meter: &mut Meter) -> Bytes {
         let value = &**self;
         let bytes = size_of_val(value);
-        // SAFETY: by the documentation of `Box` a value that is not of size zero lies at the beginning of a block of the
-        // global allocator.
+        // SAFETY: by the documentation of `Box` a value that is not of size zero lies at the
+        // beginning of a block of the global allocator.
         let own = if bytes == 0 { Bytes(0) } else { unsafe { meter.block(ptr::from_ref(value), bytes) } };
         own + value.heap_size(meter)
     }
@@ -34,8 +34,9 @@ macro_rules! text {
             fn heap_size(&self, meter: &mut Meter) -> Bytes {
                 let $of = self;
                 let capacity = $capacity;
-                // SAFETY: it is in a `Vec<u8>` or `Box<[u8]>`, which by their documentation have their bytes at the
-                // beginning of a block of the global allocator, if there is room for any.
+                // SAFETY: it is in a `Vec<u8>` or `Box<[u8]>`, which by their documentation have
+                // their bytes at the beginning of a block of the global allocator, if there is room
+                // for any.
                 if capacity == 0 { Bytes(0) } else { unsafe { meter.block::<u8>($start, capacity) } }
             }
         }
@@ -58,7 +59,7 @@ impl<B: ?Sized + ToOwned<Owned: HeapSize>> HeapSize for Cow<'_, B> {
     }
 }
 
-/// The parts of each: a pattern, and those of its names that own something.
+/// Implements `HeapSize` by parts: a pattern, and those of its names that own something.
 macro_rules! parts {
     ($(<$($of:ident),+> $type:ty: $($pattern:pat => $($part:ident)*),+;)+) => {$(
         impl<$($of: HeapSize),+> HeapSize for $type {
@@ -144,12 +145,12 @@ impl<T: HeapSize> HeapSize for Cursor<T> {
     }
 }
 
-/// Found by an address inside the buffer, which takes a ledger.
+/// The buffer is found by an address inside it, which needs a ledger.
 impl<R: HeapSize> HeapSize for BufReader<R> {
     fn heap_size(&self, meter: &mut Meter) -> Bytes {
         let capacity = self.capacity();
         let first = self.buffer().as_ptr();
-        // Where nothing is left to be read, this may be the address behind the buffer.
+        // If nothing is left to be read, this may be the address behind the buffer.
         let is_inside =
             !self.buffer().is_empty() || meter.extent_around(first).is_some_and(|it| it.address == first.addr() as u64);
         let inside = if is_inside { first } else { first.wrapping_sub(1) };

@@ -1,4 +1,4 @@
-//! What has its elements one after the other, in one block.
+//! Containers with all elements in one block, one after the other.
 
 use std::collections::{BinaryHeap, VecDeque};
 
@@ -22,24 +22,25 @@ impl<T: HeapSize, const N: usize> HeapSize for [T; N] {
     }
 }
 
-/// What elements own.
+/// Returns the bytes that the elements own.
 #[inline]
 pub(crate) fn sum<'t, T: HeapSize + 't>(elements: impl Iterator<Item = &'t T>, meter: &mut Meter) -> Bytes {
     if T::owns_nothing() { Bytes(0) } else { elements.map(|element| element.heap_size(meter)).sum() }
 }
 
-/// The block of so many elements from an address on.
+/// Returns the size of the block of `capacity` elements at an address.
 ///
 /// # Safety
 ///
-/// If there is room for any, and they take room, `start` is where a live block of the global allocator begins.
+/// If the capacity and the size of `T` are not 0, `start` is the beginning of a live block of the
+/// global allocator.
 pub(crate) unsafe fn buffer<T>(start: *const T, capacity: usize, meter: &mut Meter) -> Bytes {
     let bytes = capacity.saturating_mul(size_of::<T>());
     // SAFETY: passed on.
     if bytes == 0 { Bytes(0) } else { unsafe { meter.block(start, bytes) } }
 }
 
-/// Implements both for a container of `T`: the block in `shallow`, the elements in `iter()`.
+/// Implements both traits for a container of `T`: the block in `shallow`, the elements in `iter()`.
 macro_rules! sequence {
     ($type:ident, $of:ident, $meter:ident => $shallow:expr) => {
         impl<T> HeapContainer for $type<T> {
@@ -74,16 +75,18 @@ sequence!(BinaryHeap, heap, meter => heap_block(heap, meter));
 sequence!(VecDeque, deque, meter => ring(deque, meter));
 
 fn vector_block<T>(vector: &Vec<T>, meter: &mut Meter) -> Bytes {
-    // SAFETY: by its documentation a vector's elements begin where its block does, if it has capacity and they take room.
+    // SAFETY: by its documentation a vector's elements begin where its block does, if it has
+    // capacity and they take room.
     unsafe { buffer(vector.as_ptr(), vector.capacity(), meter) }
 }
 
 fn heap_block<T>(heap: &BinaryHeap<T>, meter: &mut Meter) -> Bytes {
-    // SAFETY: the elements are in a vector: by its documentation it is made of one and into one without moving them.
+    // SAFETY: the elements are in a vector: by its documentation it is made of one and into one
+    // without moving them.
     unsafe { buffer(heap.as_slice().as_ptr(), heap.capacity(), meter) }
 }
 
-/// The block of a deque.
+/// Returns the size of the block of a deque.
 fn ring<T>(deque: &VecDeque<T>, meter: &mut Meter) -> Bytes {
     let bytes = deque.capacity().saturating_mul(size_of::<T>());
     if bytes == 0 {
@@ -92,22 +95,23 @@ fn ring<T>(deque: &VecDeque<T>, meter: &mut Meter) -> Bytes {
     match start_of_ring(deque) {
         // SAFETY: it is where the buffer begins, which is a block of the global allocator.
         Some(start) => unsafe { meter.block(start, bytes) },
-        // Where it is empty, the place of the next element.
+        // If the deque is empty, this is the address of the next element.
         None => meter.block_around_or(deque.as_slices().0.as_ptr(), bytes),
     }
 }
 
-/// Where a deque's buffer begins, of one that has room for elements that take room.
+/// Returns the beginning of a deque's buffer, if it has capacity and its elements have a size.
 fn start_of_ring<T>(deque: &VecDeque<T>) -> Option<*const T> {
     let (front, back) = deque.as_slices();
     if !back.is_empty() {
-        // It has wrapped around: the elements at the back begin where the buffer does.
+        // The deque has wrapped around: the elements at the back begin at the buffer's beginning.
         return Some(back.as_ptr());
     }
-    // A deque is four words: the beginning, the first element's number, how many there are, and for how many there is room.
-    // The last two are known, and the first two lead to the first element.
+    // A deque is four words: the buffer, the index of the first element, the length and the
+    // capacity. The last two are known, and the first two lead to the first element.
     const { assert!(size_of::<VecDeque<T>>() == size_of::<[usize; 4]>()) };
-    // SAFETY: these are the bytes of the value, all of them initialised: the four have no room for padding.
+    // SAFETY: these are the bytes of the value, all of them initialised: the four have no room for
+    // padding.
     let words = unsafe { std::ptr::from_ref(deque).cast::<[usize; 4]>().read() };
     let capacity = words.iter().position(|&word| word == deque.capacity())?;
     let is_length = |at: usize| at != capacity && words[at] == deque.len();

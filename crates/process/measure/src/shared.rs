@@ -1,4 +1,4 @@
-//! What several own together.
+//! Values with several owners.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, LinkedList, VecDeque};
@@ -10,15 +10,18 @@ use heapledger_core::Bytes;
 
 use crate::{HeapContainer, HeapSize, Meter};
 
-/// Owns memory of the heap together with others.
+/// A type that owns memory of the heap together with others.
 ///
-/// Measured by each owner it would count as often as there are owners. So whoever measures says what they are:
+/// If each owner measured the shared memory, it would count as often as there are owners. So the
+/// caller chooses one of two ways:
 ///
-/// - *as owner*: the one place that answers for the memory. It counts there, whoever else has it.
-/// - *if first*: one of several equal ones. It counts where the [`Meter`] comes upon it first, and nowhere else in the same
-///   traversal.
+/// - *as owner*: the one place that answers for the memory. The memory counts there, regardless of
+///   other owners.
+/// - *if first*: one of several equal owners. The memory counts where the [`Meter`] visits it
+///   first, and nowhere else in the same traversal.
 ///
-/// *Shallow* is the block in which the shared value lies; *heap size* is that, and what the value owns.
+/// *Shallow* is the block in which the shared value lies; *heap size* also includes the memory that
+/// the value owns.
 ///
 /// ```
 /// # extern crate heapledger_measure as heapledger;
@@ -34,50 +37,52 @@ use crate::{HeapContainer, HeapSize, Meter};
 /// assert_eq!(names, users.shallow_size(&mut meter) + once);
 /// ```
 ///
-/// Collections, locks and options of such things have it too: what is shared is measured as it is asked, their own blocks in
-/// any case.
+/// Collections, locks and options of shared values implement it too: the shared values are measured
+/// in the way that is called, their own blocks in any case.
 ///
-/// A [`Weak`](sync::Weak) answers for the block if no strong owner is left, which would: the value itself is gone then.
+/// A [`Weak`](sync::Weak) answers for the block if there is no strong owner left: the value itself
+/// is gone then.
 pub trait SharedHeapSize {
-    /// What is shared.
+    /// The type of the shared value.
     type Shared: ?Sized;
 
-    /// The block, whoever else has it.
+    /// The size of the block, regardless of other owners.
     fn shallow_size_as_owner(&self, meter: &mut Meter) -> Bytes;
 
-    /// The block, unless the meter has come upon it before.
+    /// The size of the block, unless the meter has visited it before.
     fn shallow_size_if_first(&self, meter: &mut Meter) -> Bytes;
 
-    /// The block and what is in it, whoever else has it.
+    /// The size of the block and of what the value owns, regardless of other owners.
     fn heap_size_as_owner(&self, meter: &mut Meter) -> Bytes
     where
         Self::Shared: HeapSize;
 
-    /// The block and what is in it, unless the meter has come upon it before.
+    /// The size of the block and of what the value owns, unless the meter has visited it before.
     fn heap_size_if_first(&self, meter: &mut Meter) -> Bytes
     where
         Self::Shared: HeapSize;
 }
 
-/// The counts in front of a value that `Rc` and `Arc` share.
+/// The size of the counts in front of a value in `Rc` and `Arc`.
 const COUNTS: usize = 2 * size_of::<usize>();
 
-/// The block in which a shared value of so many bytes lies, behind the counts.
+/// Returns the size of the block in which a shared value of `bytes` bytes lies, behind the counts.
 fn block(value: *const u8, bytes: usize, alignment: usize, meter: &mut Meter) -> Bytes {
     let offset = COUNTS.next_multiple_of(alignment);
     let requested = (offset + bytes).next_multiple_of(alignment.max(align_of::<usize>()));
     if is_laid_out_as_known() {
-        // SAFETY: counts and value are one block of the global allocator, `repr(C)`: the value comes behind the counts, as
-        // far as its alignment wants. That the counts are what they were taken for has been looked at.
+        // SAFETY: counts and value are one block of the global allocator, `repr(C)`: the value
+        // comes behind the counts, as far as its alignment wants. That the counts are what they
+        // were taken for has been looked at.
         unsafe { meter.block(value.wrapping_sub(offset), requested) }
     } else {
-        // The counts are in front, wherever the block begins.
+        // The counts are in front of the value, wherever the block begins.
         meter.block_around_or(value.wrapping_sub(1), requested)
     }
 }
 
-/// Whether the two counts are right in front of the value in this version of the standard library, as they have been since
-/// `Arc::from_raw` is there. Looked at once.
+/// True if the two counts are right in front of the value in this version of the standard library,
+/// as they have been since `Arc::from_raw` exists. Checked once.
 fn is_laid_out_as_known() -> bool {
     const UNKNOWN: u8 = 0;
     const AS_KNOWN: u8 = 1;
@@ -136,12 +141,12 @@ macro_rules! shared {
             }
         }
 
-        /// The block, if no strong owner is left: the value is gone then.
+        /// Answers for the block if there is no strong owner left: the value is gone then.
         impl<T> SharedHeapSize for $weak {
             type Shared = T;
 
             fn shallow_size_as_owner(&self, meter: &mut Meter) -> Bytes {
-                // One that was made from nothing has no block.
+                // A weak reference from `new` has no block.
                 if self.strong_count() > 0 || self.ptr_eq(&<$weak>::new()) {
                     return Bytes(0);
                 }
@@ -149,7 +154,7 @@ macro_rules! shared {
             }
 
             fn shallow_size_if_first(&self, meter: &mut Meter) -> Bytes {
-                // While there are strong owners it is for them to be the first.
+                // As long as there are strong owners, one of them answers for the block.
                 if self.strong_count() == 0 && meter.is_first_visit(self.as_ptr()) {
                     self.shallow_size_as_owner(meter)
                 } else {
@@ -171,8 +176,9 @@ macro_rules! shared {
 shared!(Rc, rc::Weak<T>);
 shared!(Arc, sync::Weak<T>);
 
-/// Of what has shared things in it: its own blocks, which are its own in any case, and of each shared thing what is asked.
-/// A macro, since the four methods have the same form: `$ask` is the method's name.
+/// Implements `SharedHeapSize` for a type with shared values in it: its own blocks count in any
+/// case, and each shared value as the called method says. A macro, since the four methods have the
+/// same form: `$ask` is that method.
 macro_rules! with_shared {
     ($(<S $(, $of:ident: $bound:path)* $(; $count:ident)?> $type:ty: |$all:ident, $meter:ident, $ask:ident| $sizes:expr;)+) => {$(
         impl<S: SharedHeapSize $(, $of: $bound)* $(, const $count: usize)?> SharedHeapSize for $type {

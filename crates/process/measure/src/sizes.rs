@@ -1,14 +1,14 @@
-//! Sizes that add.
+//! Structs of sizes that can be added.
 
 use std::ops::AddAssign;
 
 use heapledger_core::Bytes;
 
-/// A struct of sizes, into which measurements are added, each into the field for its line in a report.
+/// A struct of sizes. Measurements are added to the field for their line in a report.
 ///
 /// `#[derive(Sizes)]` implements it for a struct of [`Bytes`], or of such structs.
 pub trait Sizes: AddAssign + Sized {
-    /// The sum of all fields.
+    /// Returns the sum of all fields.
     fn total(&self) -> Bytes;
 }
 

@@ -1,4 +1,4 @@
-//! What has its elements in nodes.
+//! Containers with their elements in nodes.
 
 use std::collections::{BTreeMap, BTreeSet, LinkedList};
 use std::mem::MaybeUninit;
@@ -8,12 +8,12 @@ use heapledger_core::Bytes;
 
 use crate::{HeapContainer, HeapSize, Meter};
 
-/// Elements that a node of the standard library's B-trees has room for.
+/// The number of elements that a node of the standard library's B-trees has room for.
 const ROOM: usize = 11;
-/// Levels of nodes that a tree in this address space can have: a node has at least six children.
+/// The maximal number of levels of a tree in this address space: a node has at least six children.
 const LEVELS_MAX: usize = 24;
 
-/// What is in a leaf.
+/// The layout of a leaf of a B-tree.
 #[expect(dead_code, reason = "for its size")]
 struct Leaf<K, V> {
     parent: *const u8,
@@ -22,28 +22,30 @@ struct Leaf<K, V> {
     numbers: [u16; 2],
 }
 
-/// What is in any other node.
+/// The layout of an inner node of a B-tree.
 #[repr(C)]
 struct Internal<K, V> {
     leaf: Leaf<K, V>,
     children: [*const u8; ROOM + 1],
 }
 
-/// Measures the nodes of a B-tree, of which it is told the addresses of the elements in order.
+/// Measures the nodes of a B-tree, from the addresses of its elements in order.
 ///
-/// In order, the elements of a leaf are followed by one of a node further up, then come those of the next leaf. The
-/// elements of a leaf lie one right behind the other, and the one further up never right behind them: between the elements
-/// of two nodes there is more than elements. A node further up is met as often as it has elements; of these nodes, those
-/// are remembered that are around the place where the walk stands, since only they can be met again.
+/// In order, the elements of a leaf are followed by one element of an inner node, then come those
+/// of the next leaf. The elements of a leaf are contiguous, and the one of the inner node is never
+/// contiguous with them: there is other data between the elements of two nodes. An inner node is
+/// met as often as it has elements. Only the inner nodes around the current position are
+/// remembered, since only these can be met again.
 pub(crate) struct Walk {
-    /// The size of what is at the addresses.
+    /// The size of an element at these addresses.
     stride: usize,
     leaf_bytes: usize,
     internal_bytes: usize,
     is_in_leaf: bool,
-    /// Where the next element of the leaf would be.
+    /// The address of the next element, if it is in the same leaf.
     next: usize,
-    /// Nodes further up, by where they, or their elements, begin and how many addresses that are.
+    /// Inner nodes, each by the beginning and the length of its block or, if that is not known, of
+    /// its elements.
     open: [(usize, usize); LEVELS_MAX],
     depth: usize,
     bytes: Bytes,
@@ -72,7 +74,7 @@ impl Walk {
         self.next = element.wrapping_add(self.stride);
     }
 
-    /// The element is not of the leaf that the one before it was of.
+    /// Handles an element that is not in the same leaf as the one before it.
     fn node(&mut self, element: usize, meter: &mut Meter) {
         self.is_in_leaf = !self.is_in_leaf;
         let inside = ptr::without_provenance::<u8>(element);
@@ -92,7 +94,7 @@ impl Walk {
             }
             None => {
                 self.bytes += meter.computed_around(inside, self.internal_bytes);
-                // It is the node's first; the others are not further away than this.
+                // The element is the node's first; the others are within this distance.
                 (element, (ROOM - 1) * self.stride + 1)
             }
         };
@@ -102,14 +104,14 @@ impl Walk {
         }
     }
 
-    /// What all nodes take, of a tree that lies here.
+    /// Returns the bytes of all nodes of the tree that lies at `tree`.
     pub(crate) fn end<T>(self, tree: &T, is_empty: bool, has_addresses: bool, meter: &mut Meter) -> Bytes {
         if is_empty {
-            // It may have kept a leaf, to which no element leads.
+            // An empty tree may have kept a leaf, to which no element leads.
             let leaf = meter.extent_in_words(tree, |extent| extent.bytes == self.leaf_bytes as u64);
             return leaf.map_or(Bytes(0), |extent| meter.known(extent));
         }
-        // Elements that take no room are equal: there is one, in a leaf.
+        // Elements without size are equal, so there is only one, in a leaf.
         if has_addresses { self.bytes } else { meter.computed(self.leaf_bytes) }
     }
 }
@@ -211,7 +213,7 @@ impl<T> HeapContainer for LinkedList<T> {
         let mut bytes = Bytes(0);
         let node = size_of::<(usize, usize, T)>();
         for element in self {
-            // What takes no room may be said to lie right behind its node.
+            // A zero-sized element may have its address right behind its node.
             let inside =
                 if size_of::<T>() > 0 { ptr::from_ref(element) } else { ptr::from_ref(element).wrapping_byte_sub(1) };
             bytes += meter.block_around_or(inside, node) + size(element, meter);

@@ -1,5 +1,5 @@
-//! A bump arena that tells Heapledger what it hands out: the arena is a heap of its own, and the memory it is cut from is not
-//! counted twice. Runs the same without Heapledger.
+//! A bump arena that tells Heapledger what it hands out: the arena is a heap of its own, and the
+//! memory it is cut from is not counted twice. Runs the same without Heapledger.
 //!
 //! ```text
 //! cargo build -p heapledger-pool --example bump

@@ -1,9 +1,10 @@
 //! User pools: heaps of the program's own, as the ledger sees them.
 //!
-//! A custom allocator (a bump arena, a slab, memory of a device) asks the global allocator for large blocks and hands out
-//! small ones, of which a ledger knows nothing. A [`Pool`] tells it: its blocks are then recorded as those of `malloc`
-//! are, with size, stack and context, in a heap of the pool's name. The block that the pool's memory is cut from leaves
-//! the totals when it [becomes that](Pool::back), so that nothing is counted twice.
+//! A custom allocator (a bump arena, a slab, memory of a device) asks the global allocator for
+//! large blocks and hands out small ones, of which a ledger knows nothing. A [`Pool`] reports
+//! these: they are then recorded as those of `malloc` are, with size, stack and context, in a heap
+//! of the pool's name. The block that backs the pool leaves the totals when it [becomes backing
+//! memory](Pool::back), so that nothing is counted twice.
 //!
 //! ```
 //! use heapledger_pool::Pool;
@@ -19,9 +20,10 @@
 //! FRAMES.reset();
 //! ```
 //!
-//! Where nobody observes the program, each call is two loads and two tests. Otherwise an allocation costs about what the
-//! recording of a `malloc` does. No call allocates, blocks longer than recording does, or fails; all may be made in any
-//! thread, and inside of a global allocator. `examples/bump.rs` is a whole arena.
+//! If nobody observes the program, each call is two loads and two tests. Otherwise an allocation
+//! costs about as much as the recording of a `malloc`. No call allocates, fails, or blocks longer
+//! than recording does; all may be made in any thread, and inside a global allocator.
+//! `examples/bump.rs` is a whole arena.
 #![no_std]
 
 use core::ptr;
@@ -33,8 +35,9 @@ use heapledger_core::pool;
 
 /// A heap of the program's own.
 ///
-/// Pools of one name are shown as one heap. A pool that is dropped takes its blocks back, as [`Pool::reset`] does; a static
-/// one never is. At most 65,535 pools are open at a time: events of others are counted as lost.
+/// Pools of the same name are shown as one heap. Dropping a pool frees its blocks, as
+/// [`Pool::reset`] does; a static pool is never dropped. At most 65,535 pools are open at a time:
+/// events of others are counted as lost.
 #[derive(Debug)]
 pub struct Pool {
     text: &'static str,
@@ -42,21 +45,23 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// A pool with this name, of which the first 1,024 bytes are shown. Nobody hears of it before its first block.
+    /// Returns a pool with this name, of which the first 1,024 bytes are shown. Observers learn of
+    /// it with its first block.
     pub const fn new(name: &'static str) -> Pool {
         Pool { text: name, pool: pool::Pool::nameless() }
     }
 
-    /// What it is called.
+    /// Returns the name.
     pub fn name(&self) -> &'static str {
         self.text
     }
 
-    /// The pool has handed out `bytes` bytes at `block`. To be called when the block may be used.
+    /// Records that the pool has handed out `bytes` bytes at `block`. Call it when the block may be
+    /// used.
     ///
-    /// A block is known by its address, which is below 2⁴⁷ and need not be one of memory of this process; events with
-    /// others are counted as lost. An address that is handed out twice was taken back in between, as far as the ledger
-    /// is concerned.
+    /// A block is identified by its address, which is below 2⁴⁷ and need not be in memory of this
+    /// process; events with other addresses are counted as lost. If an address is handed out twice,
+    /// the ledger assumes that it was freed in between.
     #[inline(always)]
     pub fn alloc(&self, block: *const u8, bytes: usize) {
         if let Some(allocated) = self.observer().and_then(Found::pool_allocated) {
@@ -65,8 +70,8 @@ impl Pool {
         }
     }
 
-    /// The pool is about to take the block back. To be called before another thread may get it. A block that the ledger
-    /// does not know is counted as a free of an unknown block.
+    /// Records that the pool is about to take the block back. Call it before another thread may get
+    /// the block. A block that the ledger does not know is counted as a free of an unknown block.
     #[inline]
     pub fn free(&self, block: *const u8) {
         if let Some(freed) = bridge::find().and_then(Found::pool_freed) {
@@ -75,7 +80,8 @@ impl Pool {
         }
     }
 
-    /// The pool is about to take all its blocks back: one event, however many there are.
+    /// Records that the pool is about to take all its blocks back: one event, however many there
+    /// are.
     #[inline]
     pub fn reset(&self) {
         if let Some(reset) = bridge::find().and_then(Found::pool_reset) {
@@ -84,8 +90,9 @@ impl Pool {
         }
     }
 
-    /// A block of the global allocator has become memory of this pool: it leaves the totals, since the pool's blocks stand
-    /// for it. It is freed as ever, which is no event any more; a reallocation makes it another block, to be told of again.
+    /// Declares that a block of the global allocator has become backing memory of this pool: it
+    /// leaves the totals, since the pool's blocks count instead. Its later free is not recorded; if
+    /// it is reallocated, the new block has to be declared again.
     #[inline]
     pub fn back(&self, block: *const u8) {
         if let Some(backed) = bridge::find().and_then(Found::pool_backed) {
@@ -94,7 +101,7 @@ impl Pool {
         }
     }
 
-    /// The bridge, once the pool has its name.
+    /// Returns the bridge, after giving the pool its name.
     #[inline(always)]
     fn observer(&self) -> Option<Found> {
         let found = bridge::find()?;
@@ -114,11 +121,11 @@ impl Drop for Pool {
     }
 }
 
-/// How many different names pools can have.
+/// The maximal number of different names of pools.
 const NAMES_MAX: usize = 256;
 
-/// A name as observers know it, which they may look at as long as the process lives: made once for each text, in memory
-/// that is there from the beginning, since this may run inside an allocator.
+/// Returns the name in the form that observers read, at any time in the life of the process. Each
+/// text has one, in static memory, since this may run inside an allocator.
 fn name(text: &'static str) -> &'static Name {
     struct Place {
         text: AtomicPtr<u8>,
@@ -126,7 +133,8 @@ fn name(text: &'static str) -> &'static Name {
         /// 0, or one more than the length of the text.
         length: core::sync::atomic::AtomicUsize,
     }
-    // SAFETY: `name` is written by whoever took the place, by an exchange of `text`, and read when `length` says so.
+    // SAFETY: `name` is written by whoever took the place, by an exchange of `text`, and read when
+    // `length` says so.
     unsafe impl Sync for Place {}
     static PLACES: [Place; NAMES_MAX] = [const {
         Place {
@@ -141,11 +149,13 @@ fn name(text: &'static str) -> &'static Name {
     for place in &PLACES {
         let taken = place.text.load(Ordering::Acquire);
         if taken.is_null() && place.text.compare_exchange(taken, key, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-            // SAFETY: the place is ours alone by the exchange, and nobody reads before the store below.
+            // SAFETY: the place is ours alone by the exchange, and nobody reads before the store
+            // below.
             unsafe { place.name.get().write(Name::new(text)) };
             place.length.store(text.len() + 1, Ordering::Release);
         }
-        // Of a place that is being written right now the length is not known yet: another one is made, readers merge them.
+        // While another thread writes a place, its length is not known yet. The search then goes on
+        // to another place, so a name may have two; readers merge them.
         if place.length.load(Ordering::Acquire) == text.len() + 1 && place.text.load(Ordering::Acquire) == key {
             // SAFETY: written before `length`, and never again.
             return unsafe { &*place.name.get() };
@@ -183,7 +193,7 @@ mod tests {
         assert_eq!(bytes(name(texts[NAMES_MAX + 9])), "(other pools)");
     }
 
-    /// Nobody observes: nothing happens.
+    /// Without an observer, calls do nothing.
     #[test]
     fn alone() {
         let pool = Pool::new("alone");

@@ -1,4 +1,4 @@
-//! What those who scrape profiles ask for, answered.
+//! The endpoint that answers requests for profiles.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -10,21 +10,21 @@ use heapledger_profiles::{Figure, Sample, pprof};
 use crate::gather::Gatherer;
 use crate::names::Names;
 
-/// A list of addresses is no longer.
+/// The maximal length of a request's body, a list of addresses.
 const BODY_BYTES_MAX: usize = 1 << 20;
-/// Who waits longer than this for a difference should fetch two profiles.
+/// The longest difference that can be requested. For a longer one, fetch two profiles.
 const SECONDS_MAX: f64 = 3600.0;
 
 const PPROF: &str = "application/octet-stream";
 
-/// How an [`Endpoint`] answers.
+/// The options of an [`Endpoint`].
 #[derive(Clone, Debug)]
 pub struct EndpointOptions {
-    /// The path below which it answers, without a slash at its end.
+    /// The path below which the endpoint answers, without a slash at its end.
     pub base: String,
-    /// Who may be asked for.
+    /// The host names that requests may use.
     pub hosts: Hosts,
-    /// Whether frames have names.
+    /// The names that frames have.
     pub names: Names,
 }
 
@@ -35,12 +35,14 @@ impl Default for EndpointOptions {
     }
 }
 
-/// The paths of Go's `net/http/pprof`, as far as they are about the heap: `heap`, `allocs`, `cmdline` and `symbol`, below
-/// [`EndpointOptions::base`]. With `?seconds=N` a profile is the difference that so many seconds make, and
-/// [`answer`](Responder::answer) takes as long; other parameters, such as `gc` and `debug`, change nothing.
+/// Serves the paths of Go's `net/http/pprof` that are about the heap: `heap`, `allocs`, `cmdline`
+/// and `symbol`, below [`EndpointOptions::base`]. With `?seconds=N` the profile is the difference
+/// over that many seconds, and [`answer`](Responder::answer) takes as long. Other parameters, such
+/// as `gc` and `debug`, change nothing.
 ///
-/// Whoever can ask sees the names of the program's functions, its arguments (`cmdline`) and how much memory it has where.
-/// Requests that pages of others have a browser make are refused, and so are names of hosts that are not expected.
+/// A client that can reach the endpoint sees the names of the program's functions, its arguments
+/// (`cmdline`) and how much memory it holds where. Requests that other sites' pages cause a browser
+/// to make are refused, and so are unexpected host names.
 ///
 /// ```
 /// # use heapledger_profile::{Endpoint, EndpointOptions, Request, Responder};
@@ -58,7 +60,7 @@ pub struct Endpoint {
     stopped: Arc<Stopped>,
 }
 
-/// What wakes those that wait for a difference.
+/// The signal that wakes requests which wait for a difference.
 #[derive(Debug, Default)]
 struct Stopped {
     is: Mutex<bool>,
@@ -66,18 +68,19 @@ struct Stopped {
 }
 
 impl Endpoint {
-    /// Answers with what the program's ledger has. Clones are the same.
+    /// Returns an endpoint for the program's ledger. Clones share their state.
     pub fn new(options: EndpointOptions) -> Endpoint {
         Endpoint { options, stopped: Arc::default() }
     }
 
-    /// Differences that are waited for end now, those that are asked for later at once: for when the program ends.
+    /// Ends the differences that are being waited for now, and later ones at once: for the end of
+    /// the program.
     pub fn stop(&self) {
         *self.stopped.is.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.stopped.changed.notify_all();
     }
 
-    /// What is asked for: the path below the base.
+    /// Returns the path of the request below the base.
     fn route<'a>(&self, request: &Request<'a>) -> Option<&'a str> {
         below(&self.options.base, request.path()).map(|rest| rest.trim_start_matches('/'))
     }
@@ -126,7 +129,8 @@ impl Endpoint {
         let _woken = self.stopped.changed.wait_timeout_while(stopped, duration, |stopped| !*stopped);
     }
 
-    /// Names of the functions at the addresses that are asked for, joined by plus signs.
+    /// Returns the names of the functions at the requested addresses, which are joined by plus
+    /// signs.
     fn symbol(&self, request: &Request<'_>) -> Response {
         use std::fmt::Write;
 
@@ -136,7 +140,8 @@ impl Endpoint {
         for word in asked.split('+') {
             let digits = word.trim().trim_start_matches("0x");
             let Ok(address) = u64::from_str_radix(digits, 16) else { continue };
-            // The outermost: the function that the address is of, not what was inlined there.
+            // The outermost function is the one that contains the address; the others were inlined
+            // into it.
             if let Some(frame) = self.options.names.of(address).frames.pop() {
                 // A string takes everything.
                 let _ = writeln!(text, "{address:#x} {}", frame.full_name);
@@ -184,7 +189,7 @@ impl Responder for Endpoint {
     }
 }
 
-/// A profile, or the difference that a time makes, which has begun.
+/// A request for a profile, or for a difference over some time, which has begun.
 struct Difference {
     gatherer: Gatherer,
     shown: Figure,
@@ -218,13 +223,13 @@ impl Difference {
     }
 }
 
-/// Returns the length of the difference that is asked for, if it is one.
+/// Returns the length of the requested difference, if the request is for one.
 fn duration(request: &Request<'_>) -> Result<Option<Duration>, Response> {
     let Some(text) = request.parameter("seconds") else { return Ok(None) };
     seconds(&text).map(Some).ok_or_else(|| Response::text(400, "?seconds=N, up to 3600"))
 }
 
-/// An answer that nobody keeps, and that is what it says that it is.
+/// Adds headers to an answer: it is not to be cached, and its content type not to be guessed.
 fn private(answer: Result<Response, Response>) -> Response {
     let response = answer.unwrap_or_else(|refused| refused);
     response.header("X-Content-Type-Options", "nosniff").header("Cache-Control", "no-store")
@@ -235,7 +240,7 @@ fn seconds(text: &str) -> Option<Duration> {
     (seconds > 0.0 && seconds <= SECONDS_MAX).then(|| Duration::from_secs_f64(seconds))
 }
 
-/// The words of the command line, a zero between two.
+/// Returns the words of the command line, separated by zeroes.
 fn command_line() -> Vec<u8> {
     use std::os::unix::ffi::OsStrExt;
 

@@ -11,32 +11,33 @@ use heapledger_resident::{events, overhead};
 use crate::gather::Gatherer;
 use crate::names::Names;
 
-/// An allocation that was sampled, or its free. A reallocation is both.
+/// A sampled allocation, or its free. A reallocation is both.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Event {
     /// The time since the profile was started.
     pub time: Duration,
-    /// Where the block begins.
+    /// The address at which the block begins.
     pub address: u64,
-    /// Bytes that were asked for.
+    /// The requested size.
     pub size: Bytes,
-    /// How many blocks of its size and stack it stands for.
+    /// The weight: the number of blocks of its size and stack that it counts for.
     pub stands_for: Blocks,
-    /// Where it was allocated.
+    /// The stack that allocated the block.
     pub stack: Stack,
-    /// What it was stamped with by then.
+    /// The block's stamp at the time of the event.
     pub type_name: Option<&'static str>,
-    /// Whose call it was.
+    /// The thread that allocated or freed the block.
     pub thread: ThreadId,
-    /// Whether the block is freed.
+    /// True for a free, false for an allocation.
     pub is_free: bool,
 }
 
-/// Reads the events of the profile, in order, from when it was made.
+/// A reader of the profile's events, in order, from the time when the reader was made.
 ///
-/// The last [`Options::events`](crate::Options::events) are kept; who reads too seldom loses the oldest ones, and is told how
-/// many. They are *balanced*: each free is that of an allocation at the same address, unless that was lost or before.
+/// The last [`Options::events`](crate::Options::events) are kept. A reader that reads too seldom
+/// loses the oldest ones, and can ask how many. Events are *balanced*: each free is that of an
+/// allocation at the same address, unless that allocation was lost or earlier.
 ///
 /// ```
 /// # use heapledger_profile::{self as profile, Events, Options};
@@ -60,29 +61,30 @@ pub struct Events {
     lost: u64,
 }
 
-/// Read at a time.
+/// The number of events that are read at a time.
 const PIECE: usize = 256;
 
 impl Events {
-    /// What happens from now on.
+    /// Reads the events that happen from now on.
     #[expect(clippy::new_without_default, reason = "it depends on when it is made")]
     pub fn new() -> Events {
         Events { next: events::next(), lost: 0 }
     }
 
-    /// What is kept of the past too.
+    /// Reads the past events that are kept, too.
     pub fn kept() -> Events {
         let mut none = [];
         let oldest = events::read(0, &mut none);
         Events { next: oldest.map_or(0, |reading| reading.next), lost: 0 }
     }
 
-    /// What has happened since the last reading.
+    /// Returns the events since the last reading.
     pub fn read(&mut self) -> Vec<Event> {
         let _untracked = heapledger_context::untracked::enter();
         let (mut all, mut piece) = (Vec::new(), [events::Event::NONE; PIECE]);
         let (until, clock) = (events::next(), overhead::Clock::now());
-        // No further than what there was: a program that allocates all the while would never be done.
+        // Reads no further than the events at the beginning of this call: otherwise it would not
+        // end while the program keeps allocating.
         while self.next < until {
             let Some(reading) = events::read(self.next, &mut piece) else { break };
             (self.next, self.lost) = (reading.next, self.lost + reading.lost);
@@ -94,7 +96,7 @@ impl Events {
         all
     }
 
-    /// How many were overwritten before they were read.
+    /// Returns the number of events that were overwritten before they were read.
     pub fn lost(&self) -> u64 {
         self.lost
     }
@@ -115,8 +117,8 @@ impl Event {
     }
 }
 
-/// Of these events the allocations whose blocks are not freed in them: what was allocated in that time and is still there at
-/// its end.
+/// Returns the allocations among these events whose blocks are not freed in them: allocated in that
+/// time and still live at its end.
 pub fn retained(events: &[Event]) -> Vec<Event> {
     let _untracked = heapledger_context::untracked::enter();
     let mut live: HashMap<u64, usize> = HashMap::new();
@@ -132,8 +134,9 @@ pub fn retained(events: &[Event]) -> Vec<Event> {
     at.into_iter().filter_map(|at| events.get(at).copied()).collect()
 }
 
-/// These events for formats that have them one by one, such as Firefox's: the stacks that allocated, and the events with what
-/// they stand for. Frees of what was not allocated in them are left out.
+/// Converts events for formats with individual events, such as Firefox's: returns the stacks that
+/// allocated, and the events with their weights. Frees of blocks that were not allocated in these
+/// events are left out.
 ///
 /// ```
 /// # use heapledger_profile::formats::{EventWriter, firefox};
@@ -156,7 +159,7 @@ pub fn native_allocations(events: &[Event], names: Names) -> (formats::Profile, 
     let _untracked = heapledger_context::untracked::enter();
     let mut gatherer = Gatherer::new(names);
     let (mut samples, mut places) = (Vec::<formats::Sample>::new(), HashMap::new());
-    // By address: the bytes that it stands for, and the sample.
+    // By address: the bytes with their weight, and the sample.
     let mut live: HashMap<u64, (u64, usize)> = HashMap::new();
     let mut found = Vec::new();
     for event in events {

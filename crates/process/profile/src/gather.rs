@@ -11,13 +11,16 @@ use heapledger_resident::overhead::age_of_ledger;
 
 use crate::names::Names;
 
-/// What is live now, and what was allocated since the start, by stacks: unbiased estimates where the ledger samples.
+/// Takes a profile of what is live now and what was allocated since the start, by stacks: unbiased
+/// estimates if the ledger samples.
 ///
-/// Labels are `type` (stamps), `context` and `heap`. Types are those of live blocks: what was allocated is counted without, since
-/// of what was freed nobody knows them. Blocks from before the start are in none of it.
+/// Labels are `type` (stamps), `context` and `heap`. Only live blocks have a type; allocated
+/// amounts have none, since the types of freed blocks are not known. Blocks from before the start
+/// are not included.
 ///
-/// Takes time in proportion to the number of sampled blocks that are live, of sites, and of stacks whose names are not known
-/// yet. The program goes on meanwhile, so it is not quite of one moment. What it allocates is in no profile.
+/// Takes time in proportion to the number of live sampled blocks, of sites, and of stacks whose
+/// names are not known yet. The program goes on meanwhile, so the profile is not exactly of one
+/// moment. Memory that this function allocates is in no profile.
 pub fn snapshot(names: Names) -> Profile {
     let _untracked = heapledger_context::untracked::enter();
     let mut gatherer = Gatherer::new(names);
@@ -28,17 +31,18 @@ pub fn snapshot(names: Names) -> Profile {
 /// Names and values.
 pub(crate) type Labels = Vec<(Cow<'static, str>, String)>;
 
-/// Gathers stacks: what samples at several moments have in common. It grows with the number of different stacks.
+/// Collects the stacks that samples of several moments have in common. It grows with the number of
+/// different stacks.
 pub(crate) struct Gatherer {
     names: Names,
     loaded: Modules,
     locations: Vec<Location>,
     modules: Vec<Module>,
-    /// By the first address of the segment.
+    /// Modules, by the first address of the segment.
     segments: HashMap<u64, usize>,
-    /// By address; `None`: the allocator's own.
+    /// Locations, by address; `None` for the allocator's own functions.
     by_address: HashMap<u64, Option<usize>>,
-    /// Places that are none in a program.
+    /// Locations that are not addresses in the program.
     words: HashMap<&'static str, usize>,
     stacks: HashMap<StackId, (Vec<usize>, Labels)>,
 }
@@ -57,12 +61,12 @@ impl Gatherer {
         }
     }
 
-    /// What there is at this moment.
+    /// Returns the samples at this moment.
     pub(crate) fn samples(&mut self) -> Vec<Sample> {
-        // Libraries come and go.
+        // Libraries may have been loaded or unloaded since.
         self.loaded = Modules::of_this_process();
         let ledger = Ledger::get();
-        // Blocks first: what a site has allocated by then is no less than what is live of it.
+        // Blocks first, so that the allocated amount of a site is no less than its live amount.
         let mut live: HashMap<(Stack, Option<&'static str>), Amount> = HashMap::new();
         for block in ledger.blocks() {
             let amount = live.entry((block.stack, block.type_name())).or_default();
@@ -92,7 +96,7 @@ impl Gatherer {
         samples
     }
 
-    /// The profile with these samples, as of now.
+    /// Returns the profile with these samples, as of now.
     pub(crate) fn profile(&self, samples: Vec<Sample>) -> Profile {
         let duration_ns = age_of_ledger();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
@@ -112,7 +116,7 @@ impl Gatherer {
         }
     }
 
-    /// Places in a stack, and what else is known of it.
+    /// Returns the locations of a stack, and its labels.
     pub(crate) fn stack(&mut self, stack: Stack) -> (Vec<usize>, Labels) {
         if let Some(known) = self.stacks.get(&stack.id()) {
             return known.clone();
@@ -144,7 +148,7 @@ impl Gatherer {
         (locations, labels)
     }
 
-    /// `None`: the allocator's own.
+    /// Returns the location of an address; `None` for the allocator's own functions.
     fn location(&mut self, address: u64) -> Option<usize> {
         if let Some(&known) = self.by_address.get(&address) {
             return known;
@@ -169,7 +173,8 @@ impl Gatherer {
         })
     }
 
-    /// The mapping that an address is in: viewers look for code, with what it is in the file.
+    /// Returns the mapping that contains an address: viewers expect mappings of code, with their
+    /// offsets in the file.
     fn module(&mut self, address: u64) -> Option<usize> {
         const PAGE: u64 = 4096;
         let module = self.loaded.find(address)?;
@@ -178,7 +183,7 @@ impl Gatherer {
         if let Some(&known) = self.segments.get(&start) {
             return Some(known);
         }
-        // As the kernel maps it.
+        // Page-aligned, as the kernel maps it.
         let before = start % PAGE;
         self.modules.push(Module {
             path: module.path.clone(),
@@ -193,7 +198,7 @@ impl Gatherer {
     }
 }
 
-/// What there is to say of the profile: lines for people.
+/// Returns comments about the profile: lines for people.
 fn comments() -> Vec<String> {
     let state = crate::state();
     let mut comments = vec![
@@ -222,7 +227,7 @@ fn comments() -> Vec<String> {
     comments
 }
 
-/// The command line.
+/// Returns the command line.
 fn command() -> String {
     let words: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     words.join(" ")

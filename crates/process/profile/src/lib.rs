@@ -1,5 +1,5 @@
-//! The heap profile of a program that runs: which functions hold how much, and which have allocated how much, estimated from
-//! a sample of the allocations that costs next to nothing.
+//! The heap profile of a running program: which functions hold how much, and which have allocated
+//! how much, estimated from a sample of the allocations at next to no cost.
 //!
 //! ```
 //! # use heapledger_profile as profile;
@@ -13,14 +13,17 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`start`] and [`stop`] may be called at any time, in a program that has been running for days: what was allocated before
-//! is unknown. It is the program's one [`Ledger`], made to sample: all that the ledger answers can be asked of it
-//! meanwhile, and a program that runs an exact ledger has profiles without starting anything.
+//! [`start`] and [`stop`] may be called at any time, in a program that has been running for days:
+//! earlier allocations are unknown. The profile is the program's one [`Ledger`], which samples: it
+//! can be queried as usual meanwhile, and a program that runs an exact ledger has profiles without
+//! starting anything.
 //!
 //! - [`snapshot`]: a profile as data, for the writers of [`formats`].
-//! - [`Events`]: sampled allocations and their frees one by one, and what of them is [`retained`].
-//! - [`Server`], and [`Endpoint`] for a web server that the program has anyway: what `go tool pprof` and scrapers ask for.
-//! - `Pusher`, with the feature `push`: profiles are sent.
+//! - [`Events`]: sampled allocations and their frees one by one, and those of them that are
+//!   [`retained`].
+//! - [`Server`], or [`Endpoint`] for a web server that the program already has: answers `go tool
+//!   pprof` and scrapers.
+//! - `Pusher`, with the feature `push`: sends profiles.
 //!
 //! `docs/profile.md` of the project is the manual.
 #![forbid(unsafe_code)]
@@ -50,40 +53,43 @@ pub use names::Names;
 pub use push::{Protocol, PushError, PushOptions, PushState, Pusher};
 pub use server::{Server, ServerOptions};
 
-/// How a profile is taken.
+/// The options of a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The mean number of allocated bytes from one sample point to the next, rounded to a power of two.
+    /// The mean number of allocated bytes from one sample point to the next, rounded to a power of
+    /// two.
     pub sample_every: Bytes,
-    /// What is kept with a block.
+    /// The stacks that are kept with blocks.
     pub stacks: Stacks,
-    /// The most memory for what is known of blocks and sites. What would take more is not in the profile, which says how much
-    /// that is.
+    /// The most memory for data about blocks and sites. Allocations that would need more are not in
+    /// the profile, which says how many these are.
     pub bytes_max: Bytes,
-    /// How many events are kept for [`Events`], of 48 bytes each; 0: none.
+    /// The number of events that are kept for [`Events`], of 48 bytes each; 0 for none.
     pub events: usize,
 }
 
 impl Options {
-    /// The default, at another rate.
+    /// Returns the default options with another rate.
     pub fn every(sample_every: Bytes) -> Options {
         Options { sample_every, ..Options::default() }
     }
 }
 
 impl Default for Options {
-    /// 512 KiB, as Go and jemalloc have it; 64 MiB at most, which is enough for some 500,000 sampled blocks.
+    /// 512 KiB, as Go and jemalloc have it; 64 MiB at most, which is enough for some 500,000
+    /// sampled blocks.
     fn default() -> Options {
         let heapledger_inspect::Options { stacks, bytes_max, .. } = heapledger_inspect::Options::SAMPLED;
         Options { sample_every: Bytes(512 << 10), stacks, bytes_max, events: 0 }
     }
 }
 
-/// Begins to sample. What is live already stays unknown.
+/// Starts sampling. Blocks that are live already stay unknown.
 ///
 /// # Errors
 ///
-/// [`StartError::Running`] if the ledger runs already, for whatever purpose; others if it cannot.
+/// [`StartError::Running`] if the ledger runs already, for any purpose; other errors if it cannot
+/// start.
 pub fn start(options: Options) -> Result<(), StartError> {
     let Options { sample_every, stacks, bytes_max, events } = options;
     Ledger::start(heapledger_inspect::Options {
@@ -98,42 +104,42 @@ pub fn start(options: Options) -> Result<(), StartError> {
     })
 }
 
-/// Ends it: the program's calls go straight to its allocator again. The profile of what there was until then can still be
-/// taken, until the next [`start`].
+/// Stops sampling: the program's calls go straight to its allocator again. The profile until then
+/// can still be taken, until the next [`start`].
 pub fn stop() {
     Ledger::get().stop();
 }
 
-/// Samples at another rate from now on, rounded to a power of two. What has been sampled keeps its weight, so that the profile
-/// stays unbiased.
+/// Samples at another rate from now on, rounded to a power of two. Sampled blocks keep their
+/// weights, so that the profile stays unbiased.
 pub fn set_rate(sample_every: Bytes) {
     Ledger::get().set_sampling(Some(sample_every));
 }
 
-/// Whether something is recorded now.
+/// True if a profile is being recorded.
 pub fn is_on() -> bool {
     Ledger::get().is_running()
 }
 
-/// Whether the profile is on, and what it has.
+/// The state of the profile.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct State {
-    /// Whether it is.
+    /// True if a profile is being recorded.
     pub is_on: bool,
-    /// The mean distance of sample points; `None` where every allocation is recorded.
+    /// The mean distance between sample points; `None` if every allocation is recorded.
     pub sample_every: Option<Bytes>,
     /// The time since the start.
     pub age: Duration,
-    /// What was allocated and freed since the start, and what is live of it: estimates.
+    /// The allocations and frees since the start, and what is live of them: estimates.
     pub totals: Totals,
-    /// What could not be recorded.
+    /// The allocations that could not be recorded.
     pub losses: Losses,
-    /// What it costs: memory by purpose, and time.
+    /// The cost of the profile: memory by purpose, and time.
     pub overhead: Overhead,
 }
 
-/// As of now.
+/// Returns the state of the profile now.
 pub fn state() -> State {
     let ledger = Ledger::get();
     State {

@@ -2,18 +2,20 @@
 
 use heapledger_profiles::Frame;
 
-/// Whether frames of a profile have names.
+/// The names that frames of a profile have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Names {
-    /// Function, file and line, as far as the program's own debug information has them. The first profile takes as long as
-    /// that needs to be read, in the thread that asks; then they are remembered. Without the feature `symbols` there are none.
+    /// Function, file and line, as far as the program's own debug information has them. The first
+    /// profile waits until the debug information has been read, in the calling thread; names are
+    /// remembered after that. Without the feature `symbols` there are no names.
     #[default]
     Known,
-    /// Addresses only, with modules and build ids: whoever has the files finds the names.
+    /// Addresses only, with modules and build ids, from which names can be found with the files.
     None,
 }
 
-/// The functions at an address, innermost first, and whether these only pass a request on to the allocator.
+/// The functions at an address, innermost first, and whether they only pass a request on to the
+/// allocator.
 pub(crate) struct Named {
     pub(crate) frames: Vec<Frame>,
     pub(crate) is_allocator: bool,
@@ -40,14 +42,14 @@ mod known {
 
     use super::Named;
 
-    /// Addresses whose names are remembered: about 300 bytes each.
+    /// The number of addresses whose names are remembered, of about 300 bytes each.
     const REMEMBERED_MAX: usize = 1 << 15;
 
     static REMEMBERED: Mutex<Option<HashMap<u64, Arc<[Symbol]>>>> = Mutex::new(None);
 
     pub(super) fn of(address: u64) -> Named {
         let symbols = symbols(address);
-        // What is inlined in an allocator's own function is its own, too.
+        // Functions that are inlined into an allocator's own function belong to the allocator, too.
         let own = symbols.iter().take_while(|symbol| symbol.is_allocator()).count();
         let is_allocator = own > 0 && own == symbols.len();
         let kept = if is_allocator { &symbols[..] } else { &symbols[own..] };
@@ -74,10 +76,10 @@ mod known {
         Some(Frame { function: short(&full_name), full_name, known: true, file, line: symbol.line.unwrap_or(0) })
     }
 
-    /// A function's name without type arguments, and of `<T as Trait>::f` as `T::f`: viewers would cut it at the first bracket.
-    /// What is not understood stays whole.
+    /// Returns a function's name without type arguments, and `<T as Trait>::f` as `T::f`: viewers
+    /// would cut it at the first bracket. A name that cannot be parsed stays whole.
     fn short(full: &str) -> String {
-        // Brackets that are none.
+        // These brackets are not type arguments.
         if full.contains("operator") || full.contains("->") {
             return full.to_owned();
         }
@@ -102,7 +104,7 @@ mod known {
         if name.is_empty() { full.to_owned() } else { name.to_owned() }
     }
 
-    /// Where something is in a text that is outside of all brackets.
+    /// Returns the position of a text outside all brackets.
     fn outside(text: &str, wanted: &str) -> Option<usize> {
         let mut depth = 0_usize;
         text.bytes().enumerate().position(|(at, byte)| {

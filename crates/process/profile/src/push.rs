@@ -1,4 +1,4 @@
-//! Profiles are sent to a server, at intervals.
+//! Sends profiles to a server, at intervals.
 
 mod client;
 mod pyroscope;
@@ -17,53 +17,54 @@ use crate::gather::{Gatherer, Labels};
 use crate::names::Names;
 use client::{Post, Url};
 
-/// How a server takes profiles.
+/// The protocol of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// `POST /ingest` of Grafana Pyroscope, and of those who take what it takes, such as Grafana Alloy: pprof.
+    /// `POST /ingest` of Grafana Pyroscope, and of servers that accept the same, such as Grafana
+    /// Alloy: pprof.
     Pyroscope,
-    /// `POST /v1development/profiles` of a collector of OpenTelemetry. Unstable, as its name says: see
-    /// [`otlp`](heapledger_profiles::otlp).
+    /// `POST /v1development/profiles` of a collector of OpenTelemetry. Unstable, as its name says:
+    /// see [`otlp`](heapledger_profiles::otlp).
     Otlp,
 }
 
-/// What is sent where.
+/// The destination and the content of the profiles that are sent.
 #[derive(Clone, Debug)]
 pub struct PushOptions {
-    /// How.
+    /// The protocol of the server.
     pub protocol: Protocol,
-    /// The server: `http://HOST[:PORT][/PATH]`, in front of the protocol's own path. There is no TLS: for a server that is
-    /// elsewhere, have an agent on this machine pass it on.
+    /// The server: `http://HOST[:PORT][/PATH]`, followed by the protocol's own path. There is no
+    /// TLS: to reach a server elsewhere, use an agent on this machine that forwards profiles.
     pub url: String,
-    /// What the program is called there: `service.name`.
+    /// The name of the program on the server: `service.name`.
     pub name: String,
-    /// What else it is known by.
+    /// Further labels of the program.
     pub labels: Vec<(String, String)>,
     /// More headers, such as `X-Scope-OrgID`.
     pub headers: Vec<(String, String)>,
     /// The time from one profile to the next.
     pub every: Duration,
-    /// Whether frames have names.
+    /// The names that frames have.
     pub names: Names,
 }
 
 impl PushOptions {
-    /// Every 15 seconds, with names, without labels and headers.
+    /// Returns options to send every 15 seconds, with names, without labels and headers.
     pub fn new(protocol: Protocol, url: impl Into<String>, name: impl Into<String>) -> PushOptions {
         let (url, name, every) = (url.into(), name.into(), Duration::from_secs(15));
         PushOptions { protocol, url, name, labels: Vec::new(), headers: Vec::new(), every, names: Names::Known }
     }
 }
 
-/// Why nothing is sent.
+/// The reason why nothing is sent.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum PushError {
-    /// That is no address of a server which can be sent to; why.
+    /// The URL is not one of a server that profiles can be sent to; why.
     Url(&'static str),
-    /// A header, by its name, has a character that none may have.
+    /// A header, given by its name, has a character that is not allowed.
     Header(String),
-    /// There is no thread.
+    /// No thread can be made.
     Thread(io::Error),
 }
 
@@ -79,22 +80,25 @@ impl fmt::Display for PushError {
 
 impl std::error::Error for PushError {}
 
-/// What became of the profiles.
+/// The outcome of sending profiles.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PushState {
-    /// How many the server took.
+    /// The number of profiles that the server took.
     pub sent: u64,
-    /// How many it did not. What was allocated until then is in the next.
+    /// The number of profiles that the server did not take. Their allocations are in the next one.
     pub failed: u64,
-    /// Why the last one was not; `None`: it was.
+    /// The reason why the last profile was not taken; `None` if it was.
     pub error: Option<String>,
 }
 
-/// A quiet thread that sends the program's profile until this is dropped: what is live at that moment, and what was allocated
-/// since the last profile that the server took. One that it does not take is not sent again: the next has it all.
+/// A thread that sends the program's profile until this is dropped: what is live at that moment,
+/// and what was allocated since the last profile that the server took. A profile that the server
+/// does not take is not sent again: the next one includes its amounts. The thread takes none of the
+/// program's signals, and its allocations are not in the profile.
 ///
-/// Nobody waits for it but [`stop`](Pusher::stop). A server that does not answer is waited for 10 seconds.
+/// Only [`stop`](Pusher::stop) waits for the thread. A server that does not answer is given up
+/// after 10 seconds.
 #[derive(Debug)]
 pub struct Pusher {
     shared: Arc<Shared>,
@@ -113,18 +117,19 @@ struct Shared {
 enum Wish {
     #[default]
     GoOn,
-    /// One more, and then no more.
+    /// Send one more profile, then end.
     Finish,
-    /// At once.
+    /// End at once.
     End,
 }
 
 impl Pusher {
-    /// Sends from now on; the first profile after the first interval.
+    /// Starts to send; the first profile after the first interval.
     ///
     /// # Errors
     ///
-    /// See [`PushError`]. That a server cannot be reached is none: [`Pusher::state`] says that.
+    /// See [`PushError`]. An unreachable server is not an error here: [`Pusher::state`] tells of
+    /// it.
     pub fn start(options: PushOptions) -> Result<Pusher, PushError> {
         untracked::scope(|| Pusher::begin(options))
     }
@@ -141,12 +146,12 @@ impl Pusher {
         Ok(Pusher { shared, thread: Some(thread), process: std::process::id() })
     }
 
-    /// What became of the profiles so far.
+    /// Returns the outcome so far.
     pub fn state(&self) -> PushState {
         lock(&self.shared.state).clone()
     }
 
-    /// Sends a last profile and waits for that: half a minute at most.
+    /// Sends a last profile and waits for that, half a minute at most.
     pub fn stop(mut self) -> PushState {
         // A forked child's copy has no thread.
         if self.process == std::process::id() {
@@ -174,7 +179,7 @@ impl Drop for Pusher {
 }
 
 impl Shared {
-    /// What [`Wish::Finish`] wants, [`Wish::End`] does not take back.
+    /// Sets the wish; a [`Wish::Finish`] is not replaced by a later [`Wish::End`].
     fn wish(&self, wish: Wish) {
         let mut wished = lock(&self.wish);
         if *wished == Wish::GoOn {
@@ -214,15 +219,15 @@ fn run(options: &PushOptions, url: &Url, shared: &Shared) {
     }
 }
 
-/// What the server has, and what it has not.
+/// The state of sending: what the server has taken so far.
 struct Sender<'a> {
     options: &'a PushOptions,
     url: &'a Url,
     gatherer: Gatherer,
-    /// When it took the last one, and what had been allocated by then.
+    /// The time of the last profile that the server took.
     since: SystemTime,
     taken: HashMap<Key, Amount>,
-    /// How old the ledger was then.
+    /// The age of the ledger then.
     age: u64,
 }
 
@@ -235,11 +240,11 @@ impl<'a> Sender<'a> {
         Sender { options, url, gatherer, since: SystemTime::now(), taken: HashMap::new(), age: 0 }
     }
 
-    /// Sends what is live, and what was allocated since the server took something last.
+    /// Sends what is live, and what was allocated since the last profile that the server took.
     fn send(&mut self) -> io::Result<()> {
         let (now, age) = (SystemTime::now(), age_of_ledger());
         if age < self.age {
-            // It has been started again: nothing of what was counted then is counted now.
+            // The ledger has been started anew: its counts begin at 0 again.
             self.taken.clear();
         }
         let all = self.gatherer.samples();
@@ -254,7 +259,7 @@ impl<'a> Sender<'a> {
         Ok(())
     }
 
-    /// The samples as the server has not seen them.
+    /// Returns the samples less the amounts that the server has already.
     fn news(&self, all: &[Sample]) -> Vec<Sample> {
         let news = all.iter().map(|sample| {
             let mut news = sample.clone();

@@ -11,32 +11,35 @@ use heapledger_server::HttpServer;
 use crate::endpoint::{Endpoint, EndpointOptions};
 use crate::names::Names;
 
-/// Where and to whom profiles are served.
+/// The options of a [`Server`].
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
-    /// Where to listen. Whoever can connect there can ask: on an address of the network that should be a network of scrapers.
+    /// The address to listen at. Every client that can connect to it can fetch profiles: an address
+    /// in a network should be in one for scrapers only.
     pub address: SocketAddr,
-    /// Who may be asked for. `None`: on a loopback address the loopback, on others whatever name the program has.
+    /// The host names that requests may use. `None`: on a loopback address the loopback names, on
+    /// others any name.
     pub hosts: Option<Hosts>,
-    /// A part of the path that nobody else knows, in front of `/debug/pprof`.
+    /// A secret part of the path, in front of `/debug/pprof`.
     pub token: Option<String>,
-    /// Whether frames have names.
+    /// The names that frames have.
     pub names: Names,
 }
 
 impl Default for ServerOptions {
-    /// Any port of the loopback that is free; no token; names.
+    /// Any free port of the loopback; no token; names.
     fn default() -> ServerOptions {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         ServerOptions { address, hosts: None, token: None, names: Names::Known }
     }
 }
 
-/// A thread that serves the program's profiles until this is dropped. It is quiet: it takes none of the program's signals, and
-/// what it allocates is in no profile.
+/// A thread that serves the program's profiles until this is dropped. The thread takes none of the
+/// program's signals, and its allocations are in no profile.
 ///
-/// It waits for nobody: a request has to be whole, and an answer taken, within 30 seconds. Differences (`?seconds=N`) that
-/// nobody waits for any more are given up, and 16 of them are waited for at a time.
+/// Slow clients do not block it: a request has to be whole, and an answer taken, within 30 seconds.
+/// A difference (`?seconds=N`) is given up if its client disconnects, and at most 16 of them are
+/// waited for at a time.
 #[derive(Debug)]
 pub struct Server {
     url: String,
@@ -44,11 +47,11 @@ pub struct Server {
 }
 
 impl Server {
-    /// Begins to serve.
+    /// Starts to serve.
     ///
     /// # Errors
     ///
-    /// When the address is taken, or no thread is to be had.
+    /// An error if the address is taken, or no thread can be made.
     pub fn start(options: ServerOptions) -> io::Result<Server> {
         untracked::scope(|| Server::begin(options))
     }
@@ -66,17 +69,18 @@ impl Server {
         Ok(Server { url, server })
     }
 
-    /// The address below which profiles are: with `/heap` and `/allocs`.
+    /// Returns the address below which profiles are: with `/heap` and `/allocs`.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Where it listens.
+    /// Returns the address that the server listens at.
     pub fn address(&self) -> SocketAddr {
         self.server.address()
     }
 
-    /// Listens no more; waits until the thread has ended. Differences that are waited for end now.
+    /// Stops listening, ends the differences that are being waited for, and waits until the thread
+    /// has ended.
     pub fn stop(self) {
         self.server.stop();
     }

@@ -1,5 +1,5 @@
-//! What those get who fetch profiles, and those to whom they are sent. One process, without the test harness: its threads
-//! allocate, too.
+//! Tests of clients that fetch profiles, and of servers that profiles are sent to. One process,
+//! without the test harness, whose threads allocate, too.
 
 use std::hint::black_box;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -100,11 +100,11 @@ fn who_may_not_ask_is_not() {
         assert_eq!(with(&format!("GET /secret/debug/pprof/heap?seconds={seconds}"), host), 400, "{seconds}");
     }
     assert_eq!(with("GET /secret/debug/pprof/heap", "Host: localhost\r\nHost: evil.example\r\n"), 400);
-    // Who connects and says nothing keeps nobody else from asking.
+    // Clients that connect and send nothing do not keep others from asking.
     let silent: Vec<TcpStream> = (0..200).map(|_| TcpStream::connect(server.address()).unwrap()).collect();
     assert_eq!(with("GET /secret/debug/pprof/heap", host), 200);
     drop(silent);
-    // Nor does who has asked for a difference and gone.
+    // Nor do clients that have asked for a difference and disconnected.
     profile::start(Options::default()).unwrap();
     for _ in 0..100 {
         let mut stream = TcpStream::connect(server.address()).unwrap();
@@ -118,7 +118,7 @@ fn who_may_not_ask_is_not() {
     }
 }
 
-/// Whether a tool is there that a test needs.
+/// True if a tool that a test needs is installed.
 fn has(tool: &str) -> bool {
     let is_there = Command::new(tool).arg("version").output().is_ok_and(|done| done.status.success());
     assert!(is_there || std::env::var_os("HEAPLEDGER_NO_SKIP").is_none(), "{tool} is not installed");
@@ -128,7 +128,8 @@ fn has(tool: &str) -> bool {
     is_there
 }
 
-/// What `go tool pprof` fetches from the running program: function names, and to the byte what the profile says.
+/// `go tool pprof` fetches function names from the running program, and the exact number of bytes
+/// in the profile.
 fn go_reads_what_we_hold() {
     if !has("go") {
         return;
@@ -136,7 +137,7 @@ fn go_reads_what_we_hold() {
     profile::start(Options::default()).unwrap();
     let server = Server::start(ServerOptions::default()).unwrap();
     let kept = holds(50);
-    // What the test itself allocates to look is not in it.
+    // Pauses the ledger, so that allocations of the test itself are not in it.
     Ledger::get().pause();
     let scratch = std::env::temp_dir().join(format!("heapledger-profile-{}", std::process::id()));
     let pprof = |path: &str| {
@@ -165,19 +166,20 @@ fn go_reads_what_we_hold() {
 }
 
 fn a_difference_is_waited_for() {
-    // Of a rate at which what is held is in the sample for certain.
+    // At this rate the block is in the sample for certain.
     profile::start(Options::every(Bytes(16 << 10))).unwrap();
     let server = Server::start(ServerOptions::default()).unwrap();
     let (before, began) = (holds(20), Instant::now());
     let answer = std::thread::scope(|scope| {
         let asked = scope.spawn(|| get(&server, "/debug/pprof/heap?seconds=4"));
-        // Nobody says when the server has begun to count: long enough for a busy machine, and long before it ends.
+        // Nobody says when the server has begun to count: long enough for a busy machine, and long
+        // before it ends.
         std::thread::sleep(Duration::from_millis(1_500));
         drop(before);
         asked.join().unwrap()
     });
     assert!(began.elapsed() >= Duration::from_secs(4) && answer.status == 200);
-    // Who waits when the server stops is answered at once.
+    // A waiting request is answered at once when the server stops.
     let waiting = std::thread::scope(|scope| {
         let address = server.address();
         let request = move || ask(address, "GET /debug/pprof/heap?seconds=60", "Host: localhost\r\n", "").status;
@@ -202,7 +204,8 @@ fn a_difference_is_waited_for() {
     }
 }
 
-/// A server that answers so many requests with these statuses, and passes on what it was sent: the head, and the body.
+/// A server that answers so many requests with these statuses, and passes on what it was sent: the
+/// head, and the body.
 fn listen(statuses: &'static [u16]) -> (String, Receiver<(String, Vec<u8>)>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let url = format!("http://{}/base", listener.local_addr().unwrap());
@@ -256,7 +259,7 @@ fn what_a_server_refuses_is_in_the_next() {
     let refused = profile_of_form(&body);
     let (_, body) = sent.recv().unwrap();
     let taken = profile_of_form(&body);
-    // What was allocated was not taken, and is said again; then no more.
+    // The refused amounts are sent again with the next profile, and then no more.
     let (_, body) = sent.recv().unwrap();
     let last = profile_of_form(&body);
     if has("go") {

@@ -1,5 +1,5 @@
-//! Programs that know what they allocate, against what the profile says. One process, one test after the other, without the
-//! test harness: its threads allocate, too.
+//! Programs that know what they allocate, against what the profile says. One process, one test
+//! after the other, without the test harness: its threads allocate, too.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -17,7 +17,8 @@ mod common;
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator::system();
 
-/// Small next to blocks, so that there are many samples; the default would take gigabytes to be as exact.
+/// Small next to blocks, so that there are many samples; the default would take gigabytes to be as
+/// exact.
 const MEAN: Bytes = Bytes(4096);
 
 fn main() {
@@ -74,8 +75,8 @@ fn it_begins_and_ends() {
     assert_eq!(sum(&taken, |sample| sample.amounts.live).bytes, live.bytes);
 }
 
-/// Over so many seeds, each a thread of its own, that an unbiased estimate is within the bound but for one time in millions:
-/// what is live and what was allocated, in bytes and in blocks.
+/// Over so many seeds, each a thread of its own, that an unbiased estimate is within the bound but
+/// for one time in millions: what is live and what was allocated, in bytes and in blocks.
 fn totals_are_unbiased() {
     const SEEDS: usize = 64;
     const SIZES: [usize; 5] = [1_000, 2_000, 3_000, 5_000, 20_000];
@@ -172,7 +173,7 @@ fn drops() {
     (0..40_000).for_each(|_| drop(block(2_000)));
 }
 
-/// What the stacks through a function hold.
+/// Sums an amount over the stacks that contain a function.
 fn through(profile: &Profile, function: &str, of: impl Fn(&Sample) -> Amount) -> Amount {
     let is_it = |at: &usize| profile.locations[*at].frames.iter().any(|frame| frame.function.contains(function));
     sum(profile, |sample| if sample.locations.iter().any(is_it) { of(sample) } else { Amount::default() })
@@ -200,7 +201,7 @@ fn each_function_has_its_own() {
     let module = &taken.modules[location.module.unwrap()];
     assert!(module.path.contains("truth") && !module.build_id.is_empty());
     assert!((module.start..module.end).contains(&location.address) && module.start.is_multiple_of(4096));
-    // Whoever is asked says the same.
+    // The profile, the sites, the totals and the blocks agree.
     let ledger = Ledger::get();
     let bytes: u64 = ledger.sites().map(|site| site.bytes_allocated.0).sum();
     assert_eq!(
@@ -216,7 +217,8 @@ fn each_function_has_its_own() {
     );
 }
 
-/// What was freed before its thread allocated anything else, in the sample or not.
+/// Estimates the blocks that were freed before their thread allocated anything else, in the sample
+/// or not.
 fn temporary_blocks_are_estimated() {
     const BLOCKS: usize = 20_000;
     let mut kept = Vec::with_capacity(BLOCKS);
@@ -256,7 +258,7 @@ fn rates_may_change() {
         let amount = sum(&taken, of);
         assert!(off(amount.bytes, 2_000 * BLOCKS as u64).abs() < 0.08, "{amount:?}");
     }
-    // What is freed leaves with the weight that it came with.
+    // A block is freed with the same weight with which it was allocated.
     kept.truncate(BLOCKS);
     let left = sum(&profile::snapshot(Names::None), |sample| sample.amounts.live);
     assert!(off(left.bytes, 1_000 * BLOCKS as u64).abs() < 0.08, "{left:?}");
@@ -276,7 +278,7 @@ fn types_and_contexts_are_labels() {
     let sample = taken.samples.iter().find(|sample| sample.amounts.live.bytes >= 8 << 20).unwrap();
     let labels: Vec<(&str, &str)> = sample.labels.iter().map(|(name, text)| (&**name, &**text)).collect();
     assert_eq!(labels, [("context", "load{page=7}"), ("type", "Page")]);
-    // What was allocated is there without the type: freed, it has none.
+    // The allocated amounts are kept without the type: a freed block has none.
     drop(large);
     let taken = profile::snapshot(Names::None);
     assert!(taken.samples.iter().all(|sample| sample.amounts.live.bytes < 8 << 20));

@@ -1,5 +1,5 @@
-//! A library that is loaded while a program runs, with a copy of Heapledger of its own, and with reporters: its reports are
-//! there while it is, and go with it. `tests/libraries.rs` loads it.
+//! A library that is loaded while a program runs, with a copy of Heapledger of its own, and with
+//! reporters: its reports are there while it is, and go with it. `tests/libraries.rs` loads it.
 
 use std::ffi::c_int;
 use std::sync::Mutex;
@@ -13,7 +13,7 @@ fn of_the_library(collector: &mut Collector) {
     collector.heap("tables", Bytes(4096), "What the library keeps.");
 }
 
-// What the attribute `#[heapledger::reporter("explicit/plugin")]` says.
+// The expansion of the attribute `#[heapledger::reporter("explicit/plugin")]`.
 heapledger_report::__reporter!("explicit/plugin", of_the_library);
 
 static SESSION: Mutex<Option<Registration>> = Mutex::new(None);

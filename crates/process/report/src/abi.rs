@@ -1,8 +1,9 @@
-//! What the parts of a process that hold reporters say to each other, in the C ABI: each may have its own copy of this
-//! crate, made by another compiler.
+//! The C ABI between the parts of a process that have reporters: each part may have its own copy of
+//! this crate, made by another compiler.
 //!
-//! A part is an executable or a shared library. It has an ELF note ([`crate::artefacts`]) that leads to a [`Registry`].
-//! Whoever collects asks every registry for its [`Entry`]s, and has each of them report to a [`Sink`].
+//! A part is an executable or a shared library. It has an ELF note ([`crate::artefacts`]) that
+//! leads to a [`Registry`]. A collection asks every registry for its [`Entry`]s, and has each of
+//! them report to a [`Sink`].
 
 use std::ffi::c_void;
 use std::slice;
@@ -45,8 +46,8 @@ impl Text {
 pub(crate) struct Registry {
     pub(crate) size: u32,
     pub(crate) version: u32,
-    /// Calls `each(context, entry)` for each reporter, in the order of registration. The entry is borrowed; the reporter in
-    /// it is given away, and has to be released.
+    /// Calls `each(context, entry)` for each reporter, in the order of registration. The entry is
+    /// borrowed; the reporter in it is given away, and has to be released.
     pub(crate) visit: unsafe extern "C" fn(context: *mut c_void, each: Each),
 }
 
@@ -67,8 +68,8 @@ pub(crate) struct Entry {
     pub(crate) release: unsafe extern "C" fn(reporter: *const c_void),
 }
 
-/// Where a reporter's measurements go. To be copied by whoever keeps it: then it has to be retained, and released, which
-/// says that nothing more will come.
+/// Where a reporter's measurements go. To be copied by whoever keeps it: then it has to be
+/// retained, and released, which says that nothing more will come.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sink {
@@ -84,16 +85,18 @@ pub(crate) struct Sink {
     pub(crate) release: unsafe extern "C" fn(context: *const c_void),
 }
 
-// SAFETY: functions and a context that may be used in any thread: whoever makes a sink sees to that (`slot`).
+// SAFETY: functions and a context that may be used in any thread: whoever makes a sink sees to that
+// (`slot`).
 unsafe impl Send for Sink {}
 
 /// Bits of a sink's flags.
 pub(crate) mod flag {
-    /// What is private is left out.
+    /// Private data is left out.
     pub(crate) const ANONYMOUS: u32 = 1;
-    /// What is measured is marked in the ledger.
+    /// Blocks that are measured are marked in the ledger.
     pub(crate) const MARK: u32 = 2;
-    /// It is a part of a memory dump: what reports such dumps has nothing to say.
+    /// The reports go into a memory dump: reporters that report the figures of such dumps report
+    /// nothing.
     pub(crate) const DUMP: u32 = 4;
 }
 
@@ -102,8 +105,8 @@ pub(crate) mod flag {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RawReport {
     pub(crate) path: Text,
-    /// Empty: nothing in the path changes from run to run. Null: the path and the description are as they were written, with
-    /// the marks of [`crate::path`].
+    /// Empty: nothing in the path changes from run to run. Null: the path and the description are
+    /// as they were written, with the marks of [`crate::path`].
     pub(crate) stable_path: Text,
     pub(crate) description: Text,
     /// The number of a `Kind`.

@@ -1,8 +1,10 @@
-//! The parts of this process that hold reporters: how they are found, and kept from being unloaded meanwhile.
+//! The parts of this process that hold reporters: how they are found, and kept from being unloaded
+//! meanwhile.
 //!
-//! An artefact with this crate in it has an ELF note, which the loader maps and describes in the program headers, whether
-//! the artefact is an executable, linked statically or not, or a library that was loaded a moment ago. The note has the
-//! distance to the artefact's registry. So nothing has to be told when a library comes or goes.
+//! An artefact with this crate in it has an ELF note, which the loader maps and describes in the
+//! program headers, whether the artefact is an executable, linked statically or not, or a library
+//! that was loaded a moment ago. The note has the distance to the artefact's registry. So nothing
+//! has to be told when a library comes or goes.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::mem;
@@ -52,7 +54,8 @@ pub(crate) struct Reporter {
     artefact: Arc<Artefact>,
 }
 
-// SAFETY: reporters are shared between threads by their registry's contract; an entry's functions may be called in any.
+// SAFETY: reporters are shared between threads by their registry's contract; an entry's functions
+// may be called in any.
 unsafe impl Send for Reporter {}
 // SAFETY: see above.
 unsafe impl Sync for Reporter {}
@@ -64,7 +67,8 @@ impl Reporter {
     ///
     /// The sink is one.
     pub(crate) unsafe fn run(&self, sink: &crate::abi::Sink) {
-        // SAFETY: the entry is not released, and its code is kept; the sink is the caller's contract.
+        // SAFETY: the entry is not released, and its code is kept; the sink is the caller's
+        // contract.
         unsafe { (self.entry.run)(self.entry.reporter, sink) };
     }
 
@@ -103,9 +107,11 @@ impl Drop for Artefact {
     }
 }
 
-/// All reporters of this process: those of the executable first, then in the order in which artefacts were loaded.
+/// All reporters of this process: those of the executable first, then in the order in which
+/// artefacts were loaded.
 ///
-/// To be called where nobody is waited for who might load a library: it takes the dynamic linker's lock.
+/// To be called where nobody is waited for who might load a library: it takes the dynamic linker's
+/// lock.
 pub(crate) fn reporters() -> Vec<Reporter> {
     let artefacts: Vec<Arc<Artefact>> = modules().iter().filter_map(Module::pin).map(Arc::new).collect();
     let mut found = Vec::new();
@@ -114,7 +120,8 @@ pub(crate) fn reporters() -> Vec<Reporter> {
         let Some(artefact) = artefacts.iter().find(|artefact| artefact.bias == module.bias) else { continue };
         for &registry in &module.registries {
             let mut each = Visit { artefact, found: &mut found };
-            // SAFETY: the note is that of a pinned module, so the registry is there, and of `size` bytes.
+            // SAFETY: the note is that of a pinned module, so the registry is there, and of `size`
+            // bytes.
             unsafe {
                 if (*registry).version == VERSION && (*registry).size as usize >= size_of::<Registry>() {
                     ((*registry).visit)((&raw mut each).cast(), visit_one);
@@ -136,7 +143,8 @@ struct Visit<'a> {
 }
 
 unsafe extern "C" fn visit_one(context: *mut c_void, entry: *const Entry) {
-    // SAFETY: `reporters` passes it, and the registry gives an entry of at least the size that it says.
+    // SAFETY: `reporters` passes it, and the registry gives an entry of at least the size that it
+    // says.
     let (visit, entry) = unsafe {
         if (*entry).version != VERSION || ((*entry).size as usize) < size_of::<Entry>() {
             return;
@@ -165,7 +173,8 @@ impl Module {
             return Some(Artefact { bias: self.bias, handle: ptr::null_mut() });
         }
         let linker = linker()?;
-        // SAFETY: the functions of these names. With `RTLD_NOLOAD` nothing is loaded that is not there: no foreign code runs.
+        // SAFETY: the functions of these names. With `RTLD_NOLOAD` nothing is loaded that is not
+        // there: no foreign code runs.
         unsafe {
             let handle = (linker.open)(self.name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
             if handle.is_null() {
@@ -220,7 +229,8 @@ fn modules() -> Vec<Module> {
         let is_executable = mem::replace(&mut is_first, false);
         let registries = registries_of(info, headers);
         if !registries.is_empty() {
-            // SAFETY: the C library's name of the module, which ends with NUL and stays during the call.
+            // SAFETY: the C library's name of the module, which ends with NUL and stays during the
+            // call.
             let name = if info.dlpi_name.is_null() { c"" } else { unsafe { CStr::from_ptr(info.dlpi_name) } };
             let bias = info.dlpi_addr as usize;
             let here = (&raw const NOTE_NAME).addr() as u64;
@@ -233,7 +243,8 @@ fn modules() -> Vec<Module> {
 
 fn registries_of(info: &libc::dl_phdr_info, headers: &[libc::Elf64_Phdr]) -> Vec<*const Registry> {
     let mut found = Vec::new();
-    // SAFETY: the C library describes a module that stays mapped during the call that this is part of.
+    // SAFETY: the C library describes a module that stays mapped during the call that this is part
+    // of.
     for (start, notes, alignment) in unsafe { elf::notes(info.dlpi_addr, headers) } {
         for place in elf::contents(notes, alignment, NOTE_NAME, NOTE_KIND) {
             let offset = place.start;

@@ -9,7 +9,8 @@ pub use crate::fork::{DUMPING, Mine, Turn, dumps};
 pub use crate::listen::{MAKE_DUMP, MakeDump};
 use crate::{Options, Report};
 
-/// What reporters say, for a memory dump. Whoever makes one has not begun with it: collections may wait for dumps.
+/// Collects the reports for a memory dump. Call this before the dump begins: collections may wait
+/// for dumps.
 pub fn reports_for_dump(options: &Options) -> Vec<Report> {
     crate::collect::for_dump(options)
 }

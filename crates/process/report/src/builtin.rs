@@ -1,4 +1,4 @@
-//! What is reported of every process: by the kernel, and by the allocator.
+//! Built-in reports for every process: figures of the kernel and of the allocator.
 
 mod allocator;
 mod ledger;

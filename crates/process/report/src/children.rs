@@ -18,7 +18,8 @@ use crate::socket;
 
 /// The longest file that a child may send.
 const FILE_BYTES_MAX: usize = 64 << 20;
-/// How long it is tried to connect to a process whose queue is full. The process may not even be the one that listens.
+/// How long it is tried to connect to a process whose queue is full. The process may not even be
+/// the one that listens.
 const CONNECTING_MAX: Duration = Duration::from_secs(2);
 const CONNECTING_PAUSE: Duration = Duration::from_millis(20);
 
@@ -48,7 +49,8 @@ enum State {
     Failed(String),
 }
 
-/// How much of the time for all of it descendants may take: they should be ready while there is time to hear it.
+/// How much of the time for all of it descendants may take: they should be ready while there is
+/// time to hear it.
 pub fn deadline_of_others(deadline: Duration) -> Duration {
     deadline * 3 / 4
 }
@@ -107,7 +109,7 @@ fn connect(pid: u32, name: &[u8], line: &str) -> Option<State> {
 }
 
 impl Asked {
-    /// What they answer, and why some did not.
+    /// Returns the answers of the processes, or the reasons why they did not answer.
     pub fn answers(mut self) -> Vec<(u32, Result<Vec<u8>, String>)> {
         self.read_all();
         let answer = |Child { pid, state, file }| match state {
@@ -118,7 +120,8 @@ impl Asked {
         self.children.into_iter().map(answer).collect()
     }
 
-    /// What they say, and who did not in time.
+    /// Returns the reports of the processes, and a report of failure for each that did not answer
+    /// in time.
     pub(crate) fn reports(self) -> Vec<Report> {
         let mut all = Vec::new();
         for (pid, answer) in self.answers() {
@@ -160,7 +163,8 @@ impl Asked {
                 return;
             }
             let pause = if is_connecting { CONNECTING_PAUSE } else { Duration::from_secs(60) };
-            // It fails for want of descriptors, say: a child that has not answered has not done so in time.
+            // It fails for want of descriptors, say: a child that has not answered has not done so
+            // in time.
             if socket::poll(&mut polled, Some(left.min(pause))).is_err() {
                 return;
             }

@@ -1,4 +1,4 @@
-//! A collection: everybody is asked, and nobody may hold it up.
+//! Collections of reports: all reporters are asked, and none may hold up the collection.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -20,19 +20,20 @@ use crate::registry::keep_name;
 use crate::slot::Slot;
 use crate::{builtin, children};
 
-/// What to collect.
+/// The options of a collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Leave out what reporters have declared [private](crate::private).
     pub anonymous: bool,
-    /// Mark measured blocks in the ledger, if one runs, each under the name of its reporter, instead of those that were marked
-    /// before: but for those that are kept. Then `Ledger::reported` says what nobody has reported, and what was reported twice.
+    /// Mark measured blocks in the ledger, if one runs, each under the name of its reporter.
+    /// Earlier marks are cleared, except kept ones. Then `Ledger::reported` returns the amounts
+    /// that are unreported, and those that are reported twice.
     pub mark: bool,
     /// Ask the descendants of this process that [listen](crate::listen), too.
     pub children: bool,
-    /// How long each reporter may take.
+    /// The time that each reporter may take.
     pub reporter_deadline: Duration,
-    /// How long all of it may take.
+    /// The time that the whole collection may take.
     pub deadline: Duration,
 }
 
@@ -49,24 +50,27 @@ impl Default for Options {
     }
 }
 
-/// Stack for reporters, which may follow long chains: as much as a first thread has.
+/// The size of the stack for reporters, which may follow long chains: that of a main thread.
 const STACK: usize = 8 << 20;
 
 thread_local! {
     static IS_REPORTING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Asks all reporters of this process, of whatever artefacts, after what is built in: reports of this moment, as far as
-/// threads that go on meanwhile let it be one.
+/// Collects reports of this moment: first the built-in ones, then those of all reporters of this
+/// process, in whatever loaded objects. Other threads go on meanwhile.
 ///
-/// Reporters are called one after the other in a thread made for it, in which signals are blocked. One that panics, or
-/// takes longer than it may, has a report `heapledger-failed/…` that says so; what it had reported until then counts, and
-/// the rest go on. A reporter that never returns keeps its thread, and its library, for good, and is not called again.
+/// Reporters are called one after the other in a thread made for them, in which signals are
+/// blocked. A reporter that panics, or takes longer than it may, gets a report
+/// `heapledger-failed/…` that says so; its reports until then count, and the others are called. A
+/// reporter that never returns keeps its thread, and its library, for good, and is not called
+/// again.
 ///
-/// Of two collections at a time the second waits for the first. Within a reporter the result is empty.
+/// If two collections run at a time, the second waits for the first. Within a reporter the result
+/// is empty.
 ///
-/// What cannot be shown, such as a count below `explicit/` or another unit than that of the rest of a tree, is left out and
-/// named as failed, too.
+/// Reports that cannot be shown, such as a count below `explicit/` or a unit that differs from the
+/// rest of a tree, are left out and reported as failed, too.
 pub fn collect(options: &Options) -> Reports {
     untracked::scope(|| reports_now(options))
 }
@@ -99,7 +103,8 @@ fn reports_now(options: &Options) -> Reports {
     reports
 }
 
-/// What reporters say, for a memory dump: nothing that is built in, nothing of others. Empty within a reporter.
+/// Collects reports for a memory dump, from reporters of this process only; no built-in ones. Empty
+/// within a reporter.
 pub(crate) fn for_dump(options: &Options) -> Vec<Report> {
     untracked::scope(|| {
         let Some(_turn) = turn() else { return Vec::new() };
@@ -122,11 +127,11 @@ pub(crate) struct Marked {
     _turn: Mine,
 }
 
-/// What a reporter says that it holds.
+/// The amount of heap that a reporter says it holds.
 pub(crate) struct Claim {
-    /// By the name under which it marks blocks.
+    /// The name under which the reporter marks blocks.
     pub(crate) reporter: String,
-    /// In blocks of the allocator.
+    /// The bytes in blocks of the allocator.
     pub(crate) heap: Bytes,
 }
 
@@ -153,7 +158,7 @@ fn own_process() -> Arc<str> {
     format!("{MAIN_PROCESS} ({}, pid {})", program(), process::id()).into()
 }
 
-/// The name of the program's file.
+/// Returns the name of the program's file.
 pub fn program() -> String {
     let name = std::env::current_exe().ok().and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
     name.unwrap_or_else(|| "?".to_owned())
@@ -164,10 +169,10 @@ struct Asked {
     slot: Arc<Slot>,
 }
 
-/// Who is still to be asked.
+/// The reporters that have not been asked yet.
 type Queue = Arc<Mutex<VecDeque<Arc<Asked>>>>;
 
-/// What reporters say, and what of it is heap.
+/// Asks all reporters; returns their reports, and the heap that each of them says it holds.
 fn of_reporters(options: &Options, purpose: u32) -> (Vec<Report>, Vec<Claim>) {
     let wanted = if options.anonymous { flag::ANONYMOUS } else { 0 } | if options.mark { flag::MARK } else { 0 };
     let flags = wanted | purpose;
@@ -231,7 +236,7 @@ fn tell(what: impl FnOnce(bridge::Found) -> Option<extern "C" fn()>) {
     }
 }
 
-/// What stands for a reporter, or a process, that has failed.
+/// Returns a report for a reporter, or a process, that has failed.
 pub(crate) fn failed(name: &str, reason: &str, is_anonymous: bool) -> Report {
     let path = Written::join("heapledger-failed", part(name), is_anonymous);
     let name = Written::new(name, is_anonymous).text;
@@ -253,7 +258,8 @@ struct Worker {
 }
 
 impl Worker {
-    /// Calls those in the queue. Where there can be no thread, before it returns, and for as long as they take.
+    /// Calls those in the queue. Where there can be no thread, before it returns, and for as long
+    /// as they take.
     fn start(queue: &Queue, flags: u32) -> Worker {
         let is_abandoned = Arc::new(AtomicBool::new(false));
         let next = |queue: &Queue| queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();

@@ -1,4 +1,4 @@
-//! What reporters are given: how they say what they have measured.
+//! The collector that reporters are given: they report their measurements to it.
 
 use std::cell::RefCell;
 use std::fmt::{self, Display};
@@ -13,11 +13,12 @@ use crate::abi::{RawReport, Sink, Text, flag};
 use crate::path::{Written, part};
 use crate::registry::keep_name;
 
-/// Takes a reporter's measurements.
+/// The receiver of a reporter's measurements.
 ///
-/// Paths are relative to that of the reporter; an empty one is the reporter's own, and one that begins with `/` stands for
-/// itself. Names in them are separated by `/`: what may have a `/` in it, changes from run to run or is private, goes
-/// through [`part`](crate::part), [`variable`](crate::variable) or [`private`](crate::private):
+/// Paths are relative to that of the reporter; an empty one is the reporter's own, and one that
+/// begins with `/` stands for itself. Names in them are separated by `/`: what may have a `/` in
+/// it, changes from run to run or is private, goes through [`part`](crate::part),
+/// [`variable`](crate::variable) or [`private`](crate::private):
 ///
 /// ```
 /// # use heapledger_report as reports;
@@ -50,68 +51,69 @@ impl Collector {
         })
     }
 
-    /// Bytes: in blocks of the allocator where the path is below `explicit/`; elsewhere what kind of memory it is does not
-    /// matter.
+    /// Reports bytes: below `explicit/` they are in blocks of the allocator; elsewhere their kind
+    /// does not matter.
     pub fn bytes(&self, path: impl Display, amount: Bytes, description: impl Display) {
         let kind = |path: &str| if path.starts_with("explicit/") { Kind::Heap } else { Kind::Other };
         self.send(path, kind, Unit::Bytes, signed(amount.0), description);
     }
 
-    /// Bytes in blocks of the allocator.
+    /// Reports bytes in blocks of the allocator.
     pub fn heap(&self, path: impl Display, amount: Bytes, description: impl Display) {
         self.send(path, |_| Kind::Heap, Unit::Bytes, signed(amount.0), description);
     }
 
-    /// Bytes that the program has mapped itself, not by way of its allocator.
+    /// Reports bytes that the program has mapped itself, not by way of its allocator.
     pub fn non_heap(&self, path: impl Display, amount: Bytes, description: impl Display) {
         self.send(path, |_| Kind::NonHeap, Unit::Bytes, signed(amount.0), description);
     }
 
-    /// A number of things that come and go. Not below `explicit/`.
+    /// Reports a number of things that come and go. Not below `explicit/`.
     pub fn count(&self, path: impl Display, amount: u64, description: impl Display) {
         self.send(path, |_| Kind::Other, Unit::Count, signed(amount), description);
     }
 
-    /// A number of things that have happened, which is never less than it was before. Not below `explicit/`.
+    /// Reports a number of events so far, which never decreases. Not below `explicit/`.
     pub fn cumulative(&self, path: impl Display, amount: u64, description: impl Display) {
         self.send(path, |_| Kind::Other, Unit::CountCumulative, signed(amount), description);
     }
 
-    /// A percentage, kept to hundredths; it may be above 100. Not below `explicit/`.
+    /// Reports a percentage, kept to hundredths; it may be above 100. Not below `explicit/`.
     pub fn percentage(&self, path: impl Display, percent: f64, description: impl Display) {
         // Saturates; what is no number is 0.
         let hundredths = (percent * 100.0).round() as i64;
         self.send(path, |_| Kind::Other, Unit::Percentage, hundredths, description);
     }
 
-    /// Any measurement.
+    /// Reports any measurement.
     pub fn report(&self, path: impl Display, kind: Kind, unit: Unit, amount: i64, description: impl Display) {
         self.send(path, |_| kind, unit, amount, description);
     }
 
-    /// The memory that a value owns, not including itself: see [`HeapSize`]. One meter measures all of a collector's
-    /// values, so what two of them share is counted once.
+    /// Returns the bytes that a value owns, without the value itself: see [`HeapSize`]. One meter
+    /// measures all of a collector's values, so memory that two of them share is counted once.
     pub fn measure<T: HeapSize + ?Sized>(&self, value: &T) -> Bytes {
         value.heap_size(&mut self.meter.borrow_mut())
     }
 
-    /// The meter, which marks blocks under the reporter's name where the collection marks.
+    /// Returns the meter. It marks blocks under the reporter's name if the collection marks.
     pub fn meter(&mut self) -> &mut Meter {
         self.meter.get_mut()
     }
 
-    /// Whether what is private is left out. [`private`](crate::private) sees to it; this is for what costs effort to find out.
+    /// True if private data is left out. [`private`](crate::private) sees to that; this is for data
+    /// that takes effort to find out.
     pub fn is_anonymous(&self) -> bool {
         self.sink.flags & flag::ANONYMOUS != 0
     }
 
-    /// Whether it is a part of a memory dump.
+    /// True if the reports go into a memory dump.
     #[doc(hidden)]
     pub fn is_for_dump(&self) -> bool {
         self.sink.flags & flag::DUMP != 0
     }
 
-    /// Where the reporter reports, which is its name, too.
+    /// Returns the path of the reporter, which is also its name.
     pub fn path(&self) -> &str {
         &self.path
     }
@@ -167,8 +169,8 @@ fn signed(amount: u64) -> i64 {
     i64::try_from(amount).unwrap_or(i64::MAX)
 }
 
-/// An answer that is still to come: see [`register_async`](crate::register_async). The reporter has answered when all are
-/// dropped; what comes after the collection's deadline is not heard any more.
+/// An answer that is still to come: see [`register_async`](crate::register_async). The reporter has
+/// answered when all are dropped; what comes after the collection's deadline is not heard any more.
 pub struct Pending {
     sink: Sink,
     path: String,

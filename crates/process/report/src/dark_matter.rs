@@ -1,9 +1,11 @@
-//! The dark matter of this program: logs of its heap that say which blocks nobody reports, and which are reported twice.
+//! The dark matter of this program: logs of its heap with the blocks that are unreported, and those
+//! that are reported twice.
 //!
-//! [`dump`] asks all reporters, which mark what they measure in the ledger, and makes a log of the same heap: every live
-//! block by where it was allocated, of what type, in which context, and who has reported it. [`save`] writes it to a file,
-//! [`on_signal`] does that when the program is told to; a program that [listens](crate::listen) gives it to
-//! `heapledger dmd PID`. The command shows what is in it: `docs/dmd.md` of the project.
+//! [`dump`] asks all reporters, which mark what they measure in the ledger, and makes a log of the
+//! same heap: every live block by where it was allocated, of what type, in which context, and who
+//! has reported it. [`save`] writes it to a file, [`on_signal`] does that when the program is told
+//! to; a program that [listens](crate::listen) gives it to `heapledger dmd PID`. The command shows
+//! what is in it: `docs/dmd.md` of the project.
 //!
 //! ```no_run
 //! # use heapledger_report as reports;
@@ -15,8 +17,9 @@
 //!
 //! # Costs
 //!
-//! The program's threads go on while reporters are asked. Then whoever allocates or frees waits while the ledger is copied:
-//! [`About::pause_ns`](heapledger_dmd::About::pause_ns) says for how long it was. What else is done, is done in the calling thread.
+//! The program's threads go on while reporters are asked. Then whoever allocates or frees waits
+//! while the ledger is copied: [`About::pause_ns`](heapledger_dmd::About::pause_ns) says for how
+//! long it was. What else is done, is done in the calling thread.
 
 mod log;
 #[cfg(feature = "symbols")]
@@ -39,26 +42,29 @@ pub use signal::{OnSignal, at_exit, on_signal};
 
 use crate::{collect, save as files};
 
-/// What is to be in a log.
+/// The options of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Which blocks, and what of them.
+    /// The blocks in the log, and the data about each.
     pub mode: Mode,
-    /// Ask all reporters first, instead of what has been reported before. Only for [`Mode::DarkMatter`].
+    /// Ask all reporters first, instead of what has been reported before. Only for
+    /// [`Mode::DarkMatter`].
     pub report: bool,
-    /// Tell reporters to leave out what is private: their own names may be. Contents of blocks are left out.
+    /// Tell reporters to leave out what is private: their own names may be. Contents of blocks are
+    /// left out.
     pub anonymous: bool,
-    /// How long each reporter may take.
+    /// The time that each reporter may take.
     pub reporter_deadline: Duration,
-    /// How long all of them may take.
+    /// The time that all reporters together may take.
     pub deadline: Duration,
-    /// Of how many bytes the contents are copied, at most. Only for [`Mode::Scan`], with which all threads that allocate or free
-    /// wait for that: a second for some gigabytes.
+    /// The number of bytes of contents that are copied, at most. Only for [`Mode::Scan`], with
+    /// which all threads that allocate or free wait for the copy: a second for some gigabytes.
     pub contents_max: Bytes,
 }
 
 impl Default for Options {
-    /// Dark matter, after all reporters have been asked: 5 seconds for each, 30 for all. Contents of a gigabyte.
+    /// Dark matter, after all reporters have been asked: 5 seconds for each, 30 for all. Contents
+    /// of a gigabyte.
     fn default() -> Options {
         let collect::Options { reporter_deadline, deadline, .. } = collect::Options::default();
         let (mode, contents_max) = (Mode::DarkMatter, Bytes(1 << 30));
@@ -66,17 +72,18 @@ impl Default for Options {
     }
 }
 
-/// Why there is no log.
+/// The reason why there is no log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// The program has no ledger that runs.
+    /// The program has no running ledger.
     NotRunning,
     /// A recorder observes the program: the marks are in the recording.
     Recorded,
-    /// A reporter has asked for it.
+    /// The call came from a reporter.
     Reporting,
-    /// The ledger does not count blocks that have been freed: see [`keep_freed`](heapledger_inspect::Options::keep_freed).
+    /// The ledger does not count blocks that have been freed: see
+    /// [`keep_freed`](heapledger_inspect::Options::keep_freed).
     NotKept,
     /// The ledger cannot be copied.
     Snapshot(SnapshotError),
@@ -104,9 +111,10 @@ impl From<Error> for io::Error {
     }
 }
 
-/// A log of the heap as it is now. The log itself is in no ledger.
+/// Makes a log of the heap as it is now. The memory of the log itself is in no ledger.
 ///
-/// Of two calls at a time, or a call and a [collection](crate::collect), the second waits for the first.
+/// If two calls run at a time, or a call and a [collection](crate::collect), the second waits for
+/// the first.
 ///
 /// # Errors
 ///
@@ -121,7 +129,7 @@ fn log_now(options: &Options) -> Result<Log, Error> {
         return Err(Error::NotRunning);
     }
     let Options { mode, report, anonymous, reporter_deadline, deadline, contents_max } = *options;
-    // What they say, and that nobody else asks them, stays until the log has been made.
+    // The marks stay, and no other collection begins, until the log has been made.
     let marked = if report && mode == Mode::DarkMatter {
         let (mark, children) = (true, false);
         let options = collect::Options { anonymous, mark, children, reporter_deadline, deadline };
@@ -140,15 +148,15 @@ fn log_now(options: &Options) -> Result<Log, Error> {
     log::of_ledger(mode, contents_max, claims).map_err(Error::Snapshot)
 }
 
-/// Writes a [log](dump) to a file that `heapledger dmd`, and Mozilla's `dmd.py`, can read. By custom its name ends with
-/// `.json.gz`.
+/// Writes a [log](dump) to a file that `heapledger dmd`, and Mozilla's `dmd.py`, can read. By
+/// custom its name ends with `.json.gz`.
 ///
-/// The file is written under another name beside it first, and is there as a whole or not at all. It can be read by this
-/// user alone.
+/// The file is first written under another name in the same directory, so it is either complete or
+/// missing. Only this user can read it.
 ///
 /// # Errors
 ///
-/// Those of [`dump`], and where the file cannot be written.
+/// The errors of [`dump`], and any error of writing the file.
 pub fn save(path: impl AsRef<Path>, options: &Options) -> io::Result<()> {
     untracked::scope(|| {
         let file = dump(options)?.to_gzip();
@@ -156,7 +164,8 @@ pub fn save(path: impl AsRef<Path>, options: &Options) -> io::Result<()> {
     })
 }
 
-/// Whether a recorder observes the program now: it is told of marks, and the program's own ledger is not.
+/// True if a recorder observes the program now: marks then go to the recorder, and not to the
+/// program's own ledger.
 fn is_recorded() -> bool {
     let recorder = bridge::find().filter(|_| !heapledger_core::arch::bridge().is_null());
     recorder.and_then(bridge::Found::is_recording).is_some_and(|is_recording| is_recording() != 0)

@@ -1,7 +1,9 @@
-//! Forks: a child has copies of all locks, and only one thread, which could not wait for the others.
+//! Forks: a child has copies of all locks, and only one thread, which could not wait for the
+//! others.
 //!
-//! Around a fork this crate's lists are held, so that they are whole in the child, and their locks are free. That somebody
-//! is called, or collects, is written down with the number of the process: it is not so in the child.
+//! Around a fork this crate's lists are held, so that they are whole in the child, and their locks
+//! are free. That somebody is called, or collects, is written down with the number of the process:
+//! it is not so in the child.
 
 use std::cell::UnsafeCell;
 use std::process;
@@ -69,11 +71,11 @@ pub fn dumps() -> MutexGuard<'static, ()> {
 type Held =
     (registry::Held, MutexGuard<'static, u32>, MutexGuard<'static, u32>, MutexGuard<'static, ()>, dark_matter::Held);
 
-/// What the thread that forks holds meanwhile.
+/// The locks that the forking thread holds during the fork.
 struct Store(UnsafeCell<Option<Held>>);
 
-// SAFETY: only used by the handlers below. They run in the thread that forks and in its copy, and from the first to the
-// last of them that thread has the locks: no other is in there.
+// SAFETY: only used by the handlers below. They run in the thread that forks and in its copy, and
+// from the first to the last of them that thread has the locks: no other is in there.
 unsafe impl Sync for Store {}
 
 static HELD: Store = Store(UnsafeCell::new(None));

@@ -1,9 +1,10 @@
-//! Memory reporters: the parts of a program say how much memory they hold.
+//! Memory reporters: the parts of a program report how much memory they hold.
 //!
-//! A *reporter* is a function that makes measurements when it is asked, each with a path, an amount, a unit and a
-//! description. It is registered by the attribute `reporter`, which is there before `main` begins, or by [`register`] and the
-//! like, which return a guard. [`collect`] asks all reporters, after the kernel and the allocators; [`save`] writes what they
-//! say to a file, [`listen`] tells it to other processes.
+//! A *reporter* is a function that makes measurements when it is asked, each with a path, an
+//! amount, a unit and a description. It is registered by the attribute `reporter`, which is there
+//! before `main` begins, or by [`register`] and the like, which return a guard. [`collect`] asks
+//! all reporters, after the kernel and the allocators; [`save`] writes what they say to a file,
+//! [`listen`] tells it to other processes.
 //!
 //! ```
 //! # use heapledger_report as reports;
@@ -19,14 +20,15 @@
 //!
 //! # Costs
 //!
-//! A reporter costs nothing until somebody collects: the attribute is a function of a few instructions that runs before
-//! `main`, [`register`] a few small blocks. A collection takes as long as its reporters, and a thread for them.
+//! A reporter costs nothing until somebody collects: the attribute is a function of a few
+//! instructions that runs before `main`, [`register`] a few small blocks. A collection takes as
+//! long as its reporters, and a thread for them.
 //!
 //! # Threads, forks, libraries
 //!
-//! All functions may be called in any thread, except in signal handlers. Libraries that are loaded and unloaded take their
-//! reporters with them. In a forked child reporters are registered as in its parent; it answers others only when it calls
-//! [`listen`] itself.
+//! All functions may be called in any thread, except in signal handlers. Libraries that are loaded
+//! and unloaded take their reporters with them. In a forked child reporters are registered as in
+//! its parent; it answers others only when it calls [`listen`] itself.
 
 mod abi;
 mod artefacts;

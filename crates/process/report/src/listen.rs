@@ -17,13 +17,15 @@ use crate::collect::{Options, collect};
 use crate::dark_matter::{self, dump};
 use crate::{socket, steer};
 
-/// Answers whoever asks for this process's reports, as `heapledger reports show PID` and a [collection](crate::collect) of
-/// a parent do, until this is dropped. `heapledger status` shows its ledger then; `heapledger sample 512KiB PID` starts one that
-/// samples, or has it sample at another rate, and `heapledger pause PID` stops it.
+/// Answers requests for this process's reports, such as those of `heapledger reports show PID` and
+/// of a [collection](crate::collect) in a parent process, until this is dropped. While it exists,
+/// `heapledger status` shows the process's ledger; `heapledger sample 512KiB PID` starts a sampling
+/// ledger or changes its rate, and `heapledger pause PID` stops it.
 ///
-/// It is a quiet thread, which takes none of the program's signals, behind an abstract Unix socket with a random name, which answers
-/// processes of the same user, and root's. One request after the other is answered; a client that does not make one, or does
-/// not take the answer, holds up nobody. A child made by `fork` does not answer unless it calls [`listen`] itself.
+/// The requests are answered by a thread that takes none of the program's signals, behind an
+/// abstract Unix socket with a random name. It answers processes of the same user and of root, one
+/// request after the other; a client that does not send one, or does not read the answer, holds up
+/// nobody. A child made by `fork` does not answer unless it calls [`listen`] itself.
 #[must_use = "it answers until this is dropped"]
 pub struct Listener {
     /// Until it is dropped.
@@ -44,7 +46,7 @@ pub struct Listener {
 ///
 /// # Errors
 ///
-/// Where there can be no such socket, or no thread.
+/// An error if the socket or the thread cannot be made.
 pub fn listen() -> io::Result<Listener> {
     untracked::scope(|| {
         let listener = Arc::new(socket::listen()?);
@@ -87,7 +89,7 @@ impl fmt::Debug for Listener {
     }
 }
 
-/// The answer to a line; `None` if it is no request.
+/// Returns the answer to a request; `None` if the line is not a request.
 fn answer(line: &[u8]) -> Option<Vec<u8>> {
     if let Some(request) = dmd::Request::parse(line) {
         return Some(answer_dmd(&request));
@@ -112,7 +114,7 @@ fn answer(line: &[u8]) -> Option<Vec<u8>> {
 /// Answers a request for a memory dump; `None` if it is no such request.
 pub type MakeDump = fn(&[u8]) -> Option<Vec<u8>>;
 
-/// Who does, if anybody.
+/// The function that answers such requests, if there is one.
 pub static MAKE_DUMP: OnceLock<MakeDump> = OnceLock::new();
 
 fn answer_dmd(request: &dmd::Request) -> Vec<u8> {

@@ -22,9 +22,10 @@ const FRESH: Duration = Duration::from_millis(500);
 /// | `memory.report.events` | counter | `{event}` |
 /// | `memory.report.ratio` | gauge | `1` |
 ///
-/// Attributes are `process`, `path` and `kind` (`heap`, `nonheap`, `other`). Parts of paths that [change from run to
-/// run](crate::variable) are `NNN`, and amounts whose attributes are equal are summed up, so that there are as many
-/// series as kinds of things. SDKs have a limit, often 2,000 for each instrument: what is beyond it is one series.
+/// Attributes are `process`, `path` and `kind` (`heap`, `nonheap`, `other`). Parts of paths that
+/// [change from run to run](crate::variable) are `NNN`, and amounts whose attributes are equal are
+/// summed up, so that there are as many series as kinds of things. SDKs have a limit, often 2,000
+/// for each instrument: what is beyond it is one series.
 ///
 /// A reader waits for the collection: see [`Options`] for how long that may be.
 pub fn observe(meter: &Meter, options: Options) {

@@ -1,8 +1,9 @@
-//! The names that reporters give their measurements: what in them changes from run to run, and what is nobody's business.
+//! The names that reporters give their measurements: what in them changes from run to run, and what
+//! is nobody's business.
 //!
-//! [`part`], [`variable`] and [`private`] wrap a value that is shown as a part of a path or a description. The latter two
-//! leave marks in the text, control characters that no name should have, so that they work in whatever way a text comes
-//! to be. [`Written`] takes them out again.
+//! [`part`], [`variable`] and [`private`] wrap a value that is shown as a part of a path or a
+//! description. The latter two leave marks in the text, control characters that no name should
+//! have, so that they work in whatever way a text comes to be. [`Written`] takes them out again.
 
 use std::borrow::Cow;
 use std::fmt::{self, Display, Write};
@@ -13,16 +14,17 @@ const VARIABLE: char = '\u{1}';
 const PRIVATE: char = '\u{2}';
 /// Ends what the last of them began.
 const END: char = '\u{3}';
-/// Begins a part that is neither. Only where somebody else writes texts, as C programs do: [`part`] has nothing to say that it
-/// does not do at once.
+/// Begins a part that is neither. Only where somebody else writes texts, as C programs do: [`part`]
+/// has nothing to say that it does not do at once.
 const PART: char = '\u{4}';
 
-/// What stands in stable paths for what changes.
+/// The replacement for variable parts in stable paths.
 const ANY: &str = "NNN";
-/// What stands for what is private, in anonymous collections.
+/// The replacement for private parts in anonymous collections.
 const ANONYMIZED: &str = "<anonymized>";
 
-/// A value as one part of a path, whatever its text has in it: a `/` is written `\`, which viewers turn back.
+/// Wraps a value as one part of a path, whatever its text contains: a `/` is written as `\`, which
+/// viewers turn back.
 ///
 /// ```
 /// # use heapledger_report as reports;
@@ -33,19 +35,21 @@ pub fn part<T: Display>(value: T) -> Part<T> {
     Part { value, begin: None }
 }
 
-/// A [`part`] that changes from one run of a program to the next: the number of a process or thread, an address, a port.
-/// Reports whose paths differ only there are compared with each other.
+/// Wraps a value as a [`part`] that changes from one run of a program to the next: the number of a
+/// process or thread, an address, a port. Reports whose paths differ only there are compared with
+/// each other.
 pub fn variable<T: Display>(value: T) -> Part<T> {
     Part { value, begin: Some(VARIABLE) }
 }
 
-/// A [`part`] that says something of the user's: an address in the net, a file's name, a text. Anonymous collections have
-/// `<anonymized>` there. It may be in a description, too.
+/// Wraps a value as a [`part`] that is private to the user: a network address, a file's name, a
+/// text. Anonymous collections have `<anonymized>` there. It may be in a description, too.
 pub fn private<T: Display>(value: T) -> Part<T> {
     Part { value, begin: Some(PRIVATE) }
 }
 
-/// What [`part`], [`variable`] and [`private`] return. Its text is meant for [`Collector`](crate::Collector).
+/// The return type of [`part`], [`variable`] and [`private`]. Its text is meant for
+/// [`Collector`](crate::Collector).
 #[derive(Clone, Copy, Debug)]
 pub struct Part<T> {
     value: T,
@@ -149,7 +153,7 @@ impl Write for Writer {
         for piece in text.split_inclusive([VARIABLE, PRIVATE, END, PART]) {
             let plain = piece.trim_end_matches([VARIABLE, PRIVATE, END, PART]);
             let mark = piece[plain.len()..].chars().next();
-            // What is marked is one part.
+            // The text between marks is one part of the path.
             let plain = if self.open.is_empty() { Cow::Borrowed(plain) } else { Cow::Owned(plain.replace('/', "\\")) };
             if !(self.is_anonymous && self.is_in(PRIVATE)) {
                 self.written.text.push_str(&plain);

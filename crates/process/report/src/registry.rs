@@ -1,4 +1,4 @@
-//! The reporters of this artefact.
+//! The reporters of this loaded object.
 
 use std::any::Any;
 use std::collections::HashSet;
@@ -20,18 +20,20 @@ use crate::abi::{Each, Entry, Sink, Text, VERSION};
 use crate::collector::{Collector, Pending};
 use crate::fork;
 
-/// Something that knows its own memory: a cache, a pool, an index. Registered by [`register_weak`] or
-/// [`register_strong`], it needs no reporter beside it.
+/// A value that measures its own memory: a cache, a pool, an index. Registered by [`register_weak`]
+/// or [`register_strong`], it needs no separate reporter.
 pub trait ReportItself: Send + Sync {
-    /// Makes the measurements. Called in a thread of Heapledger's, once per collection, never twice at a time.
+    /// Makes the measurements. Called in a thread of Heapledger, once per collection, never twice
+    /// at a time.
     fn report(&self, collector: &mut Collector);
 }
 
-/// Registers a reporter: what is to be called when somebody collects reports. It reports below the path, as
-/// `explicit/cache`, and is known by it.
+/// Registers a reporter: a function that is called when reports are collected. It reports below the
+/// path, such as `explicit/cache`, and the path is its name.
 ///
-/// It is called in a thread of Heapledger's, once per collection, never twice at a time. Where it would wait for what the
-/// collecting thread holds, it is given up on when its time is over ([`Options`](crate::Options)).
+/// It is called in a thread of Heapledger's, once per collection, never twice at a time. Where it
+/// would wait for what the collecting thread holds, it is given up on when its time is over
+/// ([`Options`](crate::Options)).
 ///
 /// ```
 /// # use heapledger_report as reports;
@@ -57,14 +59,15 @@ pub fn register_strong<T: ReportItself + 'static>(path: impl fmt::Display, value
     add(&path, || Report::Whole(Box::new(move |collector| value.report(collector))))
 }
 
-/// Registers a value that reports itself for as long as it lives: the registration neither keeps it alive nor has to be
-/// dropped when it goes. During a collection it is kept alive.
+/// Registers a value that reports itself for as long as it lives. The registration neither keeps
+/// the value alive nor has to be dropped with it. During a collection the value is kept alive.
 pub fn register_weak<T: ReportItself + 'static>(path: impl fmt::Display, value: &Arc<T>) -> Registration {
     add(&path, || Report::Weak(Arc::downgrade(value) as Weak<dyn ReportItself>))
 }
 
-/// Registers a reporter that may answer later, from another thread or task: it is given what to answer with. That it has
-/// answered is said by dropping it. All asynchronous reporters of a collection are waited for together.
+/// Registers a reporter that may answer later, from another thread or task: it is given what to
+/// answer with. That it has answered is said by dropping it. All asynchronous reporters of a
+/// collection are waited for together.
 ///
 /// ```
 /// # use heapledger_report as reports;
@@ -80,8 +83,8 @@ pub fn register_async(path: impl fmt::Display, report: impl Fn(Pending) + Send +
     add(&path, || Report::Later(Box::new(report)))
 }
 
-/// A reporter that is registered until this is dropped. A collection that goes on meanwhile may still call it: see
-/// [`Registration::unregister`].
+/// A reporter that is registered until this is dropped. A collection that is running may still call
+/// it afterwards: see [`Registration::unregister`].
 #[must_use = "the reporter is registered until this is dropped; `keep` keeps it for good"]
 pub struct Registration(Option<Arc<Reporter>>);
 
@@ -91,8 +94,8 @@ impl Registration {
         self.0 = None;
     }
 
-    /// Unregisters the reporter, and waits for it if it is being called, so that what it refers to may go. In the
-    /// reporter itself it does not wait.
+    /// Unregisters the reporter, and waits while it is being called, so that its data may be freed
+    /// afterwards. Called from the reporter itself, it does not wait.
     pub fn unregister(mut self) {
         if let Some(reporter) = self.0.take() {
             let _untracked = untracked::enter();
@@ -119,8 +122,8 @@ impl fmt::Debug for Registration {
     }
 }
 
-/// A reporter that is registered before `main` begins, or by the loading of the library that it is in: see the
-/// attribute `reporter`.
+/// A reporter that is registered before `main` begins, or by the loading of the library that it is
+/// in: see the attribute `reporter`.
 #[doc(hidden)]
 pub struct StaticReporter {
     path: &'static str,
@@ -137,7 +140,8 @@ impl StaticReporter {
         StaticReporter { path, report, run: Run::new(), next, is_registered }
     }
 
-    /// Allocates nothing, and needs nothing of the standard library: it is called by a constructor of the artefact.
+    /// Allocates nothing, and needs nothing of the standard library: it is called by a constructor
+    /// of the artefact.
     #[doc(hidden)]
     #[inline(never)]
     pub fn register(&'static self) {
@@ -248,7 +252,8 @@ fn add(path: &dyn fmt::Display, report: impl FnOnce() -> Report) -> Registration
 fn remove(reporter: &Arc<Reporter>) {
     let _untracked = untracked::enter();
     let removed: Vec<_> = dynamic().extract_if(.., |other| Arc::ptr_eq(other, reporter)).collect();
-    // Outside the lock: it may be the last, and what it holds may register reporters when it is dropped.
+    // Outside the lock: it may be the last, and what it holds may register reporters when it is
+    // dropped.
     drop(removed);
 }
 
@@ -304,7 +309,8 @@ unsafe extern "C" fn run_static(reporter: *const c_void, sink: *const Sink) {
 unsafe extern "C" fn release_static(_: *const c_void) {}
 
 unsafe extern "C" fn run_dynamic(reporter: *const c_void, sink: *const Sink) {
-    // SAFETY: `visit` gave it, and it has not been released; the sink is valid by the contract of `Entry`.
+    // SAFETY: `visit` gave it, and it has not been released; the sink is valid by the contract of
+    // `Entry`.
     let (reporter, sink) = unsafe { (&*reporter.cast::<Reporter>(), &*sink) };
     reporter.run.once(sink, || match &reporter.report {
         Report::Whole(report) => report(&mut Collector::new(*sink, &reporter.path)),
@@ -318,14 +324,15 @@ unsafe extern "C" fn run_dynamic(reporter: *const c_void, sink: *const Sink) {
 }
 
 unsafe extern "C" fn release_dynamic(reporter: *const c_void) {
-    // What it holds is the program's, whose destructors may panic.
+    // The reporter holds values of the program, whose destructors may panic.
     // SAFETY: `visit` made it of an `Arc`, and this is the only time.
     let _ = catch_unwind(|| untracked::scope(|| drop(unsafe { Arc::from_raw(reporter.cast::<Reporter>()) })));
 }
 
-/// That a reporter is called once at a time.
+/// Ensures that a reporter is called by one thread at a time.
 struct Run {
-    /// The thread that calls it, and its process: a child of that has a copy of this, and not of the thread.
+    /// The thread that calls it, and its process: a child of that has a copy of this, and not of
+    /// the thread.
     caller: Mutex<Option<(ThreadId, u32)>>,
     ended: Condvar,
 }
@@ -359,7 +366,7 @@ impl Run {
         self.ended.notify_all();
         if let Err(panic) = outcome {
             fail(sink, &message(&*panic));
-            // What was thrown may itself panic when it is dropped.
+            // The payload of the panic may itself panic when it is dropped.
             let _ = catch_unwind(AssertUnwindSafe(|| drop(panic)));
         }
     }

@@ -10,11 +10,11 @@ use heapledger_context::untracked;
 
 use crate::collect::{Options, collect};
 
-/// Collects reports, and writes them to a file that `heapledger reports`, and Firefox's about:memory, can open: gzipped
-/// JSON. By custom its name ends with `.json.gz`.
+/// Collects reports, and writes them to a file that `heapledger reports`, and Firefox's
+/// about:memory, can open: gzipped JSON. By custom its name ends with `.json.gz`.
 ///
-/// The file is written under another name beside it first, and is there as a whole or not at all. It can be read by this
-/// user alone: names may be private.
+/// The file is first written under another name in the same directory, so it is either complete or
+/// missing. Only this user can read it: names may be private.
 ///
 /// ```
 /// # use heapledger_report as reports;
@@ -26,7 +26,7 @@ use crate::collect::{Options, collect};
 ///
 /// # Errors
 ///
-/// Where it cannot be written.
+/// An error if the file cannot be written.
 pub fn save(path: impl AsRef<Path>, options: &Options) -> io::Result<()> {
     untracked::scope(|| whole(path.as_ref(), &collect(options).to_gzip()))
 }

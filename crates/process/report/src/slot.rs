@@ -1,4 +1,4 @@
-//! What one reporter has said in one collection.
+//! The reports of one reporter in one collection.
 
 use std::ffi::c_void;
 use std::mem;
@@ -27,11 +27,11 @@ struct State {
     /// Answers that are still to come.
     pending: usize,
     is_closed: bool,
-    /// What is private is left out.
+    /// Private data is left out.
     is_anonymous: bool,
 }
 
-/// What came of it.
+/// The result of asking the reporter.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) reports: Vec<Report>,
@@ -107,7 +107,8 @@ unsafe fn slot<'a>(context: *const c_void) -> &'a Slot {
 }
 
 unsafe extern "C" fn report(context: *const c_void, report: *const RawReport) {
-    // SAFETY: by the contract of `Sink`, which the reporter keeps: its texts are valid during the call.
+    // SAFETY: by the contract of `Sink`, which the reporter keeps: its texts are valid during the
+    // call.
     untracked::scope(|| unsafe {
         let raw = &*report;
         let mut state = slot(context).lock();

@@ -1,4 +1,5 @@
-//! Abstract Unix sockets between processes of one user. Anybody can take such a name: the rule is that of `request::peer`.
+//! Abstract Unix sockets between processes of one user. Anybody can take such a name: the rule is
+//! that of `request::peer`.
 
 use std::fs;
 use std::io::{self, Read};
@@ -31,8 +32,8 @@ pub(crate) fn status(pid: u32) -> Vec<u8> {
     fs::read(format!("/proc/{pid}/status")).unwrap_or_default()
 }
 
-/// A connection to a process's socket, if it is that process who listens there; it waits for nothing. An [`Impostor`] is a
-/// `PermissionDenied`; a process whose queue is full, `WouldBlock`.
+/// A connection to a process's socket, if it is that process who listens there; it waits for
+/// nothing. An [`Impostor`] is a `PermissionDenied`; a process whose queue is full, `WouldBlock`.
 pub(crate) fn connect(pid: u32, name: &[u8]) -> io::Result<UnixStream> {
     // By hand, since it must not wait: the other side's queue may be full.
     // SAFETY: plain system calls; the descriptor is new, and nobody else's.

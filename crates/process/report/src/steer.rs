@@ -36,7 +36,7 @@ fn sample(every: Option<Bytes>) -> Result<(), String> {
             Err(error) => return Err(error.to_string()),
         }
     }
-    // Who has every block would not have every block from now on.
+    // A ledger that has every block would no longer have them all.
     if every.is_some() && !control::is_sample() {
         return Err("its ledger has all blocks".to_owned());
     }

@@ -383,7 +383,7 @@ fn a_hundred_thousand_reports() {
             collector.heap(format_args!("of/{}/{}", number % 100, variable(number)), Bytes(number), "One of many.");
         }
     });
-    // Of the processor's time, whatever else it has to do.
+    // Processor time, which does not depend on the load of the machine.
     let spent = || {
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: there is room for a time.

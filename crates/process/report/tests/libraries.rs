@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use heapledger_report::{Collector, Options, Reports, collect, register};
 
-/// `examples/plugin.rs`. `cargo test` has built it with the tests, unless it was told to build this one alone.
+/// `examples/plugin.rs`. `cargo test` has built it with the tests, unless it was told to build this
+/// one alone.
 fn plugin() -> PathBuf {
     let directory = std::env::current_exe().unwrap().ancestors().nth(2).unwrap().to_path_buf();
     let library = directory.join("examples/libplugin.so");
@@ -55,14 +56,15 @@ impl Library {
         unsafe { std::mem::transmute::<*mut c_void, extern "C" fn(c_int)>(self.find(c"plugin_set"))(what) }
     }
 
-    /// In a thread that ends: while one lives that has thread-locals of a library, that is not unloaded.
+    /// In a thread that ends: while one lives that has thread-locals of a library, that is not
+    /// unloaded.
     fn collect_apart(&self) -> c_int {
         // SAFETY: the function of this name.
         let collect: extern "C" fn() -> c_int = unsafe { std::mem::transmute(self.find(c"plugin_collect")) };
         std::thread::spawn(move || collect()).join().unwrap()
     }
 
-    /// Whether it is still mapped afterwards.
+    /// Closes the library. True if it is still mapped afterwards.
     fn close(self) -> bool {
         // SAFETY: nobody uses what was found in it.
         unsafe { libc::dlclose(self.handle) };

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use heapledger_report::{Collector, Options, Report, Reports, collect, listen, register, save};
 use heapledger_reports::request::SOCKET_PREFIX;
 
-/// What the test runs itself as: see `child`.
+/// The variable that selects the role in which the test runs itself: see `child`.
 const ROLE: &str = "HEAPLEDGER_TEST_ROLE";
 
 /// In a child this is the program; by itself nothing.
@@ -80,7 +80,8 @@ impl Drop for Running {
     }
 }
 
-/// A collection asks all children of the process, those of another test too: one at a time has such.
+/// A collection asks all children of the process, those of another test too: one at a time has
+/// such.
 static CHILDREN: Mutex<()> = Mutex::new(());
 
 #[test]
@@ -157,7 +158,8 @@ fn nonsense_is_not_answered() {
         let _ = client.read_to_end(&mut answer);
         assert!(answer.is_empty());
     }
-    // More than are waited for at once, who say nothing, and some who have asked and gone: they hold up nobody.
+    // More than are waited for at once, who say nothing, and some who have asked and gone: they
+    // hold up nobody.
     let silent: Vec<_> = (0..300).map(|_| connect().unwrap()).collect();
     for _ in 0..20 {
         connect().unwrap().write_all(b"heapledger-reports each=60000 all=60000\n").unwrap();

@@ -9,9 +9,9 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! [`Server`] is a thread that listens on the loopback, under a path that nobody can guess. `Mount`, with the feature `tower`,
-//! is the same page in a web server that the program has anyway. `docs/about-memory.md` of the project says what the page
-//! does, and who can see it.
+//! [`Server`] is a thread that listens on the loopback, under a path that cannot be guessed.
+//! `Mount`, with the feature `tower`, is the same page in a web server that the program already
+//! has. `docs/about-memory.md` of the project describes what the page does, and who can see it.
 
 #[cfg(feature = "tower")]
 mod mount;
@@ -33,16 +33,16 @@ use heapledger_server::HttpServer;
 pub use mount::Mount;
 pub use program::{Program, minimise, on_minimise};
 
-/// After this long without a client, what can be made again is let go of.
+/// The time without a client after which data that can be made again is freed.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// How the page is served.
+/// The options of a [`Server`].
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Where to listen on the loopback; 0 is any port that is free.
+    /// The port on the loopback to listen at; 0 for any free port.
     pub port: u16,
-    /// A part of the path that nobody else knows; by default 32 random digits. Give one only to have the same address
-    /// each time, and one that others cannot guess.
+    /// A secret part of the path; by default 32 random digits. Set it only to have the same address
+    /// each time, to a text that others cannot guess.
     pub token: Option<String>,
 }
 
@@ -59,12 +59,12 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// When the port is taken, or no thread or random number is to be had.
+    /// An error if the port is taken, or if no thread or random number can be had.
     pub fn start(options: Options) -> io::Result<Server> {
         Server::of(Program { children: true }, options)
     }
 
-    /// The same for a page of something else.
+    /// Serves a page of another source.
     ///
     /// # Errors
     ///
@@ -92,12 +92,12 @@ impl Server {
         Ok(Server { url, server, _registration: registration })
     }
 
-    /// The page's address. Who knows it can see the page.
+    /// Returns the page's address. Everyone who knows the address can see the page.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Ends the thread, and waits until it has.
+    /// Ends the thread, and waits until it has ended.
     pub fn stop(self) {
         self.server.stop();
     }
@@ -108,13 +108,14 @@ impl Server {
     }
 }
 
-/// What the page keeps is Heapledger's, not the program's.
+/// Registers a reporter for the memory that the page keeps: it is Heapledger's, not the program's.
 fn report(handler: &Arc<Handler>) -> Registration {
     let handler = Arc::downgrade(handler);
     register("explicit/heapledger", move |collector: &mut Collector| {
         let _untracked = untracked::enter();
         let Some(handler) = handler.upgrade() else { return };
-        // The thread's blocks are in no ledger: where `heap-allocated` is the ledger's, they are not in it.
+        // The thread's blocks are in no ledger: where `heap-allocated` is the ledger's, they are
+        // not in it.
         let kind = if heapledger_resident::control::is_running() { Kind::NonHeap } else { Kind::Heap };
         let bytes = Bytes(handler.kept_bytes() as u64);
         let description = "Measurements that the page keeps to be shown and compared. Computed.";
@@ -122,11 +123,11 @@ fn report(handler: &Arc<Handler>) -> Registration {
     })
 }
 
-/// 128 bits that nobody can guess, as 32 digits: what makes a path a secret.
+/// Returns 128 random bits as 32 digits, which make a path a secret.
 ///
 /// # Errors
 ///
-/// When the system has no random numbers.
+/// An error if the system has no random numbers.
 pub fn random_token() -> io::Result<String> {
     let mut bytes = [0; 16];
     let mut filled = 0;

@@ -22,14 +22,18 @@ use tower_service::Service;
 
 use crate::{PageOptions, Program, report};
 
-/// The page as a service of tower, for axum, hyper, and whoever else has those. Clones are the same page.
+/// The page as a service of tower, for axum, hyper, and whoever else has those. Clones are the same
+/// page.
 ///
-/// It answers what is below [`PageOptions::base`] as the client sent it: axum's `route_service` and `fallback_service` leave
-/// the path whole, `nest_service` does not. Nobody but [`PageOptions::hosts`] is answered, by default the loopback. Who knows
-/// the path sees the page, so make it [a secret](crate::random_token), or put it behind what the service has for such things.
+/// It answers what is below [`PageOptions::base`] as the client sent it: axum's `route_service` and
+/// `fallback_service` leave the path whole, `nest_service` does not. Nobody but
+/// [`PageOptions::hosts`] is answered, by default the loopback. Who knows the path sees the page,
+/// so make it [a secret](crate::random_token), or put it behind what the service has for such
+/// things.
 ///
-/// Measuring takes as long as the reporters do. It happens in a quiet thread of the page's, one request after the other,
-/// as a [`Server`](crate::Server) does it; no executor is blocked, and what is allocated there is in no ledger.
+/// Measuring takes as long as the reporters do. It happens in a quiet thread of the page's, one
+/// request after the other, as a [`Server`](crate::Server) does it; no executor is blocked, and
+/// what is allocated there is in no ledger.
 #[derive(Clone, Debug)]
 pub struct Mount {
     handler: Arc<Handler>,

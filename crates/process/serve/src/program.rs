@@ -9,10 +9,10 @@ use heapledger_page::{Abilities, Source, Wish};
 use heapledger_report::{Options, allocator_statistics, collect, dark_matter};
 use heapledger_reports::Reports;
 
-/// The program that this is a part of.
+/// The program that this code is part of.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Program {
-    /// Its children that [listen](heapledger_report::listen) are asked, too.
+    /// True to ask its children that [listen](heapledger_report::listen), too.
     pub children: bool,
 }
 
@@ -64,10 +64,11 @@ type Minimiser = Arc<dyn Fn() + Send + Sync>;
 
 static MINIMISERS: Mutex<Vec<Minimiser>> = Mutex::new(Vec::new());
 
-/// Has this called whenever somebody wants the program to give back what memory it can spare: caches are emptied, buffers
-/// are shrunk. For as long as the program runs.
+/// Registers a function that is called when the program is asked to give back memory that it can
+/// spare: it may empty caches and shrink buffers. It stays registered for as long as the program
+/// runs.
 ///
-/// It is called in the thread of the page, or of whoever calls [`minimise`].
+/// The function is called in the thread of the page, or in the thread that calls [`minimise`].
 pub fn on_minimise(give_back: impl Fn() + Send + Sync + 'static) {
     untracked::scope(|| {
         let mut minimisers = MINIMISERS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -75,19 +76,21 @@ pub fn on_minimise(give_back: impl Fn() + Send + Sync + 'static) {
     });
 }
 
-/// Has the program give back what memory it can spare: all that was told [`on_minimise`], in that order, then the C
-/// library's allocator, which returns free pages to the system. One that panics does not keep the rest from it.
+/// Has the program give back memory that it can spare: calls all functions registered by
+/// [`on_minimise`], in that order, then the C library's allocator, which returns free pages to the
+/// system. If a function panics, the rest are called nevertheless.
 pub fn minimise() {
     let all = untracked::scope(|| MINIMISERS.lock().unwrap_or_else(PoisonError::into_inner).clone());
     for give_back in all {
-        // What it left half done is its own; the panic has been printed.
+        // The panic has been printed; an incomplete state is the function's own concern.
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| untracked::callback(|| give_back())));
     }
     let trim = heapledger_core::weak_address!("malloc_trim");
     if trim != 0 {
         // SAFETY: glibc's function of this name, which has this type.
         let trim = unsafe { std::mem::transmute::<usize, unsafe extern "C" fn(usize) -> std::ffi::c_int>(trim) };
-        // SAFETY: it may be called at any time, in any thread; 0 leaves no free memory at the top of the heap.
+        // SAFETY: it may be called at any time, in any thread; 0 leaves no free memory at the top
+        // of the heap.
         unsafe { trim(0) };
     }
 }

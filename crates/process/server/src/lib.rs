@@ -1,6 +1,8 @@
-//! A quiet thread of a program that answers HTTP requests: the sockets for the [`Clients`] of `heapledger-http`.
+//! A quiet thread of a program that answers HTTP requests: the sockets for the [`Clients`] of
+//! `heapledger-http`.
 //!
-//! It never waits for a client. It takes none of the program's signals, and what it allocates is in no ledger.
+//! It never waits for a client. It takes none of the program's signals, and what it allocates is in
+//! no ledger.
 #![forbid(unsafe_code)]
 
 use std::fmt;
@@ -20,16 +22,19 @@ use rustix::net::sockopt;
 
 /// How long nothing is tried after something has failed for want of descriptors or memory.
 const BACK_OFF: Duration = Duration::from_millis(100);
-/// So many connections are taken at a time, before clients are looked at again.
+/// The number of connections that are accepted at a time, before clients are polled again.
 const ACCEPTED_MAX: usize = 64;
-/// After so long without a word from a client that waits for its answer, the kernel asks whether it is still there.
+/// The time without data from a client that waits for its answer after which the kernel checks
+/// whether the client is still there.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 
-/// Has what can be made again be let go of when there are no clients: given the time since the last of them, it returns how long
-/// until it is to be called again; `None`: not before there has been another client.
+/// Has what can be made again be let go of when there are no clients: given the time since the last
+/// of them, it returns how long until it is to be called again; `None`: not before there has been
+/// another client.
 pub type Tidy = Box<dyn FnMut(Duration) -> Option<Duration> + Send>;
 
-/// A thread that serves. It ends when this is dropped, and when [`stop`](HttpServer::stop) returns it has ended.
+/// A thread that serves. It ends when this is dropped, and when [`stop`](HttpServer::stop) returns
+/// it has ended.
 pub struct HttpServer {
     address: SocketAddr,
     /// Shut down, it ends the thread.
@@ -66,7 +71,8 @@ impl HttpServer {
         self.address
     }
 
-    /// Ends the thread, and waits until it has. Who waits for an answer that takes time gets it now.
+    /// Ends the thread, and waits until it has. Who waits for an answer that takes time gets it
+    /// now.
     pub fn stop(mut self) {
         if self.signal()
             && let Some(thread) = self.thread.take()
@@ -75,7 +81,8 @@ impl HttpServer {
         }
     }
 
-    /// Tells the thread to end. False in a forked child, whose copy has neither the thread nor the right to stop the parent's.
+    /// Tells the thread to end. False in a forked child, whose copy has neither the thread nor the
+    /// right to stop the parent's.
     fn signal(&self) -> bool {
         // Not by closing it: children have copies.
         self.process == process::id() && self.stop.shutdown(Shutdown::Both).is_ok()
@@ -174,7 +181,8 @@ impl<R: Responder> Loop<R> {
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // An error of that connection, or a want of descriptors: that passes, and is not polled for.
+                // An error of that connection, or a want of descriptors: that passes, and is not
+                // polled for.
                 Err(_) => {
                     self.accept_after = Some(Instant::now() + BACK_OFF);
                     return;
@@ -184,7 +192,8 @@ impl<R: Responder> Loop<R> {
     }
 }
 
-/// Has the kernel notice a client that is gone without a word. Best effort: a stream without it is closed at its deadline.
+/// Has the kernel notice a client that is gone without a word. Best effort: a stream without it is
+/// closed at its deadline.
 fn keep_alive(stream: &TcpStream) {
     let _ = sockopt::set_socket_keepalive(stream, true);
     let _ = sockopt::set_tcp_keepidle(stream, KEEP_ALIVE);

@@ -1,7 +1,8 @@
-//! Stamps: what a Rust program says that its blocks are.
+//! Stamps: declarations by which a Rust program says what its blocks are.
 //!
-//! An allocator is asked for so many bytes, and does not hear what for. [`stamp!`] says it: the type of a block, by its
-//! static name, where in the source that is said, and what else there is to say.
+//! An allocator is asked for a number of bytes, and is not told their purpose. [`stamp!`] adds it:
+//! the type of a block, by its static name, the source location of the declaration, and an optional
+//! label.
 //!
 //! ```
 //! # extern crate heapledger_stamp as heapledger;
@@ -18,18 +19,19 @@
 //! stamp!(&tokens, "kept"); // later, and again: the last stamp counts
 //! ```
 //!
-//! Observers (`heapledger record`, the ledger in a program) show blocks and bytes by these names; blocks without stamp are
-//! `[unknown]` to a ledger, and in a recording of what type the debug information says. A block that is reallocated keeps
-//! its stamp.
+//! Observers (`heapledger record`, the ledger in a program) show blocks and bytes by these names.
+//! Blocks without stamp are `[unknown]` to a ledger; in a recording they have the type from the
+//! debug information. A block that is reallocated keeps its stamp.
 //!
-//! What can be stamped [owns blocks](OwnsBlocks): boxes, vectors, strings, maps and the like, references to them, options of
-//! them, raw pointers, and types of one's own. What has no block, such as an empty vector, is no error.
+//! A value can be stamped if it [owns blocks](OwnsBlocks): boxes, vectors, strings, maps and the
+//! like, references to them, options of them, raw pointers, and types of one's own. A value without
+//! blocks, such as an empty vector, is not an error.
 //!
 //! # What it costs
 //!
-//! Without the feature `on` (`stamps` of the façade, on by default): nothing, the macro is its expression. With it, where
-//! nobody observes, two loads and two tests. `docs/stamps.md` has the figures for the rest. No stamp allocates, blocks, or
-//! fails; all may be made in any thread.
+//! Without the feature `on` (`stamps` of the façade, on by default): nothing, the macro is its
+//! expression. With it, if nobody observes, two loads and two tests. `docs/stamps.md` has the
+//! figures for the rest. No stamp allocates, blocks, or fails; all may be made in any thread.
 
 mod owners;
 mod place;
@@ -41,7 +43,7 @@ pub mod __private {
     pub use crate::place::{Place, stamped};
 }
 
-/// Gives the blocks that a value owns the name of their type, and gives the value back.
+/// Stamps the blocks that a value owns with the name of their type, and returns the value.
 ///
 /// ```
 /// # extern crate heapledger_stamp as heapledger;
@@ -53,12 +55,13 @@ pub mod __private {
 /// # assert_eq!((name.len(), routes.len()), (9, 3));
 /// ```
 ///
-/// The name is that of [`OwnsBlocks::type_name`], in a generic function that of the type it has been made for. With it goes
-/// the file and the line of the macro, and the label, a constant, if there is one. Up to 4,094 different pairs of type and
-/// place are told apart, what comes after them is `(other)`.
+/// The name is that of [`OwnsBlocks::type_name`], in a generic function that of the type it has
+/// been made for. With it goes the file and the line of the macro, and the label, a constant, if
+/// there is one. Up to 4,094 different pairs of type and place are told apart, what comes after
+/// them is `(other)`.
 ///
-/// The value may be any expression of a type that owns blocks; what else it has in it is not looked at: a vector of boxes
-/// is one block. Something that owns none that is known does not compile:
+/// The value may be any expression of a type that owns blocks; what else it has in it is not looked
+/// at: a vector of boxes is one block. Something that owns none that is known does not compile:
 ///
 /// ```compile_fail,E0277
 /// # extern crate heapledger_stamp as heapledger;
@@ -79,7 +82,7 @@ macro_rules! stamp {
     };
 }
 
-/// Is the expression that it is given: this program is built without stamps.
+/// Expands to its expression: this program is built without stamps.
 #[cfg(not(feature = "on"))]
 #[macro_export]
 macro_rules! stamp {

@@ -1,4 +1,4 @@
-//! What owns blocks, and which.
+//! The types that own blocks, and their blocks.
 
 use std::any::type_name;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet, LinkedList, VecDeque};
@@ -9,7 +9,8 @@ use std::ptr::{self, NonNull};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Owns blocks of the allocator, and can say where they are: what [`stamp!`](crate::stamp!) takes.
+/// A type that owns blocks of the allocator, and can say where they are: [`stamp!`](crate::stamp!)
+/// takes such values.
 ///
 /// ```
 /// # extern crate heapledger_stamp as heapledger;
@@ -43,16 +44,17 @@ use std::sync::Arc;
 /// | `&B`, `&mut B`, `Option<B>`, `Result<B, E>` | what `B` says |
 /// | `*const T`, `*mut T`, `NonNull<T>` | `T`: the block at or around the address, whoever owns it |
 ///
-/// Of a hash table the block is known by an element; so one without elements has none that is known. The nodes of B-trees
-/// and lists are visited one by one.
+/// The block of a hash table is found by an element, so the block of a table without elements is
+/// not found. The nodes of B-trees and lists are visited one by one.
 pub trait OwnsBlocks {
-    /// What its blocks are: the name of the type itself, unless the implementation knows better.
+    /// Returns the type of the blocks: the name of the type itself, unless the implementation knows
+    /// better.
     fn type_name() -> &'static str {
         type_name::<Self>()
     }
 
-    /// Visits the blocks: each by its address, or any address within it. It need not be known to anybody; nothing is read
-    /// through it.
+    /// Visits the blocks: each by its address, or any address within it. It need not be known to
+    /// anybody; nothing is read through it.
     fn blocks(&self, visit: &mut dyn FnMut(*const u8));
 }
 
@@ -106,7 +108,7 @@ impl<T: ?Sized> OwnsBlocks for Arc<T> {
     }
 
     fn blocks(&self, visit: &mut dyn FnMut(*const u8)) {
-        // As of `Rc`.
+        // As for `Rc`.
         visit(Arc::as_ptr(self).cast::<u8>().wrapping_sub(1));
     }
 }
@@ -220,7 +222,8 @@ impl<T> OwnsBlocks for BTreeSet<T> {
     }
 }
 
-/// Visits the nodes of a tree by elements in them. One that lies right behind that before it is in the same node.
+/// Visits the nodes of a tree by elements in them. One that lies right behind that before it is in
+/// the same node.
 fn visit_nodes<'t, T: 't>(elements: impl Iterator<Item = &'t T>, visit: &mut dyn FnMut(*const u8)) {
     let mut next = ptr::null();
     for element in elements {

@@ -5,7 +5,7 @@ pub use heapledger_core::stamp::Place;
 
 use crate::OwnsBlocks;
 
-/// What [`stamp!`](crate::stamp!) calls.
+/// Stamps the blocks of a value; [`stamp!`](crate::stamp!) calls this.
 #[inline(always)]
 pub fn stamped<B: OwnsBlocks>(value: B, place: &'static Place) -> B {
     if let Some(observer) = bridge::find() {
@@ -21,7 +21,8 @@ fn stamp<B: OwnsBlocks>(value: &B, place: &'static Place, observer: Found) {
     let name = B::type_name();
     let length = u32::try_from(name.len()).unwrap_or(u32::MAX);
     value.blocks(&mut |block| {
-        // SAFETY: name and place are static; of the block only the address is asked for, and any will do.
+        // SAFETY: name and place are static; of the block only the address is asked for, and any
+        // will do.
         unsafe { stamp(block.addr() as u64, name.as_ptr(), length, place) };
     });
 }

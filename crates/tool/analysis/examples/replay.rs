@@ -1,6 +1,7 @@
-//! How fast recordings are replayed: `cargo run --release -p heapledger-analysis --example replay FILE …`.
+//! Measures how fast recordings are replayed:
+//! `cargo run --release -p heapledger-analysis --example replay FILE …`.
 //!
-//! Takes the best of five, of the CPU time of one thread: a replay uses no more.
+//! The figure is the best of five runs, in CPU time of one thread: a replay uses no other.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Prints the functions that are found to allocate for their callers: `cargo run -p heapledger-analysis --example wrappers FILE …`.
+//! Prints the functions that are found to allocate for their callers:
+//! `cargo run -p heapledger-analysis --example wrappers FILE …`.
 
 use heapledger_analysis::Names;
 use heapledger_recording::Recording;

@@ -1,7 +1,8 @@
-//! What to do about memory: one rule in each file, with its thresholds and its evidence.
+//! Advice on memory use: one rule in each file, with its thresholds and its evidence.
 //!
-//! A rule says nothing where its evidence does not reach: advice that is wrong costs more than advice that is missing. What
-//! a recording does not tell (how much of a block is ever written to, so capacity that is never used) has no rule.
+//! A rule gives no advice if its evidence is insufficient: wrong advice costs more than missing
+//! advice. There is no rule for what a recording does not contain, such as how much of a block is
+//! ever written to (and so capacity that is never used).
 
 use heapledger_core::{Blocks, Bytes};
 use heapledger_recording::Damage;
@@ -25,27 +26,27 @@ pub use reserve::Reserve;
 pub use slop::Slop;
 pub use temporary::Temporary;
 
-/// What could be done, and why.
+/// A change that could be made, and the reason for it.
 #[derive(Clone, Debug)]
 pub struct Advice {
     /// The rule, with its evidence.
     pub finding: Finding,
-    /// Bytes at stake: what each rule says.
+    /// Bytes at stake: each rule says what it counts.
     pub bytes: Bytes,
-    /// Whose code is to be changed, if the rule knows.
+    /// The owner whose code should change, if the rule knows it.
     pub owner: Option<Owner>,
 }
 
-/// What a rule has found.
+/// The finding of a rule.
 #[derive(Clone, Debug)]
 pub enum Finding {
     /// Blocks that grow by reallocation, and could be reserved.
     Reserve(Reserve),
     /// Blocks that are freed at once, over and over.
     Temporary(Temporary),
-    /// What grows at a constant rate.
+    /// An owner whose memory grows at a constant rate.
     Grows(Grows),
-    /// Blocks of a size of which the allocator uses less than it takes.
+    /// Blocks of a size for which the allocator takes much more memory than the program uses.
     Slop(Slop),
     /// Blocks that reporters miss or report twice.
     Reporters(Reporters),
@@ -56,24 +57,25 @@ pub enum Finding {
 pub struct Skipped {
     /// The rule.
     pub rule: &'static str,
-    /// Why, as a part of a sentence: `the recording is shorter than 10 s`.
+    /// The reason, as a part of a sentence: `the recording is shorter than 10 s`.
     pub why: &'static str,
 }
 
 /// All advice on a recording.
 #[derive(Debug, Default)]
 pub struct AdviceList {
-    /// What is most worth doing first: by bytes at stake.
+    /// The advice, in descending order of the bytes at stake.
     pub advice: Vec<Advice>,
-    /// Rules that say nothing about this recording.
+    /// Rules that could not be applied to this recording.
     pub skipped: Vec<Skipped>,
     /// Parts of the recording that could not be read, and are missing here.
     pub damage: Vec<Damage>,
 }
 
 impl AdviceList {
-    /// Applies every rule to the selected blocks; its moment does not matter. Some passes over all events. Memory: that of
-    /// the largest of [`growth`](crate::Growth), [`reallocations`](crate::reallocations) and
+    /// Applies every rule to the selected blocks. The selection's moment does not matter. Makes
+    /// several passes over all events. Needs as much memory as the largest of
+    /// [`growth`](crate::Growth), [`reallocations`](crate::reallocations) and
     /// [`breakdown`](crate::breakdown).
     pub fn load(names: &mut Names<'_, '_>, selection: &Selection, progress: Progress<'_>) -> Result<AdviceList, Error> {
         let mut list = AdviceList::default();
@@ -91,7 +93,7 @@ impl AdviceList {
 }
 
 impl Finding {
-    /// The name of the rule.
+    /// Returns the name of the rule.
     pub fn rule(&self) -> &'static str {
         match self {
             Finding::Reserve(_) => reserve::NAME,
@@ -103,7 +105,7 @@ impl Finding {
     }
 }
 
-/// Whether a part is this much of a whole.
+/// True if `part` is at least this percentage of `whole`.
 fn is_part(part: Blocks, whole: Blocks, percent: u64) -> bool {
     u128::from(part.0) * 100 >= u128::from(whole.0) * u128::from(percent)
 }

@@ -1,4 +1,5 @@
-//! Functions that only pass a request for memory on: naming a site by one of them would say nothing.
+//! Functions that only pass a request for memory on: a site named after one of them would tell
+//! nothing.
 
 /// Exact names.
 const NAMES: &[&str] = &[
@@ -21,7 +22,8 @@ const NAMES: &[&str] = &[
     "__libc_pvalloc",
     "__libc_alloc_buffer_allocate",
     "__posix_memalign",
-    // Of ours: libheapledger in front of malloc, and what tells of a block in a pool of the program's own.
+    // Heapledger's own: the exports of libheapledger, and the functions that declare a block in a
+    // pool of the program.
     "heapledger_family::thunks::malloc_from",
     "heapledger_family::thunks::calloc_from",
     "heapledger_family::thunks::realloc_from",
@@ -82,7 +84,8 @@ const NAMES: &[&str] = &[
     "alloc::boxed::box_new_uninit",
     "box_new",
     "box_new_uninit",
-    // Wrappers that end the program when there is no memory, and the like, of widespread libraries and programs.
+    // Wrappers in widespread libraries and programs, such as those that end the program when memory
+    // runs out.
     "xmalloc",
     "xcalloc",
     "xzalloc",
@@ -142,11 +145,11 @@ const NAMES: &[&str] = &[
     "_PyObject_Malloc",
     "_PyObject_Calloc",
     "_PyObject_Realloc",
-    // What tells of blocks of a program's own heaps, in its stead.
+    // Declares blocks of a program's own heaps.
     "heapledger_pool_alloc",
 ];
 
-/// Beginnings of names: modules and families whose functions all do nothing else.
+/// Prefixes of names: modules and families in which all functions only pass a request on.
 const PREFIXES: &[&str] = &[
     "__rust_alloc",
     "__rust_realloc",
@@ -163,8 +166,9 @@ const PREFIXES: &[&str] = &[
     "heapledger_allocator::",
 ];
 
-/// Parts of paths: source files of which the same is true. Where debug information has line tables only, as in Cargo's
-/// release profiles, an inlined function has its bare name (`grow_one`), and the file says whose it is.
+/// Parts of the paths of source files in which all functions only pass a request on. If debug
+/// information has line tables only, as in Cargo's release profiles, an inlined function has only
+/// its bare name (`grow_one`), and the file tells to which module it belongs.
 const FILES: &[&str] = &[
     "/src/raw/alloc.rs", // hashbrown
     "/library/alloc/src/alloc.rs",
@@ -178,13 +182,14 @@ const FILES: &[&str] = &[
     "heapledger-allocator-",
 ];
 
-/// Whether a function only passes a request for memory on. The name is a [short](heapledger_symbols::Function::short)
-/// one: without type arguments and parameters.
+/// True if a function only passes a request for memory on. The name is a
+/// [short](heapledger_symbols::Function::short) one: without type arguments and parameters.
 pub fn is_allocator(name: &str, file: Option<&str>) -> bool {
     if NAMES.contains(&name) || file.is_some_and(|file| FILES.iter().any(|part| file.contains(part))) {
         return true;
     }
-    // Rust: `<alloc::alloc::Global as core::alloc::Allocator>::allocate`; version 0 mangling adds `__rustc::`.
+    // Rust: `<alloc::alloc::Global as core::alloc::Allocator>::allocate`. Version 0 mangling adds
+    // `__rustc::`.
     let name = name.strip_prefix('<').unwrap_or(name);
     let name = name.strip_prefix("__rustc::").unwrap_or(name);
     PREFIXES.iter().any(|prefix| name.starts_with(prefix))

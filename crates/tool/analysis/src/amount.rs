@@ -1,4 +1,4 @@
-//! How much: what a site, a group of sites or a call holds.
+//! Amounts: the bytes and blocks that a site, a group of sites or a call holds.
 
 use std::ops::AddAssign;
 
@@ -8,34 +8,35 @@ use heapledger_recording::Live;
 
 use crate::moment::Moment;
 
-/// What a site, a group of sites or a call holds at a moment; or, in total, what it ever allocated.
+/// The amount that a site, a group of sites or a call holds at a moment, or has allocated in total.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amount {
     /// Requested bytes.
     pub bytes: Bytes,
-    /// Blocks; in total: allocations.
+    /// The number of blocks; for a total, the number of allocations.
     pub blocks: Blocks,
-    /// In total: how many of the allocations were temporary. At a moment: none.
+    /// For a total, the number of temporary allocations. Zero at a moment.
     pub temporaries: Blocks,
-    /// How far bytes and blocks are off where blocks were sampled.
+    /// The variance of bytes and blocks that is due to sampling.
     pub variance: Variance,
-    /// The same of temporaries: the part of what blocks are off that temporaries are of the blocks, stack by stack.
+    /// The variance of temporaries that is due to sampling: for each stack, the variance of its
+    /// blocks times the share of them that is temporary.
     pub temporaries_variance: u128,
 }
 
-/// What a site or a group of blocks holds at each moment.
+/// The amounts that a site or a group of blocks holds at each moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Holding {
     /// All that was ever allocated.
     pub total: Amount,
-    /// At the peak.
+    /// The amount at the peak.
     pub peak: Amount,
-    /// At the end; or at the time that was asked for.
+    /// The amount at the end, or at the time that was asked for.
     pub live: Amount,
 }
 
 impl Holding {
-    /// What is held at this moment.
+    /// Returns the amount held at this moment.
     pub fn at(&self, moment: Moment) -> Amount {
         match moment {
             Moment::Peak => self.peak,
@@ -44,7 +45,7 @@ impl Holding {
         }
     }
 
-    /// Whether nothing is held at any moment.
+    /// True if nothing is held at any moment.
     pub fn is_nothing(&self) -> bool {
         *self == Holding::default()
     }
@@ -58,20 +59,20 @@ impl AddAssign for Holding {
     }
 }
 
-/// What amounts are compared by.
+/// The figure by which amounts are compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Metric {
     /// Requested bytes.
     #[default]
     Bytes,
-    /// Blocks; in total: allocations.
+    /// The number of blocks; for a total, the number of allocations.
     Blocks,
     /// Temporary allocations.
     Temporaries,
 }
 
 impl Amount {
-    /// The figure that counts.
+    /// Returns the figure for this metric.
     pub fn by(&self, metric: Metric) -> u64 {
         match metric {
             Metric::Bytes => self.bytes.0,
@@ -80,7 +81,7 @@ impl Amount {
         }
     }
 
-    /// The part of `whole` that this is, from 0 to 1; 0 of nothing.
+    /// Returns the share of `whole` that this is, from 0 to 1; 0 if the whole is 0.
     pub fn share(&self, whole: &Amount, metric: Metric) -> f64 {
         match whole.by(metric) {
             0 => 0.0,
@@ -88,7 +89,7 @@ impl Amount {
         }
     }
 
-    /// The standard error of that figure: 0 of what is exact.
+    /// Returns the standard error of that figure; 0 if it is exact.
     pub fn error(&self, metric: Metric) -> u64 {
         let variance = match metric {
             Metric::Bytes => self.variance.bytes,
@@ -98,27 +99,28 @@ impl Amount {
         u64::try_from(variance.isqrt()).unwrap_or(u64::MAX)
     }
 
-    /// The same with so many of the blocks temporary.
+    /// Returns the same amount with this many of its blocks temporary.
     pub(crate) fn with_temporaries(self, temporaries: Blocks) -> Amount {
         let part = temporaries.0 as f64 / self.blocks.0.max(1) as f64;
         Amount { temporaries, temporaries_variance: (self.variance.blocks as f64 * part) as u128, ..self }
     }
 
-    /// Whether all figures are zero.
+    /// True if all figures are zero.
     pub fn is_nothing(&self) -> bool {
         *self == Amount::default()
     }
 }
 
 impl Amount {
-    /// So much, with these standard errors.
+    /// Returns this amount of live memory, with these standard errors.
     pub(crate) fn estimated(live: Live, errors: Live) -> Amount {
         let square = |error: u64| u128::from(error) * u128::from(error);
         let variance = Variance { bytes: square(errors.bytes.0), blocks: square(errors.blocks.0) };
         Amount { bytes: live.bytes, blocks: live.blocks, variance, ..Amount::default() }
     }
 
-    /// What a block of this size counts for that stands for so many.
+    /// Returns the amount that a recorded block of this size counts for, with the weight
+    /// `stands_for`.
     pub(crate) fn of_block(size: Bytes, stands_for: Blocks) -> Amount {
         Amount {
             bytes: Bytes(size.0.saturating_mul(stands_for.0)),
@@ -129,7 +131,7 @@ impl Amount {
     }
 }
 
-/// Saturating: a damaged file can hold any numbers.
+/// Saturates: a damaged file can hold any numbers.
 impl AddAssign for Amount {
     fn add_assign(&mut self, other: Amount) {
         self.bytes.0 = self.bytes.0.saturating_add(other.bytes.0);

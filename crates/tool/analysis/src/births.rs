@@ -1,13 +1,14 @@
-//! The calls that allocated blocks: which thread made them, and when. Checkpoints do not tell.
+//! The calls that allocated blocks: their threads and times, which checkpoints do not contain.
 
 use heapledger_core::{Serial, ThreadId};
 use heapledger_recording::{Damage, Error as RecordingError, EventKind, EventsBuffer, ImageId, Recording, Time};
 
 use crate::error::Error;
 
-/// Returns who allocated each of these blocks of an image, and when; `None` for one that was there
-/// before the recording begins. `serials` are in ascending order. Unpacks the chunks of events in
-/// which one of them was allocated: their heads say which serials they take.
+/// Returns the thread and the time of the allocation of each of these blocks of an image; `None`
+/// for a block that was there before the recording begins. `serials` are in ascending order.
+/// Decodes only the chunks of events in which one of them was allocated: the chunk heads tell which
+/// serials they contain.
 pub(crate) fn births(
     recording: &Recording<'_>,
     image: ImageId,

@@ -1,4 +1,4 @@
-//! What threads, processes or sizes hold: questions that only the events answer.
+//! Amounts by thread, process or size, which only the events can tell.
 
 use heapledger_core::{Bytes, ThreadId};
 use heapledger_recording::{Damage, ImageId, Recording};
@@ -11,7 +11,7 @@ use crate::replay::{Origin, Progress};
 use crate::stacks::MergedStacks;
 use crate::tally::{Needs, tally};
 
-/// What blocks are told apart by.
+/// The property by which blocks are told apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
     /// The thread that allocated them.
@@ -37,7 +37,7 @@ impl By {
     }
 }
 
-/// Returns the most that a block of the size class has that this size is in.
+/// Returns the largest size in the size class of this size.
 pub(crate) fn size_class(size: Bytes) -> Bytes {
     Bytes(size.0.checked_next_power_of_two().unwrap_or(u64::MAX))
 }
@@ -45,34 +45,36 @@ pub(crate) fn size_class(size: Bytes) -> Bytes {
 /// Blocks that have something in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Part {
-    /// A thread of an image allocated them.
+    /// The blocks that this thread of an image allocated.
     Thread(ImageId, ThreadId),
-    /// The process with this number allocated them.
+    /// The blocks that the process with this pid allocated.
     Process(u32),
-    /// They have this requested size.
+    /// The blocks of this requested size.
     Size(Bytes),
-    /// They have at most so many bytes, and more than half of that: a power of two. Of 1: one byte or none.
+    /// The blocks of at most this many bytes (a power of two), and more than half of it; for 1, of
+    /// one byte or none.
     SizeClass(Bytes),
-    /// They are of a thread, process or size beyond those that can be told apart (4 million).
+    /// Blocks of a thread that is not known, or of a thread, process or size beyond the number that
+    /// can be told apart (4 million).
     Rest,
 }
 
-/// What threads, processes or sizes hold.
+/// The amounts that threads, processes or sizes hold.
 #[derive(Debug, Default)]
 pub struct Breakdown {
-    /// Those that hold something at some moment, in no particular order.
+    /// The parts that hold something at some moment, in no particular order.
     pub parts: Vec<(Part, Holding)>,
-    /// Their sum.
+    /// The sum of all parts.
     pub whole: Holding,
-    /// What the selection leaves out of what its processes hold. Without what was allocated at another time, if the
-    /// selection asks for a time of allocation.
+    /// The blocks of the selected processes that the selection leaves out. Blocks allocated at
+    /// another time do not count here if the selection asks for a time of allocation.
     pub left_out: Holding,
     /// Parts of the recording that could not be read, and are missing here.
     pub damage: Vec<Damage>,
 }
 
-/// Breaks a selection down by thread, process or size: a replay of its events. [`Holding::live`] is what is live at the
-/// selection's time if its moment is one, else at the end.
+/// Breaks a selection down by thread, process or size, by a replay of its events. [`Holding::live`]
+/// is the amount at the selection's time if its moment is a time, otherwise at the end.
 pub fn breakdown(
     names: &mut Names<'_, '_>,
     by: By,

@@ -8,7 +8,7 @@ use crate::names::{Frame, FunctionId, Location, Names};
 use crate::profile::Profile;
 use crate::rank::order;
 
-/// Which way a tree of calls grows.
+/// The direction in which a tree of calls grows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direction {
     /// From the outermost callers to the functions that allocate.
@@ -18,7 +18,8 @@ pub enum Direction {
     BottomUp,
 }
 
-/// A tree of calls: each node is a function, called from (or, bottom-up, calling) that of its parent.
+/// A tree of calls: each node is a function, called from (or, bottom-up, calling) that of its
+/// parent.
 ///
 /// Allocator functions at the inner end of a stack are left out.
 #[derive(Debug)]
@@ -40,20 +41,21 @@ impl CallId {
 pub struct CallNode {
     /// The function; `None` for the root.
     pub function: Option<FunctionId>,
-    /// Where in it, if all stacks agree.
+    /// The source location in the function, if all stacks agree on it.
     pub location: Option<Location>,
-    /// Whether it was inlined into its caller, wherever it was met.
+    /// True if it was inlined into its caller in all stacks.
     pub inlined: bool,
-    /// What the stacks through this node hold.
+    /// The amount of the stacks through this node.
     pub amount: Amount,
-    /// What the stacks hold that end here.
+    /// The amount of the stacks that end at this node.
     pub own: Amount,
     children: Vec<CallId>,
 }
 
 impl CallTree {
-    /// The tree of all sites of a profile, the largest nodes first. Its outer levels are of the first layer, and so on:
-    /// scopes and heaps stand there like functions.
+    /// Builds the tree of all sites of a profile, with the largest nodes first. Its outer levels
+    /// come from the first layer, the next ones from the second, and so on. Scopes and heaps appear
+    /// in it like functions.
     pub fn new(
         profile: &Profile,
         names: &mut Names<'_, '_>,
@@ -82,12 +84,12 @@ impl CallTree {
         tree
     }
 
-    /// A node.
+    /// Returns a node.
     pub fn node(&self, id: CallId) -> &CallNode {
         &self.nodes[id.0 as usize]
     }
 
-    /// The children of a node, the largest first.
+    /// Returns the children of a node, the largest first.
     pub fn children(&self, id: CallId) -> &[CallId] {
         &self.node(id).children
     }

@@ -1,4 +1,5 @@
-//! What the program said of its stacks: the named scopes that a thread was in, and the heaps of the program's own.
+//! Declarations of the program about its stacks: the named scopes that a thread was in, and the
+//! program's own heaps.
 
 use std::collections::HashMap;
 
@@ -10,10 +11,10 @@ use crate::profile::Site;
 use crate::rank::{Key, RankBy, group};
 use crate::stacks::{ContextId, NodeId, Scope, Stacks};
 
-/// The texts of a recording: equal ones are one.
+/// The texts of a recording, with equal texts merged.
 #[derive(Debug)]
 pub(crate) struct Texts {
-    /// The first one of those that are equal.
+    /// The first of the texts that are equal to this one.
     first: HashMap<TextId, TextId>,
 }
 
@@ -26,28 +27,28 @@ impl Texts {
         Texts { first: recording.texts().iter().map(first).collect() }
     }
 
-    /// The text of a scope, a value, a heap or a stamp.
+    /// Returns the merged text of a scope, a value, a heap or a stamp.
     pub(crate) fn merged(&self, node: &Node) -> TextId {
         node.text().and_then(|text| self.first.get(&text).copied()).unwrap_or(TextId::UNKNOWN)
     }
 }
 
-/// What a line of a tree may stand for.
+/// The source of some levels of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layer {
     /// The frames of the stack.
     Stack,
     /// The scopes of the context.
     Context,
-    /// The group that the stack is in: its owner, its heap, the type of its blocks.
+    /// The group of the stack: its owner, its heap, or the type of its blocks.
     Group(RankBy),
-    /// The part that the stack is one of, in a [profile by parts](crate::Profile::load_apart);
-    /// nothing in another.
+    /// The part of a site in a [profile by parts](crate::Profile::load_apart); no level in another
+    /// profile.
     Part,
 }
 
 impl Stacks {
-    /// The innermost scope that is a task.
+    /// Returns the innermost scope that is a task.
     pub fn task(&self, names: &Names<'_, '_>, context: ContextId) -> Option<Scope> {
         let is_task = |scope: &Scope| names.recording().text(scope.name).is_some_and(|text| text.is_task);
         self.scopes(context).into_iter().rfind(is_task)
@@ -55,13 +56,13 @@ impl Stacks {
 }
 
 impl Names<'_, '_> {
-    /// A text of the program's; `?` if it is not known.
+    /// Returns a text of the program; `?` if it is not known.
     pub fn text(&self, text: TextId) -> String {
         let text = self.recording().text(text);
         text.map_or("?".to_owned(), |text| String::from_utf8_lossy(&text.bytes).into_owned())
     }
 
-    /// How a scope is called: `name`, or `name{value}`.
+    /// Returns the name of a scope: `name`, or `name{value}`.
     pub fn scope(&self, scope: Scope) -> String {
         match scope.value {
             None => self.text(scope.name),
@@ -69,29 +70,30 @@ impl Names<'_, '_> {
         }
     }
 
-    /// How a context is called: `outer > inner{value}`.
+    /// Returns the name of a context: `outer > inner{value}`.
     pub fn context(&self, stacks: &Stacks, context: ContextId) -> String {
         let scopes: Vec<String> = stacks.scopes(context).into_iter().map(|scope| self.scope(scope)).collect();
         if scopes.is_empty() { "(no context)".to_owned() } else { scopes.join(" > ") }
     }
 
-    /// How the innermost scope of a context is called, whatever its value is.
+    /// Returns the name of the innermost scope of a context, without its value.
     pub fn innermost(&self, scope: Option<TextId>) -> String {
         scope.map_or("(no context)".to_owned(), |name| self.text(name))
     }
 
-    /// How a task is called.
+    /// Returns the name of a task.
     pub fn task(&self, task: Option<Scope>) -> String {
         task.map_or("(no task)".to_owned(), |task| self.scope(task))
     }
 
-    /// How a heap is called.
+    /// Returns the name of a heap.
     pub fn heap(&self, heap: Option<TextId>) -> String {
         heap.map_or("(no heap)".to_owned(), |heap| self.text(heap))
     }
 
-    /// What a stack is in these layers, as if all were frames: each from the outermost to the innermost, or the other
-    /// way round. Never empty, unless no layer is asked for.
+    /// Returns a site's levels in these layers, as if all were frames: within each layer from the
+    /// outermost to the innermost, or the other way round. Never empty, unless no layer is asked
+    /// for.
     pub fn layers(&mut self, stacks: &Stacks, site: &Site, layers: &[Layer], direction: Direction) -> Vec<Frame> {
         let (stack, mut all) = (site.stack, Vec::new());
         for layer in layers {
@@ -109,7 +111,7 @@ impl Names<'_, '_> {
         all
     }
 
-    /// Returns the group of a stack, as it stands where there could be a function.
+    /// Returns the group of a stack as a frame, to be shown in place of a function.
     fn group_frame(&mut self, stacks: &Stacks, stack: NodeId, by: RankBy) -> Frame {
         match group(self, stacks, (stack, None), by) {
             (Key::Line(function) | Key::File(function), _) => Frame::named(function),
@@ -121,7 +123,7 @@ impl Names<'_, '_> {
         }
     }
 
-    /// The scopes of a context from the innermost to the outermost.
+    /// Returns the scopes of a context, from the innermost to the outermost.
     fn context_frames(&mut self, stacks: &Stacks, context: ContextId) -> Vec<Frame> {
         let mut labels: Vec<String> = stacks.scopes(context).into_iter().rev().map(|scope| self.scope(scope)).collect();
         if labels.is_empty() {

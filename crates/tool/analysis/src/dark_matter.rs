@@ -1,4 +1,4 @@
-//! What nobody reports: the log of the dark matter detector, made of a recording.
+//! Dark matter: makes the log of the dark matter detector from a recording.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -15,34 +15,37 @@ use crate::reports::{Misreport, times_complete};
 use crate::sieve::{Rounds, Sieve, Verdict, each_once};
 use crate::stacks::{ContextId, MergedStacks, NodeId, StackFrame};
 
-/// A log, and what is missing in it.
+/// A log, and the parts of the recording that are missing in it.
 #[derive(Debug)]
 pub struct DarkMatter {
-    /// The log. Frames are places in modules: nothing is looked up.
+    /// The log. Its frames are offsets in modules, not looked up.
     pub log: Log,
-    /// The processes' images that it is of.
+    /// The process images that the log covers.
     pub images: Vec<ImageId>,
-    /// Whether all reporters of these images had been asked at its moment.
+    /// True if all reporters of these images had been asked by the log's moment.
     pub is_complete: bool,
     /// Parts of the recording that could not be read, and are missing here.
     pub damage: Vec<Damage>,
 }
 
-/// What a block is counted under, instead of a stack.
+/// The group of blocks outside the selection. In the replay, groups take the place of stacks.
 const OUTSIDE: StackId = StackId(0);
 const STACKS_FIRST: u32 = 1;
 
-/// The most defects in a log, as of a program's own.
+/// The most defects in a log, the same as in a log that a program writes itself.
 const DEFECTS_MAX: usize = 64;
 
-/// The blocks of a selection as a log, and what reporters had said of them.
+/// Makes a log of the blocks of a selection, with the reports made about them.
 ///
-/// Its moment is that of the selection. With [`Moment::Total`] each process has its own: where all of its reporters had
-/// been asked for the last time ([`marks_complete`](heapledger_core::bridge::Bridge::marks_complete)); processes that
-/// never asked theirs are left out then. If none did, and in [`Mode::Cumulative`], it is the end of each.
+/// The log's moment is that of the selection. With [`Moment::Total`] each process has its own: the
+/// last time that all of its reporters had been asked
+/// ([`marks_complete`](heapledger_core::bridge::Bridge::marks_complete)). Processes that never
+/// asked theirs are then left out. If no process did, and in [`Mode::Cumulative`], it is the end of
+/// each process.
 ///
-/// Types are those that the program stamped blocks with.
-/// A replay of all events up to the moment, and for the peak another one to find it. Memory: some 200 bytes for each block that is live at once.
+/// Types are those of the stamps that the program put on blocks. Replays all events up to the
+/// moment, and for the peak once more to find it. Memory: some 200 bytes for each block that is
+/// live at once.
 pub fn dark_matter(
     names: &mut Names<'_, '_>,
     mode: Mode,
@@ -100,7 +103,8 @@ pub fn dark_matter(
     let mut writer = Writer::new(names, merged, mode, nodes);
     let mut found = Vec::new();
     for image in replayed.images {
-        // What an image held when it was over is gone; what it had freed, and what was wrong, is not.
+        // An image that has ended holds no blocks, but its freed blocks and its defects still
+        // count.
         if !has_ended(&image) {
             writer.live(&image);
         }
@@ -119,17 +123,17 @@ struct Writer<'n, 'r, 'a> {
     merged: MergedStacks<'r, 'a>,
     builder: Builder,
     mode: Mode,
-    /// What blocks are counted under, by number.
+    /// The stacks of the groups: group `STACKS_FIRST + n` is `nodes[n]`.
     nodes: Vec<NodeId>,
     sites: HashMap<NodeId, Site>,
     modules: BTreeSet<ModuleId>,
     defects: Vec<Defect>,
 }
 
-/// What is said of the blocks of a site.
+/// The attributes of the blocks of a site.
 #[derive(Clone, Copy)]
 struct Site {
-    /// `None`: its stack could not be taken.
+    /// `None` if the stack could not be taken.
     trace: Option<TraceId>,
     type_name: Option<NameId>,
     context: Option<NameId>,
@@ -147,7 +151,7 @@ impl<'n, 'r, 'a> Writer<'n, 'r, 'a> {
         Writer { names, merged, builder, mode, nodes, sites, modules, defects }
     }
 
-    /// What is live in an image.
+    /// Adds the blocks that are live in an image.
     fn live(&mut self, image: &ReplayedImage) {
         let mut blocks: Vec<_> = image.blocks.iter().collect();
         blocks.sort_unstable_by_key(|block| block.serial);
@@ -161,7 +165,7 @@ impl<'n, 'r, 'a> Writer<'n, 'r, 'a> {
         }
     }
 
-    /// What was freed in an image.
+    /// Adds the blocks that were freed in an image.
     fn freed(&mut self, image: &ReplayedImage) {
         let mut freed: Vec<_> = image.freed.iter().collect();
         freed.sort_unstable();
@@ -170,7 +174,7 @@ impl<'n, 'r, 'a> Writer<'n, 'r, 'a> {
         }
     }
 
-    /// So many blocks, each of which stands for so many.
+    /// Adds `count` blocks, each with the weight `stands_for`.
     fn add(
         &mut self,
         group: StackId,
@@ -193,7 +197,7 @@ impl<'n, 'r, 'a> Writer<'n, 'r, 'a> {
         });
     }
 
-    /// What is said of the blocks that are counted under this; `None`: they are not of the selection.
+    /// Returns the attributes of the blocks of a group; `None` if the selection leaves them out.
     fn site(&mut self, group: StackId) -> Option<Site> {
         let node = *self.nodes.get(group.0.checked_sub(STACKS_FIRST)? as usize)?;
         if let Some(site) = self.sites.get(&node) {
@@ -212,7 +216,7 @@ impl<'n, 'r, 'a> Writer<'n, 'r, 'a> {
         Some(site)
     }
 
-    /// Where something was reported, and by whom.
+    /// Returns the stack that made a report, and its reporter.
     fn report(&mut self, image: ImageId, by: StackId) -> Report {
         let node = self.merged.node(image, by);
         let reporter = self.merged.stacks.stamp(node).map(|name| {
@@ -232,7 +236,8 @@ impl<'n, 'r, 'a> Writer<'n, 'r, 'a> {
     fn frame(&mut self, place: StackFrame) -> FrameId {
         let text = match place.kind {
             NodeKind::Frame => {
-                // What was recorded is inside the call; what a log has is where it returns to.
+                // A recorded offset lies inside the call; a log has the address that the call
+                // returns to.
                 let offset = place.offset.wrapping_add(1);
                 match self.names.recording().module(place.module) {
                     Some(module) => {
@@ -256,7 +261,7 @@ impl<'n, 'r, 'a> Writer<'n, 'r, 'a> {
         for &Misreport { kind, by, address, group, measured, usable, count } in &image.reports.defects {
             let Report { trace, reporter } = self.report(image.image, by);
             let alloc = group.and_then(|group| self.site(group)).and_then(|site| site.trace);
-            // Equal stacks may have several numbers in the program.
+            // Equal stacks may have several ids in the program, but they have one trace.
             let is_same =
                 |defect: &&mut Defect| (defect.kind, defect.trace, defect.reporter) == (kind, Some(trace), reporter);
             match self.defects.iter_mut().find(is_same) {

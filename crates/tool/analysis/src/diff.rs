@@ -1,7 +1,7 @@
-//! Two profiles side by side: of two runs, or of two moments of one.
+//! Compares two profiles: of two runs, or of two moments of one.
 //!
-//! What stands for the same is found by names, not by addresses or numbers: two runs may have different address spaces,
-//! process ids and builds.
+//! Counterparts are found by names, not by addresses or numbers, because two runs may have
+//! different address spaces, process ids and builds.
 
 use std::collections::HashMap;
 
@@ -13,35 +13,37 @@ use crate::rank::{Key, Rank, RankBy, rank};
 /// A group of sites in two profiles.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Difference {
-    /// What it holds in the first one.
+    /// The amount that it holds in the first profile.
     pub before: Amount,
-    /// What it holds in the second one.
+    /// The amount that it holds in the second profile.
     pub after: Amount,
-    /// The largest of its groups in the first profile. `None`: it holds nothing there.
+    /// The largest of its ranks in the first profile; `None` if it holds nothing there.
     pub rank_before: Option<Rank>,
-    /// The largest of its groups in the second profile.
+    /// The largest of its ranks in the second profile; `None` if it holds nothing there.
     pub rank_after: Option<Rank>,
 }
 
 impl Difference {
-    /// By how much it grew.
+    /// Returns the amount by which it grew.
     pub fn growth(&self, metric: Metric) -> i128 {
         growth(&self.before, &self.after, metric)
     }
 }
 
-/// By how much one amount is more than another.
+/// Returns the amount by which `after` exceeds `before`.
 pub fn growth(before: &Amount, after: &Amount, metric: Metric) -> i128 {
     i128::from(after.by(metric)) - i128::from(before.by(metric))
 }
 
-/// The groups that differ, in descending order of growth: what grew most comes first, what shrank most last.
+/// Returns the groups that differ, in descending order of growth: the one that grew most comes
+/// first, the one that shrank most last.
 ///
-/// Functions are the same if they have the same short name, in modules of the same name and in source files of the same
-/// name as far as both profiles know these: another tool's file may have names alone. Directories do not count, nor do
-/// versions of libraries. Sites are the same if their useful frames are the same functions one by one, and their contexts
-/// and heaps are called the same. Types are the same if their full names are. A function without a name is called by its
-/// address in its module, and is the same in the same build of it.
+/// Functions are the same if they have the same short name, in modules of the same name and in
+/// source files of the same name, as far as both profiles know these: another tool's file may have
+/// names alone. Directories and versions of libraries do not count. Sites are the same if their
+/// useful frames are the same functions one by one, and their contexts and heaps have the same
+/// names. Types are the same if their full names are. A function without a name has its address in
+/// its module as its name, so it is the same only in the same build of the module.
 pub fn diff(
     (before, names_before): (&Profile, &mut Names<'_, '_>),
     (after, names_after): (&Profile, &mut Names<'_, '_>),
@@ -74,15 +76,16 @@ pub fn diff(
     differences.into_iter().map(|(_, difference)| difference).collect()
 }
 
-/// The name of a group in any recording.
+/// The name of a group, comparable between recordings.
 #[derive(Debug, Default)]
 struct Label {
     functions: Vec<FunctionLabel>,
-    /// The rest of it: the whole name of a group that is not made of functions.
+    /// The part of the name that is not functions: all of it for a group that is not made of
+    /// functions.
     text: String,
 }
 
-/// A function, by all that is known of it. An empty text is not known.
+/// A function, with all that is known about it. An empty text means unknown.
 #[derive(Debug)]
 struct FunctionLabel {
     name: String,
@@ -90,7 +93,7 @@ struct FunctionLabel {
     file: String,
 }
 
-/// What is not known of all functions of one name.
+/// The properties that are not known for all functions of one name.
 #[derive(Clone, Copy, Debug, Default)]
 struct Unknown {
     module: bool,
@@ -98,7 +101,7 @@ struct Unknown {
 }
 
 impl Label {
-    /// Adds what is not known of its functions.
+    /// Marks the properties that are unknown for its functions.
     fn add_unknown(&self, unknown: &mut HashMap<String, Unknown>) {
         for function in &self.functions {
             let (module, file) = (function.module.is_empty(), function.file.is_empty());
@@ -109,7 +112,7 @@ impl Label {
         }
     }
 
-    /// Returns the text that is the same for groups that are the same.
+    /// Returns the text that equal groups have in common.
     fn text(&self, unknown: &HashMap<String, Unknown>) -> String {
         let mut text = String::new();
         for FunctionLabel { name, module, file } in &self.functions {
@@ -140,7 +143,7 @@ fn label(profile: &Profile, names: &mut Names<'_, '_>, rank: &Rank) -> Label {
             let (context, heap) = (profile.stacks.context(stack), profile.stacks.heap(stack));
             Label { functions, text: format!("{}\n{}", names.context(&profile.stacks, context), names.heap(heap)) }
         }
-        // What a program calls them is all there is to them.
+        // These groups have no more than the name that the program gave them.
         Key::Context(_) | Key::Scope(_) | Key::Task(_) | Key::Heap(_) => {
             named(&names.function(rank.frame.function).short)
         }
@@ -152,7 +155,8 @@ fn label(profile: &Profile, names: &mut Names<'_, '_>, rank: &Rank) -> Label {
 fn function_label(names: &Names<'_, '_>, function: FunctionId, file: Option<&str>) -> FunctionLabel {
     let name = names.function(function);
     let path = names.module_path(name.module);
-    // A module in brackets is no file: the kernel's, or what stands for the modules that another tool's file does not have.
+    // A module in brackets is not a file: it is the kernel's, or a placeholder for the modules that
+    // another tool's file does not have.
     let module = if path.starts_with('[') { "" } else { library(&path) };
     FunctionLabel {
         name: name.short.to_string(),
@@ -165,7 +169,7 @@ fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// The file name of a module; of a library without its version.
+/// Returns the file name of a module, without the version of a library.
 fn library(path: &str) -> &str {
     let name = file_name(path);
     match name.find(".so.") {

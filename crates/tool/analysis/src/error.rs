@@ -1,13 +1,13 @@
-//! Why a question has no answer.
+//! The reasons why a question has no answer.
 
-/// Why a question has no answer.
+/// The reason why a question has no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The recording cannot be read.
     #[error(transparent)]
     Recording(#[from] heapledger_recording::Error),
-    /// No process of the session had this pid, or ran such a program.
+    /// No process of the session had this pid, or ran a program of this name.
     #[error("the recording has no process {0}")]
     NoSuchProcess(String),
     /// No thread of the selected processes had this number, id or name.
@@ -16,16 +16,17 @@ pub enum Error {
     /// Nothing was recorded at that moment.
     #[error("the recording ends before that moment")]
     AfterEnd,
-    /// The recording begins in the middle of a run, at this time, and nothing before it is in it.
+    /// The recording begins in the middle of a run, at this time, so it contains nothing from
+    /// before.
     #[error("the recording begins after that moment")]
     BeforeBeginning(heapledger_recording::Time),
-    /// The question takes events, and the recording has none.
+    /// The question needs events, and the recording has none.
     #[error("the recording has totals only, no events that could answer this")]
     NoEvents,
-    /// Who asked wants no more.
+    /// The replay was stopped before its end, because its results are no longer wanted.
     #[error("the answer was not wanted any more")]
     Stopped,
-    /// A replay needs more memory than there is.
+    /// A replay needs more memory than the system has.
     #[error("not enough memory to keep the blocks that are live at once")]
     OutOfMemory,
     /// A replay needs more memory than it [may take](crate::Selection::memory_max).

@@ -1,4 +1,5 @@
-//! The events of one image after another, for questions in which images have nothing to do with each other.
+//! Reads the events of one image after another, for questions in which images do not depend on each
+//! other.
 
 use std::collections::HashMap;
 
@@ -6,7 +7,8 @@ use heapledger_recording::{Damage, Error as RecordingError, Event, EventsBuffer,
 
 use crate::error::Error;
 
-/// Threads beyond this number count as one: a damaged file could otherwise ask for any amount of memory.
+/// Threads from this number on count as one: a damaged file could otherwise ask for any amount of
+/// memory.
 pub(crate) const THREADS_MAX: u32 = 1 << 20;
 
 /// Fails if the recorder kept no events.
@@ -14,7 +16,8 @@ pub(crate) fn expect_events(recording: &Recording<'_>) -> Result<(), Error> {
     if recording.session().is_some_and(|session| session.totals_only) { Err(Error::NoEvents) } else { Ok(()) }
 }
 
-/// Hands out the events of an image in order, a chunk at a time. Chunks that cannot be read are left out.
+/// Hands out the events of an image in order, a chunk at a time. Chunks that cannot be read are
+/// left out and added to `damage`.
 pub(crate) fn for_each_chunk(
     recording: &Recording<'_>,
     image: ImageId,
@@ -32,17 +35,18 @@ pub(crate) fn for_each_chunk(
     Ok(())
 }
 
-/// How many events these images have.
+/// Returns the number of events of these images.
 pub(crate) fn events_in(recording: &Recording<'_>, images: &[ImageId]) -> u64 {
     images.iter().flat_map(|&image| recording.event_chunks(image)).map(|chunk| u64::from(chunk.head().rows)).sum()
 }
 
-/// A table that is asked at every event.
+/// A hash table with a fast hash function, for a lookup at every event.
 pub(crate) type EventMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
-/// What a table takes in bytes, the one of twice the size that takes its place when it is full included.
+/// Returns the memory of a table in bytes, including the table of twice the size that replaces it
+/// when it is full.
 pub(crate) fn bytes_of<K, V, S>(table: &HashMap<K, V, S>) -> u64 {
-    // Seven of eight places are used, and each has a control byte.
+    // At most seven of eight slots are used, and each has a control byte.
     let places = table.capacity() as u64 * 8 / 7;
     places * (size_of::<(K, V)>() as u64 + 1) * 3
 }

@@ -1,4 +1,4 @@
-//! Of which blocks: what a selection leaves out.
+//! Filters: the conditions by which a selection includes blocks.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -12,75 +12,78 @@ use crate::names::Names;
 use crate::pattern::Pattern;
 use crate::stacks::{NodeId, Stacks};
 
-/// Of which blocks. All that is set must hold of a block; nothing set: of all blocks.
+/// A filter of blocks. A block must meet all conditions that are set; with none set, all blocks
+/// pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// Of these processes: any one of them. Empty: of all.
+    /// Processes, one of which must hold the block; all processes if empty.
     pub processes: Vec<ProcessPattern>,
-    /// With each of these as the name of some function of the stack, those that were inlined included.
+    /// Names of functions. For each, some function of the stack must match, inlined ones included.
     pub functions: Vec<Pattern>,
-    /// Without any of these as the name of any function of the stack.
+    /// Names that no function of the stack may match.
     pub not_functions: Vec<Pattern>,
-    /// Allocated by a function with one of these as its name: the innermost one that is no
+    /// Names of allocating functions. One must match the innermost function that is not an
     /// allocator, or the [owner](crate::Owner).
     pub allocated_by: Vec<Pattern>,
-    /// Allocated where neither of these two functions has one of these as its name.
+    /// Names that neither of these two functions may match.
     pub not_allocated_by: Vec<Pattern>,
-    /// Allocated by a function of a module with one of these as its path or file name.
+    /// Paths or file names of modules. One must match the module of the function that allocates.
     pub modules: Vec<Pattern>,
-    /// Not allocated by a function of a module with one of these as its path or file name.
+    /// Paths or file names that the module of the function that allocates must not match.
     pub not_modules: Vec<Pattern>,
-    /// Allocated in each of these contexts: with it as a scope, as `name` or `name{value}`, or as the whole of them, as
-    /// [`Names::context`] says it.
+    /// Contexts, each of which must match a scope (as `name` or `name{value}`), or the whole
+    /// context as [`Names::context`] returns it.
     pub contexts: Vec<Pattern>,
-    /// Allocated in none of these contexts.
+    /// Contexts, none of which may match.
     pub not_contexts: Vec<Pattern>,
-    /// From a heap of one of these names.
+    /// Names of heaps. One must match the block's heap.
     pub heaps: Vec<Pattern>,
-    /// With one of these as the name of their type, of its element or of their container, in short or in full.
+    /// Names of types. One must match the block's type, its element or its container, by the short
+    /// or the full name.
     pub types: Vec<Pattern>,
-    /// Allocated by one of these threads.
+    /// Threads, one of which must have allocated the block.
     pub threads: Vec<ThreadPattern>,
-    /// Of these requested sizes, in bytes.
+    /// The requested sizes, in bytes.
     pub size: Option<RangeInclusive<u64>>,
-    /// That lived so long, in nanoseconds. What was never freed lived until the end of its image.
+    /// The lifetimes, in nanoseconds. A block that was never freed lived until the end of its
+    /// image.
     pub lifetime: Option<RangeInclusive<u64>>,
-    /// Allocated in this time, in nanoseconds since the session began.
+    /// The times of allocation, in nanoseconds since the session began.
     pub allocated: Option<RangeInclusive<u64>>,
 }
 
-/// Which process: by its pid, or by the file name of what it runs.
+/// A pattern for processes: a pid, or the file name of the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProcessPattern {
     /// This pid.
     Pid(u32),
-    /// A program's name: images of a process that run something else are not meant.
+    /// The program's name. Images of the same process that run another program do not match.
     Program(Pattern),
 }
 
-/// Which thread.
+/// A pattern for threads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ThreadPattern {
-    /// By its ordinal in its image.
+    /// The thread's ordinal in its image.
     Number(u32),
-    /// By the kernel's id.
+    /// The kernel's id of the thread.
     Tid(u32),
-    /// By its name.
+    /// The thread's name.
     Name(Pattern),
 }
 
 impl Filter {
-    /// Only of the process with this pid.
+    /// Returns a filter for the process with this pid.
     pub fn process(pid: u32) -> Filter {
         Filter { processes: vec![ProcessPattern::Pid(pid)], ..Filter::default() }
     }
 
-    /// Whether anything but the process is asked for.
+    /// True if only processes are filtered, not their blocks.
     pub fn is_of_all_blocks(&self) -> bool {
         *self == Filter { processes: self.processes.clone(), ..Filter::default() }
     }
 
-    /// The images that are selected, in ascending order of ids.
+    /// Returns the images that are selected, in ascending order of ids.
     pub fn images(&self, recording: &Recording<'_>) -> Result<Vec<ImageId>, Error> {
         let all = recording.images();
         if let Some(nobody) = self.processes.iter().find(|process| !all.iter().any(|image| process.is(image))) {
@@ -91,12 +94,12 @@ impl Filter {
         Ok(selected.map(|image| image.image).collect())
     }
 
-    /// Whether only the events tell.
+    /// True if the filter can only be applied to events.
     pub(crate) fn needs_events(&self) -> bool {
         !self.threads.is_empty() || self.size.is_some() || self.lifetime.is_some() || self.allocated.is_some()
     }
 
-    /// Whether the stacks tell nothing.
+    /// True if every stack passes.
     pub(crate) fn is_of_all_stacks(&self) -> bool {
         self.is_of_all_frames() && self.is_of_all_contexts() && self.types.is_empty()
     }
@@ -142,7 +145,7 @@ impl fmt::Display for ThreadPattern {
     }
 }
 
-/// Which stacks a filter lets pass: each is looked at once.
+/// The part of a filter that concerns stacks. Each stack is examined only once.
 #[derive(Debug)]
 pub(crate) struct StackFilter<'f> {
     filter: &'f Filter,
@@ -215,17 +218,18 @@ fn passes_context(filter: &Filter, names: &Names<'_, '_>, stacks: &Stacks, stack
         && (filter.heaps.is_empty() || filter.heaps.iter().any(|pattern| pattern.matches(&heap)))
 }
 
-/// Which threads a filter lets pass.
+/// The part of a filter that concerns threads.
 #[derive(Debug)]
 pub(crate) struct ThreadFilter {
     is_of_all: bool,
-    /// In any image: what was not finished does not know its threads, but events have their numbers.
+    /// Numbers that pass in any image: an unfinished recording does not list its threads, but its
+    /// events have their numbers.
     numbers: HashSet<ThreadId>,
     threads: HashSet<(ImageId, ThreadId)>,
 }
 
 impl ThreadFilter {
-    /// Fails if one of the patterns is none of a thread of these images.
+    /// Fails if one of the patterns matches no thread of these images.
     pub(crate) fn new(filter: &Filter, recording: &Recording<'_>, images: &[ImageId]) -> Result<ThreadFilter, Error> {
         let (numbers, threads) = Default::default();
         let mut passing = ThreadFilter { is_of_all: filter.threads.is_empty(), numbers, threads };
@@ -257,14 +261,14 @@ impl ThreadFilter {
 }
 
 impl crate::names::FunctionName {
-    /// Whether it is called so, in short or in full.
+    /// True if the pattern matches the short or the full name.
     pub fn matches(&self, pattern: &Pattern) -> bool {
         pattern.matches(&self.short) || pattern.matches(&self.full)
     }
 }
 
 impl Names<'_, '_> {
-    /// The path of a module; empty if it is not known.
+    /// Returns the path of a module; empty if it is not known.
     pub fn module_path(&self, module: ModuleId) -> String {
         let module = self.recording().module(module);
         module.map_or(String::new(), |module| String::from_utf8_lossy(&module.path).into_owned())

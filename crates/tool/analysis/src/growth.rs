@@ -1,4 +1,4 @@
-//! What grows steadily, and how fast, without anybody choosing two moments.
+//! Steady growth: its rate, without anybody choosing two moments.
 
 use std::cmp::Reverse;
 
@@ -15,24 +15,26 @@ use crate::sieve::each_once;
 use crate::stacks::Stacks;
 use crate::trend::{Trend, TrendKind, WINDOWS, trend};
 
-/// Moments that are looked at: several in each window of a trend.
+/// The number of moments that are examined: several in each window of a trend.
 const TIMES: usize = 8 * WINDOWS;
-/// Groups that are looked at: those that allocated the most.
+/// The most groups that are examined: those that allocated the most.
 const GROUPS_MAX: usize = 8192;
-/// What a group has to gain to be worth a line: a part of the peak, and not less than this.
+/// The least gain of a group that is listed, in bytes: the peak divided by `PART_OF_PEAK`, and at
+/// least `GAIN_MIN`.
 const PART_OF_PEAK: u64 = 1000;
 const GAIN_MIN: u64 = 1024;
 
-/// What grows.
+/// The groups of blocks that grow.
 #[derive(Debug, Default)]
 pub struct Growth {
-    /// When it was looked for.
+    /// The beginning of the time that was examined.
     pub from: Time,
-    /// The end of that: if most of what was live is freed at the end, the moment before.
+    /// The end of that time. If most of what was live is freed at the end, the moment before.
     pub to: Time,
-    /// How many groups were looked at.
+    /// The number of groups that were examined.
     pub groups: usize,
-    /// Those that grow: steadily first, then in steps, then more and more slowly; of each the fastest first.
+    /// The groups that grow: first those that grow steadily, then those that grow in steps, then
+    /// those that slow down; within each kind, the fastest first.
     pub grown: Vec<Grown>,
     /// The stacks of the groups.
     pub stacks: Stacks,
@@ -43,19 +45,19 @@ pub struct Growth {
 /// A group of blocks that becomes larger.
 #[derive(Clone, Debug)]
 pub struct Grown {
-    /// Which.
+    /// The group.
     pub group: ShareGroup,
-    /// How it grows; windows are those of [`seconds_of_window`](Growth::seconds_of_window).
+    /// Its trend, in windows of [`seconds_of_window`](Growth::seconds_of_window) seconds.
     pub trend: Trend,
-    /// When it begins to grow.
+    /// The time when it begins to grow.
     pub since: Time,
-    /// What it held at the end.
+    /// Bytes live at the end of the time examined.
     pub live: Bytes,
 }
 
 impl Growth {
-    /// Looks for growth in a part of the time, of the selected blocks: two passes over all events. Memory: that of
-    /// [`Shares`].
+    /// Looks for growth of the selected blocks in a part of the time. Makes two passes over all
+    /// events. Needs as much memory as [`Shares`].
     pub fn load(
         names: &mut Names<'_, '_>,
         selection: &Selection,
@@ -90,18 +92,19 @@ impl Growth {
         Ok(growth)
     }
 
-    /// The seconds of the windows that trends count by.
+    /// Returns the length of a window of the trends, in seconds.
     pub fn seconds_of_window(&self) -> f64 {
         (self.to.0 - self.from.0) as f64 / 1e9 / WINDOWS as f64
     }
 
-    /// How many grow in this way.
+    /// Returns the number of groups that grow in this way.
     pub fn count(&self, kind: TrendKind) -> usize {
         self.grown.iter().filter(|grown| grown.trend.kind == kind).count()
     }
 }
 
-/// The end of growth: of a program that frees most of what it has at its end, the moment when it had the most.
+/// Returns the end of the time to examine. For a program that frees most of its memory at its end,
+/// this is the moment late in the run when it had the most.
 fn end(history: &History) -> Time {
     let length = history.ends.0 - history.begins.0;
     let late = Time(history.ends.0 - length / 5);

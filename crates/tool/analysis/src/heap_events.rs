@@ -1,4 +1,4 @@
-//! What happened to each block, one event after another.
+//! The history of each block, as a series of events.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -15,64 +15,69 @@ use crate::replay::{Follower, Gone, Origin, Progress, Span, Why, replay};
 use crate::sieve::{Rounds, Sieve, Verdict, each_once};
 use crate::stacks::{MergedStacks, NodeId, Stacks};
 
-/// What happened to a block.
+/// An event of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeapEvent {
-    /// When.
+    /// The time of the event.
     pub time: Time,
-    /// By which thread of the image. `None`: by no call in the recording.
+    /// The thread of the image that made the call; `None` if no call in the recording caused the
+    /// event.
     pub thread: Option<ThreadId>,
-    /// Where the block is.
+    /// The process image that holds the block.
     pub image: ImageId,
     /// The ordinal of its allocation in the image, from 0.
     pub serial: Serial,
-    /// Its requested size; of a sample, the bytes that it stands for.
+    /// Its requested size; for a sampled block, the bytes that it counts for.
     pub size: Bytes,
-    /// How many blocks it stands for: 1, unless it is one of a sample.
+    /// The weight: the number of blocks that it counts for, 1 if it was not sampled.
     pub stands_for: Blocks,
-    /// Who allocated it.
+    /// The stack that allocated it.
     pub stack: NodeId,
-    /// What.
+    /// The kind of event.
     pub what: Happened,
-    /// True of a free if its thread has allocated or freed blocks that the selection leaves out since its latest event here.
+    /// True for a free if its thread has allocated or freed blocks that the selection leaves out
+    /// since its latest event here.
     pub is_interrupted: bool,
 }
 
-/// What can happen to a block.
+/// The kinds of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Happened {
-    /// It was allocated, or was there already when the recording began.
+    /// The block was allocated, or was there already when the recording began.
     Allocated,
-    /// It was freed. A reallocation is a free, and right behind it an allocation.
+    /// The block was freed. A reallocation is a free followed at once by an allocation.
     Freed,
-    /// It went when its image was over.
+    /// The block was live when its image ended.
     Gone,
 }
 
-/// What becomes of the blocks that are live when an image is over. At a time of its own, a selection has none of them.
+/// The treatment of blocks that are live when an image ends. If the selection's moment is a time,
+/// they are always gone then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heaps {
-    /// They go, unless no image outlives this one: so what is live is what is live in the session.
+    /// Blocks go when their image ends, unless no other image outlives it: the blocks that stay are
+    /// those live at the end of the session.
     One,
-    /// They go where a process runs another program. What is live at the end of a process stays.
+    /// Blocks go when their process runs another program. Blocks live at the end of a process stay.
     PerProcess,
 }
 
-/// What a replay could not tell.
+/// Figures about the events that were handed out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeapEvents {
-    /// How many blocks [went](Happened::Gone) at the end of a process.
+    /// The number of blocks that [went](Happened::Gone) at the end of an image.
     pub gone: u64,
     /// Parts of the recording that could not be read, and are missing.
     pub damage: Vec<Damage>,
 }
 
-/// Hands out all that happened to the blocks of a selection until its moment, in the order of time; of [`Moment::Peak`], until
-/// the first moment at which so much was live. A block stays what it was when it was allocated, whatever was said of it
-/// later. `each` is given whoever has the names, and the stacks that there are until then; soon after it breaks, the replay does.
+/// Hands out all events of the blocks of a selection until its moment, in time order; for
+/// [`Moment::Peak`], until the first moment at which as many bytes were live as at the peak. A
+/// block keeps the stack that it was allocated with, even if it is reattributed later. `each` gets
+/// `names` and the stacks known so far. The replay ends soon after `each` breaks.
 ///
-/// A replay of all events until then, and for the peak another one to find it. Memory: some 150 bytes for each block that is live at
-/// once.
+/// Replays all events until then, and for the peak once more to find it. Memory: some 150 bytes for
+/// each block that is live at once.
 pub fn heap_events<'r, 'a: 'r, N: AsMut<Names<'r, 'a>>>(
     names: &mut N,
     selection: &Selection,
@@ -121,7 +126,7 @@ pub fn heap_events<'r, 'a: 'r, N: AsMut<Names<'r, 'a>>>(
     Ok(HeapEvents { gone, damage: each_once(damage) })
 }
 
-/// The images of which what is live at their end stays what is live.
+/// Returns the images whose blocks stay live after their end.
 fn staying(recording: &Recording<'_>, images: &[ImageId], heaps: Heaps) -> HashSet<ImageId> {
     let end = |image: ImageId| recording.image_end(image).map_or(Time(u64::MAX), |end| end.time);
     match heaps {
@@ -133,22 +138,22 @@ fn staying(recording: &Recording<'_>, images: &[ImageId], heaps: Heaps) -> HashS
     }
 }
 
-/// What is no block of the selection. Node `n` of the others is number `n + 1`.
+/// The group of blocks outside the selection. `nodes[n]` is group `n + 1`.
 const OUTSIDE: StackId = StackId(0);
 
 struct Teller<'n, 'r, 'a, 'f, N, E> {
     names: &'n mut N,
     merged: MergedStacks<'r, 'a>,
     sieve: Sieve<'f>,
-    /// What the replay counts under, in the place of stacks.
+    /// The groups that the replay counts blocks in, in the place of stacks.
     numbers: EventMap<NodeId, StackId>,
     nodes: Vec<NodeId>,
-    /// What a block is counted under that is put down to another stack: it stays there.
+    /// The group of a block that is being reattributed: it stays in that group.
     moves_from: Option<StackId>,
     /// Threads whose latest event is not of a block of the selection.
     interrupted: HashSet<(ImageId, ThreadId)>,
     begins: Time,
-    /// What is live at the end of these images stays.
+    /// Images whose blocks stay live after their end.
     stays: HashSet<ImageId>,
     gone: u64,
     is_over: bool,
@@ -162,7 +167,8 @@ impl<N, E: FnMut(&mut N, &Stacks, &HeapEvent) -> ControlFlow<()>> Teller<'_, '_,
         }
     }
 
-    /// Takes note that a thread's latest event is of a block of the selection. Returns true if the one before it was not.
+    /// Notes that a thread's latest event is of a block of the selection. Returns true if the one
+    /// before it was not.
     fn resume(&mut self, thread: (ImageId, ThreadId)) -> bool {
         !self.interrupted.is_empty() && self.interrupted.remove(&thread)
     }
@@ -188,7 +194,7 @@ where
         if let Some(caller) = caller {
             this.resume(caller);
         }
-        // One event for each recorded block, with all that it stands for.
+        // One event for each recorded block, with the bytes and blocks that it counts for.
         let Amount { bytes: size, blocks: stands_for, .. } = origin.amount();
         let Origin { image, serial, call, .. } = origin;
         let (thread, time) = call.map_or((None, self.begins), |(thread, time)| (Some(thread), time));

@@ -1,4 +1,4 @@
-//! What was live over time, beside what the system counted of the same processes.
+//! Live memory over time, beside the system's figures for the same processes.
 
 use std::collections::BTreeMap;
 
@@ -16,56 +16,57 @@ use crate::replay::{Follower, Gone, Origin, Progress, Span, Why, replay};
 use crate::sieve::{Rounds, Sieve, Verdict, each_once};
 use crate::stacks::MergedStacks;
 
-/// What was live over time, and what else happened.
+/// Live memory over time, and what else happened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
-    /// When the recording begins.
+    /// The time when the recording begins.
     pub begins: Time,
-    /// When it ends.
+    /// The time when it ends.
     pub ends: Time,
     /// The largest of [`live`](Self::live), the first of equals: the peak.
     pub peak: Sample,
-    /// What was live in the selected processes: of each interval the moment with the most bytes. What is between two
-    /// samples of neighbouring intervals is not more than the larger one; an interval without a sample is one in which
-    /// nothing happened. In time order.
+    /// Live memory of the selected processes, in time order: for each interval, the moment with the
+    /// most bytes. Between two samples of neighbouring intervals, no more was live than in the
+    /// larger one. An interval without a sample is one in which nothing happened.
     pub live: Vec<Sample>,
-    /// What the system counted, over the selected processes: whenever one of them was looked at. Memory that they share
-    /// counts for each of them. Empty if nobody looked, or if not all of their blocks are selected: the system does not
-    /// tell blocks apart. In time order.
+    /// The system's figures, summed over the selected processes, each time that one of them was
+    /// measured, in time order. Memory that they share counts for each of them. Empty if no
+    /// measurements were made, or if not all blocks of the processes are selected: the system does
+    /// not tell blocks apart.
     pub memory: Vec<MemorySample>,
-    /// What became of the processes, in time order.
+    /// Changes of the processes, in time order.
     pub marks: Vec<Mark>,
-    /// When recording was paused.
+    /// The pauses of the recording.
     pub pauses: Vec<Pause>,
     /// Parts of the recording that could not be read, and are missing here.
     pub damage: Vec<Damage>,
 }
 
-/// What became of a process.
+/// A change of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// When.
+    /// The time of the change.
     pub time: Time,
-    /// Which program of which process.
+    /// The image of the process.
     pub image: ImageId,
-    /// What.
+    /// The kind of change.
     pub what: Change,
 }
 
-/// What can become of a process.
+/// The kinds of changes of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It began, or was there already when the recording began.
+    /// The process began, or was there already when the recording began.
     Began,
-    /// It runs another program from now on.
+    /// The process runs another program from now on.
     Exec,
-    /// It ended; how, if that is known.
+    /// The process ended, with its exit status if that is known.
     Ended(Option<ExitStatus>),
 }
 
 impl History {
-    /// The history of the selected blocks. Takes no time if these are all of their processes and the recorder finished;
-    /// else it is a replay.
+    /// Loads the history of the selected blocks. Takes no time if these are all blocks of their
+    /// processes and the recorder finished; otherwise it is a replay.
     pub fn load(names: &mut Names<'_, '_>, selection: &Selection, progress: Progress<'_>) -> Result<History, Error> {
         let recording = names.recording();
         let images = selection.filter.images(recording)?;
@@ -103,7 +104,7 @@ impl History {
     }
 }
 
-/// Finds out what was live of the selected blocks: a replay.
+/// Returns live memory of the selected blocks over time, by a replay.
 fn selected(
     names: &mut Names<'_, '_>,
     selection: &Selection,
@@ -127,7 +128,7 @@ fn selected(
     Ok(course.timeline.finish())
 }
 
-/// What the selected blocks hold as time goes on.
+/// The visitor that follows live memory of the selected blocks.
 struct Course<'n, 'r, 'a, 'f> {
     names: &'n mut Names<'r, 'a>,
     merged: MergedStacks<'r, 'a>,
@@ -137,7 +138,7 @@ struct Course<'n, 'r, 'a, 'f> {
     begins: Time,
 }
 
-/// What blocks are counted under.
+/// The two groups that the replay counts blocks in.
 const NOT_SELECTED: StackId = StackId(0);
 const SELECTED: StackId = StackId(1);
 
@@ -171,7 +172,8 @@ impl Follower for &mut Course<'_, '_, '_, '_> {
     }
 }
 
-/// What the recorder left. `None` if it did not finish, or it is damaged.
+/// Returns the timeline that the recorder left; `None` if it did not finish, or if the timeline is
+/// damaged.
 fn recorded(recording: &Recording<'_>, selection: &Selection, images: &[ImageId]) -> Option<Vec<Sample>> {
     recording.footer()?;
     let sound = |rows: heapledger_recording::Rows<Sample>| rows.damage.is_empty().then_some(rows.rows);
@@ -196,13 +198,13 @@ fn recorded(recording: &Recording<'_>, selection: &Selection, images: &[ImageId]
 }
 
 /// Returns the sample with the most resident memory, over all processes. Memory that they share
-/// counts for each of them. `None` if nobody looked.
+/// counts for each of them. `None` if no measurements were made.
 pub fn resident_max(recording: &Recording<'_>, damage: &mut Vec<Damage>) -> Option<MemorySample> {
     let images: Vec<ImageId> = recording.images().iter().map(|start| start.image).collect();
     memory(recording, &images, damage).into_iter().max_by_key(|sample| sample.resident)
 }
 
-/// What the system counted, over these images.
+/// Returns the system's figures for memory, summed over these images.
 fn memory(recording: &Recording<'_>, images: &[ImageId], damage: &mut Vec<Damage>) -> Vec<MemorySample> {
     let mut steps = Vec::new();
     for &image in images {
@@ -223,7 +225,8 @@ fn memory(recording: &Recording<'_>, images: &[ImageId], damage: &mut Vec<Damage
     summed(steps).into_iter().map(sample).collect()
 }
 
-/// The sums over all images whenever one of them changes. Steps at the same time count in the order given.
+/// Returns the sums over all images each time that one of them changes. Steps at the same time
+/// count in the order given.
 fn summed<const N: usize>(mut steps: Vec<(Time, ImageId, [u64; N])>) -> Vec<(Time, [u64; N])> {
     steps.sort_by_key(|(time, ..)| *time);
     let mut held: BTreeMap<ImageId, [u64; N]> = BTreeMap::new();

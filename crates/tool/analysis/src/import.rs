@@ -1,8 +1,9 @@
-//! Recordings made of other tools' files.
+//! Imports other tools' files as recordings.
 //!
-//! A [`Profile`] has amounts only: so has the recording, like one of `record --aggregate`. Its places keep the
-//! [names](heapledger_recording::Place) that the file has; those without are looked up in the modules, as always. [`ImportedEvents`] makes
-//! a recording with events, of files that have them.
+//! A [`Profile`] has amounts only, and so has its recording, like one made by `record --aggregate`.
+//! Places keep the [names](heapledger_recording::Place) that the file has; those without names are
+//! looked up in the modules, as always. If a file has events, [`ImportedEvents`] makes a recording
+//! with events.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -24,12 +25,14 @@ pub use events::ImportedEvents;
 use places::Common;
 use tree::{Tree, image_end, image_start, session};
 
-/// Writes the recording of one profile for each process, which came from a file that `source` describes. What a profile does not know
-/// it has from what it knows: without a peak, what was live stands for it, without all allocations the largest amount; [`assumed`] says so.
+/// Writes a recording from one profile for each process. `source` describes the file that they came
+/// from. Amounts that a profile does not have are replaced: an unknown peak or end by what was
+/// live, or else by another known amount, and an unknown total of allocations by the largest of the
+/// other amounts. [`assumed`] lists them.
 ///
 /// # Errors
 ///
-/// Those of `out`, and more stacks than a recording may have.
+/// Fails if `out` does, or if there are more stacks than a recording may have.
 pub fn import<W: Write>(profiles: &[Profile], source: &str, out: W) -> Result<(), Error> {
     let mut draft = Draft::new(out);
     let mut common = Common::default();
@@ -76,7 +79,7 @@ pub fn import<W: Write>(profiles: &[Profile], source: &str, out: W) -> Result<()
     draft.finish(&Footer { time, complete: true, counts, ..Footer::default() }).map(drop)
 }
 
-/// What was live in all processes over time.
+/// Returns what was live over time in all processes together.
 fn together(timelines: &[&[Point]]) -> Vec<Point> {
     let mut changes: Vec<(u64, usize, Amount)> = Vec::new();
     for (process, timeline) in timelines.iter().enumerate() {
@@ -101,7 +104,7 @@ fn samples(timeline: &[Point]) -> Vec<recording::Sample> {
     timeline.iter().map(|point| recording::Sample { time: Time(point.time_ns), live: live(point.live) }).collect()
 }
 
-/// What the recording of a profile does not have from the file: words for people.
+/// Returns descriptions of the amounts that the file does not have and the recording assumes.
 pub fn assumed(known: Known) -> Vec<&'static str> {
     [
         (!known.peak, "what was live at the peak"),
@@ -113,7 +116,7 @@ pub fn assumed(known: Known) -> Vec<&'static str> {
     .collect()
 }
 
-/// With what is not known as what comes nearest to it.
+/// Replaces each unknown amount by the nearest known one.
 fn completed(mut amounts: Amounts, known: Known) -> Amounts {
     let largest = |amounts: &[Amount]| amounts.iter().copied().max_by_key(|amount| amount.bytes).unwrap_or_default();
     let Amounts { live, peak, end, .. } = amounts;

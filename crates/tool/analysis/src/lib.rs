@@ -3,34 +3,42 @@
 //! - [`overview`]: the totals of the session, its processes and images.
 //! - [`Profile`]: what every site holds at a [`Moment`], over all processes or one.
 //! - [`breakdown`]: the same by thread or by size, which only the events tell.
-//! - [`Selection`] and its [`Filter`]: of which blocks, by function, module, thread, process, size, lifetime and time.
-//! - [`reallocations`]: which stacks change the sizes of blocks. [`relations`]: what goes through one function.
+//! - [`Selection`] and its [`Filter`]: the blocks that a question is about, by function, module,
+//!   thread, process, size, lifetime and time.
+//! - [`reallocations`]: the stacks that change the sizes of blocks. [`relations`]: the callers or
+//!   callees of one function, with what goes through them.
 //! - [`types`]: the types of blocks, and how sure they are.
-//! - [`live_blocks`]: what is live, block by block. [`heap_events`]: what happened to each block.
-//! - [`lives`]: the most that was live of each stack, and for how long its blocks lived.
-//! - [`Names`]: the functions behind the addresses, looked up when they are asked for. [`find_names`]: all of them at once,
-//!   to be kept in the recording.
+//! - [`live_blocks`]: the live blocks, one by one. [`heap_events`]: the events of each block.
+//! - [`lives`]: for each stack, the most that was live and the lifetimes of its blocks.
+//! - [`Names`]: the functions behind the addresses, looked up when they are asked for.
+//!   [`find_names`]: all of them at once, to be kept in the recording.
 //! - [`History`]: what was live over time.
-//! - [`Shares`]: what groups of blocks held over time. [`size_classes`]: of which sizes their blocks are.
+//! - [`Shares`]: what groups of blocks held over time. [`size_classes`]: the sizes of their blocks.
 //! - [`diff`]: two profiles side by side.
-//! - [`AdviceList`]: what to do about it.
-//! - [`rewrite`]: recordings made of recordings.
-//! - [`rank`] and [`CallTree`]: sites grouped by function, module, context, heap or type, and as a tree of calls.
-//! - [`Stacks`]: of each stack its frames, its context (the scopes that the program declared) and its heap.
+//! - [`AdviceList`]: changes to the program that are worth making.
+//! - [`rewrite`]: new recordings made from existing ones.
+//! - [`rank`] and [`CallTree`]: sites grouped by function, module, context, heap or type, and as a
+//!   tree of calls.
+//! - [`Stacks`]: the frames, the context (the scopes that the program declared) and the heap of
+//!   each stack.
 //!
-//! # Where the answers come from
+//! # Sources of the answers
 //!
-//! A finished recording has the totals of every site at the peaks and at the end, so most questions need no events at
-//! all. What those totals cannot answer (threads, sizes, another moment, a recording that was cut short) comes from
-//! replaying the events through the same ledger that the recorder uses, with serials in the place of addresses. Both
-//! ways give the same answers, up to one thing: times of events are rounded, so that a replay cannot tell the order of
-//! calls of different processes within one tick (0.5 ms), on which the session's peak may depend a little.
+//! A finished recording has the totals of every site at the peaks and at the end, so most questions
+//! need no events at all. Other questions (by thread or size, at another moment, or of a recording
+//! that was cut short) are answered by replaying the events through the same ledger that the
+//! recorder uses, with serials in place of addresses.
+//!
+//! Both ways give the same answers, with one exception: times of events are rounded, so a replay
+//! cannot tell the order of calls of different processes within one tick (0.5 ms), and the
+//! session's peak may differ a little because of that.
 //!
 //! # Memory
 //!
-//! Nothing here grows with the length of a recording, but for a bit for each allocation where lifetimes are asked for. A
-//! [`Profile`] takes memory in proportion to the distinct stacks. A replay takes 24 to 40 bytes for each block that
-//! is live at once, and a decoded chunk of events (some MiB at most) for each process that runs at once.
+//! Nothing here grows with the length of a recording, except for one bit per allocation if
+//! lifetimes are asked for. A [`Profile`] takes memory in proportion to the number of distinct
+//! stacks. A replay takes 24 to 40 bytes for each block that is live at once, and a decoded chunk
+//! of events (some MiB at most) for each process that runs at once.
 #![forbid(unsafe_code)]
 
 mod advice;

@@ -1,5 +1,5 @@
-//! Which blocks lived so long. That is known only when they are freed, long after a replay has counted them: so it is
-//! found out beforehand, a bit for each allocation.
+//! Finds the blocks with a given lifetime. A lifetime is known only when the block is freed, long
+//! after a replay has counted the block, so it is determined beforehand: one bit per allocation.
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
@@ -11,27 +11,29 @@ use crate::error::Error;
 use crate::events::{THREADS_MAX, bytes_of, events_in, for_each_chunk};
 use crate::replay::Progress;
 
-/// How long blocks are to have lived.
+/// A condition on the lifetimes of blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lifetime {
-    /// So many nanoseconds. What was never freed lived until the end of its image.
+    /// The lifetime is in this range, in nanoseconds. A block that was never freed lived until the
+    /// end of its image.
     Time(RangeInclusive<u64>),
-    /// At most so many nanoseconds, and then they were freed.
+    /// The block was freed after at most this many nanoseconds.
     Freed(u64),
-    /// Freed before the thread that allocated it had made more than so many further allocations. A sample does not tell.
+    /// The block was freed before the thread that allocated it had made more than this many further
+    /// allocations. Not meaningful for a sample.
     Allocations(u64),
 }
 
-/// The blocks of some images that lived so long.
+/// The blocks of some images that meet a condition on their lifetimes.
 #[derive(Debug, Default)]
 pub(crate) struct Matching {
     images: HashMap<ImageId, Bits>,
-    /// Parts that could not be read.
+    /// Parts of the recording that could not be read.
     pub(crate) damage: Vec<Damage>,
 }
 
 impl Matching {
-    /// Goes through all events of these images, one image after the other.
+    /// Reads all events of these images, one image after the other.
     pub(crate) fn find(
         recording: &Recording<'_>,
         images: &[ImageId],
@@ -42,7 +44,7 @@ impl Matching {
         let (mut done, all) = (0, events_in(recording, images));
         let mut found = Matching::default();
         let mut bytes_kept = 0;
-        // Where the recorder did not finish: the last that is known.
+        // If the recorder did not finish: the last time that is known.
         let latest = || recording.chunks().iter().map(|chunk| chunk.head.time_last).max().unwrap_or_default();
         let session_end = recording.footer().map_or_else(latest, |footer| footer.time);
         for &image in images {
@@ -62,7 +64,7 @@ impl Matching {
         Ok(found)
     }
 
-    /// Whether a block is one of them.
+    /// True if the block meets the condition.
     pub(crate) fn has(&self, image: ImageId, serial: Serial) -> bool {
         self.images.get(&image).is_some_and(|bits| bits.has(serial))
     }
@@ -70,9 +72,10 @@ impl Matching {
 
 struct Finder<'l> {
     lifetime: &'l Lifetime,
-    /// Of each live block: its time; or its thread (20 bits), and above it the ordinal of its allocation in the thread.
+    /// For each live block, the time of its allocation. For [`Lifetime::Allocations`] instead its
+    /// thread (20 bits), and above that the ordinal of its allocation in the thread.
     born: HashMap<Serial, u64>,
-    /// How many allocations each thread has made.
+    /// The number of allocations that each thread has made.
     threads: Vec<u64>,
     bits: Bits,
 }
@@ -95,7 +98,7 @@ impl Finder<'_> {
             Lifetime::Time(_) | Lifetime::Freed(_) => event.time.0,
             Lifetime::Allocations(_) => {
                 let ThreadId(thread) = event.thread.min(ThreadId(THREADS_MAX - 1));
-                // 44 bits, which is enough for what no thread has time for.
+                // The ordinal has 44 bits, more allocations than a thread can make in its life.
                 *self.made_by(thread) += 1;
                 *self.made_by(thread) * u64::from(THREADS_MAX) + u64::from(thread)
             }
@@ -136,7 +139,7 @@ impl Finder<'_> {
     }
 }
 
-/// A set of serials, in pages: those of a damaged file can have gaps.
+/// A set of serials, in pages: the serials of a damaged file can have gaps.
 #[derive(Debug, Default)]
 struct Bits {
     pages: Vec<Option<Box<Page>>>,
@@ -144,7 +147,7 @@ struct Bits {
 }
 
 type Page = [u64; 64];
-/// Serials on a page.
+/// The number of serials on a page.
 const PAGE: u64 = 64 * 64;
 /// Serials have 37 bits.
 const PAGES_MAX: u64 = (1 << 37) / PAGE;

@@ -1,4 +1,4 @@
-//! What is live at a moment, block by block.
+//! Live memory at a moment, block by block.
 
 use std::cmp::Reverse;
 
@@ -18,48 +18,48 @@ use crate::stacks::{MergedStacks, NodeId, Stacks};
 /// A block that is live at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LiveBlock {
-    /// Where it is.
+    /// The process image that holds it.
     pub image: ImageId,
     /// The ordinal of its allocation in the image, from 0.
     pub serial: Serial,
     /// Its requested size.
     pub size: Bytes,
-    /// How many blocks of its size it stands for, where blocks were sampled; otherwise 1.
+    /// The weight: the number of blocks that it counts for, 1 if it was not sampled.
     pub stands_for: Blocks,
-    /// By which thread it was allocated, and when. `None`: before the recording begins.
+    /// The thread that allocated it and the time; `None` if that was before the recording begins.
     pub call: Option<(ThreadId, Time)>,
-    /// The moment.
+    /// The moment at which it is live.
     pub at: Time,
-    /// Who allocated it.
+    /// The stack that allocated it.
     pub stack: NodeId,
 }
 
 impl LiveBlock {
-    /// For how much it counts.
+    /// Returns the amount that it counts for.
     pub fn amount(&self) -> Amount {
         Amount::of_block(self.size, self.stands_for)
     }
 }
 
-/// What is live at a moment, block by block.
+/// The blocks that are live at a moment.
 #[derive(Debug, Default)]
 pub struct LiveBlocks {
-    /// The stacks.
+    /// The stacks of the blocks.
     pub stacks: Stacks,
-    /// The blocks, the largest first; of equals, the oldest first.
+    /// The blocks, the largest first; among equals, the oldest first.
     pub blocks: Vec<LiveBlock>,
-    /// Their sum.
+    /// The sum of the blocks.
     pub whole: Amount,
-    /// What the selection leaves out of what its processes hold at the moment.
+    /// The blocks that the processes hold at the moment and the selection leaves out.
     pub left_out: Amount,
     /// Parts of the recording that could not be read, and are missing here.
     pub damage: Vec<Damage>,
 }
 
-/// The blocks of a selection that are live at its moment; of [`Moment::Total`], at the end. A replay
-/// from the last checkpoints before then, and the events in which these blocks were allocated. For
-/// the peak of several images, which is nowhere in the recording, two replays from the beginning.
-/// Memory: some 100 bytes for each block that is live at once.
+/// Returns the blocks of a selection that are live at its moment; for [`Moment::Total`], at the
+/// end. Replays from the last checkpoints before that moment, and reads the events that allocated
+/// these blocks. For the peak of several images, which the recording does not contain, replays
+/// twice from the beginning. Memory: some 100 bytes for each block that is live at once.
 pub fn live_blocks(
     names: &mut Names<'_, '_>,
     selection: &Selection,
@@ -106,12 +106,12 @@ pub fn live_blocks(
     Ok(found)
 }
 
-/// What images hold at a moment, counted under its stacks.
+/// The blocks that images hold at a moment, with the stacks of their images.
 struct Held<'i, 'r> {
     recording: &'r Recording<'r>,
     images: &'i [ImageId],
     memory_max: Bytes,
-    /// With the moment of each image.
+    /// The images, each with its moment and its blocks.
     blocks: Vec<(ImageId, Time, Vec<ReplayedBlock>)>,
     damage: Vec<Damage>,
 }
@@ -148,13 +148,13 @@ impl Held<'_, '_> {
         if let &[image] = self.images
             && let Some(counts) = self.recording.image_counts(image).filter(|counts| counts.bytes_live_max.0 > 0)
         {
-            // Times of events are rounded: a checkpoint of the same tick may be behind the peak.
+            // Times of events are rounded: a checkpoint of the same tick may lie after the peak.
             let tick = self.recording.event_chunks(image).map(|chunk| chunk.head().tick_ns).max().unwrap_or(0);
             let from = Time(counts.bytes_live_max_time.0.saturating_sub(tick.into()));
             let (from, stop_at) = (Some(from), Some(counts.bytes_live_max));
             let span = Span { from, stop_at, wants_blocks: true, ..Span::default() };
             let replayed = rounds.round(|progress| self.replay(self.images, span, progress))?;
-            // Where parts of the recording are missing, so may be its peak.
+            // If parts of the recording are missing, the peak may be missing too.
             if replayed.live.bytes_live_max >= counts.bytes_live_max {
                 let peak = Time(replayed.live.bytes_live_max_time.0);
                 self.take(replayed, peak);
@@ -172,7 +172,7 @@ impl Held<'_, '_> {
         replay(self.recording, images, span, self.memory_max, |origin: Origin| origin.stack, progress)
     }
 
-    /// Takes the blocks of the images that are not over.
+    /// Adds the blocks of the images that have not ended.
     fn take(&mut self, replayed: Replayed, at: Time) {
         self.damage.extend(replayed.damage);
         let running = replayed.images.into_iter().filter(|image| !image.ended);

@@ -1,4 +1,5 @@
-//! The most that was live of each stack, and for how long its blocks lived: what only the events tell.
+//! The most that was live of each stack, and the lifetimes of its blocks, which only the events
+//! tell.
 
 use std::collections::HashMap;
 
@@ -15,30 +16,32 @@ use crate::replay::{Follower, Gone, Origin, Progress, Span, Why, replay};
 use crate::sieve::{Rounds, Sieve, Verdict, each_once};
 use crate::stacks::{MergedStacks, NodeId};
 
-/// How the blocks of a group of stacks lived.
+/// The most live memory and the lifetimes of the blocks of a group of stacks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lived {
-    /// The most bytes of it that were live at once, and how many blocks they were.
+    /// The most bytes that were live at once, and the number of their blocks.
     pub most: Amount,
-    /// For how long its blocks lived, added up, in nanoseconds; those that are live at the end, until then. Without blocks that
-    /// were live when the recording began.
+    /// The sum of the lifetimes of its blocks, in nanoseconds. Blocks live at the end lived until
+    /// then. Blocks that were live when the recording began do not count.
     pub lifetimes_ns: u64,
 }
 
-/// How blocks lived.
+/// The most live memory and the lifetimes of each group.
 #[derive(Debug, Default)]
 pub struct Lives {
-    /// Of each group.
+    /// The groups, by number.
     pub groups: Vec<Lived>,
     /// Parts of the recording that could not be read, and are missing here.
     pub damage: Vec<Damage>,
 }
 
-/// How the blocks of a selection lived, whatever its moment. `groups`: under which number each stack of the holdings counts; others
-/// count nowhere. A replay of all events. Memory: some 100 bytes for each block that is live at once.
+/// Determines the most live memory and the lifetimes of the blocks of a selection, whatever its
+/// moment. `groups` has the number of the group in which each stack of the holdings counts; other
+/// stacks do not count. Replays all events. Memory: some 100 bytes for each block that is live at
+/// once.
 ///
-/// A block that is put down to another stack lived there all the time; the maximum of the first has it only if another block of
-/// that went before.
+/// A reattributed block counts with its whole lifetime for its last stack. The maximum of its first
+/// stack includes it only if another block of that stack was freed before the reattribution.
 pub fn lives(
     names: &mut Names<'_, '_>,
     holdings: &mut Holdings,
@@ -68,7 +71,7 @@ pub fn lives(
     Ok(Lives { groups, damage: each_once(damage.collect()) })
 }
 
-/// What is counted in no group; group `n` is number `n + 1`.
+/// The number for blocks that count in no group. Group `n` has number `n + 1`.
 const NOWHERE: StackId = StackId(0);
 
 struct Watch<N> {
@@ -115,8 +118,9 @@ struct Running {
 }
 
 impl Running {
-    /// A group has the most just before it loses a block, or at the end: so a block that is put down to it only until the program
-    /// says what it is has no part in that.
+    /// Updates the maximum. A group has the most just before it loses a block, or at the end, so
+    /// this is called only then: a block that counts in the group only until it is reattributed is
+    /// not included.
     fn note(&mut self) {
         let (live, most) = (self.live, &mut self.lived.most);
         if (live.bytes, live.blocks) > (most.bytes, most.blocks) {
@@ -147,13 +151,13 @@ mod tests {
 
     type Frames = Vec<u64>;
 
-    /// Where a block is, its size, and when it was allocated.
+    /// The frames of the stack that a block counts for, its size, and the time of its allocation.
     type Block = (Frames, u64, u64);
 
-    /// What happens to the live blocks of a stack: time, image, bytes and blocks more or fewer.
+    /// A change of the live blocks of a stack: time, image, bytes and blocks more or fewer.
     type Change = (u64, ImageId, Frames, i64, i64);
 
-    /// What changes, in order, and how long the blocks of each stack lived.
+    /// Returns the changes in order, and the sum of the lifetimes of the blocks of each stack.
     fn model(recording: &Recording<'_>) -> (Vec<Change>, BTreeMap<Frames, u64>) {
         let (mut changes, mut lifetimes) = (Vec::new(), BTreeMap::new());
         for image in recording.images().iter().map(|image| image.image) {
@@ -190,7 +194,7 @@ mod tests {
             }
             let end = recording.image_end(image);
             let over = end.map_or(recording.footer().unwrap().time, |end| end.time).0;
-            // What runs on is over after all else.
+            // Blocks of images that run on are freed after all other changes.
             let after = end.is_none_or(|end| end.reason == ImageEndReason::Detached);
             for (frames, size, born) in live.into_values() {
                 changes.push((over + u64::from(after), image, frames.clone(), -(size as i64), -1));

@@ -1,4 +1,4 @@
-//! Of what, and when.
+//! Selections: the blocks that a question is about, and the moment.
 
 use std::collections::HashSet;
 
@@ -8,22 +8,23 @@ use heapledger_recording::{ImageId, Recording, Time};
 use crate::error::Error;
 use crate::filter::Filter;
 
-/// When.
+/// The moment that a question is about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Moment {
-    /// When the most bytes were live: in the session, or in the process that was selected.
+    /// The moment with the most bytes live in the session, or in the process that was selected.
     #[default]
     Peak,
-    /// At the end of each process. What was live when a process called `exec` is not part of it: that was gone then.
+    /// The end of each process. Blocks that were live when a process called `exec` are not
+    /// included, because they were gone by then.
     End,
-    /// At this time.
+    /// This time.
     At(Time),
-    /// Not a moment: all that was ever allocated.
+    /// Not a moment: everything that was ever allocated.
     Total,
 }
 
 impl Moment {
-    /// The time, if it is one.
+    /// Returns the time, if the moment is one.
     pub fn time(self) -> Option<Time> {
         match self {
             Moment::At(time) => Some(time),
@@ -32,30 +33,30 @@ impl Moment {
     }
 }
 
-/// Of what, and when.
+/// The blocks that a question is about, and the moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selection {
-    /// When.
+    /// The moment.
     pub moment: Moment,
-    /// Of which blocks. Peaks are those of the selected processes, with all their blocks: what else is left out does not
-    /// change the moment.
+    /// The filter of blocks. Peaks are those of the selected processes with all their blocks: other
+    /// conditions do not change the moment.
     pub filter: Filter,
     /// The most memory that a replay may take. 4 GiB by default.
     pub memory_max: Bytes,
 }
 
 impl Selection {
-    /// Of all blocks at a moment.
+    /// Returns a selection of all blocks at a moment.
     pub fn at(moment: Moment) -> Selection {
         Selection { moment, ..Selection::default() }
     }
 
-    /// Of the same blocks at another moment.
+    /// Returns a selection of the same blocks at another moment.
     pub fn moved(&self, moment: Moment) -> Selection {
         Selection { moment, ..self.clone() }
     }
 
-    /// Fails if it asks for a time that is not in the recording.
+    /// Fails if the selection asks for a time that is not in the recording.
     pub(crate) fn expect_time(&self, recording: &Recording<'_>) -> Result<(), Error> {
         let begins = recording.session().map_or(Time(0), |session| session.begins);
         if self.moment.time().is_some_and(|time| time < begins) {
@@ -74,14 +75,15 @@ impl Default for Selection {
     }
 }
 
-/// The last image of each process: the one that has an end of the process.
+/// Returns the last image of each process: the one that has the end of the process.
 pub(crate) fn last_images(recording: &Recording<'_>) -> HashSet<ImageId> {
     recording.processes().iter().filter_map(|process| process.images.last().copied()).collect()
 }
 
-/// The image in which most bytes were live at once; the first of equals.
+/// Returns the image in which the most bytes were live at once; the first of equals.
 ///
-/// The images of one process follow each other, so the peak of that one is the peak of the process.
+/// The images of one process follow each other, so the peak of that image is the peak of the
+/// process.
 pub(crate) fn largest(images: impl IntoIterator<Item = (ImageId, Bytes)>) -> Option<ImageId> {
     let mut largest: Option<(ImageId, Bytes)> = None;
     for (image, bytes) in images {

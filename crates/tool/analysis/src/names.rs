@@ -1,4 +1,4 @@
-//! The functions behind the addresses.
+//! Looks up the functions behind recorded addresses.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -16,15 +16,16 @@ use crate::stacks::{NodeId, StackFrame, Stacks};
 use crate::types::Types;
 use crate::wrappers::{Search, Wrapper};
 
-/// The functions behind the addresses of a recording. Every address is looked up once, when it is first asked for.
+/// The functions behind the addresses of a recording. Every address is looked up once, when it is
+/// first asked for.
 #[derive(Debug)]
 pub struct Names<'r, 'a> {
     recording: &'r Recording<'a>,
-    /// What the recording itself has, once that was asked for.
+    /// The names in the recording itself; loaded when they are first asked for.
     recorded: OnceLock<Arc<RecordedNames>>,
     symbolizer: Arc<Symbolizer>,
     frames: Vec<Frame>,
-    /// Where in `frames` the functions at an address are, innermost first.
+    /// The range in `frames` of the functions at an address, the innermost first.
     places: HashMap<StackFrame, Range<usize>>,
     functions: Vec<FunctionName>,
     ids: HashMap<FunctionKey, FunctionId>,
@@ -32,7 +33,7 @@ pub struct Names<'r, 'a> {
     unnamed: HashMap<FunctionId, (ModuleId, u64)>,
     types: Types,
     roles: Roles,
-    /// For wrappers.
+    /// The state of the search for wrappers.
     pub(crate) search: Search,
     pub(crate) found: Vec<Wrapper>,
 }
@@ -42,25 +43,25 @@ pub struct Names<'r, 'a> {
 pub struct Frame {
     /// The function.
     pub function: FunctionId,
-    /// Where in it, if that is known.
+    /// The position in it, if that is known.
     pub location: Option<Location>,
-    /// Whether it was inlined into the next frame.
+    /// True if it was inlined into the next frame.
     pub inlined: bool,
 }
 
 impl Frame {
-    /// A frame of which nothing but its name is known.
+    /// Returns a frame of which nothing but its name is known.
     pub(crate) fn named(function: FunctionId) -> Frame {
         Frame { function, location: None, inlined: false }
     }
 }
 
-/// A place in a stack, with what is there.
+/// A position in a stack, with the functions that are there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// What was recorded; `None` stands for a stack that could not be taken.
+    /// The recorded frame; `None` for a stack that could not be taken.
     pub at: Option<StackFrame>,
-    /// The functions: one, and those that were inlined there, the innermost first. Never empty.
+    /// The function, and before it those that were inlined there, the innermost first. Never empty.
     pub frames: Vec<Frame>,
 }
 
@@ -73,33 +74,35 @@ pub struct Location {
     pub line: u32,
 }
 
-/// A module, a short name, a source file where that is known (debug information that has line tables only knows inlined
-/// functions by their bare names, such as `new`), and whether it is no function but a scope, a heap or a type; of a type
-/// the full name stands in the place of the file.
+/// The module, the short name, the source file if it is known, and whether this is a scope, a heap
+/// or a type instead of a function. The file tells apart inlined functions that have only bare
+/// names, such as `new`, because the debug information consists of line tables only. For a type,
+/// the full name takes the place of the file.
 type FunctionKey = (ModuleId, Arc<str>, Option<Arc<str>>, bool);
 
-/// A function of the session: functions of the same short name in one source file of one module are the same.
+/// A function of the session. Functions with the same short name in one source file of one module
+/// are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FunctionId(u32);
 
-/// How a function is called.
+/// The names of a function, and how it is classified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FunctionName {
-    /// Without type arguments and parameters.
+    /// The name without type arguments and parameters.
     pub short: Arc<str>,
-    /// With them: those that were met first.
+    /// The name with type arguments and parameters; the first of several.
     pub full: Arc<str>,
-    /// Its module, or [`ModuleId::UNKNOWN`].
+    /// The module, or [`ModuleId::UNKNOWN`].
     pub module: ModuleId,
-    /// Whether it only passes requests for memory on.
+    /// True if it only passes on requests for memory.
     pub allocator: bool,
-    /// Whose code it is.
+    /// The class of its code: the program's own, a library and so on.
     pub whose: Whose,
     /// True if it was found to allocate for its callers.
     pub wrapper: bool,
-    /// Whether that is really a name, and not an address.
+    /// True if the name is a real name, and not an address.
     pub known: bool,
-    /// Whether it is no function, but one of the program's scopes or heaps, or a type.
+    /// True if this is not a function, but one of the program's scopes or heaps, or a type.
     pub declared: bool,
 }
 
@@ -121,7 +124,7 @@ impl AsMut<Self> for Names<'_, '_> {
 }
 
 impl<'r, 'a> Names<'r, 'a> {
-    /// Nothing looked up yet.
+    /// Returns names for a recording; none is looked up yet.
     pub fn new(recording: &'r Recording<'a>, symbolizer: impl Into<Arc<Symbolizer>>) -> Names<'r, 'a> {
         Names {
             recording,
@@ -139,15 +142,16 @@ impl<'r, 'a> Names<'r, 'a> {
         }
     }
 
-    /// Takes functions that match a pattern for what somebody says that they are. To be called before anything is looked
-    /// up.
+    /// Sets the patterns of functions that the user classifies. Must be called before anything is
+    /// looked up.
     #[must_use]
     pub fn with_declared(mut self, declared: Declared) -> Names<'r, 'a> {
         self.roles.declared = declared;
         self
     }
 
-    /// All frames of a stack from the innermost to the outermost, those of inlined functions included. Never empty.
+    /// Returns all frames of a stack from the innermost to the outermost, including inlined
+    /// functions. Never empty.
     pub fn frames(&mut self, stacks: &Stacks, stack: NodeId) -> Vec<Frame> {
         let mut frames = Vec::new();
         for place in stacks.frames(stack) {
@@ -160,25 +164,28 @@ impl<'r, 'a> Names<'r, 'a> {
         frames
     }
 
-    /// The frames of a stack without the allocator functions in which it ends: the first one is what a site is called
-    /// by. If there are no others, the outermost of them stays.
+    /// Returns the frames of a stack without the allocator functions at its inner end. The first of
+    /// them names the site. If there are no other functions, the outermost allocator function
+    /// stays.
     pub fn useful_frames(&mut self, stacks: &Stacks, stack: NodeId) -> Vec<Frame> {
         let mut frames = self.frames(stacks, stack);
         frames.drain(..self.allocators(&frames));
         frames
     }
 
-    /// Returns the number of allocator functions that a stack ends in, without its outermost function.
+    /// Returns the number of allocator functions at the inner end of a stack, not counting its
+    /// outermost function.
     pub(crate) fn allocators(&self, frames: &[Frame]) -> usize {
         let allocators = frames.iter().take_while(|frame| self.function(frame.function).allocator).count();
         allocators.min(frames.len().saturating_sub(1))
     }
 
-    /// The [useful frames](Self::useful_frames) by the places that they are at, from the innermost to the outermost.
+    /// Returns the [useful frames](Self::useful_frames) grouped by their places, from the innermost
+    /// to the outermost.
     pub fn useful_places(&mut self, stacks: &Stacks, stack: NodeId) -> Vec<Place> {
         let mut rest = self.useful_frames(stacks, stack);
         let mut places = Vec::new();
-        // From the outside: what was left out is inside.
+        // Matched from the outside, because frames were left out at the inner end.
         let recorded: Vec<StackFrame> = stacks.frames(stack).collect();
         for at in recorded.into_iter().rev() {
             let length = self.look_up(at).len();
@@ -195,7 +202,8 @@ impl<'r, 'a> Names<'r, 'a> {
         places
     }
 
-    /// The first of the [useful frames](Self::useful_frames). Looks no more addresses up than that needs.
+    /// Returns the first of the [useful frames](Self::useful_frames). Looks up only as many
+    /// addresses as that needs.
     pub fn useful_frame(&mut self, stacks: &Stacks, stack: NodeId) -> Frame {
         let mut outermost = None;
         for place in stacks.frames(stack) {
@@ -213,13 +221,13 @@ impl<'r, 'a> Names<'r, 'a> {
         }
     }
 
-    /// How a function is called.
+    /// Returns the names of a function.
     pub fn function(&self, function: FunctionId) -> &FunctionName {
         &self.functions[function.0 as usize]
     }
 
-    /// Returns what is known of a function that has no name, if the recording or its module's file
-    /// tells anything.
+    /// Returns the size and the neighbours of a function that has no name, if the recording or its
+    /// module's file has them.
     pub fn unnamed(&self, function: FunctionId) -> Option<Unnamed> {
         let (module, offset) = *self.unnamed.get(&function)?;
         if let Some(extent) = self.recorded().extent(module, offset) {
@@ -232,8 +240,8 @@ impl<'r, 'a> Names<'r, 'a> {
         Some(Unnamed { code_bytes: extent.size, after, before })
     }
 
-    /// Returns the sizes of the functions that code addresses of a module are in, each with its
-    /// first byte: as the recording has them, else the module's file.
+    /// Returns the first byte and the size of the function at each of these addresses of a module,
+    /// from the recording or else from the module's file.
     pub(crate) fn extents(&self, id: ModuleId, offsets: &[u64]) -> Vec<Option<Extent>> {
         let recorded = self.recorded();
         let extent = |&offset: &u64| {
@@ -251,17 +259,18 @@ impl<'r, 'a> Names<'r, 'a> {
         extents
     }
 
-    /// How well a module can be looked up.
+    /// Returns how well the addresses of a module can be looked up.
     pub fn module_state(&self, module: ModuleId) -> Option<ModuleState> {
         Some(self.symbolizer.module_state(self.module(module)?))
     }
 
-    /// One line on how to get better names for a module. `None` if they are as good as they can be.
+    /// Returns one line on how to get better names for a module; `None` if they are as good as they
+    /// can be.
     pub fn hint(&self, module: ModuleId) -> Option<String> {
         self.symbolizer.hint(self.module(module)?)
     }
 
-    /// The recording.
+    /// Returns the recording.
     pub fn recording(&self) -> &'r Recording<'a> {
         self.recording
     }
@@ -271,7 +280,7 @@ impl<'r, 'a> Names<'r, 'a> {
         Some(ModuleRef { path: &module.path, build_id: &module.build_id })
     }
 
-    /// Takes a function for a wrapper. Returns false if somebody has said that it is the program's own, and no wrapper.
+    /// Marks a function as a wrapper. Returns false if the user has declared it the program's own.
     pub(crate) fn set_wrapper(&mut self, function: FunctionId) -> bool {
         let name = &mut self.functions[function.0 as usize];
         if self.roles.is_declared_own(name) {
@@ -282,7 +291,7 @@ impl<'r, 'a> Names<'r, 'a> {
         true
     }
 
-    /// The functions at a place of a stack, the innermost first.
+    /// Returns the functions at a place of a stack, the innermost first.
     pub(crate) fn frames_at(&mut self, place: StackFrame) -> &[Frame] {
         let range = self.look_up(place);
         &self.frames[range]
@@ -308,7 +317,7 @@ impl<'r, 'a> Names<'r, 'a> {
         if let Some(place) = self.recording.place(module, offset) {
             return self.push_named(module, place.functions().collect());
         }
-        // What the debug information of the program that ran has told cannot be bettered.
+        // Recorded names with files come from the debug information of the very program that ran.
         let names = self.recorded();
         let recorded = names.functions(module, offset);
         if let Some(functions) = recorded.as_deref().filter(|functions| has_files(functions)) {
@@ -338,7 +347,7 @@ impl<'r, 'a> Names<'r, 'a> {
         let path = String::from_utf8_lossy(reference.path);
         for (at, frame) in frames.iter().enumerate() {
             let is_known = frame.source != NameSource::None;
-            // The file that tells where a function without a name begins may be elsewhere.
+            // An offset from the function's start: the file that has it may not be on this machine.
             let start = names.extent(module, offset).filter(|_| !is_known).map(|extent| extent.start);
             let unnamed =
                 start.and_then(|start| Some(format!("{}+{start:#x}", frame.function.full().rsplit_once('+')?.0)));
@@ -365,12 +374,12 @@ impl<'r, 'a> Names<'r, 'a> {
         }
     }
 
-    /// The names that the recording itself has.
+    /// Returns the names in the recording itself.
     pub fn recorded(&self) -> Arc<RecordedNames> {
         self.recorded.get_or_init(|| Arc::new(self.recording.names())).clone()
     }
 
-    /// As they are in the recording.
+    /// Adds frames with the names that the recording has.
     fn push_named(&mut self, module: ModuleId, functions: Vec<NamedFunction<'_>>) {
         let mut inlined = functions.len();
         let path = self.module_path(module);
@@ -417,13 +426,14 @@ impl<'r, 'a> Names<'r, 'a> {
         &mut self.types
     }
 
-    /// What stands for a type where there could be a function.
+    /// Returns a frame that stands for a type where a function is expected.
     pub(crate) fn type_frame(&mut self, name: &TypeName) -> Frame {
         let label = FunctionName { full: name.full().into(), ..named(name.short(), true) };
         Frame { function: self.intern(label, Some(name.full().into())), location: None, inlined: false }
     }
 
-    /// What stands for a scope or a heap where there could be a function.
+    /// Returns a frame that stands for a scope, a heap or another label where a function is
+    /// expected.
     pub(crate) fn label(&mut self, name: &str) -> Frame {
         Frame::named(self.intern(named(name, true), None))
     }
@@ -436,8 +446,8 @@ impl<'r, 'a> Names<'r, 'a> {
     }
 }
 
-/// Returns the name with its path of a closure or a part of an async function that was inlined:
-/// line tables alone have it as `{async_block#0}`, but the functions around it often have its type
+/// Returns the name with its path of an inlined closure or part of an async function. Line tables
+/// alone give names such as `{async_block#0}`, but the functions around it often have its type
 /// among their arguments.
 fn qualified<'f>(function: &Function, outer: impl IntoIterator<Item = &'f Function>) -> Option<Function> {
     let bare = function.full();
@@ -453,7 +463,7 @@ fn qualified<'f>(function: &Function, outer: impl IntoIterator<Item = &'f Functi
     (!path.is_empty()).then(|| Function::named(&format!("{path}::{bare}")))
 }
 
-/// What is in no module.
+/// Returns a name that belongs to no module.
 fn named(name: &str, declared: bool) -> FunctionName {
     let name: Arc<str> = name.into();
     let (short, full) = (name.clone(), name);

@@ -1,8 +1,9 @@
 //! The names of all functions in a recording's stacks, to be kept in the recording.
 //!
-//! Addresses are looked up in the order of what the stacks held that they are in, so that a limit leaves out what matters
-//! least. A limit of time holds whatever happens: one lookup can take many seconds (debug information of gigabytes is
-//! read at the first), so a thread of its own makes them, which is left alone when the time is up.
+//! Addresses are looked up in the order of the bytes held by their stacks, so that a limit leaves
+//! out what matters least. A time limit always holds: one lookup can take many seconds (the first
+//! reads debug information of gigabytes), so lookups run in a thread of their own, which is
+//! abandoned when the time is up.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -20,21 +21,21 @@ use heapledger_symbols::{Extent, Frame, Function, ModuleRef, NameSource, Symboli
 
 use crate::replay::Progress;
 
-/// How often the progress is told while nothing is found.
+/// The interval at which progress is reported while nothing is found.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The functions at the places of a recording's stacks.
 #[derive(Debug)]
 pub struct FoundNames {
-    /// In the order in which they were looked up.
+    /// The places that were looked up, in that order.
     found: Vec<Found>,
-    /// By their modules and first bytes: the names before and after functions without one.
+    /// The names before and after each function without a name, by module and first byte.
     neighbours: HashMap<At, [Option<Function>; 2]>,
     /// The number of all places in modules.
     places: usize,
-    /// How many of them were looked up.
+    /// The number of places that were looked up.
     looked_up: usize,
-    /// What the recording has had before.
+    /// The names that the recording already had.
     before: RecordedNames,
 }
 
@@ -45,28 +46,29 @@ type At = (ModuleId, u64);
 #[derive(Debug)]
 struct Found {
     at: At,
-    /// Empty if no name is known: it is `module+0xoffset` then.
+    /// Empty if no name is known; the name is `module+0xoffset` then.
     frames: Arc<[Frame]>,
-    /// The function that has the others.
+    /// The extent of the outermost function, into which the others were inlined.
     extent: Option<Extent>,
 }
 
-/// The names that go into a file.
+/// The encoded names for a recording.
 #[derive(Debug)]
 pub struct EncodedNames {
-    /// To be put at the end of the recording.
+    /// The chunks to append to the recording.
     pub chunks: Vec<EncodedChunk>,
-    /// How many places have names there.
+    /// The number of places whose names are in the chunks.
     pub places: usize,
-    /// How many found ones were left out, since they were too large.
+    /// The number of places with names that were left out because of the size limit.
     pub left_out: usize,
 }
 
-/// Looks up the functions of all stacks, for at most `time_max`: those first whose stacks held the most.
+/// Looks up the functions of all stacks, for at most `time_max`. Places whose stacks held the most
+/// come first.
 ///
 /// # Errors
 ///
-/// The system gave no thread.
+/// Fails if the system could not start a thread.
 pub fn find_names(
     recording: &Recording<'_>,
     symbolizer: &Arc<Symbolizer>,
@@ -131,22 +133,22 @@ pub fn find_names(
 }
 
 impl FoundNames {
-    /// How many places the stacks have in modules.
+    /// Returns the number of places in modules that the stacks have.
     pub fn places(&self) -> usize {
         self.places
     }
 
-    /// How many of them there was no time for.
+    /// Returns the number of places for which there was no time.
     pub fn not_looked_up(&self) -> usize {
         self.places - self.looked_up
     }
 
-    /// Returns the names as they are to be stored, in at most so many bytes: those that were found, and what the recording
-    /// has had before of places where nothing as good was found.
+    /// Encodes the names to be stored, in at most `bytes_max` bytes: those that were found, and the
+    /// names that the recording already had for places where nothing as good was found.
     ///
     /// # Errors
     ///
-    /// The names of one place are larger than a chunk.
+    /// Fails if the names of one place are larger than a chunk.
     pub fn encode(&self, bytes_max: Option<Bytes>) -> Result<EncodedNames, RecordingError> {
         let mut spellings = HashMap::new();
         let mut named: Vec<Option<NamedPlace<'_>>> = Vec::with_capacity(self.found.len());
@@ -174,7 +176,7 @@ impl FoundNames {
             chunks.extend(NamesEncoder::encode_extents(&self.extents(kept, kept == named.len()), &mut compressor)?);
             let bytes: usize = chunks.iter().map(|chunk| chunk.bytes().len()).sum();
             match bytes_max {
-                // The fewer there are, the worse they are compressed: a little less than their share is kept.
+                // Fewer names compress worse, so a little less than their share is kept.
                 Some(Bytes(max)) if bytes as u64 > max && kept > 0 => {
                     kept = (kept as f64 * max as f64 / bytes as f64 * 0.9) as usize;
                 }
@@ -183,8 +185,8 @@ impl FoundNames {
         }
     }
 
-    /// Returns the extents of the functions at the first so many places, and if these are all,
-    /// those that the recording has had before.
+    /// Returns the extents of the functions at the first `places` places. If these are all, the
+    /// extents that the recording already had are added.
     fn extents(&self, places: usize, are_all: bool) -> Vec<CodeExtent<'_>> {
         let found = &self.found[..places.min(self.found.len())];
         let mut extents: BTreeMap<At, CodeExtent<'_>> = BTreeMap::new();
@@ -203,7 +205,7 @@ impl FoundNames {
     }
 }
 
-/// Looks the extents of the functions at all places of a module up.
+/// Looks up the extents of the functions at all places of a module.
 fn extents_of(symbolizer: &Symbolizer, module: ModuleRef<'_>, id: ModuleId, places: &[At]) -> HashMap<u64, Extent> {
     let mut offsets: Vec<u64> = places.iter().filter(|at| at.0 == id).map(|at| at.1).collect();
     offsets.sort_unstable();
@@ -211,12 +213,12 @@ fn extents_of(symbolizer: &Symbolizer, module: ModuleRef<'_>, id: ModuleId, plac
     offsets.into_iter().zip(extents).filter_map(|(offset, extent)| Some((offset, extent?))).collect()
 }
 
-/// Whether debug information has told all that there is to know.
+/// True if all frames are named from debug information, which no other source can improve.
 pub(crate) fn is_whole(frames: &[Frame]) -> bool {
     frames.iter().all(|frame| frame.source == NameSource::Debug)
 }
 
-/// Whether these came from debug information.
+/// True if all functions have source files, so that their names came from debug information.
 pub(crate) fn has_files(functions: &[NamedFunction<'_>]) -> bool {
     functions.iter().all(|function| function.file.is_some())
 }
@@ -227,7 +229,8 @@ fn stored<'f>(frame: &'f Frame, spellings: &mut HashMap<&'f Function, &'f str>) 
     NamedFunction { name: name.into(), file: frame.file.as_deref().map(Into::into), line: frame.line.unwrap_or(0) }
 }
 
-/// A name of which both the short and the full one can be made again: that of the linker, if it has everything.
+/// Returns a spelling from which both the short and the full name can be restored: the linker's
+/// name, if it has everything.
 fn spelling(function: &Function) -> &str {
     let spellings = || function.linkage().into_iter().chain([function.full(), function.short()]);
     let is_same = |name: &&str| {
@@ -238,8 +241,9 @@ fn spelling(function: &Function) -> &str {
     spellings().find(is_same).or_else(|| spellings().find(is_similar)).unwrap_or(function.full())
 }
 
-/// All places of the stacks, each once: those first whose stacks held the most at the peak, then those that allocated the
-/// most. Memory: the nodes of one image, and of those that others were forked from.
+/// Returns all places of the stacks, each once: first those whose stacks held the most at the peak,
+/// then those that allocated the most. Memory: the nodes of one image, and of those that others
+/// were forked from.
 fn places(recording: &Recording<'_>) -> Vec<At> {
     let parents: HashSet<ImageId> = recording.images().iter().filter_map(|start| start.parent_image).collect();
     let mut cache = NodeCache::default();
@@ -250,12 +254,12 @@ fn places(recording: &Recording<'_>) -> Vec<At> {
         sites.sort_by_key(|site| Reverse(weight(site)));
         let mut seen: HashSet<StackId> = HashSet::new();
         for site in &sites {
-            // What is further out has been seen with a stack that held more.
+            // Frames further out were already seen with a stack that held more.
             for node in tree.frames(site.stack).take_while(|node| seen.insert(node.id)) {
                 add(&mut weights, node, weight(site));
             }
         }
-        // Of a recording without sites.
+        // A recording without sites has nodes only.
         for node in recording.nodes(start.image).nodes() {
             add(&mut weights, node, Default::default());
         }
@@ -263,7 +267,7 @@ fn places(recording: &Recording<'_>) -> Vec<At> {
             cache.forget(start.image);
         }
     }
-    // Those with names of another tool's need no others.
+    // Places with names from another tool need no lookup.
     weights
         .retain(|&(module, offset), _| recording.module(module).is_some() && recording.place(module, offset).is_none());
     let mut places: Vec<(At, (Bytes, Bytes))> = weights.into_iter().collect();
@@ -271,7 +275,7 @@ fn places(recording: &Recording<'_>) -> Vec<At> {
     places.into_iter().map(|(at, _)| at).collect()
 }
 
-/// What a site held at the peak, and what it allocated.
+/// Returns the bytes that a site held at the peak, and the bytes that it allocated.
 fn weight(site: &Site) -> (Bytes, Bytes) {
     (site.live_at_session_peak.bytes, site.bytes_allocated)
 }
@@ -289,7 +293,7 @@ mod tests {
     use heapledger_recording::{Footer, Module, NodesEncoder, Record, RecordingWriter, encode_records};
     use heapledger_symbols::Options;
 
-    /// A recording whose stacks lead through this test program.
+    /// Returns a recording whose stacks lead through this test program.
     fn recording(offsets: &[u64]) -> Vec<u8> {
         let path = std::env::current_exe().unwrap().into_os_string().into_encoded_bytes();
         let module = Module { module: ModuleId(1), path, build_id: Vec::new() };
@@ -316,7 +320,7 @@ mod tests {
         find_names(&recording, &symbolizer, time_max, &mut |_, _| ()).unwrap()
     }
 
-    /// Offsets that have names: of functions in the text of this program.
+    /// Returns offsets of named functions in the text of this program.
     fn offsets() -> Vec<u64> {
         let symbolizer = Symbolizer::new(Options::default());
         let path = std::env::current_exe().unwrap().into_os_string().into_encoded_bytes();
@@ -339,7 +343,7 @@ mod tests {
         assert!(size(&half) <= size(&names) / 2 && half.places > 50, "{half:?}");
         assert_eq!(half.places + half.left_out, 300);
         assert_eq!(all.encode(Some(Bytes(0))).unwrap().places, 0);
-        // Whatever a lookup takes, it is not waited for.
+        // A lookup is not waited for, however long it takes.
         let none = found(&file, Some(Duration::ZERO));
         assert!(none.not_looked_up() > 0, "{none:?}");
     }

@@ -10,11 +10,11 @@ use crate::replay::{Origin, Progress, Replayed, Span, replay};
 /// The totals of the session, its processes and images.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overview {
-    /// Over all processes.
+    /// The totals of all processes.
     pub counts: Counts,
-    /// In the order of their first images.
+    /// The processes, in the order of their first images.
     pub processes: Vec<ProcessOverview>,
-    /// Whether the totals had to be counted again, because the recorder did not finish.
+    /// True if the totals had to be counted again because the recorder did not finish.
     pub recounted: bool,
     /// Parts of the recording that could not be read, and are missing here.
     pub damage: Vec<Damage>,
@@ -25,11 +25,11 @@ pub struct Overview {
 pub struct ProcessOverview {
     /// Its pid.
     pub pid: u32,
-    /// Over all its images.
+    /// The totals of all its images.
     pub counts: Counts,
-    /// How it ended, where that is known.
+    /// Its exit status, if it is known.
     pub exit: Option<ExitStatus>,
-    /// Whether it was still running when the recording ended.
+    /// True if it was still running when the recording ended.
     pub running: bool,
     /// Its images in order.
     pub images: Vec<ImageOverview>,
@@ -44,7 +44,8 @@ pub struct ImageOverview {
     pub counts: Counts,
 }
 
-/// The totals of a recording: as the recorder left them, or counted again if it did not finish.
+/// Returns the totals of a recording: as the recorder left them, or counted again if it did not
+/// finish.
 pub fn overview(recording: &Recording<'_>, progress: Progress<'_>) -> Result<Overview, Error> {
     if let Some(overview) = recorded(recording) {
         return Ok(overview);
@@ -61,7 +62,7 @@ pub fn overview(recording: &Recording<'_>, progress: Progress<'_>) -> Result<Ove
     Ok(recounted(recording, replayed))
 }
 
-/// The totals as the recorder left them; `None` if it did not finish.
+/// Returns the totals as the recorder left them; `None` if it did not finish.
 pub(crate) fn recorded(recording: &Recording<'_>) -> Option<Overview> {
     let footer = recording.footer()?;
     let mut overview = Overview { counts: footer.counts, ..Overview::default() };
@@ -75,7 +76,7 @@ pub(crate) fn recorded(recording: &Recording<'_>) -> Option<Overview> {
     Some(overview)
 }
 
-/// The totals that a replay of all images found.
+/// Returns the totals that a replay of all images found.
 pub(crate) fn recounted(recording: &Recording<'_>, replayed: Replayed) -> Overview {
     let mut overview = Overview { recounted: true, damage: replayed.damage, ..Overview::default() };
     for process in recording.processes() {
@@ -87,7 +88,7 @@ pub(crate) fn recounted(recording: &Recording<'_>, replayed: Replayed) -> Overvi
         add_live(&mut overview.counts, &counts);
         overview.processes.push(describe(recording, process.pid, counts, images));
     }
-    // Peaks of processes do not add up: they are at different times.
+    // Peaks of processes do not add up, because they are at different times.
     let live = replayed.live;
     overview.counts.bytes_live_max = live.bytes_live_max;
     overview.counts.bytes_live_max_time = heapledger_recording::Time(live.bytes_live_max_time.0);
@@ -110,7 +111,8 @@ fn describe(recording: &Recording<'_>, pid: u32, counts: Counts, images: Vec<Ima
     }
 }
 
-/// The totals of a process, whose images follow each other: what is live at its end is what the last one has.
+/// Returns the totals of a process. Its images follow each other, so what is live at its end is
+/// what the last one has.
 fn process_counts(images: &[ImageOverview]) -> Counts {
     let mut counts = Counts::default();
     for image in images {
@@ -132,7 +134,7 @@ fn process_counts(images: &[ImageOverview]) -> Counts {
     counts
 }
 
-/// Adds what is counted call by call.
+/// Adds the totals that are sums over calls.
 pub(crate) fn add_calls(sum: &mut Counts, counts: &Counts) {
     let blocks = |sum: &mut Blocks, more: Blocks| sum.0 = sum.0.saturating_add(more.0);
     blocks(&mut sum.allocations, counts.allocations);
@@ -166,7 +168,7 @@ pub(crate) fn add_calls(sum: &mut Counts, counts: &Counts) {
     }
 }
 
-/// Adds what is live at the end.
+/// Adds the totals that are live at the end.
 pub(crate) fn add_live(sum: &mut Counts, counts: &Counts) {
     let blocks = |sum: &mut Blocks, more: Blocks| sum.0 = sum.0.saturating_add(more.0);
     let bytes = |sum: &mut Bytes, more: Bytes| sum.0 = sum.0.saturating_add(more.0);

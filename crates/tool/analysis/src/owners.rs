@@ -1,7 +1,7 @@
 //! Owners: the program's own function that blocks are allocated for.
 //!
-//! Code is classified by [`Whose`], as for advice on dark matter. This module adds what a recording knows: which modules
-//! are the programs that were recorded.
+//! Code is classified by [`Whose`], as for advice on dark matter. This module adds what a recording
+//! knows: which modules are the programs that were recorded.
 
 use std::collections::HashMap;
 
@@ -12,29 +12,29 @@ use crate::names::{Frame, FunctionId, FunctionName, Names};
 use crate::pattern::Pattern;
 use crate::stacks::{NodeId, Stacks};
 
-/// The owner of a stack, and by what it allocates.
+/// The owner of a stack, and the function through which it allocates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
-    /// The innermost frame that is the program's own. If there is none, the innermost frame of a helper, else of a
-    /// dependency, else the first useful frame.
+    /// The innermost frame that is the program's own. If there is none, the innermost frame of a
+    /// helper, else of a dependency, else the first useful frame.
     pub frame: Frame,
-    /// The function that it called to allocate: `None` if it calls the allocator itself.
+    /// The function that the owner called to allocate; `None` if it calls the allocator itself.
     pub via: Option<FunctionId>,
 }
 
 /// The code of a module, before a function's name and source file are looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
-    /// The C library, the C++ library, the dynamic linker, an allocator; of a program that is not of the system, all
-    /// that is.
+    /// The C library, the C++ library, the dynamic linker or an allocator. If the recorded program
+    /// is not a system program, every system library.
     Library,
-    /// An interpreter: the program's own code is the script, and extension modules.
+    /// An interpreter. The program's own code is then the script and the extension modules.
     Interpreter,
     /// An extension module of a package that the script uses.
     Extension,
     /// A program that was recorded, or a library that is a part of it.
     Program,
-    /// All else: own code where nothing says otherwise.
+    /// All other code; it is own code if nothing else is known about it.
     Other,
 }
 
@@ -46,20 +46,21 @@ pub(crate) struct Roles {
     pub(crate) declared: Declared,
 }
 
-/// Patterns of functions that somebody knows better than the rules.
+/// Patterns by which the user classifies functions; they take precedence over the rules.
 #[derive(Clone, Debug, Default)]
 pub struct Declared {
     /// The program's own functions that match one of these allocate for their callers.
     pub wrappers: Vec<Pattern>,
-    /// Functions that match one of these, and none of the wrappers, are the program's own, and no wrappers.
+    /// Functions that match one of these, and none of the wrappers, are the program's own and are
+    /// not wrappers.
     pub own: Vec<Pattern>,
 }
 
 /// The function of Python in which a script's own functions run.
 const EVALUATOR: &str = "_PyEval_EvalFrameDefault";
 
-/// Functions of widespread libraries that make an object for whoever calls them, and are too large for the rule that finds
-/// wrappers: numpy's arrays. [`is_lua_constructor`] has those of Lua.
+/// Functions of widespread libraries that make an object for their callers and are too large for
+/// the rule that finds wrappers: numpy's arrays. [`is_lua_constructor`] covers those of Lua.
 const CONSTRUCTORS: [&str; 12] = [
     "PyDataMem_NEW",
     "PyDataMem_RENEW",
@@ -97,19 +98,19 @@ impl Roles {
         };
         let (is_wrapper, is_own) = (is_wrapper(name), self.is_declared_own(name));
         match self.by_place(name, path, file) {
-            // Code that is not the program's does not become so by allocating.
+            // Code that is not the program's own stays so even if it allocates for its callers.
             Whose::Own if is_wrapper => Whose::Helper,
             _ if is_own && !is_wrapper => Whose::Own,
             whose => whose,
         }
     }
 
-    /// True if somebody has said that a function is the program's own.
+    /// True if the user has declared that a function is the program's own.
     pub(crate) fn is_declared_own(&self, name: &FunctionName) -> bool {
         self.declared.own.iter().any(|pattern| name.matches(pattern))
     }
 
-    /// True if a function, which has been classified, is of a package that a script uses.
+    /// True if a function, which has been classified, belongs to a package that a script uses.
     fn is_of_package(&self, name: &FunctionName) -> bool {
         self.known.get(&name.module) == Some(&Role::Extension)
     }
@@ -125,7 +126,7 @@ impl Roles {
                 _ => Whose::Library,
             },
             Role::Program | Role::Extension => Whose::of_code(&code(None, true)),
-            // Of other tools' files the modules may not be known: then sources tell.
+            // Files of other tools may not name modules; then only the source files tell.
             Role::Other if path.is_empty() => Whose::of_code(&code(None, false)),
             Role::Other => Whose::of_code(&code(Some(path), true)),
         }
@@ -147,7 +148,7 @@ fn role(path: &str, executables: &[String]) -> Role {
         return Role::Program;
     }
     if is_of_system(path) {
-        // A program of the system has its own code in libraries: jq in libjq, lua5.4 in liblua5.4.
+        // A system program may have its own code in libraries: jq in libjq, lua5.4 in liblua5.4.
         let is_part = |executable: &String| is_of_system(executable) && is_called_after(name, file_name(executable));
         let is_own = executables.iter().any(is_part);
         return if is_own { Role::Program } else { Role::Library };
@@ -159,7 +160,8 @@ fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// True if a module of this file name is the language's runtime or an allocator, in whatever directory it is.
+/// True if a module with this file name is the language's runtime or an allocator, whatever its
+/// directory.
 fn is_of_runtime(name: &str) -> bool {
     const LIBRARIES: [&str; 20] = [
         "libc",
@@ -189,7 +191,7 @@ fn is_of_runtime(name: &str) -> bool {
 
 /// True if a module is native code of a script's packages.
 fn is_extension(path: &str) -> bool {
-    // Libraries that a package brings along (`numpy.libs/`) are dependencies of it.
+    // Libraries that a package brings along (`numpy.libs/`) are its dependencies.
     ["/site-packages/", "/dist-packages/", "/lib-dynload/"].iter().any(|place| path.contains(place))
         && !path.contains(".libs/")
 }
@@ -203,9 +205,9 @@ fn is_interpreter(name: &str) -> bool {
     })
 }
 
-/// True if a function of Lua makes or grows an object for whoever calls it: the functions of its
-/// sources that manage memory, strings, tables and buffers, and those of its interface that put a
-/// value on the stack or into a table.
+/// True if a function of Lua makes or grows an object for its callers: the functions of its sources
+/// that manage memory, strings, tables and buffers, and those of its interface that put a value on
+/// the stack or into a table.
 fn is_lua_constructor(name: &str, file: Option<&str>) -> bool {
     const FILES: [&str; 8] =
         ["lmem.c", "lgc.c", "lstring.c", "ltable.c", "lfunc.c", "lobject.c", "lapi.c", "lauxlib.c"];
@@ -228,9 +230,10 @@ fn is_lua_constructor(name: &str, file: Option<&str>) -> bool {
         "lua_raw",
         "lua_set",
     ];
-    // Without debug information nothing but the name says where these are.
+    // Without debug information, these can be recognised by their names only.
     const PRIVATE: [&str; 5] = ["internshrstr", "createstrobj", "setnodevector", "resizebox", "prepbuffsize"];
-    // Calls of Lua functions are made in these files, too: what they call is inside then.
+    // Calls of Lua functions are in these files, too, but then the called function is further
+    // inside.
     file.is_some_and(|file| FILES.contains(&file_name(file)))
         || (name.starts_with("lua") && PREFIXES.iter().any(|prefix| name.starts_with(prefix)))
         || PRIVATE.contains(&name)
@@ -242,7 +245,7 @@ fn is_of_system(path: &str) -> bool {
     ROOTS.iter().any(|root| path.starts_with(root))
 }
 
-/// True if a library is called after a program: `libjq.so.1` after `jq`.
+/// True if a library is named after a program: `libjq.so.1` after `jq`.
 fn is_called_after(library: &str, program: &str) -> bool {
     let Some(rest) = library.strip_prefix("lib") else { return false };
     let stem = rest.find(".so").map_or(rest, |at| &rest[..at]);
@@ -251,7 +254,7 @@ fn is_called_after(library: &str, program: &str) -> bool {
 }
 
 impl Names<'_, '_> {
-    /// The owner of a stack. Looks no more addresses up than that needs.
+    /// Returns the owner of a stack. Looks up only as many addresses as that needs.
     pub fn owner(&mut self, stacks: &Stacks, stack: NodeId) -> Owner {
         self.find_wrappers(stacks);
         let mut frames = Vec::new();
@@ -268,7 +271,8 @@ impl Names<'_, '_> {
         Owner { frame: frames[at].clone(), via: self.via(&frames, inside) }
     }
 
-    /// The frames of a stack from its owner on, and by what that allocates.
+    /// Returns the frames of a stack from its owner on, and the function through which the owner
+    /// allocates.
     pub fn own_frames(&mut self, stacks: &Stacks, stack: NodeId) -> (Vec<Frame>, Option<FunctionId>) {
         self.find_wrappers(stacks);
         let mut frames = self.frames(stacks, stack);
@@ -278,7 +282,7 @@ impl Names<'_, '_> {
         (frames, via)
     }
 
-    /// Stands for the source line of a frame: its function where no line is known.
+    /// Returns a label for the source line of a frame, or its function if no line is known.
     pub(crate) fn line_of(&mut self, frame: &Frame) -> FunctionId {
         match &frame.location {
             Some(at) if at.line > 0 => self.label(&format!("{}:{}", at.file, at.line)).function,
@@ -286,22 +290,23 @@ impl Names<'_, '_> {
         }
     }
 
-    /// Stands for the source file of a frame: its module where no file is known.
+    /// Returns a label for the source file of a frame, or for its module if no file is known.
     pub(crate) fn file_of(&mut self, frame: &Frame) -> FunctionId {
         let file = frame.location.as_ref().map(|at| at.file.to_string());
         let file = file.unwrap_or_else(|| self.module_path(self.function(frame.function).module));
         self.label(if file.is_empty() { "(unknown file)" } else { &file }).function
     }
 
-    /// The function that an owner called to allocate, if its name is known, or it is a wrapper.
+    /// Returns the function that an owner called to allocate, if its name is known or it is a
+    /// wrapper.
     fn via(&self, frames: &[Frame], inside: Option<usize>) -> Option<FunctionId> {
         let inside = frames[inside?].function;
         let called = self.function(inside);
         (called.known || called.wrapper).then_some(inside)
     }
 
-    /// Returns the index of a stack's owner, never beyond its end, and that of the frame that it
-    /// allocates via.
+    /// Returns the index of a stack's owner, never beyond its end, and the index of the frame
+    /// through which it allocates.
     fn owner_at(&self, frames: &[Frame]) -> (usize, Option<usize>) {
         let whose = |frame: &Frame| self.function(frame.function).whose;
         let best = frames.iter().enumerate().min_by_key(|(_, frame)| whose(frame));
@@ -316,14 +321,14 @@ impl Names<'_, '_> {
         }
     }
 
-    /// True if no frame outside of an own one can be the owner instead of it.
+    /// True if this frame is the program's own and no frame further out can be the owner instead.
     fn is_settled(&self, frame: &Frame) -> bool {
         let name = self.function(frame.function);
         name.whose == Whose::Own && name.known && !self.roles().is_of_package(name)
     }
 
-    /// Functions without names that a helper with a name calls are a part of it: returns the
-    /// innermost own frame outside.
+    /// Returns the innermost own frame outside of a helper. Functions without names that a named
+    /// helper calls are taken for a part of it.
     fn outside_of_helper(&self, frames: &[Frame], mut at: usize) -> usize {
         let mut owner = at;
         while let Some(frame) = frames.get(at) {
@@ -344,7 +349,8 @@ impl Names<'_, '_> {
     }
 
     /// Returns the function that a script called, if the owner is a function of a package inside of
-    /// it. Code between the two that is neither the interpreter's nor a package's comes first.
+    /// it. Code between the two that belongs neither to the interpreter nor to a package comes
+    /// first.
     fn called_by_script(&self, frames: &[Frame], at: usize) -> Option<usize> {
         let name = |at: usize| self.function(frames[at].function);
         let mut outermost = (self.roles().is_of_package(name(at)) && name(at).whose == Whose::Own).then_some(at)?;

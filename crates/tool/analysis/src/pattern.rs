@@ -1,34 +1,34 @@
-//! Names that a person asks for by a part of them, by wildcards, or by a regular expression.
+//! Patterns for names: a part of the name, wildcards, or a regular expression.
 
 use std::fmt;
 
 use regex::Regex;
 
-/// What a name must be like. Upper and lower case are told apart.
+/// A pattern that a name may match. It is case-sensitive.
 ///
-/// - `text`: it has this text in it.
-/// - `text*` (with `*` for any text, `?` for any character): all of it is like this.
-/// - `/regex/`: it has something in it that the regular expression matches (syntax of the `regex` crate).
+/// - `text`: the name contains this text.
+/// - `text*` (with `*` for any text, `?` for any character): the whole name matches.
+/// - `/regex/`: the regular expression matches somewhere in the name (syntax of the `regex` crate).
 #[derive(Clone, Debug)]
 pub struct Pattern {
     text: String,
     regex: Option<Regex>,
 }
 
-/// Why a text is no pattern.
+/// The reason why a text is not a pattern.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PatternError {
     /// It is empty, and would match everything.
     #[error("an empty pattern matches everything")]
     Empty,
-    /// What is between the slashes is no regular expression.
+    /// The text between the slashes is not a regular expression.
     #[error("no regular expression: {0}")]
     Regex(String),
 }
 
 impl Pattern {
-    /// A text, a text with wildcards, or `/regex/`.
+    /// Parses a text, a text with wildcards, or `/regex/`.
     pub fn new(text: &str) -> Result<Pattern, PatternError> {
         let inner = text.strip_prefix('/').and_then(|rest| rest.strip_suffix('/'));
         if text.is_empty() || inner == Some("") {
@@ -42,7 +42,7 @@ impl Pattern {
         Ok(Pattern { text: text.to_owned(), regex })
     }
 
-    /// Whether the name has it.
+    /// True if the name matches.
     pub fn matches(&self, name: &str) -> bool {
         match &self.regex {
             Some(regex) => regex.is_match(name),
@@ -50,13 +50,13 @@ impl Pattern {
         }
     }
 
-    /// As it was given.
+    /// Returns the pattern as it was given.
     pub fn text(&self) -> &str {
         &self.text
     }
 }
 
-/// The regular expression of a text with wildcards.
+/// Returns the regular expression for a text with wildcards.
 fn wildcards(text: &str) -> String {
     let part = |character: char| match character {
         '*' => ".*".to_owned(),

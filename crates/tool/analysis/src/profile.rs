@@ -1,4 +1,4 @@
-//! What every site holds at a moment.
+//! The amounts that every site holds at a moment.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -18,7 +18,8 @@ use crate::stacks::{MergedStacks, NodeId, Stacks};
 use crate::tally::{Needs, PeakOf, holding, tally};
 use crate::wrappers::{Evidence, Search};
 
-/// What every site of a selection holds at its moment. Equal stacks of different images are one site.
+/// The amounts that every site of a selection holds at its moment. Equal stacks of different images
+/// are one site.
 #[derive(Debug, Default)]
 pub struct Profile {
     /// The stacks.
@@ -27,10 +28,10 @@ pub struct Profile {
     pub sites: Vec<Site>,
     /// Their sum.
     pub whole: Amount,
-    /// What was allocated in the time that the selection asks for, if it does.
+    /// The total that was allocated in the selection's time of allocation, if it has one.
     pub allocated: Option<Amount>,
-    /// What the selection leaves out of what its processes hold at the moment. Without what was allocated at another
-    /// time, if the selection asks for a time of allocation.
+    /// The amount that the selection leaves out of what its processes hold at the moment. If the
+    /// selection asks for a time of allocation, only blocks allocated in that time are counted.
     pub left_out: Amount,
     /// Parts of the recording that could not be read, and are missing here.
     pub damage: Vec<Damage>,
@@ -41,28 +42,30 @@ pub struct Profile {
 pub struct Site {
     /// The stack.
     pub stack: NodeId,
-    /// What it holds.
+    /// The amount that it holds.
     pub amount: Amount,
-    /// The label of the part that it is one of, in a [profile by parts](Profile::load_apart).
+    /// The label of its part, in a [profile by parts](Profile::load_apart).
     pub part: Option<FunctionId>,
 }
 
-/// The sites of each thread, process or size apart.
+/// A request to keep the sites of each thread, process or size apart.
 #[derive(Clone, Copy)]
 pub struct Apart<'l> {
-    /// What they are told apart by: only events tell.
+    /// The property that keeps them apart; only events tell it.
     pub by: By,
-    /// How a part is called where a function could stand. Parts that are called the same are one.
+    /// Returns the label of a part, shown in place of a function. Parts with the same label are
+    /// one.
     pub label: &'l dyn Fn(Part) -> String,
 }
 
 impl Apart<'_> {
-    /// What it takes to tell sites apart.
+    /// Returns what must be known about blocks to keep sites apart.
     pub(crate) fn needs(apart: Option<&Apart<'_>>) -> Needs {
         Needs { stack: true, thread: apart.is_some_and(|apart| apart.by == By::Thread) }
     }
 
-    /// Returns the part that a block is of: `None` where that is not known. All are of one if they are not told apart.
+    /// Returns the part that a block belongs to; `None` if it is not known. Without `apart`, all
+    /// blocks belong to one part.
     pub(crate) fn part(apart: Option<&Apart<'_>>, recording: &Recording<'_>, origin: &Origin) -> Option<Part> {
         apart.map_or(Some(Part::Rest), |apart| apart.by.part(recording, origin))
     }
@@ -74,7 +77,7 @@ impl fmt::Debug for Apart<'_> {
     }
 }
 
-/// The labels of parts, each once.
+/// A cache of the labels of parts.
 pub(crate) struct PartLabels<'a, 'l> {
     apart: Option<&'a Apart<'l>>,
     known: HashMap<Part, FunctionId>,
@@ -85,33 +88,35 @@ impl<'a, 'l> PartLabels<'a, 'l> {
         PartLabels { apart, known: HashMap::new() }
     }
 
-    /// Returns the label of a part; `None` if sites are not told apart.
+    /// Returns the label of a part; `None` if sites are not kept apart.
     pub(crate) fn of(&mut self, names: &mut Names<'_, '_>, part: Part) -> Option<FunctionId> {
         let apart = self.apart?;
         Some(*self.known.entry(part).or_insert_with(|| names.label(&(apart.label)(part)).function))
     }
 }
 
-/// What a selection holds at each moment.
+/// The totals of a selection at each moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// What is selected.
+    /// The totals of the selected blocks.
     pub selected: Holding,
-    /// What the selection leaves out.
+    /// The totals of the blocks that the selection leaves out.
     pub left_out: Holding,
-    /// Whether what is selected at the peak is known.
+    /// True if the selected amount at the peak is known.
     pub is_peak_known: bool,
     /// Parts of the recording that could not be read, and are missing here.
     pub damage: Vec<Damage>,
 }
 
 impl Profile {
-    /// The profile of a selection. Takes no longer than reading the sites, unless events must be replayed.
+    /// Returns the profile of a selection. Takes no longer than reading the sites, unless events
+    /// must be replayed.
     pub fn load(names: &mut Names<'_, '_>, selection: &Selection, progress: Progress<'_>) -> Result<Profile, Error> {
         Ok(Holdings::load(names, selection, progress)?.profile(selection))
     }
 
-    /// The profile of a selection of which those blocks count as temporary that lived so long: always a replay.
+    /// Returns the profile of a selection in which blocks with this lifetime count as temporary.
+    /// Always a replay.
     pub fn load_within(
         names: &mut Names<'_, '_>,
         selection: &Selection,
@@ -121,7 +126,8 @@ impl Profile {
         Ok(Holdings::load_within(names, selection, Some(within), progress)?.profile(selection))
     }
 
-    /// The profile of a selection with the sites of each thread, process or size apart: always a replay.
+    /// Returns the profile of a selection with the sites of each thread, process or size apart.
+    /// Always a replay.
     pub fn load_apart(
         names: &mut Names<'_, '_>,
         selection: &Selection,
@@ -166,7 +172,8 @@ impl Profile {
     }
 }
 
-/// What a selection holds in total, and at the end (or at its own time); and at the peak, where that can be [known](Holdings::at_peak).
+/// Returns what a selection holds in total, at the end (or at its own time) and, if it can be
+/// [known](Holdings::at_peak), at the peak.
 pub fn totals(names: &mut Names<'_, '_>, selection: &Selection, progress: Progress<'_>) -> Result<Totals, Error> {
     let gathered = Holdings::load(names, selection, progress)?;
     let (left_out, damage) = (gathered.left_out, gathered.damage);
@@ -181,8 +188,9 @@ pub fn totals(names: &mut Names<'_, '_>, selection: &Selection, progress: Progre
     Ok(totals)
 }
 
-/// Whether what sites hold at this moment has their shares in the peak: not where only a part of the time is replayed, nor
-/// where totals of several processes are added up that had their peaks at different times.
+/// True if the sites at this moment also have their right shares in the peak. They do not if only a
+/// part of the time is replayed, or if totals of several processes are added up that had their
+/// peaks at different times.
 fn knows_peak(recording: &Recording<'_>, selection: &Selection) -> Result<bool, Error> {
     if selection.moment == Moment::Peak {
         return Ok(true);
@@ -196,30 +204,32 @@ fn knows_peak(recording: &Recording<'_>, selection: &Selection) -> Result<bool, 
     Ok(images.len() == recording.images().len() || pids.len() < 2)
 }
 
-/// The sites of a selection with what they hold at each moment. Equal stacks of different images are one site.
+/// The sites of a selection with what they hold at each moment. Equal stacks of different images
+/// are one site.
 #[derive(Debug)]
 pub struct Holdings {
     /// The stacks.
     pub stacks: Stacks,
     /// The sites, in no particular order.
     pub sites: Vec<(NodeId, Holding)>,
-    /// What the selection leaves out.
+    /// The totals of the blocks that the selection leaves out.
     pub left_out: Holding,
-    /// When the peak was, if that had to be found out.
+    /// The time of the peak, if it had to be found by a replay.
     pub peak_time: Option<Time>,
     /// Parts of the recording that could not be read, and are missing here.
     pub damage: Vec<Damage>,
 }
 
 impl Holdings {
-    /// What the sites of a selection hold, at its own time if it has one. Takes no longer than reading the sites, unless events
-    /// must be replayed.
+    /// Returns what the sites of a selection hold at each moment, and at the selection's own time
+    /// if it has one. Takes no longer than reading the sites, unless events must be replayed.
     pub fn load(names: &mut Names<'_, '_>, selection: &Selection, progress: Progress<'_>) -> Result<Holdings, Error> {
         Holdings::load_within(names, selection, None, progress)
     }
 
-    /// The same at the peak of the selected processes, whatever the selection's moment is: what sites hold at another moment may not
-    /// know it. `None`: neither does the recording, of several processes without events.
+    /// Returns what the sites hold at the peak of the selected processes, whatever the selection's
+    /// moment is: holdings loaded for another moment may not know it. `None` if the recording does
+    /// not know it either, because it has several processes and no events.
     pub fn at_peak(
         names: &mut Names<'_, '_>,
         selection: &Selection,
@@ -276,7 +286,7 @@ impl Holdings {
         let mut filter = StackFilter::new(&selection.filter);
         let (mut sites, mut left_out) = (Sites::default(), Holding::default());
         let last = last_images(names.recording());
-        // Wrappers are looked for among all stacks, whichever are selected.
+        // Wrappers are searched for among all stacks, whatever is selected.
         let is_evidence =
             matches!(names.search, Search::NotBegun) && recorded.len() == names.recording().images().len();
         let mut evidence = Vec::new();
@@ -313,7 +323,7 @@ impl Holdings {
     }
 }
 
-/// Sites, each once.
+/// A list of sites without duplicates.
 #[derive(Default)]
 struct Sites {
     sites: Vec<(NodeId, Holding)>,
@@ -337,7 +347,8 @@ struct ImageSites {
     sites: Vec<recording::Site>,
 }
 
-/// The sites as the recorder left them. `None` if it did not finish, or they are damaged.
+/// Returns the sites as the recorder left them; `None` if it did not finish, or if they are
+/// damaged.
 fn recorded(recording: &Recording<'_>, images: &[ImageId]) -> Option<Vec<ImageSites>> {
     recording.footer()?;
     let of_image = |&image: &ImageId| {
@@ -349,7 +360,8 @@ fn recorded(recording: &Recording<'_>, images: &[ImageId]) -> Option<Vec<ImageSi
     images.iter().map(of_image).collect()
 }
 
-/// Whose peak counts of each image. `None` if the recorder did not note the peak of these images together, and it is asked for.
+/// Returns whose peak counts for each image; `None` if the peak of these images together is asked
+/// for, and the recorder did not note it.
 fn peaks(
     recording: &Recording<'_>,
     selection: &Selection,
@@ -363,7 +375,7 @@ fn peaks(
     if pids.any(|pid| Some(pid) != first) {
         return (selection.moment != Moment::Peak).then(HashMap::new);
     }
-    // The images of one process follow each other: the peak is that of one of them.
+    // The images of one process follow each other, so the peak is that of one of them.
     let largest = largest(recorded.iter().map(|image| (image.image, image.counts.bytes_live_max)))?;
     Some(HashMap::from([(largest, PeakOf::Image)]))
 }

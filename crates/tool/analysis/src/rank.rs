@@ -1,4 +1,4 @@
-//! Sites grouped, and put in order.
+//! Groups of sites, sorted by amount.
 
 use std::collections::HashMap;
 
@@ -10,10 +10,10 @@ use crate::profile::Profile;
 use crate::stacks::{ContextId, NodeId, Scope, Stacks};
 use crate::types::{TypeBy, TypeId};
 
-/// What sites are grouped by.
+/// The property by which sites are grouped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RankBy {
-    /// Not at all: each stack by itself, apart by its context and heap.
+    /// No grouping: each stack by itself, apart by its context and heap.
     #[default]
     Site,
     /// The program's own function that the memory is for: see [`Owner`](crate::Owner).
@@ -22,11 +22,11 @@ pub enum RankBy {
     Line,
     /// The source file of that function.
     File,
-    /// The innermost function that is no allocator.
+    /// The innermost function that is not an allocator.
     Function,
     /// The module of that function.
     Module,
-    /// The scopes of the program that the thread was in, all of them.
+    /// All scopes of the program that the thread was in.
     Context,
     /// The name of the innermost of these scopes.
     Scope,
@@ -36,20 +36,20 @@ pub enum RankBy {
     Heap,
     /// The type of the blocks.
     Type(TypeBy),
-    /// The thread, process or size of sites that are told [apart](crate::Apart).
+    /// The thread, process or size of sites that are kept [apart](crate::Apart).
     Part,
 }
 
-/// What the sites of a group have in common.
+/// The property that the sites of a group have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Key {
     /// The stack.
     Site(NodeId),
     /// The program's own function.
     Owner(FunctionId),
-    /// `file:line`, or what stands for it where no line is known.
+    /// The `file:line`, or the function if no line is known.
     Line(FunctionId),
-    /// The source file, or the module where that is not known.
+    /// The source file, or the module if no file is known.
     File(FunctionId),
     /// The function.
     Function(FunctionId),
@@ -57,35 +57,35 @@ pub enum Key {
     Module(ModuleId),
     /// The context.
     Context(ContextId),
-    /// The name of a scope. `None`: they were in none.
+    /// The name of a scope; `None` if the sites are in no scope.
     Scope(Option<TextId>),
-    /// The task. `None`: they were in none.
+    /// The task; `None` if the sites are in no task.
     Task(Option<Scope>),
-    /// The name of the heap. `None`: they are of none.
+    /// The name of the heap; `None` if the blocks are in no heap of the program's own.
     Heap(Option<TextId>),
     /// The type.
     Type(TypeId),
-    /// The label of a thread, process or size. `None`: they are not told apart.
+    /// The label of a thread, process or size; `None` if they are not kept apart.
     Part(Option<FunctionId>),
 }
 
 /// A group of sites.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rank {
-    /// What they have in common.
+    /// The property that they have in common.
     pub key: Key,
-    /// What they hold together.
+    /// The amount that they hold together.
     pub amount: Amount,
-    /// How many they are.
+    /// The number of sites.
     pub sites: usize,
-    /// The stack of the one that holds most.
+    /// The stack of the site that holds the most.
     pub largest: NodeId,
-    /// The frame of that one by which the group is called: its owner, or the first useful frame; or, of contexts, heaps
-    /// and types, what stands for them.
+    /// The frame after which the group is named: the owner or the first useful frame of the largest
+    /// site. For contexts, heaps and types, a label in its place.
     pub frame: Frame,
 }
 
-/// The groups that hold something, the largest first.
+/// Returns the groups that hold something, the largest first.
 pub fn rank(profile: &Profile, names: &mut Names<'_, '_>, by: RankBy, metric: Metric) -> Vec<Rank> {
     let mut ranks: Vec<(Rank, u64)> = Vec::new();
     let mut places: HashMap<Key, usize> = HashMap::new();
@@ -112,7 +112,8 @@ pub fn rank(profile: &Profile, names: &mut Names<'_, '_>, by: RankBy, metric: Me
     ranks
 }
 
-/// The group that a site is in, which is a stack and the label of a part, and what the group is called by.
+/// Returns the group of a site, which is a stack and the label of a part, and the frame after which
+/// the group is named.
 pub(crate) fn group(
     names: &mut Names<'_, '_>,
     stacks: &Stacks,
@@ -166,7 +167,7 @@ pub(crate) fn group(
     (key, names.label(&label))
 }
 
-/// By the metric, then by the rest.
+/// Compares amounts by the metric, then by bytes and blocks.
 pub(crate) fn order(a: &Amount, b: &Amount, metric: Metric) -> std::cmp::Ordering {
     let key = |amount: &Amount| (amount.by(metric), amount.bytes.0, amount.blocks.0);
     key(a).cmp(&key(b))

@@ -1,4 +1,5 @@
-//! Which stacks change the sizes of blocks by `realloc`, how often, and how much is copied for it.
+//! The stacks that change the sizes of blocks by `realloc`, how often, and how much is copied for
+//! it.
 
 use std::collections::HashMap;
 
@@ -18,12 +19,13 @@ use crate::replay::{Origin, Progress};
 use crate::sieve::{Rounds, Sieve, Verdict, each_once};
 use crate::stacks::{MergedStacks, NodeId, Stacks};
 
-/// What was reallocated: blocks that took the place of another one.
+/// The reallocations of a selection: blocks that took the place of another one.
 #[derive(Debug, Default)]
 pub struct Reallocations {
     /// The stacks.
     pub stacks: Stacks,
-    /// The stacks that called for it, in no particular order; each with the label of its part, if parts are told apart.
+    /// The stacks that called `realloc`, in no particular order, each with the label of its part if
+    /// parts are kept apart.
     pub sites: Vec<((NodeId, Option<FunctionId>), Reallocating)>,
     /// Their sum.
     pub whole: Reallocating,
@@ -31,25 +33,28 @@ pub struct Reallocations {
     pub damage: Vec<Damage>,
 }
 
-/// What a stack reallocated.
+/// The reallocations of a stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reallocating {
-    /// How often a block took the place of another one.
+    /// The number of times that a block took the place of another one.
     pub reallocations: Blocks,
-    /// Of these: how often it was larger.
+    /// The number of these in which the new block was larger.
     pub grown: Blocks,
-    /// Of these: how often it was smaller.
+    /// The number of these in which the new block was smaller.
     pub shrunk: Blocks,
-    /// Of these: how often the size of the other one is not known, since nobody saw it allocated, or it is not in the sample.
+    /// The number of these in which the size of the old block is not known, because its allocation
+    /// was not seen or it is not in the sample.
     pub unknown: Blocks,
-    /// What was copied at most: the smaller one of both sizes, each time, or the new one, where only that is known. An allocator
-    /// that finds room behind a block, or moves its pages, copies less.
+    /// An upper bound for the bytes that were copied: each time the smaller of both sizes, or the
+    /// new size if only that is known. An allocator that finds room behind a block, or remaps its
+    /// pages, copies less.
     pub bytes_copied_max: Bytes,
-    /// How far these bytes, and the number of reallocations, are off where blocks were sampled.
+    /// The variance of these bytes and of the number of reallocations, if blocks were sampled.
     pub variance: Variance,
-    /// The longest chain: how often one block was reallocated, up to a call of this stack. In the sum: of all.
+    /// The longest chain: how often one block was reallocated, up to and including a call of this
+    /// stack. For the sum of stacks, the longest of all.
     pub chain_max: u64,
-    /// The largest block that came of it.
+    /// The size of the largest new block.
     pub size_max: Bytes,
 }
 
@@ -67,8 +72,8 @@ impl Reallocating {
 }
 
 impl Reallocations {
-    /// The stacks grouped, in no particular order, with what each group reallocated. Of the stacks of a group, that one is
-    /// the largest that copied most.
+    /// Returns the stacks in groups, in no particular order, with the reallocations of each group.
+    /// The largest stack of a group is the one that copied most.
     pub fn grouped(&self, names: &mut Names<'_, '_>, by: RankBy) -> Vec<(Rank, Reallocating)> {
         let mut groups: Vec<(Rank, Reallocating)> = Vec::new();
         let mut places: HashMap<Key, (usize, u64)> = HashMap::new();
@@ -90,12 +95,13 @@ impl Reallocations {
     }
 }
 
-/// A live block: its size, and how often it was reallocated.
+/// A live block: its size, and the number of times that it was reallocated.
 type Block = (Bytes, u32);
 
-/// The reallocations whose new blocks are of a selection; its moment does not matter. Goes through all events, one image
-/// after the other, and takes 50 to 150 bytes for each block that is live in one at once, and 300 to 700 for each site. `apart` is what tells sites apart
-/// for [`RankBy::Part`].
+/// Returns the reallocations whose new blocks are in a selection; its moment does not matter. Goes
+/// through all events, one image after the other. Takes 50 to 150 bytes for each block that is live
+/// at once in one image, and 300 to 700 for each site. `apart` keeps sites apart for
+/// [`RankBy::Part`].
 pub fn reallocations(
     names: &mut Names<'_, '_>,
     selection: &Selection,
@@ -117,7 +123,8 @@ pub fn reallocations(
             let mut live: HashMap<Serial, Block> = HashMap::new();
             if let Some(carried) = recording.carried(image) {
                 let enter = |part: &[LiveBlock]| live.extend(part.iter().map(|block| (block.serial, (block.size, 0))));
-                // Damage is told by those who need the sizes; here they are not known then.
+                // Other questions report this damage; here, only the sizes of these blocks are
+                // unknown.
                 let _ = carried.for_each_part(enter);
             }
             for_each_chunk(recording, image, &mut found.damage, |events| {
@@ -162,10 +169,10 @@ pub fn reallocations(
 /// A block in the place of another one.
 struct Reallocated {
     serial: Serial,
-    /// How many it stands for.
+    /// Its weight.
     stands_for: u64,
     stack: StackId,
-    /// Not known of blocks that nobody saw allocated.
+    /// `None` if the old block's allocation was not seen.
     old: Option<Bytes>,
     new: Bytes,
     chain: u32,
@@ -250,7 +257,7 @@ mod tests {
         assert_eq!((grown.grown, grown.shrunk, grown.bytes_copied_max), (Blocks(1), Blocks(0), Bytes(10)));
         let shrunk = one(Some(Bytes(30)), 10);
         assert_eq!((shrunk.grown, shrunk.shrunk, shrunk.bytes_copied_max), (Blocks(0), Blocks(1), Bytes(10)));
-        // Of a block that nobody saw, all may have been copied.
+        // If the old size is not known, all of the new block may have been copied.
         assert_eq!(one(None, 10).bytes_copied_max, Bytes(10));
         let mut sum = grown;
         sum.add(&shrunk);

@@ -1,4 +1,4 @@
-//! What goes through one function, by who calls it or by what it calls.
+//! The memory that goes through one function, by its callers or by its callees.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use crate::pattern::Pattern;
 use crate::profile::Profile;
 use crate::rank::order;
 
-/// Which neighbours of a function.
+/// The neighbours of a function that are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relation {
     /// The functions that call it.
@@ -17,21 +17,22 @@ pub enum Relation {
     Callees,
 }
 
-/// What goes through a function, by its neighbours.
+/// The memory that goes through a function, by its neighbours.
 ///
-/// Each stack counts once, however often the function is on it: for its callers the outermost call counts, for its
-/// callees the innermost. So the neighbours add up to the whole.
+/// Each stack counts once, however often the function is on it: the outermost call counts for its
+/// callers, the innermost for its callees. So the neighbours add up to the whole.
 #[derive(Debug, Default)]
 pub struct Relations {
-    /// The functions that were meant, in the order of their names.
+    /// The functions that match, in the order of their names.
     pub functions: Vec<FunctionId>,
-    /// The neighbours, the largest first. `None`: nobody calls it; or, it calls nobody but allocators.
+    /// The neighbours, the largest first. `None` if nobody calls the function, or if it calls
+    /// nobody but allocators.
     pub neighbours: Vec<(Option<FunctionId>, Amount)>,
-    /// What goes through the function.
+    /// The amount that goes through the function.
     pub whole: Amount,
 }
 
-/// What goes through the functions of this name, as if they were one.
+/// Returns the neighbours of all functions that match, as if they were one.
 pub fn relations(
     profile: &Profile,
     names: &mut Names<'_, '_>,
@@ -51,7 +52,7 @@ pub fn relations(
                 is
             })
         };
-        // From the innermost to the outermost.
+        // Frames go from the innermost to the outermost.
         let neighbour = match relation {
             Relation::Callers => {
                 let Some(at) = frames.iter().rposition(|frame| is(frame.function)) else { continue };
@@ -60,7 +61,7 @@ pub fn relations(
             Relation::Callees => {
                 let Some(at) = frames.iter().position(|frame| is(frame.function)) else { continue };
                 let inner = frames[..at].last();
-                // At the inner end, allocators are how the function itself allocates.
+                // Allocators at the inner end are how the function itself allocates.
                 let is_inner_end = frames[..at].iter().all(|frame| names.function(frame.function).allocator);
                 inner.filter(|_| !is_inner_end)
             }

@@ -1,7 +1,8 @@
-//! Replaying events through the ledger, for what a recording's totals do not tell.
+//! Replays events through the ledger, to find what a recording's totals do not have.
 //!
-//! The ledger counts per stack. A replay may put anything in the place of stacks (threads, sizes): what it then counts
-//! per "stack", exact shares of the peaks included, is a breakdown by that.
+//! The ledger counts per stack. A replay may put any other key in place of stacks (threads, sizes):
+//! the ledger's figures per "stack", including exact shares of the peaks, are then a breakdown by
+//! that key.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -20,7 +21,8 @@ use crate::error::Error;
 use crate::events::{EventMap, THREADS_MAX, bytes_of, expect_events};
 use crate::reports::{Reports, times_complete};
 
-/// How far a replay is: called now and then with the number of events done, and of all.
+/// A function that is called from time to time with the number of events that are done, and the
+/// number of all.
 pub type Progress<'p> = &'p mut dyn FnMut(u64, u64);
 
 /// A block about to be entered.
@@ -28,64 +30,65 @@ pub type Progress<'p> = &'p mut dyn FnMut(u64, u64);
 pub(crate) struct Origin {
     pub(crate) image: ImageId,
     pub(crate) serial: Serial,
-    /// By which thread, and when. `None` for a block that a checkpoint gave.
+    /// The thread that allocated it, and the time. `None` if the block comes from a checkpoint.
     pub(crate) call: Option<(ThreadId, Time)>,
     pub(crate) size: Bytes,
-    /// At which rate it was sampled.
+    /// The rate at which it was sampled.
     pub(crate) rate: Rate,
     pub(crate) stack: StackId,
 }
 
 impl Origin {
-    /// What it counts for.
+    /// Returns the block's bytes and its weight.
     pub(crate) fn amount(&self) -> Amount {
         Amount::of_block(self.size, Blocks(self.rate.stands_for(self.size, self.serial)))
     }
 }
 
-/// A block that is live no longer.
+/// A block that is no longer live.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Gone {
     pub(crate) image: ImageId,
     pub(crate) serial: Serial,
     pub(crate) at: Time,
-    /// By which thread it was allocated, and when, if the follower [wants](Follower::WANTS_CALLS)
-    /// to know. `None` for a block that a checkpoint gave.
+    /// The thread that allocated it, and the time, if the follower [wants](Follower::WANTS_CALLS)
+    /// to know. `None` if the block comes from a checkpoint.
     pub(crate) call: Option<(ThreadId, Time)>,
-    /// What it counted for.
+    /// The block's bytes and weight.
     pub(crate) amount: Amount,
-    /// What it was counted under.
+    /// The group that it was counted under.
     pub(crate) group: StackId,
     pub(crate) why: Why,
 }
 
-/// Why a block is live no longer.
+/// The reason why a block is no longer live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Why {
-    /// This thread freed it.
+    /// It was freed by this thread.
     Freed(ThreadId),
-    /// It is still there: it is entered again at once, to be counted under something else.
+    /// It is still live: it was reattributed, and is entered again at once under another group.
     Moves,
-    /// Its image is over.
+    /// Its image ended.
     ImageOver,
-    /// It is still there: the replay is over.
+    /// It is still live, but the replay is over.
     ReplayOver,
 }
 
-/// Who says what blocks are counted under, and may want to know when they go. A function that groups them is one.
+/// A visitor of the replay that assigns each block to a group, and may be notified when blocks go.
+/// A function that returns the group of a block is one.
 pub(crate) trait Follower {
-    /// Whether it is told of blocks that go.
+    /// True if it is notified of blocks that are no longer live.
     const WANTS_GONE: bool = false;
-    /// Whether it is told who allocated them, and when.
+    /// True if it is given the thread that allocated them, and the time.
     const WANTS_CALLS: bool = false;
 
-    /// What a block is counted under.
+    /// Returns the group that a block is counted under.
     fn enters(&mut self, origin: Origin) -> StackId;
 
-    /// A block goes.
+    /// Handles a block that is no longer live.
     fn goes(&mut self, _: Gone) {}
 
-    /// Whether to go on: looked at now and then.
+    /// Returns false to stop the replay. Called after each chunk of events is decoded.
     fn wants_more(&self) -> bool {
         true
     }
@@ -98,66 +101,68 @@ impl<F: FnMut(Origin) -> StackId> Follower for F {
     }
 }
 
-/// How much to replay.
+/// The part of a recording to replay.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Span {
-    /// From the last checkpoints before this time. Only figures of blocks that were allocated since then are right, and
-    /// what is live at the end of the span. `None`: from the beginning.
+    /// Begins with the last checkpoints before this time. Only the figures of blocks allocated
+    /// since then, and what is live at the end of the span, are right. `None`: from the beginning.
     pub(crate) from: Option<Time>,
-    /// Up to this time inclusive. `None`: to the end.
+    /// Ends at this time, inclusive. `None`: at the end of the recording.
     pub(crate) until: Option<Time>,
-    /// Only until so many bytes are live in all images together.
+    /// Ends when this many bytes are live in all images together.
     pub(crate) stop_at: Option<Bytes>,
-    /// Whether the blocks are asked for that are live at the end of the span; of images that are over by then, only where
-    /// nothing limits the span.
+    /// True to return the blocks that are live at the end of the span. Blocks of images that ended
+    /// before it are returned only if nothing limits the span.
     pub(crate) wants_blocks: bool,
-    /// What is asked for of the marks of reporters.
+    /// The handling of the marks of reporters.
     pub(crate) marks: Marks,
-    /// Whether the blocks are asked for that were freed.
+    /// True to return the blocks that were freed.
     pub(crate) wants_freed: bool,
 }
 
-/// What a replay makes of the marks of reporters.
+/// The handling of the marks of reporters by a replay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Marks {
-    /// Nothing.
+    /// They are ignored.
     #[default]
     Ignored,
-    /// It follows them.
+    /// They are followed.
     Followed,
-    /// It follows them, and the span of each image is over where its reporters were asked for the last time.
+    /// They are followed, and the span of each image ends when its reporters have been asked for
+    /// the last time.
     UpToTheLast,
 }
 
 impl Span {
-    /// Whether it is over, with so much live.
+    /// True if the span ends with this much live.
     fn is_over(&self, live: ledger::Live) -> bool {
         self.stop_at.is_some_and(|bytes| live.bytes_live >= bytes)
     }
 
-    /// Returns true if what may be used of blocks is asked for: by reports of them, and of what was freed.
+    /// True if usable sizes are needed: for reports of blocks, or for freed blocks.
     fn wants_usable(&self) -> bool {
         self.marks != Marks::Ignored || self.wants_freed
     }
 
-    /// Whether images have a part in what is live at its end that were over before.
+    /// True if images that ended before the end of the span contribute the blocks that they had
+    /// live.
     fn goes_to_the_end(&self) -> bool {
         self.until.is_none() && self.stop_at.is_none()
     }
 }
 
-/// What a replay found.
+/// The results of a replay.
 #[derive(Debug, Default)]
 pub(crate) struct Replayed {
-    /// In ascending order of ids. Images that began after the span are not there.
+    /// The images, in ascending order of ids. Images that began after the span are not included.
     pub(crate) images: Vec<ReplayedImage>,
-    /// What was live in all the images together.
+    /// The amount that was live in all images together.
     pub(crate) live: ledger::Live,
-    /// How far that is off.
+    /// The standard errors of the totals of all images, if blocks were sampled.
     pub(crate) errors: Option<CountErrors>,
-    /// The same over time.
+    /// The amount that was live in all images together, over time.
     pub(crate) timeline: Vec<Sample>,
-    /// Parts that could not be read, and are missing in all figures.
+    /// Parts of the recording that could not be read, and are missing in all figures.
     pub(crate) damage: Vec<Damage>,
 }
 
@@ -165,21 +170,21 @@ pub(crate) struct Replayed {
 #[derive(Debug)]
 pub(crate) struct ReplayedImage {
     pub(crate) image: ImageId,
-    /// Whether it was over within the span.
+    /// True if it ended within the span.
     pub(crate) ended: bool,
     pub(crate) counts: Counts,
-    /// In ascending order of stacks.
+    /// The sites, in ascending order of stacks.
     pub(crate) sites: Vec<Site>,
-    /// What was live at the end, in no particular order, if that was asked for.
+    /// The blocks that were live at the end, in no particular order, if they were asked for.
     pub(crate) blocks: Vec<ReplayedBlock>,
-    /// Which of them reporters had marked, and what was wrong with what they reported.
+    /// The marks of reporters on these blocks, and the defects of their reports.
     pub(crate) reports: Reports,
-    /// Blocks that were freed, by what they were counted under and their sizes, requested and usable, if that was asked
-    /// for.
+    /// The number of blocks that were freed, by their group, requested size and usable size, if
+    /// they were asked for.
     pub(crate) freed: HashMap<(StackId, Bytes, Bytes), u64>,
-    /// What was live over time.
+    /// The amount that was live, over time.
     pub(crate) timeline: Vec<Sample>,
-    /// The session's peak when the sites were read: they have no part in a higher one.
+    /// The session's peak when the sites were read: they have no share in a higher one.
     session_peak: Bytes,
 }
 
@@ -188,17 +193,18 @@ pub(crate) struct ReplayedImage {
 pub(crate) struct ReplayedBlock {
     pub(crate) serial: Serial,
     pub(crate) size: Bytes,
-    /// At which rate it was sampled.
+    /// The rate at which it was sampled.
     pub(crate) rate: Rate,
-    /// How many it stands for.
+    /// Its weight.
     pub(crate) stands_for: Blocks,
-    /// What may be used of it, if that was recorded and [asked for](Span::wants_usable).
+    /// Its usable size, if it was recorded and [asked for](Span::wants_usable).
     pub(crate) usable: Option<Bytes>,
-    /// What it is counted under.
+    /// The group that it is counted under.
     pub(crate) group: StackId,
 }
 
-/// Replays these images together, in the order of time. The follower says what a block is counted under.
+/// Replays these images together, in the order of time. The follower returns the group that a block
+/// is counted under.
 pub(crate) fn replay(
     recording: &Recording<'_>,
     images: &[ImageId],
@@ -228,7 +234,8 @@ pub(crate) fn replay(
     if span.from.is_none()
         && let Some(begins) = recording.session().map(|session| session.begins).filter(|begins| begins.0 > 0)
     {
-        // What is in the ledgers now was there before: it is live, but no call in this recording.
+        // The blocks in the ledgers were carried into this recording: they are live, but not
+        // allocated in it.
         session.restart(ledger::Time(begins.0));
         note(&mut timeline, begins, session.live());
         for player in players.iter_mut().flatten() {
@@ -264,7 +271,7 @@ pub(crate) fn replay(
         }
         match player.next_time() {
             Some(time) => next_steps.push(Reverse((Some(time), image, at))),
-            // Its register is given back now: memory is for the images that run.
+            // Its register is released now, so that the memory serves the images that still run.
             None if player.ended => {
                 memory.taken -= player.memory;
                 replayed.images.extend(players[at].take().map(|player| player.finish(&session)));
@@ -292,14 +299,14 @@ pub(crate) fn replay(
     Ok(replayed)
 }
 
-/// What the registers and sites of the images under replay take together, in bytes.
+/// The memory taken by the registers and sites of all images under replay, in bytes.
 struct Memory {
     taken: u64,
     max: u64,
 }
 
 impl Memory {
-    /// Looks at how much one image takes by now.
+    /// Updates the memory of one image, and fails if the limit is exceeded.
     fn check(&mut self, player: &mut Player<'_>) -> Result<(), Error> {
         let now =
             player.ledger.bytes_mapped().0 + player.calls.as_ref().map_or(0, bytes_of) + bytes_of(&player.carried);
@@ -309,59 +316,62 @@ impl Memory {
     }
 }
 
-/// A key that no block has.
+/// A key that is not used by any block.
 const NO_BLOCK: Key = Key(u64::MAX - 1);
-/// How many events ahead memory is asked for.
+/// The number of events ahead for which memory is prefetched.
 const AHEAD: usize = 12;
 
 /// One image under replay.
 struct Player<'r> {
     image: ImageId,
     span: Span,
-    /// Whether blocks were sampled: then blocks that nobody saw allocated are of no interest.
+    /// True if blocks were sampled. Frees of unknown blocks are then not counted.
     is_sample: bool,
     ledger: Ledger,
     chunks: std::iter::Peekable<std::vec::IntoIter<EventChunk<'r>>>,
-    /// Of the chunk that is being played.
+    /// The events of the chunk that is being played.
     events: Vec<Event>,
-    /// Sizes of inherited blocks, and how many they stand for.
+    /// The sizes and weights of inherited blocks that were freed, by index of the event.
     freed_sizes: Vec<(u32, Bytes, Blocks)>,
     usable_sizes: Vec<(u32, Bytes)>,
     position: usize,
-    /// Those of the chunk that is being played, and how many of them have been.
+    /// The marks of the chunk that is being played, each with the index of the event that follows
+    /// it. The first `marks_position` of them have been played.
     marks: Vec<(u32, Mark)>,
     marks_position: usize,
     reports: Reports,
-    /// How often reporters still have to be asked until the span is over.
+    /// The number of times that reporters still have to be asked until the span is over.
     until_over: Option<u32>,
     freed: HashMap<(StackId, Bytes, Bytes), u64>,
-    /// Allocations before this serial are those of the checkpoint.
+    /// The first serial after the checkpoint; allocations before it are in the checkpoint.
     first: Serial,
-    /// When the image is over, if that is still to come.
+    /// The time when the image ends, if that is still to come.
     end: Option<Time>,
-    /// Whether that is right behind the end of the recording.
+    /// True if the image was still running when the recording ended; `end` is then right after that
+    /// time.
     runs_on: bool,
     ended: bool,
-    /// What the ledger does not count.
+    /// The counts that the ledger does not keep.
     counts: Counts,
     threads: Vec<bool>,
-    /// Who allocated the blocks that are live, and when: only where some are put down to another stack later, or where
-    /// that or what may be used of them is asked for.
+    /// The calls that allocated the live blocks. Kept only if some blocks are reattributed later,
+    /// or if calls or usable sizes are asked for.
     calls: Option<EventMap<Serial, Called>>,
-    /// The stacks to which the blocks of the checkpoint are put down, where some are put down to
-    /// another one later.
+    /// The stacks that the blocks of the checkpoint are attributed to. Kept only if some blocks are
+    /// reattributed later.
     carried: EventMap<Serial, StackId>,
-    /// The image's stacks, where blocks are put down to another one.
+    /// The image's stacks. Kept only if blocks are reattributed or marks are followed.
     tree: Option<StackTree>,
-    /// What the ledger took when it was last looked at, in bytes.
+    /// The memory of the ledger when it was last checked, in bytes.
     memory: u64,
-    /// When recording was paused for the first time: frees of unknown blocks are put down to that from then on.
+    /// The time when recording was paused for the first time; later frees of unknown blocks are
+    /// attributed to the pause.
     paused_from: Time,
     timeline: Timeline,
 }
 
 impl<'r> Player<'r> {
-    /// `None` if nothing of the image is in the span.
+    /// Returns `None` if nothing of the image is in the span.
     fn new<F: Follower>(
         recording: &'r Recording<'_>,
         image: ImageId,
@@ -372,7 +382,8 @@ impl<'r> Player<'r> {
         let until = span.until.unwrap_or(Time(u64::MAX));
         let start = recording.image(image);
         let end = recording.image_end(image);
-        // What is still running when the recording ends is so at that very moment: it is over only behind that.
+        // An image that still runs when the recording ends is live at that very time, so it ends 1
+        // ns later.
         let runs_on = end.is_some_and(|end| end.reason == ImageEndReason::Detached);
         let end = end.map(|end| Time(end.time.0.saturating_add(runs_on.into())));
         let is_over = |from: Time| end.is_some_and(|end| end < from);
@@ -404,7 +415,7 @@ impl<'r> Player<'r> {
             counts: Counts {
                 blocks_inherited_live_end: start.map_or(Blocks(0), |start| start.inherited_blocks),
                 bytes_inherited_live_end: start.map_or(Bytes(0), |start| start.inherited_bytes),
-                // Events cannot tell these.
+                // Events do not tell these counts.
                 events_lost: recorded.events_lost,
                 events_lost_full: recorded.events_lost_full,
                 events_lost_nested: recorded.events_lost_nested,
@@ -440,7 +451,7 @@ impl<'r> Player<'r> {
         };
         if let Some(checkpoint) = checkpoint {
             let mut blocks: Vec<LiveBlock> = Vec::with_capacity(checkpoint.len());
-            // One that cannot be read is as good as none.
+            // A checkpoint that cannot be read is treated as if there were none.
             if checkpoint.for_each_part(|part| blocks.extend_from_slice(part)).is_ok() {
                 from = checkpoint.time();
                 player.first = checkpoint.next_serial();
@@ -461,7 +472,8 @@ impl<'r> Player<'r> {
                 }
             }
         }
-        // Times in a chunk are rounded down: the chunk before may have what came after the checkpoint.
+        // Times in a chunk are rounded down, so the chunk before may have events from after the
+        // checkpoint.
         let chunks = recording.event_chunks(image).filter(|chunk| {
             let head = chunk.head();
             head.time_last.0.saturating_add(head.tick_ns.into()) >= from.0
@@ -470,13 +482,14 @@ impl<'r> Player<'r> {
         Ok(Some(player))
     }
 
-    /// Counts anew: what is live was carried into this recording.
+    /// Resets the counts: the live blocks were carried into this recording.
     fn restart(&mut self, begins: Time) {
         self.ledger.restart(ledger::Time(begins.0));
         note(&mut self.timeline, begins, self.ledger.live());
     }
 
-    /// Whether what comes next says what a block is that there is.
+    /// True if the next event is a stamp on a live block. A stamp belongs to the event before it,
+    /// and is played with it even if the span is over.
     fn goes_on_with_a_stamp(&self) -> bool {
         let Some(&Event { kind: EventKind::Move { block, stack }, .. }) = self.events.get(self.position) else {
             return false;
@@ -488,7 +501,7 @@ impl<'r> Player<'r> {
         self.chunks.clone().map(|chunk| u64::from(chunk.head().rows)).sum()
     }
 
-    /// When the next step is due; `None` if nothing more happens in the span.
+    /// Returns the time when the next step is due; `None` if nothing more happens in the span.
     fn next_time(&mut self) -> Option<Time> {
         if self.until_over == Some(0) {
             return None;
@@ -507,7 +520,7 @@ impl<'r> Player<'r> {
         self.position == self.events.len() && self.chunks.peek().is_some()
     }
 
-    /// Unpacks the next chunk; returns the number of its events.
+    /// Decodes the next chunk. Returns the number of its events.
     fn load_chunk(&mut self, buffer: &mut EventsBuffer) -> Result<u64, RecordingError> {
         self.events.clear();
         self.freed_sizes.clear();
@@ -568,7 +581,7 @@ impl<'r> Player<'r> {
         Ok(())
     }
 
-    /// Takes the marks into account that come before the next event.
+    /// Plays the marks that come before the next event.
     #[inline]
     fn play_marks(&mut self) {
         while let Some(&(at, mark)) = self.marks.get(self.marks_position)
@@ -590,7 +603,8 @@ impl<'r> Player<'r> {
         }
     }
 
-    /// A block goes, which is still there.
+    /// Notifies the follower and the reports that a block, which is still in the ledger, is about
+    /// to be freed.
     #[cold]
     fn say_farewell<F: Follower>(&mut self, serial: Serial, by: &Event, follower: &mut F) {
         let Some(block) = self.ledger.get(Key::from(serial)) else { return };
@@ -605,7 +619,7 @@ impl<'r> Player<'r> {
         }
     }
 
-    /// All blocks go: the image is over.
+    /// Notifies the follower that all blocks are gone.
     fn let_go<F: Follower>(&self, at: Time, why: Why, follower: &mut F) {
         if F::WANTS_GONE {
             self.ledger.blocks().for_each(|(key, block)| follower.goes(self.gone(Serial(key.0), &block, at, why)));
@@ -619,7 +633,7 @@ impl<'r> Player<'r> {
         Gone { image: self.image, serial, at, call, amount, group: block.stack, why }
     }
 
-    /// Asks for the memory that an event will need.
+    /// Prefetches the memory that an event will need.
     #[inline]
     fn prefetch(&self, event: &EventKind) {
         let freed = |block: &FreedBlock| {
@@ -657,7 +671,7 @@ impl<'r> Player<'r> {
             note_call(calls, event, usable.ok().map(|at| self.usable_sizes[at].1));
         }
         let thread = ThreadId(event.thread.0.min(THREADS_MAX));
-        // No call, so by nobody.
+        // A reattribution is not a call of a thread.
         if !matches!(event.kind, EventKind::Move { .. }) {
             self.saw(thread);
         }
@@ -735,13 +749,14 @@ impl<'r> Player<'r> {
         Ok(())
     }
 
-    /// Returns the stack to which a live block is put down; `None` if it is not known.
+    /// Returns the stack that a live block is attributed to; `None` if it is not known.
     fn stack_of(&self, block: Serial) -> Option<StackId> {
         let call = self.calls.as_ref().and_then(|calls| calls.get(&block));
         call.map(|call| call.stack).or_else(|| self.carried.get(&block).copied())
     }
 
-    /// Whether a block is put down to a stack because the program says what it is: then it always was.
+    /// True if a block is reattributed because the program stamped it. It then counts as if it had
+    /// been allocated with the stamp.
     fn is_stamp(&self, from: Option<StackId>, to: StackId) -> bool {
         let node =
             |stack| self.tree.as_ref().and_then(|tree| tree.get(stack)).filter(|node| node.kind == NodeKind::Stamp);
@@ -759,12 +774,14 @@ impl<'r> Player<'r> {
         stack: StackId,
     ) -> Result<(), Error> {
         self.ledger.set_next_serial(serial);
-        // A block under the same serial can only be there in a damaged file: then the ledger has freed it.
+        // A block under the same serial is there only if the file is damaged; the ledger has then
+        // freed it.
         let _ = self.ledger.allocate(session, ledger::Time(time.0), thread, Key::from(serial), size, stack)?;
         Ok(())
     }
 
-    /// The key of a block that the event just taken freed. What the ledger cannot know of it is counted here.
+    /// Returns the key of the block that the current event frees. Counts the frees of blocks that
+    /// the ledger does not know.
     fn freed(&mut self, time: Time, block: FreedBlock) -> Key {
         match block {
             FreedBlock::Known(serial) => return Key::from(serial),
@@ -840,13 +857,13 @@ impl<'r> Player<'r> {
 struct Called {
     thread: ThreadId,
     time: Time,
-    /// The stack to which the block is put down.
+    /// The stack that the block is attributed to.
     stack: StackId,
-    /// What may be used of it, if that was recorded.
+    /// Its usable size, if it was recorded.
     usable: Option<Bytes>,
 }
 
-/// Keeps by whom and when the blocks that are live were allocated.
+/// Updates the calls that allocated the live blocks.
 fn note_call(calls: &mut EventMap<Serial, Called>, event: &Event, usable: Option<Bytes>) {
     if let EventKind::Free { block: FreedBlock::Known(old) } | EventKind::Realloc { old: FreedBlock::Known(old), .. } =
         event.kind
@@ -858,13 +875,13 @@ fn note_call(calls: &mut EventMap<Serial, Called>, event: &Event, usable: Option
     }
 }
 
-/// Enters what is live. A damaged file may have times that go backwards.
+/// Adds the live amount to a timeline. A damaged file may have times that go backwards.
 fn note(timeline: &mut Timeline, time: Time, live: ledger::Live) {
     let live = Live { bytes: live.bytes_live, blocks: live.blocks_live };
     timeline.add(time.max(timeline.last_time()), live);
 }
 
-/// A site of the ledger, as a recording has it.
+/// Converts a site of the ledger to one of a recording.
 fn site(site: ledger::Site) -> Site {
     let live = |bytes, blocks| Live { bytes, blocks };
     Site {
@@ -884,13 +901,13 @@ fn site(site: ledger::Site) -> Site {
     }
 }
 
-/// Standard errors.
+/// Returns the standard errors of a variance.
 fn errors(variance: ledger::Variance) -> Live {
     let (bytes, blocks) = variance.errors();
     Live { bytes, blocks }
 }
 
-/// Those of totals: nothing where all is recorded.
+/// Returns the standard errors of totals; `None` if all are zero, as without sampling.
 fn count_errors(variances: ledger::Variances) -> Option<CountErrors> {
     let ledger::Variances { allocated, live, at_peak } = variances;
     let all = CountErrors { allocated: errors(allocated), live_end: errors(live), live_at_peak: errors(at_peak) };

@@ -1,4 +1,4 @@
-//! Which blocks of an image reporters have reported, and what was wrong with what they reported.
+//! The marks of an image's blocks by reporters, and the defects of their reports.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -8,47 +8,47 @@ use heapledger_dmd::DefectKind;
 use heapledger_ledger::{Block, Key, Ledger};
 use heapledger_recording::{EventsBuffer, ImageId, Kept, Mark, Marked, Recording, Reported, StackTree, TextId};
 
-/// What was reported of an image so far.
+/// The reports of an image so far.
 #[derive(Debug, Default)]
 pub(crate) struct Reports {
     marked: Marked,
-    /// What was wrong, in the order of the first of each.
+    /// The defects, in the order of the first of each kind and place.
     pub(crate) defects: Vec<Misreport>,
     places: HashMap<(DefectKind, StackId), usize>,
-    /// All that were.
+    /// The number of all defects.
     pub(crate) defects_count: u64,
 }
 
-/// A report with which something is wrong: the first of its kind from its place.
+/// The first report with a defect of one kind from one place, and the number of all such reports.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Misreport {
     pub(crate) kind: DefectKind,
-    /// Where it was made, and by whom.
+    /// The stack that made the report; its leaf names the reporter.
     pub(crate) by: StackId,
-    /// What was reported, where that is not a block.
+    /// The address that was reported, if it is not that of a block; else 0.
     pub(crate) address: u64,
-    /// What the block is counted under that it is about.
+    /// The group of the block that the report is about.
     pub(crate) group: Option<StackId>,
     pub(crate) measured: Bytes,
     pub(crate) usable: Bytes,
     pub(crate) count: u64,
 }
 
-/// More kinds and places are only counted.
+/// The number of kinds and places that are kept apart; reports of further ones are only counted.
 const PLACES_MAX: usize = 4096;
 
 impl Reports {
-    /// Whether no block is marked.
+    /// True if no block is marked.
     pub(crate) fn is_empty(&self) -> bool {
         self.marked.is_empty()
     }
 
-    /// The marks of a block.
+    /// Returns the marks of a block.
     pub(crate) fn of(&self, block: Serial) -> [Option<Kept>; 2] {
         self.marked.of(block)
     }
 
-    /// Takes what a reporter says into account. `usable` tells what may be used of a block, if it knows.
+    /// Applies a mark. `usable` returns the usable size of a block, if it is known.
     pub(crate) fn see(
         &mut self,
         mark: &Mark,
@@ -74,7 +74,8 @@ impl Reports {
         self.count(kind, by, address, measured, block);
     }
 
-    /// A block is freed, which it is a mistake to report.
+    /// Removes the marks of a block that is freed, and counts those that should have lasted as
+    /// defects.
     pub(crate) fn freed(&mut self, serial: Serial, block: &Block, usable: Option<Bytes>) {
         let is_collecting = self.marked.is_collecting();
         for mark in self.marked.free(serial).into_iter().flatten().flatten() {
@@ -107,8 +108,8 @@ impl Reports {
     }
 }
 
-/// How often all reporters of an image had been asked. Reads the chunks with marks alone; of one that cannot be read,
-/// others tell.
+/// Returns how often all reporters of an image were asked. Only chunks with marks are read; one
+/// that cannot be read is skipped.
 pub(crate) fn times_complete(recording: &Recording<'_>, image: ImageId) -> u32 {
     let mut buffer = EventsBuffer::default();
     let mut times = 0;

@@ -1,10 +1,11 @@
-//! Recordings made of recordings: [`merge`], [`trim`], [`anonymize`].
+//! New recordings made from existing ones: [`merge`], [`trim`], [`anonymize`].
 //!
-//! All of them write a [`Draft`]: metadata, nodes and events, which is what a recorder leaves that did not come to its
-//! end. Where that changes totals, the draft is then replayed like any unfinished recording, and gets the totals, sites
-//! and timelines that the replay found: they are counted in one place only.
+//! All of them write a [`Draft`]: metadata, nodes and events, like a recording whose recorder did
+//! not finish. If totals change, the draft is then replayed like any unfinished recording, and gets
+//! the totals, sites and timelines that the replay found. So they are counted in one place only.
 //!
-//! Memory: the metadata, the nodes of one image, and what a replay takes. Chunks pass one at a time.
+//! Memory: the metadata, the nodes of one image, and what a replay takes. Chunks are processed one
+//! at a time.
 
 use std::io::{self, Write};
 
@@ -30,11 +31,11 @@ pub use anonymize::{Kept, anonymize};
 pub use merge::{Merged, merge};
 pub use trim::trim;
 
-/// Why a recording could not be made of others.
+/// The reason why a recording could not be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The recordings cannot be read, or what was asked for is not in them.
+    /// The recordings cannot be read, or do not have what was asked for.
     #[error(transparent)]
     Analysis(#[from] crate::Error),
     /// The recording of this number is a part of a longer one.
@@ -53,7 +54,7 @@ pub enum Error {
     SegmentMissing {
         /// The recording before it.
         before: usize,
-        /// The recording behind it.
+        /// The recording after it.
         at: usize,
         /// The first segment that is missing.
         number: u32,
@@ -62,10 +63,10 @@ pub enum Error {
     /// only.
     #[error("segments of a session cannot be merged with a recording without events")]
     SegmentsBesideTotals(usize),
-    /// The recording of this number has totals only, and those are missing.
+    /// The recording of this number has totals only, and they are missing.
     #[error("its end is missing, where its totals are, and it has no events to count them again")]
     TotalsMissing(usize),
-    /// The new one cannot be written.
+    /// The new recording cannot be written.
     #[error(transparent)]
     Write(#[from] io::Error),
 }
@@ -76,30 +77,31 @@ impl From<heapledger_recording::Error> for Error {
     }
 }
 
-/// A recording on its way to a file. Until it is finished it is one whose recorder did not come to its end.
+/// A recording that is being written. Until it is finished, it is like one whose recorder did not
+/// finish.
 #[derive(Debug)]
 pub struct Draft<W> {
     out: W,
     writer: RecordingWriter,
     compressor: Compressor,
-    /// The names of functions, which come last.
+    /// The chunks with names of functions, which are written last.
     names: Vec<EncodedChunk>,
 }
 
 impl<W: Write> Draft<W> {
-    /// A draft with nothing in it.
+    /// Returns an empty draft.
     pub fn new(out: W) -> Draft<W> {
         Draft { out, writer: RecordingWriter::new(), compressor: Compressor::new(), names: Vec::new() }
     }
 
-    /// Before all else: whether it is one of a sample.
+    /// Sets whether the recording is of a sample. Must be called before anything is written.
     fn begin(&mut self, is_sample: bool) {
         if is_sample {
             self.writer = RecordingWriter::of_sample();
         }
     }
 
-    /// Everything so far has reached `out`, and can be read from there.
+    /// Writes everything so far to `out`, from where it can then be read.
     pub fn flush(&mut self) -> Result<(), Error> {
         self.out.write_all(self.writer.pending())?;
         self.writer.clear_pending();
@@ -116,9 +118,9 @@ impl<W: Write> Draft<W> {
         Ok(self.writer.length())
     }
 
-    /// Ends the recording with what a replay of it finds: totals of images, processes and of the session, sites and
-    /// timelines. `so_far` is what has been written, read back. The counts in the footer are filled in. Returns the
-    /// length in bytes.
+    /// Ends the recording with the results of replaying it: the totals of images, processes and the
+    /// session, sites and timelines. `so_far` is the draft, read back. Fills in the counts of the
+    /// footer. Returns the length in bytes.
     pub fn count_and_finish(
         mut self,
         so_far: &Recording<'_>,
@@ -170,19 +172,19 @@ impl<W: Write> Draft<W> {
         self.put(|compressor| encode_records(records, compressor))
     }
 
-    /// Names of functions.
+    /// Adds names of functions.
     pub(crate) fn names(&mut self, places: &[NamedPlace<'_>]) -> Result<(), Error> {
         self.names.extend(NamesEncoder::encode(places, &mut self.compressor)?);
         Ok(())
     }
 
-    /// Where functions are, in ascending order.
+    /// Adds extents of functions, in ascending order.
     pub(crate) fn extents(&mut self, extents: &[CodeExtent<'_>]) -> Result<(), Error> {
         self.names.extend(NamesEncoder::encode_extents(extents, &mut self.compressor)?);
         Ok(())
     }
 
-    /// Nodes of an image.
+    /// Writes nodes of an image.
     pub(crate) fn nodes(&mut self, image: ImageId, nodes: impl IntoIterator<Item = Node>) -> Result<(), Error> {
         let mut encoder = NodesEncoder::new(image);
         for node in nodes {

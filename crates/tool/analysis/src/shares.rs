@@ -1,4 +1,4 @@
-//! Which groups of sites grow: what each held over time.
+//! Finds the groups of sites that grow: the bytes that each held over time.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -19,30 +19,31 @@ use crate::replay::{Origin, Progress};
 use crate::sieve::{Rounds, Sieve, Verdict, each_once};
 use crate::stacks::{MergedStacks, NodeId, Stacks};
 
-/// What blocks are grouped by.
+/// The property by which blocks are grouped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SharesBy {
-    /// Their sites.
+    /// A property of their sites.
     Rank(RankBy),
-    /// What only events tell.
+    /// A property that only events tell.
     Part(By),
 }
 
 /// A group of blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ShareGroup {
-    /// Those of some sites.
+    /// The blocks of some sites.
     Rank(Rank),
-    /// Those that have something else in common.
+    /// The blocks that have another property in common.
     Part(Part),
 }
 
-/// What the largest groups of blocks held at certain times.
+/// The bytes that the largest groups of blocks held at certain times.
 #[derive(Debug, Default)]
 pub struct Shares {
-    /// Those that hold the most at the selection's moment, the largest first, and the bytes that each held at each time.
+    /// The groups that hold the most at the selection's moment, the largest first, and the bytes
+    /// that each held at each time.
     pub groups: Vec<(ShareGroup, Vec<u64>)>,
-    /// What all others held.
+    /// The bytes that all other groups held at each time.
     pub others: Vec<u64>,
     /// The stacks of the groups.
     pub stacks: Stacks,
@@ -50,7 +51,7 @@ pub struct Shares {
     pub damage: Vec<Damage>,
 }
 
-/// The number of a group among all.
+/// The key of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum GroupKey {
     Rank(Key),
@@ -58,8 +59,9 @@ enum GroupKey {
 }
 
 impl Shares {
-    /// Finds out what the `most` largest groups at the moment of the selection held at these times, which are in order: a
-    /// pass over all events. Memory: an entry of 32 bytes in a hash table for each block of one image that is live at once.
+    /// Computes what the `most` largest groups at the moment of the selection held at these times,
+    /// which must be in order. Takes one pass over all events. Memory: an entry of 32 bytes in a
+    /// hash table for each block that is live at once in one image.
     pub fn load(
         names: &mut Names<'_, '_>,
         selection: &Selection,
@@ -104,7 +106,7 @@ impl Shares {
             let (live, held) = (HashMap::new(), vec![0; sums.len()]);
             let mut course = Course { image, times, next: 0, live, held, sums: &mut sums };
             if let Some(carried) = recording.carried(image) {
-                // What cannot be read is missing, as with events.
+                // Blocks that cannot be read are missing, as events are.
                 let read = carried.for_each_part(|blocks| {
                     blocks.iter().for_each(|&LiveBlock { serial, size, rate, stack, .. }| {
                         course.enter(&Origin { image, serial, call: None, size, rate, stack }, &mut number);
@@ -158,20 +160,20 @@ fn largest(
     }
 }
 
-/// For how many bytes a block of this size counts.
+/// Returns the bytes of a block multiplied by its weight.
 fn stands_for(rate: Rate, size: Bytes, serial: Serial) -> Bytes {
     Bytes(size.0.saturating_mul(rate.stands_for(size, serial)))
 }
 
-/// When what an image had live was gone.
+/// Returns the time when the live blocks of an image were gone.
 fn ended(recording: &heapledger_recording::Recording<'_>, image: ImageId) -> Time {
     let end = recording.image_end(image).filter(|end| end.reason != ImageEndReason::Detached);
     end.map_or(Time(u64::MAX), |end| end.time)
 }
 
-/// The number of blocks that are not selected.
+/// The group number of blocks that are not selected.
 const NOT_SELECTED: u32 = u32::MAX;
-/// The thread of blocks that were there before the recording begins.
+/// The thread of blocks that were live before the recording began.
 const NO_THREAD: ThreadId = ThreadId(u32::MAX);
 
 /// A block that is live.
@@ -183,11 +185,11 @@ struct Live {
     thread: ThreadId,
 }
 
-/// What the groups hold in one image as time goes on.
+/// The bytes that the groups hold in one image as time goes on.
 struct Course<'t> {
     image: ImageId,
     times: &'t [Time],
-    /// The next of the times.
+    /// The index of the next time.
     next: usize,
     live: HashMap<Serial, Live>,
     held: Vec<u64>,
@@ -196,7 +198,7 @@ struct Course<'t> {
 
 impl Course<'_> {
     fn event(&mut self, event: &Event, number: &mut impl FnMut(&Origin) -> u32) {
-        // Nearly always none is passed.
+        // Most events pass no time.
         if self.times.get(self.next).is_some_and(|&time| time < event.time) {
             self.pass(event.time);
         }
@@ -221,7 +223,7 @@ impl Course<'_> {
         }
     }
 
-    /// Notes what is held at the times before this one.
+    /// Adds what is held at the times before `until` to the sums.
     fn pass(&mut self, until: Time) {
         while self.times.get(self.next).is_some_and(|&time| time < until) {
             for (sums, held) in self.sums.iter_mut().zip(&self.held) {

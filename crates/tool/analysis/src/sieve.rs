@@ -1,4 +1,4 @@
-//! Which blocks a selection has: looked at one by one, as events bring them.
+//! Tests block by block, as events bring them, whether a selection has them.
 
 use heapledger_core::{Bytes, StackId};
 use heapledger_recording::{Damage, ImageId};
@@ -11,18 +11,18 @@ use crate::names::Names;
 use crate::replay::{Origin, Progress};
 use crate::stacks::{MergedStacks, NodeId};
 
-/// What a selection makes of a block.
+/// The decision about a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Not of the time that it asks for.
+    /// The block was allocated outside of the selection's time of allocation.
     Outside,
-    /// Not one of its blocks.
+    /// The block is not in the selection.
     LeftOut,
-    /// One of its blocks. The stack is the root if nobody needs to know it.
+    /// The block is in the selection. The stack is the root if it is not needed.
     Selected(NodeId),
 }
 
-/// The filter of a selection at work.
+/// The filter of a selection, applied to single blocks.
 #[derive(Debug)]
 pub(crate) struct Sieve<'f> {
     filter: &'f Filter,
@@ -30,12 +30,13 @@ pub(crate) struct Sieve<'f> {
     lifetimes: Option<Matching>,
     stack_filter: StackFilter<'f>,
     needs_stack: bool,
-    /// By stack of an image: the merged one, if the filter lets it pass.
+    /// The merged stack of each stack of an image; `None` if the filter rejects it.
     stacks: EventMap<(ImageId, StackId), Option<NodeId>>,
 }
 
 impl<'f> Sieve<'f> {
-    /// Goes through all events if the filter asks for lifetimes. `needs_stack`: even if the filter does not.
+    /// Prepares a filter. Goes through all events if the filter asks for lifetimes. With
+    /// `needs_stack`, stacks are returned even if the filter does not need them.
     pub(crate) fn new(
         names: &Names<'_, '_>,
         filter: &'f Filter,
@@ -83,13 +84,13 @@ impl<'f> Sieve<'f> {
         stack.map_or(Verdict::LeftOut, Verdict::Selected)
     }
 
-    /// Parts of the recording that could not be read while looking for lifetimes.
+    /// Returns the damage that was met while lifetimes were computed.
     pub(crate) fn damage(self) -> Vec<Damage> {
         self.lifetimes.map_or_else(Vec::new, |lifetimes| lifetimes.damage)
     }
 }
 
-/// One progress over several rounds through the same events.
+/// A progress that is shared by several passes over the same events.
 pub(crate) struct Rounds<'p> {
     progress: Progress<'p>,
     done: u64,
@@ -97,7 +98,8 @@ pub(crate) struct Rounds<'p> {
 }
 
 impl<'p> Rounds<'p> {
-    /// One round, one for the sieve where it has to know how long blocks live, and another if there is one.
+    /// Prepares for one pass, for another if the filter needs lifetimes, and for one more if
+    /// `has_another`.
     pub(crate) fn new(progress: Progress<'p>, filter: &Filter, has_another: bool) -> Rounds<'p> {
         let all = 1 + u64::from(filter.lifetime.is_some()) + u64::from(has_another);
         Rounds { progress, done: 0, all }
@@ -110,7 +112,7 @@ impl<'p> Rounds<'p> {
     }
 }
 
-/// The same place once.
+/// Removes damage that is listed more than once.
 pub(crate) fn each_once(mut damage: Vec<Damage>) -> Vec<Damage> {
     damage.sort_by_key(|damage| damage.offset);
     damage.dedup_by_key(|damage| damage.offset);

@@ -1,4 +1,4 @@
-//! What blocks of which sizes groups of sites hold.
+//! The sizes of the blocks that groups of sites hold.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,18 +15,18 @@ use crate::replay::{Origin, Progress};
 use crate::stacks::{MergedStacks, NodeId};
 use crate::tally::tally;
 
-/// Groups of sites, each with what it holds of each size class.
+/// Groups of sites, each with the amount that it holds in each size class.
 #[derive(Debug, Default)]
 pub struct SizeClasses {
-    /// The groups, the largest first, and their size classes, the smallest first: a class has at most so many bytes, a
-    /// power of two, and more than half of that.
+    /// The groups, the largest first, each with its size classes, the smallest first. A class is
+    /// named by its largest size, a power of two; its blocks have more than half of that.
     pub groups: Vec<(Rank, Vec<(Bytes, Amount)>)>,
-    /// The profile that they are the groups of.
+    /// The profile whose sites are grouped.
     pub profile: Profile,
 }
 
-/// Breaks the groups of a selection down by the sizes of their blocks: a replay of its events. `apart` is what tells sites
-/// apart for [`RankBy::Part`].
+/// Breaks the groups of a selection down by the sizes of their blocks, by a replay of the events.
+/// `apart` keeps sites apart for [`RankBy::Part`].
 pub fn size_classes(
     names: &mut Names<'_, '_>,
     by: RankBy,
@@ -48,7 +48,7 @@ pub fn size_classes(
     profile.stacks = merged.stacks;
     let mut all = Holding::default();
     let mut labels = PartLabels::new(apart);
-    // Blocks beyond what can be told apart have no size.
+    // Blocks beyond the limit of groups have no known size.
     let whole = |key: Option<(Part, NodeId, Bytes)>| key.unwrap_or((Part::Rest, NodeId::ROOT, Bytes(u64::MAX)));
     let mut sites: HashMap<(NodeId, Option<FunctionId>), Amount> = HashMap::new();
     for (key, holding) in &tally.groups {

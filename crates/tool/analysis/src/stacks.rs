@@ -1,4 +1,4 @@
-//! One stack tree for the whole session.
+//! The stack tree of the whole session.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,18 +8,19 @@ use heapledger_recording::{Damage, ImageId, ModuleId, Node, NodeCache, NodeKind,
 
 use crate::contexts::Texts;
 
-/// A node of the merged tree: like a [`StackId`], but the same in all images. As a stack, it is the frames, the context
-/// that the stack was in, the heap that it allocates from, and what the program said that its blocks are.
+/// A node of the merged tree: like a [`StackId`], but the same in all images. As a stack, it stands
+/// for the frames, the context that the stack was in, the heap that it allocates from, and the
+/// stamp of its blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(u32);
 
 impl NodeId {
-    /// The number of the node: those of a tree begin at 1, and leave none out.
+    /// Returns the number of the node. The numbers of a tree begin at 1 and have no gaps.
     pub(crate) fn number(self) -> usize {
         self.0 as usize
     }
 
-    /// The empty stack: that of blocks whose stack could not be taken.
+    /// The empty stack, which blocks have if their stack could not be taken.
     pub const ROOT: NodeId = NodeId(0);
 }
 
@@ -28,14 +29,14 @@ impl NodeId {
 pub struct ContextId(NodeId);
 
 impl ContextId {
-    /// In no scope.
+    /// The context outside of all scopes.
     pub const NONE: ContextId = ContextId(NodeId::ROOT);
 }
 
 /// A named scope of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Scope {
-    /// What it is called.
+    /// Its name.
     pub name: TextId,
     /// Its value, if it has one.
     pub value: Option<TextId>,
@@ -44,28 +45,29 @@ pub struct Scope {
 /// One frame of the merged tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StackFrame {
-    /// What it stands for.
+    /// The kind of the node.
     pub kind: NodeKind,
     /// The module, or [`ModuleId::UNKNOWN`].
     pub module: ModuleId,
-    /// What to look up in the module.
+    /// The offset in the module, or another value, depending on the kind.
     pub offset: u64,
 }
 
-/// The stacks of all images. Equal stacks are one, in whichever image and however often the recorder named them.
+/// The stacks of all images. Equal stacks are one node, in whatever images and however often the
+/// recorder named them.
 ///
-/// Beside frames, the tree has the scopes and values of contexts (under the root), and, as the innermost nodes of a
-/// stack, the context (whose offset is its innermost scope or value here), then the heap (whose offset is its name), and
-/// then the stamp (whose offset is its text).
+/// Besides frames, the tree has the scopes and values of contexts (under the root). The innermost
+/// nodes of a stack are its context (whose offset is its innermost scope or value in this tree),
+/// then its heap (whose offset is the name), and then its stamp (whose offset is the text).
 #[derive(Debug, Default)]
 pub struct Stacks {
-    /// Node `n` is at `n - 1`; a parent's number is always lower.
+    /// Node `n` is at index `n - 1`. The number of a parent is always lower.
     nodes: Vec<(NodeId, StackFrame)>,
     ids: HashMap<(NodeId, StackFrame), NodeId>,
     number: StacksNumber,
 }
 
-/// A number that no other stacks of this program have.
+/// A number that no other stacks of this process have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StacksNumber(u64);
 
@@ -77,12 +79,12 @@ impl Default for StacksNumber {
 }
 
 impl Stacks {
-    /// The frames of a stack from the innermost to the outermost.
+    /// Returns the frames of a stack from the innermost to the outermost.
     pub fn frames(&self, node: NodeId) -> impl Iterator<Item = StackFrame> + '_ {
         self.path(self.native(node))
     }
 
-    /// The nodes of a stack's frames with these, from the innermost to the outermost.
+    /// Returns the frames of a stack with their nodes, from the innermost to the outermost.
     pub(crate) fn steps(&self, node: NodeId) -> impl Iterator<Item = (NodeId, StackFrame)> + '_ {
         let mut next = self.native(node);
         std::iter::from_fn(move || {
@@ -91,7 +93,7 @@ impl Stacks {
         })
     }
 
-    /// The context of a stack.
+    /// Returns the context of a stack.
     pub fn context(&self, node: NodeId) -> ContextId {
         match self.entry(self.unstamped_main(node)) {
             Some((_, frame)) if frame.kind == NodeKind::Context => ContextId(NodeId(frame.offset as u32)),
@@ -99,20 +101,21 @@ impl Stacks {
         }
     }
 
-    /// The name of the heap that a stack allocates from; `None` for the allocator's own.
+    /// Returns the name of the heap that a stack allocates from; `None` for the allocator's own
+    /// heap.
     pub fn heap(&self, node: NodeId) -> Option<TextId> {
         let (_, frame) = self.entry(self.without(node, NodeKind::Stamp))?;
         (frame.kind == NodeKind::Heap).then(|| text(frame))
     }
 
-    /// What the program said that the blocks of a stack are: a [`StampText`](heapledger_recording::StampText); `None`
-    /// where it said nothing.
+    /// Returns the stamp of the blocks of a stack, a
+    /// [`StampText`](heapledger_recording::StampText); `None` if they have none.
     pub fn stamp(&self, node: NodeId) -> Option<TextId> {
         let (_, frame) = self.entry(node)?;
         (frame.kind == NodeKind::Stamp).then(|| text(frame))
     }
 
-    /// The scopes of a context, the outermost first.
+    /// Returns the scopes of a context, the outermost first.
     pub fn scopes(&self, context: ContextId) -> Vec<Scope> {
         let mut scopes = Vec::new();
         let mut value = None;
@@ -130,12 +133,12 @@ impl Stacks {
         self.number
     }
 
-    /// The number of nodes: the highest number of a node.
+    /// Returns the number of nodes, which is also the highest number of a node.
     pub(crate) fn length(&self) -> usize {
         self.nodes.len()
     }
 
-    /// All nodes of frames with their parents, each parent before its children.
+    /// Returns all nodes of frames with their parents, each parent before its children.
     pub(crate) fn nodes(&self) -> impl DoubleEndedIterator<Item = (NodeId, NodeId, StackFrame)> + '_ {
         let nodes = self.nodes.iter().enumerate();
         let nodes = nodes.map(|(at, &(parent, frame))| (NodeId(at as u32 + 1), parent, frame));
@@ -146,7 +149,7 @@ impl Stacks {
         Some(self.nodes[node.0.checked_sub(1)? as usize])
     }
 
-    /// A node and those that it is under.
+    /// Returns a node and its ancestors.
     fn path(&self, node: NodeId) -> impl Iterator<Item = StackFrame> + '_ {
         let mut next = self.entry(node);
         std::iter::from_fn(move || {
@@ -156,7 +159,7 @@ impl Stacks {
         })
     }
 
-    /// The node, or its parent if it is of this kind.
+    /// Returns the parent of a node of this kind, and any other node itself.
     fn without(&self, node: NodeId, kind: NodeKind) -> NodeId {
         match self.entry(node) {
             Some((parent, frame)) if frame.kind == kind => parent,
@@ -164,12 +167,12 @@ impl Stacks {
         }
     }
 
-    /// The stack without stamp, heap and context.
+    /// Returns the stack without its stamp, heap and context.
     pub(crate) fn native(&self, node: NodeId) -> NodeId {
         self.without(self.unstamped_main(node), NodeKind::Context)
     }
 
-    /// The stack without stamp and heap.
+    /// Returns the stack without its stamp and heap.
     fn unstamped_main(&self, node: NodeId) -> NodeId {
         self.without(self.without(node, NodeKind::Stamp), NodeKind::Heap)
     }
@@ -182,22 +185,23 @@ impl Stacks {
     }
 }
 
-/// Of a scope, a value, a heap or a stamp.
+/// Returns the text of a scope, a value, a heap or a stamp.
 fn text(frame: StackFrame) -> TextId {
     TextId(frame.offset as u32)
 }
 
-/// Takes the stacks of one image over.
+/// Merges the stacks of one image into the tree.
 #[derive(Debug)]
 struct Merger {
     tree: StackTree,
     known: HashMap<StackId, NodeId>,
-    /// The scopes and values of contexts.
+    /// The merged scopes and values of contexts.
     known_paths: HashMap<StackId, NodeId>,
 }
 
 impl Merger {
-    /// The merged node of a stack of the image. What is not where it belongs is left out, as FORMAT.md says.
+    /// Returns the merged node for a stack of the image. Nodes that are not where they belong are
+    /// skipped, as FORMAT.md says.
     fn node(&mut self, stacks: &mut Stacks, texts: &Texts, stack: StackId) -> NodeId {
         let mut path: Vec<Node> = Vec::new();
         let mut node = NodeId::ROOT;
@@ -211,7 +215,7 @@ impl Merger {
         for frame in path.into_iter().rev() {
             let Node { kind, module, .. } = frame;
             let (parent, offset) = match kind {
-                // Equal stacks of different epochs are equal: a module's name and offset say all.
+                // Equal stacks of different epochs are equal: the module and the offset are enough.
                 NodeKind::Epoch | NodeKind::Scope | NodeKind::Value => continue,
                 NodeKind::Context => (stacks.native(node), self.context(stacks, texts, frame.id).0.0.into()),
                 NodeKind::Heap => (stacks.unstamped_main(node), texts.merged(&frame).0.into()),
@@ -225,7 +229,7 @@ impl Merger {
         node
     }
 
-    /// The merged context that a node of the image leads to.
+    /// Returns the merged context for a context node of the image.
     fn context(&mut self, stacks: &mut Stacks, texts: &Texts, context: StackId) -> ContextId {
         let mut path: Vec<Node> = Vec::new();
         let mut node = NodeId::ROOT;
@@ -248,7 +252,7 @@ impl Merger {
     }
 }
 
-/// The stacks of all images that were asked about, merged as they are met.
+/// The stacks of all images that were asked about, merged when they are met.
 #[derive(Debug)]
 pub(crate) struct MergedStacks<'r, 'a> {
     recording: &'r Recording<'a>,
@@ -256,7 +260,7 @@ pub(crate) struct MergedStacks<'r, 'a> {
     mergers: HashMap<ImageId, Merger>,
     texts: Texts,
     pub(crate) stacks: Stacks,
-    /// Nodes that could not be read.
+    /// The nodes that could not be read.
     pub(crate) damage: Vec<Damage>,
 }
 
@@ -265,13 +269,14 @@ impl<'r, 'a> MergedStacks<'r, 'a> {
         MergedStacks::beside(Stacks::default(), recording)
     }
 
-    /// Goes on with stacks of the recording that were merged before: what is equal gets the same node.
+    /// Continues with stacks of the same recording that were merged before: equal stacks get the
+    /// same nodes.
     pub(crate) fn beside(stacks: Stacks, recording: &'r Recording<'a>) -> MergedStacks<'r, 'a> {
         let (cache, mergers, texts) = (NodeCache::default(), HashMap::new(), Texts::new(recording));
         MergedStacks { recording, cache, mergers, texts, stacks, damage: Vec::new() }
     }
 
-    /// The merged node of a stack of an image.
+    /// Returns the merged node for a stack of an image.
     pub(crate) fn node(&mut self, image: ImageId, stack: StackId) -> NodeId {
         let merger = self.mergers.entry(image).or_insert_with(|| {
             let tree = self.recording.stack_tree(image, &mut self.cache);
@@ -281,7 +286,7 @@ impl<'r, 'a> MergedStacks<'r, 'a> {
         merger.node(&mut self.stacks, &self.texts, stack)
     }
 
-    /// Nothing more of this image will be asked.
+    /// Drops the state of an image that will not be asked about again.
     pub(crate) fn forget(&mut self, image: ImageId) {
         self.mergers.remove(&image);
     }

@@ -1,4 +1,4 @@
-//! Leaks that are known, and not to be told again: files in the syntax of LeakSanitizer.
+//! Known leaks that are not to be reported again, from files in the syntax of LeakSanitizer.
 
 use crate::amount::Amount;
 use crate::names::Names;
@@ -6,9 +6,10 @@ use crate::profile::{Profile, Site};
 
 /// Known leaks.
 ///
-/// A file has a suppression `leak:PATTERN` on each line; empty lines, and lines that begin with `#`, are skipped. A leak is
-/// suppressed if the pattern matches a function, its module's path or its source file, of any function of its stack. In a
-/// pattern, `*` is any text; it matches anywhere in a name, but for `^` at its start and `$` at its end.
+/// A file has a suppression `leak:PATTERN` on each line. Empty lines, and lines that begin with
+/// `#`, are skipped. A leak is suppressed if the pattern matches the name, the module's path or the
+/// source file of any function of its stack. In a pattern, `*` is any text. A pattern matches
+/// anywhere in a name, unless it has `^` at its start or `$` at its end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Suppressions {
     suppressions: Vec<Suppression>,
@@ -17,34 +18,34 @@ pub struct Suppressions {
 /// A known leak.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Suppression {
-    /// As it was given.
+    /// The pattern as it was given.
     pub pattern: String,
-    /// What the leaks hold that it suppressed.
+    /// The amount held by the leaks that it suppressed.
     pub amount: Amount,
 }
 
-/// Why a text is no list of suppressions.
+/// The reason why a text is not a list of suppressions.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SuppressionError {
-    /// A line is no suppression.
+    /// A line is not a suppression.
     #[error("line {line}: expected `leak:PATTERN`, found `{text}`")]
     Unknown {
-        /// From 1.
+        /// The number of the line, from 1.
         line: usize,
-        /// What is there.
+        /// The text of the line, at most 60 characters.
         text: String,
     },
-    /// A pattern is empty: `*` would be all leaks.
+    /// A pattern is empty; it would match all leaks, as `*` does.
     #[error("line {line}: the pattern is empty")]
     Empty {
-        /// From 1.
+        /// The number of the line, from 1.
         line: usize,
     },
 }
 
 impl Suppressions {
-    /// Adds those in a file of this text.
+    /// Adds the suppressions of a file with this text.
     pub fn add(&mut self, text: &str) -> Result<(), SuppressionError> {
         for (at, line) in text.lines().enumerate() {
             let (line, number) = (line.trim(), at + 1);
@@ -63,8 +64,8 @@ impl Suppressions {
         Ok(())
     }
 
-    /// Takes the leaks out of a profile that are known, each on account of the first suppression that matches. Returns
-    /// what they hold.
+    /// Removes known leaks from a profile, and attributes each to the first suppression that
+    /// matches it. Returns the amount that was removed.
     pub fn apply(&mut self, profile: &mut Profile, names: &mut Names<'_, '_>) -> Amount {
         let mut suppressed = Amount::default();
         let sites = std::mem::take(&mut profile.sites);
@@ -84,7 +85,7 @@ impl Suppressions {
         suppressed
     }
 
-    /// All of them, in order.
+    /// Returns all suppressions in order.
     pub fn iter(&self) -> impl Iterator<Item = &Suppression> {
         self.suppressions.iter()
     }
@@ -102,7 +103,8 @@ impl Suppressions {
     }
 }
 
-/// Whether a name is like a pattern. Takes time in proportion to the product of their lengths at most.
+/// True if a name matches a pattern. Takes at most time in proportion to the product of their
+/// lengths.
 pub(crate) fn matches(pattern: &str, name: &str) -> bool {
     let (is_start, pattern) = match pattern.strip_prefix('^') {
         Some(rest) => (true, rest),
@@ -117,7 +119,7 @@ pub(crate) fn matches(pattern: &str, name: &str) -> bool {
     if is_start {
         let Some(after) = rest.strip_prefix(parts.remove(0)) else { return false };
         rest = after;
-        // `^text$` has no other part.
+        // `^text$` has no other parts.
         if parts.is_empty() {
             return !is_end || rest.is_empty();
         }
@@ -176,7 +178,8 @@ mod tests {
     }
 
     proptest! {
-        /// Anything is taken or refused, and a pattern means what the regular expression means that it stands for.
+        /// Any file is accepted or refused without a panic, and a pattern matches like the
+        /// equivalent regular expression.
         #[test]
         fn any_text(text in "[\\^$*ab\u{e9}]{0,12}", name in "[ab\u{e9}]{0,12}", file in any::<String>()) {
             crate::fuzzing::suppressions(format!("{file}\nleak:{text}\0{name}").as_bytes());

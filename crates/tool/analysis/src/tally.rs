@@ -1,4 +1,4 @@
-//! Blocks counted by anything they have in common, from the events.
+//! Counts blocks in groups by any property, from the events.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -17,37 +17,41 @@ use crate::replay::{Origin, Progress, Span, replay};
 use crate::sieve::{Rounds, Sieve, Verdict, each_once};
 use crate::stacks::{MergedStacks, NodeId};
 
-/// What it takes to know the group of a block.
+/// The data that are needed to determine the group of a block.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Needs {
-    /// The thread: checkpoints do not tell.
+    /// The thread; checkpoints do not have it.
     pub(crate) thread: bool,
-    /// The stack. It is the root otherwise.
+    /// The stack. If it is not needed, the root is given.
     pub(crate) stack: bool,
 }
 
 /// Blocks counted in groups.
 #[derive(Debug)]
 pub(crate) struct Tally<K> {
-    /// The groups that hold something at some moment; `None`: those beyond what can be told apart.
+    /// The groups that hold something at some moment. `None` stands for all groups beyond
+    /// `GROUPS_MAX`.
     pub(crate) groups: Vec<(Option<K>, Holding)>,
-    /// What the selection leaves out of what was allocated in the time that it asks for.
+    /// The totals of the blocks that were allocated in the time that the selection asks for, but
+    /// are not selected.
     pub(crate) left_out: Holding,
-    /// When the peak of the selected processes was, in what was replayed.
+    /// The time of the peak of the selected processes, within the part that was replayed.
     pub(crate) peak_time: Time,
     pub(crate) damage: Vec<Damage>,
 }
 
-/// The ledger counts under a group's number instead of a stack. These are not groups:
+/// The ledger counts under the number of a group instead of a stack. The following are not groups.
 const OUTSIDE: StackId = StackId(0);
 const LEFT_OUT: StackId = StackId(1);
 const OTHERS: StackId = StackId(2);
 const GROUPS_FIRST: usize = 3;
-/// More groups than this are counted as one, of others: each takes some 200 bytes.
+/// The maximum number of groups, each of which takes some 200 bytes. Further ones are counted as
+/// one.
 const GROUPS_MAX: usize = 1 << 22;
 
-/// Counts the blocks of a selection by a replay of the events. `key`: what group a block belongs to, or `None` to count
-/// it among others; it is told whether the block lived `within` that lifetime.
+/// Counts the blocks of a selection by a replay of the events. `key` returns the group of a block,
+/// or `None` to count it with all blocks without a group. Its last argument tells whether the
+/// lifetime of the block matches `within`.
 pub(crate) fn tally<K: Copy + Eq + Hash>(
     names: &mut Names<'_, '_>,
     merged: &mut MergedStacks<'_, '_>,
@@ -70,7 +74,7 @@ pub(crate) fn tally<K: Copy + Eq + Hash>(
     let within = within.map(find).transpose()?;
 
     let mut numbers: HashMap<K, StackId> = HashMap::new();
-    // Often the next block is of the same group.
+    // The next block is often in the same group.
     let mut latest: Option<(K, StackId)> = None;
     let mut keys: Vec<Option<K>> = vec![None; GROUPS_FIRST];
     let number = |origin: Origin| {
@@ -113,7 +117,8 @@ pub(crate) fn tally<K: Copy + Eq + Hash>(
         };
         for site in &image.sites {
             if let Some(sum) = holdings.get_mut(site.stack.0 as usize) {
-                // Only the selected images were replayed, so the peak of them all is the one that was asked for.
+                // Only the selected images were replayed, so their common peak is the one that was
+                // asked for.
                 *sum += holding(site, PeakOf::Session, is_live);
             }
         }
@@ -123,7 +128,7 @@ pub(crate) fn tally<K: Copy + Eq + Hash>(
     Ok(Tally { groups: groups.collect(), left_out, peak_time, damage })
 }
 
-/// Whose peak counts.
+/// The images whose common peak counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PeakOf {
     Session,
@@ -131,7 +136,7 @@ pub(crate) enum PeakOf {
     Nobody,
 }
 
-/// What a site holds. `is_live`: whether what it has at the end counts as live.
+/// Returns the amounts that a site holds. `is_live`: whether its blocks at the end count as live.
 pub(crate) fn holding(site: &recording::Site, peak: PeakOf, is_live: bool) -> Holding {
     let errors = &site.errors;
     let allocated = Live { bytes: site.bytes_allocated, blocks: site.allocations };
@@ -146,20 +151,20 @@ pub(crate) fn holding(site: &recording::Site, peak: PeakOf, is_live: bool) -> Ho
     }
 }
 
-/// What must be replayed for a selection. `is_blind`: whether blocks that a checkpoint gives are of no use, because it
-/// does not tell their threads.
+/// Returns the span to replay for a selection. `is_blind`: blocks from a checkpoint cannot be used,
+/// because a checkpoint does not have their threads.
 fn span(selection: &Selection, is_blind: bool) -> Span {
     let filter = &selection.filter;
-    // Nor when they were allocated.
+    // Nor does a checkpoint have the times of their allocation.
     let is_blind = is_blind || filter.allocated.is_some();
     let first = filter.allocated.as_ref().map(RangeInclusive::start).filter(|&&start| start > 0);
     let first = first.map(|&start| Time(start));
     match selection.moment {
-        // It takes all blocks to know when the peak was.
+        // All blocks are needed to find the time of the peak.
         Moment::Peak => Span::default(),
-        // To the end: whether a block is temporary shows later.
+        // Replayed to the end: only later events show whether a block is temporary.
         Moment::Total | Moment::End => Span { from: first, ..Span::default() },
-        // A checkpoint does not tell either when its blocks were allocated.
+        // A checkpoint also lacks the times at which its blocks were allocated.
         Moment::At(time) if is_blind || filter.allocated.is_some() => {
             Span { from: first.map(|first| first.min(time)), until: Some(time), ..Span::default() }
         }

@@ -1,4 +1,5 @@
-//! Random sessions, written as recordings whose totals come from a simple model and not from the ledger.
+//! Random sessions, written as recordings whose totals come from a simple model and not from the
+//! ledger.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,7 +13,8 @@ use heapledger_recording::{
 };
 use proptest::prelude::*;
 
-/// What happens next, to which image. Numbers are taken modulo what there is.
+/// The next step of a session, and the image that takes it. Numbers are taken modulo the number of
+/// candidates.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     image: usize,
@@ -21,7 +23,7 @@ pub(crate) struct Step {
 }
 
 impl Step {
-    /// Whether it puts a block down to another stack.
+    /// True if it reattributes a block to another stack.
     pub(crate) fn is_move(&self) -> bool {
         matches!(self.what, What::Move { .. })
     }
@@ -72,14 +74,14 @@ pub(crate) fn steps_around_a_checkpoint(before: u64, after: u64) -> Vec<Step> {
     whats.map(|what| Step { image: 0, thread: 1, what }).collect()
 }
 
-/// Stacks of an image have ids from 1 to this; some of them are equal, and 0 is the root.
+/// The number of stacks of an image, with ids from 1. Some of them are equal; 0 is the root.
 const STACKS: u32 = 12;
 
-/// What the model says of a session.
+/// The figures of a session according to the model.
 #[derive(Debug, Default)]
 pub(crate) struct Truth {
     pub(crate) counts: Counts,
-    /// By time: what was live, by stack name, after all that had happened until then.
+    /// The amounts that were live after each step, by stack name, with its time.
     pub(crate) history: Vec<(Time, BTreeMap<u64, Live>)>,
 }
 
@@ -87,7 +89,7 @@ pub(crate) struct Truth {
 const TEXTS: [&str; 8] =
     ["request", "v=1", "parse", "parse", "arena", "Token\nmodel.rs:7", "Token\nmodel.rs:7", "Page\nmodel.rs:8\nlabel"];
 
-/// The innermost scope that a stack was in.
+/// Returns the innermost scope of a stack's context.
 fn innermost_scope(stack: StackId) -> Option<u32> {
     match stack.0 {
         9 => Some(1062),
@@ -97,7 +99,7 @@ fn innermost_scope(stack: StackId) -> Option<u32> {
     }
 }
 
-/// How the context of a stack is called.
+/// Returns the name of a stack's context.
 pub(crate) fn context(stack: StackId) -> &'static str {
     match innermost_scope(stack) {
         None => "(no context)",
@@ -106,12 +108,12 @@ pub(crate) fn context(stack: StackId) -> &'static str {
     }
 }
 
-/// The heap that a stack allocates from.
+/// Returns the heap that a stack allocates from.
 pub(crate) fn heap(stack: StackId) -> Option<&'static str> {
     matches!(stack.0, 11 | 12).then_some("arena")
 }
 
-/// The type that the program stamped the blocks of a stack with.
+/// Returns the type in the stamp of a stack's blocks.
 pub(crate) fn stamp(stack: StackId) -> Option<&'static str> {
     match stack.0 {
         7 | 8 => Some("Token"),
@@ -120,7 +122,8 @@ pub(crate) fn stamp(stack: StackId) -> Option<&'static str> {
     }
 }
 
-/// The frame that a stack of any image ends in: equal for equal stacks. Ids beyond those explained have no frames.
+/// Returns the innermost frame of a stack of any image; it is equal for equal stacks. Ids without
+/// nodes have no frames.
 fn innermost(stack: StackId) -> u64 {
     match stack.0 {
         0 => 0,
@@ -141,7 +144,7 @@ struct Image {
     encoder: EventsEncoder,
     chunks: Vec<EncodedChunk>,
     live: BTreeMap<u64, Block>,
-    /// By thread: the block that its latest event returned.
+    /// The block that the latest event of each thread returned.
     latest: HashMap<u32, u64>,
     inherited: Vec<u64>,
     sites: BTreeMap<StackId, Site>,
@@ -159,7 +162,8 @@ struct Model {
     compressor: Compressor,
 }
 
-/// The recording of a session in two forms: finished, and cut off where the recorder would have written the totals.
+/// Returns the recording of a session in two forms: finished, and cut off where the recorder would
+/// have written the totals.
 pub(crate) fn write(steps: &[Step]) -> (Vec<u8>, Vec<u8>, Truth) {
     let mut model =
         Model { images: vec![], time: 0, pids: 100, truth: Truth::default(), compressor: Compressor::new() };
@@ -222,7 +226,7 @@ impl Model {
         let running: Vec<usize> = (0..self.images.len()).filter(|&at| self.images[at].end.is_none()).collect();
         let Some(&at) = running.get(step.image % running.len().max(1)) else { return };
         if let What::Move { .. } = step.what {
-            // It has the time of the event before.
+            // A stamp has the time of the event before it.
             if self.images[at].last_event != self.time || self.images[at].encoder.is_empty() {
                 return;
             }
@@ -313,7 +317,7 @@ impl Model {
         image.chunks.extend(checkpoint.encode(&blocks, &mut self.compressor).expect("blocks that fit"));
     }
 
-    /// After every step: peaks, and what is live.
+    /// Updates peaks and the history after each step.
     fn note(&mut self) {
         let time = Time(self.time);
         for image in &mut self.images {
@@ -375,7 +379,7 @@ impl Model {
                 }
                 Some(process) => {
                     let (sum, own) = (&mut process.counts, &image.counts);
-                    // What was live at the exec is gone.
+                    // The blocks that were live at the exec are gone.
                     sum.bytes_live_end = Bytes(0);
                     sum.blocks_live_end = Blocks(0);
                     sum.bytes_inherited_live_end = Bytes(0);
@@ -502,7 +506,8 @@ impl Image {
         self.sites.values_mut().for_each(|site| site.live_end = shares(site.stack));
     }
 
-    /// Stack `n` is a frame of its own under a common `main`; pairs of stacks are equal, under different epochs.
+    /// Encodes the nodes. Stack `n` has a frame of its own under a common `main`; pairs of stacks
+    /// are equal, under different epochs.
     fn nodes(&self, compressor: &mut Compressor) -> Option<EncodedChunk> {
         let mut encoder = NodesEncoder::new(self.start.image);
         let mut push = |id: u32, parent: u32, kind, offset| {
@@ -519,7 +524,7 @@ impl Image {
             let mut nodes = vec![(NodeKind::Frame, frame)];
             nodes.extend(innermost_scope(StackId(id)).map(|scope| (NodeKind::Context, scope.into())));
             nodes.extend(heap(StackId(id)).map(|_| (NodeKind::Heap, 5)));
-            // Equal texts are one.
+            // Numbers 6 and 7 have equal texts, which count as one.
             nodes.extend(
                 stamp(StackId(id)).map(|stamp| (NodeKind::Stamp, if stamp == "Page" { 8 } else { u64::from(id) - 1 })),
             );
@@ -531,7 +536,7 @@ impl Image {
                 above = own;
             }
         }
-        // request{v=1} > parse, of which the last exists twice.
+        // request{v=1} > parse; the node of `parse` exists twice.
         push(1060, 0, NodeKind::Scope, 1);
         push(1061, 1060, NodeKind::Value, 2);
         push(1062, 1061, NodeKind::Scope, 3);

@@ -1,4 +1,5 @@
-//! What the recorder left and what a replay counts must be the same, and both what a simple model says.
+//! Checks that the recorder's totals and those of a replay are the same, and that both agree with a
+//! simple model.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +15,7 @@ use proptest::prelude::*;
 use crate::testing::{self, steps, write};
 use crate::*;
 
-/// What every stack holds, by its frames.
+/// The amount of each stack, by its frames.
 type Held = BTreeMap<Vec<u64>, Amount>;
 
 fn held(profile: &Profile) -> Held {
@@ -49,21 +50,21 @@ fn broken_down(recording: &Recording<'_>, by: By, process: Option<u32>, moment: 
 struct Life {
     size: u64,
     thread: u32,
-    /// Its stack; and, from the times on when it was put down to others, those.
+    /// Its stack, and the stacks that it was reattributed to, each with the time.
     stacks: Vec<(u64, Said)>,
     born: u64,
     freed: Option<u64>,
-    /// How many allocations its thread had made before it; and by the time when it was freed.
+    /// The number of allocations that its thread had made before it, and until it was freed.
     made_before: u64,
     made_until: Option<u64>,
-    /// Of the block in the place of which it came.
+    /// The size of the block that it replaced in a reallocation.
     replaced: Option<u64>,
-    /// When its image was over.
+    /// The time when its image ended.
     over: u64,
     is_of_last_image: bool,
 }
 
-/// What is known of a stack.
+/// The properties of a stack.
 #[derive(Clone)]
 struct Said {
     frames: Vec<u64>,
@@ -73,13 +74,13 @@ struct Said {
 }
 
 impl Life {
-    /// Its stack by the moves before a time.
+    /// Returns its stack after all reattributions before a time.
     fn before(&self, time: u64) -> &Said {
         let moved = self.stacks.iter().skip(1).rfind(|(moved, _)| *moved < time);
         &moved.unwrap_or(&self.stacks[0]).1
     }
 
-    /// The last one.
+    /// Returns its last stack.
     fn said(&self) -> &Said {
         self.before(u64::MAX)
     }
@@ -89,7 +90,7 @@ impl Life {
     }
 }
 
-/// Every block of a recording, by plain bookkeeping.
+/// Returns every block of a recording, by plain bookkeeping.
 fn lives(recording: &Recording<'_>) -> Vec<Life> {
     let mut lives = Vec::new();
     for image in recording.images() {
@@ -153,7 +154,7 @@ fn lives(recording: &Recording<'_>) -> Vec<Life> {
     lives
 }
 
-/// Whether a pattern is one of a scope of the block, or of all of them.
+/// True if a pattern matches one scope of the block, or its whole context.
 fn is_in_context(pattern: &Pattern, said: &Said) -> bool {
     let scopes = said.context.split(" > ").filter(|_| said.context != "(no context)");
     pattern.matches(said.context)
@@ -207,7 +208,7 @@ proptest! {
             return Ok(());
         }
         let (time, expected) = at.get(&truth.history);
-        // Several steps can be at one time: the last one counts.
+        // If several steps have the same time, the last one counts.
         let expected = truth.history.iter().rev().find(|(other, _)| other == time).map_or(expected, |(_, last)| last);
         for bytes in [&finished, &unfinished] {
             let recording = Recording::open(bytes).unwrap();
@@ -296,7 +297,7 @@ proptest! {
                     Moment::At(at) => life.is_live(at.0),
                 };
                 let expected = lives.iter().filter(is_there).filter(|life| {
-                    // At the peak it was where it was then.
+                    // At the peak, a block has the stack that it had then.
                     let said = match moment {
                         Moment::Peak => life.before(peak.0),
                         Moment::At(at) => life.before(at.0 + 1),
@@ -307,7 +308,7 @@ proptest! {
                 let expected = expected.fold((0, 0), |(bytes, blocks), life| (bytes + life.size, blocks + 1));
                 for bytes in [&finished, &unfinished] {
                     let recording = Recording::open(bytes).unwrap();
-                    // An unfinished recording knows neither its threads nor when its images ended.
+                    // An unfinished recording has neither its threads nor the ends of its images.
                     if recording.footer().is_none() && (of_thread || filter.lifetime.is_some()) {
                         continue;
                     }
@@ -587,7 +588,7 @@ proptest! {
     }
 }
 
-/// Nodes of contexts and heaps where they do not belong are as if they were not there.
+/// Nodes of contexts and heaps that are not where they belong are ignored.
 #[test]
 fn what_is_not_where_it_belongs_is_left_out() {
     use NodeKind::{Context, Frame, Heap, Scope, Value};
@@ -603,19 +604,19 @@ fn what_is_not_where_it_belongs_is_left_out() {
     for (id, parent, kind, offset) in [
         (1, 0, Frame, 100),
         (2, 1, Frame, 101),
-        // a > b{v}; a value under a value; one under the root; one of a text that is not there.
+        // a > b{v}; a value under a value; one under the root; one with an unknown text.
         (10, 0, Scope, 1),
         (11, 10, Scope, 2),
         (12, 11, Value, 3),
         (13, 12, Value, 1),
         (14, 0, Value, 3),
         (15, 0, Scope, 77),
-        // The same again, by way of a frame and under another number.
+        // The same again, with a frame in between and under other numbers.
         (16, 0, Scope, 4),
         (17, 16, Frame, 9),
         (18, 17, Scope, 2),
         (19, 18, Value, 3),
-        // Where they belong, and not.
+        // Nodes that are where they belong, and nodes that are not.
         (20, 2, Context, 12),
         (21, 2, Context, 13),
         (22, 2, Context, 19),
@@ -671,7 +672,7 @@ fn what_is_not_where_it_belongs_is_left_out() {
     expect(31, vec![], "?", "");
     expect(32, stack(), "a", "");
     expect(34, stack(), "(no context)", "?");
-    // Equal ones are one.
+    // Equal stacks have the same node.
     let node = |merged: &mut crate::stacks::MergedStacks<'_, '_>, id| merged.node(ImageId(0), StackId(id));
     assert_eq!(node(&mut merged, 20), node(&mut merged, 22));
     assert_ne!(node(&mut merged, 20), node(&mut merged, 2));
@@ -691,7 +692,7 @@ fn questions_without_an_answer() {
     assert_eq!(Filter::default().images(&recording), Ok(vec![ImageId(0)]));
 }
 
-/// A recording of totals alone answers what they tell, and says why it cannot answer the rest.
+/// A recording of totals alone answers questions about totals, and returns an error for others.
 #[test]
 fn questions_to_a_recording_without_events() {
     let compressor = &mut Compressor::new();

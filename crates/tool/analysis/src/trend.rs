@@ -1,73 +1,78 @@
-//! Whether something grows: a judgement of what was live at evenly spaced times.
+//! Detects growth in the live amounts at evenly spaced times.
 //!
-//! Live bytes go up and down with the work in hand; what leaks raises the level to which they come back. So the times are
-//! taken together in [`WINDOWS`] windows, and of each only the least counts, its *floor*.
+//! Live bytes go up and down with the work in hand, and a leak raises the level to which they come
+//! back. So the times are divided into [`WINDOWS`] windows, and only the minimum of each window
+//! counts, its *floor*.
 //!
-//! - *Since when*: where the line begins that fits the floors best behind a level, whatever the step between them.
-//! - *Whether*: the trend test of Mann and Kendall (H. B. Mann, Econometrica 13, 1945) on the floors behind the bend. It
-//!   goes by their order alone, so growth need not be even. A random walk often passes it, so what was gained must also be
-//!   some times the most that was ever lost again.
-//! - *How fast*: the median of the slopes between all pairs of floors, with its confidence interval (P. K. Sen, Journal of
-//!   the American Statistical Association 63, 1968).
-//! - *Caches* fill up: in the last quarter of the time they gain much less than in a quarter of it before.
+//! - *Since when*: the start of the line that fits the floors best after a constant level, with any
+//!   step between the two.
+//! - *Whether*: the trend test of Mann and Kendall (H. B. Mann, Econometrica 13, 1945) on the
+//!   floors after the bend. It uses only their order, so growth need not be even. A random walk
+//!   often passes it, so the gain must also be a multiple of the largest loss.
+//! - *How fast*: the median of the slopes between all pairs of floors, with its confidence interval
+//!   (P. K. Sen, Journal of the American Statistical Association 63, 1968).
+//! - *Caches* fill up: in the last quarter of the time they gain much less than in an earlier
+//!   quarter.
 
-/// Windows that the time is divided into.
+/// The number of windows that the time is divided into.
 pub(crate) const WINDOWS: usize = 32;
-/// The fewest windows of growth: of less than a quarter of the time nothing can be said.
+/// The fewest windows of growth: less than a quarter of the time is not enough to judge.
 const WINDOWS_MIN: usize = 8;
 
-/// A fit is nearly as good as the best one if it leaves this many times as much.
+/// A fit is nearly as good as the best one if its squared error is at most this many times as
+/// large.
 const NEARLY: f64 = 1.3;
 
-/// Standard deviations of the trend test for what is likely: once in 2,000 by chance.
+/// The standard deviations of the trend test at which growth is likely: by chance, once in 2,000.
 const LIKELY: f64 = 3.3;
-/// The same for what is as good as certain: once in 3 million.
+/// The same for growth that is as good as certain: by chance, once in 3 million.
 const CERTAIN: f64 = 5.0;
-/// What was gained, in multiples of the most that was lost again.
+/// The least gain, in multiples of the largest loss.
 const GAIN_LIKELY: f64 = 6.0;
 const GAIN_CERTAIN: f64 = 25.0;
-/// The gain of the last quarter of the time, as a part of what is even: what gains less is filling up.
+/// The gain of the last quarter of the time, relative to even growth. Below it, growth is slowing.
 const LAST_QUARTER: f64 = 0.4;
-/// The part of what was gained that one window may have, or it is a step.
+/// The largest part of the gain in one window; above it, the growth is a step.
 const STEP: f64 = 0.3;
-/// A container that grows by a factor at a time: the factor at least, and the fewest steps that tell it from one that was
-/// made larger once.
+/// For a container that grows by a factor at a time: the least factor, and the fewest steps that
+/// tell it from one that was enlarged once.
 const FACTOR: f64 = 1.2;
 const STEPS_MIN: usize = 3;
 
-/// How something grows.
+/// The way in which something grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TrendKind {
     /// At about the same rate, to the end.
     Steady,
-    /// By a factor now and then, as the memory of one container does whose elements become more.
+    /// By a factor from time to time, like the memory of one container whose elements become more.
     Steps,
-    /// More and more slowly, or no more: as caches do that fill up, and what is built once.
+    /// More and more slowly, or no longer: like caches that fill up, and data that are built once.
     Slowing,
 }
 
-/// What is known of growth.
+/// A growth that was detected.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Trend {
-    /// How it grows.
+    /// The way in which it grows.
     pub kind: TrendKind,
-    /// Whether that is as good as certain.
+    /// True if the growth is as good as certain.
     pub is_certain: bool,
-    /// The window with which it begins, from 0.
+    /// The window in which it begins, from 0.
     pub since: usize,
-    /// What the floors gained since then.
+    /// The amount that the floors gained since then.
     pub gained: u64,
-    /// Gain for each window: the median slope, and the bounds of its 95 % confidence interval.
+    /// The gain per window: the median slope. Its 95 % confidence interval follows.
     pub slope: f64,
-    /// The lower bound.
+    /// The lower bound of the slope.
     pub slope_min: f64,
-    /// The upper bound.
+    /// The upper bound of the slope.
     pub slope_max: f64,
-    /// Standard deviations by which the order of the floors differs from chance.
+    /// The standard deviations by which the order of the floors differs from chance.
     pub deviations: f64,
 }
 
-/// The trend of what was live at evenly spaced times, at least one for each window; `None` if it does not grow.
+/// Returns the trend of live amounts at evenly spaced times, at least one for each window; `None`
+/// if they do not grow.
 pub(crate) fn trend(live: &[u64]) -> Option<Trend> {
     let floors = floors(live)?;
     let steps = first_of_steps(&floors);
@@ -84,7 +89,7 @@ pub(crate) fn trend(live: &[u64]) -> Option<Trend> {
     let last_quarter = last_quarter(rising);
     let kind = match steps {
         Some(_) => TrendKind::Steps,
-        // It was made larger once or twice.
+        // It was enlarged once or twice.
         None if rises <= 2 => return None,
         None if last_quarter < LAST_QUARTER => TrendKind::Slowing,
         None if largest > gained * STEP || rises < rising.len() / 4 => return None,
@@ -95,7 +100,8 @@ pub(crate) fn trend(live: &[u64]) -> Option<Trend> {
     Some(Trend { kind, is_certain, since, gained: gained as u64, slope, slope_min, slope_max, deviations })
 }
 
-/// The window behind which it grows by factors alone, the last of them late: twice as large takes twice as long.
+/// Returns the first window with an amount if all changes after it are steps by a factor. The last
+/// steps must be late, because growing to twice the size takes twice as long.
 fn first_of_steps(floors: &[f64]) -> Option<usize> {
     let first = floors.iter().position(|&floor| floor > 0.0)?;
     let pairs = floors[first..].windows(2).zip(first + 1..).filter(|(pair, _)| pair[0] != pair[1]);
@@ -111,26 +117,27 @@ fn first_of_steps(floors: &[f64]) -> Option<usize> {
     (steps.len() >= STEPS_MIN && is_late).then_some(first)
 }
 
-/// How often it rises, and the most by which it does at once.
+/// Returns the number of rises, and the largest of them.
 fn rises(floors: &[f64]) -> (usize, f64) {
     let rises = floors.windows(2).map(|pair| pair[1] - pair[0]).filter(|&rise| rise > 0.0);
     rises.fold((0, 0.0), |(count, most), rise| (count + 1, most.max(rise)))
 }
 
-/// What the last quarter of the time gains, as a part of an even gain.
+/// Returns the gain of the last quarter of the time, relative to even growth.
 fn last_quarter(floors: &[f64]) -> f64 {
     let last = floors.len() - 1;
     let quarter = floors.len() / 4;
     (floors[last] - floors[last - quarter]) / ((floors[last] - floors[0]) * quarter as f64 / last as f64)
 }
 
-/// The least of each window.
+/// Returns the minimum of each window.
 fn floors(live: &[u64]) -> Option<Vec<f64>> {
     let edge = |window: usize| window * live.len() / WINDOWS;
     (0..WINDOWS).map(|window| live[edge(window)..edge(window + 1)].iter().min().map(|&least| least as f64)).collect()
 }
 
-/// Where the line begins that fits best, by least squares, behind a level: what a program builds when it starts is no growth.
+/// Returns the start of the line that fits best, by least squares, after a constant level. The data
+/// that a program builds when it starts are not growth.
 fn bend(floors: &[f64]) -> usize {
     let error = |bend: usize| {
         let (level, line) = floors.split_at(bend);
@@ -138,18 +145,18 @@ fn bend(floors: &[f64]) -> usize {
     };
     let errors: Vec<f64> = (0..=floors.len() - WINDOWS_MIN).map(error).collect();
     let least = errors.iter().copied().fold(f64::MAX, f64::min);
-    // The first that is nearly as good: a later one has more freedom, and fits noise.
+    // The first fit that is nearly as good: a later one has more freedom, and fits noise.
     errors.iter().position(|&error| error <= least * NEARLY).unwrap_or(0)
 }
 
-/// The sum of the squares that a line of this slope leaves, through the mean.
+/// Returns the sum of the squared residuals of a line with this slope through the mean.
 fn squares(floors: &[f64], slope: f64) -> f64 {
     let count = floors.len() as f64;
     let (middle, mean) = ((count - 1.0) / 2.0, floors.iter().sum::<f64>() / count);
     floors.iter().enumerate().map(|(at, floor)| (floor - mean - slope * (at as f64 - middle)).powi(2)).sum()
 }
 
-/// The slope of the line that leaves the least squares.
+/// Returns the slope of the least-squares line.
 fn slope_of_fit(floors: &[f64]) -> f64 {
     let middle = (floors.len() as f64 - 1.0) / 2.0;
     let from_middle = |at: usize| at as f64 - middle;
@@ -157,7 +164,8 @@ fn slope_of_fit(floors: &[f64]) -> f64 {
     floors.iter().enumerate().map(|(at, floor)| from_middle(at) * floor).sum::<f64>() / spread
 }
 
-/// The statistic of the trend test, in standard deviations, with its correction for continuity and for ties.
+/// Returns the statistic of the trend test in standard deviations, with its corrections for
+/// continuity and for ties.
 fn deviations(floors: &[f64]) -> f64 {
     let sign = |difference: f64| if difference == 0.0 { 0.0 } else { difference.signum() };
     let pairs = pairs(floors).map(|(one, later, _)| sign(later - one));
@@ -170,25 +178,25 @@ fn deviations(floors: &[f64]) -> f64 {
     if variance <= 0.0 || sum == 0.0 { 0.0 } else { (sum - sum.signum()) / variance.sqrt() }
 }
 
-/// The median of the slopes between all pairs, and the bounds of its confidence interval.
+/// Returns the median of the slopes between all pairs, and the bounds of its confidence interval.
 fn slope(floors: &[f64]) -> (f64, f64, f64) {
     let mut slopes: Vec<f64> = pairs(floors).map(|(one, later, apart)| (later - one) / apart as f64).collect();
     slopes.sort_by(f64::total_cmp);
     let count = floors.len() as f64;
     let deviation = (count * (count - 1.0) * (2.0 * count + 5.0) / 18.0).sqrt();
-    // Of a normal distribution, 95 % are within 1.96 standard deviations.
+    // 95 % of a normal distribution is within 1.96 standard deviations.
     let half = (1.96 * deviation / 2.0) as usize;
     let middle = slopes.len() / 2;
     (slopes[middle], slopes[middle.saturating_sub(half)], slopes[(middle + half).min(slopes.len() - 1)])
 }
 
-/// All pairs of floors in their order, and how far apart they are.
+/// Returns all pairs of floors in their order, and how far apart they are.
 fn pairs(floors: &[f64]) -> impl Iterator<Item = (f64, f64, usize)> + '_ {
     let later = move |one: usize| (one + 1..floors.len()).map(move |other| (floors[one], floors[other], other - one));
     (0..floors.len()).flat_map(later)
 }
 
-/// The most by which a floor is below one before it.
+/// Returns the most by which a floor is below an earlier one.
 fn most_lost(floors: &[f64]) -> f64 {
     let mut highest = f64::MIN;
     let below = floors.iter().map(|&floor| {
@@ -204,7 +212,7 @@ mod tests {
 
     const TIMES: usize = 256;
 
-    /// Numbers from 0 to 1 that are the same each time.
+    /// A generator of numbers from 0 to 1 with a fixed seed.
     struct Random(u64);
 
     impl Random {
@@ -214,7 +222,7 @@ mod tests {
         }
     }
 
-    /// What is live at each time, which goes from 0 to 1.
+    /// Returns live amounts at evenly spaced times from 0 to 1.
     fn series(live: impl FnMut(f64) -> f64) -> Vec<u64> {
         (0..TIMES).map(|at| at as f64 / TIMES as f64).map(live).map(|bytes| bytes as u64).collect()
     }
@@ -228,17 +236,17 @@ mod tests {
         let leak = trend(&series(|time| 1e6 + 1e6 * time)).unwrap();
         assert!(leak.kind == TrendKind::Steady && leak.is_certain && leak.since == 0, "{leak:?}");
         assert!((leak.slope * WINDOWS as f64 - 1e6).abs() < 1e4 && leak.slope_min <= leak.slope_max, "{leak:?}");
-        // Beside work that takes ten times as much and gives it back.
+        // Besides work that takes ten times as much and gives it back.
         let mut random = Random(1);
         let noisy = trend(&series(|time| 1e6 * time + 1e7 * (random.next() * 3.0 - 1.0).max(0.0))).unwrap();
         assert!(
             noisy.kind == TrendKind::Steady && noisy.slope_min * 32.0 < 1e6 && noisy.slope_max * 32.0 > 1e6,
             "{noisy:?}"
         );
-        // Behind what is built at the start.
+        // After data that are built at the start.
         let start = trend(&series(|time| if time < 0.03 { 0.0 } else { 3e6 + 1e6 * time })).unwrap();
         assert!(start.kind == TrendKind::Steady && start.is_certain && start.since == 1, "{start:?}");
-        // Under load every now and then.
+        // With load from time to time.
         let bursts =
             trend(&series(|time| 1e6 * ((time * 10.0).floor() + (time * 10.0).fract().min(0.5) * 2.0))).unwrap();
         assert_eq!(bursts.kind, TrendKind::Steady);
@@ -260,14 +268,14 @@ mod tests {
         assert_eq!(trend(&series(|_| 1e6)), None);
         assert_eq!(trend(&series(|_| 0.0)), None);
         assert_eq!(trend(&series(|time| 1e6 - 1e6 * time)), None);
-        // What a program builds when it starts, and what is done in rounds.
+        // Data built when a program starts, and work done in rounds.
         assert_eq!(trend(&series(|time| if time > 0.03 { 1e6 } else { 0.0 })), None);
         assert_eq!(trend(&series(|time| if time > 0.6 { 1e6 } else { 1e5 })), None);
         assert_eq!(trend(&series(|time| 1e6 * (time * 7.0).fract())), None);
         assert_eq!(trend(&[5; WINDOWS - 1]), None);
     }
 
-    /// How often chance is taken for growth.
+    /// Checks how often chance is taken for growth.
     #[test]
     fn noise_is_seldom_growth() {
         let mut random = Random(7);
@@ -275,7 +283,7 @@ mod tests {
         let certain = |live: Vec<u64>| trend(&live).is_some_and(|trend| trend.is_certain);
         let noise = (0..2000).filter(|_| steady(series(|_| 1e6 * random.next()))).count();
         assert_eq!(noise, 0, "of 2,000");
-        // The length of a queue, say: each time it is longer or shorter by something.
+        // For example the length of a queue: each time it becomes longer or shorter by something.
         let mut walks = |judge: &dyn Fn(Vec<u64>) -> bool| {
             let walk = |random: &mut Random| {
                 let mut level = 1e7;

@@ -1,4 +1,5 @@
-//! The types of blocks: what the program stamped them with, and else what the code that allocates them tells.
+//! The types of blocks: from the program's stamps, or else inferred from the code that allocates
+//! them.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -18,31 +19,31 @@ use crate::profile::{Profile, Site};
 use crate::rank::order;
 use crate::stacks::{MergedStacks, NodeId, StackFrame, Stacks};
 
-/// What the type of a block is taken to be.
+/// The part of a block's type that is asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TypeBy {
-    /// That of the whole block: a buffer of `T` is `[T]`.
+    /// The type of the whole block: for a buffer of `T`, `[T]`.
     #[default]
     Block,
-    /// What the block has one or many of: of a buffer of `T`, `T`.
+    /// The type of which the block has one or many: for a buffer of `T`, `T`.
     Element,
     /// The container that the block belongs to. A block that is in none stands for itself.
     Container,
 }
 
-/// A type of the session, or a container: the same where it is called the same in full.
+/// A type of the session, or a container. Types with the same full name are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TypeId(u32);
 
-/// What the type is called of blocks of which nothing is known.
+/// The name of the type of blocks about which nothing is known.
 pub const UNKNOWN_TYPE: &str = "[unknown]";
 
-/// How sure a type is, the surest first.
+/// The certainty of a type, the surest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Certainty {
-    /// The program said so.
+    /// The program stamped the block.
     Stamped,
-    /// It was concluded.
+    /// The type was inferred.
     Inferred(Confidence),
 }
 
@@ -55,46 +56,46 @@ impl fmt::Display for Certainty {
     }
 }
 
-/// What a program said of a block.
+/// The stamp of a program on a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stamp {
     /// Its type.
     pub name: TypeName,
-    /// Where the program says so.
+    /// The position in the program that stamps the block.
     pub location: Option<Location>,
-    /// What else it said.
+    /// The label of the stamp.
     pub label: Option<String>,
 }
 
-/// What is known about the type of the blocks of a site.
+/// The type of the blocks of a site.
 #[derive(Clone, Debug)]
 pub struct Typed {
-    /// What the program said: it counts before all else.
+    /// The stamp, which takes precedence.
     pub stamp: Option<Stamp>,
-    /// What was concluded.
+    /// The inferred type.
     pub inferred: Arc<Inferred>,
 }
 
-/// What was concluded of a stack.
+/// The type that was inferred from a stack.
 #[derive(Clone, Debug)]
 pub struct Inferred {
     /// The type.
     pub site: SiteType,
-    /// The module that told.
+    /// The module from which it was inferred.
     pub module: Option<ModuleId>,
-    /// What was ever allocated there, which sizes were checked against.
+    /// The totals that were ever allocated there, against which sizes were checked.
     pub sizes: SiteSizes,
 }
 
 impl Inferred {
-    /// Whether anything is known.
+    /// True if anything is known.
     pub fn is_known(&self) -> bool {
         self.site.block.is_some() || !self.site.candidates.is_empty()
     }
 }
 
 impl Typed {
-    /// How sure it is.
+    /// Returns the certainty of the type.
     pub fn certainty(&self) -> Certainty {
         match self.stamp {
             Some(_) => Certainty::Stamped,
@@ -102,12 +103,12 @@ impl Typed {
         }
     }
 
-    /// Whether anything is known.
+    /// True if anything is known.
     pub fn is_known(&self) -> bool {
         self.stamp.is_some() || self.inferred.is_known()
     }
 
-    /// What the type is called.
+    /// Returns the name of the type.
     pub fn name(&self, by: TypeBy) -> TypeName {
         if let Some(stamp) = &self.stamp {
             return stamp.name.clone();
@@ -121,7 +122,8 @@ impl Typed {
         name.or_else(|| site.block.clone()).unwrap_or_else(|| TypeName::plain(UNKNOWN_TYPE))
     }
 
-    /// Whether a pattern is one of its names: the block's, the element's or the container's, in short or in full.
+    /// True if a pattern matches one of its names: the block's, the element's or the container's,
+    /// in short or in full.
     pub(crate) fn matches(&self, pattern: &Pattern) -> bool {
         let mut names = [TypeBy::Block, TypeBy::Element, TypeBy::Container].into_iter().map(|by| self.name(by));
         names.any(|name| pattern.matches(name.short()) || pattern.matches(name.full()))
@@ -133,19 +135,19 @@ impl Typed {
 pub struct TypeGroup {
     /// The type.
     pub id: TypeId,
-    /// How it is called.
+    /// Its name.
     pub name: TypeName,
-    /// What they hold together.
+    /// The amount that they hold together.
     pub amount: Amount,
-    /// How sure the least sure of them is.
+    /// The certainty of the least certain site.
     pub certainty: Certainty,
-    /// Whether others are surer.
+    /// True if other sites are more certain.
     pub is_mixed: bool,
-    /// The largest first.
+    /// The sites, the largest first.
     pub sites: Vec<(Site, Typed)>,
 }
 
-/// The types of the blocks of a profile, the largest first.
+/// Returns the types of the blocks of a profile, the largest first.
 pub fn types(profile: &Profile, names: &mut Names<'_, '_>, by: TypeBy, metric: Metric) -> Vec<TypeGroup> {
     let mut groups: Vec<TypeGroup> = Vec::new();
     let mut places: HashMap<TypeId, usize> = HashMap::new();
@@ -175,7 +177,8 @@ pub fn types(profile: &Profile, names: &mut Names<'_, '_>, by: TypeBy, metric: M
     groups
 }
 
-/// The container of which something was called: `Vec<u8>` of `Vec<u8>::push`. What is no member is itself.
+/// Returns the container of a member function: `Vec<u8>` for `Vec<u8>::push`. Other names are
+/// returned as they are.
 fn container(called: &str) -> &str {
     let mut depth = 0_usize;
     let mut last = None;
@@ -193,22 +196,22 @@ fn container(called: &str) -> &str {
     if is_type { around } else { called }
 }
 
-/// The types of a session that were asked for.
+/// The types of a session that were asked for so far.
 #[derive(Debug, Default)]
 pub(crate) struct Types {
-    /// What every stack ever allocated, whatever context, heap or stamp the blocks have.
+    /// The totals that every stack ever allocated, whatever context, heap or stamp the blocks have.
     sizes: Option<HashMap<Frames, SiteSizes>>,
     inferred: HashMap<Frames, Arc<Inferred>>,
-    /// By full name.
+    /// The ids, by full name.
     ids: HashMap<Box<str>, TypeId>,
 }
 
-/// A stack: profiles have stacks of their own, but the same frames.
+/// A stack as its frames, which are the same in all profiles, unlike node ids.
 type Frames = Box<[StackFrame]>;
 
 impl Names<'_, '_> {
-    /// What is known about the type of the blocks of a stack. Each stack is looked at once; and before the first one, what
-    /// every stack ever allocated.
+    /// Returns the type of the blocks of a stack. Each stack is analysed once. The first call also
+    /// reads what every stack ever allocated.
     pub fn typed(&mut self, stacks: &Stacks, stack: NodeId) -> Typed {
         Typed { stamp: self.stamp(stacks, stack), inferred: self.inferred(stacks, stack) }
     }
@@ -219,13 +222,14 @@ impl Names<'_, '_> {
         *ids.entry(name.full().into()).or_insert(next)
     }
 
-    /// The type of the blocks of a stack, and what stands for it where there could be a function.
+    /// Returns the type of the blocks of a stack, and a frame that stands for it where a function
+    /// is expected.
     pub(crate) fn type_of(&mut self, stacks: &Stacks, stack: NodeId, by: TypeBy) -> (TypeId, Frame) {
         let name = self.typed(stacks, stack).name(by);
         (self.type_id(&name), self.type_frame(&name))
     }
 
-    /// What the program stamped the blocks of a stack with.
+    /// Returns the stamp of the blocks of a stack.
     pub fn stamp(&self, stacks: &Stacks, stack: NodeId) -> Option<Stamp> {
         let text = stacks.stamp(stack)?;
         let said = self.recording().text(text).map(|text| text.stamp()).unwrap_or_default();
@@ -247,7 +251,8 @@ impl Names<'_, '_> {
             return known.clone();
         }
         let sizes = self.sizes().get(&frames).copied().unwrap_or_default();
-        // What is beyond code that nothing is known of says nothing about what that allocates.
+        // Stops at the first frame in an unknown module: frames further out do not tell what its
+        // code allocates.
         let known = frames.iter().map_while(|frame| {
             let module = self.module(frame.module).filter(|_| frame.kind == NodeKind::Frame)?;
             Some((module, frame.offset))
@@ -262,7 +267,8 @@ impl Names<'_, '_> {
     fn sizes(&mut self) -> &HashMap<Frames, SiteSizes> {
         if self.types_mut().sizes.is_none() {
             let mut sizes: HashMap<Frames, SiteSizes> = HashMap::new();
-            // Without them sizes are not checked, which every answer says.
+            // If the totals cannot be read, sizes are not checked; every answer has the sizes that
+            // were used.
             if let Ok(all) = Profile::load(self, &Selection::at(Moment::Total), &mut |_, _| ()) {
                 for site in &all.sites {
                     let sum = sizes.entry(all.stacks.frames(site.stack).collect()).or_default();
@@ -283,15 +289,16 @@ impl Names<'_, '_> {
         self.types_mut().sizes.get_or_insert_default()
     }
 
-    /// What the sizes of the blocks of each stack have in common: a pass over all events, as far as
-    /// there are any. A stack of several images, or in several contexts, comes more than once.
+    /// Returns what the block sizes of each stack have in common, by a pass over all events if
+    /// there are any. A stack of several images, or in several contexts, is returned more than
+    /// once.
     fn each_size(&self) -> Vec<(Frames, EachSize)> {
         let recording = self.recording();
         let mut merged = MergedStacks::new(recording);
         let mut all = Vec::new();
         for image in recording.images() {
             let mut each: HashMap<StackId, EachSize> = HashMap::new();
-            // What is damaged is said where totals are.
+            // Damage is reported with the totals.
             let _ = for_each_chunk(recording, image.image, &mut Vec::new(), |events| {
                 for event in events {
                     if let EventKind::Alloc { size, stack, .. } | EventKind::Realloc { size, stack, .. } = event.kind {

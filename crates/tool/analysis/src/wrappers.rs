@@ -1,6 +1,8 @@
-//! Wrappers found from a recording: small functions of the program's own that allocate for their callers.
+//! Finds wrappers in a recording: small functions of the program's own that allocate for their
+//! callers.
 //!
-//! The rule needs no names, so that it holds for stripped programs, too. `docs/wrappers.md` has its errors on real programs.
+//! The rule needs no names, so it also works for stripped programs. `docs/wrappers.md` lists its
+//! errors on real programs.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -12,23 +14,26 @@ use heapledger_recording::{ModuleId, Node, NodeKind, Recording};
 use crate::names::{FunctionId, Names};
 use crate::stacks::{MergedStacks, NodeId, StackFrame, Stacks, StacksNumber};
 
-/// A wrapper has callers: so many functions of the program's own at least.
+/// The minimum number of the program's own functions that call a wrapper.
 const CALLERS_MIN: usize = 4;
-/// A wrapper allocates at so many places in its code at most, such as at one call of `malloc` and one of `realloc`.
+/// The maximum number of places in a wrapper's code that allocate, for example one call of `malloc`
+/// and one of `realloc`.
 const PLACES_MAX: usize = 2;
-/// A wrapper has so many bytes of code at most.
+/// The maximum size of a wrapper's code, in bytes.
 const SIZE_MAX: u64 = 300;
-/// Percent of the stacks with a wrapper on them on which it is the innermost function of the program's own, at least.
+/// The minimum percentage of the stacks with a wrapper on which it is the innermost function of the
+/// program's own.
 const INNERMOST_MIN: u64 = 95;
-/// Percent of a wrapper's blocks that are temporary, at most: what frees its blocks itself does not return them.
+/// The maximum percentage of a wrapper's blocks that are temporary: a function that frees its
+/// blocks itself does not return them.
 const TEMPORARY_MAX: u64 = 90;
-/// Wrappers of wrappers are looked for so many times.
+/// The number of passes of the search: each finds wrappers of those found before.
 const ROUNDS: usize = 3;
 
-/// The function of a node of which no function is known.
+/// The index for nodes whose function is not known.
 const NOWHERE: u32 = u32::MAX;
 
-/// A stack that allocates, and what it ever allocated.
+/// A stack that allocates, and the totals that it ever allocated.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Evidence {
     pub(crate) stack: NodeId,
@@ -36,13 +41,14 @@ pub(crate) struct Evidence {
     pub(crate) temporaries: u64,
 }
 
-/// How far the search for the wrappers of a recording is.
+/// The state of the search for the wrappers of a recording.
 #[derive(Debug, Default)]
 pub(crate) enum Search {
-    /// Nobody has asked for them.
+    /// Wrappers have not been asked for.
     #[default]
     NotBegun,
-    /// Nobody has asked for them, but all stacks of the recording have been read: those with this number.
+    /// Wrappers have not been asked for, but all stacks of the recording have been read: the ones
+    /// with this number.
     Readable(StacksNumber, Vec<Evidence>),
     /// The functions are marked.
     Done,
@@ -53,9 +59,9 @@ pub(crate) enum Search {
 pub struct Wrapper {
     /// The function.
     pub function: FunctionId,
-    /// Bytes of its code: of the largest, if it is a template.
+    /// The size of its code in bytes; for a template, of the largest instance.
     pub code_bytes: u64,
-    /// The number of stacks of which it would own the blocks.
+    /// The number of stacks whose blocks it would own.
     pub stacks: usize,
     /// The number of blocks that it ever allocated; 0 if the recording has no totals.
     pub blocks: u64,
@@ -65,15 +71,15 @@ pub struct Wrapper {
 struct Code<'s> {
     stacks: &'s Stacks,
     sites: Vec<Evidence>,
-    /// By the numbers of nodes: indices of functions.
+    /// The index of the function of each node, by the node's number.
     function_of: Vec<u32>,
     functions: Vec<Physical>,
-    /// By the numbers of nodes, as far as they have been asked for: the innermost function there that owns something, and
-    /// whether it is inlined.
+    /// The innermost own or dependency function at each node, by the node's number, and whether it
+    /// is inlined. Filled as far as nodes have been asked for.
     owners: Vec<Option<Option<(FunctionId, bool)>>>,
 }
 
-/// A physical function.
+/// A physical function, into which others may be inlined.
 struct Physical {
     size: u64,
     /// The number of stacks that it is on.
@@ -83,16 +89,16 @@ struct Physical {
 /// A function that may be a wrapper.
 #[derive(Default)]
 struct Candidate {
-    /// The sites of which it is the owner, with the nodes where it is on their stacks.
+    /// The sites that it owns, each with the node of the function on the stack.
     sites: Vec<(usize, NodeId)>,
-    /// Its physical functions (several, where it is a template), with the places at which each allocates.
+    /// Its physical functions (several for a template), each with the places at which it allocates.
     bodies: HashMap<u32, HashSet<u64>>,
     blocks: u64,
     temporaries: u64,
 }
 
 impl Names<'_, '_> {
-    /// The wrappers that are found in the recording, in the order of their blocks.
+    /// Returns the wrappers that are found in the recording, those with the most blocks first.
     pub fn wrappers(&mut self) -> Vec<Wrapper> {
         self.find_wrappers(&Stacks::default());
         let mut wrappers = self.found.clone();
@@ -100,7 +106,8 @@ impl Names<'_, '_> {
         wrappers
     }
 
-    /// Finds the wrappers, if that was not done yet. Which they are does not depend on what is asked of the recording.
+    /// Finds the wrappers if that was not done yet. The result does not depend on the questions
+    /// that are asked.
     pub(crate) fn find_wrappers(&mut self, stacks: &Stacks) {
         match mem::replace(&mut self.search, Search::Done) {
             Search::Done => {}
@@ -169,7 +176,8 @@ impl<'s> Code<'s> {
         }
     }
 
-    /// Counts the stacks that each function is on: one that calls itself is on a stack as often as it is there.
+    /// Counts the stacks that each function is on. A recursive function is counted as often as it
+    /// is on a stack.
     fn count_stacks(&mut self) {
         let mut stacks = vec![0_u64; self.function_of.len()];
         for site in &self.sites {
@@ -184,7 +192,7 @@ impl<'s> Code<'s> {
         }
     }
 
-    /// Adds a site to the function that owns it, if that is small enough for a wrapper.
+    /// Adds a site to the function that owns it, if the function is small enough for a wrapper.
     fn add_to_owner(
         &mut self,
         names: &mut Names<'_, '_>,
@@ -204,8 +212,8 @@ impl<'s> Code<'s> {
         candidate.temporaries += temporaries;
     }
 
-    /// The innermost function of the program's own on a stack; if there is none, of a dependency. `None` if it is inlined:
-    /// its code is its callers' then.
+    /// Returns the innermost function of the program's own on a stack, or else of a dependency.
+    /// `None` if it is inlined, because its code is then part of its callers.
     fn owner(&mut self, names: &mut Names<'_, '_>, stack: NodeId) -> Option<(FunctionId, NodeId, StackFrame)> {
         let mut dependency = None;
         for (node, place) in self.stacks.steps(stack) {
@@ -219,7 +227,8 @@ impl<'s> Code<'s> {
         dependency.flatten()
     }
 
-    /// The innermost function at a node that is the program's own or a dependency's, and whether it is inlined.
+    /// Returns the innermost function at a node that is the program's own or a dependency's, and
+    /// whether it is inlined.
     fn owner_at(&mut self, names: &mut Names<'_, '_>, node: NodeId, place: StackFrame) -> Option<(FunctionId, bool)> {
         let is_owner = |names: &Names<'_, '_>, id| matches!(names.function(id).whose, Whose::Own | Whose::Dependency);
         let known = &mut self.owners[node.number()];
@@ -246,13 +255,14 @@ impl<'s> Code<'s> {
             && candidate.temporaries * 100 <= candidate.blocks * TEMPORARY_MAX
     }
 
-    /// True if enough functions call it that are the program's own, too: these are the owners if it is a wrapper.
+    /// True if enough functions of the program's own call it; they become the owners if it is a
+    /// wrapper.
     fn has_callers(&mut self, names: &mut Names<'_, '_>, function: FunctionId, candidate: &Candidate) -> bool {
         let whose = names.function(function).whose;
         let (mut callers, mut asked) = (HashSet::new(), HashSet::new());
         for &(_, node) in &candidate.sites {
             let stacks = self.stacks;
-            // Sites with the same callers tell nothing new.
+            // Sites with the same caller add nothing new.
             if !stacks.steps(node).nth(1).is_some_and(|(caller, _)| asked.insert(caller)) {
                 continue;
             }
@@ -268,7 +278,8 @@ impl<'s> Code<'s> {
     }
 }
 
-/// Reads the stacks that allocate. Of a recording whose totals were not written, all that no other stack goes on from.
+/// Reads the stacks that allocate. If a recording has no totals, all stacks that are not a part of
+/// another one are taken.
 fn read(recording: &Recording<'_>) -> (Stacks, Vec<Evidence>) {
     let mut merged = MergedStacks::new(recording);
     let mut sites = Vec::new();
@@ -283,7 +294,7 @@ fn read(recording: &Recording<'_>) -> (Stacks, Vec<Evidence>) {
             let parents: HashSet<_> = nodes.nodes().iter().map(|node| node.parent).collect();
             let is_leaf = |node: &&Node| node.kind == NodeKind::Frame && !parents.contains(&node.id);
             for leaf in nodes.nodes().iter().filter(is_leaf) {
-                // Nothing is known of how long its blocks lived.
+                // The lifetimes of its blocks are not known.
                 sites.push(Evidence { stack: merged.node(image, leaf.id), blocks: 0, temporaries: 0 });
             }
         }

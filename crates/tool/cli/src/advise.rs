@@ -1,4 +1,4 @@
-//! `heapledger advise`: what to do about memory, why, and the command that shows it.
+//! `heapledger advise`: advice about memory, the reasons, and the command that shows each.
 
 use heapledger_analysis::{Advice, AdviceList, Finding, Metric, Selection};
 use serde::Serialize;
@@ -16,7 +16,7 @@ use crate::question::Question;
 use crate::ranks::limit;
 use crate::report::quoted;
 
-/// Columns of the text.
+/// The width of the text, in columns.
 const WIDTH: usize = 80;
 
 pub(crate) fn run(arguments: &Advise, out: &mut Output) -> Result<()> {
@@ -64,7 +64,7 @@ pub(crate) fn run(arguments: &Advise, out: &mut Output) -> Result<()> {
 pub(crate) struct AdviseJson {
     advice: Vec<Item>,
     advice_all: u64,
-    /// Rules that say nothing about this recording, and why.
+    /// Rules that do not apply to this recording, and why.
     skipped: Vec<SkippedJson>,
 }
 
@@ -80,20 +80,20 @@ impl Document for AdviseJson {
     const ROWS: Option<&'static str> = Some("advice");
 }
 
-/// A piece of advice as it is told.
+/// A piece of advice, in the terms of the user.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Item {
     rule: &'static str,
-    /// At stake.
+    /// The bytes at stake.
     bytes: u64,
     owner: Option<FrameJson>,
     /// The function that the owner called to allocate.
     via: Option<LabelJson>,
     sentence: String,
-    /// The figures that the rule goes by.
+    /// The figures on which the rule is based.
     evidence: Value,
-    /// The command that shows it.
+    /// The command that shows the evidence.
     proof: String,
     #[serde(skip)]
     head: String,
@@ -129,7 +129,7 @@ impl Item {
     }
 }
 
-/// The sentence of a finding, its figures, and the verb and options that show it.
+/// Returns the sentence of a finding, its figures, and the verb and options that show it.
 fn told(finding: &Finding) -> (String, Value, String) {
     match finding {
         Finding::Grows(grows) => {

@@ -8,7 +8,7 @@ use crate::exit::Exit;
 use crate::input::Input;
 use crate::new_file::NewFile;
 
-/// Bytes of a key: fewer could be guessed.
+/// The minimum length of a key, in bytes: shorter ones could be guessed.
 const KEY_MIN: usize = 16;
 
 pub(crate) fn run(arguments: &Anonymize) -> Result<()> {
@@ -25,7 +25,7 @@ pub(crate) fn run(arguments: &Anonymize) -> Result<()> {
     target.keep()
 }
 
-/// The key that was given, or one that nobody knows.
+/// Returns the given key, or a random one that nobody knows.
 fn key(arguments: &Anonymize) -> Result<Vec<u8>> {
     let Some(path) = &arguments.key_file else {
         let mut key = [0; 32];

@@ -1,4 +1,5 @@
-//! The command line. The doc comments here and below are the manual: help, man pages and completions come from them.
+//! The command line. The doc comments here and below are the manual: help, man pages and
+//! completions come from them.
 
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Parser, Subcommand, ValueEnum};
@@ -98,7 +99,8 @@ pub(crate) enum Color {
 }
 
 impl Verb {
-    /// True if the verb tells the program's own code from that of others: `heapledger.toml` may know better.
+    /// True if the verb distinguishes the program's own code from other code: it reads
+    /// `heapledger.toml`.
     pub(crate) fn names_owners(&self) -> bool {
         matches!(
             self,
@@ -121,7 +123,7 @@ impl Verb {
     }
 }
 
-/// What to do.
+/// The verbs.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     Record(Record),
@@ -144,12 +146,12 @@ pub(crate) enum Verb {
     Temporary(Temporary),
     Reallocations(Reallocations),
     Callers(Neighbours),
-    /// Show what one function calls, and how much memory goes through each of these
+    /// Show the callees of one function, and how much memory goes through each
     ///
-    /// All that was allocated on stacks with the function on them, by the functions
-    /// that it calls directly; what it allocates itself is `(itself)`. Each stack
-    /// counts once: of a function that is on a stack several times, its innermost
-    /// call counts. So the rows add up.
+    /// Sums up all that was allocated on stacks with the function on them, by the
+    /// functions that it calls directly; its own allocations are `(itself)`. Each stack
+    /// counts once: if a function is on a stack several times, its innermost call
+    /// counts. So the rows add up.
     ///
     ///     $ heapledger callees "json::parse*" --at end
     ///     $ heapledger callees /^main$/ --total --metric blocks
@@ -216,7 +218,7 @@ mod tests {
         assert_eq!(record.command, ["ls", "-f", "--wait"]);
         assert!(record.quiet && !record.force && !record.wait);
         assert!(parse("heapledger record").is_err());
-        // Not the name of a command; of a command's own options nothing is taken.
+        // Before the command, `-p` is an option of `record`; after it, the command's own.
         for line in ["record -p 7", "record --pid 7", "record -q -p 7 -- ls"] {
             let Verb::Record(record) = parse(&format!("heapledger {line}")).unwrap().verb else { panic!("not record") };
             assert_eq!(record.pid.as_deref(), Some("7"), "{line}");

@@ -1,4 +1,4 @@
-//! Programs that run already: nothing is recorded of them, and here it is said what to do instead.
+//! Refuses to record programs that run already, and says what to do instead.
 
 use std::fs;
 
@@ -11,7 +11,8 @@ use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::report::quoted;
 
-/// The failure of attaching to a process, with the command that records the same program from its start.
+/// Returns the failure to attach to a process, with the command that records the program from its
+/// start.
 pub(crate) fn refuse(target: &str) -> Failure {
     refusal(target).unwrap_or_else(|failure| failure)
 }
@@ -42,9 +43,9 @@ struct Reason;
 /// A process, as the kernel has it.
 struct Process {
     name: String,
-    /// Its words, for a shell; empty of the kernel's own.
+    /// The command line, for a shell; empty for threads of the kernel.
     command: String,
-    /// The unit that systemd runs it as.
+    /// The systemd unit that it runs as.
     service: Option<String>,
 }
 
@@ -86,14 +87,14 @@ impl Process {
     }
 }
 
-/// A command line for a shell, from `/proc/PID/cmdline`.
+/// Returns a command line for a shell, from `/proc/PID/cmdline`.
 fn command(cmdline: &[u8]) -> String {
     let words = cmdline.strip_suffix(&[0]).unwrap_or(cmdline).split(|&byte| byte == 0);
     let words = words.map(|word| quoted(&String::from_utf8_lossy(word)));
     if cmdline.is_empty() { String::new() } else { words.collect::<Vec<_>>().join(" ") }
 }
 
-/// The unit of a service of the system's, from `/proc/PID/cgroup`.
+/// Returns the unit of a system service, from `/proc/PID/cgroup`.
 fn service(cgroup: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(cgroup);
     let path = text.lines().find_map(|line| line.split(':').nth(2)?.strip_prefix("/system.slice/"))?;

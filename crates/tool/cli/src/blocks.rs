@@ -20,7 +20,7 @@ use crate::question::{Question, SelectionJson};
 use crate::ranks::{AmountJson, Depth, limit, stack_row};
 use crate::sampled;
 
-/// Frames of a stack that are shown.
+/// The number of frames shown of a stack.
 const FRAMES_MAX: usize = 12;
 
 pub(crate) fn run(arguments: &Blocks, out: &mut Output) -> Result<()> {
@@ -51,7 +51,8 @@ pub(crate) fn run(arguments: &Blocks, out: &mut Output) -> Result<()> {
     print_stacks(&mut question, &found, &stacks, out)
 }
 
-/// The stacks of these blocks, each once, in the order in which they are met: they are numbered so, from 1.
+/// Returns the stacks of these blocks, each once, in the order of the blocks. They are numbered in
+/// this order, from 1.
 fn stacks(blocks: &[LiveBlock]) -> Vec<NodeId> {
     let mut known = HashSet::new();
     blocks.iter().map(|block| block.stack).filter(|&stack| known.insert(stack)).collect()
@@ -70,7 +71,7 @@ fn print_blocks(
 ) -> Result<()> {
     let (recording, numbers) = (question.recording, numbers(stacks));
     let several = recording.images().len() > 1;
-    // Of a sample also how many others each block stands for.
+    // For a sample, a column also shows how many blocks each block counts for.
     let is_sample = recording.is_sample();
     let columns = ["block", "bytes", "stands for", "age", "thread", "stack"];
     let mut table = Tree::new(columns.into_iter().filter(|column| is_sample || *column != "stands for"));
@@ -114,12 +115,12 @@ fn print_stacks(
     Ok(())
 }
 
-/// How long it had been there.
+/// Returns the time for which the block had been live.
 fn age(block: &LiveBlock) -> Option<Duration> {
     block.call.map(|(_, born)| Duration::from_nanos(block.at.0.saturating_sub(born.0)))
 }
 
-/// How a thread is called: by its name, if it has one.
+/// Returns how a thread is shown: by its name, if it has one.
 fn called(recording: &Recording<'_>, image: ImageId, thread: ThreadId) -> String {
     match recording.thread(image, thread) {
         None => format!("number {}", thread.0),
@@ -135,14 +136,14 @@ pub(crate) struct BlocksJson {
     #[serde(flatten)]
     selection: SelectionJson,
     total: AmountJson,
-    /// What the selection leaves out.
+    /// The live blocks that the selection leaves out.
     left_out: AmountJson,
-    /// The number of blocks that there would be without a limit.
+    /// The number of blocks without a limit.
     rows_all: usize,
     rows: Vec<BlockJson>,
     /// The stacks of these rows.
     stacks: Vec<StackJson>,
-    /// The frames of the stacks, as a tree: what several have in common is there once.
+    /// The frames of the stacks, as a tree: frames that several stacks share are there once.
     frames: Vec<FrameNodeJson>,
 }
 
@@ -158,45 +159,45 @@ struct BlockJson {
     /// The ordinal of its allocation in its image, from 0.
     block: u64,
     bytes: u64,
-    /// How many blocks of its size it stands for, if it was sampled.
+    /// The weight: the number of blocks of its size that it counts for, if it was sampled.
     #[serde(skip_serializing_if = "Option::is_none")]
     stands_for: Option<u64>,
-    /// `null`: it was there before the recording begins.
+    /// The time of the allocation; `null` if it was before the recording began.
     allocated_seconds: Option<f64>,
     age_seconds: Option<f64>,
-    /// Its ordinal in the image.
+    /// The thread's ordinal in the image.
     thread: Option<u32>,
     tid: Option<u32>,
     #[serde(rename = "type")]
     name: String,
     confidence: String,
-    /// Which one of the stacks, by its number.
+    /// The number of its stack.
     stack: usize,
 }
 
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct StackJson {
-    /// Its number, from 1.
+    /// The number of the stack, from 1.
     stack: usize,
     #[serde(flatten)]
     declared: DeclaredJson,
-    /// The innermost frame, by its number; `null`: it has none.
+    /// The number of the innermost frame; `null` if the stack has none.
     frame: Option<usize>,
 }
 
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct FrameNodeJson {
-    /// Its number, from 0: its place in the list.
+    /// The number of the frame, from 0: its index in the list.
     frame: usize,
-    /// The frame that called it, by its number, which is smaller; `null`: it is the outermost one.
+    /// The number of the frame that called it, which is smaller; `null` for the outermost frame.
     caller: Option<usize>,
     #[serde(flatten)]
     place: FrameJson,
 }
 
-/// Frames that are numbered as they come.
+/// A tree of frames, which are numbered as they are added.
 #[derive(Default)]
 struct FrameNodes {
     numbers: HashMap<(Option<usize>, Frame), usize>,

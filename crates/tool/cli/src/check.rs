@@ -24,9 +24,9 @@ use crate::preload::{CHECKER, LIBRARY};
 use crate::record::{failure, say};
 use crate::target::Target;
 
-/// Frames of a stack that are shown.
+/// The number of frames shown of a stack.
 const FRAMES_MAX: usize = 16;
-/// Processes that are named.
+/// The number of processes and libraries that are listed.
 const UNVERIFIED_MAX: usize = 8;
 
 pub(crate) fn run(arguments: &Check) -> Result<ExitCode> {
@@ -132,7 +132,7 @@ fn print(findings: &Findings, exit: ExitStatus, out: &mut impl Write) -> io::Res
     Ok(())
 }
 
-/// A frame's function, and where it is.
+/// Prints the ids and names of processes.
 fn print_processes(out: &mut impl Write, processes: &[Unverified]) -> io::Result<()> {
     for Unverified { pid, name } in processes.iter().take(UNVERIFIED_MAX) {
         writeln!(out, "    {pid}  {}", escape(name))?;
@@ -157,17 +157,17 @@ fn line(frame: &Frame) -> String {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct FindingsJson<'a> {
     misuses: &'a [Misuse],
-    /// Found at places beyond the 256 of a process that are kept.
+    /// The number of findings at places beyond the 256 that are kept for each process.
     beyond: u64,
-    /// Calls that were not looked at.
+    /// The number of calls that were not checked.
     missed: u64,
-    /// Processes that were not checked.
+    /// The number of processes that were not checked.
     unchecked: u64,
     /// Processes that were not searched at the end for writes past the end of live blocks.
     unverified: &'a [Unverified],
-    /// Processes that put themselves in a sandbox: from then on nothing was reported in them.
+    /// Processes that entered a sandbox: nothing was reported in them from then on.
     confined: &'a [Unverified],
-    /// Libraries whose calls are not seen: after one was opened, nothing was looked at in that process.
+    /// Libraries whose calls are not seen: nothing was checked in a process after it opened one.
     stopped_by: &'a BTreeSet<String>,
 }
 

@@ -1,4 +1,4 @@
-//! The codes of what `heapledger` says about problems, and what each means. `heapledger explain CODE` prints it.
+//! The codes of problems, and what each means. `heapledger explain CODE` prints it.
 
 use std::fmt;
 
@@ -7,13 +7,13 @@ macro_rules! codes {
     ($($(#[doc = $title:literal])+ $name:ident = $number:literal {
         cause: $cause:literal, consequence: $consequence:literal, remedy: $remedy:literal $(,)?
     })*) => {
-        /// A kind of problem. Numbers are never used for another one.
+        /// A kind of problem. A number is never used again for another kind.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Code {
             $($(#[doc = $title])+ $name = $number,)*
         }
 
-        /// All of them.
+        /// The explanations of all codes.
         pub(crate) const EXPLANATIONS: &[Explanation] = &[$(Explanation {
             code: Code::$name,
             title: concat!($($title),+),
@@ -24,7 +24,7 @@ macro_rules! codes {
     };
 }
 
-/// What a code means.
+/// The explanation of a code.
 #[derive(Debug)]
 pub(crate) struct Explanation {
     pub(crate) code: Code,
@@ -35,14 +35,14 @@ pub(crate) struct Explanation {
 }
 
 impl Explanation {
-    /// What it is, in a few words.
+    /// Returns the problem in a few words.
     pub(crate) fn title(&self) -> &'static str {
         self.title.trim()
     }
 }
 
 impl Code {
-    /// The code of these letters, or of this number alone.
+    /// Returns the explanation of a code such as `HL0005`, or of its number alone.
     pub(crate) fn parse(text: &str) -> Option<&'static Explanation> {
         let upper = text.trim().to_ascii_uppercase();
         let number: u16 = upper.strip_prefix("HL").unwrap_or(&upper).parse().ok()?;
@@ -51,7 +51,7 @@ impl Code {
 }
 
 impl Code {
-    /// The explanation that has this number.
+    /// Returns the explanation of the code with this number.
     pub(crate) fn of_number(number: u32) -> Option<&'static Explanation> {
         EXPLANATIONS.iter().find(|explanation| explanation.code as u32 == number)
     }
@@ -64,7 +64,7 @@ impl fmt::Display for Code {
 }
 
 codes! {
-    // ------------------------------------------------------------------------------------------ the program
+    // --------------------------------------------------------------------------------- the program
 
     /// The program is statically linked
     Static = 1 {
@@ -246,7 +246,7 @@ codes! {
                  --hook, on glibc 2.35 or newer: then both are recorded like the program itself.",
     }
 
-    // ------------------------------------------------------------------------------------------ the machine
+    // --------------------------------------------------------------------------------- the machine
 
     /// The system refuses something that recording needs
     System = 30 {
@@ -303,7 +303,7 @@ codes! {
         remedy: "Write elsewhere: `heapledger record -o FILE -- COMMAND`.",
     }
 
-    // ------------------------------------------------------------------------------------------ a running program
+    // --------------------------------------------------------------------------- a running program
 
     /// A running program cannot be attached to
     NoAttaching = 40 {
@@ -326,7 +326,7 @@ codes! {
                  same pid namespace, or one above it, as the process's user or root: `sudo heapledger reports show PID`.",
     }
 
-    // ------------------------------------------------------------------------------------------ the recording
+    // ------------------------------------------------------------------------------- the recording
 
     /// The recording is not finished
     Unfinished = 60 {
@@ -494,7 +494,7 @@ codes! {
                  recording carry its names (`--names auto`, the default).",
     }
 
-    // ------------------------------------------------------------------------------------------ the command
+    // --------------------------------------------------------------------------------- the command
 
     /// The command line makes no sense
     Usage = 90 {
@@ -544,7 +544,7 @@ mod tests {
 
     use super::*;
 
-    /// All of the command's sources but this file: path and text.
+    /// Returns all of the command's sources but this file: path and text.
     fn sources() -> Vec<(String, String)> {
         fn collect(directory: &Path, into: &mut Vec<(String, String)>) {
             for entry in fs::read_dir(directory).unwrap() {

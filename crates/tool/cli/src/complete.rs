@@ -1,9 +1,11 @@
-//! What a command line may go on with. The completion scripts of bash, zsh and fish ask for it by the hidden verb
-//! `complete-words`, so that one implementation, with the tree of the help, knows the grammar.
+//! The possible next words of a command line. The completion scripts of bash, zsh and fish ask for
+//! them by the hidden verb `complete-words`, so that one implementation, with the tree of the help,
+//! knows the grammar.
 //!
-//! The first line of the answer says what else there is to complete: `values` (nothing), `files PREFIX`, `directories
-//! PREFIX` (behind this beginning of the word), or `command N`: the words from the N-th on are a command line of their
-//! own. Each further line is a value, and what it is behind a tab.
+//! The first line of the answer says what else there is to complete: `values` (nothing), `files
+//! PREFIX`, `directories PREFIX` (after this beginning of the word), or `command N`: the words from
+//! the N-th on are a command line of their own. Each further line is a value, a tab, and a
+//! description.
 
 use std::fmt;
 
@@ -29,7 +31,7 @@ pub(crate) fn run(arguments: &CompleteWords, out: &mut Output) -> Result<()> {
 #[derive(Debug, PartialEq, Eq)]
 struct Answer {
     rest: Rest,
-    /// Values, and what they are.
+    /// Values, and their descriptions.
     values: Vec<(String, String)>,
 }
 
@@ -53,10 +55,10 @@ impl fmt::Display for Rest {
     }
 }
 
-/// A command line as far as it is written.
+/// A command line as far as it has been typed.
 struct Line<'c> {
     command: &'c Command,
-    /// Arguments of the command that are there already.
+    /// The number of positional arguments that have been typed.
     positionals: usize,
     /// True after `--`.
     only_positionals: bool,
@@ -67,7 +69,8 @@ struct Line<'c> {
 }
 
 impl Answer {
-    /// Returns the answer for the words after the command's name, of which the last one is being typed.
+    /// Returns the answer for the words after the command's name, of which the last one is being
+    /// typed.
     fn of(root: &Command, words: &[String]) -> Answer {
         let Some((current, before)) = words.split_last() else { return Answer::of(root, &[String::new()]) };
         let mut line = Line { command: root, positionals: 0, only_positionals: false, value_of: None, is_help: false };
@@ -90,14 +93,14 @@ impl Answer {
         Answer { rest, values: Vec::new() }
     }
 
-    /// The values of an argument that go on from `current`, behind a prefix of the word.
+    /// Returns the values of an argument that begin with `current`, after a prefix of the word.
     fn value(argument: &Arg, prefix: &str, current: &str) -> Answer {
         let rest = match argument.get_value_hint() {
             ValueHint::FilePath | ValueHint::AnyPath => Rest::Files(prefix.to_owned()),
             ValueHint::DirPath => Rest::Directories(prefix.to_owned()),
             _ => Rest::Nothing,
         };
-        // Of several values, the last one is being typed.
+        // If there are several values, the last one is being typed.
         let several = argument.get_value_delimiter().and_then(|delimiter| current.rfind(delimiter));
         let (settled, current) = current.split_at(several.map_or(0, |at| at + 1));
         let values = argument.get_possible_values().into_iter().filter(|value| !value.is_hide_set());
@@ -108,7 +111,7 @@ impl Answer {
         Answer { rest, values: values.collect() }
     }
 
-    /// The options of a command that begin so.
+    /// Returns the options of a command that begin with this text.
     fn options(command: &Command, current: &str) -> Answer {
         let mut values = Vec::new();
         for argument in command.get_arguments().filter(|argument| !argument.is_hide_set()) {
@@ -120,7 +123,7 @@ impl Answer {
         Answer { rest: Rest::Nothing, values }
     }
 
-    /// The verbs of a command that begin so.
+    /// Returns the verbs of a command that begin with this text.
     fn verbs(command: &Command, current: &str) -> Answer {
         let verbs = command.get_subcommands().filter(|verb| !verb.is_hide_set());
         let verbs = verbs.filter(|verb| verb.get_name().starts_with(current));
@@ -177,7 +180,7 @@ impl<'c> Line<'c> {
         if !self.is_root() {
             return Answer::verbs(self.command, current);
         }
-        // A file alone is summarised.
+        // A file alone is short for `summary FILE`.
         let values = if self.only_positionals { Vec::new() } else { Answer::verbs(root, current).values };
         Answer { rest: Rest::Files(String::new()), values }
     }
@@ -190,19 +193,19 @@ impl<'c> Line<'c> {
         !self.only_positionals && word.len() > 1 && word.starts_with('-')
     }
 
-    /// Returns the verb that a word is at this place.
+    /// Returns the verb that a word names at this position.
     fn verb(&self, word: &str) -> Option<&'c Command> {
         if self.only_positionals || self.positionals > 0 { None } else { verb(self.command, word.as_ref()) }
     }
 
-    /// Returns the argument that comes next, if it is no option.
+    /// Returns the positional argument that comes next.
     fn positional(&self) -> Option<&'c Arg> {
         let mut all = self.command.get_positionals();
         let is_repeated = |argument: &&Arg| argument.get_num_args().is_some_and(|number| number.max_values() > 1);
         all.nth(self.positionals).or_else(|| self.command.get_positionals().last().filter(is_repeated))
     }
 
-    /// True if a word at this place begins a command line of its own.
+    /// True if a word at this position begins a command line of its own.
     fn starts_command(&self, word: &str) -> bool {
         let is_command = |argument: &Arg| argument.get_value_hint() == ValueHint::CommandWithArguments;
         self.value_of.is_none()
@@ -216,7 +219,7 @@ impl<'c> Line<'c> {
 mod tests {
     use super::*;
 
-    /// The first line of the answer, and its values.
+    /// Returns the first line of the answer, and its values.
     fn asked(line: &str) -> (String, Vec<String>) {
         let mut command = args::command();
         command.build();

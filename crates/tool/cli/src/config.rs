@@ -1,4 +1,4 @@
-//! `heapledger.toml`: what a project, or a user, says of functions once and for all.
+//! `heapledger.toml`: the permanent declarations of a project, or a user, about functions.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -14,10 +14,10 @@ use crate::input::shown;
 
 /// The name of the file.
 const NAME: &str = "heapledger.toml";
-/// Bytes that such a file may have.
+/// The maximum size of the file, in bytes.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// The file as it is read.
+/// The contents of the file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Config {
@@ -25,10 +25,11 @@ struct Config {
     own: Vec<toml::Spanned<String>>,
 }
 
-/// The declarations of the file that this run of the command goes by.
+/// The declarations of the file that applies to this run of the command.
 static DECLARED: OnceLock<Declared> = OnceLock::new();
 
-/// Reads the file that is nearest: that of the project, or else that of the user. None is no error.
+/// Reads the nearest file: that of the project, else that of the user. It is not an error if there
+/// is none.
 pub(crate) fn load() -> Result<()> {
     let Some(path) = find() else { return Ok(()) };
     let declared = read(&path).map_err(|(line, why)| {
@@ -36,7 +37,7 @@ pub(crate) fn load() -> Result<()> {
         Failure::new(Exit::Usage, format_args!("cannot use `{}`:{line} {why}", shown(&path)))
             .hint("it has lists of patterns: wrappers = [\"pool_*\"] and own = [\"vendored::*\"]")
     })?;
-    // Read once.
+    // The file is read once, so the value is never set already.
     let _ = DECLARED.set(declared);
     Ok(())
 }
@@ -48,8 +49,9 @@ pub(crate) fn declared(wrappers: &[Pattern]) -> Declared {
     declared
 }
 
-/// The file in the current directory or above it, as far as the root of the repository; else the user's own. Outside of a
-/// repository only the current directory counts: what is above it may be anybody's.
+/// Returns the file in the current directory or above it, up to the root of the repository; else
+/// the user's own. Outside of a repository only the current directory counts, because anybody may
+/// have written the directories above.
 fn find() -> Option<PathBuf> {
     let project = std::env::current_dir().ok().and_then(|here| of_project(&here));
     let user = || {
@@ -80,7 +82,7 @@ fn read(path: &Path) -> std::result::Result<Declared, Unusable> {
 }
 
 fn text(path: &Path) -> io::Result<String> {
-    // Not of what would be waited for.
+    // Reading a FIFO or a device could block.
     if !fs::metadata(path)?.is_file() {
         return Err(io::Error::other("it is not a regular file"));
     }
@@ -149,7 +151,7 @@ mod tests {
             let (found, reason) = parse(text).unwrap_err();
             assert!(found == Some(line) && reason.contains(why) && !reason.is_empty(), "{text}: {found:?} {reason}");
         }
-        // Nothing that somebody may write makes the reader panic.
+        // No file makes the parser panic.
         let deep = "wrappers = ".to_owned() + &"[".repeat(100_000);
         assert!(parse(&deep).is_err());
     }

@@ -1,5 +1,5 @@
-//! `heapledger start`, `stop`, `sample` and `status`: speaking to a `heapledger record` that runs, or to a program with a
-//! ledger of its own.
+//! `heapledger start`, `pause`, `sample` and `status`: requests to a `heapledger record` that runs,
+//! or to a program with a ledger of its own.
 
 mod linked;
 
@@ -57,7 +57,7 @@ pub(crate) fn sample(arguments: &Sample, out: &mut Output) -> Result<()> {
     tell(&asked(&chosen, request)?, &[], arguments.control.data.form(), out)
 }
 
-/// The recorder of the recording that has this process, if there is one.
+/// Returns the recorder of the recording that has this process, if there is one.
 pub(crate) fn recorder_of(target: &str) -> Result<Option<u32>> {
     let all = running()?;
     Ok(all.iter().find(|running| is_meant(&running.status, target)).map(|running| running.status.recorder))
@@ -67,13 +67,13 @@ fn running() -> Result<Vec<Running>> {
     Running::all().map_err(|error| Failure::caused(Exit::Unexpected, "cannot look for recordings", error))
 }
 
-/// The program that is named, if it is not recorded and has a ledger of its own.
+/// Returns the named program, if it is not recorded and has a ledger of its own.
 fn linked_of(all: &[Running], arguments: &Control) -> Option<Linked> {
     let target = arguments.target.as_deref()?;
     if all.iter().any(|running| is_meant(&running.status, target)) { None } else { Linked::find(target) }
 }
 
-/// Makes a request to each: how they are then.
+/// Makes a request to each recorder, and returns their states after it.
 fn asked(chosen: &[Running], request: Request) -> Result<Vec<Status>> {
     let answered = |running: &Running| {
         let what = format!("heapledger record (process {}) does not answer", running.status.recorder);
@@ -82,7 +82,8 @@ fn asked(chosen: &[Running], request: Request) -> Result<Vec<Status>> {
     chosen.iter().map(answered).collect()
 }
 
-/// The recordings that are meant: the one that was named, or the only one; all of them if they are only asked.
+/// Returns the recordings that are meant: the named one, or the only one; all, if the request only
+/// asks for the state.
 fn choose(all: Vec<Running>, target: Option<&str>, request: Request) -> Result<Vec<Running>> {
     let nothing =
         |what: &str| Failure::new(Exit::NothingRecorded, what).hint("`heapledger status` lists what is recorded");
@@ -116,10 +117,10 @@ fn is_meant(status: &Status, target: &str) -> bool {
     }
 }
 
-/// True if the path is of the file that is being written, or is the name that `record --rotate`
-/// numbers its files after.
+/// True if the target is the file that is being written, or the name that `record --rotate` numbers
+/// its files after.
 fn is_output(output: &Path, target: &Path) -> bool {
-    // There is no file of that name: its directory alone can be looked up.
+    // No file has the unnumbered name, so only its directory can be resolved.
     let real = |path: &Path| {
         let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."));
         Some(std::fs::canonicalize(directory).ok()?.join(path.file_name()?))
@@ -129,7 +130,7 @@ fn is_output(output: &Path, target: &Path) -> bool {
     is_file || unnumbered(output).is_some_and(|base| real(&base).is_some_and(|base| real(target) == Some(base)))
 }
 
-/// `NAME.hl` of `NAME.0007.hl`, and `NAME` of `NAME.0007`.
+/// Returns `NAME.hl` for `NAME.0007.hl`, and `NAME` for `NAME.0007`.
 fn unnumbered(segment: &Path) -> Option<PathBuf> {
     let is_number = |text: &std::ffi::OsStr| text.len() >= 4 && text.as_encoded_bytes().iter().all(u8::is_ascii_digit);
     let ending = segment.extension()?;
@@ -194,7 +195,7 @@ fn rate(state: &State) -> Option<Rate> {
     state.sample_every.map(|mean| Rate::nearest(Bytes(mean)))
 }
 
-/// As the kernel has it.
+/// Returns the name of a process as the kernel has it.
 fn command(process: u32) -> String {
     std::fs::read_to_string(format!("/proc/{process}/comm"))
         .map_or_else(|_| String::new(), |name| name.trim_end().to_owned())
@@ -208,7 +209,7 @@ fn state(status: &Status) -> &'static str {
     }
 }
 
-/// `on`, `on, one point in 512.0 KiB`.
+/// Returns text such as `on` or `on, one point in 512.0 KiB`.
 fn shown_state(state: &str, sampling: Option<Rate>) -> String {
     match sampling {
         None => state.to_owned(),
@@ -216,7 +217,7 @@ fn shown_state(state: &str, sampling: Option<Rate>) -> String {
     }
 }
 
-/// What `--json` prints: the recordings, then the programs with ledgers of their own.
+/// The document of `--json`: the recordings, then the programs with ledgers of their own.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct StatusJson {
@@ -230,22 +231,22 @@ impl Document for StatusJson {
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct RecordingJson {
-    /// Null where the program has a ledger of its own.
+    /// The recorder's pid; null if the program has a ledger of its own.
     recorder: Option<u32>,
     program: u32,
     processes: Vec<u32>,
-    /// `on`, `paused` or `not begun`; of a program's own ledger, `on` or `off`.
+    /// `on`, `paused` or `not begun`; for a program's own ledger, `on` or `off`.
     recording: &'static str,
-    /// Whether what is recorded is a sample of all blocks: figures are estimates then.
+    /// True if a sample of all blocks is recorded: figures are estimates then.
     sampled: bool,
-    /// The mean distance of sample points; null while all blocks are recorded.
+    /// The mean distance between sample points; null while all blocks are recorded.
     sample_mean_bytes: Option<u64>,
     duration_seconds: f64,
     allocations: u64,
     bytes_live: u64,
-    /// What a program's own ledger takes; null of a recording.
+    /// The memory that a program's own ledger takes; null for a recording.
     overhead_bytes: Option<u64>,
-    /// Of the recording; null where there is none.
+    /// The size of the recording; null if there is none.
     file_bytes: Option<u64>,
     file: Option<String>,
 }

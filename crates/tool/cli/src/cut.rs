@@ -1,5 +1,5 @@
-//! A recording that ended before its program did, because it could not be written any more: the error, and what can be
-//! read of the file.
+//! A recording that ended before its program did, because it could not be written any more: the
+//! error, and what can be read of the file.
 
 use std::error::Error as _;
 use std::io;
@@ -14,7 +14,7 @@ use crate::exit::Exit;
 use crate::format::{counted, time};
 use crate::input::Input;
 
-/// The events that are in a file, and the time of the last.
+/// The number of events in a file, and the time of the last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Readable {
     pub(crate) events: u64,
@@ -22,7 +22,7 @@ pub(crate) struct Readable {
 }
 
 impl Readable {
-    /// Returns the readable part of a file; `None` if it is no file, or has no recording in it.
+    /// Returns the readable part of a file; `None` if it is not a file, or has no recording in it.
     pub(crate) fn of(path: &Path) -> Option<Readable> {
         let input = Input::map(path).ok().filter(|_| path.is_file())?;
         Some(Readable::in_recording(&input.recording().ok()?))
@@ -37,7 +37,7 @@ impl Readable {
     }
 }
 
-/// The error by which a recording ended, and where that leaves the file.
+/// Returns the error that ended a recording, with the state in which it left the file.
 pub(crate) fn failure(outcome: &Outcome, problem: &Error) -> Failure {
     let mut text = reason(problem);
     if let Error::WriteOutput { .. } = problem {
@@ -53,7 +53,7 @@ pub(crate) fn failure(outcome: &Outcome, problem: &Error) -> Failure {
     Failure::new(Exit::Unexpected, text).code(Code::Ended).hint(hint)
 }
 
-/// The error and its cause in one line: `cannot write x.hl: no space left on device`.
+/// Returns the error and its cause in one line: `cannot write x.hl: no space left on device`.
 fn reason(problem: &Error) -> String {
     let mut text = problem.to_string();
     if let Some(source) = problem.source() {

@@ -1,4 +1,4 @@
-//! What a program declared, in the summary: the contexts that hold the most, and its heaps.
+//! The declarations of a program, in the summary: the contexts that hold the most, and its heaps.
 
 use heapledger_analysis::{Amount, ContextId, Key, Metric, Moment, Profile, Rank, RankBy, rank};
 use serde::Serialize;
@@ -7,22 +7,22 @@ use crate::error::Result;
 use crate::format::{bytes, counted, share};
 use crate::question::Question;
 
-/// Contexts that are shown.
+/// The number of contexts shown.
 const CONTEXTS_MAX: usize = 3;
-/// Heaps that are shown.
+/// The number of heaps shown.
 const HEAPS_MAX: usize = 5;
 
-/// What a program declared of the blocks that it had.
+/// The contexts and heaps that a program declared for its blocks.
 #[derive(Debug, Default, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Declared {
-    /// Those that hold the most at the peak, blocks without context among them.
+    /// The contexts that hold the most at the peak; blocks without a context count as one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     contexts: Vec<Context>,
-    /// How many there are at the peak.
+    /// The number of contexts at the peak.
     #[serde(skip)]
     contexts_all: usize,
-    /// The largest at the end first.
+    /// The heaps, the largest at the end first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     heaps: Vec<Heap>,
 }
@@ -47,7 +47,7 @@ struct Heap {
 }
 
 impl Declared {
-    /// Nothing at all, at no cost, where the program declared nothing.
+    /// Finds the declarations; costs nothing if the program declared nothing.
     pub(crate) fn find(question: &mut Question<'_, '_>) -> Result<Declared> {
         if question.recording.texts().is_empty() {
             return Ok(Declared::default());
@@ -76,7 +76,7 @@ impl Declared {
             let heap = found.heap(name);
             (heap.bytes_at_peak, heap.blocks_at_peak) = (peak.bytes.0, peak.blocks.0);
         }
-        // Blocks of no heap are all others.
+        // Blocks in no heap have the empty name.
         found.heaps.retain(|heap| !heap.heap.is_empty());
         Ok(found)
     }
@@ -91,7 +91,7 @@ impl Declared {
         &mut self.heaps[at]
     }
 
-    /// Lines of the summary.
+    /// Adds the lines of the summary.
     pub(crate) fn tell(&self, fact: &mut impl FnMut(&str, String, String)) {
         for (at, context) in self.contexts.iter().enumerate() {
             let name = if at == 0 { "contexts at the peak" } else { "" };
@@ -113,7 +113,8 @@ fn more(number: usize, what: &str, fact: &mut impl FnMut(&str, String, String)) 
     }
 }
 
-/// What groups hold, by name; `None` for what is in no context or heap. The largest first.
+/// Returns what groups hold, by name, the largest first; `None` names the blocks in no context or
+/// heap.
 fn grouped(question: &mut Question<'_, '_>, profile: &Profile, by: RankBy) -> Vec<(Option<String>, Amount)> {
     let ranks = rank(profile, &mut question.labels.names, by, Metric::Bytes);
     let labels = &question.labels;

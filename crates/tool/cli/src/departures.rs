@@ -1,4 +1,5 @@
-//! Departures: programs that recorded processes started, and processes that they forked, which ran unrecorded.
+//! Departures: programs that recorded processes started, and processes that they forked, which ran
+//! unrecorded.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,11 +16,11 @@ use crate::label::seconds;
 use crate::output::{Output, tell, warn};
 use crate::target::{Effect, Finding, Target};
 
-/// Longer lists are cut.
+/// The number of rows listed.
 const ROWS_MAX: usize = 20;
-/// The same at the end of `record`.
+/// The number of warnings at the end of `record`.
 const WARNINGS_MAX: usize = 4;
-/// The most executables that are looked at, at the end of `record`.
+/// The number of executables that are examined at the end of `record`.
 const EXECUTABLES_MAX: usize = 64;
 
 /// Says how many programs ran unrecorded, for a line of totals.
@@ -31,16 +32,16 @@ pub(crate) fn how_many(number: u64) -> String {
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct DepartureJson {
-    /// 0: not known.
+    /// The pid; 0 if not known.
     pid: u32,
     path: String,
-    /// As `heapledger explain` has it.
+    /// The code, for `heapledger explain`.
     code: String,
     reason: &'static str,
     /// True if it is a forked process, not another program.
     fork: bool,
     time_seconds: f64,
-    /// The image that started it.
+    /// The process image that started it.
     image: u32,
 }
 
@@ -58,12 +59,12 @@ impl From<&Departure> for DepartureJson {
     }
 }
 
-/// All of a recording, for `--json`.
+/// Returns all departures of a recording, for `--json`.
 pub(crate) fn json(recording: &Recording<'_>) -> Vec<DepartureJson> {
     recording.departures().iter().map(DepartureJson::from).collect()
 }
 
-/// Prints those of a recording, equal ones together.
+/// Prints the departures of a recording, equal ones together.
 pub(crate) fn print(recording: &Recording<'_>, out: &mut Output) -> Result<()> {
     let departures = recording.departures();
     if departures.is_empty() {
@@ -89,11 +90,11 @@ pub(crate) fn print(recording: &Recording<'_>, out: &mut Output) -> Result<()> {
     Ok(())
 }
 
-/// Says at the end of `record` what ran unrecorded, and which of the recorded programs allocate elsewhere, but for the
-/// one that was launched.
+/// Warns at the end of `record` about programs that ran unrecorded, and about recorded programs
+/// with allocators of their own, except the one that was launched.
 pub(crate) fn tell_of(outcome: &Outcome, launched: &Target) {
     let mut groups = grouped(&outcome.departures);
-    // The other heapledger has said so itself.
+    // The nested heapledger has reported this itself.
     groups.retain(|group| group.first().is_none_or(|first| first.reason != Code::Nested as u32));
     for group in groups.iter().take(WARNINGS_MAX) {
         let Some(first) = group.first() else { continue };
@@ -116,7 +117,7 @@ pub(crate) fn tell_of(outcome: &Outcome, launched: &Target) {
     }
 }
 
-/// Returns what is to be said about the executables of recorded processes whose heap is not malloc's.
+/// Returns findings about the executables of recorded processes whose heap is not malloc's.
 fn elsewhere(outcome: &Outcome, launched: &Target) -> Vec<Finding> {
     use std::os::unix::ffi::OsStrExt;
     let images = outcome.processes.iter().flat_map(|process| &process.images);
@@ -127,7 +128,8 @@ fn elsewhere(outcome: &Outcome, launched: &Target) -> Vec<Finding> {
     let executables = executables.into_iter().map(|path| Path::new(std::ffi::OsStr::from_bytes(path)));
     let others = executables.filter(|&path| Some(path) != known.as_deref()).take(EXECUTABLES_MAX);
     let findings = others.flat_map(Target::findings_of).filter(|finding| {
-        // A file that has other rights was run by somebody who has them.
+        // Findings about other rights do not apply: the process was recorded, so its caller had
+        // them.
         finding.effect == Effect::Partial || finding.code == Code::OwnAllocator || finding.code == Code::Sanitizer
     });
     findings.collect()
@@ -158,7 +160,7 @@ fn code(number: u32) -> String {
     format!("HL{number:04}")
 }
 
-/// The reason, in a few words.
+/// Returns the reason, in a few words.
 fn reason(number: u32) -> &'static str {
     let Some(explanation) = Code::of_number(number) else { return "of a newer version" };
     match explanation.code {

@@ -31,7 +31,7 @@ pub(crate) fn run(arguments: &Diff, out: &mut Output) -> Result<()> {
     let (mut before, mut after) = (question(0)?, question(1)?);
     let Grouping { rank: by, parts, depth, .. } = arguments.by;
     let profiles = [profile(&mut before, parts)?, profile(&mut after, parts)?];
-    // What only one of the two has is what a difference is asked for.
+    // A difference is also about groups that only one of the two recordings has.
     let is_empty = profiles.iter().all(|profile| profile.whole.is_nothing());
     before.expect_match(is_empty).or_else(|nowhere| after.expect_match(is_empty).map_err(|_| nowhere))?;
 
@@ -59,7 +59,7 @@ pub(crate) fn run(arguments: &Diff, out: &mut Output) -> Result<()> {
     comparison.judge(arguments.fail_above)
 }
 
-/// What sites hold, those of parts apart if the groups are of parts.
+/// Returns what sites hold, split by parts if the groups are parts.
 fn profile(question: &mut Question<'_, '_>, parts: Option<By>) -> Result<Profile> {
     let Some(by) = parts else { return question.profile_or_nothing() };
     let label = part_labels_of_any_run(question.recording);
@@ -70,7 +70,7 @@ fn profile(question: &mut Question<'_, '_>, parts: Option<By>) -> Result<Profile
     Ok(profile)
 }
 
-/// The files and their moments.
+/// The two files, each with its moment.
 type Sides = [(PathBuf, Moment); 2];
 
 fn sides(arguments: &Diff) -> Result<(Sides, Metric)> {
@@ -87,7 +87,7 @@ fn sides(arguments: &Diff) -> Result<(Sides, Metric)> {
     let metric = Metric::from(arguments.metric);
     let is_total = arguments.total || metric == Metric::Temporaries;
     let mut at = arguments.at.iter().copied();
-    // One moment is for both; those beside the names come first.
+    // A single moment is for both files; a moment given with a file (FILE@WHEN) takes precedence.
     let both = at.clone().next().filter(|_| at.len() == 1);
     let [first, second] = [0, 1].map(|side: usize| {
         let moment = files[side].1.or(both).or_else(|| at.next());
@@ -112,12 +112,12 @@ fn ask<'r, 'a>(
     Ok(Question::new(input, recording, &arguments.symbols, arguments.which.at(moment), metric))
 }
 
-/// Those that differ most, in the order in which they are.
+/// Returns the groups that differ most, in their original order.
 fn largest(differences: Vec<Difference>, most: usize, metric: Metric) -> Vec<Difference> {
     let mut sizes: Vec<u128> = differences.iter().map(|it| it.growth(metric).unsigned_abs()).collect();
     sizes.sort_unstable_by_key(|&size| std::cmp::Reverse(size));
     let Some(&smallest) = sizes.get(most.wrapping_sub(1)).filter(|_| sizes.len() > most) else { return differences };
-    // Of those that differ as much as the smallest one shown, only as many as there is room for.
+    // The groups that differ as much as the smallest one shown fill up the remaining rows.
     let mut ties = most - sizes.iter().filter(|&&size| size > smallest).count();
     let mut is_shown = |it: &Difference| {
         let size = it.growth(metric).unsigned_abs();
@@ -134,7 +134,8 @@ struct Comparison<'r, 'a> {
     profiles: [Profile; 2],
     metric: Metric,
     depth: Depth,
-    /// Groups that differ by less than the threshold, and those beyond the number of rows.
+    /// The number of groups that differ by less than the threshold, and of those beyond the limit
+    /// of rows.
     left_out: (usize, usize),
 }
 
@@ -143,7 +144,7 @@ impl Comparison<'_, '_> {
         [self.profiles[0].whole, self.profiles[1].whole]
     }
 
-    /// `3.1 MiB live at the peak (1.2 s) of a.hl`.
+    /// Returns text such as `3.1 MiB live at the peak (1.2 s) of a.hl`.
     fn told(&self, question: &Question<'_, '_>, whole: &Amount) -> String {
         format!("{} {} of {}", self.figure(whole), question.what(), shown(&question.input.path))
     }
@@ -157,7 +158,7 @@ impl Comparison<'_, '_> {
         if self.metric == Metric::Bytes { bytes(figure) } else { count(figure) }
     }
 
-    /// `+1.2 MiB`.
+    /// Returns text such as `+1.2 MiB`.
     fn change(&self, before: &Amount, after: &Amount) -> String {
         let growth = growth(before, after, self.metric);
         let size = u64::try_from(growth.unsigned_abs()).unwrap_or(u64::MAX);
@@ -165,7 +166,7 @@ impl Comparison<'_, '_> {
         sampled::with_bar(format!("{}{}", sign(growth), self.bare(size)), self.bar(before, after), shown)
     }
 
-    /// `+12.5 %`, or why there is none.
+    /// Returns text such as `+12.5 %`, or the reason why there is no percentage.
     fn share(&self, before: &Amount, after: &Amount) -> String {
         match (before.by(self.metric), after.by(self.metric)) {
             (0, 0) => "±0 %".to_owned(),
@@ -178,7 +179,8 @@ impl Comparison<'_, '_> {
         }
     }
 
-    /// The row of a group, as the recording that has it says it: the second, if both do.
+    /// Returns the row of a group, from the second recording if that has the group, else from the
+    /// first.
     fn row(&mut self, difference: &Difference) -> Row {
         match (&difference.rank_after, &difference.rank_before) {
             (Some(rank), _) => row(&mut self.after.labels, &self.profiles[1].stacks, rank, self.depth),
@@ -227,7 +229,7 @@ impl Comparison<'_, '_> {
         Ok(())
     }
 
-    /// Which of the two is a sample.
+    /// Returns a notice for each of the two that is a sample.
     fn notices(&self) -> impl Iterator<Item = String> {
         let sides = [("before", &self.before), ("after", &self.after)];
         let told = |(name, question): (&str, &Question<'_, '_>)| {
@@ -236,14 +238,14 @@ impl Comparison<'_, '_> {
         sides.into_iter().filter_map(told)
     }
 
-    /// What is not shown.
+    /// Returns the numbers of groups that are not shown, with the reasons.
     fn rest(&self) -> Vec<(usize, &'static str)> {
         let (below, beyond) = self.left_out;
         let rest = [(beyond, "differ by less: -n 0 shows them"), (below, "differ by less than the threshold")];
         rest.into_iter().filter(|(number, _)| *number > 0).collect()
     }
 
-    /// For a comment on a change.
+    /// Returns Markdown, for a comment on a change.
     fn markdown(&mut self, shown: &[Difference]) -> String {
         let [before, after] = self.wholes();
         let mut text = String::new();
@@ -316,26 +318,28 @@ impl Comparison<'_, '_> {
         }
     }
 
-    /// An estimate exceeds a limit if it does so by more than its error bar.
+    /// True if the growth exceeds a limit; for an estimate, if it does so by more than its error
+    /// bar.
     fn exceeds(&self, limit: Limit) -> bool {
         let [before, after] = self.wholes();
         self.grew() > limit.of(before.by(self.metric)) + u128::from(self.bar(&before, &after))
     }
 
-    /// The error bar of a growth: two independent errors have the root of the sum of their squares.
+    /// Returns the error bar of a growth: the root of the sum of the squares of two independent
+    /// errors.
     fn bar(&self, before: &Amount, after: &Amount) -> u64 {
         let [before, after] = [before, after].map(|amount| u128::from(sampled::bar(amount, self.metric)));
         let sum = before.saturating_mul(before).saturating_add(after.saturating_mul(after));
         u64::try_from(sum.isqrt()).unwrap_or(u64::MAX)
     }
 
-    /// By how much the whole grew; 0 if it shrank.
+    /// Returns the growth of the whole; 0 if it shrank.
     fn grew(&self) -> u128 {
         let [before, after] = self.wholes();
         growth(&before, &after, self.metric).max(0).unsigned_abs()
     }
 
-    /// The standard error of what an estimate grew.
+    /// Returns the standard error of the growth, if it is an estimate.
     fn error(&self, before: &Amount, after: &Amount) -> Option<u64> {
         Some(together(before, after).error(self.metric)).filter(|&error| error > 0)
     }
@@ -358,8 +362,8 @@ impl Comparison<'_, '_> {
     }
 }
 
-/// What the difference of two amounts is off by: of independent samples variances add up. Of two moments of one recording this is
-/// more than it is off.
+/// Returns an amount with the error of the difference of two amounts: variances of independent
+/// samples add up. For two moments of one recording, this overestimates the error.
 fn together(before: &Amount, after: &Amount) -> Amount {
     let mut both = *before;
     both += *after;
@@ -378,7 +382,7 @@ fn saturated(growth: i128) -> i64 {
     i64::try_from(growth).unwrap_or(if growth > 0 { i64::MAX } else { i64::MIN })
 }
 
-/// Text in a table of Markdown.
+/// Returns text for a cell of a Markdown table.
 fn cell(text: &str) -> String {
     let mut cell = String::new();
     for character in escape(text).chars() {
@@ -390,7 +394,7 @@ fn cell(text: &str) -> String {
     cell
 }
 
-/// Code in a table of Markdown.
+/// Returns code for a cell of a Markdown table.
 fn code(text: &str) -> String {
     let text: Cow<'_, str> = escape(text);
     format!("`{}`", text.replace('`', "'").replace('|', "\\|"))
@@ -402,12 +406,12 @@ pub(crate) struct DiffJson {
     by: &'static str,
     before: SideJson,
     after: SideJson,
-    /// Of the totals, in the metric.
+    /// The growth of the totals, in the metric.
     growth: i64,
-    /// Of an estimate.
+    /// The standard error of the growth, if it is an estimate.
     #[serde(skip_serializing_if = "Option::is_none")]
     growth_standard_error: Option<u64>,
-    /// Whether that is more than `--fail-above` allows.
+    /// True if the whole grew by more than `--fail-above` allows.
     #[serde(skip_serializing_if = "Option::is_none")]
     exceeded: Option<bool>,
     /// The number of groups that differ.
@@ -426,7 +430,7 @@ struct SideJson {
     #[serde(flatten)]
     selection: SelectionJson,
     total: AmountJson,
-    /// At which rates blocks were sampled, if they were.
+    /// The rates at which blocks were sampled, if they were.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     sampling: Vec<RateJson>,
 }
@@ -435,12 +439,12 @@ struct SideJson {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct RowJson {
     growth: i64,
-    /// Of an estimate.
+    /// The standard error of the growth, if it is an estimate.
     #[serde(skip_serializing_if = "Option::is_none")]
     growth_standard_error: Option<u64>,
     before: AmountJson,
     after: AmountJson,
-    /// The group in the second recording; in the first, if it is only there.
+    /// The group as the second recording has it, or as the first has it if it is only there.
     #[serde(flatten)]
     group: Option<GroupJson>,
 }
@@ -450,7 +454,7 @@ struct RowJson {
 struct GroupJson {
     #[serde(skip_serializing_if = "Option::is_none")]
     module: Option<String>,
-    /// In full.
+    /// The full name of the type.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     type_name: Option<String>,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]

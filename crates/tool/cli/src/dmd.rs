@@ -1,4 +1,4 @@
-//! `heapledger dmd`: what nobody has reported, and what was reported twice.
+//! `heapledger dmd`: memory that no reporter has reported, and memory that was reported twice.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -85,7 +85,7 @@ pub(crate) fn run(arguments: &Dmd, out: &mut Output) -> Result<()> {
     show(arguments, &analyse(arguments, &logs)?, plan.as_ref(), target, out)
 }
 
-/// Begins a file, before programs are asked for what is to be in it.
+/// Begins a file, before programs are asked for its contents.
 fn begin(path: &Option<PathBuf>, arguments: &Dmd) -> Result<Option<NewFile>> {
     if path.is_some() && arguments.output == arguments.beyond.save {
         return Err(Failure::new(Exit::Usage, "the text and the log cannot be written to the same file"));
@@ -143,14 +143,14 @@ fn show(
     write(target, out, |file| file.write_all(text.as_bytes()))
 }
 
-/// What `--json` prints: what the text says, whole.
+/// The document of `--json`: all that the text shows, uncut.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct DmdJson {
-    /// The totals of the heap, and what was found of each kind.
+    /// The totals of the heap, and the records of each kind.
     #[serde(flatten)]
     analysis: Value,
-    /// What to do about it, if asked for.
+    /// Advice, if asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     advice: Option<Value>,
 }
@@ -181,7 +181,7 @@ fn mode(arguments: &Dmd) -> Mode {
     mode_asked(arguments).unwrap_or(Mode::DarkMatter)
 }
 
-/// Into the file that was asked for, or to standard output.
+/// Writes to the file that was asked for, or to standard output.
 fn write(
     target: Option<NewFile>,
     out: &mut Output,
@@ -221,7 +221,8 @@ fn options(arguments: &Dmd) -> Options {
     }
 }
 
-/// Types are looked for in debug information only if they are shown: that may take seconds.
+/// True if types are shown. Only then they are looked for in debug information, which may take
+/// seconds.
 fn wants_types(arguments: &Dmd) -> bool {
     let beyond = &arguments.beyond;
     !arguments.view.no_fix_stacks
@@ -233,7 +234,7 @@ fn wants_types(arguments: &Dmd) -> bool {
             || beyond.by == Some(DmdBy::Type))
 }
 
-/// The command line without directories, as the script has it.
+/// Returns the command line without directories, as dmd.py prints it.
 fn command() -> String {
     let name = |word: OsString| {
         let word = word.to_string_lossy().into_owned();

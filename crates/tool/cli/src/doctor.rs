@@ -1,4 +1,5 @@
-//! `heapledger doctor`: what will and will not work, on this machine and for a program, and what to do about it.
+//! `heapledger doctor`: checks what will work and what not, on this machine and for a program, and
+//! says what to do.
 
 mod machine;
 mod program;
@@ -16,7 +17,7 @@ use crate::target::{Effect, Finding};
 
 pub(crate) use machine::be_the_self_test;
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Check {
@@ -27,7 +28,7 @@ struct Check {
     hint: Option<String>,
 }
 
-/// How it is: the best first.
+/// The state of the thing that was checked, the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]

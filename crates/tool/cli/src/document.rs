@@ -1,4 +1,4 @@
-//! Answers for programs: `--json` and `--csv`.
+//! Answers for other programs: `--json` and `--csv`.
 
 use std::io::{self, Write};
 
@@ -9,14 +9,15 @@ use crate::exit::Exit;
 
 mod rows;
 
-/// What is printed instead of text.
+/// The form of an answer that is not text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     Json,
     Csv,
 }
 
-/// An answer that `--json` prints. What is in it only grows while its version stays the same.
+/// An answer that `--json` prints. As long as its version stays the same, things are only added to
+/// it.
 pub(crate) trait Document: Serialize {
     /// Its name, and that of its JSON Schema: `docs/json/NAME.schema.json`.
     const SCHEMA: &'static str;

@@ -1,4 +1,4 @@
-//! `heapledger dump`: what running programs say that they hold, as a trace.
+//! `heapledger dump`: memory dumps of running programs, as a trace.
 
 use std::io;
 use std::thread;
@@ -14,7 +14,7 @@ use crate::new_file::NewFile;
 use crate::output::Output;
 use crate::process::{self, DEADLINE, REPORTER_DEADLINE};
 
-/// The longest answer that is taken.
+/// The maximum length of an answer, in bytes.
 const DUMP_BYTES_MAX: usize = 1 << 30;
 
 pub(crate) fn run(arguments: &Dump, out: &mut Output) -> Result<()> {
@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: &Dump, out: &mut Output) -> Result<()> {
             thread::sleep(arguments.every);
             match ask_all(arguments) {
                 Ok(dumps) => write(dumps)?,
-                // The program may have ended: what it has said is kept.
+                // The program may have ended: the dumps so far are kept.
                 Err(error) => {
                     failure = Some(error);
                     break;
@@ -47,7 +47,7 @@ pub(crate) fn run(arguments: &Dump, out: &mut Output) -> Result<()> {
     written.and(failure.map_or(Ok(()), Err))
 }
 
-/// Asks all processes, at once, for a dump of the same number.
+/// Asks all processes at once, for a dump with the same GUID.
 fn ask_all(arguments: &Dump) -> Result<(Guid, Vec<ProcessDump>)> {
     let level = match arguments.level {
         DumpLevel::Background => Level::Background,
@@ -88,7 +88,7 @@ fn ask(pid: u32, line: &str) -> Result<ProcessDump> {
         Failure::caused(Exit::Unreadable, format_args!("process {pid} gives no memory dump"), error)
             .hint("it may have been built with another version of Heapledger; see docs/dumps.md")
     })?;
-    // Whatever it says that it is.
+    // The answer's own pid is not trusted.
     dump.pid = pid;
     Ok(dump)
 }
@@ -109,7 +109,7 @@ mod tests {
         let name = SocketAddr::from_abstract_name(format!("{SOCKET_PREFIX}{pid}.none")).unwrap();
         let listener = UnixListener::bind_addr(&name).unwrap();
         let answering = thread::spawn(move || {
-            // As a listener does that does not know the request: it closes the connection.
+            // A listener that does not know the request closes the connection.
             let (connection, _) = listener.accept().unwrap();
             let mut line = String::new();
             BufReader::new(connection).read_line(&mut line).unwrap();

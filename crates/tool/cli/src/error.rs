@@ -1,4 +1,5 @@
-//! What failed, as it is told: in the user's terms, then why, then what to do about it.
+//! Failures, as the user sees them: what failed in the user's terms, then why, then what to do
+//! about it.
 
 use std::error::Error;
 use std::fmt::{self, Write as _};
@@ -8,13 +9,13 @@ use heapledger_reports::escape;
 use crate::code::Code;
 use crate::exit::Exit;
 
-/// The answer of a verb.
+/// The result of a verb.
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
 
-/// Something that failed.
+/// A failure, with its code and a hint.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    /// How to end.
+    /// The exit status to end with.
     pub(crate) exit: Exit,
     code: Code,
     error: anyhow::Error,
@@ -22,42 +23,42 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// What failed, in the user's terms.
+    /// Makes a failure from a description in the user's terms.
     pub(crate) fn new(exit: Exit, what: impl fmt::Display) -> Failure {
         Failure { exit, code: usual_code(exit), error: anyhow::Error::msg(what.to_string()), hint: None }
     }
 
-    /// What failed, in the user's terms, and why.
+    /// Makes a failure from a description in the user's terms and its cause.
     pub(crate) fn caused(exit: Exit, what: impl fmt::Display, cause: impl Error + Send + Sync + 'static) -> Failure {
         let error = anyhow::Error::new(cause).context(what.to_string());
         Failure { exit, code: usual_code(exit), error, hint: None }
     }
 
-    /// What failed in the words of the error, whose sources are the causes.
+    /// Makes a failure in the words of the error, whose sources are the causes.
     pub(crate) fn from_error(exit: Exit, error: impl Error + Send + Sync + 'static) -> Failure {
         Failure { exit, code: usual_code(exit), error: error.into(), hint: None }
     }
 
-    /// The same, of this kind.
+    /// Sets the code.
     pub(crate) fn code(mut self, code: Code) -> Failure {
         self.code = code;
         self
     }
 
-    /// The same, with something to do about it.
+    /// Adds a hint what to do.
     pub(crate) fn hint(mut self, hint: impl fmt::Display) -> Failure {
         self.hint = Some(hint.to_string());
         self
     }
 
-    /// Whether the cause is that nobody reads the output any more.
+    /// True if the cause is that nobody reads the output any more.
     pub(crate) fn is_broken_pipe(&self) -> bool {
         let mut io = self.error.chain().filter_map(|cause| cause.downcast_ref::<std::io::Error>());
         io.any(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
     }
 }
 
-/// What could not be written.
+/// Makes a failure to write the output.
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Failure {
         Failure::caused(Exit::Unexpected, "cannot write the output", error).code(Code::CannotWrite)
@@ -77,7 +78,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The kind of a failure of which only the exit code is known.
+/// Returns the code of a failure of which only the exit status is known.
 fn usual_code(exit: Exit) -> Code {
     match exit {
         Exit::Usage => Code::Usage,
@@ -93,14 +94,14 @@ fn usual_code(exit: Exit) -> Code {
 /// The start of a hint.
 pub(crate) const HINT: &str = "hint: ";
 
-/// A hint with its further lines aligned to the first.
+/// Returns a hint, with its further lines aligned to the first.
 pub(crate) fn hint_lines(hint: &str) -> String {
     let mut text = String::from(HINT);
     text.push_str(&escape_lines(hint).replace('\n', "\n      "));
     text
 }
 
-/// Like [`escape`], but line ends stay: they are ours.
+/// Escapes text as [`escape`] does, but keeps line ends, which are ours.
 fn escape_lines(text: &str) -> String {
     let mut escaped = String::new();
     for (number, line) in text.split('\n').enumerate() {

@@ -1,14 +1,14 @@
-//! Exit codes: all of them are here.
+//! All exit codes.
 
 use std::process::ExitCode;
 
-/// How `heapledger` ends. (`heapledger record` ends as the program did, once that runs.)
+/// The exit status of `heapledger`. (`heapledger record` ends as the program did, once that runs.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Exit {
-    /// All went well. Also if whoever reads the output has seen enough and closed it.
+    /// All went well, or the reader of the output has seen enough and closed it.
     Ok = 0,
-    /// Something unexpected.
+    /// Something unexpected happened.
     Unexpected = 1,
     /// The command line makes no sense.
     Usage = 2,
@@ -18,7 +18,7 @@ pub(crate) enum Exit {
     Unreadable = 102,
     /// There is nothing to show: nothing was recorded.
     NothingRecorded = 103,
-    /// What `heapledger diff` compared has grown by more than it may.
+    /// `heapledger diff` found more growth than is allowed.
     Grew = 104,
     /// The program to record is not executable; as in a shell.
     NotExecutable = 126,

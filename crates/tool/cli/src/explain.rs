@@ -1,4 +1,4 @@
-//! `heapledger explain`: what a code means.
+//! `heapledger explain`: the meaning of a code.
 
 use heapledger_reports::{Row, Tree};
 use serde::Serialize;
@@ -11,7 +11,7 @@ use crate::exit::Exit;
 use crate::format::wrapped;
 use crate::output::Output;
 
-/// Characters in a line.
+/// The width of a line, in characters.
 const WIDTH: usize = 80;
 
 #[derive(Debug, Serialize)]
@@ -29,7 +29,7 @@ impl Document for ExplanationJson {
     const ROWS: Option<&'static str> = None;
 }
 
-/// All of them.
+/// The explanations of all codes.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct ExplanationsJson {

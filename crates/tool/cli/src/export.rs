@@ -26,46 +26,52 @@ mod gather;
 /// `heapledger-profiles`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// Of `go tool pprof`, Speedscope, Grafana Pyroscope and others
+    /// For `go tool pprof`, Speedscope, Grafana Pyroscope and others
     Pprof,
-    /// Of Valgrind's dh_view.html and the Firefox Profiler: total, peak, end and lifetimes in one file
+    /// For Valgrind's dh_view.html and the Firefox Profiler: total, peak, end and lifetimes in one
+    /// file
     Dhat,
-    /// Lines `outer;…;inner FIGURE`, of flame graph tools, Speedscope, Perfetto and the Firefox Profiler
+    /// Lines `outer;…;inner FIGURE`, for flame graph tools, Speedscope, Perfetto and the Firefox
+    /// Profiler
     Collapsed,
     /// A picture that browsers show
     Flamegraph,
-    /// Of speedscope.app: a profile for each kind of amount
+    /// For speedscope.app: a profile for each kind of amount
     Speedscope,
-    /// V8's, of Chrome's DevTools and Speedscope
+    /// V8's format, for Chrome's DevTools and Speedscope
     Heapprofile,
-    /// The text of gperftools, of google-pprof and `go tool pprof`: addresses without names
+    /// The text format of gperftools, for google-pprof and `go tool pprof`: addresses without names
     Gperftools,
-    /// Valgrind's, of ms_print and massif-visualizer: what was live over time, and by stack at the peak and at the end
+    /// Valgrind's format, for ms_print and massif-visualizer: what was live over time, and by stack
+    /// at the peak and at the end
     Massif,
-    /// Of heaptrack_print and heaptrack_gui: every allocation and free. Packed if the file's name ends in .zst or .gz
+    /// For heaptrack_print and heaptrack_gui: every allocation and free; compressed if the file's
+    /// name ends in .zst or .gz
     Heaptrack,
-    /// Of profiler.firefox.com: every allocation and free, to be looked at for any range of time. Packed if in .gz
+    /// For profiler.firefox.com: every allocation and free, to be looked at for any range of time;
+    /// compressed if the file's name ends in .gz
     Firefox,
-    /// A trace with memory dumps, of Chrome's about:tracing and traceviewer: the parts that matter
+    /// A trace with memory dumps, for Chrome's about:tracing and traceviewer: the parts that matter
     Chrome,
-    /// The same for viewers from 2017 on: all there is
+    /// The same for viewers from 2017 on: every stack and type
     ChromeV2,
-    /// A trace with a heap profile, of ui.perfetto.dev and trace_processor
+    /// A trace with a heap profile, for ui.perfetto.dev and trace_processor
     Perfetto,
-    /// Profiles of OpenTelemetry (v1development, version 1.10 of the protocol): not stable yet
+    /// Profiles for OpenTelemetry (v1development, version 1.10 of the protocol): not stable yet
     Otlp,
-    /// A table, of DuckDB, pandas, Polars, Spark: a row for each stack, with all amounts (where it was built in)
+    /// A table, for DuckDB, pandas, Polars, Spark: a row for each stack, with all amounts (if it
+    /// was built in)
     Parquet,
 }
 
 /// Writes a profile in one format.
 type WriteProfile = Box<dyn Fn(&Profile, &mut dyn Write) -> io::Result<()>>;
 
-/// What writes one format.
+/// The writer of one format.
 enum Writer {
-    /// A profile.
+    /// Writes a profile, for a format that holds these things.
     Profile(WriteProfile, Holds),
-    /// Events, one by one.
+    /// Writes events, one by one.
     Events(events::Format),
 }
 
@@ -116,7 +122,7 @@ pub(crate) fn run(arguments: &Export, out: &mut Output) -> Result<()> {
         Writer::Profile(write, holds) => (write, holds),
         Writer::Events(format) => {
             question.profile()?;
-            // Until when things happened that are written.
+            // The moment is the end of the events that are written.
             if !arguments.what.has_moment(arguments.file.as_ref().and_then(|file| file.at))
                 && question.selection.filter.allocated.is_none()
             {
@@ -157,7 +163,7 @@ pub(crate) fn run(arguments: &Export, out: &mut Output) -> Result<()> {
     target.write(out.stream(), |out| write(&profile, out))
 }
 
-/// What the format has no place for.
+/// Prints which data of the profile the format has no place for.
 fn tell_lost(name: &str, holds: &Holds, profile: &Profile) {
     let lost = holds.lost(profile);
     if !lost.is_empty() {

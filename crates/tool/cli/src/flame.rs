@@ -22,9 +22,10 @@ use crate::question::Question;
 use crate::sampled;
 use crate::tree::{self, Levels, Limits};
 
-/// Characters of the line below the title: of the picture's 1,200 pixels, each takes seven.
+/// The maximum length of the line below the title: each character takes 7 of the picture's 1,200
+/// pixels.
 const LINE_MAX: usize = 160;
-/// Crates, namespaces or modules that a folded box names.
+/// The number of crates, namespaces or modules that a folded box names.
 const AREAS_MAX: usize = 3;
 
 pub(crate) fn run(arguments: &Flame, out: &mut Output) -> Result<()> {
@@ -79,14 +80,14 @@ pub(crate) fn run(arguments: &Flame, out: &mut Output) -> Result<()> {
     Ok(picture.draw(&lines, out)?)
 }
 
-/// `server: 412.6 MiB live at the peak (18.2 s)`: whose, how much, and of what.
+/// Returns a title such as `server: 412.6 MiB live at the peak (18.2 s)`.
 fn title(command: &str, total: &str, what: &str) -> String {
     let program = command.split_whitespace().next().unwrap_or_default();
     let program = program.rsplit('/').next().unwrap_or_default();
     if program.is_empty() { format!("{total} {what}") } else { format!("{program}: {total} {what}") }
 }
 
-/// The picture of what a profile shows.
+/// Draws the picture of a profile.
 pub(crate) fn write(profile: &profiles::Profile, out: &mut dyn Write) -> io::Result<()> {
     let unit = profile.shown.counted();
     let what = match profile.shown {
@@ -102,14 +103,14 @@ pub(crate) fn write(profile: &profiles::Profile, out: &mut dyn Write) -> io::Res
         Figure::LiveBlocks | Figure::Allocations | Figure::Temporaries => format!("{} {unit}", count(all)),
     };
     let names: BTreeSet<&str> = lines.stacks().flat_map(|(stack, _)| stack.split(';')).collect();
-    // Whose code it is, a profile does not say.
+    // A profile does not say whose code a function is.
     let colors = palette::of(names.iter().map(|name| (*name, palette::area(name).unwrap_or(name), Paint::Own)));
     let command = escape(&profile.command).into_owned();
     let picture = Picture { title: title(&command, &total, what), below: notice.unwrap_or(command), unit, colors };
     picture.draw(&lines, out)
 }
 
-/// `412.6 MiB ± 9.1 MiB`, `1,234 ± 55 blocks`.
+/// Returns text such as `412.6 MiB ± 9.1 MiB` or `1,234 ± 55 blocks`.
 fn amount_of(whole: &Amount, metric: Metric) -> String {
     match metric {
         Metric::Bytes => sampled::bytes_of(whole),
@@ -118,7 +119,7 @@ fn amount_of(whole: &Amount, metric: Metric) -> String {
     }
 }
 
-/// A flame graph but for its boxes.
+/// A flame graph without its boxes.
 struct Picture<'p> {
     title: String,
     /// A line below the title.
@@ -139,7 +140,7 @@ impl Picture<'_> {
     }
 }
 
-/// A line that fits below the title.
+/// Returns the line, cut to what fits below the title.
 fn shortened(line: &str) -> String {
     if line.chars().count() <= LINE_MAX {
         return line.to_owned();
@@ -147,16 +148,16 @@ fn shortened(line: &str) -> String {
     line.chars().take(LINE_MAX - 1).chain(['…']).collect()
 }
 
-/// A box.
+/// A box of the picture.
 struct Shown {
     name: String,
-    /// What has one colour: a crate, a namespace, or a module.
+    /// The crate, namespace or module, which has one colour.
     area: String,
     paint: Paint,
 }
 
-/// Each stack from the outermost box to the innermost, and what it holds. Folded, frames outside of its owner that are not the
-/// program's own are one box.
+/// Returns each stack, from the outermost box to the innermost, and what it holds. If folded,
+/// neighbouring frames outside of the owner that are not the program's own share one box.
 fn stacks(
     profile: &Profile,
     labels: &mut Labels<'_, '_>,
@@ -186,7 +187,7 @@ fn stacks(
     stacks
 }
 
-/// The box of a function.
+/// Returns the box of a function.
 fn shown_of(labels: &Labels<'_, '_>, frame: &Frame) -> Shown {
     let name = labels.names.function(frame.function);
     let area = palette::area(&name.short).map_or_else(|| labels.module(name.module), str::to_owned);
@@ -198,7 +199,8 @@ fn shown_of(labels: &Labels<'_, '_>, frame: &Frame) -> Shown {
     Shown { name: Lines::name(&escape(&labels.function(frame.function))), area, paint }
 }
 
-/// The one box of several functions: the crates or namespaces that they are in, as far as names say it, else their modules.
+/// Returns the one box of several functions: it names their crates or namespaces, or their modules
+/// if no function name has one.
 fn run_of(labels: &Labels<'_, '_>, frames: &[Frame]) -> Shown {
     let functions = || frames.iter().map(|frame| labels.names.function(frame.function));
     let mut areas: Vec<String> = Vec::new();

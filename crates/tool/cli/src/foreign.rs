@@ -1,4 +1,4 @@
-//! Files of other tools, as recordings.
+//! Converts files of other tools to recordings.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -20,9 +20,9 @@ use crate::error::Failure;
 use crate::exit::Exit;
 use crate::progress::Progress;
 
-/// How much of a file is looked at to know what it is.
+/// The number of unpacked bytes at the beginning of a file by which its format is detected.
 const HEAD: u64 = 64 << 10;
-/// How many bytes a packed file may have unpacked, where it is read as a whole.
+/// The maximum unpacked size of a file that is read as a whole, in bytes.
 const BYTES_MAX: u64 = 2 << 30;
 
 /// A format that can be read.
@@ -60,22 +60,22 @@ impl fmt::Display for Foreign {
     }
 }
 
-/// Why a file cannot be made a recording.
+/// The reason why a file cannot be made a recording.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Cannot {
-    /// It is not what it looked like.
+    /// The file is not in the format that it looked like.
     #[error("it looks like a file of {0}, but {1}")]
     Read(Foreign, ReadError),
     /// The recording cannot be written.
     #[error("no recording could be made of it")]
     Write(#[from] heapledger_analysis::rewrite::Error),
-    /// Nor its file.
+    /// The file of the recording cannot be written.
     #[error("no recording could be made of it")]
     Io(#[from] std::io::Error),
 }
 
 impl Cannot {
-    /// That a file cannot be read, and why.
+    /// Returns the failure to read the file.
     pub(crate) fn failure(self, path: &Path) -> Failure {
         let is_trace = matches!(self, Cannot::Read(Foreign::Chrome, _));
         let failure = Failure::caused(Exit::Unreadable, format_args!("cannot read `{}`", path.display()), self);
@@ -83,10 +83,10 @@ impl Cannot {
     }
 }
 
-/// Whether a file begins as one of a format.
+/// True if a file begins as one of a format does.
 type IsOne = fn(&[u8]) -> bool;
 
-/// How a file is packed.
+/// The compression of a file.
 #[derive(Clone, Copy, PartialEq)]
 enum Packed {
     Not,
@@ -113,10 +113,10 @@ impl Packed {
 }
 
 impl Foreign {
-    /// What a file is; `None`: nothing that is known here.
+    /// Returns the format of a file; `None` if it is not known.
     pub(crate) fn of(file: &[u8]) -> Option<Foreign> {
         let mut head = Vec::new();
-        // What cannot be unpacked is nothing that is known.
+        // A file that cannot be unpacked has no known format.
         Packed::of(file).unpack(file).ok()?.take(HEAD).read_to_end(&mut head).ok()?;
         let all: [(Foreign, IsOne); 12] = [
             (Foreign::Jemalloc, jemalloc::is_one),
@@ -135,12 +135,13 @@ impl Foreign {
         all.into_iter().find(|(_, is_one)| is_one(&head)).map(|(foreign, _)| foreign)
     }
 
-    /// Writes the recording of a file. Returns what of it is not from the file: words for people.
+    /// Writes the recording of a file. Returns phrases that name the data that the file did not
+    /// have.
     pub(crate) fn import(self, bytes: &[u8], out: &File) -> Result<Vec<&'static str>, Cannot> {
         let source = format!("{self}'s file");
         let cannot = |error| Cannot::Read(self, error);
         let bytes = &*match self {
-            // These are read as they come; pprof's own reader knows how it is packed.
+            // Heaptrack's events are read as a stream; pprof's reader unpacks the file itself.
             Foreign::Heaptrack | Foreign::Pprof => Cow::Borrowed(bytes),
             _ => unpacked(bytes)?,
         };
@@ -176,7 +177,7 @@ impl Foreign {
     }
 }
 
-/// What is in a file, packed or not.
+/// Returns the contents of a file, unpacked if it is packed.
 pub(crate) fn unpacked(bytes: &[u8]) -> std::io::Result<Cow<'_, [u8]>> {
     let packed = Packed::of(bytes);
     if packed == Packed::Not {
@@ -190,7 +191,7 @@ pub(crate) fn unpacked(bytes: &[u8]) -> std::io::Result<Cow<'_, [u8]>> {
     Ok(Cow::Owned(unpacked))
 }
 
-/// Writes the recording of what `read` gives, event by event.
+/// Writes the recording of the events that `read` passes on, one by one.
 fn import_events(
     out: &File,
     source: &str,
@@ -207,8 +208,9 @@ fn import_events(
     written?;
     let footer = events.finish(&profile, source)?;
     draft.flush()?;
-    // SAFETY: `Mmap::map` asks that the file is not changed or truncated while it is mapped. It has just been made, and is
-    // nobody else's; what is appended to it below is not in the mapping, which has the length of now.
+    // SAFETY: `Mmap::map` asks that the file is not changed or truncated while it is mapped. This
+    // process has just made the file, and nobody else has it. Bytes that are appended to it below
+    // are not in the mapping, which has the present length.
     let so_far = unsafe { Mmap::map(out) }?;
     let recording = Recording::open(&so_far).map_err(heapledger_analysis::rewrite::Error::from)?;
     let mut progress = Progress::new();

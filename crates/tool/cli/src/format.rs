@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use heapledger_core::Bytes;
 
-/// A size: `17 B`, `1.5 KiB`, `412.6 MiB`.
+/// Returns a size, such as `17 B`, `1.5 KiB`, `412.6 MiB`.
 pub(crate) fn bytes(bytes: u64) -> String {
     Bytes(bytes).to_string()
 }
 
-/// A count: `9,204,118`.
+/// Returns a count, such as `9,204,118`.
 pub(crate) fn count(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -22,12 +22,12 @@ pub(crate) fn count(count: u64) -> String {
     text
 }
 
-/// A count and what is counted: `1 block`, `2 blocks`.
+/// Returns a count and what is counted, such as `1 block`, `2 blocks`.
 pub(crate) fn counted(number: u64, one: &str, more: &str) -> String {
     format!("{} {}", count(number), if number == 1 { one } else { more })
 }
 
-/// A time: `350 µs`, `12.4 ms`, `18.2 s`, `3 min 05 s`, `2 h 07 min`.
+/// Returns a time, such as `350 µs`, `12.4 ms`, `18.2 s`, `3 min 05 s`, `2 h 07 min`.
 pub(crate) fn duration(time: Duration) -> String {
     let nanoseconds = time.as_nanos();
     let tenths = |unit: u128| {
@@ -50,7 +50,8 @@ pub(crate) fn duration(time: Duration) -> String {
     }
 }
 
-/// A moment of a recording, to the nanosecond: `--at` takes it for this moment, and no other.
+/// Returns a moment of a recording, to the nanosecond: `--at` takes it for this moment, and no
+/// other.
 pub(crate) fn time(time: heapledger_recording::Time) -> String {
     let (unit, name, digits) = match time.0 {
         0..1_000_000 => (1_000, "µs", 3),
@@ -64,12 +65,12 @@ pub(crate) fn time(time: heapledger_recording::Time) -> String {
     format!("{}{point}{fraction} {name}", time.0 / unit)
 }
 
-/// A share from 0 to 1, for a column: `72.7 %`, `<0.1 %`.
+/// Returns a share from 0 to 1, for a column: `72.7 %`, `<0.1 %`.
 pub(crate) fn share(share: f64) -> String {
     if share > 0.0 && share < 0.000_5 { "<0.1 %".to_owned() } else { format!("{:.1} %", share * 100.0) }
 }
 
-/// A part of a whole, for a sentence: `12 %`, `<1 %`.
+/// Returns a part of a whole, for a sentence: `12 %`, `<1 %`.
 pub(crate) fn percent(part: u64, whole: u64) -> String {
     match (part, whole) {
         (0, _) | (_, 0) => "0 %".to_owned(),
@@ -78,11 +79,11 @@ pub(crate) fn percent(part: u64, whole: u64) -> String {
     }
 }
 
-/// A date and time in UTC: `2026-11-21 01:52:35 UTC`.
+/// Returns a date and time in UTC, such as `2026-11-21 01:52:35 UTC`.
 pub(crate) fn utc(unix_nanoseconds: u64) -> String {
     let seconds = unix_nanoseconds / 1_000_000_000;
     let (days, second) = (seconds / 86_400, seconds % 86_400);
-    // Years that begin in March, in eras of 400 years: leap days are at the end of both.
+    // Years begin in March, in eras of 400 years: leap days are then at the end of both.
     let day = days + 719_468;
     let (era, day_of_era) = (day / 146_097, day % 146_097);
     let year = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;

@@ -1,4 +1,4 @@
-//! `heapledger growth`: what grows steadily, how fast, and since when.
+//! `heapledger growth`: memory that grows steadily, how fast, and since when.
 
 use heapledger_analysis::{Grown, Growth, Selection, ShareGroup, SharesBy, TrendKind};
 use heapledger_analysis::{Metric, Moment};
@@ -18,7 +18,7 @@ use crate::question::{Question, SelectionJson};
 use crate::ranks::{Depth, limit, row};
 use crate::report::quoted;
 
-/// Seconds that a run has to take before growth tells more than how a program starts.
+/// The seconds that a run has to take before growth says more than how a program starts.
 const SECONDS_MIN: f64 = 10.0;
 
 pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<()> {
@@ -116,12 +116,12 @@ fn row_of(row: Row, growth: &Growth, grown: &Grown) -> Row {
     row.cells([rate(per_second), bytes(trend.gained), bytes(grown.live.0), time_short(grown.since), sure.to_owned()])
 }
 
-/// A moment to a tenth of its unit: it is where a line bends that fits best.
+/// Returns a moment to a tenth of its unit: it is only the best-fitting bend of a line.
 fn time_short(time: heapledger_recording::Time) -> String {
     crate::format::duration(std::time::Duration::from_nanos(time.0))
 }
 
-/// Bytes for a length of time: the shortest in which it is a kibibyte.
+/// Returns a rate for the shortest unit of time in which it is a kibibyte, at most an hour.
 pub(crate) fn rate(per_second: f64) -> String {
     let units = [(1.0, "s"), (60.0, "min"), (3600.0, "h")];
     let fits = |(seconds, _): &&(f64, &str)| per_second * seconds >= 1024.0;
@@ -177,7 +177,7 @@ pub(crate) struct GrowthJson {
     by: &'static str,
     from_seconds: f64,
     to_seconds: f64,
-    /// How many were looked at.
+    /// The number of groups that were examined.
     groups: u64,
     #[serde(flatten)]
     selection: SelectionJson,
@@ -193,7 +193,7 @@ impl Document for GrowthJson {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct GrownJson {
     name: String,
-    /// The function by which the group is called, of groups of stacks.
+    /// The function that the group is named after, if groups are groups of stacks.
     #[serde(flatten)]
     frame: Option<FrameJson>,
     /// `steady`, `steps` or `slowing`.
@@ -203,7 +203,7 @@ struct GrownJson {
     bytes_per_second: f64,
     bytes_per_second_least: f64,
     bytes_per_second_most: f64,
-    /// Of the trend test.
+    /// The statistic of the trend test, in standard deviations.
     deviations: f64,
     since_seconds: f64,
     bytes_gained: u64,

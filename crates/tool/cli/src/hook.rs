@@ -1,4 +1,4 @@
-//! Hook libraries, looked at before anything runs: whether each is one, and of our version.
+//! Checks of hook libraries before anything runs: each must be a hook library, for our version.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,8 @@ use crate::target::is_own_machine;
 const INIT: &str = "heapledger_hook_init";
 const VERSION: &str = "heapledger_hook_version";
 
-/// The absolute paths of the libraries, each of which can be loaded and asked for its hooks.
+/// Returns the absolute paths of the libraries, after checking that each can be loaded and asked
+/// for its hooks.
 pub(crate) fn libraries(given: &[PathBuf]) -> Result<Vec<PathBuf>> {
     given.iter().map(|path| library(path)).collect()
 }
@@ -68,7 +69,7 @@ fn library(path: &Path) -> Result<PathBuf> {
     }
 }
 
-/// Whether it is a program, if one that can be loaded anywhere.
+/// True if a file that can be loaded at any address is a program, not a library.
 fn is_program(elf: &ElfFile64<'_, Endianness>) -> bool {
     let endian = elf.endian();
     elf.elf_program_headers().iter().any(|segment| segment.p_type.get(endian) == elf::PT_INTERP)

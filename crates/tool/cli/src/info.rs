@@ -1,4 +1,4 @@
-//! `heapledger info`: what a recording consists of.
+//! `heapledger info`: the contents of a recording.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -89,7 +89,7 @@ pub(crate) fn run(arguments: &Info, out: &mut Output) -> Result<()> {
     Ok(())
 }
 
-/// Longer lists are cut.
+/// The most rows of a list; longer lists are cut.
 const ROWS_MAX: usize = 50;
 
 fn and_more(all: usize, out: &mut Output) -> Result<()> {
@@ -170,7 +170,7 @@ fn session(input: &Input, recording: &Recording<'_>, out: &mut Output) -> Result
     Ok(())
 }
 
-/// What memory reporters said, and that they were asked.
+/// The number of marks: notes of what memory reporters measured, and that they were asked.
 fn marks(recording: &Recording<'_>) -> u64 {
     recording.chunks().iter().map(|chunk| u64::from(chunk.head.marks)).sum()
 }
@@ -198,7 +198,7 @@ fn images(recording: &Recording<'_>, out: &mut Output) -> Result<()> {
     and_more(recording.images().len(), out)
 }
 
-/// Of processes with one thread there is nothing more to say.
+/// Prints the threads of the processes that have several.
 fn threads(recording: &Recording<'_>, out: &mut Output) -> Result<()> {
     let images = recording.images().iter().map(|image| recording.threads(image.image));
     let threads: Vec<&Thread> = images.filter(|threads| threads.len() > 1).flatten().collect();
@@ -221,7 +221,8 @@ fn threads(recording: &Recording<'_>, out: &mut Output) -> Result<()> {
     and_more(threads.len(), out)
 }
 
-/// What the program wrote through the bridge. Damage and stacks that differ are said elsewhere.
+/// Returns the annotations that the program wrote through the bridge. Stack mismatches, unseen
+/// libraries and sandboxes are shown elsewhere.
 fn annotations<'a>(recording: &'a Recording<'_>) -> impl Iterator<Item = Annotation> + 'a {
     recording
         .images()
@@ -247,7 +248,7 @@ fn markers(recording: &Recording<'_>, out: &mut Output) -> Result<()> {
     and_more(all.len(), out)
 }
 
-/// The name of a marker (code 262): NUL-padded UTF-8.
+/// Returns the name of a marker (code 262), which is NUL-padded UTF-8.
 fn marker_text(annotation: &Annotation) -> Option<String> {
     const MARKER: u32 = 262;
     let text = String::from_utf8_lossy(&annotation.payload);
@@ -265,7 +266,7 @@ fn modules(recording: &Recording<'_>, labels: &Labels<'_, '_>, out: &mut Output)
         let short = if id.len() > 12 { format!("{}…", &id[..12]) } else { id };
         let names = state.as_ref().map_or("", |state| names_from(state)).to_owned();
         let mut row = Row::new(String::from_utf8_lossy(&module.path));
-        // That something is no file says its name.
+        // A name such as `[vdso]` says by itself that the module is not a file.
         let problem = state.iter().flat_map(|state| &state.problems);
         if let Some(problem) = problem.map(ToString::to_string).find(|problem| problem != "not a file") {
             row = row.note(problem);
@@ -278,7 +279,8 @@ fn modules(recording: &Recording<'_>, labels: &Labels<'_, '_>, out: &mut Output)
     and_more(recording.modules().len(), out)
 }
 
-/// The texts of the program, and what each of them is: names of scopes come first, then heaps, values, and stamps.
+/// Returns the texts of the program with their uses: names of scopes come first, then heaps,
+/// values, and stamps.
 fn texts<'r>(recording: &'r Recording<'_>) -> Vec<(&'r Text, [bool; 4])> {
     let mut uses: BTreeMap<TextId, [bool; 4]> = BTreeMap::new();
     if !recording.texts().is_empty() {
@@ -299,7 +301,7 @@ fn texts<'r>(recording: &'r Recording<'_>) -> Vec<(&'r Text, [bool; 4])> {
     texts
 }
 
-/// What a text is, for people.
+/// Returns the uses of a text, for people.
 fn uses_shown(text: &Text, [is_scope, is_heap, is_value, is_stamp]: [bool; 4]) -> String {
     let scope = if text.is_task { "task" } else { "scope" };
     let uses = [(is_scope, scope), (is_heap, "heap"), (is_value, "value"), (is_stamp, "stamp")];
@@ -314,7 +316,7 @@ fn declared(recording: &Recording<'_>, out: &mut Output) -> Result<()> {
     let mut table = Tree::new(["is a", "category"]);
     for (text, uses) in texts.iter().take(ROWS_MAX) {
         let cells = [uses_shown(text, *uses), String::from_utf8_lossy(&text.category).into_owned()];
-        // Of a stamp, its type, its place and its label.
+        // The text of a stamp has its type, its location and its label on lines of their own.
         let shown = String::from_utf8_lossy(&text.bytes).replace('\n', "  ");
         table.push(0, Row::new(shown).cells(cells));
     }
@@ -345,7 +347,7 @@ fn chunks(input: &Input, recording: &Recording<'_>, out: &mut Output) -> Result<
     Ok(())
 }
 
-/// Chunks of one kind.
+/// The chunks of one kind, added up.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct KindSum {
@@ -421,17 +423,17 @@ pub(crate) fn names_from(state: &ModuleState) -> &'static str {
 pub(crate) struct InfoJson {
     format: (u8, u8),
     complete: bool,
-    /// When the session began, in nanoseconds since 1970.
+    /// The time at which the session began, in nanoseconds since 1970.
     start_unix_ns: Option<u64>,
     bytes: u64,
     events: u64,
-    /// What memory reporters said, and that they were asked.
+    /// The number of marks: notes of what memory reporters measured, and that they were asked.
     marks: u64,
-    /// Which of the files of its session it is, from 1; 0 for the only one.
+    /// The number of this file among the segments of its session, from 1; 0 for the only one.
     part: u32,
     begins_seconds: f64,
     totals_only: bool,
-    /// At which rates blocks were sampled, if they were.
+    /// The rates at which blocks were sampled, if they were.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     sampling: Vec<RateJson>,
     pauses: Vec<PauseJson>,
@@ -442,13 +444,13 @@ pub(crate) struct InfoJson {
     events_reordered: Option<u64>,
     frees_missed: Option<u64>,
     images: Vec<ImageJson>,
-    /// Places whose functions are named in the recording itself.
+    /// The number of code locations whose functions are named in the recording itself.
     places_named: u64,
     modules: Vec<ModuleJson>,
-    /// What the program calls its scopes, their values and its heaps.
+    /// The program's names for its scopes, their values and its heaps, and its stamps.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     texts: Vec<TextJson>,
-    /// How many stacks are in each class, with `--verify-stacks`.
+    /// The number of stacks in each class, with `--verify-stacks`.
     #[serde(flatten)]
     stack_checks: Option<StackChecksJson>,
     stack_mismatches: Vec<Mismatch>,
@@ -470,9 +472,9 @@ struct AnnotationJson {
     thread: u32,
     time_seconds: f64,
     code: u32,
-    /// Of markers.
+    /// The name, if this is a marker.
     text: Option<String>,
-    /// In hexadecimal.
+    /// The payload in hexadecimal.
     payload: String,
 }
 

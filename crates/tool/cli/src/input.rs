@@ -1,4 +1,4 @@
-//! Opening the recording that was asked for.
+//! Opens the recording that was asked for.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -22,7 +22,7 @@ use crate::output::{Output, tell, warn};
 use crate::report::quoted;
 
 impl args::Input {
-    /// Finds the recording that is to be read, and begins the file that the answer is to go to, if it names one.
+    /// Finds the recording to read, and begins the output file, if the options name one.
     pub(crate) fn find(&self, out: &mut Output) -> Result<Input> {
         let input = Input::find(self.file.as_deref())?;
         if let Some(target) = &self.written.output {
@@ -41,7 +41,7 @@ pub(crate) struct Input {
 }
 
 impl Input {
-    /// The file that was named, or the newest recording in the current directory.
+    /// Opens the named file, or the newest recording in the current directory.
     pub(crate) fn find(file: Option<&Path>) -> Result<Input> {
         match file {
             Some(path) => Input::map(path),
@@ -72,10 +72,11 @@ impl Input {
         // An empty file cannot be mapped.
         let bytes = match metadata.len() {
             0 => None,
-            // SAFETY: `Mmap::map` asks that the file is not changed or truncated while it is mapped. Recordings are
-            // written once, by appending, and are never changed or truncated by heapledger. Should somebody else do
-            // it, the reader sees other bytes, all of which it checks before use, or the process ends by SIGBUS; it
-            // only reads, so nothing else is at stake.
+            // SAFETY: `Mmap::map` requires that the file is not changed or truncated while it is
+            // mapped. Recordings are written once, by appending, and heapledger never changes or
+            // truncates them. If another program does, the reader sees other bytes, all of which it
+            // checks before use, or the process ends by SIGBUS; the process only reads, so nothing
+            // else is at stake.
             _ => Some(unsafe { Mmap::map(&file) }.map_err(cannot)?),
         };
         let mut input = Input { path: path.to_owned(), bytes, is_converted: false };
@@ -86,29 +87,31 @@ impl Input {
         Ok(input)
     }
 
-    /// What the file is, if it is another tool's.
+    /// Returns the tool that wrote the file, if it is another tool's.
     fn foreign(&self) -> Option<Foreign> {
         let bytes = self.bytes.as_deref()?;
         let is_other = Recording::open(bytes).is_err_and(|error| error == heapledger_recording::Error::NotARecording);
         if is_other { Foreign::of(bytes) } else { None }
     }
 
-    /// The recording that is made of another tool's file, in a file without a name.
+    /// Converts another tool's file into a recording, in a file without a name.
     fn converted(&self, foreign: Foreign) -> Result<Mmap> {
         let cannot = |error: Cannot| error.failure(&self.path);
         let file = tempfile::tempfile().map_err(|error| cannot(error.into()))?;
         let assumed = foreign.import(self.bytes.as_deref().unwrap_or_default(), &file).map_err(cannot)?;
         told(&self.path, foreign, &assumed);
-        // SAFETY: the file has no name, and nobody else has it: it is neither changed nor truncated while it is mapped.
+        // SAFETY: `Mmap::map` requires that the file is not changed or truncated while it is
+        // mapped. The file has no name, no other process has it open, and this process has finished
+        // writing it.
         unsafe { Mmap::map(&file) }.map_err(|error| cannot(error.into()))
     }
 
-    /// The recording in the file.
+    /// Opens the recording in the file.
     pub(crate) fn recording(&self) -> Result<Recording<'_>> {
         Recording::open(self.bytes.as_deref().unwrap_or_default()).map_err(|error| self.unreadable(error))
     }
 
-    /// The recording in the file. Says on stderr what is wrong with it.
+    /// Opens the recording in the file, and warns on stderr of everything that is wrong with it.
     pub(crate) fn open(&self) -> Result<Recording<'_>> {
         let recording = self.recording()?;
         if recording.footer().is_none() {
@@ -140,7 +143,7 @@ impl Input {
         Ok(recording)
     }
 
-    /// What a recording without an end does not have.
+    /// Describes what is missing from a recording without an end.
     fn lost(&self, recording: &Recording<'_>) -> String {
         let events = recording.chunks().iter().filter(|chunk| chunk.kind == ChunkKind::Events);
         let lost = match events.map(|chunk| chunk.head.time_last).max() {
@@ -157,19 +160,19 @@ impl Input {
         }
     }
 
-    /// Whether the file itself is no recording, but another tool's.
+    /// True if the file is another tool's and was converted.
     pub(crate) fn is_converted(&self) -> bool {
         self.is_converted
     }
 
-    /// The size of the file.
+    /// Returns the size of the recording.
     pub(crate) fn length(&self) -> Bytes {
         Bytes(self.bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
     }
 
-    /// Says on stderr what could not be read.
+    /// Warns on stderr of what could not be read.
     pub(crate) fn warn_of(&self, damage: &[Damage]) {
-        // That the end is missing was said already.
+        // The missing end was reported before.
         let mut damage = damage.iter().filter(|damage| damage.reason != Reason::NoTrailer);
         if let Some(first) = damage.next() {
             let more = damage.count();
@@ -178,7 +181,7 @@ impl Input {
         }
     }
 
-    /// Why a question to the recording has no answer.
+    /// Explains why a question to the recording has no answer.
     pub(crate) fn unanswered(&self, error: analysis::Error) -> Failure {
         match error {
             analysis::Error::Recording(error) => self.unreadable(error),
@@ -212,7 +215,7 @@ impl Input {
         }
     }
 
-    /// The names of a recording that are most like one that it does not have.
+    /// Returns a hint with the names in the recording that are most like one that it does not have.
     fn near(&self, option: &str, name: &str, names: impl Fn(&Recording<'_>) -> Vec<String>) -> Option<String> {
         let names = names(&self.recording().ok()?);
         let near = nearest(name, names.iter().map(String::as_str));
@@ -225,7 +228,7 @@ impl Input {
     }
 }
 
-/// Says what a file is, and what is shown in place of what it does not have.
+/// Says on stderr which tool wrote a file, and which figures it lacks.
 pub(crate) fn told(path: &Path, foreign: Foreign, assumed: &[&str]) {
     tell(format_args!("heapledger: {} is a file of {foreign}", shown(path)));
     if !assumed.is_empty() {
@@ -233,7 +236,7 @@ pub(crate) fn told(path: &Path, foreign: Foreign, assumed: &[&str]) {
     }
 }
 
-/// The newest `heapledger.*.hl` in the current directory.
+/// Returns the newest `heapledger.*.hl` in the current directory.
 fn newest() -> Result<PathBuf> {
     let entries = fs::read_dir(".").map_err(|error| Failure::caused(Exit::Unreadable, "cannot list `.`", error))?;
     let is_recording = |path: &PathBuf| {
@@ -250,7 +253,7 @@ fn newest() -> Result<PathBuf> {
     })
 }
 
-/// A path for people.
+/// Returns a path for people.
 pub(crate) fn shown(path: &Path) -> String {
     heapledger_reports::escape(&path.to_string_lossy()).into_owned()
 }

@@ -1,4 +1,4 @@
-//! How functions, places and processes are called.
+//! Names of functions, source locations and processes, as reports show them.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -16,18 +16,19 @@ use crate::config;
 use crate::format::counted;
 use crate::output::tell;
 
-/// Scopes of a deep context that are shown.
+/// The number of scopes of a deep context that are shown at each end.
 const SCOPES_OUTER: usize = 6;
 const SCOPES_INNER: usize = 4;
 
-/// Names functions of a recording as reports do.
+/// The names of a recording's functions, as reports show them.
 #[derive(Debug)]
 pub(crate) struct Labels<'r, 'a> {
     pub(crate) names: Names<'r, 'a>,
     recording: &'r Recording<'a>,
     full_names: bool,
     frames: Frames,
-    /// Where the program ran, with a slash at the end: places below it are shown relative to it.
+    /// The program's working directory, with a slash at the end: source locations below it are
+    /// shown relative to it.
     directory: String,
 }
 
@@ -36,7 +37,7 @@ impl<'r, 'a> Labels<'r, 'a> {
         Labels::with_symbolizer(recording, symbols, Arc::new(symbolizer(&symbols.files)))
     }
 
-    /// The same with a symbolizer that is there already.
+    /// Creates labels with an existing symbolizer.
     pub(crate) fn with_symbolizer(
         recording: &'r Recording<'a>,
         symbols: &Symbols,
@@ -51,28 +52,29 @@ impl<'r, 'a> Labels<'r, 'a> {
         Labels { names, recording, full_names: symbols.full_names, frames: symbols.frames, directory }
     }
 
-    /// The name of a function: the short one, unless full ones were asked for.
+    /// Returns the name of a function: the short one, unless full ones were asked for.
     pub(crate) fn function(&self, function: FunctionId) -> String {
         let name = self.names.function(function);
         if self.full_names { &name.full } else { &name.short }.to_string()
     }
 
-    /// The name of a type.
+    /// Returns the name of a type.
     pub(crate) fn type_name<'n>(&self, name: &'n TypeName) -> &'n str {
         if self.full_names { name.full() } else { name.short() }
     }
 
-    /// Where a frame is: its place in the source, or its module.
+    /// Returns the source location of a frame, or its module.
     pub(crate) fn place(&self, function: FunctionId, location: Option<&Location>) -> String {
         match location {
             Some(location) => self.location(location),
-            // `module+0xoffset` says it already.
+            // The function's name, `module+0xoffset`, has the module already.
             None if !self.names.function(function).known => String::new(),
             None => self.module(self.names.function(function).module),
         }
     }
 
-    /// Returns the place of a frame, and by what it allocates: `src/main.rs:19, via Vec::with_capacity`.
+    /// Returns the source location of a frame, and the function by which it allocates:
+    /// `src/main.rs:19, via Vec::with_capacity`.
     pub(crate) fn place_via(&self, frame: &Frame, via: Option<FunctionId>) -> String {
         let place = match self.names.function(frame.function).known {
             true => self.place(frame.function, frame.location.as_ref()),
@@ -85,8 +87,8 @@ impl<'r, 'a> Labels<'r, 'a> {
         }
     }
 
-    /// Says of a function without a name how much code it is, and next to which functions with names:
-    /// `181 bytes between ggc_grow and ggc_free`.
+    /// Describes a function without a name by the size of its code and its nearest named
+    /// neighbours: `181 bytes between ggc_grow and ggc_free`.
     fn surroundings(&self, function: FunctionId) -> Option<String> {
         let unnamed = self.names.unnamed(function)?;
         let near = match (&unnamed.after, &unnamed.before) {
@@ -98,10 +100,10 @@ impl<'r, 'a> Labels<'r, 'a> {
         Some(format!("{} {near}", counted(unnamed.code_bytes, "byte", "bytes")))
     }
 
-    /// A function that allocates for another, in short: `Vec::with_capacity`.
+    /// Returns the short name of a function that allocates for another: `Vec::with_capacity`.
     fn via(&self, function: FunctionId) -> String {
         let name = self.function(function);
-        // The last two parts of a path say enough; of a trait's implementation all is needed.
+        // The last two components of a path are enough; a trait's implementation needs all of them.
         let from = if self.full_names || name.contains(['<', '(', '{', ' ']) {
             None
         } else {
@@ -110,7 +112,8 @@ impl<'r, 'a> Labels<'r, 'a> {
         from.map_or_else(|| name.clone(), |(at, parts)| name[at + parts.len()..].to_owned())
     }
 
-    /// The frames of a stack that are shown, and by what the first one allocates where that is not shown.
+    /// Returns the frames of a stack that are shown, and the function by which the first one
+    /// allocates, if that function is not shown.
     pub(crate) fn frames(&mut self, stacks: &Stacks, stack: NodeId) -> (Vec<Frame>, Option<FunctionId>) {
         match self.frames {
             Frames::Own => self.names.own_frames(stacks, stack),
@@ -118,8 +121,8 @@ impl<'r, 'a> Labels<'r, 'a> {
         }
     }
 
-    /// A run of functions in the same module of which no name is known, at the beginning of a stack: what stands for
-    /// them, if that is shorter than they are.
+    /// Summarises a run of functions in the same module without known names, at the beginning of a
+    /// stack. Returns the text that replaces them and their number, if there are several.
     pub(crate) fn unnamed(&self, functions: impl IntoIterator<Item = FunctionId>) -> Option<(String, usize)> {
         let mut functions = functions.into_iter().map(|function| self.names.function(function)).peekable();
         let module = functions.peek()?.module;
@@ -127,20 +130,21 @@ impl<'r, 'a> Labels<'r, 'a> {
         (length > 1).then(|| (format!("[{length} in {}]", self.module(module)), length))
     }
 
-    /// The name of a module, without its directory.
+    /// Returns the name of a module, without its directory.
     pub(crate) fn module(&self, module: ModuleId) -> String {
         let Some(module) = self.recording.module(module) else { return String::new() };
         let path = String::from_utf8_lossy(&module.path);
         path.rsplit('/').next().unwrap_or_default().to_owned()
     }
 
-    /// A place in the source: relative to where the program ran, or the end of a longer path.
+    /// Returns a source location: relative to the program's working directory, or the end of a
+    /// longer path.
     fn location(&self, location: &Location) -> String {
         let file = self.file(&location.file);
         if location.line > 0 { format!("{file}:{}", location.line) } else { file.into_owned() }
     }
 
-    /// A path in the source, or one with a line.
+    /// Returns a source path, with or without a line, shortened in the same way.
     pub(crate) fn file<'f>(&self, file: &'f str) -> Cow<'f, str> {
         match file.strip_prefix(self.directory.as_str()) {
             Some(below) => Cow::Borrowed(below),
@@ -148,19 +152,20 @@ impl<'r, 'a> Labels<'r, 'a> {
         }
     }
 
-    /// How to get more out of the first of these functions of which more can be had.
+    /// Returns a hint on how to get better names for the first of these functions for which there
+    /// is one.
     pub(crate) fn hint(&self, functions: impl IntoIterator<Item = FunctionId>) -> Option<String> {
         let modules = functions.into_iter().map(|function| self.names.function(function).module);
         let mut asked = HashSet::new();
         modules.filter(|&module| asked.insert(module)).find_map(|module| self.names.hint(module))
     }
 
-    /// How to get names for those of these functions that have none.
+    /// Returns a hint on how to get names for the functions that have none.
     pub(crate) fn hint_for_unnamed(&self, functions: impl IntoIterator<Item = FunctionId>) -> Option<String> {
         self.hint(functions.into_iter().filter(|&function| !self.names.function(function).known))
     }
 
-    /// How a context is called, without the middle of a very deep one.
+    /// Returns the name of a context, without the middle of a very deep one.
     pub(crate) fn context(&self, stacks: &Stacks, context: ContextId) -> String {
         let scopes: Vec<String> = stacks.scopes(context).into_iter().map(|scope| self.names.scope(scope)).collect();
         let Some(left_out) = scopes.len().checked_sub(SCOPES_OUTER + SCOPES_INNER).filter(|&left_out| left_out > 1)
@@ -171,7 +176,8 @@ impl<'r, 'a> Labels<'r, 'a> {
         format!("{} > [{left_out} more] > {}", outer.join(" > "), inner.join(" > "))
     }
 
-    /// What the program said of a stack, if it did: a line for its context, one for its heap, and one for its stamp.
+    /// Returns what the program declared about a stack, if anything: a line for its context, one
+    /// for its heap, and one for its stamp.
     pub(crate) fn declared(&self, stacks: &Stacks, stack: NodeId) -> Vec<String> {
         let context = stacks.context(stack);
         let context = (context != ContextId::NONE).then(|| format!("in {}", self.context(stacks, context)));
@@ -180,7 +186,7 @@ impl<'r, 'a> Labels<'r, 'a> {
         context.into_iter().chain(heap).chain(stamp).collect()
     }
 
-    /// `stamped Page at src/pages.rs:8: spare`.
+    /// Formats a stamp: `stamped Page at src/pages.rs:8: spare`.
     fn stamp(&self, stamp: &Stamp) -> String {
         let at = stamp.location.as_ref().map_or(String::new(), |location| format!(" at {}", self.location(location)));
         let label = stamp.label.as_ref().map_or(String::new(), |label| format!(": {label}"));
@@ -191,7 +197,7 @@ impl<'r, 'a> Labels<'r, 'a> {
         ScopeJson { name: self.names.text(scope.name), value: scope.value.map(|value| self.names.text(value)) }
     }
 
-    /// A function for JSON.
+    /// A function, for JSON.
     pub(crate) fn label(&self, function: FunctionId) -> LabelJson {
         let name = self.names.function(function);
         LabelJson {
@@ -202,7 +208,7 @@ impl<'r, 'a> Labels<'r, 'a> {
         }
     }
 
-    /// A frame for JSON.
+    /// A frame, for JSON.
     pub(crate) fn frame(&self, frame: &Frame) -> FrameJson {
         FrameJson {
             label: self.label(frame.function),
@@ -213,18 +219,18 @@ impl<'r, 'a> Labels<'r, 'a> {
     }
 }
 
-/// A function for JSON.
+/// A function, for JSON.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct LabelJson {
-    /// Without type arguments and parameters.
+    /// The name without type arguments and parameters.
     function: String,
-    /// With them, if there are any.
+    /// The name with type arguments and parameters, if it has any.
     #[serde(skip_serializing_if = "Option::is_none")]
     full: Option<String>,
-    /// Path of the executable or library.
+    /// The path of the executable or library.
     module: Option<String>,
-    /// Whether it is no function, but a scope or a heap that the program declared, or a type.
+    /// True if this is not a function, but a scope or a heap that the program declared, or a type.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     declared: bool,
 }
@@ -234,7 +240,8 @@ pub(crate) struct LabelJson {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct OwnerJson {
     owner: FrameJson,
-    /// The function that it called to allocate; `null`: the allocator itself, or something without a name.
+    /// The function that it called to allocate; `null`: the allocator itself, or something without
+    /// a name.
     via: Option<LabelJson>,
     /// Facts about an owner without a name.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -245,7 +252,7 @@ pub(crate) struct OwnerJson {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct UnnamedJson {
     code_bytes: u64,
-    /// The functions with names that it is between.
+    /// The named functions on either side.
     after: Option<String>,
     before: Option<String>,
 }
@@ -262,27 +269,28 @@ impl OwnerJson {
     }
 }
 
-/// What a program said of blocks, for JSON: only what they were asked for by, and of stacks only if it said something; and
-/// the part, if they were asked for by that.
+/// The program's declarations about blocks, for JSON: only the property by which the blocks were
+/// grouped, and for stacks everything that the program declared. Blocks grouped by thread, process
+/// or size have a part.
 #[derive(Debug, Default, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct DeclaredJson {
-    /// What the thread, process or size is called.
+    /// The name of the thread, process or size.
     #[serde(skip_serializing_if = "Option::is_none")]
     part: Option<String>,
     /// The scopes, the outermost first.
     #[serde(skip_serializing_if = "Option::is_none")]
     context: Option<Vec<ScopeJson>>,
-    /// `null`: in none.
+    /// `null` if the blocks are in none.
     #[serde(skip_serializing_if = "Option::is_none")]
     scope: Option<Option<String>>,
-    /// `null`: in none.
+    /// `null` if the blocks are in none.
     #[serde(skip_serializing_if = "Option::is_none")]
     task: Option<Option<ScopeJson>>,
-    /// `null`: of none.
+    /// `null` if the blocks belong to none.
     #[serde(skip_serializing_if = "Option::is_none")]
     heap: Option<Option<String>>,
-    /// What the blocks are stamped with, of a stack.
+    /// The stamp of the blocks; only for stacks.
     #[serde(skip_serializing_if = "Option::is_none")]
     stamp: Option<StampJson>,
 }
@@ -337,7 +345,7 @@ impl DeclaredJson {
     }
 }
 
-/// A frame for JSON.
+/// A frame, for JSON.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct FrameJson {
@@ -345,11 +353,11 @@ pub(crate) struct FrameJson {
     label: LabelJson,
     file: Option<String>,
     line: Option<u32>,
-    /// Whether it was inlined into the next one.
+    /// True if the function was inlined into that of the next frame.
     inlined: bool,
 }
 
-/// The symbolizer with these options.
+/// Creates the symbolizer with these options.
 pub(crate) fn symbolizer(symbols: &SymbolFiles) -> Symbolizer {
     let mut options = Options { sysroot: symbols.sysroot.clone(), ..Options::default() };
     options.debug_dirs.splice(0..0, symbols.debug_dir.iter().cloned());
@@ -365,30 +373,30 @@ pub(crate) fn symbolizer(symbols: &SymbolFiles) -> Symbolizer {
     Symbolizer::new(options)
 }
 
-/// Where programs keep what they can do without: as the XDG Base Directory Specification says.
+/// Returns the user's cache directory, as the XDG Base Directory Specification defines it.
 fn cache_directory() -> Option<PathBuf> {
     let directory = |variable: &str| std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
     directory("XDG_CACHE_HOME").or_else(|| Some(directory("HOME")?.join(".cache")))
 }
 
-/// The last three components of a path that has more.
+/// Returns the last three components of a path that has more.
 pub(crate) fn shortened(path: &str) -> Cow<'_, str> {
     let kept: usize = path.rsplit('/').take(3).map(|component| component.len() + 1).sum();
     if kept < path.len() { Cow::Owned(format!("…{}", &path[path.len() - kept..])) } else { Cow::Borrowed(path) }
 }
 
-/// The command line of an image: its arguments, or at least its executable.
+/// Returns the command line of an image: its arguments, or at least its executable.
 pub(crate) fn command(image: &ImageStart) -> String {
     let words: Vec<Cow<'_, str>> = image.argv.iter().map(|word| String::from_utf8_lossy(word)).collect();
     if words.is_empty() { String::from_utf8_lossy(&image.executable).into_owned() } else { words.join(" ") }
 }
 
-/// A command line for people.
+/// Returns the command line of an image, escaped for people.
 pub(crate) fn shown_command(image: &ImageStart) -> String {
     escape(&command(image)).into_owned()
 }
 
-/// A time in seconds.
+/// Returns a time in seconds.
 pub(crate) fn seconds(time: heapledger_recording::Time) -> f64 {
     time.0 as f64 / 1e9
 }

@@ -1,4 +1,4 @@
-//! `heapledger leaks`: what was live at the end.
+//! `heapledger leaks`: the blocks live at the end.
 
 use std::fs;
 use std::path::PathBuf;
@@ -21,10 +21,10 @@ use crate::sampled;
 
 /// A warning about what the figures mean.
 const NOT_UNREACHABLE: &str = "Live at the end does not mean unreachable: the program may have used it until then.";
-/// Frames of a stack that are shown.
+/// The most frames of a stack that are shown.
 const FRAMES_MAX: usize = 12;
 
-/// The exit status says whether leaks were shown, if it is to say so.
+/// Runs the verb. With `--error-exitcode`, the exit status says whether leaks were shown.
 pub(crate) fn run(arguments: &Leaks, out: &mut Output) -> Result<ExitCode> {
     let mut suppressions = read_all(&arguments.suppressions)?;
     let selection = arguments.what.resolve(arguments.input.at(), Moment::End)?;
@@ -79,7 +79,7 @@ fn by_events(
     Ok(status(arguments, &parts.whole))
 }
 
-/// Returns what the exit status says: whether leaks were shown, if it is to say so.
+/// Returns the exit status: with `--error-exitcode`, it says whether leaks were shown.
 fn status(arguments: &Leaks, whole: &Amount) -> ExitCode {
     let failed = arguments.error_exitcode.filter(|_| whole.blocks.0 > 0);
     failed.map_or_else(|| Exit::Ok.into(), ExitCode::from)
@@ -95,7 +95,7 @@ fn read_all(paths: &[PathBuf]) -> Result<Suppressions> {
     Ok(suppressions)
 }
 
-/// What was suppressed, and by what.
+/// Prints the suppressed amount, and the suppressions that matched.
 fn used(suppressions: &Suppressions, suppressed: &Amount, out: &mut Output) -> Result<()> {
     if suppressed.is_nothing() {
         return Ok(());
@@ -116,9 +116,9 @@ fn used(suppressions: &Suppressions, suppressed: &Amount, out: &mut Output) -> R
 pub(crate) struct LeaksJson {
     #[serde(flatten)]
     table: TableJson<RankJson>,
-    /// What is known, and not among the rows.
+    /// The amount that suppressions leave out of the rows.
     suppressed: AmountJson,
-    /// In the order of the files, those that matched nothing included.
+    /// The suppressions in the order of the files, including those that matched nothing.
     suppressions: Vec<SuppressionJson>,
 }
 

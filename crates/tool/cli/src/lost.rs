@@ -1,4 +1,4 @@
-//! Telling what a recording has lost.
+//! Descriptions of what a recording has lost.
 
 use heapledger_recording::{Annotation, Counts, Footer, ImageId, Pause, Recording};
 use serde::Serialize;
@@ -28,7 +28,8 @@ impl LostJson {
     }
 }
 
-/// `12 events were lost (10 because a ring was full, 2 …): …`, if any were.
+/// Describes the lost events, if there are any:
+/// `12 events were lost (10 because a ring was full, 2 …): …`.
 pub(crate) fn told(counts: &Counts) -> Option<String> {
     if counts.events_lost == 0 {
         return None;
@@ -56,7 +57,7 @@ pub(crate) fn told(counts: &Counts) -> Option<String> {
     ))
 }
 
-/// `12 frees were not seen: …`, if any were missed.
+/// Describes the missed frees, if there are any: `12 frees were not seen: …`.
 pub(crate) fn missed(counts: &Counts) -> Option<String> {
     if counts.frees_missed.0 == 0 {
         return None;
@@ -65,7 +66,7 @@ pub(crate) fn missed(counts: &Counts) -> Option<String> {
     Some(format!("{frees} not seen: addresses of live blocks were handed out again, and what is live may be too much"))
 }
 
-/// `12 stacks were folded into their callers: …`, if any were.
+/// Describes the folded stacks, if there are any: `12 stacks were folded into their callers: …`.
 pub(crate) fn folded(counts: &Counts) -> Option<String> {
     if counts.stacks.folded == 0 {
         return None;
@@ -75,7 +76,8 @@ pub(crate) fn folded(counts: &Counts) -> Option<String> {
     Some(format!("{stacks} folded into {whose}: the recorder had no more memory in the program"))
 }
 
-/// `at least 5 MiB and at most 12 MiB were live at once: …`, if the peak is not exact.
+/// Describes the bounds of the peak, if it is not exact:
+/// `at least 5 MiB and at most 12 MiB were live at once: …`.
 pub(crate) fn peak_bounds(footer: &Footer) -> Option<String> {
     let least = footer.peak_least?;
     Some(format!(
@@ -86,7 +88,7 @@ pub(crate) fn peak_bounds(footer: &Footer) -> Option<String> {
     ))
 }
 
-/// When the recorder stood still, if it did: `from 1.2 s to 7.5 s`.
+/// Says when the recorder stood still, if it did: `from 1.2 s to 7.5 s`.
 pub(crate) fn stalls<'a>(pauses: impl IntoIterator<Item = &'a Pause>) -> Option<String> {
     let mut stalls = pauses.into_iter().filter(|pause| pause.is_stall);
     let first = stalls.next()?;
@@ -98,10 +100,10 @@ pub(crate) fn stalls<'a>(pauses: impl IntoIterator<Item = &'a Pause>) -> Option<
     Some(format!("the recorder stood still from {} to {until}{more}, and the program went on", time(first.from)))
 }
 
-/// The code of the annotation that says so.
+/// The code of the annotation that says that a program has put itself in a sandbox.
 pub(crate) const SANDBOX: u32 = 265;
 
-/// The number of programs that have put themselves in a sandbox, if any have.
+/// Says how many programs have put themselves in a sandbox, if any have.
 pub(crate) fn sandboxed(recording: &Recording<'_>) -> Option<String> {
     let is_one = |annotation: &Annotation| annotation.code == SANDBOX;
     let has_one = |image: ImageId| recording.annotations(image).flatten().any(|annotation| is_one(&annotation));
@@ -110,7 +112,7 @@ pub(crate) fn sandboxed(recording: &Recording<'_>) -> Option<String> {
     (number > 0).then(|| format!("{programs}: what is new in there, threads, children and programs, is not recorded"))
 }
 
-/// A figure counted call by call: where calls were lost, a lower bound.
+/// Marks a figure counted call by call as a lower bound, if calls were lost.
 pub(crate) fn at_least(counts: &Counts, figure: String) -> String {
     if counts.events_lost > 0 { format!("≥ {figure}") } else { figure }
 }

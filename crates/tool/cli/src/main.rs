@@ -1,5 +1,5 @@
-//! The `heapledger` command. What it can do is documented in [`args`], where help and manual come from; the exit codes
-//! are in [`exit`].
+//! The `heapledger` command. Its verbs are documented in [`args`], the source of its help and
+//! manual; its exit codes are in [`exit`].
 
 use std::process::ExitCode;
 
@@ -99,7 +99,7 @@ fn main() -> ExitCode {
     };
     match run(&arguments) {
         Ok(code) => code,
-        // Whoever read the output has seen enough.
+        // The reader of the output has closed the pipe: it has seen enough.
         Err(failure) if failure.is_broken_pipe() => Exit::Ok.into(),
         Err(failure) => {
             tell(&failure);
@@ -130,7 +130,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(status)
 }
 
-/// Every verb but `record` and `run`: they write to stdout or a file.
+/// Runs any verb but `record` and `run`: these verbs write to stdout or a file.
 fn read(arguments: &Arguments, out: &mut Output) -> Result<ExitCode> {
     match &arguments.verb {
         Verb::Leaks(leaks) => leaks::run(leaks, out),
@@ -139,7 +139,7 @@ fn read(arguments: &Arguments, out: &mut Output) -> Result<ExitCode> {
     }
 }
 
-/// Those that either fail or end well.
+/// Runs a verb that either fails or succeeds, and has no exit status of its own.
 fn show(arguments: &Arguments, out: &mut Output) -> Result<()> {
     match &arguments.verb {
         Verb::Summary(summary) => summary::run(summary, out),

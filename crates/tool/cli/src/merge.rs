@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: &Merge) -> Result<()> {
     target.keep()
 }
 
-/// Why there is no recording, and what to do instead.
+/// Explains why the recordings cannot be merged, and what to do instead.
 fn refused(arguments: &Merge, recordings: &[Recording<'_>], target: &NewFile, error: Error) -> Failure {
     let file = |at: usize| &*arguments.files[at];
     let cannot = |at: usize, error: Error| {
@@ -71,14 +71,14 @@ fn refused(arguments: &Merge, recordings: &[Recording<'_>], target: &NewFile, er
     }
 }
 
-/// The path of another segment, going by that of the segment with the number `own`.
+/// Returns the path of the segment number `other`, given the path of number `own`.
 fn sibling(path: &Path, own: u32, other: u32) -> Option<PathBuf> {
     let name = path.file_name()?.to_str()?;
     let (before, after) = name.rsplit_once(&format!(".{own:04}"))?;
     Some(path.with_file_name(format!("{before}.{other:04}{after}")))
 }
 
-/// Returns the longest run of consecutive files of a segment's session.
+/// Returns the longest run of consecutive files from a segment's session.
 fn consecutive(arguments: &Merge, recordings: &[Recording<'_>], at: usize) -> Vec<PathBuf> {
     let session = |recording: &Recording<'_>| {
         recording.session().map(|session| (session.start_unix_ns, session.part)).unwrap_or_default()

@@ -1,4 +1,5 @@
-//! Stacks that are not what the C library says (`record --verify-stacks`), as a recording describes the first of them.
+//! Stacks that differ from the C library's (`record --verify-stacks`). A recording describes the
+//! first of them.
 
 use heapledger_recording::{Annotation, ImageId, Recording};
 use heapledger_reports::{Row, Tree};
@@ -9,15 +10,15 @@ use crate::format::time;
 use crate::label::seconds;
 use crate::output::Output;
 
-/// The code of such an annotation.
+/// The code of the annotation that describes a stack mismatch.
 pub(crate) const STACK_MISMATCH: u32 = 263;
 
-/// Words before the frames.
+/// The number of words before the frames.
 const HEAD: usize = 4;
-/// The most frames described before the one that differs.
+/// The most frames described before the first that differs.
 const BEFORE_MAX: u64 = 8;
 
-/// A stack, and glibc's of the same place.
+/// A recorded stack, and glibc's at the same point of the program.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Mismatch {
@@ -27,15 +28,15 @@ pub(crate) struct Mismatch {
     at: String,
     time_seconds: f64,
     stack: u64,
-    /// Frame of the stack that differs, from the innermost, 0.
+    /// The index of the first frame that differs; 0 is the innermost.
     differs_at: u64,
-    /// Frame that the two lists begin with.
+    /// The index of the frame with which the two lists begin.
     first_frame: u64,
     recorded: Vec<Place>,
     glibc: Vec<Place>,
 }
 
-/// The place of a call: in a module, or, where no module is known, an address.
+/// The address of a call: an offset in a module, or an absolute address if no module is known.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Place {
@@ -43,7 +44,7 @@ struct Place {
     offset: u64,
 }
 
-/// All that the recording describes.
+/// Returns all mismatches that the recording describes.
 pub(crate) fn mismatches(recording: &Recording<'_>) -> Vec<Mismatch> {
     let images = recording.images().iter();
     let annotations =
@@ -51,7 +52,7 @@ pub(crate) fn mismatches(recording: &Recording<'_>) -> Vec<Mismatch> {
     annotations.filter_map(|annotation| mismatch(recording, &annotation)).collect()
 }
 
-/// `None` for annotations of another kind, and for what has not the form of this one.
+/// Decodes a mismatch. `None` for annotations of another kind, and for malformed ones.
 fn mismatch(recording: &Recording<'_>, annotation: &Annotation) -> Option<Mismatch> {
     if annotation.code != STACK_MISMATCH {
         return None;
@@ -65,7 +66,8 @@ fn mismatch(recording: &Recording<'_>, annotation: &Annotation) -> Option<Mismat
     let before = differs_at.min(BEFORE_MAX);
     let place = |address| place(recording, annotation.image, address);
     let recorded: Vec<Place> = ours.iter().map(|&lookup| place(lookup)).collect();
-    // Return addresses, which are one behind the call; the same as ours where nothing differs yet.
+    // glibc's frames are return addresses, one byte past the last of the call. Before the first
+    // difference, its frames are the same as ours.
     let glibc = theirs.iter().enumerate().map(|(index, &address)| match recorded.get(index) {
         Some(same) if (index as u64) < before => same.clone(),
         _ => place(address.wrapping_sub(1)),
@@ -84,7 +86,8 @@ fn mismatch(recording: &Recording<'_>, annotation: &Annotation) -> Option<Mismat
 }
 
 fn place(recording: &Recording<'_>, image: ImageId, address: u64) -> Place {
-    // A library may have been loaded where another was: the later one is more likely.
+    // If two libraries were loaded at the same address one after the other, the later is more
+    // likely.
     let mut mappings = recording.mappings(image).iter().rev();
     match mappings.find(|mapping| (mapping.start..mapping.end).contains(&address)) {
         Some(mapping) => Place {
@@ -95,7 +98,7 @@ fn place(recording: &Recording<'_>, image: ImageId, address: u64) -> Place {
     }
 }
 
-/// Shows them, both stacks side by side.
+/// Prints the mismatches, with both stacks side by side.
 pub(crate) fn print(recording: &Recording<'_>, out: &mut Output) -> Result<()> {
     for mismatch in mismatches(recording) {
         let Mismatch { image, thread, stack, .. } = mismatch;

@@ -1,4 +1,5 @@
-//! Names of functions that are kept in a recording: what `heapledger names` does, and `heapledger record` at its end.
+//! Function names kept in a recording: `heapledger names`, and the last step of
+//! `heapledger record`.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -27,12 +28,14 @@ use crate::output::tell;
 use crate::progress::Progress;
 use crate::report::quoted;
 
-/// How long `record` looks names up: nobody waits longer for the end of a run.
+/// The longest time for which `record` looks names up, so that the end of a run is not delayed
+/// more.
 const TIME: Duration = Duration::from_secs(5);
-/// The part of a recording that its names may be, in percent, and what they may be in any case.
+/// The largest share of a recording that its names may be, in percent, and the size in bytes that
+/// they may have in any case.
 const SHARE: u64 = 10;
 const BYTES_MIN: u64 = 64 << 10;
-/// A recording to which names are added is written anew. Of a larger one only on request.
+/// The size up to which names are added unless requested: adding them writes the file anew.
 const COPIED_MAX: Bytes = Bytes(2 << 30);
 
 /// Limits for names.
@@ -40,11 +43,12 @@ const COPIED_MAX: Bytes = Bytes(2 << 30);
 struct Limits {
     time: Option<Duration>,
     is_small: bool,
-    /// The file is one of several of a recording that goes on, and may be removed meanwhile.
+    /// True if the file is a finished segment of a recording that goes on; it may be removed in the
+    /// meantime.
     is_part: bool,
 }
 
-/// What has become of a file.
+/// The result of adding names to a file.
 #[derive(Debug)]
 struct Named {
     length: Bytes,
@@ -67,7 +71,7 @@ pub(crate) fn run(arguments: &Names) -> Result<()> {
 }
 
 impl Limits {
-    /// `None`: no names at all.
+    /// Returns the limits for this option, or `None` if no names are to be kept.
     fn of(kept: KeptNames) -> Option<Limits> {
         match kept {
             KeptNames::None => None,
@@ -77,11 +81,11 @@ impl Limits {
     }
 }
 
-/// Adds names to the files of a recording that goes on in the next one, in a thread of its own: a
-/// file that is copied from there has them.
+/// Adds names to the finished segments of a recording in a background thread, so that a segment
+/// copied elsewhere has them.
 pub(crate) struct Namer {
     kept: KeptNames,
-    /// True at the end of the recording: files that still wait are left to [`add_at_end`].
+    /// True at the end of the recording: files that are still queued are left to [`add_at_end`].
     is_over: Arc<AtomicBool>,
     thread: Option<(Sender<PathBuf>, JoinHandle<HashSet<PathBuf>>)>,
 }
@@ -91,7 +95,7 @@ impl Namer {
         Namer { kept, is_over: Arc::default(), thread: None }
     }
 
-    /// Adds names to this file, soon.
+    /// Queues a file, to which names are then added in the background.
     pub(crate) fn add_names(&mut self, path: &Path) {
         let Some(limits) = Limits::of(self.kept) else { return };
         let limits = Limits { is_part: true, ..limits };
@@ -101,39 +105,40 @@ impl Namer {
             let is_named = move |path: &PathBuf| !is_over.load(Ordering::Relaxed) && add_to_part(path, limits);
             (sender, thread::spawn(move || paths.into_iter().filter(is_named).collect()))
         });
-        // The thread ends with this sender.
+        // Sending fails only if the thread has panicked; [`add_at_end`] then handles the file.
         let _ = sender.send(path.to_owned());
     }
 
-    /// Returns the files that have names, when it has done the one that it is at.
+    /// Returns the files that have names, after waiting for the one in progress.
     fn end(self) -> HashSet<PathBuf> {
         let Some((sender, thread)) = self.thread else { return HashSet::new() };
         self.is_over.store(true, Ordering::Relaxed);
         drop(sender);
-        // If it has panicked, names are added with the others.
+        // If the thread has panicked, names are added to its files with the others.
         thread.join().unwrap_or_default()
     }
 }
 
-/// Returns true if the file has its names now. Otherwise that is tried again at the end, and said.
+/// Adds names to a segment. Returns true if it has all of them; otherwise [`add_at_end`] tries
+/// again, and reports failures.
 fn add_to_part(path: &Path, limits: Limits) -> bool {
-    // Not kept: names of a service that runs for months would take the recorder's memory all that
-    // time.
+    // The symbolizer is dropped after each file: for a service that runs for months, its names
+    // would otherwise take the recorder's memory all that time.
     let symbolizer = Arc::new(symbolizer(&SymbolFiles::default()));
     let Ok(input) = Input::map(path) else { return false };
     let is_large = limits.is_small && input.length() > COPIED_MAX;
     !is_large && add(&input, &symbolizer, limits).is_ok_and(|named| named.left_out().is_none())
 }
 
-/// Adds names to what was recorded: to all files of it that are there and have none yet. Returns
-/// the length of the last one.
+/// Adds names to all files of the recording that still exist and have none. Returns the length of
+/// the last file.
 pub(crate) fn add_at_end(outcome: &Outcome, namer: Namer, symbolizer: &Arc<Symbolizer>, is_quiet: bool) -> Bytes {
     let before = Bytes(outcome.bytes_written);
     let Some(limits) = Limits::of(namer.kept) else { return before };
-    // The file that the namer is at is a part of what nobody waits longer for.
+    // Waiting for the file in progress counts towards the time limit.
     let started = Instant::now();
     let named = namer.end();
-    // A pipe, a device or a descriptor has what was written to it.
+    // A pipe, a device or a descriptor has already consumed what was written to it.
     if outcome.problem.is_some() || fs::metadata(&outcome.output).is_ok_and(|there| is_stream(&outcome.output, &there))
     {
         return before;
@@ -164,7 +169,7 @@ pub(crate) fn add_at_end(outcome: &Outcome, namer: Namer, symbolizer: &Arc<Symbo
     length
 }
 
-/// Looks up the names in a recording, and writes it anew with them.
+/// Looks up the names in a recording, and writes the file anew with them.
 fn add(input: &Input, symbolizer: &Arc<Symbolizer>, limits: Limits) -> Result<Named> {
     let recording = input.recording()?;
     let cannot = |why: &str, hint: String| {
@@ -186,7 +191,7 @@ fn add(input: &Input, symbolizer: &Arc<Symbolizer>, limits: Limits) -> Result<Na
         return Err(cannot("its end is missing, or it is damaged", hint));
     };
     let failed = |why| Failure::caused(Exit::Unexpected, "cannot look names up", why);
-    // While the program runs, the terminal is its own.
+    // While the program runs, the terminal belongs to the program: no progress bar.
     let mut progress = (!limits.is_part).then(Progress::new);
     let mut tell = |done, all| progress.iter_mut().for_each(|progress| progress.places(done, all));
     let found = find_names(&recording, symbolizer, limits.time, &mut tell).map_err(failed)?;
@@ -195,7 +200,7 @@ fn add(input: &Input, symbolizer: &Arc<Symbolizer>, limits: Limits) -> Result<Na
     let cannot_write = |error| Failure::caused(Exit::Unexpected, "cannot write names", error);
     let names = found.encode(limits.is_small.then_some(room)).map_err(cannot_write)?;
     names.chunks.iter().for_each(|chunk| writer.push(chunk));
-    // That there is a footer is seen from there being a writer.
+    // There is a footer, or there would be no writer.
     writer.finish(recording.footer().unwrap_or(&Default::default()), &mut Compressor::new());
 
     let new = NewFile::create(&input.path, true, &[])?.quiet();
@@ -208,7 +213,7 @@ fn add(input: &Input, symbolizer: &Arc<Symbolizer>, limits: Limits) -> Result<Na
     Ok(Named { length, places: names.places, no_time: found.not_looked_up(), no_room: names.left_out })
 }
 
-/// Copies the beginning of a file.
+/// Copies the first `length` bytes of a file.
 fn copy(path: &Path, length: u64, out: &mut dyn io::Write) -> io::Result<()> {
     let mut part = File::open(path)?.take(length);
     let copied = io::copy(&mut part, out)?;
@@ -216,7 +221,7 @@ fn copy(path: &Path, length: u64, out: &mut dyn io::Write) -> io::Result<()> {
 }
 
 impl Named {
-    /// What of a file has no names, and why.
+    /// Describes the locations in a file that have no names, and why.
     fn left_out(&self) -> Option<String> {
         let Named { places, no_time, no_room, .. } = *self;
         let left_out = no_time + no_room;

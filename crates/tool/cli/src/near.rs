@@ -1,10 +1,10 @@
-//! Names that somebody may have meant who wrote another one.
+//! Suggestions for misspelled names.
 
-/// Names that are shown.
+/// The most names that are shown.
 const NEAREST_MAX: usize = 3;
 
-/// Returns the names that are most like a text, the nearest first: those that begin with it, and those of which at most
-/// a third of the letters is different (by Damerau's and Levenshtein's distance).
+/// Returns the names most like a text, the nearest first: names that begin with it, and names
+/// within a third of its letters by Damerau–Levenshtein distance.
 pub(crate) fn nearest<'n>(text: &str, names: impl IntoIterator<Item = &'n str>) -> Vec<&'n str> {
     let wanted = text.to_lowercase();
     let distance = |name: &str| {

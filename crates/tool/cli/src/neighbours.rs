@@ -1,4 +1,4 @@
-//! `heapledger callers` and `callees`: what goes through one function.
+//! `heapledger callers` and `callees`: the amounts that go through one function.
 
 use heapledger_analysis::{Amount, FunctionId, Relation, Relations, relations};
 use heapledger_reports::Row;
@@ -47,7 +47,7 @@ pub(crate) fn run(arguments: &Neighbours, relation: Relation, out: &mut Output) 
     Ok(())
 }
 
-/// Functions that the title names.
+/// The most functions that the title names.
 const NAMED_MAX: usize = 3;
 
 fn row(labels: &Labels<'_, '_>, relation: Relation, neighbour: Option<FunctionId>) -> Row {
@@ -61,7 +61,7 @@ fn row(labels: &Labels<'_, '_>, relation: Relation, neighbour: Option<FunctionId
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct NeighboursJson {
-    /// Those that were meant.
+    /// The functions that match the name on the command line.
     functions: Vec<LabelJson>,
     #[serde(flatten)]
     table: TableJson<NeighbourJson>,
@@ -77,7 +77,7 @@ struct NeighbourJson {
     #[serde(flatten)]
     amount: AmountJson,
     share: f64,
-    /// `null`: nobody; of callees: the function itself.
+    /// `null` for callers: there is none; for callees: the function itself allocates.
     neighbour: Option<LabelJson>,
 }
 

@@ -1,5 +1,5 @@
-//! A `heapledger` that another one started: what it starts belongs to its own session, not to the
-//! one around it.
+//! A `heapledger` that another one started. The programs that it starts belong to its own session,
+//! not to the outer one.
 
 use heapledger_collect::is_observed;
 
@@ -7,8 +7,8 @@ use crate::code::Code;
 use crate::error::hint_lines;
 use crate::output::warn;
 
-/// Warns that what `verb` starts is seen by this `heapledger` alone, if another one observes this
-/// process. That one cannot always say so: there may be a shell between the two.
+/// Warns that the program that `verb` starts is seen by this `heapledger` alone, if another one
+/// observes this process. The other one cannot always warn: there may be a shell between the two.
 pub(crate) fn say(verb: &str, is_quiet: bool) {
     if is_quiet || !is_observed() {
         return;

@@ -1,4 +1,4 @@
-//! Files that verbs write: each appears under its name when it is whole, or not at all.
+//! Files that verbs write: each appears under its name only once it is complete, or not at all.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, BufWriter, ErrorKind, Seek, Write};
@@ -21,17 +21,17 @@ use crate::output::tell;
 use crate::progress::Progress;
 use crate::report::quoted;
 
-/// A file that is being written. Nothing is left of it if it is not [kept](NewFile::keep).
+/// A file that is being written. It is removed unless it is [kept](NewFile::keep).
 #[derive(Debug)]
 pub(crate) struct NewFile {
-    /// The file so far, if it is held back until it is whole.
+    /// The unpublished file, if the contents are held back until they are complete.
     draft: Option<Unseen>,
     place: Place,
     path: PathBuf,
     told: Told,
 }
 
-/// The note that is printed when the file is there.
+/// The note that is printed when the file is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Told {
     Nothing,
@@ -45,26 +45,26 @@ enum Place {
     Stdout,
     /// A device or a pipe.
     Stream(File),
-    /// A name, which may have a file already if that is to be replaced.
+    /// A name in the file system, which may be taken already if its file is to be replaced.
     Name {
         replaces: bool,
     },
-    /// A name of a file that is replaced only if it is still there.
+    /// The name of a file that is replaced only if it still exists.
     Kept,
 }
 
-/// A new file that nobody sees under its name yet.
+/// A new file that is not visible under its name yet.
 #[derive(Debug)]
 enum Unseen {
-    /// A file without a name: gone when this process is, however it ends.
+    /// A file without a name, which disappears when this process ends, however it ends.
     Unnamed(File),
-    /// A file under a passing name, where the file system knows no others.
+    /// A file under a temporary name, if the file system does not support files without one.
     Named(NamedTempFile),
 }
 
 impl NewFile {
-    /// Begins a file; `-` is standard output, and devices and pipes are written to directly. Refuses to replace a file
-    /// without `force`, and to write one of `inputs`, which are read.
+    /// Begins a file; `-` is standard output, and devices and pipes are written to directly.
+    /// Refuses to replace a file without `force`, and to overwrite any of `inputs`, which are read.
     pub(crate) fn create(path: &Path, force: bool, inputs: &[&Path]) -> Result<NewFile> {
         let (place, before) = place(path, force, inputs)?;
         let draft = match place {
@@ -82,8 +82,8 @@ impl NewFile {
         Ok(NewFile { draft, place, path: path.to_owned(), told: Told::Name })
     }
 
-    /// Begins a recording, which its owner alone may read. Of one for a device or a pipe the whole is held back, too: what
-    /// has been written of a recording is read again.
+    /// Begins a recording that only its owner may read. Even for a device or a pipe, all of it is
+    /// held back, because parts of a recording are read again while it is written.
     pub(crate) fn recording(target: &Target, inputs: &[&Path]) -> Result<NewFile> {
         let path = &target.output;
         let (place, _) = place(path, target.force, inputs)?;
@@ -95,12 +95,12 @@ impl NewFile {
         Ok(NewFile { draft: Some(draft), place, path: path.clone(), told: Told::NameAndLength })
     }
 
-    /// The same, of which nothing is said when it is there.
+    /// Suppresses the note at the end.
     pub(crate) fn quiet(self) -> NewFile {
         NewFile { told: Told::Nothing, ..self }
     }
 
-    /// The same, which takes the place of a file only as long as that has not been removed.
+    /// Replaces an existing file only if it has not been removed in the meantime.
     pub(crate) fn if_still_there(self) -> NewFile {
         let place = match self.place {
             Place::Name { replaces: true } => Place::Kept,
@@ -109,7 +109,7 @@ impl NewFile {
         NewFile { place, ..self }
     }
 
-    /// Writes the file, and gives it its name; or writes to `stdout`, if that is where it goes.
+    /// Writes the file, and gives it its name; or writes to `stdout`, if that is the destination.
     pub(crate) fn write(
         mut self,
         stdout: &mut dyn Write,
@@ -127,7 +127,7 @@ impl NewFile {
         self.keep()
     }
 
-    /// Returns the stream to write to, by itself; `None` for standard output.
+    /// Returns a handle of its own on the stream to write to; `None` for standard output.
     pub(crate) fn stream(&self) -> Result<Option<File>> {
         let file = match (&self.draft, &self.place) {
             (Some(draft), _) => draft.file(),
@@ -137,23 +137,22 @@ impl NewFile {
         file.try_clone().map(Some).map_err(|error| self.cannot(error))
     }
 
-    /// Why it was not written.
     pub(crate) fn cannot(&self, why: io::Error) -> Failure {
         cannot(&self.path, why)
     }
 
-    /// Returns what is to be in a recording.
+    /// Returns a draft that writes a recording into the file.
     pub(crate) fn draft(&self) -> Result<Draft<File>> {
         Ok(Draft::new(self.file()?))
     }
 
-    /// Returns the file itself.
+    /// Returns a handle on the unpublished file.
     pub(crate) fn file(&self) -> Result<File> {
         let file = self.draft.as_ref().map(|draft| draft.file().try_clone());
         file.unwrap_or_else(|| Err(ErrorKind::Unsupported.into())).map_err(|error| cannot(&self.path, error))
     }
 
-    /// Counts what the draft has, and ends the file with that.
+    /// Counts the events in the draft, ends the file with the totals, and keeps it.
     pub(crate) fn count_and_keep(self, mut draft: Draft<File>, footer: Footer) -> Result<()> {
         draft.flush().map_err(|error| self.failed(error))?;
         let input = Input::map(&self.draft.as_ref().map(Unseen::path).unwrap_or_default())?;
@@ -166,7 +165,7 @@ impl NewFile {
         self.keep()
     }
 
-    /// Gives the file its name, now that it is whole; or writes it to where it goes.
+    /// Gives the complete file its name, or copies it to its destination.
     pub(crate) fn keep(self) -> Result<()> {
         let NewFile { draft, place, path, told } = self;
         let Some(draft) = draft else { return Ok(()) };
@@ -190,7 +189,6 @@ impl NewFile {
         Ok(())
     }
 
-    /// Why it was not written.
     pub(crate) fn failed(&self, error: rewrite::Error) -> Failure {
         match error {
             rewrite::Error::Write(error) => cannot(&self.path, error),
@@ -200,16 +198,16 @@ impl NewFile {
 }
 
 impl Unseen {
-    /// Makes a file in the directory of the name that it is to have.
+    /// Creates a file in the directory of its future name.
     fn beside(path: &Path, mode: u32) -> io::Result<Unseen> {
         let directory = directory(path);
         let mut options = OpenOptions::new();
         options.read(true).write(true).mode(mode).custom_flags(OFlags::TMPFILE.bits() as i32);
         let unnamed = options.open(directory).map(Unseen::Unnamed);
         match unnamed {
-            // It is given its name by way of /proc.
+            // The file gets its name later by way of /proc, which must be mounted.
             Ok(unnamed) if unnamed.path().exists() => return Ok(unnamed),
-            // Whoever cannot have a file without a name is refused one with a name for the same reason.
+            // This error would also prevent creating a file with a name.
             Err(error) if directory_hint(path, error.kind()).is_some() => return Err(error),
             _ => {}
         }
@@ -224,7 +222,7 @@ impl Unseen {
         }
     }
 
-    /// Returns a path by which it can be opened.
+    /// Returns a path by which the file can be opened.
     fn path(&self) -> PathBuf {
         match self {
             Unseen::Unnamed(file) => format!("/proc/self/fd/{}", file.as_raw_fd()).into(),
@@ -232,9 +230,9 @@ impl Unseen {
         }
     }
 
-    /// Gives it its name.
+    /// Gives the file its name.
     fn rename(self, to: &Path, replaces: bool) -> io::Result<()> {
-        // Behind a link, the file is replaced, not the link.
+        // If the name is a symbolic link, its target is replaced, not the link.
         let to = if replaces { fs::canonicalize(to).unwrap_or_else(|_| to.to_owned()) } else { to.to_owned() };
         let file = match self {
             Unseen::Named(file) if replaces => return file.persist(to).map(drop).map_err(|error| error.error),
@@ -243,10 +241,10 @@ impl Unseen {
         };
         let name = |name: &Path| linkat(CWD, &file, CWD, name, AtFlags::SYMLINK_FOLLOW);
         match name(&to) {
-            // A name is taken over by renaming alone.
+            // `linkat` cannot replace a name; only a rename can.
             Err(rustix::io::Errno::EXIST) if replaces => {
                 let passing = directory(&to).join(format!(".heapledger.{}", std::process::id()));
-                // One that a process of this number left behind.
+                // An earlier process with the same pid may have left one behind.
                 let _ = fs::remove_file(&passing);
                 name(&passing)?;
                 fs::rename(&passing, &to).inspect_err(|_| {
@@ -257,20 +255,20 @@ impl Unseen {
         }
     }
 
-    /// Takes the place of a file that is there. Fails if there is none any more, or if the file
-    /// system cannot exchange names.
+    /// Takes the place of an existing file. Fails if there is none any more, or if the file system
+    /// cannot exchange names.
     fn exchange(self, with: &Path) -> io::Result<()> {
         let passing = directory(with).join(format!(".heapledger.{}.part", std::process::id()));
-        // One that a process of this number left behind.
+        // An earlier process with the same pid may have left one behind.
         let _ = fs::remove_file(&passing);
         linkat(CWD, self.path(), CWD, &passing, AtFlags::SYMLINK_FOLLOW)?;
         let exchanged = renameat_with(CWD, &passing, CWD, with, RenameFlags::EXCHANGE);
-        // The old file by now, or the new one, if it has no place.
+        // By now this is the old file, or the new one if the exchange failed.
         let _ = fs::remove_file(&passing);
         Ok(exchanged?)
     }
 
-    /// Writes all of it to a stream.
+    /// Copies the whole file to a stream.
     fn copy(&self, to: &mut impl Write) -> io::Result<()> {
         let mut file = self.file();
         file.rewind()?;
@@ -279,7 +277,7 @@ impl Unseen {
     }
 }
 
-/// Returns where a file of this name goes, and what there is under that name.
+/// Returns the destination for a path, and the metadata of the file that exists there.
 fn place(path: &Path, force: bool, inputs: &[&Path]) -> Result<(Place, Option<fs::Metadata>)> {
     if ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"].map(Path::new).contains(&path) {
         return Ok((Place::Stdout, None));
@@ -301,13 +299,13 @@ fn place(path: &Path, force: bool, inputs: &[&Path]) -> Result<(Place, Option<fs
     if force { Ok((Place::Name { replaces: true }, Some(before))) } else { Err(exists(path)) }
 }
 
-/// Whether what is under a name is written to as it is, and not replaced.
+/// True if an existing file is written to in place, and not replaced.
 pub(crate) fn is_stream(path: &Path, there: &fs::Metadata) -> bool {
-    // A descriptor of the shell's, such as /dev/fd/3, may be a file.
+    // One of the shell's descriptors, such as /dev/fd/3, may be a regular file.
     !there.is_file() || path.starts_with("/dev") || path.starts_with("/proc")
 }
 
-/// The directory that a file of this name is in.
+/// Returns the directory of a path.
 fn directory(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
@@ -321,7 +319,6 @@ fn cannot(path: &Path, why: io::Error) -> Failure {
     Failure::caused(Exit::Unexpected, format_args!("cannot write `{}`", path.display()), why).code(Code::CannotWrite)
 }
 
-/// Why there is no new file in a directory.
 fn cannot_begin(path: &Path, why: io::Error) -> Failure {
     match directory_hint(path, why.kind()) {
         Some(hint) => cannot(path, why).hint(hint),
@@ -329,7 +326,7 @@ fn cannot_begin(path: &Path, why: io::Error) -> Failure {
     }
 }
 
-/// Hints at a remedy where a file cannot be made because of its directory.
+/// Returns a remedy if a file cannot be created because of its directory.
 pub(crate) fn directory_hint(path: &Path, why: ErrorKind) -> Option<String> {
     let directory = shown(directory(path));
     match why {
@@ -354,7 +351,7 @@ mod tests {
         names
     }
 
-    /// Both sorts of files that are not seen yet.
+    /// Covers both kinds of unpublished files.
     #[test]
     fn a_name_is_taken_over_only_by_force() {
         let directory = tempfile::tempdir().unwrap();

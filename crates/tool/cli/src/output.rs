@@ -1,4 +1,4 @@
-//! Where output goes: data to stdout, everything else to stderr.
+//! Output: data to stdout, everything else to stderr.
 
 use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -15,17 +15,17 @@ use crate::format::wrapped;
 use crate::input::Input;
 use crate::new_file::NewFile;
 
-/// Standard output, and how to write to it.
+/// Standard output, with its colours and width.
 pub(crate) struct Output {
     stdout: Box<dyn Write>,
-    /// The file that is written in place of it.
+    /// The file that replaces standard output.
     file: Option<NewFile>,
     hint: Option<String>,
     colors: bool,
     width: Option<usize>,
 }
 
-/// On a narrower terminal nothing is fitted to it.
+/// The narrowest terminal to whose width output is fitted, in characters.
 const WIDTH_MIN: usize = 40;
 
 const BOLD: (&str, &str) = ("\x1b[1m", "\x1b[0m");
@@ -46,8 +46,8 @@ impl Output {
         }
     }
 
-    /// Writes to a file from now on: a new one, unless it is to be replaced by `force`. No one sees it before it is
-    /// whole. `inputs` are not written.
+    /// Redirects output to a file: a new one, or an existing one that `force` replaces. The file is
+    /// not visible before it is complete. None of `inputs` is overwritten.
     pub(crate) fn direct(&mut self, path: &Path, force: bool, inputs: &[&Path]) -> Result<()> {
         let file = NewFile::create(path, force, inputs)?;
         if let Some(stream) = file.stream()? {
@@ -58,8 +58,8 @@ impl Output {
         Ok(())
     }
 
-    /// Writes to a picture of a recording from now on: NAME.WHAT.svg of NAME.hl, in the current directory, if no other
-    /// file is written already.
+    /// Redirects output to a picture named after the recording: NAME.WHAT.svg for NAME.hl, in the
+    /// current directory, unless output goes to a file already.
     pub(crate) fn draw_beside(&mut self, input: &Input, what: &str, written: &Written) -> Result<()> {
         if self.file.is_some() {
             return Ok(());
@@ -70,27 +70,27 @@ impl Output {
         self.direct(Path::new(&name), written.force, &[&input.path])
     }
 
-    /// The same into something else, without colours.
+    /// Creates an output to another stream, without colours.
     #[cfg(test)]
     pub(crate) fn into(stream: impl Write + 'static) -> Output {
         Output { stdout: Box::new(stream), file: None, hint: None, colors: false, width: None }
     }
 
-    /// A line that says what follows.
+    /// Writes a heading.
     pub(crate) fn title(&mut self, title: impl fmt::Display) -> io::Result<()> {
         let (start, end) = if self.colors { BOLD } else { PLAIN };
         let title = self.fitted(title);
         writeln!(self.stdout, "{start}{title}{end}")
     }
 
-    /// A line of less importance.
+    /// Writes a less important line.
     pub(crate) fn aside(&mut self, text: impl fmt::Display) -> io::Result<()> {
         let (start, end) = if self.colors { DIM } else { PLAIN };
         let text = self.fitted(text);
         writeln!(self.stdout, "{start}{text}{end}")
     }
 
-    /// A text whose lines are broken between words where the terminal would break them.
+    /// Breaks lines wider than the terminal between words.
     fn fitted(&self, text: impl fmt::Display) -> String {
         let text = text.to_string();
         let Some(width) = self.width else { return text };
@@ -101,22 +101,22 @@ impl Output {
         lines.collect::<Vec<_>>().join("\n")
     }
 
-    /// A line.
+    /// Writes a line.
     pub(crate) fn line(&mut self, text: impl fmt::Display) -> io::Result<()> {
         writeln!(self.stdout, "{text}")
     }
 
-    /// The width of the terminal, if it is one.
+    /// Returns the width of the terminal, if output goes to one.
     pub(crate) fn width(&self) -> Option<usize> {
         self.width
     }
 
-    /// Whether there may be colours.
+    /// True if output may have colours.
     pub(crate) fn has_colors(&self) -> bool {
         self.colors
     }
 
-    /// A tree, or a table with its text on the right.
+    /// Writes a tree, or a table with its text on the right.
     pub(crate) fn tree(&mut self, tree: &Tree) -> io::Result<()> {
         let (note, heading) = if self.colors { (DIM, BOLD) } else { (PLAIN, PLAIN) };
         let mut text = Formatted { out: &mut self.stdout, failed: Ok(()) };
@@ -126,7 +126,7 @@ impl Output {
         }
     }
 
-    /// What about:memory shows.
+    /// Writes a page of memory reports, as about:memory shows it.
     pub(crate) fn page(&mut self, page: &Page) -> io::Result<()> {
         let mut text = Formatted { out: &mut self.stdout, failed: Ok(()) };
         match page.print(&mut text) {
@@ -135,22 +135,22 @@ impl Output {
         }
     }
 
-    /// An answer for programs.
+    /// Writes a machine-readable document.
     pub(crate) fn document(&mut self, document: &impl Document, form: Form) -> Result<()> {
         document::write(document, form, &mut self.stdout)
     }
 
-    /// The stream itself.
+    /// Returns the stream itself.
     pub(crate) fn stream(&mut self) -> &mut impl Write {
         &mut self.stdout
     }
 
-    /// Something that can be done to see more: said after all else, to people only.
+    /// Sets the hint on how to see more. It is written after everything else, for people only.
     pub(crate) fn hint(&mut self, hint: Option<String>) {
         self.hint = hint;
     }
 
-    /// Writes what is still held back. Must be the last call.
+    /// Writes what is still buffered, and keeps the file. Must be the last call.
     pub(crate) fn finish(mut self) -> Result<()> {
         match self.file {
             None => self.stdout.flush()?,
@@ -167,7 +167,7 @@ impl Output {
     }
 }
 
-/// Whether to use colours on a stream.
+/// True if colours are to be used on a stream.
 fn use_colors(color: Color, is_terminal: bool) -> bool {
     match color {
         Color::Always => true,
@@ -176,7 +176,7 @@ fn use_colors(color: Color, is_terminal: bool) -> bool {
     }
 }
 
-/// A text on stderr, on a terminal broken between words. That nobody reads it is no error.
+/// Writes a text to stderr; on a terminal, breaks it between words. Ignores write errors.
 pub(crate) fn tell(text: impl fmt::Display) {
     let stderr = io::stderr();
     let width = rustix::termios::tcgetwinsize(&stderr).ok().map(|size| usize::from(size.ws_col));
@@ -187,8 +187,8 @@ pub(crate) fn tell(text: impl fmt::Display) {
     let _ = writeln!(&stderr, "{text}");
 }
 
-/// A message with its long lines broken between words. A command in a hint stays whole: it is there
-/// to be pasted.
+/// Breaks the long lines of a message between words. A command in a hint stays whole, so that it
+/// can be pasted.
 fn message(text: &str, width: usize) -> String {
     let mut is_hint = false;
     let lines = text.split('\n').flat_map(|line| {
@@ -222,12 +222,12 @@ fn message(text: &str, width: usize) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// A warning on stderr.
+/// Writes a warning to stderr.
 pub(crate) fn warn(code: Code, text: impl fmt::Display) {
     tell(format_args!("warning[{code}]: {text}"));
 }
 
-/// Text into a stream of bytes.
+/// An adapter that writes formatted text to a byte stream, and keeps the error.
 struct Formatted<'w, W> {
     out: &'w mut W,
     failed: io::Result<()>,

@@ -1,4 +1,4 @@
-//! The page that programs serve of themselves, of what this command has read.
+//! The page that programs serve about themselves, here for the files that this command has read.
 
 use std::io;
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -13,10 +13,11 @@ use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::output::tell;
 
-/// How long nothing is tried after something has failed for want of descriptors or memory.
+/// The pause after a failure for want of descriptors or memory.
 const BACK_OFF: Duration = Duration::from_millis(100);
 
-/// Serves a page to this machine, until the command is interrupted. `fill` gives it what is to be shown.
+/// Serves a page to this machine until the command is interrupted. `fill` gives the handler its
+/// contents.
 pub(crate) fn serve(title: String, fill: impl FnOnce(&Handler)) -> Result<()> {
     let cannot = |error: io::Error| Failure::caused(Exit::Unexpected, "cannot serve a page", error);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(cannot)?;
@@ -27,14 +28,15 @@ pub(crate) fn serve(title: String, fill: impl FnOnce(&Handler)) -> Result<()> {
     tell(format_args!("about:memory at http://{}{base}/, until Ctrl-C", listener.local_addr().map_err(cannot)?));
     let mut clients = Clients::new(|stream: &TcpStream| stream.shutdown(Shutdown::Write));
     loop {
-        // It fails for want of descriptors, say: that passes, and is not polled for.
+        // A failure for want of descriptors, for example, is temporary, and `poll` cannot wait for
+        // its end.
         if turn(&listener, &mut clients, &handler).is_err() {
             thread::sleep(BACK_OFF);
         }
     }
 }
 
-/// Waits for something to do, and does it.
+/// Waits for connections and requests, and handles them.
 fn turn(listener: &TcpListener, clients: &mut Clients<TcpStream>, handler: &Handler) -> io::Result<()> {
     let mut descriptors = vec![PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN)];
     descriptors.extend(clients.interests().map(|(stream, interest)| {
@@ -45,7 +47,7 @@ fn turn(listener: &TcpListener, clients: &mut Clients<TcpStream>, handler: &Hand
         };
         PollFd::from_borrowed_fd(stream.as_fd(), flags)
     }));
-    // Rounded up: not to turn round in the last millisecond.
+    // Rounded up, so as not to spin during the last millisecond.
     let timeout = clients.timeout(Instant::now()).map(|timeout| timeout + Duration::from_millis(1));
     let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
     match poll(&mut descriptors, timeout.as_ref()) {
@@ -70,7 +72,7 @@ fn turn(listener: &TcpListener, clients: &mut Clients<TcpStream>, handler: &Hand
     }
 }
 
-/// 128 bits that nobody can guess.
+/// Returns 128 random bits in hexadecimal.
 fn token() -> io::Result<String> {
     let mut bytes = [0; 16];
     let mut filled = 0;

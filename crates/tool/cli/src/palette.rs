@@ -1,8 +1,9 @@
-//! The colours of a flame graph: warm ones for the program's own code, cool ones for libraries, one hue for each area.
+//! The colours of a flame graph: warm ones for the program's own code, cool ones for libraries, one
+//! hue for each area.
 
 use inferno::flamegraph::color::{Color, PaletteMap};
 
-/// What a box is.
+/// The kind of a box.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Paint {
     /// The program's own function.
@@ -15,7 +16,8 @@ pub(crate) enum Paint {
     Declared,
 }
 
-/// The colours of boxes by their names: each with its area, which has one hue, and what it is.
+/// Returns the colours of boxes by name. Each box has a name, an area, which has one hue, and a
+/// kind.
 pub(crate) fn of<'b>(boxes: impl Iterator<Item = (&'b str, &'b str, Paint)>) -> PaletteMap {
     let mut colors = PaletteMap::default();
     // The box below all others.
@@ -30,7 +32,7 @@ pub(crate) fn of<'b>(boxes: impl Iterator<Item = (&'b str, &'b str, Paint)>) -> 
     colors
 }
 
-/// The crate or the namespace that a function is in, if its name says it.
+/// Returns the crate or the namespace of a function, if its name has one.
 pub(crate) fn area(function: &str) -> Option<&str> {
     let name = function.trim_start_matches(['<', '&', '*']);
     let (area, _) = name.split_once("::")?;
@@ -39,7 +41,7 @@ pub(crate) fn area(function: &str) -> Option<&str> {
 }
 
 fn color(name: &str, area: &str, paint: Paint) -> Color {
-    // Boxes of one area beside each other are told apart by how light they are.
+    // Adjacent boxes of one area differ in lightness.
     let light = 0.82 + 0.16 * part(name);
     match paint {
         Paint::Own => hsv(8.0 + 44.0 * part(area), 0.62, light),
@@ -49,13 +51,13 @@ fn color(name: &str, area: &str, paint: Paint) -> Color {
     }
 }
 
-/// A number from 0 to 1 that a text always has (FNV-1a).
+/// Hashes a text to a number from 0 to 1 (FNV-1a).
 fn part(text: &str) -> f64 {
     let hash = text.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     f64::from(hash ^ hash >> 15) / f64::from(u32::MAX)
 }
 
-/// A colour by its hue, in degrees, its saturation and its value.
+/// Returns a colour by its hue, in degrees, its saturation and its value.
 fn hsv(hue: f64, saturation: f64, value: f64) -> Color {
     let channel = |shift: f64| {
         let sector = (shift + hue / 60.0) % 6.0;

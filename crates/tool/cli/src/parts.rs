@@ -1,4 +1,4 @@
-//! What threads, processes, sizes or size classes hold: tables of it.
+//! Tables of the amounts that threads, processes, sizes or size classes hold.
 
 use std::cmp::Reverse;
 
@@ -16,10 +16,10 @@ use crate::output::Output;
 use crate::question::Question;
 use crate::ranks::{AmountJson, Columns, TableJson, limit, print_rows};
 
-/// Parts of what a question selects.
+/// The blocks that a question selects, divided into parts.
 #[derive(Debug)]
 pub(crate) struct Parts {
-    /// The largest first.
+    /// The parts, the largest first.
     pub(crate) parts: Vec<(Part, Amount)>,
     pub(crate) whole: Amount,
     pub(crate) left_out: Amount,
@@ -43,7 +43,7 @@ pub(crate) fn load(question: &mut Question<'_, '_>, by: By) -> Result<Parts> {
     })
 }
 
-/// The document that `--json` prints.
+/// Returns the document that `--json` prints.
 pub(crate) fn document(
     question: &Question<'_, '_>,
     parts: &Parts,
@@ -78,7 +78,7 @@ pub(crate) fn part_row(recording: &Recording<'_>, part: Part, several_images: bo
     Row::new(name).note(note)
 }
 
-/// Returns what calls parts by their names where a function could stand.
+/// Returns a function that names parts, for tables whose rows may also be functions.
 pub(crate) fn part_labels(recording: &Recording<'_>) -> impl Fn(Part) -> String {
     let several_images = recording.images().len() > 1;
     move |part| {
@@ -87,7 +87,8 @@ pub(crate) fn part_labels(recording: &Recording<'_>) -> impl Fn(Part) -> String 
     }
 }
 
-/// Returns what calls parts as another run could call them, too: threads and processes without their numbers.
+/// Returns a function that names parts independently of the run: threads and processes without
+/// their numbers.
 pub(crate) fn part_labels_of_any_run(recording: &Recording<'_>) -> impl Fn(Part) -> String {
     let program = |image: &ImageStart| {
         let path = String::from_utf8_lossy(&image.executable);
@@ -105,7 +106,7 @@ pub(crate) fn part_labels_of_any_run(recording: &Recording<'_>) -> impl Fn(Part)
     }
 }
 
-/// Returns the name of a part, and a less important text after it.
+/// Returns the name of a part, and a note of less importance.
 fn part_name(recording: &Recording<'_>, part: Part, several_images: bool) -> (String, String) {
     let name = match part {
         Part::Size(size) if size.0 < 1024 => format!("{} bytes", size.0),
@@ -114,7 +115,7 @@ fn part_name(recording: &Recording<'_>, part: Part, several_images: bool) -> (St
         Part::Rest => "others".to_owned(),
         Part::Process(pid) => {
             let image = recording.images().iter().rfind(|image| image.pid == pid);
-            // The last of its images: the program that it became in the end.
+            // The last image is the program that the process became in the end.
             return (pid.to_string(), image.map_or(String::new(), command));
         }
         Part::Thread(image, thread) => {
@@ -130,7 +131,7 @@ fn part_name(recording: &Recording<'_>, part: Part, several_images: bool) -> (St
     (name, String::new())
 }
 
-/// The smallest size of a class.
+/// Returns the smallest size of the class whose largest is `most`.
 fn smallest(most: Bytes) -> u64 {
     if most.0 == 1 { 0 } else { most.0 / 2 + 1 }
 }
@@ -160,7 +161,7 @@ enum PartName {
     Rest { others: bool },
 }
 
-/// A size class, as a part of a whole.
+/// Returns a size class as a part of a whole, for JSON.
 pub(crate) fn size_class_json(question: &Question<'_, '_>, class: Bytes, amount: &Amount, whole: &Amount) -> PartJson {
     PartJson {
         amount: AmountJson::new(amount, question.selection.moment),

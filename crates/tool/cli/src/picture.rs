@@ -10,7 +10,7 @@ use crate::format::{bytes, count, time};
 use crate::sampled;
 use crate::timeline::{MEMORY, Program, View, letter};
 
-/// In pixels, as all that follows.
+/// The width in pixels; all lengths below are in pixels, too.
 const WIDTH: usize = 1000;
 const LEFT: usize = 90;
 const RIGHT: usize = 30;
@@ -22,13 +22,13 @@ const LINE: usize = 18;
 pub(crate) const COLUMNS: usize = WIDTH - LEFT - RIGHT;
 
 const LIVE_COLOR: &str = "#4c78a8";
-/// Of layers; the last layer is that of all others.
+/// The colours of layers, except for the last layer, which is that of all others.
 const LAYER_COLORS: [&str; 8] =
     ["#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2", "#edc948", "#b07aa1", "#9c755f"];
 const OTHERS_COLOR: &str = "#bab0ac";
 const MEMORY_COLORS: [&str; 4] = ["#d62728", "#ff7f0e", "#2ca02c", "#9467bd"];
 
-/// The picture of a view.
+/// Draws a view.
 pub(crate) fn draw(view: &View<'_, '_>, title: &str) -> String {
     let (programs, more) = view.listed();
     let listed = if view.programs.len() > 1 { programs.len() + 1 } else { 0 };
@@ -71,7 +71,7 @@ struct Panel<'v, 'r, 'a> {
 impl Panel<'_, '_, '_> {
     fn draw(mut self, programs: &[&Program]) {
         let live = self.view.live(COLUMNS);
-        // Beside layers it would only be confusing.
+        // Together with layers, lines of resident memory would only be confusing.
         let has_memory = !self.view.history.memory.is_empty() && self.view.layers.is_empty();
         let memory: Vec<_> = match has_memory {
             true => MEMORY.iter().map(|&(name, figure)| (name, self.view.memory(COLUMNS, figure))).collect(),
@@ -79,7 +79,7 @@ impl Panel<'_, '_, '_> {
         };
         let largest = |values: &[Option<u64>]| values.iter().flatten().copied().max().unwrap_or(0);
         let most = memory.iter().map(|(_, values)| largest(values)).max().unwrap_or(0).max(largest(&live)).max(1);
-        // Some room above, for what the peak is called.
+        // Some room above, for the label of the peak.
         let scale = Scale { top: TOP, height: AREA, most: most.saturating_add(most / 12) };
 
         self.pauses();
@@ -120,7 +120,7 @@ impl Panel<'_, '_, '_> {
         LEFT + self.view.column(moment, COLUMNS)
     }
 
-    /// Horizontal lines with figures.
+    /// Draws horizontal lines with figures.
     fn grid(&mut self, scale: &Scale, step: u64, format: &dyn Fn(u64) -> String) {
         let mut value = 0;
         while value <= scale.most {
@@ -141,7 +141,7 @@ impl Panel<'_, '_, '_> {
         );
     }
 
-    /// One upon the other, the largest at the bottom.
+    /// Draws the layers stacked, the largest at the bottom.
     fn layers(&mut self, scale: &Scale) {
         let mut sums = vec![0_u64; COLUMNS];
         let mut outlines = Vec::new();
@@ -150,7 +150,7 @@ impl Panel<'_, '_, '_> {
             let values: Vec<Option<u64>> = sums.iter().copied().map(Some).collect();
             outlines.push((path(&values, scale, true), layer_color(self.view, at)));
         }
-        // Each covers the lower part of the one that was drawn before.
+        // Each layer is drawn from the bottom up, over the lower part of the one drawn before.
         for (outline, color) in outlines.into_iter().rev() {
             let _ = writeln!(self.svg, r#"<path d="{outline}" fill="{color}"/>"#);
         }
@@ -198,7 +198,7 @@ impl Panel<'_, '_, '_> {
         }
     }
 
-    /// Where programs began.
+    /// Draws a line where each program began.
     fn programs(&mut self, programs: &[&Program]) {
         if programs.len() < 2 {
             return;
@@ -210,7 +210,7 @@ impl Panel<'_, '_, '_> {
             }
             let x = self.x(program.from);
             self.line((x, TOP), (x, TOP + AREA), r##"stroke="#777" stroke-dasharray="3 3""##);
-            // Letters one upon the other could not be read.
+            // Overlapping letters would be unreadable.
             if x >= last_letter + 9 || last_letter == 0 {
                 self.text(x, TOP - 5, "middle", "#555", &letter(at).to_string());
                 last_letter = x;
@@ -232,7 +232,8 @@ fn layer_color(view: &View<'_, '_>, at: usize) -> &'static str {
     if at + 1 == view.layers.len() { OTHERS_COLOR } else { LAYER_COLORS[at % LAYER_COLORS.len()] }
 }
 
-/// What the layers are, below the picture: from top to bottom as they lie there.
+/// Draws the key of the layers below the picture, in the order in which they are stacked, from top
+/// to bottom.
 fn key(view: &View<'_, '_>, svg: &mut String) {
     let top = TOP + AREA + GAP + BLOCKS + GAP + LINE;
     for (row, (at, layer)) in view.layers.iter().enumerate().rev().enumerate() {
@@ -252,7 +253,7 @@ fn key(view: &View<'_, '_>, svg: &mut String) {
     }
 }
 
-/// The programs below the picture, and below so many other lines.
+/// Lists the programs below the picture and `lines` other lines.
 fn list(programs: &[&Program], more: usize, lines: usize, svg: &mut String) {
     let top = TOP + AREA + GAP + BLOCKS + GAP + LINE + lines * LINE;
     let mut cell = |x: usize, row: usize, color: &str, text: &str| {
@@ -284,7 +285,8 @@ impl Scale {
     }
 }
 
-/// The outline of values, in steps of a pixel; closed at the bottom if it is to be filled.
+/// Returns the outline of values as an SVG path, in steps of a pixel; closed at the bottom if it is
+/// to be filled.
 fn path(values: &[Option<u64>], scale: &Scale, closed: bool) -> String {
     let mut path = String::new();
     let mut height = None;
@@ -296,7 +298,7 @@ fn path(values: &[Option<u64>], scale: &Scale, closed: bool) -> String {
         match height {
             None if closed => _ = write!(path, "M{x} {bottom}V{y}"),
             None => _ = write!(path, "M{x} {y}"),
-            // One of several equal ones is enough.
+            // Equal values share one horizontal line.
             Some(before) if before == y => {}
             Some(_) => _ = write!(path, "H{x}V{y}"),
         }
@@ -311,12 +313,13 @@ fn path(values: &[Option<u64>], scale: &Scale, closed: bool) -> String {
     path
 }
 
-/// A power of two that is four to eight times in the most.
+/// Returns the power of two that fits four to eight times into `most`.
 fn binary_step(most: u64) -> u64 {
     (most / 8 + 1).next_power_of_two()
 }
 
-/// 1, 2 or 5 times a power of ten that is so many times in the most, or somewhat more often.
+/// Returns the largest number of the form 1, 2 or 5 times a power of ten that fits at least `times`
+/// times into `most`; at least 1.
 fn decimal_step(most: u64, times: u64) -> u64 {
     let mut step = 1_u64;
     for factor in [2, 5, 10].into_iter().cycle() {
@@ -333,7 +336,7 @@ fn decimal_step(most: u64, times: u64) -> u64 {
     step
 }
 
-/// The distance between marks on an axis of so many nanoseconds.
+/// Returns the distance between marks on a time axis of this length, both in nanoseconds.
 fn time_step(length: u64) -> u64 {
     const SECOND: u64 = 1_000_000_000;
     let long = [60, 120, 300, 600, 1800, 3600, 7200, 21_600, 43_200, 86_400].map(|seconds| seconds * SECOND);
@@ -343,12 +346,12 @@ fn time_step(length: u64) -> u64 {
     long.into_iter().find(|step| length / step <= 10).unwrap_or_else(|| length / 8 + 1)
 }
 
-/// Text that can stand in XML.
+/// Escapes a text for XML.
 fn xml(text: &str) -> String {
     escape(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// The beginning of a text that is longer.
+/// Shortens a text to at most `most` characters.
 fn cut(text: &str, most: usize) -> String {
     if text.chars().count() <= most { text.to_owned() } else { text.chars().take(most - 1).chain(['…']).collect() }
 }

@@ -7,16 +7,17 @@ use heapledger_reports::without_middle;
 
 use crate::format::{bytes, time};
 
-/// How a plot looks.
+/// The appearance of a plot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Look {
-    /// Blocks of an eighth of a row; else plain ASCII.
+    /// True if the plot uses block characters with a resolution of an eighth of a row, false for
+    /// plain ASCII.
     pub(crate) unicode: bool,
     pub(crate) colors: bool,
 }
 
 impl Look {
-    /// A moment in these characters.
+    /// Formats a moment in the characters that the plot may use.
     pub(crate) fn time(self, moment: Time) -> String {
         let text = time(moment);
         if self.unicode { text } else { text.replace('µ', "u") }
@@ -26,20 +27,20 @@ impl Look {
 /// An area over time with a line on the same scale, and strips below on scales of their own.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Plot {
-    /// Bytes, by column.
+    /// The bytes of the area, by column.
     pub(crate) area: Vec<Option<u64>>,
-    /// The same of the line.
+    /// The bytes of the line, by column.
     pub(crate) line: Option<Vec<Option<u64>>>,
     /// The column of the area's peak.
     pub(crate) peak: usize,
-    /// Columns where something happened, and what it is called.
+    /// The columns where something happened, each with its letter.
     pub(crate) marks: Vec<(usize, char)>,
-    /// What the left end of the axis is called.
+    /// The label at the left end of the axis.
     pub(crate) from: String,
-    /// What the right end is called.
+    /// The label at the right end.
     pub(crate) to: String,
     pub(crate) strips: Vec<Strip>,
-    /// How long lines may be: longer notes are above their strips.
+    /// The longest line in characters: notes that do not fit go above their strips.
     pub(crate) width: Option<usize>,
 }
 
@@ -49,12 +50,12 @@ pub(crate) struct Strip {
     name: &'static str,
     values: Vec<Option<u64>>,
     most: String,
-    /// What stands behind the largest figure.
+    /// The text after the largest figure.
     note: String,
 }
 
 impl Strip {
-    /// The same with a text at its end.
+    /// Adds a note at the end of the strip.
     pub(crate) fn note(mut self, note: &str) -> Strip {
         self.note = note.to_owned();
         self
@@ -66,11 +67,11 @@ impl Strip {
     }
 }
 
-/// Rows of the area.
+/// The number of rows of the area.
 const ROWS: usize = 12;
-/// Characters before the first column: a figure, a space, the axis.
+/// The characters before the first column: a figure, a space, the axis.
 const MARGIN: usize = 12;
-/// Characters after the last column of a strip: its largest figure.
+/// The characters after the last column of a strip: its largest figure.
 const FIGURE: usize = 17;
 const COLUMNS_MIN: usize = 10;
 
@@ -84,12 +85,12 @@ fn largest(values: &[Option<u64>]) -> u64 {
 }
 
 impl Plot {
-    /// How many columns fit a line of this many characters.
+    /// Returns the number of columns that fit into a line of this many characters.
     pub(crate) fn columns(width: usize) -> usize {
         width.saturating_sub(MARGIN + FIGURE).max(COLUMNS_MIN)
     }
 
-    /// Hands out the lines.
+    /// Prints the plot line by line.
     pub(crate) fn print(&self, look: Look, line: &mut dyn FnMut(String) -> io::Result<()>) -> io::Result<()> {
         let most = largest(&self.area).max(self.line.as_deref().map_or(0, largest)).max(1);
         if self.line.is_some() {
@@ -125,7 +126,7 @@ impl Plot {
             let levels = if look.unicode { EIGHTHS } else { ASCII_LEVELS };
             let level = |value: &Option<u64>| match value {
                 None | Some(0) => ' ',
-                // What is there is shown, however little it is.
+                // Any value above 0 is visible, however small it is.
                 Some(value) => levels[(scaled(*value, most, 8)).max(1)],
             };
             let row: String = strip.values.iter().map(level).collect();
@@ -144,7 +145,7 @@ impl Plot {
         Ok(())
     }
 
-    /// One row of the area, 0 at the bottom, with the line over it.
+    /// Returns one row of the area, with the line over it. Row 0 is at the bottom.
     fn row(&self, row: usize, most: u64, look: Look) -> String {
         let mut text = String::new();
         for (column, area) in self.area.iter().enumerate() {
@@ -184,7 +185,7 @@ impl Plot {
     }
 }
 
-/// A value on a scale of so many steps, rounded to the nearest.
+/// Scales a value to `steps` steps, rounded to the nearest.
 fn scaled(value: u64, most: u64, steps: usize) -> usize {
     let (value, most, steps) = (u128::from(value), u128::from(most), steps as u128);
     ((value * steps * 2 + most) / (most * 2)) as usize

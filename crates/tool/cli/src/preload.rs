@@ -1,4 +1,5 @@
-//! The libraries that are loaded into programs: built by `build.rs`, carried inside.
+//! The libraries that are loaded into programs: `build.rs` builds them, and this binary contains
+//! them.
 
 /// The bytes of `libheapledger_preload.so`.
 pub(crate) static LIBRARY: &[u8] = include_bytes!(env!("HEAPLEDGER_PRELOAD_LIBRARY"));

@@ -1,4 +1,5 @@
-//! A running process, which answers over a socket of its own: `format/reports/src/request.rs`, `format/dmd/src/request.rs`.
+//! Requests to a running process, which answers over a socket of its own:
+//! `format/reports/src/request.rs`, `format/dmd/src/request.rs`.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,20 +15,20 @@ use crate::code::Code;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 
-/// How long each of the process's reporters may take.
+/// The longest time that each of the process's reporters may take.
 pub(crate) const REPORTER_DEADLINE: Duration = Duration::from_secs(5);
-/// How long all of them may take.
+/// The longest time that all reporters together may take.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
-/// How long the process may be silent, whatever it is asked.
+/// The longest time that the process may be silent during any request.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The process that a source means, if it means one: a number that is no file's name.
+/// Returns the pid that a source means, if it means one: a number that is not the name of a file.
 pub(crate) fn number(source: &str) -> Option<u32> {
     source.parse().ok().filter(|_| !Path::new(source).exists())
 }
 
-/// Returns a process's answer to a line, up to the longest that is accepted. `None`: the process does not know the request,
-/// so it has closed the connection without an answer.
+/// Returns a process's answer to a request line, of at most `bytes_max` bytes. `None` if the
+/// process closed the connection without an answer, because it does not know the request.
 pub(crate) fn ask(pid: u32, line: &str, wanted: &str, bytes_max: usize) -> Result<Option<Vec<u8>>> {
     let is_there = || Path::new(&format!("/proc/{pid}")).exists();
     if !is_there() {
@@ -51,7 +52,7 @@ pub(crate) fn ask(pid: u32, line: &str, wanted: &str, bytes_max: usize) -> Resul
         Err(error) => return Err(cannot(error)),
     };
     match exchange(&connected, line, bytes_max) {
-        // The other reason for it is that the process has ended.
+        // The connection is also closed when the process has ended.
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof && is_there() => Ok(None),
         answer => answer.map(Some).map_err(cannot),
     }
@@ -60,7 +61,7 @@ pub(crate) fn ask(pid: u32, line: &str, wanted: &str, bytes_max: usize) -> Resul
 const LISTEN: &str = "a program answers once it has called `heapledger::reports::listen()`, or in C and C++ \
                       `heapledger_listen()`; see docs/reporters.md";
 
-/// Returns the answer to a line, up to the longest that is accepted.
+/// Returns the answer to a request line, of at most `bytes_max` bytes.
 pub(crate) fn exchange(connected: &Connected, line: &str, bytes_max: usize) -> io::Result<Vec<u8>> {
     let socket = &connected.socket;
     rustix::net::send(socket, line.as_bytes(), SendFlags::NOSIGNAL)?;

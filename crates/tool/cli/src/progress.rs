@@ -1,10 +1,11 @@
-//! How far a long question is, on a terminal.
+//! The progress of a long question, on a terminal.
 
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// A progress bar on stderr: only on a terminal, and only if it takes more than half a second.
+/// A progress bar on stderr: only on a terminal, and only if the work takes more than half a
+/// second.
 #[derive(Debug)]
 pub(crate) struct Progress {
     started: Instant,
@@ -18,12 +19,12 @@ impl Progress {
         Progress { started: Instant::now(), bar: None }
     }
 
-    /// So many events of all are done.
+    /// Shows how many of all events are done.
     pub(crate) fn events(&mut self, done: u64, all: u64) {
         self.show("replaying {wide_bar} {human_pos} of {human_len} events, {eta} left", done, all);
     }
 
-    /// So many places of all have been looked up.
+    /// Shows how many of all code locations have been looked up.
     pub(crate) fn places(&mut self, done: u64, all: u64) {
         self.show("looking names up {wide_bar} {human_pos} of {human_len}", done, all);
     }
@@ -33,7 +34,7 @@ impl Progress {
             return;
         }
         let bar = self.bar.get_or_insert_with(|| {
-            // Hidden by itself where stderr is no terminal.
+            // The bar hides itself if stderr is not a terminal.
             let bar = ProgressBar::with_draw_target(Some(all), ProgressDrawTarget::stderr());
             bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
             bar

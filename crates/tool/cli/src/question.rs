@@ -1,4 +1,5 @@
-//! A question to a recording: of which blocks, when, compared by what; and how it is told.
+//! A question to a recording: which blocks, at which moment, compared by which metric. Also
+//! describes it in words.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -22,7 +23,7 @@ use crate::rebuilt::warn_of_rebuilt;
 use crate::sampled;
 use crate::unmatched;
 
-/// A question to a recording.
+/// A selection of a recording's blocks, and the metric by which they are compared.
 #[derive(Debug)]
 pub(crate) struct Question<'r, 'a> {
     pub(crate) input: &'r Input,
@@ -41,12 +42,13 @@ impl<'r, 'a> Question<'r, 'a> {
         metric: Metric,
     ) -> Question<'r, 'a> {
         let mut selection = selection;
-        // As it is printed, the time of the peak is the peak: times of events are rounded, and do not tell which calls of
-        // their tick were before it.
+        // The time of the peak, as it is printed, means the peak itself: times of events are
+        // rounded, so a time alone does not say which calls in the same tick were before the peak.
         if selection.moment.time().is_some() && selection.moment.time() == peak_time(recording, &selection.filter) {
             selection.moment = Moment::Peak;
         }
-        // What was retained at the end of a time that goes on beyond the recording.
+        // Blocks retained in a time that goes on beyond the end of the recording are those live at
+        // the end.
         if selection.filter.allocated.is_some()
             && let Some(time) = selection.moment.time()
             && recording.footer().is_some_and(|footer| time >= footer.time)
@@ -68,7 +70,7 @@ impl<'r, 'a> Question<'r, 'a> {
         if is_empty { unmatched::expect_match(self) } else { Ok(()) }
     }
 
-    /// The answer, with a progress bar while it is looked for.
+    /// Computes an answer, with a progress bar in the meantime.
     pub(crate) fn answer<A>(
         &mut self,
         ask: impl FnOnce(&mut Names<'r, 'a>, &Selection, analysis::Progress<'_>) -> std::result::Result<A, analysis::Error>,
@@ -79,21 +81,22 @@ impl<'r, 'a> Question<'r, 'a> {
         answer.map_err(|error| self.input.unanswered(error))
     }
 
-    /// What every site holds.
+    /// Returns the amount that every site holds. Fails if the filter fits no block.
     pub(crate) fn profile(&mut self) -> Result<Profile> {
         let profile = self.profile_or_nothing()?;
         self.expect_match(profile.whole.is_nothing())?;
         Ok(profile)
     }
 
-    /// Returns what every site holds, even if the filter fits no block.
+    /// Returns the amount that every site holds, even if the filter fits no block.
     pub(crate) fn profile_or_nothing(&mut self) -> Result<Profile> {
         let profile = self.answer(|names, selection, progress| Profile::load(names, selection, progress))?;
         self.input.warn_of(&profile.damage);
         Ok(profile)
     }
 
-    /// What every site holds at each moment.
+    /// Returns the amounts that every site holds: in total, at the peak, and at the end or the time
+    /// that was asked for.
     pub(crate) fn holdings(&mut self) -> Result<Holdings> {
         let holdings = self.answer(|names, selection, progress| Holdings::load(names, selection, progress))?;
         self.input.warn_of(&holdings.damage);
@@ -101,7 +104,8 @@ impl<'r, 'a> Question<'r, 'a> {
         Ok(holdings)
     }
 
-    /// What every site holds, with those blocks as temporary that lived so long.
+    /// Returns the amount that every site holds; temporary are the blocks whose lifetime is
+    /// `within`.
     pub(crate) fn profile_within(&mut self, within: &Lifetime) -> Result<Profile> {
         let profile =
             self.answer(|names, selection, progress| Profile::load_within(names, selection, within, progress))?;
@@ -110,17 +114,18 @@ impl<'r, 'a> Question<'r, 'a> {
         Ok(profile)
     }
 
-    /// What is shown: `live at the peak (18.2 s)`, `allocated in all`.
+    /// Describes the moment of the selection: `live at the peak (18.2 s)`, `allocated in all`.
     pub(crate) fn what(&self) -> String {
         What(self.recording, &self.selection).to_string()
     }
 
-    /// When the peak of the selected processes was, if that was noted.
+    /// Returns the time of the selected processes' peak, if the recording has it.
     pub(crate) fn peak_time(&self) -> Option<Time> {
         peak_time(self.recording, &self.selection.filter)
     }
 
-    /// `412.6 MiB in 1,234 blocks live at the peak (18.2 s)`, and what was left out of that.
+    /// Prints `412.6 MiB in 1,234 blocks live at the peak (18.2 s)`, and the amount that the
+    /// filters leave out.
     pub(crate) fn headline(&self, whole: &Amount, left_out: &Amount, out: &mut Output) -> Result<()> {
         let blocks = sampled::blocks_of(whole, "block", "blocks");
         out.title(format_args!("{} in {blocks} {}", sampled::bytes_of(whole), self.what()))?;
@@ -128,13 +133,13 @@ impl<'r, 'a> Question<'r, 'a> {
         self.filters(left_out, out)
     }
 
-    /// What was asked for.
+    /// Prints the filters.
     pub(crate) fn words(&self, out: &mut Output) -> Result<()> {
         let filters = filter_words(&self.selection.filter);
         if filters.is_empty() { Ok(()) } else { Ok(out.aside(format_args!("only: {}", filters.join(" · ")))?) }
     }
 
-    /// What was asked for, and what that leaves out.
+    /// Prints the filters, and the amount that they leave out.
     pub(crate) fn filters(&self, left_out: &Amount, out: &mut Output) -> Result<()> {
         let filters = filter_words(&self.selection.filter);
         if filters.is_empty() {
@@ -148,7 +153,7 @@ impl<'r, 'a> Question<'r, 'a> {
         Ok(out.aside(format_args!("only: {} ({rest})", filters.join(" · ")))?)
     }
 
-    /// What was allocated in the time that was asked for, whether live or not.
+    /// Prints the amount allocated in the time that was asked for, whether live or not.
     pub(crate) fn allocated(&self, allocated: Option<Amount>, out: &mut Output) -> Result<()> {
         match (allocated, self.selection.moment) {
             (None, _) | (_, Moment::Total) => Ok(()),
@@ -162,8 +167,8 @@ impl<'r, 'a> Question<'r, 'a> {
 
 /// Fails if the recording has no allocation at all.
 pub(crate) fn expect_something(recording: &Recording<'_>) -> Result<()> {
-    // What is live at the beginning of a later file was allocated before it.
-    // Some files of other tools have bytes only.
+    // Blocks live at the beginning of a later segment were allocated before it. Some files of other
+    // tools have bytes only.
     let tells =
         |counts: &Counts| counts.allocations.0 > 0 || counts.blocks_live_max.0 > 0 || counts.bytes_live_max.0 > 0;
     let is_event = |kind| kind == ChunkKind::Events || kind == ChunkKind::Sites;
@@ -180,7 +185,7 @@ pub(crate) fn expect_something(recording: &Recording<'_>) -> Result<()> {
     Err(Failure::new(Exit::NothingRecorded, what).hint("a program that is statically linked cannot be recorded"))
 }
 
-/// When, for a sentence.
+/// The moment of a selection, in words for a sentence.
 struct What<'r, 'a>(&'r Recording<'a>, &'r Selection);
 
 impl fmt::Display for What<'_, '_> {
@@ -200,7 +205,7 @@ impl fmt::Display for What<'_, '_> {
     }
 }
 
-/// When the peak of the selected processes was, if that was noted.
+/// Returns the time of the selected processes' peak, if the recording has it.
 fn peak_time(recording: &Recording<'_>, filter: &Filter) -> Option<Time> {
     if filter.processes.is_empty() {
         return Some(recording.footer()?.counts.bytes_live_max_time);
@@ -211,12 +216,12 @@ fn peak_time(recording: &Recording<'_>, filter: &Filter) -> Option<Time> {
         return None;
     }
     let counts: Option<Vec<_>> = images.iter().map(|image| recording.image_counts(*image)).collect();
-    // Of equals the first, as analyses have it.
+    // The first of equals is chosen, as in analyses.
     let counts = counts?.into_iter().rev().max_by_key(|counts| counts.bytes_live_max)?;
     Some(counts.bytes_live_max_time)
 }
 
-/// The filters in words.
+/// Returns the filters in words.
 pub(crate) fn filter_words(filter: &Filter) -> Vec<String> {
     let mut words = Vec::new();
     let mut add = |name: &str, patterns: Vec<String>, between: &str| {
@@ -245,7 +250,7 @@ pub(crate) fn filter_words(filter: &Filter) -> Vec<String> {
     words
 }
 
-/// `1.0 KiB to 1.0 MiB`, `up to 1.0 ms`, `1.0 s or more`.
+/// Formats a range: `1.0 KiB to 1.0 MiB`, `up to 1.0 ms`, `1.0 s or more`.
 fn shown_range(range: &RangeInclusive<u64>, shown: impl Fn(u64) -> String) -> String {
     match (*range.start(), *range.end()) {
         (first, last) if first == last => shown(first),
@@ -255,19 +260,19 @@ fn shown_range(range: &RangeInclusive<u64>, shown: impl Fn(u64) -> String) -> St
     }
 }
 
-/// What was asked, for JSON: at the start of every answer.
+/// The question, for JSON: the first fields of every answer.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct SelectionJson {
-    /// What rows are ordered by: `bytes`, `blocks` or `temporary`.
+    /// The order of rows: `bytes`, `blocks` or `temporary`.
     metric: &'static str,
     at: AtJson,
-    /// What is asked of blocks: only what is.
+    /// The filters; only those that were given.
     #[serde(skip_serializing_if = "OnlyJson::is_nothing")]
     only: OnlyJson,
 }
 
-/// `peak`, `end`, `total`, or a time in seconds.
+/// The moment: `peak`, `end`, `total`, or a time in seconds.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(untagged)]
@@ -276,7 +281,7 @@ enum AtJson {
     Seconds(f64),
 }
 
-/// What is asked of blocks, as the options of the same names have it.
+/// The filters on blocks, named like the options.
 #[derive(Debug, Default, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct OnlyJson {
@@ -304,7 +309,7 @@ struct OnlyJson {
     types: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     threads: Vec<String>,
-    /// In bytes.
+    /// The bounds of the requested size, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     size: Option<BoundsJson<u64>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -313,12 +318,12 @@ struct OnlyJson {
     allocated_seconds: Option<BoundsJson<f64>>,
 }
 
-/// Both included.
+/// A range that includes both bounds.
 #[derive(Debug, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct BoundsJson<T> {
     min: T,
-    /// `null`: none.
+    /// `null` if there is no upper bound.
     max: Option<T>,
 }
 

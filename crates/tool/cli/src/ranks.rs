@@ -1,4 +1,5 @@
-//! Tables of sites and groups of sites: what `top`, `leaks`, `temporary` and the report after `record` share.
+//! Tables of sites and groups of sites, shared by `top`, `leaks`, `temporary` and the report after
+//! `record`.
 
 use heapledger_analysis::{Amount, Frame, Key, Metric, Moment, NodeId, Profile, Rank, RankBy, Stacks, rank};
 use heapledger_reports::{Row, Tree};
@@ -33,7 +34,7 @@ impl Columns {
         }
     }
 
-    /// The cells of an amount, as part of the whole.
+    /// Returns the cells of an amount, as part of the whole.
     pub(crate) fn cells(self, amount: &Amount, whole: &Amount) -> Vec<String> {
         let part = share(amount.share(whole, self.metric));
         let cell = |metric| sampled::cell(amount, metric);
@@ -48,7 +49,7 @@ impl Columns {
     }
 }
 
-/// Prints rows with their amounts, and what a limit left out.
+/// Prints rows with their amounts, and the sum of the rows that a limit left out.
 pub(crate) fn print_rows(
     columns: Columns,
     whole: &Amount,
@@ -78,11 +79,11 @@ pub(crate) fn print_rows(
 /// A list of groups of sites, the largest first.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Listing {
-    /// What JSON calls that by which they are grouped.
+    /// The name in JSON of the property by which sites are grouped.
     pub(crate) name: &'static str,
     pub(crate) by: RankBy,
     pub(crate) depth: Depth,
-    /// How many; 0 for all.
+    /// The most groups listed; 0 for all.
     pub(crate) rows: usize,
 }
 
@@ -98,7 +99,7 @@ impl Listing {
         out.document(&self.document(question, profile), form)
     }
 
-    /// The document that `--json` prints.
+    /// Returns the document that `--json` prints.
     pub(crate) fn document(self, question: &mut Question<'_, '_>, profile: &Profile) -> TableJson<RankJson> {
         let ranks = rank(profile, &mut question.labels.names, self.by, question.metric);
         let mut table = TableJson::new(self.name, question, &profile.whole, &profile.left_out, ranks.len());
@@ -108,7 +109,7 @@ impl Listing {
         table
     }
 
-    /// The table, if there is something in it.
+    /// Prints the table, if it is not empty.
     pub(crate) fn print(self, question: &mut Question<'_, '_>, profile: &Profile, out: &mut Output) -> Result<()> {
         let ranks = rank(profile, &mut question.labels.names, self.by, question.metric);
         if ranks.is_empty() {
@@ -125,21 +126,21 @@ impl Listing {
     }
 }
 
-/// How much of a stack a row shows.
+/// The part of a stack that a row shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Depth {
     /// The function alone.
     Function,
     /// The function, and a line of callers.
     Callers,
-    /// All of it; or, less than [`usize::MAX`], that many lines of it.
+    /// All of the stack; or, if less than [`usize::MAX`], this many lines of it.
     Stack(usize),
 }
 
-/// Callers in the line of callers.
+/// The most callers in the line of callers.
 const CALLERS: usize = 6;
 
-/// The row of a group.
+/// Returns the row of a group.
 pub(crate) fn row(labels: &mut Labels<'_, '_>, stacks: &Stacks, rank: &Rank, depth: Depth) -> Row {
     if let Key::Module(module) = rank.key {
         let name = labels.module(module);
@@ -172,7 +173,7 @@ fn line(labels: &Labels<'_, '_>, row: Row, frame: &Frame) -> Row {
     row.line(labels.function(frame.function), labels.place(frame.function, frame.location.as_ref()))
 }
 
-/// The row of a stack.
+/// Returns the row of a stack.
 pub(crate) fn stack_row(labels: &mut Labels<'_, '_>, stacks: &Stacks, stack: NodeId, depth: Depth) -> Row {
     let (frames, via) = match depth {
         Depth::Stack(usize::MAX) => (labels.names.useful_frames(stacks, stack), None),
@@ -205,7 +206,7 @@ pub(crate) fn stack_row(labels: &mut Labels<'_, '_>, stacks: &Stacks, stack: Nod
     declared.into_iter().fold(row, |row, said| row.line("", said))
 }
 
-/// `← inner ← outer`, as far as a line goes.
+/// Formats callers as `← inner ← outer`, as far as they fit one line.
 pub(crate) fn callers_in_line(labels: &Labels<'_, '_>, callers: &[Frame]) -> String {
     let (mut names, mut at) = (Vec::new(), 0);
     while at < callers.len() && names.len() < CALLERS {
@@ -218,7 +219,7 @@ pub(crate) fn callers_in_line(labels: &Labels<'_, '_>, callers: &[Frame]) -> Str
     format!("← {}{more}", names.join(" ← "))
 }
 
-/// An amount for JSON.
+/// An amount, for JSON.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct AmountJson {
@@ -241,7 +242,7 @@ impl AmountJson {
     }
 }
 
-/// A table for JSON.
+/// A table, for JSON.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct TableJson<R> {
@@ -249,9 +250,9 @@ pub(crate) struct TableJson<R> {
     #[serde(flatten)]
     selection: SelectionJson,
     total: AmountJson,
-    /// What the selection leaves out.
+    /// The amount that the selection leaves out.
     left_out: AmountJson,
-    /// What was allocated in the time that was asked for, live or not.
+    /// The amount allocated in the time that was asked for, live or not.
     #[serde(skip_serializing_if = "Option::is_none")]
     allocated: Option<AmountJson>,
     /// The number of rows that there would be without a limit.
@@ -279,7 +280,7 @@ impl<R> TableJson<R> {
         }
     }
 
-    /// What was allocated in the time that was asked for.
+    /// Sets the amount allocated in the time that was asked for.
     pub(crate) fn allocated(&mut self, allocated: Option<Amount>) {
         self.allocated = allocated.map(|all| AmountJson::new(&all, Moment::Total));
     }
@@ -289,7 +290,7 @@ impl Document for TableJson<RankJson> {
     const SCHEMA: &'static str = "ranks";
 }
 
-/// A row for JSON. Which of the names are there depends on what was summed up by.
+/// A row, for JSON. The names that are present depend on the property by which sites are grouped.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct RankJson {
@@ -298,7 +299,7 @@ pub(crate) struct RankJson {
     share: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     module: Option<String>,
-    /// In full.
+    /// The full name of the type.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     type_name: Option<String>,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
@@ -307,7 +308,7 @@ pub(crate) struct RankJson {
     owner: Option<OwnerJson>,
     #[serde(flatten)]
     declared: DeclaredJson,
-    /// How many sites it has.
+    /// The number of sites in the group.
     sites: usize,
     /// The stack of the site that holds the most, innermost first.
     stack: Vec<FrameJson>,
@@ -333,7 +334,7 @@ impl RankJson {
     }
 }
 
-/// For JSON, the module or the frame by which a group is called.
+/// Returns the module or the frame that names a group, for JSON.
 pub(crate) fn module_and_frame(labels: &Labels<'_, '_>, rank: &Rank) -> (Option<String>, Option<FrameJson>) {
     match rank.key {
         Key::Module(module) => (Some(labels.names.module_path(module)), None),
@@ -344,12 +345,12 @@ pub(crate) fn module_and_frame(labels: &Labels<'_, '_>, rank: &Rank) -> (Option<
     }
 }
 
-/// What a group's type is called in full, if it is one of a type.
+/// Returns the full name of a group's type, if groups are types.
 pub(crate) fn type_of(labels: &Labels<'_, '_>, rank: &Rank) -> Option<String> {
     matches!(rank.key, Key::Type(_)).then(|| labels.names.function(rank.frame.function).full.to_string())
 }
 
-/// How many rows to show; 0 means all.
+/// Returns the number of rows to show; 0 means all.
 pub(crate) fn limit(rows: usize) -> usize {
     if rows == 0 { usize::MAX } else { rows }
 }

@@ -1,4 +1,5 @@
-//! `heapledger reallocations`: where blocks are reallocated, how often, and how much is copied for it.
+//! `heapledger reallocations`: the sites that reallocate blocks, with how often they do and how
+//! much is copied for it.
 
 use std::cmp::Reverse;
 
@@ -109,7 +110,7 @@ struct SiteJson {
     figures: ReallocatingJson,
     #[serde(skip_serializing_if = "Option::is_none")]
     module: Option<String>,
-    /// In full.
+    /// The full name of the type.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     type_name: Option<String>,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
@@ -129,16 +130,16 @@ struct SiteJson {
 struct ReallocatingJson {
     bytes_copied_max: u64,
     reallocations: u64,
-    /// Of estimates.
+    /// The standard error, if the figure is an estimate.
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes_copied_standard_error: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reallocations_standard_error: Option<u64>,
     grown: u64,
     shrunk: u64,
-    /// How often the size before is not known.
+    /// The number of reallocations of blocks whose previous size is not known.
     unknown: u64,
-    /// How often one block was reallocated, at most.
+    /// The largest number of reallocations of one block.
     chain_max: u64,
     size_max: u64,
 }

@@ -1,5 +1,5 @@
-//! Files without a build id that have changed since a recording: nothing tells whether their names
-//! are those of the build that ran.
+//! Files without a build id that have changed since a recording: their names may not be those of
+//! the build that ran.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -14,7 +14,7 @@ use heapledger_reports::escape;
 use crate::code::Code;
 use crate::output::warn;
 
-/// Warns of each such file that names are taken from.
+/// Warns of each changed file without a build id from which names are taken.
 pub(crate) fn warn_of_rebuilt(recording: &Recording<'_>, names: &Names<'_, '_>) {
     let Some(end) = end(recording) else { return };
     let without_id = recording.modules().iter().filter(|module| module.build_id.is_empty());
@@ -35,7 +35,7 @@ pub(crate) fn warn_of_rebuilt(recording: &Recording<'_>, names: &Names<'_, '_>) 
     }
 }
 
-/// Returns when the recording ended, if the recorder finished.
+/// Returns the time at which the recording ended, if the recorder finished.
 fn end(recording: &Recording<'_>) -> Option<SystemTime> {
     let end = recording.session()?.start_unix_ns.checked_add(recording.footer()?.time.0)?;
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_nanos(end))
@@ -43,6 +43,6 @@ fn end(recording: &Recording<'_>) -> Option<SystemTime> {
 
 fn modified(path: &[u8]) -> Option<SystemTime> {
     let path = Path::new(OsStr::from_bytes(path));
-    // The names of what never was a file, such as `[vdso]`, are no paths.
+    // Modules that never were files have names that are not paths, such as `[vdso]`.
     std::fs::metadata(path).ok().filter(|file| path.is_absolute() && file.is_file())?.modified().ok()
 }

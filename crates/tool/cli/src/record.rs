@@ -86,11 +86,11 @@ pub(crate) fn run(arguments: &Record) -> Result<ExitCode> {
     };
     let outcome = collect::record(&options, &mut observe).map_err(failure)?;
 
-    // That a recording is lost is said in any case, and before all figures.
+    // The loss of a recording is reported in any case, and before all figures.
     if let Some(problem) = &outcome.problem {
         tell(cut::failure(&outcome, problem));
     }
-    // Nobody waits for a server at the end of a run: none is asked.
+    // The end of a run must not wait for a symbol server: none is asked.
     let symbolizer = Arc::new(symbolizer(&SymbolFiles::default()));
     if !arguments.quiet {
         report::print(&outcome, &target, &arguments.wrapper, &symbolizer);
@@ -117,7 +117,9 @@ fn rotation(arguments: &Record) -> Option<Rotation> {
     (!arguments.rotate.is_empty()).then_some(rotation)
 }
 
-/// Says before the program runs what of it cannot be seen: what cannot be done to it, and what it misses.
+/// Says, before the program runs, which of its allocations cannot be seen and why. Fails if it must
+/// not be run under the recorder. `what` is the action in words, and `misses` is the effect on a
+/// program that cannot be recorded.
 pub(crate) fn say(target: &Target, what: &str, misses: &str, is_quiet: bool) -> Result<()> {
     for finding in &target.findings {
         let Finding { code, effect, hint, .. } = finding;
@@ -126,7 +128,7 @@ pub(crate) fn say(target: &Target, what: &str, misses: &str, is_quiet: bool) -> 
                 let failure = Failure::new(Exit::NotStarted, format_args!("cannot {what}: {finding}"));
                 return Err(failure.code(*code).hint(hint));
             }
-            // It runs as always.
+            // The program runs as always.
             Effect::Unrecorded => format!(": {misses}"),
             Effect::Partial => String::new(),
         };
@@ -134,14 +136,14 @@ pub(crate) fn say(target: &Target, what: &str, misses: &str, is_quiet: bool) -> 
             warn(*code, format_args!("{finding}{what_follows}\n{}", hint_lines(hint)));
         }
     }
-    // Which of them is started, the script decides.
+    // The script decides which of these programs is started.
     for finding in target.findings_of_starts().into_iter().filter(|_| !is_quiet) {
         warn(finding.code, format_args!("{finding} (the script may start it)\n{}", hint_lines(&finding.hint)));
     }
     Ok(())
 }
 
-/// The options that say how the recording was made, for the recording.
+/// Returns the options that affect the recording, to be stored in it.
 fn options_text(arguments: &Record) -> String {
     let mut options = Vec::new();
     if arguments.wait {
@@ -197,7 +199,7 @@ fn options_text(arguments: &Record) -> String {
     options.join(" ")
 }
 
-/// Why the program was not started.
+/// Explains why the program was not started.
 pub(crate) fn failure(error: collect::Error) -> Failure {
     use collect::Error;
     let (exit, hint) = match &error {

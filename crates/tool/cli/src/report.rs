@@ -1,4 +1,4 @@
-//! What `heapledger record` says at the end: the figures a person wants, and the next command to type.
+//! The report at the end of `heapledger record`: the main figures, and the next command to type.
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal};
@@ -30,7 +30,7 @@ use crate::stack_checks;
 use crate::target::{Finding, Target};
 use crate::unseen;
 
-/// Functions in the table.
+/// The most functions in the table.
 const ROWS: usize = 5;
 
 /// Prints all but [the file](print_file). Functions that match one of `wrappers` allocate for
@@ -103,7 +103,7 @@ pub(crate) fn print(outcome: &Outcome, target: &Target, wrappers: &[Pattern], sy
     }
 }
 
-/// Prints where the recording is, how large, and the next command to type.
+/// Prints the name and the size of the recording, and the next command to type.
 pub(crate) fn print_file(outcome: &Outcome, length: Bytes) {
     let (name, length) = (shown(&outcome.output), bytes(length.0));
     match outcome.parts {
@@ -123,12 +123,13 @@ pub(crate) fn print_file(outcome: &Outcome, length: Bytes) {
     }
 }
 
-/// Whether the file is all that there is, whatever was recorded.
+/// True if the file could not be written to its end: more was recorded than it contains.
 fn is_cut(outcome: &Outcome) -> bool {
     matches!(outcome.problem, Some(Error::WriteOutput { .. }))
 }
 
-/// Says what can be read of a file that could not be written to its end. True if there are events in it.
+/// Says how much can be read of a file that could not be written to its end. Returns true if there
+/// are events in it.
 fn rest(path: &Path) -> bool {
     let Some(Readable { events, until }) = Readable::of(path) else {
         tell("heapledger: nothing of the file can be read");
@@ -139,7 +140,7 @@ fn rest(path: &Path) -> bool {
     events > 0
 }
 
-/// That there is nothing, and why.
+/// Says that nothing was recorded, and why.
 fn nothing(outcome: &Outcome, obstacle: Option<&Finding>) {
     match obstacle {
         Some(obstacle) => {
@@ -188,13 +189,15 @@ fn totals(footer: &Footer, processes: usize) -> String {
     text
 }
 
-/// That the recording is a sample, if it is one. What is no file says nothing of itself.
+/// Says that the recording is a sample, if it is one. Returns `None` for an output that is not a
+/// file, such as a pipe.
 fn notice(path: &Path) -> Option<String> {
     let input = Input::map(path).ok().filter(|_| path.is_file())?;
     sampled::notice(&input.recording().ok()?)
 }
 
-/// The most resident memory, beside the live heap. `None` if the recorder never looked.
+/// Returns the peak of resident memory and how it compares with the live heap. `None` if the
+/// recorder never measured it.
 fn resident(path: &Path) -> Option<String> {
     let input = Input::map(path).ok().filter(|_| path.is_file())?;
     let recording = input.recording().ok()?;
@@ -208,13 +211,13 @@ fn unseen_libraries(path: &Path) -> Option<String> {
     unseen::told(&input.recording().ok()?)
 }
 
-/// That programs in it are in sandboxes, if they are.
+/// Says that recorded programs are in sandboxes, if any are.
 fn sandboxed(path: &Path) -> Option<String> {
     let input = Input::map(path).ok().filter(|_| path.is_file())?;
     lost::sandboxed(&input.recording().ok()?)
 }
 
-/// What the recording cost, as far as it was measured.
+/// Returns the cost of recording, as far as it was measured.
 fn costs(costs: &RunCosts) -> Option<String> {
     let mut time = Vec::new();
     if let (Some(hook), Some(program)) = (costs.hook_ns, costs.program_cpu_ns) {
@@ -243,10 +246,10 @@ fn costs(costs: &RunCosts) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-/// The functions of the program's own that hold the most at the peak. That they cannot be shown is no reason to complain here: the verbs that
-/// read the recording say why.
+/// Prints the program's own functions that hold the most at the peak. Errors are ignored here: the
+/// verbs that read the recording report them.
 fn table(path: &Path, wrappers: &[Pattern], symbolizer: &Arc<Symbolizer>) {
-    // The output may be a pipe or a device.
+    // A pipe or a device cannot be read again.
     if !path.is_file() {
         return;
     }
@@ -286,7 +289,7 @@ fn print_table(table: &Tree) -> std::fmt::Result {
     Ok(())
 }
 
-/// A word as it can be typed in a shell.
+/// Quotes a word for a shell, if necessary.
 pub(crate) fn quoted(name: &str) -> String {
     let is_plain = |character: char| character.is_alphanumeric() || "/._-+,:=@%".contains(character);
     if !name.is_empty() && name.chars().all(is_plain) {

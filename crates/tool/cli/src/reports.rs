@@ -1,4 +1,4 @@
-//! `heapledger reports`: what programs measure of themselves.
+//! `heapledger reports`: the memory reports that programs make about themselves.
 
 use std::path::Path;
 
@@ -105,7 +105,7 @@ fn print(page: &Page, view: &ReportsView, out: &mut Output) -> Result<()> {
     }
 }
 
-/// Begins the file, before programs are asked for what is to be in it.
+/// Begins the output file, before programs are asked for its contents.
 fn begin(target: &ReportsTarget, sources: &[String]) -> Result<NewFile> {
     let sources: Vec<&Path> = sources.iter().map(Path::new).collect();
     NewFile::create(&target.output, target.force, &sources)

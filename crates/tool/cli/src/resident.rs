@@ -1,4 +1,5 @@
-//! Resident memory beside the live heap: the most that a recording knows of, and how much of it malloc cannot explain.
+//! Resident memory compared with the live heap: the most that a recording has, and how much of it
+//! malloc cannot explain.
 
 use std::time::Duration;
 
@@ -7,14 +8,16 @@ use heapledger_recording::MemorySample;
 
 use crate::format::{bytes, duration};
 
-/// Memory beyond the live heap is worth a remark from this size on, if it is also more than the heap itself.
+/// The smallest excess of anonymous memory over the live heap that is worth a remark, in bytes, if
+/// it is also more than the heap itself.
 const BEYOND_MIN: u64 = 16 << 20;
 
-/// `at 1.0 s, 302.1 MiB of it of no file: 239.0 MiB more than was ever live`. The remark after the colon appears only
-/// if anonymous memory and the largest live heap differ much.
+/// Formats the peak of resident memory:
+/// `at 1.0 s, 302.1 MiB of it of no file: 239.0 MiB more than was ever live`. The remark after the
+/// colon appears only if anonymous memory and the largest live heap differ much.
 pub(crate) fn note(most: &MemorySample, live_max: Bytes) -> String {
     let anonymous = most.resident_anonymous;
-    // The recorder looks now and then: the moment is no closer than that.
+    // The recorder measures only periodically, so the time is no more precise than that.
     let time = duration(Duration::from_nanos(most.time.0));
     let mut note = format!("at {time}, {} of it of no file", bytes(anonymous.0));
     let beyond = anonymous.0.saturating_sub(live_max.0);
@@ -24,7 +27,7 @@ pub(crate) fn note(most: &MemorySample, live_max: Bytes) -> String {
     note
 }
 
-/// The note as a sentence of `record`'s report: `resident 35.3 MiB at most, at 1.0 s, …`.
+/// Formats the note as a sentence of `record`'s report: `resident 35.3 MiB at most, at 1.0 s, …`.
 pub(crate) fn sentence(most: &MemorySample, live_max: Bytes) -> String {
     format!("resident {} at most, {}", bytes(most.resident.0), note(most, live_max))
 }

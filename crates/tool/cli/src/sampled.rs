@@ -1,7 +1,8 @@
-//! Recordings of a sample: that figures are estimates, and how far they may be off.
+//! Figures of sampled recordings, which are estimates with error bars.
 //!
-//! Of 100 estimates 95 are no farther from the truth than their error bars. Figures without one are exact, or as good as: of
-//! all blocks, or of blocks so large that none was missed.
+//! An error bar is a 95 % confidence interval: 95 of 100 estimates are no farther from the truth.
+//! Figures without an error bar are exact, or nearly: all their blocks were recorded, or the blocks
+//! are so large that none was missed.
 
 use heapledger_analysis::{Amount, Metric};
 use heapledger_core::sample::Rate;
@@ -15,7 +16,7 @@ use crate::format::{bytes, count, time};
 use crate::label::seconds;
 use crate::output::Output;
 
-/// Says that the recording is a sample, if it is one: below the title of an answer.
+/// Says below the title of an answer that the recording is a sample, if it is one.
 pub(crate) fn tell(recording: &Recording<'_>, out: &mut Output) -> Result<()> {
     match notice(recording) {
         Some(notice) => Ok(out.aside(notice)?),
@@ -23,7 +24,8 @@ pub(crate) fn tell(recording: &Recording<'_>, out: &mut Output) -> Result<()> {
     }
 }
 
-/// `a sample, of a point in 512.0 KiB on average: figures are estimates, with error bars of 95 %`.
+/// Returns the notice for a sampled recording:
+/// `a sample, of one point in 512.0 KiB: figures are estimates, with error bars of 95 %`.
 pub(crate) fn notice(recording: &Recording<'_>) -> Option<String> {
     recording.is_sample().then(|| {
         let rates = rates(recording.sampling());
@@ -31,9 +33,9 @@ pub(crate) fn notice(recording: &Recording<'_>) -> Option<String> {
     })
 }
 
-/// At which rates, one after the other.
+/// Formats the sampling rates in the order in which they applied.
 fn rates(sampling: &[Sampling]) -> String {
-    /// More than these are not listed.
+    /// The most rates that are listed.
     const RATES_MAX: usize = 4;
     let told = |(at, one): (usize, &Sampling)| match at {
         0 => rate(one.rate),
@@ -46,39 +48,39 @@ fn rates(sampling: &[Sampling]) -> String {
     rates.join(", ")
 }
 
-/// `one point in 512.0 KiB`.
+/// Formats a rate: `one point in 512.0 KiB`.
 pub(crate) fn rate(rate: Rate) -> String {
     rate.mean().map_or_else(|| "all blocks".to_owned(), |mean| format!("one point in {}", bytes(mean.0)))
 }
 
-/// `412.6 MiB ± 9.1 MiB`: an amount's bytes, for a sentence.
+/// Formats an amount's bytes for a sentence: `412.6 MiB ± 9.1 MiB`.
 pub(crate) fn bytes_of(amount: &Amount) -> String {
     figure(amount, Metric::Bytes)
 }
 
-/// `412.6 MiB ± 9.1 MiB`, `1,234 ± 55`: a figure of an amount, for a sentence.
+/// Formats a figure of an amount for a sentence: `412.6 MiB ± 9.1 MiB`, `1,234 ± 55`.
 pub(crate) fn figure(amount: &Amount, metric: Metric) -> String {
     let shown = if metric == Metric::Bytes { bytes } else { count };
     with_bar(shown(amount.by(metric)), bar(amount, metric), shown)
 }
 
-/// `1,234 ± 55 blocks`.
+/// Formats an amount's blocks with their unit: `1,234 ± 55 blocks`.
 pub(crate) fn blocks_of(amount: &Amount, one: &str, more: &str) -> String {
     let unit = if amount.blocks.0 == 1 { one } else { more };
     format!("{} {unit}", figure(amount, Metric::Blocks))
 }
 
-/// `412.6 MiB ± 9.1 MiB`: bytes with a standard error.
+/// Formats bytes with a standard error: `412.6 MiB ± 9.1 MiB`.
 pub(crate) fn bytes_with(figure: Bytes, error: Bytes) -> String {
     with_bar(bytes(figure.0), bar_of_bytes(figure, error).0, bytes)
 }
 
-/// `1,234 ± 55`: a number of blocks with a standard error.
+/// Formats a number of blocks with a standard error: `1,234 ± 55`.
 pub(crate) fn count_with(figure: Blocks, error: Blocks) -> String {
     with_bar(count(figure.0), bar_of_blocks(figure, error).0, count)
 }
 
-/// A figure with its error bar.
+/// Appends an error bar to a figure.
 pub(crate) fn with_bar(figure: String, bar: u64, shown: fn(u64) -> String) -> String {
     match bar {
         0 => figure,
@@ -86,23 +88,23 @@ pub(crate) fn with_bar(figure: String, bar: u64, shown: fn(u64) -> String) -> St
     }
 }
 
-/// `412.6 MiB ±2 %`: a figure of an amount, for a table.
+/// Formats a figure of an amount for a table: `412.6 MiB ±2 %`.
 pub(crate) fn cell(amount: &Amount, metric: Metric) -> String {
     let shown = if metric == Metric::Bytes { bytes } else { count };
     with_percent(shown(amount.by(metric)), amount.by(metric), bar(amount, metric))
 }
 
-/// `412.6 MiB ±2 %`: bytes with a standard error, for a table.
+/// Formats bytes with a standard error for a table: `412.6 MiB ±2 %`.
 pub(crate) fn bytes_cell(figure: Bytes, error: Bytes) -> String {
     with_percent(bytes(figure.0), figure.0, bar_of_bytes(figure, error).0)
 }
 
-/// `1,234 ±4 %`: a number of blocks with a standard error, for a table.
+/// Formats a number of blocks with a standard error for a table: `1,234 ±4 %`.
 pub(crate) fn count_cell(figure: Blocks, error: Blocks) -> String {
     with_percent(count(figure.0), figure.0, bar_of_blocks(figure, error).0)
 }
 
-/// A figure with its error bar in percent of it.
+/// Appends an error bar in percent of the figure.
 fn with_percent(shown: String, figure: u64, bar: u64) -> String {
     match bar {
         0 => shown,
@@ -113,7 +115,7 @@ fn with_percent(shown: String, figure: u64, bar: u64) -> String {
     }
 }
 
-/// How far a figure may be off: its error bar.
+/// Returns the error bar of a figure.
 pub(crate) fn bar(amount: &Amount, metric: Metric) -> u64 {
     let (figure, error) = (amount.by(metric), amount.error(metric));
     match metric {
@@ -122,7 +124,7 @@ pub(crate) fn bar(amount: &Amount, metric: Metric) -> u64 {
     }
 }
 
-/// The standard errors of an amount, for JSON: only of estimates.
+/// The standard errors of an amount, for JSON; present only for estimates.
 #[derive(Debug, Default, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct ErrorsJson {
@@ -145,7 +147,7 @@ impl ErrorsJson {
     }
 }
 
-/// The same of totals.
+/// The standard errors of totals, for JSON.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct TotalErrorsJson {
@@ -174,16 +176,16 @@ impl From<heapledger_recording::CountErrors> for TotalErrorsJson {
     }
 }
 
-/// A rate at which blocks were sampled, for JSON.
+/// A sampling rate, for JSON.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct RateJson {
     from_seconds: f64,
-    /// The mean distance of sample points; null while all blocks were recorded.
+    /// The mean distance of sample points, in bytes; null while all blocks were recorded.
     mean_bytes: Option<u64>,
 }
 
-/// Those of a recording: none of one of all blocks.
+/// Returns the rates of a recording; empty if all blocks were recorded.
 pub(crate) fn rates_json(recording: &Recording<'_>) -> Vec<RateJson> {
     let rate =
         |one: &Sampling| RateJson { from_seconds: seconds(one.from), mean_bytes: one.rate.mean().map(|mean| mean.0) };

@@ -1,4 +1,5 @@
-//! Of which blocks, and when: the options that all reading verbs share, and how their values are written.
+//! The options that select blocks and a moment, which all reading verbs share, and the syntax of
+//! their values.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -11,74 +12,80 @@ use heapledger_recording::Time;
 use crate::error::{self, Failure};
 use crate::exit::Exit;
 
-/// Of which blocks.
+/// The options that select blocks by their properties.
 ///
 /// The doc comment of the first option explains how patterns and ranges are written.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Which blocks")]
 pub(crate) struct BlockFilter {
-    /// Only blocks whose stack goes through such a function; of several, through each
+    /// Only blocks whose stack goes through a function that matches; if given several times,
+    /// through all of them
     ///
-    /// A PATTERN is a text that the name has in it (`parse`); or, with `*` for any
-    /// text and `?` for any character, all of it (`json::*`); or a regular
-    /// expression between slashes (`/^(get|set)_/`). Names are taken without
-    /// parameters and type arguments, and with them.
+    /// A PATTERN is a text that the name contains (`parse`); or, with `*` for any
+    /// text and `?` for any character, all of the name (`json::*`); or a regular
+    /// expression between slashes (`/^(get|set)_/`). A pattern may match the name
+    /// with or without its parameters and type arguments.
     ///
-    /// A RANGE is `MIN..MAX`, both included; one of them may be left out, and
-    /// `MIN-MAX` is the same. Options of this group can be combined: a block is
-    /// shown if it fits them all.
+    /// A RANGE is `MIN..MAX`, both included; either may be left out, and `MIN-MAX`
+    /// means the same. If several options of this group are given, a block is shown
+    /// if it matches all of them.
     #[arg(long, value_name = "PATTERN", value_parser = Pattern::new)]
     function: Vec<Pattern>,
 
-    /// Only blocks whose stack goes through no such function
+    /// Only blocks whose stack goes through no function that matches
     #[arg(long, value_name = "PATTERN", value_parser = Pattern::new)]
     not_function: Vec<Pattern>,
 
-    /// Only blocks allocated by such a function, or by one of several: the innermost that is no allocator, or the owner
-    /// that `top` shows
+    /// Only blocks allocated by a function that matches, or by one of several: the innermost that
+    /// is not an allocator, or the owner that `top` shows
     #[arg(long, value_name = "PATTERN", value_parser = Pattern::new)]
     allocated_by: Vec<Pattern>,
 
-    /// Only blocks not allocated by such a function
+    /// Only blocks not allocated by a function that matches
     #[arg(long, value_name = "PATTERN", value_parser = Pattern::new)]
     not_allocated_by: Vec<Pattern>,
 
-    /// Only blocks allocated by a function of such a module, by its path or file name, or of one of several
+    /// Only blocks allocated by a function of this module, by its path or file name, or of one of
+    /// several
     #[arg(long, value_name = "PATTERN", value_parser = Pattern::new)]
     module: Vec<Pattern>,
 
-    /// Only blocks not allocated by a function of such a module
+    /// Only blocks not allocated by a function of this module
     #[arg(long, value_name = "PATTERN", value_parser = Pattern::new)]
     not_module: Vec<Pattern>,
 
-    /// Only blocks allocated in such a context: a scope's `name` or `name{value}`, or all of them, `outer > inner`
+    /// Only blocks allocated in this context: a scope, `name{value}`, or several, `outer > inner`
     ///
-    /// Of several, in each. A program declares its scopes; `(no context)` is what it
-    /// allocates in none of them.
+    /// If given several times, in all of them. A program declares its scopes;
+    /// `(no context)` matches blocks allocated in none.
     #[arg(long, value_name = "PATTERN", value_parser = Pattern::new, verbatim_doc_comment)]
     context: Vec<Pattern>,
 
-    /// Only blocks allocated in no such context
+    /// Only blocks not allocated in this context
     #[arg(long, value_name = "PATTERN", value_parser = Pattern::new)]
     not_context: Vec<Pattern>,
 
-    /// Only blocks of such a heap, or of one of several, that the program declares; `(no heap)`: the allocator's own
+    /// Only blocks of this heap, or of one of several, that the program declares; `(no heap)`: the
+    /// allocator's own
     #[arg(long, value_name = "PATTERN", value_parser = Pattern::new)]
     heap: Vec<Pattern>,
 
-    /// Only blocks of such a type, or of one of several: by its name, its element's or its container's; `[unknown]` too
+    /// Only blocks of this type, or of one of several: by its name, its element's or its
+    /// container's; `[unknown]` too
     #[arg(long = "type", value_name = "PATTERN", value_parser = Pattern::new)]
     types: Vec<Pattern>,
 
-    /// Only blocks allocated by this thread: its id, a pattern of its name, or #N for the N-th of its process, from 0
+    /// Only blocks allocated by this thread: its id, a pattern of its name, or #N for the N-th of
+    /// its process, from 0
     #[arg(long, value_name = "THREAD", value_parser = thread)]
     thread: Vec<ThreadPattern>,
 
-    /// Only blocks of such requested sizes: 1k..1M, ..64, 100 (k, M, G are KiB, MiB, GiB)
+    /// Only blocks of these requested sizes: 1k..1M, ..64, 100 (k, M, G are KiB, MiB, GiB)
     #[arg(long, value_name = "RANGE", value_parser = sizes)]
     size: Option<RangeInclusive<u64>>,
 
-    /// Only blocks that lived so long: ..1ms, 1s..; to the end of the process if they were not freed
+    /// Only blocks with this lifetime: ..1ms, 1s..; to the end of the process if they were not
+    /// freed
     #[arg(long, value_name = "RANGE", value_parser = times)]
     lifetime: Option<RangeInclusive<u64>>,
 
@@ -87,23 +94,24 @@ pub(crate) struct BlockFilter {
     process: Vec<ProcessPattern>,
 }
 
-/// Of which blocks, and when they were allocated.
+/// The options that select blocks, and the time of their allocation.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Which blocks")]
 pub(crate) struct Which {
     #[command(flatten)]
     blocks: BlockFilter,
 
-    /// Only blocks allocated in this time: 10s-20s, 1min.. . Without --at or --total: and still live at its end
+    /// Only blocks allocated in this time: 10s-20s, 1min.. . Without --at or --total: and still
+    /// live at its end
     #[arg(long, value_name = "RANGE", value_parser = times)]
     during: Option<RangeInclusive<u64>>,
 }
 
-/// Of which live blocks, and when.
+/// The options that select live blocks, and the moment.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "What to show")]
 pub(crate) struct Live {
-    /// What was live at a moment: peak, end, or a time such as 1.5s or 200ms
+    /// Show the blocks live at a moment: peak, end, or a time such as 1.5s or 200ms
     #[arg(long, value_name = "WHEN", value_parser = moment)]
     at: Option<Moment>,
 
@@ -111,19 +119,19 @@ pub(crate) struct Live {
     pub(crate) which: Which,
 }
 
-/// Of which blocks, when, and what to compare.
+/// The options that select blocks, the moment, and the metric.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "What to show")]
 pub(crate) struct What {
-    /// What was live at a moment: peak, end, or a time such as 1.5s or 200ms [default: peak]
+    /// Show the blocks live at a moment: peak, end, or a time such as 1.5s or 200ms [default: peak]
     #[arg(long, value_name = "WHEN", value_parser = moment, conflicts_with = "total")]
     at: Option<Moment>,
 
-    /// All that was ever allocated, live or not
+    /// Show all blocks that were ever allocated, live or not
     #[arg(long)]
     total: bool,
 
-    /// What to order and sum up by; temporary implies --total
+    /// The metric to order and sum up by; temporary implies --total
     #[arg(long, value_name = "WHAT", default_value = "bytes")]
     metric: AnyMetric,
 
@@ -131,7 +139,7 @@ pub(crate) struct What {
     pub(crate) which: Which,
 }
 
-/// What to order and sum up by.
+/// The metric by which rows are ordered and summed up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum AnyMetric {
     /// Bytes that were asked for
@@ -142,7 +150,7 @@ pub(crate) enum AnyMetric {
     Temporary,
 }
 
-/// What to order live blocks by.
+/// The metric by which live blocks are ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LiveMetric {
     /// Bytes that were asked for
@@ -157,7 +165,7 @@ impl What {
         self.at.or(beside).is_some()
     }
 
-    /// Returns the selection, and what to compare by. `beside`: the moment beside the file's name.
+    /// Returns the selection, and the metric. `beside` is the moment given with the file's name.
     pub(crate) fn resolve(&self, beside: Option<Moment>) -> error::Result<(Selection, Metric)> {
         let moment = match (self.metric, one_moment(self.at, beside)?) {
             (_, Some(_)) if self.total => return Err(usage("all that was ever allocated has no moment")),
@@ -182,7 +190,7 @@ impl Live {
     }
 }
 
-/// Returns the moment that is asked for, by an option or beside the file's name.
+/// Returns the moment that is asked for, by an option or with the file's name.
 pub(crate) fn one_moment(option: Option<Moment>, beside: Option<Moment>) -> error::Result<Option<Moment>> {
     match (option, beside) {
         (Some(option), Some(beside)) if option != beside => {
@@ -220,13 +228,14 @@ impl BlockFilter {
 }
 
 impl Which {
-    /// These blocks at a moment.
+    /// Returns the selection of these blocks at a moment.
     pub(crate) fn at(&self, moment: Moment) -> Selection {
         let filter = Filter { allocated: self.during.clone(), ..self.blocks.filter() };
         Selection { filter, ..Selection::at(moment) }
     }
 
-    /// Returns all that these blocks ever were; with a moment beside the file's name, up to then.
+    /// Returns the selection of all these blocks, live or not; with a moment given with the file's
+    /// name, those allocated up to then.
     pub(crate) fn until(&self, beside: Option<Moment>) -> error::Result<Selection> {
         let mut selection = self.at(Moment::Total);
         match beside {
@@ -243,7 +252,8 @@ impl Which {
         Ok(selection)
     }
 
-    /// The end of the time that is asked for: what is live then of what was allocated in it, it has retained.
+    /// Returns the end of the time that is asked for: blocks allocated in that time and live at its
+    /// end are retained.
     pub(crate) fn retained(&self) -> Option<Moment> {
         self.during.as_ref().map(|during| match *during.end() {
             u64::MAX => Moment::End,
@@ -271,7 +281,7 @@ impl From<LiveMetric> for Metric {
     }
 }
 
-/// `peak`, `end`, or a time.
+/// Parses a moment: `peak`, `end`, or a time.
 pub(crate) fn moment(text: &str) -> Result<Moment, String> {
     match text {
         "peak" => Ok(Moment::Peak),
@@ -280,14 +290,14 @@ pub(crate) fn moment(text: &str) -> Result<Moment, String> {
     }
 }
 
-/// A time of a recording.
+/// Parses a time of a recording.
 pub(crate) fn time(text: &str) -> Result<Time, String> {
     duration(text).map(|time| Time(nanoseconds(time)))
 }
 
 const EXAMPLES: &str = "1.5s, 200ms or 2min";
 
-/// A number and a unit; seconds without one.
+/// Parses a number and a unit; seconds without one.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let unknown = || invalid("time", text, "a number and a unit", EXAMPLES);
     let (number, unit) = number_and_unit(text).ok_or_else(unknown)?;
@@ -303,7 +313,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(number * seconds).map_err(|_| unknown())
 }
 
-/// A number of allocations, or a time with its unit.
+/// Parses a number of allocations, or a time with its unit.
 pub(crate) fn within(text: &str) -> Result<Lifetime, String> {
     match text.parse() {
         Ok(allocations) => Ok(Lifetime::Allocations(allocations)),
@@ -314,12 +324,12 @@ pub(crate) fn within(text: &str) -> Result<Lifetime, String> {
     }
 }
 
-/// Reads what to leave out of the heaps of a trace.
+/// Parses the threshold below which heaps are left out of a trace.
 pub(crate) fn cut(text: &str) -> Result<Cut, String> {
     if text == "share" { Ok(Cut::Share) } else { size(text).map(Cut::Bytes) }
 }
 
-/// A number of bytes and a unit.
+/// Parses a number of bytes and a unit.
 pub(crate) fn size(text: &str) -> Result<u64, String> {
     let unknown = || invalid("size", text, "a number of bytes, with a unit if need be", "64, 16k or 1.5M");
     let (number, unit) = number_and_unit(text).ok_or_else(unknown)?;
@@ -336,17 +346,17 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
     if bytes.fract() == 0.0 && bytes < u64::MAX as f64 { Ok(bytes as u64) } else { Err(unknown()) }
 }
 
-/// How much is much.
+/// A threshold, relative or absolute.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Limit {
-    /// So many percent of the whole.
+    /// A percentage of the whole.
     Percent(f64),
-    /// So many bytes or blocks.
+    /// A number of bytes or blocks.
     Figure(u64),
 }
 
 impl Limit {
-    /// In the unit of the whole.
+    /// Returns the threshold in the unit of the whole.
     pub(crate) fn of(self, whole: u64) -> u128 {
         match self {
             Limit::Percent(percent) => (whole as f64 * percent / 100.0) as u128,
@@ -355,7 +365,7 @@ impl Limit {
     }
 }
 
-/// `10%`, `1MiB`, `250`.
+/// Parses a threshold: `10%`, `1MiB`, `250`.
 pub(crate) fn amount(text: &str) -> Result<Limit, String> {
     let unknown = || invalid("limit", text, "a share or a figure", "10%, 1MiB or 250");
     match text.strip_suffix('%') {
@@ -367,19 +377,19 @@ pub(crate) fn amount(text: &str) -> Result<Limit, String> {
     }
 }
 
-/// A share in percent.
+/// Parses a share in percent.
 pub(crate) fn percentage(text: &str) -> Result<f64, String> {
     let unknown = || invalid("share", text, "a number from 0 to 100", "2.5 or 5%");
     let number: f64 = text.trim_end_matches('%').trim_end().parse().map_err(|_| unknown())?;
     if (0.0..=100.0).contains(&number) { Ok(number) } else { Err(unknown()) }
 }
 
-/// A number of rows or of other things; 0 is one.
+/// Parses a number of rows or of other things; 0 is allowed.
 pub(crate) fn number(text: &str) -> Result<usize, String> {
     text.parse().map_err(|_| invalid("number", text, "a whole number", "0 or 20"))
 }
 
-/// Explains what is wrong with a value that is nothing of the kind.
+/// Explains why a value is invalid.
 fn invalid(kind: &str, text: &str, expected: &str, examples: &str) -> String {
     if text.starts_with('-') && text.contains(|character: char| character.is_ascii_digit()) {
         return format!("a {kind} cannot be negative; expected {expected}, such as {examples}");
@@ -422,7 +432,7 @@ pub(crate) fn times(text: &str) -> Result<RangeInclusive<u64>, String> {
     range(text, |text| duration(text).map(nanoseconds))
 }
 
-/// `MIN..MAX`, `MIN-MAX`, `MIN..`, `..MAX`, or one value.
+/// Parses a range: `MIN..MAX`, `MIN-MAX`, `MIN..`, `..MAX`, or one value.
 fn range(text: &str, value: impl Fn(&str) -> Result<u64, String>) -> Result<RangeInclusive<u64>, String> {
     if text.starts_with('-') {
         let open = text.trim_start_matches('-');

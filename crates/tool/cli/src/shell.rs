@@ -1,4 +1,4 @@
-//! `heapledger completions`, `help` and `man`: from one tree.
+//! `heapledger completions`, `help` and `man`, all generated from one tree of commands.
 
 use std::fs::{self, DirEntry};
 use std::io::Write;
@@ -79,7 +79,7 @@ pub(crate) fn man(arguments: &args::Man, out: &mut Output) -> Result<()> {
     fs::create_dir_all(directory).map_err(cannot)?;
     let mut pages: Vec<_> = fs::read_dir(pages.path()).and_then(Iterator::collect).map_err(cannot)?;
     pages.sort_by_key(DirEntry::file_name);
-    // None is written if one is there.
+    // No page is written if any of them exists already.
     let begin = |page: &DirEntry| NewFile::create(&directory.join(page.file_name()), arguments.force, &[]);
     let targets = pages.iter().map(begin).collect::<Result<Vec<_>>>()?;
     for (page, target) in pages.iter().zip(targets) {
@@ -89,10 +89,10 @@ pub(crate) fn man(arguments: &args::Man, out: &mut Output) -> Result<()> {
     Ok(())
 }
 
-/// Columns by which indented lines of a manual page begin further to the left.
+/// The number of columns by which indented lines of a manual page begin further to the left.
 const INDENT_LESS: usize = 3;
 
-/// A manual page whose indented lines stay as they are: examples and tables. All of a page is
+/// Keeps the indented lines of a manual page as they are: examples and tables. All of a page is
 /// indented already.
 fn with_examples(page: &[u8]) -> Vec<u8> {
     let mut text = Vec::new();

@@ -15,9 +15,9 @@ use crate::question::Question;
 use crate::ranks::{Columns, RankJson, TableJson, limit, print_rows, row};
 use crate::sampled;
 
-/// Characters of the longest bar.
+/// The length of the longest bar, in characters.
 const WIDTH: u64 = 40;
-/// Parts of a character.
+/// The block characters for 0 to 7 eighths of a character's width.
 const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
 
 pub(crate) fn run(arguments: &Sizes, out: &mut Output) -> Result<()> {
@@ -101,7 +101,7 @@ fn by_group(question: &mut Question<'_, '_>, by: Grouping, arguments: &Sizes, ou
 pub(crate) struct GroupJson {
     #[serde(flatten)]
     rank: RankJson,
-    /// The size classes of its blocks, the smallest first; shares are of the group.
+    /// The size classes of the group's blocks, the smallest first; shares are of the group.
     classes: Vec<PartJson>,
 }
 
@@ -109,7 +109,7 @@ impl Document for TableJson<GroupJson> {
     const SCHEMA: &'static str = "size-groups";
 }
 
-/// The rows of a histogram.
+/// Returns the rows of a histogram.
 fn rows(found: &[(Bytes, Amount)], metric: Metric) -> Vec<(Row, Amount)> {
     let most = found.iter().map(|(_, amount)| amount.by(metric)).max().unwrap_or_default();
     let row = |(class, amount): (Bytes, Amount)| {
@@ -119,7 +119,7 @@ fn rows(found: &[(Bytes, Amount)], metric: Metric) -> Vec<(Row, Amount)> {
     classes(found).into_iter().map(row).collect()
 }
 
-/// The classes from the smallest to the largest, those between them that hold nothing included.
+/// Returns the classes from the smallest to the largest, including empty classes in between.
 fn classes(found: &[(Bytes, Amount)]) -> Vec<(Bytes, Amount)> {
     let mut classes: Vec<(Bytes, Amount)> = Vec::new();
     for &(class, amount) in found {

@@ -1,4 +1,4 @@
-//! What the reading verbs print of a small recording, to the letter.
+//! Snapshots of the output of the reading verbs for a small recording.
 
 use std::cell::RefCell;
 use std::fs;
@@ -25,11 +25,12 @@ use crate::read;
 const IMAGE: ImageId = ImageId(0);
 const BLOCKS: u64 = 10;
 
-/// A process allocates ten blocks of 1000 bytes from one stack, and frees half of them at once; then one of 3000 bytes
-/// from another, deeper one, which it keeps. No file of the modules is there, so no name is known.
+/// Returns a recording in which a process allocates ten blocks of 1000 bytes from one stack and
+/// frees half of them at once, and then allocates one of 3000 bytes from another, deeper stack,
+/// which it keeps. No file of the modules exists, so no name is known.
 ///
-/// `is_declared`: of the ten, the program allocates four in one context, three in another one, and the rest in none; the
-/// last block is of a heap of its own, and stamped.
+/// If `is_declared`, the program allocates four of the ten blocks in one context, three in another,
+/// and the rest in none; the last block belongs to a heap of its own, and is stamped.
 fn recording(is_declared: bool) -> Vec<u8> {
     let compressor = &mut Compressor::new();
     let mut writer = RecordingWriter::new();
@@ -197,7 +198,7 @@ fn recording(is_declared: bool) -> Vec<u8> {
     writer.pending().to_vec()
 }
 
-/// A file that is gone afterwards.
+/// A temporary file that is removed when dropped.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -229,12 +230,12 @@ impl Write for Captured {
     }
 }
 
-/// What `heapledger LINE` prints, with the recording's name in the place of FILE.
+/// Returns the output of `heapledger LINE`, with the recording's name in place of FILE.
 fn printed(line: &str) -> String {
     printed_of(line, false)
 }
 
-/// The same of a program that declares contexts and heaps.
+/// Returns the output for a program that declares contexts and heaps.
 fn declared(line: &str) -> String {
     printed_of(line, true)
 }
@@ -692,14 +693,14 @@ and 1 more with 1000 B in all: -n 0 shows them
     assert_eq!(json("top FILE --by task --json")["rows"][2]["task"], outer);
     assert_eq!(json("top FILE --by scope --json")["rows"][1]["scope"], "request");
     assert_eq!(json("top FILE --by heap --json")["rows"][1]["heap"], "arena");
-    // What is not asked by context does not say one, but of stacks.
+    // Rows not grouped by context do not have one, but stacks do.
     assert_eq!(json("top FILE --json")["rows"][0].get("context"), None);
     let leaks = json("leaks FILE --json");
     assert_eq!((leaks["rows"][0].get("context"), &leaks["rows"][0]["heap"]), (None, &serde_json::json!("arena")));
     assert_eq!(leaks["rows"][2]["context"][0]["value"], "route=/a");
 }
 
-/// Without being asked for contexts, only those verbs show them that list stacks.
+/// If contexts are not asked for, only the verbs that list stacks show them.
 #[test]
 fn stacks_say_their_context_and_heap() {
     for line in ["top FILE", "top FILE --by module", "tree FILE", "sizes FILE", "timeline FILE", "callers 0x20 FILE"] {

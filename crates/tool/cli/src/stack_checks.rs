@@ -1,12 +1,13 @@
-//! How stacks compare with those of the C library (`record --verify-stacks`): each is verified, mismatched, or incomparable
-//! for one of a few reasons.
+//! The comparison of stacks with the C library's (`record --verify-stacks`): each is verified,
+//! mismatched, or incomparable for one of a few reasons.
 
 use heapledger_recording::StackCounts;
 use serde::Serialize;
 
 use crate::format::count;
 
-/// The three classes, which add up to the number of stacks, and the reasons that add up to the last class.
+/// The three classes, which add up to the number of stacks, and the reasons that add up to the last
+/// class.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct StackChecksJson {
@@ -19,7 +20,8 @@ pub(crate) struct StackChecksJson {
 }
 
 impl StackChecksJson {
-    /// Returns those of these counts. Where stacks were not verified, none was to be compared.
+    /// Returns the classes of these counts. If stacks were not verified, no stack counts as
+    /// incomparable for being missing.
     pub(crate) fn new(stacks: &StackCounts) -> StackChecksJson {
         let missing = if stacks.were_verified() { stacks.missing } else { 0 };
         StackChecksJson {
@@ -33,7 +35,7 @@ impl StackChecksJson {
     }
 }
 
-/// Why there is no stack at all.
+/// The reason why there is no stack at all.
 pub(crate) const MISSING: &str = "the thread was ending, or had no ring: no stack was taken";
 
 /// Returns the numbers of incomparable stacks that are not 0, each with its reason.
@@ -46,7 +48,8 @@ pub(crate) fn incomparable(stacks: &StackCounts) -> impl Iterator<Item = (u64, &
     reasons.into_iter().filter(|(number, _)| *number > 0)
 }
 
-/// Returns `601 verified, 0 mismatched, 51 incomparable (1: …; 50: …)`, if stacks were to be compared.
+/// Returns `601 verified, 0 mismatched, 51 incomparable (1: …; 50: …)`, if stacks were to be
+/// compared.
 pub(crate) fn told(stacks: &StackCounts) -> Option<String> {
     if !stacks.were_verified() {
         return None;
@@ -76,7 +79,7 @@ mod tests {
         assert_eq!(json.stacks_verified + json.stacks_mismatched + json.stacks_incomparable, 1_652);
         let stacks = StackCounts { verified: 5, ..Default::default() };
         assert_eq!(told(&stacks).as_deref(), Some("5 verified, 0 mismatched, 0 incomparable"));
-        // Without --verify-stacks nothing was to be compared.
+        // Without --verify-stacks, no stack was to be compared.
         let json = StackChecksJson::new(&StackCounts { missing: 3, ..Default::default() });
         assert_eq!((json.stacks_incomparable, json.stacks_incomparable_missing), (0, 0));
     }

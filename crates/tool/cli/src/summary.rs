@@ -57,7 +57,7 @@ pub(crate) fn run(arguments: &args::Summary, out: &mut Output) -> Result<()> {
     }
 }
 
-/// The totals of a selection.
+/// Prints the totals of a selection.
 fn of_selection(mut question: Question<'_, '_>, form: Option<Form>, out: &mut Output) -> Result<()> {
     let totals = question.answer(|names, selection, progress| totals(names, selection, progress))?;
     question.input.warn_of(&totals.damage);
@@ -91,19 +91,21 @@ fn of_selection(mut question: Question<'_, '_>, form: Option<Form>, out: &mut Ou
     Ok(out.tree(&facts)?)
 }
 
-/// The object that `--json` prints of a selection.
+/// The object that `--json` prints for a selection.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct SelectedJson {
     #[serde(flatten)]
     selection: SelectionJson,
-    /// All that was ever allocated; or, in the time that was asked for.
+    /// The amount that was ever allocated, or that was allocated in the time that was asked for.
     allocated: AmountJson,
-    /// Of this, at the peak of all processes that are selected; null: that is not known, of several and without events.
+    /// The part of `allocated` that was live at the peak of all selected processes. Null if it is
+    /// not known: for several processes in a recording without events.
     peak: Option<AmountJson>,
-    /// Of this, at the moment `at`: with a time of allocation, what was retained.
+    /// The part of `allocated` that was live at the moment `at`; with a time of allocation, the
+    /// amount retained.
     live: AmountJson,
-    /// What of all allocations is not selected.
+    /// The amount of all allocations that are not selected.
     left_out: AmountJson,
 }
 
@@ -112,7 +114,8 @@ impl Document for SelectedJson {
     const ROWS: Option<&'static str> = None;
 }
 
-/// The object that `--json` prints: for the session and, but for a few fields, for each process and image.
+/// The counts in the object that `--json` prints: for the session and, except for a few fields, for
+/// each process and image.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct CountsJson {
@@ -145,7 +148,7 @@ struct CountsJson {
     stacks_folded: u64,
     #[serde(flatten)]
     stack_checks: StackChecksJson,
-    /// Of a sample.
+    /// The standard errors, if the recording is a sample.
     #[serde(skip_serializing_if = "Option::is_none")]
     standard_errors: Option<TotalErrorsJson>,
 }
@@ -192,20 +195,19 @@ pub(crate) struct SessionJson {
     #[serde(flatten)]
     counts: CountsJson,
     complete: bool,
-    /// The least that can have been live at once, of a recording that is merged from totals:
-    /// `bytes_live_max` and
-    /// `blocks_live_max` are the most then.
+    /// The least bytes that can have been live at once, in a recording merged from totals:
+    /// `bytes_live_max` and `blocks_live_max` are then the most.
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes_live_max_least: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     blocks_live_max_least: Option<u64>,
-    /// When most memory of the processes was resident, of the moments at which the recorder looked.
-    /// Pages that they share count for each. Null: it never looked.
+    /// The moment at which the processes had the most resident memory, among those at which the
+    /// recorder measured it. Shared pages count for each process. Null if it was never measured.
     resident_max: Option<ResidentJson>,
-    /// At which rates blocks were sampled, if they were.
+    /// The rates at which blocks were sampled, if they were.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     sampling: Vec<RateJson>,
-    /// Whether the totals were counted again from the events.
+    /// True if the totals were counted again from the events.
     recounted: bool,
     command: Vec<String>,
     duration_seconds: Option<f64>,
@@ -214,7 +216,7 @@ pub(crate) struct SessionJson {
     #[serde(flatten)]
     declared: Declared,
     processes: Vec<ProcessJson>,
-    /// Libraries whose calls of the allocator are not recorded.
+    /// The libraries whose calls of the allocator are not recorded.
     unseen_libraries: Vec<UnseenLibrary>,
     /// The programs that recorded processes started and that were not recorded.
     unrecorded: Vec<DepartureJson>,
@@ -231,7 +233,7 @@ impl Document for SessionJson {
 struct ResidentJson {
     time_seconds: f64,
     bytes: u64,
-    /// The part of it that is pages of no file.
+    /// The part of it that is pages without a file.
     anonymous_bytes: u64,
 }
 
@@ -241,7 +243,7 @@ struct ProcessJson {
     pid: u32,
     command: String,
     exit: Option<ExitJson>,
-    /// Whether it was still running when the recording ended.
+    /// True if the process was still running when the recording ended.
     running: bool,
     #[serde(flatten)]
     counts: CountsJson,
@@ -361,7 +363,7 @@ fn image_json(recording: &Recording<'_>, image: &ImageOverview) -> ImageJson {
     }
 }
 
-/// How a program ended: `{"code": 0}` or `{"signal": 9}`.
+/// The exit status of a program: `{"code": 0}` or `{"signal": 9}`.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -379,7 +381,7 @@ impl From<ExitStatus> for ExitJson {
     }
 }
 
-/// How a process ended, for people.
+/// Describes how a process ended, for people.
 pub(crate) fn exit_shown(process: &ProcessOverview) -> String {
     match process.exit {
         _ if process.running => "running".to_owned(),
@@ -389,7 +391,7 @@ pub(crate) fn exit_shown(process: &ProcessOverview) -> String {
     }
 }
 
-/// What a process ran last.
+/// Returns the last process image of a process.
 pub(crate) fn last_image<'r>(
     recording: &'r Recording<'_>,
     process: &ProcessOverview,
@@ -397,7 +399,7 @@ pub(crate) fn last_image<'r>(
     recording.image(process.images.last()?.image)
 }
 
-/// More processes than this are not listed.
+/// The most processes that are listed.
 const PROCESSES_MAX: usize = 20;
 
 fn print(
@@ -491,7 +493,8 @@ fn print(
     departures::print(recording, out)
 }
 
-/// What is not as it should be about stacks, and how they compare with the C library's.
+/// Adds facts about stacks that were cut, incomplete or folded, and how stacks compare with the C
+/// library's.
 fn stacks(stacks: &StackCounts, fact: &mut impl FnMut(&str, String, String)) {
     let of_interest = [
         ("stacks cut", stacks.truncated, "too deep: only the innermost frames were kept".to_owned()),
@@ -512,7 +515,8 @@ fn stacks(stacks: &StackCounts, fact: &mut impl FnMut(&str, String, String)) {
     }
 }
 
-/// The processes, the largest first.
+/// Returns the table of processes; if not all are listed, those with the highest peaks, the largest
+/// first.
 fn processes(recording: &Recording<'_>, totals: &Overview) -> Tree {
     let mut processes: Vec<&ProcessOverview> = totals.processes.iter().collect();
     if processes.len() > PROCESSES_MAX {

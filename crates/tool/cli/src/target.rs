@@ -1,7 +1,8 @@
-//! A look at the program before it runs: can it be recorded, and wholly?
+//! An inspection of the program before it runs: can it be recorded, and completely?
 //!
-//! This is done at the start of every recording, so it is bounded: headers, dynamic symbols, and the names in the symbol
-//! table of the program file (at most [`heap::NAMES_MAX`] bytes); no libraries, no debug information.
+//! The inspection is part of the start of every recording, so it is bounded: it reads headers,
+//! dynamic symbols, and the names in the symbol table of the program file (at most
+//! [`heap::NAMES_MAX`] bytes), but no libraries and no debug information.
 
 pub(crate) mod heap;
 mod launcher;
@@ -24,16 +25,16 @@ use rustix::fs::StatVfsMountFlags;
 
 use crate::code::Code;
 
-/// What a command line would run.
+/// The program that a command line would run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Target {
     /// The scripts on the way to the program, each the interpreter's argument.
     pub(crate) scripts: Vec<PathBuf>,
-    /// The executable: the program, or the interpreter of a script. `None` when there is none.
+    /// The executable: the program, or the interpreter of a script. `None` if there is none.
     pub(crate) file: Option<PathBuf>,
-    /// True if the program defines malloc and seems to call the next one, which is recorded.
+    /// True if the program defines malloc and seems to call the next one, whose calls are recorded.
     pub(crate) wraps_malloc: bool,
-    /// What stands in the way, the worst first.
+    /// The obstacles to recording, the worst first.
     pub(crate) findings: Vec<Finding>,
     /// The programs that a shell script starts by `exec`.
     pub(crate) starts: Vec<Start>,
@@ -42,31 +43,31 @@ pub(crate) struct Target {
 /// A program that a script starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Start {
-    /// Its name, as the script has it.
+    /// The program's name, as it is written in the script.
     pub(crate) word: String,
-    /// The program, if that can be told.
+    /// The program, if it is known.
     pub(crate) target: Option<Target>,
 }
 
-/// Something about a program, or a machine, that a person who records should know.
+/// A fact about a program or a machine that affects recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Finding {
     pub(crate) code: Code,
     pub(crate) effect: Effect,
-    /// What it is. Displayed.
+    /// The description that is displayed.
     pub(crate) text: String,
-    /// What to do about it.
+    /// The remedy.
     pub(crate) hint: String,
 }
 
-/// What follows from a finding: the worst first.
+/// The effect of a finding on recording: the worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Effect {
-    /// It must not be started under the recorder.
+    /// The program must not be started under the recorder.
     Refused,
-    /// It runs, and nothing of it is recorded.
+    /// The program runs, but none of its allocations are recorded.
     Unrecorded,
-    /// A part is not recorded.
+    /// Some allocations are not recorded.
     Partial,
 }
 
@@ -77,16 +78,17 @@ impl fmt::Display for Finding {
 }
 
 impl Target {
-    /// Looks at the program of this name, as a shell would find it.
+    /// Inspects the program of this name, as a shell would find it.
     pub(crate) fn inspect(program: &OsStr) -> Target {
         Target::inspect_within(program, SCRIPTS_MAX)
     }
 
-    /// Looks at it, and at what its scripts start, so many scripts deep.
+    /// Inspects the program and the programs that its scripts start, at most `scripts_max` scripts
+    /// deep.
     fn inspect_within(program: &OsStr, scripts_max: usize) -> Target {
         let mut target = Target::default();
         let Some(mut file) = program_file(program) else { return target };
-        // A script is run by its interpreter; the usual `env NAME` by that program.
+        // A script is run by its interpreter, or, if that is `env NAME`, by the program NAME.
         for _ in 0..4 {
             let Some(interpreter) = interpreter(&file) else { break };
             target.scripts.push(std::mem::replace(&mut file, interpreter));
@@ -104,12 +106,13 @@ impl Target {
         target
     }
 
-    /// True if it is a script of a shell, which may start anything.
+    /// True if the target is a shell script, which may start anything.
     pub(crate) fn is_shell_script(&self) -> bool {
         !self.scripts.is_empty() && self.file.as_deref().is_some_and(launcher::is_shell)
     }
 
-    /// Returns what there is to say about the programs that a script starts, as far as they can be told; each once.
+    /// Returns the findings about the programs that a script starts, as far as these are known;
+    /// each once.
     pub(crate) fn findings_of_starts(&self) -> Vec<&Finding> {
         let mut findings: Vec<&Finding> = vec![];
         for target in self.starts.iter().filter_map(|start| start.target.as_ref()) {
@@ -122,18 +125,19 @@ impl Target {
         findings
     }
 
-    /// Returns what there is to say about an executable that a recorded program started. Empty if it is gone.
+    /// Returns the findings about an executable that a recorded program started. Empty if the file
+    /// no longer exists.
     pub(crate) fn findings_of(file: &Path) -> Vec<Finding> {
         check(file).0
     }
 
-    /// What keeps it from being recorded, if anything is seen.
+    /// Returns the finding that keeps the program from being recorded, if there is one.
     pub(crate) fn obstacle(&self) -> Option<&Finding> {
         self.findings.first().filter(|finding| finding.effect <= Effect::Unrecorded)
     }
 }
 
-/// Scripts that start scripts.
+/// The most levels of scripts that start scripts.
 const SCRIPTS_MAX: usize = 3;
 
 /// Returns the program of this name that a shell would find in the directories of PATH.
@@ -141,7 +145,7 @@ pub(crate) fn program_file(name: &OsStr) -> Option<PathBuf> {
     find(name, std::env::var_os("PATH"))
 }
 
-/// The file that a shell would run.
+/// Returns the file that a shell would run.
 fn find(program: &OsStr, path: Option<OsString>) -> Option<PathBuf> {
     if program.as_bytes().contains(&b'/') {
         return Some(program.into());
@@ -151,7 +155,7 @@ fn find(program: &OsStr, path: Option<OsString>) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|directory| directory.join(program)).find(is_executable)
 }
 
-/// The interpreter of a script, or the program that `env` starts as one.
+/// Returns the interpreter of a script, or the program that `env` starts as one.
 fn interpreter(file: &Path) -> Option<PathBuf> {
     let mut start = [0; 256];
     let length = File::open(file).and_then(|mut file| file.read(&mut start)).ok()?;
@@ -165,7 +169,7 @@ fn interpreter(file: &Path) -> Option<PathBuf> {
     Some(interpreter.to_owned())
 }
 
-/// Returns what there is to say about an executable file, and whether it seems to wrap malloc.
+/// Returns the findings about an executable file, and true if it seems to wrap malloc.
 fn check(path: &Path) -> (Vec<Finding>, bool) {
     let mut findings = vec![];
     let mut find = |code, effect, text: fmt::Arguments<'_>, hint: &str| {
@@ -207,7 +211,7 @@ fn check(path: &Path) -> (Vec<Finding>, bool) {
         None => {}
     }
     let is_obstructed = !findings.is_empty();
-    // Of what cannot be recorded anyway, only the language is of interest.
+    // If the program cannot be recorded anyway, only its language is of interest.
     let (of_heap, wraps_malloc) = heap::check(path, elf, &cache);
     findings.extend(of_heap.into_iter().filter(|finding| !is_obstructed || finding.code == Code::Go));
     (findings, wraps_malloc)
@@ -219,7 +223,8 @@ pub(crate) fn is_own_machine(elf: &elf::FileHeader64<Endianness>) -> bool {
     elf.endian().is_ok_and(|endian| is_own_order(endian) && elf.e_machine(endian) == own)
 }
 
-/// What is wrong with the dynamic linker that the program names. That linker itself names none, and is not static.
+/// Returns the problem with the dynamic linker that the program names, if there is one. The linker
+/// itself names none, but is not statically linked.
 fn linker<'d>(elf: &elf::FileHeader64<Endianness>, data: impl ReadRef<'d>) -> Option<Code> {
     let endian = elf.endian().ok()?;
     let mut is_linker = false;
@@ -235,7 +240,8 @@ fn linker<'d>(elf: &elf::FileHeader64<Endianness>, data: impl ReadRef<'d>) -> Op
     (!is_linker).then_some(Code::Static)
 }
 
-/// Whether the dynamic linker would ignore what we ask of it, because the program gets rights that its caller has not.
+/// True if the dynamic linker would ignore LD_PRELOAD, because the program gets rights that its
+/// caller does not have.
 fn has_other_rights(path: &Path, metadata: &std::fs::Metadata) -> bool {
     let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let mut value = [0_u8; 64];
@@ -249,7 +255,7 @@ mod tests {
 
     use super::*;
 
-    /// What is wrong with a file.
+    /// Returns the codes of the findings about a file.
     fn codes(path: &Path) -> Vec<Code> {
         check(path).0.iter().map(|finding| finding.code).collect()
     }
@@ -272,7 +278,7 @@ mod tests {
         }
     }
 
-    /// A header, and program headers of these types.
+    /// Returns an ELF file of a header and program headers of these types.
     fn elf(class: u8, machine: u16, segments: &[u32]) -> Vec<u8> {
         let mut bytes = vec![0x7f, b'E', b'L', b'F', class, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         bytes.extend([2, 0]);

@@ -1,4 +1,4 @@
-//! `heapledger temporary`: where memory is allocated only to be freed at once.
+//! `heapledger temporary`: the sites that allocate memory only to free it at once.
 
 use std::time::Duration;
 

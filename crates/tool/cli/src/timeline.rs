@@ -1,4 +1,4 @@
-//! `heapledger timeline`: what was live over time, as a plot, a picture or JSON.
+//! `heapledger timeline`: the live blocks over time, as a plot, a picture or JSON.
 
 pub(crate) mod json;
 
@@ -28,9 +28,9 @@ use crate::ranks::{Depth, row};
 use crate::report::quoted;
 use crate::sampled;
 
-/// Columns of the plot where the output is no terminal.
+/// The columns of the output if it is not a terminal.
 const WIDTH: usize = 80;
-/// Programs that are listed below a plot or a picture: those with the highest peaks.
+/// The most programs listed below a plot or a picture: those with the highest peaks.
 const PROGRAMS_MAX: usize = 12;
 
 pub(crate) fn run(arguments: &Timeline, out: &mut Output) -> Result<()> {
@@ -67,7 +67,7 @@ pub(crate) fn run(arguments: &Timeline, out: &mut Output) -> Result<()> {
     Ok(out.stream().write_all(picture.as_bytes())?)
 }
 
-/// Says where a picture goes to whoever named it as it used to be named.
+/// Adds a hint on `-o` if the picture was named as the input file, as earlier versions expected it.
 fn hint_at_output(arguments: &Timeline, failure: Failure) -> Failure {
     let picture =
         arguments.input.file.as_deref().filter(|file| arguments.svg && file.extension() == Some("svg".as_ref()));
@@ -88,39 +88,40 @@ fn part(question: &Question<'_, '_>, arguments: &Timeline) -> Result<(Option<Tim
     Ok((from, to.into_iter().chain(cut).min()))
 }
 
-/// What is shown: a part of a history.
+/// The part of a history that is shown.
 pub(crate) struct View<'r, 'a> {
     pub(crate) recording: &'r Recording<'a>,
     filter: Filter,
     pub(crate) from: Time,
-    /// Later than `from`.
+    /// The end of the shown time, later than `from`.
     pub(crate) to: Time,
     pub(crate) history: History,
     /// The largest sample in the part, the first of equals.
     pub(crate) peak: Sample,
-    /// What was live then; of a recording of a sample with how far it may be off, as far as that is known.
+    /// The amount live at the peak; for a sampled recording, with its error, as far as that is
+    /// known.
     pub(crate) at_peak: Amount,
-    /// In time order.
+    /// The programs in time order.
     pub(crate) programs: Vec<Program>,
-    /// What groups of sites held at each of the times, the largest first, and last what all others did. Empty if that
-    /// was not asked for.
+    /// The amounts that groups of sites held at each of the times: the largest group first, and
+    /// last the sum of all others. Empty if groups were not asked for.
     pub(crate) layers: Vec<Layer>,
     pub(crate) times: Vec<Time>,
 }
 
-/// What a group of sites held over time.
+/// The bytes that a group of sites held over time.
 pub(crate) struct Layer {
     pub(crate) name: String,
     pub(crate) bytes: Vec<u64>,
 }
 
-/// What the largest groups held at these times.
+/// Returns the bytes that the largest groups held at these times.
 fn layers(question: &mut Question<'_, '_>, by: By, rows: usize, view: &View<'_, '_>) -> Result<Vec<Layer>> {
     let (by, depth) = match by.rows() {
         Rows::Sites(by, depth) => (SharesBy::Rank(by), depth),
         Rows::Events(by) => (SharesBy::Part(by), Depth::Function),
     };
-    // The moment of the peak of some blocks only is known from their history alone.
+    // If only some blocks are selected, the moment of their peak is known only from their history.
     let is_of_all = question.selection.filter.is_of_all_blocks();
     let moment = if is_of_all { Moment::Peak } else { Moment::At(view.peak.time) };
     let (selection, times) = (question.selection.moved(moment), &view.times);
@@ -141,7 +142,7 @@ fn layers(question: &mut Question<'_, '_>, by: By, rows: usize, view: &View<'_, 
     Ok(layers)
 }
 
-/// A program that ran in the part.
+/// A program that ran in the shown part.
 pub(crate) struct Program {
     pub(crate) image: ImageId,
     pub(crate) pid: u32,
@@ -179,7 +180,8 @@ impl<'r, 'a> View<'r, 'a> {
         Ok(View { recording, filter, from, to, history, peak, at_peak, programs, layers, times })
     }
 
-    /// Finds out how far what was live at the peak may be off. Of a part of the time only events tell, by a replay.
+    /// Computes the error of the amount live at the peak. For a part of the time, this takes a
+    /// replay of events.
     fn estimate(&mut self, question: &mut Question<'_, '_>) {
         if !self.recording.is_sample() {
             return;
@@ -192,18 +194,18 @@ impl<'r, 'a> View<'r, 'a> {
         }
     }
 
-    /// Returns the processes that were asked for.
+    /// Returns the patterns of the processes that were asked for.
     fn processes(&self) -> Vec<String> {
         self.filter.processes.iter().map(ToString::to_string).collect()
     }
 
-    /// Whether it is all of the time.
+    /// True if the view shows all of the time.
     fn is_whole(&self) -> bool {
         (self.from, self.to) == (self.history.begins, self.history.ends)
     }
 
-    /// The largest of these figures in each of so many equal parts of the time: a figure holds until the next one.
-    /// `None` before the first.
+    /// Returns the largest figure in each of `columns` equal parts of the time. A figure holds
+    /// until the next one; `None` before the first.
     pub(crate) fn columns<S>(
         &self,
         samples: &[S],
@@ -230,7 +232,7 @@ impl<'r, 'a> View<'r, 'a> {
         largest
     }
 
-    /// The programs to list, and how many more there are.
+    /// Returns the programs to list, and the number of the others.
     pub(crate) fn listed(&self) -> (Vec<&Program>, usize) {
         let mut listed: Vec<&Program> = self.programs.iter().collect();
         listed.sort_by_key(|program| std::cmp::Reverse(program.bytes_live_max));
@@ -252,7 +254,8 @@ impl<'r, 'a> View<'r, 'a> {
         self.columns(&self.history.memory, columns, |sample| sample.time, |sample| figure(sample).0)
     }
 
-    /// The last moment of each of so many equal parts of the time; of the one with the peak, the peak.
+    /// Returns the last moment of each of `columns` equal parts of the time; for the part with the
+    /// peak, the moment of the peak.
     fn ends(&self, columns: usize) -> Vec<Time> {
         let length = u128::from(self.to.0 - self.from.0);
         let end = |column: u128| Time(self.from.0 + (length * (column + 1) / columns as u128) as u64);
@@ -261,7 +264,8 @@ impl<'r, 'a> View<'r, 'a> {
         ends
     }
 
-    /// In which of so many equal parts of the time a moment is.
+    /// Returns the index of the part that contains a moment, if the time is divided into `columns`
+    /// equal parts.
     pub(crate) fn column(&self, moment: Time, columns: usize) -> usize {
         let part = u128::from(moment.0.saturating_sub(self.from.0)) * columns as u128;
         let column = part / u128::from(self.to.0 - self.from.0);
@@ -269,17 +273,17 @@ impl<'r, 'a> View<'r, 'a> {
     }
 }
 
-/// The last sample up to a moment.
+/// Returns the last sample up to a moment.
 fn at(live: &[Sample], moment: Time) -> Sample {
     let after = live.partition_point(|sample| sample.time <= moment);
     let live = after.checked_sub(1).map(|at| live[at].live).unwrap_or_default();
     Sample { time: moment, live }
 }
 
-/// One of the figures that the system counted.
+/// A function that returns one of the figures that the system counted.
 type Figure = fn(&MemorySample) -> Bytes;
 
-/// What the system counted, as it is called here.
+/// The figures that the system counted, with the names that plots give them.
 pub(crate) const MEMORY: [(&str, Figure); 4] = [
     ("resident", |sample| sample.resident),
     ("of no file", |sample| sample.resident_anonymous),
@@ -306,7 +310,7 @@ fn programs(recording: &Recording<'_>, history: &History) -> Vec<Program> {
     starts.filter_map(program).collect()
 }
 
-/// `412.6 MiB in 1,234 blocks live at the peak (18.2 s)`.
+/// Formats the title: `412.6 MiB in 1,234 blocks live at the peak (18.2 s)`.
 fn title(view: &View<'_, '_>) -> String {
     let (live, blocks) = (sampled::bytes_of(&view.at_peak), sampled::blocks_of(&view.at_peak, "block", "blocks"));
     let when = time(view.peak.time);
@@ -380,12 +384,13 @@ fn print(view: &View<'_, '_>, question: &Question<'_, '_>, out: &mut Output) -> 
     Ok(())
 }
 
-/// What a program is called in a plot.
+/// Returns the letter of a program in a plot.
 pub(crate) fn letter(at: usize) -> char {
     u8::try_from(at).ok().filter(|&at| at < 26).map_or('+', |at| char::from(b'a' + at))
 }
 
-/// Whether the locale is UTF-8, as the C library would find it; where none is set, everybody's terminal is.
+/// True if the locale is UTF-8, by the C library's rules, or if none is set, because terminals
+/// usually are.
 fn is_unicode() -> bool {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let Some(locale) = set("LC_ALL").or_else(|| set("LC_CTYPE")).or_else(|| set("LANG")) else { return true };

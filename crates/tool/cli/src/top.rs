@@ -1,4 +1,4 @@
-//! `heapledger top`: who holds or allocates the most.
+//! `heapledger top`: the functions, sites or other groups that hold or allocate the most.
 
 use crate::args::{Rows, Top};
 use crate::error::Result;

@@ -1,4 +1,4 @@
-//! `heapledger tree`: who holds or allocates how much, as a tree of calls.
+//! `heapledger tree`: the amounts held or allocated, as a tree of calls.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
@@ -46,9 +46,9 @@ pub(crate) fn run(arguments: &Tree, out: &mut Output) -> Result<()> {
 /// The levels of a tree, from the outermost to the innermost.
 #[derive(Debug, Default)]
 pub(crate) struct Levels {
-    /// Each once.
+    /// The levels, each once.
     pub(crate) layers: Vec<Layer>,
-    /// The parts among them, which only events tell.
+    /// The parts (threads, processes or sizes) among the levels, which only events provide.
     parts: Option<Parts>,
 }
 
@@ -78,8 +78,8 @@ impl Levels {
         Ok(levels)
     }
 
-    /// Returns what every site holds, with the sites of each part apart if one of the levels is of
-    /// parts.
+    /// Returns the amount that every site holds. If one of the levels is of parts, sites are
+    /// separate for each part.
     pub(crate) fn profile(&self, question: &mut Question<'_, '_>) -> Result<Profile> {
         let Some(by) = self.parts else { return question.profile() };
         let label = part_labels(question.recording);
@@ -92,24 +92,24 @@ impl Levels {
     }
 }
 
-/// What is left out.
+/// The limits on the nodes that are shown.
 #[derive(Debug)]
 pub(crate) struct Limits {
-    /// Levels.
+    /// The most levels.
     depth: usize,
-    /// Share of the whole.
+    /// The least share of the whole that a node must have.
     least: f64,
-    /// Not the middle of long chains.
+    /// True if the middle of long chains is shown, too.
     unfold: bool,
     /// The only nodes that are shown, if not all are.
     shown: Option<HashSet<CallId>>,
 }
 
 impl Limits {
-    /// Nothing is left out.
+    /// Limits that leave nothing out.
     pub(crate) const NONE: Limits = Limits { depth: usize::MAX, least: 0.0, unfold: true, shown: None };
 
-    /// Shows these many rows only, the largest ones. A row is a chain of calls.
+    /// Limits the tree to this many rows, the largest ones. A row is a chain of calls.
     fn keep_rows(&mut self, rows: usize, tree: &CallTree, metric: Metric) {
         if rows == 0 {
             return;
@@ -134,7 +134,8 @@ impl Limits {
     }
 }
 
-/// What is kept of a long chain: so many lines at its start and at its end, if that leaves out enough.
+/// The numbers of lines kept at the start and at the end of a long chain, and the least number of
+/// lines that shortening must save.
 const CHAIN_START: usize = 5;
 const CHAIN_END: usize = 4;
 const CHAIN_SAVED: usize = 4;
@@ -149,7 +150,8 @@ fn print(
 ) -> Result<()> {
     let whole = tree.node(CallId::ROOT).amount;
     let mut text = columns.table();
-    // What is still to be printed, the next at the end: a node, or what was left out of its siblings.
+    // The items still to be printed, the next one last: nodes, or a summary of siblings that were
+    // left out.
     let mut open: Vec<(usize, Item)> = Vec::new();
     let mut shown = Vec::new();
     expand(tree, CallId::ROOT, 0, limits, metric, &mut open);
@@ -193,7 +195,7 @@ enum Item {
     },
 }
 
-/// Puts the children of a node on the list, the first one last.
+/// Pushes the children of a node onto the list, the first one last.
 fn expand(tree: &CallTree, id: CallId, depth: usize, limits: &Limits, metric: Metric, open: &mut Vec<(usize, Item)>) {
     let children = tree.children(id);
     if depth >= limits.depth {
@@ -218,7 +220,7 @@ fn expand(tree: &CallTree, id: CallId, depth: usize, limits: &Limits, metric: Me
     open.extend(large.into_iter().rev().map(|&child| (depth, Item::Node(child))));
 }
 
-/// The node and those below it through which everything goes that goes through it.
+/// Returns a node and the chain of only children below it through which its whole amount goes.
 fn chain(tree: &CallTree, top: CallId) -> Vec<CallId> {
     let mut chain = vec![top];
     let mut at = top;
@@ -231,13 +233,14 @@ fn chain(tree: &CallTree, top: CallId) -> Vec<CallId> {
     chain
 }
 
-/// A line for each function of a chain, as far as it is not too long.
+/// Returns a row with a line for each function of a chain, shortened if it is too long.
 fn chain_row(labels: &Labels<'_, '_>, tree: &CallTree, chain: &[CallId], limits: &Limits) -> Row {
     let mut lines: Vec<(String, String)> = Vec::new();
     let mut at = 0;
     while at < chain.len() {
         let mut functions = chain[at..].iter().filter_map(|id| tree.node(*id).function);
-        // The ends of a chain are shown by themselves: where it branches, and who allocates.
+        // The functions at both ends of a chain are not folded: the tree branches there, or the
+        // last one allocates.
         let inner = functions.clone().take((chain.len() - at).saturating_sub(1));
         if !limits.unfold
             && at > 0
@@ -260,7 +263,8 @@ fn chain_row(labels: &Labels<'_, '_>, tree: &CallTree, chain: &[CallId], limits:
     lines.into_iter().fold(Row::default(), |row, (text, note)| row.line(text, note))
 }
 
-/// The object that `--json` prints: a list, because deep stacks make a tree that few parsers would take.
+/// The object that `--json` prints: a list, because deep stacks make a tree that few parsers would
+/// take.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct TreeJson {
@@ -268,9 +272,9 @@ pub(crate) struct TreeJson {
     #[serde(flatten)]
     selection: SelectionJson,
     total: AmountJson,
-    /// What the selection leaves out.
+    /// The amount that the selection leaves out.
     left_out: AmountJson,
-    /// In preorder.
+    /// The nodes in preorder.
     nodes: Vec<NodeJson>,
 }
 
@@ -283,13 +287,13 @@ impl Document for TreeJson {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct NodeJson {
     id: usize,
-    /// `null` for the outermost ones.
+    /// The parent's `id`; `null` for the outermost nodes.
     parent: Option<usize>,
     depth: usize,
     #[serde(flatten)]
     amount: AmountJson,
     share: f64,
-    /// What the stacks hold that end here.
+    /// The amount held by stacks that end here.
     own: AmountJson,
     #[serde(flatten)]
     frame: FrameJson,

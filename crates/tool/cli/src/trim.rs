@@ -28,7 +28,7 @@ pub(crate) fn run(arguments: &Trim) -> Result<()> {
     target.count_and_keep(draft, footer)
 }
 
-/// The part that was asked for, inside what there is.
+/// Returns the part that was asked for, within the time of the recording.
 fn part(recording: &Recording<'_>, arguments: &Trim) -> Result<(Time, Time)> {
     let begins = recording.session().map_or(Time(0), |session| session.begins);
     let last = || recording.chunks().iter().map(|chunk| chunk.head.time_last).max();

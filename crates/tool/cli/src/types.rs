@@ -1,4 +1,4 @@
-//! `heapledger types`: what types of blocks there are, and how much each holds.
+//! `heapledger types`: the types of blocks, and how much each holds.
 
 pub(crate) mod json;
 mod sites;
@@ -15,7 +15,7 @@ use crate::question::Question;
 use crate::ranks::{Columns, limit};
 use crate::sampled;
 
-/// Rows that are shown where nobody says how many.
+/// The number of rows that are shown unless the user sets it.
 const ROWS: usize = 20;
 
 pub(crate) fn run(arguments: &Types, out: &mut Output) -> Result<()> {
@@ -65,7 +65,7 @@ pub(crate) fn run(arguments: &Types, out: &mut Output) -> Result<()> {
     sources::print(&mut question, &profile, &groups, out)
 }
 
-/// How sure the least sure site of a type is; `+` if others are surer.
+/// Returns the certainty of a type's least certain site; with `+` if others are more certain.
 fn certainty(group: &TypeGroup) -> String {
     format!("{}{}", group.certainty, if group.is_mixed { "+" } else { "" })
 }

@@ -1,4 +1,5 @@
-//! What is said where a filter fits no block of a recording: the same in every verb, with the names that may be meant.
+//! The error for a filter that fits no block of a recording: the same in every verb, with the names
+//! that may be meant.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -26,7 +27,7 @@ pub(crate) fn expect_match(question: &mut Question<'_, '_>) -> Result<()> {
     Err(Failure::new(Exit::Usage, what).hint(hint(question, &filter, &file)))
 }
 
-/// A sort of names that blocks are asked for by.
+/// A kind of names by which blocks are selected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Kind {
     Function,
@@ -49,7 +50,7 @@ impl Kind {
         }
     }
 
-    /// The verb that lists these names.
+    /// Returns the verb that lists these names.
     fn listed_by(self) -> &'static str {
         match self {
             Kind::Function => "tree --total",
@@ -62,7 +63,7 @@ impl Kind {
     }
 }
 
-/// Names that may have been meant.
+/// Returns a hint with the names that may have been meant.
 fn hint(question: &mut Question<'_, '_>, filter: &Filter, file: &str) -> String {
     let asked: [(Kind, &[Pattern]); 6] = [
         (Kind::Function, &filter.functions),
@@ -97,14 +98,14 @@ fn hint(question: &mut Question<'_, '_>, filter: &Filter, file: &str) -> String 
     hints.join("\n")
 }
 
-/// Returns all names of these kinds that blocks of the recording could be asked for by.
+/// Returns all names of these kinds in the recording by which blocks can be selected.
 fn names_of(question: &mut Question<'_, '_>, kinds: &[Kind]) -> HashMap<Kind, BTreeSet<String>> {
     let mut found: HashMap<Kind, BTreeSet<String>> = kinds.iter().map(|kind| (*kind, BTreeSet::new())).collect();
     if kinds.is_empty() {
         return found;
     }
     let names = &mut question.labels.names;
-    // What cannot be read of it was said before.
+    // Damage to the recording was reported before.
     let Ok(all) = Profile::load(names, &Selection::at(Moment::Total), &mut |_, _| ()) else { return found };
     for site in &all.sites {
         for (kind, into) in &mut found {

@@ -1,4 +1,4 @@
-//! Libraries whose calls of the allocator a recording does not have.
+//! Libraries whose calls of the allocator are missing from a recording.
 
 use heapledger_recording::{Annotation, Recording};
 use serde::Serialize;
@@ -6,10 +6,10 @@ use serde::Serialize;
 use crate::format::counted;
 use crate::label::seconds;
 
-/// The code of such an annotation.
+/// The code of the annotation that names an unseen library.
 pub(crate) const UNSEEN_LIBRARY: u32 = 264;
 
-/// Paths in the sentence.
+/// The most paths in the sentence.
 const NAMED_MAX: usize = 3;
 
 /// A library that a program opened.
@@ -17,7 +17,7 @@ const NAMED_MAX: usize = 3;
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct UnseenLibrary {
     image: u32,
-    /// The path that was asked for.
+    /// The path that the program passed to open it.
     path: String,
     reason: Reason,
     time_seconds: f64,
@@ -31,14 +31,14 @@ enum Reason {
     Deepbind,
 }
 
-/// All that the recording names.
+/// Returns all unseen libraries that the recording names.
 pub(crate) fn libraries(recording: &Recording<'_>) -> Vec<UnseenLibrary> {
     let images = recording.images().iter();
     let annotations = images.flat_map(|image| recording.annotations(image.image)).filter_map(|found| found.ok());
     annotations.filter_map(|annotation| library(&annotation)).collect()
 }
 
-/// `None` for annotations of another kind, and for what has not the form of this one.
+/// Decodes an annotation. `None` for annotations of another kind, and for malformed ones.
 fn library(annotation: &Annotation) -> Option<UnseenLibrary> {
     if annotation.code != UNSEEN_LIBRARY {
         return None;
@@ -58,7 +58,7 @@ fn library(annotation: &Annotation) -> Option<UnseenLibrary> {
     })
 }
 
-/// `calls of 1 library are not recorded: libplugin.so`, if there is one.
+/// Returns `the allocator calls of 1 library are not recorded: libplugin.so`, if there is one.
 pub(crate) fn told(recording: &Recording<'_>) -> Option<String> {
     let all = libraries(recording);
     let mut paths: Vec<&str> = all.iter().map(|library| library.path.as_str()).collect();

@@ -1,4 +1,5 @@
-//! The laws of ARCHITECTURE.md, checked on the manifests, the sources and the built preload library.
+//! The laws of ARCHITECTURE.md, checked on the manifests, the sources and the built preload
+//! library.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,9 +9,9 @@ use std::process::Command;
 use object::{Object, ObjectSegment, ObjectSymbol};
 use serde_json::Value;
 
-/// The undefined symbols that the preload library may have. The memory functions are what the compiler calls for
-/// copies; the others come from the dynamic linker, `_dl_find_object` weakly. What starts with `_ITM` or `__` and is
-/// weak belongs to the C compiler's start files.
+/// The undefined symbols that the preload library may have. The compiler calls the memory functions
+/// for copies; the others come from the dynamic linker, `_dl_find_object` weakly. Weak symbols that
+/// start with `_ITM` or `__` belong to the C compiler's start files.
 const UNDEFINED_ALLOWED: &[&str] = &[
     "memcpy",
     "memmove",
@@ -27,7 +28,7 @@ const UNDEFINED_ALLOWED: &[&str] = &[
     "__gmon_start__",
 ];
 
-/// What the preload library exports: the program sees these names.
+/// The symbols that the preload library exports, which the program sees.
 const EXPORTED: &[&str] = &[
     "aligned_alloc",
     "calloc",
@@ -70,7 +71,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(3).unwrap().to_path_buf()
 }
 
-/// Package name → (zone, names of normal dependencies).
+/// Returns package name → (zone, names of normal dependencies).
 fn packages() -> BTreeMap<String, (String, Vec<String>)> {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
@@ -100,7 +101,7 @@ fn packages() -> BTreeMap<String, (String, Vec<String>)> {
         .collect()
 }
 
-/// The crates that a lock file takes from a registry, with their versions.
+/// Returns the crates that a lock file takes from a registry, with their versions.
 fn locked(file: &str) -> BTreeSet<(String, String)> {
     let text = fs::read_to_string(root().join(file)).unwrap();
     let value = |package: &str, key: &str| {
@@ -111,7 +112,7 @@ fn locked(file: &str) -> BTreeSet<(String, String)> {
     packages.map(|package| (value(package, "name").unwrap(), value(package, "version").unwrap())).collect()
 }
 
-/// Tests build it without a network: all that it needs was downloaded for this workspace.
+/// Tests build it without a network: everything that it needs was downloaded for this workspace.
 #[test]
 fn the_hook_library_in_rust_needs_the_crates_of_this_workspace_only() {
     let own = locked("examples/hooks/fences/Cargo.lock");
@@ -120,7 +121,8 @@ fn the_hook_library_in_rust_needs_the_crates_of_this_workspace_only() {
     assert!(elsewhere.is_empty(), "versions that this workspace does not have: {elsewhere:?}");
 }
 
-/// The filters and the skipped parts of names of each lane of `.ci/run`, without those of `full`.
+/// Returns the filters and the skipped parts of names of each lane of `.ci/run`, without those of
+/// `full`.
 fn lanes() -> Vec<(Vec<String>, Vec<String>)> {
     let script = fs::read_to_string(root().join(".ci/run")).unwrap().replace("\\\n", " ");
     let (quick, _) = script.split_once("if [ \"$mode\" = full ]").unwrap();
@@ -167,15 +169,16 @@ fn what_takes_long_is_in_a_lane() {
     assert!(forgotten.is_empty(), "no lane of .ci/run has these: {forgotten:?}");
 }
 
-/// Cargo looks for examples where there are none for as long as it takes to read the crate, and compiles all of it once more
-/// where it has no tests: manifests say so, and this says whether it is true.
+/// Cargo reads a whole crate to look for examples, even if there are none, and compiles it once
+/// more for tests that do not exist. Manifests switch this off; this test checks that they are
+/// right.
 #[test]
 fn what_manifests_leave_out_is_not_there() {
     let mut left_out = [0, 0];
     let zones = fs::read_dir(root().join("crates")).unwrap().map(|zone| zone.unwrap().path());
     for folder in zones.flat_map(|zone| fs::read_dir(zone).unwrap()).map(|entry| entry.unwrap().path()) {
         let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap();
-        // The libraries of C have symbols that a program of tests would miss.
+        // The C libraries refer to symbols that a test program does not have.
         let is_library_of_c = manifest.contains("crate-type");
         let has_no = |what: &str| manifest.lines().any(|line| line == format!("{what} = false"));
         let (has_no_examples, has_no_tests) = (has_no("doctest"), has_no("test") && !is_library_of_c);
@@ -191,7 +194,7 @@ fn what_manifests_leave_out_is_not_there() {
                 assert!(!text.contains("#[test]"), "{}: nobody runs this test", path.display());
             }
             let comments = text.lines().filter_map(|line| line.trim_start().strip_prefix("//")?.get(1..));
-            // Every other one ends an example.
+            // Every second fence ends an example.
             for fence in comments.filter_map(|line| line.trim().strip_prefix("```")).step_by(2) {
                 let is_compiled = !["text", "ignore"].contains(&fence);
                 assert!(!has_no_examples || !is_compiled, "{}: nobody compiles this example", path.display());
@@ -261,7 +264,7 @@ fn format_crates_are_safe() {
     }
 }
 
-/// What the hook library of `check` needs of the C library, beside the above.
+/// The symbols of the C library that the hook library of `check` needs, besides the above.
 const CHECKER_UNDEFINED_ALLOWED: &[&str] =
     &["dl_iterate_phdr", "dladdr", "pthread_atfork", "pthread_key_create", "pthread_key_delete", "pthread_setspecific"];
 
@@ -275,7 +278,8 @@ fn the_library_of_the_checks_needs_and_offers_what_it_says() {
             let allowed = [UNDEFINED_ALLOWED, CHECKER_UNDEFINED_ALLOWED].concat();
             assert!(name.is_empty() || allowed.contains(&name), "undefined symbol {name}");
         } else if symbol.is_definition() {
-            // C++'s operators, the ends of a process, and what makes it a hook library; never the malloc family.
+            // C++'s operators, functions that end a process, and the entry points of a hook
+            // library; never the malloc family.
             let is_operator = ["_Znw", "_Zna", "_Zdl", "_Zda"].iter().any(|start| name.starts_with(start));
             let is_end = ["_exit", "_Exit", "sigaction", "signal"].contains(&name);
             assert!(is_operator || is_end || name.starts_with("heapledger_hook_"), "{name}");
@@ -298,8 +302,8 @@ fn the_preload_library_needs_and_offers_what_it_says() {
     }
     exported.sort_unstable();
     assert_eq!(exported, EXPORTED);
-    // A recorded program has the segments; names of functions are for debuggers, and stay in the
-    // file.
+    // The segments are mapped into a recorded program; names of functions are for debuggers, and
+    // stay in the file.
     let mapped: u64 = library.segments().map(|segment| segment.file_range().1).sum();
     assert!(mapped < 200 << 10, "{mapped} bytes");
     assert!(bytes.len() < 264 << 10, "{} bytes", bytes.len());

@@ -1,7 +1,8 @@
-//! What an event costs the collector: `cargo run --release -p heapledger-collect --example throughput [EVENTS [LINE]]`.
+//! Measures what an event costs the collector:
+//! `cargo run --release -p heapledger-collect --example throughput [EVENTS [LINE]]`.
 //!
-//! Records programs that write events as fast as they can, and prints the collector's CPU time per event, the writer's
-//! included.
+//! Records programs that write events as fast as they can, and prints the collector's CPU time per
+//! event, including the writer's.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -14,13 +15,13 @@ use support::{FakeThread, Hook};
 
 const SHAPE: &str = "THROUGHPUT_SHAPE";
 
-/// What a program does.
+/// The behaviour of a program.
 #[derive(Clone, Copy)]
 struct Shape {
     threads: u64,
-    /// Of all threads together.
+    /// The number of live blocks, of all threads together.
     live: u64,
-    /// Pairs of allocation and free, of all threads together.
+    /// The number of pairs of allocation and free, of all threads together.
     pairs: u64,
     stacks: u64,
 }
@@ -48,7 +49,7 @@ fn measure(shape: Shape) {
     let program = std::env::current_exe().unwrap().into_os_string();
     let command = vec![OsString::from("/usr/bin/env"), assignment.into(), program];
     let directory = tempfile::tempdir().unwrap();
-    // An empty library: the loader says that it leaves it out.
+    // An empty library: the loader reports that it ignores it.
     let mut options = Options::new(command, Vec::new());
     options.output = Some(directory.path().join("x.hl"));
     let outcome = record(&options, &mut |_| {}).unwrap();
@@ -80,7 +81,7 @@ fn produce(shape: Shape) {
     });
 }
 
-/// Replaces one of the live blocks after the other, at random places, by one of the size that fits there.
+/// Allocates the live blocks, and then replaces random ones by blocks that fit into their places.
 fn churn(thread: &mut FakeThread, number: u64, shape: Shape) {
     let live = shape.live / shape.threads;
     let base = (number + 1) << 32;

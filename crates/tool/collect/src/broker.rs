@@ -1,7 +1,8 @@
-//! The broker: a thread that answers programs and threads that introduce themselves, and notices when processes end.
+//! The broker: a thread that answers programs and threads that introduce themselves, and notices
+//! when processes end.
 //!
-//! It never waits for a client: whoever connects and does not send its request, or does not take the answer, is
-//! dropped. A ring is in the collector's inbox before its producer has it.
+//! It never waits for a client: a client that connects and does not send its request, or does not
+//! take the answer, is dropped. A ring is in the collector's inbox before its producer has it.
 
 use std::collections::HashMap;
 use std::io::{IoSlice, IoSliceMut};
@@ -31,29 +32,29 @@ use crate::session::Session;
 use crate::shared::{Page, Pool, SharedRing};
 use crate::unix;
 
-/// Connections that may be without their request at a time; a further one displaces the oldest.
+/// The maximum number of connections without a request; a further one displaces the oldest.
 const CLIENTS_MAX: usize = 256;
-/// How long a connection may be without its request.
+/// The time after which a connection without a request is dropped.
 const CLIENT_PATIENCE: Duration = Duration::from_secs(1);
-/// Ended processes whose exit status may be outstanding at a time.
+/// The maximum number of ended processes whose exit status is outstanding.
 const ENDED_MAX: usize = 256;
-/// How long the exit status of an ended process may be outstanding: its parent takes its time.
+/// The time to wait for the exit status of an ended process; its parent may be slow to reap it.
 const ENDED_PATIENCE: Duration = Duration::from_secs(10);
 
-/// With more processes than this, rings are not pooled: the pool has a descriptor for each of them.
+/// The number of processes up to which rings are pooled: the pool has a descriptor for each ring.
 const POOLING_PROCESSES_MAX: usize = 128;
 
-/// Bytes of a common ring. An event has at most 8 KiB.
+/// The size of a common ring in bytes. An event has at most 8 KiB.
 const COMMON_CAPACITY: usize = 32 << 10;
-/// The smallest ring, given to the many threads of a program with many.
+/// The size of the smallest ring in bytes, for programs with many threads.
 pub(crate) const CAPACITY_MIN: usize = 16 << 10;
-/// The largest ring that a thread may ask for.
+/// The size of the largest ring that a thread may ask for, in bytes.
 pub(crate) const CAPACITY_MAX: usize = 64 << 20;
 
-/// The thread, seen from outside.
+/// A handle of the broker's thread.
 #[derive(Debug)]
 pub(crate) struct Broker {
-    /// Who wants to know when everything has been looked at.
+    /// The channel for requests to be notified when everything has been handled.
     orders: Sender<Sender<()>>,
     wake: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
@@ -89,14 +90,14 @@ impl Broker {
     }
 
     fn wake(&self) {
-        // Fails only where the counter is full: then it wakes as well.
+        // Fails only if the counter is full, which wakes the thread as well.
         let _ = rustix::io::write(&*self.wake, &1_u64.to_ne_bytes());
     }
 
     /// Waits until everything that has happened so far is in the inbox.
     pub(crate) fn look(&self) {
         let (answer, done) = channel();
-        // Errors mean that the thread has panicked: there is nothing to wait for.
+        // An error means that the thread has panicked, so there is nothing to wait for.
         let _ = self.orders.send(answer);
         self.wake();
         let _ = done.recv();
@@ -104,7 +105,7 @@ impl Broker {
 }
 
 impl Drop for Broker {
-    /// Ends the thread, and with it the socket. Exit statuses that are still outstanding are asked for once more.
+    /// Ends the thread, and with it the socket. Outstanding exit statuses are asked for once more.
     fn drop(&mut self) {
         let (nothing, _) = channel();
         self.orders = nothing;
@@ -124,9 +125,9 @@ struct State {
     orders: Receiver<Sender<()>>,
     wake: Arc<OwnedFd>,
     clients: Vec<Client>,
-    /// Running processes by pid.
+    /// The running processes, by pid.
     processes: HashMap<u32, Process>,
-    /// By image id.
+    /// The images, indexed by their ids.
     images: Vec<Image>,
     ended: Vec<Ended>,
 }
@@ -146,7 +147,7 @@ struct Image {
     is_running: bool,
 }
 
-/// A process that has ended, but not yet said how.
+/// A process that has ended, and whose exit status is outstanding.
 struct Ended {
     pidfd: OwnedFd,
     image: ImageId,
@@ -161,7 +162,7 @@ impl State {
                 match self.orders.try_recv() {
                     Ok(answer) => {
                         self.round(Some(Duration::ZERO));
-                        // Whoever asked may have gone.
+                        // The requester may be gone.
                         let _ = answer.send(());
                     }
                     Err(TryRecvError::Empty) => break,
@@ -174,20 +175,21 @@ impl State {
         }
     }
 
-    /// How long there is nothing to do unless something happens.
+    /// Returns how long to wait if nothing happens.
     fn patience(&self) -> Option<Duration> {
         let clients = self.clients.iter().map(|client| CLIENT_PATIENCE.saturating_sub(client.since.elapsed()));
-        // A status appears when the parent waits, usually at once: ask less and less often.
+        // An exit status appears when the parent waits, usually at once: ask less and less often.
         let ended = self.ended.iter().map(|ended| ended.since.elapsed());
         clients.chain(ended).min().map(|patience| patience.max(Duration::from_millis(5)))
     }
 
-    /// Waits for something to happen, and deals with it.
+    /// Waits for events, and handles them.
     fn round(&mut self, patience: Option<Duration>) {
         let ready = self.wait(patience);
-        // A client waits for its answer as long as others get theirs.
+        // A client waits for its answer as long as other clients get theirs.
         self.page.beat_of_broker();
-        // Ends come before requests: the pid of an ended process may be another's by now.
+        // Ends are handled before requests: the pid of an ended process may belong to another by
+        // now.
         self.processes_ended(ready.processes);
         self.serve_clients(&ready.clients);
         if ready.listener {
@@ -210,9 +212,10 @@ impl State {
             tv_sec: patience.as_secs() as i64,
             tv_nsec: i64::from(patience.subsec_nanos()),
         });
-        // Interrupted, or short of memory: nothing is ready, and the next round asks again.
+        // If the call is interrupted, or short of memory, nothing is ready, and the next iteration
+        // asks again.
         let _ = poll(&mut polled, timeout.as_ref());
-        // Without effect where nobody has woken us.
+        // Without effect if nobody has woken the thread.
         let _ = rustix::io::read(&*self.wake, &mut [0_u8; 8]);
         let mut ready = polled.iter().map(|entry| !entry.revents().is_empty());
         let _ = ready.next();
@@ -267,13 +270,14 @@ impl State {
                     if self.clients.len() == CLIENTS_MAX {
                         self.clients.remove(0);
                     }
-                    // The request follows the connection at once: it may be there by now.
+                    // A client sends its request right after connecting, so it may be there by now.
                     if !self.serve(&connection) {
                         self.clients.push(Client { connection, since: Instant::now() });
                     }
                 }
                 Err(Errno::CONNABORTED | Errno::INTR) => {}
-                // Nobody more; or no descriptor for them: they wait in the backlog.
+                // Nobody else is waiting, or there are no descriptors: then clients stay in the
+                // backlog.
                 Err(_) => return,
             }
         }
@@ -290,7 +294,7 @@ impl State {
         }
     }
 
-    /// Reads a request and answers it. False if the request is not there yet.
+    /// Reads a request and answers it. Returns false if the request is not there yet.
     fn serve(&mut self, connection: &OwnedFd) -> bool {
         let mut bytes = [0_u8; REQUEST_LENGTH];
         let mut no_descriptors = RecvAncillaryBuffer::default();
@@ -319,7 +323,7 @@ impl State {
         true
     }
 
-    /// What a request with the right token gets. `None`: nothing.
+    /// Handles a request with the right token. Returns `None` if it is refused.
     fn grant(&mut self, request: &Request, connection: BorrowedFd<'_>) -> Option<(Answer, Vec<OwnedFd>)> {
         if request.version != heapledger_wire::VERSION {
             return None;
@@ -347,9 +351,9 @@ impl State {
         connection: BorrowedFd<'_>,
     ) -> Option<(Answer, Vec<OwnedFd>)> {
         let stamp = units(arch::ticks());
-        // Without a peer the requester is dead: nobody goes unrecorded.
+        // Without a peer the requester is dead, so no process goes unrecorded.
         let (pid, pidfd) = self.peer(connection)?;
-        // Whoever has ended by now has ended before this image does anything.
+        // Processes that have ended by now ended before this image does anything.
         let ready = self.wait(Some(Duration::ZERO));
         self.processes_ended(ready.processes);
         if is_fork && self.images.get(request.image as usize).is_none() {
@@ -390,7 +394,8 @@ impl State {
             News::Image(NewImage { image, stamp, pid, parent_pid, parent_image, how, fork, executable, argv });
         let ring = |ring, is_common| News::Ring(NewRing { image, ring, is_common, thread: request.thread });
         self.inbox.post([image_news, ring(common, true), ring(own, false)]);
-        // A forked child does without the page, if it has no room: it has its parent's mapping.
+        // A forked child that has no room for the page works without it: it has its parent's
+        // mapping.
         Some((answer, vec![common_fd, own_fd, page]))
     }
 
@@ -407,14 +412,14 @@ impl State {
         Some((Answer { refused: 0, image: request.image, common_length: 0, ring_length }, vec![fd]))
     }
 
-    /// Says that somebody goes unrecorded for want of something.
+    /// Notes that a process or thread goes unrecorded because resources are short.
     fn refuse<T>(&self) -> Option<T> {
         self.inbox.post([News::Refused]);
         None
     }
 
-    /// A ring that every image needs: from the pool, as long as there are not so many processes that each of their
-    /// descriptors counts.
+    /// Returns one of the rings that every image needs: from the pool, unless there are so many
+    /// processes that the pool would take too many descriptors.
     fn first_ring(&self, capacity: usize) -> Option<(SharedRing, OwnedFd)> {
         if self.processes.len() < POOLING_PROCESSES_MAX {
             self.pool.take(capacity).ok()
@@ -423,19 +428,19 @@ impl State {
         }
     }
 
-    /// The capacity of an image's next ring: the more it has, the smaller.
+    /// Returns the capacity of an image's next ring; the more rings it has, the smaller they are.
     fn capacity(&self, rings: u32, wanted: u64) -> usize {
         let usual = self.ring_capacity >> (2 * rings.max(1).ilog(16).min(8));
         let wanted = usize::try_from(wanted).unwrap_or(usize::MAX).clamp(CAPACITY_MIN, CAPACITY_MAX);
         usual.max(wanted.next_power_of_two())
     }
 
-    /// The process at the other end of a connection.
+    /// Returns the process at the other end of a connection.
     fn peer(&self, connection: BorrowedFd<'_>) -> Option<(u32, OwnedFd)> {
-        // One in another pid namespace has no number here.
+        // A process in another pid namespace has no number here.
         let pid = Pid::from_raw(unix::peer(connection).ok()?.pid.cast_signed())?;
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
-        // As long as the connection stands the pid is still that of the process that made it.
+        // While the connection stands, the pid is still that of the process that made it.
         let mut entry = [PollFd::from_borrowed_fd(connection, PollFlags::IN)];
         poll(&mut entry, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).ok()?;
         let [entry] = &entry;
@@ -443,21 +448,21 @@ impl State {
     }
 }
 
-/// What a poll has found.
+/// The result of a poll.
 struct Ready {
     listener: bool,
-    /// By the place in `clients`.
+    /// True for each client that is ready, by the index in `clients`.
     clients: Vec<bool>,
-    /// Pids of those that ended.
+    /// The pids of the processes that ended.
     processes: Vec<u32>,
 }
 
-/// Without a hint of how many bytes are right.
+/// Compares in constant time, so that the time does not tell how many bytes are right.
 fn is_equal(one: &[u8; NAME_LENGTH], other: &[u8; NAME_LENGTH]) -> bool {
     one.iter().zip(other).fold(0, |difference, (one, other)| difference | (one ^ other)) == 0
 }
 
-/// Sends an answer, or leaves it: a fresh connection has room for it, unless the client plays games.
+/// Sends an answer without waiting. A new connection has room for it, unless the client misbehaves.
 fn send(connection: &OwnedFd, answer: Answer, descriptors: &[OwnedFd]) {
     let descriptors: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];

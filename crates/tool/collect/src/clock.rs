@@ -1,23 +1,23 @@
-//! From stamps to nanoseconds.
+//! Converts time stamps to nanoseconds.
 //!
-//! Stamps count the processor's ticks at a rate that nobody states. It is measured against the monotonic clock over
-//! the session so far, so that it gets better all the time; each correction starts where the one before has led, so
-//! that time neither jumps nor goes back.
+//! Stamps count the processor's ticks, at a rate that is not documented. It is measured against the
+//! monotonic clock over the session so far, so that it becomes more and more exact. Each correction
+//! starts where the one before has led, so that time neither jumps nor goes back.
 
 use heapledger_core::{arch, sys};
 use heapledger_wire::event::units;
 
-/// One reading of both clocks, taken as closely together as one can.
+/// A reading of both clocks, taken as close together as possible.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading {
-    /// In units of stamps.
+    /// The time stamp counter, in units of stamps.
     stamp: u64,
     nanoseconds: u64,
 }
 
 impl Reading {
     pub(crate) fn now() -> Reading {
-        // Of a few tries the one with the least time in between: the others were interrupted.
+        // Takes the try with the shortest time between both readings: the others were interrupted.
         let try_once = |_| {
             let before = arch::ticks();
             let nanoseconds = sys::monotonic_nanoseconds();
@@ -29,28 +29,28 @@ impl Reading {
     }
 }
 
-/// Nanoseconds per unit, in 2⁻³² ns.
+/// The number of fraction bits in a rate, which is in units of 2⁻³² ns.
 const FRACTION: u32 = 32;
-/// 16 ticks at 10 GHz and at 100 MHz: what a unit may take.
+/// The bounds of the duration of a unit: 16 ticks at 10 GHz, and at 100 MHz.
 const RATE_MIN: u64 = (16 << FRACTION) / 10;
 const RATE_MAX: u64 = 160 << FRACTION;
-/// The most that a correction bends time, as a divisor of the rate: 1/1,024.
+/// The largest change of the rate by a correction, as a divisor of the rate: 1/1,024.
 const BEND: u64 = 1024;
 
-/// The measured relation between the two clocks. Time 0 is the first reading's.
+/// The measured relation between the two clocks. Time 0 is the time of the first reading.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     first: Reading,
-    /// From this stamp on, which is this many nanoseconds …
+    /// The stamp of the latest correction, whose time is `nanoseconds`.
     stamp: u64,
     nanoseconds: u64,
-    /// … time goes at this rate.
+    /// The rate from that stamp on.
     rate: u64,
     next_correction: u64,
 }
 
 impl Clock {
-    /// A clock from two readings, at least a millisecond apart to be of use.
+    /// Returns a clock from two readings, which should be at least a millisecond apart.
     pub(crate) fn new(first: Reading, second: Reading) -> Clock {
         let mut clock = Clock { first, stamp: first.stamp, nanoseconds: 0, rate: RATE_MIN, next_correction: 0 };
         clock.rate = clock.measured(second);
@@ -58,25 +58,25 @@ impl Clock {
         clock
     }
 
-    /// The rate between the first reading and this one.
+    /// Returns the rate between the first reading and this one.
     fn measured(&self, reading: Reading) -> u64 {
         let units = u128::from(reading.stamp.saturating_sub(self.first.stamp).max(1));
         let rate = (u128::from(reading.nanoseconds - self.first.nanoseconds) << FRACTION) / units;
         u64::try_from(rate).unwrap_or(u64::MAX).clamp(RATE_MIN, RATE_MAX)
     }
 
-    /// Corrections come as often as the session doubles its length, and at least every second.
+    /// Schedules the next correction: when the session has doubled its length, but within a second.
     fn schedule(&mut self, reading: Reading) {
         let since = reading.nanoseconds - self.first.nanoseconds;
         self.next_correction = reading.nanoseconds + since.clamp(1_000_000, 1_000_000_000);
     }
 
-    /// Whether [`Clock::correct`] is due at this moment of the monotonic clock.
+    /// True if [`Clock::correct`] is due at this time of the monotonic clock.
     pub(crate) fn is_due(&self, nanoseconds: u64) -> bool {
         nanoseconds >= self.next_correction
     }
 
-    /// Takes a new reading into account: by the next correction time is to be right again.
+    /// Applies a new reading, such that time is right again at the next correction.
     pub(crate) fn correct(&mut self, reading: Reading) {
         let here = self.time(reading.stamp);
         let measured = self.measured(reading);
@@ -89,7 +89,7 @@ impl Clock {
         (self.stamp, self.nanoseconds) = (reading.stamp, here);
     }
 
-    /// Nanoseconds since the first reading.
+    /// Returns the nanoseconds since the first reading.
     #[inline]
     pub(crate) fn time(&self, stamp: u64) -> u64 {
         let scaled = |units: u64| ((u128::from(units) * u128::from(self.rate)) >> FRACTION) as u64;
@@ -100,12 +100,12 @@ impl Clock {
         }
     }
 
-    /// Nanoseconds that so many ticks take.
+    /// Converts ticks to nanoseconds.
     pub(crate) fn duration(&self, ticks: u64) -> u64 {
         ((u128::from(ticks) * u128::from(self.rate)) >> (FRACTION + 4)) as u64
     }
 
-    /// Units that so many nanoseconds take.
+    /// Converts nanoseconds to units of stamps.
     pub(crate) fn units(&self, nanoseconds: u64) -> u64 {
         ((u128::from(nanoseconds) << FRACTION) / u128::from(self.rate)) as u64
     }
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_bad_first_measurement_is_mended_without_jumps() {
-        // The second reading was 10 % off.
+        // The second reading is off by 10 %.
         let mut clock = Clock::new(at(0, 0), at(160_000, 1_100_000));
         let (mut before, mut now) = (0, 2_000_000);
         for _ in 0..200 {

@@ -1,8 +1,9 @@
-//! The collector: drains the rings, puts events in order, drives the ledgers and the file.
+//! The collector: drains the rings, puts events in order, and updates the ledgers and the file.
 //!
-//! One round: read the counter; take the news; look at every ring ([`Source::look`]); then merge what was copied, by
-//! stamp. The merge ends at the *horizon*: the smallest stamp with which something that was not copied may still come.
-//! Only rings of which nothing is left set it, so it comes nearer while the merge goes on.
+//! One iteration reads the counter, takes the messages of the broker, looks at every ring
+//! ([`Source::look`]), and then merges the copied events by stamp. The merge ends at the *horizon*:
+//! the smallest stamp of an event that may still come. Only rings without copied events limit it,
+//! so it moves closer while the merge goes on.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -42,67 +43,72 @@ use crate::texts::Texts;
 use crate::tree::{Modules, Tree};
 use crate::writer::{self, Job, Writer};
 
-/// A ring seen idle gets no event with a stamp more than this before that: stores reach us sooner.
+/// The time after which stores of other processors are visible. A ring seen idle gets no event
+/// whose stamp is earlier by more than this.
 const SETTLING: Duration = Duration::from_micros(50);
-/// For how long a busy ring holds up the others.
+/// The time for which a busy ring holds up the others.
 const BUSY_PATIENCE: Duration = Duration::from_secs(1);
 /// The same when the session ends.
 const BUSY_PATIENCE_AT_END: Duration = Duration::from_millis(50);
-/// The most words that wait to be merged, 256 MiB, beside what was in each ring once: then rings are left full.
+/// The maximum number of words that wait to be merged (256 MiB), besides one copy of each ring.
+/// Beyond it, rings are left full.
 const BACKLOG_MAX: usize = 32 << 20;
-/// The most events that a round merges, so that the rings are looked at again.
+/// The maximum number of events that are merged per iteration, so that the rings are looked at
+/// again.
 const ROUND_EVENTS_MAX: u64 = 1 << 19;
-/// The same while files are rotated, which happens between rounds; and the least number of events in such a file. One that is just
-/// begun has blocks and stacks from before, however many: it is for events.
+/// The same while files are rotated, which happens between iterations. Also the minimum number of
+/// events in such a file: a new file already has all live blocks and stacks, so its length alone is
+/// no reason to end it.
 const PART_EVENTS_MIN: u64 = 1 << 16;
-/// How long to sleep after activity, and at the most.
+/// The shortest sleep, after activity, and the longest.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(50);
-/// Chunks are written at the latest after this.
+/// The time after which chunks are written at the latest.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The most forked children of an image that are named as unrecorded.
+/// The maximum number of forked children of an image that are listed as unrecorded.
 const UNREACHED_MAX: u32 = 1000;
 
-/// A recording without events is replaced after this time, then after twice that, and so on up to the other.
+/// The shortest interval at which a recording without events is replaced. It is doubled each time,
+/// up to the longest.
 const SNAPSHOT_INTERVAL_MIN: Duration = Duration::from_secs(1);
 const SNAPSHOT_INTERVAL_MAX: Duration = Duration::from_secs(10);
 
-/// An image as the collector keeps it to the end.
+/// The state of an image that the collector keeps to the end.
 #[derive(Debug)]
 struct Slot {
     start: ImageStart,
     fork: Option<NewFork>,
     stage: Stage,
-    /// Rings that may still hold something.
+    /// The number of rings that may still hold events.
     sources: u32,
     common: Option<Arc<SharedRing>>,
-    /// Rings that are done with.
+    /// The rings that have been read to their end.
     retired: Vec<Arc<SharedRing>>,
-    /// Children may still have its rings mapped.
+    /// True if children may still have its rings mapped.
     has_forked: bool,
-    /// No more rings, no more events.
+    /// The end of the image, if no more rings and events will come.
     ended: Option<(ImageEndReason, Time)>,
-    /// Its rings may be handed out again when they are done with.
+    /// True if its rings may be given to other processes when they have been read.
     frees_rings: bool,
-    /// How its process ended, where somebody has said so, or that nobody will.
+    /// The exit status of its process, if it has been reported; `Some(None)` if it will not be.
     exit: Option<Option<ExitStatus>>,
     end_is_written: bool,
-    /// Without what it has counted itself.
+    /// The events that were lost, except those that the image itself has counted.
     lost: Lost,
     counts: Counts,
 }
 
 #[derive(Debug)]
 enum Stage {
-    /// Nothing of it has been merged yet.
+    /// None of its events has been merged yet.
     New,
     Running(Box<Image>),
     Over,
-    /// It was over before this part of the recording.
+    /// The image ended before this segment of the recording.
     Past,
-    /// It never wrote anything: it was killed before its first event, or could not take what the broker gave it, which it
-    /// says then. It may have come back as another image. The recording knows nothing of it.
+    /// The image wrote nothing: it was killed before its first event, or declined what the broker
+    /// gave it. It may have come back as another image. It is not in the recording.
     Absent,
 }
 
@@ -110,17 +116,17 @@ enum Stage {
 struct Process {
     pid: u32,
     parent_pid: u32,
-    /// Indices of its images.
+    /// The indices of its images.
     images: Vec<usize>,
 }
 
-/// The sites of an image that has ended, but had a share in the session's peak: until the session ends it may be
-/// surpassed.
+/// The sites of an image that ended with a share in the session's peak. Until the session ends,
+/// that peak may be surpassed.
 #[derive(Debug)]
 struct OpenSites {
     image: ImageId,
     sites: Vec<Site>,
-    /// The session's peak then.
+    /// The session's peak when the image ended.
     peak: Bytes,
 }
 
@@ -132,7 +138,7 @@ struct Costs {
     hook_ticks: u64,
 }
 
-/// The state of a session on its way into a file.
+/// The state of a session that is being recorded.
 #[derive(Debug)]
 pub(crate) struct Collector {
     page: Arc<Page>,
@@ -144,44 +150,45 @@ pub(crate) struct Collector {
     shared: Shared,
     slots: Vec<Slot>,
     processes: Vec<Process>,
-    /// Indices of processes that have not ended, by pid.
+    /// The indices of processes that have not ended, by pid.
     by_pid: HashMap<u32, usize>,
     sources: Vec<Source>,
     merge: BinaryHeap<Reverse<(Key, usize)>>,
-    /// Images that have ended and are not finished, each with the place of its end in the order.
+    /// The images that have ended and are not finished, each with the position of its end in the
+    /// order.
     ending: Vec<(Key, usize)>,
     open_sites: Vec<OpenSites>,
-    /// In which allocations were not recorded.
+    /// The times in which allocations were not recorded.
     pauses: Vec<Pause>,
-    /// At which rates blocks were sampled.
+    /// The rates at which blocks were sampled.
     sampling: Vec<Sampling>,
     costs: Costs,
     prober: Prober,
     probing: Budget,
     patience: Duration,
     backlog_max: usize,
-    /// Of the present part.
+    /// The session record of the current segment.
     session: SessionRecord,
     part_began: Instant,
     events_before: u64,
-    /// Of the parts before.
+    /// The totals of the earlier segments.
     counts_before: Counts,
     next_flush: Time,
-    /// When the file is to be replaced next, and how long after that again.
+    /// The time when the file is to be replaced next, and the interval after that.
     next_snapshot: Time,
     snapshot_interval: Duration,
-    /// For how long to sleep when there is nothing to do.
+    /// The time to sleep when there is nothing to do.
     pause: Duration,
-    /// Up to which stamp everything has been merged.
+    /// The stamp up to which everything has been merged.
     horizon: u64,
-    /// Somebody was turned away.
+    /// True if a process or thread was refused.
     was_refused: bool,
-    /// Who waits for the file to be as far as a moment.
+    /// The requests to be notified when the file has everything up to a stamp.
     saves: Vec<(u64, SyncSender<()>)>,
     news: Vec<News>,
 }
 
-/// How a session ended, beside its images.
+/// The end of a session, apart from its images.
 #[derive(Debug)]
 pub(crate) struct SessionEnd {
     pub(crate) exit: Option<ExitStatus>,
@@ -254,38 +261,38 @@ impl Collector {
         }
     }
 
-    /// Now, by the clock of the recording.
+    /// Returns the current time by the clock of the recording.
     pub(crate) fn now(&self) -> Time {
         Time(self.order.clock.time(units(arch::ticks())))
     }
 
-    /// Ends the recording.
+    /// Ends the recording with an error.
     pub(crate) fn fail(&mut self, error: Error) {
         self.shared.fail(error);
     }
 
-    /// What ends the recording, if anything does.
+    /// True if an error has ended the recording.
     pub(crate) fn has_failed(&self) -> bool {
         self.shared.failure.is_some() || self.shared.writer.has_failed()
     }
 
-    /// Processes that have not ended.
+    /// Returns the pids of processes that have not ended.
     pub(crate) fn pids(&self) -> impl Iterator<Item = u32> {
         self.by_pid.keys().copied()
     }
 
-    /// Images that have not ended.
+    /// Returns the number of images that have not ended.
     pub(crate) fn running(&self) -> u32 {
         self.slots.iter().filter(|slot| slot.ended.is_none()).count() as u32
     }
 
-    /// Whether a fork was no longer ago than that, and its child has not introduced itself yet.
+    /// True if there was a fork within the last `moment` whose child has not introduced itself yet.
     pub(crate) fn awaits_children(&self, moment: Duration) -> bool {
         let moment = moment.as_nanos() as u64;
         self.shared.forks.newest().is_some_and(|time| time.0.saturating_add(moment) > self.now().0)
     }
 
-    /// Takes what has come, and merges what is complete.
+    /// Performs one iteration: takes what has come, and merges what is complete.
     pub(crate) fn round(&mut self) {
         self.page.beat();
         let stamp = units(arch::ticks());
@@ -308,24 +315,27 @@ impl Collector {
                 slot.lost.add_unreadable(look.events_lost);
             }
         }
-        // After the last look: we may have been stopped for any time since the first.
+        // Read after the last look: this process may have been stopped for any time since the
+        // first.
         let clock = &self.order.clock;
         self.order.stamp_max = units(arch::ticks()).saturating_add(clock.units(1_000_000_000));
-        // There is room again: whoever has gone on without us waits again.
+        // There is room in the rings again, so programs that stopped waiting for the recorder wait
+        // again.
         if let Some(ticks) = self.page.end_stall() {
             self.note_stall(Time(self.order.clock.time(units(ticks))));
         }
         let is_cut = self.merge(now.floor);
         self.retire();
-        // Activity that a pause of the longest sort would not let pile up to much is none.
+        // Activity counts only if more would pile up than the longest sleep can afford.
         let is_active = is_cut || words > 1024;
         self.pause = if is_active { PAUSE_MIN } else { (self.pause * 2).min(PAUSE_MAX) };
     }
 
-    /// Sleeps until something happens that should not wait, or it is time to look again, at this moment at the latest.
+    /// Sleeps until something urgent happens or it is time for the next iteration, at most until
+    /// `until`.
     pub(crate) fn sleep(&self, until: Option<Instant>, is_awaited: impl Fn() -> bool) {
         self.page.sleeping.store(1, Ordering::Relaxed);
-        // Whoever rings looks at `sleeping` after having done what it rings for.
+        // A process that rings the doorbell first publishes its work, and then reads `sleeping`.
         fence(Ordering::SeqCst);
         let is_pressing = || self.sources.iter().any(Source::is_pressing);
         if self.inbox.is_empty() && !is_pressing() && !is_awaited() {
@@ -367,14 +377,14 @@ impl Collector {
         self.news = news;
     }
 
-    /// An image could not take what it was given.
+    /// Notes that an image could not take what the broker gave it.
     fn decline(&mut self, image: ImageId, stamp: u64) {
         let Some(slot) = self.slots.get(image.0 as usize) else { return };
         let departure = self.shared.departures.decline(&slot.start, Time(self.order.clock.time(stamp)));
         self.shared.records.extend(departure.map(Record::Departure));
     }
 
-    /// Writes the programs that are known to run unrecorded by now; at the end, all.
+    /// Writes the programs that are known to run unrecorded by now; without `now`, all.
     fn write_departures(&mut self, now: Option<Time>) {
         let slots = &self.slots;
         let pid_of = |image: ImageId| slots.get(image.0 as usize).map_or(0, |slot| slot.start.pid);
@@ -382,7 +392,7 @@ impl Collector {
         self.shared.records.extend(settled.into_iter().map(Record::Departure));
     }
 
-    /// Allocations have not been recorded from this moment on.
+    /// Notes that allocations are not recorded from this time on.
     pub(crate) fn pause(&mut self, from: Time) {
         let pause = Pause { from, until: None, is_stall: false };
         self.pauses.push(pause);
@@ -390,7 +400,7 @@ impl Collector {
         self.shared.records.push(Record::Pause(pause));
     }
 
-    /// Programs have gone on without us from this moment until now.
+    /// Notes that programs did not wait for the recorder from this time until now.
     fn note_stall(&mut self, from: Time) {
         let until = self.now();
         let stall = Pause { from: from.min(until), until: Some(until), is_stall: true };
@@ -398,7 +408,7 @@ impl Collector {
         self.shared.records.push(Record::Pause(stall));
     }
 
-    /// Blocks have been sampled at this rate from this moment on.
+    /// Notes that blocks are sampled at this rate from this time on.
     pub(crate) fn rate(&mut self, from: Time, rate: Rate) {
         let sampling = Sampling { from, rate };
         self.sampling.push(sampling);
@@ -484,7 +494,7 @@ impl Collector {
             self.by_pid.remove(&slot.start.pid);
         }
         if reason == ImageEndReason::Exec {
-            // Its process goes on: how that ends will be said of a later image.
+            // The process goes on; its exit status is reported for a later image.
             slot.exit = Some(None);
         }
     }
@@ -499,7 +509,7 @@ impl Collector {
         }
     }
 
-    /// An image's first event is about to be merged: what it inherits is settled now.
+    /// Starts an image whose first event is about to be merged, with what it inherits.
     #[cold]
     fn start_image(&mut self, index: usize) {
         let Some(slot) = self.slots.get(index) else { return };
@@ -517,14 +527,14 @@ impl Collector {
                 is_exact = false;
                 let parent = self.slots.get(fork.parent.0 as usize);
                 if let Some(Stage::Running(parent)) = parent.map(|slot| &slot.stage) {
-                    // Without memory for its blocks the child's frees of them count as unknown.
+                    // Without memory for its blocks, frees of them by the child count as unknown.
                     ledger = parent.fork_ledger().unwrap_or_default();
                     tree = parent.tree.snapshot();
                 }
             }
             tree = tree.fork(StackId(fork.node_base));
         }
-        // Its nodes are in an earlier file then.
+        // If the parent ended before this segment, its nodes are in an earlier file.
         let is_past =
             |parent: ImageId| matches!(self.slots.get(parent.0 as usize), Some(Slot { stage: Stage::Past, .. }));
         let is_parent_past = slot.fork.is_some_and(|fork| is_past(fork.parent));
@@ -537,7 +547,8 @@ impl Collector {
         if is_parent_past {
             slot.start.fork_node_base = StackId::ROOT;
         }
-        // The command's process is the first with its pid, and its first image is the one without another before it.
+        // The command's process is the first with its pid, and its first image was not preceded by
+        // another.
         if slot.start.pid == self.command && !std::mem::replace(&mut self.command_has_come, true) {
             slot.start.how = ImageOrigin::Launched;
         }
@@ -549,7 +560,7 @@ impl Collector {
         slot.stage = Stage::Running(image);
     }
 
-    /// Merges what is complete. True if there was too much for one round.
+    /// Merges what is complete. Returns true if there was too much for one iteration.
     fn merge(&mut self, floor: u64) -> bool {
         let round_max = if self.session.part > 0 { PART_EVENTS_MIN } else { ROUND_EVENTS_MAX };
         let events_max = self.shared.events + round_max;
@@ -574,13 +585,13 @@ impl Collector {
             if let Some(Reverse((other, _))) = heap.peek() {
                 limit = limit.min(*other);
             }
-            // Who comes after an end must not meet what was live before.
+            // An image that comes after an end must not meet what was live before.
             self.finish_ended(key);
             self.run(index, limit);
             if let Some(early) = self.sources[index].early
                 && !self.settle(index, early)
             {
-                // Nothing after it can be merged before more has come.
+                // Nothing after it can be merged before more events have come.
                 horizon = horizon.min(early.stamp);
             }
             match self.sources[index].next {
@@ -593,7 +604,7 @@ impl Collector {
             }
         }
         if !is_cut {
-            // Without rings there is no limit, but time goes on only so far.
+            // Without rings there is no limit, but time does not go on beyond `floor`.
             self.horizon = self.horizon.max(horizon.min(floor));
             self.finish_ended(Key::before(self.horizon));
         }
@@ -601,7 +612,7 @@ impl Collector {
         is_cut
     }
 
-    /// Comes to the next event of a ring that has a place in the order.
+    /// Advances a ring to its next event that has a position in the order.
     fn find_next(&mut self, index: usize) {
         let source = &mut self.sources[index];
         if !matches!(self.slots[source.image].stage, Stage::New) {
@@ -623,8 +634,9 @@ impl Collector {
         }
     }
 
-    /// Pulls the free forward that must have come before an allocation of a live address: the first free of the address, unless
-    /// the thread of the allocation makes it. False: one may still come.
+    /// Pulls forward the free that must have come before an allocation of a live address: the first
+    /// free of the address, unless the thread of the allocation makes it. Returns false if the free
+    /// may still come.
     #[cold]
     fn settle(&mut self, index: usize, early: Early) -> bool {
         let image = self.sources[index].image;
@@ -654,7 +666,7 @@ impl Collector {
         true
     }
 
-    /// Finishes the images that have ended by then, and of which everything is merged.
+    /// Finishes the images that ended before `limit` and whose events are all merged.
     fn finish_ended(&mut self, limit: Key) {
         let mut at = 0;
         while let Some(&(end, index)) = self.ending.get(at) {
@@ -668,7 +680,7 @@ impl Collector {
         }
     }
 
-    /// Lets go of rings that are done with.
+    /// Releases the rings that have been read to their end.
     fn retire(&mut self) {
         let mut index = 0;
         while let Some(source) = self.sources.get(index) {
@@ -690,7 +702,7 @@ impl Collector {
         }
     }
 
-    /// Gives the rings of an image of which nothing is left to those that come.
+    /// Gives the rings of an image back to the pool when all of them have been read.
     fn release_rings(&mut self, index: usize) {
         let slot = &mut self.slots[index];
         if slot.frees_rings && slot.sources == 0 {
@@ -720,7 +732,8 @@ impl Collector {
                 self.shared.records.extend(departure.map(Record::Departure));
             }
         }
-        // It may have ended a little before this part began, or before what others did until it was noticed.
+        // The image may have ended a little before this segment began, or before events of others
+        // that came until its end was noticed.
         let time = slot.ended.map_or(slot.start.time, |(_, time)| time);
         let time = time.max(self.session.begins).max(self.shared.timeline.last_time());
         let is_gone = slot.ended.is_some_and(|(reason, _)| reason != ImageEndReason::Detached);
@@ -728,7 +741,7 @@ impl Collector {
         let (counts, sites) = image.finish(&mut self.shared, time, &slot.noted());
         slot.common = None;
         slot.counts = counts;
-        // Of a process that was still there, nobody will say how it ended.
+        // The exit status of a process that was still running will not be reported.
         if slot.ended.is_some_and(|(reason, _)| reason == ImageEndReason::Detached) {
             slot.exit = Some(None);
         }
@@ -742,8 +755,8 @@ impl Collector {
         self.write_settled_sites(false);
     }
 
-    /// Writes the sites of ended images whose shares in the session's peak are certain: there are none, since it was at
-    /// another time, or the session is over.
+    /// Writes the sites of ended images whose shares in the session's peak are final: because the
+    /// peak was at another time, so that they have none, or because the session is over.
     fn write_settled_sites(&mut self, is_last: bool) {
         let peak = self.shared.session.live().bytes_live_max;
         let writer = &self.shared.writer;
@@ -762,7 +775,7 @@ impl Collector {
         });
     }
 
-    /// What is due from time to time.
+    /// Does the periodic work: corrects the clock, samples memory, and writes what is old enough.
     pub(crate) fn keep_up(&mut self) {
         if self.order.clock.is_due(sys::monotonic_nanoseconds()) {
             self.order.clock.correct(Reading::now());
@@ -792,7 +805,8 @@ impl Collector {
         }
     }
 
-    /// Brings the file up to the moments for which somebody waits, where everything up to them is merged.
+    /// Completes requests to save: flushes the file if everything up to the requested stamps is
+    /// merged.
     fn save(&mut self) {
         let horizon = self.horizon;
         if !self.saves.iter().any(|(stamp, _)| *stamp <= horizon) {
@@ -811,7 +825,7 @@ impl Collector {
         }
     }
 
-    /// Whether the present file is this old or this long.
+    /// True if the current file has reached this age or this length.
     pub(crate) fn is_part_full(&self, age: Option<Duration>, length: Option<u64>) -> bool {
         let writer = &self.shared.writer;
         let is_long = |length| {
@@ -819,18 +833,19 @@ impl Collector {
             has_begun && self.shared.events - self.events_before >= PART_EVENTS_MIN && writer.bytes_written() >= length
         };
         let is_due = age.is_some_and(|age| self.part_began.elapsed() >= age) || length.is_some_and(is_long);
-        // A file in which nobody runs would be empty, and the last one of the session does not say how it ended.
+        // A file without running images would be empty, and the last file of a session would have
+        // no exit status.
         is_due && self.slots.iter().any(|slot| matches!(slot.stage, Stage::Running(_)))
     }
 
-    /// Files that are whole, of those in which it has gone on.
+    /// Returns the number of complete files that were followed by another one.
     pub(crate) fn parts_ended(&self) -> u32 {
         self.shared.writer.parts()
     }
 
-    /// Ends the file here, and goes on in another one, which can be read alone.
+    /// Ends the file here, and continues in another one, which can be read on its own.
     pub(crate) fn rotate(&mut self, next: File) {
-        // Whatever is still to be merged is not earlier.
+        // Events that are still to be merged are not earlier.
         self.order.reached = self.order.reached.max(self.horizon);
         let now = Time(self.order.clock.time(self.order.reached)).max(self.session.begins);
         self.write_settled_sites(true);
@@ -878,7 +893,7 @@ impl Collector {
         self.shared.flush_records();
     }
 
-    /// Replaces a recording without events by one that says what is known now.
+    /// Replaces a recording without events by one with everything that is known now.
     fn write_snapshot(&mut self, now: Time) {
         let start = Instant::now();
         let is_sent = self.shared.writer.send_snapshot(|| {
@@ -901,7 +916,7 @@ impl Collector {
         }
     }
 
-    /// The totals of the session and, as records, of each process.
+    /// Returns the totals of the session and, as records, of each process.
     fn process_totals(&self) -> (Counts, Vec<Record>) {
         let mut total = Counts::default();
         let mut records = Vec::new();
@@ -927,13 +942,13 @@ impl Collector {
         (total, records)
     }
 
-    /// The images of a process of which the recording knows.
+    /// Returns the images of a process that are in the recording.
     fn images_of(&self, process: &Process) -> impl DoubleEndedIterator<Item = &Slot> {
         let images = process.images.iter().filter_map(|&image| self.slots.get(image));
         images.filter(|image| !matches!(image.stage, Stage::Absent | Stage::Past))
     }
 
-    /// Samples the memory of the processes that run, as far as there is time for it.
+    /// Samples the memory of running processes, as far as there is time for it.
     fn sample_memory(&mut self, now: Time) {
         if !self.probing.is_left() {
             return;
@@ -969,8 +984,8 @@ impl Collector {
         }
     }
 
-    /// Ends the session, which the page says to be over: merges all that was written up to now by those that still
-    /// run, and lets go of them.
+    /// Ends the session, which the page already declares to be over: merges everything that the
+    /// processes still running have written so far, and detaches from them.
     pub(crate) fn end_session(&mut self) {
         let end = units(arch::ticks());
         for source in &self.sources {
@@ -992,21 +1007,22 @@ impl Collector {
         while !self.sources.is_empty() && !self.has_failed() {
             self.round();
         }
-        // What has failed stays as it is.
+        // After a failure, nothing more is merged.
         self.sources.clear();
         for index in 0..self.slots.len() {
             self.finish_image(index);
         }
     }
 
-    /// Writes what is known only at the end, and the end of the file.
+    /// Writes what is known only at the end, and finishes the file.
     pub(crate) fn finish(mut self, end: &SessionEnd) -> Finished {
         self.take_news();
         self.write_settled_sites(true);
         self.write_departures(None);
         for slot in &mut self.slots {
             if slot.start.pid == self.command && matches!(slot.ended, Some((ImageEndReason::Exit, _))) {
-                // The process of the command is the first with its pid, and was there until we waited for it.
+                // The process of the command is the first with its pid, and existed until we reaped
+                // it.
                 slot.exit = slot.exit.flatten().map(Some).or(Some(end.exit));
             }
             if !slot.end_is_written && matches!(slot.stage, Stage::Over) {
@@ -1073,12 +1089,12 @@ impl Collector {
     }
 }
 
-/// What is left of a session.
+/// The results of a session.
 #[derive(Debug)]
 pub(crate) struct Finished {
     pub(crate) command_has_come: bool,
     pub(crate) footer: Footer,
-    /// Events that were merged since the last file began.
+    /// The number of events that were merged since the last file began.
     pub(crate) events_of_file: u64,
     pub(crate) stalls: Vec<Pause>,
     pub(crate) processes: Vec<ProcessOutcome>,
@@ -1088,7 +1104,7 @@ pub(crate) struct Finished {
     pub(crate) failure: Option<Failed>,
 }
 
-/// Where a recording failed.
+/// The place where a recording failed.
 #[derive(Debug)]
 pub(crate) enum Failed {
     Here(Error),

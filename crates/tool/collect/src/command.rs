@@ -1,4 +1,4 @@
-//! The running command: waiting for its end, and stopping and going on with it.
+//! The running command: waits for its end, and stops and continues together with it.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering, fence};
@@ -15,17 +15,17 @@ use crate::process::is_stopped;
 use crate::shared::Page;
 use crate::unix;
 
-/// For how long orphans are left alone when there are none.
+/// The time for which orphans are not looked for after none were found.
 const ORPHANS_PAUSE: Duration = Duration::from_millis(50);
 
-/// How and when the command ended.
+/// The exit status of the command, and when it ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ended {
     pub(crate) exit: ExitStatus,
     pub(crate) at: Instant,
 }
 
-/// A child process of ours, and the thread that waits for it.
+/// A child process, and the thread that waits for it.
 #[derive(Debug)]
 pub(crate) struct RunningCommand {
     pidfd: Arc<OwnedFd>,
@@ -35,8 +35,9 @@ pub(crate) struct RunningCommand {
 }
 
 impl RunningCommand {
-    /// Waits for the child in a thread of its own, which wakes the collector. If `stops_us`, this process stops when
-    /// the child is stopped from the keyboard, and the child goes on when we do.
+    /// Waits for the child in a thread of its own, which wakes the collector. If `stops_us`, this
+    /// process stops when the child is stopped from the keyboard, and the child continues when this
+    /// process does.
     pub(crate) fn watch(pid: Pid, page: Arc<Page>, stops_us: bool) -> Result<RunningCommand, Error> {
         let failed = "a handle of the command";
         let pidfd = Arc::new(pidfd_open(pid, PidfdFlags::empty()).map_err(Error::session(failed))?);
@@ -44,7 +45,7 @@ impl RunningCommand {
         let (thread_pidfd, thread_ended) = (Arc::clone(&pidfd), Arc::clone(&ended));
         let run = move || {
             let exit = wait(pid, &thread_pidfd, stops_us);
-            // The only one who sets it.
+            // Nobody else sets it.
             let _ = thread_ended.set(Ended { exit, at: Instant::now() });
             wake(&page);
         };
@@ -62,7 +63,7 @@ impl RunningCommand {
         self.ended.get().copied()
     }
 
-    /// Waits for the end.
+    /// Waits for the end of the command.
     pub(crate) fn wait(self) -> Ended {
         if let Err(panic) = self.thread.join() {
             std::panic::resume_unwind(panic);
@@ -71,21 +72,22 @@ impl RunningCommand {
     }
 }
 
-/// Wakes the collector after something has happened that it looks for before it sleeps.
+/// Wakes the collector after an event that it checks for before it sleeps.
 pub(crate) fn wake(page: &Page) {
-    // What has happened must be there to see before we look whether it sleeps.
+    // The event must be visible before the collector's sleep is checked.
     fence(Ordering::SeqCst);
     page.ring_doorbell();
 }
 
-/// Reaps the processes that fall on this one, as long as it lives: in the first process of a container. Only there:
-/// other processes have no children but those that they made.
+/// Reaps orphans that were reparented to this process, as long as it lives. Used only in the first
+/// process of a container: other processes have no children except those that they made.
 #[derive(Debug)]
 pub(crate) struct Orphans(Arc<AtomicBool>);
 
 impl Orphans {
-    /// `None` where none fall on this process, or if it is not for us to reap them. Until the command `ended`, it is
-    /// left to the thread that waits for it.
+    /// Starts to reap. Returns `None` if no orphans are reparented to this process, or if reaping
+    /// them is not our task. Until the command has `ended`, it is left to the thread that waits for
+    /// it.
     pub(crate) fn reap(is_ours: bool, command: Pid, ended: Arc<OnceLock<Ended>>) -> Option<Orphans> {
         if !is_ours || !unix::is_first_process() {
             return None;
@@ -95,18 +97,18 @@ impl Orphans {
         let run = move || {
             let is_reaped = |pid| pid != command || ended.get().is_some();
             while !is_over.load(Ordering::Acquire) {
-                // Looked at before it is reaped: it may be the command, and children that this process makes later are
-                // not for us.
+                // The child is checked before it is reaped: it may be the command, and children
+                // that this process makes later are not to be reaped here.
                 match unix::wait_for_any_end().filter(|&pid| is_reaped(pid)) {
                     Some(pid) if !is_over.load(Ordering::Acquire) => {
                         let _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED);
                     }
-                    // The command, for a moment; or there are no children now.
+                    // The command, for a moment; or there are no children at present.
                     _ => std::thread::sleep(ORPHANS_PAUSE),
                 }
             }
         };
-        // Without the thread they stay as they are.
+        // Without the thread, orphans are not reaped.
         std::thread::Builder::new().name("orphans".into()).spawn(run).ok()?;
         Some(orphans)
     }
@@ -118,10 +120,10 @@ impl Drop for Orphans {
     }
 }
 
-/// Somebody else in this process has waited for our child.
+/// The exit status if something else in this process has waited for the command.
 const UNKNOWN: ExitStatus = ExitStatus::Code(255);
 
-/// Waits for the child in this thread: see [`RunningCommand::watch`].
+/// Waits for the child in the calling thread: see [`RunningCommand::watch`].
 pub(crate) fn wait(pid: Pid, pidfd: &OwnedFd, stops_us: bool) -> ExitStatus {
     let what = WaitIdOptions::EXITED | WaitIdOptions::STOPPED;
     loop {
@@ -136,7 +138,8 @@ pub(crate) fn wait(pid: Pid, pidfd: &OwnedFd, stops_us: bool) -> ExitStatus {
         if let Some(signal) = status.terminating_signal() {
             return ExitStatus::Signal(signal);
         }
-        // SIGSTOP is left out: it comes from a program, which continues the command and knows nothing of us.
+        // SIGSTOP is left out: it comes from a program, which continues the command without knowing
+        // about this process.
         let keyboard = [Signal::TSTP, Signal::TTIN, Signal::TTOU].map(Signal::as_raw);
         if let Some(signal) = status.stopping_signal()
             && stops_us
@@ -144,7 +147,7 @@ pub(crate) fn wait(pid: Pid, pidfd: &OwnedFd, stops_us: bool) -> ExitStatus {
             && is_stopped(pid.as_raw_pid() as u32)
         {
             unix::stop_by(signal);
-            // It may have been continued together with us.
+            // The command may have been continued together with this process.
             let _ = pidfd_send_signal(pidfd, Signal::CONT);
         }
     }

@@ -1,8 +1,9 @@
-//! Starting and stopping a recording from outside: by command, over a socket.
+//! Starts and stops a recording from outside, by commands over a socket.
 //!
-//! Each `record` listens on an abstract socket whose name has its pid; clients find them in /proc/net/unix. Both sides
-//! ask the kernel who is at the other end, and speak with nobody but the same user (and clients of root's); clients also
-//! with nobody but the process in the name (`peer`). A request is one word in one message, the answer one text of lines `NAME VALUE`.
+//! Each `record` listens on an abstract socket whose name contains its pid; clients find the
+//! sockets in /proc/net/unix. Both sides ask the kernel who is at the other end, and talk only to
+//! the same user (the server also to root). Clients also talk only to the process in the name
+//! (`peer`). A request is one word in one message. The answer is one text with lines `NAME VALUE`.
 
 use std::fmt::Write as _;
 use std::io;
@@ -32,29 +33,29 @@ use crate::session::random_digits;
 use crate::shared::Page;
 use crate::unix;
 
-/// An abstract address is this, the pid of `record`, a dot, and random digits.
+/// The beginning of an abstract address; the pid of `record`, a dot, and random digits follow.
 const PREFIX: &str = "heapledger-control.";
-/// The longest answer: processes beyond it are left out.
+/// The maximum length of an answer in bytes; processes beyond it are left out.
 const ANSWER_MAX: usize = 64 << 10;
-/// How long either side waits for the other.
+/// The timeout of either side for messages of the other.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Clients without a request at a time; a further one displaces the oldest.
+/// The maximum number of clients without a request; a further one displaces the oldest.
 const CLIENTS_MAX: usize = 64;
-/// How long nothing is tried after something has failed for want of descriptors.
+/// The pause after a failure for want of descriptors.
 const BACK_OFF: Duration = Duration::from_millis(100);
-/// The same for what has to be written.
+/// The timeout for requests that wait for the file to be written.
 const PATIENCE_WRITING: Duration = Duration::from_secs(30);
 
-/// Turns recording on and off, and sets its rate, in all processes of the session at once.
+/// Switches recording on and off, and sets its rate, in all processes of the session at once.
 #[derive(Debug)]
 pub(crate) struct Switch {
     page: Arc<Page>,
     inbox: Arc<Inbox>,
-    /// What is recorded is a sample, whose rate can be set.
+    /// True if the recording is of a sample, whose rate can be set.
     is_sample: bool,
-    /// Since when allocations have been recorded for the first time.
+    /// The time when allocations were recorded for the first time.
     began: Mutex<Option<Instant>>,
-    /// The recording ends.
+    /// True if the recording is ending.
     is_over: AtomicBool,
 }
 
@@ -64,7 +65,7 @@ impl Switch {
         Switch { page, inbox, is_sample, began: Mutex::new(is_on.then(Instant::now)), is_over: AtomicBool::new(false) }
     }
 
-    /// From now on allocations are recorded.
+    /// Records allocations from now on.
     pub(crate) fn start(&self) {
         let mut began = self.lock();
         if self.is_on() {
@@ -76,7 +77,7 @@ impl Switch {
         crate::command::wake(&self.page);
     }
 
-    /// From now on they are not.
+    /// Records no allocations from now on.
     pub(crate) fn stop(&self) {
         let _began = self.lock();
         if self.is_on() {
@@ -86,7 +87,7 @@ impl Switch {
         }
     }
 
-    /// From now on blocks are sampled at this rate, if they are at all.
+    /// Samples blocks at this rate from now on, if the recording is of a sample.
     fn rate(&self, rate: Rate) {
         let _began = self.lock();
         if self.is_sample && self.sampling() != Some(rate) {
@@ -96,7 +97,7 @@ impl Switch {
         }
     }
 
-    /// At which rate they are.
+    /// Returns the rate at which blocks are sampled.
     fn sampling(&self) -> Option<Rate> {
         self.is_sample.then(|| Rate::from_logarithm(self.page.rate().into()))
     }
@@ -105,13 +106,14 @@ impl Switch {
         self.page.mode() & mode::PAUSED == 0
     }
 
-    /// Returns when all that has happened until now is in the file; false where that does not come about.
+    /// Waits until everything that has happened until now is in the file. Returns false if that
+    /// fails.
     fn save(&self) -> bool {
         let (done, is_done) = sync_channel(1);
         self.inbox.post([News::Save { stamp: units(arch::ticks()), done }]);
         crate::command::wake(&self.page);
         let until = Instant::now() + PATIENCE_WRITING;
-        // Whoever ends the recording does not wait for this.
+        // The end of the recording does not wait for this.
         while !self.is_over.load(Ordering::Acquire) && Instant::now() < until {
             match is_done.recv_timeout(Duration::from_millis(50)) {
                 Ok(()) => return true,
@@ -122,42 +124,43 @@ impl Switch {
         false
     }
 
-    /// When recording began for the first time.
+    /// Returns the time when recording began for the first time.
     pub(crate) fn began(&self) -> Option<Instant> {
         *self.lock()
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Instant>> {
-        // An optional moment is whole between any two calls.
+        // The value is consistent between any two calls.
         self.began.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A recording that is going on.
+/// The status of a recording in progress.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Status {
-    /// The process of `heapledger record`.
+    /// The pid of `heapledger record`.
     pub recorder: u32,
-    /// The recorded command's.
+    /// The pid of the recorded command.
     pub command: u32,
-    /// Recorded processes that have not ended.
+    /// The pids of recorded processes that have not ended.
     pub processes: Vec<u32>,
-    /// Whether allocations are recorded at the moment.
+    /// True if allocations are recorded at present.
     pub is_on: bool,
-    /// Whether they have ever been.
+    /// True if allocations have ever been recorded.
     pub has_begun: bool,
-    /// At which rate blocks are sampled, if what is recorded is a sample; [`Rate::EXACT`] while all are.
+    /// The rate at which blocks are sampled, if the recording is of a sample; [`Rate::EXACT`] while
+    /// all blocks are recorded.
     pub sampling: Option<Rate>,
     /// Nanoseconds since the session began.
     pub elapsed_ns: u64,
-    /// Calls that returned a block, as far as they were recorded.
+    /// The number of recorded calls that returned a block.
     pub allocations: u64,
-    /// Bytes live.
+    /// The number of bytes that are live.
     pub bytes_live: u64,
-    /// The length of the file.
+    /// The length of the file in bytes.
     pub bytes_written: u64,
-    /// The file, absolute.
+    /// The absolute path of the file.
     pub output: PathBuf,
 }
 
@@ -183,7 +186,7 @@ impl Status {
                 let _ = writeln!(text, "process {pid}");
             }
         }
-        // At the end: a name may have any bytes.
+        // The path comes last, because it may contain any bytes.
         [text.as_bytes(), b"output ", self.output.as_os_str().as_bytes()].concat()
     }
 
@@ -211,14 +214,14 @@ impl Status {
                 b"allocations" => status.allocations = value,
                 b"bytes_live" => status.bytes_live = value,
                 b"bytes_written" => status.bytes_written = value,
-                // Of a newer version.
+                // A field of a newer version.
                 _ => {}
             }
         }
     }
 }
 
-/// The thread that answers commands; ended when dropped.
+/// The thread that answers commands. Ended when dropped.
 #[derive(Debug)]
 pub(crate) struct Control {
     listener: Arc<OwnedFd>,
@@ -228,7 +231,7 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// `None` where there can be no such socket: then there are no commands.
+    /// Starts the thread. Returns `None` if the socket cannot be made; then there are no commands.
     pub(crate) fn start(switch: Arc<Switch>, status: Status) -> Option<Control> {
         let listener = Arc::new(listen(status.recorder).ok()?);
         let status = Arc::new(Mutex::new(status));
@@ -239,14 +242,14 @@ impl Control {
         Some(Control { listener, switch, status, thread: Some(thread) })
     }
 
-    /// What is told from now on.
+    /// Updates the status.
     pub(crate) fn tell(&self, totals: Totals, processes: impl Iterator<Item = u32>, output: &Path) {
         let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
         status.elapsed_ns = totals.elapsed.as_nanos() as u64;
         status.allocations = totals.allocations.0;
         status.bytes_live = totals.live.bytes.0;
         status.bytes_written = totals.bytes_written;
-        // Another one after each rotation.
+        // Each rotation changes the file.
         status.output = std::path::absolute(output).unwrap_or_default();
         status.processes.clear();
         status.processes.extend(processes);
@@ -256,7 +259,7 @@ impl Control {
 impl Drop for Control {
     fn drop(&mut self) {
         self.switch.is_over.store(true, Ordering::Release);
-        // It wakes the thread, which finds that there is nothing to accept any more.
+        // Wakes the thread, which finds the listener shut down.
         let _ = rustix::net::shutdown(&*self.listener, Shutdown::Both);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -274,21 +277,22 @@ fn listen(pid: u32) -> io::Result<OwnedFd> {
     Ok(listener)
 }
 
-/// Answers commands until the listener is shut down. A client that makes no request holds up nobody.
+/// Answers commands until the listener is shut down. A client that makes no request does not delay
+/// others.
 fn serve(listener: &OwnedFd, switch: &Switch, status: &Mutex<Status>) {
     let mut clients: Vec<(OwnedFd, Instant)> = Vec::new();
     loop {
         let mut entries = vec![PollFd::new(listener, PollFlags::IN)];
         entries.extend(clients.iter().map(|(client, _)| PollFd::new(client, PollFlags::IN)));
         let left = clients.iter().map(|(_, since)| PATIENCE.saturating_sub(since.elapsed())).min();
-        // Rounded up: not to turn round in the last millisecond.
+        // Rounded up, to avoid busy waiting in the last millisecond.
         let left = left.and_then(|left| Timespec::try_from(left + Duration::from_millis(1)).ok());
         if let Err(error) = poll(&mut entries, left.as_ref())
             && error != Errno::INTR
         {
             thread::sleep(BACK_OFF);
         }
-        // It has been shut down: accept(2) would only say that there is nobody.
+        // The listener has been shut down; accept(2) would only fail.
         if entries[0].revents().contains(PollFlags::HUP) {
             return;
         }
@@ -297,7 +301,7 @@ fn serve(listener: &OwnedFd, switch: &Switch, status: &Mutex<Status>) {
         clients.retain(|(client, since)| {
             let is_ready = ready.next() == Some(&true);
             if is_ready {
-                // A client that does not take the answer goes without it.
+                // A client that does not take the answer misses it.
                 let _ = answer(client.as_fd(), switch, status);
             }
             !is_ready && since.elapsed() < PATIENCE
@@ -316,13 +320,13 @@ fn serve(listener: &OwnedFd, switch: &Switch, status: &Mutex<Status>) {
                 }
             }
             Err(Errno::INTR | Errno::AGAIN) => {}
-            // An error of that connection, or a want of descriptors: that passes.
+            // An error of that connection, or no descriptors: both pass.
             Err(_) => thread::sleep(BACK_OFF),
         }
     }
 }
 
-/// Answers a request that is there.
+/// Answers the request of a client that is ready.
 fn answer(client: BorrowedFd<'_>, switch: &Switch, status: &Mutex<Status>) -> io::Result<()> {
     wait_briefly(client)?;
     let mut request = [0_u8; 16];
@@ -345,7 +349,7 @@ fn answer(client: BorrowedFd<'_>, switch: &Switch, status: &Mutex<Status>) -> io
     Ok(())
 }
 
-/// Before the logarithm of the rate that is asked for.
+/// The word before the logarithm of the requested rate.
 const RATE: &str = "rate ";
 
 fn parse_rate(logarithm: &[u8]) -> Option<Rate> {
@@ -359,32 +363,34 @@ fn wait_briefly(socket: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// What can be asked of a recording that is going on.
+/// A request to a recording in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
     /// Record allocations from now on.
     Start,
     /// Do not record them from now on.
     Stop,
-    /// Sample blocks at this rate from now on; of no effect where the recording is not one of a sample, as the status says.
+    /// Sample blocks at this rate from now on. Without effect if the recording is not of a sample,
+    /// as the status says.
     Sample(Rate),
-    /// Only tell.
+    /// Only return the status.
     Status,
-    /// Tell when all that has happened so far is in the file. It can be read then, as one that is not finished.
+    /// Wait until everything that has happened so far is in the file. It can then be read like an
+    /// unfinished recording.
     Save,
 }
 
-/// A recording of this user's that is going on (for root: of anybody's), on this machine and in this network
-/// namespace.
+/// A recording of this user (for root: of any user) that is in progress on this machine and in this
+/// network namespace.
 #[derive(Debug)]
 pub struct Running {
     address: Listed,
-    /// How it was when it was found.
+    /// The status when it was found.
     pub status: Status,
 }
 
 impl Running {
-    /// All that there are.
+    /// Returns all recordings in progress.
     pub fn all() -> io::Result<Vec<Running>> {
         let mut running = Vec::new();
         for address in peer::listed(PREFIX)? {
@@ -396,7 +402,7 @@ impl Running {
         Ok(running)
     }
 
-    /// Makes a request, and returns how it is afterwards.
+    /// Makes a request. Returns the status after it.
     pub fn ask(&self, request: Request) -> io::Result<Status> {
         ask(&self.address, request)
     }
@@ -474,7 +480,7 @@ mod tests {
         let Some(News::Rated { rate: told, .. }) = news.pop() else { panic!("{news:?}") };
         assert_eq!(told, rate);
         assert!(matches!(news[..], [News::Paused { .. }, News::Resumed { .. }]), "{news:?}");
-        // Who saves says when that is done.
+        // A request to save is answered when it is done.
         let collector = std::thread::spawn(move || {
             loop {
                 let mut news = Vec::new();

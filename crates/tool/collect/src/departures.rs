@@ -1,5 +1,5 @@
-//! Programs and processes that leave the session: announced by those that start them, and named in the recording unless they
-//! introduce themselves.
+//! Programs and processes that leave the session. They are announced by those that start them, and
+//! listed in the recording unless they introduce themselves.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,21 +7,22 @@ use heapledger_core::program::Obstacle;
 use heapledger_recording::{Departure, ImageId, ImageOrigin, ImageStart, Time};
 use heapledger_wire::session;
 
-/// How long an announced program that will not be recorded may still turn out not to have started: an exec that fails is
-/// told of at once, by a thread that may have to wait for the processor.
+/// The time in nanoseconds after which an announced program that will not be recorded counts as
+/// started. An exec that fails is reported at once, but by a thread that may have to wait for the
+/// processor.
 const SETTLED_AFTER: u64 = 10_000_000_000;
 
-/// A program that an image has said to start.
+/// A program that an image has announced to start.
 #[derive(Debug)]
 pub(crate) struct Announced {
     pub(crate) image: ImageId,
-    /// The ids of the image's own process, and of the program's, as their pid namespace has them.
+    /// The ids of the image's own process and of the program's, in their pid namespace.
     pub(crate) process: u32,
     pub(crate) pid: u32,
-    /// 0: it should introduce itself.
+    /// The reason why it is not recorded; 0 if it should introduce itself.
     pub(crate) reason: u16,
     pub(crate) is_tight: bool,
-    /// The stamp from which on the program may have run.
+    /// The earliest stamp at which the program may have run.
     pub(crate) since: u64,
     pub(crate) time: Time,
     pub(crate) path: Vec<u8>,
@@ -31,25 +32,25 @@ pub(crate) struct Announced {
 #[derive(Debug, Default)]
 pub(crate) struct Departures {
     pending: Vec<Announced>,
-    /// The stamp at which an image that came by exec introduced itself last, by pid.
+    /// The stamp of the latest introduction of an image that came by exec, by pid.
     introduced: HashMap<u32, u64>,
     /// Processes that had no room for the recorder, by pid.
     declined: HashSet<u32>,
-    /// All that have been settled to be one.
+    /// The number of all departures that are certain.
     count: u64,
-    /// The first of them.
+    /// The first of these departures.
     listed: Vec<Departure>,
 }
 
 impl Departures {
-    /// The most that [`Departures::listed`] has.
+    /// The maximum length of [`Departures::listed`].
     const LISTED_MAX: usize = 256;
 
     pub(crate) fn announce(&mut self, announced: Announced) {
         self.pending.push(announced);
     }
 
-    /// The latest that was announced of a process did not come to be.
+    /// Withdraws the latest announcement for a process, because its exec failed.
     pub(crate) fn exec_failed(&mut self, image: ImageId, pid: u32) {
         let is_it = |announced: &Announced| announced.image == image && announced.pid == pid;
         if let Some(at) = self.pending.iter().rposition(is_it) {
@@ -57,13 +58,13 @@ impl Departures {
         }
     }
 
-    /// An image has come by exec.
+    /// Notes that an image has come by exec.
     pub(crate) fn introduce(&mut self, pid: u32, stamp: u64) {
         self.introduced.insert(pid, stamp);
     }
 
-    /// An image that has introduced itself could not take what it was given. `None` if it has said so before: it asks
-    /// again.
+    /// Notes that an image that has introduced itself could not take what it was given. Returns
+    /// `None` if it has said so before, because it asks again.
     pub(crate) fn decline(&mut self, start: &ImageStart, time: Time) -> Option<Departure> {
         let pid = start.pid;
         self.pending.retain(|announced| announced.pid != pid || announced.reason != 0);
@@ -75,7 +76,8 @@ impl Departures {
         Some(self.list(Departure { time, image, pid, reason: Obstacle::NoRoom as u32, path, is_fork }))
     }
 
-    /// A process that an image forked could not introduce itself.
+    /// Returns the departure of a process that was forked by an image and could not introduce
+    /// itself; `None` if it has declined.
     pub(crate) fn unreached(&mut self, start: &ImageStart, child: u32) -> Option<Departure> {
         if self.declined.contains(&(child & !session::IN_OTHER_NETWORK)) {
             return None;
@@ -86,13 +88,15 @@ impl Departures {
         Some(self.list(Departure { time: start.time, image: start.image, pid, reason, path, is_fork: true }))
     }
 
-    /// Returns the departures that are certain by now; at the end, all. `pid_of` gives the pid of an image.
+    /// Returns the departures that are certain by now; without `now`, all. `pid_of` returns the pid
+    /// of an image.
     pub(crate) fn settle(&mut self, now: Option<Time>, pid_of: impl Fn(ImageId) -> u32) -> Vec<Departure> {
         let mut settled = Vec::new();
         for announced in std::mem::take(&mut self.pending) {
             let is_settled = |time: Time| now.is_none_or(|now| now.0.saturating_sub(time.0) > SETTLED_AFTER);
             let own = pid_of(announced.image);
-            // In another pid namespace than ours; of itself an image says the number that it knows.
+            // True in another pid namespace than ours: the image gives its own number as it knows
+            // it.
             let is_elsewhere = announced.process != own;
             let pid = if announced.pid == announced.process { own } else { announced.pid };
             let has_come = || self.introduced.get(&pid).is_some_and(|&stamp| stamp >= announced.since);
@@ -112,7 +116,7 @@ impl Departures {
         settled
     }
 
-    /// The number of departures, and the first of them.
+    /// Returns the number of departures, and the first of them.
     pub(crate) fn into_listed(self) -> (u64, Vec<Departure>) {
         (self.count, self.listed)
     }
@@ -145,7 +149,7 @@ mod tests {
         let mut departures = Departures::default();
         departures.announce(announced(8, 0, 100));
         departures.announce(announced(9, 0, 100));
-        // An earlier program of that process.
+        // An earlier program of the same process.
         departures.introduce(8, 50);
         departures.introduce(8, 150);
         assert_eq!(settled(&mut departures, Some(u64::MAX)), []);

@@ -1,4 +1,4 @@
-//! The file as the writer sees it.
+//! The output file as the writer sees it.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
@@ -11,20 +11,21 @@ use heapledger_recording::{Compressor, EncodedChunk, Footer, RecordingWriter};
 
 use crate::writer::{Failure, State};
 
-/// Where chunks go.
+/// The place that chunks are written to.
 #[derive(Debug)]
 pub(crate) enum Destination {
-    /// A file that grows by every chunk, and is a recording up to the last one.
+    /// A file to which every chunk is appended; it is a recording up to the last one.
     Appended { file: File, recording: RecordingWriter, is_sample: bool },
-    /// A file that is replaced by a whole recording now and then.
+    /// A file that is replaced by a complete recording from time to time.
     Replaced {
-        /// The file at first: empty, or no regular file. Such a one is written once, at the end.
+        /// The file at first, which is empty or not a regular file. One that is not regular is
+        /// written once, at the end.
         file: File,
-        /// The name to replace; none before it is known, and of a device or a pipe.
+        /// The path to replace; `None` before it is known, and for a device or a pipe.
         path: Option<PathBuf>,
         is_regular: bool,
         is_sample: bool,
-        /// What is in every version.
+        /// The chunks that are in every version.
         chunks: Vec<EncodedChunk>,
     },
 }
@@ -39,7 +40,7 @@ impl Destination {
         Destination::Replaced { file, path: None, is_regular, is_sample, chunks: Vec::new() }
     }
 
-    /// The file that follows.
+    /// Returns the destination for the next file.
     pub(crate) fn next(&self, file: File) -> Destination {
         let (Destination::Appended { is_sample, .. } | Destination::Replaced { is_sample, .. }) = *self;
         Destination::appended(file, is_sample)
@@ -53,7 +54,7 @@ impl Destination {
     }
 
     pub(crate) fn name(&mut self, name: PathBuf) {
-        // A descriptor of the shell's, such as /dev/fd/3, may be a file, and is no name to replace.
+        // A descriptor of the shell, such as /dev/fd/3, may be a file, but has no name to replace.
         let is_descriptor = name.starts_with("/dev") || name.starts_with("/proc");
         if let Destination::Replaced { path, is_regular: true, .. } = self
             && !is_descriptor
@@ -75,8 +76,9 @@ impl Destination {
         }
     }
 
-    /// Replaces the file by one with these chunks in addition. One that cannot be written, for want of space perhaps,
-    /// is left out: the one before is still there, and the next one may fare better.
+    /// Replaces the file by one with these chunks in addition. If it cannot be written, for example
+    /// for want of space, it is skipped: the version before is still there, and the next one may
+    /// succeed.
     pub(crate) fn snapshot(
         &mut self,
         passing: &[EncodedChunk],
@@ -124,7 +126,7 @@ fn append(file: &mut File, recording: &mut RecordingWriter, state: &State) -> Re
     Ok(())
 }
 
-/// A recording with nothing in it.
+/// Returns an empty recording.
 fn begun(is_sample: bool) -> RecordingWriter {
     if is_sample { RecordingWriter::of_sample() } else { RecordingWriter::new() }
 }
@@ -141,11 +143,11 @@ fn whole<'a>(
     recording
 }
 
-/// Whoever opens the file finds the old contents or the new ones.
+/// Replaces a file atomically: readers find either the old contents or the new ones.
 fn replace(path: &Path, contents: &[u8], state: &State) -> io::Result<()> {
     let mut new = OsString::from(path);
     new.push(".new");
-    // One that was left behind by a recorder that was killed.
+    // A file left behind by a recorder that was killed.
     let _ = std::fs::remove_file(&new);
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
     state.write(&mut file, contents).and_then(|()| std::fs::rename(&new, path)).inspect_err(|_| {

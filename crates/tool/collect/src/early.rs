@@ -1,10 +1,14 @@
-//! Allocations of addresses that are still live: the free in another thread that must have come first is pulled forward.
+//! Handles allocations of addresses that are still live: the free in another thread that must have
+//! come first is pulled forward.
 //!
-//! An allocation may be stamped too early: out-of-order execution can read the time stamp counter before the loads by which the
-//! allocator found the block, and so before another thread's free of the same address is stamped. The hook orders the two
-//! where a process has threads; where that does not suffice, the free stands in another ring, at most [`EARLY_MAX`] later. Then it
-//! counts before the allocation, and nothing else moves. If there is none, it is a *missed free*: the program released the
-//! block in a way that nobody saw.
+//! An allocation may be stamped too early: out-of-order execution can read the time stamp counter
+//! before the loads by which the allocator found the block, and so before another thread's free of
+//! the same address is stamped.
+//!
+//! If a process has several threads, the hook orders the two. If that is not enough, the free is in
+//! another ring, at most [`EARLY_MAX`] later. It then counts before the allocation, and nothing
+//! else is reordered. If there is no such free, it is a *missed free*: the program released the
+//! block in a way that was not seen.
 
 use std::time::Duration;
 
@@ -12,11 +16,13 @@ use heapledger_core::Api;
 use heapledger_ledger::Pending;
 use heapledger_wire::event::{Decoder, Event, Extended, ReallocOutcome, code};
 
-/// The time by which a free may be stamped later than the allocation that it made possible. Without the hook's fence, 200 ns have
-/// been measured on a Zen 4. A longer time would take more frees of the new block for that of the old one.
+/// The most by which a free may be stamped later than the allocation that it made possible. Without
+/// the hook's fence, 200 ns were measured on a Zen 4. With a longer time, more frees of the new
+/// block would be taken for frees of the old one.
 pub(crate) const EARLY_MAX: Duration = Duration::from_micros(2);
 
-/// The number of words of a ring that are searched for a free. Few threads write as much within [`EARLY_MAX`].
+/// The number of words of a ring that are searched for a free. Few threads write that many within
+/// [`EARLY_MAX`].
 pub(crate) const SEARCHED_MAX: usize = 4096;
 
 /// An allocation of a live address at the front of a ring.
@@ -26,7 +32,7 @@ pub(crate) struct Early {
     pub(crate) stamp: u64,
     /// The largest stamp that the free can have.
     pub(crate) until: u64,
-    /// No ring has the free.
+    /// True if no ring has the free.
     pub(crate) is_missed: bool,
 }
 
@@ -34,9 +40,9 @@ pub(crate) struct Early {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Search {
     Found(Found),
-    /// There is none within the time.
+    /// There is no free within the time.
     Nothing,
-    /// The ring may still get one.
+    /// The ring may still get a free.
     Unknown,
 }
 
@@ -46,20 +52,21 @@ pub(crate) struct Found {
     /// The index of its first word.
     pub(crate) at: usize,
     pub(crate) stamp: u64,
-    /// The state of the decoder before it.
+    /// The state of the decoder before its first word.
     pub(crate) decoder: Decoder,
 }
 
 /// A free that has been pulled forward.
 #[derive(Debug)]
 pub(crate) struct Pulled {
-    /// The number of words that its ring had before it.
+    /// The number of words that came before it in its ring.
     pub(crate) at: u64,
     /// The old block, if the free is the first half of a reallocation: the second half finishes it.
     pub(crate) pending: Option<Pending>,
 }
 
-/// The address that an event makes free for others, if it does, and whether it is the first half of a reallocation.
+/// Returns the address that an event releases for others, if it does, and whether it is the first
+/// half of a reallocation.
 pub(crate) fn frees(event: &Event<'_>) -> Option<(u64, bool)> {
     match *event {
         Event::Free { address } => Some((address, false)),
@@ -75,7 +82,7 @@ pub(crate) fn frees(event: &Event<'_>) -> Option<(u64, bool)> {
     }
 }
 
-/// The address that an event makes live, if it does.
+/// Returns the address that an event makes live, if it does.
 #[inline(always)]
 pub(crate) fn allocates(event: &Event<'_>) -> Option<u64> {
     match *event {

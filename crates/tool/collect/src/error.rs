@@ -1,10 +1,10 @@
-//! What can go wrong.
+//! The errors of a recording.
 
 use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 
-/// Why a command could not be recorded, or not to its end.
+/// The reason why a command could not be recorded, or not to its end.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -14,23 +14,23 @@ pub enum Error {
     /// There is no such program.
     #[error("{}: command not found", program.display())]
     CommandNotFound {
-        /// As it was given.
+        /// The name as it was given.
         program: OsString,
     },
-    /// There is such a file, but it cannot be executed.
+    /// The file exists, but it cannot be executed.
     #[error("{}: not executable", program.display())]
     NotExecutable {
-        /// As it was given.
+        /// The name as it was given.
         program: OsString,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
     /// The program could not be started.
     #[error("{}: cannot be started", program.display())]
     Launch {
-        /// As it was given.
+        /// The name as it was given.
         program: OsString,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
     /// The output file exists, and was not to be replaced.
@@ -44,7 +44,7 @@ pub enum Error {
     CreateOutput {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
     /// The output file could not be written to its end.
@@ -52,26 +52,26 @@ pub enum Error {
     WriteOutput {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// The preload library could not be put where the program finds it.
+    /// The preload library could not be put in a place where the program finds it.
     #[error("cannot place the recorder's library in {}", path.display())]
     Library {
         /// The directory.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// Something that every recording needs was refused by the system.
+    /// The system refused a resource that every recording needs.
     #[error("cannot create {what}")]
     Session {
-        /// What.
+        /// The resource.
         what: &'static str,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// The collector's own memory ran out.
+    /// The collector ran out of memory.
     #[error("out of memory for the table of live blocks")]
     OutOfMemory,
     /// The recording could not be encoded: an error in Heapledger.
@@ -80,7 +80,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// For `map_err`: a failed system call on the way to `what`.
+    /// Returns a function for `map_err` that converts a failed system call about `what`.
     pub(crate) fn session<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> Error {
         move |error| Error::Session { what, source: error.into() }
     }

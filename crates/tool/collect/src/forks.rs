@@ -1,4 +1,5 @@
-//! What children inherit: kept from the parent's fork event until the child introduces itself.
+//! The state that children inherit: kept from the parent's fork event until the child introduces
+//! itself.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,11 +9,11 @@ use heapledger_recording::{ImageId, Time};
 
 use crate::tree::Tree;
 
-/// The most copies that wait for their children, …
+/// The maximum number of copies that wait for their children.
 const POINTS_MAX: usize = 64;
-/// … what they may take together, …
+/// The maximum memory of these copies together, in bytes.
 const BYTES_MAX: u64 = 1 << 30;
-/// … and how long: a fork may have failed.
+/// The time for which a copy is kept: a fork may have failed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A parent at the moment of a fork.
@@ -22,13 +23,13 @@ pub(crate) struct ForkPoint {
     /// The number of the fork event.
     pub(crate) sequence: u32,
     pub(crate) time: Time,
-    /// Already the child's.
+    /// The ledger, already converted to the child's.
     pub(crate) ledger: Ledger,
-    /// Still the parent's.
+    /// The tree, still the parent's.
     pub(crate) tree: Tree,
 }
 
-/// The forks whose children have not come yet, oldest first.
+/// The forks whose children have not come yet, the oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Forks(VecDeque<ForkPoint>);
 
@@ -36,26 +37,27 @@ impl Forks {
     pub(crate) fn add(&mut self, point: ForkPoint) {
         self.expire(point.time);
         self.0.push_back(point);
-        // The newest is kept, whatever it takes.
+        // The newest is kept, whatever its size.
         while self.0.len() > POINTS_MAX || (self.0.len() > 1 && self.bytes() > BYTES_MAX) {
             self.0.pop_front();
         }
     }
 
-    /// The parent as it was, if that is still known. A number is given out once.
+    /// Removes and returns the parent's state at a fork, if it is still there. Each fork can be
+    /// claimed only once.
     pub(crate) fn claim(&mut self, image: ImageId, sequence: u32) -> Option<ForkPoint> {
         let at = self.0.iter().position(|point| point.image == image && point.sequence == sequence)?;
         self.0.remove(at)
     }
 
-    /// Gives up children that did not come in time.
+    /// Drops the forks whose children did not come in time.
     pub(crate) fn expire(&mut self, now: Time) {
         while self.0.front().is_some_and(|point| point.time.0.saturating_add(PATIENCE.as_nanos() as u64) < now.0) {
             self.0.pop_front();
         }
     }
 
-    /// When the last of the forks was whose child has not come.
+    /// Returns the time of the latest fork whose child has not come.
     pub(crate) fn newest(&self) -> Option<Time> {
         self.0.back().map(|point| point.time)
     }

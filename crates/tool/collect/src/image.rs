@@ -1,4 +1,4 @@
-//! One process image: its ledger, its part of the file, its threads.
+//! The state of one process image: its ledger, its part of the file, its threads.
 
 use std::collections::HashMap;
 
@@ -29,7 +29,7 @@ mod marks;
 
 use marks::Reports;
 
-/// What all images write to.
+/// The state that all images share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) session: heapledger_ledger::Session,
@@ -39,21 +39,22 @@ pub(crate) struct Shared {
     pub(crate) timeline: Timeline,
     pub(crate) compressor: Compressor,
     pub(crate) writer: Writer,
-    /// Programs that may run unrecorded.
+    /// The programs that may run unrecorded.
     pub(crate) departures: Departures,
-    /// Metadata that is not written yet.
+    /// The metadata that are not written yet.
     pub(crate) records: Vec<Record>,
-    /// Whether nodes are needed again, for further files.
+    /// True if nodes are needed again for further files.
     pub(crate) keeps_nodes: bool,
-    /// Whether events go to the file, not only to the ledgers.
+    /// True if events go to the file, not only to the ledgers.
     pub(crate) keeps_events: bool,
-    /// Events so far.
+    /// The number of events so far.
     pub(crate) events: u64,
-    /// Whether what is recorded is a sample: frees of unknown blocks are no events then.
+    /// True if the recording is of a sample; frees of unknown blocks are then not recorded.
     pub(crate) is_sample: bool,
-    /// When recording was paused for the first time: frees of unknown blocks are put down to that from then on.
+    /// The time when recording was paused for the first time; later frees of unknown blocks are
+    /// attributed to the pause.
     pub(crate) paused_from: Option<Time>,
-    /// What ends the recording.
+    /// The error that ends the recording.
     pub(crate) failure: Option<Error>,
 }
 
@@ -71,7 +72,8 @@ impl Shared {
     }
 }
 
-/// What an image's events do not tell: the program and the collector have counted it elsewhere.
+/// External counters of an image: counts that are not in its events, but are kept by the program
+/// and the collector elsewhere.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Noted {
     pub(crate) lost: Lost,
@@ -79,7 +81,7 @@ pub(crate) struct Noted {
 }
 
 impl Noted {
-    /// What was counted since then.
+    /// Returns the counts since an earlier state.
     fn since(&self, before: &Noted) -> Noted {
         let (now, then) = (&self.stacks, &before.stacks);
         let stacks = StackCounts {
@@ -103,21 +105,21 @@ struct Thread {
     name: [u8; 16],
     start: Time,
     end: Option<Time>,
-    /// It has said itself that it is there; otherwise others have spoken for it.
+    /// True if the thread has announced itself; otherwise events on its behalf have introduced it.
     is_announced: bool,
-    /// There is something about it that the file does not say.
+    /// True if the file does not have its latest state.
     is_news: bool,
     /// Its reallocation that has begun and not ended.
     pending: Option<Pending>,
-    /// It has made allocations that are not in the sample, since its latest event.
+    /// True if it has made allocations that are not in the sample since its latest event.
     has_others: bool,
 }
 
-/// Who writes to a ring at the moment.
+/// The current owner of a ring, the thread that writes to it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Line {
     thread: Option<ThreadId>,
-    /// Who asked for the ring: its thread until it says otherwise.
+    /// The thread that asked for the ring; it counts as the owner until another one is announced.
     tid: u32,
 }
 
@@ -127,7 +129,7 @@ impl Line {
     }
 }
 
-/// Who did something, and when; and how it belongs to a sample.
+/// The thread and the time of an event, and its relation to a sample.
 #[derive(Clone, Copy)]
 struct Moment {
     thread: ThreadId,
@@ -135,9 +137,11 @@ struct Moment {
     sampled: Sampled,
 }
 
-/// The least number of events between two checkpoints: a replay from the last one takes about a second …
+/// The minimum number of events between two checkpoints: a replay from the last one takes about a
+/// second.
 const CHECKPOINT_EVENTS: u64 = if cfg!(test) { 1 << 20 } else { 1 << 23 };
-/// … and the least number of events for a block in a checkpoint: they add little to the file.
+/// The minimum number of events per block in a checkpoint, so that checkpoints add little to the
+/// file.
 const CHECKPOINT_EVENTS_PER_BLOCK: u64 = 32;
 
 /// The state of a running image.
@@ -151,28 +155,29 @@ pub(crate) struct Image {
     nodes: NodesEncoder,
     annotations: AnnotationsEncoder,
     threads: Vec<Thread>,
-    /// Numbers of ended threads that are given to new ones: where there are no events, nobody can tell.
+    /// The numbers of ended threads that are given to new ones. Used only without events, where
+    /// this makes no difference.
     free_threads: Vec<ThreadId>,
     threads_seen: u64,
-    /// The latest thread with this id.
+    /// The latest thread with each id.
     by_tid: HashMap<u32, ThreadId>,
     timeline: Timeline,
     memory: Samples,
-    /// When the first event of the unfinished chunk was.
+    /// The time of the first event of the unfinished chunk.
     chunk_time: Time,
     events_since_checkpoint: u64,
     has_forked: bool,
     pub(crate) events_late: u64,
-    /// Frees that were pulled forward, before an allocation of their address.
+    /// The number of frees that were pulled forward, before an allocation of their address.
     pub(crate) events_reordered: u64,
     frees_paused: Blocks,
-    /// Blocks whose address was handed out again though nobody saw them freed.
+    /// The number of blocks whose address was handed out again although their free was not seen.
     frees_missed: Blocks,
     finder: Finder,
-    /// Stamps on what is no live block.
+    /// The number of stamps that were not on a live block.
     stamps_unknown: u64,
     reports: Reports,
-    /// What was counted elsewhere before this part of the recording.
+    /// The external counters at the beginning of this segment.
     noted_before: Noted,
 }
 
@@ -206,17 +211,17 @@ impl Image {
         }
     }
 
-    /// Whether it has announced a fork.
+    /// True if the image has announced a fork.
     pub(crate) fn has_forked(&self) -> bool {
         self.has_forked
     }
 
-    /// The ledger that a child gets that was forked now, if there is memory for it.
+    /// Returns the ledger for a child that is forked now, if there is memory for it.
     pub(crate) fn fork_ledger(&self) -> Result<Ledger, OutOfMemory> {
         self.ledger.fork()
     }
 
-    /// Asks for the memory that an event about this address will need.
+    /// Prefetches the memory that an event about this address will need.
     #[inline(always)]
     pub(crate) fn prefetch(&self, address: u64, stack: Option<StackId>) {
         self.ledger.prefetch(Key(address));
@@ -228,11 +233,11 @@ impl Image {
     /// True if an allocation of this address is too early: another thread's free must come first.
     #[inline(always)]
     pub(crate) fn is_too_early(&self, address: u64) -> bool {
-        // One thread's events are in the order in which it wrote them.
+        // The events of one thread are in the order in which it wrote them.
         self.threads.len() > 1 && self.ledger.holds(Key(address))
     }
 
-    /// Takes an event. `Err`: no working recorder would have written it.
+    /// Applies an event. `Err` means that no working recorder would have written it.
     #[inline]
     pub(crate) fn apply(
         &mut self,
@@ -314,7 +319,8 @@ impl Image {
                         let key = Key(address);
                         let freed = match shared.is_sample {
                             false => self.ledger.back(&mut shared.session, moment.thread, key),
-                            // The free that comes later is that of a block which is not in the sample any more.
+                            // The later free is then one of a block that is no longer in the
+                            // sample.
                             true if self.ledger.get(key).is_some() => {
                                 self.ledger.withdraw(&mut shared.session, moment.thread, key)
                             }
@@ -400,7 +406,7 @@ impl Image {
                 self.fail(shared, moment, api, size, stack, &extras);
             }
             Extended::ThreadStart { thread, name } => {
-                // A block that was taken over from a thread that could not say that it ended.
+                // A ring that was taken over from a thread that could not announce its end.
                 if let Some(before) = line.thread {
                     self.end_thread(shared, before, time);
                 }
@@ -424,7 +430,8 @@ impl Image {
             }
             Extended::Fork { sequence } => {
                 self.has_forked = true;
-                // Where memory does not suffice, the child will have to do with what there is when it comes.
+                // If there is not enough memory, the child gets the parent's state at the time when
+                // it comes.
                 if let Ok(ledger) = self.ledger.fork() {
                     let tree = self.tree.snapshot();
                     shared.forks.add(ForkPoint { image: self.id, sequence, time, ledger, tree });
@@ -455,7 +462,7 @@ impl Image {
                 let bytes = text.bytes().collect();
                 self.tree.texts.tell(&mut shared.texts, address, flags, category, bytes);
             }
-            // There are few of the recorder's own.
+            // Annotations of the recorder itself are few.
             Extended::Annotation { code, payload }
                 if shared.keeps_events
                     || [code::STACK_MISMATCH, code::UNSEEN_LIBRARY, code::SANDBOX].contains(&code) =>
@@ -470,7 +477,8 @@ impl Image {
                     shared.fail(error.into());
                 }
             }
-            // Of a newer version of the protocol; both sides are built from one, so there is none.
+            // An event of a newer protocol version. Both sides are built from one version, so this
+            // does not happen.
             _ => {}
         }
         Ok(())
@@ -521,14 +529,15 @@ impl Image {
         self.push_freed(shared, moment, api, freed, extras);
     }
 
-    /// A block is about to be freed by a thread that has made allocations which are not in the sample: it is no temporary one.
+    /// Forgets a thread's latest allocation if others that are not in the sample came after it: the
+    /// block that is about to be freed is then not temporary.
     fn forget_latest(&mut self, moment: Moment) {
         if moment.sampled.after_others {
             self.ledger.end_thread(moment.thread);
         }
     }
 
-    /// To readers, a reset is a free of each block.
+    /// Resets a pool. For readers, this is recorded as a free of each block.
     fn reset_pool(&mut self, shared: &mut Shared, moment: Moment, pool: u32) {
         let mut all = Vec::new();
         self.ledger.reset_pool(&mut shared.session, moment.thread, pool, |freed, live| all.push((freed, live)));
@@ -573,20 +582,22 @@ impl Image {
         }
     }
 
-    /// A beginning after a beginning: the end of the first was lost, and its block stays.
+    /// Cancels a pending reallocation when another one begins: the end of the first was lost, and
+    /// its block stays.
     fn cancel_pending(&mut self, shared: &mut Shared, thread: ThreadId) {
         if let Some(pending) = self.take_pending(thread) {
             self.ledger.cancel_realloc(&mut shared.session, pending);
         }
     }
 
-    /// A reallocation counts as begun before its thread comes to it: the address is free for others.
+    /// Begins a reallocation before its thread comes to it, because the address is already free for
+    /// others.
     pub(crate) fn suspend(&mut self, line: &mut Line, time: Time, address: u64) -> Pending {
         let moment = self.moment(line, time);
         self.ledger.begin_realloc(moment.thread, Key(address))
     }
 
-    /// The thread has come to it.
+    /// Continues a suspended reallocation when its thread comes to it.
     pub(crate) fn continue_realloc(&mut self, shared: &mut Shared, line: &mut Line, time: Time, pending: Pending) {
         let moment = self.moment(line, time);
         self.cancel_pending(shared, moment.thread);
@@ -611,7 +622,8 @@ impl Image {
         extras: &Extras,
     ) {
         let pending = self.take_pending(moment.thread);
-        // An end without a beginning is a reallocation of the null pointer, or of a block that is not in the sample.
+        // Without a beginning, this is a reallocation of the null pointer, or of a block that is
+        // not in the sample.
         if pending.is_none() && !shared.is_sample {
             return self.allocate(shared, moment, api, address, size, stack, extras);
         }
@@ -652,7 +664,7 @@ impl Image {
         }
     }
 
-    /// A block is of another context than it was. What it is stays what it is.
+    /// Reattributes a block to another context; it keeps its stamp.
     fn move_block(&mut self, shared: &mut Shared, moment: Moment, key: Key, stack: StackId) {
         let Some(block) = self.ledger.get(key) else { return };
         let to = match self.tree.stamps.parts(block.stack) {
@@ -662,7 +674,7 @@ impl Image {
         self.move_to(shared, moment, key, to, Ledger::move_block);
     }
 
-    /// The program says what the block at, or around, an address is.
+    /// Applies a stamp to the block at, or around, an address.
     fn stamp(&mut self, shared: &mut Shared, moment: Moment, address: u64, stamp: u64) {
         let stamp = self.tree.texts.get(stamp);
         match self.finder.find(&self.ledger, address).filter(|_| stamp != TextId::UNKNOWN) {
@@ -672,14 +684,14 @@ impl Image {
                     self.move_to(shared, moment, key, to, Ledger::stamp_block);
                 }
             }
-            // One that is in no total is a block all the same.
+            // An untracked block is in no total, but it exists.
             None if self.ledger.is_set_aside(Key(address)) => {}
             None if shared.is_sample => {}
             None => self.stamps_unknown += 1,
         }
     }
 
-    /// The stack with this stamp.
+    /// Returns the stack with this stamp.
     fn stamped(&mut self, shared: &mut Shared, stack: StackId, stamp: TextId) -> StackId {
         let (stack, node) = self.tree.stamps.stamped(stack, stamp);
         if let Some(node) = node {
@@ -689,7 +701,8 @@ impl Image {
         stack
     }
 
-    /// A block that nobody saw allocated, or whose allocation is of another image, is nowhere that it could be moved from.
+    /// Reattributes a block to another stack. Recorded only if the recording has the block's
+    /// allocation: not for blocks that are inherited or untracked.
     fn move_to(
         &mut self,
         shared: &mut Shared,
@@ -714,12 +727,13 @@ impl Image {
         self.push(shared, moment, api, EventKind::Failed { size: Bytes(size), stack }, extras);
     }
 
-    /// An address was handed out whose block was live: its free was not seen, but must have been before.
+    /// Records the free of a live block whose address was handed out again: the free was not seen,
+    /// but must have come before.
     #[cold]
     fn push_displaced(&mut self, shared: &mut Shared, moment: Moment, block: Block, new: Key) {
         self.frees_missed.0 += block.stands_for().0;
         let (block, freed_size) = name(known(block));
-        // The new block is in the ledger already.
+        // The ledger already has the new block.
         let Live { bytes, blocks } = self.live();
         let new = self.ledger.get(new).map_or((0, 0), |new| (new.size.0, new.stands_for().0));
         let live = Live {
@@ -777,7 +791,7 @@ impl Image {
         Moment { thread: self.thread(line, time), time, sampled: Sampled::NOT }
     }
 
-    /// The same of an event that may be of a sample.
+    /// Returns the thread and time of an event that may belong to a sample.
     fn sampled_moment(&mut self, line: &mut Line, time: Time, rate: Rate) -> Moment {
         let thread = self.thread(line, time);
         let others = self.threads.get_mut(thread.0 as usize).map(|thread| std::mem::take(&mut thread.has_others));
@@ -799,7 +813,7 @@ impl Image {
     }
 
     fn start_thread(&mut self, tid: u32, name: [u8; 16], time: Time) -> ThreadId {
-        // It was there before, without a ring.
+        // The thread was known before, without a ring.
         if let Some(&known) = self.by_tid.get(&tid)
             && let Some(thread) = self.threads.get_mut(known.0 as usize)
             && !thread.is_announced
@@ -828,7 +842,7 @@ impl Image {
         let Some(thread) = self.threads.get_mut(id.0 as usize) else { return };
         thread.end = Some(time);
         thread.is_news = true;
-        // It went without returning: its block was not touched.
+        // The thread ended before its reallocation returned, so the block was not touched.
         if let Some(pending) = thread.pending.take() {
             self.ledger.cancel_realloc(&mut shared.session, pending);
         }
@@ -842,7 +856,7 @@ impl Image {
         }
     }
 
-    /// The number of a text that a node refers to by its address.
+    /// Returns the number of a text that a node refers to by its address.
     #[cold]
     fn text(&mut self, shared: &mut Shared, address: u64) -> u64 {
         let text = self.tree.texts.get(address);
@@ -879,7 +893,7 @@ impl Image {
 
     fn write_checkpoint(&self, shared: &mut Shared, time: Time) {
         let blocks = self.ledger.blocks().map(|(_, block)| block);
-        // A block on its way to another place is still where it was.
+        // A block with a pending reallocation still has its old place.
         let pending = self.threads.iter().filter_map(|thread| match thread.pending.as_ref()?.old() {
             Freed::Known(block) => Some(block),
             Freed::Inherited(_) | Freed::Backing | Freed::Unknown => None,
@@ -894,7 +908,7 @@ impl Image {
         shared.writer.send(Job::Checkpoint(checkpoint, live));
     }
 
-    /// The moment of the last event.
+    /// Returns the time of the last event.
     fn events_end(&self) -> Time {
         self.timeline.last_time()
     }
@@ -932,7 +946,7 @@ impl Image {
         }
     }
 
-    /// Samples the memory of its process, if it is time.
+    /// Samples the memory of its process, if a sample is due.
     pub(crate) fn sample_memory(&mut self, shared: &mut Shared, prober: &mut Prober, pid: u32, now: Time) {
         if self.memory.is_due(now)
             && let Some(sample) = prober.sample(pid, now)
@@ -942,7 +956,7 @@ impl Image {
         }
     }
 
-    /// Brings the file up to date if it is older than `before`.
+    /// Brings the file up to date, if it lacks events from before `before`.
     pub(crate) fn flush(&mut self, shared: &mut Shared, before: Time, noted: &Noted) {
         if !self.events.is_empty() && self.chunk_time < before {
             self.flush_events(shared);
@@ -954,7 +968,7 @@ impl Image {
         self.flush_threads(shared);
     }
 
-    /// The totals so far.
+    /// Returns the totals so far.
     pub(crate) fn counts(&self, noted: &Noted) -> Counts {
         let noted = noted.since(&self.noted_before);
         let (counts, live) = (self.ledger.counts(), self.ledger.live());
@@ -989,7 +1003,8 @@ impl Image {
         counts
     }
 
-    /// Nothing more will come: writes the rest, but for the sites, which are returned with the totals.
+    /// Finishes an image that has ended: writes everything except the sites, which are returned
+    /// with the totals.
     pub(crate) fn finish(mut self, shared: &mut Shared, time: Time, noted: &Noted) -> (Counts, Vec<Site>) {
         for thread in &mut self.threads {
             if let Some(pending) = thread.pending.take() {
@@ -1011,7 +1026,7 @@ impl Image {
         (counts, sites)
     }
 
-    /// The file ends here: writes what belongs to it. The image goes on.
+    /// Ends the current file for an image that continues: writes its part of the file.
     pub(crate) fn end_part(&mut self, shared: &mut Shared, time: Time, noted: &Noted) -> Counts {
         self.flush_nodes(shared, false);
         self.flush_events(shared);
@@ -1029,8 +1044,8 @@ impl Image {
         counts
     }
 
-    /// Another file begins here, after [`Image::end_part`]: writes what it needs to be read alone. The session's ledger
-    /// has been restarted.
+    /// Begins another file, after [`Image::end_part`]: writes everything that is needed to read it
+    /// on its own. The session's ledger must have been restarted.
     pub(crate) fn begin_part(&mut self, shared: &mut Shared, time: Time, start: &ImageStart, noted: &Noted) {
         self.ledger.restart(heapledger_ledger::Time(time.0));
         self.noted_before = *noted;
@@ -1066,7 +1081,7 @@ impl Image {
         finish_nodes(nodes, shared);
     }
 
-    /// What there is to say of it at this moment, for a file that is replaced later.
+    /// Returns the current state of the image, for a file that is replaced later.
     pub(crate) fn snapshot(&self, shared: &Shared, noted: &Noted) -> [Job; 4] {
         let counts = Record::ImageCounts(ImageCounts { image: self.id, counts: self.counts(noted) });
         [
@@ -1093,13 +1108,13 @@ impl Image {
     }
 }
 
-/// The standard errors of these.
+/// Returns the standard errors of a variance.
 pub(crate) fn errors(variance: Variance) -> Live {
     let (bytes, blocks) = variance.errors();
     Live { bytes, blocks }
 }
 
-/// Those of totals: nothing where all is recorded.
+/// Returns the standard errors of totals; `None` if all are zero, as without sampling.
 pub(crate) fn count_errors(variances: Variances) -> Option<CountErrors> {
     let Variances { allocated, live, at_peak } = variances;
     let all = CountErrors { allocated: errors(allocated), live_end: errors(live), live_at_peak: errors(at_peak) };
@@ -1116,17 +1131,18 @@ fn site_errors(variances: &SiteVariances) -> SiteErrors {
     }
 }
 
-/// No allocator returns it, and the register has no room for it.
+/// Refuses an address that no allocator returns, and for which the register has no room.
 fn check_address(address: u64) -> Result<(), Corrupt> {
     if address == u64::MAX { Err(Corrupt) } else { Ok(()) }
 }
 
-/// What a block was whose free was not seen.
+/// Returns the release of a known block whose free was not seen.
 fn known(block: Block) -> Freed {
     if block.inherited { Freed::Inherited(block) } else { Freed::Known(block) }
 }
 
-/// How the recording names a released block; its size where the recording does not know it.
+/// Returns how the recording names a released block, and its size if the recording does not have
+/// it.
 #[inline(always)]
 fn name(freed: Freed) -> (FreedBlock, Option<Bytes>) {
     match freed {
@@ -1137,7 +1153,7 @@ fn name(freed: Freed) -> (FreedBlock, Option<Bytes>) {
     }
 }
 
-/// How many blocks an inherited one stands for that was sampled: the recording does not know it otherwise.
+/// Returns the weight of a sampled inherited block, which the recording does not have otherwise.
 fn stands_for(freed: Freed) -> Option<Blocks> {
     match freed {
         Freed::Inherited(block) if block.rate != Rate::EXACT => Some(block.stands_for()),

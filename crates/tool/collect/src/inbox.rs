@@ -1,4 +1,4 @@
-//! What the broker tells the collector.
+//! The messages from the broker to the collector.
 
 use std::sync::mpsc::SyncSender;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,28 +8,28 @@ use heapledger_recording::{ExitStatus, ImageEndReason, ImageId, ImageOrigin};
 
 use crate::shared::SharedRing;
 
-/// A piece of news. Stamps are in units, as in events.
+/// A message. Stamps are in units, as in events.
 #[derive(Debug)]
 pub(crate) enum News {
     /// A new image. Its rings follow.
     Image(NewImage),
-    /// One more ring of an image.
+    /// Another ring of an image.
     Ring(NewRing),
-    /// Nothing more will come from an image.
+    /// An image has ended: nothing more will come from it.
     Ended { image: ImageId, reason: ImageEndReason, stamp: u64 },
-    /// How the process of an image that has ended did end, or that this will not be known.
+    /// The exit status of the process of an image that has ended; `None` if it will not be known.
     Exit { image: ImageId, exit: Option<ExitStatus> },
     /// Allocations are not recorded from now on.
     Paused { stamp: u64 },
-    /// They are again.
+    /// Allocations are recorded again.
     Resumed { stamp: u64 },
-    /// They are sampled at this rate from now on.
+    /// Blocks are sampled at this rate from now on.
     Rated { stamp: u64, rate: Rate },
-    /// What was before this moment is to be in the file; when it is, that is to be said.
+    /// A request to write everything before this stamp to the file, and to be notified then.
     Save { stamp: u64, done: SyncSender<()> },
-    /// The image's process had no room for what it was given: it goes on unrecorded.
+    /// The image's process had no room for what it was given, and continues unrecorded.
     Declined { image: ImageId, stamp: u64 },
-    /// A process or thread was turned away for want of memory or descriptors: it goes on unrecorded.
+    /// A process or thread was refused for want of memory or descriptors, and continues unrecorded.
     Refused,
 }
 
@@ -40,20 +40,20 @@ pub(crate) struct NewImage {
     pub(crate) pid: u32,
     pub(crate) parent_pid: u32,
     pub(crate) parent_image: Option<ImageId>,
-    /// By fork, or else by exec.
+    /// By fork, or by exec.
     pub(crate) how: ImageOrigin,
     pub(crate) fork: Option<NewFork>,
     pub(crate) executable: Vec<u8>,
     pub(crate) argv: Vec<Vec<u8>>,
 }
 
-/// What a forked child says about the fork.
+/// The data of a forked child about the fork.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewFork {
     pub(crate) parent: ImageId,
-    /// The number of the parent's fork event; 0 where there is none.
+    /// The number of the parent's fork event; 0 if there is none.
     pub(crate) sequence: u32,
-    /// The first stack id that the child makes itself.
+    /// The first stack id that the child assigns itself.
     pub(crate) node_base: u32,
 }
 
@@ -62,26 +62,26 @@ pub(crate) struct NewRing {
     pub(crate) image: ImageId,
     pub(crate) ring: SharedRing,
     pub(crate) is_common: bool,
-    /// The thread that asked for it.
+    /// The thread that asked for the ring.
     pub(crate) thread: u32,
 }
 
-/// News in order, from the broker's thread to the collector's.
+/// A queue of messages from the broker's thread to the collector's.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox(Mutex<Vec<News>>);
 
 impl Inbox {
     fn lock(&self) -> MutexGuard<'_, Vec<News>> {
-        // A vector of news is whole between any two calls.
+        // The vector is consistent between any two calls.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds news. Those given in one call are taken in one call.
+    /// Adds messages. The messages of one call are taken together.
     pub(crate) fn post(&self, news: impl IntoIterator<Item = News>) {
         self.lock().extend(news);
     }
 
-    /// Takes all news into `to`, which is empty.
+    /// Moves all messages to `to`, which must be empty.
     pub(crate) fn take(&self, to: &mut Vec<News>) {
         std::mem::swap(&mut *self.lock(), to);
     }

@@ -1,4 +1,4 @@
-//! Starting the command: finding it as a shell would, and leading it to the session.
+//! Starts the command: finds it as a shell would, and leads it to the session.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::io::{self, Read};
@@ -31,21 +31,22 @@ impl<'a> Launch<'a> {
     /// Looks the command up.
     pub(crate) fn find(command: &'a [OsString]) -> Result<Launch<'a>, Error> {
         let (name, arguments) = command.split_first().ok_or(Error::NoCommand)?;
-        // What execvp searches where there is no PATH.
+        // The path that execvp searches if PATH is not set.
         let path = std::env::var_os("PATH").unwrap_or_else(|| OsString::from("/bin:/usr/bin"));
         Ok(Launch { name, arguments, file: find(name, &path)? })
     }
 
-    /// The last part of the program's path.
+    /// Returns the last part of the program's path.
     pub(crate) fn program(&self) -> &OsStr {
         self.file.file_name().unwrap_or(self.name)
     }
 
-    /// Starts the program with the libraries at the front of `LD_PRELOAD`, and what they look for in its environment. It
-    /// keeps our standard streams, directory and process group; every descriptor of our own is closed on exec, and every
-    /// signal that we handle is back at its default there.
+    /// Starts the program with the libraries at the front of `LD_PRELOAD`, and with the variables
+    /// that they look for. The program keeps our standard streams, directory and process group. All
+    /// our descriptors are closed on exec, and all signals that we handle are reset to their
+    /// defaults.
     pub(crate) fn start(&self, library: Option<&Library>, session: Option<&OsStr>) -> Result<Pid, Error> {
-        // Nothing in a static program would take the additions out again.
+        // In a static program, nothing would remove the additions from the environment again.
         let environment = match library.filter(|_| is_recordable(&self.file, INTERPRETERS_MAX)) {
             Some(library) => environment(library, session),
             None => unix::environment().iter().map(|entry| text(entry)).collect(),
@@ -61,21 +62,22 @@ impl<'a> Launch<'a> {
             if error.raw_os_error() != Some(Errno::NOEXEC.raw_os_error()) {
                 return Err(error);
             }
-            // A script without a first line that names its interpreter: the shell's, by tradition.
+            // A script without an interpreter in its first line is run by the shell, by tradition.
             let command = [text("/bin/sh".as_ref()), text(self.file.as_os_str())].into_iter().chain(arguments());
             spawn(Command::new("/bin/sh"), Path::new("/bin/sh"), command.collect())
         });
         let failed = |source| Error::Launch { program: self.name.to_owned(), source };
         let id = id.map_err(failed)?;
-        // The kernel's process ids are positive numbers.
+        // Process ids of the kernel are positive.
         Pid::from_raw(id as i32).ok_or_else(|| failed(io::Error::from(io::ErrorKind::Other)))
     }
 }
 
-/// Scripts whose interpreters are scripts: the kernel's limit.
+/// The maximum depth of scripts whose interpreters are scripts: the kernel's limit.
 const INTERPRETERS_MAX: usize = 4;
 
-/// Whether the program has a dynamic linker that would load the library. What cannot be told has.
+/// True if the program has a dynamic linker that would load the library, or if that cannot be
+/// determined.
 fn is_recordable(file: &Path, interpreters_left: usize) -> bool {
     let read = || {
         let file = std::fs::File::open(file)?;
@@ -98,7 +100,8 @@ fn is_recordable(file: &Path, interpreters_left: usize) -> bool {
     }
 }
 
-/// What `execve` takes. The standard library would sort the variables, and the program could tell.
+/// The arguments of `execve`. The standard library would sort the variables, which the program
+/// could notice.
 #[derive(Debug)]
 pub(crate) struct Image {
     pub(crate) file: CString,
@@ -112,14 +115,14 @@ impl Image {
     }
 }
 
-/// Arguments and variables came from the system, NUL-terminated.
+/// Converts a text that came from the system and so has no NUL.
 fn text(text: &OsStr) -> CString {
     let bytes = text.as_bytes();
     CString::new(&bytes[..bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len())]).unwrap_or_default()
 }
 
-/// Our environment in its order, with the libraries at the front of `LD_PRELOAD`, the session if there is one, and the
-/// names of hook libraries if there are any.
+/// Returns our environment in its order, with the libraries at the front of `LD_PRELOAD`, the
+/// session if there is one, and the names of hook libraries if there are any.
 fn environment(library: &Library, session: Option<&OsStr>) -> Vec<CString> {
     let mut entries: Vec<OsString> = unix::environment();
     let prefix = |name: &str| [name.as_bytes(), b"="].concat();
@@ -140,7 +143,7 @@ fn environment(library: &Library, session: Option<&OsStr>) -> Vec<CString> {
     entries.iter().map(|entry| text(entry)).collect()
 }
 
-/// The parts with colons between. One that is empty is kept as one.
+/// Joins parts with colons. An empty part is kept.
 fn joined(parts: impl IntoIterator<Item = impl AsRef<OsStr>>) -> OsString {
     let mut joined = OsString::new();
     for (index, part) in parts.into_iter().enumerate() {
@@ -152,7 +155,7 @@ fn joined(parts: impl IntoIterator<Item = impl AsRef<OsStr>>) -> OsString {
     joined
 }
 
-/// The file that `execvp` would run.
+/// Returns the file that `execvp` would run.
 fn find(name: &OsStr, path: &OsStr) -> Result<PathBuf, Error> {
     let not_found = || Error::CommandNotFound { program: name.to_owned() };
     if name.is_empty() {
@@ -169,7 +172,7 @@ fn find(name: &OsStr, path: &OsStr) -> Result<PathBuf, Error> {
     }
     let mut refused = None;
     for directory in std::env::split_paths(path) {
-        // An empty entry means the current directory; `./` keeps the path from being searched for again.
+        // An empty entry is the current directory; with `./`, the path is not searched for again.
         let directory = if directory.as_os_str().is_empty() { PathBuf::from(".") } else { directory };
         let file = directory.join(name);
         match check(&file) {

@@ -1,13 +1,13 @@
 //! The collector: everything that `heapledger record` does after parsing its arguments.
 //!
-//! [`record`] runs a command, and brings what its processes do with their heaps into a recording. It works in the
-//! thread that calls it, with three more: the *broker* (`broker`) answers the programs, the *writer* (`writer`)
-//! compresses and writes, and one waits for the command (`command`). In between is the *collector*
-//! (`collector`).
+//! [`record`] runs a command, and records what its processes do with their heaps. It works in the
+//! calling thread, with three more threads: the *broker* (`broker`) answers the programs, the
+//! *writer* (`writer`) compresses and writes, and one waits for the command (`command`). The
+//! *collector* (`collector`) is in between.
 //!
-//! [`run`] starts a command in the same way, with hook libraries, and records nothing.
+//! [`run`] starts a command in the same way with hook libraries, and records nothing.
 //!
-//! Nothing is printed. Besides the command's exit status everything is in the [`Outcome`].
+//! Nothing is printed. The [`Outcome`] has everything, including the command's exit status.
 
 use std::borrow::Cow;
 use std::ffi::OsString;
@@ -75,72 +75,77 @@ pub use run::{check, run};
 pub use session::is_observed;
 pub use unix::die_by;
 
-/// What to record, and how.
+/// The options of a recording.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
-    /// The program and its arguments. The program is looked up as a shell would.
+    /// The program and its arguments. The program is searched for as a shell would.
     pub command: Vec<OsString>,
-    /// The file to write. Without one it is `heapledger.PROGRAM.PID.hl` in the current directory.
+    /// The file to write. `None`: `heapledger.PROGRAM.PID.hl` in the current directory.
     pub output: Option<PathBuf>,
-    /// Replace the file if there is one. A device or a pipe is written to.
+    /// Replace the file if it exists. A device or a pipe is written to in any case.
     pub force: bool,
     /// Record until all processes have ended, not only the command.
     pub wait_for_descendants: bool,
-    /// What happens to events for which there is no room.
+    /// The treatment of events for which there is no room.
     pub on_full: OnFull,
-    /// How long the recorder may stand still (stopped, or waiting for a disk) until programs go on without it: they drop
-    /// events then as with [`OnFull::Drop`], until it is back. `None`: they wait for ever.
+    /// The time for which the recorder may stand still (stopped, or waiting for a disk) until
+    /// programs continue without it. They then drop events as with [`OnFull::Drop`], until the
+    /// recorder is back. `None`: they wait forever.
     pub stall_timeout: Option<Duration>,
-    /// The most memory of its own that the recorder takes in each process, beside the rings that it
-    /// shares: beyond, new stacks end at the innermost frame that is known already. `None`: as much
-    /// as it needs.
+    /// The maximum private memory of the recorder in each process, besides the shared rings. Beyond
+    /// it, new stacks end at the innermost frame that is already known. `None`: no limit.
     pub target_memory: Option<Bytes>,
-    /// Keep sites and totals only, no events: the file is bounded by the number of stacks, however long the run. It is
-    /// replaced now and then, every ten seconds at the most, by one with all that is known then.
+    /// Keep sites and totals only, no events. The size of the file is then bounded by the number of
+    /// stacks, however long the run. The file is replaced from time to time, at most every ten
+    /// seconds, by one with everything that is known then.
     pub totals_only: bool,
-    /// Go on in another file now and then. Without effect where only totals are kept.
+    /// Continue in another file from time to time. Without effect if only totals are kept.
     pub rotate: Option<Rotation>,
-    /// When to begin to record allocations.
+    /// The time at which to begin to record allocations.
     pub begin: Begin,
-    /// How long to record, from the first moment at which allocations are. The command goes on unrecorded after that.
+    /// The time for which to record, from the first moment at which allocations are recorded. After
+    /// that the command continues unrecorded.
     pub duration: Option<Duration>,
-    /// The preload library. It is put into a private directory for the time of the session.
+    /// The preload library. It is put into a private directory for the duration of the session.
     pub library: Cow<'static, [u8]>,
-    /// Hook libraries, by absolute paths: loaded beside the preload library, in this order.
+    /// The absolute paths of hook libraries. They are loaded together with the preload library, in
+    /// this order.
     pub hooks: Vec<PathBuf>,
-    /// Bytes of a thread's ring: a power of two from 16 KiB to 64 MiB, and made one. Processes with many threads get
-    /// smaller ones.
+    /// The size of a thread's ring in bytes: a power of two from 16 KiB to 64 MiB. Other values are
+    /// clamped and rounded up. Processes with many threads get smaller rings.
     pub ring_capacity: usize,
-    /// Record a sample of all blocks: each byte has its block recorded with the same small probability, such that the mean
-    /// distance is this, rounded to a power of two. Totals are estimates then. `None`: all blocks.
+    /// Record a sample of all blocks: each byte selects its block with the same small probability,
+    /// such that the mean distance is this number, rounded to a power of two. Totals are then
+    /// estimates. `None`: all blocks.
     pub sample_every: Option<Bytes>,
-    /// What is taken of an allocation's place.
+    /// The parts of an allocation's stack and context that are recorded.
     pub stacks: Stacks,
-    /// Have every stack compared with what the program's C library says.
+    /// Compare every stack with the one from the program's C library.
     pub verify_stacks: bool,
-    /// Handle the signals that the process gets meanwhile: ignore those of the keyboard, pass requests to end on, stop
-    /// and go on together with the command, start recording by SIGUSR1 and stop it by SIGUSR2. Only one recording of a process can at a time.
+    /// Handle the signals that the process gets meanwhile: ignore those of the keyboard, pass on
+    /// requests to end, stop and continue together with the command, start recording on SIGUSR1 and
+    /// stop it on SIGUSR2. Only one recording of a process can do so at a time.
     pub handle_signals: bool,
-    /// The version of the tool, for the recording.
+    /// The version of the tool, stored in the recording.
     pub tool_version: String,
-    /// The options that were given, for the recording.
+    /// The options that were given, stored in the recording.
     pub options_text: String,
 }
 
-/// What happens to events of a thread whose ring is full, because the collector cannot keep up.
+/// The treatment of events of a thread whose ring is full because the collector cannot keep up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnFull {
     /// The thread waits until there is room: nothing is lost.
     #[default]
     Wait,
-    /// Allocations and frees are dropped and counted. Totals are lower bounds then. The thread waits only where it
-    /// would otherwise have no stacks from then on: for the nodes of one that is new and larger than a quarter of the
-    /// ring.
+    /// Allocations and frees are dropped and counted. Totals are then lower bounds. The thread
+    /// waits only if it would otherwise have no stacks from then on: for the nodes of a new stack
+    /// that needs more than a quarter of the ring.
     Drop,
 }
 
-/// What is taken of an allocation's place.
+/// The parts of an allocation's stack and context that are recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stacks {
     /// The stack, and the context that the program declares.
@@ -154,32 +159,32 @@ pub enum Stacks {
     None,
 }
 
-/// When to go on in another file. Each can be read alone: it begins with what was live then. They are named by numbers
-/// from 1: `NAME.0001.hl`, `NAME.0002.hl` …
+/// The conditions for continuing in another file. Each file can be read on its own: it begins with
+/// the blocks that are live then. The files are numbered from 1: `NAME.0001.hl`, `NAME.0002.hl` …
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rotation {
-    /// After this time.
+    /// The age of a file after which it ends.
     pub age: Option<Duration>,
-    /// When the file is this long, if it has 65,536 events at least.
+    /// The length of a file after which it ends, if it has at least 65,536 events.
     pub bytes: Option<u64>,
-    /// How many files to keep: earlier ones are removed. `None`: all.
+    /// The number of files to keep; older ones are removed. `None`: all.
     pub keep: Option<u32>,
 }
 
-/// When to begin to record allocations.
+/// The time at which to begin to record allocations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Begin {
     /// With the command.
     #[default]
     AtOnce,
-    /// So long after the command was started.
+    /// This long after the command was started.
     After(Duration),
-    /// When somebody asks for it: see [`Running`].
+    /// When it is requested: see [`Running`].
     OnRequest,
 }
 
 impl Options {
-    /// The usual options.
+    /// Returns the default options.
     pub fn new(command: Vec<OsString>, library: impl Into<Cow<'static, [u8]>>) -> Options {
         Options {
             command,
@@ -205,7 +210,7 @@ impl Options {
         }
     }
 
-    /// The mode in which the session begins.
+    /// Returns the mode in which the session begins.
     fn mode(&self) -> u32 {
         let on_full = match self.on_full {
             OnFull::Wait => 0,
@@ -224,16 +229,17 @@ impl Options {
     }
 }
 
-/// The usual [`Options::stall_timeout`].
+/// The default of [`Options::stall_timeout`].
 const STALL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How often [`Progress::Running`] is told.
+/// The interval at which [`Progress::Running`] is reported.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Runs the command and records it, until it has ended and all that it wrote is in the file.
+/// Runs the command and records it, until it has ended and everything that it wrote is in the file.
 ///
-/// What goes wrong before the command runs is an error, and leaves no file. What goes wrong later ends the recording,
-/// but not the command: then the outcome has a [`problem`](Outcome::problem).
+/// If something fails before the command runs, an error is returned, and no file is left. A later
+/// failure ends the recording, but not the command; the outcome then has a
+/// [`problem`](Outcome::problem).
 pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Result<Outcome, Error> {
     let launch = Launch::find(&options.command)?;
     let signals = if options.handle_signals { Signals::handle() } else { None };
@@ -253,7 +259,7 @@ pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Resu
     let writer = Writer::start(destination, Some(Arc::clone(&page)))?;
     let takes_contexts = matches!(options.stacks, Stacks::Mixed | Stacks::Pseudo);
     page.without_contexts.store(u32::from(!takes_contexts), Ordering::Relaxed);
-    // 0 is without limit.
+    // 0 means no limit.
     page.target_memory.store(options.target_memory.map_or(0, |limit| limit.0.max(1)), Ordering::Relaxed);
     let inbox = Arc::new(Inbox::default());
     let pool = Arc::new(Pool::default());
@@ -272,14 +278,14 @@ pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Resu
         signals.command_runs(command.pidfd().as_fd());
     }
     output.keep();
-    // The file has a name, if not the usual one, when this fails.
+    // If this fails, the file has a name, though not the default one.
     let _ = output.name(launch.program(), pid.as_raw_pid() as u32, options.force);
     writer.send(Job::Name(output.path().to_owned()));
-    // The command has its own copy of our limits by now: what we change for ourselves is not seen there.
+    // The command has its own copy of our limits by now, so it does not see the change.
     raise_descriptor_limit();
     observer(Progress::Started { pid: pid.as_raw_pid() as u32, output: output.path() });
 
-    // The first events need a clock that knows its rate.
+    // The clock must know its rate before the first events.
     std::thread::sleep(Duration::from_millis(1));
     let clock = Clock::new(first_reading, Reading::now());
     let command_pid = pid.as_raw_pid() as u32;
@@ -314,7 +320,7 @@ pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Resu
             observer(Progress::Running(totals));
         }
         if let Some((starts, sender)) = signals.as_ref().and_then(Signals::take_request)
-            // A recorded process that signals its whole process group does not mean us.
+            // A recorded process that signals its whole process group does not mean the recorder.
             && !collector.pids().any(|pid| pid == sender)
         {
             if starts { switch.start() } else { switch.stop() }
@@ -347,7 +353,8 @@ pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Resu
             }
         }
         if let Some(ended) = command.ended() {
-            // Ends that lie before the command's are to be told before we ask who still runs.
+            // Processes that ended before the command must be reported before the running ones are
+            // counted.
             broker.look();
             collector.round();
             let (running, waits) = (collector.running(), options.wait_for_descendants);
@@ -359,9 +366,9 @@ pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Resu
                 }
             }
             let is_hurried = signals.as_ref().is_some_and(Signals::is_hurried);
-            // A child that is just being made is to be in the recording, and to be waited for if
-            // any: on a busy machine it may get no processor for seconds. Only forks that failed,
-            // or whose child was killed at once, take all that time.
+            // A child that is just being forked is to be recorded and, if asked for, waited for: on
+            // a busy machine it may get no processor for seconds. Only forks that failed, or whose
+            // child was killed at once, take all that time.
             let moment = if waits { forks::PATIENCE } else { Duration::from_millis(100) };
             let has_all_come = !collector.awaits_children(moment);
             if is_hurried || (has_all_come && (running == 0 || !waits)) {
@@ -376,7 +383,7 @@ pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Resu
     }
     page.state.store(state::OVER, Ordering::Release);
     drop(control);
-    // Nobody comes any more. It also asks for exit statuses once more.
+    // No more processes come. Dropping the broker also asks for exit statuses once more.
     drop(broker);
     collector.end_session();
     let command_ended = command.ended();
@@ -422,9 +429,9 @@ pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Resu
     })
 }
 
-/// Without a handle of it the command cannot be waited for.
+/// Kills the command and reaps it: without a handle it cannot be waited for.
 fn give_up_command(pid: Pid) {
-    // It is our child that nobody has waited for, so the id is still its own.
+    // It is our child and has not been reaped, so the pid is still its own.
     let _ = kill_process(pid, Signal::KILL);
     let _ = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty());
 }
@@ -447,14 +454,14 @@ fn session_record(options: &Options) -> SessionRecord {
     }
 }
 
-/// The broker has a descriptor for each running process.
+/// Raises the limit of descriptors: the broker has one for each running process.
 fn raise_descriptor_limit() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    // Without it there is only room for fewer processes.
+    // If this fails, there is only room for fewer processes.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
-/// CPU time so far.
+/// The CPU time so far.
 struct Costs {
     own: Duration,
     children: u64,
@@ -467,7 +474,8 @@ impl Costs {
         Costs { own, children: unix::children_cpu_ns() }
     }
 
-    /// Nanoseconds since then: our own, and those of children that have ended.
+    /// Returns the CPU time since then in nanoseconds: our own, and that of children that have
+    /// ended.
     fn since(&self) -> (u64, u64) {
         let now = Costs::now();
         let own = now.own.saturating_sub(self.own).as_nanos() as u64;

@@ -1,27 +1,28 @@
-//! Events that are in no ring any more, by cause.
+//! Events that were lost, by cause.
 
 use std::sync::atomic::Ordering;
 
 use heapledger_recording::Counts;
 use heapledger_wire::session::ImageCounters;
 
-/// Events of an image that were lost.
+/// The numbers of lost events of an image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lost {
-    /// Dropped because a ring was full.
+    /// Events that were dropped because a ring was full.
     pub(crate) full: u64,
-    /// Of signal handlers that interrupted the recorder.
+    /// Events of signal handlers that interrupted the recorder.
     nested: u64,
-    /// Of threads and processes for which there was no ring.
+    /// Events of threads and processes without a ring.
     no_ring: u64,
-    /// Of user pools beyond the largest number of them, or with addresses too large.
+    /// Events of user pools beyond the maximum number of pools, or with addresses that are too
+    /// large.
     pools: u64,
-    /// Of producers gone wild, by estimate.
+    /// Events in corrupt rings, estimated.
     pub(crate) unreadable: u64,
 }
 
 impl Lost {
-    /// The same with what the image itself has counted.
+    /// Adds the counters of the image itself.
     pub(crate) fn with(self, counters: &ImageCounters) -> Lost {
         let [nested, no_ring, pools] = [&counters.lost_nested, &counters.lost_no_ring, &counters.lost_pools]
             .map(|counter| counter.load(Ordering::Relaxed));
@@ -36,7 +37,7 @@ impl Lost {
         self.unreadable = self.unreadable.saturating_add(events);
     }
 
-    /// What was lost since then.
+    /// Returns the losses since an earlier state.
     pub(crate) fn since(self, before: Lost) -> Lost {
         Lost {
             full: self.full.saturating_sub(before.full),
@@ -47,10 +48,10 @@ impl Lost {
         }
     }
 
-    /// Enters the figures among an image's totals.
+    /// Enters the figures in an image's totals.
     pub(crate) fn enter(self, counts: &mut Counts) {
         let Lost { full, nested, no_ring, pools, unreadable } = self;
-        // Some of these a program gone wild can write.
+        // Saturates, because a corrupt program can write some of these counters.
         counts.events_lost = [nested, no_ring, pools, unreadable].into_iter().fold(full, u64::saturating_add);
         counts.events_lost_full = full;
         counts.events_lost_nested = nested;

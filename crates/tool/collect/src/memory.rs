@@ -1,8 +1,8 @@
-//! What the system counts of the memory of a process, sampled from /proc.
+//! Samples the memory that the system counts for a process, from /proc.
 //!
-//! A sample takes two files: `status` for what is resident, `maps` for what is mapped. Reading `maps` takes the longer
-//! the more mappings there are, and holds up the process's own changes to them meanwhile: [`Budget`] sees to it that
-//! no more than a hundredth of a processor goes there.
+//! A sample reads two files: `status` for resident memory, `maps` for mappings. Reading `maps`
+//! takes longer the more mappings there are, and blocks the process's own changes to them
+//! meanwhile. [`Budget`] limits this to a hundredth of a processor.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -12,9 +12,10 @@ use heapledger_core::Bytes;
 use heapledger_recording::{MemorySample, Time};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Between the first samples of an image, in nanoseconds.
+/// The time between the first samples of an image, in nanoseconds.
 const INTERVAL_FIRST: u64 = 5_000_000;
-/// After so many samples the time between two doubles: about a thousand after a minute, four thousand after a day.
+/// The number of samples after which the time between them doubles. There are about 1,400 samples
+/// after a minute, and 4,100 after a day.
 const SAMPLES_PER_INTERVAL: usize = 256;
 
 /// The samples of an image that are not written yet, and when the next one is due.
@@ -34,7 +35,7 @@ impl Samples {
         now >= self.next
     }
 
-    /// Adds a sample. Returns those to be written now, if it is time.
+    /// Adds a sample. Returns the samples to be written, if there are enough.
     pub(crate) fn add(&mut self, sample: MemorySample) -> Option<Vec<MemorySample>> {
         self.next = Time(sample.time.0.saturating_add(self.interval));
         self.samples.push(sample);
@@ -45,19 +46,19 @@ impl Samples {
         Some(self.take())
     }
 
-    /// The samples that are not written yet.
+    /// Returns the samples that are not written yet.
     pub(crate) fn so_far(&self) -> &[MemorySample] {
         &self.samples
     }
 
-    /// The samples that are left.
+    /// Takes the samples that are not written yet.
     pub(crate) fn take(&mut self) -> Vec<MemorySample> {
         std::mem::take(&mut self.samples)
     }
 }
 
-/// Keeps sampling within its share of a processor: its time on a clock would do on an idle machine
-/// only, since on a busy one most of a sample is waiting for a processor.
+/// Limits sampling to its share of a processor. It uses CPU time, because on a busy machine most of
+/// the elapsed time of a sample is spent waiting for a processor.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
     next: Option<Instant>,
@@ -68,32 +69,33 @@ impl Budget {
         self.next.is_none_or(|next| Instant::now() >= next)
     }
 
-    /// Accounts for what this thread has done since its [processor time](thread_time) was `start`.
+    /// Accounts for the work of this thread since its [processor time](thread_time) was `start`.
     pub(crate) fn spend(&mut self, start: Duration) {
         let spent = thread_time().saturating_sub(start);
         self.next = Some(Instant::now() + spent.saturating_mul(99).min(Duration::from_secs(3600)));
     }
 }
 
-/// The processor time of this thread so far.
+/// Returns the processor time of this thread so far.
 pub(crate) fn thread_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
-/// Reads what /proc says, with memory that is used again.
+/// A reader of /proc with a reusable buffer.
 #[derive(Debug, Default)]
 pub(crate) struct Prober {
     text: Vec<u8>,
 }
 
 impl Prober {
-    /// `None` if the process has ended, or may not be looked at.
+    /// Samples the memory of a process. Returns `None` if the process has ended, or may not be
+    /// read.
     pub(crate) fn sample(&mut self, pid: u32, time: Time) -> Option<MemorySample> {
         let mut sample = MemorySample { time, ..MemorySample::default() };
         parse_status(self.read(pid, "status").ok()?, &mut sample);
         parse_maps(self.read(pid, "maps").ok()?, &mut sample);
-        // What is ending has no memory any more.
+        // A process that is ending has no memory any more.
         (sample.resident > Bytes(0)).then_some(sample)
     }
 
@@ -118,13 +120,13 @@ fn parse_status(text: &[u8], sample: &mut MemorySample) {
     }
 }
 
-/// Lines such as `7f5e1c000000-7f5e1c021000 rw-p 00000000 00:00 0    [heap]`.
+/// Parses lines such as `7f5e1c000000-7f5e1c021000 rw-p 00000000 00:00 0    [heap]`.
 fn parse_maps(text: &[u8], sample: &mut MemorySample) {
     for line in text.split(|&byte| byte == b'\n') {
         let (start, rest) = number(line, 16);
         let (end, rest) = number(rest.strip_prefix(b"-").unwrap_or_default(), 16);
         let [b' ', _, b'w', _, b'p', rest @ ..] = rest else { continue };
-        // The offset, the device, the inode and the name.
+        // The remaining fields are the offset, the device, the inode and the name.
         let mut fields = rest.split(|&byte| byte == b' ').filter(|field| !field.is_empty());
         let (inode, name) = (fields.nth(2), fields.next().unwrap_or_default());
         let bytes = end.saturating_sub(start);
@@ -136,7 +138,7 @@ fn parse_maps(text: &[u8], sample: &mut MemorySample) {
     }
 }
 
-/// The number at the beginning of a text, and what follows it.
+/// Returns the number at the beginning of a text, and the text after it.
 fn number(text: &[u8], radix: u32) -> (u64, &[u8]) {
     let digit = |&byte: &u8| char::from(byte).to_digit(radix).map(u64::from);
     let digits = text.iter().map_while(digit);

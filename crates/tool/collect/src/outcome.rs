@@ -1,4 +1,4 @@
-//! What `record` says: while it goes on, and at the end.
+//! The reports of `record`: progress while it runs, and the outcome at the end.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,107 +10,107 @@ use heapledger_recording::{
 
 use crate::error::Error;
 
-/// How a recording is going. Told on the thread that called [`record`](crate::record), which does nothing else
-/// meanwhile.
+/// The progress of a recording. Reported on the thread that called [`record`](crate::record), which
+/// does nothing else meanwhile.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Progress<'a> {
-    /// The command runs.
+    /// The command has been started.
     Started {
-        /// Its process.
+        /// The pid of its process.
         pid: u32,
         /// The file that is being written.
         output: &'a Path,
     },
-    /// So far. About ten times a second.
+    /// The figures so far; about ten times a second.
     Running(Totals),
-    /// One of several files is whole, and the next has begun.
+    /// One of several files is complete, and the next has begun.
     PartEnded {
         /// The file.
         path: &'a Path,
     },
     /// The command has ended.
     CommandEnded {
-        /// How.
+        /// Its exit status.
         exit: ExitStatus,
-        /// Processes that it has left behind.
+        /// The number of processes that it has left behind.
         running: u32,
-        /// Whether they are waited for.
+        /// True if the recorder waits for them.
         waits: bool,
     },
-    /// The time for recording is up: the command, if it still runs, goes on unrecorded.
+    /// The time for recording is over. The command, if it still runs, continues unrecorded.
     TimeIsUp,
-    /// The recording had to end before the command did, which goes on unrecorded.
+    /// The recording had to end before the command did, which continues unrecorded.
     Failed(&'a Error),
-    /// All is recorded; the file is brought to its end.
+    /// Everything is recorded, and the file is being completed.
     Finishing,
 }
 
-/// Figures of a recording in progress.
+/// The figures of a recording in progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Totals {
-    /// Since the session began.
+    /// The time since the session began.
     pub elapsed: Duration,
-    /// Events recorded.
+    /// The number of recorded events.
     pub events: u64,
-    /// Calls that returned a block.
+    /// The number of calls that returned a block.
     pub allocations: Blocks,
-    /// What is live.
+    /// The amount that is live.
     pub live: Live,
     /// The most bytes that were live at once.
     pub bytes_live_max: Bytes,
-    /// Processes seen.
+    /// The number of processes seen.
     pub processes: u32,
-    /// Processes that have not ended.
+    /// The number of processes that have not ended.
     pub processes_running: u32,
-    /// Length of the file so far.
+    /// The length of the file so far, in bytes.
     pub bytes_written: u64,
 }
 
-/// A recording that is done.
+/// The outcome of a recording.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Outcome {
     /// The file.
     pub output: PathBuf,
-    /// Its length.
+    /// Its length in bytes.
     pub bytes_written: u64,
-    /// How many files there were, this one the last of them; 0 if there was to be one only.
+    /// The number of files, of which this is the last; 0 if only one was asked for.
     pub parts: u32,
-    /// The files before this one that are there, the oldest first.
+    /// The earlier files that were kept, the oldest first.
     pub earlier: Vec<PathBuf>,
     /// The command's process.
     pub command_pid: u32,
-    /// How the command ended.
+    /// The exit status of the command.
     pub exit: ExitStatus,
-    /// Totals and costs: as in the file, or over all files.
+    /// The totals and costs: as in the file, or over all files.
     pub footer: Footer,
-    /// The events for this file; fewer are in it if it could not be written to its end.
+    /// The number of events for this file. Fewer are in it if it could not be written to its end.
     pub events_of_file: u64,
-    /// When the recorder stood still, and programs went on without it.
+    /// The times at which the recorder stood still, and programs continued without it.
     pub stalls: Vec<Pause>,
-    /// The processes that were recorded, in the order of their first contact: those of the last file.
+    /// The recorded processes, in the order of their first contact; only those in the last file.
     pub processes: Vec<ProcessOutcome>,
     /// The number of programs and processes that ran unrecorded.
     pub departures_count: u64,
-    /// The first of them.
+    /// The first of these departures.
     pub departures: Vec<Departure>,
-    /// Whether the processor's time stamp counter runs at one rate. If not, events of different threads may be in
-    /// the wrong order.
+    /// True if the processor's time stamp counter runs at one rate. If not, events of different
+    /// threads may be in the wrong order.
     pub clock_reliable: bool,
     pub(crate) command_has_come: bool,
-    /// Whether allocations were recorded at any time.
+    /// True if allocations were recorded at any time.
     pub has_begun: bool,
-    /// The recording ended because its time was up.
+    /// True if the recording ended because its time was over.
     pub time_is_up: bool,
-    /// Why the recording ended before the command did. The file can be read up to there.
+    /// The reason why the recording ended before the command did. The file can be read up to there.
     pub problem: Option<Error>,
 }
 
 impl Outcome {
-    /// Whether the command itself was recorded. It is not if it never loaded the library: statically linked programs
-    /// and those with the privileges of another user do not.
+    /// True if the command itself was recorded. It is not if it never loaded the library:
+    /// statically linked programs, and programs with the privileges of another user, do not.
     pub fn command_recorded(&self) -> bool {
         self.command_has_come
     }
@@ -120,15 +120,15 @@ impl Outcome {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ProcessOutcome {
-    /// Its id.
+    /// Its pid.
     pub pid: u32,
-    /// That of its parent, when it came.
+    /// The pid of its parent when it introduced itself.
     pub parent_pid: u32,
     /// Its images: each but the first was started by `exec`.
     pub images: Vec<ImageOutcome>,
-    /// How it ended, where that is known.
+    /// Its exit status, if it is known.
     pub exit: Option<ExitStatus>,
-    /// It was still running when the recording ended.
+    /// True if it was still running when the recording ended.
     pub running: bool,
 }
 
@@ -138,9 +138,9 @@ pub struct ProcessOutcome {
 pub struct ImageOutcome {
     /// Its number in the file.
     pub image: ImageId,
-    /// How it came to be.
+    /// The way in which it came to be.
     pub how: ImageOrigin,
-    /// Why it is over.
+    /// The reason why it ended.
     pub end: ImageEndReason,
     /// The path of its executable.
     pub executable: Vec<u8>,
@@ -150,8 +150,8 @@ pub struct ImageOutcome {
     pub counts: Counts,
 }
 
-/// Adds an image to the totals of its process. Images follow each other: the largest peak counts, and of what is live
-/// at the end that of the last image.
+/// Adds an image to the totals of its process. Images follow each other, so the largest peak
+/// counts, and the live figures are those of the last image.
 pub(crate) fn add_image(process: &mut Counts, image: &Counts) {
     add_flows(process, image);
     let errors = image.errors.unwrap_or_default();
@@ -171,7 +171,7 @@ pub(crate) fn add_image(process: &mut Counts, image: &Counts) {
     process.blocks_inherited_live_end = image.blocks_inherited_live_end;
 }
 
-/// Adds a process to the totals of the session, all but the peaks: those of processes are at different times.
+/// Adds a process to the totals of the session, except the peaks, which are at different times.
 pub(crate) fn add_process(session: &mut Counts, process: &Counts) {
     add_flows(session, process);
     if let Some(errors) = process.errors {
@@ -184,14 +184,15 @@ pub(crate) fn add_process(session: &mut Counts, process: &Counts) {
     session.blocks_inherited_live_end.0 += process.blocks_inherited_live_end.0;
 }
 
-/// Adds a later part of a session: the largest peak counts, and of what is live at the end that of the last part.
+/// Adds a later segment to the totals of a session. The largest peak counts, and the live figures
+/// are those of the last segment.
 pub(crate) fn add_part(session: &mut Counts, part: &Counts) {
     let threads = session.threads.max(part.threads);
     add_image(session, part);
     session.threads = threads;
 }
 
-/// Adds what is counted call by call.
+/// Adds the totals that are sums over calls.
 fn add_flows(total: &mut Counts, counts: &Counts) {
     total.allocations.0 += counts.allocations.0;
     total.reallocations.0 += counts.reallocations.0;

@@ -1,4 +1,4 @@
-//! The output file: made before the command starts, named once its process id is known.
+//! The output file: created before the command starts, and named once its pid is known.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -18,28 +18,28 @@ use crate::session::random_digits;
 pub(crate) struct Output {
     file: File,
     path: PathBuf,
-    /// Its own name is still to be given.
+    /// True until the default name is given.
     is_unnamed: bool,
-    /// Ours to remove.
+    /// True if the file is ours to remove.
     is_ours: bool,
-    /// The file in whose place it comes.
+    /// The path of the file that it will replace.
     replaces: Option<PathBuf>,
     parts: Option<Parts>,
 }
 
-/// Of an output that goes on in further files.
+/// The files of an output that continues in further files.
 #[derive(Debug)]
 struct Parts {
     /// The name without a number.
     base: PathBuf,
-    /// Of the present file, from 1.
+    /// The number of the current file, from 1.
     number: u32,
-    /// Those that are there, oldest first.
+    /// The files that exist, the oldest first.
     kept: VecDeque<PathBuf>,
 }
 
 impl Output {
-    /// Creates the file under the name that was asked for, or under a passing one.
+    /// Creates the file under the name that was asked for, or under a temporary one.
     pub(crate) fn create(path: Option<&Path>, force: bool, has_parts: bool) -> Result<Output, Error> {
         let parts = has_parts.then(|| Parts {
             base: path.map(Path::to_owned).unwrap_or_default(),
@@ -59,12 +59,14 @@ impl Output {
         match new_file(path) {
             Ok(file) => Ok(output(file, true)),
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(failed(error)),
-            // A device or a pipe is written to; a descriptor of the shell's, /dev/fd/3, too.
+            // A device or a pipe is written to as it is, and so is a descriptor of the shell, such
+            // as /dev/fd/3.
             Err(_) if is_stream(path) => {
                 OpenOptions::new().append(true).open(path).map(|file| output(file, false)).map_err(failed)
             }
             Err(_) if !force => Err(Error::OutputExists { path: path.to_owned() }),
-            // A file is replaced, not overwritten: whoever has it mapped keeps it. And not before the program runs.
+            // A file is replaced, not overwritten, so a process that has it mapped keeps the old
+            // contents. It is replaced only when the program runs.
             Err(_) => {
                 let passing = passing_path(path.parent()).map_err(failed)?;
                 let mut output = output(new_file(&passing).map_err(failed)?, true);
@@ -74,8 +76,9 @@ impl Output {
         }
     }
 
-    /// Gives a file without a name of its own the usual one: `heapledger.PROGRAM.PID.hl`, or with a number before the
-    /// ending if that is taken and not to be replaced.
+    /// Gives the file its final name. Without a name that was asked for, this is
+    /// `heapledger.PROGRAM.PID.hl`, or with a number before the ending if that exists and is not to
+    /// be replaced.
     pub(crate) fn name(&mut self, program: &OsStr, pid: u32, force: bool) -> Result<(), Error> {
         if let Some(path) = self.replaces.take() {
             std::fs::rename(&self.path, &path).map_err(|source| Error::CreateOutput { path: path.clone(), source })?;
@@ -107,25 +110,25 @@ impl Output {
         }
     }
 
-    /// How many files there have been; 0 if there is to be one only.
+    /// Returns the number of files so far; 0 if only one was asked for.
     pub(crate) fn parts(&self) -> u32 {
         self.parts.as_ref().map_or(0, |parts| parts.number)
     }
 
-    /// One of the files by its number, from 1, if it is kept.
+    /// Returns the path of a file by its number, from 1, if it is kept.
     pub(crate) fn kept_part(&self, number: u32) -> Option<&Path> {
         let parts = self.parts.as_ref()?;
         let path = part_path(&parts.base, number);
         parts.kept.iter().find(|kept| **kept == path).map(PathBuf::as_path)
     }
 
-    /// The files before the present one that are kept, the oldest first.
+    /// Returns the earlier files that are kept, the oldest first.
     pub(crate) fn earlier(&self) -> Vec<PathBuf> {
         let kept = self.parts.as_ref().map(|parts| parts.kept.iter().filter(|&path| *path != self.path).cloned());
         kept.into_iter().flatten().collect()
     }
 
-    /// Makes the next file, and removes the oldest of more than are to be kept.
+    /// Creates the next file, and removes the oldest ones beyond the number to keep.
     pub(crate) fn next(&mut self, force: bool, keep: Option<u32>) -> Result<File, Error> {
         let Some(parts) = &mut self.parts else { return self.file() };
         let path = part_path(&parts.base, parts.number + 1);
@@ -134,7 +137,7 @@ impl Output {
             _ => Error::CreateOutput { path: path.clone(), source },
         };
         if force {
-            // One that is not there need not be removed, and one that cannot be is found by the next line.
+            // It need not exist; if it cannot be removed, the next line fails.
             let _ = std::fs::remove_file(&path);
         }
         self.file = new_file(&path).map_err(failed)?;
@@ -145,7 +148,7 @@ impl Output {
             && parts.kept.len() > keep.max(1) as usize
             && let Some(oldest) = parts.kept.pop_front()
         {
-            // Somebody may have moved it away.
+            // The user may have moved it away.
             let _ = std::fs::remove_file(oldest);
         }
         self.file()
@@ -155,12 +158,12 @@ impl Output {
         &self.path
     }
 
-    /// Another handle of the open file.
+    /// Returns another handle of the open file.
     pub(crate) fn file(&self) -> Result<File, Error> {
         self.file.try_clone().map_err(|source| Error::CreateOutput { path: self.path.clone(), source })
     }
 
-    /// The file stays.
+    /// Keeps the file when this is dropped.
     pub(crate) fn keep(&mut self) {
         self.is_ours = false;
     }
@@ -169,13 +172,13 @@ impl Output {
 impl Drop for Output {
     fn drop(&mut self) {
         if self.is_ours {
-            // There is an error already that this one would hide.
+            // There is already an error that this one would hide.
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// `NAME.0007.hl` of `NAME.hl`; `NAME.0007` where there is no ending.
+/// Returns `NAME.0007.hl` for `NAME.hl`, or `NAME.0007` without an ending.
 fn part_path(base: &Path, number: u32) -> PathBuf {
     let mut ending = format!("{number:04}");
     if let Some(given) = base.extension() {
@@ -187,14 +190,14 @@ fn part_path(base: &Path, number: u32) -> PathBuf {
     base.with_extension(ending)
 }
 
-/// A name that nobody has, in a directory.
+/// Returns an unused name in a directory.
 fn passing_path(directory: Option<&Path>) -> io::Result<PathBuf> {
     let mut name = OsString::from(".heapledger.");
     name.push(OsStr::from_bytes(&random_digits()?));
     Ok(directory.unwrap_or(Path::new("")).join(name))
 }
 
-/// True if what is there is written to as it is.
+/// True if the path is written to as it is, like a device or a pipe.
 fn is_stream(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|metadata| {
         !metadata.is_file() && !metadata.is_dir() || path.starts_with("/dev") || path.starts_with("/proc")
@@ -210,7 +213,8 @@ fn rename(from: &Path, to: &Path, force: bool) -> io::Result<()> {
         return std::fs::rename(from, to);
     }
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        // The file system does not know the flag. A file that appears between the two calls would be replaced.
+        // The file system does not support the flag. A file that appears between the two calls
+        // would be replaced.
         Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => {
             if to.symlink_metadata().is_ok() {
                 return Err(io::ErrorKind::AlreadyExists.into());
@@ -240,7 +244,7 @@ mod tests {
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
         assert!(matches!(Output::create(Some(&path), false, false), Err(Error::OutputExists { .. })));
         assert_eq!(std::fs::read(&path).unwrap(), b"old");
-        // A program that does not run after all leaves the file as it was.
+        // If the program does not run after all, the file stays as it was.
         drop(Output::create(Some(&path), true, false).unwrap());
         assert_eq!(std::fs::read(&path).unwrap(), b"old");
         let mut output = Output::create(Some(&path), true, false).unwrap();

@@ -1,4 +1,5 @@
-//! Connecting to a process by its socket's name, and to nobody else: the rule is that of `request::peer`.
+//! Connects to a process by its socket's name, and to no other process: the rule is the one in
+//! `request::peer`.
 
 use std::fs;
 use std::io;
@@ -14,13 +15,13 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::unix;
 
-/// Between two attempts to connect to a process whose queue is full.
+/// The time between two attempts to connect to a process whose queue is full.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// A listening socket as it is listed: its name, and the process that the name tells.
+/// A listening socket from the list of sockets: its name, and the process in the name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// The process's number, in the pid namespace where it lives.
+    /// The pid in the process's own pid namespace.
     pub number: u32,
     /// The socket's abstract name.
     pub name: Vec<u8>,
@@ -29,31 +30,34 @@ pub struct Listed {
 /// A connection to a process that is the one in its socket's name.
 #[derive(Debug)]
 pub struct Connected {
-    /// The connection; it waits for as long as was said at its making.
+    /// The connection, with the timeout that was given to [`connect`].
     pub socket: OwnedFd,
-    /// The process's number in this process's pid namespace.
+    /// The pid in this process's pid namespace.
     pub pid: u32,
 }
 
-/// The sockets whose names begin so, whosever they are.
+/// Returns the sockets whose names begin with this prefix, of any process.
 pub fn listed(prefix: &str) -> io::Result<Vec<Listed>> {
     let all = sockets(prefix, &fs::read("/proc/net/unix")?);
     Ok(all.into_iter().map(|(number, name)| Listed { number, name }).collect())
 }
 
-/// Returns those that may be a process's, by their names. Connecting to them tells if they are.
+/// Returns the sockets that may belong to a process, judging by their names. Only connecting tells
+/// whether they do.
 pub fn listed_of(prefix: &str, pid: u32) -> io::Result<Vec<Listed>> {
     let status = status(pid);
     let is_its = |number| number == pid || numbers(&status).any(|other| other == number);
     Ok(listed(prefix)?.into_iter().filter(|listed| is_its(listed.number)).collect())
 }
 
-/// Connects to the first of these that is the process in its name and, if one is asked for, that process. Others are passed
-/// over. Neither this nor what is read and written afterwards waits for longer than `patience` at a time.
+/// Connects to the first of these sockets that belongs to the process in its name and, if `asked`
+/// is given, to that process. Others are skipped. This call, and each later read and write, waits
+/// for at most `patience`.
 ///
 /// # Errors
 ///
-/// If there is none, the reason of the last. An [`Impostor`] comes before all others.
+/// If no socket qualifies, the reason of the last one. An [`Impostor`] takes precedence over all
+/// others.
 pub fn connect(listed: &[Listed], asked: Option<u32>, kind: SocketType, patience: Duration) -> io::Result<Connected> {
     let end = Instant::now() + patience;
     let mut left: Vec<&Listed> = listed.iter().collect();
@@ -67,7 +71,8 @@ pub fn connect(listed: &[Listed], asked: Option<u32>, kind: SocketType, patience
             }
             match try_connect(listed, asked, kind, patience) {
                 Ok(found) => connected = Some(found),
-                // Its queue is full; whoever has taken such a name may leave it so, and hides nobody by it.
+                // The queue is full. A process that has taken such a name may keep it full; it must
+                // not hide others by that.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
                 Err(error) => {
                     let is_one = error.get_ref().is_some_and(|inner| inner.is::<Impostor>());

@@ -1,8 +1,8 @@
-//! What /proc says about a process.
+//! The data in /proc about a process.
 
 use std::fs;
 
-/// What a new image is introduced with. What cannot be read is empty or 0.
+/// The data with which a new image is introduced. What cannot be read is empty or 0.
 #[derive(Debug, Default)]
 pub(crate) struct Description {
     pub(crate) parent_pid: u32,
@@ -10,7 +10,7 @@ pub(crate) struct Description {
     pub(crate) argv: Vec<Vec<u8>>,
 }
 
-/// The most that is kept of the arguments; the kernel allows megabytes.
+/// The most bytes of the arguments that are kept; the kernel allows megabytes.
 const ARGUMENTS_MAX: usize = 64 << 10;
 
 impl Description {
@@ -19,7 +19,7 @@ impl Description {
         let executable = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
         let mut arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         arguments.truncate(ARGUMENTS_MAX);
-        // Each argument ends with a NUL; the last one need not where the text was cut or overwritten.
+        // Each argument ends with a NUL; the last one may not, if the text was cut or overwritten.
         if arguments.last() == Some(&0) {
             arguments.pop();
         }
@@ -37,7 +37,8 @@ fn stat(pid: u32) -> Option<(char, u32)> {
     parse_stat(&stat)
 }
 
-/// State and parent. The name in parentheses before them may itself contain parentheses and spaces.
+/// Parses the state and the parent. The name in parentheses before them may itself contain
+/// parentheses and spaces.
 fn parse_stat(stat: &str) -> Option<(char, u32)> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_ascii_whitespace();
@@ -48,19 +49,19 @@ fn parent(pid: u32) -> u32 {
     stat(pid).map_or(0, |(_, parent)| parent)
 }
 
-/// Whether a process is stopped by a signal.
+/// True if a process is stopped by a signal.
 pub(crate) fn is_stopped(pid: u32) -> bool {
     stat(pid).is_some_and(|(state, _)| state == 'T')
 }
 
-/// The largest resident size of this process so far, in bytes.
+/// Returns the largest resident size of this process so far, in bytes.
 pub(crate) fn own_rss_max() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kilobytes| kilobytes << 10)
 }
 
-/// Whether the processor's time stamp counter runs at one rate, whatever the processor does.
+/// True if the processor's time stamp counter always runs at one rate.
 pub(crate) fn has_invariant_counter() -> bool {
     let Ok(info) = fs::read_to_string("/proc/cpuinfo") else { return false };
     let mut flags = info.lines().filter_map(|line| line.strip_prefix("flags")).peekable();

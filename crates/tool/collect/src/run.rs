@@ -1,4 +1,4 @@
-//! Running a command with hooks, without recording it.
+//! Runs a command with hooks, without recording it.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -16,15 +16,16 @@ use crate::session::Library;
 use crate::unix::Signals;
 use crate::{command, give_up_command};
 
-/// Runs a command with the preload library and these hook libraries in it and in what it starts, and waits for its end.
-/// Hooks are absolute paths; without any, the command runs as it would by itself. What still runs then goes on as it is;
-/// what it starts later has no hooks.
+/// Runs a command with the preload library and these hook libraries in it and in the processes that
+/// it starts, and waits for its end. Hooks are absolute paths; without any, the command runs as it
+/// would by itself. Processes that still run then continue unchanged; processes that they start
+/// later have no hooks.
 ///
 /// Signals are handled as [`Options::handle_signals`](crate::Options::handle_signals) says.
 ///
 /// # Errors
 ///
-/// The command was not started.
+/// Fails if the command was not started.
 pub fn run(command: &[OsString], library: &[u8], hooks: &[PathBuf]) -> Result<ExitStatus, Error> {
     let launch = Launch::find(command)?;
     if hooks.is_empty() {
@@ -33,13 +34,13 @@ pub fn run(command: &[OsString], library: &[u8], hooks: &[PathBuf]) -> Result<Ex
     run_with(&launch, Some(&Library::place(library, hooks)?))
 }
 
-/// Runs a command with the preload library and with the hook library of these bytes, which writes files whose names end
-/// with `.reports` into the directory that it is in. Their texts come back, a file for each process that has written
-/// one; all else is as in [`run`].
+/// Runs a command with the preload library and with a hook library given by its bytes, which writes
+/// files whose names end with `.reports` into its own directory. Returns their texts, one for each
+/// process that has written a file. Otherwise works like [`run`].
 ///
 /// # Errors
 ///
-/// The command was not started.
+/// Fails if the command was not started.
 pub fn check(command: &[OsString], library: &[u8], checker: &[u8]) -> Result<(ExitStatus, Vec<String>), Error> {
     let launch = Launch::find(command)?;
     let mut library = Library::place(library, &[])?;
@@ -48,13 +49,13 @@ pub fn check(command: &[OsString], library: &[u8], checker: &[u8]) -> Result<(Ex
     Ok((exit, reports(library.directory())))
 }
 
-/// The reports in a directory, in the order of their names.
+/// Returns the reports in a directory, in the order of their names.
 fn reports(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "reports"));
     paths.sort();
-    // The program has written them, and can have written anything.
+    // The program has written them, so they may have any contents.
     let read = |path: &PathBuf| {
         let mut bytes = Vec::new();
         File::open(path).ok()?.take(REPORTS_LENGTH_MAX).read_to_end(&mut bytes).ok()?;
@@ -63,7 +64,7 @@ fn reports(directory: &Path) -> Vec<String> {
     paths.iter().take(REPORTS_MAX).filter_map(read).collect()
 }
 
-/// Files of reports that are read, and bytes of each.
+/// The maximum number of files of reports that are read, and of bytes read from each.
 const REPORTS_MAX: usize = 4096;
 const REPORTS_LENGTH_MAX: u64 = 64 << 20;
 

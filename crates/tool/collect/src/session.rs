@@ -1,4 +1,5 @@
-//! What every process of a session is led to: a socket, a token, the session page, and the library on disk.
+//! The means by which processes join a session: a socket, a token, the session page, and the
+//! library on disk.
 
 use std::ffi::OsString;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -18,7 +19,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use crate::error::Error;
 use crate::shared::Page;
 
-/// The parts of a session that exist before the program does.
+/// The parts of a session that exist before the program starts.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) listener: OwnedFd,
@@ -34,8 +35,8 @@ impl Session {
         Ok(Session { listener, token, name })
     }
 
-    /// Returns the value of the environment variable: `NAME:TOKEN`, whether the session samples, and whether it is waited for
-    /// however long it stands still.
+    /// Returns the value of the environment variable: `NAME:TOKEN`, whether the session samples,
+    /// and whether programs wait for a recorder however long it stands still.
     pub(crate) fn to_environment(&self, samples: bool, waits: bool) -> OsString {
         let mut value = OsString::new();
         for part in [&self.name[..], b":", &self.token[..]] {
@@ -57,16 +58,17 @@ fn listen(name: &[u8; NAME_LENGTH]) -> rustix::io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let listener = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
     rustix::net::bind(&listener, &address)?;
-    // A full backlog makes connecting programs wait; the kernel cuts the number to its own limit (4,096 by default).
+    // If the backlog is full, connecting programs wait. The kernel limits the number (to 4,096 by
+    // default).
     rustix::net::listen(&listener, 4096)?;
     Ok(listener)
 }
 
-/// The session page of a new session, in this [mode](heapledger_wire::session::mode), that samples at this rate, if it
-/// does. Threads wait so long for a recorder that stands still.
+/// Returns the session page for a new session, in this [mode](heapledger_wire::session::mode) and
+/// with this sampling rate. Threads wait for `stall_timeout` for a recorder that stands still.
 pub(crate) fn page(mode: u32, rate: Rate, stall_timeout: Option<Duration>) -> Result<Page, Error> {
     let page = Page::new().map_err(Error::session("the session page"))?;
-    // 0 is for ever.
+    // 0 means forever.
     let milliseconds = stall_timeout.map_or(0, |time| u32::try_from(time.as_millis()).unwrap_or(u32::MAX).max(1));
     page.stall_milliseconds.store(milliseconds, Ordering::Relaxed);
     page.mode.store(mode, Ordering::Relaxed);
@@ -76,11 +78,12 @@ pub(crate) fn page(mode: u32, rate: Rate, stall_timeout: Option<Duration>) -> Re
     Ok(page)
 }
 
-/// 128 random bits in hexadecimal.
+/// Returns 128 random bits in hexadecimal.
 pub(crate) fn random_digits() -> rustix::io::Result<[u8; NAME_LENGTH]> {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut random = [0_u8; NAME_LENGTH / 2];
-    // Up to 256 bytes come whole, once the kernel's pool is initialised; until then the call waits.
+    // Up to 256 bytes are returned whole once the kernel's pool is initialised; until then the call
+    // waits.
     rustix::rand::getrandom(&mut random[..], rustix::rand::GetRandomFlags::empty())?;
     let mut digits = [0_u8; NAME_LENGTH];
     for (pair, byte) in digits.chunks_exact_mut(2).zip(random) {
@@ -90,19 +93,21 @@ pub(crate) fn random_digits() -> rustix::io::Result<[u8; NAME_LENGTH]> {
     Ok(digits)
 }
 
-/// The private directory with the preload library, and links to hook libraries; removed when dropped.
+/// The private directory with the preload library, and links to hook libraries; removed when
+/// dropped.
 #[derive(Debug)]
 pub(crate) struct Library {
     directory: PathBuf,
     file: PathBuf,
-    /// Links, since a path with spaces or colons could not be named to the loader.
+    /// Links to the hooks, because the loader does not accept paths with spaces or colons.
     hooks: Vec<PathBuf>,
-    /// Held as long as the directory is in use: one that nobody holds was left behind by a recorder that was killed.
+    /// Held as long as the directory is in use: a directory whose lock is free was left behind by a
+    /// recorder that was killed.
     _lock: OwnedFd,
 }
 
 impl Library {
-    /// `hooks` are absolute paths.
+    /// Creates the directory. `hooks` must be absolute paths.
     pub(crate) fn place(bytes: &[u8], hooks: &[PathBuf]) -> Result<Library, Error> {
         let mut failure = None;
         for parent in parents() {
@@ -116,7 +121,7 @@ impl Library {
     }
 
     fn place_in(parent: &Path, bytes: &[u8], hooks: &[PathBuf]) -> io::Result<Library> {
-        // The loader could not map the library from there.
+        // The loader could not map a library from there.
         if rustix::fs::statvfs(parent)?.f_flag.contains(StatVfsMountFlags::NOEXEC) {
             return Err(io::Error::other("the file system is mounted noexec"));
         }
@@ -137,7 +142,7 @@ impl Library {
         Ok(library)
     }
 
-    /// Adds a hook library, whose bytes these are.
+    /// Adds a hook library from its bytes.
     pub(crate) fn add_hook(&mut self, name: &str, bytes: &[u8]) -> Result<(), Error> {
         let path = self.directory.join(name);
         let write = || -> io::Result<()> {
@@ -148,7 +153,7 @@ impl Library {
         Ok(())
     }
 
-    /// Where all of it is.
+    /// Returns the path of the directory.
     pub(crate) fn directory(&self) -> &Path {
         &self.directory
     }
@@ -164,7 +169,7 @@ impl Library {
 
 impl Drop for Library {
     fn drop(&mut self) {
-        // Nobody is left to be told if this fails; the directory is in the temporary one.
+        // A failure cannot be reported to anyone any more; the directory is a temporary one.
         let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
@@ -180,7 +185,7 @@ fn is_directory_name(name: &[u8]) -> bool {
 
 /// Returns true if this process itself has the library of a `heapledger record`, `check` or `run`.
 pub fn is_observed() -> bool {
-    // The library takes what loaded it out of the environment.
+    // The library removes the variables that loaded it from the environment.
     let Ok(maps) = std::fs::read("/proc/self/maps") else { return false };
     maps.split(|&byte| byte == b'\n').any(maps_library)
 }
@@ -200,11 +205,11 @@ fn lock(directory: &Path) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Removes the directories of this user's recorders that were killed. Nothing depends on its success.
+/// Removes the directories of this user's recorders that were killed. Failures do no harm.
 fn sweep(parent: &Path) {
-    /// A directory may be younger than its lock.
+    /// The age before which a directory is left alone: its lock may not be taken yet.
     const AGE_MIN: Duration = Duration::from_secs(60);
-    /// Temporary directories can be large.
+    /// The maximum number of entries that are looked at: temporary directories can be large.
     const ENTRIES_MAX: usize = 10_000;
     let Ok(entries) = std::fs::read_dir(parent) else { return };
     for entry in entries.take(ENTRIES_MAX).flatten() {
@@ -223,7 +228,8 @@ fn sweep(parent: &Path) {
     }
 }
 
-/// Where the private directory may be. The loader takes spaces and colons for separators, and `$` for a variable.
+/// Returns possible parents of the private directory. The loader treats spaces and colons as
+/// separators, and `$` as a variable.
 fn parents() -> impl Iterator<Item = PathBuf> {
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let others = ["/tmp", "/var/tmp", "/dev/shm"].map(PathBuf::from);

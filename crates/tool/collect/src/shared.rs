@@ -10,15 +10,17 @@ use heapledger_wire::ring::Ring;
 use heapledger_wire::session::{PAGE_LENGTH, SessionPage};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 
-/// A memfd with its pages reserved, that can neither shrink nor grow: touching a mapping of it never fails.
+/// Returns a memfd with reserved pages that can neither shrink nor grow, so that touching a mapping
+/// of it never fails.
 fn reserved_memory(length: usize) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    // Kernels before 6.3 do not know the flag; some later ones are set up to insist on it.
+    // Kernels before 6.3 do not know the flag; some later ones are configured to require it.
     let fd = rustix::fs::memfd_create(c"heapledger", flags | MemfdFlags::NOEXEC_SEAL)
         .or_else(|_| rustix::fs::memfd_create(c"heapledger", flags))?;
     rustix::fs::ftruncate(&fd, length as u64)?;
     rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, length as u64)?;
-    // A program that shrank the file would kill whoever touches the mapping after that: us.
+    // If a program shrank the file, the next process to touch the mapping, such as this one, would
+    // be killed.
     rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
     Ok(fd)
 }
@@ -30,9 +32,10 @@ struct Mapping {
     length: usize,
 }
 
-// SAFETY: a mapping is memory that belongs to no thread.
+// SAFETY: a mapping is plain shared memory, which is not tied to a thread; it can be unmapped by
+// any thread.
 unsafe impl Send for Mapping {}
-// SAFETY: `&Mapping` gives out nothing but the address.
+// SAFETY: `&Mapping` gives access to nothing but the address and the length.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
@@ -45,9 +48,9 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped by `map_shared` in `new` with this length. Whoever hands out references or rings made from
-        // the mapping keeps it alive as long (`Page` borrows from itself; `SharedRing` lends its ring by reference,
-        // and see there).
+        // SAFETY: the memory was mapped by `map_shared` in `new` with this length. References and
+        // rings made from the mapping do not outlive it: `Page` borrows from itself, and
+        // `SharedRing` lends its ring by reference only (see there).
         unsafe { sys::unmap(self.start.as_ptr(), self.length) };
     }
 }
@@ -76,8 +79,9 @@ impl std::ops::Deref for Page {
 
     fn deref(&self) -> &SessionPage {
         const { assert!(size_of::<SessionPage>() <= PAGE_LENGTH) };
-        // SAFETY: the mapping is page-aligned, `PAGE_LENGTH` long, and lives as long as `self`. A `SessionPage` is
-        // made of atomics only, for which any content is valid, whatever other processes write.
+        // SAFETY: the mapping is page-aligned, `PAGE_LENGTH` long, and lives as long as `self`. A
+        // `SessionPage` is made of atomics only, for which any content is valid, whatever other
+        // processes write.
         unsafe { self.mapping.start.cast::<SessionPage>().as_ref() }
     }
 }
@@ -86,21 +90,22 @@ impl std::ops::Deref for Page {
 #[derive(Debug)]
 pub(crate) struct SharedRing {
     ring: Ring,
-    // Goes after `ring`, which is a view of it and is lent out by reference only.
+    // Dropped after `ring`, which is a view of it and is lent out by reference only.
     mapping: Mapping,
-    /// The memfd, where it is kept to be sent again.
+    /// The memfd, if it is kept to be sent again.
     fd: Option<OwnedFd>,
 }
 
 impl SharedRing {
-    /// A new ring of `capacity` bytes, a power of two of at least 512, and the memfd to send to its producer.
+    /// Returns a new ring of `capacity` bytes, a power of two of at least 512, and the memfd to
+    /// send to its producer.
     pub(crate) fn new(capacity: usize) -> io::Result<(SharedRing, OwnedFd)> {
         let length = Ring::mapping_length(capacity);
         let fd = reserved_memory(length)?;
         let mapping = Mapping::new(fd.as_fd(), length)?;
-        // SAFETY: the mapping is readable and writable and lives as long as the `SharedRing`. The view is `Copy`, so
-        // this is what keeps the contract: no copy of it leaves this module, `ring` lends it by reference. It is
-        // used through `Ring`'s own methods, which are atomics only.
+        // SAFETY: the mapping is readable and writable and lives as long as the `SharedRing`. The
+        // view is `Copy`, so the contract holds because no copy of it leaves this module: `ring`
+        // lends it by reference. It is used through `Ring`'s own methods, which use only atomics.
         let ring = unsafe { Ring::new(mapping.start, length) }.ok_or(io::ErrorKind::InvalidInput)?;
         Ok((SharedRing { ring, mapping, fd: None }, fd))
     }
@@ -109,29 +114,31 @@ impl SharedRing {
         &self.ring
     }
 
-    /// Bytes of the mapping.
+    /// Returns the length of the mapping in bytes.
     pub(crate) fn length(&self) -> usize {
         self.mapping.length
     }
 }
 
-/// Rings whose process is gone, for the next ones: most of what a ring costs is clearing its pages.
+/// Rings of processes that have ended, to be reused: most of the cost of a ring is clearing its
+/// pages.
 ///
-/// A producer that is still there would write into another's ring. So only rings come here that nobody else can have
-/// mapped, except who means to do harm: those of images that ended and never forked.
+/// A producer that still exists would write into another's ring. So only rings are pooled that no
+/// other process can have mapped, unless it is malicious: the rings of images that ended and never
+/// forked.
 #[derive(Debug, Default)]
 pub(crate) struct Pool(Mutex<Vec<SharedRing>>);
 
-/// The most rings in the pool.
+/// The maximum number of rings in the pool.
 const POOL_MAX: usize = 32;
 
 impl Pool {
     fn lock(&self) -> MutexGuard<'_, Vec<SharedRing>> {
-        // A vector is whole between any two calls.
+        // The vector is consistent between any two calls.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A ring of this capacity from the pool, or else a new one. It can come back.
+    /// Returns a ring of this capacity from the pool, or else a new one, which can be pooled later.
     pub(crate) fn take(&self, capacity: usize) -> io::Result<(SharedRing, OwnedFd)> {
         let length = Ring::mapping_length(capacity);
         let pooled = {
@@ -147,7 +154,7 @@ impl Pool {
                 ring
             }
         };
-        // Without a descriptor for the copy it is used once.
+        // If the descriptor cannot be duplicated, the ring is used only once.
         let fd = match ring.fd.as_ref().map(OwnedFd::try_clone) {
             Some(Ok(fd)) => fd,
             _ => ring.fd.take().ok_or(io::ErrorKind::NotFound)?,
@@ -155,7 +162,7 @@ impl Pool {
         Ok((ring, fd))
     }
 
-    /// Takes a ring back that nobody uses any more.
+    /// Puts a ring into the pool that is not used any more.
     pub(crate) fn give(&self, ring: SharedRing) {
         let mut pool = self.lock();
         if ring.fd.is_some() && pool.len() < POOL_MAX {
@@ -181,7 +188,7 @@ mod tests {
         let (again, fd) = pool.take(64 << 10).unwrap();
         assert_eq!((again.ring().mapping(), again.ring().head()), (address, 0));
         assert_eq!(rustix::fs::fstat(&fd).unwrap().st_size as usize, again.length());
-        // One that was made for a thread of many has no descriptor, and is let go.
+        // A ring that was not made by the pool has no descriptor, and is dropped.
         pool.give(SharedRing::new(64 << 10).unwrap().0);
         assert!(pool.lock().is_empty());
     }

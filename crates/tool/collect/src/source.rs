@@ -1,4 +1,4 @@
-//! A ring as the collector sees it: what was copied out of it, and what may still come.
+//! The collector's state of a ring: the words that were copied out of it, and what may still come.
 
 use std::sync::Arc;
 
@@ -10,94 +10,96 @@ use crate::early::{Early, Found, Pulled, SEARCHED_MAX, Search, allocates, frees}
 use crate::image::{Image, Line, Shared};
 use crate::shared::SharedRing;
 
-/// How far ahead of the decoder memory is asked for, in words.
+/// The number of words ahead of the decoder for which memory is prefetched.
 const AHEAD: usize = 24;
 
 /// A ring that is being read.
 ///
-/// Everything up to a *floor* has been copied: no event with a stamp below it can come any more. An idle ring's floor
-/// is a little before the moment at which it was seen idle. A busy ring's stays where it was, or, once all that was
-/// copied has been merged, is its last stamp: a producer's stamps never go back.
+/// Everything up to a *floor* has been copied: no event with a smaller stamp can come any more. The
+/// floor of an idle ring is a little before the time at which it was seen idle. The floor of a busy
+/// ring stays where it was, or is its last stamp once everything that was copied has been merged,
+/// because a producer's stamps never go back.
 #[derive(Debug)]
 pub(crate) struct Source {
     ring: Arc<SharedRing>,
     /// The index of its image.
     pub(crate) image: usize,
-    /// The words that were copied; those before `at` are done with.
+    /// The words that were copied; those before `at` have been merged.
     words: Vec<u64>,
     at: usize,
-    /// The number of words that were before these.
+    /// The number of words that came before `words`.
     gone: u64,
-    /// Up to where memory was asked for.
+    /// The index in `words` up to which memory was prefetched.
     ahead: usize,
     decoder: Decoder,
     pub(crate) line: Line,
-    /// The next event's place in the order, once it is known.
+    /// The position of the next event in the order, once it is known.
     pub(crate) next: Option<Key>,
     /// The next event, if it is an allocation of an address that is live.
     pub(crate) early: Option<Early>,
-    /// The frees among the events to come that count already.
+    /// The frees among the later events that were pulled forward.
     pulled: Vec<Pulled>,
     floor: u64,
     /// The largest stamp so far.
     last: u64,
-    /// Since when, in nanoseconds, it has been busy without writing.
+    /// The time since which it has been busy without writing, in nanoseconds.
     busy_since: Option<u64>,
-    /// Events that its producer has dropped, as far as they have been counted.
+    /// The number of events that its producer has dropped, as far as they have been counted.
     dropped: u64,
-    /// Its image is over: whatever it holds now is all.
+    /// True if its image has ended, so that nothing more will be written.
     pub(crate) has_ended: bool,
-    /// All has been copied.
+    /// True if everything has been copied.
     is_drained: bool,
-    /// Its producer writes nonsense: it is emptied, not read.
+    /// True if the ring is corrupt: it is emptied, but not read.
     is_wild: bool,
 }
 
-/// A place in the order of events: the stamp; among equal stamps what releases before what allocates, since an address is
-/// handed out again only after its release; and then the ends of images.
+/// A position in the order of events. Events are ordered by stamp; at equal stamps, releases come
+/// before allocations, because an address is handed out again only after its release, and then the
+/// ends of images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key(u128);
 
 impl Key {
-    /// Below every event's.
+    /// The key before those of all events.
     pub(crate) const NONE: Key = Key(0);
 
     #[inline(always)]
     fn new(stamp: u64, releases: bool) -> Key {
-        // Above `NONE`, even at stamp 0.
+        // Greater than `NONE` even at stamp 0.
         let place = (stamp.min((u64::MAX >> 1) - 1) + 1) << 1 | u64::from(!releases);
         Key(u128::from(place) << 64)
     }
 
-    /// That of the end of an image: after all events of this stamp.
+    /// Returns the key of the end of an image, after all events with this stamp.
     pub(crate) fn of_end(stamp: u64) -> Key {
         Key(Key::new(stamp, false).0 | u128::from(u64::MAX))
     }
 
-    /// The last key below all of this stamp.
+    /// Returns the last key before all events with this stamp.
     pub(crate) fn before(stamp: u64) -> Key {
         if stamp >= (u64::MAX >> 1) - 1 { Key(u128::MAX) } else { Key((u128::from((stamp + 1) << 1) << 64) - 1) }
     }
 }
 
-/// What was found when a ring was looked at.
+/// The result of looking at a ring.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Look {
-    /// Words copied.
+    /// The number of words that were copied.
     pub(crate) words: u64,
-    /// Events that the producer has dropped for want of room.
+    /// The number of events that the producer has dropped for want of room.
     pub(crate) events_dropped: u64,
-    /// Events given up, by estimate: the producer went wild.
+    /// The number of events given up because the ring is corrupt, estimated.
     pub(crate) events_lost: u64,
 }
 
-/// A moment in the ways that a look at a ring needs.
+/// A moment, in the forms that a look at a ring needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Now {
-    /// No idle ring will get an event with a stamp below this.
+    /// The stamp below which no idle ring will get an event.
     pub(crate) floor: u64,
     pub(crate) nanoseconds: u64,
-    /// For how long a busy ring is waited for.
+    /// The time for which a busy ring is waited for, in nanoseconds.
     pub(crate) patience: u64,
 }
 
@@ -129,32 +131,33 @@ impl Source {
         &self.ring
     }
 
-    /// The ring, unless its producer went wild.
+    /// Returns the ring, unless it is corrupt.
     pub(crate) fn into_sound_ring(self) -> Option<Arc<SharedRing>> {
         (!self.is_wild).then_some(self.ring)
     }
 
-    /// Words copied and not merged yet.
+    /// Returns the number of words that are copied and not merged yet.
     pub(crate) fn backlog(&self) -> usize {
         self.words.len() - self.at
     }
 
-    /// Whether all has been copied and merged.
+    /// True if everything has been copied and merged.
     pub(crate) fn is_complete(&self) -> bool {
         self.is_drained && self.backlog() == 0
     }
 
-    /// Whether there is so much in the ring that its producer will soon wait.
+    /// True if the ring is so full that its producer will soon wait.
     pub(crate) fn is_pressing(&self) -> bool {
         let ring = self.ring.ring();
         ring.readable() >= ring.capacity() / 4
     }
 
-    /// Looks at the ring, and copies what is there unless `is_full`: then only if hardly anything of it is left, which others
-    /// may have to know before it can be merged.
+    /// Looks at the ring, and copies its contents. If `is_full`, they are copied only if few words
+    /// are left from before: events of other rings may depend on them.
     pub(crate) fn look(&mut self, now: Now, is_full: bool) -> Look {
-        // The order matters. What ended before this line has been written before this line; who is idle at the second
-        // wrote what came before; only then do we look how much there is.
+        // The order matters. A producer that has ended by this line wrote everything before it; one
+        // that is idle at the next line wrote its events before that. The amount in the ring is
+        // read only after both.
         let ring = self.ring.ring();
         let has_ended = self.has_ended || ring.is_closed();
         let is_busy = ring.is_busy();
@@ -189,7 +192,7 @@ impl Source {
             } else if !is_busy {
                 self.floor = now.floor;
             } else if self.floor == u64::MAX {
-                // It was stuck, and has moved: it counts again.
+                // It was stuck and has continued, so it limits the order again.
                 self.floor = self.last;
             }
         }
@@ -198,7 +201,7 @@ impl Source {
 
     fn newly_dropped(&mut self) -> u64 {
         let before = self.dropped;
-        // A producer gone wild may count backwards.
+        // A corrupt producer may count backwards.
         self.dropped = self.ring.ring().dropped().max(before);
         self.dropped - before
     }
@@ -214,13 +217,14 @@ impl Source {
         ring.drain(|word| words.push(word)).map_err(|_| Corrupt)
     }
 
-    /// The producer has gone wild: nothing of what it writes is read any more. Returns an estimate of the events lost.
+    /// Marks the ring as corrupt: nothing more is read from it. Returns an estimate of the number
+    /// of events lost.
     pub(crate) fn give_up(&mut self) -> u64 {
         self.is_wild = true;
         (self.next, self.early) = (None, None);
         self.pulled = Vec::new();
         self.floor = u64::MAX;
-        // An event has two words on the average.
+        // An event has two words on average.
         let words = self.backlog() as u64 + self.ring.ring().discard();
         self.words = Vec::new();
         (self.at, self.ahead) = (0, 0);
@@ -228,7 +232,8 @@ impl Source {
         words.div_ceil(2).max(1)
     }
 
-    /// The stamp below which nothing more can come, when all that was copied has been merged.
+    /// Returns the stamp below which nothing more can come, once everything that was copied has
+    /// been merged.
     pub(crate) fn limit(&self) -> u64 {
         self.floor.max(self.last)
     }
@@ -246,10 +251,11 @@ impl Source {
         Ok(())
     }
 
-    /// Applies events in the order of the ring, up to and including `limit`, and those that have no place in the order
-    /// as soon as they are met. Stops at an event beyond the limit, which is then [`Source::next`], or when there is
-    /// nothing left; and before an allocation of a live address, which is [`Source::early`] until it is known whether another
-    /// ring has the free. `Err`: the words are no events, or make no sense.
+    /// Applies events in the order of the ring, up to and including `limit`; events without a
+    /// position in the order are applied when they are met. Stops if nothing is left, or at an
+    /// event beyond the limit, which is then [`Source::next`]. Also stops before an allocation of a
+    /// live address, which is [`Source::early`] until it is known whether another ring has the
+    /// free. `Err` means that the words are not valid events.
     pub(crate) fn run(
         &mut self,
         image: &mut Image,
@@ -262,7 +268,7 @@ impl Source {
             let words = self.words.get(self.at..).unwrap_or(&[]);
             let mut decoder = self.decoder;
             let Some((event, length)) = decoder.next(words)? else {
-                // Events are published whole: a part of one is none.
+                // Events are published whole, so a part of an event is invalid.
                 return if words.is_empty() { Ok(()) } else { Err(Corrupt) };
             };
             let mut time = Time(0);
@@ -315,13 +321,14 @@ impl Source {
         }
     }
 
-    /// The number of words of the ring that come before this one.
+    /// Returns the number of words of the ring that come before the word at this index.
     fn place(&self, at: usize) -> u64 {
         self.gone + at as u64
     }
 
-    /// Searches the events that have not been merged for the free that made an allocation possible; if the allocation is the
-    /// next event of this ring, for the free of the new block.
+    /// Searches the events that have not been merged for the free that made an allocation possible.
+    /// If the allocation is the next event of this ring, the search begins after it, and finds the
+    /// free of the new block.
     pub(crate) fn search(&self, early: &Early, is_next: bool) -> Search {
         let (address, until) = (early.address, early.until);
         if self.next.is_some_and(|next| next > Key::of_end(until)) {
@@ -339,7 +346,8 @@ impl Source {
             };
             if releases(&event).is_some() {
                 let is_of_address = |of: Option<u64>| of == Some(address);
-                // Behind an allocation of its own it is that block which this ring frees.
+                // After an allocation of the address by this ring itself, its frees are of that
+                // block.
                 if decoder.stamp > until || is_of_address(allocates(&event)) {
                     return Search::Nothing;
                 }
@@ -353,7 +361,7 @@ impl Source {
         Search::Nothing
     }
 
-    /// Has a free count before everything that has not been merged.
+    /// Applies a free before everything that has not been merged.
     pub(crate) fn pull(
         &mut self,
         found: Found,
@@ -376,19 +384,20 @@ impl Source {
     }
 }
 
-/// What events of all rings have in common when they are put in order.
+/// The state that is common to all rings when events are put in order.
 #[derive(Debug)]
 pub(crate) struct Order {
     pub(crate) clock: Clock,
-    /// The stamp of the latest event: an event with a smaller one comes too late, and counts as of this moment.
+    /// The stamp of the latest event. An event with a smaller stamp is late, and counts as of this
+    /// time.
     pub(crate) reached: u64,
-    /// No working recorder has a stamp beyond this yet.
+    /// The largest stamp that a working recorder can have by now.
     pub(crate) stamp_max: u64,
     /// [`EARLY_MAX`](crate::early::EARLY_MAX) in the unit of stamps.
     pub(crate) early_max: u64,
 }
 
-/// Takes out the event at this place in its ring, if it was pulled forward.
+/// Removes and returns the event at this position in its ring, if it was pulled forward.
 #[inline(always)]
 fn take(pulled: &mut Vec<Pulled>, place: u64) -> Option<Pulled> {
     if pulled.is_empty() {
@@ -398,7 +407,8 @@ fn take(pulled: &mut Vec<Pulled>, place: u64) -> Option<Pulled> {
     Some(pulled.swap_remove(index))
 }
 
-/// Whether an event makes an address free for others. `None` if it has no place in the order.
+/// Returns whether an event makes an address free for others; `None` if it has no position in the
+/// order.
 #[inline(always)]
 fn releases(event: &Event<'_>) -> Option<bool> {
     match event {

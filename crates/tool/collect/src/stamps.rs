@@ -1,7 +1,8 @@
-//! What programs say that their blocks are: leaves of the stack tree, under the stacks of these blocks.
+//! The stamps of programs on their blocks: leaves of the stack tree, under the stacks of these
+//! blocks.
 //!
-//! A program says it by a block's address, and does not know the block's stack. So these nodes are made here, and have ids
-//! that no program gives out: from [`StackId::MAX`] downwards.
+//! A program stamps a block by its address, and does not know the block's stack. So these nodes are
+//! made here. Their ids go downwards from [`StackId::MAX`], and are not used by programs.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -14,19 +15,21 @@ use crate::tree::NewNode;
 /// The stamped stacks of an image.
 #[derive(Debug, Default)]
 pub(crate) struct Stamps {
-    /// From the last id downwards, those from before a fork too: the stack and the text.
+    /// The stack and the text of each leaf, in the order of ids from the last one downwards.
+    /// Includes leaves from before a fork.
     leaves: Vec<(StackId, TextId)>,
-    /// Those of this image's own.
+    /// The leaves of this image's own.
     ids: HashMap<(StackId, TextId), StackId>,
 }
 
 impl Stamps {
-    /// Those of a child forked now: of the parent's it knows what they are, but has to make its own.
+    /// Returns the stamps for a child that is forked now. It knows the parent's leaves, but must
+    /// make its own.
     pub(crate) fn fork(&self) -> Stamps {
         Stamps { leaves: self.leaves.clone(), ids: HashMap::new() }
     }
 
-    /// The stack without its stamp, and the stamp's text.
+    /// Returns the stack without its stamp, and the stamp's text.
     #[inline(always)]
     pub(crate) fn parts(&self, stack: StackId) -> (StackId, Option<TextId>) {
         if stack < StackId::PROGRAM_END { (stack, None) } else { self.upper_parts(stack) }
@@ -37,8 +40,8 @@ impl Stamps {
         leaf.map_or((StackId::ROOT, None), |&(stack, text)| (stack, Some(text)))
     }
 
-    /// The stack with this stamp in the place of the one that it has, if it has any; with the node, where that is new.
-    /// Without stamp where there are no more ids.
+    /// Returns the stack with this stamp, which replaces another one, and the node if it is new. If
+    /// there are no more ids, the stack has no stamp.
     pub(crate) fn stamped(&mut self, stack: StackId, text: TextId) -> (StackId, Option<NewNode>) {
         let (parent, _) = self.parts(stack);
         if let Some(&id) = self.ids.get(&(parent, text)) {
@@ -54,29 +57,31 @@ impl Stamps {
     }
 }
 
-/// Blocks from this size on are found by an index, narrower ones by trying the places before an address.
+/// The size in bytes from which blocks are found by an index. Smaller blocks are found by trying
+/// the addresses before an address.
 const WIDE: u64 = 4096;
-/// No block begins between multiples of this.
+/// The alignment of the beginnings of all blocks, in bytes.
 const STEP: usize = 8;
 
-/// Finds the blocks around addresses in a register that is ordered by no address.
+/// An address index: finds the blocks around addresses in a register that is not ordered by
+/// address.
 #[derive(Debug)]
 pub(crate) struct Finder {
-    /// Sizes from which [`Finder::note`] is wanted.
+    /// The size from which blocks must be passed to [`Finder::note`].
     pub(crate) noted_from: Bytes,
-    /// Where wide blocks begin, or began.
+    /// The addresses at which wide blocks begin, or once began.
     wide: BTreeSet<Key>,
-    /// Those that ever had a block.
+    /// The pools that ever had a block.
     pools: BTreeSet<u32>,
 }
 
 impl Finder {
-    /// One that has not been asked yet, and needs to know nothing.
+    /// Returns an index that has not been asked yet, and so needs no notes.
     pub(crate) fn new() -> Finder {
         Finder { noted_from: Bytes(u64::MAX), wide: BTreeSet::new(), pools: BTreeSet::new() }
     }
 
-    /// A block of this size, or in a pool, has been entered.
+    /// Notes that a block of this size, or in a pool, was entered.
     #[cold]
     pub(crate) fn note(&mut self, key: Key, size: Bytes) {
         if self.noted_from.0 == u64::MAX {
@@ -90,18 +95,19 @@ impl Finder {
         }
     }
 
-    /// The block at, or around, an address: that of whichever pool has one there, else the allocator's.
+    /// Returns the block at, or around, an address: that of a pool if one has a block there, else
+    /// the allocator's.
     pub(crate) fn find(&mut self, ledger: &Ledger, address: u64) -> Option<(Key, Block)> {
         if self.noted_from.0 == u64::MAX || self.wide.len() as u64 > ledger.live().blocks_live.0 + (1 << 20) {
             self.look_at_all(ledger);
         }
-        // An address that is too large is in no pool.
+        // Addresses that are too large are in no pool.
         let in_pools = if Key(address).pool() == 0 { &self.pools } else { &BTreeSet::new() };
         let found = in_pools.iter().find_map(|&pool| find_in(&self.wide, ledger, Key::in_pool(pool, address)));
         found.or_else(|| find_in(&self.wide, ledger, Key(address)))
     }
 
-    /// From now on it knows where wide blocks may begin, and which pools there are.
+    /// Indexes the wide blocks and pools of the whole ledger.
     fn look_at_all(&mut self, ledger: &Ledger) {
         self.noted_from = Bytes(WIDE);
         self.wide.clear();
@@ -118,7 +124,7 @@ fn find_in(wide: &BTreeSet<Key>, ledger: &Ledger, key: Key) -> Option<(Key, Bloc
     let at = |start: Key| ledger.get(start).map(|block| (start, block));
     let first = key.0 & !(STEP as u64 - 1);
     let narrow = (0..WIDE).step_by(STEP).map_while(|back| first.checked_sub(back)).map(Key);
-    // Blocks of one heap do not overlap: the nearest beginning decides.
+    // Blocks of one heap do not overlap, so the nearest beginning decides.
     if let Some(found) = at(key).or_else(|| narrow.take_while(|start| start.pool() == key.pool()).find_map(at)) {
         return Some(found).filter(covers);
     }
@@ -141,7 +147,7 @@ mod tests {
         let (second, _) = stamps.stamped(first, TextId(2));
         assert_eq!((stamps.parts(second), second.0), ((StackId(7), Some(TextId(2))), StackId::MAX.0 - 1));
         assert_eq!(stamps.parts(StackId(7)), (StackId(7), None));
-        // A child makes its own, with ids that its parent had not given out.
+        // A child makes its own leaves, with ids that its parent had not used.
         let mut child = stamps.fork();
         assert_eq!(child.parts(first), (StackId(7), Some(TextId(1))));
         let (third, node) = child.stamped(first, TextId(1));
@@ -174,7 +180,7 @@ mod tests {
         ] {
             assert_eq!(starts(&mut finder, &ledger, address), expected, "{address:#x}");
         }
-        // What is entered after the first question; in its place an own pool's block.
+        // A block entered after the first question; then a block of a pool inside of it.
         enter(&mut ledger, &mut finder, Key(0x40_0000), 10_000);
         assert_eq!(starts(&mut finder, &ledger, 0x40_2000), Some(0x40_0000));
         let pooled = Key::in_pool(3, 0x40_2000);
@@ -182,7 +188,7 @@ mod tests {
         assert_eq!(starts(&mut finder, &ledger, 0x40_2000), Some(pooled.0));
         assert_eq!(starts(&mut finder, &ledger, 0x40_2000 + 4999), Some(pooled.0));
         assert_eq!(starts(&mut finder, &ledger, 0x40_1000), Some(0x40_0000));
-        // What is gone is not found.
+        // A block that was freed is not found.
         let _ = ledger.free(&mut Session::new(), ThreadId(0), Key(0x40_0000));
         assert_eq!(starts(&mut finder, &ledger, 0x40_1000), None);
     }

@@ -1,7 +1,7 @@
-//! What programs call their scopes, the values of these, and their heaps.
+//! The texts of programs: the names and values of scopes, and the names of heaps.
 //!
-//! A program tells of a text by its address, before the nodes that have it. In the file a text has a number in the
-//! session, and equal ones are one, whatever image they are of.
+//! A program announces a text by its address, before the nodes that refer to it. In the file a text
+//! has a number in the session; equal texts of all images have the same number.
 
 use std::collections::HashMap;
 
@@ -11,19 +11,19 @@ use heapledger_recording::{Text, TextId};
 /// The texts of a session.
 #[derive(Debug, Default)]
 pub(crate) struct Texts {
-    /// By number, from 1; and whether the file has it.
+    /// The texts by number, from 1, each with whether the file has it.
     all: Vec<(Text, bool)>,
-    /// By the text, whether it names a task, and its category.
+    /// The numbers, by the text, whether it names a task, and its category.
     ids: HashMap<(Vec<u8>, bool, Vec<u8>), TextId>,
 }
 
 impl Texts {
-    /// All that nodes refer to.
+    /// Returns all texts that nodes refer to.
     pub(crate) fn used(&self) -> impl Iterator<Item = Text> {
         self.all.iter().filter(|(_, is_used)| *is_used).map(|(text, _)| text.clone())
     }
 
-    /// A node refers to the text: hands it out if it is the first.
+    /// Marks a text as used by a node. Returns the text if this is the first use.
     pub(crate) fn use_text(&mut self, id: TextId) -> Option<Text> {
         let (text, is_used) = self.all.get_mut((id.0 as usize).checked_sub(1)?)?;
         (!std::mem::replace(is_used, true)).then(|| text.clone())
@@ -44,12 +44,12 @@ impl Texts {
     }
 }
 
-/// The texts at the addresses of an image: its own, and those from before it was forked.
+/// The texts at the addresses of an image: its own, and those from before the fork.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Addresses(HashMap<u64, TextId>);
 
 impl Addresses {
-    /// From now on this text is there.
+    /// Sets the text at an address.
     pub(crate) fn tell(&mut self, texts: &mut Texts, address: u64, flags: u32, category: u64, bytes: Vec<u8>) {
         let category = texts.bytes(self.get(category)).to_vec();
         self.0.insert(address, texts.id(bytes, flags & Name::TASK != 0, category));
@@ -77,7 +77,7 @@ mod tests {
         assert_eq!(texts.use_text(TextId(2)), Some(request.clone()));
         assert_eq!((texts.use_text(TextId(2)), texts.use_text(TextId::UNKNOWN)), (None, None));
         assert_eq!(texts.used().collect::<Vec<_>>(), [request]);
-        // The memory is used again, for another one; or for one that is no task.
+        // The memory is reused for another text, or for one that is not a task.
         let mut child = one.clone();
         child.tell(&mut texts, 0x20, 0, 0, b"request".to_vec());
         assert_eq!((child.get(0x20), one.get(0x20), child.get(0x10)), (TextId(3), TextId(2), TextId(1)));

@@ -1,7 +1,9 @@
-//! Stack-tree nodes as the recording has them: an address becomes a module and an offset.
+//! The nodes of a stack tree, converted for the recording: an address becomes a module and an
+//! offset.
 //!
-//! Modules come and go, and their addresses are used again. So every node belongs to a *module epoch*, that of the
-//! root above it, and its module is the one that was announced latest for its address, but not after its epoch.
+//! Modules are loaded and unloaded, and their addresses are reused. So every node belongs to a
+//! *module epoch*, that of the root above it. Its module is the latest one that was announced for
+//! its address, but not after its epoch.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -14,7 +16,8 @@ use recording::{ImageId, Mapping, Module, ModuleId, Node};
 use crate::stamps::Stamps;
 use crate::texts::Addresses;
 
-/// How far beyond the largest id so far a new one may be. Programs number their nodes consecutively, if not in order.
+/// The most by which a new id may exceed the largest id so far. Programs number their nodes
+/// consecutively, if not in order.
 const GAP_MAX: usize = 1 << 20;
 
 /// The modules of a session, by path and build id.
@@ -22,7 +25,7 @@ const GAP_MAX: usize = 1 << 20;
 pub(crate) struct Modules(HashMap<(Vec<u8>, Vec<u8>), ModuleId>);
 
 impl Modules {
-    /// All that are known.
+    /// Returns all known modules.
     pub(crate) fn all(&self) -> impl Iterator<Item = Module> {
         let module = |((path, build_id), &module): (&(Vec<u8>, Vec<u8>), &ModuleId)| Module {
             module,
@@ -32,7 +35,7 @@ impl Modules {
         self.0.iter().map(module)
     }
 
-    /// The module's id; with a record of it if it is new.
+    /// Returns the id of a module, with its record if it is new.
     pub(crate) fn id(&mut self, path: &[u8], build_id: &[u8]) -> (ModuleId, Option<Module>) {
         let next = ModuleId(self.0.len() as u32 + 1);
         let id = *self.0.entry((path.to_vec(), build_id.to_vec())).or_insert(next);
@@ -41,7 +44,7 @@ impl Modules {
     }
 }
 
-/// A mapped module, and since which epoch.
+/// A mapped module, and the epoch since which it is mapped.
 #[derive(Clone, Copy, Debug)]
 struct Mapped {
     mapping: Mapping,
@@ -54,38 +57,40 @@ pub(crate) struct NewNode {
     pub(crate) id: StackId,
     pub(crate) parent: StackId,
     pub(crate) kind: NodeKind,
-    /// Of what has a text: its number.
+    /// The address; for a node with a text, the number of the text.
     pub(crate) address: u64,
 }
 
 /// An image's stack tree, as far as it is needed to find the modules of its nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
-    /// Where the program has texts.
+    /// The texts of the image, by address.
     pub(crate) texts: Addresses,
     pub(crate) stamps: Stamps,
     epochs: Rc<Epochs>,
     mapped: Vec<Mapped>,
-    /// Where in `mapped` the latest node was found.
+    /// The index in `mapped` of the module that was found last.
     latest: usize,
-    /// Nodes whose module or parent is not known yet, with the number of times that they were looked at in vain.
+    /// The nodes whose module or parent is not known yet, with the number of times that they were
+    /// looked up in vain.
     open: Vec<(NewNode, u32)>,
 }
 
-/// The epoch of each node; of the parent image for the nodes from before a fork.
+/// The epoch of each node. Nodes from before a fork are in the parent's.
 #[derive(Debug, Default)]
 struct Epochs {
     parent: Option<Rc<Epochs>>,
     /// The first id that is this image's own.
     base: usize,
-    /// One more than the epoch, by id from `base`; 0 where not known.
+    /// The epoch plus one, by id from `base`; 0 if it is not known.
     own: RefCell<Vec<u32>>,
-    /// Nodes of this image's own, where they are kept.
+    /// The nodes of this image's own, if they are kept.
     kept: RefCell<Vec<Node>>,
 }
 
 impl Drop for Epochs {
-    /// A chain of forks is as long as the program makes it: no recursion, here and in [`Epochs::get`].
+    /// Drops a chain of forks, here and in [`Epochs::get`] without recursion: it is as long as the
+    /// program makes it.
     fn drop(&mut self) {
         let mut next = self.parent.take();
         while let Some(mut epochs) = next.and_then(Rc::into_inner) {
@@ -114,12 +119,12 @@ impl Epochs {
     }
 }
 
-/// A node's id that no image would have come to.
+/// An id of a node that no image can have reached.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Implausible;
 
 impl Tree {
-    /// The tree of a child forked now; its own ids begin with `base`.
+    /// Returns the tree for a child that is forked now; its own ids begin with `base`.
     pub(crate) fn fork(&self, base: StackId) -> Tree {
         let (own, kept) = (RefCell::default(), RefCell::default());
         let epochs = Epochs { parent: Some(Rc::clone(&self.epochs)), base: base.0 as usize, own, kept };
@@ -133,7 +138,7 @@ impl Tree {
         }
     }
 
-    /// The tree as it is now, to be forked later.
+    /// Returns the current tree, to be forked later.
     pub(crate) fn snapshot(&self) -> Tree {
         Tree {
             epochs: Rc::clone(&self.epochs),
@@ -145,13 +150,13 @@ impl Tree {
         }
     }
 
-    /// Remembers a node for [`Tree::kept`].
+    /// Keeps a node for [`Tree::kept`].
     pub(crate) fn keep(&self, node: Node) {
         self.epochs.kept.borrow_mut().push(node);
     }
 
-    /// Hands over all nodes that were kept and that stacks of this image may have: its own, and those of the images that
-    /// it was forked from, from before.
+    /// Calls `take` for all kept nodes that stacks of this image may have: its own, and those that
+    /// the images it was forked from had before the fork.
     pub(crate) fn kept(&self, mut take: impl FnMut(Node)) {
         let (mut epochs, mut end) = (Some(&self.epochs), usize::MAX);
         while let Some(these) = epochs {
@@ -161,25 +166,25 @@ impl Tree {
         }
     }
 
-    /// The mappings that it knows, in the address space of this image.
+    /// Returns the known mappings, in the address space of this image.
     pub(crate) fn mappings(&self, image: ImageId) -> impl Iterator<Item = Mapping> {
         self.mapped.iter().map(move |mapped| Mapping { image, ..mapped.mapping })
     }
 
-    /// Whether there are nodes for [`Tree::resolve`].
+    /// True if there are nodes for [`Tree::resolve`].
     pub(crate) fn has_open(&self) -> bool {
         !self.open.is_empty()
     }
 
-    /// A module is mapped.
+    /// Adds the mapping of a module.
     pub(crate) fn map(&mut self, mapping: Mapping, epoch: u32) {
         self.mapped.push(Mapped { mapping, epoch });
     }
 
-    /// Takes a node; if it can be resolved at once it is returned, otherwise by [`Tree::resolve`].
+    /// Adds a node. Returns it if it can be resolved at once; otherwise [`Tree::resolve`] does it.
     ///
-    /// At once means by a module of the same epoch. An older one may have gone: that another is there now may be on its
-    /// way in another thread's ring.
+    /// Only a module of the same epoch resolves it at once. An older module may have been unloaded:
+    /// the announcement of its successor may still be in another thread's ring.
     pub(crate) fn add(&mut self, node: NewNode) -> Result<Option<Node>, Implausible> {
         self.reserve(node.id)?;
         let resolved = self.look_up(node, false);
@@ -189,8 +194,8 @@ impl Tree {
         Ok(resolved)
     }
 
-    /// Hands over the nodes that can be resolved by now. Those that cannot by the second call are handed over too: as
-    /// absolute addresses, unless there is a module of an older epoch.
+    /// Calls `take` for the nodes that can be resolved by now. A node that cannot be resolved by
+    /// the second call gets a module of an older epoch, or else its absolute address.
     pub(crate) fn resolve(&mut self, is_last: bool, mut take: impl FnMut(Node)) {
         let mut open = std::mem::take(&mut self.open);
         open.retain_mut(|(node, tries)| {
@@ -199,7 +204,7 @@ impl Tree {
             if let Some(node) = self.look_up(*node, is_last) {
                 take(node);
             } else if is_last {
-                // What grows under it is not to be given up as well.
+                // Its children must not be given up as well.
                 self.epochs.set(node.id, self.epochs.get(node.parent).unwrap_or(u32::MAX - 1));
                 take(to_node(*node, ModuleId::UNKNOWN, node.address));
             } else {
@@ -238,7 +243,7 @@ impl Tree {
         Some(to_node(node, mapping.module, node.address.wrapping_sub(mapping.bias)))
     }
 
-    /// The module at an address in an epoch; in no other unless any before it will do.
+    /// Returns the module at an address in an epoch, or in any earlier one if `any_epoch`.
     fn find(&mut self, address: u64, epoch: u32, any_epoch: bool) -> Option<Mapping> {
         let contains = |mapped: &Mapped| mapped.mapping.start <= address && address < mapped.mapping.end;
         if let Some(latest) = self.mapped.get(self.latest)
@@ -295,13 +300,13 @@ mod tests {
         tree.map(mapping(2, 0x9000), 0);
         assert!(module_of(&mut tree, epoch(1, 0)).is_some());
         assert_eq!(module_of(&mut tree, node(2, 1, 0x5004)), Some((1, 0x14)));
-        // In epoch 3 another module is where the first was; the second is still there.
+        // In epoch 3 the first module was replaced by another one; the second is still there.
         tree.map(mapping(3, 0x5000), 3);
         assert!(module_of(&mut tree, epoch(3, 3)).is_some());
         assert_eq!(module_of(&mut tree, node(4, 3, 0x5004)), Some((3, 0x14)));
-        // A late node of the first epoch is not confused.
+        // A late node of the first epoch is resolved correctly.
         assert_eq!(module_of(&mut tree, node(5, 2, 0x5004)), Some((1, 0x14)));
-        // Whether the second module is still there is not said at once.
+        // It is not known at once whether the second module is still there.
         assert_eq!(module_of(&mut tree, node(6, 4, 0x9fff)), None);
         assert_eq!(module_of(&mut tree, node(7, 4, 0x9000)), None);
         let mut resolved = Vec::new();

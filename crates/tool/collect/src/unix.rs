@@ -1,4 +1,5 @@
-//! Signals, and the few system calls that rustix does not have. With `shared`, all the `unsafe` of this crate.
+//! Signals, and the few system calls that rustix does not have. This module and `shared` have all
+//! the `unsafe` code of this crate.
 
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io;
@@ -15,14 +16,14 @@ use heapledger_reports::request::peer::Peer;
 
 use crate::launch::Image;
 
-/// One recording at a time may own the process's signals.
+/// Held by the recording that handles the process's signals; only one can at a time.
 static OWNER: Mutex<()> = Mutex::new(());
 static PHASE: AtomicU32 = AtomicU32::new(phase::STARTING);
-/// The command's pidfd while there is one, else −1.
+/// The command's pidfd while it runs, else −1.
 static COMMAND: AtomicI32 = AtomicI32::new(-1);
 /// A signal that came before there was a command to pass it to.
 static PENDING: AtomicI32 = AtomicI32::new(0);
-/// A signal came after the command had ended: do not wait for anybody any more.
+/// True if a signal came after the command had ended: then no other process is waited for.
 static HURRY: AtomicBool = AtomicBool::new(false);
 
 mod phase {
@@ -31,25 +32,26 @@ mod phase {
     pub(super) const ENDED: u32 = 2;
 }
 
-/// A request to start or stop recording that has not been looked at: the signal, and above it the pid of the sender.
+/// A pending request to start or stop recording: the signal, and above it the pid of the sender.
 static REQUEST: AtomicU64 = AtomicU64::new(0);
 
-/// Handled signals: the keyboard's, which reach the command by themselves, requests to end, which are passed on, and
-/// requests to start and stop recording.
+/// The signals that are handled: those of the keyboard, which reach the command by themselves,
+/// requests to end, which are passed on, and requests to start and stop recording.
 const HANDLED: [i32; 7] =
     [libc::SIGINT, libc::SIGQUIT, libc::SIGTSTP, libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2];
 
-/// Signals that process 1 passes on in addition: the kernel keeps from it what it has no handler for, and a container
-/// may be stopped by any of them (`STOPSIGNAL`). Those for real time come after them.
+/// The signals that process 1 passes on in addition: the kernel does not deliver signals to it for
+/// which it has no handler, and a container may be stopped by any of them (`STOPSIGNAL`). Real-time
+/// signals are added to them.
 const HANDLED_BY_FIRST: [i32; 7] =
     [libc::SIGALRM, libc::SIGCONT, libc::SIGWINCH, libc::SIGPWR, libc::SIGIO, libc::SIGURG, libc::SIGVTALRM];
 
-/// True in the first process of a pid namespace (of a container), on which orphans fall.
+/// True in the first process of a pid namespace (of a container), to which orphans are reparented.
 pub(crate) fn is_first_process() -> bool {
     std::process::id() == 1
 }
 
-/// The handled signals of this process.
+/// Returns the signals that this process handles.
 fn handled() -> Vec<i32> {
     let mut handled = HANDLED.to_vec();
     if is_first_process() {
@@ -59,8 +61,9 @@ fn handled() -> Vec<i32> {
     handled
 }
 
-/// Our signal handlers, as long as this lives. A signal that was ignored stays so, for us and the command; the handled
-/// ones are at their defaults in the command, since exec resets what has a handler.
+/// The installed signal handlers; dropping this removes them. A signal that was ignored stays
+/// ignored, for us and the command. Handled signals are at their defaults in the command, because
+/// exec resets handlers.
 #[derive(Debug)]
 pub(crate) struct Signals {
     before: Vec<(i32, libc::sigaction)>,
@@ -68,11 +71,11 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Installs the handlers. `None` if another recording of this process has them.
+    /// Installs the handlers. Returns `None` if another recording of this process has them.
     pub(crate) fn handle() -> Option<Signals> {
         let owner = match OWNER.try_lock() {
             Ok(owner) => owner,
-            // What it guards are atomics that are set anew below.
+            // The lock guards only atomics, which are set anew below.
             Err(TryLockError::Poisoned(poisoned)) => PoisonError::into_inner(poisoned),
             Err(TryLockError::WouldBlock) => return None,
         };
@@ -89,7 +92,8 @@ impl Signals {
                 signals.before.push((signal, before));
             }
         }
-        // A file that may not grow is an error like others; the command gets the default back on exec.
+        // Exceeding the limit on file sizes becomes an ordinary error; the command gets the default
+        // back on exec.
         let before = disposition(libc::SIGXFSZ);
         if before.sa_sigaction != libc::SIG_IGN {
             let mut action = default();
@@ -99,7 +103,7 @@ impl Signals {
             set_disposition(libc::SIGXFSZ, &action);
             signals.before.push((libc::SIGXFSZ, before));
         }
-        // Ignored, it would keep us from learning how the command ended.
+        // If it were ignored, the exit status of the command could not be learned.
         let before = disposition(libc::SIGCHLD);
         if before.sa_sigaction == libc::SIG_IGN {
             set_disposition(libc::SIGCHLD, &default());
@@ -108,7 +112,7 @@ impl Signals {
         Some(signals)
     }
 
-    /// From now on requests to end go to this process.
+    /// Passes requests to end on to the command from now on.
     pub(crate) fn command_runs(&self, command: BorrowedFd<'_>) {
         COMMAND.store(command.as_raw_fd(), Ordering::SeqCst);
         PHASE.store(phase::RUNNING, Ordering::SeqCst);
@@ -118,19 +122,20 @@ impl Signals {
         }
     }
 
-    /// From now on requests to end are for us.
+    /// Handles requests to end in this process from now on.
     pub(crate) fn command_ended(&self) {
         PHASE.store(phase::ENDED, Ordering::SeqCst);
         COMMAND.store(-1, Ordering::SeqCst);
     }
 
-    /// Whether SIGUSR1 (true) or SIGUSR2 (false) came since the last time, the later of them, and the pid of who sent it.
+    /// Returns whether SIGUSR1 (true) or SIGUSR2 (false) came since the last call, and the pid of
+    /// its sender. If both came, the later one counts.
     pub(crate) fn take_request(&self) -> Option<(bool, u32)> {
         let request = REQUEST.swap(0, Ordering::SeqCst);
         (request != 0).then_some((request as u32 == libc::SIGUSR1 as u32, (request >> 32) as u32))
     }
 
-    /// Whether we were asked to end after the command had.
+    /// True if this process was asked to end after the command had ended.
     pub(crate) fn is_hurried(&self) -> bool {
         HURRY.load(Ordering::Relaxed)
     }
@@ -147,8 +152,8 @@ impl Drop for Signals {
 
 extern "C" fn on_file_limit(_: i32) {}
 
-/// Whether SIGPIPE was ignored when this program started. The standard library ignores it for itself before `main`, and
-/// sets it to its default in children.
+/// True if SIGPIPE was ignored when this program started. The standard library ignores it for
+/// itself before `main`, and sets it to its default in children.
 static SIGPIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn before_main() {
@@ -161,15 +166,16 @@ static BEFORE_MAIN: extern "C" fn() = before_main;
 
 fn disposition(signal: i32) -> libc::sigaction {
     let mut action = default();
-    // SAFETY: a null new action changes nothing; the old one is written to a live sigaction. The signals asked for
-    // exist, so the call cannot fail.
+    // SAFETY: a null new action changes nothing; the old one is written to a live sigaction. The
+    // signals that are asked for exist, so the call cannot fail.
     unsafe { libc::sigaction(signal, ptr::null(), &mut action) };
     action
 }
 
 fn set_disposition(signal: i32, action: &libc::sigaction) {
-    // SAFETY: the action is a live sigaction: the default, one that was in force before, or `on_signal`, which keeps
-    // to what a handler may do.
+    // SAFETY: the action is a live sigaction: the default, one that was in force before, or a
+    // handler of this module (`on_signal`, or `on_file_limit`, which does nothing), which is
+    // async-signal-safe.
     unsafe { libc::sigaction(signal, action, ptr::null_mut()) };
 }
 
@@ -186,37 +192,41 @@ fn handler() -> libc::sigaction {
     action
 }
 
-/// Async-signal-safe: atomics, and system calls by wrappers that may be called in handlers. `errno` may change only in
-/// `send`, which restores it.
+/// Handles a signal. Async-signal-safe: it uses atomics, and system calls through wrappers that may
+/// be called in handlers. `errno` may change only in `send`, which restores it.
 extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
     if signal == libc::SIGUSR1 || signal == libc::SIGUSR2 {
-        // SAFETY: with SA_SIGINFO the kernel passes a valid siginfo; the pid of a signal that no process sent is 0.
+        // SAFETY: with SA_SIGINFO the kernel passes a valid siginfo; the pid of a signal that no
+        // process sent is 0.
         let sender = unsafe { if (*info).si_code <= 0 { (*info).si_pid() } else { 0 } };
         REQUEST.store(signal as u64 | (sender as u32 as u64) << 32, Ordering::SeqCst);
         return;
     }
     if PHASE.load(Ordering::SeqCst) == phase::ENDED {
-        // A first request to end stops the waiting; a second one is taken at its word.
+        // The first request to end stops the waiting; the second one ends the process.
         let ends = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP].contains(&signal);
         if ends && HURRY.swap(true, Ordering::SeqCst) {
             if is_first_process() {
-                // The kernel keeps its default action from it.
-                // SAFETY: ends the process without running anything of it.
+                // The kernel does not apply default actions to the first process of a container.
+                // SAFETY: ends the process without running any of its code.
                 unsafe { libc::_exit(128 + signal) };
             }
             set_disposition(signal, &default());
-            // SAFETY: raising a signal touches no memory of ours. It is delivered when the handler returns.
+            // SAFETY: raising a signal touches no memory of ours. It is delivered when the handler
+            // returns.
             unsafe { libc::raise(signal) };
         }
         return;
     }
-    // Everybody who wants to stop a container signals its first process alone.
+    // In a container, signals are often sent to its first process only, so all of them are passed
+    // on.
     if signal != libc::SIGTERM && signal != libc::SIGHUP && !is_first_process() {
         return;
     }
     // SAFETY: with SA_SIGINFO the kernel passes a valid siginfo.
     let from_a_process = unsafe { (*info).si_code } <= 0;
-    // What the kernel sends (a terminal hanging up) goes to the whole process group: the command has it already.
+    // A signal from the kernel (a terminal that hangs up) goes to the whole process group, so the
+    // command already has it.
     if from_a_process {
         match COMMAND.load(Ordering::SeqCst) {
             -1 => PENDING.store(signal, Ordering::SeqCst),
@@ -225,10 +235,11 @@ extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, _context: *mut 
     }
 }
 
-/// Waits until a child has ended, and says which, without reaping it. `None` if there are no children.
+/// Waits until a child has ended, and returns its pid without reaping it. `None` if there are no
+/// children.
 pub(crate) fn wait_for_any_end() -> Option<rustix::process::Pid> {
-    // SAFETY: zero is valid for a siginfo, which is numbers; the call fills it in, and si_pid is a field of what it
-    // says of children. WNOWAIT leaves the child as it is.
+    // SAFETY: zero is valid for a siginfo, which consists of numbers. The call fills it in, and
+    // si_pid is a field of what it reports about children. WNOWAIT leaves the child as it is.
     let pid = unsafe {
         let mut info: libc::siginfo_t = std::mem::zeroed();
         libc::waitid(libc::P_ALL, 0, &mut info, libc::WEXITED | libc::WNOWAIT);
@@ -239,9 +250,9 @@ pub(crate) fn wait_for_any_end() -> Option<rustix::process::Pid> {
 
 /// Sends a signal to the process of a pidfd.
 fn send(pidfd: i32, signal: i32) {
-    // SAFETY: `__errno_location` returns this thread's errno, which lives as long as the thread. The call reads no
-    // memory of ours: its third argument, a siginfo, may be null. It is a bare system call, fit for signal handlers.
-    // A descriptor that is no pidfd is refused.
+    // SAFETY: `__errno_location` returns the address of this thread's errno, which lives as long as
+    // the thread. The call reads no memory of ours: its third argument, a siginfo, may be null. It
+    // is a bare system call, and so async-signal-safe. A descriptor that is not a pidfd is refused.
     unsafe {
         let errno = libc::__errno_location();
         let before = *errno;
@@ -250,7 +261,7 @@ fn send(pidfd: i32, signal: i32) {
     }
 }
 
-/// Stops this process as `signal` does by default, and returns when it has been continued.
+/// Stops this process like the default action of `signal`, and returns when it has been continued.
 pub(crate) fn stop_by(signal: i32) {
     let before = disposition(signal);
     set_disposition(signal, &default());
@@ -258,26 +269,28 @@ pub(crate) fn stop_by(signal: i32) {
     set_disposition(signal, &before);
 }
 
-/// Dies by this signal with its default action, without a second core file. For after the last line was printed.
+/// Ends this process by the default action of a signal, without a second core file. To be called
+/// after the last line was printed.
 ///
-/// A signal that does not kill by default makes the process exit with 128 plus its number, as a shell would report it;
-/// so does every signal in the first process of a container, which the kernel lets none of its own kill.
+/// If the signal does not kill by default, the process exits with 128 plus its number, as a shell
+/// would report it. So does the first process of a container, which the kernel does not let be
+/// killed from inside.
 pub fn die_by(signal: i32) -> ! {
     let none = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
-    // Refused, there is a core file more.
+    // If this is refused, there is an extra core file.
     let _ = rustix::process::setrlimit(rustix::process::Resource::Core, none);
-    // SIGKILL and SIGSTOP have no other disposition than the default; the call refuses them.
+    // SIGKILL and SIGSTOP always have the default disposition; the call refuses them.
     set_disposition(signal, &default());
     raise(signal);
     std::process::exit(128_i32.saturating_add(signal))
 }
 
-/// Sends a signal to this thread, which takes it before this returns. Sent to the process, it would be for any thread,
-/// which on a busy machine may look at it only when its disposition has changed again. A default stop or end is that of
-/// the whole process either way.
+/// Sends a signal to this thread, which handles it before this returns. If it were sent to the
+/// process, any thread might take it, on a busy machine perhaps only after the disposition has
+/// changed again. A default stop or end concerns the whole process either way.
 fn raise(signal: i32) {
-    // SAFETY: `pthread_sigmask` and `sigaddset` read and write only the two live local sets, `raise` no memory of ours.
-    // A number that is no signal is refused by each of them.
+    // SAFETY: `pthread_sigmask` and `sigaddset` read and write only the two live local sets;
+    // `raise` touches no memory of ours. Each of them refuses an invalid signal number.
     unsafe {
         let (mut set, mut before): (libc::sigset_t, libc::sigset_t) = (std::mem::zeroed(), std::mem::zeroed());
         libc::sigemptyset(&mut set);
@@ -288,12 +301,13 @@ fn raise(signal: i32) {
     }
 }
 
-/// The process at the other end of a Unix socket. rustix's `Pid` has no place for 0, which is the number of a process in
-/// another pid namespace.
+/// Returns the process at the other end of a Unix socket. rustix's `Pid` cannot be 0, which is the
+/// pid of a process in another pid namespace.
 pub(crate) fn peer(socket: BorrowedFd<'_>) -> io::Result<Peer> {
     let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the option's value is a ucred; the kernel writes no more than `length` bytes, which the live one has.
+    // SAFETY: the option's value is a ucred; the kernel writes no more than `length` bytes, which
+    // the live one has.
     let error = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -309,9 +323,10 @@ pub(crate) fn peer(socket: BorrowedFd<'_>) -> io::Result<Peer> {
     Ok(Peer { pid: credentials.pid.cast_unsigned(), user: credentials.uid })
 }
 
-/// User and system time of the children that were waited for, theirs included, in nanoseconds.
+/// Returns the user and system time of the children that were waited for, including their own such
+/// children, in nanoseconds.
 pub(crate) fn children_cpu_ns() -> u64 {
-    // SAFETY: zero is valid for a rusage, which is numbers only; the call fills it in.
+    // SAFETY: zero is valid for a rusage, which consists of numbers; the call fills it in.
     let usage = unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
         libc::getrusage(libc::RUSAGE_CHILDREN, &mut usage);
@@ -335,21 +350,22 @@ struct PidfdInfo {
 }
 
 const PIDFD_INFO_EXIT: u64 = 1 << 3;
-/// `_IOWR(0xFF, 11, struct pidfd_info)`: the size is that of the first version, which every kernel understands.
+/// `_IOWR(0xFF, 11, struct pidfd_info)`: the size is that of the first version, which every kernel
+/// understands.
 const PIDFD_GET_INFO: libc::c_ulong = 3 << 30 | (size_of::<PidfdInfo>() as libc::c_ulong) << 16 | 0xff << 8 | 11;
 const _: () = assert!(size_of::<PidfdInfo>() == 64);
 
-/// How the process of a pidfd ended; it need not be our child. `None` while it runs, until it has been waited for by
-/// its parent, and with kernels before 6.15.
+/// Returns the exit status of the process of a pidfd, which need not be our child. `None` while it
+/// runs, until its parent has waited for it, and on kernels before 6.15.
 pub(crate) fn exit_of(pidfd: BorrowedFd<'_>) -> Option<ExitStatus> {
     let mut info = PidfdInfo { mask: PIDFD_INFO_EXIT, ..PidfdInfo::default() };
-    // SAFETY: the request says how long the live struct behind the pointer is; the kernel writes no more than that.
-    // Another kind of descriptor, or an older kernel, refuses the request.
+    // SAFETY: the request says how long the live struct behind the pointer is; the kernel writes no
+    // more than that. Another kind of descriptor, or an older kernel, refuses the request.
     let answer = unsafe { libc::ioctl(pidfd.as_raw_fd(), PIDFD_GET_INFO, &raw mut info) };
     (answer == 0 && info.mask & PIDFD_INFO_EXIT != 0).then(|| exit_status(info.exit_code))
 }
 
-/// An exit status from the form that the wait calls use.
+/// Converts an exit status from the form that the wait calls use.
 fn exit_status(code: i32) -> ExitStatus {
     match code & 0x7f {
         0 => ExitStatus::Code(code >> 8 & 0xff),
@@ -357,14 +373,16 @@ fn exit_status(code: i32) -> ExitStatus {
     }
 }
 
-/// This process's environment as it is: in its order, with entries that are no `NAME=VALUE` too.
+/// Returns this process's environment unchanged: in its order, including entries that are not
+/// `NAME=VALUE`.
 pub(crate) fn environment() -> Vec<OsString> {
     unsafe extern "C" {
         static environ: *const *const libc::c_char;
     }
     let mut entries = Vec::new();
-    // SAFETY: the C library's variable: null, or an array of strings up to a null pointer. `record` is documented not to
-    // be called while another thread changes the environment, as for `std::env::set_var`.
+    // SAFETY: `environ` is the C library's variable: null, or an array of strings that ends with a
+    // null pointer. `record` is documented not to be called while another thread changes the
+    // environment, as for `std::env::set_var`.
     unsafe {
         let mut at = environ;
         while !at.is_null() && !(*at).is_null() {
@@ -375,17 +393,18 @@ pub(crate) fn environment() -> Vec<OsString> {
     entries
 }
 
-/// Has the command's child execute this image, instead of what the command says.
+/// Makes the command's child execute this image instead of the program of the command.
 pub(crate) fn exec_instead(command: &mut Command, image: Image) {
-    /// Pointers into strings that live as long.
+    /// Pointers into the strings of `image`, which live as long.
     struct Pointers {
         arguments: Vec<*const libc::c_char>,
         environment: Vec<*const libc::c_char>,
         image: Image,
     }
-    // SAFETY: the pointers refer to heap memory of `image`, which is never changed.
+    // SAFETY: the pointers refer to heap memory that `image` owns and that is never changed.
     unsafe impl Send for Pointers {}
-    // SAFETY: as above.
+    // SAFETY: as for `Send`: the memory behind the pointers is never changed, so it can be read by
+    // several threads.
     unsafe impl Sync for Pointers {}
     let pointers =
         |strings: &[CString]| strings.iter().map(|string| string.as_ptr()).chain([ptr::null()]).collect::<Vec<_>>();
@@ -393,17 +412,18 @@ pub(crate) fn exec_instead(command: &mut Command, image: Image) {
     let exec = move || {
         let pointers = &pointers;
         if SIGPIPE_WAS_IGNORED.load(Ordering::Relaxed) {
-            // SAFETY: a valid signal and disposition.
+            // SAFETY: the signal and the disposition are valid.
             unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
         }
-        // SAFETY: NUL-terminated strings, and arrays of them that end with null.
+        // SAFETY: the file is a NUL-terminated string; the arguments and the environment are arrays
+        // of such strings that end with null.
         unsafe {
             libc::execve(pointers.image.file.as_ptr(), pointers.arguments.as_ptr(), pointers.environment.as_ptr());
         }
         Err(io::Error::last_os_error())
     };
-    // SAFETY: after the fork the closure makes system calls only, on memory that was made before it, and allocates
-    // nothing.
+    // SAFETY: after the fork the closure makes only system calls, on memory that was prepared
+    // before the fork, and allocates nothing.
     unsafe { command.pre_exec(exec) };
 }
 
@@ -418,7 +438,7 @@ mod tests {
         let pid = rustix::process::Pid::from_child(&child);
         let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap();
         child.wait().unwrap();
-        // Older kernels do not say.
+        // Older kernels do not report it.
         if let Some(exit) = exit_of(pidfd.as_fd()) {
             assert_eq!(exit, ExitStatus::Code(7));
         }

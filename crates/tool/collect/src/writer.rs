@@ -1,4 +1,5 @@
-//! The writer: a thread that encodes what is bulky and not urgent, and appends chunks to the file.
+//! The writer: a thread that encodes large data that are not urgent, and appends chunks to the
+//! file.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -17,10 +18,11 @@ use crate::destination::Destination;
 use crate::error::Error;
 use crate::shared::Page;
 
-/// How many jobs may wait: a chunk has at most a few megabytes, and the collector waits when the disk is slow.
+/// The maximum number of waiting jobs. A chunk has at most a few megabytes, and the collector waits
+/// if the disk is slow.
 const JOBS_MAX: usize = 16;
 
-/// Something for the file.
+/// A job for the writer.
 #[derive(Debug)]
 pub(crate) enum Job {
     Chunk(EncodedChunk),
@@ -30,20 +32,20 @@ pub(crate) enum Job {
     Timeline(Option<ImageId>, Vec<Sample>),
     Checkpoint(CheckpointEncoder, Vec<LiveBlock>),
     Memory(ImageId, Vec<MemorySample>),
-    /// The name of the file, once it has its own.
+    /// The final name of the file.
     Name(PathBuf),
-    /// What the file is to say until the next time, beside what it says for good. For a [replaced](Destination::Replaced)
-    /// file only.
+    /// The contents of the file until the next snapshot, in addition to its permanent contents. For
+    /// a [replaced](Destination::Replaced) file only.
     Snapshot(Vec<Job>, Box<Footer>),
-    /// The end of the file, unless there is a next one.
+    /// The footer, which ends the file. Another file may follow.
     Finish(Box<Footer>),
     /// The next file, after a `Finish`.
     Next(File),
-    /// Somebody waits for all before this to be written.
+    /// A request to be notified when all jobs before this one are written.
     Written(SyncSender<()>),
 }
 
-/// The thread, seen from outside.
+/// A handle of the writer's thread.
 #[derive(Debug)]
 pub(crate) struct Writer {
     jobs: SyncSender<Job>,
@@ -51,7 +53,7 @@ pub(crate) struct Writer {
     thread: JoinHandle<Result<(), Failure>>,
 }
 
-/// Why the file did not come to its end.
+/// The reason why the file could not be completed.
 #[derive(Debug)]
 pub(crate) enum Failure {
     Write(io::Error),
@@ -66,19 +68,19 @@ impl From<heapledger_recording::Error> for Failure {
 
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    /// Whose heartbeat shows that the file moves; none in tests.
+    /// The page whose heartbeat shows that the file makes progress; none in tests.
     page: Option<Arc<Page>>,
     pub(crate) bytes_written: AtomicU64,
-    /// Files that were begun after the first.
+    /// The number of files that were begun after the first.
     parts: AtomicU32,
     has_snapshots_to_do: AtomicBool,
     has_failed: AtomicBool,
 }
 
 impl State {
-    /// Writes all of it, and says after each piece that the file moves: the collector may be waiting for us, and whoever
-    /// waits for the collector must know a slow file from one that stands still. A pipe takes a piece only once there
-    /// is room for all of it.
+    /// Writes all bytes, with a heartbeat after each piece: the collector may be waiting for the
+    /// writer, and programs that wait for the collector must be able to tell a slow file from one
+    /// that stands still. A pipe takes a piece only when there is room for all of it.
     pub(crate) fn write(&self, file: &mut File, bytes: &[u8]) -> io::Result<()> {
         const PIECE: usize = 4096;
         for piece in bytes.chunks(PIECE) {
@@ -98,7 +100,7 @@ impl Writer {
             let result = run(file, &receiver, &for_thread);
             if result.is_err() {
                 for_thread.has_failed.store(true, Ordering::Release);
-                // The collector must not wait for us.
+                // The collector must not wait for a writer that has failed.
                 receiver.into_iter().for_each(drop);
             }
             result
@@ -107,13 +109,14 @@ impl Writer {
         Ok(Writer { jobs, state, thread: thread.map_err(Error::session("the writer's thread"))? })
     }
 
-    /// Waits while too many jobs are unfinished. Without effect once the writer has failed.
+    /// Sends a job. Waits while too many jobs are unfinished; without effect once the writer has
+    /// failed.
     pub(crate) fn send(&self, job: Job) {
-        // An error means that the thread panicked, which `end` reports.
+        // An error means that the thread has panicked, which `end` reports.
         let _ = self.jobs.send(job);
     }
 
-    /// Sends a snapshot. False if the one before is still being written.
+    /// Sends a snapshot. Returns false if the one before is still being written.
     pub(crate) fn send_snapshot(&self, jobs: impl FnOnce() -> (Vec<Job>, Footer)) -> bool {
         if self.state.has_snapshots_to_do.swap(true, Ordering::AcqRel) {
             return false;
@@ -127,7 +130,7 @@ impl Writer {
         self.state.has_failed.load(Ordering::Acquire)
     }
 
-    /// How many files have been begun after the first.
+    /// Returns the number of files that were begun after the first.
     pub(crate) fn parts(&self) -> u32 {
         self.state.parts.load(Ordering::Acquire)
     }
@@ -136,8 +139,8 @@ impl Writer {
         self.state.bytes_written.load(Ordering::Relaxed)
     }
 
-    /// Waits for all jobs, then says how they went, with the bytes written. Without a `Finish` among them the file
-    /// stays without its end.
+    /// Waits for all jobs, and returns the number of bytes written or the failure. Without a
+    /// `Finish` among the jobs, the file stays without its end.
     pub(crate) fn end(self) -> Result<u64, (u64, Failure)> {
         drop(self.jobs);
         let result = match self.thread.join() {
@@ -169,7 +172,7 @@ fn run(mut file: Destination, jobs: &Receiver<Job>, state: &State) -> Result<(),
                 file.begin(state)?;
                 state.parts.fetch_add(1, Ordering::Release);
             }
-            // Who does not wait any more need not know.
+            // The requester may not be waiting any more.
             Job::Written(done) => _ = done.try_send(()),
             job => {
                 let chunks = encode(job, &mut compressor)?;
@@ -180,7 +183,7 @@ fn run(mut file: Destination, jobs: &Receiver<Job>, state: &State) -> Result<(),
     Ok(())
 }
 
-/// The chunks of a job that has contents.
+/// Encodes a job with contents into chunks.
 fn encode(job: Job, compressor: &mut Compressor) -> Result<Vec<EncodedChunk>, Failure> {
     Ok(match job {
         Job::Chunk(chunk) => vec![chunk],

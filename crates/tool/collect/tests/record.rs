@@ -1,4 +1,5 @@
-//! `record` with programs that play the recorder's part themselves: this test binary, started again.
+//! Tests `record` with programs that play the part of the recorder in themselves: this test binary,
+//! started again.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -20,7 +21,7 @@ use support::{FakeImage, FakeThread, Hook};
 
 const SCENARIO: &str = "FAKE_SCENARIO";
 
-/// Not a test: the program, when the environment says so.
+/// Not a test: the program that is recorded, if the environment asks for it.
 #[test]
 fn program() {
     let Ok(scenario) = std::env::var(SCENARIO) else { return };
@@ -44,11 +45,11 @@ fn program() {
     }
 }
 
-/// This binary as a program that plays a scenario.
+/// Returns the command that starts this binary as a program with a scenario.
 fn fake(scenario: &str) -> Vec<OsString> {
     let test = std::env::current_exe().unwrap();
     let arguments = ["--exact", "program", "--nocapture", "--test-threads=1"];
-    // What the test harness prints is of no interest.
+    // The output of the test harness is of no interest.
     let script = format!("{SCENARIO}='{scenario}' exec \"$0\" \"$@\" >/dev/null");
     let shell = ["/bin/sh", "-c", &script].map(OsString::from);
     shell.into_iter().chain([test.into_os_string()]).chain(arguments.map(OsString::from)).collect()
@@ -60,7 +61,8 @@ fn again(scenario: &str) -> Command {
     command
 }
 
-/// A library that can be preloaded and does nothing, if there is one: an empty one would be complained about.
+/// Returns a library that can be preloaded and does nothing, if there is one. The loader would
+/// complain about an empty one.
 fn library() -> Vec<u8> {
     let stubs = ["/lib/x86_64-linux-gnu/libdl.so.2", "/lib64/libdl.so.2", "/usr/lib/libdl.so.2"];
     stubs.iter().find_map(|path| std::fs::read(path).ok()).unwrap_or_default()
@@ -103,12 +105,13 @@ fn record_fake(scenario: &str) -> Recorded {
     record_with(fake(scenario), |_| {})
 }
 
-// -------------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 const EXCHANGE_THREADS: u64 = 4;
 
-/// Threads that take blocks from one allocator and give them to each other. The allocator hands the address out last
-/// that came back last: the order between threads matters as much as it can.
+/// Runs threads that take blocks from one allocator and give them to each other. The allocator
+/// hands out the address that came back last, so the order between threads matters as much as
+/// possible.
 fn exchange(rounds: u64) {
     static FREE: Mutex<Vec<u64>> = Mutex::new(Vec::new());
     static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -162,7 +165,7 @@ fn blocks_that_threads_exchange_stay_in_order() {
     assert_eq!((counts.frees_unknown.0, counts.blocks_live_end.0, counts.bytes_live_end.0), (0, 0, 0));
     assert_eq!((counts.events_late, counts.events_lost, counts.threads), (0, 0, EXCHANGE_THREADS + 2));
     assert!((1..=16 + EXCHANGE_THREADS).contains(&counts.blocks_live_max.0), "{}", counts.blocks_live_max.0);
-    // Nothing was ever live twice: that would have been mended by a free more than there were.
+    // Nothing was ever live twice; that would have been corrected by an extra free.
     let mut buffer = EventsBuffer::default();
     let (mut events, mut time) = (0, 0);
     for chunk in recording.event_chunks(recording.images()[0].image) {
@@ -180,7 +183,7 @@ fn blocks_that_threads_exchange_stay_in_order() {
     assert!(costs.ring_bytes.unwrap().0 > 6 * (256 << 10));
 }
 
-/// Dies without a word, in the middle of it.
+/// Is killed in the middle of its work, without notice.
 fn killed(events: u64) {
     let (_, mut thread) = Hook::from_environment().image();
     for number in 1..=events {
@@ -210,7 +213,7 @@ fn forks() {
     assert!(again(&format!("forked {}", thread.image.number)).status().unwrap().code() == Some(5));
 }
 
-/// The child, although it was not forked.
+/// Plays a forked child, although it was not forked.
 fn forked(parent: u32) {
     let hook = Hook::from_environment();
     let request = Request { image: parent, fork: 1, node_base: 1, ..hook.request(RequestKind::Fork) };
@@ -229,7 +232,7 @@ fn a_child_inherits_by_the_handshake() {
     assert_eq!(recording.image_counts(child.image).unwrap().frees_inherited.0, 1);
     let [first, second] = recorded.outcome.processes.as_slice() else { panic!("two processes") };
     assert_eq!((first.pid, second.parent_pid), (recorded.outcome.command_pid, recorded.outcome.command_pid));
-    // Kernels before 6.15 do not tell who is not the parent.
+    // Kernels before 6.15 report the exit status only to the parent.
     assert!(matches!(second.exit, Some(ExitStatus::Code(5)) | None), "{:?}", second.exit);
     assert!(!second.running);
 }
@@ -258,12 +261,12 @@ fn exec_goes_on_in_the_same_process() {
     assert!(recording.images()[0].argv.iter().any(|argument| argument == b"program"));
 }
 
-/// Leaves a child behind that says what becomes of it.
+/// Leaves a child behind whose lifetime the environment determines.
 fn leaves() {
     Hook::from_environment().image();
     #[expect(clippy::zombie_processes, reason = "it is to outlive this process")]
     again("lingers").spawn().unwrap();
-    // It has introduced itself when its file is there.
+    // The child has introduced itself when its file exists.
     let file = PathBuf::from(std::env::var_os("LINGERS_FILE").unwrap());
     while !file.exists() {
         std::thread::sleep(Duration::from_millis(1));
@@ -277,7 +280,7 @@ fn lingers() {
     std::fs::write(&file, "here").unwrap();
     let patience = std::env::var("LINGERS_MILLISECONDS").unwrap().parse().unwrap();
     let until = Instant::now() + Duration::from_millis(patience);
-    // The file is taken away when the recorder is done.
+    // The file is removed when the recorder is done.
     while Instant::now() < until && file.exists() {
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -293,7 +296,7 @@ fn record_leaver(wait: bool) -> Recorded {
     let mut assignment = OsString::from("LINGERS_FILE=");
     assignment.push(&file);
     command.push(assignment);
-    // Nobody waits for a child that is left behind: it is there for longer than the recorder.
+    // A child that is left behind and not waited for outlives the recorder.
     command.push(format!("LINGERS_MILLISECONDS={}", if wait { 500 } else { 60_000 }).into());
     command.extend(fake("leaves"));
     record_with(command, |options| options.wait_for_descendants = wait)
@@ -328,7 +331,8 @@ fn statuses_are_told_and_nothing_else_is_needed() {
         assert_eq!(recorded.outcome.exit, exit);
         assert!(!recorded.outcome.command_recorded());
         assert!(recorded.open().complete());
-        // No poll is waited for: with this, starting and ending take a few milliseconds, but where others have the processors.
+        // Nothing waits for a poll: starting and ending take a few milliseconds, unless other
+        // processes have the processors.
         let again = || record_with(["/bin/sh", "-c", command].map(OsString::from).to_vec(), |_| {}).took;
         let is_quick = |took: Duration| took < Duration::from_millis(500);
         assert!(is_quick(recorded.took) || (0..20).any(|_| is_quick(again())), "{:?}", recorded.took);
@@ -361,15 +365,15 @@ fn progress_is_told_from_start_to_end() {
     assert_eq!(told[0], "started");
     assert!(told[1..=running].iter().all(|what| *what == "running"), "{told:?}");
     assert_eq!(told[told.len() - 2..], ["ended", "finishing"]);
-    // One at once, and one in 100 ms at most.
+    // One at once, and one in each 100 ms at most.
     let most = 1 + started.elapsed().as_millis() / 100;
     assert!((3..=most as usize).contains(&running), "{told:?} in {:?}", started.elapsed());
 }
 
-/// Writes until nobody reads any more, then a little more by itself.
+/// Writes until nobody reads any more, and then a little more.
 fn fills(events: u64) {
     let hook = Hook::from_environment();
-    // It may be all over by now.
+    // The session may be over by now.
     let Some((_, mut thread)) = hook.introduce(hook.request(RequestKind::Image)) else { std::process::exit(42) };
     for number in 1..=events {
         if thread.malloc(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20 << 4, number * 37 % 9_999, 1).is_err() {
@@ -415,7 +419,7 @@ fn only_what_starts_leaves_a_file() {
     assert!(matches!(refused(&["/nonexistent/program"]), Error::CommandNotFound { .. }));
     assert!(matches!(refused(&["no-such-command-at-all"]), Error::CommandNotFound { .. }));
     assert!(matches!(refused(&["/etc/passwd"]), Error::NotExecutable { .. }));
-    // A script that does not say whose: `execvp` leaves it to the shell.
+    // A script without an interpreter line: `execvp` leaves it to the shell.
     let scripts = tempfile::tempdir().unwrap();
     let file = scripts.path().join("script");
     std::fs::write(&file, "exit $1").unwrap();
@@ -428,7 +432,7 @@ fn only_what_starts_leaves_a_file() {
     assert_eq!(std::fs::read(directory.path().join("x.hl")).unwrap(), b"precious");
 }
 
-/// Strangers and clients that misbehave, while another program is recorded.
+/// Tests strangers and clients that misbehave while another program is recorded.
 #[test]
 fn the_broker_serves_the_well_behaved() {
     let directory = tempfile::tempdir().unwrap();
@@ -451,10 +455,11 @@ fn the_broker_serves_the_well_behaved() {
         assert_eq!(refused(Request { kind: RequestKind::Ring as u32, image: 5, ..probe }), 1);
         assert_eq!(refused(Request { kind: RequestKind::Fork as u32, image: 5, ..probe }), 1);
 
-        // This process is none of the command's, but it has the token.
+        // This process is not one of the command's, but it has the token.
         let start = Instant::now();
         let (_, mut thread) = hook.image();
-        // The broker waits a second for each of those that say nothing: one after the other that would be five minutes.
+        // The broker waits a second for each client that says nothing; one after the other, that
+        // would be five minutes.
         assert!(start.elapsed() < Duration::from_secs(100), "{:?}", start.elapsed());
         thread.malloc(0x1000, 5, 1).unwrap();
         let asked = Request { image: thread.image.number, capacity: 1 << 20, ..hook.request(RequestKind::Ring) };
@@ -473,7 +478,8 @@ fn the_broker_serves_the_well_behaved() {
     let [process] = outcome.processes.as_slice() else { panic!("one process") };
     assert_eq!((process.pid, process.running), (std::process::id(), true));
     assert_eq!(process.images[0].counts.allocations.0, 41);
-    // The address of the 40 is the same: each is a free that was missed.
+    // All 40 allocations have the same address, so there is a missed free before each but the
+    // first.
     let recording_bytes = std::fs::read(&outcome.output).unwrap();
     let recording = Recording::open(&recording_bytes).unwrap();
     let mut buffer = EventsBuffer::default();
@@ -487,7 +493,7 @@ fn the_broker_serves_the_well_behaved() {
 
 #[test]
 fn a_name_is_found_where_none_is_given() {
-    // In a process of its own: it changes the current directory.
+    // Run in a process of its own, because it changes the current directory.
     let directory = tempfile::tempdir().unwrap();
     let status = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "records_in_another_directory", "--nocapture"])
@@ -515,7 +521,7 @@ fn records_in_another_directory() {
     assert!(outcome.output.exists());
 }
 
-/// Not a test by itself: a recorder whose signals can be tried.
+/// Not a test by itself: a recorder whose handling of signals can be tested.
 #[test]
 fn records_with_signals() {
     let Some(directory) = std::env::var_os("SIGNALS_IN") else { return };
@@ -561,11 +567,11 @@ fn signals_reach_whom_they_should() {
     let pid = Pid::from_child(&recorder);
     until("the command runs", || directory.path().join("pid").exists());
     let command: u32 = std::fs::read_to_string(directory.path().join("pid")).unwrap().parse().unwrap();
-    // The keyboard's signals go to the group.
+    // Signals of the keyboard go to the process group.
     for _ in 0..5 {
         kill_process_group(pid, Signal::TSTP).unwrap();
         until("both stop", || state_of(id) == 'T' && state_of(command) == 'T');
-        // Whoever continues the recorder continues the command with it.
+        // Continuing the recorder also continues the command.
         kill_process(pid, Signal::CONT).unwrap();
         until("both go on", || state_of(id) != 'T' && state_of(command) != 'T');
     }
@@ -573,7 +579,7 @@ fn signals_reach_whom_they_should() {
     kill_process(pid, Signal::QUIT).unwrap();
     std::thread::sleep(Duration::from_millis(50));
     assert!(recorder.try_wait().unwrap().is_none(), "it ignores what the keyboard sends");
-    // Stopped by a program: that is none of our business.
+    // A stop by a program does not concern the recorder.
     kill_process(Pid::from_raw(command as i32).unwrap(), Signal::STOP).unwrap();
     until("the command stops", || state_of(command) == 'T');
     std::thread::sleep(Duration::from_millis(50));
@@ -583,7 +589,7 @@ fn signals_reach_whom_they_should() {
     assert_eq!(recorder.wait().unwrap().code(), Some(115));
 }
 
-/// The recorder is stopped for a while, and the program is not.
+/// Tests that the recorder is stopped for a while, and the program is not.
 #[test]
 fn a_recorder_that_was_stopped_goes_on() {
     use rustix::process::{Pid, Signal, kill_process};

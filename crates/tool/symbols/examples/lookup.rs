@@ -1,4 +1,5 @@
-//! `lookup FILE OFFSET…`: the frames at these offsets (hex, as `nm` prints them), and what is known about the file.
+//! `lookup FILE OFFSET…`: prints the frames at these offsets (hex, as `nm` prints them), and the
+//! state of the file.
 
 use std::env;
 

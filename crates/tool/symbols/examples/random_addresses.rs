@@ -1,5 +1,6 @@
-//! `random_addresses FILE [COUNT]`: how fast are random addresses of the code of a file looked up, and with how much
-//! memory? Give it a large file with debug information; run it with `--release`.
+//! `random_addresses FILE [COUNT]`: measures the time and the memory for looking up random
+//! addresses of the code of a file. Give it a large file with debug information; run it with
+//! `--release`.
 
 use std::env;
 use std::error::Error;
@@ -14,13 +15,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let path = arguments.next().ok_or("usage: random_addresses FILE [COUNT]")?;
     let count = arguments.next().map_or(Ok(100_000), |count| count.parse())?;
     let (start, size) = {
-        // Piece by piece: reading all of it would count as memory of the lookups.
+        // In pieces: reading all of it would count as memory of the lookups.
         let file = ReadCache::new(File::open(&path)?);
         let text = object::File::parse(&file)?;
         let text = text.section_by_name(".text").ok_or("no .text")?;
         (text.address(), text.size())
     };
-    // xorshift64, so that each run asks the same.
+    // xorshift64, so each run asks the same.
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut random = || {
         state ^= state << 13;
@@ -47,7 +48,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// `VmHWM`: the largest resident set so far, which includes the pages of mapped files.
+/// Returns `VmHWM`: the largest resident set so far, which includes the pages of mapped files.
 fn peak_kib() -> Result<u64, Box<dyn Error>> {
     let status = fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("no VmHWM")?;

@@ -1,6 +1,7 @@
-//! `site_types FILE [COUNT [CACHE]]`: how fast are the types of sites found, and with how much memory? Sites are made up:
-//! each has an address of its own in the code of the file, and others that it shares. Give it a large file with debug
-//! information; run it with `--release`, twice if there is a directory for the cache.
+//! `site_types FILE [COUNT [CACHE]]`: measures the time and the memory for finding the types of
+//! sites. Sites are made up: each has an address of its own in the code of the file, and others
+//! that it shares. Give it a large file with debug information; run it with `--release`, twice if
+//! there is a directory for the cache.
 
 use std::env;
 use std::error::Error;
@@ -11,7 +12,7 @@ use std::time::Instant;
 use heapledger_symbols::{ModuleRef, Options, SiteSizes, Symbolizer};
 use object::{Object, ObjectSection, ReadCache};
 
-/// Places of a stack, and how many there are of all but the innermost.
+/// The number of places of a stack, and of different places for all but the innermost.
 const PLACES: usize = 12;
 const SHARED: u64 = 2000;
 
@@ -21,13 +22,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let count: usize = arguments.next().map_or(Ok(20_000), |count| count.parse())?;
     let cache = arguments.next().map(PathBuf::from);
     let (start, size, build_id) = {
-        // Piece by piece: reading all of it would count as memory of the lookups.
+        // In pieces: reading all of it would count as memory of the lookups.
         let file = ReadCache::new(File::open(&path)?);
         let elf = object::File::parse(&file)?;
         let text = elf.section_by_name(".text").ok_or("no .text")?;
         (text.address(), text.size(), elf.build_id()?.unwrap_or_default().to_vec())
     };
-    // xorshift64, so that each run asks the same.
+    // xorshift64, so each run asks the same.
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut random = || {
         state ^= state << 13;
@@ -56,7 +57,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// `VmHWM`: the largest resident set so far, which includes the pages of mapped files.
+/// Returns `VmHWM`: the largest resident set so far, which includes the pages of mapped files.
 fn peak_kib() -> Result<u64, Box<dyn Error>> {
     let status = fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("no VmHWM")?;

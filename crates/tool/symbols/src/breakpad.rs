@@ -1,8 +1,8 @@
 //! Symbol files of Breakpad: the text that `dump_syms` makes of a module's debug information.
 //!
-//! A file is mapped and gone through once, which finds all errors in it. What is kept is where each
-//! function, name and file is; the lines of a function are read again when an address in it is
-//! asked for. Memory is a small multiple of the file's size at most, whatever is in it.
+//! A file is mapped and read once, which finds all errors in it. Only the positions of functions,
+//! names and files are kept; the lines of a function are read again when an address in it is asked
+//! for. Memory is at most a small multiple of the file's size, whatever its contents.
 
 mod records;
 
@@ -16,17 +16,18 @@ use crate::image::{Answer, RawFrame};
 use crate::mapped::Mapped;
 use crate::state::DebugInfo;
 
-/// Frames per address; what lies between this and the physical function is left out.
+/// The maximum number of frames per address; those between this and the physical function are left
+/// out.
 const FRAMES_MAX: usize = 512;
 
-/// The bytes of code that an exported name may be for. Its record has no size; what is farther away
-/// is another function, or an address of a module whose beginning is not known.
+/// Bytes of code after an exported name that it may apply to. Its record has no size; code farther
+/// away is another function, or an address of a module whose beginning is not known.
 const EXPORT_MAX: u64 = 1 << 16;
 
 /// The reason why a symbol file cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SyntaxError {
-    /// The line that it is in, from 1.
+    /// The line of the error, from 1.
     pub(crate) line: usize,
     /// The beginning of that line, in bytes.
     pub(crate) offset: usize,
@@ -39,16 +40,17 @@ impl fmt::Display for SyntaxError {
     }
 }
 
-/// The symbols of one module. Addresses are those in the file: from the beginning of the module.
+/// The symbols of one module. Addresses are those in the file, relative to the beginning of the
+/// module.
 #[derive(Debug, Default)]
 struct Symbols {
     /// The identifier in the first line.
     debug_id: String,
     /// Sorted by their first addresses.
     functions: Vec<Function>,
-    /// Addresses of exported names, and where their records are; sorted.
+    /// Addresses of exported names, and the positions of their records; sorted.
     exports: Vec<(u64, usize)>,
-    /// The places of the names of source files and of inlined functions.
+    /// The positions of the names of source files and of inlined functions.
     files: HashMap<u64, usize>,
     origins: HashMap<u64, usize>,
     has_lines: bool,
@@ -58,11 +60,11 @@ struct Symbols {
 struct Function {
     start: u64,
     size: u64,
-    /// The place of the record in the file.
+    /// The position of the record in the file.
     at: usize,
 }
 
-/// The lines of a function, and what was inlined into it.
+/// The lines of a function, and the functions inlined into it.
 #[derive(Debug, Default)]
 struct Body {
     /// Sorted by their first addresses.
@@ -71,14 +73,14 @@ struct Body {
     inlines: Vec<Inline>,
 }
 
-/// A symbol file that can be asked.
+/// A symbol file, ready for lookups.
 #[derive(Debug)]
 pub(crate) struct Breakpad {
     file: Mapped,
     symbols: Symbols,
     /// The lowest address of the module's own ELF addresses.
     base: u64,
-    /// Functions that addresses were asked for in, by where they are in the file.
+    /// The functions that addresses were asked for in, by their positions in the file.
     bodies: HashMap<usize, Arc<Body>>,
 }
 
@@ -92,7 +94,7 @@ impl Breakpad {
         &self.file.path
     }
 
-    /// Returns the identifier of the module that the file says it is of.
+    /// Returns the identifier, according to the file, of its module.
     pub(crate) fn debug_id(&self) -> &str {
         &self.symbols.debug_id
     }
@@ -125,7 +127,7 @@ impl Breakpad {
 }
 
 impl Symbols {
-    /// Goes through a file.
+    /// Reads a file.
     fn read(text: &[u8]) -> Result<Symbols, SyntaxError> {
         let mut symbols = Symbols::default();
         let (mut has_module, mut is_in_function) = (false, false);
@@ -159,7 +161,7 @@ impl Symbols {
         if !has_module {
             return Err(SyntaxError { line: 1, offset: 0, reason: "it does not begin with a MODULE record".into() });
         }
-        // The first of several functions with one address counts: linkers fold those that have the
+        // The first of several functions with one address is used: linkers fold functions with the
         // same code.
         symbols.functions.sort_by_key(|function| function.start);
         symbols.exports.sort_by_key(|(address, _)| *address);
@@ -182,7 +184,7 @@ impl Symbols {
             return None;
         }
         match record_at(text, at)? {
-            // `dump_syms` names a section where it knows of no function.
+            // `dump_syms` names the section if it knows of no function.
             Record::Export { name, .. } if address - exported < EXPORT_MAX && !is_section(name) => {
                 Some((name.to_vec(), NameSource::Nearest))
             }
@@ -227,8 +229,8 @@ impl Symbols {
 }
 
 impl Body {
-    /// Reads the records after that of a function. All of them were good when the file was gone
-    /// through; one that has changed since ends the function.
+    /// Reads the records after that of a function. All of them were valid when the file was first
+    /// read; a record that has changed since ends the function.
     fn read(text: &[u8], at: usize) -> Body {
         let mut body = Body::default();
         for (_, line) in lines(text, at).skip(1) {
@@ -244,7 +246,7 @@ impl Body {
         body
     }
 
-    /// Returns what was inlined there at this depth.
+    /// Returns the function inlined there at this depth.
     fn inline(&self, depth: u64, address: u64) -> Option<&Inline> {
         let after = self.inlines.partition_point(|inline| (inline.depth, inline.address) <= (depth, address));
         let inline = &self.inlines[after.checked_sub(1)?];
@@ -252,7 +254,7 @@ impl Body {
     }
 }
 
-/// Returns the lines of a text from a place on, and where they begin.
+/// Returns the lines of a text from a position on, and their positions.
 fn lines(text: &[u8], from: usize) -> impl Iterator<Item = (usize, &[u8])> {
     let mut rest = text.get(from..).unwrap_or_default();
     std::iter::from_fn(move || {
@@ -267,7 +269,7 @@ fn lines(text: &[u8], from: usize) -> impl Iterator<Item = (usize, &[u8])> {
     })
 }
 
-/// Returns true for `<.plt ELF section in libc.so.6>`.
+/// Returns `true` for `<.plt ELF section in libc.so.6>`.
 fn is_section(name: &[u8]) -> bool {
     name.starts_with(b"<") && name.windows(12).any(|part| part == b" section in ")
 }
@@ -290,7 +292,7 @@ pub(crate) fn debug_id(build_id: &[u8]) -> String {
     text
 }
 
-/// Is the body of the fuzz target: reads the bytes as a symbol file, and asks for addresses at all
+/// Implements the fuzz target: reads the bytes as a symbol file, and asks for addresses at all
 /// borders in it.
 pub fn exercise(data: &[u8]) {
     let symbols = match Symbols::read(data) {

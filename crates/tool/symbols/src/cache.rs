@@ -1,8 +1,9 @@
-//! Names that were found before: a file for each build id, in a directory of the user's.
+//! Names from earlier runs: a file for each build id, in a directory of the user's.
 //!
-//! A file is a checksum and one message. It is replaced as a whole, by renaming, so that a reader sees the old one or the
-//! new one. What is damaged, or was made from other files than are there now, counts as not there; and a directory that
-//! cannot be written is only read. Whoever can write there can give wrong names, and nothing else.
+//! A file is a checksum and one message. It is replaced as a whole, by renaming, so a reader sees
+//! the old one or the new one. A file that is damaged, or was made from other files than the
+//! present ones, is ignored; and a directory that cannot be written is only read. A user who can
+//! write there can give wrong names, and do no other harm.
 
 mod records;
 mod sites;
@@ -26,27 +27,27 @@ pub(crate) use types::Types;
 
 /// Changes when the same files give other names.
 const RULES: &str = concat!(env!("CARGO_PKG_VERSION"), " 4");
-/// Bytes of a file: some 50,000 addresses. The names of more are not kept.
+/// The maximum bytes of a file: some 50,000 addresses. Further names are not kept.
 const FILE_MAX: u64 = 4 << 20;
-/// Frames in a file.
+/// The maximum number of frames in a file.
 const FRAMES_MAX: usize = 1 << 18;
-/// Bytes of all files; when there are more, the oldest go until a quarter is free.
+/// The maximum bytes of all files; beyond that, the oldest are removed until a quarter is free.
 const DIRECTORY_MAX: u64 = 256 << 20;
-/// What a file takes at least, for the sum of all.
+/// The minimum size that a file counts for in the sum of all.
 const BLOCK: u64 = 4096;
-/// Bytes of a build id. Others are made up.
+/// The length of a build id in bytes. Others are made up.
 const BUILD_ID: std::ops::RangeInclusive<usize> = 8..=64;
 
-/// What is known of a module from earlier.
+/// The facts about a module from an earlier run.
 #[derive(Debug)]
 pub(crate) struct Kept {
-    /// What there was to take names from.
+    /// The kind of debug information that the module has.
     pub(crate) debug: DebugInfo,
-    /// Addresses, and what is there; nothing stands for what has no name.
+    /// Addresses, and the frames there; empty for an address without a name.
     pub(crate) places: HashMap<u64, Arc<[Frame]>>,
 }
 
-/// What names were made from: the files, with their lengths and times.
+/// Returns the identity of the files that names were made from, with their lengths and times.
 pub(crate) fn fingerprint<'f>(files: impl Iterator<Item = &'f Path>) -> Vec<u8> {
     let mut text = RULES.to_owned();
     for file in files {
@@ -56,18 +57,19 @@ pub(crate) fn fingerprint<'f>(files: impl Iterator<Item = &'f Path>) -> Vec<u8> 
     text.into_bytes()
 }
 
-/// What is kept of a module; `None` if that is nothing, or was made from something else than `fingerprint`. Without one,
-/// there is nothing now to make names from, and the old ones serve.
+/// Reads the file of a module; `None` if there is none, or if it was made from something other than
+/// `fingerprint`. Without a fingerprint, no file is there to make names from, and the old ones are
+/// used.
 pub(crate) fn read(directory: &Path, build_id: &[u8], fingerprint: Option<&[u8]>) -> Option<Kept> {
     decode(&read_file(&path(directory, build_id)?, FILE_MAX)?, fingerprint)
 }
 
-/// The same of types.
+/// Reads the types of a module, under the same conditions.
 pub(crate) fn read_types(directory: &Path, build_id: &[u8], fingerprint: Option<&[u8]>) -> Option<Types> {
     types::decode(&read_file(&path(directory, build_id)?.with_extension("types"), types::FILE_MAX)?, fingerprint)
 }
 
-/// The same of what was concluded about stacks, each of which says what it was made from.
+/// Reads the conclusions about stacks; each of them states the files that it was made from.
 pub(crate) fn read_sites(directory: &Path, build_id: &[u8]) -> Option<Sites> {
     sites::decode(&read_file(&path(directory, build_id)?.with_extension("sites"), sites::FILE_MAX)?)
 }
@@ -82,7 +84,7 @@ fn read_file(path: &Path, most: u64) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Keeps what is known of a module, as far as there is room. Failing to is no error.
+/// Writes the facts about a module, as far as there is room. Failing is not an error.
 pub(crate) fn write<'p>(
     directory: &Path,
     build_id: &[u8],
@@ -94,7 +96,7 @@ pub(crate) fn write<'p>(
     let _ = replace(directory, &path, &bytes).and_then(|()| trim(directory, DIRECTORY_MAX));
 }
 
-/// The same of types. `lacking` are the source files that were not there.
+/// Writes the types of a module. `lacking` are the source files that were missing.
 pub(crate) fn write_types<'p>(
     directory: &Path,
     build_id: &[u8],
@@ -107,7 +109,7 @@ pub(crate) fn write_types<'p>(
     let _ = replace(directory, &path.with_extension("types"), &bytes).and_then(|()| trim(directory, DIRECTORY_MAX));
 }
 
-/// The same of what was concluded about stacks.
+/// Writes the conclusions about stacks.
 pub(crate) fn write_sites(directory: &Path, build_id: &[u8], lacking: &[Arc<str>], sites: &mut Sites) {
     let Some(path) = path(directory, build_id) else { return };
     let Some(bytes) = sites.encode(RULES.as_bytes(), lacking) else { return };
@@ -131,7 +133,8 @@ fn replace(directory: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
     written
 }
 
-/// Removes the oldest files if there is more than `most`, among them those that a killed process left behind.
+/// Removes the oldest files if there is more than `most`, including those that a killed process
+/// left behind.
 fn trim(directory: &Path, most: u64) -> io::Result<()> {
     let mut files = Vec::new();
     for entry in fs::read_dir(directory)? {
@@ -198,7 +201,7 @@ fn encode<'p>(
     (count <= FRAMES_MAX && bytes.len() as u64 <= FILE_MAX).then_some(bytes)
 }
 
-/// The memory taken is bounded by a multiple of the length, which is bounded.
+/// Decodes a file. The memory taken is bounded by a multiple of the length, which is bounded.
 pub(crate) fn decode(bytes: &[u8], fingerprint: Option<&[u8]>) -> Option<Kept> {
     let file = Names::decode(unsealed(bytes, FILE_MAX)?).ok()?;
     let frames: usize = file.places.iter().map(|place| place.frames.len()).sum();
@@ -233,7 +236,8 @@ pub(crate) fn decode(bytes: &[u8], fingerprint: Option<&[u8]>) -> Option<Kept> {
     Some(Kept { debug, places })
 }
 
-/// The body of the fuzz target: reads the bytes as a file, and as the message in a file whose checksum fits.
+/// Implements the fuzz target: reads the bytes as a file, and as the message in a file with a valid
+/// checksum.
 pub fn exercise(data: &[u8]) {
     let _ = decode(data, None);
     let _ = decode(&sealed(data), None);
@@ -241,7 +245,7 @@ pub fn exercise(data: &[u8]) {
     sites::exercise(&sealed(data));
 }
 
-/// The message in a file that is whole.
+/// Returns the message in a file if the checksum matches.
 fn unsealed(bytes: &[u8], most: u64) -> Option<&[u8]> {
     let (checksum, message) = bytes.strip_prefix(&MAGIC)?.split_first_chunk::<4>()?;
     (bytes.len() as u64 <= most && u32::from_le_bytes(*checksum) == crc32fast::hash(message)).then_some(message)
@@ -329,11 +333,13 @@ mod tests {
         for length in 0..bytes.len() {
             assert!(decode(&bytes[..length], None).is_none());
         }
-        // Damage that the checksum does not show: nothing panics, and numbers that lead nowhere are refused.
+        // Damage that the checksum does not show: nothing panics, and invalid references are
+        // refused.
         for_each_damaged(&bytes[12..], exercise);
     }
 
-    /// Twenty thousand versions of a message with three bytes changed, as its checksum would not show.
+    /// Calls `body` with 20,000 versions of a message with three bytes changed, which its checksum
+    /// would not show.
     pub(super) fn for_each_damaged(message: &[u8], mut body: impl FnMut(&[u8])) {
         let mut random = 0x1234_5678_9abc_def1_u64;
         for _ in 0..20_000 {

@@ -1,4 +1,4 @@
-//! Names as the linker knows them, to names for people.
+//! Demangles linkage names into readable names.
 
 use std::fmt;
 
@@ -8,16 +8,16 @@ use crate::frame::Function;
 
 /// Longer names are cut, before and after demangling.
 const NAME_MAX: usize = 16 << 10;
-/// Nesting of brackets beyond which a name is not shortened.
+/// The nesting of brackets beyond which a name is not shortened.
 const NESTING_MAX: usize = 64;
 
-/// The function with this name, which may be mangled or not.
+/// Returns the function with this name, which may be mangled or not.
 pub(crate) fn function(name: &[u8]) -> Function {
     typed_function(name, b"")
 }
 
-/// The function with this name. A legacy Rust name does not tell the type arguments, but `plain`, the same function's
-/// unmangled name in the debug information, does: `push<u8, Global>`.
+/// Returns the function with this name. A legacy Rust name does not contain the type arguments, but
+/// `plain` does, the same function's unmangled name in the debug information: `push<u8, Global>`.
 pub(crate) fn typed_function(name: &[u8], plain: &[u8]) -> Function {
     let raw = String::from_utf8_lossy(&name[..name.len().min(NAME_MAX)]);
     // Symbols of shared libraries may carry a version: `fopen@@GLIBC_2.2.5`.
@@ -26,7 +26,7 @@ pub(crate) fn typed_function(name: &[u8], plain: &[u8]) -> Function {
         let short = without_arguments(&full);
         if is_legacy_rust(name) {
             let plain = String::from_utf8_lossy(&plain[..plain.len().min(NAME_MAX)]);
-            // What is named after its type has it already: `drop_in_place<u8>`.
+            // A name that contains its type has it already: `drop_in_place<u8>`.
             if let Some(at) = plain.find('<').filter(|_| plain.ends_with('>') && !full.ends_with('>')) {
                 full = format!("{full}::{}", &plain[at..]);
             }
@@ -49,7 +49,7 @@ pub(crate) fn typed_function(name: &[u8], plain: &[u8]) -> Function {
     Function::new(raw, without_async(&named), None)
 }
 
-/// Removes the parameters of a C++ name that has been demangled already, as symbol files have them.
+/// Removes the parameters of a C++ name that has been demangled already, as in symbol files.
 fn without_parameters(name: &str) -> &str {
     let whole = name.strip_suffix(" const").unwrap_or(name);
     if !whole.ends_with(')') || whole.ends_with("operator()") || whole.ends_with("(anonymous namespace)") {
@@ -73,7 +73,7 @@ fn without_return_type(name: &str) -> &str {
     space.filter(|_| !name.contains("operator")).map_or(name, |space| &name[space + 1..])
 }
 
-/// The name without the parts that only the compiler has made of an async function:
+/// Returns the name without the parts that the compiler adds for an async function:
 /// `render::{async_fn#0}`.
 fn without_async(mut name: &str) -> &str {
     while let Some((outside, part)) = name.rsplit_once("::")
@@ -92,7 +92,7 @@ pub(crate) fn is_legacy_rust(name: &[u8]) -> bool {
             .any(|part| part.starts_with(b"17h") && part[19] == b'E' && part[3..19].iter().all(u8::is_ascii_hexdigit))
 }
 
-/// True if `name` is in a mangling that we know.
+/// True if `name` has a supported mangling.
 pub(crate) fn is_mangled(name: &[u8]) -> bool {
     name.starts_with(b"_Z") || name.starts_with(b"_R") || name.starts_with(b"__Z")
 }
@@ -103,15 +103,15 @@ fn rust(raw: &str) -> Option<String> {
     }
     let name = rustc_demangle::try_demangle(raw).ok()?;
     let mut full = Bounded::default();
-    // A failure is the bound: what fits is kept.
+    // An error means that the bound was reached: the part that fits is kept.
     let _ = fmt::write(&mut full, format_args!("{name:#}"));
     Some(without_clone_suffix(&full.0).to_owned())
 }
 
-/// Returns the name in the sources of what Cython has made C of:
+/// Returns the source name of a C function that Cython has made:
 /// `numpy.random._generator.Generator.normal` for
-/// `__pyx_pw_5numpy_6random_10_generator_9Generator_33normal`. Packages, modules and classes have
-/// their lengths before them, functions a number that tells them apart, or nothing.
+/// `__pyx_pw_5numpy_6random_10_generator_9Generator_33normal`. Packages, modules and classes are
+/// preceded by their lengths, functions by a distinguishing number, or by nothing.
 fn cython(raw: &str) -> Option<String> {
     let prefixes = ["__pyx_pw_", "__pyx_pf_", "__pyx_f_"];
     let mut rest = prefixes.iter().find_map(|prefix| without_clone_suffix(raw).strip_prefix(prefix))?;
@@ -121,7 +121,7 @@ fn cython(raw: &str) -> Option<String> {
         let length: Option<usize> = rest[..rest.len() - text.len()].parse().ok();
         let scope = length.and_then(|length| text.split_at_checked(length));
         match scope.and_then(|(scope, rest)| Some((scope, rest.strip_prefix('_')?))) {
-            // A method `__init__` with the number 1 is no scope `_`.
+            // A method `__init__` with the number 1 is not a scope `_`.
             Some((scope, inside)) if !scope.trim_matches('_').is_empty() && !inside.is_empty() => {
                 name.push_str(scope);
                 name.push('.');
@@ -138,7 +138,7 @@ fn cpp(raw: &str) -> Option<(String, String)> {
     }
     let symbol = cpp_demangle::BorrowedSymbol::new(raw.as_bytes()).ok()?;
     let mut full = Bounded::default();
-    // A failure is the bound: what fits is kept.
+    // An error means that the bound was reached: the part that fits is kept.
     let _ = symbol.structured_demangle(&mut full, &DemangleOptions::new());
     let mut short = Short::default();
     let options = DemangleOptions::new().no_params().no_return_type();
@@ -152,7 +152,8 @@ fn cpp(raw: &str) -> Option<(String, String)> {
     Some((full.clone(), if short.is_empty() { full } else { short }))
 }
 
-/// Text up to [`NAME_MAX`] bytes: a short mangled name can stand for an exponentially long one.
+/// Text of at most [`NAME_MAX`] bytes: a short mangled name can expand to an exponentially long
+/// one.
 #[derive(Default)]
 struct Bounded(String);
 
@@ -170,7 +171,7 @@ impl fmt::Write for Bounded {
 #[derive(Default)]
 struct Short {
     text: Bounded,
-    /// For each open node, whether it is one of template arguments.
+    /// For each open node, true if it is one of template arguments.
     nodes: Vec<bool>,
     in_arguments: usize,
     /// The brackets are outside the node: the closing one is still to come.
@@ -181,7 +182,7 @@ impl DemangleWrite for Short {
     fn push_demangle_node(&mut self, node: DemangleNodeType) {
         let arguments = node == DemangleNodeType::TemplateArgs;
         if arguments && self.in_arguments == 0 {
-            // Also of `operator< <int>`.
+            // Also for `operator< <int>`.
             let text = &mut self.text.0;
             let kept = text.strip_suffix('<').map_or(text.len(), |rest| rest.trim_end().len());
             text.truncate(kept);
@@ -206,7 +207,8 @@ impl DemangleWrite for Short {
     }
 }
 
-/// Removes what compilers append to the names of functions that they split or clone: `.cold`, `.part.0`, `.llvm.123`.
+/// Removes what compilers append to the names of functions that they split or clone: `.cold`,
+/// `.part.0`, `.llvm.123`.
 fn without_clone_suffix(name: &str) -> &str {
     const SUFFIXES: [&str; 8] =
         [".cold", ".part.", ".isra.", ".constprop.", ".lto_priv.", ".llvm.", ".localalias", ".warm"];
@@ -214,7 +216,8 @@ fn without_clone_suffix(name: &str) -> &str {
     cut.filter(|&at| at > 0).map_or(name, |at| &name[..at])
 }
 
-/// Removes type arguments: `<alloc::vec::Vec<T> as Extend<T>>::extend::<I>` to `alloc::vec::Vec::extend`.
+/// Removes type arguments: `<alloc::vec::Vec<T> as Extend<T>>::extend::<I>` becomes
+/// `alloc::vec::Vec::extend`.
 fn without_arguments(name: &str) -> String {
     let mut out = String::with_capacity(name.len());
     if strip(name, &mut out, 0) && !out.is_empty() { out } else { name.to_owned() }
@@ -259,7 +262,7 @@ fn strip(name: &str, out: &mut String, nesting: usize) -> bool {
     true
 }
 
-/// Position of the bracket that closes the one at the start.
+/// Returns the position of the bracket that closes the one at the start.
 fn matching(text: &str) -> Option<usize> {
     let mut depth = 0usize;
     let mut before = b' ';
@@ -280,7 +283,7 @@ fn matching(text: &str) -> Option<usize> {
     None
 }
 
-/// The part of `text` before the first `separator` that is outside brackets.
+/// Returns the part of `text` before the first `separator` that is outside brackets.
 fn split_top<'a>(text: &'a str, separator: &str) -> &'a str {
     let mut depth = 0usize;
     let mut before = b' ';
@@ -433,7 +436,7 @@ mod tests {
 
     #[test]
     fn exponential_names_are_cut() {
-        // Each pair doubles what the substitution before it stands for.
+        // Each pair doubles the length of the substitution before it.
         let mut raw = String::from("_Z1fI1a");
         for index in 0..30 {
             let base36 = char::from_digit(index, 36).unwrap_or('0').to_ascii_uppercase();

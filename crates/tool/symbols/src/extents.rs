@@ -1,4 +1,4 @@
-//! Where functions begin and end, by unwind information: stripped programs have it, too.
+//! The bounds of functions, from unwind information, which stripped programs have, too.
 
 use gimli::{BaseAddresses, EhFrame, EhFrameHdr, EndianSlice, RunTimeEndian, UnwindSection};
 use object::{Object, ObjectSection};
@@ -14,8 +14,8 @@ pub struct Extent {
     pub size: u64,
 }
 
-/// Returns the functions that addresses of a file are in. Each look-up is a binary search in the table that the unwinder of
-/// the program itself uses, so that nothing has to be read beforehand.
+/// Returns the functions that contain addresses of a file. Each look-up is a binary search in the
+/// table that the program's own unwinder uses, so nothing has to be read beforehand.
 pub(crate) fn extents(file: &Mapped, offsets: &[u64]) -> Vec<Option<Extent>> {
     Table::new(file).map_or_else(|| vec![None; offsets.len()], |table| table.extents(offsets))
 }

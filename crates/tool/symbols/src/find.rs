@@ -1,4 +1,4 @@
-//! Finding the files that belong to a module.
+//! Finds the files that belong to a module.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -16,15 +16,15 @@ use crate::mapped::{self, Mapped};
 use crate::state::{BuildId, Problem};
 use crate::symbolizer::Options;
 
-/// A server that does not answer for so long is not asked again.
+/// The time limit of a server; a slower one is not asked again.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(crate) struct Finder {
     pub(crate) options: Options,
-    /// What is in the directories to search; made when it is first needed.
+    /// The index of the search directories; made when it is first needed.
     index: OnceLock<Index>,
-    /// Whether `debuginfod-find` is of no use.
+    /// True if `debuginfod-find` has failed and is not used any more.
     gave_up: AtomicBool,
 }
 
@@ -33,12 +33,13 @@ impl Finder {
         Self { options, index: OnceLock::new(), gave_up: AtomicBool::new(false) }
     }
 
-    /// The file that the program ran. Its build id must be `build_id`, unless that is empty.
+    /// Finds the file that the program ran. Its build id must be `build_id`, unless that is empty.
     pub(crate) fn module(&self, path: &Path, build_id: &[u8], problems: &mut Vec<Problem>) -> Option<Mapped> {
         let mut candidates = self.places(path, !build_id.is_empty());
         let name = path.file_name().unwrap_or_default();
         if build_id.is_empty() {
-            // Only who names directories can know which file of that name is meant.
+            // Without a build id, only a user who names search directories can know which file of
+            // that name is meant.
             candidates.splice(0..0, self.index().by_name(name).map(Path::to_path_buf));
         } else {
             let is_module = |path: &&Path| {
@@ -74,7 +75,8 @@ impl Finder {
         None
     }
 
-    /// The separate file with the debug information of a module: by build id, or by the link in `module`.
+    /// Finds the separate file with the debug information of a module: by build id, or by the link
+    /// in `module`.
     pub(crate) fn debug(
         &self,
         module: Option<&Mapped>,
@@ -90,8 +92,8 @@ impl Finder {
             .or_else(|| self.by_link(module?, problems))
     }
 
-    /// Finds the symbol file of Breakpad for a module. Without a build id, the only one of that
-    /// name.
+    /// Finds the symbol file of Breakpad for a module. Without a build id, it must be the only one
+    /// with that name.
     pub(crate) fn breakpad(
         &self,
         path: &Path,
@@ -134,8 +136,8 @@ impl Finder {
         })
     }
 
-    /// The debug information of `name` from the servers that the environment names, by the client that is installed. The
-    /// client keeps what it gets.
+    /// Gets the debug information of `name` from the servers that the environment names, by the
+    /// installed client, which keeps its downloads.
     pub(crate) fn download(&self, name: &str, build_id: &[u8]) -> Option<Mapped> {
         let tell = self.options.debuginfod.filter(|_| !build_id.is_empty() && !self.gave_up.load(Ordering::Relaxed))?;
         tell(name);
@@ -200,7 +202,7 @@ impl Finder {
         candidates.extend(self.index().by_name(name.as_os_str()).map(Path::to_path_buf));
         candidates.into_iter().find_map(|candidate| {
             let file = Mapped::open(&candidate).ok()?;
-            // A link that names its own file, or a debug file that was stripped in turn, leads nowhere.
+            // A link to its own file, or to a debug file that was stripped in turn, is useless.
             if candidate == module.path {
                 return None;
             }
@@ -213,7 +215,8 @@ impl Finder {
         })
     }
 
-    /// The file with what `dwz` found to be common to several debug files, if `debug` refers to one.
+    /// Finds the file with the parts that `dwz` found to be common to several debug files, if
+    /// `debug` refers to one.
     pub(crate) fn supplementary(&self, debug: &Mapped, problems: &mut Vec<Problem>) -> Option<Mapped> {
         let elf = debug.elf().ok()?;
         let (name, build_id) = elf.gnu_debugaltlink().ok()??;
@@ -222,7 +225,8 @@ impl Finder {
         if name.is_absolute() {
             candidates.extend(self.places(name, true));
         } else {
-            // Relative to where the debug file really is: those in the build-id directories may be symbolic links.
+            // Relative to the real path of the debug file: those in the build-id directories may be
+            // symbolic links.
             let real = debug.path.canonicalize().ok();
             for path in [Some(&debug.path), real.as_ref()].into_iter().flatten() {
                 candidates.extend(path.parent().map(|folder| folder.join(name)));
@@ -243,7 +247,7 @@ impl Finder {
         found
     }
 
-    /// The package of split debug information beside a file: `name.dwp`.
+    /// Finds the package of split debug information beside a file: `name.dwp`.
     pub(crate) fn package(&self, file: &Path) -> Option<Mapped> {
         let mut name = file.as_os_str().to_owned();
         name.push(".dwp");
@@ -252,13 +256,14 @@ impl Finder {
         found.or_else(|| Mapped::open(name).ok())
     }
 
-    /// One file of split debug information, as the debug information calls it.
+    /// Finds one file of split debug information, by its name in the debug information.
     pub(crate) fn split(&self, path: &Path) -> Option<Mapped> {
         let found = self.places(path, true).iter().find_map(|place| Mapped::open(place).ok());
         found.or_else(|| self.index().by_name(path.file_name()?).find_map(|path| Mapped::open(path).ok()))
     }
 
-    /// Where `path` of the observed system may be on ours; on our own system only if `verified`, when there is a sysroot.
+    /// Returns the paths on this system for `path` of the observed system. With a sysroot, files
+    /// outside of it are included only if `verified`.
     fn places(&self, path: &Path, verified: bool) -> Vec<PathBuf> {
         match &self.options.sysroot {
             None => vec![path.to_path_buf()],
@@ -278,13 +283,12 @@ impl Finder {
     }
 }
 
-/// `path` with `root` as its root.
+/// Returns `path` with `root` as its root.
 pub(crate) fn below(root: &Path, path: &Path) -> PathBuf {
     root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
-/// `.build-id/ab/cdef.debug`.
-/// Returns the only directory in one; `None` if there are several, or none.
+/// Returns the only directory in a directory; `None` if there are several, or none.
 fn only(directory: &Path) -> Option<PathBuf> {
     let entries = std::fs::read_dir(directory).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
     let mut directories = entries.filter(|path| path.is_dir());
@@ -297,7 +301,7 @@ fn build_id_path(build_id: &[u8]) -> Option<PathBuf> {
     Some(Path::new(".build-id").join(folder).join(format!("{name}.debug")))
 }
 
-/// That `file` is ELF, and has this build id if one is given.
+/// Checks that `file` is ELF, and has this build id if one is given.
 fn check(file: &Mapped, build_id: &[u8]) -> Result<(), Problem> {
     let unreadable = |error| Problem::Unreadable { file: file.path.clone(), error };
     let elf = file.elf().map_err(unreadable)?;
@@ -314,7 +318,7 @@ fn check(file: &Mapped, build_id: &[u8]) -> Result<(), Problem> {
     }
 }
 
-/// That `file` is ELF and does not have another build id.
+/// True if `file` is ELF and does not have another build id.
 fn check_if_present(file: &Mapped, build_id: &[u8]) -> bool {
     let Ok(elf) = file.elf() else { return false };
     elf.build_id().ok().flatten().is_none_or(|found| build_id.is_empty() || found == build_id)

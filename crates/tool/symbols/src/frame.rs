@@ -1,13 +1,14 @@
-//! What a lookup answers: frames, and the names in them.
+//! The answers of a lookup: frames, and the names in them.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// One function at an address: the function itself, or one of those that the compiler inlined there.
+/// One function at an address: the function itself, or one of those that the compiler inlined
+/// there.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Frame {
-    /// The function; where no name is known, `module+0xoffset` of its beginning, or of the address if that is not known
-    /// either.
+    /// The function; if no name is known, `module+0xoffset` of its beginning, or of the address if
+    /// that is unknown, too.
     pub function: Function,
     /// Source file, spelled as in the debug information (usually absolute).
     pub file: Option<Arc<str>>,
@@ -17,20 +18,20 @@ pub struct Frame {
     pub column: Option<u32>,
     /// True if this function was inlined into the next frame.
     pub inlined: bool,
-    /// Where the name comes from.
+    /// The source of the name.
     pub source: NameSource,
 }
 
-/// Where the name of a function comes from.
+/// The source of a function's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum NameSource {
     /// Debug information.
     Debug,
     /// A symbol whose extent covers the address.
     SymbolTable,
-    /// The closest symbol before the address, which does not tell its extent: most likely right (assembly code).
+    /// The closest symbol before the address, which has no size: most likely right (assembly code).
     Nearest,
-    /// Nothing: the name is `module+0xoffset`.
+    /// No source: the name is `module+0xoffset`.
     None,
 }
 
@@ -41,7 +42,7 @@ pub struct Function(Arc<Names>);
 #[derive(PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Names {
     full: Box<str>,
-    /// None: same as `full`.
+    /// `None` if it is the same as `full`.
     short: Option<Box<str>>,
     linkage: Option<Box<str>>,
 }
@@ -52,22 +53,24 @@ impl Function {
         Self(Arc::new(Names { full: full.into(), short, linkage: linkage.map(Into::into) }))
     }
 
-    /// The function of this name, which may be mangled or not.
+    /// Returns the function with this name, which may be mangled or not.
     pub fn named(name: &str) -> Function {
         crate::demangle::function(name.as_bytes())
     }
 
-    /// The demangled name with type arguments and, in C++, parameters; without a Rust hash suffix.
+    /// Returns the demangled name with type arguments and, in C++, parameters; without a Rust hash
+    /// suffix.
     pub fn full(&self) -> &str {
         &self.0.full
     }
 
-    /// The name for tables: without hashes, template and type arguments, parameters and compiler suffixes.
+    /// Returns the name for tables: without hashes, template and type arguments, parameters and
+    /// compiler suffixes.
     pub fn short(&self) -> &str {
         self.0.short.as_deref().unwrap_or(&self.0.full)
     }
 
-    /// The name as the linker knows it, if it was mangled.
+    /// Returns the linkage name, if it was mangled.
     pub fn linkage(&self) -> Option<&str> {
         self.0.linkage.as_deref()
     }

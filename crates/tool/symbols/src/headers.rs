@@ -1,4 +1,4 @@
-//! What the headers of a module's file say: which build it is, and where its parts are once it is loaded.
+//! The headers of a module's file: its build id, and its segments.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -9,36 +9,36 @@ use object::{Endianness, elf};
 
 use crate::state::BuildId;
 
-/// The kernel maps whole pages.
+/// The page size: the kernel maps whole pages.
 const PAGE: u64 = 4096;
 
 /// The headers of an executable or a library.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Headers {
-    /// What is loaded, in the order of the headers.
+    /// The loaded segments, in the order of the headers.
     segments: Vec<Segment>,
-    /// Its build id, if it has one.
+    /// The build id, if there is one.
     pub build_id: Option<BuildId>,
 }
 
-/// A part of a file that is loaded, to the byte.
+/// A segment of a file that is loaded, with exact bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
     /// The module's own address of its first byte.
     pub start: u64,
     /// The address after its last byte.
     pub end: u64,
-    /// What is at the start: an offset in the file.
+    /// The offset in the file of the first byte.
     pub offset: u64,
-    /// How much of it is in the file.
+    /// The number of its bytes that are in the file.
     file_size: u64,
     is_code: bool,
 }
 
 impl Headers {
-    /// Of a file of 64 bits. `None` if it is not there, or is not what it should be.
+    /// Reads the headers of a 64-bit file. `None` if there is none, or it is invalid.
     pub fn read(path: &Path) -> Option<Headers> {
-        // Not of what would be waited for.
+        // Not a pipe or the like, which would block.
         fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
         let cache = ReadCache::new(File::open(path).ok()?);
         let header = elf::FileHeader64::<Endianness>::parse(&cache).ok()?;
@@ -65,13 +65,14 @@ impl Headers {
         Some(headers)
     }
 
-    /// Its code: the first part that is executed.
+    /// Returns the code: the first executable segment.
     pub fn code(&self) -> Option<&Segment> {
         self.segments.iter().find(|segment| segment.is_code)
     }
 
-    /// What to subtract (wrapping) from an address to have the module's own, where what is at `offset` in the file was mapped to
-    /// `start`: a mapping of code, if there is one that it may be of. `None` if nothing there is loaded.
+    /// Returns the number to subtract (wrapping) from an address to get the module's own address,
+    /// if `offset` in the file was mapped to `start`. Prefers a mapping of code, if one may contain
+    /// the offset. `None` if no segment contains it.
     pub fn bias(&self, start: u64, offset: u64) -> Option<u64> {
         let may_be = |segment: &&Segment| {
             let first = segment.offset - segment.offset % PAGE;
@@ -88,7 +89,7 @@ impl Headers {
 mod tests {
     use super::*;
 
-    /// Where this program is mapped: start, end and offset of its code.
+    /// Returns where this program's code is mapped: start, end and offset.
     fn own_code() -> (u64, u64, u64) {
         let maps = fs::read_to_string("/proc/self/maps").unwrap();
         let own = std::env::current_exe().unwrap();
@@ -105,7 +106,7 @@ mod tests {
     fn of_this_program() {
         let headers = Headers::read(Path::new("/proc/self/exe")).unwrap();
         let code = headers.code().unwrap();
-        // As the kernel has it, but for what is on the same pages.
+        // As the kernel maps it, except for what is on the same pages.
         let (start, end, offset) = own_code();
         let length = end - start;
         assert!(code.offset - offset < 1 << 16 && code.end - code.start <= length, "{code:?}");
@@ -121,7 +122,8 @@ mod tests {
     #[test]
     fn segments_that_are_elsewhere_in_memory_than_in_the_file() {
         let segment = |start, offset, is_code| Segment { start, end: start + 0x600, offset, file_size: 0x600, is_code };
-        // As lld lays them out: each on pages of its own in memory, and right behind the one before in the file.
+        // The layout of lld: each segment on pages of its own in memory, and right behind the one
+        // before in the file.
         let headers = Headers { segments: vec![segment(0, 0, false), segment(0x1600, 0x600, true)], build_id: None };
         // The code begins in the first page of the file.
         assert_eq!(headers.bias(0x7000_1000, 0), Some(0x7000_0000));

@@ -37,20 +37,20 @@ pub(crate) fn hint(state: &ModuleState, module: ModuleRef<'_>, options: &Options
     {
         return Some(format!("{name}: {problem}"));
     }
-    // As recorded: package managers do not know the sysroot.
+    // The recorded path: package managers do not know the sysroot.
     let path = Path::new(std::ffi::OsStr::from_bytes(module.path));
     Some(match package(path, file, options) {
         Some(package) => {
             format!("{name}: install the debug symbols of {package} ({package}-dbg or {package}-dbgsym)")
         }
-        // Wheels come without debug information, and pip has none to install.
+        // Wheels have no debug information, and pip cannot install any.
         None if is_wheel(path) => return None,
         None if is_system(path) => format!("{name}: install the debug symbols of the package it is from"),
         None => format!("{name}: build it with debug information (-g; in Cargo, debug = 1) and do not strip it"),
     })
 }
 
-/// There is debug information; is it all of it?
+/// Returns a hint if only part of the module has debug information.
 fn partly(state: &ModuleState) -> Option<String> {
     let name = &state.name;
     for problem in &state.problems {
@@ -67,7 +67,7 @@ fn partly(state: &ModuleState) -> Option<String> {
     }
     let without = state.names.symbols + state.names.none;
     let all = without + state.names.debug;
-    // A few functions, such as those of the C start-up code, never have any.
+    // A few functions, such as those of the C start-up code, never have debug information.
     (without * 10 > all)
         .then(|| format!("{name}: {without} of {all} addresses are in parts built without debug information (-g)"))
 }
@@ -77,12 +77,12 @@ fn is_system(path: &Path) -> bool {
         && !path.starts_with("/usr/local")
 }
 
-/// True for a module of a package that pip has installed.
+/// True for a module of a package installed by pip.
 fn is_wheel(path: &Path) -> bool {
     path.iter().any(|part| part == "site-packages" || part == "dist-packages")
 }
 
-/// The Debian package that installed a file.
+/// Returns the Debian package that installed a file.
 fn package(path: &Path, file: &Path, options: &Options) -> Option<String> {
     let database = Path::new("/var/lib/dpkg/info");
     let database = options.sysroot.as_ref().map_or(database.to_path_buf(), |root| find::below(root, database));
@@ -93,7 +93,7 @@ fn package(path: &Path, file: &Path, options: &Options) -> Option<String> {
     });
     let mut names: Vec<PathBuf> = vec![path.to_path_buf()];
     names.extend(real);
-    // With /lib a link to /usr/lib, packages may name either.
+    // If /lib is a link to /usr/lib, packages may name either.
     for at in 0..names.len() {
         if let Ok(rest) = names[at].strip_prefix("/usr") {
             names.push(Path::new("/").join(rest));

@@ -27,25 +27,26 @@ use crate::symtab::{Symbol, Symbols};
 use crate::types::aftermath::{self, Body};
 use crate::types::{Constructed, Entries, Facts, Language, Pointee, Received, Sources, TypeName, Written};
 
-/// Frames per address; what lies between this and the physical function is left out.
+/// The maximum number of frames per address; those between this and the physical function are left
+/// out.
 const FRAMES_MAX: usize = 512;
-/// References followed from a function to the one that has the name.
+/// The maximum number of references followed from a function to the one that has the name.
 const REFERENCES_MAX: usize = 8;
-/// Files of split debug information that one module may have.
+/// The maximum number of files of split debug information of one module.
 const SPLIT_FILES_MAX: usize = 1 << 16;
 
-/// The files of a module, as the finder found them.
+/// The files of a module that the finder found.
 pub(crate) struct Files {
     pub(crate) module: Option<Mapped>,
     /// The separate debug file.
     pub(crate) debug: Option<Mapped>,
-    /// The symbols of functions that are not exported, of a module that has no others.
+    /// The symbols of functions that are not exported, for a module that has no others.
     pub(crate) mini: Option<Mapped>,
     pub(crate) supplementary: Option<Mapped>,
     /// The package of split debug information.
     pub(crate) package: Option<Mapped>,
     split: Arena<Mapped>,
-    /// Sections that had to be uncompressed.
+    /// Sections that had to be decompressed.
     uncompressed: Arena<Vec<u8>>,
     meter: Meter,
 }
@@ -64,13 +65,13 @@ impl Files {
         }
     }
 
-    /// Where they are.
+    /// Returns the paths of the files.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
         let files = [&self.module, &self.debug, &self.supplementary, &self.package];
         files.into_iter().flatten().map(|file| file.path.as_path())
     }
 
-    /// The file whose debug information is used.
+    /// Returns the file whose debug information is used.
     pub(crate) fn with_dwarf(&self) -> Option<&Mapped> {
         let has_dwarf = |file: &&Mapped| file.elf().is_ok_and(|elf| mapped::has_dwarf(&elf));
         self.debug.as_ref().filter(has_dwarf).or(self.module.as_ref().filter(has_dwarf))
@@ -79,16 +80,16 @@ impl Files {
 
 struct Tables<'a> {
     symbols: Option<Symbols<'a>>,
-    /// Exported functions, where `symbols` has only the others.
+    /// Exported functions, if `symbols` has only the others.
     exports: Option<Symbols<'a>>,
     dwarf: Option<Context<Metered<'a>>>,
     package: Option<DwarfPackage<Metered<'a>>>,
-    /// What was read about types.
+    /// The type information read so far.
     entries: RefCell<Entries<'a>>,
     sources: RefCell<Sources>,
-    /// The code, by the addresses where it begins.
+    /// The code, by the addresses at which it begins.
     code: Vec<(u64, &'a [u8])>,
-    /// The functions of other modules whose addresses the dynamic linker puts here.
+    /// The slots into which the dynamic linker writes the addresses of other modules' functions.
     slots: OnceCell<HashMap<u64, &'a [u8]>>,
 }
 
@@ -100,7 +101,7 @@ self_cell! {
     }
 }
 
-/// A module that can be asked.
+/// A module with its tables, ready for lookups.
 pub(crate) struct Image(Cell);
 
 impl fmt::Debug for Image {
@@ -109,30 +110,30 @@ impl fmt::Debug for Image {
     }
 }
 
-/// One function at an address, as the tables tell it.
+/// One function at an address, from the tables.
 pub(crate) struct RawFrame {
     /// The linkage name if there is one.
     pub(crate) name: Option<Vec<u8>>,
-    /// The unmangled name, asked for only where `name` leaves out type arguments.
+    /// The unmangled name, needed only if `name` leaves out type arguments.
     pub(crate) plain: Option<Vec<u8>>,
     pub(crate) file: Option<String>,
     pub(crate) line: Option<u32>,
     pub(crate) column: Option<u32>,
 }
 
-/// All that the tables tell about an address.
+/// All that the tables contain about an address.
 #[derive(Default)]
 pub(crate) struct Answer {
     /// From the debug information, innermost first.
     pub(crate) frames: Vec<RawFrame>,
     /// From the symbol table.
     pub(crate) symbol: Option<(Vec<u8>, NameSource)>,
-    /// For the last frame, a name that it has in the symbol table, too, and that is meant for others: `malloc` for
+    /// An exported name of the last frame in the symbol table, besides its own: `malloc` for
     /// `__GI___libc_malloc`.
     pub(crate) public_name: Option<Vec<u8>>,
 }
 
-/// One function at an address, with what its entry tells about types.
+/// One function at an address, with the type information of its entry.
 #[derive(Default)]
 pub(crate) struct RawTyped {
     pub(crate) facts: Option<Arc<Facts>>,
@@ -144,17 +145,17 @@ pub(crate) struct RawTyped {
     pub(crate) returns: Option<Pointee>,
 }
 
-/// All that the tables tell about the types at an address.
+/// All that the tables contain about the types at an address.
 #[derive(Default)]
 pub(crate) struct TypedAnswer {
     /// From the debug information, innermost first.
     pub(crate) frames: Vec<RawTyped>,
     /// From the symbol table.
     pub(crate) symbol: Option<Vec<u8>>,
-    /// All symbols of the address of the physical function.
+    /// All symbols at the address of the physical function.
     pub(crate) aliases: Vec<Vec<u8>>,
     pub(crate) constructed: Arc<[Constructed]>,
-    /// What the physical function does with the result of the call.
+    /// The use that the physical function makes of the result of the call.
     pub(crate) received: Option<Received>,
     /// The function of another module that is called there.
     pub(crate) called: Option<Vec<u8>>,
@@ -174,12 +175,12 @@ impl Image {
         })
     }
 
-    /// The file that the program ran.
+    /// Returns the file that the program ran.
     pub(crate) fn file(&self) -> Option<&Mapped> {
         self.0.borrow_owner().module.as_ref()
     }
 
-    /// The names of the functions before and after one that has none.
+    /// Returns the names of the functions before and after one that has none.
     pub(crate) fn neighbours(&self, function: Extent) -> [Option<Vec<u8>>; 2] {
         self.0.with_dependent(|_, tables| {
             let symbols = tables.symbols.as_ref();
@@ -252,7 +253,7 @@ impl<'a> Tables<'a> {
         tables
     }
 
-    /// The symbol at an address: one that covers it, if any does.
+    /// Returns the symbol at an address: one that covers it, if any does.
     fn symbol(&self, address: u64) -> Option<Symbol<'a>> {
         let tables = [&self.symbols, &self.exports];
         let found = tables.into_iter().flatten().filter_map(|symbols| symbols.lookup(address));
@@ -271,7 +272,7 @@ impl<'a> Tables<'a> {
         self.each_frame(address, files, finder, problems, each)
     }
 
-    /// The functions at an address, and the body of the physical one, where that is C or C++.
+    /// Returns the functions at an address, and the body of the physical one if that is C or C++.
     fn typed(
         &self,
         address: u64,
@@ -287,7 +288,7 @@ impl<'a> Tables<'a> {
             // Its unit was loaded when the frame was found.
             let unit = dwarf.find_dwarf_and_unit(address).skip_all_loads();
             let language = frame.function.as_ref().and_then(|function| function.language);
-            // Of split debug information, only the split part has it.
+            // With split debug information, only the split part has the language.
             let language = language.or_else(|| language_of(unit?)).map(Language::of_unit);
             let known = language.unwrap_or(Language::Other);
             let entry = unit.zip(frame.dw_die_offset);
@@ -314,7 +315,8 @@ impl<'a> Tables<'a> {
         (frames, body)
     }
 
-    /// What the code after a call at `address` (an address in the call) does with the result.
+    /// Returns the use that the code after a call at `address` (an address in the call) makes of
+    /// the result.
     fn aftermath(
         &self,
         address: u64,
@@ -337,7 +339,7 @@ impl<'a> Tables<'a> {
         (constructed, received)
     }
 
-    /// The code from an address on.
+    /// Returns the code from an address on.
     fn code_at(&self, address: u64) -> &'a [u8] {
         let found = self.code.iter().find_map(|(start, code)| {
             let at = usize::try_from(address.checked_sub(*start)?).ok()?;
@@ -346,8 +348,8 @@ impl<'a> Tables<'a> {
         found.unwrap_or_default()
     }
 
-    /// The name of the function of another module to which a call at `address` leads (an address in the call), through the
-    /// table of such addresses that the dynamic linker fills.
+    /// Returns the name of another module's function that a call at `address` (an address in the
+    /// call) calls through the table of addresses that the dynamic linker fills.
     fn called(&self, address: u64, files: &'a Files) -> Option<&'a [u8]> {
         const LONGEST: u64 = 6;
         let after = address.checked_add(1)?;
@@ -388,7 +390,8 @@ impl<'a> Tables<'a> {
         found
     }
 
-    /// What `each` makes of the frames at an address, and of their places alone where the debug information is damaged.
+    /// Returns the results of `each` for the frames at an address, or for the source location alone
+    /// if the debug information is damaged.
     fn each_frame<F>(
         &self,
         address: u64,
@@ -398,7 +401,7 @@ impl<'a> Tables<'a> {
         mut each: impl FnMut(&Context<Metered<'a>>, addr2line::Frame<'_, Metered<'a>>) -> F,
     ) -> Vec<F> {
         let mut raw = Vec::new();
-        // The last address would overflow inside addr2line, and nothing can be there.
+        // The last address would overflow inside addr2line, and no code can be there.
         let Some(dwarf) = self.dwarf.as_ref().filter(|_| address != u64::MAX) else { return raw };
         files.meter.start();
         let mut lookup = dwarf.find_frames(address);
@@ -425,7 +428,7 @@ impl<'a> Tables<'a> {
             {
                 problems.push(damaged(file, files, error.to_string()));
             }
-            // The line table may be good all the same.
+            // The line table may still be valid.
             raw.clear();
             if let Ok(location @ Some(_)) = dwarf.find_location(address) {
                 raw.push(each(dwarf, addr2line::Frame { dw_die_offset: None, function: None, location }));
@@ -434,7 +437,7 @@ impl<'a> Tables<'a> {
         raw
     }
 
-    /// `DW_AT_name` of a function that was found at `address`.
+    /// Returns `DW_AT_name` of a function that was found at `address`.
     fn plain_name(&self, dwarf: &Context<Metered<'a>>, address: u64, entry: UnitOffset) -> Option<Vec<u8>> {
         let unit = dwarf.find_dwarf_and_unit(address).skip_all_loads()?;
         let mut entry = entry;
@@ -492,7 +495,8 @@ fn split_file<'a>(
     Some(Arc::new(dwarf))
 }
 
-/// The shortest of `aliases` that ends `name`, if `name` is a reserved one and an alias itself.
+/// Returns the shortest of `aliases` that is a suffix of `name`, if `name` is a reserved one and an
+/// alias itself.
 fn public_name(name: &[u8], aliases: &[&[u8]]) -> Option<Vec<u8>> {
     if !name.starts_with(b"_") || demangle::is_mangled(name) {
         return None;
@@ -502,7 +506,8 @@ fn public_name(name: &[u8], aliases: &[&[u8]]) -> Option<Vec<u8>> {
     aliases().filter(|alias| known && name.ends_with(alias)).min_by_key(|alias| alias.len()).map(<[u8]>::to_vec)
 }
 
-/// Symbols of shared libraries may carry a version: `fopen@@GLIBC_2.2.5`.
+/// Returns a symbol without its version, which those of shared libraries may have:
+/// `fopen@@GLIBC_2.2.5`.
 fn unversioned(name: &[u8]) -> &[u8] {
     name.split(|&byte| byte == b'@').next().unwrap_or(name)
 }
@@ -537,7 +542,7 @@ fn package<'a>(file: &'a Mapped, files: &'a Files) -> Result<DwarfPackage<Metere
     files.meter.start();
     let elf = file.elf()?;
     let empty = Metered::new(&[], endian(&elf), &files.meter);
-    // All sections, since each unit is a piece of each of them.
+    // All sections, because each unit is a piece of each of them.
     let load = |id: SectionId| section(&elf, id.dwo_name(), files).map_err(PackageError);
     DwarfPackage::load(load, empty).map_err(|error: PackageError| error.0)
 }
@@ -550,7 +555,8 @@ impl From<gimli::Error> for PackageError {
     }
 }
 
-/// The contents of a section; empty if lookups do not need it: it would have to be uncompressed.
+/// Returns the contents of a section; empty if lookups do not need it, because it would have to be
+/// decompressed.
 fn needed_section<'a>(
     elf: &object::File<'a>,
     id: SectionId,
@@ -576,7 +582,7 @@ fn needed_section<'a>(
     section(elf, name.filter(|_| needed), files)
 }
 
-/// The contents of a section; empty if there is none.
+/// Returns the contents of a section; empty if there is none.
 fn section<'a>(elf: &object::File<'a>, name: Option<&str>, files: &'a Files) -> Result<Metered<'a>, String> {
     let data: &'a [u8] = match name.map(|name| mapped::section(elf, name)).transpose()?.flatten() {
         None => &[],
@@ -587,7 +593,8 @@ fn section<'a>(elf: &object::File<'a>, name: Option<&str>, files: &'a Files) -> 
     Ok(Metered::new(data, endian(elf), &files.meter))
 }
 
-/// Where the dynamic linker puts the addresses of which functions.
+/// Returns the slots into which the dynamic linker writes addresses, with the names of the
+/// functions.
 fn slots(files: &Files) -> Option<HashMap<u64, &[u8]>> {
     let elf = files.module.as_ref()?.elf().ok()?;
     let symbols = elf.dynamic_symbol_table()?;
@@ -603,7 +610,7 @@ fn slots(files: &Files) -> Option<HashMap<u64, &[u8]>> {
     Some(slots)
 }
 
-/// What an ELF file has of code.
+/// Returns the code of an ELF file.
 fn code<'a>(elf: &object::File<'a>) -> Vec<(u64, &'a [u8])> {
     let is_code = |flags| matches!(flags, SectionFlags::Elf { sh_flags, .. } if sh_flags.contains(SHF_EXECINSTR));
     let sections = elf.sections().filter(|section| is_code(section.flags()));

@@ -1,4 +1,4 @@
-//! What is in the directories that are to be searched.
+//! An index of the search directories.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -10,9 +10,9 @@ use object::Object;
 
 use crate::mapped::Mapped;
 
-/// Files looked at.
+/// The maximum number of files that are examined.
 const FILES_MAX: usize = 100_000;
-/// Directories in directories.
+/// The maximum depth of directories.
 const DEPTH_MAX: usize = 32;
 
 /// The ELF files, and the packages of split debug information, below some directories.
@@ -20,14 +20,14 @@ const DEPTH_MAX: usize = 32;
 pub(crate) struct Index {
     by_build_id: HashMap<Box<[u8]>, Vec<PathBuf>>,
     by_name: HashMap<OsString, Vec<PathBuf>>,
-    /// Files that may still be looked at.
+    /// The number of files that may still be examined.
     left: usize,
     cut: Option<PathBuf>,
 }
 
 impl Index {
-    /// Of these files and directories. Links to directories are followed only where they are named themselves, so the
-    /// search ends.
+    /// Indexes these files and directories. Links to directories are followed only if they are in
+    /// `roots`, so the search ends.
     pub(crate) fn new(roots: &[PathBuf]) -> Self {
         let mut index = Self { left: FILES_MAX, ..Self::default() };
         for root in roots {
@@ -51,14 +51,14 @@ impl Index {
         self.by_name.get(name).into_iter().flatten().map(PathBuf::as_path)
     }
 
-    /// The directory in which the search ended early, if it did.
+    /// Returns the directory in which the search ended early, if it did.
     pub(crate) fn cut(&self) -> Option<&Path> {
         self.cut.as_deref()
     }
 
     fn add_directory(&mut self, directory: &Path, depth: usize) {
         let Ok(entries) = fs::read_dir(directory) else { return };
-        // In order: which of several files is taken does not change from run to run.
+        // Sorted, so the choice between several files does not change from run to run.
         let mut entries: Vec<_> = entries.flatten().take(self.left).collect();
         entries.sort_by_key(fs::DirEntry::file_name);
         for entry in entries {
@@ -78,7 +78,7 @@ impl Index {
             return;
         }
         self.left -= 1;
-        // Ask before opening: a pipe would block.
+        // The type is checked before opening, because a pipe would block.
         let is_elf = || {
             let mut magic = [0; 4];
             File::open(path)?.read_exact(&mut magic).map(|()| magic == object::elf::ELFMAG)

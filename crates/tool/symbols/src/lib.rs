@@ -1,16 +1,17 @@
-//! Addresses to functions, files, lines, inlined frames and types, offline.
+//! Symbolizes addresses offline: functions, files, lines, inlined frames and types.
 //!
-//! A [`Symbolizer`] takes a module of a recording (its path and build id) and an offset in the module's own ELF
-//! addresses, and answers with the functions that are there, innermost inlined function first. It asks, in this order:
-//! the debug information, in the file itself or in a separate debug file; the symbol table; the exported symbols. What
-//! none of them knows is called `module+0xoffset`, where the offset is that of the function if unwind information tells
-//! where it begins, so there is always an answer.
+//! A [`Symbolizer`] takes a module of a recording (its path and build id) and an offset in the
+//! module's own ELF addresses, and returns the functions there, innermost inlined function first.
+//! The sources are, in this order: the debug information, in the file itself or in a separate debug
+//! file; the symbol table; the exported symbols. A function without a name in any of them is called
+//! `module+0xoffset`, where the offset is that of the function if unwind information tells its
+//! beginning; so there is always an answer.
 //!
-//! Before them all come the symbol files of Breakpad, if [`Options::breakpad`] names directories
+//! Symbol files of Breakpad come before all of these, if [`Options::breakpad`] names directories
 //! with some.
 //!
-//! A file is used only if its build id is the recorded one. [`Symbolizer::module_state`] tells what was found, and
-//! [`Symbolizer::hint`] what to do about it.
+//! A file is used only if its build id is the recorded one. [`Symbolizer::module_state`] returns
+//! what was found, and [`Symbolizer::hint`] what to do about it.
 //!
 //! ```
 //! use heapledger_symbols::{ModuleRef, Options, Symbolizer};
@@ -22,8 +23,8 @@
 //!
 //! [`Options::cache`] names a directory in which answers are kept from run to run, by build id.
 //!
-//! ELF and DWARF come from files that anyone may have made. Damage leads to less knowledge, never to a panic, and the
-//! work and the memory spent on a file are bounded by a multiple of its size.
+//! ELF and DWARF files may come from anybody. Damage means fewer names, never a panic, and the work
+//! and the memory spent on a file are bounded by a multiple of its size.
 
 mod breakpad;
 mod cache;

@@ -11,15 +11,17 @@ use memmap2::Mmap;
 use object::read::CompressionFormat;
 use object::{Object, ObjectSection};
 
-/// Bytes that a compressed byte may stand for: more than real debug information reaches, far less than a bomb does.
+/// The maximum ratio of decompression: more than real debug information reaches, far less than a
+/// bomb does.
 const EXPANSION: u64 = 256;
 
-/// Bytes that MiniDebugInfo may have: symbol tables of the largest programs are a tenth of that.
+/// The maximum bytes of MiniDebugInfo: symbol tables of the largest programs are a tenth of that.
 const MINI_MAX: u64 = 256 << 20;
-/// Memory for unpacking it, beside the result, in KiB: what the highest level of xz needs, with room to spare.
+/// Memory for decompressing it, besides the result, in KiB: the need of the highest level of xz,
+/// with room to spare.
 const XZ_KIB: u32 = 80 << 10;
 
-/// A file mapped for reading, or unpacked from one.
+/// A file mapped for reading, or decompressed from one.
 pub(crate) struct Mapped {
     pub(crate) path: PathBuf,
     bytes: Bytes,
@@ -32,17 +34,20 @@ enum Bytes {
 
 impl Mapped {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
-        // Ask before opening: opening a pipe or a device, which a recorded path may well be, can block or do things.
+        // The type is checked before opening: opening a pipe or a device, which a recorded path may
+        // well be, can block or have effects.
         if !fs::metadata(path)?.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
         }
         let file = File::open(path)?;
-        // SAFETY: `Mmap::map` asks that the file is not modified or truncated while it is mapped. That is not ours to
-        // guarantee: a linker that rewrites the file in place changes these bytes, and truncation turns reads behind the
-        // new end into SIGBUS. What we do about it: all code that reads these bytes treats them as untrusted and copies
-        // or bounds-checks each value it decides on, so that changed bytes lead to wrong names at worst; package managers
-        // and compilers replace files by renaming, which leaves a mapping intact; and this runs in a reporting tool,
-        // where dying of SIGBUS while the binary is being overwritten loses nothing but the report.
+        // SAFETY: `Mmap::map` requires that the file is not modified or truncated while it is
+        // mapped. This code cannot guarantee that: a linker that rewrites the file in place changes
+        // these bytes, and truncation turns reads behind the new end into SIGBUS. The consequences
+        // are limited: all code that reads these bytes treats them as untrusted, and copies or
+        // bounds-checks each value that it decides on, so changed bytes lead to wrong names at
+        // worst; package managers and compilers replace files by renaming, which leaves a mapping
+        // intact; and this runs in a reporting tool, in which a SIGBUS while the binary is being
+        // overwritten loses only the report.
         let map = unsafe { Mmap::map(&file)? };
         Ok(Self { path: path.to_path_buf(), bytes: Bytes::Map(map) })
     }
@@ -54,8 +59,8 @@ impl Mapped {
         }
     }
 
-    /// The ELF file in `.gnu_debugdata`: the symbols of functions that are not exported (MiniDebugInfo). `None` if there
-    /// is none.
+    /// Returns the ELF file in `.gnu_debugdata`: the symbols of functions that are not exported
+    /// (MiniDebugInfo). `None` if there is none.
     pub(crate) fn mini_debug(&self) -> Option<Result<Mapped, String>> {
         let packed = section(&self.elf().ok()?, ".gnu_debugdata").transpose()?;
         Some(packed.and_then(|packed| {
@@ -85,7 +90,8 @@ impl fmt::Debug for Mapped {
     }
 }
 
-/// The contents of a section, uncompressed; `None` if there is no such section or it has no contents.
+/// Returns the contents of a section, decompressed; `None` if there is no such section or it has no
+/// contents.
 pub(crate) fn section<'a>(elf: &object::File<'a>, name: &str) -> Result<Option<Cow<'a, [u8]>>, String> {
     let Some(section) = elf.section_by_name(name) else { return Ok(None) };
     let describe = |error: object::Error| format!("{name}: {error}");
@@ -99,7 +105,7 @@ pub(crate) fn section<'a>(elf: &object::File<'a>, name: &str) -> Result<Option<C
     Ok((!data.is_empty()).then_some(data))
 }
 
-/// True if the code of this file is left out: it is a separate debug file.
+/// True if the code is not in this file: it is a separate debug file.
 pub(crate) fn is_debug_file(elf: &object::File<'_>) -> bool {
     elf.section_by_name(".text")
         .is_some_and(|text| text.size() > 0 && text.file_range().is_none_or(|(_, size)| size == 0))

@@ -1,9 +1,10 @@
 //! Bounds on the work that a file can cause.
 //!
-//! DWARF is full of references, so a small file can describe an enormous amount of work and memory: thousands of units
-//! that share one long list of ranges, or a million nested functions. `addr2line` follows them all. So it reads through
-//! [`Metered`], which fails once too much was read in relation to the size of the file, or once the stack of the reading
-//! thread grew too deep; `addr2line` passes the failure on, and it is an error like any other.
+//! DWARF is full of references, so a small file can describe an enormous amount of work and memory:
+//! thousands of units that share one long list of ranges, or a million nested functions.
+//! `addr2line` follows them all. So it reads through [`Metered`], which fails once too much was
+//! read in relation to the size of the file, or once the stack of the reading thread grew too deep;
+//! `addr2line` passes the failure on as an ordinary error.
 
 use std::borrow::Cow;
 use std::hint;
@@ -11,16 +12,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use gimli::{EndianSlice, Error, Reader, ReaderOffsetId, Result, RunTimeEndian};
 
-/// Reads granted at the start, whatever the size.
+/// The reads granted at the start, whatever the size.
 const WORK_BASE: u64 = 1 << 20;
-/// Reads granted per byte of debug information. Looking up all of the code of real files (C, C++, Rust) took 0.26 to
-/// 0.65 of them.
+/// The reads granted per byte of debug information. Looking up all of the code of real files (C,
+/// C++, Rust) took 0.26 to 0.65 per byte.
 const WORK_PER_BYTE: u64 = 8;
-/// Stack that one lookup may use. A level of inlining takes less than 2 KiB, real code has some 50 levels, and threads
-/// have 2 MiB or more.
+/// Bytes of stack that one lookup may use. A level of inlining takes less than 2 KiB, real code has
+/// some 50 levels, and threads have 2 MiB or more.
 const STACK: usize = 512 << 10;
 
-/// What is left to spend. Used by one thread at a time (its owner is behind a lock); atomics only make that plain to see.
+/// The remaining budget. Used by one thread at a time, because its owner is behind a lock; the
+/// atomics only make that evident to the compiler.
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
     work_left: AtomicU64,
@@ -39,19 +41,20 @@ impl Meter {
         self.work_left.store(self.work_left.load(Relaxed).saturating_add(more), Relaxed);
     }
 
-    /// To be called before each use of a reader: the stack is measured from here.
+    /// Measures the stack from here on. Must be called before each use of a reader.
     pub(crate) fn start(&self) {
         self.stack_floor.store(stack_pointer().saturating_sub(STACK), Relaxed);
     }
 
-    /// True if a read ever failed because of a bound.
+    /// True if a read has failed because of a bound.
     pub(crate) fn exceeded(&self) -> bool {
         self.exceeded.load(Relaxed)
     }
 
     #[inline]
     fn spend(&self, work: u64, at: ReaderOffsetId) -> Result<()> {
-        // A load and a store, not an atomic subtraction: there is no other thread, and this is per byte read.
+        // A load and a store instead of an atomic subtraction: there is no other thread, and this
+        // runs per byte read.
         match self.work_left.load(Relaxed).checked_sub(work) {
             Some(left) if stack_pointer() >= self.stack_floor.load(Relaxed) => {
                 self.work_left.store(left, Relaxed);
@@ -68,7 +71,7 @@ impl Meter {
     }
 }
 
-/// An address in the current stack frame, or near it. Stacks grow down.
+/// Returns an address in the current stack frame, or near it. Stacks grow down.
 #[inline(always)]
 fn stack_pointer() -> usize {
     let here = 0u8;
@@ -92,8 +95,8 @@ impl<'a> Metered<'a> {
     }
 }
 
-// Everything that a record, an attribute or a character costs passes through `read_u8`, `read_slice`, `find` or a
-// conversion to a string; moving around in a slice is free.
+// All costs of a record, an attribute or a character pass through `read_u8`, `read_slice`, `find`
+// or a conversion to a string; moving around in a slice is free.
 impl Reader for Metered<'_> {
     type Endian = RunTimeEndian;
     type Offset = usize;
@@ -126,7 +129,7 @@ impl Reader for Metered<'_> {
         Reader::to_string(&self.slice)
     }
 
-    // Paths are put together from these, a directory once per file in it: by length.
+    // Paths are built from these, a directory once per file in it: charged by length.
     fn to_string_lossy(&self) -> Result<Cow<'_, str>> {
         self.meter.spend(1 + self.slice.len() as u64 / 4, self.slice.offset_id())?;
         Reader::to_string_lossy(&self.slice)

@@ -32,25 +32,26 @@ pub(crate) struct Module {
     rendering: Rendering,
     /// Types that an earlier run found; outer `None`: not read yet.
     kept_types: Option<Option<cache::Types>>,
-    /// Whether there are types that no earlier run had.
+    /// True if there are types that no earlier run had.
     has_new_types: bool,
-    /// What was concluded of stacks that begin here; `None`: what an earlier run did was not read yet.
+    /// The conclusions about stacks that begin here; `None`: those of earlier runs have not been
+    /// read yet.
     sites: Option<cache::Sites>,
     functions: HashMap<Box<[u8]>, Function>,
     files: HashSet<Arc<str>>,
     build_id: Box<[u8]>,
-    /// What answers are made from.
+    /// The identity of the files that answers are made from.
     fingerprint: Vec<u8>,
-    /// Answers of earlier runs that nobody has asked for in this one.
+    /// Answers of earlier runs that have not been asked for in this one.
     kept: HashMap<u64, Arc<[Frame]>>,
-    /// Whether there are answers that no earlier run had.
+    /// True if there are answers that no earlier run had.
     is_new: bool,
 }
 
-/// Where answers come from.
+/// The source of answers.
 enum Source {
     Nothing,
-    /// Files whose tables are made when an address is asked for that no earlier run knew.
+    /// Files whose tables are made when an address is asked for that is not in the cache.
     Files(Box<Files>),
     Image(Image),
 }
@@ -92,7 +93,8 @@ impl Module {
             Some(kept) => (module.state.debug, module.kept) = (kept.debug, kept.places),
             None => {
                 module.open();
-                // What there is to take names from is worth keeping in itself: the next run need not open the file for it.
+                // The kind of debug information is worth keeping in itself: the next run need not
+                // open the file for it.
                 module.is_new = matches!(module.source, Source::Image(_));
             }
         }
@@ -131,7 +133,7 @@ impl Module {
         frames
     }
 
-    /// The physical functions at these addresses, as far as the file is there.
+    /// Returns the physical functions at these addresses, if the file is there.
     pub(crate) fn extents(&self, offsets: &[u64]) -> Vec<Option<Extent>> {
         let file = match &self.source {
             Source::Files(files) => files.module.as_ref(),
@@ -141,7 +143,7 @@ impl Module {
         file.map_or_else(|| vec![None; offsets.len()], |file| extents::extents(file, offsets))
     }
 
-    /// The functions with names before and after one that has none.
+    /// Returns the functions with names before and after one that has none.
     pub(crate) fn neighbours(&mut self, function: Extent) -> [Option<Function>; 2] {
         self.open();
         let Source::Image(image) = &self.source else { return [None, None] };
@@ -172,14 +174,15 @@ impl Module {
         self.kept_types.get_or_insert_with(read).as_mut()
     }
 
-    /// What was concluded of stacks that begin here.
+    /// Returns the conclusions about stacks that begin here.
     pub(crate) fn sites(&mut self, finder: &Finder) -> &mut cache::Sites {
         let directory = finder.options.cache.as_deref();
         let read = || directory.and_then(|directory| cache::read_sites(directory, &self.build_id));
         self.sites.get_or_insert_with(|| read().unwrap_or_default())
     }
 
-    /// What answers are made from; `None` if something stood in the way of better ones.
+    /// Returns the identity of the files that answers are made from; `None` if better answers may
+    /// be possible later.
     pub(crate) fn made_from(&self) -> Option<&[u8]> {
         let is_lasting = |problem: &Problem| match problem {
             Problem::NotFound { .. } | Problem::BuildIdMismatch { .. } | Problem::SearchCut { .. } => true,
@@ -188,7 +191,8 @@ impl Module {
         self.state.problems.iter().all(is_lasting).then_some(&self.fingerprint)
     }
 
-    /// Source files that are asked for what they say, and are not there, as far as `there` has not said so.
+    /// Adds the source files that were asked for and are missing, unless `there` knows that they
+    /// exist.
     pub(crate) fn lacking(&mut self, there: &mut HashMap<Arc<str>, bool>) {
         if let Some(Some(kept)) = &mut self.kept_types {
             there.extend(kept.lacking().into_iter().map(|file| (file, false)));
@@ -202,13 +206,13 @@ impl Module {
         }
     }
 
-    /// Whether there is something to keep.
+    /// True if there is something new to keep.
     pub(crate) fn has_new(&self) -> bool {
         self.is_new || self.has_new_types || self.sites.as_ref().is_some_and(cache::Sites::has_new)
     }
 
-    /// Keeps the answers for the next run, if there are new ones, and nothing stood in the way of better ones. `lacking` are
-    /// the source files that were not there.
+    /// Keeps the answers for the next run if there are new ones, and if no better ones may be
+    /// possible later. `lacking` are the source files that were missing.
     pub(crate) fn keep(&mut self, directory: &Path, lacking: &[Arc<str>]) {
         if let Some(sites) = self.sites.as_mut().filter(|sites| sites.has_new()) {
             cache::write_sites(directory, &self.build_id, lacking, sites);
@@ -243,7 +247,7 @@ impl Module {
                 return;
             }
             Source::Nothing => {
-                // What earlier runs knew is all that there is.
+                // The names of earlier runs are all that there is.
                 self.state.debug = self.breakpad.as_ref().map_or(DebugInfo::Missing, Breakpad::debug_info);
                 return;
             }
@@ -290,8 +294,8 @@ impl Module {
         frames.into()
     }
 
-    /// Some functions come without their scope: local ones in C++, all of them in line tables of Rust. If the symbol is
-    /// the same function, it says more.
+    /// Returns the function with its scope. Some names lack it: those of local functions in C++,
+    /// and all in line tables of Rust. If the symbol is the same function, it has the scope.
     fn scoped(&mut self, name: &[u8], symbol: &[u8]) -> Function {
         let (plain, scoped) = (self.function(name), self.function(symbol));
         let last = |name: &str| name.rsplit("::").next().unwrap_or_default().trim_matches(['{', '}']).to_owned();
@@ -346,7 +350,7 @@ impl fmt::Debug for Source {
     }
 }
 
-/// The build id of a module, and its files, if there are any.
+/// Returns the build id of a module, and its files, if there are any.
 fn find(module: ModuleRef<'_>, finder: &Finder, state: &mut ModuleState) -> (Box<[u8]>, Option<Files>) {
     if !is_file(module.path) {
         state.problems.push(Problem::NotAFile);
@@ -386,8 +390,8 @@ fn find_breakpad(
     if finder.options.breakpad.is_empty() || !is_file(module.path) {
         return None;
     }
-    // Addresses in these files begin at the beginning of the module. Where that is in its own
-    // addresses, its file says: at 0 if it can be loaded anywhere.
+    // Addresses in these files are relative to the beginning of the module. The module's file tells
+    // its lowest address: 0 if it can be loaded anywhere.
     let files = files.into_iter().flat_map(|files| files.module.iter().chain(&files.debug));
     let base = files.filter_map(|file| file.elf().ok()?.segments().map(|segment| segment.address()).min()).next();
     let path = Path::new(OsStr::from_bytes(module.path));
@@ -403,13 +407,13 @@ fn is_local(name: &[u8], symbol: &[u8]) -> bool {
     !demangle::is_mangled(name) && demangle::is_mangled(symbol)
 }
 
-/// The kernel's names for what is mapped but is no file.
+/// False for the kernel's names for mappings that are not files.
 fn is_file(path: &[u8]) -> bool {
     let special: [&[u8]; 6] = [b"[", b"linux-vdso.so", b"linux-gate.so", b"/memfd:", b"/SYSV", b"anon_inode:"];
     !path.is_empty() && !special.iter().any(|prefix| path.starts_with(prefix))
 }
 
-/// The name of a module in `module+0xoffset`.
+/// Returns the name of a module in `module+0xoffset`.
 fn name(path: &[u8]) -> String {
     if path.starts_with(b"linux-vdso.so") || path.starts_with(b"linux-gate.so") {
         return "[vdso]".to_owned();

@@ -1,9 +1,9 @@
-//! How well a module can be symbolized, and what stands in the way.
+//! The quality of a module's symbolization, and the problems that limit it.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// What is known about one module of a recording.
+/// The symbolization state of one module of a recording.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModuleState {
     /// The name in `module+0xoffset`: last component of the recorded path.
@@ -12,35 +12,37 @@ pub struct ModuleState {
     pub file: Option<PathBuf>,
     /// The separate file with debug information, if one is used.
     pub debug_file: Option<PathBuf>,
-    /// What there is to take names from.
+    /// The kind of debug information that the module has.
     pub debug: DebugInfo,
-    /// What was missing or wrong, in the order in which it was met; some show only with the first lookups.
+    /// The problems found, in their order; some show only with the first lookups.
     pub problems: Vec<Problem>,
-    /// Where the names of the addresses asked for so far came from.
+    /// The sources of the names of the addresses asked for so far.
     pub names: NameCounts,
 }
 
-/// What there is to take names from.
+/// The kind of debug information of a module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DebugInfo {
-    /// Nothing: addresses are shown as `module+0xoffset`.
+    /// None: addresses are shown as `module+0xoffset`.
     Missing,
     /// Exported functions only; those internal to the module have no name.
     ExportsOnly,
     /// Function names, but no files, lines and inlined functions.
     SymbolsOnly,
-    /// Functions, files, lines and inlined functions, at least of a part of the module: see [`NameCounts`].
+    /// Functions, files, lines and inlined functions, for at least a part of the module: see
+    /// [`NameCounts`].
     Full,
 }
 
-/// Distinct addresses asked for, by where the name of their physical (not inlined) function came from.
+/// The number of distinct addresses asked for, by the source of the name of their physical (not
+/// inlined) function.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct NameCounts {
     /// From debug information.
     pub debug: usize,
-    /// From the symbol table, surely or most likely.
+    /// From the symbol table, certainly or most likely.
     pub symbols: usize,
-    /// From nowhere: `module+0xoffset`.
+    /// Without a name: `module+0xoffset`.
     pub none: usize,
 }
 
@@ -51,24 +53,25 @@ pub enum Problem {
     NotAFile,
     /// There is no file at the recorded path.
     NotFound {
-        /// Where it was looked for.
+        /// The path that was looked for.
         file: PathBuf,
     },
-    /// There are too many files below a directory that was to be searched: only the first were looked at.
+    /// There are too many files below a search directory: only the first were examined.
     SearchCut {
         /// The directory.
         directory: PathBuf,
     },
-    /// The file is not the one that was recorded, and was not used.
+    /// The file is not the recorded one, and was not used.
     BuildIdMismatch {
         /// The file.
         file: PathBuf,
-        /// As recorded.
+        /// The recorded build id.
         expected: BuildId,
-        /// In the file; `None` if it has none.
+        /// The build id in the file; `None` if it has none.
         found: Option<BuildId>,
     },
-    /// A separate debug file has the right name, but is of another build (checksum or build id), and was not used.
+    /// A separate debug file has the right name, but is from another build (checksum or build id),
+    /// and was not used.
     DebugFileMismatch {
         /// The file.
         file: PathBuf,
@@ -77,29 +80,31 @@ pub enum Problem {
     Unreadable {
         /// The file.
         file: PathBuf,
-        /// Why.
+        /// The reason.
         error: String,
     },
-    /// Some of the debug information is damaged, or beyond the limits that protect from damaged files.
+    /// Some of the debug information is damaged, or beyond the limits that protect from damaged
+    /// files.
     Damaged {
         /// The file.
         file: PathBuf,
-        /// What was met first.
+        /// The first error.
         error: String,
     },
-    /// The common part of the debug information (made by `dwz`) is not there: some names are missing.
+    /// The common part of the debug information (made by `dwz`) is missing: some names are missing.
     SupplementaryMissing {
-        /// As the debug file calls it.
+        /// The name in the debug file.
         file: PathBuf,
     },
-    /// Parts of the debug information are in files (`.dwo`, `.dwp`) which are not there.
+    /// Parts of the debug information are in files (`.dwo`, `.dwp`) that are missing.
     SplitMissing {
-        /// The first one missed.
+        /// The first missing file.
         file: PathBuf,
     },
 }
 
-/// The build id of an ELF file: the hash by which debug files are found. Displays as lower-case hex.
+/// The build id of an ELF file: the hash by which debug files are found. Displays as lower-case
+/// hex.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct BuildId(pub Box<[u8]>);
 

@@ -11,26 +11,29 @@ use crate::hint;
 use crate::module::Module;
 use crate::state::ModuleState;
 
-/// Where to look for files.
+/// The places to look for files.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Directories with separate debug files, searched in this order; `/usr/lib/debug` by default.
     pub debug_dirs: Vec<PathBuf>,
-    /// Root of the file system that the program ran in, if it was another than ours. All absolute paths are looked up
-    /// below it; if nothing is there, files of our own system serve, but only with the recorded build id.
+    /// Root of the file system that the program ran in, if it was not this system's. All absolute
+    /// paths are looked up below it; if nothing is there, files of this system are used, but only
+    /// with the recorded build id.
     pub sysroot: Option<PathBuf>,
-    /// Files, and directories that are searched with all that is below them, for modules, debug files, and parts of split
-    /// debug information: by build id, and by name where there is none. The first 100,000 files are looked at.
+    /// Files, and directories that are searched recursively, for modules, debug files, and parts of
+    /// split debug information: by build id, and by name if there is none. The first 100,000 files
+    /// are examined.
     pub search: Vec<PathBuf>,
     /// Directories with symbol files of Breakpad: `NAME/DEBUGID/NAME.sym`, as its tools and
-    /// Mozilla's lay them out. Names come from there first.
+    /// Mozilla's lay them out. They are the first source of names.
     pub breakpad: Vec<PathBuf>,
-    /// Whether to ask the servers in the environment variable `DEBUGINFOD_URLS`, by the program `debuginfod-find`, for
-    /// debug information that is nowhere here. Is called with the name of the module before each time, which may take long.
+    /// Asks the servers in the environment variable `DEBUGINFOD_URLS`, by the program
+    /// `debuginfod-find`, for debug information that is not found locally. The function is called
+    /// with the name of the module before each request, which may take long.
     pub debuginfod: Option<fn(&str)>,
-    /// A directory in which names and types are kept from run to run, by build id: of a module, at most 4 MiB of names, 32 MiB
-    /// of types and 16 MiB of conclusions about stacks, and 256 MiB in all. Made if it is not there. It is written when the
-    /// symbolizer is dropped.
+    /// A directory in which names and types are kept from run to run, by build id: for each module,
+    /// at most 4 MiB of names, 32 MiB of types and 16 MiB of conclusions about stacks, and 256 MiB
+    /// in all. Made if it does not exist. It is written when the symbolizer is dropped.
     pub cache: Option<PathBuf>,
 }
 
@@ -52,18 +55,19 @@ impl Default for Options {
 pub struct ModuleRef<'a> {
     /// Path as recorded.
     pub path: &'a [u8],
-    /// Build id as recorded; empty if there was none: then the file at the path is taken as it is.
+    /// Build id as recorded; empty if there was none: then the file at the path is used unchecked.
     pub build_id: &'a [u8],
 }
 
 /// Turns addresses into functions, files and lines.
 ///
-/// Share it freely: it is [`Send`] and [`Sync`], and lookups in different modules run in parallel; those in one module
-/// take turns. A lookup may use half a mebibyte of stack: that is for threads with less than one to know.
+/// Share it freely: it is [`Send`] and [`Sync`], and lookups in different modules run in parallel;
+/// those in one module take turns. A lookup may use half a mebibyte of stack, which matters for
+/// threads with a small one.
 #[derive(Debug)]
 pub struct Symbolizer {
     finder: Finder,
-    /// By path, then by build id.
+    /// Keyed by path, then by build id.
     modules: Mutex<HashMap<Box<[u8]>, Vec<Slot>>>,
 }
 
@@ -74,44 +78,47 @@ struct Slot {
 }
 
 impl Symbolizer {
-    /// A symbolizer that has loaded nothing yet.
+    /// Makes a symbolizer that has loaded nothing yet.
     pub fn new(options: Options) -> Self {
         Self { finder: Finder::new(options), modules: Mutex::default() }
     }
 
-    /// The functions at `offset`, innermost inlined function first; never empty. The last one is the physical function.
+    /// Returns the functions at `offset`, innermost inlined function first; never empty. The last
+    /// one is the physical function.
     ///
-    /// `offset` is in the module's own ELF addresses and is looked up as it is: the caller has already subtracted 1
-    /// from return addresses. Answers are kept: asking again for the same offset is cheap.
+    /// `offset` is in the module's own ELF addresses and is looked up as it is: the caller has
+    /// already subtracted 1 from return addresses. Answers are kept: asking again for the same
+    /// offset is cheap.
     pub fn frames(&self, module: ModuleRef<'_>, offset: u64) -> Arc<[Frame]> {
         self.with(module, |module, finder| module.frames(offset, finder))
     }
 
-    /// Returns the physical functions that code addresses of a module are in, in the order of the addresses, by the unwind
-    /// information of its file: `None` where that has nothing. Needs no names, and takes no time to speak of.
+    /// Returns the physical functions that contain code addresses of a module, in the order of the
+    /// addresses, by the unwind information of its file: `None` if that has none. Needs no names,
+    /// and takes hardly any time.
     pub fn extents(&self, module: ModuleRef<'_>, offsets: &[u64]) -> Vec<Option<Extent>> {
         self.with(module, |module, _| module.extents(offsets))
     }
 
-    /// Returns the functions with names before and after a function without one. Neighbours are often of the same source
-    /// file, so they say what a function may be about.
+    /// Returns the functions with names before and after a function without one. Neighbours are
+    /// often from the same source file, so they hint at the purpose of a function.
     pub fn neighbours(&self, module: ModuleRef<'_>, function: Extent) -> [Option<Function>; 2] {
         self.with(module, |module, _| module.neighbours(function))
     }
 
-    /// What is known about `module`; loads it if no address of it was asked for yet. Best asked after the lookups, since
-    /// the counts, and some of the problems, come with them.
+    /// Returns the state of `module`; loads it if no address of it was asked for yet. Best called
+    /// after the lookups, because the counts and some of the problems come with them.
     pub fn module_state(&self, module: ModuleRef<'_>) -> ModuleState {
         self.with(module, |module, _| module.state.clone())
     }
 
-    /// One plain line on how to get better names for `module`; `None` if they are as good as they can be. Best asked
-    /// after the lookups.
+    /// Returns one plain line on how to get better names for `module`; `None` if they are as good
+    /// as possible. Best called after the lookups.
     pub fn hint(&self, module: ModuleRef<'_>) -> Option<String> {
         hint::hint(&self.module_state(module), module, &self.finder.options)
     }
 
-    /// Whether answers are kept from run to run.
+    /// True if answers are kept from run to run.
     pub(crate) fn keeps(&self) -> bool {
         self.finder.options.cache.is_some()
     }
@@ -154,7 +161,8 @@ impl Drop for Symbolizer {
     }
 }
 
-/// A panic in another thread leaves nothing half done that matters here: at worst an answer is worked out again.
+/// Locks a mutex. A panic in another thread leaves no harmful state: at worst an answer is computed
+/// again.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -5,25 +5,27 @@ use object::{Object, ObjectSection, ObjectSymbol, ObjectSymbolTable, SectionFlag
 
 use crate::frame::NameSource;
 
-/// Entries looked at behind the closest one, for a symbol that encloses it: bounds a lookup in a damaged table.
+/// The maximum number of entries examined behind the closest one, for a symbol that encloses it:
+/// bounds a lookup in a damaged table.
 const STEPS_MAX: usize = 4096;
 
-/// Names looked at for one address.
+/// The maximum number of names examined for one address.
 const ALIASES_MAX: usize = 32;
 
-/// Bytes between a function and its neighbours at most: beyond that they are most likely of other source files.
+/// The maximum distance in bytes of a function from its neighbours: beyond that they are most
+/// likely from other source files.
 const NEAR: u64 = 16 << 10;
 
-/// The bits of a rank that tell how a symbol is bound: 1 is weak.
+/// The bits of a rank for a symbol's binding: 1 is weak.
 const BINDING: u8 = 3;
 
-/// What a lookup finds.
+/// The result of a lookup.
 pub(crate) struct Symbol<'a> {
     pub(crate) name: &'a [u8],
     pub(crate) source: NameSource,
     /// Its address.
     pub(crate) start: u64,
-    /// All names of the address, with `name`.
+    /// All names of the address, including `name`.
     pub(crate) aliases: Vec<&'a [u8]>,
 }
 
@@ -39,11 +41,11 @@ pub(crate) struct Symbols<'a> {
 struct Entry {
     address: u64,
     end: u64,
-    /// Highest `end` up to here: no symbol before reaches further.
+    /// The highest `end` up to here: no symbol before reaches further.
     reach: u64,
     index: u32,
     section: u32,
-    /// The higher, the better among symbols at one address.
+    /// The rank among symbols at one address: the higher, the better.
     rank: u8,
 }
 
@@ -54,7 +56,7 @@ impl Entry {
 }
 
 impl<'a> Symbols<'a> {
-    /// The functions in `.symtab`, or in `.dynsym`; `None` if there are none.
+    /// Reads the functions in `.symtab`, or in `.dynsym`; `None` if there are none.
     pub(crate) fn new(elf: object::File<'a>, dynamic: bool) -> Option<Self> {
         let executable: Vec<bool> = {
             let sections = || elf.sections().map(|section| (section.index().0, section.flags()));
@@ -103,7 +105,8 @@ impl<'a> Symbols<'a> {
         self.dynamic
     }
 
-    /// The symbol at `address`: the innermost that covers it, or else the closest one before that tells no extent.
+    /// Returns the symbol at `address`: the innermost that covers it, or else the closest one
+    /// before without a size.
     pub(crate) fn lookup(&self, address: u64) -> Option<Symbol<'a>> {
         let position = self.entries.partition_point(|entry| entry.address <= address);
         let before = &self.entries[..position];
@@ -123,8 +126,9 @@ impl<'a> Symbols<'a> {
         self.symbol(nearest, NameSource::Nearest)
     }
 
-    /// The names of the functions closest before and after an address that is in none, in the same section. Those that
-    /// every object file may have (templates, inline functions) are left out: the linker puts them anywhere.
+    /// Returns the names of the closest functions before and after an address that is in none, in
+    /// the same section. Functions that every object file may have (templates, inline functions)
+    /// are left out, because the linker puts them anywhere.
     pub(crate) fn around(&self, address: u64) -> [Option<&'a [u8]>; 2] {
         let position = self.entries.partition_point(|entry| entry.address <= address);
         let (before, after) = self.entries.split_at(position);
@@ -135,8 +139,8 @@ impl<'a> Symbols<'a> {
         [before, after].map(|entry| self.name(entry?))
     }
 
-    /// The symbol at `at`, the best one of those at its address. Of those as good as it, the one with the fewest
-    /// underscores in front: `malloc` rather than `__libc_malloc`.
+    /// Returns the symbol at `at`, the best one at its address. Among equally good ones, it has the
+    /// fewest underscores in front: `malloc` rather than `__libc_malloc`.
     fn symbol(&self, at: usize, source: NameSource) -> Option<Symbol<'a>> {
         let best = &self.entries[at];
         let same = self.entries[..=at].iter().rev().take(ALIASES_MAX);

@@ -1,8 +1,9 @@
-//! The types of blocks: what the code that allocates says about them.
+//! The types of blocks, inferred from the code that allocates them.
 //!
-//! A block has no type of its own, but who allocates it does. The compiler leaves the type arguments of every function,
-//! inlined ones too, in the debug information, and some of them in symbol names. [`Symbolizer::typed_frames`] reads them;
-//! [`Symbolizer::site_type`] draws the conclusion. The rules are of the language of the code that allocates: one file each.
+//! A block has no type of its own, but the code that allocates it does. The compiler leaves the
+//! type arguments of every function, inlined ones too, in the debug information, and some of them
+//! in symbol names. [`Symbolizer::typed_frames`] reads them; [`Symbolizer::site_type`] draws the
+//! conclusion. The rules depend on the language of the code that allocates: one file each.
 
 pub(crate) mod aftermath;
 mod c;
@@ -36,26 +37,27 @@ use crate::symbolizer::{ModuleRef, Symbolizer};
 pub struct SiteType {
     /// The exact type of a block; a buffer of `T` is spelled `[T]`. `None`: unknown.
     pub block: Option<TypeName>,
-    /// What the block has one or many of, where it is a buffer, a table or a node.
+    /// The type of the elements if the block is a buffer, a table or a node.
     pub element: Option<TypeName>,
-    /// The container that the block belongs to: `Vec<Token>`, or what was called of it: `HashMap<Key, Token>::insert`.
+    /// The container that the block belongs to, `Vec<Token>`, or the function of it that was
+    /// called: `HashMap<Key, Token>::insert`.
     pub container: Option<Arc<str>>,
-    /// How sure this is.
+    /// How certain the type is.
     pub confidence: Confidence,
-    /// What says so.
+    /// The evidence for the type.
     pub evidence: Evidence,
-    /// What it may be, where that is ambiguous.
+    /// The possible types if the evidence is ambiguous.
     pub candidates: Vec<TypeName>,
-    /// Bytes of the element, or of the block if it has no element, where they are known.
+    /// Bytes of the element, or of the block if it has no element; `None` if unknown.
     pub size: Option<u64>,
-    /// Whether the sizes of the blocks agree.
+    /// The result of comparing the blocks' sizes with the type's.
     pub size_check: SizeCheck,
-    /// Which place of the stack gave the type: whose binary it is from.
+    /// The index of the stack's place that gave the type, and so of the binary that it is from.
     pub module: Option<usize>,
 }
 
 impl SiteType {
-    /// Nothing is known.
+    /// Returns the answer for an unknown type.
     pub fn unknown() -> Self {
         Self {
             block: None,
@@ -71,18 +73,18 @@ impl SiteType {
     }
 }
 
-/// How sure a type is, surest first.
+/// The certainty of a type, the most certain first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Confidence {
-    /// The evidence names the type, leaves no other, and no size contradicts.
+    /// The evidence names the type and no other, and no size contradicts it.
     Exact,
-    /// The evidence leaves room for another type, but sizes agree with this one.
+    /// The evidence allows another type, but the sizes agree with this one.
     SizeConsistent,
-    /// The evidence names several, or a size contradicts it.
+    /// The evidence names several types, or a size contradicts it.
     Ambiguous,
-    /// A guess from what is around, such as source text or the name of a C function.
+    /// A guess from the surroundings, such as source text or the name of a C function.
     Probable,
-    /// Nothing is known.
+    /// The type is unknown.
     Unknown,
 }
 
@@ -98,26 +100,26 @@ impl fmt::Display for Confidence {
     }
 }
 
-/// What a type was concluded from. Displays as plain words.
+/// The evidence from which a type was concluded. Displays as plain words.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Evidence {
-    /// The type arguments of a function that the debug information has inlined there.
+    /// The type arguments of a function that was inlined there, from the debug information.
     Inlined(Arc<str>),
-    /// The type arguments of a function that is there itself.
+    /// The type arguments of the physical function.
     Function(Arc<str>),
     /// A template parameter, by its name: `_Tp`.
     TemplateParameter(Arc<str>),
-    /// The object is constructed right after the call.
+    /// The constructor that runs right after the call.
     Constructor,
     /// The text of the source line.
     SourceText,
-    /// A variable that the result is put into, by its name.
+    /// The variable that receives the result, by its name.
     Variable(Arc<str>),
     /// The name of the function in the symbol table.
     SymbolName(Arc<str>),
-    /// The C function that allocates for its caller.
+    /// The C function that allocates for its caller, by its name.
     CFunction(Arc<str>),
-    /// Nothing.
+    /// No evidence.
     None,
 }
 
@@ -137,36 +139,39 @@ impl fmt::Display for Evidence {
     }
 }
 
-/// Whether the sizes of blocks agree with a type.
+/// The result of comparing the sizes of blocks with a type.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum SizeCheck {
-    /// They do.
+    /// The sizes agree with the type.
     Consistent,
-    /// They do not; why, in plain words: "40 bytes in 1 block, but Foo has 24".
+    /// The sizes contradict the type; the reason in plain words: "40 bytes in 1 block, but Foo has
+    /// 24".
     Inconsistent(Box<str>),
-    /// The size of the type is not known, or says nothing.
+    /// The size of the type is unknown, or allows no conclusion.
     NotPossible,
 }
 
-/// What a stack's places know, innermost place first: what all rules are functions of.
+/// The functions at each place of a stack, innermost place first: the input of all rules.
 pub(crate) type Places<'p> = &'p [Arc<[TypedFrame]>];
 
 impl Symbolizer {
-    /// What is at an address as far as types are concerned, innermost inlined function first; never empty. The last one is
-    /// the physical function.
+    /// Returns the functions at an address with their types, innermost inlined function first;
+    /// never empty. The last one is the physical function.
     ///
-    /// `offset` is as for [`frames`](Self::frames). Answers are kept, and like names they come from the cache where a run
-    /// before has left them.
+    /// `offset` is as for [`frames`](Self::frames). Answers are kept, and like names they come from
+    /// the cache if an earlier run has left them there.
     pub fn typed_frames(&self, module: ModuleRef<'_>, offset: u64) -> Arc<[TypedFrame]> {
         self.with(module, |module, finder| module.typed_frames(offset, finder))
     }
 
-    /// The type of the blocks that a stack allocates.
+    /// Returns the type of the blocks that a stack allocates.
     ///
-    /// `stack` has the places innermost first, offsets as for [`frames`](Self::frames): inside the call. More than the
-    /// innermost 64 places are not looked at. `sizes` is what was allocated there, if that is known.
+    /// `stack` has the places innermost first, with offsets as for [`frames`](Self::frames): inside
+    /// the call. Only the innermost 64 places are examined. `sizes` are those of the allocations
+    /// there, if known.
     ///
-    /// Conclusions are in the cache too: the same question in a later run takes a few microseconds.
+    /// Conclusions are in the cache, too: the same question in a later run takes a few
+    /// microseconds.
     pub fn site_type(&self, stack: &[(ModuleRef<'_>, u64)], sizes: SiteSizes) -> SiteType {
         let stack = &stack[..stack.len().min(PLACES_MAX)];
         let Some(&(innermost, _)) = stack.first().filter(|_| self.keeps()) else {
@@ -188,7 +193,7 @@ impl Symbolizer {
         site
     }
 
-    /// The type, and how many places were looked at for it.
+    /// Returns the type, and the number of places that were examined for it.
     fn conclude(&self, stack: &[(ModuleRef<'_>, u64)], sizes: SiteSizes) -> (SiteType, usize) {
         let mut places: Vec<Arc<[TypedFrame]>> = Vec::new();
         let (mut is_asked, mut own) = (false, 0);
@@ -197,8 +202,8 @@ impl Symbolizer {
             is_asked |= frames.iter().any(rust::is_entry);
             let asks = frames.last().is_some_and(rust::asks);
             places.push(frames);
-            // In Rust, nothing beyond the function that asks a library for memory is of interest. Before the allocator has
-            // been asked, it is the allocator's.
+            // In Rust, the functions beyond the one that asks a library for memory do not matter.
+            // Functions before the allocator's entry point belong to the allocator.
             own += usize::from(asks && !is_asked);
             if asks && is_asked || own > ALLOCATOR_MAX {
                 break;
@@ -207,7 +212,8 @@ impl Symbolizer {
         (conclude(&places, Below::of(stack, &places), sizes), places.len())
     }
 
-    /// What the modules of these places are made from: a hash. `None` if something stood in the way of better answers.
+    /// Returns a hash of the files that the modules of these places are read from. `None` if better
+    /// answers may be possible later.
     fn made_from(&self, places: &[(ModuleRef<'_>, u64)]) -> Option<u64> {
         let mut hasher = DefaultHasher::new();
         let mut last = None;
@@ -220,12 +226,13 @@ impl Symbolizer {
     }
 }
 
-/// Where the innermost places of a stack are.
+/// The properties of the innermost places of a stack.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Below {
-    /// How many of them are in the C library or its loader.
+    /// The number of places that are in the C library or its loader.
     in_libc: usize,
-    /// Whether what asks the allocator is a shared library: its functions are called by names that others know.
+    /// True if the code that asks the allocator is in a shared library: its functions are called by
+    /// their exported names.
     is_shared: bool,
 }
 
@@ -247,22 +254,23 @@ fn file_name(path: &[u8]) -> &[u8] {
     path.rsplit(|&byte| byte == b'/').next().unwrap_or(path)
 }
 
-/// Places looked at.
+/// The maximum number of places that are examined.
 const PLACES_MAX: usize = 64;
-/// Functions of a program's own allocator that are looked through.
+/// The maximum number of functions of a program's own allocator that are skipped.
 const ALLOCATOR_MAX: usize = 16;
 
-/// Asks the rules of the language that allocates.
+/// Applies the rules of the language that allocates.
 fn conclude(places: Places<'_>, below: Below, sizes: SiteSizes) -> SiteType {
     if let Some(found) = python::site_type(places, below, sizes) {
         return found;
     }
     let frames = places.iter().flat_map(|frames| frames.iter());
     let mut languages = frames.filter(|frame| !frame.is_allocator()).map(|frame| frame.language).peekable();
-    // Functions without a name, between one that is known and the allocator, are a library's.
+    // Functions without a name between a named one and the allocator are a library's.
     let is_library = languages.peek() == Some(&Language::Other);
     let language = languages.find(|language| *language != Language::Other);
-    // What the C library needs for itself is called the same, whether or not its debug information is at hand.
+    // Memory that the C library needs for itself is named the same, with or without its debug
+    // information.
     let frames = places.iter().skip(below.in_libc).flat_map(|frames| frames.iter());
     let calls = frames.map(|frame| frame.language).find(|&language| language != Language::Other);
     let is_libcs = below.in_libc > 0;
@@ -277,7 +285,7 @@ fn conclude(places: Places<'_>, below: Below, sizes: SiteSizes) -> SiteType {
         Some(Language::C) => c::site_type(places, below, sizes),
         _ => SiteType::unknown(),
     };
-    // Nothing is consistent with sizes that are not known.
+    // Without known sizes, nothing can be consistent with them.
     if found.confidence == Confidence::SizeConsistent && found.size_check != SizeCheck::Consistent {
         found.confidence = Confidence::Probable;
     }

@@ -1,4 +1,4 @@
-//! The same questions to `addr2line` of binutils and of LLVM.
+//! Comparison of answers with `addr2line` of binutils and of LLVM.
 
 mod support;
 
@@ -11,7 +11,7 @@ use heapledger_symbols::{Frame, NameSource, Options};
 use object::{Object, ObjectSection};
 use support::{Scratch, Subject};
 
-/// One frame as `addr2line -f -i` has it: function and place.
+/// One frame in the output of `addr2line -f -i`: function and location.
 type Line = (String, String);
 
 fn ask(tool: &str, file: &Path, offsets: &[u64]) -> Option<Vec<Vec<Line>>> {
@@ -46,8 +46,8 @@ fn place(frame: &Frame) -> String {
 fn same_place(ours: &str, theirs: &str, tool: &str) -> bool {
     let normal = |place: &str| {
         let (file, line) = place.rsplit_once(':').unwrap();
-        // A relative compilation directory is put together with the directories of files in different ways; and
-        // binutils 2.40 then often names another file of the unit.
+        // The tools join a relative compilation directory with the directories of files in
+        // different ways; and binutils 2.40 then often names another file of the unit.
         let file = match tool {
             _ if file.starts_with('/') => file,
             "addr2line" => "",
@@ -58,13 +58,14 @@ fn same_place(ours: &str, theirs: &str, tool: &str) -> bool {
     normal(ours) == normal(theirs)
 }
 
-/// Our spelling says more about scopes and types: what is left when they are taken away is in theirs.
+/// True if the names agree. Our spelling has more of scopes and types: the rest must be in theirs.
 fn same_name(ours: &Frame, theirs: &str) -> bool {
     let last = ours.function.short().rsplit("::").next().unwrap().trim_matches(['{', '}', '_']);
     theirs.contains(last)
 }
 
-/// Compares a sample of the code in a file: all places and names must be equal, but for `allowed` of 1000.
+/// Compares a sample of the code in a file: all locations and names must be equal, except for
+/// `allowed` of 1000.
 #[track_caller]
 fn compare(tool: &str, subject: &Subject, count: u64, allowed: usize) {
     let there = if tool == "addr2line" { support::installed(tool) } else { support::is_installed(tool) };
@@ -81,7 +82,8 @@ fn compare(tool: &str, subject: &Subject, count: u64, allowed: usize) {
     let (mut known, mut inlined, mut different) = (0, 0, Vec::new());
     for (&offset, theirs) in offsets.iter().zip(&theirs) {
         let ours = subject.frames(offset);
-        // Without a line, binutils makes the file up from a symbol; between functions, it names the one before.
+        // Without a line, binutils takes the file from a symbol; between functions, it names the
+        // one before.
         let no_line = theirs.iter().all(|(_, place)| place.ends_with(":?") || place.ends_with(":0"));
         if no_line || ours[0].source == NameSource::None {
             continue;
@@ -89,8 +91,8 @@ fn compare(tool: &str, subject: &Subject, count: u64, allowed: usize) {
         known += 1;
         inlined += usize::from(ours.len() > 1);
         let pairs = || ours.iter().zip(theirs);
-        // The name of the symbol goes to the innermost function in binutils, even when inlined; in LLVM to the last one,
-        // and it is any of its aliases.
+        // binutils gives the symbol's name to the innermost function, even if it is inlined; LLVM
+        // to the last one, and it may be any of its aliases.
         let unnamed = if tool != "addr2line" { ours.len() - 1 } else { 0 };
         let unnamed = (ours.len() > 1 || tool != "addr2line").then_some(unnamed);
         let same = ours.len() == theirs.len()

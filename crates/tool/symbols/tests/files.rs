@@ -1,4 +1,4 @@
-//! Which files are used for a module, and what is said about those that are not.
+//! Tests which files are used for a module, and which problems are reported about the others.
 
 mod support;
 
@@ -24,7 +24,7 @@ __attribute__((noinline)) void *outer(unsigned long size) {
 int main(void) { return outer(7) != 0; }
 ";
 
-/// A program in `bin/`, stripped; with its debug information apart, in `program.debug`.
+/// A stripped program in `bin/`, with its debug information in `program.debug`.
 struct Split {
     scratch: Scratch,
     program: PathBuf,
@@ -72,7 +72,7 @@ impl Split {
         to
     }
 
-    /// Where the build id wants the debug file, below the directory `usr/lib/debug`.
+    /// Returns the path of the debug file by build id, below the directory `usr/lib/debug`.
     fn by_build_id(&self) -> String {
         let hex = BuildId(self.build_id.as_slice().into()).to_string();
         format!("usr/lib/debug/.build-id/{}/{}.debug", &hex[..2], &hex[2..])
@@ -97,8 +97,8 @@ impl Split {
         assert_eq!(subject.hint(), None);
     }
 
-    /// Without debug information: the unwind information of the program tells where the function
-    /// begins, if the program is there.
+    /// Asserts that there is no debug information: the unwind information of the program tells the
+    /// beginning of the function, if the program is there.
     #[track_caller]
     fn assert_not_found(&self, subject: &Subject) {
         let frames = subject.frames(self.inlined);
@@ -137,7 +137,7 @@ fn debug_link_without_build_id() {
     assert_eq!(split.build_id, []);
     let debug = split.move_debug("bin/program.debug");
     split.assert_found(&split.subject(), Some(debug.clone()));
-    // Another file of that name.
+    // Another file with that name.
     let mut bytes = fs::read(&debug).unwrap();
     bytes.push(0);
     fs::write(&debug, bytes).unwrap();
@@ -209,7 +209,7 @@ fn other_build() {
     assert!(state.problems[0].to_string().contains("is another build than the one recorded (build id "));
     assert!(subject.hint().unwrap().contains("has changed since the recording"));
 
-    // The recorded build's debug file serves, whatever is at the path now.
+    // The recorded build's debug file is used, whatever is at the path now.
     let debug = split.move_debug(&split.by_build_id());
     fs::copy("/proc/self/exe", &split.program).unwrap();
     let mut subject = split.subject();
@@ -227,12 +227,12 @@ fn other_file_system_root() {
     }
     let root = split.scratch.path("");
     let options = Options { sysroot: Some(root), ..Options::default() };
-    // Recorded as /bin/program; our own /bin has none.
+    // Recorded as /bin/program; this system's /bin has none.
     let debug = split.move_debug("usr/lib/debug/bin/program.debug");
     let subject = Subject::with("/bin/program", options.clone());
     split.assert_found(&subject, Some(debug));
     assert_eq!(subject.state().file.as_ref(), Some(&split.program));
-    // A file of our own system is not taken for one of the other, unless its build id says so.
+    // A file of this system is used for one of the other only if its build id agrees.
     let outside = Scratch::new();
     let other = outside.path("program");
     fs::copy(&split.program, &other).unwrap();
@@ -248,7 +248,7 @@ fn common_debug_information() {
     if !support::installed("dwz") {
         return;
     }
-    // dwz takes what is equal in two files out into a third.
+    // dwz moves the parts that are equal in two files into a third.
     let scratch = &split.scratch;
     let made = scratch.run("cc", &["-g", "-O2", "-Wl,--build-id=sha1", "-DSECOND", "-o", "second", "code.c"])
         && scratch.run("objcopy", &["--only-keep-debug", "second", "second.debug"])
@@ -268,7 +268,8 @@ fn common_debug_information() {
     assert_eq!(subject.state().problems, [Problem::SupplementaryMissing { file: "common.debug".into() }]);
 }
 
-/// As above, with the references to the common file written by hand, so that it needs no `dwz`.
+/// The same as `common_debug_information`, with the references to the common file written by hand,
+/// so that it needs no `dwz`.
 #[test]
 fn common_debug_information_by_hand() {
     let scratch = Scratch::new();
@@ -277,7 +278,8 @@ fn common_debug_information_by_hand() {
         .uleb128 2, 0x2e\n .byte 0\n .uleb128 3, 8, 0, 0\n .byte 0
         .section .debug_info\n .long 2f-1f\n1: .short 4\n .long 0\n .byte 8\n .uleb128 1
         .uleb128 2\n .asciz \"shared_name\"\n .byte 0\n2:\n";
-    // One function, whose abstract origin is in the common file: DW_FORM_GNU_ref_alt (0x1f20), at offset 12.
+    // One function, whose abstract origin is in the common file: DW_FORM_GNU_ref_alt (0x1f20), at
+    // offset 12.
     let program = "
         .text\n .globl code\ncode: nop\n nop\n ret\nend:
         .section .debug_abbrev\n .uleb128 1, 0x11\n .byte 1\n .uleb128 0x11, 1, 0x12, 7, 0, 0
@@ -305,12 +307,12 @@ fn common_debug_information_by_hand() {
     let subject = Subject::new(&library);
     assert_eq!(subject.frames(code + 1)[0].function.full(), "shared_name");
     assert_eq!(subject.state().problems, []);
-    // Not there.
+    // The file is missing.
     fs::rename(scratch.path("common"), scratch.path("elsewhere")).unwrap();
     let subject = Subject::new(&library);
     assert_eq!(subject.frames(code + 1)[0].function.full(), "code");
     assert_eq!(subject.state().problems, [Problem::SupplementaryMissing { file: "common/file".into() }]);
-    // By build id.
+    // The file is found by build id.
     let debug = scratch.path(&format!("debug/.build-id/cd/{}.debug", &id[2..]));
     fs::create_dir_all(debug.parent().unwrap()).unwrap();
     fs::copy(scratch.path("elsewhere/file"), debug).unwrap();
@@ -346,7 +348,7 @@ fn split_debug_information() {
         if made {
             support::assert_chain(&answers, &expected, "code.c");
         } else {
-            // Lines are not split off; inlined functions are.
+            // Lines are not in the split files; inlined functions are.
             assert!(answers.iter().all(|frames| frames.len() == 1 && frames[0].function.full() == "outer"));
             assert!(answers.iter().any(|frames| frames[0].line.is_some()));
             assert!(matches!(&subject.state().problems[..], [Problem::SplitMissing { .. }]));
@@ -355,7 +357,8 @@ fn split_debug_information() {
     }
 }
 
-/// As distributions make it: the functions that are not exported in a section of their own, packed by xz.
+/// MiniDebugInfo as distributions make it: functions that are not exported, in a section of their
+/// own, packed by xz.
 #[test]
 fn mini_debug_information() {
     let scratch = Scratch::new();
@@ -380,7 +383,7 @@ fn mini_debug_information() {
     }
     assert_eq!((subject.state().debug, subject.state().problems), (DebugInfo::SymbolsOnly, vec![]));
 
-    // Damaged, and one that would unpack to more than it can be: what is exported has its name all the same.
+    // Damaged, or unpacking to more than is allowed: exported functions still have their names.
     let packed = fs::read(scratch.path("mini.xz")).unwrap();
     fs::write(scratch.path("damaged.xz"), [&packed[..packed.len() / 2], &[0x55; 100]].concat()).unwrap();
     scratch.write("zeros", &"\0".repeat(20 << 20));
@@ -403,7 +406,8 @@ fn mini_debug_information() {
     }
 }
 
-/// Files that are neither where they were nor where debug files belong, but below a directory that is to be searched.
+/// Tests files that are neither at their old path nor where debug files belong, but below a search
+/// directory.
 #[test]
 fn searched_directories() {
     let Some(split) = Split::new(&[]) else { return };
@@ -412,11 +416,12 @@ fn searched_directories() {
     }
     let searched = |path: &str| Options { search: vec![split.scratch.path(path)], ..split.options() };
     let debug = split.move_debug("kept/deep/down/any name");
-    // Stripped where it was.
+    // Stripped in place.
     let subject = Subject::with(&split.program, searched("kept"));
     split.assert_found(&subject, Some(debug.clone()));
     assert_eq!(subject.state().problems, []);
-    // The program is elsewhere, too; or another build is in its place. A file can be named itself.
+    // The program is elsewhere, too, or another build is in its place. A search path can be the
+    // file itself.
     let moved = split.scratch.path("kept/program.old");
     fs::rename(&split.program, &moved).unwrap();
     for place in ["kept", "kept/deep/down/any name"] {
@@ -429,7 +434,7 @@ fn searched_directories() {
     let mut subject = Subject::with(&split.program, searched("kept"));
     subject.build_id = split.build_id.clone();
     split.assert_found(&subject, Some(debug.clone()));
-    // A directory without it, with links that lead round and round, and a pipe.
+    // A directory without it, with cyclic links, and a pipe.
     fs::create_dir(split.scratch.path("other")).unwrap();
     symlink("..", split.scratch.path("other/up")).unwrap();
     if !split.scratch.run("mkfifo", &["other/pipe"]) {
@@ -440,7 +445,7 @@ fn searched_directories() {
     split.assert_not_found(&subject);
 }
 
-/// Without a build id, files are found by name: also the one that a debug link names.
+/// Without a build id, files are found by name, including one that a debug link names.
 #[test]
 fn searched_directories_without_build_id() {
     let Some(split) = Split::new(&["-Wl,--build-id=none"]) else { return };
@@ -454,7 +459,8 @@ fn searched_directories_without_build_id() {
     split.assert_found(&Subject::with(&split.program, options), Some(debug));
 }
 
-/// Split debug information of DWARF 5, its files moved; then in a package. (gdb's dwp is for DWARF 4, LLVM's for both.)
+/// Split debug information of DWARF 5 with moved files; then in a package. (gdb's dwp is for DWARF
+/// 4, LLVM's for both.)
 #[test]
 fn searched_directories_with_split_debug_information() {
     let scratch = Scratch::new();
@@ -503,12 +509,12 @@ fn names_of_earlier_runs() {
         subject.build_id = split.build_id.clone();
         subject
     };
-    // Without debug information there is no name, which is kept, too.
+    // Without debug information there is no name; this is kept, too.
     let parked = split.move_debug("parked");
     split.assert_not_found(&subject(&cache));
     assert!(kept.is_file());
     split.assert_not_found(&subject(&cache));
-    // With it, there is.
+    // With debug information there is.
     let debug = split.scratch.path(&split.by_build_id());
     fs::create_dir_all(debug.parent().unwrap()).unwrap();
     fs::copy(&parked, &debug).unwrap();
@@ -516,17 +522,17 @@ fn names_of_earlier_runs() {
     let written = fs::read(&kept).unwrap();
     split.assert_found(&subject(&cache), Some(debug.clone()));
     assert_eq!(fs::read(&kept).unwrap(), written, "written again, although there was nothing new");
-    // Then it may go, and the program with it.
+    // Then the debug information may be removed, and the program with it.
     let elsewhere = split.scratch.path("elsewhere");
     fs::rename(&split.program, &elsewhere).unwrap();
     fs::remove_file(&debug).unwrap();
     split.assert_found(&subject(&cache), None);
-    // An address that nobody has asked for has no name, and makes the others no worse.
+    // An address that was never asked for has no name, and does not affect the others.
     let other = subject(&cache);
     assert!(other.frames(1)[0].function.full().starts_with("program+0x1"));
     drop(other);
     split.assert_found(&subject(&cache), None);
-    // Damaged, it is not used; and replaced when there is something to replace it with.
+    // A damaged file is not used; and it is replaced when there is something to replace it with.
     for damage in [&b""[..], &written[..written.len() / 2], &[0xff; 5000]] {
         fs::write(&kept, damage).unwrap();
         split.assert_not_found(&subject(&cache));
@@ -535,7 +541,7 @@ fn names_of_earlier_runs() {
     fs::copy(&parked, &debug).unwrap();
     split.assert_found(&subject(&cache), Some(debug.clone()));
     assert_ne!(fs::read(&kept).unwrap(), [0xff; 5000]);
-    // A directory that cannot be made, and something else in the place of a file.
+    // The directory cannot be made; or the path of the file is taken by something else.
     split.assert_found(&subject(&split.program.join("below a file")), Some(debug.clone()));
     fs::remove_file(&kept).unwrap();
     fs::create_dir(&kept).unwrap();
@@ -675,7 +681,7 @@ fn types_of_earlier_runs() {
             assert_eq!(ask(), fresh);
         }
     }
-    // The files may go.
+    // The files may be removed.
     let elsewhere = split.scratch.path("elsewhere");
     fs::rename(&split.program, &elsewhere).unwrap();
     fs::remove_file(&debug).unwrap();

@@ -1,4 +1,4 @@
-//! Files made to do harm, and files that came to harm.
+//! Malicious and damaged files.
 
 mod support;
 
@@ -19,7 +19,7 @@ __attribute__((noinline)) void *outer(unsigned long size) { sink = inner(size + 
 int main(void) { return outer(7) != 0; }
 ";
 
-/// Everything that tells types: template parameters, a constructor, source text, a variable, results.
+/// All sources of types: template parameters, a constructor, source text, a variable, results.
 const CXX: &str = "
 namespace std { template <class T> struct allocator { T *allocate(unsigned long n); }; }
 template <class T> inline __attribute__((always_inline)) T *std::allocator<T>::allocate(unsigned long n) {
@@ -45,7 +45,7 @@ extern \"C\" __attribute__((noinline)) int outer(int size) {
 }
 ";
 
-/// In the place of Rust's own library: the crate is called so.
+/// A replacement of Rust's own library, with the crate name of that.
 const RUST: &str = "
 #![no_std]
 #![allow(dead_code)]
@@ -70,7 +70,7 @@ pub enum Token<'t> { Word(&'t str), Number([u64; 3]), None(Option<(u8, *const u1
 struct Random(u64);
 
 impl Random {
-    /// Below `limit`.
+    /// Returns a number below `limit`.
     fn next(&mut self, limit: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -79,7 +79,7 @@ impl Random {
     }
 }
 
-/// Asks all that can be asked; gives the types that were found.
+/// Asks all possible questions; returns the types that were found.
 fn exercise(path: &Path, offsets: &[u64]) -> BTreeSet<String> {
     let subject = Subject::with(path, Options { debug_dirs: vec!["/nowhere".into()], ..Options::default() });
     for &offset in offsets {
@@ -99,7 +99,7 @@ fn exercise(path: &Path, offsets: &[u64]) -> BTreeSet<String> {
     types
 }
 
-/// For each way to compile: as many as take a few seconds.
+/// The number of rounds for each variant of compilation: as many as take a few seconds.
 const ROUNDS: usize = if cfg!(debug_assertions) { 200 } else { 700 };
 
 #[test]
@@ -108,7 +108,7 @@ fn damaged_files() {
     for (name, source) in [("code.c", SOURCE), ("code.cc", CXX), ("code.rs", RUST)] {
         scratch.write(name, source);
     }
-    // As few foreign parts as possible, so that most damage is of interest.
+    // As little foreign code as possible, so that most damage matters.
     let c = ["-O2", "-nostdlib", "-shared", "-fPIC", "-Wl,--build-id=sha1", "code.c"];
     let cxx = ["-O1", "-nostdlib", "-shared", "-fPIC", "-Wl,--build-id=sha1", "code.cc"];
     let rust = [
@@ -119,7 +119,7 @@ fn damaged_files() {
         "-Cpanic=abort",
         "code.rs",
     ];
-    // With a type that is found as long as nothing is damaged.
+    // The last field is a type that is found as long as nothing is damaged.
     type Variant<'v> = (&'v str, &'v [&'v str], &'v [&'v str], Option<&'v str>);
     let variants: [Variant<'_>; 8] = [
         ("cc", &c, &["-gdwarf-4"], None),
@@ -144,7 +144,7 @@ fn damaged_files() {
             (start..start + size).step_by(4).chain([0, start - 1, u64::MAX - 1, u64::MAX]).collect();
         let types = exercise(&program, &offsets);
         assert!(expected.is_none_or(|expected| types.contains(expected)), "{compiler} {flags:?}: {types:?}");
-        // Where the debug information and the tables are.
+        // The ranges of the debug information and the tables.
         let elf = object::File::parse(&*good).unwrap();
         let ranges: Vec<(usize, usize)> = elf
             .sections()
@@ -178,7 +178,8 @@ fn damaged_files() {
     }
 }
 
-/// Assembles a shared object of DWARF 4 with one function `code`; gives the answers for it.
+/// Assembles a shared object of DWARF 4 with one function `code`; returns the subject and the
+/// function's address.
 fn assembled(name: &str, text: &str) -> Option<(Subject, u64, Scratch)> {
     let scratch = Scratch::new();
     let source = format!("{name}.s");
@@ -204,13 +205,13 @@ fn peak_kib() -> u64 {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// How long this thread has run on a processor.
+/// Returns the processor time of this thread.
 fn processor_time() -> Duration {
     let statistics = fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     Duration::from_nanos(statistics.split(' ').next().unwrap().parse().unwrap())
 }
 
-/// That the bounds stopped it, soon, and the symbol table served.
+/// Asserts that the bounds stopped the lookup soon, and that the symbol table was used.
 #[track_caller]
 fn assert_refused(subject: &Subject, code: u64) {
     let begin = processor_time();
@@ -317,7 +318,7 @@ fn compressed_to_nothing() {
     if section.compressed_file_range().unwrap().format == object::CompressionFormat::None {
         return support::skipped("cc does not compress");
     }
-    // The header says how large the section is when uncompressed: a terabyte.
+    // The header gives the decompressed size of the section: a terabyte.
     let at = section.file_range().unwrap().0 as usize + 8;
     bytes[at..at + 8].copy_from_slice(&(1u64 << 40).to_le_bytes());
     fs::remove_file(&library).unwrap();
@@ -353,7 +354,7 @@ fn not_elf() {
 
 #[test]
 fn pipe() {
-    // To open it would wait for a writer.
+    // Opening it would wait for a writer.
     let scratch = Scratch::new();
     if !scratch.run("mkfifo", &["pipe"]) {
         return;

@@ -1,4 +1,5 @@
-//! Small programs of known source: names, files, lines and inlining, at each level of debug information.
+//! Small programs with known source: names, files, lines and inlining, at each level of debug
+//! information.
 
 mod support;
 
@@ -109,7 +110,7 @@ fn stripped() {
     }
     assert_eq!(subject.state().debug, DebugInfo::Missing);
 
-    // A library knows what it exports, and the rest is not mistaken for it.
+    // A library has its exported names, and other functions are not mistaken for them.
     let library = scratch.path("lib.so");
     let subject = Subject::new(scratch.path("lib.stripped.so"));
     let (outer, size) = extent(&library, |name| name == "outer");
@@ -239,7 +240,7 @@ fn cpp_templates() {
     let function = &frames.last().unwrap().function;
     assert_eq!(function.short(), "space::local");
     assert!(function.full().starts_with("space::local(std::vector<space::Item, "), "{function}");
-    // What is inlined into it: some part of vector.
+    // A part of vector is inlined into it.
     let raw = function.linkage().unwrap();
     let answers = subject.answers_in(&program, raw);
     let reserve = answers.iter().find(|frames| frames.len() > 1 && frames[0].function.full().contains("vector"));
@@ -251,7 +252,7 @@ fn cpp_templates() {
     let frames = subject.frames(start);
     assert_eq!(frames.last().unwrap().function.short(), "main::{lambda(int)#1}::operator()");
 
-    // The same names from the symbol table alone.
+    // The same names, from the symbol table only.
     let bare = Subject::new(scratch.path("program.nodebug"));
     let frames = bare.frames(start);
     assert_eq!(frames[0].function.short(), "main::{lambda(int)#1}::operator()");
@@ -355,10 +356,11 @@ fn rust_program(scratch: &Scratch, level: &str, mangling: &str) {
         assert_eq!(fill.line, Some(line_of(RUST, "// in fill")), "{name}");
         assert_eq!(collect.line, Some(line_of(RUST, "// in collect")), "{name}");
         assert!(push.inlined && fill.inlined && !collect.inlined);
-        // At each level, the type is in the name of what was inlined.
+        // At each level, the name of the inlined function has the type.
         assert!(fill.function.full().contains("<app::Foo>") || fill.function.full().contains("<usize>"), "{fill:?}");
     }
-    // User code without debug information: the standard library has its own, so this shows per address only.
+    // User code without debug information: the standard library has its own, so this shows only per
+    // address.
     if !has_lines {
         let state = subject.state();
         assert_eq!(state.names.debug, 0, "{name}");

@@ -1,4 +1,4 @@
-//! Types of what is at an address, from small programs of known source.
+//! Types at addresses, from small programs with known source.
 
 mod support;
 
@@ -27,7 +27,7 @@ int main(int argc, char **) {
 }
 "#;
 
-/// All distinct answers in the function whose raw name is this.
+/// Returns all distinct answers in the function whose raw name satisfies `wanted`.
 fn typed_in(subject: &Subject, file: &Path, wanted: impl Fn(&str) -> bool) -> Vec<Arc<[TypedFrame]>> {
     let (start, size) = extent(file, wanted);
     let mut answers: Vec<Arc<[TypedFrame]>> = Vec::new();

@@ -1,8 +1,9 @@
-//! A hook library: writing past the end of a block, or using it after it was freed, ends the program at once.
+//! A hook library: a write past the end of a block, or a use after free, ends the program at once.
 //!
-//! Blocks of 256 to 512 bytes are served from pages of their own. A block ends where its page does (but for rounding up
-//! to 16 bytes), and the next page is inaccessible. When the block is freed, its page is, too: until all other pages
-//! have been used. All other sizes go to the allocator below.
+//! Blocks of 256 to 512 bytes get pages of their own. A block ends at the end of its page (except
+//! for rounding up to 16 bytes), and the next page is inaccessible. When the block is freed, its
+//! own page becomes inaccessible, until all other pages have been used. All other sizes go to the
+//! allocator below.
 //!
 //! ```console
 //! $ cargo build --release --manifest-path examples/hooks/fences/Cargo.toml
@@ -10,7 +11,8 @@
 //! $ FENCES=count.txt heapledger run --hook examples/hooks/fences/target/release/libfences.so -- ls
 //! ```
 //!
-//! With `FENCES`, each process that exits writes there how many blocks it has served.
+//! With `FENCES`, each process that exits appends the number of blocks that it handled to that
+//! file.
 
 use std::ffi::c_int;
 use std::io::Write;
@@ -21,12 +23,13 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use heapledger::hooks::{self, Functions, Hooks, Pointer, Replacement};
 
 const PAGE: usize = 4096;
-/// Requested bytes of the blocks that are served here.
+/// The requested sizes that are handled here.
 const SERVED: std::ops::RangeInclusive<usize> = 256..=512;
-/// Places, each a page and the inaccessible one behind it. Each takes two of a process's 65,530 mappings.
+/// The number of places, each a page and the inaccessible one behind it. Each takes two of a
+/// process's 65,530 mappings.
 const PLACES: usize = 16 << 10;
 
-/// For which version of the hook table this is.
+/// The version of the hook table that this library is made for.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals, reason = "the name is a C symbol")]
 pub static heapledger_hook_version: u32 = hooks::VERSION;
@@ -39,7 +42,8 @@ pub static heapledger_hook_version: u32 = hooks::VERSION;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn heapledger_hook_init(_real: *const Functions, hooks: *const Hooks) -> c_int {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: without MAP_FIXED the kernel picks unused addresses, so no existing mapping is affected.
+    // SAFETY: without MAP_FIXED the kernel picks unused addresses, so no existing mapping is
+    // affected.
     let region = unsafe { libc::mmap(ptr::null_mut(), PLACES * 2 * PAGE, libc::PROT_NONE, flags, -1, 0) };
     if region == libc::MAP_FAILED {
         return 1;
@@ -65,16 +69,17 @@ static REPLACEMENT: Replacement = Replacement {
 /// The allocator below this one.
 static BELOW: AtomicPtr<Functions> = AtomicPtr::new(ptr::null_mut());
 static REGION: AtomicPtr<u8> = AtomicPtr::new(ptr::null_mut());
-/// The size of the block in each place; 0 is none.
+/// The size of the block in each place; 0 if the place is free.
 static SIZES: [AtomicUsize; PLACES] = [const { AtomicUsize::new(0) }; PLACES];
-/// Where to look for a free place next. Under the lock.
+/// The place at which the next search begins. Guarded by the lock.
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 static LOCK: Mutex<()> = Mutex::new(());
 static ALLOCATED: AtomicU64 = AtomicU64::new(0);
 static FREED: AtomicU64 = AtomicU64::new(0);
 
 fn below() -> &'static Functions {
-    // SAFETY: set before the first call, to a table that stays.
+    // SAFETY: the pointer is set before the first call, to a table that stays to the end of the
+    // process.
     unsafe { &*BELOW.load(Ordering::Acquire) }
 }
 
@@ -83,11 +88,12 @@ fn below_malloc(size: usize) -> Pointer {
     below().malloc.map_or(ptr::null_mut(), |malloc| unsafe { malloc(size) })
 }
 
-/// A place that is free and has been for longest; `None` when another thread is looking, or all are taken.
+/// Takes the place that has been free for longest; `None` if another thread is searching, or too
+/// many places in turn are taken.
 fn take(size: usize) -> Option<usize> {
-    /// Of many that are taken, so many are passed.
+    /// The number of places that a search examines before it gives up.
     const TRIES: usize = 64;
-    // It allocates nothing, and nothing panics under it.
+    // Nothing is allocated, and nothing panics, while the lock is held.
     let _guard = LOCK.try_lock().ok()?;
     let first = NEXT.load(Ordering::Relaxed);
     let place = (first..first + TRIES).map(|at| at % PLACES).find(|&at| SIZES[at].load(Ordering::Acquire) == 0)?;
@@ -100,7 +106,7 @@ fn page_of(place: usize) -> *mut u8 {
     REGION.load(Ordering::Relaxed).wrapping_add(place * 2 * PAGE)
 }
 
-/// The place of a block that is one of ours.
+/// Returns the place of a block, or `None` if the block is not from this library.
 fn place_of(block: Pointer) -> Option<usize> {
     let offset = (block as usize).wrapping_sub(REGION.load(Ordering::Relaxed) as usize);
     (offset < PLACES * 2 * PAGE).then_some(offset / (2 * PAGE))
@@ -129,7 +135,7 @@ unsafe extern "C" fn free(block: Pointer) {
 }
 
 unsafe extern "C" fn realloc(old: Pointer, size: usize) -> Pointer {
-    // SAFETY: the caller's contract: null, or a block of ours.
+    // SAFETY: the caller's contract: `old` is null, or a block of this library.
     unsafe {
         if old.is_null() {
             return malloc(size);
@@ -150,7 +156,8 @@ unsafe extern "C" fn usable_size(block: Pointer) -> usize {
 /// Makes memory of the region accessible, or not.
 fn protect(start: *mut u8, length: usize, is_accessible: bool) -> bool {
     let protection = if is_accessible { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_NONE };
-    // SAFETY: the region is ours; nobody uses a place that is free. The number of the thread's last error is its own: it is kept.
+    // SAFETY: the region belongs to this library, and a free place is not used. The thread's errno
+    // is kept.
     unsafe {
         let errno = libc::__errno_location();
         let before = *errno;
@@ -165,7 +172,7 @@ extern "C" fn report() {
     let Some(path) = std::env::var_os("FENCES") else { return };
     let (allocated, freed) = (ALLOCATED.load(Ordering::Relaxed), FREED.load(Ordering::Relaxed));
     if let Ok(mut file) = std::fs::OpenOptions::new().append(true).create(true).open(path) {
-        // There is nobody to be told that it cannot be written.
+        // A failed write cannot be reported to anybody.
         let _ = writeln!(file, "process {}: allocated {allocated} freed {freed}", std::process::id());
     }
 }

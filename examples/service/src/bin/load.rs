@@ -1,6 +1,6 @@
-//! Load for the service: `load ADDRESS REQUESTS CONNECTIONS`. Stores, renders, searches and removes documents over
-//! connections that stay open, and prints how many answers of each status came back in what time. `load ADDRESS heap`
-//! prints what the service says of its heap.
+//! Load for the service: `load ADDRESS REQUESTS CONNECTIONS`. Stores, renders, searches and removes
+//! documents over connections that stay open, and prints the number and the times of answers by
+//! status. `load ADDRESS heap` prints the service's report about its heap.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -63,7 +63,7 @@ async fn work(address: String, number: u64, requests: u64) -> std::io::Result<An
     Ok(answers)
 }
 
-/// Reads an answer to its end: its status and its body.
+/// Reads an answer to its end and returns its status and body.
 async fn answer(connection: &mut BufReader<TcpStream>) -> std::io::Result<(u16, Vec<u8>)> {
     let (mut line, mut status, mut length) = (String::new(), 0, 0);
     loop {

@@ -1,5 +1,5 @@
-//! A web service that forgets nobody: `sessions ADDRESS`. Each login keeps a session for ever,
-//! which is its leak. It knows nothing of Heapledger: it is there to be recorded.
+//! A web service with a leak: `sessions ADDRESS`. Each login keeps a session for ever.
+//! It does not use Heapledger: it is there to be recorded.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -28,7 +28,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("listening on {}", listener.local_addr()?);
     let stop = async { _ = tokio::signal::ctrl_c().await };
     axum::serve(listener, service).with_graceful_shutdown(stop).await?;
-    // Nothing is taken apart: all that it holds is there to the end.
+    // Nothing is freed at the end, so that all sessions are live in the recording.
     println!("{} sessions", sessions.lock().unwrap().len());
     std::process::exit(0)
 }
@@ -41,7 +41,7 @@ async fn login(State(sessions): State<Sessions>, Path(user): Path<String>) -> St
     StatusCode::CREATED
 }
 
-/// The token that a client shows with each request: a kilobyte.
+/// Returns the token that a client shows with each request: a kilobyte.
 fn token_of(user: &str) -> Vec<u8> {
     user.bytes().cycle().take(1024).collect()
 }

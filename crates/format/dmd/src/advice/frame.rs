@@ -1,26 +1,26 @@
-//! Texts of frames, taken apart.
+//! Parsing of the texts of frames.
 
-/// What a frame's text says.
+/// The parts of a frame's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Frame<'a> {
-    /// The function as it is written; `???`: not known.
+    /// The function as written; `???`: not known.
     pub(super) function: &'a str,
     /// Its `file:line`.
     pub(super) place: Option<&'a str>,
-    /// The file of the program that it is in, where the text has no line.
+    /// The file of the program or library that it is in, if the text has no line.
     pub(super) library: Option<&'a str>,
 }
 
 /// A function's name without arguments of any kind: `<a::B<C> as d::E>::f` is `f` of `a::B`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Name {
-    /// What it is a part of: types, modules, namespaces.
+    /// The path that it is in: types, modules, namespaces.
     pub(super) scope: Vec<String>,
     /// Its own name.
     pub(super) function: String,
     /// The trait that it implements.
     pub(super) of_trait: Vec<String>,
-    /// The last part of the scope has arguments: it is generic, a template.
+    /// True if the last part of the scope has arguments: it is generic, a template.
     pub(super) is_generic: bool,
 }
 
@@ -41,25 +41,25 @@ impl<'a> Frame<'a> {
         Frame { function: text, place: None, library: None }
     }
 
-    /// The file that the source is in.
+    /// Returns the source file.
     pub(super) fn file(&self) -> Option<&'a str> {
         Some(self.place?.rsplit_once(':')?.0)
     }
 }
 
-/// What is before the last opening bracket, and what is in it, if the text ends with it.
+/// Splits a text that ends with a bracket into the text before that bracket and the text in it.
 fn in_brackets<'a>(text: &'a str, open: &str, close: char) -> Option<(&'a str, &'a str)> {
     text.strip_suffix(close)?.rsplit_once(open)
 }
 
-/// Names are nested in names that far; what is deeper is left as it is.
+/// The deepest nesting of names in names that is parsed; deeper ones are left as they are.
 const NESTING_MAX: u32 = 8;
 
 impl Name {
     pub(super) fn parse(function: &str) -> Name {
         let mut of_trait = Vec::new();
         let mut parts = path(function, NESTING_MAX, &mut of_trait);
-        // Closures and the like are parts of the function that they are in.
+        // Closures and the like are parts of the function that contains them.
         while parts.len() > 1 && parts.last().is_some_and(|part| is_unnamed(&part.name)) {
             parts.pop();
         }
@@ -68,12 +68,12 @@ impl Name {
         Name { scope: names(parts), function, of_trait: names(of_trait), is_generic }
     }
 
-    /// What it is a part of, as it would be written.
+    /// Returns the scope as it would be written.
     pub(super) fn whole_scope(&self) -> String {
         self.scope.join("::")
     }
 
-    /// Whether it is a method: types have capitals, modules and namespaces have none.
+    /// True if it is a method: types have capitals, modules and namespaces do not.
     pub(super) fn is_of_type(&self) -> bool {
         self.scope.last().is_some_and(|part| part.starts_with(|first: char| first.is_uppercase()))
     }
@@ -95,7 +95,7 @@ fn names(parts: Vec<Part>) -> Vec<String> {
     parts.into_iter().map(|part| part.name).collect()
 }
 
-/// The parts of a path, without their arguments.
+/// Returns the parts of a path, without their arguments.
 fn path(text: &str, nesting: u32, of_trait: &mut Vec<Part>) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
     for part in split(text) {
@@ -107,11 +107,11 @@ fn path(text: &str, nesting: u32, of_trait: &mut Vec<Part>) -> Vec<Part> {
                     *of_trait = path(implemented, nesting - 1, &mut Vec::new());
                 }
             }
-            // Arguments of what is before.
+            // Arguments of the part before.
             Some((None, _)) => parts.iter_mut().next_back().into_iter().for_each(|last| last.has_arguments = true),
             None => {
                 let bare = part.split('<').next().unwrap_or_default();
-                // `<lambda(int)>`, `operator<`: all of it is the name.
+                // In `<lambda(int)>` and `operator<`, the whole text is the name.
                 let has_arguments = !bare.is_empty() && !part.starts_with("operator") && part.ends_with('>');
                 let name = if has_arguments { bare } else { part }.to_owned();
                 parts.push(Part { name, has_arguments });
@@ -121,7 +121,8 @@ fn path(text: &str, nesting: u32, of_trait: &mut Vec<Part>) -> Vec<Part> {
     parts
 }
 
-/// Of `A as B`, `impl B for A`, `impl A`: A and B. `None`: it is a list of arguments, or a type alone.
+/// Returns A and B for `A as B`, `impl B for A` and `impl A`. `None`: it is a list of arguments, or
+/// a type alone.
 fn implementation(inside: &str) -> (Option<&str>, Option<&str>) {
     if let Some(of) = inside.strip_prefix("impl ") {
         return match cut(of, " for ") {
@@ -135,7 +136,7 @@ fn implementation(inside: &str) -> (Option<&str>, Option<&str>) {
     }
 }
 
-/// Cuts at a word that is in no brackets.
+/// Cuts at a word outside all brackets.
 fn cut<'a>(text: &'a str, word: &str) -> Option<(&'a str, &'a str)> {
     let mut depth = 0_i32;
     for (at, byte) in text.bytes().enumerate() {
@@ -150,7 +151,8 @@ fn cut<'a>(text: &'a str, word: &str) -> Option<(&'a str, &'a str)> {
     None
 }
 
-/// The parts between `::` that are in no brackets, without a type that is returned and without what is passed.
+/// Returns the parts between `::` outside all brackets, without a return type and without
+/// parameters.
 fn split(text: &str) -> Vec<&str> {
     const ANONYMOUS: &str = "(anonymous namespace)";
     let bytes = text.as_bytes();

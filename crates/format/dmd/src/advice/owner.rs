@@ -1,4 +1,4 @@
-//! Whose code allocates.
+//! The owner of an allocation.
 
 use super::frame::{Frame, Name};
 use super::whose::Whose;
@@ -8,32 +8,34 @@ use super::whose::Whose;
 pub struct Owner {
     /// Its name, without arguments.
     pub function: String,
-    /// The type whose method it is; `None`: it is a function alone, or nobody knows.
+    /// The type whose method it is; `None`: it is a free function, or this is not known.
     pub of_type: Option<String>,
     /// Its `file:line`.
     pub place: Option<String>,
-    /// The program's own; otherwise of a library that it is built of, since nothing else is on the stack.
+    /// True if it is the program's own; otherwise it is in a library that the program is built of,
+    /// since nothing else is on the stack.
     pub is_own: bool,
 }
 
-/// A frame of a stack: whose it is, and the owner that it would be. `None`: nothing is known of it.
+/// The class of a frame, and the owner that it would be. `None`: nothing is known about it.
 pub(crate) type KnownFrame<'o> = Option<&'o (Whose, Owner)>;
 
-/// Returns whose the blocks are that were allocated at a stack, given from the inside.
+/// Returns the owner of the blocks that a stack allocated, given from the inside.
 pub(crate) fn owner_in(stack: &[KnownFrame<'_>]) -> Option<Owner> {
     let at = owner_at(stack)?;
     let (_, owner) = stack[at]?;
     if !owner.is_bare() {
         return Some(owner.clone());
     }
-    // An inlined function is mostly in the source file of the one that it was inlined in.
+    // An inlined function is mostly in the same source file as the function that it was inlined
+    // into.
     let mut outer = stack[at + 1..].iter().flatten().map(|(_, outer)| outer);
     let outer = outer.find(|outer| !outer.is_bare() && outer.file() == owner.file());
     Some(outer.filter(|_| owner.file().is_some()).map_or_else(|| owner.by_file(), |outer| owner.inside(outer)))
 }
 
-/// Returns which frame of a stack is the owner's: the innermost of the best there are, and none of
-/// the language's.
+/// Returns the index of the owner's frame in a stack: the innermost of the best class on the
+/// stack. `None`: all frames are library code (of the language, the system or the allocator).
 pub(crate) fn owner_at(stack: &[KnownFrame<'_>]) -> Option<usize> {
     let whose = |frame: &KnownFrame<'_>| frame.map_or(Whose::Library, |(whose, _)| *whose);
     let (at, best) = stack.iter().enumerate().min_by_key(|(_, frame)| whose(frame))?;
@@ -51,29 +53,29 @@ impl Owner {
         Owner { function, of_type: name.is_of_type().then_some(scope), place, is_own }
     }
 
-    /// The file that it is in.
+    /// Returns its source file.
     pub(crate) fn file(&self) -> Option<&str> {
         Some(self.place.as_ref()?.rsplit_once(':')?.0)
     }
 
-    /// What a reporter would be of.
+    /// Returns the name for which a reporter would be made.
     pub fn subject(&self) -> &str {
         self.of_type.as_deref().unwrap_or(&self.function)
     }
 
-    /// Whether the name says nothing of what it is a part of: that of a closure, or of a function that was inlined, as debug
-    /// information has them.
+    /// True if the name does not tell what it is a part of: that of a closure, or of an inlined
+    /// function, as debug information has them.
     pub(super) fn is_bare(&self) -> bool {
         self.of_type.is_none() && !self.function.contains("::")
     }
 
-    /// The same place, in a function that one further out has the name of.
+    /// Returns the same place, in the function of an outer frame.
     pub(super) fn inside(&self, outer: &Owner) -> Owner {
         let Owner { function, of_type, .. } = outer.clone();
         Owner { function, of_type, ..self.clone() }
     }
 
-    /// By what a function of no name is known: where it is.
+    /// Returns the owner with its file as a name, if the function has no name.
     pub(super) fn by_file(&self) -> Owner {
         match self.file().filter(|_| self.function.starts_with('{')) {
             Some(file) => {

@@ -1,4 +1,4 @@
-//! All advice on a log, what is most worth doing first.
+//! All advice on a log, in the order of its worth.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -9,14 +9,15 @@ use crate::analysis::{Analysis, KindName, Options};
 use crate::log::Log;
 use crate::text::{counted, number, percent};
 
-/// What to do, the most bytes first in each list. As text, a section of the detector's output.
+/// The steps to take, those with the most bytes first in each list. As text, a section of the
+/// detector's output.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// About what nobody reports.
+    /// The steps about unreported blocks.
     pub unreported: Vec<Step>,
-    /// About what is reported twice.
+    /// The steps about blocks that are reported twice.
     pub twice: Vec<Step>,
-    /// Bytes that nobody reports, whether there is advice on them or not.
+    /// Unreported bytes, whether there is advice on them or not.
     pub unreported_bytes: i64,
     /// Bytes that are reported twice.
     pub twice_bytes: i64,
@@ -25,35 +26,36 @@ pub struct Plan {
 /// One thing to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// What: for the largest part.
+    /// The advice, for the largest part.
     pub advice: Advice,
     /// Usable bytes of the blocks that this is about.
     pub bytes: i64,
-    /// How many there are.
+    /// The number of these blocks.
     pub blocks: i64,
-    /// What they are made of, the most bytes first.
+    /// The parts of these blocks, the one with the most bytes first.
     pub parts: Vec<Part>,
 }
 
 /// Blocks that one function allocates, of one type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// The function, and where it is.
+    /// The function, and its place in the source.
     pub place: String,
     /// Their type, if it is known.
     pub type_name: Option<String>,
     /// Their usable bytes.
     pub bytes: i64,
-    /// How many there are.
+    /// The number of these blocks.
     pub blocks: i64,
 }
 
-/// As text: steps and parts of one, at most.
+/// The most steps, and parts of a step, that the text shows.
 const STEPS_SHOWN: usize = 10;
 const PARTS_SHOWN: usize = 4;
 
 impl Plan {
-    /// Puts together what is to be done in one place. The analysis is that of the adviser.
+    /// Groups the advice by the place where it is to be followed. The analysis must be that of the
+    /// adviser.
     pub fn of(analysis: &Analysis, adviser: &Adviser) -> Plan {
         let mut plan = Plan::default();
         for kind in &analysis.kinds {
@@ -79,14 +81,15 @@ impl Plan {
         plan
     }
 
-    /// The same of a log, whose frames should have the names of functions. `estimate` is as of [`Options`].
+    /// Returns the plan for a log, whose frames should have the names of functions. `estimate` is
+    /// that of [`Options`].
     pub fn of_log(log: &Log, estimate: Option<f64>) -> Plan {
         let analysis = Analysis::of(log, &Options { max_frames: usize::MAX, estimate, ..Options::default() });
         Plan::of(&analysis, &Adviser::of(&analysis))
     }
 }
 
-/// Advice with one key is done in one place.
+/// Returns the key of the place where advice is to be followed.
 fn key(advice: &Advice) -> String {
     match advice {
         Advice::Register { owner, .. } => owner.subject().to_owned(),

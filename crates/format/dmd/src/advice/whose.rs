@@ -2,30 +2,31 @@
 
 use super::frame::{Frame, Name};
 
-/// Whose code a frame is, in the order in which owners are taken.
+/// The class of a frame's code, in the order in which owners are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Whose {
-    /// The program's.
+    /// The program's own code.
     Own,
-    /// The program's, but it allocates for whoever calls it: a container, a wrapper of `malloc`.
+    /// The program's own code that allocates for its callers: a container, a wrapper of `malloc`.
     Helper,
     /// Code of a library that the program is built of.
     Dependency,
-    /// The language's, the system's, the allocator's.
+    /// Code of the language's runtime, the system or the allocator.
     Library,
 }
 
-/// A function with what is known of where it is from.
+/// A function, and what is known about its origin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Code<'a> {
-    /// Its name; with template and type arguments where they are known.
+    /// Its name, with template and type arguments if they are known.
     pub function: &'a str,
     /// Its source file.
     pub file: Option<&'a str>,
     /// The path of the program or library that it is in.
     pub module: Option<&'a str>,
-    /// True if the system's code counts as the program's own: the program is of the system, or its modules have been told
-    /// apart already, and where a source file was built does not matter.
+    /// True if the system's code counts as the program's own: the program belongs to the system, or
+    /// its modules have already been classified, and the directory in which a source file was built
+    /// does not matter.
     pub is_system_own: bool,
 }
 
@@ -60,15 +61,17 @@ impl Whose {
             }
             _ => {}
         }
-        // The name decides between these two: in a program that is one file, all functions have the same file.
+        // The name decides between these two: in a program of one file, all functions have the same
+        // file.
         if is_allocator(&name) || (name.is_generic && is_container(&name)) { Whose::Helper } else { Whose::Own }
     }
 }
 
-/// Stands for a stack that was not recorded.
+/// The beginning of the text for a stack that was not recorded.
 const NO_FUNCTION: &str = "(no stack trace recorded";
 
-/// By name: these are generic, and so in the program's own file.
+/// True for the language's code, by name: such functions may be generic, and then are in the
+/// program's own file.
 fn is_of_language(name: &Name) -> bool {
     const ROOTS: [&str; 8] =
         ["std", "core", "alloc", "hashbrown", "compiler_builtins", "__rustc", "__gnu_cxx", "__cxxabiv1"];
@@ -101,7 +104,7 @@ fn is_of_language(name: &Name) -> bool {
                     .any(|prefix| name.function.starts_with(prefix))))
 }
 
-/// Sources of a language's own library and of the C library, wherever they were built.
+/// True for sources of a language's own library and of the C library, wherever they were built.
 fn is_of_language_file(file: &str) -> bool {
     const ROOTS: [&str; 2] = ["../sysdeps/", "./malloc/"];
     const INSIDE: [&str; 14] = [
@@ -123,7 +126,8 @@ fn is_of_language_file(file: &str) -> bool {
     ROOTS.iter().any(|root| file.starts_with(root)) || INSIDE.iter().any(|place| file.contains(place))
 }
 
-/// Files of the system: its programs and libraries, and what a distribution calls their sources.
+/// True for files of the system: its programs and libraries, and the directories in which
+/// distributions build them.
 fn is_of_system(file: &str) -> bool {
     const ROOTS: [&str; 6] = ["/lib/", "/lib64/", "/lib32/", "/usr/lib/", "/usr/lib64/", "/build/"];
     const ALONE: [&str; 6] = ["[vdso]", "linux-vdso.so.1", "libc.so", "libc.so.6", "libstdc++.so", "libstdc++.so.6"];
@@ -144,7 +148,7 @@ fn is_of_dependency(file: &str) -> bool {
     .any(|place| file.contains(place))
 }
 
-/// Crates that many programs are built of, for frames that do not say which file they are in.
+/// Crates that many programs are built of, for frames without a file.
 const DEPENDENCIES: [&str; 24] = [
     "tokio",
     "bytes",
@@ -172,7 +176,7 @@ const DEPENDENCIES: [&str; 24] = [
     "rayon_core",
 ];
 
-/// A function that hands out memory, whatever it is called by: `xmalloc`, `g_strdup`, `Pool::alloc`.
+/// True for a function that returns memory to its callers: `xmalloc`, `g_strdup`, `Pool::alloc`.
 fn is_allocator(name: &Name) -> bool {
     let function = name.function.to_ascii_lowercase();
     ["alloc", "malloc0", "calloc0", "alloc_n", "reallocarray", "strdup", "strndup", "memdup", "memalign"]
@@ -180,7 +184,7 @@ fn is_allocator(name: &Name) -> bool {
         .any(|end| function.ends_with(end))
 }
 
-/// A type with arguments that is called as containers and smart pointers are.
+/// True for a type with arguments whose name is that of a container or a smart pointer.
 fn is_container(name: &Name) -> bool {
     let of = name.scope.last().map(|last| last.to_ascii_lowercase()).unwrap_or_default();
     let of = of.trim_end_matches("_impl").trim_end_matches("base");

@@ -1,4 +1,4 @@
-//! What two logs differ in, record by record.
+//! The difference of two logs, record by record.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,8 @@ use super::{Key, Keyed, sorted};
 use crate::analysis::{Estimate, Record, Share};
 use crate::hash::Map;
 
-/// Records of the first log come first, in its order; then those that only the second has.
+/// Returns the difference of the records: those of the first log come first, in its order; then
+/// those that only the second has.
 pub(super) fn difference(before: Keyed, after: Keyed) -> Keyed {
     let mut after: Vec<Option<(Key, Record)>> = after.into_iter().map(Some).collect();
     let numbers: Map<Key, usize> = after.iter().flatten().enumerate().map(|(at, (key, _))| (key.clone(), at)).collect();

@@ -1,4 +1,4 @@
-//! Stacks and names as they are shown, and as they count.
+//! Stacks and names, as they are shown and as they are compared.
 
 use std::sync::Arc;
 
@@ -13,24 +13,25 @@ use crate::log::{FrameId, NameId, TraceId};
 use crate::read::place;
 use crate::stacks::Stacks;
 
-/// What stands for the stack of blocks that have none.
+/// The text shown for the stack of blocks without one.
 const NO_STACK: &str = "(no stack trace recorded due to --stacks=partial)";
-/// What stands for a stack through the detector itself.
+/// The text shown for a stack through the detector itself.
 const DETECTOR: &str = "... DMD.cpp ...";
 
-/// The texts of a log, each once; stacks as they count: without what is left out.
+/// The texts of a log, each once; and its stacks as they are compared, without the frames that are
+/// left out.
 pub(super) struct Texts {
     pub(super) names: Vec<Arc<str>>,
     frames: Vec<Arc<str>>,
     /// The stack of each trace.
     pub(super) stack_of: Vec<u32>,
     stacks: Stacks,
-    /// That of blocks without one.
+    /// The stack for blocks without one.
     pub(super) none: u32,
-    /// The library of the innermost frame that does not allocate, of each trace.
+    /// For each trace, the library of the innermost frame that does not allocate.
     modules: Vec<Option<NameId>>,
-    /// The function, line or file by which blocks are summed up, of each trace; none if it is by
-    /// something else.
+    /// For each trace, the function, line or file by which blocks are grouped; none if they are
+    /// grouped by something else.
     code: Vec<Option<NameId>>,
 }
 
@@ -94,7 +95,7 @@ impl Texts {
         self.code[trace?.0 as usize]
     }
 
-    /// Whether a record of stacks passes the filters.
+    /// True if a record of stacks passes the filters.
     pub(super) fn sum_passes(&self, sum: &Sum, options: &Options) -> bool {
         let shown = sum.key.numbers[0].checked_sub(1).map(|stack| self.shown(stack, options.filter_stacks_for_testing));
         passes(|| shown.unwrap_or_default(), &options.filters)
@@ -113,10 +114,10 @@ impl Texts {
     }
 }
 
-/// Names of what blocks are summed up by, where that is a part of the program.
+/// The names by which blocks are grouped, if that is by a part of the program.
 struct CodeNames {
     by: By,
-    /// Each frame: whose it is, and the owner that it would be.
+    /// The class of each frame, and the owner that it would be.
     frames: Vec<(Whose, Owner)>,
     numbers: Map<String, NameId>,
 }
@@ -128,7 +129,7 @@ impl CodeNames {
         is_code.then(|| CodeNames { by, frames: frames.iter().map(known).collect(), numbers: Map::default() })
     }
 
-    /// Returns the name of a stack, new ones at the end of the names.
+    /// Returns the name for a stack; a new name is added at the end of the names.
     fn name(&mut self, stack: &[FrameId], innermost: Option<&FrameId>, names: &mut Vec<Arc<str>>) -> Option<NameId> {
         let owner = if self.by == By::Function {
             self.frames.get(innermost?.0 as usize)?.1.clone()
@@ -148,7 +149,7 @@ impl CodeNames {
     }
 }
 
-/// Whether a stack passes all filters, which look at frames as they are printed.
+/// True if a stack passes all filters, which look at frames as they are printed.
 pub(super) fn passes(stack: impl FnOnce() -> Stack, filters: &[String]) -> bool {
     if filters.is_empty() {
         return true;

@@ -2,7 +2,7 @@
 
 use crate::hash::Map;
 
-/// Puts an item where its number says.
+/// Puts an item at the index of its number.
 pub(crate) fn place<T: Default>(list: &mut Vec<T>, number: u32, item: T) {
     let at = number as usize;
     if list.len() <= at {
@@ -14,14 +14,14 @@ pub(crate) fn place<T: Default>(list: &mut Vec<T>, number: u32, item: T) {
 /// The numbers of keys, from 0, in the order in which they come first.
 #[derive(Default)]
 pub(super) struct Numbers {
-    /// Of keys that are small, one more than the number; 0: it has none yet.
+    /// The number plus 1 of each small key; 0: it has none yet.
     small: Vec<u32>,
     others: Map<u64, u32>,
     count: u32,
     is_defined: Vec<bool>,
 }
 
-/// Keys below are looked up in a list. They are counted from 0 by who writes logs.
+/// Keys below this are looked up in a list. Writers of logs count keys from 0.
 const SMALL_END: u64 = 1 << 24;
 
 impl Numbers {
@@ -53,7 +53,7 @@ impl Numbers {
         number
     }
 
-    /// Returns true if each number that was given belongs to something that the log has.
+    /// True if each number that was given out belongs to something that the log has.
     pub(super) fn are_all_defined(&self) -> bool {
         self.is_defined.len() == self.count as usize && self.is_defined.iter().all(|is| *is)
     }
@@ -67,7 +67,7 @@ impl Numbers {
     }
 }
 
-/// Keys as numbers: the usual ones are short and of 32 digits.
+/// Keys as numbers: the usual ones are short and in base 32.
 #[derive(Default)]
 pub(super) struct Keys {
     others: Map<Vec<u8>, u64>,
@@ -86,7 +86,8 @@ impl Keys {
     }
 }
 
-/// Returns the number of a key that is short and of 32 digits, and its length; a quotation mark ends it.
+/// Returns the number of a key that is short and in base 32, and its length; a quotation mark ends
+/// it.
 #[inline]
 pub(crate) fn short_key(text: impl Iterator<Item = u8>) -> Option<(u64, usize)> {
     let mut key = 0;
@@ -94,7 +95,7 @@ pub(crate) fn short_key(text: impl Iterator<Item = u8>) -> Option<(u64, usize)> 
     for (at, byte) in text.take(SHORT_MAX + 1).enumerate() {
         let digit = DIGITS[usize::from(byte)];
         if digit == NO_DIGIT {
-            // A digit that is zero in front would make another key of the same value.
+            // A leading zero would make another key of the same value.
             let is_key = byte == b'"' && (at == 1 || at > 1 && !is_zero_in_front);
             return is_key.then_some((key, at));
         }
@@ -106,7 +107,7 @@ pub(crate) fn short_key(text: impl Iterator<Item = u8>) -> Option<(u64, usize)> 
 
 /// The most digits of a short key.
 const SHORT_MAX: usize = 12;
-/// What is no digit.
+/// The value of a byte that is not a digit.
 const NO_DIGIT: u8 = u8::MAX;
 
 /// The value of each byte as a digit.

@@ -13,7 +13,7 @@ struct Wire(Rc<RefCell<Ends>>);
 struct Ends {
     incoming: VecDeque<u8>,
     outgoing: Vec<u8>,
-    /// So many bytes are taken.
+    /// The number of bytes that are taken.
     room: usize,
     is_closed: bool,
 }
@@ -67,7 +67,7 @@ impl Write for Wire {
     }
 }
 
-/// Answers with the target; what is below `/later` after an hour.
+/// Answers with the target; for targets below `/later`, after an hour.
 struct Echo;
 
 impl Responder for Echo {
@@ -89,7 +89,7 @@ impl Responder for Echo {
     }
 }
 
-/// A server at a moment of the test's choosing.
+/// A server whose time the test sets.
 struct Server {
     clients: Clients<Wire>,
     now: Cell<Instant>,
@@ -106,7 +106,7 @@ impl Server {
         wire
     }
 
-    /// A turn after so long, in which what can be read and written is.
+    /// Takes a turn after `seconds`, with every stream that is ready.
     fn turn(&mut self, seconds: u64) {
         self.now.set(self.now.get() + Duration::from_secs(seconds));
         let ready: Vec<bool> = self
@@ -239,7 +239,7 @@ fn two_hosts_are_refused() {
     server.turn(0);
     assert!(client.text().starts_with("HTTP/1.1 400 Bad Request\r\n"), "{}", client.text());
     assert!(!client.text().contains("/b"), "{}", client.text());
-    // It is let go of two seconds later, if it does not go.
+    // It is dropped two seconds later, if it does not close the connection.
     server.turn(1);
     assert_eq!(server.count(), 1);
     server.turn(1);

@@ -1,14 +1,14 @@
-// The view of dark matter: which blocks nobody reports, which are reported, and which twice.
+// The view of dark matter: blocks that no reporter reports, that one reports, and that two report.
 
 import { List } from "./list.js";
 import * as record from "./record.js";
 import * as server from "./server.js";
 import { $, copy, during, element, filterBy, offer, print, say, subtractPrevious, time } from "./shell.js";
 
-/** What is looked at. All of it goes to the server with each question, which keeps none of it. */
+/** The current view. It is sent to the server with each request, which keeps none of it. */
 const view = { log: null, base: null, list: null, by: "site", within: null, sort: "usable", filter: "" };
 let state = { logs: [] };
-/** What the server said last of the log as a whole. */
+/** The server's latest figures for the log as a whole. */
 let about = { lists: [] };
 
 const list = new List($("records"), $("records-space"), (from, count) => server.records(view, from, count), {
@@ -32,7 +32,7 @@ async function look(how = {}) {
   }
 }
 
-/** Finds in texts what the filter is about. */
+/** Returns a function that finds the filter's text in a text. */
 function finder() {
   const wanted = view.filter.replace(/^!|^\\(?=[!\\])/, "");
   if (!wanted || view.filter.startsWith("!")) return null;
@@ -61,9 +61,9 @@ list.addEventListener("shown", ({ detail: answer }) => {
 
 list.addEventListener("failed", ({ detail: error }) => say(error.message, true));
 
-// ------------------------------------------------------------------------------------------------- the log as a whole
+// ------------------------------------------------------------------------------ the log as a whole
 
-/** One bar, as long as the heap: what nobody reports, what one does, what two do. */
+/** Draws one bar, as long as the heap: the blocks with no, one and two reports. */
 function drawDarkness() {
   const head = element("div", "head");
   for (const [figure, what] of about.figures) head.append(element("b", "", figure), element("span", "", what));
@@ -97,7 +97,7 @@ function drawLists() {
   );
 }
 
-/** What the list is a part of, and the way back. */
+/** Draws the group that the list is a part of, and the way back. */
 function drawWithin() {
   const within = $("within");
   within.hidden = !view.within;
@@ -125,7 +125,7 @@ function turn(to) {
   look({ top: 0, active: 0 });
 }
 
-// -------------------------------------------------------------------------------------------------------- one record
+// -------------------------------------------------------------------------------------- one record
 
 let wanted = 0;
 list.addEventListener("active", async ({ detail: at }) => {
@@ -142,7 +142,7 @@ list.addEventListener("active", async ({ detail: at }) => {
   }
 });
 
-/** Shows what a group is made of. */
+/** Shows the parts of a group. */
 function enter(within) {
   view.within = { by: within.by, name: within.name };
   view.by = "site";
@@ -164,11 +164,11 @@ $("records").addEventListener("keydown", (event) => {
   if ((event.key === "Escape" || event.key === "Backspace" || event.key === "ArrowLeft") && view.within) leave();
 });
 
-// -------------------------------------------------------------------------------------------------------------- logs
+// -------------------------------------------------------------------------------------------- logs
 
 const label = (one) => (one.name !== undefined ? one.name : `${time(one.at)} · held up for ${one.pause}`);
 
-/** Takes over what the server has. */
+/** Takes over the server's state. */
 export function update(fresh) {
   state = fresh;
   $("look").hidden = !state.can_look;
@@ -177,14 +177,14 @@ export function update(fresh) {
   $("log-save").href = server.log(view.log ?? "");
 }
 
-/** Shows the log that has just come. */
+/** Shows a log that was just added. */
 export async function show(id, from = null) {
   view.log = id;
   update(state);
   await look(from === null ? {} : { top: from, active: from });
 }
 
-/** Looks at the heap, and shows it from the beginning. */
+/** Gets a log of the heap if there is none yet, and shows it from the beginning. */
 export async function begin(take) {
   if (state.can_look && !state.logs.length) take(await server.look(false));
   await look({ top: 0, active: 0 });
@@ -228,7 +228,7 @@ function step(by) {
   if (to) turn(to.list);
 }
 
-/** What the common buttons and keys do here. */
+/** The actions of the common buttons and keys in this view. */
 export const actions = {
   filter: "log-filter",
   unfilter() {

@@ -1,17 +1,17 @@
-// A tree of any number of rows, of which only those that are seen exist: in this document, and on the way to it.
+// A tree of any number of rows, of which only the visible ones are fetched and in the document.
 
 import { draw as drawMeasurement } from "./row.js";
 
 const CHUNK = 256;
-/** Rows drawn above and below what is seen, so that scrolling by a little shows no gap. */
+/** The rows drawn above and below the visible ones, so that scrolling by a little shows no gap. */
 const MARGIN = 12;
 
 const isMeasurement = (row) => row.kind === "node" || row.kind === "single";
 
 export class List extends EventTarget {
   /**
-   * `fetchRows(from, count)` promises an answer of the server; `draw` fills an element with a row, and `stops` says of one
-   * whether it can be gone to.
+   * `fetchRows(from, count)` returns a promise of the server's answer; `draw` fills an element with
+   * a row; `stops` is true if a row can be selected.
    */
   constructor(tree, space, fetchRows, { draw = drawMeasurement, stops = isMeasurement } = {}) {
     super();
@@ -34,7 +34,7 @@ export class List extends EventTarget {
     tree.addEventListener("focus", () => this.mark());
   }
 
-  /** Shows another view. What was drawn stays until the new rows are here. */
+  /** Shows another view. The old rows stay until the new ones are here. */
   async show({ top = null, active = null } = {}) {
     const generation = ++this.generation;
     const scroll = top ?? this.tree.scrollTop;
@@ -57,7 +57,7 @@ export class List extends EventTarget {
     this.tell();
   }
 
-  /** The row of this number, if it is here. */
+  /** Returns the row with this number, if it has been fetched. */
   row(number) {
     const chunk = this.chunks.get(Math.floor(number / CHUNK));
     return chunk?.rows?.[number % CHUNK];
@@ -67,7 +67,7 @@ export class List extends EventTarget {
     return this.drawn.get(number);
   }
 
-  /** The names above a row, from the root on. */
+  /** Returns the names above a row, from the root on. */
   above(number) {
     const chunk = this.chunks.get(Math.floor(number / CHUNK));
     if (!chunk?.rows) return [];
@@ -128,7 +128,7 @@ export class List extends EventTarget {
     this.dispatchEvent(new Event("scrolled"));
   }
 
-  /** Has these chunks fetched. The newest wish is the one that matters: who drags the bar passes by many. */
+  /** Fetches these chunks. Only the newest request matters: dragging the bar passes by many. */
   want(first, last) {
     const missing = [];
     for (let chunk = first; chunk <= last; chunk++) {
@@ -148,7 +148,7 @@ export class List extends EventTarget {
         const answer = await this.fetchRows(chunk * CHUNK, CHUNK);
         if (generation === this.generation) {
           this.chunks.set(chunk, answer);
-          // What is far away is forgotten.
+          // Chunks that are far away are dropped.
           if (this.chunks.size > 64) {
             const here = this.firstSeen / CHUNK;
             const far = [...this.chunks.keys()].sort((a, b) => Math.abs(b - here) - Math.abs(a - here));
@@ -164,13 +164,13 @@ export class List extends EventTarget {
     this.isFetching = false;
   }
 
-  /** Whether a row can be gone to. */
+  /** True if a row can be selected. */
   stops(number) {
     const row = this.row(number);
     return !row || this.stopsAt(row);
   }
 
-  /** Goes to a row, or the nearest one in that direction that is a measurement. */
+  /** Selects a row, or the nearest one in that direction that can be selected. */
   go(number, direction = 1) {
     const inside = (at) => at >= 0 && at < this.seen;
     let to = Math.max(0, Math.min(this.seen - 1, number));
@@ -189,7 +189,7 @@ export class List extends EventTarget {
     this.tell();
   }
 
-  /** Goes to a row and has it near the top. */
+  /** Selects a row and scrolls it near to the top. */
   jump(number) {
     this.tree.scrollTop = Math.max(0, number - 1) * this.height;
     this.go(number);
@@ -215,7 +215,7 @@ export class List extends EventTarget {
     if (row?.open !== undefined) this.dispatchEvent(new CustomEvent("toggle", { detail: row.key }));
   }
 
-  /** Opens what is there, or has it opened by who knows how. */
+  /** Opens or closes a row with children; otherwise has the listeners open it. */
   enter(number) {
     if (this.row(number)?.open !== undefined) this.toggle(number);
     else this.dispatchEvent(new CustomEvent("open", { detail: number }));
@@ -224,7 +224,7 @@ export class List extends EventTarget {
   click(event) {
     const number = event.target.closest(".row")?.number;
     if (number === undefined || !this.stops(number)) return;
-    // Who marks text to copy it does not mean to close what it is in.
+    // Selecting text to copy it must not close the row that it is in.
     if (!getSelection().isCollapsed) return;
     this.active = number;
     this.mark();

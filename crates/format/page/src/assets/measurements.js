@@ -1,4 +1,4 @@
-// The view of measurements: the tree, and what is known of its rows.
+// The view of measurements: the tree, and the details of its rows.
 
 import { List } from "./list.js";
 import * as overview from "./overview.js";
@@ -6,7 +6,7 @@ import * as processes from "./processes.js";
 import * as server from "./server.js";
 import { $, copy, during, element, filterBy, offer, open, print, say, subtractPrevious, time } from "./shell.js";
 
-/** What is looked at. All of it goes to the server with each question, which keeps none of it. */
+/** The current view. It is sent to the server with each request, which keeps none of it. */
 const view = { measurement: null, base: null, verbose: false, filter: "", is_regex: false };
 /** Keys of nodes that the reader has opened or closed; they hold from one measurement to the next. */
 const toggled = new Set();
@@ -15,7 +15,7 @@ let state = { measurements: [] };
 const asked = () => ({ ...view, toggled: [...toggled] });
 const list = new List($("tree"), $("space"), (from, count) => server.rows(asked(), from, count));
 
-// ------------------------------------------------------------------------------------------------- what is shown
+// ----------------------------------------------------------------------------------- what is shown
 
 async function look(how = {}) {
   if (view.measurement === null) return;
@@ -27,7 +27,7 @@ async function look(how = {}) {
   }
 }
 
-/** Finds in names what the filter asks for. */
+/** Returns a function that finds the filter's text in a name. */
 function finder(path) {
   if (!path) return null;
   const source = view.is_regex ? path : path.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
@@ -52,13 +52,13 @@ list.addEventListener("shown", ({ detail: answer }) => {
   markProcess();
 });
 
-/** Marks in the index the process of the chosen line, or if that is out of sight, of the first that is seen. */
+/** Marks in the index the process of the selected row or, if it is hidden, of the first visible. */
 function markProcess() {
   const isSeen = list.active >= list.firstSeen && list.active <= list.firstSeen + list.tree.clientHeight / list.height;
   processes.mark($("processes"), isSeen ? list.active : list.firstSeen + 1);
 }
 
-/** Filters as if that had been typed. */
+/** Filters as if the text had been typed. */
 function filter(text) {
   $("filter").value = view.filter = text;
   look({ top: 0, active: 0 });
@@ -91,7 +91,7 @@ list.addEventListener("scrolled", () => {
   crumbs.classList.toggle("some", above.length > 0);
 });
 
-// ------------------------------------------------------------------------------------------- what a row means
+// -------------------------------------------------------------------------------- what a row means
 
 function exactly(row) {
   const amount = row.amount.toLocaleString("en");
@@ -150,11 +150,11 @@ $("tree").addEventListener("mouseleave", hideTip);
 $("tree").addEventListener("scroll", hideTip, { passive: true });
 $("tree").addEventListener("mousedown", hideTip);
 
-// -------------------------------------------------------------------------------------------------- measurements
+// ------------------------------------------------------------------------------------ measurements
 
 const label = (one) => (one.name !== undefined ? one.name : `${time(one.at)} · measured in ${one.milliseconds} ms`);
 
-/** Takes over what the server has. */
+/** Takes over the server's state. */
 export function update(fresh) {
   state = fresh;
   $("measure").hidden = !state.can_measure;
@@ -165,14 +165,14 @@ export function update(fresh) {
   $("save").href = server.file(view.measurement ?? "");
 }
 
-/** Shows the measurement that has just come. */
+/** Shows a measurement that was just added. */
 export async function show(id, from = null) {
   view.measurement = id;
   update(state);
   await look(from === null ? {} : { top: from, active: from });
 }
 
-/** Measures, and shows it from the beginning. */
+/** Measures, and shows the measurement from the beginning. */
 export async function begin(take) {
   if (state.can_measure) {
     const fresh = await server.measure(false);
@@ -187,7 +187,7 @@ export async function begin(take) {
 
 export const focus = () => $("tree").focus({ preventScroll: true });
 
-/** What of the server makes a new measurement. `take` is told what it has then. */
+/** Connects the buttons that make a new measurement. `take` gets the server's state then. */
 export function connect(take) {
   const measured = (button, ask) =>
     during(button, async () => {
@@ -207,7 +207,7 @@ function choose(which) {
 $("measurement").addEventListener("change", () => choose("measurement"));
 $("base").addEventListener("change", () => choose("base"));
 
-// ----------------------------------------------------------------------------------------------- filter, options
+// --------------------------------------------------------------------------------- filter, options
 
 filterBy("filter", view, look, list, focus);
 $("regex").addEventListener("change", () => {
@@ -223,7 +223,7 @@ $("allocator").addEventListener("click", () =>
   during($("allocator"), async () => open("The allocator's own figures", await server.allocator())),
 );
 
-/** What the common buttons and keys do here. */
+/** The actions of the common buttons and keys in this view. */
 export const actions = {
   filter: "filter",
   unfilter: () => filter(""),

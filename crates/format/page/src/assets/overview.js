@@ -1,4 +1,4 @@
-// Where the memory of each process is, at a glance: one bar, as long as all of it.
+// The parts of each process's memory at a glance: one bar, as long as all of it.
 
 import { colour } from "./row.js";
 
@@ -9,11 +9,11 @@ const element = (tag, className, text) => {
   return made;
 };
 
-/** What is smaller than this has no room for its name. */
+/** The share from which on a part has room for its name. */
 const NAMED_FROM = 0.07;
 const PROCESSES_MAX = 3;
 
-/** Draws it. `jump` goes to a row. */
+/** Draws the overview. `jump` goes to a row. */
 export function draw(into, answer, isDifference, jump) {
   const shown = isDifference ? [] : answer.overview.slice(0, PROCESSES_MAX);
   into.replaceChildren(...shown.map((process) => bar(process, answer, shown.length, jump)));

@@ -1,4 +1,4 @@
-// The page: which view is looked at, and what is common to them.
+// The page: the current view, and the common part of the views.
 
 import * as dark from "./dark.js";
 import * as measurements from "./measurements.js";
@@ -10,7 +10,7 @@ const begun = new Set();
 let current = "measurements";
 let state = { measurements: [], logs: [] };
 
-/** Takes over what the server has. */
+/** Takes over the server's state. */
 function update(fresh) {
   state = fresh;
   $("title").textContent = state.title;
@@ -27,7 +27,7 @@ function choose(view) {
   for (const each in VIEWS) $(`view-${each}`).setAttribute("aria-selected", each === view);
 }
 
-/** Shows a view. What has never been asked for is asked for now. */
+/** Shows a view. Its data is requested the first time. */
 const turn = (view) =>
   during(null, async () => {
     if ($(`view-${view}`).hidden) return;
@@ -43,7 +43,7 @@ for (const view in VIEWS) {
   $(`view-${view}`).addEventListener("click", () => turn(view));
 }
 
-// ------------------------------------------------------------------------------------------------------------- files
+// ------------------------------------------------------------------------------------------- files
 
 const load = (files) =>
   during($("load"), async () => {
@@ -76,7 +76,7 @@ addEventListener("drop", (event) => {
   if (event.dataTransfer.files.length) load([...event.dataTransfer.files]);
 });
 
-// ---------------------------------------------------------------------------------------------------- buttons and keys
+// -------------------------------------------------------------------------------- buttons and keys
 
 const actions = () => VIEWS[current].actions;
 const copy = () => during($("copy"), () => actions().copy());
@@ -110,7 +110,7 @@ addEventListener("keydown", (event) => {
   }
 });
 
-// ------------------------------------------------------------------------------------------------------------- begin
+// ------------------------------------------------------------------------------------------- begin
 
 server.state().then(
   (fresh) => {

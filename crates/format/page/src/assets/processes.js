@@ -1,4 +1,4 @@
-// The index of processes: where each begins in the tree, and the filter that shows one of them alone.
+// The index of processes: the first row of each in the tree, and the filter that shows only one.
 
 import { element } from "./shell.js";
 
@@ -31,7 +31,7 @@ export function draw(into, all, sought, go) {
   into.replaceChildren(...back, ...chips);
 }
 
-/** Marks the process that a row is of. */
+/** Marks the process that a row belongs to. */
 export function mark(into, row) {
   const chips = [...into.querySelectorAll(".process")];
   const current = chips.findLast((chip) => chip.row <= row) ?? chips[0];

@@ -1,8 +1,8 @@
-// Blocks that have their stacks in common: as a row, and whole.
+// Blocks that have their stacks in common: as a row, and with all details.
 
 import { element } from "./shell.js";
 
-/** A row of a list. */
+/** Draws a row of a list. */
 export function draw(into, row, find) {
   into.replaceChildren();
   into.className = `row ${row.kind} ${row.list}`;
@@ -22,7 +22,7 @@ export function draw(into, row, find) {
   into.title = row.cumulative ? `${row.exactly}\n${row.cumulative} with those above` : row.exactly;
 }
 
-/** Text in which stands out what the filter has found. */
+/** Returns text in which the filter's matches are highlighted. */
 function marked(className, text, find) {
   const holder = element("span", className);
   let from = 0;
@@ -34,7 +34,7 @@ function marked(className, text, find) {
   return holder;
 }
 
-/** All that is known of one. `jump` goes to what a row is a group of. */
+/** Draws all details of a record. `jump` goes to the group of a row. */
 export function whole(into, record, find, jump) {
   into.replaceChildren();
   if (!record) return;
@@ -93,7 +93,7 @@ function frames(stack, find) {
   return section;
 }
 
-/** The frames, with their numbers from 1; neighbours that are code of others are one run. */
+/** Returns the frames, numbered from 1; adjacent frames that are not the program's are a run. */
 function runs(frames) {
   const all = [];
   for (const [at, frame] of frames.entries()) {
@@ -114,7 +114,7 @@ function frame(one, find) {
   return line;
 }
 
-/** Frames of the language, the system and of dependencies, which are opened by a click, or by a filter that finds something in them. */
+/** Draws frames of the language, the system and dependencies, which a click or a match opens. */
 function folded(run, find) {
   const line = element("li", "folded");
   line.value = run[0].number;

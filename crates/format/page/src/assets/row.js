@@ -1,6 +1,6 @@
-// One row, as elements. An element is used again for another row.
+// One row, as elements, which are reused for other rows.
 
-/** Classes for a colour: branches of the explicit tree have one each. */
+/** Returns the classes for a colour: each branch of the explicit tree has its own. */
 export function colour(name, branch) {
   if (name === "heap-unclassified") return "dark";
   if (/^\(\d[\d,]* tiny\)$/.test(name)) return "tiny";
@@ -14,7 +14,7 @@ const element = (tag, className, text) => {
   return made;
 };
 
-/** The name: what separates its parts is dim, what the filter found stands out. */
+/** Draws the name: separators are dim, and matches of the filter are highlighted. */
 function name(text, find) {
   const holder = element("span", "name");
   const plain = (part) => {
@@ -33,7 +33,7 @@ function name(text, find) {
   return holder;
 }
 
-/** Fills an element with a row. `find` has the places in a name that the filter is about. */
+/** Fills an element with a row. `find` finds the filter's matches in a name. */
 export function draw(into, row, find) {
   into.replaceChildren();
   into.className = `row ${row.kind}`;

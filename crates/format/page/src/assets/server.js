@@ -1,4 +1,4 @@
-// What the server is asked. Every question is to this page's own address; an error has the server's own words.
+// Requests to the server. All go to this page's own address; errors have the server's own words.
 
 async function ask(path, options = {}) {
   let response;

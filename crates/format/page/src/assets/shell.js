@@ -1,4 +1,5 @@
-// What both views have in common: messages, dialogs, colours, what takes time, and choosing what is looked at.
+// The common part of both views: messages, dialogs, colours, lengthy actions, and choosing a log
+// or a measurement.
 
 export const $ = (id) => document.getElementById(id);
 
@@ -19,7 +20,7 @@ export function say(text, isError = false) {
   if (text && !isError) noticeTimer = setTimeout(() => (notice.hidden = true), 4000);
 }
 
-/** Does something that takes time, one thing after the other, and says what went wrong. */
+/** Runs a lengthy action, unless another one is running, and shows its error. */
 export async function during(button, what) {
   if (document.body.classList.contains("busy")) return;
   document.body.classList.add("busy");
@@ -34,7 +35,7 @@ export async function during(button, what) {
   }
 }
 
-// -------------------------------------------------------------------------------------------------- text and dialogs
+// -------------------------------------------------------------------------------- text and dialogs
 
 export function open(title, content) {
   $("dialog-title").textContent = title;
@@ -84,19 +85,19 @@ export function help() {
   open("Keys", table);
 }
 
-// ----------------------------------------------------------------------------------------------------------- colours
+// ----------------------------------------------------------------------------------------- colours
 
 const system = matchMedia("(prefers-color-scheme: dark)");
 const ofSystem = () => (system.matches ? "dark" : "light");
-/** "light", "dark", or "auto": as the system has it. */
+/** "light", "dark", or "auto", which follows the system. */
 let theme = "auto";
 try {
   theme = localStorage.getItem("theme") ?? "auto";
 } catch {
-  // Nothing may be kept here: the system decides each time.
+  // Nothing can be stored here, so the theme follows the system each time.
 }
 const paint = () => (document.documentElement.dataset.theme = theme);
-/** Turns light into dark and dark into light. What is as the system has it follows the system from then on. */
+/** Switches between light and dark. If the system has the result, it is followed from then on. */
 export function nextTheme() {
   const next = (theme === "auto" ? ofSystem() : theme) === "dark" ? "light" : "dark";
   theme = next === ofSystem() ? "auto" : next;
@@ -116,12 +117,13 @@ $("dialog").addEventListener("click", (event) => {
   if (event.target === $("dialog")) $("dialog").close();
 });
 
-// ------------------------------------------------------------------------------------------------- what views share
+// -------------------------------------------------------------------------------- what views share
 
 export const time = (at) => new Date(at).toLocaleTimeString("en-GB");
 
-/** Offers what a view can be of, the newest first, and as much to be subtracted: `view[which]` and `view.base`, by the elements of
- *  these names. What is chosen and not there any more is chosen anew. */
+/** Offers the things that a view can show, the newest first, and the same to be subtracted:
+ *  `view[which]` and `view.base`, in the elements with these names. A choice that no longer exists
+ *  is made again. */
 export function offer(all, view, which, label, [select, base]) {
   const known = (id) => all.some((one) => one.id === id);
   if (!known(view[which])) view[which] = all.at(-1)?.id ?? null;
@@ -131,13 +133,13 @@ export function offer(all, view, which, label, [select, base]) {
   $(base).replaceChildren(new Option("nothing", "", false, view.base === null), ...options(view.base));
 }
 
-/** Subtracts what came before what is looked at, or subtracts nothing any more. */
+/** Subtracts the thing before the one that is shown, or stops subtracting. */
 export function subtractPrevious(all, view, which) {
   const at = all.findIndex((one) => one.id === view[which]);
   view.base = view.base === null && at > 0 ? all[at - 1].id : null;
 }
 
-/** Has a view follow what is typed into its filter, and goes to its list from there. */
+/** Makes a view follow the text in its filter, and lets the keyboard go from there to its list. */
 export function filterBy(id, view, look, list, focus) {
   let typing = 0;
   $(id).addEventListener("input", () => {

@@ -1,13 +1,13 @@
-//! Figures as they are shown.
+//! Formatting of figures.
 
 use heapledger_reports::grouped;
 
-/// Bytes in the unit in which there are at least one, and fewer than 1,024: `1.20 MB`. As in about:memory, a kilobyte has
-/// 1,024 bytes.
+/// Formats bytes in the unit in which there are at least one, and fewer than 1,024: `1.20 MB`. As
+/// in about:memory, a kilobyte has 1,024 bytes.
 pub(super) fn bytes(amount: f64) -> String {
     let mut left = amount;
     for unit in ["B", "KB", "MB", "GB", "TB"] {
-        // What would be shown as 1,024 of one unit is 1 of the next.
+        // An amount that would be shown as 1,024 of one unit is 1 of the next.
         if left.abs() < 1023.995 || unit == "TB" {
             return if unit == "B" { format!("{left:.0} B") } else { format!("{left:.2} {unit}") };
         }
@@ -16,21 +16,21 @@ pub(super) fn bytes(amount: f64) -> String {
     String::new()
 }
 
-/// A number with commas.
+/// Formats a number with commas.
 pub(super) fn number(amount: f64) -> String {
     let digits = format!("{:.0}", amount.abs());
     let sign = if amount < 0.0 && digits != "0" { "-" } else { "" };
     format!("{sign}{}", grouped(&digits))
 }
 
-/// Something by how many there are: `1 block`, `2 blocks`.
+/// Formats a number of things: `1 block`, `2 blocks`.
 pub(super) fn counted(amount: f64, what: &str) -> String {
     let number = number(amount);
     let is_one = number == "1" || number == "-1";
     format!("{number} {what}{}", if is_one { "" } else { "s" })
 }
 
-/// A part of a whole; empty if there is no whole.
+/// Formats a part of a whole; empty if there is no whole.
 pub(super) fn percent(part: f64, whole: f64) -> String {
     if whole == 0.0 { String::new() } else { format!("{:.2}%", part / whole.abs() * 100.0) }
 }

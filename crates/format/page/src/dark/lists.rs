@@ -1,4 +1,4 @@
-//! The lists of an analysis: its records, put together as somebody wants to see them.
+//! The lists of an analysis: its records, grouped as the user wants to see them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use heapledger_dmd::{
 };
 use serde::{Deserialize, Serialize};
 
-/// A log, or what two differ in, and what is concluded from it.
+/// A log, or the difference of two, and the conclusions from it.
 #[derive(Debug)]
 pub(super) struct Read {
     pub(super) analysis: Analysis,
@@ -16,45 +16,46 @@ pub(super) struct Read {
     pub(super) plan: Plan,
 }
 
-/// Which records.
+/// The kinds of lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum List {
-    /// Nobody reports them.
+    /// Blocks that no reporter reports.
     Unreported,
-    /// Two report them.
+    /// Blocks that two reporters report.
     Twice,
-    /// One reports them.
+    /// Blocks that one reporter reports.
     Once,
-    /// Who reports them was not asked.
+    /// Blocks whose reporters were not asked.
     Live,
-    /// None: what to do about them.
+    /// The advice; it has no records.
     Advice,
-    /// None: what reporters did wrong.
+    /// The defects of reporters; it has no records.
     Defects,
 }
 
-/// What blocks in one row have in common.
+/// The property that blocks in one row have in common.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum By {
-    /// Where they were allocated and reported.
+    /// The stacks that allocated and reported them.
     #[default]
     Site,
-    /// Whose they are: a type, or a function.
+    /// Their owner: a type, or a function.
     Owner,
     Type,
     Module,
     Context,
 }
 
-/// Which records are wanted, and how.
+/// The choice of records and their order.
 #[derive(Clone, Copy)]
 pub(super) struct Choice<'a> {
     pub(super) list: List,
     pub(super) by: By,
     pub(super) within: Option<(By, &'a str)>,
-    /// Part of a text that they have: a frame, a type, a context, a reporter. After `!` it is one that they do not have.
+    /// A part of a text that the records have: a frame, a type, a context, a reporter. After `!`, a
+    /// part that they must not have.
     pub(super) filter: &'a str,
     pub(super) sort: Sort,
 }
@@ -62,26 +63,26 @@ pub(super) struct Choice<'a> {
 /// Blocks of one row.
 #[derive(Debug)]
 pub(super) struct Row {
-    /// What they are called.
+    /// The name of the row.
     pub(super) name: Arc<str>,
     pub(super) amount: Amount,
     /// Indices of the list's records.
     pub(super) records: Vec<usize>,
 }
 
-/// How much they are.
+/// The amounts of blocks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Amount {
     pub(super) usable: i64,
     pub(super) blocks: i64,
-    /// Of a part of a record, its part of what there is.
+    /// The requested bytes; for a part of a record, in proportion to its bytes.
     pub(super) requested: f64,
     pub(super) slop: f64,
     /// The variance of `usable`.
     variance: f64,
 }
 
-/// What is not known is called so.
+/// The name for an unknown value.
 const UNKNOWN: &str = "(not known)";
 
 impl Read {
@@ -96,7 +97,7 @@ impl Read {
         Ok(Read { analysis, adviser, plan })
     }
 
-    /// About how much memory it takes.
+    /// Returns roughly how much memory the data takes.
     pub(super) fn bytes(&self) -> usize {
         let of = |record: &Record| {
             let frames = record.alloc.len() + record.reports.iter().map(|report| report.stack.len()).sum::<usize>();
@@ -106,7 +107,7 @@ impl Read {
         self.analysis.kinds.iter().flat_map(|kind| &kind.records).map(of).sum()
     }
 
-    /// The lists that there are, those of records first.
+    /// Returns the lists that there are, those of records first.
     pub(super) fn lists(&self) -> Vec<List> {
         let mut lists = match self.analysis.mode {
             Mode::DarkMatter => vec![List::Unreported, List::Twice, List::Once, List::Advice],
@@ -118,7 +119,7 @@ impl Read {
         lists
     }
 
-    /// All of a list, whether it is in a record or not.
+    /// Returns the total of a list, including blocks outside its records.
     pub(super) fn total(&self, list: List) -> Total {
         self.kind_name(list).and_then(|name| Some(self.analysis.kind(name)?.total)).unwrap_or_default()
     }
@@ -139,7 +140,7 @@ impl Read {
         kind.map_or(&[], |kind| &kind.records)
     }
 
-    /// What a record's blocks are called when they are grouped so, and how much each part of them is.
+    /// Returns the groups of a record's blocks in a grouping, with the amount in each.
     pub(super) fn parts(&self, record: &Record, by: By) -> Vec<(Arc<str>, Amount)> {
         let whole = Amount::of(record);
         let one = |name: Option<&str>| vec![(Arc::from(name.unwrap_or(UNKNOWN)), whole)];
@@ -149,7 +150,7 @@ impl Read {
         };
         let owner = self.adviser.owner(&record.alloc);
         match by {
-            // Without an owner, the innermost frame is all there is to say.
+            // Without an owner, only the innermost frame is known.
             By::Site => {
                 one(owner.as_ref().map(|owner| &*owner.function).or(record.alloc.first().map(|frame| &**frame)))
             }
@@ -160,7 +161,7 @@ impl Read {
         }
     }
 
-    /// The rows of a list, the most first.
+    /// Returns the rows of a list, the largest first.
     pub(super) fn rows(&self, choice: &Choice<'_>) -> Vec<Row> {
         let mut rows: Vec<Row> = Vec::new();
         let mut places: HashMap<Arc<str>, usize> = HashMap::new();
@@ -222,7 +223,7 @@ impl Amount {
         }
     }
 
-    /// As much of it as a share of its bytes is.
+    /// Returns the part of the amount that a share has, in proportion to its bytes.
     fn part(&self, share: &Share) -> Amount {
         let part = if self.usable == 0 { 0.0 } else { share.bytes as f64 / self.usable as f64 };
         Amount {
@@ -242,12 +243,12 @@ impl Amount {
         self.variance += other.variance;
     }
 
-    /// The standard error of `usable`.
+    /// Returns the standard error of `usable`.
     pub(super) fn error(&self) -> f64 {
         self.variance.sqrt()
     }
 
-    /// What rows are sorted by: the most first, or in a difference the least.
+    /// Returns the sort key of rows: the largest first, or in a difference the smallest.
     fn sorted(&self, sort: Sort) -> f64 {
         self.by(sort).abs()
     }

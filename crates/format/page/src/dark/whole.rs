@@ -1,4 +1,4 @@
-//! All that is known of what one row shows.
+//! The details of one row.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::figures::{bytes, counted, number, percent};
 use super::lists::{Amount, By, List, Read, Row};
 
-/// As the browser gets it.
+/// The details as sent to the browser.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Whole {
     title: String,
@@ -51,7 +51,7 @@ struct Part {
     detail: Option<String>,
 }
 
-/// The blocks that this is a group of, as something to be looked at.
+/// The group of blocks as a selection to look at.
 #[derive(Debug, Serialize)]
 struct Within {
     by: By,
@@ -64,7 +64,7 @@ const SIZES_MAX: usize = 40;
 const PARTS_MAX: usize = 30;
 const NAMES_MAX: usize = 12;
 
-/// Blocks that were allocated in one place.
+/// Returns the details of blocks that one stack allocated.
 pub(super) fn site(read: &Read, record: &Record, amount: &Amount, list: List) -> Whole {
     let owner = read.adviser.owner(&record.alloc);
     let owner = owner.as_ref();
@@ -86,11 +86,11 @@ pub(super) fn site(read: &Read, record: &Record, amount: &Amount, list: List) ->
     }
 }
 
-/// Blocks that have a name in common.
+/// Returns the details of blocks that have a name in common.
 pub(super) fn group(read: &Read, row: &Row, by: By, list: List) -> Whole {
     let records: Vec<&Record> = row.records.iter().filter_map(|&at| read.records(list).get(at)).collect();
     let others = [By::Owner, By::Type, By::Context, By::Module].into_iter().filter(|&other| other != by);
-    // Of a record of several types, only its stacks are known to be of this one.
+    // If a record has several types, only its stacks are known to belong to this one.
     let is_whole = !matches!(by, By::Type | By::Context);
     Whole {
         title: row.name.to_string(),
@@ -103,7 +103,7 @@ pub(super) fn group(read: &Read, row: &Row, by: By, list: List) -> Whole {
     }
 }
 
-/// Something to do.
+/// Returns the details of a step of the plan.
 pub(super) fn step(step: &Step, list: List, total: i64) -> Whole {
     let owner = step.advice.owner();
     let of = if list == List::Twice { "of what is reported twice" } else { "of what is not reported" };
@@ -129,7 +129,7 @@ pub(super) fn step(step: &Step, list: List, total: i64) -> Whole {
     }
 }
 
-/// Something that a reporter did wrong.
+/// Returns the details of a reporter's defect.
 pub(super) fn defect(read: &Read, flaw: &Flaw) -> Whole {
     let stacks = [("Reported at", &flaw.stack), ("Allocated at", &flaw.alloc)];
     let stacks = stacks.into_iter().filter_map(|(title, stack)| Some(Stack::new(read, title, stack.as_ref()?)));
@@ -148,7 +148,7 @@ pub(super) fn defect(read: &Read, flaw: &Flaw) -> Whole {
     }
 }
 
-/// What a reporter is called that has no name.
+/// The name for a reporter without one.
 pub(super) const NAMELESS: &str = "a reporter without a name";
 
 fn remedy(kind: DefectKind) -> &'static str {
@@ -209,7 +209,7 @@ impl Stack {
     }
 }
 
-/// What the blocks are called otherwise, the most bytes first.
+/// Returns the blocks' names in other groupings, the one with the most bytes first.
 fn facts(read: &Read, records: &[&Record], by: &[By]) -> Vec<(&'static str, String)> {
     let fact = |&by: &By| {
         let mut names: BTreeMap<Arc<str>, i64> = BTreeMap::new();
@@ -241,7 +241,7 @@ fn facts(read: &Read, records: &[&Record], by: &[By]) -> Vec<(&'static str, Stri
     by.iter().map(fact).collect()
 }
 
-/// The sizes of blocks, the largest first.
+/// Returns the sizes of blocks, the largest first.
 fn sizes(records: &[&Record]) -> Vec<String> {
     let mut sizes: BTreeMap<(i64, bool), i64> = BTreeMap::new();
     for (size, count) in records.iter().flat_map(|record| &record.sizes) {
@@ -258,7 +258,7 @@ fn sizes(records: &[&Record]) -> Vec<String> {
     shown
 }
 
-/// Who allocates those of the records' blocks that are called so.
+/// Returns the owners of those of the records' blocks that have this name.
 fn owners(read: &Read, records: &[&Record], by: By, name: &str) -> Vec<Part> {
     let mut owners: BTreeMap<String, Amount> = BTreeMap::new();
     for record in records {

@@ -1,11 +1,11 @@
-//! What a part of a program says of its memory.
+//! The values that a part of a program gives for its memory.
 
 use serde::{Deserialize, Serialize};
 
 use super::guid::Guid;
 use super::untracked;
 
-/// The bit of a dump's flags that says that it is weak.
+/// The flag bit of weak dumps.
 pub const WEAK: u32 = 1;
 
 /// The memory of one part of a program: an allocator, a cache, one of its entries.
@@ -13,22 +13,22 @@ pub const WEAK: u32 = 1;
 pub struct AllocatorDump {
     /// Names from the general to the special, with `/` between them.
     pub name: String,
-    /// By what other dumps refer to it.
+    /// The number by which other dumps refer to it.
     pub guid: Guid,
-    /// [`WEAK`], or nothing.
+    /// [`WEAK`], or 0.
     pub flags: u32,
-    /// What is known of it, by name. Each name is there once.
+    /// The values, by name. Each name is there once.
     pub attributes: Vec<(String, Attribute)>,
 }
 
 /// A value of an allocator dump.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Attribute {
-    /// A number, and what it counts.
+    /// A number, and its unit.
     Scalar {
-        /// `bytes`, `objects`, or what else there is.
+        /// `bytes`, `objects`, or another unit.
         units: String,
-        /// How much.
+        /// The number.
         value: u64,
     },
     /// A text.
@@ -36,40 +36,42 @@ pub enum Attribute {
 }
 
 impl AllocatorDump {
-    /// The attribute that says how large it is. Of a part with others below it: all of them together.
+    /// The name of the attribute for the size. For a part with others below it: the size of all of
+    /// them together.
     pub const SIZE: &str = "size";
-    /// The attribute that says how many there are.
+    /// The name of the attribute for the number of objects.
     pub const OBJECT_COUNT: &str = "object_count";
-    /// Units of sizes.
+    /// The unit of sizes.
     pub const BYTES: &str = "bytes";
-    /// Units of numbers.
+    /// The unit of numbers of objects.
     pub const OBJECTS: &str = "objects";
 
     pub(super) fn new(name: String, guid: Guid) -> AllocatorDump {
         AllocatorDump { name, guid, flags: 0, attributes: Vec::new() }
     }
 
-    /// Whether it is nothing unless another process has a dump with the same number that is not weak.
+    /// True if the dump counts only if another process has a dump with the same number that is not
+    /// weak.
     pub fn is_weak(&self) -> bool {
         self.flags & WEAK != 0
     }
 
-    /// Says how large it is.
+    /// Sets the size.
     pub fn set_size(&mut self, bytes: u64) -> &mut AllocatorDump {
         self.set_scalar(Self::SIZE, Self::BYTES, bytes)
     }
 
-    /// Says of how many objects it is.
+    /// Sets the number of objects.
     pub fn set_object_count(&mut self, count: u64) -> &mut AllocatorDump {
         self.set_scalar(Self::OBJECT_COUNT, Self::OBJECTS, count)
     }
 
-    /// Says something else of it, in these units.
+    /// Sets another number, in these units.
     pub fn set_scalar(&mut self, name: &str, units: &str, value: u64) -> &mut AllocatorDump {
         untracked::scope(|| self.set(name, Attribute::Scalar { units: units.to_owned(), value }))
     }
 
-    /// Says something of it that is no number. Left out of dumps in the background.
+    /// Sets a text. It is left out of dumps in the background.
     pub fn set_text(&mut self, name: &str, text: &str) -> &mut AllocatorDump {
         untracked::scope(|| self.set(name, Attribute::Text(text.to_owned())))
     }
@@ -82,13 +84,13 @@ impl AllocatorDump {
         self
     }
 
-    /// Adds what another part of the program says of the same.
+    /// Adds the values that another part of the program gives for the same.
     pub(super) fn add(&mut self, other: AllocatorDump) {
         self.flags &= other.flags;
         other.attributes.into_iter().for_each(|(name, value)| _ = self.set(&name, value));
     }
 
-    /// A number that it has been given.
+    /// Returns a number that was set.
     pub fn scalar(&self, name: &str) -> Option<u64> {
         self.attributes.iter().find_map(|(known, attribute)| match attribute {
             Attribute::Scalar { value, .. } if known == name => Some(*value),
@@ -96,19 +98,20 @@ impl AllocatorDump {
         })
     }
 
-    /// How large it is, if it says so.
+    /// Returns the size, if it was set.
     pub fn size(&self) -> Option<u64> {
         self.scalar(Self::SIZE)
     }
 }
 
-/// That one allocator dump is the memory of another, and owns it.
+/// The statement that one allocator dump is the memory of another, and owns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Edge {
-    /// Who owns it.
+    /// The owner.
     pub source: Guid,
-    /// What is owned.
+    /// The dump that is owned.
     pub target: Guid,
-    /// Of several owners the most important ones bear the cost; those that are equal share it.
+    /// The importance of the owner. The most important of several owners bear the cost; those that
+    /// are equal share it.
     pub importance: i32,
 }

@@ -1,17 +1,19 @@
-//! Which groups of a heap are worth a line.
+//! Choosing the groups of a heap that are worth a line.
 
 use std::collections::BTreeMap;
 
 use super::heap::{Cell, Heap};
 use crate::profile::Amount;
 
-/// What of a heap is left out, as too small. What is left out is still in the totals of what it is a part of.
+/// The rule for parts of a heap that are left out as too small. They still count in the totals of
+/// the parts around them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// From the largest part on, those of a group that add less than 0.8 % to what has been kept of it. Chrome did so in
-    /// 2016. Of deep stacks this leaves very many lines, because each part has a largest part of its own.
+    /// Goes from the largest part on, and leaves out those of a group that add less than 0.8 % to
+    /// what has been kept of it. Chrome did so in 2016. It leaves very many lines for deep stacks,
+    /// because each part has a largest part of its own.
     Share,
-    /// Parts of fewer bytes. Chrome did so in 2017, with [`Cut::default`].
+    /// Leaves out parts with fewer bytes. Chrome did so in 2017, with [`Cut::default`].
     Bytes(u64),
 }
 
@@ -22,14 +24,14 @@ impl Default for Cut {
     }
 }
 
-/// A line of a heap: what blocks hold whose stacks begin so, and whose type is this one.
+/// A line of a heap: the blocks whose stacks begin with this stack, and whose type is this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The number of the stack in its heap, from 1; 0: all stacks.
     pub stack: u32,
-    /// The number of the type in its heap, from 1, 0: of no known type. `None`: of all types.
+    /// The number of the type in its heap, from 1; 0: blocks of unknown type. `None`: all types.
     pub of_type: Option<u32>,
-    /// All of it.
+    /// The sum of these blocks.
     pub amount: Amount,
 }
 
@@ -54,8 +56,9 @@ impl<'h> Bucket<'h> {
 }
 
 impl Heap {
-    /// The lines that a cut leaves, in the order of their stacks, then types. The first is the whole heap. All that a line is a
-    /// part of is there, too; what it has more than the parts is what was left out, and what ends there.
+    /// Returns the lines that a cut leaves, in the order of their stacks, then types. The first is
+    /// the whole heap. All lines that a line is a part of are there too. The excess of a line over
+    /// its parts is what was left out, and what ends there.
     pub fn entries(&self, cut: Cut) -> Vec<Entry> {
         let tree = Tree::of(self);
         let mut entries = BTreeMap::new();
@@ -83,7 +86,7 @@ impl Heap {
 }
 
 impl<'h> Bucket<'h> {
-    /// Its parts, by what a cell is of.
+    /// Returns its parts, by the group of each cell.
     fn by(&self, key: impl Fn(&Cell) -> Option<(u32, Option<u32>)>) -> Vec<Bucket<'h>> {
         let mut parts: BTreeMap<(u32, Option<u32>), Bucket<'h>> = BTreeMap::new();
         for cell in &self.cells {
@@ -95,13 +98,15 @@ impl<'h> Bucket<'h> {
     }
 }
 
-/// The stacks of a heap from the outermost frame inwards, by their numbers; 0 is what they all begin with.
+/// The stacks of a heap from the outermost frame inwards, by their numbers; 0 is the empty stack
+/// with which they all begin.
 struct Tree {
-    /// The place of each when a stack comes before those that continue it, and these right behind it.
+    /// The index of each stack in preorder: a stack comes before those that continue it, and these
+    /// right behind it.
     places: Vec<u32>,
-    /// Those that continue a stack by one frame, in the order of their places; together with those of all others.
+    /// The stacks that continue a stack by one frame, in preorder, in one list for all stacks.
     inner: Vec<u32>,
-    /// Where those of each stack begin in that list.
+    /// The index in that list at which those of each stack begin.
     begins: Vec<usize>,
 }
 
@@ -109,7 +114,8 @@ impl Tree {
     fn of(heap: &Heap) -> Tree {
         let stacks = heap.stacks();
         let outer = |number: usize| stacks[number - 1].outer as usize;
-        // Each comes after the one that it continues: so from behind, what continues a stack has been counted before it.
+        // Each comes after the one that it continues; so, going backwards, all that continue a
+        // stack have been counted before it.
         let mut sizes = vec![1_u32; stacks.len() + 1];
         let mut begins = vec![0; stacks.len() + 2];
         for number in (1..=stacks.len()).rev() {
@@ -132,8 +138,8 @@ impl Tree {
         Tree { places, inner, begins }
     }
 
-    /// Of the stacks that continue one by a frame the one that another begins with, which itself begins with the first. `None`:
-    /// they are the same.
+    /// Among the stacks that continue `from` by one frame, returns the one with which `to` begins.
+    /// `None`: they are the same.
     fn towards(&self, from: u32, to: u32) -> Option<u32> {
         if from == to {
             return None;
@@ -145,7 +151,7 @@ impl Tree {
     }
 }
 
-/// The largest parts, up to the first that is too small.
+/// Returns the largest parts, up to the first that is too small.
 fn significant(mut parts: Vec<Bucket<'_>>, cut: Cut) -> impl Iterator<Item = Bucket<'_>> {
     parts.sort_by_key(|part| std::cmp::Reverse(part.amount.bytes));
     let mut sum = 0_u128;
@@ -168,7 +174,7 @@ mod tests {
         Amount { blocks: 1, bytes }
     }
 
-    /// By the innermost frame, or nothing, and the type.
+    /// Returns the lines by the innermost frame, or nothing, and the type.
     fn lines(heap: &Heap, cut: Cut) -> Vec<(String, Option<String>, u64)> {
         let stack = |number: u32| match number {
             0 => String::new(),
@@ -245,7 +251,7 @@ mod tests {
         assert_eq!(lines(&Heap::default(), Cut::Share), [(String::new(), None, 0)]);
     }
 
-    /// A stack that ends where others go on: what it holds is in the total of that frame only.
+    /// A stack that ends where others go on counts only in the total of that frame.
     #[test]
     fn what_ends_here_is_no_part() {
         let mut heap = Heap::default();

@@ -2,8 +2,8 @@
 
 use super::{Cut, Guid, HeapFormat, Kind, ProcessDump, Trace};
 
-/// Reads the data as what another process has sent, and writes it to traces. Panics if that does, or if what is written is
-/// not JSON.
+/// Reads the data as a dump from another process, and writes it to traces. Panics if that does, or
+/// if the output is not JSON.
 pub fn dump(data: &[u8]) {
     let Ok(dump) = ProcessDump::parse(data) else { return };
     let again = ProcessDump::parse(&dump.to_bytes()).expect("what was written can be read");

@@ -1,4 +1,4 @@
-//! Live blocks, grouped by where they come from and what they are.
+//! Live blocks, grouped by stack and type.
 
 use std::collections::HashMap;
 
@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 use super::untracked;
 use crate::profile::Amount;
 
-/// What blocks of no known type are called.
+/// The name for an unknown type.
 pub const UNKNOWN_TYPE: &str = "[unknown]";
-/// Frames of a stack.
+/// The most frames of a stack.
 const DEPTH_MAX: usize = 1024;
 
 /// The live blocks of an allocator, grouped by stack and type. Texts are kept once.
@@ -26,36 +26,36 @@ const DEPTH_MAX: usize = 1024;
 pub struct Heap {
     /// Distinct frames.
     frames: Vec<String>,
-    /// Distinct stacks, each after the one that it continues.
+    /// Distinct stacks, each after the stack that it continues.
     stacks: Vec<Stack>,
     /// Distinct types.
     types: Vec<String>,
-    /// Distinct pairs of these.
+    /// Distinct pairs of a stack and a type.
     cells: Vec<Cell>,
     #[serde(skip)]
     index: Index,
 }
 
-/// A stack: another, and one frame further in.
+/// A stack: another stack, and one frame further in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Stack {
-    /// 0: it has no other frame. Else the index of the other, plus 1.
+    /// 0: there is no other frame. Else the index of the other stack, plus 1.
     pub(super) outer: u32,
     pub(super) frame: u32,
 }
 
-/// What blocks of one stack and one type hold.
+/// The live blocks of one stack and one type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Cell {
     /// 0: no frame is known. Else the index of the stack, plus 1.
     pub(super) stack: u32,
-    /// 0: it is not known. Else the index of the type, plus 1.
+    /// 0: not known. Else the index of the type, plus 1.
     pub(super) of_type: u32,
     pub(super) blocks: u64,
     pub(super) bytes: u64,
 }
 
-/// What is there already.
+/// The indices of texts, stacks and cells that are there already.
 #[derive(Clone, Debug, Default)]
 struct Index {
     frames: HashMap<String, u32>,
@@ -65,8 +65,8 @@ struct Index {
 }
 
 impl Heap {
-    /// Adds blocks with this stack, whose outermost frame comes first, and of this type. Frames beyond the first thousand
-    /// are left out.
+    /// Adds blocks with this stack, whose outermost frame comes first, and with this type. Frames
+    /// beyond the first 1,024 are left out.
     pub fn add<F: AsRef<str>>(&mut self, stack: impl IntoIterator<Item = F>, type_name: Option<&str>, amount: Amount) {
         // The frames come from the program's own code.
         let stack = stack.into_iter().take(DEPTH_MAX).fold(0, |outer, frame| {
@@ -88,7 +88,7 @@ impl Heap {
         cell.bytes = cell.bytes.saturating_add(amount.bytes);
     }
 
-    /// All of it.
+    /// Returns the sum over all stacks and types.
     pub fn total(&self) -> Amount {
         self.cells.iter().fold(Amount::default(), |sum, cell| Amount {
             blocks: sum.blocks.saturating_add(cell.blocks),
@@ -96,7 +96,7 @@ impl Heap {
         })
     }
 
-    /// Whether nothing has been added.
+    /// True if nothing has been added.
     pub fn is_empty(&self) -> bool {
         self.cells.is_empty()
     }
@@ -117,7 +117,8 @@ impl Heap {
         &self.cells
     }
 
-    /// Whether what others have sent is a heap: every number leads to something, no stack is too deep.
+    /// True if data from another process is a valid heap: every number leads to something, and no
+    /// stack is too deep.
     pub(super) fn is_sound(&self) -> bool {
         let mut depths = vec![0_usize; self.stacks.len() + 1];
         let stacks = self.stacks.iter().enumerate().all(|(at, stack)| {
@@ -149,7 +150,7 @@ impl Heap {
     }
 }
 
-/// The number of a text, from 1.
+/// Returns the number of a text, from 1.
 fn number(texts: &mut Vec<String>, index: &mut HashMap<String, u32>, text: &str) -> u32 {
     if let Some(&number) = index.get(text) {
         return number;

@@ -1,17 +1,18 @@
-//! What the kernel says of a process.
+//! The kernel's figures for a process.
 
 use serde::{Deserialize, Serialize};
 
 /// The memory of a whole process, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
-    /// In physical memory, shared or not.
+    /// Physical memory, shared or not.
     pub resident: u64,
-    /// The most that was.
+    /// The peak of `resident`.
     pub resident_max: Option<u64>,
-    /// Whether [the most](Totals::resident_max) can be begun anew.
+    /// True if [the peak](Totals::resident_max) can be reset.
     pub is_resident_max_resettable: bool,
-    /// What belongs to this process alone and to no file: in physical memory, or swapped out.
+    /// Memory that belongs to this process alone and to no file: in physical memory, or swapped
+    /// out.
     pub private_footprint: Option<u64>,
 }
 
@@ -22,21 +23,21 @@ pub struct Region {
     pub start: u64,
     /// Its length in bytes.
     pub bytes: u64,
-    /// What may be done with it: [`protection`].
+    /// The permitted accesses: [`protection`].
     pub protection: u8,
     /// The file, or a name such as `[heap]`; or nothing.
     pub file: String,
-    /// Its share of what is in physical memory, divided by the number of processes that have it.
+    /// The resident bytes of the mapping, each divided by the number of processes that share it.
     pub bytes_proportional: u64,
-    /// Written, and of this process alone.
+    /// Bytes that were written and belong to this process alone.
     pub bytes_private_dirty: u64,
-    /// Not written, and of this process alone.
+    /// Bytes that were not written and belong to this process alone.
     pub bytes_private_clean: u64,
-    /// Written, and of others, too.
+    /// Bytes that were written and are shared.
     pub bytes_shared_dirty: u64,
-    /// Not written, and of others, too.
+    /// Bytes that were not written and are shared.
     pub bytes_shared_clean: u64,
-    /// Swapped out.
+    /// Bytes that are swapped out.
     pub bytes_swapped: u64,
 }
 
@@ -48,6 +49,6 @@ pub mod protection {
     pub const WRITE: u8 = 2;
     /// It may be read.
     pub const READ: u8 = 4;
-    /// Others that map it see what is written.
+    /// Other processes that map it see what is written.
     pub const SHARED: u8 = 128;
 }

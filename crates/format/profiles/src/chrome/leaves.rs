@@ -1,11 +1,12 @@
-//! Allocator dumps as memory reports have them: parts that are not counted twice.
+//! Allocator dumps as memory reports, whose parts must not be counted twice.
 
 use std::collections::BTreeMap;
 
-/// The parts without parts of their own, of dumps with their sizes; what a whole has beyond its parts is one, too. Names stay what they
-/// are, with `/` between parts. Takes time in proportion to the names' parts.
+/// Returns the parts without parts of their own, from dumps with their sizes. The excess of a whole
+/// over its parts is such a part too. Names stay unchanged, with `/` between parts. Takes time in
+/// proportion to the names' parts.
 pub fn leaves<'a>(dumps: impl IntoIterator<Item = (&'a str, Option<u64>)>) -> Vec<(String, u64)> {
-    // Of what is right below a name.
+    // The sum of the parts right below a name.
     let mut inner: BTreeMap<&str, u64> = BTreeMap::new();
     let mut leaves = Vec::new();
     let mut all: BTreeMap<&str, Option<u64>> = BTreeMap::new();
@@ -18,7 +19,7 @@ pub fn leaves<'a>(dumps: impl IntoIterator<Item = (&'a str, Option<u64>)>) -> Ve
             all.entry(outer).or_default();
         }
     }
-    // From behind: parts come before what they are parts of.
+    // In reverse order: parts come before the whole.
     let mut names: Vec<&str> = all.keys().copied().collect();
     names.sort_by_key(|name| std::cmp::Reverse(name.matches('/').count()));
     for name in names {

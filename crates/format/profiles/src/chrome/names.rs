@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use super::heap::{Heap, UNKNOWN_TYPE};
 
-/// The only frame of a stack that has none, where there has to be one.
+/// The only frame of a stack without frames, if there has to be one.
 pub(super) const NO_STACK: &str = "[no stack]";
 
-/// The next numbers, for all processes of a trace: one that is a frame in one is nothing in another.
+/// The next numbers, for all processes of a trace: a number that is a frame in one process is not
+/// used in another.
 #[derive(Debug)]
 pub(super) struct Numbers {
     stack: u64,
@@ -17,7 +18,7 @@ pub(super) struct Numbers {
 }
 
 impl Default for Numbers {
-    /// Readers take 0 for nothing; the type 0 is the unknown one.
+    /// Readers take 0 for none; the type 0 is the unknown one.
     fn default() -> Numbers {
         Numbers { stack: 1, of_type: 1, text: 1 }
     }
@@ -29,13 +30,13 @@ pub(super) struct Names {
     texts: HashMap<Arc<str>, u64>,
     numbers: HashMap<(u64, Arc<str>), u64>,
     types: HashMap<Arc<str>, u64>,
-    /// In the order of their numbers.
+    /// The texts in the order of their numbers.
     pub(super) texts_in_order: Vec<(u64, Arc<str>)>,
     pub(super) stacks: Vec<NamedStack>,
     pub(super) named_types: Vec<NamedType>,
 }
 
-/// A stack: its outermost frames, and one more.
+/// A stack: its outer frames, and one more.
 #[derive(Debug)]
 pub(super) struct NamedStack {
     pub(super) number: u64,
@@ -55,7 +56,8 @@ pub(super) struct NamedType {
     pub(super) text: u64,
 }
 
-/// The numbers that the stacks and types of a heap have in the trace: by those in the heap, of which 0 is none.
+/// The numbers in the trace of the stacks and types of a heap, by their numbers in the heap, where
+/// 0 is none.
 #[derive(Debug)]
 pub(super) struct InTrace {
     pub(super) stacks: Vec<u64>,
@@ -63,7 +65,8 @@ pub(super) struct InTrace {
 }
 
 impl Names {
-    /// Looks the stacks and types of a heap up, and gives numbers to those that are new. Only what is asked for is looked up.
+    /// Looks up the stacks and types of a heap that are used, and gives numbers to those that are
+    /// new.
     pub(super) fn of_heap(&mut self, heap: &Heap, numbers: &mut Numbers, used: &Used) -> InTrace {
         let mut stacks = vec![0; heap.stacks().len() + 1];
         for (at, stack) in heap.stacks().iter().enumerate() {
@@ -101,7 +104,7 @@ impl Names {
         number
     }
 
-    /// The number of a text, and the text itself.
+    /// Returns the number of a text, and the text itself.
     fn text(&mut self, text: &str, numbers: &mut Numbers) -> (u64, Arc<str>) {
         if let Some((text, &number)) = self.texts.get_key_value(text) {
             return (number, Arc::clone(text));
@@ -112,12 +115,12 @@ impl Names {
         (number, text)
     }
 
-    /// A stack for what has no frames.
+    /// Returns the stack for blocks without frames.
     pub(super) fn nowhere(&mut self, numbers: &mut Numbers) -> u64 {
         self.stack(0, NO_STACK, numbers)
     }
 
-    /// The text of the type 0, which has to be there before it is used.
+    /// Returns the text of the type 0, which must be there before it is used.
     pub(super) fn unknown(&mut self, numbers: &mut Numbers) -> u64 {
         self.text(UNKNOWN_TYPE, numbers).0
     }
@@ -129,7 +132,7 @@ fn take(next: &mut u64) -> u64 {
     number
 }
 
-/// Which stacks and types of a heap are needed, by number.
+/// The stacks and types of a heap that are used, by number.
 #[derive(Debug)]
 pub(super) struct Used {
     stacks: Vec<bool>,
@@ -141,7 +144,7 @@ impl Used {
         Used { stacks: vec![false; heap.stacks().len() + 1], types: vec![false; heap.types().len() + 1] }
     }
 
-    /// These are, with what the stack continues.
+    /// Marks a stack, with those that it continues, and a type as used.
     pub(super) fn add(&mut self, heap: &Heap, mut stack: u32, of_type: u32) {
         self.types[of_type as usize] = true;
         while stack != 0 && !self.stacks[stack as usize] {

@@ -1,4 +1,4 @@
-//! What a process says of its memory at one moment.
+//! The memory dump of a process at one moment.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,23 +11,23 @@ use super::kernel::{Region, Totals};
 use super::untracked;
 use crate::read_error::ReadError;
 
-/// How much a dump tells.
+/// The level of detail of a dump.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Level {
-    /// Numbers alone, of names that are on a list: what may be asked of a program that others use.
+    /// Only numbers, under names that are on a list: harmless in a program that others use.
     Background,
     /// A few entries for each part of the program.
     #[default]
     Light,
-    /// All there is: single objects, heaps, mappings.
+    /// Everything: single objects, heaps, mappings.
     Detailed,
 }
 
 impl Level {
-    /// All, from the least.
+    /// All levels, from the lowest.
     pub const ALL: [Level; 3] = [Level::Background, Level::Light, Level::Detailed];
 
-    /// As files have it.
+    /// Returns the level's name in files.
     pub fn name(self) -> &'static str {
         match self {
             Level::Background => "background",
@@ -36,31 +36,31 @@ impl Level {
         }
     }
 
-    /// The level that a file means.
+    /// Returns the level with this name in files.
     pub fn from_name(name: &str) -> Option<Level> {
         Level::ALL.into_iter().find(|level| level.name() == name)
     }
 }
 
-/// Why a dump is made.
+/// The reason why a dump is made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Kind {
-    /// It was time for one.
+    /// The interval had passed.
     Periodic,
     /// Somebody asked for it.
     #[default]
     Explicit,
     /// More was live than ever before.
     Peak,
-    /// Somebody wants the numbers, and no file.
+    /// Somebody wants the numbers without a file.
     Summary,
 }
 
 impl Kind {
-    /// All.
+    /// All kinds.
     pub const ALL: [Kind; 4] = [Kind::Periodic, Kind::Explicit, Kind::Peak, Kind::Summary];
 
-    /// As files have it.
+    /// Returns the kind's name in files.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Periodic => "periodic_interval",
@@ -70,13 +70,13 @@ impl Kind {
         }
     }
 
-    /// The kind that a file means.
+    /// Returns the kind with this name in files.
     pub fn from_name(name: &str) -> Option<Kind> {
         Kind::ALL.into_iter().find(|kind| kind.name() == name)
     }
 }
 
-/// What the parts of a process say of their memory at one moment.
+/// The memory of a process's parts at one moment.
 ///
 /// ```
 /// use heapledger_profiles::chrome::{Level, ProcessDump};
@@ -90,57 +90,59 @@ impl Kind {
 /// ```
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ProcessDump {
-    /// The kernel's number of the process.
+    /// The process id.
     pub pid: u32,
-    /// What it is called.
+    /// The name of the process.
     pub process: String,
-    /// When, in microseconds: by the same clock in all processes of a trace.
+    /// The time in microseconds, by the same clock in all processes of a trace.
     pub time_us: u64,
-    /// How much it tells.
+    /// The level of detail.
     pub level: Level,
     /// The process as a whole.
     pub totals: Option<Totals>,
     /// Its mappings.
     pub regions: Vec<Region>,
     allocators: BTreeMap<String, AllocatorDump>,
-    /// By their sources: each owns one other at most.
+    /// The edges by their sources: each source owns at most one other.
     edges: BTreeMap<Guid, Edge>,
     heaps: BTreeMap<String, Heap>,
     #[serde(skip)]
     filter: Filter,
 }
 
-/// What may be said in the background.
+/// The filter for names in background dumps.
 #[derive(Clone, Debug, Default)]
 struct Filter {
-    /// `None`: everything.
+    /// The allowed names. `None`: everything is allowed.
     allowed: Option<BTreeSet<String>>,
-    /// Where all else goes.
+    /// The dump that takes the values of all other names.
     black_hole: Option<Box<AllocatorDump>>,
 }
 
 impl ProcessDump {
-    /// A dump in which nothing has been said.
+    /// Creates an empty dump.
     pub fn new(pid: u32, process: impl Into<String>, time_us: u64, level: Level) -> ProcessDump {
         let process = untracked::scope(|| process.into());
         ProcessDump { pid, process, time_us, level, ..ProcessDump::default() }
     }
 
-    /// The allocator dump of a name: a new one, where it has not been asked for. The name is absolute, with a `/` between its
-    /// parts; others at its ends are taken off.
+    /// Returns the allocator dump with a name; a new one if the name was not asked for before. The
+    /// name is absolute, with `/` between its parts; slashes at its ends are removed.
     pub fn allocator(&mut self, name: &str) -> &mut AllocatorDump {
         let name = name.trim_matches('/');
         untracked::scope(|| self.named(name, Guid::of_name(self.pid, name)))
     }
 
-    /// The dump of something that several processes have, known by a number that they agree on.
+    /// Returns the dump of something that several processes share, identified by a number that they
+    /// agree on.
     pub fn shared(&mut self, guid: Guid) -> &mut AllocatorDump {
         let dump = untracked::scope(|| self.named(&format!("global/{guid}"), guid));
         dump.flags &= !WEAK;
         dump
     }
 
-    /// The same of something that is nothing unless another process has it, too, and not weakly.
+    /// Like [`shared`](Self::shared), but the dump counts only if another process has it too, and
+    /// not weakly.
     pub fn weak_shared(&mut self, guid: Guid) -> &mut AllocatorDump {
         untracked::scope(|| {
             let name = format!("global/{guid}");
@@ -160,8 +162,8 @@ impl ProcessDump {
         self.allocators.entry(name.to_owned()).or_insert_with(|| AllocatorDump::new(name.to_owned(), guid))
     }
 
-    /// Says that one allocator dump is the memory of another, and owns it. Of two things that one owns the more important
-    /// stays, or else the later.
+    /// Says that one allocator dump is the memory of another, and owns it. If a source is given two
+    /// targets, the more important one stays, or else the later one.
     pub fn own(&mut self, source: Guid, target: Guid, importance: i32) {
         let edge = Edge { source, target, importance };
         match self.edges.get_mut(&source) {
@@ -171,53 +173,54 @@ impl ProcessDump {
         }
     }
 
-    /// Says that the memory of one allocator dump is a part of that of another, such as `malloc/allocated_objects`: beside
-    /// others that are.
+    /// Says that the memory of one allocator dump is a part of that of another, such as
+    /// `malloc/allocated_objects`, which other dumps may be parts of too.
     pub fn suballocate(&mut self, source: Guid, target: &str) {
         untracked::scope(|| {
-            // A part of its own: two that owned the whole would share it.
+            // A part for this source alone: two sources that owned the whole would share it.
             let part = self.allocator(&format!("{target}/__{source}")).guid;
             self.own(source, part, 0);
         });
     }
 
-    /// Adds the heap of an allocator. There should be an allocator dump of the same name. Nothing in other dumps than
-    /// detailed ones, nor where nothing is live.
+    /// Adds the heap of an allocator. There should be an allocator dump with the same name. Does
+    /// nothing unless the dump is detailed and the heap has live blocks.
     pub fn add_heap(&mut self, allocator: &str, heap: Heap) {
         if self.level == Level::Detailed && !heap.is_empty() {
             untracked::scope(|| self.heaps.insert(allocator.to_owned(), heap));
         }
     }
 
-    /// All allocator dumps, by name.
+    /// Returns all allocator dumps, by name.
     pub fn allocators(&self) -> impl Iterator<Item = &AllocatorDump> {
         self.allocators.values()
     }
 
-    /// Who owns what.
+    /// Returns the ownership edges.
     pub fn edges(&self) -> impl Iterator<Item = &Edge> {
         self.edges.values()
     }
 
-    /// The heaps, by the names of their allocators.
+    /// Returns the heaps, by the names of their allocators.
     pub fn heaps(&self) -> impl Iterator<Item = (&str, &Heap)> {
         self.heaps.iter().map(|(allocator, heap)| (allocator.as_str(), heap))
     }
 
-    /// How large an allocator dump says that it is.
+    /// Returns the size that an allocator dump states.
     pub fn size_of(&self, name: &str) -> Option<u64> {
         self.allocators.get(name)?.size()
     }
 
-    /// A dump of the same process and moment, for one part of the program. `names` are those that it may use, of which `0x?`
-    /// stands for any number in hexadecimal: dumps of other names are made, and thrown away. `None`: all names.
+    /// Returns a dump of the same process and moment, for one part of the program. `names` are the
+    /// names that it may use, in which `0x?` matches any number in hexadecimal: dumps with other
+    /// names are made, and thrown away. `None`: all names.
     pub fn part(&self, names: Option<&[String]>) -> ProcessDump {
         let mut part = ProcessDump::new(self.pid, self.process.as_str(), self.time_us, self.level);
         part.filter.allowed = names.map(|names| names.iter().cloned().collect());
         part
     }
 
-    /// Adds what a part of the program has said. In the background that is numbers.
+    /// Adds the dump of a part of the program; in the background, only its numbers.
     pub fn add(&mut self, part: ProcessDump) {
         for (name, mut dump) in part.allocators {
             if self.level == Level::Background {
@@ -230,7 +233,8 @@ impl ProcessDump {
         }
         let known: BTreeSet<Guid> = self.allocators.values().map(|dump| dump.guid).collect();
         for edge in part.edges.into_values() {
-            // What was thrown away owns nothing. Elsewhere others may know what is owned.
+            // A dump that was thrown away owns nothing. In other levels, the target may be in
+            // another process.
             if self.level > Level::Background || (known.contains(&edge.source) && known.contains(&edge.target)) {
                 self.own(edge.source, edge.target, edge.importance);
             }
@@ -240,17 +244,17 @@ impl ProcessDump {
         self.totals = self.totals.or(part.totals);
     }
 
-    /// What another process can [read](ProcessDump::parse).
+    /// Returns bytes that another process can [read](ProcessDump::parse).
     pub fn to_bytes(&self) -> Vec<u8> {
-        // It holds nothing that JSON has no place for.
+        // The dump holds nothing that JSON cannot represent.
         serde_json::to_vec(self).unwrap_or_default()
     }
 
-    /// What another process has sent. Takes memory in proportion to that.
+    /// Parses a dump that another process has sent. Takes memory in proportion to its size.
     ///
     /// # Errors
     ///
-    /// Where it is no dump.
+    /// Fails if the bytes are not a dump.
     pub fn parse(bytes: &[u8]) -> Result<ProcessDump, ReadError> {
         let dump: ProcessDump =
             serde_json::from_slice(bytes).map_err(|error| ReadError::new(error.column() as u64, error.to_string()))?;
@@ -261,7 +265,7 @@ impl ProcessDump {
     }
 }
 
-/// Whether a name is on the list, once its numbers in hexadecimal have been taken out.
+/// True if a name is on the list, once its hexadecimal numbers have been replaced by `0x?`.
 fn is_allowed(allowed: &BTreeSet<String>, name: &str) -> bool {
     let mut plain = String::with_capacity(name.len());
     let mut rest = name;

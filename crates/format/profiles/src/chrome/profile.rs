@@ -10,7 +10,7 @@ use super::trace::{HeapFormat, Trace};
 use crate::holds::Holds;
 use crate::profile::{Amount, Amounts, Known, Location, Profile, Sample};
 
-/// What was live at several moments, and over time.
+/// The live amounts at several moments, and over time.
 pub const HOLDS: Holds = Holds {
     amounts: Known { live: true, peak: true, end: true, ..Known::NONE },
     blocks: true,
@@ -20,12 +20,13 @@ pub const HOLDS: Holds = Holds {
     ..Holds::STACKS
 };
 
-/// The allocator of what is in no heap of the program's own.
+/// The allocator of blocks that are in no heap of the program's own.
 pub(super) const MAIN_HEAP: &str = "malloc";
 
-/// Writes a trace with a dump for the peak, one for the moment of the profile if that is another, one for each of its
-/// [snapshots](Profile::snapshots), and one for the end, in their order. Scopes of contexts are the outermost frames, a heap that
-/// the program has declared is an allocator of its own.
+/// Writes a trace with a dump for the peak, one for the moment of the profile if that is another,
+/// one for each of its [snapshots](Profile::snapshots), and one for the end, in their order. Scopes
+/// of contexts are the outermost frames, a heap that the program has declared is an allocator of
+/// its own.
 ///
 /// # Errors
 ///
@@ -57,21 +58,21 @@ fn time_us(profile: &Profile, time_ns: u64) -> u64 {
 /// A moment of the profile.
 struct Moment<'p> {
     time_ns: u64,
-    /// Why there is a dump of it.
+    /// The reason for its dump.
     kind: Kind,
     live: Live<'p>,
 }
 
-/// What was live at a moment.
+/// The live amounts at a moment.
 enum Live<'p> {
-    /// What of the amounts of each sample.
+    /// One of the amounts of each sample.
     Of(fn(&Amounts) -> Amount),
-    /// Of each sample.
+    /// The amount of each sample.
     Snapshot(&'p [Amount]),
 }
 
 impl Live<'_> {
-    /// Of one sample, and which it is.
+    /// Returns the amount of one sample, given with its index.
     fn of(&self, number: usize, sample: &Sample) -> Amount {
         match self {
             Live::Of(amount) => amount(&sample.amounts),
@@ -80,7 +81,7 @@ impl Live<'_> {
     }
 }
 
-/// The moments, in their order.
+/// Returns the moments, in their order.
 fn moments(profile: &Profile) -> Vec<Moment<'_>> {
     let (known, mut moments) = (profile.known, Vec::new());
     let mut add = |time_ns, kind, live| moments.push(Moment { time_ns, kind, live });
@@ -99,7 +100,7 @@ fn moments(profile: &Profile) -> Vec<Moment<'_>> {
         let is_there = known.peak && snapshot.time_ns == profile.peak_ns
             || known.end && snapshot.time_ns == profile.duration_ns
             || known.live && snapshot.time_ns == profile.moment_ns;
-        // Nothing is live once all processes are over, and that needs no dump.
+        // Nothing is live once all processes have ended, which needs no dump.
         let is_something = snapshot.live.iter().any(|live| *live != Amount::default());
         if is_something && !is_there {
             add(snapshot.time_ns, Kind::Periodic, Live::Snapshot(&snapshot.live));
@@ -109,7 +110,7 @@ fn moments(profile: &Profile) -> Vec<Moment<'_>> {
     moments
 }
 
-/// The heaps of a moment, by allocator. The main one is always there.
+/// Returns the heaps of a moment, by allocator. The main one is always there.
 fn heaps_of(profile: &Profile, live: &Live<'_>) -> BTreeMap<String, Heap> {
     let mut heaps = BTreeMap::from([(MAIN_HEAP.to_owned(), Heap::default())]);
     for (number, sample) in profile.samples.iter().enumerate() {
@@ -118,7 +119,7 @@ fn heaps_of(profile: &Profile, live: &Live<'_>) -> BTreeMap<String, Heap> {
             continue;
         }
         let label = |key: &str| sample.labels.iter().find(|(known, _)| known == key).map(|(_, text)| text.as_str());
-        // A name of one part: what is below it would be taken for a part of it.
+        // A name of one part: parts below it would be taken for parts of it.
         let allocator = label("heap").map_or_else(|| MAIN_HEAP.to_owned(), |heap| heap.replace('/', "\\"));
         let frames = label("context").into_iter().chain(frames(profile, sample));
         heaps.entry(allocator).or_default().add(frames, label("type"), amount);
@@ -126,7 +127,7 @@ fn heaps_of(profile: &Profile, live: &Live<'_>) -> BTreeMap<String, Heap> {
     heaps
 }
 
-/// The functions of a stack, the outermost first.
+/// Returns the functions of a stack, the outermost first.
 fn frames<'p>(profile: &'p Profile, sample: &'p Sample) -> impl Iterator<Item = &'p str> {
     let locations = sample.locations.iter().rev().filter_map(|&at| profile.locations.get(at));
     locations.flat_map(|location: &Location| location.frames.iter().rev().map(|frame| frame.function.as_str()))
@@ -146,7 +147,8 @@ mod tests {
         let live = |bytes: [u64; 4]| bytes.map(|bytes| Amount { blocks: 1, bytes }).to_vec();
         profile.snapshots = vec![
             Snapshot { time_ns: 7_000_000, live: live([1, 2, 3, 4]) },
-            // The peak, which is there already; nothing; and one of which not all is known.
+            // The peak, which is there already; an empty one; and one with only some of the
+            // amounts.
             Snapshot { time_ns: 20_000_000, live: live([9; 4]) },
             Snapshot { time_ns: 28_000_000, live: vec![Amount::default(); 4] },
             Snapshot { time_ns: 30_000_000, live: live([5; 4])[..2].to_vec() },

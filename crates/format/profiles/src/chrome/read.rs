@@ -1,4 +1,4 @@
-//! Reading traces: their memory dumps with heaps.
+//! Reading traces and their memory dumps with heaps.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -19,24 +19,26 @@ mod reports;
 use heaps::{Heaps, Names};
 pub use reports::reports;
 
-/// Whether a file may be one: it is JSON, and its events are called so. `bytes` may be the beginning of it.
+/// True if a file may be a trace: JSON whose events have the right names. `bytes` may be just its
+/// beginning.
 pub fn is_one(bytes: &[u8]) -> bool {
     let bytes = bytes.trim_ascii_start();
     let has = |word: &[u8]| bytes.windows(word.len()).any(|part| part == word);
     match bytes.first() {
         Some(b'{') => has(b"\"traceEvents\""),
-        // Without what is around them.
+        // A list of events without the object around it.
         Some(b'[') => has(b"\"ph\"") && has(b"\"ts\""),
         _ => false,
     }
 }
 
-/// Reads a trace: a profile for each process that has heaps in it. Of several dumps the last one is the end, and the one in which
-/// the most is live, in all processes together, is the peak; how much there was in each is the timeline.
+/// Reads a trace, and returns a profile for each process that has heaps in it. The last of several
+/// dumps is the end; the one in which the most is live, in all processes together, is the peak; the
+/// live amounts of all dumps are the timeline.
 ///
 /// # Errors
 ///
-/// It is not such a file, or no dump has a heap.
+/// Fails if the file is not a trace, or no dump has a heap.
 pub fn read(bytes: &[u8]) -> Result<Vec<Profile>, ReadError> {
     let trace = Trace::of(bytes)?;
     let (mut dumps, mut processes) = (Dumps::default(), Vec::new());
@@ -73,14 +75,14 @@ pub fn read(bytes: &[u8]) -> Result<Vec<Profile>, ReadError> {
         profile.moment = "in the last dump".into();
         (profile.peak_ns, profile.moment_ns) = (since(dumps.times_us[peak]), since(dumps.times_us[end]));
         profile.duration_ns = since(trace.end_us);
-        // Chrome counts from when the machine was started, others since 1970.
+        // Chrome counts from the boot of the machine, others from 1970.
         profile.start_unix_ns = if begin_us > 1_000_000_000_000_000 { begin_us.saturating_mul(1000) } else { 0 };
         profiles.push(profile);
     }
     Ok(profiles)
 }
 
-/// What a trace says of memory.
+/// The memory events of a trace.
 #[derive(Default)]
 struct Trace<'a> {
     file: &'a [u8],
@@ -93,12 +95,12 @@ struct Trace<'a> {
 #[derive(Default)]
 struct Process<'a> {
     name: String,
-    /// Of heaps as entries.
+    /// The names of heaps that are written as entries.
     names: Names,
     dumps: Vec<Dump<'a>>,
-    /// What was last said of allocators, in one part or more, and when.
+    /// The latest values of allocators, in one part or more, and their time.
     allocators: (u64, Vec<&'a RawValue>),
-    /// What was live over time, where that was written.
+    /// The live amounts over time, if the trace has them.
     live: BTreeMap<u64, Amount>,
 }
 
@@ -112,7 +114,7 @@ struct Dump<'a> {
 /// A process as a profile.
 struct Read {
     gather: Gather,
-    /// What samples hold in each dump.
+    /// The live amounts of samples: the dump, the sample and the amount.
     held: Vec<(usize, usize, Amount)>,
 }
 
@@ -138,7 +140,7 @@ impl<'a> Dumps<'a> {
 
     fn peak_and_end(&self) -> (usize, usize) {
         let all = || 0..self.times_us.len();
-        // Of equal ones the first.
+        // Among equals, the first.
         let peak = all().rev().max_by_key(|&at| self.bytes[at]).unwrap_or(0);
         (peak, all().max_by_key(|&at| self.times_us[at]).unwrap_or(0))
     }
@@ -161,7 +163,7 @@ struct Event<'a> {
 }
 
 impl Event<'_> {
-    /// Whether it says anything of memory.
+    /// True if the event is about memory.
     fn is_wanted(&self) -> bool {
         match &*self.ph {
             "v" => true,
@@ -172,7 +174,7 @@ impl Event<'_> {
     }
 }
 
-/// The events that are wanted: a trace has many others.
+/// The memory events of a trace, which has many others.
 struct Events<'a>(Vec<Event<'a>>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Events<'a> {
@@ -244,7 +246,7 @@ impl<'a> Trace<'a> {
             trace.take(event)?;
         }
         trace.begin_us = trace.begin_us.min(trace.end_us);
-        // Names come one after the other: those that a dump adds are there for the later ones.
+        // Names come one after the other: those that a dump adds are known to the later ones.
         trace.processes.values_mut().for_each(|process| process.dumps.sort_by_key(|dump| dump.time_us));
         Ok(trace)
     }
@@ -303,7 +305,7 @@ impl<'a> Trace<'a> {
         })
     }
 
-    /// Why there is nothing in it: for people.
+    /// Returns the reason why the trace has no heaps, for people.
     fn without_heaps(&self) -> String {
         match self.dumps {
             0 => "it is a trace without memory dumps".into(),
@@ -313,7 +315,7 @@ impl<'a> Trace<'a> {
 }
 
 impl Process<'_> {
-    /// What its heaps hold; `None` if it has none.
+    /// Returns the profile of the process's heaps; `None` if it has none.
     fn profile<'a>(&'a self, pid: i64, trace: &Trace<'_>, dumps: &mut Dumps<'a>) -> Result<Option<Read>, ReadError> {
         if self.dumps.iter().all(|dump| dump.heaps.is_empty()) {
             return Ok(None);
@@ -338,7 +340,7 @@ impl Process<'_> {
 }
 
 impl Trace<'_> {
-    /// Where in the file the dump with an id is.
+    /// Returns the offset in the file of the dump with an id.
     fn offset_of(&self, id: &str) -> u64 {
         (id.as_ptr() as usize).checked_sub(self.file.as_ptr() as usize).filter(|&at| at < self.file.len()).unwrap_or(0)
             as u64

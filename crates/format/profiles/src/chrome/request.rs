@@ -1,7 +1,9 @@
-//! How the dump of a running process is asked for: over the socket on which it answers who asks for its reports.
+//! The protocol that asks a running process for its dump, over the socket on which the process
+//! answers requests for its reports.
 //!
-//! The client connects, writes one line ([`Request::to_line`]), and reads a [`ProcessDump`](super::ProcessDump) until the end.
-//! A program without dumps closes the connection.
+//! The client connects, writes one line ([`Request::to_line`]), and reads a
+//! [`ProcessDump`](super::ProcessDump) until the end. A program without dumps closes the
+//! connection.
 
 use std::time::Duration;
 
@@ -10,33 +12,33 @@ use heapledger_reports::request::Line;
 use super::guid::Guid;
 use super::process::{Kind, Level};
 
-/// The first word of such a line.
+/// The first word of a request.
 pub const WORD: &str = "heapledger-dump";
 
-/// What is asked of a process.
+/// A request to a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// The number of the dump, the same for all processes.
     pub guid: Guid,
-    /// How much is to be told.
+    /// The level of detail.
     pub level: Level,
-    /// Why.
+    /// The reason for the dump.
     pub kind: Kind,
-    /// How long each provider may take.
+    /// The time that each provider may take.
     pub provider_deadline: Duration,
-    /// How long all of them may.
+    /// The time that all of them together may take.
     pub deadline: Duration,
 }
 
 impl Request {
-    /// The line that says it.
+    /// Returns the line for the request.
     pub fn to_line(self) -> String {
         let guid = format!("id={}", self.guid);
         let (level, kind) = (format!("level={}", self.level.name()), format!("kind={}", self.kind.name()));
         Line::write(WORD, &[(true, &guid), (true, &level), (true, &kind)], [self.provider_deadline, self.deadline])
     }
 
-    /// What a line says; words of newer versions are passed over. `None`: it is no request.
+    /// Parses a line; words of newer versions are ignored. `None`: it is not a request.
     pub fn parse(line: &[u8]) -> Option<Request> {
         let line = Line::parse(line, WORD)?;
         let [provider_deadline, deadline] = line.deadlines()?;

@@ -13,12 +13,12 @@ use super::kernel::{Region, Totals};
 use super::names::{Names, Numbers, Used};
 use super::process::{Kind, ProcessDump};
 
-/// How heaps are written. A trace has them one way: viewers look at the second only where there is no first.
+/// The format of heaps. A trace has only one: viewers look at the second only if there is no first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeapFormat {
-    /// `heaps`: the parts that matter, each with all that is below it. Of viewers of all years.
+    /// `heaps`: the parts that matter, each with all that is below it. For viewers of all years.
     Entries(Cut),
-    /// `heaps_v2`: every stack and type with what is its own. Of viewers since the middle of 2017.
+    /// `heaps_v2`: every stack and type with its own amount. For viewers since the middle of 2017.
     Aggregated,
 }
 
@@ -28,7 +28,8 @@ impl Default for HeapFormat {
     }
 }
 
-/// Writes a trace, dump by dump. What is kept of it meanwhile are the names of frames and types, each once.
+/// Writes a trace, dump by dump. What is kept of it meanwhile are the names of frames and types,
+/// each once.
 ///
 /// The names come last, so that [`Trace::finish`] has to be called.
 ///
@@ -61,11 +62,11 @@ pub struct Trace<W> {
 struct Process {
     name: String,
     names: Names,
-    /// How much of the names is in the file.
+    /// The number of names that are in the file.
     written: Written,
 }
 
-/// How many texts, stacks and types.
+/// The numbers of texts, stacks and types.
 #[derive(Clone, Copy, Debug, Default)]
 struct Written {
     texts: usize,
@@ -85,7 +86,8 @@ impl<W: Write> Trace<W> {
         Ok(Trace { out, heaps, numbers: Numbers::default(), processes: BTreeMap::new(), is_first: true })
     }
 
-    /// Writes what a process says. Dumps with the same number are one, of several processes: of each process once.
+    /// Writes the dump of a process. Dumps with the same number belong together, with one for each
+    /// of several processes.
     ///
     /// # Errors
     ///
@@ -102,7 +104,7 @@ impl<W: Write> Trace<W> {
         }
         let mut allocators: BTreeMap<&str, Allocator<'_>> =
             dump.allocators().map(|allocator| (allocator.name.as_str(), Allocator::of(allocator))).collect();
-        // A heap is shown beside an allocator of its name, or not at all.
+        // A heap is shown beside an allocator with its name, or not at all.
         let sizes: Vec<_> = dump.heaps().map(|(name, heap)| (name, heap.total().bytes)).collect();
         for (name, bytes) in sizes {
             allocators.entry(name).or_insert_with(|| Allocator::placeholder(dump.pid, name, bytes));
@@ -169,7 +171,7 @@ impl<W: Write> Trace<W> {
             self.metadata(pid, "stackFrames", "stackFrames", &frames)?;
             let types = process.names.named_types.iter().map(|named| (named.number, &*named.name));
             let types: BTreeMap<_, _> = types.chain([(0, super::UNKNOWN_TYPE)]).collect();
-            // Without them viewers throw all heaps away.
+            // Without them viewers ignore all heaps.
             self.metadata(pid, "typeNames", "typeNames", &types)?;
         }
         self.out.write_all(b"\n],\"displayTimeUnit\":\"ms\"}\n")?;
@@ -188,7 +190,7 @@ impl<W: Write> Trace<W> {
     }
 }
 
-/// The heaps of a dump, as far as the cut lets them be.
+/// Returns the heaps of a dump, after the cut.
 fn entries(dump: &ProcessDump, cut: Cut, process: &mut Process, numbers: &mut Numbers) -> BTreeMap<String, Entries> {
     let mut all = BTreeMap::new();
     for (allocator, heap) in dump.heaps() {
@@ -215,7 +217,7 @@ fn entries(dump: &ProcessDump, cut: Cut, process: &mut Process, numbers: &mut Nu
     all
 }
 
-/// The heaps of a dump, and the names that are new.
+/// Returns the heaps of a dump, and the names that are new.
 fn aggregated(dump: &ProcessDump, process: &mut Process, numbers: &mut Numbers) -> HeapsV2 {
     let mut allocators = BTreeMap::new();
     for (allocator, heap) in dump.heaps() {
@@ -296,7 +298,7 @@ enum Value {
     Is(bool),
 }
 
-/// By the names that viewers know.
+/// Returns the totals under the names that viewers know.
 fn process_totals(totals: &Totals) -> BTreeMap<&'static str, Value> {
     let mut values = BTreeMap::from([("resident_set_bytes", Value::Bytes(Hex(totals.resident)))]);
     if let Some(most) = totals.resident_max {
@@ -358,7 +360,7 @@ struct Allocator<'a> {
     guid: Guid,
     #[serde(skip_serializing_if = "Option::is_none")]
     flags: Option<u32>,
-    /// Viewers warn where there is none.
+    /// Viewers warn if there are none.
     attrs: BTreeMap<&'a str, Attr<'a>>,
 }
 
@@ -383,7 +385,7 @@ impl<'a> Allocator<'a> {
         }
     }
 
-    /// Of a heap without an allocator dump.
+    /// Returns an allocator dump for a heap without one.
     fn placeholder(pid: u32, name: &str, bytes: u64) -> Allocator<'a> {
         let size = Attr { kind: "scalar", units: "bytes", value: format!("{bytes:x}").into() };
         Allocator { guid: Guid::of_name(pid, name), flags: None, attrs: BTreeMap::from([("size", size)]) }
@@ -433,7 +435,7 @@ struct HeapsV2 {
     maps: Maps,
 }
 
-/// What stacks and types hold themselves: of a stack and a type in each place.
+/// The own amounts of stacks and types: one pair of a stack and a type at each index.
 #[derive(Serialize)]
 struct Columns {
     nodes: Vec<u64>,
@@ -448,7 +450,7 @@ impl Columns {
         heap.cells().iter().for_each(|cell| used.add(heap, cell.stack, cell.of_type));
         let in_trace = names.of_heap(heap, numbers, &used);
         let cells = heap.cells();
-        // There is no stack 0 here: what has no frame gets one.
+        // There is no stack 0 here: blocks without a frame get a stack.
         let nowhere = if cells.iter().any(|cell| cell.stack == 0) { names.nowhere(numbers) } else { 0 };
         let stack = |number: u32| if number == 0 { nowhere } else { in_trace.stacks[number as usize] };
         Columns {

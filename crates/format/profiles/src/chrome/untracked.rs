@@ -1,11 +1,12 @@
-//! Keeps what a provider writes out of the account of the program in which it runs.
+//! Keeps the allocations of a dump out of the accounting of the program in which it is made.
 //!
-//! A provider is the program's own code, and its allocations count. The dump into which it writes is Heapledger's: its texts and
-//! tables do not. Who has a ledger in the process sets the scope in which they are allocated; elsewhere there is none.
+//! A provider is the program's own code, and its allocations count. The dump into which it writes
+//! belongs to Heapledger: its texts and tables do not count. The owner of a ledger in the process
+//! sets the untracked scope in which they are allocated; without a ledger there is none.
 
 use std::sync::OnceLock;
 
-/// Calls what it is given, once, in a scope whose allocations nobody counts.
+/// Calls its argument once, in a scope whose allocations are not counted.
 type Scope = fn(&mut dyn FnMut());
 
 static SCOPE: OnceLock<Scope> = OnceLock::new();

@@ -1,21 +1,21 @@
-//! Reading them.
+//! Reading collapsed stacks.
 
 use crate::gather::Gather;
 use crate::profile::{Amount, Frame, Known, Location, Profile};
 use crate::read_error::ReadError;
 
-/// How many lines are looked at to know what a file is.
+/// The number of lines that are checked to recognise a file.
 const LINES: usize = 20;
 
-/// True if a file may be one: each of its first lines ends in a number, and one of them has several
-/// functions.
+/// True if a file may have collapsed stacks: each of its first lines ends in a number, and one of
+/// them has several functions.
 pub fn is_one(bytes: &[u8]) -> bool {
     let mut lines = bytes.split_inclusive(|&byte| byte == b'\n').take(LINES).peekable();
     let mut has_calls = false;
     while let Some(line) = lines.next() {
         match line.strip_suffix(b"\n").map(stack) {
             Some(Some((stack, _))) => has_calls |= stack.contains(';'),
-            // The last one may go on behind what is looked at.
+            // The last line may go on behind the given bytes.
             None if lines.peek().is_none() => return has_calls || stack(line).is_some_and(|it| it.0.contains(';')),
             _ => return false,
         }
@@ -23,11 +23,11 @@ pub fn is_one(bytes: &[u8]) -> bool {
     has_calls
 }
 
-/// Reads a file. Its figures are taken for bytes: it does not say what they are.
+/// Reads a file. Its figures are taken for bytes, because the file does not tell their unit.
 ///
 /// # Errors
 ///
-/// It is not such a file.
+/// Fails if it is not such a file.
 pub fn read(bytes: &[u8]) -> Result<Profile, ReadError> {
     let mut gather = Gather::default();
     let mut offset = 0;

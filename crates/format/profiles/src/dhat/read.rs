@@ -1,4 +1,4 @@
-//! Reading them.
+//! Reading DHAT's files.
 
 use serde::Deserialize;
 
@@ -7,7 +7,7 @@ use crate::json;
 use crate::profile::{Amount, Frame, Known, Location, Profile};
 use crate::read_error::ReadError;
 
-/// Whether a file may be one: it is JSON, and says so.
+/// True if a file may be one of DHAT: JSON with DHAT's version number.
 pub fn is_one(bytes: &[u8]) -> bool {
     let head = &bytes[..bytes.len().min(4096)];
     bytes.starts_with(b"{") && head.windows(17).any(|part| part == b"\"dhatFileVersion\"")
@@ -23,7 +23,7 @@ struct File {
     cmd: String,
     #[serde(default)]
     pid: u32,
-    /// When the most was live, and when it ended.
+    /// The times of the peak and of the end.
     #[serde(default)]
     tg: u64,
     #[serde(default)]
@@ -37,7 +37,8 @@ struct File {
     ftbl: Vec<String>,
 }
 
-/// A place that allocates: total, at its own most, at the peak, at the end, each in bytes and blocks.
+/// A stack that allocates: its total, and its amounts at its own maximum, at the peak and at the
+/// end, each in bytes and blocks.
 #[derive(Deserialize)]
 struct Point {
     tb: u64,
@@ -63,7 +64,7 @@ struct Point {
 ///
 /// # Errors
 ///
-/// It is not such a file.
+/// Fails if it is not such a file.
 pub fn read(bytes: &[u8]) -> Result<Profile, ReadError> {
     let file: File = json::read(bytes)?;
     if file.dhat_file_version != 2 {
@@ -104,7 +105,7 @@ pub fn read(bytes: &[u8]) -> Result<Profile, ReadError> {
     Ok(gather.profile)
 }
 
-/// A time in the file's unit; `None`: it counts something else (instructions).
+/// Converts a time in the file's unit; `None`: the unit is not a time (instructions).
 fn nanoseconds(time: u64, unit: &str) -> Option<u64> {
     let each = match unit {
         "ns" => 1,
@@ -116,7 +117,7 @@ fn nanoseconds(time: u64, unit: &str) -> Option<u64> {
     time.checked_mul(each)
 }
 
-/// Of `0xADDRESS: function (file:line:column)` or `(in library)`; `None`: the root.
+/// Parses `0xADDRESS: function (file:line:column)` or `(in library)`; `None`: the root.
 fn location(text: &str) -> Option<Location> {
     if text == "[root]" {
         return None;
@@ -143,7 +144,7 @@ fn location(text: &str) -> Option<Location> {
     Some(Location { module: None, address, frames: vec![frame] })
 }
 
-/// Of `file:line` or `file:line:column`.
+/// Parses `file:line` or `file:line:column`.
 fn file_and_line(place: &str) -> (String, u32) {
     let number = |text: &str| text.parse::<u32>().ok();
     let Some((front, last)) = place.rsplit_once(':').and_then(|(front, last)| Some((front, number(last)?))) else {

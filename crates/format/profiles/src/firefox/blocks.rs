@@ -1,32 +1,32 @@
-//! Blocks, as exactly as there is room for.
+//! Blocks with times as exact as there is room for.
 
 /// A block, or several of the same stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Block {
     pub(super) process: usize,
     pub(super) sample: usize,
-    /// When it was allocated.
+    /// The time at which it was allocated.
     pub(super) from_ns: u64,
-    /// When it was freed, if it was.
+    /// The time at which it was freed, if it was.
     pub(super) to_ns: Option<u64>,
-    /// Of the first of several.
+    /// The thread; of several blocks, that of the first.
     pub(super) thread: u32,
     pub(super) bytes: u64,
 }
 
-/// Times are first rounded to so many nanoseconds, if they must be.
+/// The interval in nanoseconds to which times are rounded first, if they must be.
 const INTERVAL_NS: u64 = 1_000_000;
-/// They are not rounded to more: the longest interval that can be told in nanoseconds.
+/// The longest interval to which times are rounded.
 const INTERVAL_NS_MAX: u64 = INTERVAL_NS << 40;
 
 /// Blocks that were freed, and at the end those that were not.
 #[derive(Debug)]
 pub(super) struct Blocks {
     blocks: Vec<Block>,
-    /// To what times are rounded; 0: they are not.
+    /// The interval to which times are rounded; 0: they are not.
     interval_ns: u64,
     most: usize,
-    /// When there are too many. More than `most`, if so many stacks allocate.
+    /// The number of blocks at which they are merged. More than `most`, if so many stacks allocate.
     limit: usize,
 }
 
@@ -47,12 +47,12 @@ impl Blocks {
         self.most
     }
 
-    /// To what times are rounded down, if they are.
+    /// Returns the interval to which times are rounded down, if they are.
     pub(super) fn interval_ns(&self) -> Option<u64> {
         (self.interval_ns > 0).then_some(self.interval_ns)
     }
 
-    /// All of them. There are no more after this.
+    /// Returns all blocks. There are no more after this.
     pub(super) fn finish(&mut self) -> Vec<Block> {
         if self.interval_ns > 0 {
             self.merge();
@@ -69,7 +69,7 @@ impl Blocks {
         self.limit = self.most.max(self.blocks.len() * 2);
     }
 
-    /// Rounds times, and makes one of those that are equal then.
+    /// Rounds times, and merges blocks that are then equal.
     fn merge(&mut self) {
         let interval = self.interval_ns.max(1);
         let round = |time: u64| time - time % interval;

@@ -9,11 +9,11 @@ use serde_json::json;
 use super::{Row, command};
 use crate::profile::{Frame, Location, Point, Process, Profile};
 
-/// The version of the format: readers upgrade what is older than they are.
+/// The version of the format: readers upgrade older files.
 const VERSION: u32 = 61;
-/// The version of Gecko's own format that this one was made from, if it had been.
+/// The version of Gecko's own format that a file of this version would be converted from.
 const GECKO_VERSION: u32 = 31;
-/// Resources are of this type: libraries.
+/// The type of resources: libraries.
 const LIBRARY: u32 = 1;
 
 pub(super) fn write(
@@ -103,7 +103,8 @@ fn lib(path: &str, build_id: &str) -> serde_json::Value {
     })
 }
 
-/// The first 16 bytes of a build id as a GUID, which has its first three parts in the other byte order, and an age of 0.
+/// Returns the first 16 bytes of a build id as a GUID, which has its first three parts in the other
+/// byte order, and an age of 0.
 fn breakpad_id(build_id: &str) -> String {
     let mut bytes: Vec<&str> =
         build_id.as_bytes().chunks(2).filter_map(|byte| str::from_utf8(byte).ok()).take(16).collect();
@@ -113,7 +114,7 @@ fn breakpad_id(build_id: &str) -> String {
     format!("{}0", guid.to_uppercase())
 }
 
-/// What was live over time: changes.
+/// Returns the live bytes over time, as changes.
 fn counter(pid: &str, thread: usize, timeline: &[Point]) -> serde_json::Value {
     let mut before = 0;
     let changes: Vec<i64> = timeline
@@ -174,7 +175,7 @@ struct Allocations<'p> {
     length: usize,
 }
 
-/// What each row has of something.
+/// One field of each row.
 struct Column<'p, T>(&'p [Row], fn(&Row) -> T);
 
 impl<T: Serialize> Serialize for Column<'_, T> {
@@ -183,7 +184,7 @@ impl<T: Serialize> Serialize for Column<'_, T> {
     }
 }
 
-/// Where each row was allocated; where it was freed is not known.
+/// The stack that allocated in each row; the stacks of frees are not known.
 struct Stacks<'p> {
     rows: &'p [Row],
     samples: &'p [Option<usize>],
@@ -196,7 +197,7 @@ impl Serialize for Stacks<'_> {
     }
 }
 
-/// Stacks and what they consist of, for all threads.
+/// Stacks and their parts, for all threads.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Tables {
@@ -309,14 +310,14 @@ impl Tables {
     }
 }
 
-/// Tables, and what has a place in them already.
+/// The tables, and the indices of what is in them already.
 #[derive(Default)]
 struct Builder {
     tables: Tables,
     strings: HashMap<String, usize>,
     sources: HashMap<usize, usize>,
     stacks: HashMap<(Option<usize>, usize), usize>,
-    /// By location, and index of its function.
+    /// By location, and index of the function in it.
     frames: HashMap<(usize, usize), usize>,
     functions: HashMap<(usize, Option<usize>, Option<usize>), usize>,
 }
@@ -340,7 +341,7 @@ impl Builder {
         let frame = location.frames.get(at.1);
         let func = self.function(profile, location, frame);
         let module = location.module.and_then(|module| profile.modules.get(module));
-        // Relative to the library: places in it are where they are in the file.
+        // Relative to the library: addresses in it are file offsets.
         let address = module.map_or(location.address, |module| {
             location.address.saturating_sub(module.start).saturating_add(module.file_offset)
         });

@@ -1,4 +1,5 @@
-//! Reading profiles with native allocations: processed ones, as the Firefox Profiler saves them, and those of Firefox itself.
+//! Reading profiles with native allocations: processed ones, as the Firefox Profiler saves them,
+//! and those of Firefox itself.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -12,25 +13,27 @@ use crate::read_error::ReadError;
 mod gecko;
 mod processed;
 
-/// Whether a file may be one: it is JSON, and says what it was made with. `bytes` may be the beginning of it.
+/// True if a file may be a profile: JSON that says what it was made with. `bytes` may be just its
+/// beginning.
 pub fn is_one(bytes: &[u8]) -> bool {
     let bytes = bytes.trim_ascii_start();
     let has = |word: &[u8]| bytes.windows(word.len()).any(|part| part == word);
     let has_head = has(b"\"meta\"") && (has(b"\"preprocessedProfileVersion\"") || has(b"\"stackwalk\""));
-    // Firefox begins with its libraries.
+    // The files of Firefox itself begin with its libraries.
     bytes.starts_with(b"{") && (has_head || has(b"\"breakpadId\""))
 }
 
-/// Reads a profile. Where blocks have addresses ("balanced" allocations), all that happened to them is returned beside it, in the
-/// order of time; where they have none, the profile has what was allocated, and nothing is known of what was freed of it. Allocations are a
-/// sample, if Firefox has taken one: as they are.
+/// Reads a profile. If blocks have addresses ("balanced" allocations), all events of them are
+/// returned beside it, in the order of time. Otherwise the profile has the allocations, and nothing
+/// is known about their frees. If Firefox has taken a sample of the allocations, they are returned
+/// unscaled.
 ///
 /// # Errors
 ///
-/// It is not such a file, or has no native allocations.
+/// Fails if it is not such a file, or has no native allocations.
 pub fn read(bytes: &[u8]) -> Result<(Profile, Vec<Event>), ReadError> {
     let mut rows = Rows::default();
-    // What Firefox itself writes has another version.
+    // Files of Firefox itself have another version.
     match processed::version(bytes)? {
         Some(version) => processed::read(bytes, version, &mut rows)?,
         None => gecko::read(bytes, &mut rows)?,
@@ -41,7 +44,7 @@ pub fn read(bytes: &[u8]) -> Result<(Profile, Vec<Event>), ReadError> {
     Ok(rows.finish())
 }
 
-/// What both kinds say of the whole.
+/// The metadata that both formats have.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Meta {
@@ -56,7 +59,7 @@ struct Meta {
 #[derive(Default)]
 struct Rows {
     gather: Gather,
-    /// Of each thread that has some, in order.
+    /// The rows of each thread that has some, in order.
     threads: Vec<Vec<Row>>,
 }
 
@@ -64,14 +67,14 @@ struct Row {
     time_ns: u64,
     process: usize,
     thread: u32,
-    /// Less than zero for a free.
+    /// The size; negative for a free.
     bytes: i64,
     address: Option<u64>,
     sample: usize,
 }
 
 impl Rows {
-    /// The number of a process.
+    /// Returns the number of a process.
     fn process(&mut self, pid: u32, name: &str) -> usize {
         let processes = &mut self.gather.profile.processes;
         processes.iter().position(|process| process.pid == pid).unwrap_or_else(|| {
@@ -99,7 +102,8 @@ impl Rows {
     }
 }
 
-/// The events of all threads. Those of each stay in their order, whatever their times.
+/// Returns the events of all threads. Those of each thread stay in their order, whatever their
+/// times.
 fn events(threads: Vec<Vec<Row>>) -> Vec<Event> {
     let mut threads: Vec<_> = threads.into_iter().map(|rows| rows.into_iter().peekable()).collect();
     let first = |(at, rows): (usize, &mut std::iter::Peekable<std::vec::IntoIter<Row>>)| {
@@ -118,7 +122,7 @@ fn events(threads: Vec<Vec<Row>>) -> Vec<Event> {
             live.insert(key, (bytes, sample));
             EventKind::Allocated { bytes, sample }
         } else {
-            // Others were allocated before it began.
+            // Other blocks were allocated before the profile began.
             let Some((bytes, sample)) = live.remove(&key) else { continue };
             EventKind::Freed { bytes, sample }
         };
@@ -131,7 +135,7 @@ fn nanoseconds(milliseconds: f64) -> u64 {
     (milliseconds * 1e6).round() as u64
 }
 
-/// The number of a process, which may be written as a text with more behind it.
+/// A process id, which may be written as a text with more behind it.
 struct Pid(u32);
 
 impl<'de> Deserialize<'de> for Pid {

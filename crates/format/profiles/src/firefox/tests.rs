@@ -14,10 +14,10 @@ fn written(events: &[Event], blocks_max: usize, profile: &Profile) -> (Value, Op
     (serde_json::from_slice(&file).unwrap(), merged)
 }
 
-/// Time in nanoseconds, bytes, the innermost function if it has a stack, and address.
+/// A time in nanoseconds, bytes, the innermost function if there is a stack, and an address.
 type Entry = (u64, i64, Option<String>, u64);
 
-/// The rows of a process, after a look at all columns.
+/// Returns the rows of a process, after checking all columns.
 fn entries(file: &Value, process: usize) -> Vec<Entry> {
     let table = &file["threads"][process]["nativeAllocations"];
     let column = |name: &str| {
@@ -41,7 +41,8 @@ fn entries(file: &Value, process: usize) -> Vec<Entry> {
     (0..times.len()).map(row).collect()
 }
 
-/// What is retained of what was allocated before a time, as the profiler finds it: by function.
+/// Returns the bytes retained from allocations before a time, as the profiler computes them, by
+/// function.
 fn retained(entries: &[Entry], before: u64) -> HashMap<Option<String>, i64> {
     let mut live = HashMap::new();
     for (_, bytes, function, address) in entries.iter().filter(|(time, ..)| *time < before) {
@@ -79,7 +80,7 @@ proptest! {
         let (file, merged) = written(&events, blocks_max, &profile);
         let blocks = events.iter().filter(|event| matches!(event.kind, EventKind::Allocated { .. })).count();
         prop_assert!(merged.is_none() || blocks > blocks_max);
-        // The intervals are as many milliseconds as a power of two, or as short as none.
+        // The interval in milliseconds is a power of two; the shortest one if nothing was merged.
         let interval = merged.map_or(1_000_000, |said| {
             let words: Vec<&str> = said.split(' ').collect();
             let at = words.iter().position(|word| word.starts_with("ms")).unwrap();
@@ -104,7 +105,7 @@ proptest! {
     }
 }
 
-/// Of few stacks, as many blocks as one likes.
+/// However many blocks there are, a few stacks need little room.
 #[test]
 fn many_blocks_take_little_room() {
     let profile = example();

@@ -1,4 +1,4 @@
-//! Reading them.
+//! Reading gperftools' files.
 
 use std::collections::HashMap;
 
@@ -10,19 +10,20 @@ use crate::read_error::ReadError;
 
 const MAGIC: &str = "heap profile:";
 
-/// Whether a file begins as one.
+/// True if a file begins as one of gperftools.
 pub fn is_one(bytes: &[u8]) -> bool {
     bytes.starts_with(MAGIC.as_bytes())
 }
 
-/// The number of functions that are kept of one address, of which all but the last are inlined.
+/// The most functions that are kept for one address, of which all but the last are inlined.
 const FRAMES_MAX: usize = 64;
 
-/// Reads a file of gperftools, of tcmalloc's sampler, or Go's text (`/debug/pprof/heap?debug=1`), which has names, too.
+/// Reads a file of gperftools, of tcmalloc's sampler, or Go's text (`/debug/pprof/heap?debug=1`),
+/// which also has names.
 ///
 /// # Errors
 ///
-/// It is not such a file.
+/// Fails if it is not such a file.
 pub fn read(bytes: &[u8]) -> Result<Profile, ReadError> {
     let text = text(bytes)?;
     let (stacks, libraries) = text.split_once("MAPPED_LIBRARIES:").unwrap_or((text, ""));
@@ -45,13 +46,15 @@ pub fn read(bytes: &[u8]) -> Result<Profile, ReadError> {
         amounts.allocated.add(estimate(allocated, mean));
         differ |= allocated != live && allocated != Amount::default();
     }
-    // Where they are equal everywhere they were not recorded, or nothing was freed: which of the two the file does not say.
+    // If the live and the allocated amounts are equal everywhere, either the latter were not
+    // recorded, or nothing was freed: the file does not tell which.
     gather.profile.known = Known { live: true, allocated: differ, ..Known::default() };
     gather.profile.moment = "when the profile was taken".into();
     Ok(gather.profile)
 }
 
-/// The functions at the addresses of calls, the innermost first: Go writes them below each stack.
+/// Returns the functions at the addresses of calls, the innermost first: Go writes them below each
+/// stack.
 fn names(stacks: &str) -> HashMap<u64, Vec<Frame>> {
     let mut names: HashMap<u64, Vec<Frame>> = HashMap::new();
     for (address, frame) in stacks.lines().filter_map(|line| named(line.strip_prefix("#\t")?)) {
@@ -79,12 +82,12 @@ fn named(line: &str) -> Option<(u64, Frame)> {
     Some((address, frame))
 }
 
-/// The mean distance of sample points of this kind of profile; 1: everything is there.
+/// Returns the mean distance of sample points for this kind of profile; 1: all blocks are recorded.
 fn mean(kind: &str) -> Option<u64> {
     match kind.split_once('/') {
         None => matches!(kind, "heapprofile" | "heap_v2" | "heap").then_some(1),
         Some(("heap_v2", rate)) => rate.parse().ok(),
-        // Of the older kind the rate is twice the mean.
+        // In the older kind the rate is twice the mean.
         Some(("heap", rate)) => rate.parse::<u64>().ok().map(|rate| (rate / 2).max(1)),
         Some(_) => None,
     }
@@ -102,7 +105,7 @@ mod tests {
         assert_eq!(profile.samples[0].amounts.allocated, Amount { blocks: 4, bytes: 256 });
         assert_eq!(profile.samples[1].amounts.live, Amount { blocks: 1, bytes: 64 });
         assert_eq!((profile.known.allocated, profile.sampling_bytes), (true, None));
-        // As google-pprof has it: 16 blocks of 64 KiB, by a mean of 512 KiB.
+        // The example of google-pprof: 16 blocks of 64 KiB, with a mean of 512 KiB.
         let sampled = "heap profile: 16: 1048576 [16: 1048576] @ heap_v2/524288\n16: 1048576 [16: 1048576] @ 0x10\n";
         let profile = read(sampled.as_bytes()).unwrap();
         let bytes = profile.samples[0].amounts.live.bytes;

@@ -1,4 +1,4 @@
-//! Reading what V8's sampling heap profiler writes: `node --heap-prof`, Chrome's DevTools,
+//! Reading the files of V8's sampling heap profiler: `node --heap-prof`, Chrome's DevTools,
 //! `HeapProfiler.stopSampling`.
 
 use std::borrow::Cow;
@@ -8,7 +8,7 @@ use crate::json::tokens::{Token, Tokens, count};
 use crate::profile::{Amount, Frame, Known, Location, Profile};
 use crate::read_error::ReadError;
 
-/// True if a file may be one: JSON that has nodes of calls.
+/// True if a file may be one of V8: JSON that has nodes of calls.
 pub fn is_one(bytes: &[u8]) -> bool {
     let head = &bytes[..bytes.len().min(4096)];
     let has = |text: &[u8]| head.windows(text.len()).any(|part| part == text);
@@ -21,7 +21,7 @@ struct Node<'a> {
     caller: Option<usize>,
     function: Cow<'a, str>,
     url: Cow<'a, str>,
-    /// From 0; that of the function.
+    /// The line of the function, from 0.
     line: Option<u64>,
     bytes: u64,
     location: Option<usize>,
@@ -37,16 +37,15 @@ enum Level {
     Other,
 }
 
-/// Reads a file: what was live when it was written, in bytes. V8 has estimated that from its
-/// sample.
+/// Reads a file: the bytes live when it was written, as V8 has estimated them from its sample.
 ///
 /// # Errors
 ///
-/// It is not such a file.
+/// Fails if it is not such a file.
 pub fn read(bytes: &[u8]) -> Result<Profile, ReadError> {
     let mut nodes = nodes(bytes)?;
     let mut gather = Gather::default();
-    // The first is the root, which is no function.
+    // The first is the root, which is not a function.
     for node in nodes.iter_mut().skip(1) {
         node.location = Some(gather.location(location(node)));
     }
@@ -60,7 +59,7 @@ pub fn read(bytes: &[u8]) -> Result<Profile, ReadError> {
     Ok(gather.profile)
 }
 
-/// Returns the nodes of the tree: a caller is before those whom it calls.
+/// Returns the nodes of the tree: a caller is before the functions that it calls.
 fn nodes(bytes: &[u8]) -> Result<Vec<Node<'_>>, ReadError> {
     let mut tokens = Tokens::new(bytes);
     let mut nodes: Vec<Node<'_>> = Vec::new();

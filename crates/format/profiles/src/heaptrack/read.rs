@@ -1,5 +1,5 @@
-//! Reading what heaptrack writes: the stream of its recorder, which has addresses and modules, and what `heaptrack_interpret` makes of
-//! it, which has names.
+//! Reading heaptrack's files: the stream of its recorder, which has addresses and modules, and the
+//! output of `heaptrack_interpret`, which has names.
 
 use std::io::BufRead;
 
@@ -18,7 +18,7 @@ const LINE_MAX: u64 = 4 << 20;
 /// The newest version of the file that is read.
 const VERSION_MAX: u64 = 3;
 
-/// Whether a text begins as one, of either kind.
+/// True if a text begins as a file of heaptrack, of either kind.
 pub fn is_one(bytes: &[u8]) -> bool {
     let mut words = bytes[..bytes.len().min(64)].split(|&byte| byte == b' ' || byte == b'\n');
     let is_number =
@@ -26,15 +26,16 @@ pub fn is_one(bytes: &[u8]) -> bool {
     words.next() == Some(b"v") && is_number(words.next()) && is_number(words.next())
 }
 
-/// Reads a text: gives each allocation and free to `take`, in order, and returns what is said of their stacks. Memory is needed for
-/// stacks and for what is live.
+/// Reads a text: gives each allocation and free to `take`, in order, and returns the profile of
+/// their stacks. Memory is needed for stacks and for live blocks.
 ///
-/// An interpreted file knows a block by its size and stack only: addresses are made up, and a free is that of the block that was
-/// allocated last. A raw one has addresses, of blocks and in stacks; its modules have a [bias](crate::Module::bias).
+/// An interpreted file identifies a block by its size and stack only: addresses are made up, and a
+/// free is taken for that of the block that was allocated last. A raw file has addresses, of blocks
+/// and in stacks; its modules have a [bias](crate::Module::bias).
 ///
 /// # Errors
 ///
-/// The stream fails, or is no such text.
+/// Fails if the stream fails, or is not such a text.
 pub fn read(input: &mut dyn BufRead, take: &mut dyn FnMut(Event)) -> Result<Profile, ReadError> {
     let mut reader = Reader::default();
     let (mut offset, mut line) = (0, Vec::new());
@@ -67,7 +68,7 @@ struct Reader {
     common: Common,
 }
 
-/// What both kinds of files have.
+/// The state for both kinds of files.
 #[derive(Default)]
 struct Common {
     gather: Gather,
@@ -75,7 +76,7 @@ struct Common {
     time_ns: u64,
 }
 
-/// What only one kind of file has.
+/// The state for one kind of file.
 enum Tables {
     Interpreted(Interpreted),
     Raw(Raw),
@@ -107,7 +108,7 @@ impl Reader {
             }
             b'X' => self.common.gather.profile.command = String::from_utf8_lossy(rest).into_owned(),
             b'c' => self.common.time_ns = words.next()?.saturating_mul(1_000_000).max(self.common.time_ns),
-            // Only the recorder says which program it is in.
+            // Only the recorder names the program.
             b'x' => self.tables = Tables::Raw(Raw::new(words.text()?)),
             _ => match &mut self.tables {
                 Tables::Interpreted(tables) => tables.line(kind, &mut words, &mut self.common, take)?,
@@ -118,20 +119,20 @@ impl Reader {
     }
 }
 
-/// Stacks as the file has them: a place, and the stack that it is called from.
+/// Stacks as the file has them: a location, and the stack that it is called from.
 #[derive(Default)]
 struct Stacks(Vec<Stack>);
 
 struct Stack {
-    /// Of the profile's locations.
+    /// The index of one of the profile's locations.
     place: usize,
-    /// Counted from 1; 0 is none.
+    /// The number of the caller's stack, from 1; 0: none.
     caller: u64,
     sample: Option<usize>,
 }
 
 impl Stacks {
-    /// Adds one. A caller always comes before.
+    /// Adds a stack. A caller always comes before.
     fn push(&mut self, place: usize, caller: u64) -> Result1<()> {
         if caller > self.0.len() as u64 {
             return Err("a stack of what has not come yet");
@@ -140,7 +141,7 @@ impl Stacks {
         Ok(())
     }
 
-    /// The sample of a stack.
+    /// Returns the sample of a stack.
     fn sample(&mut self, gather: &mut Gather, number: u64) -> Result1<usize> {
         let index = |number: u64| number.checked_sub(1).and_then(|at| usize::try_from(at).ok());
         let Some(leaf) = index(number) else { return Ok(gather.sample(Vec::new(), Vec::new())) };
@@ -183,7 +184,7 @@ impl<'a> Words<'a> {
         Ok(Some(value))
     }
 
-    /// A text, which may have spaces in it if it has a length.
+    /// Reads a text, which may have spaces in it if it has a length.
     fn text(&mut self) -> Result1<String> {
         let text = if self.have_lengths {
             let length = usize::try_from(self.next()?).unwrap_or(usize::MAX);
@@ -263,7 +264,7 @@ mod tests {
             [
                 (0, 0x7f00, EventKind::Allocated { bytes: 64, sample: 0 }),
                 (0, 0x7f80, EventKind::Allocated { bytes: 8, sample: 1 }),
-                // What is not live is not freed.
+                // A block that is not live is not freed.
                 (5_000_000, 0x7f00, EventKind::Freed { bytes: 64, sample: 0 }),
                 (5_000_000, 0x7f00, EventKind::Allocated { bytes: 1, sample: 2 }),
             ]

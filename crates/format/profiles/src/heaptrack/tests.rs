@@ -14,14 +14,14 @@ fn written(events: &[Event], peak: u64) -> String {
     String::from_utf8(file).unwrap()
 }
 
-/// What a reader makes of a file.
+/// The figures that a reader computes from a file.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Read {
     allocations: u64,
     temporaries: u64,
     peak: u64,
     live: u64,
-    /// Bytes allocated in all and live, by the innermost function.
+    /// The bytes allocated in all and live, by the innermost function.
     by_function: HashMap<String, (u64, u64)>,
 }
 
@@ -76,7 +76,8 @@ fn read(file: &str) -> Read {
     read
 }
 
-/// What happened. `across`: how many blocks are temporary only if other threads are not looked at, and so may be missed.
+/// Returns the true figures, and the number of blocks that are temporary only if other threads are
+/// ignored, and so may be missed.
 fn truth(events: &[Event]) -> (Read, u64) {
     let (mut truth, profile) = (Read::default(), example());
     let (mut latest, mut among_others) = (HashMap::new(), 0);
@@ -126,7 +127,8 @@ proptest! {
         let mut read = read(&written(&events, if knows_peak { truth.peak } else { 0 }));
         let missed = truth.temporaries.checked_sub(read.temporaries);
         prop_assert!(missed.is_some_and(|missed| missed <= among_others), "{:?} of {:?}", read, truth);
-        // Only at the peak, at once in all threads: each may have a block that stays for another thread's sake.
+        // Blocks are missed only when the peak is reached: there, each thread may have an
+        // allocation that is written early because of another thread's.
         if knows_peak && is_quick && truth.peak > 0 {
             let at_peak = events_at(&events, truth.peak);
             prop_assert!(missed.unwrap() <= 5 * at_peak, "{missed:?}: {read:?} of {truth:?}");
@@ -136,7 +138,7 @@ proptest! {
     }
 }
 
-/// How often so much is live.
+/// Returns how often the live bytes are at the peak.
 fn events_at(events: &[Event], peak: u64) -> u64 {
     let mut live = 0;
     let is_at = events.iter().filter(|event| {
@@ -161,7 +163,7 @@ fn functions_at_a_place_are_there_from_the_inside() {
     // The outer place first; at the inner one, the function that was inlined.
     assert!(file.contains("i 2200 1 2 3 c\nt 1 0\n"), "{file}");
     assert!(file.contains("s a inner(int)\ns 3 a.c\ns a outer(int)\ni 1004 1 4 5 3 6 5 7\nt 2 1\n"), "{file}");
-    // A pair that nobody has, and the first that somebody has.
+    // A pair that is never used, and the first that is.
     assert!(file.contains("a 0 2\na ff 2\n+ 1\n"), "{file}");
 }
 
@@ -172,7 +174,7 @@ fn a_block_is_not_temporary_if_its_thread_did_something_else() {
         let mut writer = Writer::new(&mut file, 0);
         let event = |kind| Event { time_ns: 0, process: 0, thread: 1, address: 1, kind };
         writer.event(&profile, &event(EventKind::Allocated { bytes: 10, sample: 0 })).unwrap();
-        // Another thread's matter.
+        // An interruption of another thread does not matter.
         writer.interrupted(&profile, 0, 2).unwrap();
         if is_interrupted {
             writer.interrupted(&profile, 0, 1).unwrap();

@@ -1,5 +1,5 @@
-//! JSON piece by piece: files that tell trees of calls nest as deep as stacks are, which is deeper
-//! than `serde_json` goes.
+//! JSON piece by piece: files with trees of calls are nested as deep as stacks are, which is deeper
+//! than `serde_json` allows.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ pub(crate) enum Token<'a> {
     Array,
     /// The innermost object or array ends.
     End,
-    /// The name of what comes next in an object.
+    /// The name of the next member of an object.
     Key(Cow<'a, str>),
     /// A text.
     Text(Cow<'a, str>),
@@ -40,7 +40,7 @@ impl<'a> Tokens<'a> {
         Tokens { bytes, at: 0, open: Vec::new(), has_key: false }
     }
 
-    /// Returns that something is wrong where the latest piece ended.
+    /// Returns an error at the end of the latest piece.
     pub(crate) fn error(&self, reason: impl Into<String>) -> ReadError {
         ReadError::new(self.at as u64, reason)
     }
@@ -65,7 +65,7 @@ impl<'a> Tokens<'a> {
                 if byte == b'{' { Token::Object } else { Token::Array }
             }
             b'}' | b']' => {
-                // An opening bracket is two or one before its closing one.
+                // The code of an opening bracket is one or two less than that of its closing one.
                 if self.open.pop().is_none_or(|open| open.abs_diff(byte) > 2) {
                     return Err(self.error("a bracket that was not opened"));
                 }
@@ -131,7 +131,7 @@ impl<'a> Tokens<'a> {
         if is_plain {
             return std::str::from_utf8(&text[1..text.len() - 1]).map(Cow::Borrowed).map_err(|_| wrong(start as u64));
         }
-        // Lone halves of UTF-16 pairs are no text, but other programs write them.
+        // Lone halves of UTF-16 pairs are not text, but other programs write them.
         Ok(serde_json::from_slice(text).map_or_else(|_| String::from_utf8_lossy(text).into_owned().into(), Cow::Owned))
     }
 }

@@ -1,36 +1,36 @@
-//! Reading them.
+//! Reading massif's files.
 
 use crate::addresses::{lines, text};
 use crate::gather::Gather;
 use crate::profile::{Amount, Frame, Known, Location, Point, Profile};
 use crate::read_error::ReadError;
 
-/// How deep trees may be.
+/// The deepest tree that is read.
 const DEPTH_MAX: usize = 600;
 
-/// Whether a file begins as one.
+/// True if a file begins as one of massif.
 pub fn is_one(bytes: &[u8]) -> bool {
     bytes.starts_with(b"desc:") && bytes[..bytes.len().min(4096)].windows(10).any(|part| part == b"\ntime_unit")
 }
 
-/// What a tree is of.
+/// The kind of snapshot that a tree belongs to.
 #[derive(Clone, Copy, PartialEq)]
 enum Of {
     Peak,
     Other,
 }
 
-/// Reads a file: what was live over time, and the tree of the peak; without that, the tree that is the largest. Trees have bytes only:
-/// no numbers of blocks.
+/// Reads a file: the live bytes over time, and the tree of the peak or, without that, the largest
+/// tree. Trees have only bytes, not numbers of blocks.
 ///
 /// # Errors
 ///
-/// It is not such a file.
+/// Fails if it is not such a file.
 pub fn read(bytes: &[u8]) -> Result<Profile, ReadError> {
     let text = text(bytes)?;
     let mut profile = Profile::default();
     let (mut unit, mut snapshot) = (String::new(), Point::default());
-    // The tree that counts so far, and of what it is.
+    // The tree that counts so far, and its kind of snapshot.
     let mut best: Option<(Of, u64, Vec<Leaf<'_>>)> = None;
     let mut lines = lines(text).peekable();
     while let Some((offset, line)) = lines.next() {
@@ -124,12 +124,14 @@ impl Node<'_> {
     }
 }
 
-/// Time in milliseconds is time; instructions and bytes count on as if they were nanoseconds.
+/// Converts a time to nanoseconds. Only milliseconds are a time; instructions and bytes are taken
+/// as if they were nanoseconds.
 fn nanoseconds(time: f64, unit: &str) -> u64 {
     if unit == "ms" { (time * 1e6) as u64 } else { time as u64 }
 }
 
-/// Of `0xADDRESS: function (file:line)` or `(in library)`, or `in 3 places, all below massif's threshold (1.00%)`.
+/// Parses `0xADDRESS: function (file:line)` or `(in library)`, or
+/// `in 3 places, all below massif's threshold (1.00%)`.
 fn location(text: &str) -> Location {
     let (address, rest) = match text.split_once(": ") {
         Some((address, rest)) if address.starts_with("0x") => {

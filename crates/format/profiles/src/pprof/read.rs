@@ -1,4 +1,4 @@
-//! Reading them.
+//! Reading pprof's files.
 
 use std::io::Read;
 
@@ -11,12 +11,13 @@ use crate::gather::Gather;
 use crate::profile::{Amount, Amounts, Frame, Known, Location, Module, Profile};
 use crate::read_error::ReadError;
 
-/// How many bytes a file may have unpacked.
+/// The most bytes of an unpacked file.
 const BYTES_MAX: u64 = 1 << 30;
 
-/// True if a file may be one: a packed one, or the beginning of the message.
+/// True if a file may be one of pprof: a packed one, or the beginning of the message.
 ///
-/// Writers choose the order of the fields: Go's begins with the kind of the period, others with the kinds of samples.
+/// Writers choose the order of the fields: Go's begins with the kind of the period, others with the
+/// kinds of samples.
 pub fn is_one(bytes: &[u8]) -> bool {
     bytes.starts_with(&[0x1f, 0x8b]) || begins_as_message(bytes)
 }
@@ -24,7 +25,8 @@ pub fn is_one(bytes: &[u8]) -> bool {
 /// The number of fields that are looked at.
 const FIELDS_LOOKED_AT: usize = 8;
 
-/// True if the first fields are those of the message, with the kind of a value (of samples or of the period) first.
+/// True if the first fields are those of the message, with the kind of a value (of samples or of
+/// the period) first.
 fn begins_as_message(bytes: &[u8]) -> bool {
     let mut rest = bytes;
     for at in 0..FIELDS_LOOKED_AT {
@@ -58,12 +60,12 @@ fn begins_as_message(bytes: &[u8]) -> bool {
     true
 }
 
-/// Reads a file, packed or not: kinds of samples called `alloc_objects`, `alloc_space`, `inuse_objects`, `inuse_space`, as of heaps,
-/// or without those one of bytes.
+/// Reads a file, packed or not. It has the kinds of samples `alloc_objects`, `alloc_space`,
+/// `inuse_objects` and `inuse_space`, like heap profiles, or else one in bytes.
 ///
 /// # Errors
 ///
-/// It is not such a file, or has nothing of memory.
+/// Fails if it is not such a file, or has no figures about memory.
 pub fn read(bytes: &[u8]) -> Result<Profile, ReadError> {
     let mut unpacked = Vec::new();
     let bytes = if bytes.starts_with(&[0x1f, 0x8b]) {
@@ -142,7 +144,7 @@ pub fn read(bytes: &[u8]) -> Result<Profile, ReadError> {
     Ok(gather.profile)
 }
 
-/// Which of a sample's values is what.
+/// The indices of a sample's values, by their meaning.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Kinds {
     allocated: [Option<usize>; 2],

@@ -1,4 +1,4 @@
-//! Reading it.
+//! Reading Speedscope's files.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use crate::json;
 use crate::profile::{Amount, Amounts, Frame, Known, Location, Profile};
 use crate::read_error::ReadError;
 
-/// True if a file may be one: JSON that names the schema.
+/// True if a file may be one of Speedscope: JSON that names the schema.
 pub fn is_one(bytes: &[u8]) -> bool {
     const SCHEMA: &[u8] = b"speedscope.app/file-format-schema.json";
     bytes.trim_ascii_start().starts_with(b"{") && bytes.windows(SCHEMA.len()).any(|part| part == SCHEMA)
@@ -68,7 +68,7 @@ struct CallEvent {
     frame: usize,
 }
 
-/// The place of a profile, by the beginning of its name: its figure, and what is known then.
+/// The figure of a profile, by the beginning of its name, and the amounts that are then known.
 type Place = (&'static str, fn(&mut Amounts, u64), Known);
 
 /// The profiles that [`write`](super::write) writes.
@@ -102,13 +102,13 @@ fn blocks(blocks: u64) -> Amount {
     Amount { blocks, bytes: 0 }
 }
 
-/// Reads a file. Of those that Heapledger and memray have written all profiles are read; of others
-/// the one that is shown first if it is of bytes, or else the first that is: these bytes were live
-/// at one moment.
+/// Reads a file. If Heapledger or memray wrote it, all profiles are read. Otherwise only one is:
+/// the one that is shown first if its unit is bytes, or else the first whose unit is bytes; its
+/// bytes count as live at one moment.
 ///
 /// # Errors
 ///
-/// It is not such a file, or nothing in it is of bytes.
+/// Fails if it is not such a file, or no profile has the unit bytes.
 pub fn read(bytes: &[u8]) -> Result<Profile, ReadError> {
     let file: File<'_> = json::read(bytes)?;
     let mut gather = Gather::default();
@@ -149,7 +149,7 @@ fn either(one: Known, other: Known) -> Known {
     }
 }
 
-/// Adds what each stack of a profile weighs.
+/// Adds the weights of a profile's stacks.
 fn weigh(
     kind: &Kind<'_>,
     places: &[usize],
@@ -210,7 +210,7 @@ mod tests {
         let sum = |of: fn(&Amounts) -> u64, profile: &Profile| -> u64 {
             profile.samples.iter().map(|sample| of(&sample.amounts)).sum()
         };
-        // What is live is what was live at the peak, as the profile's moment says.
+        // The live amount is that at the peak, as the profile's moment says.
         assert_eq!(sum(|it| it.peak.bytes, &again), sum(|it| it.live.bytes, &profile));
         assert_eq!(sum(|it| it.end.blocks, &again), sum(|it| it.end.blocks, &profile));
         assert_eq!(sum(|it| it.allocated.bytes, &again), sum(|it| it.allocated.bytes, &profile));

@@ -1,4 +1,4 @@
-//! Columns into events.
+//! Decoding columns into events.
 
 use heapledger_core::sample::Rate;
 use heapledger_core::{Api, Bytes, Serial, StackId, ThreadId};
@@ -21,7 +21,8 @@ pub struct EventsBuffer {
 }
 
 impl EventsBuffer {
-    /// Takes the events that were decoded last, in exchange for other memory: what is in it is gone.
+    /// Takes the events that were decoded last, in exchange for other memory, whose contents are
+    /// dropped.
     pub fn take_events(&mut self, events: &mut Vec<Event>) {
         std::mem::swap(&mut self.decoded.events, events);
         self.decoded.events.clear();
@@ -34,19 +35,19 @@ pub(crate) struct Decoded {
     events: Vec<Event>,
     /// In ascending order of indices, each once.
     extras: Vec<(u32, Extras)>,
-    /// In the order of indices: those of the events that they stand before.
+    /// In the order of the indices of the events that they stand before.
     marks: Vec<(u32, Mark)>,
-    /// Of the chunk that is being decoded, by number.
+    /// The sources of the chunk that is being decoded, by number.
     sources: Vec<Source>,
     recent: Recent,
 }
 
-/// Where allocations come from.
+/// The source of allocations.
 #[derive(Clone, Copy, Debug)]
 struct Source {
     stack: StackId,
     call: Call,
-    /// Whether they take the place of a block.
+    /// True if the allocations are reallocations.
     is_realloc: bool,
     last_size: Bytes,
 }
@@ -58,24 +59,24 @@ pub struct Events<'b> {
 }
 
 impl<'b> Events<'b> {
-    /// The events in order.
+    /// Returns the events in order.
     pub fn as_slice(&self) -> &'b [Event] {
         &self.decoded.events
     }
 
-    /// What the event at this index of the slice says in addition.
+    /// Returns the additional fields of the event at this index of the slice.
     pub fn extras(&self, index: usize) -> Extras {
         let extras = &self.decoded.extras;
         extras.binary_search_by_key(&index, |(at, _)| *at as usize).map_or(Extras::NONE, |at| extras[at].1)
     }
 
-    /// All events that say something in addition, with their index, in order.
+    /// Returns all events with additional fields, by their index, in order.
     pub fn all_extras(&self) -> &'b [(u32, Extras)] {
         &self.decoded.extras
     }
 
-    /// All marks in order, each with the index of the event that it stands before: the number of events, if it stands
-    /// behind the last one.
+    /// Returns all marks in order, each with the index of the event that it stands before: the
+    /// number of events, if it stands behind the last one.
     pub fn marks(&self) -> &'b [(u32, Mark)] {
         &self.decoded.marks
     }
@@ -182,7 +183,7 @@ impl Decoded {
         }
     }
 
-    /// Puts the moves between the events, which are all there.
+    /// Inserts the moves between the events, which are all decoded.
     #[cold]
     fn decode_moves(&mut self, mut moves: Varints<'_>, head: &ChunkHead) -> Result<(), Reason> {
         if head.moves as usize > CHUNK_ROWS_MAX {
@@ -192,7 +193,7 @@ impl Decoded {
         let mut extras = std::mem::take(&mut self.extras).into_iter().peekable();
         let mut marks = self.marks.iter_mut().peekable();
         let mut next_serial = head.serial_first.0;
-        // The index at which the next one stands.
+        // The index at which the next move stands.
         let mut at = 0_u64;
         for left in (0..=head.moves).rev() {
             let mut number = || moves.next().ok_or(columns::TOO_SHORT);
@@ -250,7 +251,7 @@ impl Decoded {
             let index = index as u32;
             if matches!(tag, EXTRA_RATE | EXTRA_AFTER_OTHERS) {
                 let event = &mut self.events[index as usize];
-                // Said of an event of another kind, it means nothing.
+                // For an event of another kind, it means nothing.
                 if tag == EXTRA_RATE && event.kind.allocates() {
                     event.sampled.rate = Rate::from_logarithm(value);
                 }
@@ -264,7 +265,8 @@ impl Decoded {
                 _ => {
                     let mut extras = Extras::NONE;
                     extras.set(tag, value)?;
-                    // Only a tag that this version does not know leaves it empty.
+                    // It is empty only if there was nothing but a tag that this version does not
+                    // know.
                     if extras != Extras::NONE {
                         self.extras.push((index, extras));
                     }
@@ -283,8 +285,8 @@ fn bytes(column: Column<'_>) -> Result<&[u8], Reason> {
     column.with_codec(CODEC_BYTES)
 }
 
-/// The columns with a value for some of the events. What is wrong with them is kept until the end, and what is read
-/// until then means nothing: that is faster than to ask after each value.
+/// The columns with a value for some of the events. An error in them is kept until the end, and
+/// values read until then mean nothing: that is faster than a check after each value.
 struct EventColumns<'a> {
     ops: &'a [u8],
     stacks: Varints<'a>,
@@ -363,7 +365,7 @@ impl EventColumns<'_> {
             let op = next_byte(&mut self.ops, &mut self.wrong);
             self.release(op, thread)
         });
-        // Does not overflow: there are no more than rows.
+        // Does not overflow: there are no more allocations than rows.
         let serial = Serial(self.next_serial);
         self.next_serial += 1;
         let kind = match old {
@@ -463,7 +465,7 @@ impl EventColumns<'_> {
     }
 }
 
-/// The next byte of a column; where there is none, that is what is wrong.
+/// Returns the next byte of a column. Sets `wrong` if there is none.
 #[inline]
 fn next_byte(column: &mut &[u8], wrong: &mut Option<Reason>) -> u8 {
     match column.split_first() {
@@ -478,7 +480,7 @@ fn next_byte(column: &mut &[u8], wrong: &mut Option<Reason>) -> u8 {
     }
 }
 
-/// The next value of a column; where there is none, that is what is wrong, and the column is over.
+/// Returns the next value of a column. Sets `wrong` if there is none; the column is then over.
 #[inline]
 fn next_or(column: &mut Varints<'_>, wrong: &mut Option<Reason>) -> u64 {
     column.next().unwrap_or_else(|| {

@@ -1,4 +1,4 @@
-//! Events into columns.
+//! Encoding events into columns.
 
 use heapledger_core::sample::Rate;
 use heapledger_core::{Api, Bytes, Serial, StackId, ThreadId};
@@ -24,7 +24,7 @@ pub struct EventsEncoder {
     sources: Sources,
     recent: Recent,
     rows: usize,
-    /// The tick that is in force, and the time at which it ends.
+    /// The current tick, and the time at which it ends.
     tick: u64,
     tick_end: u64,
     tick_index: usize,
@@ -47,16 +47,16 @@ pub struct EventsEncoder {
     moves_index: usize,
     moves: Vec<u8>,
     marks: Marks,
-    /// Memory for the contents of a chunk, empty between two.
+    /// The memory for the contents of a chunk, empty between chunks.
     contents: Vec<u8>,
 }
 
-/// The chunk is full when its extras have grown to this. The other columns take at most 48 bytes an event, 6 MiB in
-/// all, so contents stay below the limit of a chunk.
+/// The chunk is full when its extras have grown to this. The other columns take at most 48 bytes an
+/// event, 6 MiB in all, so contents stay below the limit of a chunk.
 const EXTRAS_FULL: usize = 8 << 20;
 
 impl EventsEncoder {
-    /// An encoder for an image whose next serial is 0 and that has nothing live.
+    /// Creates an encoder for an image whose next serial is 0 and that has nothing live.
     pub fn new(image: ImageId) -> EventsEncoder {
         EventsEncoder {
             head: ChunkHead { tick_ns: TICK_NS, ..ChunkHead::of(image) },
@@ -93,36 +93,37 @@ impl EventsEncoder {
         }
     }
 
-    /// The same with another resolution of times than [`TICK_NS`]; at least 1.
+    /// Returns the encoder with another resolution of times than [`TICK_NS`]; at least 1.
     pub fn with_tick_ns(mut self, tick_ns: u32) -> EventsEncoder {
         self.head.tick_ns = tick_ns.max(1);
         self
     }
 
-    /// The same for an image of which the recording begins in mid-run: the serial of its next allocation, and what is
-    /// live in it (its carried blocks).
+    /// Returns the encoder for an image whose recording begins in mid-run: with the serial of its
+    /// next allocation, and its live (carried) blocks.
     pub fn starting_at(mut self, serial: Serial, live: Live) -> EventsEncoder {
         self.next_serial = serial;
         self.live = live;
         self
     }
 
-    /// An encoder that goes on where the chunk with this head began.
+    /// Creates an encoder that goes on where the chunk with this head began.
     pub(crate) fn resuming(head: &ChunkHead) -> EventsEncoder {
         let mut encoder = EventsEncoder::new(head.image.unwrap_or_default()).with_tick_ns(head.tick_ns);
         encoder.next_serial = head.serial_first;
         encoder
     }
 
-    /// Adds an event, and what is live in the image after it.
+    /// Adds an event, and the live amount in the image after it.
     ///
-    /// A time before that of the event before is taken as equal to it. Fails, and adds nothing, if a serial is not the
-    /// image's next one, a freed block has no earlier serial, a stack id is out of range, or the chunk is full.
+    /// A time before that of the previous event is taken as equal to it. Fails, and adds nothing,
+    /// if a serial is not the image's next one, a freed block has no earlier serial, a stack id is
+    /// out of range, or the chunk is full.
     #[inline(always)]
     pub fn push(&mut self, event: &Event, extras: &Extras, live_after: Live) -> Result<(), Error> {
         let index = self.rows;
         self.push_event(event, live_after)?;
-        // Where the caller has nothing to add, the compiler sees it.
+        // If the caller has nothing to add, the compiler sees it.
         if *extras != Extras::NONE {
             self.push_extras(index, extras);
         }
@@ -172,7 +173,7 @@ impl EventsEncoder {
                 self.push_stack_and_call(stack, SHAPE_FAILED | event.call.number());
                 self.push_size(size);
             }
-            // Has a column of its own.
+            // Moves have a column of their own.
             EventKind::Move { .. } => {}
         }
         self.rows += 1;
@@ -189,10 +190,11 @@ impl EventsEncoder {
         Ok(())
     }
 
-    /// Adds a mark behind the last event. A time before that of the event before is taken as equal to it.
+    /// Adds a mark behind the last event. A time before that of the previous event is taken as
+    /// equal to it.
     ///
-    /// Fails, and adds nothing, if it is on a block of a later serial than the last one, a stack id is out of range, or
-    /// the chunk is full.
+    /// Fails, and adds nothing, if the mark is on a block with a later serial than the last one, a
+    /// stack id is out of range, or the chunk is full.
     #[cold]
     pub fn push_mark(&mut self, time: Time, mark: &Mark) -> Result<(), Error> {
         if self.is_full() {
@@ -208,17 +210,17 @@ impl EventsEncoder {
         Ok(())
     }
 
-    /// The number of events in the unfinished chunk.
+    /// Returns the number of events in the unfinished chunk.
     pub fn len(&self) -> usize {
         self.rows
     }
 
-    /// Whether the unfinished chunk has no event.
+    /// True if the unfinished chunk has no event.
     pub fn is_empty(&self) -> bool {
         self.rows == 0 && self.has_no_others()
     }
 
-    /// Whether the chunk must be finished before the next event.
+    /// True if the chunk must be finished before the next event.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.rows >= CHUNK_ROWS_MAX
@@ -227,18 +229,19 @@ impl EventsEncoder {
             || self.head.marks as usize >= CHUNK_ROWS_MAX
     }
 
-    /// Whether there is nothing in the unfinished chunk that is no row.
+    /// True if the unfinished chunk has nothing but rows.
     #[inline]
     fn has_no_others(&self) -> bool {
         self.head.moves == 0 && self.head.marks == 0
     }
 
-    /// The serial that the next allocation takes.
+    /// Returns the serial of the next allocation.
     pub fn next_serial(&self) -> Serial {
         self.next_serial
     }
 
-    /// The chunk of the events pushed so far; the encoder goes on with the next. `None` if there are none.
+    /// Returns the chunk of the events pushed so far; the encoder goes on with the next. `None` if
+    /// there are none.
     pub fn finish(&mut self, compressor: &mut Compressor) -> Option<EncodedChunk> {
         let (head, mut contents) = self.take()?;
         let chunk = compressor.seal(ChunkKind::Events, &head, &contents);
@@ -247,13 +250,13 @@ impl EventsEncoder {
         Some(chunk)
     }
 
-    /// The same, with the compression left for later.
+    /// Like [`finish`](Self::finish), but leaves the compression for later.
     pub fn finish_raw(&mut self) -> Option<RawChunk> {
         let (head, contents) = self.take()?;
         Some(RawChunk { kind: ChunkKind::Events, head, contents })
     }
 
-    /// The head and the contents of the chunk.
+    /// Returns the head and the contents of the chunk.
     fn take(&mut self) -> Option<(ChunkHead, Vec<u8>)> {
         if self.is_empty() {
             return None;
@@ -303,7 +306,7 @@ impl EventsEncoder {
         Some((head, contents))
     }
 
-    /// Sets what a chunk starts from, at its first event.
+    /// Sets the starting values of a chunk, at its first event.
     #[inline]
     fn begin_at_first(&mut self, event: &Event) {
         if self.rows == 0 {
@@ -397,7 +400,7 @@ impl EventsEncoder {
             return self.ops.push(ops::YOUNG + (age - 1) as u8);
         }
         let recent = self.recent.of(thread);
-        // A reference costs its place too, so it must be much better than the age.
+        // A reference needs an operand too, so it must be much smaller than the age.
         let Some((place, distance)) = near(recent, serial, (age / 4).min(u64::from(u8::MAX))) else {
             self.ops.push(ops::FAR);
             self.far_low.push(age as u8);
@@ -477,24 +480,27 @@ fn check_stack(stack: StackId) -> Result<(), Error> {
     if stack <= StackId::MAX { Ok(()) } else { Err(Error::Unwritable("a stack id out of range")) }
 }
 
-/// The first of the recent blocks that is not farther than this from the serial: its place, and the distance.
+/// Returns the first of the recent blocks whose serial is at most `distance_max` away: its index,
+/// and the distance.
 #[inline]
 fn near(recent: &[u64; RECENT], serial: u64, distance_max: u64) -> Option<(usize, u64)> {
     let distances = recent.iter().map(|&other| serial.abs_diff(other));
     distances.enumerate().find(|&(_, distance)| distance <= distance_max)
 }
 
-/// The sources of a chunk: a hash table by open addressing, so that an allocation touches one line of it.
+/// The sources of a chunk: a hash table with open addressing, so that an allocation touches one
+/// cache line of it.
 #[derive(Debug, Default)]
 struct Sources {
-    /// At least half are free, which have zeros.
+    /// At least half of the slots are free, and zero.
     slots: Vec<Slot>,
     length: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
-    /// The key, which is never zero, above the number: there are no more sources than rows in a chunk.
+    /// The key, which is never zero, above the number: there are no more sources than rows in a
+    /// chunk.
     key_and_number: u64,
     last_size: u64,
 }
@@ -513,13 +519,13 @@ impl Sources {
         self.length = 0;
     }
 
-    /// Stack ids have 26 bits, so the key has 35.
+    /// Returns the key of a source. Stack ids have 26 bits, so the key has 35.
     #[inline]
     fn key(stack: StackId, call: u8) -> u64 {
         1 << 34 | u64::from(stack.0) << 8 | u64::from(call)
     }
 
-    /// The place of the key, or the free one where it belongs.
+    /// Returns the slot of the key, or the free one where it belongs.
     #[inline]
     fn place(&self, key: u64) -> usize {
         let mask = self.slots.len() - 1;
@@ -530,7 +536,7 @@ impl Sources {
         at
     }
 
-    /// The number of a source, and whether it had this size last; it does now.
+    /// Returns the number of a source, and true if its last size was this one; it is from now on.
     #[inline]
     fn find(&mut self, stack: StackId, call: u8, size: Bytes) -> Option<(u32, bool)> {
         let place = self.place(Sources::key(stack, call));

@@ -1,4 +1,5 @@
-//! What memory reporters say of blocks: no calls, but at places between them.
+//! The marks that memory reporters put on blocks. They are not calls, but stand at places between
+//! them.
 
 use std::collections::HashMap;
 
@@ -12,61 +13,62 @@ use crate::head::{CHUNK_ROWS_MAX, ChunkHead};
 use crate::ids::Time;
 use crate::varint::{self, Varints};
 
-/// Something that was said of which blocks are reported.
+/// A change in which blocks are reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
-    /// A reporter has reported a block, or what it took for one.
+    /// A reporter has reported a block, or an address that it took for one.
     Reported {
-        /// Which.
+        /// The thing that it reported.
         what: Reported,
-        /// Where, and by whom: a [stamp](crate::NodeKind::Stamp) under the stack, whose text is the reporter's name.
+        /// The stack that reported it and the reporter: a [stamp](crate::NodeKind::Stamp) under the
+        /// stack, whose text is the reporter's name.
         by: StackId,
-        /// Whether this stays when marks are cleared.
+        /// True if the mark stays when marks are cleared.
         is_kept: bool,
-        /// As how many bytes it counts. 0: as all that may be used of the block.
+        /// The number of bytes that count as reported. 0: the usable size of the block.
         measured: Bytes,
     },
     /// A reporter does not report the block any more.
     TakenBack {
-        /// Which.
+        /// The block.
         block: Serial,
-        /// By whom: as in [`Mark::Reported`], under no stack.
+        /// The reporter: as in [`Mark::Reported`], but under no stack.
         by: StackId,
     },
-    /// All marks are gone but those that are kept: reporters are about to be asked.
+    /// All marks are gone but the permanent ones: reporters are about to be asked.
     Cleared,
     /// All reporters have been asked.
     Complete {
-        /// When.
+        /// The time.
         time: Time,
     },
 }
 
-/// What a reporter has reported.
+/// The thing that a reporter has reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reported {
     /// A live block.
     Block(Serial),
-    /// What is inside a live block, and not where it begins.
+    /// An address inside a live block, not at its start.
     Inside {
         /// The block.
         block: Serial,
-        /// What was reported.
+        /// The reported address.
         address: u64,
     },
-    /// There is no live block.
+    /// An address without a live block.
     Nothing {
-        /// What was reported.
+        /// The reported address.
         address: u64,
     },
-    /// Memory of the program's that is not of its heap: of a stack, static, or mapped.
+    /// Memory of the program that is not in its heap: on a stack, static, or mapped.
     NotHeap {
-        /// What was reported.
+        /// The reported address.
         address: u64,
     },
 }
 
-/// The marks of a chunk on their way into a column.
+/// The marks of a chunk while they are encoded into a column.
 #[derive(Debug, Default)]
 pub(super) struct Marks {
     pub(super) bytes: Vec<u8>,
@@ -76,12 +78,12 @@ pub(super) struct Marks {
 }
 
 impl Marks {
-    /// A chunk begins, with this serial.
+    /// Begins a chunk, whose first serial is `serial`.
     pub(super) fn begin(&mut self, serial: Serial) {
         (self.index, self.serial, self.stack) = (0, serial.0, 0);
     }
 
-    /// Adds a mark before the event of this number.
+    /// Adds a mark before the event with this number.
     pub(super) fn push(&mut self, index: usize, head: &ChunkHead, mark: &Mark) {
         let step = (index - std::mem::replace(&mut self.index, index)) as u64;
         self.put(&[step]);
@@ -127,7 +129,7 @@ impl Marks {
     }
 }
 
-/// Fails if a mark names what cannot be.
+/// Fails if a mark refers to a block or stack that cannot exist.
 pub(super) fn check(mark: &Mark, next_serial: Serial) -> Result<(), Error> {
     let (block, stack) = match *mark {
         Mark::Reported { what: Reported::Block(block) | Reported::Inside { block, .. }, by, .. } => (Some(block), by),
@@ -142,7 +144,7 @@ pub(super) fn check(mark: &Mark, next_serial: Serial) -> Result<(), Error> {
     }
 }
 
-/// The marks of a chunk, each with the number of the event that it stands before.
+/// Decodes the marks of a chunk, each with the number of the event that it stands before.
 pub(super) fn decode(
     mut column: Varints<'_>,
     head: &ChunkHead,
@@ -153,7 +155,8 @@ pub(super) fn decode(
         return Err(Reason::Invalid("the number of marks"));
     }
     let (mut index, mut serial, mut stack) = (0_u64, head.serial_first.0, 0_u64);
-    // The serial that the next allocation takes, and the events that this has been counted over.
+    // The serial of the next allocation, and the number of events up to which allocations were
+    // counted for it.
     let (mut serials_end, mut counted) = (head.serial_first.0, 0);
     for _ in 0..head.marks {
         let mut number = || column.next().ok_or(columns::TOO_SHORT);
@@ -193,7 +196,7 @@ pub(super) fn decode(
     if column.is_empty() { Ok(()) } else { Err(columns::TOO_LONG) }
 }
 
-/// The column of marks, if the chunk has any.
+/// Returns the column of marks, if the chunk has one.
 pub(super) fn find<'c>(contents: &'c [u8], head: &ChunkHead) -> Result<Option<columns::Column<'c>>, Reason> {
     match columns::find_optional(contents, COLUMN_MARKS)? {
         None if head.marks > 0 => Err(Reason::Invalid("a column is missing")),
@@ -204,34 +207,36 @@ pub(super) fn find<'c>(contents: &'c [u8], head: &ChunkHead) -> Result<Option<co
 /// One of the two marks of a block that count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kept {
-    /// Where, and by whom: see [`Mark::Reported`].
+    /// The stack and the reporter: see [`Mark::Reported`].
     pub by: StackId,
-    /// Whether it stays when marks are cleared.
+    /// True if the mark stays when marks are cleared.
     pub is_kept: bool,
-    /// As how many bytes it counts. 0: as all.
+    /// The number of bytes that count as reported. 0: all.
     pub measured: Bytes,
 }
 
-/// Which blocks of an image are marked, by the rules of the dark matter detector: of each the first two marks count.
+/// The marks on the blocks of an image, by the rules of the dark matter detector: the first two
+/// marks of each block count.
 #[derive(Clone, Debug, Default)]
 pub struct Marked {
     blocks: HashMap<Serial, [Option<Kept>; 2]>,
-    /// Reporters are being asked.
+    /// True while reporters are being asked.
     is_collecting: bool,
 }
 
 impl Marked {
-    /// Whether no block is.
+    /// True if no block is marked.
     pub fn is_empty(&self) -> bool {
         self.blocks.is_empty()
     }
 
-    /// Whether marks have been cleared since they were complete: reporters are being asked.
+    /// True if marks have been cleared and are not complete again: reporters are being asked.
     pub fn is_collecting(&self) -> bool {
         self.is_collecting
     }
 
-    /// Takes what was said into account. `is_same` says whether two stacks with reporters are of the same one.
+    /// Applies a mark. `is_same` tells whether two stacks with reporters belong to the same
+    /// reporter.
     pub fn apply(&mut self, mark: &Mark, mut is_same: impl FnMut(StackId, StackId) -> bool) {
         match *mark {
             Mark::Reported { what: Reported::Block(block), by, is_kept, measured } => {
@@ -266,22 +271,22 @@ impl Marked {
         }
     }
 
-    /// A block is not live any more: returns its marks.
+    /// Removes a block that is freed, and returns its marks.
     pub fn free(&mut self, block: Serial) -> Option<[Option<Kept>; 2]> {
         if self.blocks.is_empty() { None } else { self.blocks.remove(&block) }
     }
 
-    /// The marks of a block.
+    /// Returns the marks of a block.
     pub fn of(&self, block: Serial) -> [Option<Kept>; 2] {
         self.blocks.get(&block).copied().unwrap_or_default()
     }
 
-    /// All marked blocks, in no particular order.
+    /// Returns all marked blocks, in no particular order.
     pub fn all(&self) -> impl Iterator<Item = (Serial, [Option<Kept>; 2])> + '_ {
         self.blocks.iter().map(|(&block, &marks)| (block, marks))
     }
 
-    /// What to say, in this order, for the same to be so elsewhere.
+    /// Returns the marks that, applied in this order, reproduce this state.
     pub fn again(&self) -> Vec<Mark> {
         let mut blocks: Vec<_> = self.all().collect();
         blocks.sort_unstable_by_key(|(block, _)| *block);

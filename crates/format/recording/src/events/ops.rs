@@ -1,10 +1,12 @@
-//! What encoder and decoder of a chunk of events share: the numbers of operations, and the blocks released lately.
+//! The common part of the encoder and the decoder of event chunks: the numbers of operations, and
+//! the blocks released lately.
 //!
-//! Events are coded such that a program that does the same again gives the same bytes again, whatever it did before
-//! and whatever else is live: compression does the rest. So an allocation names its *source* (stack and entry point),
-//! numbered within the chunk, and its size only where it differs from the last one of that source; a release names its
-//! block by its age in allocations if it is young, else relative to blocks that the same thread released lately.
-//! Nothing is carried from chunk to chunk.
+//! Events are coded such that a program that does the same again gives the same bytes again,
+//! whatever it did before and whatever else is live; compression does the rest. So an allocation
+//! names its *source* (stack and entry point), numbered within the chunk, and its size only if it
+//! differs from the last one of that source. A release names its block by its age in allocations if
+//! it is young, else relative to blocks that the same thread released lately. Nothing is carried
+//! from chunk to chunk.
 
 use heapledger_core::ThreadId;
 
@@ -21,12 +23,12 @@ pub(super) const COLUMN_FAR_HIGH: u16 = 10;
 pub(super) const COLUMN_TICKS: u16 = 11;
 pub(super) const COLUMN_THREADS: u16 = 12;
 pub(super) const COLUMN_EXTRAS: u16 = 13;
-/// Only there if blocks were moved.
+/// Present only if blocks were moved (reattributed).
 pub(super) const COLUMN_MOVES: u16 = 14;
-/// Only there if reporters marked blocks.
+/// Present only if reporters marked blocks.
 pub(super) const COLUMN_MARKS: u16 = 15;
 
-// What a mark is, in a varint.
+// The kind of a mark, in a varint.
 pub(super) const MARK_BLOCK: u64 = 0;
 pub(super) const MARK_INSIDE: u64 = 1;
 pub(super) const MARK_NOTHING: u64 = 2;
@@ -37,22 +39,23 @@ pub(super) const MARK_COMPLETE: u64 = 6;
 /// In addition to one of the first four.
 pub(super) const MARK_KEPT: u64 = 8;
 
-// A call is one byte: what happened in the high two bits, the entry point in the low six.
+// A call is one byte: the effect in the high two bits, the entry point in the low six.
 pub(super) const SHAPE: u8 = 0xc0;
 pub(super) const SHAPE_ALLOC: u8 = 0x00;
 pub(super) const SHAPE_FREE: u8 = 0x40;
 pub(super) const SHAPE_REALLOC: u8 = 0x80;
 pub(super) const SHAPE_FAILED: u8 = 0xc0;
 
-/// An allocation from a source that is new in the chunk: its stack, its call and the size are in columns.
+/// An allocation from a source that is new in the chunk: its stack, its call and the size are in
+/// columns.
 pub(super) const SOURCE_NEW: u8 = 0;
-/// An allocation from a source whose number is in a column, of the size that it had last.
+/// An allocation from a source whose number is in a column, with the same size as its last one.
 pub(super) const SOURCE_SAME_SIZE: u8 = 1;
-/// The same, and the size is in a column.
+/// An allocation from a source whose number is in a column, as is the size.
 pub(super) const SOURCE_OTHER_SIZE: u8 = 2;
 /// A failed call: its stack, its call and the size are in columns.
 pub(super) const FAILED: u8 = 3;
-/// A release of a block that nobody saw allocated.
+/// A release of a block that was not seen allocated.
 pub(super) const UNKNOWN: u8 = 4;
 /// A release of an inherited block.
 pub(super) const INHERITED: u8 = 5;
@@ -60,11 +63,11 @@ pub(super) const INHERITED: u8 = 5;
 pub(super) const NONE: u8 = 6;
 /// A release of a block whose age is in columns.
 pub(super) const FAR: u8 = 7;
-/// What comes next is a release by an entry point other than `free`: it is in a column.
+/// The next operation is a release by an entry point other than `free`, which is in a column.
 pub(super) const CALL: u8 = 8;
-/// From here on: a release of a block that is so much younger than a recent one.
+/// From here on: a release of a block that is younger than a recent one, by a distance in a column.
 pub(super) const AHEAD: u8 = 16;
-/// From here on: so much older.
+/// From here on: the same, but older.
 pub(super) const BEHIND: u8 = 24;
 /// From here on: younger by one.
 pub(super) const NEXT: u8 = 32;
@@ -72,9 +75,9 @@ pub(super) const NEXT: u8 = 32;
 pub(super) const PREVIOUS: u8 = 40;
 /// From here on: a release of a block by its age, from 1.
 pub(super) const YOUNG: u8 = 48;
-/// From here on: an allocation from a source with a low number, of the size that it had last.
+/// From here on: an allocation from a source with a low number, with the same size as its last one.
 pub(super) const SAME_SIZE: u8 = 96;
-/// From here on: the same of another size.
+/// From here on: the same with another size.
 pub(super) const OTHER_SIZE: u8 = 176;
 
 /// The largest age that has an operation of its own.
@@ -82,18 +85,18 @@ pub(super) const YOUNG_MAX: u64 = (SAME_SIZE - YOUNG) as u64;
 /// Sources with numbers below this have operations of their own.
 pub(super) const SOURCES_LOW: u32 = (OTHER_SIZE - SAME_SIZE) as u32;
 
-/// How many blocks that a thread released lately can be referred to.
+/// The number of blocks released lately by a thread that can be referred to.
 pub(super) const RECENT: usize = (BEHIND - AHEAD) as usize;
 
-/// The blocks that the threads released lately, the last one first. Threads whose numbers are equal in the low six bits
-/// have them in common.
+/// The blocks that the threads released lately, the last one first. Threads whose numbers are equal
+/// in the low six bits share a list.
 #[derive(Debug, Default)]
 pub(super) struct Recent {
     serials: Vec<[u64; RECENT]>,
 }
 
 impl Recent {
-    /// At the beginning of a chunk, all are its first serial.
+    /// Fills all lists with the first serial of a chunk, at its beginning.
     pub(super) fn reset(&mut self, first: u64) {
         self.serials.clear();
         self.serials.resize(64, [first; RECENT]);
@@ -105,7 +108,7 @@ impl Recent {
     }
 }
 
-/// The block at `place` was followed by this one.
+/// Replaces the block at `place` by the one released after it.
 #[inline]
 pub(super) fn follow(recent: &mut [u64; RECENT], place: usize, serial: u64) {
     recent.copy_within(..place, 1);

@@ -1,4 +1,4 @@
-//! What is summed up, merged, sorted and hidden in a tree.
+//! Summing up, merging, sorting and hiding the nodes of a tree.
 
 use std::cmp::{Ordering, Reverse};
 use std::sync::Arc;
@@ -12,11 +12,12 @@ use super::{Node, Note, Options, number};
 /// Less than this percentage of the root is insignificant.
 const SIGNIFICANT_PERCENT: f64 = 1.0;
 
-/// Whoever makes a tree of what was reported.
+/// Turns reports into a tree.
 pub(super) struct Arranger<'o> {
     options: &'o Options,
     is_difference: bool,
-    /// Names in the order of people, as `localeCompare` has it: the root collation of CLDR.
+    /// Compares names as people expect, and as `localeCompare` does: with the root collation of
+    /// CLDR.
     collator: Option<CollatorBorrowed<'static>>,
 }
 
@@ -30,8 +31,8 @@ impl<'o> Arranger<'o> {
         self.collator.as_ref().map_or_else(|| a.cmp(b), |collator| collator.compare(a, b))
     }
 
-    /// Gives every node its amount, and merges nodes with the only node below them. Adds the paths of reports whose
-    /// amounts are lost by that, as they are in Firefox.
+    /// Computes every node's amount, and merges nodes with the only node below them. Adds the paths
+    /// of reports whose amounts are lost by that, as in Firefox, to `left_out`.
     pub(super) fn sum_up(&self, drafts: &mut Drafts<'_>, root: usize, left_out: &mut Vec<String>) {
         self.sum_up_below(drafts, root, true, left_out);
     }
@@ -84,7 +85,7 @@ impl<'o> Arranger<'o> {
         drafts.nodes[at].amount.unwrap_or(0)
     }
 
-    /// Puts the nodes of a tree in order, and those that do not matter out of sight.
+    /// Sorts the nodes of a tree, and hides the insignificant ones.
     pub(super) fn sort(&self, drafts: &mut Drafts<'_>, root: usize) {
         let total = drafts.nodes[root].amount.unwrap_or(0);
         let mut extents = Vec::new();
@@ -100,7 +101,7 @@ impl<'o> Arranger<'o> {
         self.sort_siblings(drafts, &mut children, extents);
         let is_insignificant = |child: usize| !self.is_significant(drafts, child, total, extents);
         let hides_all = children.first().is_some_and(|&first| is_insignificant(first));
-        // One node that does not matter is as good as the line that would stand for it.
+        // A single insignificant node is as good as the line that would replace it.
         let before_last = children.len().saturating_sub(1);
         let tiny_from = children[..before_last].iter().position(|&child| is_insignificant(child));
 
@@ -139,7 +140,7 @@ impl<'o> Arranger<'o> {
         });
     }
 
-    /// What a node is sorted by, and judged by.
+    /// Returns the amount by which a node is sorted and judged.
     fn weight(&self, drafts: &Drafts<'_>, at: usize, extents: &[i64]) -> i64 {
         if self.is_difference { extents[at] } else { drafts.nodes[at].amount.unwrap_or(0) }
     }
@@ -147,11 +148,11 @@ impl<'o> Arranger<'o> {
     fn is_significant(&self, drafts: &Drafts<'_>, at: usize, total: i64, extents: &[i64]) -> bool {
         let total = if self.is_difference { (total as f64).abs() } else { total as f64 };
         let percent = 100.0 * self.weight(drafts, at, extents) as f64 / total;
-        // Of nothing, nothing is not insignificant.
+        // If the root is 0, nothing is insignificant.
         self.options.verbose || percent.is_nan() || percent >= SIGNIFICANT_PERCENT
     }
 
-    /// The finished tree, or the finished node that is none.
+    /// Returns the finished tree, or the finished node that is not a tree.
     pub(super) fn node(&self, drafts: &Drafts<'_>, root: usize, is_tree: bool) -> Node {
         let whole = drafts.nodes[root].amount.unwrap_or(0);
         let path = drafts.nodes[root].name.to_string();
@@ -190,7 +191,7 @@ impl<'o> Arranger<'o> {
             percent: whole.map(|whole| number::fraction(amount, whole)),
             description: draft.description.clone().unwrap_or_else(|| Arc::from("")),
             notes,
-            // What cannot be is always to be seen.
+            // An invalid node is always visible.
             is_collapsed: draft.hides_children && *invalid == invalid_before,
             is_invalid,
             children,
@@ -198,13 +199,14 @@ impl<'o> Arranger<'o> {
     }
 }
 
-/// The order of trees of one process.
+/// Compares trees of one process by name.
 pub(super) fn by_name(arranger: &Arranger<'_>, a: &Node, b: &Node) -> Ordering {
-    // The root's own name: it is never merged with others.
+    // The root's own name, which is never merged with others.
     arranger.compare_names(&a.path, &b.path)
 }
 
-/// Of each node of a difference: the largest change that it or a node below it has, either way.
+/// Computes the largest change, in either direction, of each node of a difference or of a node
+/// below it.
 fn extent(drafts: &Drafts<'_>, at: usize, extents: &mut [i64]) -> i64 {
     let node = &drafts.nodes[at];
     let below = node.children.iter().map(|&child| extent(drafts, child, extents)).max();

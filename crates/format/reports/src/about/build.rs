@@ -1,4 +1,4 @@
-//! Reports become trees, one process at a time.
+//! Building trees from reports, one process at a time.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -10,7 +10,7 @@ use super::{DEPTH_MAX, Filter, Node, Note, Options, Page, Section, number};
 use crate::report::{HeapCount, UNCLASSIFIED};
 use crate::{Kind, MAIN_PROCESS, Unit};
 
-/// A report, or a change of one.
+/// A report, or the change of one.
 pub(super) struct Entry<'r> {
     pub(super) process: &'r str,
     pub(super) path: &'r str,
@@ -18,7 +18,7 @@ pub(super) struct Entry<'r> {
     pub(super) unit: Unit,
     pub(super) amount: i64,
     pub(super) description: &'r Arc<str>,
-    /// Of how many reports it is the sum.
+    /// The number of reports of which it is the sum.
     pub(super) merged: u32,
     pub(super) presence: Option<Note>,
 }
@@ -31,27 +31,28 @@ pub(super) struct Forest<'r, 'o> {
     by_name: HashMap<&'r str, usize>,
 }
 
-/// What there is of one process.
+/// The nodes of one process.
 struct Process<'r> {
     name: &'r str,
     resident: i64,
     resident_unique: i64,
     drafts: Drafts<'r>,
-    /// In the order in which they came.
+    /// The trees, in the order in which they came.
     trees: Vec<usize>,
     degenerates: Vec<usize>,
     heap: HeapCount,
 }
 
-/// Nodes, named by their positions.
+/// Nodes, identified by their indices.
 #[derive(Default)]
 pub(super) struct Drafts<'r> {
     pub(super) nodes: Vec<Draft<'r>>,
-    /// By parent and name: roots of trees have none, those without a tree themselves.
+    /// Nodes by parent and name. Roots of trees have no parent, and neither do nodes without a
+    /// tree.
     places: HashMap<(Above, &'r str), usize>,
 }
 
-/// What a node is below of.
+/// The parent of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Above {
     Nothing,
@@ -59,13 +60,13 @@ enum Above {
     Node(usize),
 }
 
-/// A node while its tree is made.
+/// A node while its tree is built.
 pub(super) struct Draft<'r> {
     pub(super) name: Cow<'r, str>,
     pub(super) unit: Unit,
     pub(super) amount: Option<i64>,
     pub(super) description: Option<Arc<str>>,
-    /// Of how many reports it is the sum, if of several.
+    /// The number of reports of which it is the sum, if there are several.
     pub(super) merged: u32,
     pub(super) presence: Option<Note>,
     pub(super) children: Vec<usize>,
@@ -93,7 +94,7 @@ impl<'r> Drafts<'r> {
         self.nodes.len() - 1
     }
 
-    /// The node of this name there, and whether it is new.
+    /// Returns the node with this name there, and true if it is new.
     fn place(&mut self, above: Above, name: &'r str, unit: Unit) -> (usize, bool) {
         let next = self.nodes.len();
         let at = *self.places.entry((above, name)).or_insert(next);
@@ -119,8 +120,9 @@ impl<'r, 'o> Forest<'r, 'o> {
             self.processes.push(Process::new(entry.process));
         }
         let process = &mut self.processes[at];
-        // Known whatever is shown: processes are ordered by these. Of several reports the last counts; those that Firefox
-        // makes of a difference all have nothing but the first.
+        // These are read regardless of what is shown: processes are ordered by them. The last of
+        // several reports counts; those that Firefox makes of a difference all have 0 but the
+        // first.
         let last = if entry.merged > 1 { 0 } else { entry.amount };
         match entry.path {
             "resident" => process.resident = last,
@@ -135,7 +137,7 @@ impl<'r, 'o> Forest<'r, 'o> {
     pub(super) fn finish(mut self, has_usable_size: bool) -> Page {
         let total: i64 = self.processes.iter().map(Process::memory).fold(0, i64::saturating_add);
         self.processes.sort_by(|a, b| match (a.is_main(), b.is_main()) {
-            // Several are in the order in which they came.
+            // Several stay in the order in which they came.
             (true, true) => Ordering::Equal,
             (true, false) => Ordering::Less,
             (false, true) => Ordering::Greater,
@@ -170,12 +172,13 @@ impl<'r> Process<'r> {
         self.name.starts_with(MAIN_PROCESS)
     }
 
-    /// What it adds to the total: the main process is taken to hold what all share.
+    /// Returns the amount that the process adds to the total: the main process is taken to hold
+    /// what all share.
     fn memory(&self) -> i64 {
         if self.is_main() || self.resident_unique == 0 { self.resident } else { self.resident_unique }
     }
 
-    /// What it is ordered by. Nothing known comes last.
+    /// Returns the sort key of the process. Processes of unknown size come last.
     fn size(&self) -> i64 {
         if self.resident == 0 { -1 } else { self.resident }
     }
@@ -196,7 +199,7 @@ impl<'r> Process<'r> {
 
         let leaf = &mut self.drafts.nodes[at];
         match leaf.amount {
-            // As in Firefox, a sum that is 0 so far counts as none.
+            // As in Firefox, a sum that is 0 so far counts as no amount.
             None | Some(0) => {
                 leaf.amount = Some(entry.amount);
                 leaf.description = Some(entry.description.clone());
@@ -261,11 +264,11 @@ impl<'r> Process<'r> {
     }
 }
 
-/// What `explicit` means.
+/// The description of `explicit`.
 const EXPLICIT: &str = "Memory that the program has asked for: all of the heap, and what else of its mappings is \
     reported. Not in it: code and static data.";
 
-/// What about:memory warns of, in its words.
+/// Returns the warning of about:memory, in its words.
 fn inaccuracy(knows_heap_allocated: bool, has_usable_size: bool) -> Option<&'static str> {
     match (knows_heap_allocated, has_usable_size) {
         (true, true) => None,
@@ -287,7 +290,7 @@ fn inaccuracy(knows_heap_allocated: bool, has_usable_size: bool) -> Option<&'sta
 }
 
 impl Node {
-    /// The paths of what is invalid, from here on.
+    /// Collects the paths of invalid nodes, from this node on.
     fn collect_invalid(&self, invalid: &mut Vec<String>) {
         if self.is_invalid {
             invalid.push(self.path.replace('\\', "/"));

@@ -1,11 +1,11 @@
-//! Numbers as Firefox shows them: as `Intl.NumberFormat` does in American English.
+//! Numbers as Firefox shows them, like `Intl.NumberFormat` in American English.
 
 use crate::{Unit, grouped};
 
-/// How many bytes a `MB` of about:memory has.
+/// The number of bytes in a `MB` of about:memory.
 const MEGABYTE: f64 = 1_048_576.0;
 
-/// An amount with its unit.
+/// Formats an amount with its unit.
 pub(super) fn amount(amount: i64, unit: Unit, verbose: bool) -> String {
     match unit {
         Unit::Bytes if verbose => format!("{} B", whole(amount)),
@@ -16,7 +16,7 @@ pub(super) fn amount(amount: i64, unit: Unit, verbose: bool) -> String {
     }
 }
 
-/// What part of the whole something is. Of nothing, everything is all.
+/// Formats a part of a whole in percent. If the whole is 0, the result is 100 %.
 pub(super) fn fraction(part: i64, whole: i64) -> String {
     let ratio = if whole == 0 { 1.0 } else { part as f64 / whole as f64 };
     if (0.99995..=1.0).contains(&ratio) { "100.0%".to_owned() } else { format!("{}%", decimal(ratio, 2, 2, 2)) }
@@ -27,14 +27,16 @@ fn whole(number: i64) -> String {
     format!("{sign}{}", grouped(&number.unsigned_abs().to_string()))
 }
 
-/// The number times ten to the power of `shift`, with so many digits after its point and at least so many before.
+/// Formats the number times ten to the power of `shift`, with `digits_after` digits after its point
+/// and at least `digits_before` before.
 ///
-/// As ICU does it: what is rounded, half away from zero, is the shortest decimal number that stands for this binary one.
+/// As in ICU, the number that is rounded, half away from zero, is the shortest decimal one that
+/// represents this binary one.
 fn decimal(number: f64, shift: i32, digits_before: usize, digits_after: usize) -> String {
     let shortest = format!("{:e}", number.abs());
     let (mantissa, exponent) = shortest.split_once('e').unwrap_or((&shortest, "0"));
     let mut digits: Vec<u8> = mantissa.bytes().filter(u8::is_ascii_digit).map(|digit| digit - b'0').collect();
-    // Where the point is: behind this many digits.
+    // The point is behind this many digits.
     let mut point = exponent.parse::<i32>().unwrap_or(0) + 1 + shift;
 
     if point < 0 {

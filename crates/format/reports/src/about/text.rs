@@ -11,16 +11,16 @@ use crate::escape;
 pub struct Row<'p> {
     /// The node that it shows.
     pub node: &'p Node,
-    /// How far below the root it is.
+    /// The depth below the root.
     pub depth: usize,
-    /// What is drawn in front of it, so that its value ends where the value above it does.
+    /// The lines drawn in front of it, so that its value ends where the value above it does.
     pub lines: String,
-    /// Whether its children follow.
+    /// True if its children follow.
     pub is_open: bool,
 }
 
 impl Row<'_> {
-    /// What stands between the numbers and the name.
+    /// Returns the separator between the numbers and the name.
     pub fn separator(&self) -> &'static str {
         match (self.node.children.is_empty(), self.is_open || self.node.is_invalid) {
             (true, _) => " ── ",
@@ -30,7 +30,7 @@ impl Row<'_> {
     }
 }
 
-/// The line as it is shown, without an end.
+/// Writes the line as it is shown, without a line end.
 impl fmt::Display for Row<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}", self.lines, self.node.value)?;
@@ -43,8 +43,8 @@ impl fmt::Display for Row<'_> {
 }
 
 impl Node {
-    /// Calls `show` for each line of the tree that is to be seen, from above to below; `is_open` says whether a node's
-    /// children are. The lines begin with `padding`.
+    /// Calls `show` for each visible line of the tree, from top to bottom; `is_open` tells if a
+    /// node's children are visible. The lines begin with `padding`.
     pub fn rows<'p>(&'p self, padding: &str, is_open: impl Fn(&Node) -> bool, mut show: impl FnMut(Row<'p>)) {
         let mut pending = vec![Pending { node: self, depth: 0, above: Rc::from(padding), narrower: 0, is_last: None }];
         while let Some(Pending { node, depth, above, narrower, is_last }) = pending.pop() {
@@ -58,7 +58,7 @@ impl Node {
             if is_open {
                 let above: Rc<str> = format!("{above}{rest}{}", " ".repeat(narrower)).into();
                 let last = node.children.len() - 1;
-                // The next to be shown is the last in the list.
+                // The last item in the list is shown next.
                 pending.extend(node.children.iter().enumerate().rev().map(|(number, child)| Pending {
                     node: child,
                     depth: depth + 1,
@@ -76,16 +76,17 @@ impl Node {
 struct Pending<'p> {
     node: &'p Node,
     depth: usize,
-    /// What is drawn in front of all below its parent.
+    /// The lines drawn in front of everything below its parent.
     above: Rc<str>,
-    /// How many characters its value has less than its parent's.
+    /// The number of characters by which its value is shorter than its parent's.
     narrower: usize,
-    /// Of nodes below others: whether it is the last one there.
+    /// True for the last node below its parent; `None` for the root.
     is_last: Option<bool>,
 }
 
 impl Section {
-    /// What is put in front of a measurement that is no tree, so that the values of all of them end at the same place.
+    /// Returns the padding in front of a measurement that is not a tree, so that the values of all
+    /// of them end at the same column.
     pub fn padding(&self, degenerate: &Node) -> String {
         let widest = self.degenerates.iter().map(|node| node.value.len()).max().unwrap_or(0);
         " ".repeat(widest.saturating_sub(degenerate.value.len()))

@@ -1,7 +1,8 @@
-//! How the ledger of a running process is steered: over the socket on which it answers who asks for its reports.
+//! The protocol that controls the ledger of a running process, over the socket on which the process
+//! answers requests for its reports.
 //!
-//! The client connects, writes one line ([`Request::to_line`]), and reads one ([`Answer`]) until the end. A program of a version
-//! without closes the connection.
+//! The client connects, writes one line ([`Request::to_line`]), and reads an [`Answer`], a line,
+//! until the end. A program whose version does not know the protocol closes the connection.
 
 use std::time::Duration;
 
@@ -9,21 +10,22 @@ use super::{Line, refusal, refused};
 
 const WORD: &str = "heapledger-ledger";
 
-/// What is asked of a process.
+/// A request to a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Only tell.
+    /// Only ask for the state.
     State,
-    /// Sample one point in so many bytes from now on, if it is a ledger that samples; start one, if none runs.
+    /// Sample one point per this many bytes from now on, if the ledger samples; start a ledger if
+    /// none runs.
     Sample(u64),
-    /// Record all blocks from now on, as above.
+    /// Record all blocks from now on; start a ledger if none runs.
     Exact,
-    /// The program's calls go straight to its allocator.
+    /// Stop the ledger: the program's calls go straight to its allocator.
     Stop,
 }
 
 impl Request {
-    /// The line that says it.
+    /// Returns the line for the request.
     pub fn to_line(self) -> String {
         match self {
             Request::State => format!("{WORD} state\n"),
@@ -33,7 +35,7 @@ impl Request {
         }
     }
 
-    /// What a line says; words of newer versions are passed over. `None`: it is no request.
+    /// Parses a line; words of newer versions are ignored. `None`: it is not a request.
     pub fn parse(line: &[u8]) -> Option<Request> {
         let line = Line::parse(line, WORD)?;
         if let Some(every) = line.value("sample") {
@@ -44,34 +46,34 @@ impl Request {
     }
 }
 
-/// How the ledger of a process is.
+/// The state of a process's ledger.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct State {
-    /// Whether it runs.
+    /// True if it runs.
     pub is_on: bool,
     /// The mean distance of sample points, in bytes; `None`: all blocks are recorded.
     pub sample_every: Option<u64>,
     /// The time since it was started.
     pub age: Duration,
-    /// Blocks that were allocated since: an estimate, where it samples.
+    /// The number of blocks allocated since then: an estimate, if it samples.
     pub allocations: u64,
-    /// What is live of them, in bytes: as above.
+    /// The live bytes of these blocks: an estimate, if it samples.
     pub bytes_live: u64,
-    /// What it takes itself, in bytes.
+    /// The memory of the ledger itself, in bytes.
     pub overhead: u64,
 }
 
-/// What a process answers.
+/// The answer of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// How its ledger is now.
+    /// The present state of its ledger.
     State(State),
-    /// It cannot, for this reason.
+    /// It cannot do it, for this reason.
     Refused(String),
 }
 
 impl Answer {
-    /// The line that says it.
+    /// Returns the line for the answer.
     pub fn to_line(&self) -> String {
         match self {
             Answer::State(state) => {
@@ -85,7 +87,7 @@ impl Answer {
         }
     }
 
-    /// What was sent; words of newer versions are passed over. `None`: it is no answer.
+    /// Parses an answer; words of newer versions are ignored. `None`: it is not an answer.
     pub fn parse(answer: &[u8]) -> Option<Answer> {
         let Some(line) = Line::parse(answer, WORD) else {
             return refused(answer).map(|reason| Answer::Refused(reason.to_owned()));

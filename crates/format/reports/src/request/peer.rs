@@ -1,22 +1,23 @@
-//! The check of who answers: the process that a socket's name tells, or one that has taken such a name.
+//! The check of the peer's identity: the process that a socket's name tells, or one that has taken
+//! such a name.
 //!
-//! Every user may bind every abstract name. What cannot be forged are the credentials that the kernel has of the process
-//! that called listen(2): its number and its user.
+//! Every user may bind every abstract name. The credentials that the kernel has for the process
+//! that called listen(2) cannot be forged: its process id and its user.
 
 use std::error::Error;
 use std::fmt;
 
-/// The process that listens, as the kernel tells the client (`SO_PEERCRED`): the process, not the thread, that called
-/// listen(2), and its effective user then.
+/// The listening process, as the kernel reports it to the client (`SO_PEERCRED`): the process, not
+/// the thread, that called listen(2), and its effective user then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Its number in the client's pid namespace; 0 if it has none there.
+    /// Its process id in the client's pid namespace; 0 if it has none there.
     pub pid: u32,
     /// Its user in the client's user namespace.
     pub user: u32,
 }
 
-/// Why the answer of a socket is not taken for that of the process in its name.
+/// The reason why the answer of a socket is not accepted as that of the process in its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Impostor {
     /// It listens in a pid namespace that the client does not see.
@@ -28,12 +29,13 @@ pub enum Impostor {
 }
 
 impl Peer {
-    /// Checks that the peer is the process `named` in the socket's name, and one whose answer a client of the user `own`
-    /// may take: its own or, for root, the one who runs that process. `status` is `/proc/PID/status` of the peer's number,
-    /// or empty if it cannot be read.
+    /// Checks that the peer is the process `named` in the socket's name, and that a client of the
+    /// user `own` may accept its answer: the peer runs as the same user or, for root, as the user
+    /// of that process. `status` is `/proc/PID/status` for the peer's process id, or empty if it
+    /// cannot be read.
     ///
-    /// A process in a pid namespace below the client's has another number in the name of its socket than for the client:
-    /// both are in its status.
+    /// The name of the socket of a process in a pid namespace below the client's has another
+    /// process id than the client sees: both are in its status.
     ///
     /// # Errors
     ///
@@ -45,7 +47,8 @@ impl Peer {
         if self.pid != named && !numbers(status).any(|number| number == named) {
             return Err(Impostor::Process(self));
         }
-        // Numbers are used again: root, whom everybody's processes answer, also compares the users.
+        // Process ids are used again. Root, whom everybody's processes answer, therefore also
+        // compares the users.
         if self.user == own || (own == 0 && user(status) == Some(self.user)) {
             return Ok(());
         }
@@ -53,12 +56,13 @@ impl Peer {
     }
 }
 
-/// The numbers of a process: in the reader's pid namespace, then in those below, down to its own. From `/proc/PID/status`.
+/// Returns the process ids of a process: in the reader's pid namespace, then in those below, down
+/// to its own. From `/proc/PID/status`.
 pub fn numbers(status: &[u8]) -> impl Iterator<Item = u32> {
     field(status, "NSpid:").unwrap_or_default().split_ascii_whitespace().filter_map(|word| word.parse().ok())
 }
 
-/// The effective user.
+/// Returns the effective user.
 fn user(status: &[u8]) -> Option<u32> {
     field(status, "Uid:")?.split_ascii_whitespace().nth(1)?.parse().ok()
 }
@@ -106,7 +110,8 @@ mod tests {
         assert_eq!(peer(1002).check(120, 1001, STATUS), Err(Impostor::User(peer(1002))));
         assert_eq!(peer(1001).check(120, 0, STATUS), Ok(()));
         assert_eq!(peer(0).check(120, 0, STATUS), Ok(()), "it has listened before it became another user's");
-        // The number of one that has ended may be another's now, whose name it does not get.
+        // The process id of one that has ended may now belong to another user's process, which does
+        // not get an answer accepted.
         assert_eq!(peer(1002).check(120, 0, STATUS), Err(Impostor::User(peer(1002))));
         assert_eq!(peer(1002).check(120, 0, b""), Err(Impostor::User(peer(1002))));
     }

@@ -1,4 +1,4 @@
-//! Everything else than x86-64 Linux: no thread has anything.
+//! Stands in on systems other than x86-64 Linux: threads have no state.
 
 #[inline(always)]
 pub(crate) fn word<const OFFSET: usize>() -> usize {

@@ -14,13 +14,14 @@ global_asm!(
     ".popsection",
 );
 
-/// This thread's word at an offset, a multiple of 8 below 56: 0 at the start of every thread.
+/// Returns this thread's word at an offset, a multiple of 8 below 56. The word is 0 at the start of
+/// every thread.
 #[inline(always)]
 pub(crate) fn word<const OFFSET: usize>() -> usize {
     const { assert!(OFFSET < 56 && OFFSET.is_multiple_of(8)) };
     let word: usize;
-    // SAFETY: reads this thread's copy of a variable declared above, by the initial-exec sequence of the x86-64 TLS
-    // ABI.
+    // SAFETY: reads this thread's copy of a variable declared above, by the initial-exec sequence
+    // of the x86-64 TLS ABI.
     unsafe {
         asm!(
             "mov {word}, qword ptr [rip + heapledger_checks@GOTTPOFF]",
@@ -37,7 +38,8 @@ pub(crate) fn word<const OFFSET: usize>() -> usize {
 #[inline(always)]
 pub(crate) fn set_word<const OFFSET: usize>(word: usize) {
     const { assert!(OFFSET < 56 && OFFSET.is_multiple_of(8)) };
-    // SAFETY: writes this thread's copy of a variable declared above, which only these functions access.
+    // SAFETY: writes this thread's copy of a variable declared above, which only these functions
+    // access.
     unsafe {
         asm!(
             "mov {at}, qword ptr [rip + heapledger_checks@GOTTPOFF]",

@@ -1,5 +1,5 @@
-//! Everything else than x86-64 Linux: nobody observes, and nothing is observed. What is called here answers as a kernel does that knows
-//! no system call.
+//! Everything other than x86-64 Linux: nobody observes, and nothing is observed. The functions here
+//! behave as if the kernel knew no system call.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -47,7 +47,7 @@ pub mod nr {
     pub const CLOSE_RANGE: usize = usize::MAX;
 }
 
-/// `ENOSYS`, as the kernel answers it.
+/// `ENOSYS`, negated as the kernel returns it.
 const UNKNOWN_CALL: isize = -38;
 
 /// Does nothing.
@@ -69,7 +69,7 @@ pub unsafe fn run_aside(_: usize, _: extern "C" fn(*mut u8), _: *mut u8) -> isiz
     UNKNOWN_CALL
 }
 
-/// The address of a symbol as a number: nobody defines it.
+/// Returns 0 as the address of a symbol: nobody defines it.
 #[macro_export]
 macro_rules! weak_address {
     ($symbol:literal) => {
@@ -77,53 +77,53 @@ macro_rules! weak_address {
     };
 }
 
-/// The address of the observer's table: there is none.
+/// Returns null: there is no observer.
 #[inline(always)]
 pub fn bridge() -> *const crate::bridge::Bridge {
     core::ptr::null()
 }
 
-/// A clock that stands still.
+/// Returns 0: there is no clock.
 #[inline(always)]
 pub fn ticks() -> u64 {
     0
 }
 
-/// A clock that stands still.
+/// Returns 0: there is no clock.
 #[inline(always)]
 pub fn ticks_after_loads() -> u64 {
     0
 }
 
-/// No address.
+/// Returns 0: there is no thread pointer.
 #[inline(always)]
 pub fn thread_pointer() -> usize {
     0
 }
 
-/// The state of [`way`](crate::hooks::way).
+/// Returns the state of [`way`](crate::hooks::way).
 #[inline(always)]
 pub(crate) fn way() -> &'static AtomicU32 {
     static WAY: AtomicU32 = AtomicU32::new(crate::hooks::way::UNSETTLED);
     &WAY
 }
 
-/// True if that is 0.
+/// True if the state of [`way`](crate::hooks::way) is 0.
 #[inline(always)]
 pub(crate) fn is_way_zero() -> bool {
     way().load(Ordering::Relaxed) == 0
 }
 
-/// Nothing is counted.
+/// Counts nothing, and returns false.
 #[inline(always)]
 pub fn count_down(_: usize, _: u32) -> bool {
     false
 }
 
-/// This thread's: nothing has been drawn.
+/// Returns this thread's countdown: nothing has been drawn.
 pub fn countdown() -> Countdown {
     Countdown { left: 0, rate: 0, beyond: 0, stride: 0, looked: 0 }
 }
 
-/// Keeps nothing.
+/// Does nothing.
 pub fn set_countdown(_: Countdown) {}

@@ -1,6 +1,6 @@
 //! x86-64 Linux: system calls, the time stamp counter, a thread's countdown.
-// The system call convention is that of the Linux kernel: number in rax, arguments in rdi, rsi, rdx, r10, r8, r9;
-// result in rax; rcx and r11 are clobbered.
+// The system call convention is that of the Linux kernel: number in rax, arguments in rdi, rsi,
+// rdx, r10, r8, r9; result in rax; rcx and r11 are clobbered.
 
 use core::arch::{asm, global_asm};
 use core::sync::atomic::AtomicU32;
@@ -49,18 +49,18 @@ pub mod nr {
     pub const CLOSE_RANGE: usize = 436;
 }
 
-/// Enters the kernel. Returns the kernel's answer: −4095..=−1 is a negated error number.
+/// Makes a system call. Returns the kernel's result: −4095..=−1 is a negated error number.
 ///
 /// # Safety
 ///
-/// The call's own contract: every pointer argument valid for what the kernel does with it, and no effect on memory or
-/// process state that breaks what other code relies on.
+/// The contract of the call: every pointer argument is valid for what the kernel does with it, and
+/// the call has no effect on memory or process state that breaks assumptions of other code.
 #[inline]
 pub unsafe fn syscall(number: usize, arguments: [usize; 6]) -> isize {
     let [a, b, c, d, e, f] = arguments;
     let answer: isize;
-    // SAFETY: the kernel's calling convention as stated above; the caller vouches for the call's own contract. Not
-    // `nomem`: the kernel reads and writes what the arguments point to.
+    // SAFETY: the kernel's calling convention as stated above; the caller vouches for the contract
+    // of the call. Not `nomem`: the kernel reads and writes the memory that the arguments point to.
     unsafe {
         asm!(
             "syscall",
@@ -73,19 +73,22 @@ pub unsafe fn syscall(number: usize, arguments: [usize; 6]) -> isize {
     answer
 }
 
-/// Runs `run(task)` in a new thread of the kernel's, as `flags` of clone(2) say, on this thread's stack, while this thread
-/// stands still. Returns the new thread's id, or a negated error number if there is none.
+/// Runs `run(task)` in a new kernel thread, with the `flags` of clone(2), on this thread's stack,
+/// while this thread is suspended. Returns the new thread's id, or a negated error number if there
+/// is none.
 ///
 /// # Safety
 ///
-/// `flags` hold `CLONE_VM` and `CLONE_VFORK`: that makes the shared stack safe. No signal may be delivered to the new
-/// thread, which has this one's thread pointer. `run` returns, and is sound to call with `task` in such a thread.
+/// `flags` contain `CLONE_VM` and `CLONE_VFORK`, which make the shared stack safe. No signal may be
+/// delivered to the new thread, because it has this thread's thread pointer. `run` returns, and is
+/// sound to call with `task` in such a thread.
 pub unsafe fn run_aside(flags: usize, run: extern "C" fn(*mut u8), task: *mut u8) -> isize {
     let answer: isize;
-    // SAFETY: the kernel's calling convention as stated above; clone(2) with stack 0 goes on with the same stack pointer.
-    // This block may push (it is not `nostack`), so nothing of ours lies below the stack pointer, and it is aligned for a
-    // call. The new thread never leaves the block: it calls `run`, which only writes below the stack pointer or where
-    // `task` says, and exits. This thread sleeps until then, and its registers are its own.
+    // SAFETY: the kernel's calling convention as stated above; clone(2) with stack 0 continues on
+    // the same stack pointer. The assembly may push (it is not `nostack`), so nothing of ours lies
+    // below the stack pointer, and the stack is aligned for a call. The new thread never leaves the
+    // assembly: it calls `run`, which only writes below the stack pointer or where `task` says, and
+    // exits. This thread sleeps until then, and has registers of its own.
     unsafe {
         asm!(
             "syscall",
@@ -108,13 +111,15 @@ pub unsafe fn run_aside(flags: usize, run: extern "C" fn(*mut u8), task: *mut u8
     answer
 }
 
-/// The address of a symbol as a number, 0 where nobody defines it: a weak reference, which stable Rust cannot make. Through
-/// the global offset table, so that it stays weak in programs that are not position-independent.
+/// Evaluates to the address of a symbol as a number, 0 if nobody defines it: a weak reference,
+/// which stable Rust cannot make. It is read from the global offset table, so that the reference
+/// stays weak in programs that are not position-independent.
 #[macro_export]
 macro_rules! weak_address {
     ($symbol:literal) => {{
         let address: usize;
-        // SAFETY: reads an entry of the global offset table, which the linker has filled and nobody writes again.
+        // SAFETY: reads an entry of the global offset table, which the linker has filled in and
+        // nobody writes again.
         unsafe {
             core::arch::asm!(
                 concat!(".weak ", $symbol),
@@ -127,23 +132,24 @@ macro_rules! weak_address {
     }};
 }
 
-/// The address of the observer's table, null where there is none.
+/// Returns the address of the observer's table, null if there is none.
 #[inline(always)]
 pub fn bridge() -> *const crate::bridge::Bridge {
     core::ptr::with_exposed_provenance(crate::weak_address!("heapledger_bridge_v1"))
 }
 
-/// The time stamp counter; may be read before earlier loads have finished.
+/// Returns the time stamp counter; it may be read before earlier loads have finished.
 #[inline(always)]
 pub fn ticks() -> u64 {
-    // SAFETY: rdtsc is available in user mode on every x86-64 Linux (the kernel leaves CR4.TSD clear unless the
-    // program itself asked for PR_TSC_SIGSEGV) and has no memory effect.
+    // SAFETY: rdtsc is available in user mode on every x86-64 Linux (the kernel leaves CR4.TSD
+    // clear unless the program itself asked for PR_TSC_SIGSEGV) and has no memory effect.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// The time stamp counter, read only once all earlier loads have their values.
+/// Returns the time stamp counter, read only once all earlier loads have their values.
 ///
-/// A free is stamped with this, so that its stamp cannot precede the moment the thread received the pointer.
+/// A free is stamped with this, so that its stamp cannot precede the moment the thread received the
+/// pointer.
 #[inline(always)]
 pub fn ticks_after_loads() -> u64 {
     // SAFETY: lfence is part of SSE2, which x86-64 always has.
@@ -151,8 +157,8 @@ pub fn ticks_after_loads() -> u64 {
     ticks()
 }
 
-/// The thread pointer (the FS base): on x86-64 glibc, the address of the thread control block, which lies at the top
-/// of the thread's stack mapping for every thread but the first.
+/// Returns the thread pointer (the FS base): on x86-64 glibc, the address of the thread control
+/// block, which lies at the top of the thread's stack mapping for every thread but the first.
 #[inline(always)]
 pub fn thread_pointer() -> usize {
     let pointer: usize;
@@ -163,8 +169,8 @@ pub fn thread_pointer() -> usize {
     pointer
 }
 
-// Initial-exec, as the words of a thread's block (`hook/thread`): two instructions, and never `__tls_get_addr`. The words of a
-// `Countdown`. Zeroes at the start of every thread.
+// The fields of a `Countdown`. Initial-exec, as the words of a thread's block are (`hook/thread`):
+// two instructions, and never a call of `__tls_get_addr`. Zero at the start of every thread.
 global_asm!(
     ".pushsection .tbss,\"awT\",@nobits",
     ".globl heapledger_countdown",
@@ -177,8 +183,9 @@ global_asm!(
     ".popsection",
 );
 
-// One word, on a cache line of its own, since every call of an allocator reads it. Known by its
-// distance: a static of another crate is found through the table of addresses, by one load more.
+// One word, on a cache line of its own, because every allocator call reads it. Addressed relative
+// to the instruction pointer: a static of another crate would be found through the global offset
+// table, by one load more.
 #[cfg(not(any(miri, all(test, loom))))]
 global_asm!(
     ".pushsection .data.heapledger_way,\"aw\",@progbits",
@@ -194,7 +201,7 @@ global_asm!(
     unsettled = const crate::hooks::way::UNSETTLED,
 );
 
-/// The state of [`way`](crate::hooks::way).
+/// Returns the state of [`way`](crate::hooks::way).
 #[cfg(not(any(miri, all(test, loom))))]
 #[inline(always)]
 pub(crate) fn way() -> &'static AtomicU32 {
@@ -204,19 +211,19 @@ pub(crate) fn way() -> &'static AtomicU32 {
     &heapledger_way
 }
 
-/// The same, without assembly.
+/// Returns the state of [`way`](crate::hooks::way), which is defined without assembly here.
 #[cfg(miri)]
 pub(crate) fn way() -> &'static AtomicU32 {
     static WAY: AtomicU32 = AtomicU32::new(crate::hooks::way::UNSETTLED);
     &WAY
 }
 
-/// True if that is 0.
+/// True if the state of [`way`](crate::hooks::way) is 0.
 #[inline(always)]
 pub(crate) fn is_way_zero() -> bool {
     #[cfg(not(miri))]
-    // SAFETY: reads the variable above, which is there for good, as a relaxed load of an aligned
-    // word.
+    // SAFETY: reads the variable above, which is never removed, as a relaxed load of an aligned
+    // word does.
     unsafe {
         asm!(
             "cmp dword ptr [rip + heapledger_way], 0",
@@ -232,14 +239,17 @@ pub(crate) fn is_way_zero() -> bool {
     }
 }
 
-/// Subtracts from this thread's countdown, if it was drawn at this rate and is larger than that; at most [`isize::MAX`].
+/// Subtracts `size`, at most [`isize::MAX`], from this thread's countdown and returns true, if it
+/// was drawn at this rate and is larger than `size`. Otherwise returns false and leaves it
+/// unchanged.
 ///
-/// A signal handler sees the countdown before or after: one instruction subtracts. Where that was too much, the countdown is not
-/// above 0 until it is put right, so that nobody else counts meanwhile.
+/// A signal handler sees the countdown before or after the subtraction, because one instruction
+/// makes it. If it subtracted too much, the countdown is 0 or less until it is restored, so that
+/// nobody else counts meanwhile.
 #[inline(always)]
 pub fn count_down(size: usize, rate: u32) -> bool {
-    // SAFETY: this thread's copy of the variable above, which only the functions here access, by the initial-exec sequence of the
-    // x86-64 TLS ABI.
+    // SAFETY: this thread's copy of the variable above, which only the functions here access, by
+    // the initial-exec sequence of the x86-64 TLS ABI.
     unsafe {
         asm!(
             "mov rax, qword ptr [rip + heapledger_countdown@GOTTPOFF]",
@@ -261,7 +271,8 @@ pub fn count_down(size: usize, rate: u32) -> bool {
     true
 }
 
-/// Adds to this thread's countdown. Inlined: no register need be saved for it where blocks pass.
+/// Adds to this thread's countdown. Inlined, so that no register need be saved for a call on the
+/// fast path.
 #[inline(always)]
 fn count_up(size: usize) {
     // SAFETY: as in `count_down`.
@@ -276,7 +287,7 @@ fn count_up(size: usize) {
     }
 }
 
-/// This thread's.
+/// Returns this thread's countdown.
 pub fn countdown() -> Countdown {
     let (left, rate, beyond, stride, looked): (i64, u64, u64, u64, u64);
     // SAFETY: as in `count_down`.
@@ -300,9 +311,9 @@ pub fn countdown() -> Countdown {
     Countdown { left, rate, beyond, stride, looked }
 }
 
-/// Sets this thread's.
+/// Sets this thread's countdown.
 pub fn set_countdown(to: Countdown) {
-    // SAFETY: as in `count_down`. In between nobody counts, since the countdown is 0.
+    // SAFETY: as in `count_down`. Nobody counts in between, because the countdown is 0.
     unsafe {
         asm!(
             "mov {at}, qword ptr [rip + heapledger_countdown@GOTTPOFF]",

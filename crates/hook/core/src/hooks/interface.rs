@@ -1,11 +1,13 @@
-//! The hook table as others see it: hook libraries, and programs that change their hooks at run time.
+//! The hook table as other code sees it: hook libraries, and programs that change their hooks at
+//! run time.
 
 use core::ffi::c_int;
 
 use super::{Caller, Error, Functions, Observer, Pointer, Replacement, VERSION, registry, serve, tell};
 use crate::Api;
 
-/// What an artefact with a registry offers. Entries are only ever appended: a user checks `size`.
+/// The functions and tables that a loaded object with a registry offers. Entries are only ever
+/// appended: a user checks `size`.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Hooks {
@@ -13,28 +15,34 @@ pub struct Hooks {
     pub size: u32,
     /// [`VERSION`].
     pub version: u32,
-    /// The program's own allocator: below all replacements, and unobserved. Where hooks may allocate.
+    /// The program's own allocator: below all replacements, and unobserved. Hooks may allocate from
+    /// it.
     pub real: *const Functions,
-    /// The malloc family as the program calls it: through the replacements, and told to the observers.
+    /// The malloc family as the program calls it: through the replacements, and with the observers
+    /// notified.
     pub program: *const Functions,
-    /// Functions that tell all observers, in their order: for a program that makes blocks by other ways than the malloc
-    /// family, and wants them seen as if by it. `caller` is a live frame of the calling thread.
+    /// Functions that notify all observers, in their order: for a program that allocates blocks by
+    /// other means than the malloc family, and wants them seen as if by it. `caller` is a live
+    /// frame of the calling thread.
     pub tell: *const Observer,
-    /// See [`install_observer`](super::install_observer). 0, or the number of an [`Error`].
+    /// See [`install_observer`](super::install_observer). Returns 0, or the number of an [`Error`].
     pub install_observer: unsafe extern "C" fn(*const Observer) -> c_int,
-    /// See [`remove_observer`](super::remove_observer). 0, or the number of an [`Error`].
+    /// See [`remove_observer`](super::remove_observer). Returns 0, or the number of an [`Error`].
     pub remove_observer: unsafe extern "C" fn(*const Observer) -> c_int,
-    /// See [`install_replacement`](super::install_replacement). 0, or the number of an [`Error`].
+    /// See [`install_replacement`](super::install_replacement). Returns 0, or the number of an
+    /// [`Error`].
     pub install_replacement: unsafe extern "C" fn(*const Replacement) -> c_int,
-    /// See [`remove_replacement`](super::remove_replacement). 0, or the number of an [`Error`].
+    /// See [`remove_replacement`](super::remove_replacement). Returns 0, or the number of an
+    /// [`Error`].
     pub remove_replacement: unsafe extern "C" fn(*const Replacement) -> c_int,
 }
 
-// SAFETY: it is not written; what it points to is static, and complete before anybody is given the table.
+// SAFETY: the table is not written; everything that it points to is static, and complete before
+// anybody is given the table.
 unsafe impl Sync for Hooks {}
 
 impl Hooks {
-    /// The table of this artefact, whose program calls these functions.
+    /// Returns the table of this loaded object, whose program calls these functions.
     pub const fn new(program: &'static Functions) -> Hooks {
         Hooks {
             size: size_of::<Hooks>() as u32,
@@ -55,7 +63,7 @@ fn number(result: Result<(), Error>) -> c_int {
 }
 
 unsafe extern "C" fn install_observer(observer: *const Observer) -> c_int {
-    // SAFETY: passed on.
+    // SAFETY: the caller's contract, which is that of `registry::install_observer`.
     number(unsafe { registry::install_observer(observer) })
 }
 
@@ -64,7 +72,7 @@ unsafe extern "C" fn remove_observer(observer: *const Observer) -> c_int {
 }
 
 unsafe extern "C" fn install_replacement(replacement: *const Replacement) -> c_int {
-    // SAFETY: passed on.
+    // SAFETY: the caller's contract, which is that of `registry::install_replacement`.
     number(unsafe { registry::install_replacement(replacement) })
 }
 
@@ -88,14 +96,15 @@ static TELL: Observer = Observer {
 macro_rules! tell {
     ($name:ident: $function:ident($($argument:ident: $type:ty),*)) => {
         unsafe extern "C" fn $name($($argument: $type,)* caller: Caller) {
-            // SAFETY: passed on.
+            // SAFETY: `caller` is a live frame of this thread, by the contract of `Hooks::tell`.
             unsafe { tell::$function($($argument,)* caller) };
         }
     };
     ($name:ident: $function:ident(api $(, $argument:ident: $type:ty)*)) => {
         unsafe extern "C" fn $name(api: u32, $($argument: $type,)* caller: Caller) {
             if let Some(api) = u8::try_from(api).ok().and_then(Api::from_number) {
-                // SAFETY: passed on.
+                // SAFETY: `caller` is a live frame of this thread, by the contract of
+                // `Hooks::tell`.
                 unsafe { tell::$function(api, $($argument,)* caller) };
             }
         }

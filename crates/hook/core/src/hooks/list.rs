@@ -1,8 +1,10 @@
-//! The list behind the hook table: entries of a fixed number of slots, in order, walked without a lock.
+//! The list behind the hook table: entries in a fixed number of slots, in order, walked without a
+//! lock.
 //!
-//! An entry keeps its slot, and its place in the order, for ever. So links always lead to a later place: whoever stands on
-//! an entry that is removed just now, or removed and installed again, goes on to those behind it, and meets none twice.
-//! An entry is written once, before the first link to it. `model` tries this.
+//! An entry keeps its slot, and its position in the order, for ever. So links always lead to a
+//! later position: a call that is in an entry which is removed just then, or removed and installed
+//! again, goes on to later entries, and meets none twice. An entry is written once, before the
+//! first link to it. `model` tests this.
 
 mod sync;
 
@@ -18,45 +20,47 @@ pub(super) struct List<T: Copy + 'static, const N: usize> {
     first: AtomicPtr<Slot<T>>,
     slots: [Slot<T>; N],
     state: Cell<State>,
-    /// Held by whoever changes the list, or looks at `state` or at a `place`.
+    /// Held while the list is changed, and while `state` or a `place` is read.
     lock: Lock,
 }
 
 /// An entry.
 pub(super) struct Slot<T: Copy + 'static> {
-    /// The next entry that is linked; kept up to date where this one no longer is.
+    /// The next entry that is linked; kept up to date even if this entry is not linked itself.
     next: AtomicPtr<Slot<T>>,
     value: Cell<MaybeUninit<T>>,
-    /// Whether it is installed. One that is not may still be linked, for what it serves on.
+    /// True while the entry is installed. An entry that is not may still be linked, to handle its
+    /// own blocks.
     is_active: AtomicBool,
     place: Cell<Place>,
 }
 
 #[derive(Clone, Copy)]
 struct State {
-    /// Slots that have been given.
+    /// The number of slots in use.
     taken: usize,
-    /// Whether nothing is to be found from the beginning of the list.
+    /// True while nothing is to be found from the beginning of the list.
     is_held: bool,
 }
 
 #[derive(Clone, Copy)]
 struct Place {
-    /// The address by which the entry is known.
+    /// The address that identifies the entry.
     identity: *const (),
     order: i32,
     is_linked: bool,
 }
 
-// SAFETY: `state` and `place` are used under the lock. A `value` is written under it, before the first link to its slot
-// is stored with Release, and only read under it, or after a link has been loaded with Acquire.
+// SAFETY: `state` and `place` are used under the lock. A `value` is written under it, before the
+// first link to its slot is stored with Release, and only read under it, or after a link has been
+// loaded with Acquire.
 unsafe impl<T: Copy + Send + Sync, const N: usize> Sync for List<T, N> {}
-// SAFETY: as above.
+// SAFETY: as for `List` above, whose slots these are.
 unsafe impl<T: Copy + Send + Sync> Sync for Slot<T> {}
 
 impl<T: Copy + 'static, const N: usize> List<T, N> {
-    /// Adds an entry. `lead` is called before it can be found, with the number of its slot; `then` before the lock is
-    /// given back, with whether anything can be found now.
+    /// Adds an entry. `lead` is called with the number of its slot before it can be found; `then`
+    /// is called before the lock is released, with true if anything can be found now.
     pub(super) fn install(
         &'static self,
         identity: *const (),
@@ -81,7 +85,7 @@ impl<T: Copy + 'static, const N: usize> List<T, N> {
         Ok(())
     }
 
-    /// Removes an entry. One of which `serves_on` says so stays linked, not active.
+    /// Removes an entry. If `serves_on` returns true for it, it stays linked but is not active.
     pub(super) fn remove(
         &'static self,
         identity: *const (),
@@ -102,14 +106,14 @@ impl<T: Copy + 'static, const N: usize> List<T, N> {
         Ok(())
     }
 
-    /// From now on nothing is found from the beginning of the list.
+    /// Hides all entries from walks that begin from now on, until [`List::release`].
     pub(super) fn hold(&'static self) {
         let _guard = self.lock.lock();
         self.set_state(State { is_held: true, ..self.state() });
         self.first.store(ptr::null_mut(), Ordering::Release);
     }
 
-    /// Ends what [`List::hold`] began.
+    /// Ends [`List::hold`].
     pub(super) fn release(&'static self, then: impl FnOnce(bool)) {
         let _guard = self.lock.lock();
         self.set_state(State { is_held: false, ..self.state() });
@@ -117,14 +121,15 @@ impl<T: Copy + 'static, const N: usize> List<T, N> {
         then(self.first().is_some());
     }
 
-    /// The first entry.
+    /// Returns the first entry.
     #[inline(always)]
     pub(super) fn first(&'static self) -> Option<&'static Slot<T>> {
         // SAFETY: null, or a slot of this list, which is static.
         unsafe { self.first.load(Ordering::Acquire).as_ref() }
     }
 
-    /// The entry behind that in the slot with this number; the first one where there is no such slot.
+    /// Returns the entry after the one in the slot with this number; the first entry if there is no
+    /// such slot.
     pub(super) fn after(&'static self, index: usize) -> Option<&'static Slot<T>> {
         match self.slots.get(index) {
             Some(slot) => slot.next(),
@@ -132,16 +137,16 @@ impl<T: Copy + 'static, const N: usize> List<T, N> {
         }
     }
 
-    /// The slot of an entry that was installed before. Under the lock.
+    /// Returns the slot of an entry that was installed before. The lock must be held.
     fn find(&self, identity: *const ()) -> Option<usize> {
         (0..self.state().taken).find(|&index| ptr::eq(self.place(index).identity, identity))
     }
 
-    /// Gives a new entry a slot. Under the lock.
+    /// Gives a new entry a slot. The lock must be held.
     fn take(&self, identity: *const (), order: i32, value: T) -> Result<usize, Error> {
         let index = self.state().taken;
         let slot = self.slots.get(index).ok_or(Error::Full)?;
-        // SAFETY: under the lock; there is no link to a slot that was not taken.
+        // SAFETY: the lock is held; there is no link to a slot that was not in use.
         unsafe {
             slot.value.set(MaybeUninit::new(value));
             slot.place.set(Place { identity, order, is_linked: false });
@@ -150,12 +155,12 @@ impl<T: Copy + 'static, const N: usize> List<T, N> {
         Ok(index)
     }
 
-    /// Links a slot, or takes the links to it away. Under the lock.
+    /// Links a slot, or removes the links to it. The lock must be held.
     ///
-    /// Its own link comes first: so it leads on before anything leads to it. The others in any order: each leads to a later
-    /// place at every moment.
+    /// The slot's own link is stored first, so that the slot leads on before anything leads to it.
+    /// The others may follow in any order: each leads to a later position at every moment.
     fn link(&self, index: usize, is_linked: bool) {
-        // SAFETY: under the lock.
+        // SAFETY: the lock is held.
         unsafe { self.slots[index].place.set(Place { is_linked, ..self.place(index) }) };
         let State { taken, is_held } = self.state();
         for from in core::iter::once(index).chain((0..taken).filter(|&from| from != index)) {
@@ -166,7 +171,8 @@ impl<T: Copy + 'static, const N: usize> List<T, N> {
         }
     }
 
-    /// The linked slot with the smallest place behind that of a slot, or of all. Under the lock.
+    /// Returns the linked slot with the next position after that of a slot, or the first of all.
+    /// The lock must be held.
     fn next_linked(&self, from: Option<usize>) -> *mut Slot<T> {
         let key = |index: usize| (self.place(index).order, index);
         let next = (0..self.state().taken)
@@ -176,42 +182,42 @@ impl<T: Copy + 'static, const N: usize> List<T, N> {
         next.map_or(ptr::null_mut(), |index| ptr::from_ref(&self.slots[index]).cast_mut())
     }
 
-    /// Under the lock.
+    /// Reads the state. The lock must be held.
     fn state(&self) -> State {
-        // SAFETY: under the lock.
+        // SAFETY: the lock is held by the caller.
         unsafe { *self.state.get() }
     }
 
-    /// Under the lock.
+    /// Writes the state. The lock must be held.
     fn set_state(&self, state: State) {
-        // SAFETY: under the lock.
+        // SAFETY: the lock is held by the caller.
         unsafe { self.state.set(state) };
     }
 
-    /// Under the lock.
+    /// Reads the place of a slot. The lock must be held.
     fn place(&self, index: usize) -> Place {
-        // SAFETY: under the lock.
+        // SAFETY: the lock is held by the caller.
         unsafe { *self.slots[index].place.get() }
     }
 }
 
 impl<T: Copy + 'static> Slot<T> {
-    /// What was installed.
+    /// Returns the installed value.
     #[inline(always)]
     pub(super) fn value(&'static self) -> &'static T {
-        // SAFETY: slots are handed out through links only, and `remove` has found one that was taken: the value was written
-        // before (see `List`), and never since.
+        // SAFETY: slots are handed out through links only, and `remove` finds only slots in use:
+        // the value was written before (see `List`), and never since.
         unsafe { self.value.get().assume_init_ref() }
     }
 
-    /// The entry behind this one.
+    /// Returns the entry after this one.
     #[inline(always)]
     pub(super) fn next(&self) -> Option<&'static Slot<T>> {
         // SAFETY: null, or a slot of the same list, which is static.
         unsafe { self.next.load(Ordering::Acquire).as_ref() }
     }
 
-    /// Whether it is installed, and not only serving on.
+    /// True if it is installed, and not only linked to handle its own blocks.
     #[inline(always)]
     pub(super) fn is_active(&self) -> bool {
         self.is_active.load(Ordering::Acquire)
@@ -220,7 +226,7 @@ impl<T: Copy + 'static> Slot<T> {
 
 #[cfg(not(all(test, loom)))]
 impl<T: Copy + 'static, const N: usize> List<T, N> {
-    /// An empty list.
+    /// Returns an empty list.
     pub(super) const fn new() -> List<T, N> {
         let slots = [const { Slot::new() }; N];
         let state = Cell::new(State { taken: 0, is_held: false });
@@ -240,7 +246,7 @@ impl<T: Copy + 'static> Slot<T> {
     }
 }
 
-/// Loom's parts are not made in constants.
+/// Loom's types have no constant constructors.
 #[cfg(all(test, loom))]
 impl<T: Copy + 'static, const N: usize> List<T, N> {
     pub(super) fn new() -> List<T, N> {

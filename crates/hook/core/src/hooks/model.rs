@@ -1,7 +1,8 @@
-//! The list against every order of what its threads do, as far as loom tries them:
+//! Checks the list against every interleaving of its threads that loom tries:
 //! `RUSTFLAGS="--cfg loom" cargo test -p heapledger-core --release --lib hooks::model --target-dir target/loom`.
 //!
-//! An entry is two words that must agree: one that is half written is found by that, or by loom itself.
+//! An entry is two words that must agree, so that a half-written entry is noticed here or by loom
+//! itself.
 
 extern crate std;
 
@@ -17,11 +18,12 @@ use super::list::List;
 type Entries = List<(u32, u32), 3>;
 
 fn list() -> &'static Entries {
-    // Loom runs this once for each order it tries; the list is to live as long as its slots say.
+    // Loom runs this once for each interleaving; the list must live as long as the `'static` slots
+    // do.
     Box::leak(Box::new(List::new()))
 }
 
-/// Entries are known by an address; their order is their number.
+/// Returns the address that identifies an entry; its order is its number.
 fn identity(number: u32) -> *const () {
     core::ptr::without_provenance(8 * number as usize)
 }
@@ -34,7 +36,7 @@ fn remove(list: &'static Entries, number: u32) -> Result<(), Error> {
     list.remove(identity(number), |_| false, |_| {})
 }
 
-/// What a call meets.
+/// Returns the entries that a call meets.
 fn walk(list: &'static Entries) -> Vec<u32> {
     let mut met = Vec::new();
     let mut at = list.first();

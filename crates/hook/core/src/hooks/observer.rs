@@ -6,22 +6,24 @@ use core::ptr;
 
 use super::{Caller, Pointer, VERSION};
 
-/// Functions that are told of the calls of the malloc family: of an allocation after it has succeeded, of a free before
-/// it happens, in the thread that makes the call.
+/// Functions that are notified of the calls of the malloc family: of an allocation after it has
+/// succeeded, of a free before it happens, in the thread that makes the call.
 ///
-/// `malloc` and `free` must be there. What else is left out derives from what is given, as said at each. Sizes and
-/// alignments are in bytes, as the program asked for them; an alignment of 0 stands for a page. Entry points are numbers
-/// of [`Api`](crate::Api).
+/// `malloc` and `free` must be there. Others that are left out are derived as said at each. Sizes
+/// and alignments are in bytes, as the program asked for them; an alignment of 0 means a page.
+/// Entry points are numbers of [`Api`](crate::Api).
 ///
 /// # Contract of the functions
 ///
-/// They may be called at any moment, in any thread, also before `main`, in a signal handler, in a thread that is ending,
-/// and from within each other by a signal. They return, do not unwind, keep `errno`, and do not call the malloc family:
-/// memory of their own comes from the system, or from the [`Functions`](super::Functions) below all hooks. The caller's
-/// frame is live until they return; a hook that looks at a block sees what the program wrote last, or nothing that means
-/// anything in a fresh one.
+/// They may be called at any moment, in any thread, also before `main`, in a signal handler, in a
+/// thread that is ending, and by a signal while one of them runs. They return, do not unwind, keep
+/// `errno`, and do not call the malloc family: memory of their own comes from the system, or from
+/// the [`Functions`](super::Functions) below all hooks. The caller's frame is live until they
+/// return. A hook that reads a block sees what the program wrote last; the content of a fresh block
+/// is undefined.
 ///
-/// The table is read when it is first installed, and may be shorter than it is here, if `size` says so.
+/// The table is read when it is first installed, and may be shorter than it is here, if `size` says
+/// so.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Observer {
@@ -29,48 +31,54 @@ pub struct Observer {
     pub size: u32,
     /// [`VERSION`].
     pub version: u32,
-    /// The place among the observers: smaller numbers are told first. The recorder's is 0.
+    /// The position among the observers: smaller numbers are notified first. The recorder's is 0.
     pub order: i32,
     /// 0.
     pub reserved: u32,
-    /// A name for people: a string that stays, or null.
+    /// A name for display: a string that stays valid for ever, or null.
     pub name: *const c_char,
     /// `malloc(size)` returned `block`.
     pub malloc: Option<unsafe extern "C" fn(block: Pointer, size: usize, caller: Caller)>,
-    /// `free(block)` is about to happen. Never null.
+    /// `free(block)` is about to happen; `block` is never null.
     pub free: Option<unsafe extern "C" fn(block: Pointer, caller: Caller)>,
-    /// `calloc(count, each)` returned `block`. Left out: `malloc` of the product.
+    /// `calloc(count, each)` returned `block`. If left out: `malloc` with the product.
     pub calloc: Option<unsafe extern "C" fn(block: Pointer, count: usize, each: usize, caller: Caller)>,
-    /// `memalign`, `aligned_alloc`, `posix_memalign`, `valloc` or `pvalloc` returned `block`. Left out: `malloc`.
+    /// `memalign`, `aligned_alloc`, `posix_memalign`, `valloc` or `pvalloc` returned `block`. If
+    /// left out: `malloc`.
     pub aligned: Option<unsafe extern "C" fn(api: u32, block: Pointer, alignment: usize, size: usize, caller: Caller)>,
-    /// `cfree`, `free_sized` or `free_aligned_sized` is about to happen. Left out: `free`.
+    /// `cfree`, `free_sized` or `free_aligned_sized` is about to happen. If left out: `free`.
     pub free_sized:
         Option<unsafe extern "C" fn(api: u32, block: Pointer, size: usize, alignment: usize, caller: Caller)>,
-    /// `realloc` or `reallocarray` of `old`, which is not null, is about to happen: the old block may be another
-    /// thread's before the call returns. Its end follows, in the same thread. Left out: `free`.
+    /// `realloc` or `reallocarray` of `old`, which is not null, is about to happen: another thread
+    /// may be given the old block before the call returns. The end of the call follows in the same
+    /// thread. If left out: `free`.
     pub realloc_begins: Option<unsafe extern "C" fn(api: u32, old: Pointer, caller: Caller)>,
-    /// `realloc(old, size)` has returned `block`. With `old` null it was an allocation, and nothing began. With `block`
-    /// null and a `size` of 0 it was a free. With `block` null and another size it failed, and `old` lives on, if there
-    /// is one. Left out: `malloc` of the new block; after a failure `malloc` of the old one, with its usable size.
+    /// `realloc(old, size)` has returned `block`. With `old` null it was an allocation, and there
+    /// was no `realloc_begins`. With `block` null and a `size` of 0 it was a free. With `block`
+    /// null and another size it failed, and `old`, if not null, lives on. If left out: `malloc` for
+    /// the new block; after a failure `malloc` for the old one, with its usable size.
     pub realloc_ends: Option<unsafe extern "C" fn(old: Pointer, block: Pointer, size: usize, caller: Caller)>,
-    /// The same of `reallocarray(old, count, each)`. Left out: as `realloc` of the product.
+    /// `reallocarray(old, count, each)` has returned `block`. If left out: as `realloc` with the
+    /// product.
     pub reallocarray_ends:
         Option<unsafe extern "C" fn(old: Pointer, block: Pointer, count: usize, each: usize, caller: Caller)>,
-    /// A call that should have returned a block did not: with its arguments, 0 where it has none. Not a reallocation of
-    /// a block, the end of which says so. Left out: nothing is told.
+    /// A call failed to return a block; its arguments follow, 0 for those that it does not have.
+    /// Not for the reallocation of a block, whose failure `realloc_ends` reports. If left out: not
+    /// notified.
     pub failed: Option<unsafe extern "C" fn(api: u32, size: usize, alignment: usize, count: usize, caller: Caller)>,
 }
 
-// SAFETY: the table is not written once it is shared; its functions may be called in any thread, by its contract.
+// SAFETY: the table is not written once it is shared; its functions may be called in any thread, by
+// its contract.
 unsafe impl Sync for Observer {}
-// SAFETY: as above.
+// SAFETY: as for `Sync` above.
 unsafe impl Send for Observer {}
 
 impl Observer {
-    /// The least that a table must have: up to `free`.
+    /// The minimum size of a table: up to and including `free`.
     const SIZE_MIN: usize = offset_of!(Observer, calloc);
 
-    /// A table with the two functions that it must have, of order 0.
+    /// Returns a table with the two functions that it must have, of order 0.
     pub const fn new(
         malloc: unsafe extern "C" fn(block: Pointer, size: usize, caller: Caller),
         free: unsafe extern "C" fn(block: Pointer, caller: Caller),
@@ -95,14 +103,15 @@ impl Observer {
         failed: None,
     };
 
-    /// A copy of a table, with what it does not reach left out. `None`: it is malformed.
+    /// Copies a table; entries beyond its size are left out. `None` if the table is malformed.
     ///
     /// # Safety
     ///
     /// See [`install_observer`](super::install_observer).
     pub(super) unsafe fn read(table: *const Observer) -> Option<Observer> {
         let mut copy = Observer::EMPTY;
-        // SAFETY: by the caller's contract null, or a table that begins with `size` and has as many bytes.
+        // SAFETY: by the caller's contract null, or a table that begins with `size` and has as many
+        // bytes.
         unsafe { super::replacement::read_table(table, &mut copy, Observer::SIZE_MIN) }?;
         (copy.version == VERSION && copy.reserved == 0 && copy.malloc.is_some() && copy.free.is_some()).then_some(copy)
     }

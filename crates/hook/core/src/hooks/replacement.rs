@@ -6,10 +6,10 @@ use core::ptr;
 
 use super::{Pointer, VERSION};
 
-/// The malloc family as functions, as C has them, and those for arenas.
+/// The functions of the malloc family with their C signatures, and functions for arenas.
 ///
-/// A table that is handed out has them all. One that a [`Replacement`] brings has what it replaces. An arena is known by
-/// a number that is not 0.
+/// A table that is handed out has all of them. A table inside a [`Replacement`] has those that it
+/// replaces. An arena is identified by a number that is not 0.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Functions {
@@ -21,9 +21,10 @@ pub struct Functions {
     pub malloc: Option<unsafe extern "C" fn(usize) -> Pointer>,
     /// `calloc(count, each)`.
     pub calloc: Option<unsafe extern "C" fn(usize, usize) -> Pointer>,
-    /// `realloc(old, size)`; `reallocarray` is this, of the product.
+    /// `realloc(old, size)`; `reallocarray` calls it with the product.
     pub realloc: Option<unsafe extern "C" fn(Pointer, usize) -> Pointer>,
-    /// `free(block)`; `cfree`, `free_sized` and `free_aligned_sized` are this. Null is not passed on to it.
+    /// `free(block)`; `cfree`, `free_sized` and `free_aligned_sized` call it. Never called with
+    /// null.
     pub free: Option<unsafe extern "C" fn(Pointer)>,
     /// `memalign(alignment, size)`.
     pub memalign: Option<unsafe extern "C" fn(usize, usize) -> Pointer>,
@@ -37,10 +38,12 @@ pub struct Functions {
     pub pvalloc: Option<unsafe extern "C" fn(usize) -> Pointer>,
     /// `malloc_usable_size(block)`.
     pub malloc_usable_size: Option<unsafe extern "C" fn(Pointer) -> usize>,
-    /// `malloc_good_size(size)`: the usable size of a block of that size. If no allocator gives this function, that of a new
-    /// block of the program's own allocator; above 64 KiB, `size`.
+    /// `malloc_good_size(size)`: the usable size of a block of that size. If no allocator has this
+    /// function, the usable size of a new block of the program's own allocator; above 64 KiB,
+    /// `size`.
     pub malloc_good_size: Option<unsafe extern "C" fn(usize) -> usize>,
-    /// `create_arena(parameters)`: its number, 0 when it failed. The parameters are the allocator's, or null.
+    /// `create_arena(parameters)`: the arena's number, 0 if it failed. The parameters are defined
+    /// by the allocator, or null.
     pub create_arena: Option<unsafe extern "C" fn(*const c_void) -> usize>,
     /// `dispose_arena(arena)`.
     pub dispose_arena: Option<unsafe extern "C" fn(usize)>,
@@ -81,7 +84,7 @@ impl Functions {
         arena_memalign: None,
     };
 
-    /// Whether the arena functions are those of this table, all or in part.
+    /// True if this table has at least one arena function.
     pub(super) fn has_arenas(&self) -> bool {
         self.create_arena.is_some()
             || self.dispose_arena.is_some()
@@ -93,23 +96,29 @@ impl Functions {
     }
 }
 
-/// An allocator, or a layer over one, in the place of the program's.
+/// An allocator, or a layer over one, that replaces the program's.
 ///
-/// What it leaves out goes to the table below it, with these exceptions:
-/// - `posix_memalign`, `aligned_alloc`, `valloc` and `pvalloc` derive from `memalign`, if it gives that;
-/// - if it gives `malloc` and none of the arena functions, these become dummies over its plain ones: every arena is
-///   number 1, and is the heap.
+/// Functions that it leaves out go to the next table, with these exceptions:
+/// - `posix_memalign`, `aligned_alloc`, `valloc` and `pvalloc` are derived from `memalign`, if it
+///   has that;
+/// - if it has `malloc` and none of the arena functions, these become dummies over its plain ones:
+///   every arena is number 1, and is the heap.
 ///
 /// # Contract of the functions
 ///
-/// Those of the C functions of these names, towards the program, which sees their results and `errno`. They may be called
-/// in any thread, also before `main`, and do not unwind. They do not call the malloc family but through the table below.
+/// They behave towards the program as the C functions of these names do; the program sees their
+/// results and `errno`. They may be called in any thread, also before `main`, and do not unwind.
+/// They call the malloc family only through the next table.
 ///
-/// A replacement is given blocks that others allocated: before it was installed, or since, by functions that it leaves
-/// out. Either it gives `owns`: then it gets `free`, `realloc` and `malloc_usable_size`, which it must give, only of
-/// blocks that it owns, and of these also when it has been removed; never of null: `realloc(NULL, size)` comes as
-/// `malloc(size)`. Or it does not: then it gets all of them while it is installed and none after that, `realloc` and
-/// `malloc_usable_size` of null too, and passes them on to the table below as they are.
+/// A replacement is passed blocks that others allocated: before it was installed, or since, by
+/// functions that it leaves out. There are two ways to handle these. If it has `owns`, then its
+/// `free`, `realloc` and `malloc_usable_size`, which it must have, are called only for blocks that
+/// it owns, and for these even after it was removed; never for null: `realloc(NULL, size)` comes as
+/// `malloc(size)`.
+///
+/// If it has no `owns`, these functions are called for all blocks while it is installed and for
+/// none after that, `realloc` and `malloc_usable_size` for null too; it must pass blocks of others
+/// on to the next table unchanged.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Replacement {
@@ -117,32 +126,34 @@ pub struct Replacement {
     pub size: u32,
     /// [`VERSION`].
     pub version: u32,
-    /// The place among the replacements: the smallest number is nearest to the program.
+    /// The position among the replacements: the smallest number is nearest to the program.
     pub order: i32,
     /// 0.
     pub reserved: u32,
-    /// A name for people: a string that stays, or null.
+    /// A name for display: a string that stays valid for ever, or null.
     pub name: *const c_char,
-    /// Where to put the address of the table below, before the first call. That table is complete, stays valid for ever,
-    /// and always leads to the next replacement that is installed at the time of a call, or to the program's allocator.
+    /// The variable that receives the address of the next table, before the first call. That table
+    /// is complete, stays valid for ever, and always leads to the next replacement that is
+    /// installed at the time of a call, or to the program's allocator.
     pub below: *mut *const Functions,
-    /// Whether a block, which is not null, is this allocator's. Never waits.
+    /// Returns non-zero if a block, which is not null, is this allocator's. Never waits.
     pub owns: Option<unsafe extern "C" fn(Pointer) -> c_int>,
-    /// What it replaces.
+    /// The functions that it replaces.
     pub functions: Functions,
 }
 
-// SAFETY: the table is not written once it is shared; its functions may be called in any thread, by its contract, and
-// `below` is written by `install_replacement` alone, before.
+// SAFETY: the table is not written once it is shared; its functions may be called in any thread, by
+// its contract, and `below` is written by `install_replacement` alone, before.
 unsafe impl Sync for Replacement {}
-// SAFETY: as above.
+// SAFETY: as for `Sync` above.
 unsafe impl Send for Replacement {}
 
 impl Replacement {
-    /// The least that a table must have: up to `functions.malloc`.
+    /// The minimum size of a table: up to and including `functions.malloc`.
     const SIZE_MIN: usize = offset_of!(Replacement, functions) + offset_of!(Functions, calloc);
 
-    /// A table that replaces nothing, of order 0. `below` is the variable for the table below.
+    /// Returns a table that replaces nothing, of order 0. `below` is the variable that receives the
+    /// address of the next table.
     pub const fn new(below: *mut *const Functions) -> Replacement {
         Replacement {
             size: size_of::<Replacement>() as u32,
@@ -156,14 +167,15 @@ impl Replacement {
         }
     }
 
-    /// A copy of a table, with what it does not reach left out. `None`: it is malformed.
+    /// Copies a table; entries beyond its size are left out. `None` if the table is malformed.
     ///
     /// # Safety
     ///
     /// See [`install_replacement`](super::install_replacement).
     pub(super) unsafe fn read(table: *const Replacement) -> Option<Replacement> {
         let mut copy = Replacement::new(ptr::null_mut());
-        // SAFETY: by the caller's contract null, or a table that begins with `size` and has as many bytes.
+        // SAFETY: by the caller's contract null, or a table that begins with `size` and has as many
+        // bytes.
         unsafe { read_table(table, &mut copy, Replacement::SIZE_MIN) }?;
         let Functions { version, free, realloc, malloc_usable_size, .. } = copy.functions;
         let serves_its_own = free.is_some() && realloc.is_some() && malloc_usable_size.is_some();
@@ -176,12 +188,12 @@ impl Replacement {
     }
 }
 
-/// Copies a table that says its length in its first four bytes over one that is empty, as far as both reach.
+/// Copies a table, whose first four bytes are its length, over an empty one, as far as both reach.
 ///
 /// # Safety
 ///
-/// `table` is null, or points to as many bytes as its first four say. Any prefix of a `T`, followed by the rest of what
-/// `copy` is, is a valid `T`.
+/// `table` is null, or points to as many bytes as its first four say. Any prefix of a `T`, followed
+/// by the rest of `copy`'s present value, is a valid `T`.
 pub(super) unsafe fn read_table<T: Copy>(table: *const T, copy: &mut T, size_min: usize) -> Option<()> {
     if table.is_null() || !table.is_aligned() {
         return None;
@@ -191,7 +203,8 @@ pub(super) unsafe fn read_table<T: Copy>(table: *const T, copy: &mut T, size_min
     if size < size_min || !size.is_multiple_of(size_of::<usize>()) {
         return None;
     }
-    // SAFETY: both have so many bytes, and `copy` is a variable of our caller's, which nothing else refers to.
+    // SAFETY: both have that many bytes, and `copy` is the caller's exclusive variable, so they do
+    // not overlap.
     unsafe {
         ptr::copy_nonoverlapping(table.cast::<u8>(), ptr::from_mut(copy).cast::<u8>(), size.min(size_of::<T>()));
     }

@@ -1,8 +1,10 @@
-//! Making the calls: through the replacements that are installed, down to the program's own allocator.
+//! Makes the calls: through the replacements that are installed, down to the program's own
+//! allocator.
 //!
-//! [`functions`] is what the malloc family calls: the allocator's own functions while there is no replacement, else
-//! functions that find the uppermost at each call. The table below a replacement is of such functions too, which begin
-//! behind it.
+//! [`functions`] is the table that the malloc family calls: the allocator's own functions while
+//! there is no replacement, otherwise functions that find the uppermost replacement at each call.
+//! The table that a replacement calls next consists of such functions too; their search begins
+//! after that replacement.
 
 mod layers;
 
@@ -17,22 +19,25 @@ use layers::TABLES;
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct Once(UnsafeCell<Functions>);
-// SAFETY: see above; replacements, which lead to these tables, are installed after that.
+// SAFETY: written only by `set_bottom`, before its address is published; replacements, which lead
+// to these tables, are installed after that.
 unsafe impl Sync for Once {}
 
-/// The program's own allocator, as it was given.
+/// The program's own allocator, with the functions that it was given.
 static BOTTOM: Once = Once(UnsafeCell::new(Functions::EMPTY));
-/// The same, with what it does not have: below all replacements, and unobserved. Empty before [`set_bottom`].
+/// The program's own allocator with all functions, missing ones derived: after all replacements,
+/// and unobserved. Empty before [`set_bottom`].
 pub static REAL: Once = Once(UnsafeCell::new(Functions::EMPTY));
-/// What the program's calls go to; null until there is an allocator.
+/// The table that the program's calls go to; null until there is an allocator.
 static CURRENT: AtomicPtr<Functions> = AtomicPtr::new(ptr::null_mut());
 
-/// Names the program's own allocator. What it leaves out derives from what it gives, as for a
-/// [`Replacement`](super::Replacement), or fails.
+/// Sets the program's own allocator. Functions that it leaves out are derived from those that it
+/// has, as for a [`Replacement`](super::Replacement), or fail.
 ///
 /// # Safety
 ///
-/// Called once, by one thread. The functions are those of an allocator; `malloc`, `calloc`, `realloc` and `free` are there.
+/// Called once, by one thread. The functions are those of one allocator; `malloc`, `calloc`,
+/// `realloc` and `free` are not `None`.
 pub unsafe fn set_bottom(functions: Functions) {
     let derived = &TABLES[layers::REAL];
     let complete = Functions {
@@ -52,7 +57,8 @@ pub unsafe fn set_bottom(functions: Functions) {
         arena_memalign: functions.arena_memalign.or(derived.arena_memalign),
         ..functions
     };
-    // SAFETY: by our caller's contract nobody writes them besides, and nobody reads them before they are published below.
+    // SAFETY: by the caller's contract nobody else writes them, and nobody reads them before they
+    // are published below.
     unsafe {
         BOTTOM.0.get().write(functions);
         REAL.0.get().write(complete);
@@ -60,35 +66,38 @@ pub unsafe fn set_bottom(functions: Functions) {
     CURRENT.store(REAL.0.get(), Ordering::Release);
 }
 
-/// Whether there is an allocator.
+/// True if there is an allocator.
 pub fn has_bottom() -> bool {
     functions().is_some()
 }
 
-/// What the program's calls go to now; `None` before [`set_bottom`]. All its functions are there.
+/// Returns the table that the program's calls go to now; `None` before [`set_bottom`]. It has all
+/// functions.
 #[inline(always)]
 pub fn functions() -> Option<&'static Functions> {
-    // SAFETY: null, or one of the tables here, which are static and written before their address is stored.
+    // SAFETY: null, or one of the tables here, which are static and written before their address is
+    // stored.
     unsafe { CURRENT.load(Ordering::Acquire).as_ref() }
 }
 
-/// The program's own allocator: below all replacements, and unobserved. All its functions are there after [`set_bottom`].
+/// Returns the program's own allocator: after all replacements, and unobserved. It has all
+/// functions after [`set_bottom`].
 pub const fn real_table() -> *const Functions {
     REAL.0.get()
 }
 
-/// The usable size of a block, as the program would be told.
+/// Returns the usable size of a block, as the program would be told.
 ///
 /// # Safety
 ///
 /// The block is live.
 pub(super) unsafe fn usable_size(block: Pointer) -> usize {
     let function = functions().and_then(|functions| functions.malloc_usable_size);
-    // SAFETY: passed on.
+    // SAFETY: the block is live, by the caller's contract.
     function.map_or(0, |function| unsafe { function(block) })
 }
 
-/// The table below the replacement in a slot.
+/// Returns the table that the replacement in a slot calls next.
 pub(super) fn below(slot: usize) -> *const Functions {
     TABLES.get(slot).map_or(ptr::null(), ptr::from_ref)
 }
@@ -102,8 +111,9 @@ pub(super) fn select(has_replacements: bool) {
     CURRENT.store(current, Ordering::Release);
 }
 
-/// The program's own allocator, as it was given. Only once there is one.
+/// Returns the program's own allocator, with the functions that it was given. Only after
+/// [`set_bottom`].
 fn bottom() -> &'static Functions {
-    // SAFETY: written once, before there was any way to this function.
+    // SAFETY: written once, before anything that leads to this function was published.
     unsafe { &*BOTTOM.0.get() }
 }

@@ -1,14 +1,15 @@
-//! Telling the observers: what whoever stands in the place of the malloc family calls.
+//! Notifies the observers. Code that takes the place of the malloc family calls these functions.
 //!
-//! Each function tells all observers, in their order. All are unsafe for the same reason: `caller` is the calling frame,
-//! a live one of this thread, to which the function that was called has yet to return.
+//! Each function notifies all observers, in their order. All are unsafe for the same reason:
+//! `caller` must be the calling frame, which is live, of this thread, and to which the called
+//! function has yet to return.
 
 use super::list::Slot;
 use super::{Caller, Observer, Pointer, registry, serve};
 use crate::Api;
 
-/// Defines a function that calls `$told` with each observer. That there is none, or one, is made quick: no more is kept
-/// over the call of one than the caller keeps.
+/// Defines a function that calls `$told` for each observer. Fast if there is none or one: nothing
+/// more is saved across the call of a single observer than the caller saves.
 macro_rules! tell {
     ($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty),*), by $told:ident) => {
         $(#[$doc])*
@@ -23,13 +24,13 @@ macro_rules! tell {
             unsafe fn all(first: &'static Slot<Observer>, $($argument: $type),*) {
                 let mut at = Some(first);
                 while let Some(slot) = at {
-                    // SAFETY: passed on.
+                    // SAFETY: the contract of the module, which our caller keeps.
                     unsafe { $told(slot.value(), $($argument),*) };
                     at = slot.next();
                 }
             }
             let Some(first) = registry::OBSERVERS.first() else { return };
-            // SAFETY: passed on.
+            // SAFETY: the contract of the module, which our caller keeps.
             unsafe {
                 match first.next() {
                     None => $told(first.value(), $($argument),*),
@@ -41,77 +42,79 @@ macro_rules! tell {
 }
 
 tell! {
-    /// `malloc(size)` returned `block`, which is not null.
+    /// Notifies that `malloc(size)` returned `block`, which is not null.
     malloc(block: Pointer, size: usize, caller: Caller), by tell_malloc
 }
 
 tell! {
-    /// `calloc(count, each)` returned `block`, which is not null.
+    /// Notifies that `calloc(count, each)` returned `block`, which is not null.
     calloc(block: Pointer, count: usize, each: usize, caller: Caller), by tell_calloc
 }
 
 tell! {
-    /// A call that aligns returned `block`, which is not null.
+    /// Notifies that an aligned allocation returned `block`, which is not null.
     aligned(api: Api, block: Pointer, alignment: usize, size: usize, caller: Caller), by tell_aligned
 }
 
 tell! {
-    /// `free(block)` is about to happen; not of null.
+    /// Notifies that `free(block)` is about to happen; `block` is not null.
     free(block: Pointer, caller: Caller), by tell_free
 }
 
 tell! {
-    /// A free other than `free` is about to happen; not of null.
+    /// Notifies that a free other than `free` is about to happen; `block` is not null.
     free_sized(api: Api, block: Pointer, size: usize, alignment: usize, caller: Caller), by tell_free_sized
 }
 
 tell! {
-    /// A reallocation of `old`, which is not null, is about to happen.
+    /// Notifies that a reallocation of `old`, which is not null, is about to happen.
     realloc_begins(api: Api, old: Pointer, caller: Caller), by tell_realloc_begins
 }
 
 tell! {
-    /// `realloc(old, size)` has returned `block`; each may be null.
+    /// Notifies that `realloc(old, size)` has returned `block`; each may be null.
     realloc_ends(old: Pointer, block: Pointer, size: usize, caller: Caller), by tell_realloc_ends
 }
 
 tell! {
-    /// `reallocarray(old, count, each)` has returned `block`; each may be null. The product does not overflow.
+    /// Notifies that `reallocarray(old, count, each)` has returned `block`; each may be null. The
+    /// product does not overflow.
     reallocarray_ends(old: Pointer, block: Pointer, count: usize, each: usize, caller: Caller), by tell_reallocarray_ends
 }
 
 tell! {
-    /// A call that should have returned a block did not; not a reallocation of a block.
+    /// Notifies that a call failed to return a block; not for the reallocation of a block.
     failed(api: Api, size: usize, alignment: usize, count: usize, caller: Caller), by tell_failed
 }
 
-// What one observer is told: with what it gives, or what that derives from. The contract of all is that of `tell`, and
-// `Observer` says that its functions may be called with it.
+// The functions that notify one observer: by the function of its table, or by one that is derived
+// from others. The contract of all is that of this module, under which `Observer` allows its
+// functions to be called.
 
 /// # Safety
 ///
-/// See above.
+/// The contract of the module.
 #[inline(always)]
 unsafe fn tell_malloc(observer: &Observer, block: Pointer, size: usize, caller: Caller) {
-    // SAFETY: see above; `Observer::read` refuses a table without `malloc`.
+    // SAFETY: the caller's contract; `Observer::read` refuses a table without `malloc`.
     unsafe { observer.malloc.unwrap_unchecked()(block, size, caller) }
 }
 
 /// # Safety
 ///
-/// See above.
+/// The contract of the module.
 #[inline(always)]
 unsafe fn tell_free(observer: &Observer, block: Pointer, caller: Caller) {
-    // SAFETY: see above; `Observer::read` refuses a table without `free`.
+    // SAFETY: the caller's contract; `Observer::read` refuses a table without `free`.
     unsafe { observer.free.unwrap_unchecked()(block, caller) }
 }
 
 /// # Safety
 ///
-/// See above.
+/// The contract of the module.
 #[inline(always)]
 unsafe fn tell_calloc(observer: &Observer, block: Pointer, count: usize, each: usize, caller: Caller) {
-    // SAFETY: see above. The call succeeded, so the product does not overflow.
+    // SAFETY: the caller's contract. The call succeeded, so the product does not overflow.
     unsafe {
         match observer.calloc {
             Some(calloc) => calloc(block, count, each, caller),
@@ -122,10 +125,10 @@ unsafe fn tell_calloc(observer: &Observer, block: Pointer, count: usize, each: u
 
 /// # Safety
 ///
-/// See above.
+/// The contract of the module.
 #[inline(always)]
 unsafe fn tell_aligned(observer: &Observer, api: Api, block: Pointer, alignment: usize, size: usize, caller: Caller) {
-    // SAFETY: see above.
+    // SAFETY: the caller's contract.
     unsafe {
         match observer.aligned {
             Some(aligned) => aligned(api as u32, block, alignment, size, caller),
@@ -136,7 +139,7 @@ unsafe fn tell_aligned(observer: &Observer, api: Api, block: Pointer, alignment:
 
 /// # Safety
 ///
-/// See above.
+/// The contract of the module.
 #[inline(always)]
 unsafe fn tell_free_sized(
     observer: &Observer,
@@ -146,7 +149,7 @@ unsafe fn tell_free_sized(
     alignment: usize,
     caller: Caller,
 ) {
-    // SAFETY: see above.
+    // SAFETY: the caller's contract.
     unsafe {
         match observer.free_sized {
             Some(free_sized) => free_sized(api as u32, block, size, alignment, caller),
@@ -157,10 +160,10 @@ unsafe fn tell_free_sized(
 
 /// # Safety
 ///
-/// See above.
+/// The contract of the module.
 #[inline(always)]
 unsafe fn tell_realloc_begins(observer: &Observer, api: Api, old: Pointer, caller: Caller) {
-    // SAFETY: see above.
+    // SAFETY: the caller's contract.
     unsafe {
         match observer.realloc_begins {
             Some(begins) => begins(api as u32, old, caller),
@@ -171,10 +174,10 @@ unsafe fn tell_realloc_begins(observer: &Observer, api: Api, old: Pointer, calle
 
 /// # Safety
 ///
-/// See above.
+/// The contract of the module.
 #[inline(always)]
 unsafe fn tell_realloc_ends(observer: &Observer, old: Pointer, block: Pointer, size: usize, caller: Caller) {
-    // SAFETY: see above.
+    // SAFETY: the caller's contract.
     unsafe {
         match observer.realloc_ends {
             Some(ends) => ends(old, block, size, caller),
@@ -185,7 +188,7 @@ unsafe fn tell_realloc_ends(observer: &Observer, old: Pointer, block: Pointer, s
 
 /// # Safety
 ///
-/// See above.
+/// The contract of the module.
 #[inline(always)]
 unsafe fn tell_reallocarray_ends(
     observer: &Observer,
@@ -195,7 +198,7 @@ unsafe fn tell_reallocarray_ends(
     each: usize,
     caller: Caller,
 ) {
-    // SAFETY: see above.
+    // SAFETY: the caller's contract.
     unsafe {
         match observer.reallocarray_ends {
             Some(ends) => ends(old, block, count, each, caller),
@@ -204,15 +207,16 @@ unsafe fn tell_reallocarray_ends(
     }
 }
 
-/// The end of a reallocation, to an observer that knows of frees and allocations only.
+/// Notifies an observer that has only `malloc` and `free` of the end of a reallocation.
 ///
 /// # Safety
 ///
-/// See above.
+/// The contract of the module.
 #[cold]
 #[inline(never)]
 unsafe fn tell_end(observer: &Observer, old: Pointer, block: Pointer, size: usize, caller: Caller) {
-    // SAFETY: see above; a reallocation that failed has left the old block as it was.
+    // SAFETY: the caller's contract; a reallocation that failed has left the old block as it was,
+    // so it is live.
     unsafe {
         if !block.is_null() {
             tell_malloc(observer, block, size, caller);
@@ -226,11 +230,11 @@ unsafe fn tell_end(observer: &Observer, old: Pointer, block: Pointer, size: usiz
 
 /// # Safety
 ///
-/// See above.
+/// The contract of the module.
 #[inline(always)]
 unsafe fn tell_failed(observer: &Observer, api: Api, size: usize, alignment: usize, count: usize, caller: Caller) {
     if let Some(failed) = observer.failed {
-        // SAFETY: see above.
+        // SAFETY: the caller's contract.
         unsafe { failed(api as u32, size, alignment, count, caller) };
     }
 }

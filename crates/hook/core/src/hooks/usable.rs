@@ -1,4 +1,4 @@
-//! How large a block is, by its allocator's own word.
+//! The usable size of a block, as its allocator gives it.
 
 use core::ffi::c_void;
 #[cfg(not(all(test, loom)))]
@@ -10,33 +10,39 @@ use core::{
 #[cfg(not(all(test, loom)))]
 use super::serve;
 
-/// A function that says how many bytes of a live block, by its address, may be used: `malloc_usable_size` and the like.
+/// A function that returns the usable size of a live block, given its address, such as
+/// `malloc_usable_size`.
 pub type UsableSize = unsafe extern "C" fn(*const c_void) -> usize;
 
-/// That of an allocator which is not at the bottom of the table.
+/// The function of an allocator that is not the underlying allocator of the hook table.
 #[cfg(not(all(test, loom)))]
 static OTHER: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 
-/// Names the function of the artefact's allocator, where that is none that replacements can be put in front of.
+/// Sets the function of this loaded object's allocator, if replacements cannot be put in front of
+/// it.
 ///
 /// # Safety
 ///
-/// The function says the size of every live block of the allocator, and of a null pointer 0, in any thread.
+/// The function returns the size of every live block of the allocator, and 0 for a null pointer, in
+/// any thread.
 #[cfg(not(all(test, loom)))]
 pub unsafe fn set_usable_size(function: UsableSize) {
     OTHER.store((function as *const ()).cast_mut(), Ordering::Release);
 }
 
-/// The function to ask about blocks of the artefact's allocator: what replacements say, if there are any. `None`: nobody
-/// can be asked, or [settling](super::way::settle) is still to come.
+/// Returns the function that gives the usable sizes of blocks of this object's allocator, through
+/// the replacements if there are any. `None` if there is no such function, or before
+/// [settling](super::way::settle).
 #[cfg(not(all(test, loom)))]
 #[inline(always)]
 pub fn usable_size() -> Option<UsableSize> {
     if let Some(functions) = serve::functions() {
-        // SAFETY: both take a pointer, which neither writes through: they differ in what the type says of that.
+        // SAFETY: both types take a pointer and return a size; neither function writes through the
+        // pointer, which is all that the types differ in.
         return functions.malloc_usable_size.map(|function| unsafe { mem::transmute(function) });
     }
     let other = OTHER.load(Ordering::Acquire);
-    // SAFETY: null, or stored by `set_usable_size`, of that type; `Option` of a function is null for `None`.
+    // SAFETY: null, or stored by `set_usable_size` with this type; `None` of an optional function
+    // is null.
     unsafe { mem::transmute::<*mut (), Option<UsableSize>>(other) }
 }

@@ -1,6 +1,8 @@
-//! The private mappings that this artefact has made and not given back, and how much of them is in physical memory.
+//! The private mappings that this loaded object has made and not given back, and how much of them
+//! is in physical memory.
 //!
-//! A list of pages of slots, lock-free, which only grows. A mapping that finds no room in it is not counted.
+//! A lock-free list of pages of slots, which only grows. A mapping that finds no room in it is not
+//! counted.
 
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -15,11 +17,11 @@ const SLOTS: usize = PAGE / size_of::<Slot>() - 1;
 struct Slot {
     /// 0: the slot is free.
     start: AtomicUsize,
-    /// 0: not entered yet, or not any more.
+    /// The mapping's length in bytes. 0 while it is being entered or removed.
     length: AtomicUsize,
 }
 
-/// Zeroed, as mapped, it is empty.
+/// A page of slots. Zeroed, as mapped, it is empty.
 #[repr(C)]
 struct Page {
     next: AtomicPtr<Page>,
@@ -48,8 +50,8 @@ pub(super) fn enter(start: usize, length: usize) {
     }
 }
 
-/// Removes the mapping that starts there. To be called before it is given back: afterwards the kernel may give the address
-/// to another one.
+/// Removes the mapping that starts there. Must be called before the mapping is given back, because
+/// afterwards the kernel may reuse the address.
 #[cold]
 pub(super) fn remove(start: usize) {
     if let Some(slot) = slots().find(|slot| slot.start.load(Ordering::Relaxed) == start) {
@@ -58,17 +60,18 @@ pub(super) fn remove(start: usize) {
     }
 }
 
-/// Returns how many bytes of all of them are in physical memory now.
+/// Returns how many bytes of all entered mappings are in physical memory now.
 pub fn bytes_resident() -> u64 {
     let ranges = slots().map(|slot| {
-        // The length first: with it, the start is that of the same mapping, or of none.
+        // The length first: with a length that is not 0, the start is that of the same mapping, or
+        // 0.
         let length = slot.length.load(Ordering::Acquire);
         (slot.start.load(Ordering::Relaxed), length)
     });
     ranges.map(|(start, length)| bytes_resident_in(start, length)).sum()
 }
 
-/// Pages that the kernel is asked about at once.
+/// The number of pages that the kernel is asked about at once.
 const ASKED: usize = 2048;
 
 fn bytes_resident_in(start: usize, length: usize) -> u64 {
@@ -78,8 +81,8 @@ fn bytes_resident_in(start: usize, length: usize) -> u64 {
         let asked = (length - from).min(ASKED * PAGE);
         let pages = asked.div_ceil(PAGE);
         let arguments = [start + from, asked, is_resident.as_mut_ptr().expose_provenance(), 0, 0, 0];
-        // SAFETY: mincore writes a byte for each page of the range to the vector, which has room for `ASKED`; a range that
-        // is not mapped any more is an error.
+        // SAFETY: mincore writes a byte for each page of the range to the vector, which has room
+        // for `ASKED`; it returns an error for a range that is not mapped any more.
         if check(unsafe { call(nr::MINCORE, arguments) }).is_ok() {
             bytes += is_resident.iter().take(pages).map(|page| u64::from(page & 1)).sum::<u64>() * PAGE as u64;
         }
@@ -92,14 +95,16 @@ fn slots() -> impl Iterator<Item = &'static Slot> {
 }
 
 fn page(link: &AtomicPtr<Page>) -> Option<&'static Page> {
-    // SAFETY: null, or a mapping of a page, which is never unmapped once a link leads to it; zeroes are valid atomics.
+    // SAFETY: null, or a mapping of a page, which is never unmapped once a link leads to it; zeroes
+    // are valid atomics.
     unsafe { link.load(Ordering::Acquire).as_ref() }
 }
 
 /// Links a new page, or finds the one that another thread has linked.
 fn append(link: &AtomicPtr<Page>) -> Option<&'static Page> {
     let arguments = [0, PAGE, PROT_READ_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, usize::MAX, 0];
-    // SAFETY: without MAP_FIXED the kernel picks unused addresses, so no existing mapping is affected.
+    // SAFETY: without MAP_FIXED the kernel picks unused addresses, so no existing mapping is
+    // affected.
     let new = check(unsafe { call(nr::MMAP, arguments) }).ok()?;
     let new = ptr::with_exposed_provenance_mut::<Page>(new);
     if link.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire).is_err() {
@@ -120,10 +125,11 @@ mod tests {
         let start = sys::map_private(LENGTH).unwrap();
         let address = start.expose_provenance();
         const MADV_NOHUGEPAGE: usize = 15;
-        // SAFETY: the advice changes nothing but the size of pages. Kernels without large pages refuse it.
+        // SAFETY: the advice changes nothing but the size of pages. Kernels without large pages
+        // refuse it.
         unsafe { call(nr::MADVISE, [address, LENGTH, MADV_NOHUGEPAGE, 0, 0, 0]) };
         assert_eq!(bytes_resident_in(address, LENGTH), 0);
-        // In the first piece that the kernel is asked about, and in the last.
+        // In the first range that the kernel is asked about, and in the last.
         for page in [0, 1, 5000, LENGTH / PAGE - 1] {
             // SAFETY: within the mapping.
             unsafe { start.add(page * PAGE).write_volatile(1) };
@@ -131,7 +137,7 @@ mod tests {
         assert_eq!(bytes_resident_in(address, LENGTH), 4 * PAGE as u64);
         let entered = || slots().any(|slot| slot.start.load(Ordering::Relaxed) == address);
         assert!(entered() && bytes_resident() >= 4 * PAGE as u64);
-        // SAFETY: it is this test's, and not used any more.
+        // SAFETY: the mapping is this test's, and not used any more.
         unsafe { sys::unmap(start, LENGTH) };
         assert_eq!(bytes_resident_in(address, LENGTH), 0, "a range that is not mapped has nothing resident");
     }
@@ -142,7 +148,7 @@ mod tests {
         let is_entered = |start: *mut u8| slots().any(|slot| slot.start.load(Ordering::Relaxed) == start.addr());
         assert!(starts.iter().all(|&start| is_entered(start)));
         for start in starts {
-            // SAFETY: it is this test's, and not used any more.
+            // SAFETY: the mapping is this test's, and not used any more.
             unsafe { sys::unmap(start, PAGE) };
         }
         // Another test may have been given the addresses.

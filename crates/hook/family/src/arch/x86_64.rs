@@ -1,9 +1,12 @@
-//! x86-64: `malloc` and the others past an observer that samples, in as few instructions as can be.
+//! x86-64: `malloc` and the others for one observer that samples, in as few instructions as
+//! possible.
 //!
-//! Each goes on to the next allocator, which is the only one: a door leads here while there is one observer, which samples, and no replacement.
-//! What may be in the sample goes to the thunk that has the observer told: as `filter::may_hold` has it, and where the [`countdown`] ends. At
-//! which rate that was drawn is not looked at here. No register changes on the way but those that a call may change (System V psABI), and no word of
-//! the stack. Nobody is told of a request that fails here.
+//! Each jumps to the next allocator: an entry point leads here while there is one observer, which
+//! samples, and no replacement. Calls whose block may be in the sample, by `filter::may_hold` or
+//! because the [`countdown`] ends, go to the thunk that notifies the observer. The rate at which
+//! the countdown was drawn is not checked here. No register is changed except those that a call may
+//! change (System V psABI), and no word of the stack. The observer is not notified of a request
+//! that fails here.
 //!
 //! [`countdown`]: heapledger_core::countdown
 
@@ -15,8 +18,9 @@ use heapledger_core::hooks::{Functions, Pointer, serve};
 
 use crate::thunks;
 
-/// Counts a block whose size is in this register, one of 0 bytes as one of 1: goes to `{told}` with one that may be in the sample, and has counted
-/// nothing then. Signal handlers that come in between have counted nothing. The largest sizes are too large for any countdown.
+/// Counts a block whose size is in this register, a block of 0 bytes as one of 1. If the block may
+/// be in the sample, counts nothing and jumps to `{told}`. Bytes that an interrupting signal
+/// handler counts are lost. The largest sizes exceed any countdown.
 macro_rules! count_down {
     ($size:literal) => {
         concat!(
@@ -34,7 +38,7 @@ macro_rules! count_down {
     };
 }
 
-/// Goes to 4 with a block, in rdi, that may be in the sample at the first look.
+/// Jumps to 4 with a block, in rdi, that may be in the sample by its large region.
 macro_rules! look_up {
     () => {
         "mov eax, edi
@@ -45,7 +49,8 @@ macro_rules! look_up {
     };
 }
 
-/// The other end of that: goes back to 5 with one that is not, at the second look, and to `{told}` with any other.
+/// The rest of that check: jumps back to 5 if the block is not in the sample by its small region,
+/// and to `{told}` otherwise.
 macro_rules! look_again {
     () => {
         "4: mov eax, edi
@@ -62,7 +67,7 @@ macro_rules! look_again {
 ///
 /// # Safety
 ///
-/// As C has it.
+/// The contract of the C function.
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn malloc(size: usize) -> Pointer {
     naked_asm!(
@@ -78,7 +83,7 @@ pub(crate) unsafe extern "C" fn malloc(size: usize) -> Pointer {
 ///
 /// # Safety
 ///
-/// As C has it.
+/// The contract of the C function.
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn calloc(count: usize, each: usize) -> Pointer {
     naked_asm!(
@@ -97,7 +102,7 @@ pub(crate) unsafe extern "C" fn calloc(count: usize, each: usize) -> Pointer {
 ///
 /// # Safety
 ///
-/// As C has it.
+/// The contract of the C function.
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn realloc(old: Pointer, size: usize) -> Pointer {
     naked_asm!(
@@ -117,11 +122,12 @@ pub(crate) unsafe extern "C" fn realloc(old: Pointer, size: usize) -> Pointer {
     )
 }
 
-/// `free`. A null pointer goes on to the next allocator, if nothing in the sample is near 0: as null it is not looked at.
+/// `free`. A null pointer goes on to the next allocator if nothing in the sample is near 0; there
+/// is no test for null.
 ///
 /// # Safety
 ///
-/// As C has it.
+/// The contract of the C function.
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn free(block: Pointer) {
     naked_asm!(

@@ -14,12 +14,12 @@ use crate::snapshot::Snapshot;
 
 const PAGE: u64 = 4096;
 
-/// Whether there is memory.
+/// True if there is memory at an address.
 fn is_there(address: u64) -> bool {
     address / PAGE % 5 != 3
 }
 
-/// Memory in which each word says where it is.
+/// Reads memory in which each word holds its own address.
 fn read(pieces: &[[u64; 2]], words: &mut [u64]) -> usize {
     let mut places = words.iter_mut();
     let mut read = 0;
@@ -47,7 +47,7 @@ fn snapshot(ledger: &SharedLedger, bytes_max: u64) -> Snapshot {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Every block whose memory is there is found with what is in it, whatever lies beside it.
+    /// Every block whose memory is there is found with its contents, whatever lies beside it.
     #[test]
     fn what_is_there_is_read(blocks in prop::collection::vec((0_u64..8, 0_u64..9000), 0..400)) {
         let ledger = Box::new(SharedLedger::new());
@@ -87,7 +87,7 @@ fn only_the_heap_and_only_as_much_as_may_be() {
     // Three of five pages are not there; the first ones are.
     assert!(is_there(0x10_0000) && is_there(0x10_0000 + 100 * 128));
     assert_eq!(found(&snapshot(&ledger, u64::MAX)), 100);
-    // What is between blocks takes room, where it is cheaper to read it.
+    // Words between blocks take room, if reading them is cheaper.
     assert_eq!([640, 575, 63, 0].map(|bytes_max| found(&snapshot(&ledger, bytes_max))), [6, 5, 0, 0]);
     assert!(ledger.snapshot(|| 0, None).unwrap().contents(Key(0x10_0000), Bytes(64)).is_none());
 }

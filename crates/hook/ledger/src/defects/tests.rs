@@ -23,7 +23,7 @@ fn key(number: u64) -> Key {
     Key(0x1000 + number * 64)
 }
 
-/// Of 48 bytes, of which 56 may be used.
+/// Allocates a block of 48 bytes with 56 usable ones.
 fn allocate(ledger: &SharedLedger, key: Key) {
     let (size, usable) = (Bytes(48), Bytes(56));
     let (rate, stack, thread) = (Rate::EXACT, StackId(7), THREAD);
@@ -78,7 +78,7 @@ fn a_mark_that_stays_is_taken_back_before_the_block_is_freed() {
     let pending = ledger.begin_realloc(THREAD, key(2));
     ledger.finish_as_free(pending);
     assert_eq!(defects(&ledger)[0], (DefectKind::FreedWhileReported, 1, 2));
-    // What is wrong with marks that stay is known as long as they are.
+    // Defects of marks that stay are kept as long as the marks.
     ledger.misreport(3, mark(3, false), None, 0);
     ledger.clear_marks();
     ledger.free(THREAD, key(3));

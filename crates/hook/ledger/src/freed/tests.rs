@@ -13,7 +13,7 @@ use crate::shared::{Allocation, SharedLedger};
 
 const THREAD: ThreadId = ThreadId(1);
 
-/// The number says everything.
+/// Returns an allocation whose properties all follow from its number.
 fn allocation(number: u64) -> Allocation {
     let (size, stack, stamp) = (Bytes(number % 7), StackId(number as u32 % 11), TypeId(number as u32 % 3));
     let usable = Bytes(size.0 + 8 * (number % 2));
@@ -55,7 +55,7 @@ fn freed_blocks_are_counted_by_what_they_have_in_common() {
                 *expected.entry((new.size, new.usable, new.stack, new.stamp)).or_default() += 1;
             }
         }
-        // Set aside, it is nobody's.
+        // A block that is set aside is not counted.
         let _ = ledger.allocate(&allocation(0)).unwrap();
         let _ = ledger.back(THREAD, allocation(0).key, 1);
         let _ = ledger.free(THREAD, allocation(0).key);
@@ -85,7 +85,7 @@ fn what_there_is_no_room_for_is_lost_and_counted() {
     assert_eq!((freed(&ledger).0.len(), freed(&ledger).1), (1, 1));
 }
 
-/// Sampled blocks count for what they stand for, at each rate.
+/// Sampled blocks count with their weights, at each rate.
 #[test]
 fn sampled_blocks_stand_for_more() {
     let ledger = Box::new(SharedLedger::new());

@@ -1,4 +1,5 @@
-//! The ledger against a model that keeps every block in a map and sums up from scratch after every event.
+//! The ledger against a model that keeps every block in a map and sums up from scratch after every
+//! event.
 
 extern crate std;
 
@@ -36,7 +37,7 @@ struct LiveModel {
 }
 
 impl LiveModel {
-    /// Takes note of the sums; whether they are a new peak.
+    /// Notes the sums. True if they are a new peak.
     fn update(&mut self, time: u64, now: Amount) -> bool {
         self.now = now;
         self.blocks_max = self.blocks_max.max(now.1);
@@ -337,7 +338,7 @@ struct Step {
     key: Key,
     size: Bytes,
     stack: StackId,
-    /// How much memory there is for the step.
+    /// The number of mappings that succeed during the step.
     mappings: usize,
 }
 

@@ -1,5 +1,5 @@
-//! Where mapped memory comes from: the kernel; under Miri and in unit tests, which let it run out, the standard
-//! allocator.
+//! The source of mapped memory: the kernel; under Miri and in unit tests, which let memory run out,
+//! the standard allocator.
 
 #[cfg(not(any(test, miri)))]
 pub(super) use kernel::{discard, map, unmap};
@@ -14,11 +14,13 @@ mod kernel {
 
     use crate::OutOfMemory;
 
-    /// From here on memory is mapped in large pages: at most half of it more than without.
+    /// The size from which memory is mapped in large pages: these take at most half as much memory
+    /// again.
     const HUGE_FROM: usize = 4 << 20;
 
-    /// Maps zeroed memory, page-aligned, between two pages that nobody may touch: running over either end is a fault,
-    /// not a change of somebody else's memory. `bytes` is a positive multiple of the page.
+    /// Maps zeroed memory, page-aligned, between two guard pages that are inaccessible: running
+    /// over either end is a fault, not a change of other memory. `bytes` is a positive multiple of
+    /// the page.
     pub(in crate::mapped) fn map(bytes: usize) -> Result<NonNull<u8>, OutOfMemory> {
         sys::map_guarded(bytes, bytes >= HUGE_FROM).ok().and_then(NonNull::new).ok_or(OutOfMemory)
     }
@@ -29,7 +31,7 @@ mod kernel {
     ///
     /// [`map`] returned `start` for `bytes`; nothing refers to the memory any more.
     pub(in crate::mapped) unsafe fn unmap(start: NonNull<u8>, bytes: usize) {
-        // SAFETY: the caller's promise is the one that `sys::unmap_guarded` asks for.
+        // SAFETY: the caller's promise is the contract of `sys::unmap_guarded`.
         unsafe { sys::unmap_guarded(start.as_ptr(), bytes) };
     }
 
@@ -37,9 +39,10 @@ mod kernel {
     ///
     /// # Safety
     ///
-    /// The range is part of what [`map`] returned, which still is mapped; nothing refers to it any more.
+    /// The range is part of memory that [`map`] returned and that still is mapped; nothing refers
+    /// to the range any more.
     pub(in crate::mapped) unsafe fn discard(start: NonNull<u8>, bytes: usize) {
-        // SAFETY: the caller's promise is the one that `sys::discard` asks for.
+        // SAFETY: the caller's promise is the contract of `sys::discard`.
         unsafe { sys::discard(start.as_ptr(), bytes) };
     }
 }
@@ -87,18 +90,19 @@ pub(crate) mod standard {
 
     /// # Safety
     ///
-    /// As for the kernel's.
+    /// The contract of the kernel's `unmap`.
     pub(in crate::mapped) unsafe fn unmap(start: NonNull<u8>, bytes: usize) {
         if let Ok(layout) = layout(bytes) {
-            // SAFETY: `map` allocated `start` with this layout, and nothing refers to the memory any more.
+            // SAFETY: `map` allocated `start` with this layout, and nothing refers to the memory
+            // any more.
             unsafe { dealloc(start.as_ptr(), layout) };
         }
     }
 
-    /// Nothing is given back before the whole is.
+    /// Does nothing: memory is given back only as a whole.
     ///
     /// # Safety
     ///
-    /// As for the kernel's.
+    /// The contract of the kernel's `discard`.
     pub(in crate::mapped) unsafe fn discard(_: NonNull<u8>, _: usize) {}
 }

@@ -55,7 +55,8 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// Marks are those of the block that is live, in the order in which they were made, and of nothing else.
+    /// Marks are those of the live block, in the order in which they were made, and of nothing
+    /// else.
     #[test]
     fn marks_are_of_live_blocks(steps in prop::collection::vec(step(), 0..if cfg!(miri) { 20 } else { 300 })) {
         let ledger = Box::new(SharedLedger::new());
@@ -64,7 +65,7 @@ proptest! {
         for step in steps {
             match step {
                 Step::Allocate(at) => {
-                    // Where one is live already, it was freed unseen.
+                    // If a block is live there already, it was freed unseen.
                     let _ = ledger.allocate(&allocation(key(at), at)).unwrap();
                     model.insert(at, Vec::new());
                 }
@@ -122,7 +123,7 @@ proptest! {
             }
             prop_assert_eq!(ledger.reported(), expected);
         }
-        // What is gone leaves nothing behind.
+        // Freed blocks leave nothing behind.
         ledger.clear();
         prop_assert_eq!((ledger.bytes_mapped(), ledger.reported()), (Bytes(0), Reported::default()));
     }

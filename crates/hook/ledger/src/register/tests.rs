@@ -19,7 +19,8 @@ fn block(size: u64) -> Block {
     }
 }
 
-/// Any, but often the same; close together; with the same home as many others; and the extremes.
+/// Any keys, but often the same ones; close together; with the same home as many others; and the
+/// extremes.
 fn key() -> impl Strategy<Value = Key> {
     let home = |hash: u64| {
         // The key of this hash, by undoing each step of `hash`.
@@ -43,7 +44,7 @@ fn key() -> impl Strategy<Value = Key> {
 #[derive(Clone, Debug)]
 enum Step {
     Insert(Key, u64),
-    /// So many neighbours.
+    /// Inserts a number of neighbours.
     InsertMany(Key, u8),
     Remove(Key),
     RemoveMany(Key, u8),
@@ -70,7 +71,7 @@ fn neighbours(key: Key, count: u8) -> impl Iterator<Item = Key> {
     (0..u64::from(count)).map(move |n| Key(key.0.wrapping_add(n * 16)))
 }
 
-/// All that must hold between two calls.
+/// Checks all that must hold between two calls.
 fn check(register: &Register, model: &HashMap<Key, Block>) {
     assert_eq!(register.len(), model.len());
     assert_eq!(register.iter().collect::<HashMap<_, _>>(), *model);
@@ -151,7 +152,7 @@ proptest! {
                     check(&copy, &model.iter().map(inherited).collect());
                 }
                 Step::Clear => {
-                    // What was suspended is not coming back.
+                    // Suspended blocks do not come back.
                     suspended.clear();
                     register.clear();
                     model.clear();

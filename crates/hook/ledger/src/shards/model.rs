@@ -12,7 +12,7 @@ impl SharedRegister {
         }
     }
 
-    /// How many blocks there are, for the thread that called [`SharedRegister::before_fork`].
+    /// Returns the number of blocks, for the thread that called [`SharedRegister::before_fork`].
     pub(crate) fn held_len(&self) -> usize {
         // SAFETY: the locks are held, and the references gone when this returns.
         self.shards.iter().map(|shard| unsafe { shard.held() }.register.len()).sum()

@@ -29,7 +29,7 @@ fn block(key: Key, usable: u64, serial: u64) -> LiveBlock {
 
 const TIME: u32 = LiveBlock::TIME_STEP.ilog2();
 
-/// The semantics that are asked of a register of allocations.
+/// The semantics that a register of allocations must have.
 #[test]
 fn a_map_of_addresses() {
     static REGISTER: SharedRegister = SharedRegister::new();
@@ -80,15 +80,16 @@ fn the_innermost_block_is_found() {
     assert_eq!(at(0x10_2007), Some(innermost.key));
     assert_eq!(at(0x90_0009), Some(elsewhere.key));
     assert_eq!(at(0x90_000a), None);
-    // The heap can be asked for.
+    // A look-up may be limited to the heap.
     assert_eq!(register.block_in(0, 0x10_0000).map(|block| block.key), Some(memory));
     assert_eq!(register.block_in(5, 0x10_0000), Some(inner));
     assert_eq!(register.block_in(7, 0x10_0000), None);
-    // Memory of pools is no live block.
+    // Backing memory of pools is not a live block.
     assert_eq!(register.blocks().count(), 3);
 }
 
-/// Blocks that do not overlap, as an allocator hands them out: gap before, extent, whether it is freed in the end.
+/// Blocks that do not overlap, as an allocator hands them out: gap before, extent, and whether it
+/// is freed in the end.
 fn blocks(alignment: u64) -> impl Strategy<Value = Vec<(u64, u64, bool)>> {
     let extent = prop_oneof![
         10 => 0_u64..300,
@@ -146,16 +147,17 @@ proptest! {
         let mut found: Vec<LiveBlock> = register.blocks().collect();
         found.sort_by_key(|block| block.key);
         prop_assert_eq!(found, model.into_values().collect::<Vec<_>>());
-        // What is gone leaves nothing behind.
+        // Freed blocks leave nothing behind.
         register.clear();
         prop_assert_eq!((register.len(), register.bytes_mapped()), (0, Bytes(0)));
     }
 
-    /// Blocks that are live all the while are found exactly once, whatever else happens between two pieces.
+    /// Blocks that are live all the while are found exactly once, whatever else happens between two
+    /// pieces.
     #[test]
     fn an_iteration_goes_on(churn in prop::collection::vec((0_usize..400, 0_u64..2000, any::<bool>()), 0..200)) {
         let register = Box::new(SharedRegister::new());
-        // By blocks that stay: multiples of 3.
+        // Every third number is a block that stays.
         let key = |n: u64| Key(0x7f00_0000 + n * 1008);
         let stays = if cfg!(miri) { 50 } else { 1500 };
         for n in 0..stays {
@@ -221,7 +223,7 @@ fn no_memory_changes_nothing() {
     let mapped = register.bytes_mapped();
     register.set_bytes_max(mapped);
     let refused = (0..).map(|n| block(Key(0x2010 + n * 16), 16, n)).find(|block| register.insert(block).is_err());
-    // What is there already can be entered again; what is freed makes room.
+    // A block that is there already can be entered again; a freed one makes room.
     let refused = refused.unwrap();
     assert_eq!(register.insert(&block(wide.key, 8192, 3)), Ok(Some(wide)));
     assert_eq!(

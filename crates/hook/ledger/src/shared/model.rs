@@ -1,7 +1,9 @@
-//! The ledger's locks in every order of what its threads do, as far as loom tries them, with two shards:
+//! The ledger's locks in every order of what its threads do, as far as loom tries them, with two
+//! shards:
 //! `RUSTFLAGS="--cfg loom" cargo test -p heapledger-ledger --release --lib shared::model --target-dir target/loom`.
 //!
-//! What is looked for: a thread that waits for ever, an event that is counted half, a look between two halves.
+//! Looked for: a thread that waits for ever, an event that is counted half, a look between two
+//! halves.
 
 extern crate std;
 
@@ -36,7 +38,7 @@ fn new_block(thread: ThreadId, key: Key, size: u64) -> Allocation {
     Allocation { key, size, rate: Rate::EXACT, usable: size, stack, thread, time: Time(0), stamp: TypeId::NONE }
 }
 
-/// Runs what one thread does beside what another does, in every order, and looks in the end.
+/// Runs one thread's actions beside another's, in every order, and checks the result in the end.
 fn orders(one: fn(&SharedLedger), other: fn(&SharedLedger), end: fn(&SharedLedger)) {
     let mut model = loom::model::Builder::new();
     // Orders in which a thread is interrupted more often find nothing more in models of this size.
@@ -118,7 +120,7 @@ fn who_looks_sees_whole_events() {
             let (counts, live, _) = ledger.totals();
             assert_eq!(counts.allocations.0 - counts.frees.0, live.blocks_live.0);
             assert_eq!(live.bytes_live.0, 10 * live.blocks_live.0);
-            // What is in the register is counted.
+            // A block in the register is counted.
             if ledger.get(Key(0x1000)).is_some() {
                 assert_eq!(ledger.counts().allocations.0, 1);
             }
@@ -133,7 +135,7 @@ fn a_fork_is_between_two_events() {
     orders(
         |ledger| {
             ledger.before_fork();
-            // SAFETY: the lock is held, and this the only reference.
+            // SAFETY: the lock is held by `before_fork`, and this is the only reference.
             let (counts, live) = unsafe { (ledger.books.held().counts(), ledger.books.held().live()) };
             assert_eq!(ledger.register.held_len() as u64, live.blocks_live.0);
             assert_eq!(counts.allocations.0 - counts.frees.0, live.blocks_live.0);

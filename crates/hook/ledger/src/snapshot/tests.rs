@@ -33,7 +33,7 @@ fn mark(number: u32) -> Mark {
     Mark { reporter: TypeId(number), stack: StackId(number), is_kept: false }
 }
 
-/// What happens afterwards is not in it.
+/// Later events are not in a snapshot.
 #[test]
 fn a_snapshot_has_what_was_live_and_stays_as_it_is() {
     let ledger = Box::new(SharedLedger::new());
@@ -64,7 +64,8 @@ fn a_snapshot_has_what_was_live_and_stays_as_it_is() {
     assert_eq!(live.bytes_live.0, expected.values().map(|(block, _)| block.size.0).sum::<u64>());
 }
 
-/// A table that grows between the two looks at it is copied all the same, and so is one that has become smaller.
+/// A table that grows between the two looks at it is copied all the same, and so is one that has
+/// become smaller.
 #[test]
 fn tables_may_change_while_room_is_made() {
     let ledger = Box::new(SharedLedger::new());

@@ -1,4 +1,4 @@
-//! What reporters say of blocks.
+//! Events of reporters, which mark blocks.
 
 use core::ptr;
 
@@ -9,13 +9,14 @@ use heapledger_wire::event::Extended;
 
 use super::{Kind, enter, is_unwanted, outside, outside_stamp};
 
-/// A reporter has reported the block that begins at `address`. Whether the event was written.
+/// Records that a reporter has reported the block that begins at `address`. True if the event was
+/// written.
 ///
 /// # Safety
 ///
-/// See [`malloc`](super::malloc); and [`stamp::intern`], of the reporter's name.
+/// See [`malloc`](super::malloc) and, for the reporter's name, [`stamp::intern`].
 pub unsafe fn mark(address: u64, marking: &Marking, caller: Caller) -> bool {
-    // Those whose blocks are not recorded at the moment.
+    // While no allocations are recorded, marks are not either.
     if is_unwanted(Kind::Allocation) {
         return false;
     }
@@ -26,12 +27,12 @@ pub unsafe fn mark(address: u64, marking: &Marking, caller: Caller) -> bool {
     if block.skips(Kind::Allocation) {
         return false;
     }
-    // SAFETY: passed on.
+    // SAFETY: the name is valid, by this function's contract, which is that of `stamp::intern`.
     let reporter = unsafe { stamp::intern(marking.reporter, marking.reporter_length, ptr::null()) };
     let is_told = reporter.is_told();
     // As in `stamp`.
     block.begin();
-    // SAFETY: passed on.
+    // SAFETY: `caller` is live, by this function's contract.
     let stack = unsafe { block.capture_rarely(caller) };
     let ticks = block.stamp();
     let event = Extended::Marked {
@@ -50,7 +51,7 @@ pub unsafe fn mark(address: u64, marking: &Marking, caller: Caller) -> bool {
     is_written
 }
 
-/// A reporter takes its mark off a block. Whether the event was written.
+/// Records that a reporter takes its mark off a block. True if the event was written.
 ///
 /// # Safety
 ///
@@ -63,7 +64,7 @@ pub unsafe fn unmark(address: u64, reporter: *const u8, length: u32, sp: u64) ->
         outside_stamp();
         return false;
     };
-    // SAFETY: passed on.
+    // SAFETY: the name is valid, by this function's contract, which is that of `stamp::intern`.
     let reporter = unsafe { stamp::intern(reporter, length, ptr::null()) };
     let is_told = reporter.is_told();
     block.begin();
@@ -76,7 +77,8 @@ pub unsafe fn unmark(address: u64, reporter: *const u8, length: u32, sp: u64) ->
     is_written
 }
 
-/// Marks are cleared, or complete. By either, earlier marks mean something: so it is never dropped.
+/// Records that marks are cleared, or complete. Earlier marks depend on this event, so it is never
+/// dropped.
 pub fn tell(event: &Extended<'_>, sp: u64) {
     if is_unwanted(Kind::Allocation) {
         return;

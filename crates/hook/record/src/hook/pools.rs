@@ -1,4 +1,4 @@
-//! What the program says of its own pools.
+//! Events of the program's own pools.
 
 use heapledger_core::context::Name;
 use heapledger_core::pool::ADDRESS_END;
@@ -6,12 +6,12 @@ use heapledger_unwind::tree::{self, Place};
 
 use super::*;
 
-/// The register's key of a block in a pool.
+/// Returns the register's key for a block in a pool.
 fn key(pool: u32, address: u64) -> u64 {
     u64::from(pool) << ADDRESS_END.trailing_zeros() | address
 }
 
-/// A pool gave out `size` bytes at `address`, which is below [`ADDRESS_END`].
+/// Records that a pool gave out `size` bytes at `address`, which is below [`ADDRESS_END`].
 ///
 /// # Safety
 ///
@@ -39,7 +39,7 @@ pub unsafe fn allocation(pool: u32, name: &'static Name, address: u64, size: u64
         return;
     }
     block.begin();
-    // SAFETY: passed on.
+    // SAFETY: `caller` is live, by this function's contract.
     let place = Place::of(unsafe { block.capture_rarely(caller) });
     let ticks = block.stamp();
     let heap = core::ptr::from_ref(name).expose_provenance() as u64;
@@ -49,17 +49,17 @@ pub unsafe fn allocation(pool: u32, name: &'static Name, address: u64, size: u64
     block.finish(written);
 }
 
-/// A pool takes the block at `address` back.
+/// Records that a pool takes the block at `address` back.
 pub fn free(pool: u32, address: u64, sp: u64) {
     free_if_recorded(Api::PoolFree, key(pool, address), sp);
 }
 
-/// A pool takes all its blocks back.
+/// Records that a pool takes all its blocks back.
 pub fn reset(pool: u32, sp: u64) {
     free_with(Api::PoolReset, key(pool, 0), 0, 0, sp);
 }
 
-/// A block of the allocator becomes the memory of a pool.
+/// Records that a block of the allocator becomes backing memory of a pool.
 pub fn back(block: u64, sp: u64) {
     free_if_recorded(Api::PoolBack, block, sp);
 }
@@ -72,7 +72,7 @@ fn free_if_recorded(api: Api, address: u64, sp: u64) {
     }
 }
 
-/// What a pool did could not be told of.
+/// Counts a pool's action that could not be recorded.
 #[cold]
 pub fn refuse() {
     if let Some(counters) = Process::get().and_then(Process::counters) {

@@ -1,9 +1,10 @@
-//! The recorder of a session that samples: a Poisson process over the bytes that each thread allocates picks the blocks
-//! that are recorded, with their frees and reallocations.
+//! The recorder of a session that samples: a Poisson process over the bytes that each thread
+//! allocates picks the blocks that are recorded, with their frees and reallocations.
 //!
-//! Of any other block the recorder knows nothing: its allocation is a subtraction from the thread's [countdown], its free a
-//! look at the [filter], and where nobody else observes, the door of the malloc family does both. What is recorded says at which rate
-//! its thread had its countdown drawn: so the rate may change at any time, without a word to anybody.
+//! The recorder knows nothing of other blocks: their allocation is a subtraction from the thread's
+//! [countdown], their free a look-up in the [filter]. If there is no other observer, the malloc
+//! entry points do both themselves. Every recorded event says at which rate its thread's countdown
+//! was drawn, so the rate may change at any time without notice.
 
 use core::mem::MaybeUninit;
 
@@ -13,8 +14,8 @@ use heapledger_core::{countdown, filter};
 
 use super::*;
 
-/// The recorder as an observer that samples: to be installed in the place of [`crate::observer::OBSERVER`] where the session
-/// wants it.
+/// The recorder as an observer that samples, to be installed instead of
+/// [`crate::observer::OBSERVER`] if the session samples.
 pub static OBSERVER: Observer = Observer {
     name: c"recorder".as_ptr(),
     calloc: Some(calloc),
@@ -27,13 +28,14 @@ pub static OBSERVER: Observer = Observer {
     ..Observer::new(malloc, free)
 };
 
-/// What a thread keeps for its part of the sample, beside its [countdown]. Zeroes are valid: nothing is drawn yet.
+/// The sampling state of a thread, beside its [countdown]. Zeroes are valid: nothing is drawn yet.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Sampling {
     is_seeded: bool,
     sampler: MaybeUninit<Poisson>,
-    /// What was left of the countdown after the thread's latest event: another value tells of allocations in between.
+    /// The bytes left of the countdown after the thread's latest event. Another value now means
+    /// that there were allocations in between.
     left_at_event: u64,
     /// The block of the reallocation that has begun, if it is in the sample.
     pub(crate) reallocated: u64,
@@ -42,7 +44,8 @@ pub(crate) struct Sampling {
 impl Sampling {
     fn sampler(&mut self) -> &mut Poisson {
         if !core::mem::replace(&mut self.is_seeded, true) {
-            // Threads differ by where their blocks are, runs by when they are.
+            // The seeds of threads differ by the addresses of their blocks, those of runs by the
+            // time.
             let place = ptr::from_mut(self) as u64;
             self.sampler.write(Poisson::new(arch::ticks() ^ place << 20));
         }
@@ -51,8 +54,8 @@ impl Sampling {
     }
 }
 
-/// At which rate a block of this size is in the sample, if it is: for the caller to record. A thread gets its block when it has something
-/// to tell.
+/// Returns the rate at which a block of this size is in the sample, if it is: the caller then
+/// records it. A thread gets its thread block when it has something to record.
 pub(crate) fn draw(size: u64, sp: u64) -> Option<Rate> {
     if let (Current::None, Some(page)) = (thread::current::<ThreadBlock>(), process::known_page()) {
         return countdown::draw_outside(size, page.rate());
@@ -65,37 +68,39 @@ pub(crate) fn draw(size: u64, sp: u64) -> Option<Rate> {
     rate
 }
 
-/// A block of this size would be in the sample, if anything were recorded at the moment: what comes after it is as likely to be as ever.
+/// Counts a block of this size down while nothing is recorded, so that later blocks are as likely
+/// to be in the sample as ever.
 fn pass_over(size: u64) {
     if let Some(page) = process::known_page() {
         let _ = countdown::draw_outside(size, page.rate());
     }
 }
 
-/// Whether a block of so many bytes is not in the sample, and nobody need be told of it: what doors find out by themselves, where this observer is
-/// the only one.
+/// True if a block of this size is not in the sample, and no observer need see it. The entry points
+/// find this out themselves if this observer is the only one.
 #[inline(always)]
 fn passes(size: u64) -> bool {
     process::known_page().is_some_and(|page| countdown::passes(size as usize, page.rate()))
 }
 
-// The contract of all is that of `Observer`, whose `caller` is what the functions below ask for.
+// The contract of all these is that of `Observer`, whose `caller` is what the functions below
+// require.
 
 unsafe extern "C" fn malloc(block: Pointer, size: usize, caller: Caller) {
-    // SAFETY: see above.
+    // SAFETY: `caller` is live, by the contract of `Observer`.
     unsafe { allocated(Api::Malloc, block as u64, size as u64, 0, 0, caller) };
 }
 
 unsafe extern "C" fn calloc(block: Pointer, count: usize, each: usize, caller: Caller) {
-    // It succeeded, so the product does not overflow.
+    // The call succeeded, so the product does not overflow.
     let size = count.wrapping_mul(each) as u64;
-    // SAFETY: see above.
+    // SAFETY: `caller` is live, by the contract of `Observer`.
     unsafe { allocated(Api::Calloc, block as u64, size, 0, count as u64, caller) };
 }
 
 unsafe extern "C" fn aligned(api: u32, block: Pointer, alignment: usize, size: usize, caller: Caller) {
     if let Some(api) = known(api) {
-        // SAFETY: see above.
+        // SAFETY: `caller` is live, by the contract of `Observer`.
         unsafe { allocated(api, block as u64, size as u64, alignment as u64, 0, caller) };
     }
 }
@@ -123,25 +128,25 @@ unsafe extern "C" fn realloc_begins(api: u32, old: Pointer, caller: Caller) {
 }
 
 unsafe extern "C" fn realloc_ends(old: Pointer, block: Pointer, size: usize, caller: Caller) {
-    // SAFETY: see above.
+    // SAFETY: `caller` is live, by the contract of `Observer`.
     unsafe { ends(Api::Realloc, old as u64, block as u64, size as u64, 0, caller) };
 }
 
 unsafe extern "C" fn reallocarray_ends(old: Pointer, block: Pointer, count: usize, each: usize, caller: Caller) {
     let size = count.saturating_mul(each) as u64;
-    // SAFETY: see above.
+    // SAFETY: `caller` is live, by the contract of `Observer`.
     unsafe { ends(Api::Reallocarray, old as u64, block as u64, size, count as u64, caller) };
 }
 
 #[cold]
 unsafe extern "C" fn failed(api: u32, size: usize, alignment: usize, count: usize, caller: Caller) {
     if let Some(api) = known(api) {
-        // SAFETY: see above.
+        // SAFETY: `caller` is live, by the contract of `Observer`.
         unsafe { failure(api, size as u64, alignment as u64, count as u64, caller) };
     }
 }
 
-/// The entry point with this number: all that are told of are known here.
+/// Returns the entry point with this number: all that observers are given are known here.
 fn known(api: u32) -> Option<Api> {
     u8::try_from(api).ok().and_then(Api::from_number)
 }
@@ -154,7 +159,7 @@ unsafe fn allocated(api: Api, address: u64, size: u64, alignment: u64, count: u6
     if passes(size) {
         return;
     }
-    // SAFETY: passed on.
+    // SAFETY: `caller` is live, by this function's contract.
     unsafe { allocated_rarely(api, address, size, alignment, count, caller) };
 }
 
@@ -168,7 +173,8 @@ unsafe fn allocated_rarely(api: Api, address: u64, size: u64, alignment: u64, co
         return pass_over(size);
     }
     let Some(rate) = draw(size, caller.sp()) else { return };
-    // Of blocks that are not in the sample none are recorded; nor are those that the program wants ignored.
+    // Only blocks that are in the sample are recorded, and not those that the program wants
+    // ignored.
     if is_ignoring() {
         return;
     }
@@ -182,7 +188,7 @@ unsafe fn allocated_rarely(api: Api, address: u64, size: u64, alignment: u64, co
     }
     addresses::add(address);
     block.begin();
-    // SAFETY: passed on.
+    // SAFETY: `caller` is live, by this function's contract.
     let stack = unsafe { block.capture_rarely(caller) };
     let ticks = block.stamp();
     let event = Extended::Alloc { api, address, size, stack, alignment, count, usable: 0, rate };
@@ -191,7 +197,7 @@ unsafe fn allocated_rarely(api: Api, address: u64, size: u64, alignment: u64, co
     block.finish(written);
 }
 
-/// A block that may be in the sample is about to go.
+/// Records the free of a block that may be in the sample, before it happens.
 #[cold]
 #[inline(never)]
 pub(crate) fn freed(api: Api, address: u64, size: u64, alignment: u64, sp: u64) {
@@ -218,7 +224,7 @@ fn begins(api: Api, address: u64, sp: u64) {
         return;
     }
     let Some(block) = enter(sp) else {
-        // Whoever cannot keep what has begun says that the block is gone.
+        // A thread that cannot remember what has begun records that the block is gone.
         return outside(&Extended::Free { api, address, size: 0, alignment: 0 });
     };
     if block.skips(Kind::Free) {
@@ -243,7 +249,7 @@ unsafe fn ends(api: Api, old: u64, address: u64, size: u64, count: u64, caller: 
     {
         return;
     }
-    // SAFETY: passed on.
+    // SAFETY: `caller` is live, by this function's contract.
     unsafe { ends_rarely(api, old, address, size, count, caller) };
 }
 
@@ -254,7 +260,7 @@ unsafe fn ends(api: Api, old: u64, address: u64, size: u64, count: u64, caller: 
 #[inline(never)]
 unsafe fn ends_rarely(api: Api, old: u64, address: u64, size: u64, count: u64, caller: Caller) {
     if old == 0 {
-        // SAFETY: passed on.
+        // SAFETY: `caller` is live, by this function's contract.
         return unsafe {
             match address {
                 0 => failure(api, size, 0, count, caller),
@@ -287,7 +293,7 @@ unsafe fn ends_rarely(api: Api, old: u64, address: u64, size: u64, count: u64, c
             addresses::add(old);
             Some(Rate::EXACT)
         }
-        // SAFETY: passed on.
+        // SAFETY: `caller` is live, by this function's contract.
         ReallocOutcome::Failed => return unsafe { failure(api, size, 0, count, caller) },
         ReallocOutcome::Freed => None,
     };
@@ -306,7 +312,7 @@ unsafe fn ends_rarely(api: Api, old: u64, address: u64, size: u64, count: u64, c
         return if was_recorded { block.end_as_free(api) } else { block.head.leave() };
     };
     block.begin();
-    // SAFETY: passed on.
+    // SAFETY: `caller` is live, by this function's contract.
     let stack = unsafe { block.capture_rarely(caller) };
     let ticks = block.stamp();
     let event = Extended::ReallocEnd { api, outcome, address, size, stack, count, rate };
@@ -317,7 +323,8 @@ unsafe fn ends_rarely(api: Api, old: u64, address: u64, size: u64, count: u64, c
 }
 
 impl ThreadBlock {
-    /// Before the event of a free: whether the block was temporary depends on what the thread allocated since.
+    /// Writes, before the event of a free, that the thread has made unsampled allocations since its
+    /// latest event: whether the freed block was temporary depends on it.
     fn tell_of_others(&mut self, ticks: u64) -> Result<(), Unwritten> {
         let left = countdown::left();
         if core::mem::replace(&mut self.sampling.left_at_event, left) == left {

@@ -1,4 +1,4 @@
-//! Everything else than x86-64 Linux: no thread has anything.
+//! Everything other than x86-64 Linux: no thread has a block or contexts.
 
 #[inline(always)]
 pub(crate) fn thread_word() -> usize {

@@ -1,7 +1,8 @@
-//! x86-64: two initial-exec TLS words, declared in assembly since stable Rust has no `#[thread_local]`.
+//! x86-64: two initial-exec TLS words, declared in assembly because stable Rust has no
+//! `#[thread_local]`.
 //!
-//! Initial-exec means that access is two instructions and never calls `__tls_get_addr`, which may allocate. The price
-//! is 16 bytes of the static TLS space of every thread.
+//! Initial-exec means that an access takes two instructions and never calls `__tls_get_addr`, which
+//! may allocate. The price is 16 bytes of the static TLS space of every thread.
 
 use core::arch::{asm, global_asm};
 
@@ -22,7 +23,7 @@ const BLOCK: usize = 0;
 /// The offset of the word for its contexts.
 const CONTEXTS: usize = 8;
 
-/// This thread's word for its block: 0 at the start of every thread.
+/// Returns this thread's word for its block: 0 at the start of every thread.
 #[inline(always)]
 pub(crate) fn thread_word() -> usize {
     word::<BLOCK>()
@@ -34,7 +35,7 @@ pub(crate) fn set_thread_word(word: usize) {
     set_word::<BLOCK>(word);
 }
 
-/// This thread's word for its contexts: 0 at the start of every thread.
+/// Returns this thread's word for its contexts: 0 at the start of every thread.
 #[inline(always)]
 pub(crate) fn contexts_word() -> usize {
     word::<CONTEXTS>()
@@ -49,7 +50,8 @@ pub(crate) fn set_contexts_word(word: usize) {
 #[inline(always)]
 fn word<const OFFSET: usize>() -> usize {
     let word: usize;
-    // SAFETY: reads this thread's copy of a variable declared above, by the initial-exec sequence of the x86-64 TLS ABI.
+    // SAFETY: reads this thread's copy of a variable declared above, by the initial-exec sequence
+    // of the x86-64 TLS ABI.
     unsafe {
         asm!(
             "mov {word}, qword ptr [rip + heapledger_thread@GOTTPOFF]",
@@ -64,7 +66,8 @@ fn word<const OFFSET: usize>() -> usize {
 
 #[inline(always)]
 fn set_word<const OFFSET: usize>(word: usize) {
-    // SAFETY: writes this thread's copy of a variable declared above, which only these functions access.
+    // SAFETY: writes this thread's copy of a variable declared above, which only these functions
+    // access.
     unsafe {
         asm!(
             "mov {at}, qword ptr [rip + heapledger_thread@GOTTPOFF]",

@@ -1,7 +1,7 @@
 //! x86-64: rules over rsp and rbp.
 //!
-//! Sources: System V psABI for AMD64 (register numbers, frame layout), DWARF 5 §6.4, and the layout of the kernel's
-//! signal frame (`struct rt_sigframe`, `ucontext`).
+//! Sources: System V psABI for AMD64 (register numbers, frame layout), DWARF 5 §6.4, and the layout
+//! of the kernel's signal frame (`struct rt_sigframe`, `ucontext`).
 
 use gimli::{CfaRule, EhFrame, EndianSlice, NativeEndian, Operation, Register, RegisterRule};
 
@@ -11,35 +11,39 @@ use crate::row::Row;
 const RBP: Register = Register(6);
 const RSP: Register = Register(7);
 const RETURN_ADDRESS: Register = Register(16);
-/// The registers whose rules are of interest.
+/// The registers whose rules are kept.
 pub(crate) const REGISTERS: [Register; 2] = [RBP, RETURN_ADDRESS];
 
 /// A frame, and the registers that rules need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Position {
-    /// The word below the frame's stack pointer, where the return address was that led into it.
+    /// The address of the word below the frame's stack pointer, which held the return address that
+    /// led into the frame.
     pub slot: u64,
-    /// That address, one more than the address to look up; for an interrupted frame, too.
+    /// That return address, which is one more than the address to look up; for an interrupted frame
+    /// too.
     pub return_address: u64,
     /// The frame's rbp.
     pub rbp: u64,
 }
 
 impl Position {
-    /// The frame's stack pointer.
+    /// Returns the frame's stack pointer.
     #[inline(always)]
     pub const fn sp(&self) -> u64 {
         self.slot.wrapping_add(8)
     }
 }
 
-/// How to step out of a frame, in 30 bits: words to the caller's return address 17 │ words from there to rbp 10 │ kind 3.
+/// A rule for stepping out of a frame, in 30 bits: words to the caller's return address 17 │ words
+/// from there to rbp 10 │ kind 3.
 ///
-/// The *return address* is the one that leads into the caller; from where the frame's own return address is, or, by
-/// rbp, from where rbp points, the first field leads there, signed where it goes by rbp. The second says how far below
-/// rbp was saved; 0: it was not. Rules by rsp have kind 0 and are checked when they are made: the words they name lie
-/// inside the frame.
+/// The caller's *return address* is the one that leads into the caller. The first field is the
+/// distance to it from the frame's own return address, or, for rules by rbp, the signed distance
+/// from where rbp points to the CFA, just above it. The second field says how far below it rbp was
+/// saved; 0 if it was not. Rules by rsp have kind 0 and are checked when they are made: the words
+/// that they name lie inside the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Rule(u32);
@@ -54,13 +58,13 @@ enum Kind {
     Rbp = 1,
     /// The outermost frame.
     End = 2,
-    /// CFA = *(rbp + offset); rbp is saved at *rbp, or not at all: how gcc realigns a stack.
+    /// CFA = *(rbp + offset); rbp is saved at *rbp, or not at all. gcc realigns stacks so.
     Deref = 3,
     /// A PLT entry: CFA = rsp + 8, and 8 more in the last 5 bytes of each 16.
     Plt = 4,
     /// The kernel's signal trampoline.
     Signal = 5,
-    /// Nothing that 30 bits can say.
+    /// A rule that 30 bits cannot express.
     Unsupported = 6,
 }
 
@@ -69,18 +73,19 @@ const SAVED_BITS: u32 = 10;
 const KIND_SHIFT: u32 = DISTANCE_BITS + SAVED_BITS;
 
 impl Rule {
-    /// For what cannot be expressed.
+    /// The rule for a frame whose unwind information cannot be expressed.
     pub const UNSUPPORTED: Rule = Rule((Kind::Unsupported as u32) << KIND_SHIFT);
-    /// For a frame that nobody called.
+    /// The rule for a frame without caller.
     pub const END: Rule = Rule((Kind::End as u32) << KIND_SHIFT);
-    /// Bits in use.
+    /// The number of bits in use.
     pub const BITS: u32 = KIND_SHIFT + 3;
-    /// Rules by rsp are below this, as bits.
+    /// The end of the rules by rsp, as bits; they are all below it.
     pub const BY_RSP_END: u64 = 1 << KIND_SHIFT;
-    /// Rules by rbp are below this, and not by rsp.
+    /// The end of the rules by rbp, as bits; they are between [`Rule::BY_RSP_END`] and this.
     pub const BY_RBP_END: u64 = 2 << KIND_SHIFT;
 
-    /// A rule with an offset of the CFA; `saved` is where rbp was saved below the CFA, in words, 0 if it was not.
+    /// Returns a rule with an offset of the CFA; `saved` is the distance in words below the CFA at
+    /// which rbp was saved, 0 if it was not.
     fn new(kind: Kind, offset: i64, saved: u64) -> Rule {
         let words = offset >> 3;
         // The word below the CFA is the return address.
@@ -95,19 +100,19 @@ impl Rule {
         Rule(words | (saved.saturating_sub(1) as u32) << DISTANCE_BITS | (kind as u32) << KIND_SHIFT)
     }
 
-    /// The rule of these bits.
+    /// Returns the rule of these bits.
     #[inline(always)]
     pub const fn from_bits(bits: u32) -> Rule {
         Rule(bits)
     }
 
-    /// The bits.
+    /// Returns the bits of the rule.
     #[inline(always)]
     pub const fn bits(self) -> u32 {
         self.0
     }
 
-    /// Whether it steps out of a signal handler.
+    /// True if it steps out of a signal handler.
     pub const fn is_signal(self) -> bool {
         self.kind() == Kind::Signal as u32
     }
@@ -117,25 +122,28 @@ impl Rule {
         self.0 >> KIND_SHIFT
     }
 
-    /// Bytes from a frame's return address to its caller's. For a rule by rsp.
+    /// Returns the distance in bytes from a frame's return address to its caller's. For a rule by
+    /// rsp.
     #[inline(always)]
     pub const fn distance(self) -> u64 {
         ((self.0 & ((1 << DISTANCE_BITS) - 1)) as u64) << 3
     }
 
-    /// Bytes from where rbp points to the CFA.
+    /// Returns the distance in bytes from where rbp points to the CFA.
     #[inline(always)]
     pub const fn offset_from_rbp(self) -> i64 {
         (((self.0 << (32 - DISTANCE_BITS)) as i32) >> (32 - DISTANCE_BITS)) as i64 * 8
     }
 
-    /// Bytes from the saved rbp up to the caller's return address; 0 when it was not saved. For a rule by rsp or rbp.
+    /// Returns the distance in bytes from the saved rbp up to the caller's return address; 0 if it
+    /// was not saved. For a rule by rsp or rbp.
     #[inline(always)]
     pub const fn saved(self) -> u64 {
         (self.0 >> DISTANCE_BITS & ((1 << SAVED_BITS) - 1)) as u64 * 8
     }
 
-    /// What of the stack, beside return addresses, and of rbp a step by this rule depends on.
+    /// Returns the words of the stack, other than return addresses, and the use of rbp that a step
+    /// by this rule depends on.
     pub fn uses(self, rbp: u64) -> Uses {
         let kind = self.kind();
         if kind == Kind::Deref as u32 {
@@ -146,7 +154,7 @@ impl Rule {
         Uses { rbp: kind == Kind::Rbp as u32, cfa_at: None, saved }
     }
 
-    /// The rule that a row of unwind information states.
+    /// Returns the rule that a row of unwind information states.
     pub(crate) fn from_row(
         row: &Row,
         is_signal: bool,
@@ -193,7 +201,7 @@ impl Rule {
                         }
                         _ => Rule::UNSUPPORTED,
                     },
-                    // The linker's description of a PLT starts like this; nothing else does.
+                    // The linker's description of a PLT starts like this; no other does.
                     (
                         Some(Operation::RegisterOffset { register: RSP, offset: 8, .. }),
                         Some(Operation::RegisterOffset { register: RETURN_ADDRESS, offset: 0, .. }),
@@ -207,49 +215,49 @@ impl Rule {
     }
 }
 
-/// See [`Rule::uses`].
+/// The dependencies of a step: see [`Rule::uses`].
 #[derive(Clone, Copy, Debug)]
 pub struct Uses {
-    /// Whether the frame's rbp was used.
+    /// True if the frame's rbp was used.
     pub rbp: bool,
-    /// The word that held the CFA, where one did.
+    /// The address of the word that held the CFA, if there was one.
     pub cfa_at: Option<u64>,
-    /// The word that held the caller's rbp.
+    /// The location of the word that held the caller's rbp.
     pub saved: Saved,
 }
 
-/// Where a frame keeps its caller's rbp.
+/// The location where a frame keeps its caller's rbp.
 #[derive(Clone, Copy, Debug)]
 pub enum Saved {
-    /// It does not: the caller's is the same.
+    /// Not saved: the caller's rbp is the same.
     Nowhere,
-    /// So many bytes below the caller's return address.
+    /// At this number of bytes below the caller's return address.
     BelowReturnAddress(u64),
-    /// There.
+    /// At this address.
     At(u64),
 }
 
-/// Where the way out of a frame leads.
+/// The result of stepping out of a frame.
 #[derive(Clone, Copy, Debug)]
 pub enum Exit {
-    /// The caller, where it can be found by its return address.
+    /// The caller, whose rule is to be looked up by its return address.
     Caller(Position),
     /// An interrupted frame.
     Interrupted(Position),
     /// There is no caller: this is the thread's first frame.
     End,
-    /// The caller cannot be told.
+    /// The caller cannot be found.
     Lost,
 }
 
-/// Steps out of a frame by any rule. Reads the stack inside its bounds only.
+/// Steps out of a frame by any rule. Reads the stack only within its bounds.
 #[inline(never)]
 pub fn leave(from: Position, rule: Rule, stack: &mut Stack) -> Exit {
     let Position { slot, return_address, rbp } = from;
     let kind = rule.kind();
     let word = |stack: &mut Stack, address: u64| {
         (address & 7 == 0 && stack.covers(address)).then(|| {
-            // SAFETY: `covers` has said that the word is readable stack memory.
+            // SAFETY: `covers` has returned true for the word, and its address is a multiple of 8.
             unsafe { stack.read(address) }
         })
     };
@@ -257,7 +265,8 @@ pub fn leave(from: Position, rule: Rule, stack: &mut Stack) -> Exit {
         return Exit::End;
     }
     if kind == Kind::Signal as u32 {
-        // sp points at the ucontext; its saved registers start at 40: …, rbp at 120, …, rsp at 160, rip at 168.
+        // sp points at the ucontext; its saved registers start at 40: …, rbp at 120, …, rsp at 160,
+        // rip at 168.
         let sp = slot.wrapping_add(8);
         let mut saved = |offset: u64| word(stack, sp.wrapping_add(offset));
         let (Some(rbp), Some(sp), Some(rip)) = (saved(120), saved(160), saved(168)) else { return Exit::Lost };
@@ -308,7 +317,7 @@ mod tests {
             assert_eq!((rule.distance(), rule.saved()), (offset as u64, saved.saturating_sub(1) * 8));
             assert!(u64::from(rule.bits()) < Rule::BY_RSP_END);
         }
-        // Not in whole words; outside of the frame; too far; the return address's place.
+        // Not whole words; outside of the frame; too far; the slot of the return address.
         for (offset, saved) in [(12, 0), (0, 0), (-8, 0), (16, 3), (1 << 20, 0), (1 << 16, 1025), (16, 1)] {
             assert_eq!(Rule::new(Kind::Rsp, offset, saved), Rule::UNSUPPORTED);
         }

@@ -1,4 +1,4 @@
-//! What the derives make.
+//! Tests of the derived implementations.
 
 use std::collections::HashMap;
 use std::rc::Rc;

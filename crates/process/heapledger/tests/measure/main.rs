@@ -1,4 +1,5 @@
-//! What is measured against what the ledger knows. Without the test harness: its threads allocate, too.
+//! Compares measurements with the ledger. Runs without the test harness, whose threads allocate,
+//! too.
 
 mod derived;
 mod marks;

@@ -117,7 +117,8 @@ fn a_sample_stands_for_all() {
     assert!(some.heap_size(&mut meter).0 > 15_000_000, "the allocator is asked, not the sample");
     assert_eq!(meter.mark_counts().no_block, 0, "unknown is not wrong");
     let reported = ledger.reported();
-    // Of about 3,500 and 7,000 samples: four times the standard error, and more.
+    // The estimates come from about 3,500 and 7,000 samples: the tolerance is more than four times
+    // the standard error.
     let is_about = |bytes: Bytes, expected: f64| (bytes.0 as f64 / expected - 1.0).abs() < 0.08;
     assert!(is_about(reported.once.bytes, 500.0 * some.len() as f64), "{reported:?}");
     assert!(is_about(reported.unreported.bytes, 500.0 * others.len() as f64), "{reported:?}");
@@ -157,7 +158,7 @@ fn defects() {
         let defects = ledger.defects().into_iter();
         defects.filter(|defect| defect.mark.reporter == reporter).map(|defect| (defect.kind, defect.count)).collect()
     };
-    // What is no block of the heap, and what is none any more.
+    // Addresses that are not in a block of the heap, and one in a block that has been freed.
     let here = 1_u64;
     let mapping = Mapping::new();
     for elsewhere in [&raw const here, &raw const TABLE[1], mapping.start.cast()] {

@@ -17,7 +17,8 @@ fn block(size: usize) -> Vec<u8> {
     black_box(Vec::with_capacity(black_box(size)))
 }
 
-/// Threads move a block from hand to hand, so that there always is exactly one of its size; and a reader is never in between.
+/// Threads move a block from hand to hand, so that there always is exactly one of its size; and a
+/// reader is never in between.
 fn a_snapshot_is_of_one_moment() {
     const THREADS: usize = 2;
     const SIZE: usize = 4_321;
@@ -162,7 +163,8 @@ fn some_stacks_stand_for_all() {
         let contexts = blocks.iter().filter(|block| block.stack.context().any(|scope| scope.name == "Large")).count();
         assert_eq!(contexts, if size == 1_000 { blocks.len() } else { 0 });
     }
-    // The sites with most are found, with about what they have: all of it is not in the chosen ones.
+    // The sites with most are found, with about what they have: all of it is not in the chosen
+    // ones.
     let sites = ledger.top_sites(2, heapledger::Order::BytesLive);
     for (site, bytes) in sites.iter().zip([2_000.0 * 1_000.0, 20_000.0 * 40.0]) {
         assert!((site.bytes_live.0 as f64 / bytes - 1.0).abs() < 0.15, "{site:?}, not {bytes}");

@@ -1,4 +1,4 @@
-//! What the standard library's types own.
+//! Tests of the memory that the standard library's types own.
 
 use std::borrow::Cow;
 use std::cell::{Cell, OnceCell, RefCell};
@@ -240,7 +240,7 @@ fn containers_of_anything() {
         || foreign(40).enumerate().collect::<BTreeMap<_, _>>(),
         |all, meter| all.heap_size_with(meter, |(_, foreign), meter| foreign.name.heap_size(meter)),
     );
-    // What is borrowed may be in them.
+    // The elements may be borrowed.
     let text = "borrowed".to_owned();
     let all: LinkedList<&str> = [text.as_str()].into();
     let own = all.shallow_size(&mut Meter::new());

@@ -1,4 +1,4 @@
-//! What is shared, and graphs.
+//! Tests of shared values and graphs.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};

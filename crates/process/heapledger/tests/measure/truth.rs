@@ -1,4 +1,4 @@
-//! What is measured against what the ledger knows to be live.
+//! Compares measurements with the blocks that the ledger knows to be live.
 
 use std::hint::black_box;
 
@@ -28,7 +28,8 @@ fn live() -> (u64, u64, u64) {
     )
 }
 
-/// A value that was made while the ledger looked: what it is measured to own is what became live with it, block by block.
+/// A value that was made while the ledger looked: what it is measured to own is what became live
+/// with it, block by block.
 #[track_caller]
 pub(crate) fn expect<T>(
     what: &str,

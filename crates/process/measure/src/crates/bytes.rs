@@ -1,4 +1,4 @@
-//! `bytes`: buffers that several own, or nobody.
+//! `bytes`: buffers with several owners, or none.
 
 use bytes::{Bytes as Buffer, BytesMut};
 use heapledger_core::Bytes;
@@ -7,9 +7,10 @@ use crate::{HeapSize, Meter, SharedHeapSize};
 
 macro_rules! buffer {
     ($type:ident: $buffer:ident => $room:expr, $is_owned:expr) => {
-        /// The ledger knows which of its words lead to blocks: the buffer, and what is kept beside it for several owners.
-        /// Without one it is computed, as if it owned its bytes: those of a static buffer count too, and those that
-        /// several parts of a buffer have in common more than once.
+        /// The ledger knows which words of the value lead to blocks: the buffer, and the data
+        /// beside it for several owners. Without a ledger the size is computed, as if the value
+        /// owned its bytes: those of a static buffer count too, and bytes that several parts of a
+        /// buffer share count more than once.
         impl SharedHeapSize for $type {
             type Shared = [u8];
 
@@ -39,11 +40,11 @@ macro_rules! buffer {
     };
 }
 
-// One that others have too may be static.
+// A buffer that is not unique may be static.
 buffer!(Buffer: buffer => (buffer.len(), buffer.as_ptr()), buffer.is_unique());
 buffer!(BytesMut: buffer => (buffer.capacity(), buffer.as_ptr()), true);
 
-/// The blocks that a value leads to, those of them that are wanted; computed where no ledger says.
+/// Returns the size of the wanted blocks that a value leads to; computed if there is no ledger.
 fn all<T>(
     value: &T,
     (room, start): (usize, *const u8),
@@ -52,7 +53,7 @@ fn all<T>(
     mut is_wanted: impl FnMut(&mut Meter, usize) -> bool,
 ) -> Bytes {
     let (mut bytes, mut first) = (Bytes(0), None);
-    // Two at most: the buffer, to which two words may lead, and what is kept beside it.
+    // Two blocks at most: the buffer, to which two words may lead, and the data beside it.
     while let Some(extent) = meter.extent_in_words(value, |extent| first != Some(extent.address)) {
         if is_wanted(meter, extent.address as usize) {
             bytes += meter.known(extent);

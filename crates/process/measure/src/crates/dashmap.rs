@@ -8,7 +8,8 @@ use heapledger_core::Bytes;
 
 use crate::{HeapContainer, HeapSize, Meter};
 
-/// Waits for the lock of each shard in turn: this thread must not hold a reference into the map that can write.
+/// Waits for the lock of each shard in turn: this thread must not hold a mutable reference into the
+/// map.
 impl<K: Eq + Hash, V, S: BuildHasher + Clone> HeapContainer for DashMap<K, V, S> {
     type Element<'c>
         = RefMulti<'c, K, V>
@@ -17,13 +18,15 @@ impl<K: Eq + Hash, V, S: BuildHasher + Clone> HeapContainer for DashMap<K, V, S>
 
     fn shallow_size(&self, meter: &mut Meter) -> Bytes {
         let shards = self.shards();
-        // SAFETY: the slice is all of a box, which begins where its block does; there is always a shard.
+        // SAFETY: the slice is all of a box, which begins where its block does; there is always a
+        // shard.
         let own = unsafe { meter.block(shards.as_ptr(), size_of_val(shards)) };
         own + shards
             .iter()
             .map(|shard| {
                 let (start, layout) = shard.read().allocation_info();
-                // SAFETY: by its documentation this is what is freed with the table; of no bytes, nothing is.
+                // SAFETY: by its documentation this is what is freed with the table; of no bytes,
+                // nothing is.
                 if layout.size() == 0 { Bytes(0) } else { unsafe { meter.block(start.as_ptr(), layout.size()) } }
             })
             .sum()

@@ -1,4 +1,4 @@
-//! `hashbrown`: as the standard library's tables, of which it is the origin; it says how large they are.
+//! `hashbrown`: the standard library's tables come from it; it also tells how large its tables are.
 
 use std::hash::{BuildHasher, Hash};
 use std::ptr;
@@ -8,7 +8,8 @@ use heapledger_core::Bytes;
 
 use crate::{HeapContainer, HeapSize, Meter, sequence};
 
-/// The block of a table, of so many bytes, that lies in a value: known by an element in it, else by a word of the value.
+/// The block of a table, of so many bytes, that lies in a value: known by an element in it, else by
+/// a word of the value.
 fn table(element: Option<*const u8>, bytes: usize, value: &impl Sized, meter: &mut Meter) -> Bytes {
     if bytes == 0 {
         return Bytes(0);

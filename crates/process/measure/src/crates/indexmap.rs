@@ -13,8 +13,8 @@ fn blocks(entries: *const u8, entry: usize, capacity: usize, value: &impl Sized,
     if capacity == 0 {
         return Bytes(0);
     }
-    // SAFETY: the slice of all entries begins where their vector does, by the documentation of both, and there is one:
-    // there is room for an entry, which has a hash in it.
+    // SAFETY: the slice of all entries begins where their vector does, by the documentation of
+    // both, and there is one: there is room for an entry, which has a hash in it.
     let own = unsafe { meter.block(entries, capacity.saturating_mul(entry)) };
     let numbers = table_bytes(capacity, size_of::<usize>());
     let is_numbers =

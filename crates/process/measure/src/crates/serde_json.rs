@@ -22,7 +22,8 @@ impl HeapSize for Value {
     }
 }
 
-/// With the feature `arbitrary_precision` of `serde_json` a number is a text that it keeps to itself.
+/// With the feature `arbitrary_precision` of `serde_json` a number is a text that it keeps to
+/// itself.
 impl HeapSize for Number {
     fn heap_size(&self, meter: &mut Meter) -> Bytes {
         if size_of::<Number>() != size_of::<String>() {
@@ -35,7 +36,8 @@ impl HeapSize for Number {
     }
 }
 
-/// A B-tree, or with the feature `preserve_order` of `serde_json` an `IndexMap`: it is one of them by its size.
+/// A B-tree, or with the feature `preserve_order` of `serde_json` an `IndexMap`: it is one of them
+/// by its size.
 impl HeapSize for Map<String, Value> {
     fn heap_size(&self, meter: &mut Meter) -> Bytes {
         let is_tree = const { size_of::<Map<String, Value>>() == size_of::<BTreeMap<String, Value>>() };

@@ -13,7 +13,8 @@ impl<A: Array> HeapContainer for SmallVec<A> {
 
     fn shallow_size(&self, meter: &mut Meter) -> Bytes {
         if self.spilled() {
-            // SAFETY: it is made into a vector without moving its elements then, by its documentation.
+            // SAFETY: it is made into a vector without moving its elements then, by its
+            // documentation.
             unsafe { sequence::buffer(self.as_ptr(), self.capacity(), meter) }
         } else {
             Bytes(0)

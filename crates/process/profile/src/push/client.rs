@@ -1,25 +1,25 @@
-//! One request of HTTP/1.1 on a connection of its own, with an end to all waiting.
+//! One HTTP/1.1 request on a connection of its own, with timeouts for all steps.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-/// For the connection, and then for each step.
+/// The timeout for connecting, and for each step after that.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// For all of it.
+/// The timeout for the whole request.
 const PATIENCE_MAX: Duration = Duration::from_secs(25);
-/// How much of an answer is read.
+/// The number of bytes of an answer that are read, at most.
 const ANSWER_BYTES_MAX: usize = 16 << 10;
 
-/// `http://HOST[:PORT][/PATH]`.
+/// A URL of the form `http://HOST[:PORT][/PATH]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Url {
-    /// With the port, as the header `Host` has it.
+    /// Host and port, for the header `Host`.
     authority: String,
-    /// To connect to.
+    /// The host to connect to.
     host: String,
     port: u16,
-    /// Without a slash at its end.
+    /// The path without a slash at its end.
     path: String,
 }
 
@@ -52,23 +52,23 @@ impl Url {
     }
 }
 
-/// Whether a header of this name may have this value.
+/// True if a header of this name may have this value.
 pub(super) fn is_header(name: &str, value: &str) -> bool {
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     !name.is_empty() && name.bytes().all(is_name) && value.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic())
 }
 
-/// What is sent.
+/// A request to send.
 pub(super) struct Post<'a> {
     pub(super) url: &'a Url,
-    /// Behind that of the URL.
+    /// The path, appended to that of the URL.
     pub(super) path: &'a str,
     pub(super) content_type: &'a str,
     pub(super) headers: &'a [(String, String)],
     pub(super) body: &'a [u8],
 }
 
-/// Sends it. The server has taken it if that is no error.
+/// Sends a request. Success means that the server has taken the profile.
 pub(super) fn post(what: &Post<'_>) -> io::Result<()> {
     let Post { url, path, content_type, headers, body } = what;
     let until = Instant::now() + PATIENCE_MAX;
@@ -98,7 +98,7 @@ pub(super) fn post(what: &Post<'_>) -> io::Result<()> {
 
 fn connect(url: &Url) -> io::Result<TcpStream> {
     let mut last = io::Error::new(ErrorKind::NotFound, "the server's name leads nowhere");
-    // A few: a name may have many.
+    // Two at most: a name may have many addresses.
     for address in (&*url.host, url.port).to_socket_addrs()?.take(2) {
         match TcpStream::connect_timeout(&address, PATIENCE / 2) {
             Ok(stream) => return Ok(stream),
@@ -108,7 +108,7 @@ fn connect(url: &Url) -> io::Result<TcpStream> {
     Err(last)
 }
 
-/// The beginning of what the server says.
+/// Returns the beginning of the server's answer.
 fn answer(stream: &mut TcpStream, until: Instant) -> io::Result<Vec<u8>> {
     let (mut answer, mut bytes) = (Vec::new(), [0; 4096]);
     while answer.len() < ANSWER_BYTES_MAX {
@@ -121,7 +121,7 @@ fn answer(stream: &mut TcpStream, until: Instant) -> io::Result<Vec<u8>> {
             Ok(0) => break,
             Ok(count) => answer.extend_from_slice(&bytes[..count]),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            // What has been said counts.
+            // After a whole head, an error ends the answer: the part that was read counts.
             Err(_) if has_head(&answer) => break,
             Err(error) => return Err(error),
         }
@@ -133,7 +133,7 @@ fn has_head(answer: &[u8]) -> bool {
     answer.windows(4).any(|four| four == b"\r\n\r\n")
 }
 
-/// Whether the answer says that it was taken.
+/// Fails unless the answer says that the server took the profile.
 fn check(answer: &[u8]) -> io::Result<()> {
     let text = String::from_utf8_lossy(answer);
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));

@@ -1,4 +1,5 @@
-//! What `POST /ingest` of Pyroscope takes: a form with a profile, and what its kinds of values are.
+//! The body of Pyroscope's `POST /ingest`: a form with a profile and a description of its sample
+//! types.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -6,14 +7,15 @@ use std::time::Duration;
 
 use heapledger_profiles::{Profile, pprof};
 
-/// Between the parts of the form. A profile is compressed: that this is in one by chance, nobody will see.
+/// The boundary between the parts of the form. A compressed profile contains it by chance with
+/// negligible probability.
 const BOUNDARY: &str = "heapledger-6b8f0c1d5e9a47d2b3f4a1c07d2e8b95";
 const CONTENT_TYPE: &str = "multipart/form-data; boundary=heapledger-6b8f0c1d5e9a47d2b3f4a1c07d2e8b95";
 
-/// What was allocated is a difference, which adds up over time; what is live does not.
+/// Allocated amounts are differences, which add up over time; live amounts are averaged.
 const SAMPLE_TYPES: &str = r#"{"alloc_objects":{"units":"objects"},"alloc_space":{"units":"bytes"},"inuse_objects":{"units":"objects","aggregation":"average"},"inuse_space":{"units":"bytes","aggregation":"average"}}"#;
 
-/// Writes the body, and says what it is.
+/// Writes the body, and returns its content type.
 pub(super) fn write(profile: &Profile, out: &mut Vec<u8>) -> io::Result<&'static str> {
     part(out, "sample_type_config", "sample_type_config.json")?;
     out.write_all(SAMPLE_TYPES.as_bytes())?;
@@ -29,18 +31,20 @@ fn part(out: &mut Vec<u8>, name: &str, file: &str) -> io::Result<()> {
     write!(out, "--{BOUNDARY}\r\n{disposition}\r\nContent-Type: application/octet-stream\r\n\r\n")
 }
 
-/// Path and query of a profile of the time from one moment to another, since the UNIX epoch.
+/// Returns path and query for a profile of the time from one moment to another, since the UNIX
+/// epoch.
 ///
-/// Without a `format`: a server that is told `pprof` there takes the whole body for one, and finds no form.
+/// There is no `format` in it: with `pprof` there, a server takes the whole body for a profile, and
+/// finds no form.
 pub(super) fn path(name: &str, labels: &[(String, String)], from: Duration, until: Duration) -> String {
     let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
     let name = if labels.is_empty() { name.to_owned() } else { format!("{name}{{{}}}", labels.join(",")) };
-    // Whole seconds, and never none.
+    // Whole seconds, at least one.
     let (from, until) = (from.as_secs(), until.as_secs().max(from.as_secs() + 1));
     format!("/ingest?name={}&from={from}&until={until}&spyName=heapledger", encoded(&name))
 }
 
-/// As a part of a query.
+/// Encodes a text for a query.
 fn encoded(text: &str) -> String {
     text.bytes().fold(String::new(), |mut encoded, byte| {
         match byte {

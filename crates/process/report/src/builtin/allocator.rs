@@ -1,4 +1,4 @@
-//! What the allocators of the process say, and what is allocated of the heap.
+//! Reports from the allocators of the process, and the bytes that are allocated on the heap.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem;
@@ -39,17 +39,19 @@ pub(super) fn report(reports: &mut Vec<Report>) {
     }
 }
 
-/// What the allocators of the process have, added up.
+/// The figures of all allocators of the process, added up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     /// Bytes in blocks that the program has.
     pub allocated: u64,
-    /// What they have of the system for that, and for their own purposes: not all of it is touched.
+    /// Bytes that the allocators have from the system, for blocks and for their own purposes; not
+    /// all of them are touched.
     pub mapped: u64,
 }
 
 impl Figures {
-    /// Those of glibc and jemalloc. `None`: the program has neither, or one that does not count.
+    /// Returns the figures of glibc and jemalloc. `None` if the program has neither, or an
+    /// allocator that does not count.
     pub fn now() -> Option<Figures> {
         let glibc = glibc();
         let jemalloc = Jemalloc::find().map(|jemalloc| jemalloc.figures());
@@ -80,7 +82,7 @@ fn report_allocated(reports: &mut Vec<Report>, by_allocators: Option<u64>) {
     }
 }
 
-/// What is live in the ledger.
+/// The live blocks of the ledger.
 struct Live {
     /// Usable ones.
     bytes: u64,
@@ -103,7 +105,8 @@ impl Live {
         Some(live)
     }
 
-    /// Whether it is nearly all that the allocators have given out: the ledger was there from the beginning.
+    /// True if the ledger knows at least 90 percent of the bytes that the allocators have given
+    /// out: it has run from the beginning.
     fn is_whole(&self, by_allocators: Option<u64>) -> bool {
         const HEADER: u64 = 8;
         by_allocators.is_none_or(|bytes| (self.bytes + self.blocks * HEADER) as f64 >= bytes as f64 * 0.9)
@@ -192,7 +195,8 @@ impl Jemalloc {
     fn figures(&self) -> Option<JemallocFigures> {
         let mut epoch = 1_u64;
         let length = size_of::<u64>();
-        // SAFETY: the manual: what is read and written there is a `uint64_t`. It makes the figures those of now.
+        // SAFETY: the manual: what is read and written there is a `uint64_t`. It makes the figures
+        // those of now.
         unsafe { (self.0)(c"epoch".as_ptr(), ptr::null_mut(), ptr::null_mut(), (&raw mut epoch).cast(), length) };
         Some(JemallocFigures {
             allocated: self.figure(c"stats.allocated")?,
@@ -232,7 +236,7 @@ impl JemallocFigures {
     }
 }
 
-/// What mimalloc has committed, and the most that it had.
+/// Returns the bytes that mimalloc has committed, and their maximum.
 fn mimalloc() -> Option<(u64, u64)> {
     let address = weak_address!("mi_process_info");
     if address == 0 {

@@ -1,4 +1,4 @@
-//! What Heapledger itself needs.
+//! Reports on the memory of Heapledger itself.
 
 use heapledger_reports::{Kind, Report, Unit};
 use heapledger_resident::{control, overhead};

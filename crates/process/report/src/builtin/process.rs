@@ -1,4 +1,4 @@
-//! What the kernel says of the process.
+//! Reports from the kernel's figures about the process.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! What allocators print about themselves.
+//! The statistics that allocators print about themselves.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fmt::Write;
@@ -7,8 +7,9 @@ use std::ptr;
 
 use heapledger_core::weak_address;
 
-/// What the allocators of this process print about themselves, each in its own words: glibc's `malloc_info`, jemalloc's
-/// `malloc_stats_print`, mimalloc's `mi_stats_print_out`. For people: it is different in each version.
+/// Returns the statistics that the allocators of this process print about themselves, each in its
+/// own format: glibc's `malloc_info`, jemalloc's `malloc_stats_print`, mimalloc's
+/// `mi_stats_print_out`. For people: the format differs from version to version.
 ///
 /// It takes the allocators' locks, one after the other.
 pub fn allocator_statistics() -> String {
@@ -20,7 +21,8 @@ pub fn allocator_statistics() -> String {
     if let Some(address) = jemalloc.into_iter().find(|&address| address != 0) {
         type Print = unsafe extern "C" fn(unsafe extern "C" fn(*mut c_void, *const c_char), *mut c_void, *const c_char);
         let mut printed = String::new();
-        // SAFETY: jemalloc's function of these names, a function for its pieces of text, and what that expects. No options.
+        // SAFETY: jemalloc's function of these names, a function for its pieces of text, and what
+        // that expects. No options.
         unsafe { mem::transmute::<usize, Print>(address)(of_jemalloc, (&raw mut printed).cast(), ptr::null()) };
         let _ = write!(text, "jemalloc, malloc_stats_print:\n\n{printed}\n");
     }
@@ -28,7 +30,8 @@ pub fn allocator_statistics() -> String {
     if mimalloc != 0 {
         type Print = unsafe extern "C" fn(unsafe extern "C" fn(*const c_char, *mut c_void), *mut c_void);
         let mut printed = String::new();
-        // SAFETY: mimalloc's function of this name, a function for its pieces of text, and what that expects.
+        // SAFETY: mimalloc's function of this name, a function for its pieces of text, and what
+        // that expects.
         unsafe { mem::transmute::<usize, Print>(mimalloc)(of_mimalloc, (&raw mut printed).cast()) };
         let _ = write!(text, "mimalloc, mi_stats_print_out:\n\n{printed}\n");
     }
@@ -42,7 +45,8 @@ fn glibc() -> Option<String> {
         return None;
     }
     let (mut start, mut length): (*mut c_char, usize) = (ptr::null_mut(), 0);
-    // SAFETY: the C library's functions; the stream is closed before what it has written is read, and that is freed.
+    // SAFETY: the C library's functions; the stream is closed before what it has written is read,
+    // and that is freed.
     unsafe {
         let stream = libc::open_memstream(&raw mut start, &raw mut length);
         if stream.is_null() {

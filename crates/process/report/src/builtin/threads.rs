@@ -28,8 +28,8 @@ pub(super) fn report(reports: &mut Vec<Report>, is_anonymous: bool) {
         else {
             continue;
         };
-        // Where no guard is between two stacks they are one mapping: each begins where the one below it has its end. What is
-        // above may be anything.
+        // Where no guard is between two stacks they are one mapping: each begins where the one
+        // below it has its end. What is above may be anything.
         let below =
             threads.iter().map(|&(_, other)| other).filter(|other| mapping.contains(other) && *other < top).max();
         stacks.push((thread, below.map_or(mapping.start, end_of)..end_of(top).min(mapping.end)));
@@ -50,8 +50,8 @@ pub(super) fn report(reports: &mut Vec<Report>, is_anonymous: bool) {
     }
 }
 
-/// An address at the top of a thread's stack: C libraries have the block that they keep of each thread there, and with it
-/// the head of its list of locks that outlive it, which the kernel tells.
+/// An address at the top of a thread's stack: C libraries have the block that they keep of each
+/// thread there, and with it the head of its list of locks that outlive it, which the kernel tells.
 fn control_block(thread: u32) -> Option<usize> {
     let (mut head, mut length) = (0_usize, 0_usize);
     // SAFETY: the kernel writes an address and a size there; nothing is read through them.
@@ -59,7 +59,8 @@ fn control_block(thread: u32) -> Option<usize> {
     (answer == 0 && head != 0).then_some(head)
 }
 
-/// Where a stack ends that has this in its thread's block: that is smaller than a page, and the last of the stack.
+/// Where a stack ends that has this in its thread's block: that is smaller than a page, and the
+/// last of the stack.
 fn end_of(control_block: usize) -> usize {
     (control_block + PAGE / 2).next_multiple_of(PAGE)
 }
@@ -85,7 +86,8 @@ fn resident(range: Range<usize>) -> usize {
         return 0;
     }
     let mut pages = vec![0_u8; (end - start) / PAGE];
-    // SAFETY: there is room for a byte per page; the memory asked about is neither read nor written.
+    // SAFETY: there is room for a byte per page; the memory asked about is neither read nor
+    // written.
     let error = unsafe { libc::mincore(start as *mut libc::c_void, end - start, pages.as_mut_ptr()) };
     if error != 0 {
         return 0;

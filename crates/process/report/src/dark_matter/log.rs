@@ -13,7 +13,8 @@ use crate::collect::Claim;
 /// Bytes by which a claim may be wrong, whatever its size.
 const CLAIM_SLACK: u64 = 4096;
 
-/// What is in the ledger now. `claims` are what those reporters say who have just been asked.
+/// Makes a log of the ledger as it is now. `claims` are the amounts that the reporters have just
+/// reported.
 pub(super) fn of_ledger(
     mode: dmd::Mode,
     contents_max: Option<Bytes>,
@@ -69,7 +70,7 @@ struct Writer {
     marked: HashMap<&'static str, u64>,
 }
 
-/// What blocks have in common, live or freed.
+/// The properties that blocks have in common, live or freed.
 struct Like {
     size: Bytes,
     usable: Bytes,
@@ -84,10 +85,10 @@ impl Like {
     }
 }
 
-/// What a stack of the ledger is in the log.
+/// The entries of the log for a stack of the ledger.
 #[derive(Clone, Copy)]
 struct Place {
-    /// Its frames; `None`: it has none, or was not taken.
+    /// The stack's frames; `None` if it has none, or was not taken.
     trace: Option<dmd::TraceId>,
     context: Option<dmd::NameId>,
 }
@@ -121,7 +122,7 @@ impl Writer {
         self.builder.add(&block);
     }
 
-    /// What the log has of such blocks, if nobody has reported them.
+    /// Returns the log's entry for such blocks, without reports.
     fn block(&mut self, kind: &Like, count: u64, type_name: Option<&str>) -> dmd::Block {
         let Like { size, usable, stack, weight } = *kind;
         let Place { trace: alloc, context } = self.place(stack);
@@ -156,7 +157,8 @@ impl Writer {
         self.builder.about().defects.push(defect);
     }
 
-    /// A reporter that says it holds more heap than it has marked. Not what blocks that were freed meanwhile can make up for.
+    /// A reporter that says it holds more heap than it has marked. Not what blocks that were freed
+    /// meanwhile can make up for.
     fn compare(&mut self, claim: &Claim) {
         let (measured, usable) = (claim.heap.0, self.marked.get(&*claim.reporter).copied().unwrap_or(0));
         if measured <= usable + usable / 16 + CLAIM_SLACK {
@@ -189,12 +191,13 @@ impl Writer {
         place
     }
 
-    /// By an address in the instruction that made the call: in a log they are those to which the calls return.
+    /// By an address in the instruction that made the call: in a log they are those to which the
+    /// calls return.
     fn frame(&mut self, address: u64) -> dmd::FrameId {
         *self.frames.entry(address).or_insert_with(|| {
             let text = match self.modules.find(address) {
                 Some(module) => format!("???[{} +0x{:x}]", module.path, module.own_address(address) + 1),
-                // Of a library that is gone, or made while the program runs.
+                // The address is in a library that was unloaded, or in code made at run time.
                 None => format!("???[??? +0x{:x}]", address + 1),
             };
             self.builder.frame(&text)

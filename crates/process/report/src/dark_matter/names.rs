@@ -3,11 +3,12 @@
 use heapledger_dmd::{FrameTexts, Log, Unresolved};
 use heapledger_inspect::{Frame, FunctionNames, Modules};
 
-/// Gives the frames of a log of this program, made in this process, the names of their functions with files and lines, and
-/// those that were inlined their own frames. What is not known stays as it is.
+/// Gives the frames of a log of this program, made in this process, the names of their functions
+/// with files and lines, and those that were inlined their own frames. What is not known stays as
+/// it is.
 ///
-/// The first call reads the program's debug information, which takes time and memory; neither is counted in the ledger.
-/// `heapledger dmd` does the same outside of the program.
+/// The first call reads the program's debug information, which takes time and memory; neither is
+/// counted in the ledger. `heapledger dmd` does the same outside of the program.
 pub fn name_frames(log: &mut Log) {
     let modules = Modules::of_this_process();
     let mut functions = FunctionNames::default();
@@ -33,7 +34,7 @@ pub fn name_frames(log: &mut Log) {
     log.leave_out_leading(of_ours, |frame| frame.contains("/rustc/") || frame.contains("/rustlib/src/"));
 }
 
-/// Whether a frame only passes something on: a request to the allocator, or a report to the ledger.
+/// True if a frame only passes a request on to the allocator, or a report to the ledger.
 fn of_ours(frame: &str) -> bool {
     const FILES: [&str; 6] = [
         "process/allocator/src/",

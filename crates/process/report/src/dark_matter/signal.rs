@@ -1,6 +1,7 @@
-//! Logs when the program is told to write one: by a signal, or by its end.
+//! Logs that are written when the program gets a signal, or when it ends.
 //!
-//! A handler may do next to nothing: it writes to a descriptor, at whose other end a thread waits that does all the rest.
+//! A handler may do next to nothing: it writes to a descriptor, at whose other end a thread waits
+//! that does all the rest.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -34,12 +35,14 @@ pub struct OnSignal {
     before: libc::sigaction,
 }
 
-/// Has a log written into a directory whenever the program gets a signal, as by `kill -s RTMIN+0 PID`: a file
-/// `dmd-TIME-PID.json.gz`, where the time is that of the request, in seconds since 1970.
+/// Has a log written into a directory whenever the program gets a signal, as by
+/// `kill -s RTMIN+0 PID`: a file `dmd-TIME-PID.json.gz`, where the time is that of the request, in
+/// seconds since 1970.
 ///
-/// A quiet thread does it: the signal interrupts nobody for longer than it takes to wake that, and calls that it
-/// interrupts are restarted. What cannot be written is said on standard error. Signals that come while a log is being written
-/// make one more. Children made by `fork` write none unless they call this themselves.
+/// A quiet thread does it: the signal interrupts nobody for longer than it takes to wake that, and
+/// calls that it interrupts are restarted. What cannot be written is said on standard error.
+/// Signals that come while a log is being written make one more. Children made by `fork` write none
+/// unless they call this themselves.
 ///
 /// Choose a signal that nobody else uses: `SIGRTMIN` and those after it are the program's own.
 ///
@@ -54,7 +57,8 @@ pub struct OnSignal {
 ///
 /// # Errors
 ///
-/// Where there is no such signal, it cannot be handled, or there is no thread or descriptor to be had.
+/// An error if there is no such signal, if it cannot be handled, or if no thread or descriptor can
+/// be made.
 pub fn on_signal(signal: c_int, directory: impl Into<PathBuf>, options: Options) -> io::Result<OnSignal> {
     if !(1..=64).contains(&signal) {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -71,7 +75,8 @@ fn handle_signal(signal: c_int, directory: PathBuf, options: Options) -> io::Res
     action.sa_sigaction = handle as extern "C" fn(c_int) as libc::sighandler_t;
     action.sa_flags = libc::SA_RESTART;
     let mut before = MaybeUninit::uninit();
-    // SAFETY: an action with a handler that does what a handler may; the former one is written where there is room.
+    // SAFETY: an action with a handler that does what a handler may; the former one is written
+    // where there is room.
     if unsafe { libc::sigaction(signal, &raw const action, before.as_mut_ptr()) } != 0 {
         return Err(io::Error::last_os_error());
     }
@@ -81,7 +86,7 @@ fn handle_signal(signal: c_int, directory: PathBuf, options: Options) -> io::Res
 }
 
 impl OnSignal {
-    /// For as long as the program runs.
+    /// Keeps the handler for as long as the program runs.
     pub fn keep(self) {
         mem::forget(self);
     }
@@ -101,14 +106,15 @@ impl std::fmt::Debug for OnSignal {
     }
 }
 
-/// Has a log written into a directory, by the same name, when the program ends by `exit` or by returning from `main`: not for a
-/// child that it forks, nor where a signal ends it. The last call counts.
+/// Has a log written into a directory, by the same name, when the program ends by `exit` or by
+/// returning from `main`: not for a child that it forks, nor where a signal ends it. The last call
+/// counts.
 ///
 /// Reporters are asked while other threads still run.
 ///
 /// # Errors
 ///
-/// Where the C library does not take it.
+/// An error if the C library does not accept the function.
 pub fn at_exit(directory: impl Into<PathBuf>, options: Options) -> io::Result<()> {
     extern "C" fn write() {
         untracked::scope(|| {
@@ -124,7 +130,8 @@ pub fn at_exit(directory: impl Into<PathBuf>, options: Options) -> io::Result<()
     static ONCE: Once = Once::new();
     let mut result = Ok(());
     ONCE.call_once(|| {
-        // SAFETY: a function of this artefact, which the C library calls when it is unloaded, at the latest.
+        // SAFETY: a function of this artefact, which the C library calls when it is unloaded, at
+        // the latest.
         let is_taken = untracked::scope(|| unsafe { libc::atexit(write) }) == 0;
         if !is_taken {
             result = Err(io::ErrorKind::OutOfMemory.into());
@@ -146,7 +153,7 @@ fn at_end() -> MutexGuard<'static, AtEnd> {
 
 pub(crate) type Wanted = BTreeMap<c_int, (PathBuf, Options)>;
 
-/// What is to be written where at which signal.
+/// Returns the logs to write, by signal.
 fn wanted() -> MutexGuard<'static, Wanted> {
     static WANTED: Mutex<Wanted> = Mutex::new(BTreeMap::new());
     WANTED.lock().unwrap_or_else(PoisonError::into_inner)
@@ -195,7 +202,8 @@ fn start() -> io::Result<()> {
 
 /// Wakes the thread. Nothing but atomics and two system calls, and `errno` stays.
 extern "C" fn handle(signal: c_int) {
-    // SAFETY: the C library's place of the thread's `errno`; calls that may be made in handlers; eight bytes are read.
+    // SAFETY: the C library's place of the thread's `errno`; calls that may be made in handlers;
+    // eight bytes are read.
     unsafe {
         let errno = libc::__errno_location();
         let before = *errno;

@@ -10,7 +10,8 @@ use heapledger_reports::request::REQUEST_BYTES_MAX;
 
 use crate::socket;
 
-/// Clients at once; a further one displaces the one that has been without a request for the longest time.
+/// Clients at once; a further one displaces the one that has been without a request for the longest
+/// time.
 const CLIENTS_MAX: usize = 64;
 /// A request must be whole after this long.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -19,7 +20,8 @@ const PATIENCE_READING: Duration = Duration::from_secs(30);
 /// How long nothing is tried after something has failed for want of descriptors or memory.
 const BACK_OFF: Duration = Duration::from_millis(100);
 
-/// Answers who asks until the listener, which does not block, is shut down. A line that is no request is not answered.
+/// Answers who asks until the listener, which does not block, is shut down. A line that is no
+/// request is not answered.
 pub(super) fn serve(listener: &UnixListener, answer: impl Fn(&[u8]) -> Option<Vec<u8>>) {
     let mut clients: Vec<Client> = Vec::new();
     let mut accept_after: Option<Instant> = None;
@@ -48,7 +50,8 @@ pub(super) fn serve(listener: &UnixListener, answer: impl Fn(&[u8]) -> Option<Ve
             // Looked at afterwards: a request may have been waiting for us.
             is_there && (client.is_whole() || Instant::now() < client.deadline())
         });
-        // One, and then all are looked at again: an answer may take seconds, in which clients come and go.
+        // One, and then all are looked at again: an answer may take seconds, in which clients come
+        // and go.
         if let Some(at) = clients.iter().position(Client::is_whole) {
             match answer(&clients[at].line) {
                 Some(answer) => clients[at].begin(answer),
@@ -124,8 +127,8 @@ impl Client {
         self.since = Instant::now();
     }
 
-    /// Reads or writes what there is. An error, such as that all is said, ends it; so does a client that does not wait for its
-    /// answer any more.
+    /// Reads or writes what there is. An error, such as that all is said, ends it; so does a client
+    /// that does not wait for its answer any more.
     fn exchange(&mut self, revents: libc::c_short) -> io::Result<()> {
         if revents & (libc::POLLHUP | libc::POLLERR | libc::POLLNVAL) != 0 {
             return Err(ErrorKind::BrokenPipe.into());

@@ -1,4 +1,4 @@
-//! What leaks: it grows at a constant rate to the end, certainly.
+//! Leaks: owners whose memory certainly grows at a constant rate to the end.
 
 use heapledger_core::Bytes;
 use heapledger_recording::Time;
@@ -15,7 +15,8 @@ use crate::trend::TrendKind;
 
 pub(super) const NAME: &str = "leak";
 
-/// In a shorter run, what a program builds when it starts looks like a leak.
+/// The shortest recording that is judged: in a shorter run, what a program builds when it starts
+/// looks like a leak.
 const LENGTH_MIN: Time = Time(10_000_000_000);
 
 /// A constant leak.
@@ -23,13 +24,13 @@ const LENGTH_MIN: Time = Time(10_000_000_000);
 pub struct Grows {
     /// The rate.
     pub bytes_per_second: f64,
-    /// When it begins.
+    /// The time when it begins.
     pub since: Time,
-    /// What was live at the end.
+    /// Bytes live at the end of the time examined.
     pub live: Bytes,
 }
 
-/// At stake: what was gained.
+/// Finds leaks. Bytes at stake: those gained since the growth began.
 pub(super) fn find(
     names: &mut Names<'_, '_>,
     selection: &Selection,

@@ -15,13 +15,13 @@ pub(super) const NAME: &str = "reporters";
 /// A step of the plan that `dmd --advice` prints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reporters {
-    /// What to do: a sentence without its full stop.
+    /// The step: a sentence without its full stop.
     pub sentence: String,
-    /// How many blocks it is about.
+    /// The number of blocks that the step is about.
     pub blocks: u64,
 }
 
-/// At stake: what is not reported, or too often.
+/// Finds the steps of the plan. Bytes at stake: those that are not reported, or reported twice.
 pub(super) fn find(
     names: &mut Names<'_, '_>,
     selection: &Selection,

@@ -1,4 +1,4 @@
-//! Containers that grow by reallocation, and copy what they have each time.
+//! Containers that grow by reallocation, and copy their contents each time.
 
 use heapledger_core::{Blocks, Bytes};
 
@@ -13,31 +13,34 @@ use crate::replay::Progress;
 
 pub(super) const NAME: &str = "reserve";
 
-/// What may have been copied: at least this, and a part of all bytes that were allocated, in percent.
+/// The least that may have been copied: this many bytes, and this percentage of all bytes
+/// allocated.
 const COPIED_MIN: Bytes = Bytes(1 << 20);
 const COPIED_PERCENT: u64 = 2;
-/// Reallocations that made blocks larger, of all, in percent: what shrinks as often is no container that fills.
+/// The least share of reallocations that made blocks larger, in percent: a container that is being
+/// filled does not shrink as often.
 const GROWN_PERCENT: u64 = 90;
-/// The longest chain of reallocations of one block: one or two are no growth.
+/// The least length of the longest chain of reallocations of one block: one or two are not growth.
 const CHAIN_MIN: u64 = 6;
-/// The least factor by which a container grows that does so by a factor.
+/// The least factor by which a container grows if it grows geometrically.
 const FACTOR_LEAST: f64 = 1.1;
 
 /// Blocks that grow step by step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reserve {
-    /// How often.
+    /// The number of reallocations.
     pub reallocations: Blocks,
-    /// The most steps of one block.
+    /// The most reallocations of one block.
     pub chain_max: u64,
-    /// The largest size that came of it.
+    /// The largest size that a block reached.
     pub size_max: Bytes,
-    /// Whether the steps are so many for that size that they cannot be by a factor: then what is copied grows with the
-    /// square of the size.
+    /// True if there are too many steps for that size to be geometric growth. The bytes copied then
+    /// grow with the square of the size.
     pub is_by_small_steps: bool,
 }
 
-/// At stake: what was copied at most.
+/// Finds owners whose blocks grow by reallocation. Bytes at stake: the most that can have been
+/// copied.
 pub(super) fn find(
     names: &mut Names<'_, '_>,
     selection: &Selection,
@@ -53,7 +56,8 @@ pub(super) fn find(
         if !is_growth || site.bytes_copied_max.0 < least {
             continue;
         }
-        // What grows by a factor, from 16 bytes on, takes no more: Python's lists grow by an eighth.
+        // Geometric growth from 16 bytes takes at most this many steps: Python's lists grow by an
+        // eighth.
         let steps = ((site.size_max.0.max(16) as f64 / 16.0).ln() / FACTOR_LEAST.ln()).ceil() as u64;
         let reserve = Reserve {
             reallocations: site.reallocations,

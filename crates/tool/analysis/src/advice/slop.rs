@@ -1,4 +1,4 @@
-//! Sizes of which glibc's allocator takes much more than the program uses.
+//! Sizes for which glibc's allocator takes much more memory than the program uses.
 
 use heapledger_core::{Blocks, Bytes};
 
@@ -11,27 +11,27 @@ use crate::replay::Progress;
 
 pub(super) const NAME: &str = "slop";
 
-/// What is not used of a size, in percent of what it takes.
+/// The least share of a block's memory that is unused, in percent.
 const SLOP_PERCENT: u64 = 20;
-/// What that is at the peak: at least this, and a part of all that was live, in percent.
+/// The least unused memory at the peak: this many bytes, and this percentage of all that was live.
 const SLOP_MIN: Bytes = Bytes(64 << 10);
 const LIVE_PERCENT: u64 = 5;
 
-/// Allocators whose sizes are others than glibc's.
+/// Allocators whose size classes differ from glibc's.
 const OTHERS: [&str; 6] = ["libjemalloc", "libtcmalloc", "libmimalloc", "libsnmalloc", "libhoard", "ld-musl"];
 
 /// Blocks of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slop {
-    /// What was asked for.
+    /// The requested size.
     pub size: Bytes,
-    /// What one of them takes, with the allocator's own word.
+    /// The bytes that the allocator takes for one block, including its own word.
     pub taken: Bytes,
-    /// How many were live at the peak.
+    /// The number of blocks live at the peak.
     pub blocks: Blocks,
 }
 
-/// At stake: what was not used at the peak.
+/// Finds sizes with much slop. Bytes at stake: those unused at the peak.
 pub(super) fn find(
     names: &mut Names<'_, '_>,
     selection: &Selection,
@@ -62,8 +62,8 @@ pub(super) fn find(
     Ok(())
 }
 
-/// What glibc takes for a block on x86-64: a word before it, and all of it a multiple of 16 bytes, 32 at least
-/// (`request2size` in its `malloc.c`).
+/// Returns the bytes that glibc takes for a block on x86-64: the size and a word before it, rounded
+/// up to a multiple of 16 bytes, at least 32 (`request2size` in its `malloc.c`).
 fn taken(size: Bytes) -> Bytes {
     Bytes(size.0.saturating_add(8).max(32).checked_next_multiple_of(16).unwrap_or(u64::MAX))
 }

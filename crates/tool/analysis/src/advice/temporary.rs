@@ -1,4 +1,5 @@
-//! Blocks that are freed before their thread allocates again, over and over.
+//! Temporary blocks: an owner's blocks that are freed by the very next allocator event of their
+//! thread, over and over.
 
 use heapledger_core::{Blocks, Bytes};
 
@@ -13,23 +14,24 @@ use crate::replay::Progress;
 
 pub(super) const NAME: &str = "temporary";
 
-/// How often: fewer are not worth a change.
+/// The fewest temporary blocks that are worth a change.
 const TIMES_MIN: Blocks = Blocks(10_000);
-/// Of what the owner allocates, in percent: of most of its blocks.
+/// The least share of the owner's allocations that are temporary, in percent: most of its blocks.
 const OWN_PERCENT: u64 = 50;
-/// Of all allocations, in percent.
+/// The least share of all allocations that are the owner's temporary ones, in percent.
 const ALL_PERCENT: u64 = 5;
 
-/// Blocks that live for a moment.
+/// Blocks of one owner that live only for a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Temporary {
-    /// How many were freed at once.
+    /// The number of temporary blocks.
     pub temporaries: Blocks,
-    /// Of how many.
+    /// The number of all allocations of the owner.
     pub allocations: Blocks,
 }
 
-/// At stake: what passed through the allocator for that.
+/// Finds owners of many temporary blocks. Bytes at stake: those of the temporary blocks, at the
+/// average size of the owner's allocations.
 pub(super) fn find(
     names: &mut Names<'_, '_>,
     selection: &Selection,

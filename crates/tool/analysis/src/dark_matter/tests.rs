@@ -33,7 +33,7 @@ fn report(serial: u64, by: StackId, is_kept: bool, measured: u64) -> What {
     What::Mark(Mark::Reported { what, by, is_kept, measured: Bytes(measured) })
 }
 
-/// What happens in an image, a microsecond each.
+/// Writes a recording with these happenings in each image, one per microsecond.
 fn session(images: &[Vec<What>]) -> Vec<u8> {
     let mut compressor = Compressor::new();
     let mut records = vec![Record::Session(Session::default())];
@@ -86,7 +86,7 @@ fn two_images() -> Vec<u8> {
             cleared(),
             report(0, CACHE, false, 0),
             complete(),
-            // From here on the second time.
+            // From here on, the reporters are asked for the second time.
             alloc(2, 30),
             cleared(),
             report(1, CACHE, true, 0),
@@ -136,7 +136,7 @@ fn the_last_time_that_reporters_were_asked_counts() {
     assert_eq!(defects, ["Partly by index x1", "FreedWhileReported by index x1"]);
     assert_eq!(found.log.about.defects[1].kind, DefectKind::FreedWhileReported);
     assert_eq!((found.log.about.defects[0].measured, found.log.about.defects[0].usable), (29, 30));
-    // Where calls return to.
+    // Frames have the addresses that calls return to.
     assert_eq!(found.log.frames, ["???[??? +0x2000]"]);
     let (_, (groups, _)) = of(&bytes, Mode::Live, Moment::Total);
     assert_eq!(groups, ["100+4 x1 by []", "20+0 x1 by []", "40+0 x1 by []"]);
@@ -145,7 +145,7 @@ fn the_last_time_that_reporters_were_asked_counts() {
 #[test]
 fn any_moment_can_be_asked_for() {
     let bytes = two_images();
-    // Of all processes, then.
+    // A log at a given time covers all processes.
     let (found, (groups, defects)) = of(&bytes, Mode::DarkMatter, Moment::At(Time(5500)));
     assert!(!found.is_complete);
     assert_eq!(groups, ["100+4 x1 by [\"cache\"]", "1000+0 x1 by [\"cache\"]", "20+0 x1 by []"]);
@@ -161,7 +161,7 @@ fn cumulative_logs_have_what_was_freed() {
     assert_eq!((groups, defects), (expected.to_vec(), Vec::new()));
 }
 
-/// What was marked when the part begins is so in the part.
+/// Marks made before a part begins are still there in the part.
 #[test]
 fn parts_know_what_was_marked_before() {
     let bytes = two_images();
@@ -174,7 +174,7 @@ fn parts_know_what_was_marked_before() {
         draft.flush().unwrap();
         let (found, (groups, defects)) = of(&so_far, Mode::DarkMatter, Moment::Total);
         assert!(found.is_complete);
-        // A checkpoint does not say what may be used of a block.
+        // A checkpoint has no usable sizes.
         let largest = if from > 1 { "100+0" } else { "100+4" };
         let expected = [&format!("{largest} x1 by []"), "20+0 x1 by [\"cache\", \"index\"]", "40+0 x1 by []"];
         assert_eq!((groups, defects.len()), (expected.map(str::to_owned).to_vec(), defects_left), "{from}");

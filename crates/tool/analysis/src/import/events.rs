@@ -1,4 +1,4 @@
-//! Recordings of allocations and frees as another tool has written them.
+//! Imports allocations and frees that another tool has recorded.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io::Write;
@@ -13,24 +13,24 @@ use crate::import::places::Common;
 use crate::import::tree::{Tree, image_end, image_start, leaf, session};
 use crate::rewrite::{Draft, Error};
 
-/// A recording of events, as it grows.
+/// A recording of events that is being written.
 #[derive(Debug)]
 pub struct ImportedEvents<'d, W> {
     draft: &'d mut Draft<W>,
-    /// By the index that events have.
+    /// The processes, by the index that events have.
     processes: Vec<Process>,
     time: Time,
 }
 
-/// What is known of a process so far.
+/// The state of a process so far.
 #[derive(Debug)]
 struct Process {
     encoder: EventsEncoder,
-    /// By address.
+    /// The serial and the size of each live block, by address.
     live: HashMap<u64, (Serial, u64)>,
     live_sum: Live,
     threads: HashMap<u32, ThreadId>,
-    /// Samples that its blocks are of.
+    /// The indices of the samples in which its blocks were allocated.
     samples: BTreeSet<usize>,
 }
 
@@ -46,16 +46,16 @@ fn image(process: usize) -> ImageId {
 }
 
 impl<'d, W: Write> ImportedEvents<'d, W> {
-    /// Nothing has happened yet.
+    /// Begins a recording in which nothing has happened yet.
     pub fn new(draft: &'d mut Draft<W>) -> ImportedEvents<'d, W> {
         ImportedEvents { draft, processes: vec![Process::new(image(0))], time: Time(0) }
     }
 
-    /// Adds what happened next. A free of what is not live is left out.
+    /// Adds the next event. A free of a block that is not live is left out.
     ///
     /// # Errors
     ///
-    /// Those of the recording's file.
+    /// Fails if writing the recording fails.
     pub fn add(&mut self, event: &profiles::Event) -> Result<(), Error> {
         while self.processes.len() <= event.process {
             self.processes.push(Process::new(image(self.processes.len())));
@@ -85,11 +85,12 @@ impl<'d, W: Write> ImportedEvents<'d, W> {
         if process.encoder.is_full() { flush(self.draft, &mut process.encoder) } else { Ok(()) }
     }
 
-    /// Says what the events were of. The recording is then to be [counted](Draft::count_and_finish), with this footer.
+    /// Adds the processes, modules and stacks of the events. The recording must then be
+    /// [counted](Draft::count_and_finish), with the footer that is returned.
     ///
     /// # Errors
     ///
-    /// Those of the recording's file.
+    /// Fails if writing the recording fails.
     pub fn finish(mut self, profile: &Profile, source: &str) -> Result<Footer, Error> {
         let time = self.time.max(Time(profile.duration_ns));
         let (mut common, mut records) = (Common::default(), vec![session(profile, source, false)]);

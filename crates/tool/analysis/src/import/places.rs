@@ -1,4 +1,5 @@
-//! Where the places of other tools' files are in a recording: modules, names, and texts, which all its images have in common.
+//! Assigns places of other tools' files to modules, names and texts, which all images of a
+//! recording have in common.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -7,17 +8,17 @@ use heapledger_profiles::{self as profiles, Location, Profile};
 use heapledger_recording::{Module, ModuleId, NamedFunction, Place, Record, Text, TextId};
 use heapledger_symbols::Headers;
 
-/// What is said for good, for all images.
+/// Records that all images have in common.
 #[derive(Debug, Default)]
 pub(super) struct Common {
     modules: Vec<Module>,
     module_ids: HashMap<(Vec<u8>, Vec<u8>), ModuleId>,
-    /// By path.
+    /// The headers of modules' files, by path.
     headers: HashMap<String, Option<Headers>>,
     places: Vec<Record>,
-    /// By module and offset: the functions that were said to be there.
+    /// The names of the functions at each module and offset.
     named: HashMap<(ModuleId, u64), Vec<Vec<u8>>>,
-    /// The next place in no module.
+    /// The next offset in the module `NOWHERE`.
     nowhere: u64,
     texts: Vec<Vec<u8>>,
     text_ids: HashMap<Vec<u8>, TextId>,
@@ -26,24 +27,24 @@ pub(super) struct Common {
 /// The modules and places of a profile.
 #[derive(Debug)]
 pub(super) struct Places {
-    /// Of each module its id, and what to subtract from its addresses.
+    /// For each module, its id and the amount to subtract from its addresses.
     pub(super) modules: Vec<(ModuleId, u64)>,
-    /// Of each location its module and its offset there.
+    /// For each location, its module and its offset in the module.
     pub(super) locations: Vec<(ModuleId, u64)>,
 }
 
-/// The module of places that are in none, and differ by their names only.
+/// The module of places that are in no module, and differ only by their names.
 const NOWHERE: ModuleId = ModuleId(1);
 
 impl Common {
-    /// Takes the modules and places of a profile in.
+    /// Adds the modules and places of a profile.
     pub(super) fn add(&mut self, profile: &Profile) -> Places {
         let modules: Vec<_> = profile.modules.iter().map(|module| self.module(module)).collect();
         let locations = profile.locations.iter().map(|location| self.place(location, &modules)).collect();
         Places { modules, locations }
     }
 
-    /// The number of a text.
+    /// Returns the id of a text.
     pub(super) fn text(&mut self, bytes: Vec<u8>) -> TextId {
         let texts = &mut self.texts;
         *self.text_ids.entry(bytes).or_insert_with_key(|bytes| {
@@ -52,7 +53,7 @@ impl Common {
         })
     }
 
-    /// All of it.
+    /// Returns the records of all modules, places and texts.
     pub(super) fn records(self, source: &str) -> Vec<Record> {
         let mut records: Vec<Record> = self.modules.into_iter().map(Record::Module).collect();
         if self.nowhere > 0 {
@@ -67,15 +68,16 @@ impl Common {
 
     fn module(&mut self, module: &profiles::Module) -> (ModuleId, u64) {
         let headers = self.headers.entry(module.path.clone()).or_insert_with_key(|path| {
-            // What is no path is the name of something else.
+            // A name that is not a path stands for something other than a file.
             if path.starts_with('/') { Headers::read(Path::new(path)) } else { None }
         });
         let mut build_id = bytes_of(&module.build_id);
         if build_id.is_empty() {
-            // The file is taken for what the program ran. Should it be another one later, that will be seen.
+            // The file is assumed to be the one that the program ran. Should it be another one
+            // later, the build id will differ.
             build_id = headers.as_ref().and_then(|it| it.build_id.as_ref()).map_or(build_id, |id| id.0.to_vec());
         }
-        // Without the file: as if it were mapped as it is.
+        // Without the file, the module is assumed to be mapped at its own offsets.
         let bias = module
             .bias
             .or_else(|| headers.as_ref()?.bias(module.start, module.file_offset))
@@ -89,7 +91,8 @@ impl Common {
         (id, bias)
     }
 
-    /// Where a location is. What has names is found by them, wherever it was.
+    /// Returns the module and the offset of a location. A location with names is identified by
+    /// them.
     fn place(&mut self, location: &Location, modules: &[(ModuleId, u64)]) -> (ModuleId, u64) {
         let own = location.module.and_then(|at| modules.get(at));
         let own = own.map(|&(module, bias)| (module, location.address.wrapping_sub(bias)));
@@ -100,7 +103,7 @@ impl Common {
         if let Some(own) = own {
             let named = self.named.entry(own);
             let is_new = matches!(named, std::collections::hash_map::Entry::Vacant(_));
-            // The same address with other names is a place of its own.
+            // The same address with other names gets a place of its own.
             if *named.or_insert_with(|| functions.clone()) == functions {
                 if is_new {
                     self.places.push(Record::Place(Place { module: own.0, offset: own.1, functions }));
@@ -121,7 +124,7 @@ fn function(frame: &profiles::Frame) -> Vec<u8> {
     NamedFunction { name: name.as_str().into(), file, line: frame.line }.to_bytes()
 }
 
-/// Of hexadecimal digits; none if they are none.
+/// Converts hexadecimal digits to bytes; empty if they are not all digits in pairs.
 fn bytes_of(digits: &str) -> Vec<u8> {
     let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
     let pairs = digits.as_bytes().chunks(2).map(|pair| match *pair {

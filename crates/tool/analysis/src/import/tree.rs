@@ -1,4 +1,4 @@
-//! The stack tree of an image, and what is said of the image.
+//! Makes the stack tree of an image, and the records about the image.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,27 +10,28 @@ use heapledger_recording::{
 
 use crate::import::places::{Common, Places};
 
-/// The stack tree of an image, as it grows.
+/// The stack tree of an image that is being built.
 #[derive(Debug)]
 pub(super) struct Tree<'p> {
     profile: &'p Profile,
     places: &'p Places,
     pub(super) nodes: Vec<Node>,
     ids: HashMap<(StackId, NodeKind, ModuleId, u64), StackId>,
-    /// How many ids, from 1, are those of samples' innermost nodes.
+    /// The number of ids, from 1 on, that are reserved for the innermost nodes of samples.
     leaves: u32,
-    /// Modules of the profile that stacks go through.
+    /// The indices of the profile's modules that stacks go through.
     used: HashSet<usize>,
 }
 
 impl<'p> Tree<'p> {
-    /// An empty one. The first ids are those of the innermost nodes of `leaves` samples.
+    /// Returns an empty tree. The first ids are reserved for the innermost nodes of `leaves`
+    /// samples.
     pub(super) fn new(profile: &'p Profile, places: &'p Places, leaves: u32) -> Tree<'p> {
         let (nodes, ids, used) = <(Vec<_>, HashMap<_, _>, HashSet<_>)>::default();
         Tree { profile, places, nodes, ids, leaves, used }
     }
 
-    /// The stack of a sample, with the context, the heap and the type that its labels say.
+    /// Returns the stack of a sample, with the context, the heap and the type in its labels.
     pub(super) fn stack(&mut self, sample: &profiles::Sample, common: &mut Common) -> StackId {
         let mut stack = StackId::ROOT;
         for &at in sample.locations.iter().rev() {
@@ -59,20 +60,20 @@ impl<'p> Tree<'p> {
         stack
     }
 
-    /// The stack of a sample once more, as a node with the id that events have for it.
+    /// Adds the stack of a sample once more, as a node with the id that events use for it.
     pub(super) fn add_leaf(&mut self, at: usize, common: &mut Common) {
         let Some(sample) = self.profile.samples.get(at) else { return };
         let stack = self.stack(sample, common);
         let id = leaf(at);
         let innermost = stack.0.checked_sub(self.leaves + 1).and_then(|at| self.nodes.get(at as usize));
         let (parent, module) = (StackId::ROOT, ModuleId::UNKNOWN);
-        // A stack without frames is the root, which cannot be there twice.
+        // A stack without frames is the root, which cannot be in the tree twice.
         let none = Node { id, parent, kind: NodeKind::Truncated, module, offset: 0 };
         let node = Node { id, ..innermost.copied().unwrap_or(none) };
         self.nodes.push(node);
     }
 
-    /// Where the modules were that stacks go through.
+    /// Returns the mappings of the modules that stacks go through.
     pub(super) fn mappings(&self, image: ImageId) -> Vec<Record> {
         let mut used: Vec<usize> = self.used.iter().copied().collect();
         used.sort_unstable();
@@ -91,7 +92,7 @@ impl<'p> Tree<'p> {
     fn node(&mut self, parent: StackId, kind: NodeKind, module: ModuleId, offset: u64) -> StackId {
         let (nodes, leaves) = (&mut self.nodes, self.leaves);
         *self.ids.entry((parent, kind, module, offset)).or_insert_with(|| {
-            // Leaves that stand among the nodes have ids of their own.
+            // Leaves take positions in `nodes` too, but have ids of their own.
             let id = StackId(leaves + nodes.len() as u32 + 1);
             nodes.push(Node { id, parent, kind, module, offset });
             id
@@ -99,12 +100,12 @@ impl<'p> Tree<'p> {
     }
 }
 
-/// The stack of a sample, before it is known where it is in the tree.
+/// Returns the id of a sample's stack, which is known before the stack is in the tree.
 pub(super) fn leaf(sample: usize) -> StackId {
     StackId(sample as u32 + 1)
 }
 
-/// What a file is a recording of: the first of its processes stands for all.
+/// Returns the record of the session. The first of its processes stands for all.
 pub(super) fn session(profile: &Profile, source: &str, totals_only: bool) -> Record {
     Record::Session(Session {
         tool_version: env!("CARGO_PKG_VERSION").into(),
@@ -116,7 +117,7 @@ pub(super) fn session(profile: &Profile, source: &str, totals_only: bool) -> Rec
     })
 }
 
-/// The beginning of a process.
+/// Returns the record of a process's beginning.
 pub(super) fn image_start(image: ImageId, pid: u32, command: &str, profile: &Profile) -> Record {
     let executable = profile.modules.first().filter(|_| command == profile.command).map_or(command, |it| &it.path);
     Record::ImageStart(ImageStart {
@@ -128,7 +129,7 @@ pub(super) fn image_start(image: ImageId, pid: u32, command: &str, profile: &Pro
     })
 }
 
-/// Its end.
+/// Returns the record of its end.
 pub(super) fn image_end(image: ImageId, time: Time) -> Record {
     Record::ImageEnd(ImageEnd { image, time, reason: ImageEndReason::Unknown, exit: None })
 }

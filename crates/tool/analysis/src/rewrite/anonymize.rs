@@ -1,4 +1,4 @@
-//! A recording without what tells whose it is.
+//! Recordings without the data that identify their origin.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -13,29 +13,32 @@ use sha2::Sha256;
 
 use super::{Draft, Error};
 
-/// What [`anonymize`] keeps beyond what it always keeps.
+/// The data that [`anonymize`] keeps beyond what it always keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
-    /// The file names of the user's own programs, libraries and sources, without their directories, and the names of
-    /// threads, scopes, heaps and stamped types.
+    /// The file names of the user's own programs, libraries and sources, without their directories,
+    /// and the names of threads, scopes, heaps and stamped types.
     pub names: bool,
-    /// The names of functions, and of the files that they are in, without the directories of the user's own.
+    /// The names of functions, and of the files that they are in; for the user's own files without
+    /// directories.
     pub functions: bool,
-    /// The build ids of the user's own programs and libraries: who has the same files finds function names by them.
+    /// The build ids of the user's own programs and libraries. Anybody who has the same files can
+    /// find function names by them.
     pub build_ids: bool,
 }
 
-/// Directories of the distribution: what is below them is the same for everybody who has the package.
+/// Directories of the distribution: their contents are the same for everybody who has the package.
 const SYSTEM: &[&str] = &["/usr/", "/lib/", "/lib32/", "/lib64/", "/libx32/", "/bin/", "/sbin/"];
-/// Below those, but the user's own.
+/// Directories below those that are the user's own.
 const OWN: &[&str] = &["/usr/local/", "/usr/home/", "/usr/src/"];
 
-/// Writes the recording without what tells whose it is. `draft` is finished if the recording is. Returns what could not
-/// be read, beyond what opening it found, and is missing.
+/// Writes the recording without the data that identify its origin. `draft` is finished if the
+/// recording is. Returns the damage that opening the recording did not find, which is missing from
+/// the copy.
 ///
-/// Names that go are replaced by the first 48 bits of their HMAC-SHA-256 under `key`: equal names stay equal, also in
-/// another recording that is made anonymous with the same key, and nobody without the key can try names out. The key is
-/// not stored.
+/// Names that are removed are replaced by the first 48 bits of their HMAC-SHA-256 under `key`.
+/// Equal names stay equal, also in another recording that is made anonymous with the same key, and
+/// nobody without the key can test guesses. The key is not stored.
 ///
 /// | | kept | removed or replaced |
 /// |---|---|---|
@@ -148,7 +151,8 @@ fn records(recording: &Recording<'_>, names: &Names<'_>) -> Vec<Record> {
     records
 }
 
-/// The texts that are values of scopes, and so what the program works on. What nobody refers to is taken for one.
+/// Returns the texts that are values of scopes, and so data of the program. A text that no node
+/// refers to is treated as one.
 fn values(recording: &Recording<'_>) -> HashSet<TextId> {
     let mut values: HashSet<TextId> = recording.texts().iter().map(|text| text.text).collect();
     if values.is_empty() {
@@ -161,7 +165,7 @@ fn values(recording: &Recording<'_>) -> HashSet<TextId> {
     values
 }
 
-/// The texts that nodes of this kind refer to.
+/// Returns the texts that nodes of this kind refer to.
 fn texts_of(recording: &Recording<'_>, kind: NodeKind) -> HashSet<TextId> {
     let mut texts = HashSet::new();
     if !recording.texts().is_empty() {
@@ -175,12 +179,12 @@ fn texts_of(recording: &Recording<'_>, kind: NodeKind) -> HashSet<TextId> {
 
 fn is_system(path: &[u8]) -> bool {
     let below = |directories: &[&str]| directories.iter().any(|directory| path.starts_with(directory.as_bytes()));
-    // `[vdso]` and the like are the kernel's.
+    // Names such as `[vdso]` are the kernel's.
     let is_plain = !path.windows(3).any(|part| part == b"/..");
     path.starts_with(b"[") || (below(SYSTEM) && !below(OWN) && is_plain)
 }
 
-/// What names become.
+/// The replacement of names.
 struct Names<'k> {
     kept: Kept,
     key: &'k [u8],
@@ -226,7 +230,7 @@ impl Names<'_> {
         .to_bytes()
     }
 
-    /// Twelve digits. Names of different kinds have nothing to do with each other.
+    /// Returns twelve hexadecimal digits. Equal names of different kinds have different hashes.
     fn hash(&self, kind: &[u8], name: &[u8]) -> String {
         let Ok(mut hmac) = Hmac::<Sha256>::new_from_slice(self.key) else { unreachable!("a key may have any length") };
         hmac.update(kind);

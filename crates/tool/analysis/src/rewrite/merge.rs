@@ -1,4 +1,4 @@
-//! Several recordings as one.
+//! Merges several recordings into one.
 
 use std::collections::{HashMap, HashSet};
 use std::io::Write;
@@ -20,28 +20,28 @@ use super::{Draft, Error};
 pub struct Merged {
     /// The footer to finish the draft with.
     pub footer: Footer,
-    /// True if the draft has all totals: it is to be [finished](Draft::finish). If not, it is to be
-    /// [counted](Draft::count_and_finish).
+    /// True if the draft has all totals, and is to be [finished](Draft::finish). If not, it is to
+    /// be [counted](Draft::count_and_finish).
     pub is_counted: bool,
-    /// Of each recording, what could not be read beyond what opening it found.
+    /// For each recording, the damage that opening it did not find.
     pub damage: Vec<Vec<Damage>>,
 }
 
 /// Writes the recordings side by side into one draft.
 ///
-/// Consecutive segments of a session become one recording first, in whatever order they are given: one that has all that
-/// happened from the beginning of the earliest on.
+/// Consecutive segments of a session are joined first, in whatever order they are given. The result
+/// has everything that happened since the beginning of the earliest segment.
 ///
-/// Times are counted from the beginning of the earliest session, by the clocks of the machines that recorded. Images and
-/// modules are numbered anew; modules with the same path and build id are one, and so are equal texts. Pids stay as they
-/// are, so two processes may have the same. A pause in one of them is one of all. Chunks of a newer version are left out.
+/// Times are counted from the beginning of the earliest session, by the clocks of the machines that
+/// recorded. Images and modules are numbered anew; modules with the same path and build id become
+/// one, and so do equal texts. Pids are kept, so two processes may have the same. A pause of one
+/// recording counts for all. Chunks of a newer version are left out.
 ///
-/// If one of them has no events, so has the new one: the totals of all are added up, and where that
-/// does not tell how much was live at once, the footer has [bounds](Footer::peak_least).
+/// If one of them has no events, the new one has none either. The totals of all are added up; if
+/// that does not tell how much was live at once, the footer has [bounds](Footer::peak_least).
 ///
-/// Fails if a segment is missing between others, for several sessions of which one begins in
-/// mid-run, for segments beside a recording without events, and for one of these whose end is
-/// missing.
+/// Fails if a segment is missing between others, if one of several sessions begins in mid-run, if a
+/// segment is merged with a recording without events, or if a recording without events has no end.
 pub fn merge<W: Write>(recordings: &[&Recording<'_>], draft: &mut Draft<W>) -> Result<Merged, Error> {
     let sessions = segments::by_session(recordings)?;
     let is_without_events = |recording: &&Recording<'_>| recording.session().is_some_and(|session| session.totals_only);
@@ -119,7 +119,7 @@ pub fn merge<W: Write>(recordings: &[&Recording<'_>], draft: &mut Draft<W>) -> R
     Ok(Merged { footer, is_counted: totals_only, damage })
 }
 
-/// Returns the totals of each session, none of which may have several segments.
+/// Returns the totals of each session. Fails if a session has several segments.
 fn totals_of(sessions: &[Joined<'_, '_>]) -> Result<Vec<Totals>, Error> {
     let of = |joined: &Joined<'_, '_>| match joined.segments[..] {
         [(at, recording)] => Totals::of(at, recording),
@@ -128,30 +128,30 @@ fn totals_of(sessions: &[Joined<'_, '_>]) -> Result<Vec<Totals>, Error> {
     sessions.iter().map(of).collect()
 }
 
-/// A session on its way into another recording.
+/// A session that is copied into another recording.
 pub(super) struct Source<'r, 'a> {
     joined: &'r Joined<'r, 'a>,
     starts: Vec<&'r ImageStart>,
-    /// Nanoseconds to add to its times.
+    /// The nanoseconds to add to its times.
     shift: u64,
     images: HashMap<ImageId, ImageId>,
     modules: HashMap<ModuleId, ModuleId>,
     texts: HashMap<TextId, TextId>,
 }
 
-/// What has a number already.
+/// The modules and texts that have numbers already.
 #[derive(Default)]
 struct Known {
-    /// How many there are.
+    /// The number of modules.
     modules_count: u32,
-    /// By path and build id.
+    /// The modules, by path and build id.
     modules: HashMap<(Vec<u8>, Vec<u8>), ModuleId>,
-    /// By the text, whether it names a task, and its category.
+    /// The texts, by their bytes, whether they name a task, and their category.
     texts: HashMap<(Vec<u8>, bool, Vec<u8>), TextId>,
 }
 
 impl<'r, 'a> Source<'r, 'a> {
-    /// Gives numbers to its images, modules and texts.
+    /// Assigns numbers to the images, modules and texts of a session.
     fn new(
         joined: &'r Joined<'r, 'a>,
         shift: u64,
@@ -181,7 +181,7 @@ impl<'r, 'a> Source<'r, 'a> {
                 continue;
             }
             let next = ModuleId(known.modules_count + 1);
-            // Places with names of another tool's are numbered by each recording for itself.
+            // Modules with named places of another tool are numbered by each recording for itself.
             let id = match named.contains(&module.module) {
                 true => next,
                 false => *known.modules.entry((module.path.clone(), module.build_id.clone())).or_insert(next),
@@ -209,7 +209,7 @@ impl<'r, 'a> Source<'r, 'a> {
         }
     }
 
-    /// Copies the names of places that have none yet, and what is known of functions.
+    /// Copies the names and extents of functions that the draft does not have yet.
     fn copy_names<W: Write>(
         &self,
         [named, functions]: &mut [HashSet<(ModuleId, u64)>; 2],
@@ -235,7 +235,7 @@ impl<'r, 'a> Source<'r, 'a> {
         self.joined.recordings()
     }
 
-    /// Returns a time of the session in the new recording.
+    /// Converts a time of the session to one of the new recording.
     pub(super) fn time(&self, time: Time) -> Time {
         Time(time.0.saturating_add(self.shift))
     }
@@ -252,7 +252,7 @@ impl<'r, 'a> Source<'r, 'a> {
         Node { module: self.module(node.module), offset, ..*node }
     }
 
-    /// Returns totals with the time that they have in the new recording.
+    /// Returns totals with the time of their peak converted.
     pub(super) fn counts(&self, counts: &Counts) -> Counts {
         Counts { bytes_live_max_time: self.time(counts.bytes_live_max_time), ..*counts }
     }
@@ -262,7 +262,7 @@ impl<'r, 'a> Source<'r, 'a> {
         self.images[&old]
     }
 
-    /// Returns the sites and the timeline that the recorder left of an image.
+    /// Returns the sites and the timeline of an image as the recorder left them.
     pub(super) fn recorded_rows(&self, image: ImageId, damage: &mut Vec<Damage>) -> (Vec<Site>, Vec<Sample>) {
         let recording = self.joined.first();
         let (sites, timeline) = (recording.sites(image), recording.image_timeline(image));
@@ -271,14 +271,14 @@ impl<'r, 'a> Source<'r, 'a> {
         (sites.rows, timeline.rows)
     }
 
-    /// Returns the time in which it may have had blocks, in the new recording. A process of which
-    /// no end was recorded has them from then on.
+    /// Returns the time in which the session may have had live blocks, in times of the new
+    /// recording. A process without a recorded end has them forever.
     pub(super) fn span(&self) -> (Time, Time) {
         let runs_on = self.starts.iter().any(|start| self.joined.image_end(start.image).is_none());
         (self.time(Time(0)), if runs_on { Time(u64::MAX) } else { self.time(self.end()) })
     }
 
-    /// When it ended, by its own clock.
+    /// Returns the time when the session ended, by its own clock.
     fn end(&self) -> Time {
         let end = |recording: &Recording<'_>| {
             let end = recording.footer().map(|footer| footer.time);
@@ -301,7 +301,7 @@ impl<'r, 'a> Source<'r, 'a> {
                 let (module, time) = (self.module(mapping.module), self.time(mapping.time));
                 Record::Mapping(Mapping { image, module, time, ..*mapping })
             }));
-            // The latest segment tells the most about a thread that is in several.
+            // If a thread is in several segments, the latest one has the most about it.
             let threads = self.recordings().flat_map(|recording| recording.threads(old.image));
             records.extend(threads.map(|thread| {
                 let (start, end) = (self.time(thread.start), thread.end.map(|end| self.time(end)));
@@ -310,22 +310,22 @@ impl<'r, 'a> Source<'r, 'a> {
             if let Some(end) = self.joined.image_end(old.image) {
                 records.push(Record::ImageEnd(ImageEnd { image, time: self.time(end.time), ..*end }));
             }
-            // What only these tell (lost events) is taken over by the count.
+            // The later count takes over what only these totals have (lost events).
             if let Some(counts) = self.joined.image_counts(old.image) {
                 records.push(Record::ImageCounts(ImageCounts { image, counts: self.counts(&counts) }));
             }
         }
         let departures = self.recordings().flat_map(|recording| recording.departures());
         records.extend(departures.filter_map(|departure| {
-            // An image of an earlier part has no number here: any of this recording stands in for
-            // it.
+            // An image of an earlier segment has no number here: any image of this recording takes
+            // its place.
             let image = *self.images.get(&departure.image).or_else(|| self.images.values().min())?;
             Some(Record::Departure(Departure { image, time: self.time(departure.time), ..departure.clone() }))
         }));
     }
 
-    /// Copies all but events, checkpoints and totals. `damage` has a list for each of all
-    /// recordings.
+    /// Copies everything except events, checkpoints and totals. `damage` has a list for each
+    /// recording.
     fn copy<W: Write>(&self, draft: &mut Draft<W>, damage: &mut [Vec<Damage>]) -> Result<(), Error> {
         for &start in &self.starts {
             let image = self.images[&start.image];
@@ -344,8 +344,9 @@ impl<'r, 'a> Source<'r, 'a> {
         Ok(())
     }
 
-    /// Copies events and checkpoints. Those of a segment count from its beginning, and the marks with which it begins
-    /// have been said before.
+    /// Copies events and checkpoints. Totals in a checkpoint count from the beginning of its
+    /// segment, and the marks at the beginning of a segment repeat earlier ones; both are
+    /// corrected.
     fn copy_events<W: Write>(&self, draft: &mut Draft<W>, damage: &mut [Vec<Damage>]) -> Result<(), Error> {
         let mut before: HashMap<ImageId, Counts> = HashMap::new();
         let repeated = |start: &&ImageStart| Some((start.image, Repeated::new(self.joined, start.image)?));
@@ -405,7 +406,8 @@ impl<'r, 'a> Source<'r, 'a> {
         draft.chunk(&recording.copy_chunk(chunk, &self.head(&chunk.head, before))?)
     }
 
-    /// The head of a chunk in the new file; its times are the only ones in events and checkpoints that are absolute.
+    /// Returns the head of a chunk in the new file. Its times are the only absolute ones in chunks
+    /// of events and checkpoints.
     fn head(&self, old: &ChunkHead, before: Option<&Counts>) -> ChunkHead {
         ChunkHead {
             image: old.image.and_then(|image| self.images.get(&image).copied()),
@@ -442,13 +444,13 @@ impl<'r, 'a> Source<'r, 'a> {
     }
 }
 
-/// What several recordings cost.
+/// Adds up the costs of several recordings.
 fn sum(a: RunCosts, b: RunCosts) -> RunCosts {
     let add = |a: Option<u64>, b: Option<u64>| a.map_or(b, |a| Some(a.saturating_add(b.unwrap_or(0))));
     let bytes = |a: Option<Bytes>, b: Option<Bytes>| add(a.map(|a| a.0), b.map(|b| b.0)).map(Bytes);
     RunCosts {
         collector_cpu_ns: add(a.collector_cpu_ns, b.collector_cpu_ns),
-        // Recorders of different runs: the largest is the largest.
+        // The recorders belong to different runs, so the largest of them counts.
         collector_rss_max: a.collector_rss_max.max(b.collector_rss_max),
         ring_bytes: bytes(a.ring_bytes, b.ring_bytes),
         target_private_bytes: bytes(a.target_private_bytes, b.target_private_bytes),

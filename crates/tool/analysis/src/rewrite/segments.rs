@@ -1,4 +1,4 @@
-//! The consecutive segments of a session (`record --rotate`), as one recording.
+//! Joins the consecutive segments of a session (`record --rotate`) into one recording.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::io::Write;
@@ -14,13 +14,13 @@ use crate::overview::add_calls;
 
 /// One session among those to be merged: its recording, or its segments in order.
 pub(super) struct Joined<'r, 'a> {
-    /// Each with its number among all recordings. At least one.
+    /// The recordings, each with its number among all recordings. At least one.
     pub(super) segments: Vec<(usize, &'r Recording<'a>)>,
 }
 
 /// Sorts recordings by session, in the order in which the first recording of each was given.
 ///
-/// Fails if a segment is there twice, or if one is missing between two others.
+/// Fails if a segment is given twice, or if one is missing between two others.
 pub(super) fn by_session<'r, 'a>(recordings: &[&'r Recording<'a>]) -> Result<Vec<Joined<'r, 'a>>, Error> {
     let mut sessions: Vec<Joined<'r, 'a>> = Vec::new();
     for (at, &recording) in recordings.iter().enumerate() {
@@ -46,23 +46,23 @@ pub(super) fn by_session<'r, 'a>(recordings: &[&'r Recording<'a>]) -> Result<Vec
     Ok(sessions)
 }
 
-/// Which segment of its session a recording is, from 1; 0 for a recording that is all of it.
+/// Returns the number of a segment in its session, from 1; 0 for a recording of a whole session.
 fn number(recording: &Recording<'_>) -> u32 {
     recording.session().map_or(0, |session| session.part)
 }
 
 impl<'r, 'a> Joined<'r, 'a> {
-    /// The earliest recording.
+    /// Returns the earliest recording.
     pub(super) fn first(&self) -> &'r Recording<'a> {
         self.segments[0].1
     }
 
-    /// The latest recording.
+    /// Returns the latest recording.
     pub(super) fn last(&self) -> &'r Recording<'a> {
         self.segments[self.segments.len() - 1].1
     }
 
-    /// Its recordings in order.
+    /// Returns the recordings in order.
     pub(super) fn recordings(&self) -> impl DoubleEndedIterator<Item = &'r Recording<'a>> + '_ {
         self.segments.iter().map(|&(_, recording)| recording)
     }
@@ -76,12 +76,13 @@ impl<'r, 'a> Joined<'r, 'a> {
                 == (other.start_unix_ns, &other.command, &other.directory, &other.tool_version, other.clock)
     }
 
-    /// When the recording begins: 0 if with its session.
+    /// Returns the time when the recording begins; 0 if it begins with its session.
     pub(super) fn begins(&self) -> Time {
         self.first().session().map_or(Time(0), |session| session.begins)
     }
 
-    /// The start of each image, in ascending order of ids: as the first segment with the image tells it.
+    /// Returns the start of each image, in ascending order of ids. If several segments have an
+    /// image, the first counts.
     pub(super) fn images(&self) -> Vec<&'r ImageStart> {
         let mut images = BTreeMap::new();
         for start in self.recordings().flat_map(|recording| recording.images()) {
@@ -90,25 +91,25 @@ impl<'r, 'a> Joined<'r, 'a> {
         images.into_values().collect()
     }
 
-    /// The end of an image. The earlier segments only say that it went on.
+    /// Returns the end of an image. In earlier segments it only says that the image went on.
     pub(super) fn image_end(&self, image: ImageId) -> Option<&'r ImageEnd> {
         self.recordings().rfind(|recording| recording.image(image).is_some())?.image_end(image)
     }
 
-    /// The mappings of an image; those that later segments repeat once.
+    /// Returns the mappings of an image, without those that later segments repeat.
     pub(super) fn mappings(&self, image: ImageId) -> Vec<&'r Mapping> {
         let mut seen = HashSet::new();
         let all = self.recordings().flat_map(|recording| recording.mappings(image));
         all.filter(|it| seen.insert((it.module, it.start, it.end, it.bias, it.time))).collect()
     }
 
-    /// The totals of an image; of what is live over time, and so of peaks, as far as single segments tell.
+    /// Returns the totals of an image. Peaks are the highest of single segments.
     pub(super) fn image_counts(&self, image: ImageId) -> Option<Counts> {
         let all = self.recordings().filter_map(|recording| recording.image_counts(image));
         all.fold(None, |before, counts| Some(following(before.as_ref(), counts)))
     }
 
-    /// The nodes of an image, those of later segments included, and which could not be read, by segment.
+    /// Returns the nodes of an image from all segments. Adds damaged nodes to `damage`, by segment.
     pub(super) fn nodes(&self, start: &ImageStart, damage: &mut [Vec<Damage>]) -> BTreeMap<StackId, Node> {
         let mut nodes = BTreeMap::new();
         for &(at, recording) in &self.segments {
@@ -123,8 +124,8 @@ impl<'r, 'a> Joined<'r, 'a> {
     }
 }
 
-/// The totals of an image up to a moment in a segment, of which the segment alone has `counts`, and the ones before it
-/// have `before`.
+/// Returns the totals of an image up to a moment in a segment, from the totals `before` the segment
+/// and the `counts` of the segment alone.
 pub(super) fn following(before: Option<&Counts>, counts: &Counts) -> Counts {
     let Some(before) = before else { return *counts };
     let mut sum = Counts {
@@ -135,7 +136,7 @@ pub(super) fn following(before: Option<&Counts>, counts: &Counts) -> Counts {
         ..*before
     };
     add_calls(&mut sum, counts);
-    // Threads that went on are counted in both.
+    // Threads that went on are counted in both segments.
     sum.threads = before.threads.max(counts.threads);
     sum.blocks_live_max = before.blocks_live_max.max(counts.blocks_live_max);
     if counts.bytes_live_max > before.bytes_live_max {
@@ -153,19 +154,19 @@ pub(super) fn following(before: Option<&Counts>, counts: &Counts) -> Counts {
     sum
 }
 
-/// Follows the marks of memory reporters in an image over segments, each of which begins by repeating what is marked:
-/// left there, they would mark blocks twice.
+/// The marks of memory reporters in an image, followed over all segments. Each segment begins by
+/// repeating the marks that still hold; if these were kept, blocks would be marked twice.
 pub(super) struct Repeated {
     marked: Marked,
-    /// The image's stacks, to know reporters by.
+    /// The image's stacks, by which reporters are identified.
     tree: StackTree,
-    /// The marks with which a segment has yet to begin.
+    /// The repeated marks with which the segment is still expected to begin.
     expected: VecDeque<Mark>,
     buffer: EventsBuffer,
 }
 
 impl Repeated {
-    /// `None` if no segment but the first can repeat marks.
+    /// Returns `None` if no segment but the first has marks.
     pub(super) fn new(joined: &Joined<'_, '_>, image: ImageId) -> Option<Repeated> {
         let mut later = joined.recordings().skip(1);
         let has_marks = |recording: &Recording<'_>| recording.event_chunks(image).any(|chunk| chunk.head().marks > 0);
@@ -177,13 +178,14 @@ impl Repeated {
         })
     }
 
-    /// A segment begins.
+    /// Begins a segment.
     pub(super) fn begin(&mut self, recording: &Recording<'_>, image: ImageId) {
         self.expected = self.marked.again().into();
         self.tree = recording.stack_tree(image, &mut NodeCache::default());
     }
 
-    /// Follows a chunk. Returns how many of the marks with which it begins are repeated ones.
+    /// Applies the marks of a chunk. Returns how many of the marks at its beginning are repeated
+    /// ones.
     pub(super) fn follow(&mut self, chunk: &EventChunk<'_>) -> Result<usize, RecordingError> {
         let Repeated { marked, tree, expected, buffer } = self;
         let events = chunk.decode(buffer)?;
@@ -214,7 +216,7 @@ impl Repeated {
     }
 }
 
-/// Writes a chunk of events without the first of its marks, under a changed head.
+/// Writes a chunk of events without its first `repeated` marks, under a changed head.
 pub(super) fn without_marks<W: Write>(
     draft: &mut Draft<W>,
     chunk: &EventChunk<'_>,
@@ -237,7 +239,7 @@ pub(super) fn without_marks<W: Write>(
         let Some(event) = event else { break };
         time = event.time;
         let own = extras.next_if(|(at, _)| *at as usize == index).map_or(Extras::NONE, |(_, extras)| *extras);
-        // The live totals are in the head only, and that is the old one.
+        // Only the head has live totals, and the old head is kept.
         encoder.push(event, &own, head.live_before)?;
     }
     let Some(raw) = encoder.finish_raw() else { return Ok(()) };

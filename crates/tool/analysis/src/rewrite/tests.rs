@@ -1,4 +1,4 @@
-//! What is made of random sessions has the figures that they have.
+//! Checks that recordings made from random sessions have the figures of these sessions.
 
 use heapledger_core::{Api, Blocks, Bytes, Serial, StackId, ThreadId};
 use heapledger_recording::{
@@ -61,7 +61,7 @@ proptest! {
         let peak = Profile::load(&mut names, &Selection::at(Moment::Peak), &mut |_, _| ()).unwrap();
         prop_assert_eq!(peak.whole.bytes, found.counts.bytes_live_max);
 
-        // One whose recorder was killed makes a whole that is not complete, of the same figures.
+        // If one recorder was killed, the merged recording is incomplete, but has the same figures.
         let unfinished = Recording::open(&unfinished).unwrap();
         let bytes = merged(&[&parts[0], &unfinished]);
         let both = Recording::open(&bytes).unwrap();
@@ -85,7 +85,7 @@ proptest! {
             prop_assert_eq!(sum.complete(), last.complete());
             let found = totals(&sum);
             prop_assert_eq!(&found.processes, &expected.processes);
-            // All is exact but the peak, which lies between the bounds.
+            // All totals are exact except the peak, which lies between the bounds.
             let upper = Counts {
                 bytes_live_max: found.counts.bytes_live_max,
                 bytes_live_max_time: found.counts.bytes_live_max_time,
@@ -98,7 +98,7 @@ proptest! {
             let least = sum.footer().unwrap().peak_least.unwrap_or(most);
             prop_assert!((least.bytes..=most.bytes).contains(&expected.counts.bytes_live_max));
             prop_assert!((least.blocks..=most.blocks).contains(&expected.counts.blocks_live_max));
-            // The bounds outlive another merge.
+            // The bounds are kept by another merge.
             let again = merged(&[&sum, &nothing]);
             let again = Recording::open(&again).unwrap();
             prop_assert_eq!(again.footer().unwrap().peak_least, sum.footer().unwrap().peak_least);
@@ -137,7 +137,7 @@ fn trimmed(recording: &Recording<'_>, from: u64, to: u64) -> Vec<u8> {
     segment(recording, from, to, 0)
 }
 
-/// A part of the time, as the segment of this number.
+/// Returns a part of the time as the segment of this number.
 fn segment(recording: &Recording<'_>, from: u64, to: u64, number: u32) -> Vec<u8> {
     let part = Time(from)..=Time(to);
     let mut so_far = Vec::new();
@@ -149,7 +149,7 @@ fn segment(recording: &Recording<'_>, from: u64, to: u64, number: u32) -> Vec<u8
     let (footer, damage) = trim(recording, part, &mut draft, &mut |_, _| ()).expect("a draft");
     assert!(damage.is_empty(), "{damage:?}");
     let session = Recording::open(&so_far).unwrap().session().cloned().expect("a session");
-    // The last one counts.
+    // If there are several session records, the last one counts.
     draft.records(&[Record::Session(Session { part: number, ..session })]).expect("a draft");
     draft.count_and_finish(&Recording::open(&so_far).expect("a draft"), footer, &mut |_, _| ()).expect("a recording");
     bytes
@@ -160,7 +160,7 @@ fn profile(recording: &Recording<'_>, moment: Moment) -> Profile {
     Profile::load(&mut names, &Selection::at(moment), &mut |_, _| ()).expect("a profile")
 }
 
-/// What every stack holds at a moment, by its frames.
+/// Returns the amount that every stack holds at a moment, by its frames.
 fn held(recording: &Recording<'_>, moment: Moment) -> Vec<(Vec<u64>, Amount)> {
     let profile = profile(recording, moment);
     let frames = |stack| profile.stacks.frames(stack).map(|frame| frame.offset).collect::<Vec<u64>>();
@@ -194,17 +194,17 @@ proptest! {
             for (time, _) in truth.history.iter().filter(|(time, _)| (from..=to).contains(&time.0)) {
                 prop_assert_eq!(held(&part, Moment::At(*time)), held(&whole, Moment::At(*time)), "{:?}", time);
             }
-            // Counted again, it is the same: what is in the file says all.
+            // A recount gives the same: the file has everything that is needed.
             let cut = &bytes[..bytes.len() - 40];
             prop_assert_eq!(totals(&Recording::open(cut).unwrap()).counts, totals(&part).counts);
             let peak = profile(&part, Moment::Peak).whole;
             prop_assert_eq!(peak.bytes, totals(&part).counts.bytes_live_max);
 
-            // A part of a part is a part of the whole.
+            // A part of a part is the same as a part of the whole.
             let again = trimmed(&part, from, to);
             prop_assert_eq!(totals(&Recording::open(&again).unwrap()).counts, totals(&part).counts);
         }
-        // Before and after a moment: nothing is lost between.
+        // If a recording is cut at a moment, nothing is lost between the two parts.
         let whole = Recording::open(&whole).unwrap();
         let (before, after) = (trimmed(&whole, 0, from), trimmed(&whole, from + 1, end));
         let parts = [&before, &after].map(|part| totals(&Recording::open(part).unwrap()).counts);
@@ -219,7 +219,7 @@ proptest! {
     }
 }
 
-/// A session in consecutive segments.
+/// Returns a session as consecutive segments.
 fn segments(whole: &Recording<'_>, mut cuts: Vec<u64>) -> Vec<Vec<u8>> {
     let end = whole.footer().unwrap().time.0;
     cuts.extend([0, end + 1]);
@@ -228,7 +228,7 @@ fn segments(whole: &Recording<'_>, mut cuts: Vec<u64>) -> Vec<Vec<u8>> {
     cuts.windows(2).zip(1..).map(|(cut, number)| segment(whole, cut[0], cut[1] - 1, number)).collect()
 }
 
-/// The totals of a session whatever its images are called, and without what a replay cannot tell.
+/// Returns the totals of a session's processes, without the ids of images.
 fn by_process(recording: &Recording<'_>) -> Vec<(u32, Counts, Option<heapledger_recording::ExitStatus>, usize)> {
     let processes = totals(recording).processes.into_iter();
     processes.map(|process| (process.pid, process.counts, process.exit, process.images.len())).collect()
@@ -265,7 +265,7 @@ proptest! {
             prop_assert_eq!(held(&joined, Moment::At(*time)), held(&whole, Moment::At(*time)), "{:?}", time);
         }
 
-        // Segments of a session whose first ones are gone go on with what was live.
+        // If the first segments are missing, the rest begins with the blocks that were live.
         if parts.len() > 2 {
             if backwards {
                 parts.reverse();
@@ -292,7 +292,7 @@ proptest! {
         prop_assert!(matches!(refused, Err(Error::SegmentTwice { at: 1, .. })), "{refused:?}");
     }
 
-    /// Segments that have been tampered with, cut off or not, are merged to something, or refused.
+    /// Segments that were tampered with, cut off or not, are either merged or refused.
     #[test]
     fn damaged_segments_do_no_harm(
         steps in steps(80), cut: prop::sample::Index, flips in prop::collection::vec(any::<(prop::sample::Index, u8)>(), 1..8)
@@ -319,8 +319,8 @@ proptest! {
     }
 }
 
-/// A session of which nothing is known but that it has totals only; without its end they are
-/// missing.
+/// Returns a recording with nothing but a session that has totals only. Without its end, the totals
+/// are missing.
 fn without_events(has_end: bool) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut draft = Draft::new(&mut bytes);
@@ -332,7 +332,7 @@ fn without_events(has_end: bool) -> Vec<u8> {
     bytes
 }
 
-/// A session with marks of memory reporters at its blocks.
+/// Returns a recording with marks of memory reporters on its blocks.
 fn marked() -> Vec<u8> {
     let (image, main, reporters) = (ImageId(0), StackId(1), [StackId(2), StackId(3)]);
     let mut encoder = EventsEncoder::new(image).with_tick_ns(1);
@@ -364,7 +364,7 @@ fn marked() -> Vec<u8> {
     push(&mut encoder, 110);
     let kind = EventKind::Free { block: FreedBlock::Known(Serial(2)) };
     encoder.push(&event(120, kind), &Extras::NONE, Live { bytes: Bytes(110), blocks: Blocks(11) }).unwrap();
-    // Again what is marked already: that is another report.
+    // Marking a block again is another report.
     report(&mut encoder, 125, 1, 0, true);
     push(&mut encoder, 130);
     encoder.push_mark(Time(140), &Mark::TakenBack { block: Serial(1), by: reporters[0] }).unwrap();
@@ -390,7 +390,7 @@ fn marked() -> Vec<u8> {
     bytes
 }
 
-/// All marks, and the events between them.
+/// Returns all marks, each with the number of events before it.
 fn marks(recording: &Recording<'_>) -> Vec<(usize, Mark)> {
     let (mut marks, mut events) = (Vec::new(), 0);
     let mut buffer = EventsBuffer::default();
@@ -402,7 +402,8 @@ fn marks(recording: &Recording<'_>) -> Vec<(usize, Mark)> {
     marks
 }
 
-/// Each segment begins by saying again what is marked, in chunks of its own or in that of its first events.
+/// Each segment begins by repeating the marks that still hold, in chunks of their own or in the
+/// chunk of its first events.
 #[test]
 fn marks_that_segments_repeat_are_left_out() {
     let bytes = marked();
@@ -417,7 +418,7 @@ fn marks_that_segments_repeat_are_left_out() {
         assert_eq!(marks(&joined), marks(&whole), "{cuts:?}");
         assert!(joined.verify().is_empty(), "{cuts:?}: {:?}", joined.verify());
 
-        // As a recorder writes them: with the events behind them.
+        // A recorder writes them in one chunk with the events behind them.
         let files: Vec<Vec<u8>> = parts.iter().map(|part| in_one_chunk(part)).collect();
         let parts: Vec<Recording<'_>> = files.iter().map(|file| Recording::open(file).unwrap()).collect();
         let bytes = merged(&parts.iter().collect::<Vec<_>>());
@@ -427,7 +428,7 @@ fn marks_that_segments_repeat_are_left_out() {
     }
 }
 
-/// The same with all events of its image in one chunk.
+/// Returns the same recording with all events of its image in one chunk.
 fn in_one_chunk(part: &Recording<'_>) -> Vec<u8> {
     let start = &part.images()[0];
     let mut bytes = Vec::new();

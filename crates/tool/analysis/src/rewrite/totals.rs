@@ -1,9 +1,9 @@
-//! Recordings of which at least one has no events, as one: the totals of each, side by side.
+//! Merges recordings of which at least one has no events: the totals of each, side by side.
 //!
-//! Without events nobody knows what one session had live when another had its peak. Sessions that
-//! ran at different times have an exact peak together: the highest of theirs. Of sessions that ran
-//! at once the sum of their peaks is the most that can have been live, and the highest peak the
-//! least; the footer keeps both.
+//! Without events it is not known how much one session had live when another had its peak. Sessions
+//! that ran at different times have an exact common peak: the highest of theirs. For sessions that
+//! ran at once, the sum of their peaks is an upper bound, and the highest peak is a lower bound;
+//! the footer keeps both.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -25,9 +25,9 @@ pub(super) struct Totals {
     /// Its number among all recordings.
     at: usize,
     overview: Overview,
-    /// The sites and the timeline of each image, if the recorder did not leave them.
+    /// The sites and the timeline of each image; only if they had to be replayed.
     replayed: HashMap<ImageId, (Vec<Site>, Vec<Sample>)>,
-    /// The least that was live at once at the peak: less than the peak itself if that is a sum.
+    /// A lower bound of the peak; less than the peak itself if that is a sum.
     peak_least: Live,
 }
 
@@ -58,7 +58,8 @@ impl Totals {
     }
 }
 
-/// The most bytes and the most blocks that were live at once, which may be at different times.
+/// Returns the most bytes and the most blocks that were live at once, which may be at different
+/// times.
 fn peak(counts: &Counts) -> Live {
     Live { bytes: counts.bytes_live_max, blocks: counts.blocks_live_max }
 }
@@ -110,7 +111,7 @@ pub(super) fn write<W: Write>(
     draft.records(&records)
 }
 
-/// Adds up the totals of sessions. Returns the ones that have a part in the peak.
+/// Adds up the totals of sessions. Returns the sessions that contribute to the peak.
 fn add_up<'g>(counts: &[Counts], groups: &'g [Vec<usize>], footer: &mut Footer) -> &'g [usize] {
     let sum = &mut footer.counts;
     for one in counts {
@@ -125,7 +126,7 @@ fn add_up<'g>(counts: &[Counts], groups: &'g [Vec<usize>], footer: &mut Footer) 
     };
     let most = groups.iter().map(|group| blocks(group, |counts| counts.blocks_live_max)).max();
     sum.blocks_live_max = most.unwrap_or_default();
-    // The first of equals, as everywhere: `max_by_key` takes the last.
+    // The first of equal groups counts, as everywhere; `max_by_key` returns the last.
     let Some(at_peak) = groups.iter().rev().max_by_key(|group| bytes(group)) else { return &[] };
     sum.bytes_live_max = bytes(at_peak);
     sum.blocks_at_bytes_max = blocks(at_peak, |counts| counts.blocks_at_bytes_max);
@@ -138,7 +139,7 @@ fn add_up<'g>(counts: &[Counts], groups: &'g [Vec<usize>], footer: &mut Footer) 
     at_peak
 }
 
-/// Sorts sessions into groups, in order of time: two in different groups never ran at the same
+/// Sorts sessions into groups, in order of time. Sessions in different groups never ran at the same
 /// moment.
 fn concurrent(spans: &[(Time, Time)]) -> Vec<Vec<usize>> {
     let mut order: Vec<usize> = (0..spans.len()).collect();

@@ -1,4 +1,4 @@
-//! A part of a recording's time.
+//! Cuts a part of a recording's time out.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::Write;
@@ -17,16 +17,18 @@ use super::{Draft, Error};
 use crate::events::expect_events;
 use crate::replay::Progress;
 
-/// Writes what happened in a part of the time, both ends included, into a draft, to be
-/// [counted](Draft::count_and_finish): with the footer to finish it with, and what could not be read, beyond what opening
-/// the recording found.
+/// Writes the events of a part of the time, both ends included, into a draft that is then to be
+/// [counted](Draft::count_and_finish). Returns the footer to finish it with, and the damage that
+/// opening the recording did not find.
 ///
-/// The new recording begins in mid-run: what was live when its time begins is in it as carried blocks, from the stacks
-/// that allocated them. Times, serials, ids of stacks, threads, images and modules are those of the session. Images that
-/// were over by then, or began later, are not in it. Of lost events it is not known when they were lost: their numbers
-/// are those of the whole recording. Chunks of a newer version are left out.
+/// The new recording begins in mid-run: the blocks that are live when its time begins are in it as
+/// carried blocks, with the stacks that allocated them. Times, serials and ids of stacks, threads,
+/// images and modules are those of the session. Images that ended before this time or began after
+/// it are left out. It is not known when lost events were lost, so their numbers are those of the
+/// whole recording. Chunks of a newer version are left out.
 ///
-/// Memory: an entry of 24 bytes in a B-tree for each block of one image that is live at once, and the image's nodes.
+/// Memory: an entry of 24 bytes in a B-tree for each block of one image that is live at once, and
+/// the image's nodes.
 pub fn trim<W: Write>(
     recording: &Recording<'_>,
     part: RangeInclusive<Time>,
@@ -76,7 +78,7 @@ pub fn trim<W: Write>(
     Ok((Footer { time: to, complete, exit, ..Footer::default() }, damage))
 }
 
-/// The session, and the modules of these images.
+/// Returns the records of the session and of the modules of these images.
 fn descriptions(recording: &Recording<'_>, from: Time, images: &[&ImageStart]) -> Vec<Record> {
     let begins = recording.session().map_or(Time(0), |session| session.begins).max(from);
     let session = recording.session().map(|session| Session { begins, part: 0, ..session.clone() });
@@ -99,24 +101,24 @@ fn module(record: &Record) -> Option<ModuleId> {
     }
 }
 
-/// One image on its way into the part.
+/// An image whose part of the time is being cut out.
 struct Cut<'r, 'a> {
     recording: &'r Recording<'a>,
     start: &'r ImageStart,
     from: Time,
     to: Time,
-    /// By serial, in a tree, because a checkpoint has them in order.
+    /// The live blocks by serial; a B-tree, because a checkpoint lists them in order.
     live: BTreeMap<Serial, (Bytes, StackId, Rate)>,
     live_sum: Live,
-    /// What reporters have marked, until the part begins.
+    /// The marks of reporters before the part begins.
     marked: Marked,
-    /// To know reporters by.
+    /// The image's stacks, by which reporters are identified; loaded when needed.
     tree: Option<StackTree>,
     inherited: Live,
     next_serial: Serial,
     has_begun: bool,
     stacks: BTreeSet<StackId>,
-    /// Those that its nodes refer to.
+    /// The texts that its nodes refer to.
     texts: BTreeSet<TextId>,
     damage: Vec<Damage>,
 }
@@ -142,7 +144,7 @@ impl<'r, 'a> Cut<'r, 'a> {
         }
     }
 
-    /// Whether it ran before the part.
+    /// True if the image began before the part.
     fn is_carried(&self) -> bool {
         self.start.time < self.from
     }
@@ -150,7 +152,7 @@ impl<'r, 'a> Cut<'r, 'a> {
     fn events<W: Write>(&mut self, draft: &mut Draft<W>, done: &mut dyn FnMut(u64)) -> Result<(), Error> {
         let (recording, image) = (self.recording, self.start.image);
         let carried = recording.carried(image);
-        // Checkpoints do not say what is marked.
+        // Checkpoints do not have marks.
         let has_marks = recording.event_chunks(image).any(|chunk| chunk.head().marks > 0);
         let checkpoint = recording.checkpoint_before(image, self.from).filter(|_| !has_marks).or(carried);
         let chunks = match checkpoint.filter(|checkpoint| self.resume(checkpoint)) {
@@ -174,7 +176,7 @@ impl<'r, 'a> Cut<'r, 'a> {
         self.begin(draft)
     }
 
-    /// Takes what was live at a checkpoint. Returns whether it could be read.
+    /// Restores the live blocks of a checkpoint. Returns false if it could not be read.
     fn resume(&mut self, checkpoint: &Checkpoint<'_>) -> bool {
         let mut blocks: Vec<LiveBlock> = Vec::with_capacity(checkpoint.len());
         if let Err(error) = checkpoint.for_each_part(|part| blocks.extend_from_slice(part)) {
@@ -200,9 +202,9 @@ impl<'r, 'a> Cut<'r, 'a> {
     ) -> Result<(), Error> {
         let events = chunk.decode(buffer)?;
         let extras: HashMap<u32, Extras> = events.all_extras().iter().copied().collect();
-        // Behind a chunk that is missing, serials go on elsewhere.
+        // After a missing chunk, serials do not follow on.
         self.next_serial = chunk.head().serial_first;
-        // Made of one chunk, with the same ticks, a chunk has the same times.
+        // A chunk that is made from one chunk with the same ticks has the same times.
         let mut encoder = None;
         let (mut marks, mut time) = (events.marks().iter().peekable(), chunk.head().time_first);
         let all = events.as_slice().iter().map(Some).chain([None]);
@@ -230,13 +232,13 @@ impl<'r, 'a> Cut<'r, 'a> {
         draft.put(finished)
     }
 
-    /// For what is in the part of a chunk.
+    /// Returns an encoder for the events of a chunk that are in the part.
     fn encoder(&self, chunk: &EventChunk<'_>) -> EventsEncoder {
         let encoder = EventsEncoder::new(self.start.image).with_tick_ns(chunk.head().tick_ns);
         encoder.starting_at(self.next_serial, self.live_sum)
     }
 
-    /// A mark behind an event at this time.
+    /// Applies or copies a mark that follows an event of this time.
     fn mark<W: Write>(
         &mut self,
         mark: &Mark,
@@ -267,7 +269,7 @@ impl<'r, 'a> Cut<'r, 'a> {
         Ok(encoder.push_mark(time, mark)?)
     }
 
-    /// What is marked when the part begins is said again.
+    /// Repeats the marks that hold when the part begins.
     fn marks<W: Write>(&mut self, draft: &mut Draft<W>) -> Result<(), Error> {
         let mut encoder = EventsEncoder::new(self.start.image).starting_at(self.next_serial, self.live_sum);
         for mark in std::mem::take(&mut self.marked).again() {
@@ -282,7 +284,7 @@ impl<'r, 'a> Cut<'r, 'a> {
         draft.put(|compressor| Ok(encoder.finish(compressor)))
     }
 
-    /// The part begins here: describes the image as it is now.
+    /// Begins the part: writes the state of the image at this point.
     fn begin<W: Write>(&mut self, draft: &mut Draft<W>) -> Result<(), Error> {
         if std::mem::replace(&mut self.has_begun, true) {
             return Ok(());
@@ -319,7 +321,7 @@ impl<'r, 'a> Cut<'r, 'a> {
             carried: self.is_carried().then_some(self.live_sum),
             inherited_bytes: self.inherited.bytes,
             inherited_blocks: self.inherited.blocks,
-            // Its nodes are all among its own: those of its parent may not be there.
+            // All its nodes are copied, because those of its parent may not be in the recording.
             fork_node_base: StackId::ROOT,
             ..self.start.clone()
         })];
@@ -350,7 +352,7 @@ impl<'r, 'a> Cut<'r, 'a> {
         records
     }
 
-    /// What an event does to what is live.
+    /// Applies an event to the live blocks.
     fn play(&mut self, event: &Event, extras: &Extras) {
         match event.kind {
             EventKind::Alloc { serial, size, stack } => self.enter(serial, size, stack, event.sampled.rate),
@@ -397,7 +399,7 @@ impl<'r, 'a> Cut<'r, 'a> {
         }
     }
 
-    /// The nodes that the stacks of the part need.
+    /// Writes the nodes that the stacks of the part need.
     fn nodes<W: Write>(&mut self, draft: &mut Draft<W>, cache: &mut NodeCache) -> Result<(), Error> {
         let tree = self.recording.stack_tree(self.start.image, cache);
         self.damage.extend(tree.damage().copied());
@@ -436,7 +438,7 @@ impl<'r, 'a> Cut<'r, 'a> {
     }
 }
 
-/// The stack of an event that has one.
+/// Returns the stack of an event that has one.
 fn stack_of(event: &Event) -> Option<StackId> {
     match event.kind {
         EventKind::Alloc { stack, .. }

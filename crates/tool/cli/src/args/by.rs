@@ -15,43 +15,43 @@ pub(crate) enum By {
     Line,
     /// The source file of that function
     File,
-    /// The innermost function that is no allocator
+    /// The innermost function that is not an allocator
     Function,
     /// The stack, shown by its innermost functions from its owner on
     Site,
     /// The stack, shown in full
     Stack,
-    /// The executable or library of the innermost function that is no allocator
+    /// The executable or library of the innermost function that is not an allocator
     Module,
-    /// What the program was doing: the scopes that it declares, from the outermost to the innermost
+    /// The scopes that the program was in, from the outermost to the innermost
     Context,
-    /// The name of the innermost of these scopes, whatever its value
+    /// The name of the innermost scope, whatever its value
     Scope,
-    /// The innermost of these scopes that is a task, such as a request
+    /// The innermost scope that is a task, such as a request
     Task,
-    /// The heap, of those that the program declares
+    /// The heap that the block is from, if the program declares heaps
     Heap,
-    /// The type of the blocks: see `heapledger types`, which also tells how sure it is
+    /// The type of the blocks; `heapledger types` also shows how certain it is
     Type,
     /// The thread that allocated
     Thread,
     /// The process that allocated
     Process,
-    /// The exact size that was asked for
+    /// The exact requested size
     Size,
 }
 
 /// The source of a table's rows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Rows {
-    /// Stacks tell, and so much of them is shown.
+    /// Groups of sites, with stacks shown to this depth.
     Sites(RankBy, Depth),
-    /// Only events tell.
+    /// Groups that only the events tell apart.
     Events(Parts),
 }
 
 impl By {
-    /// Returns what answers a question for such rows.
+    /// Returns the source of these rows.
     pub(crate) fn rows(self) -> Rows {
         let rank = match self {
             By::Owner => RankBy::Owner,
@@ -95,21 +95,21 @@ impl By {
     }
 }
 
-/// Any of these words, where rows are groups of sites.
+/// Returns the parser of `--by` for verbs whose rows are groups of sites.
 pub(crate) fn grouping() -> impl TypedValueParser<Value = Grouping> {
     EnumValueParser::<By>::new().map(Grouping::from)
 }
 
-/// What sites are grouped by.
+/// The breakdown by which sites are grouped.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grouping {
-    /// The word for it.
+    /// Its name on the command line.
     pub(crate) name: &'static str,
     /// The key of a group.
     pub(crate) rank: RankBy,
-    /// What sites have to be told apart by for it.
+    /// The breakdown by events that sites are split by first, if it is one of those.
     pub(crate) parts: Option<Parts>,
-    /// How much of a stack is shown.
+    /// The depth to which stacks are shown.
     pub(crate) depth: Depth,
 }
 

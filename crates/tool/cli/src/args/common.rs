@@ -11,7 +11,7 @@ use heapledger_recording::Time;
 use crate::document::Form;
 use crate::select;
 
-/// What to read, and how to answer.
+/// The recording to read, and the form and destination of the answer.
 #[derive(Debug, Args)]
 pub(crate) struct Input {
     /// The recording, or FILE@WHEN for a moment of it [default: the newest heapledger.*.hl here]
@@ -26,7 +26,7 @@ pub(crate) struct Input {
     pub(crate) written: Written,
 }
 
-/// An answer for programs.
+/// The form of an answer for other programs.
 #[derive(Clone, Copy, Debug, Args)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct Data {
@@ -40,7 +40,7 @@ pub(crate) struct Data {
 }
 
 impl Data {
-    /// What is wanted instead of text.
+    /// Returns the form to print instead of text, if one was chosen.
     pub(crate) fn form(self) -> Option<Form> {
         match (self.json, self.csv) {
             (true, _) => Some(Form::Json),
@@ -51,18 +51,18 @@ impl Data {
 }
 
 impl Input {
-    /// What is wanted instead of text.
+    /// Returns the form to print instead of text, if one was chosen.
     pub(crate) fn form(&self) -> Option<Form> {
         self.data.form()
     }
 
-    /// Returns the moment beside the name of the file.
+    /// Returns the moment that is given with the file: FILE@WHEN.
     pub(crate) fn at(&self) -> Option<Moment> {
         self.file.as_ref().and_then(|file| file.at)
     }
 }
 
-/// Where the answer goes.
+/// The destination of the answer.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct Written {
@@ -83,7 +83,7 @@ pub(crate) struct Named {
 }
 
 impl Named {
-    /// Takes a name apart. A file may be called so as a whole.
+    /// Splits FILE@WHEN. The name of a file that exists is never split.
     pub(crate) fn parse(path: PathBuf) -> Result<Named, String> {
         let text = path.to_string_lossy();
         let Some((file, when)) = text.rsplit_once('@').filter(|(file, _)| !file.is_empty() && !path.exists()) else {
@@ -117,7 +117,7 @@ pub(crate) struct Target {
     pub(crate) force: bool,
 }
 
-/// A part of the time.
+/// A range of time.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "What to show")]
 pub(crate) struct Range {
@@ -135,7 +135,7 @@ pub(crate) struct Range {
 }
 
 impl Range {
-    /// Returns the first and the last moment, where they are given.
+    /// Returns the first and the last moment, if they are given.
     pub(crate) fn bounds(&self) -> (Option<Time>, Option<Time>) {
         match &self.during {
             None => (self.from, self.to),
@@ -147,14 +147,14 @@ impl Range {
 /// Frames of a stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Frames {
-    /// From its owner on: the innermost function that is the program's own
+    /// From the owner outwards: the innermost function that is the program's own
     #[default]
     Own,
-    /// All but the allocators in which it ends
+    /// All but the allocators at the innermost end
     All,
 }
 
-/// Where the names of functions come from, and how they are shown.
+/// The sources of the names of functions, and how names are shown.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Names of functions and types")]
 pub(crate) struct Symbols {
@@ -165,39 +165,41 @@ pub(crate) struct Symbols {
     #[arg(long)]
     pub(crate) full_names: bool,
 
-    /// Which frames of a stack to show: from the program's own code on, or all but allocators
+    /// Show these frames of a stack: from the program's own code on, or all but allocators
     #[arg(long, value_name = "WHICH", default_value = "own")]
     pub(crate) frames: Frames,
 
-    /// A function of the program that allocates for its callers, such as an xmalloc: these are the owners then
+    /// A function that allocates for its callers, such as xmalloc: the callers become the owners
     ///
-    /// A PATTERN is as for --function. Can be given more than once. A file heapledger.toml in the
-    /// project says it for good: wrappers = ["pool_*"].
+    /// A PATTERN is as for --function. Can be given more than once. To declare wrappers for good,
+    /// put wrappers = ["pool_*"] into a file heapledger.toml in the project.
     #[arg(long, value_name = "PATTERN", value_parser = Pattern::new)]
     pub(crate) wrapper: Vec<Pattern>,
 }
 
-/// Where the names of functions come from.
+/// The sources of the names of functions.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Names of functions and types")]
 pub(crate) struct SymbolFiles {
-    /// A directory with separate debug information, before /usr/lib/debug; can be given more than once
+    /// A directory with separate debug information, before /usr/lib/debug; can be given more than
+    /// once
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, action = ArgAction::Append)]
     #[arg(value_parser = PathBufValueParser::new().try_map(directory))]
     pub(crate) debug_dir: Vec<PathBuf>,
 
-    /// A file, or a directory to search with all that is below it, for programs, libraries and debug information
+    /// A file, or a directory to search recursively, for programs, libraries and debug information
     ///
-    /// For a recording of another machine, or of a program that has been replaced since: files are known by
-    /// their build ids, and by their names where they have none. Can be given more than once.
+    /// For a recording from another machine, or of a program that has been replaced since. Files
+    /// are known by their build ids, or by their names if they have none. Can be given more than
+    /// once.
     ///
-    /// What is not found anywhere is asked of the debuginfod servers in the environment variable
-    /// DEBUGINFOD_URLS, if that is set and `debuginfod-find` is installed.
+    /// Files that are not found are requested from the debuginfod servers in the environment
+    /// variable DEBUGINFOD_URLS, if that is set and `debuginfod-find` is installed.
     #[arg(long = "symbols", value_name = "PATH", value_hint = ValueHint::AnyPath, action = ArgAction::Append)]
     #[arg(value_parser = PathBufValueParser::new().try_map(file_or_directory))]
     pub(crate) search: Vec<PathBuf>,
 
-    /// A directory with symbol files of Breakpad: NAME/DEBUGID/NAME.sym, as dump_syms and Firefox's
+    /// A directory with Breakpad symbol files: NAME/DEBUGID/NAME.sym, as dump_syms and Firefox's
     /// builds lay them out
     ///
     /// Names come from there first. Can be given more than once. Without it, the directory in the
@@ -206,7 +208,7 @@ pub(crate) struct SymbolFiles {
     #[arg(value_parser = PathBufValueParser::new().try_map(directory))]
     pub(crate) breakpad_symbols: Vec<PathBuf>,
 
-    /// Whether servers may be asked.
+    /// True if debuginfod servers may be asked.
     #[arg(skip = true)]
     pub(crate) download: bool,
 
@@ -216,7 +218,7 @@ pub(crate) struct SymbolFiles {
     pub(crate) sysroot: Option<PathBuf>,
 }
 
-/// A path, if a directory is there.
+/// Returns the path if it is a directory.
 fn directory(path: PathBuf) -> Result<PathBuf, String> {
     match path.metadata() {
         Ok(metadata) if metadata.is_dir() => Ok(path),
@@ -225,7 +227,7 @@ fn directory(path: PathBuf) -> Result<PathBuf, String> {
     }
 }
 
-/// A path, if something is there.
+/// Returns the path if it exists.
 fn file_or_directory(path: PathBuf) -> Result<PathBuf, String> {
     path.metadata().map_err(|error| error.to_string())?;
     Ok(path)

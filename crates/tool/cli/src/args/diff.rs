@@ -1,4 +1,4 @@
-//! The verb that compares.
+//! The verb `diff`.
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, ValueHint};
@@ -11,7 +11,7 @@ use crate::select::{self, AnyMetric, Limit, Which, moment, number};
 
 /// Compare two runs, or two moments of one
 ///
-/// What grew most comes first, what shrank most last.
+/// The rows that grew most come first, those that shrank most last.
 ///
 ///     $ heapledger diff before.hl after.hl            functions that hold more
 ///                                                     at the peak
@@ -29,16 +29,16 @@ use crate::select::{self, AnyMetric, Limit, Which, moment, number};
 ///     $ heapledger diff main.hl new.hl --markdown --fail-above 5% > comment.md
 ///
 /// Functions are the same if they have the same name, in a module of the same file
-/// name and, where that is known, in a source file of the same name: addresses,
+/// name and, if that is known, in a source file of the same name: addresses,
 /// process ids and directories do not count, nor do versions of libraries. Types
-/// are the same if they are called the same in full, whatever the compiler made of
-/// that. Threads are the same if they have the same name, and processes if they run
-/// the same program. Where no names are known only the same build of a module can
-/// be compared, so keep the old programs, or their debug information, for
+/// are the same if their full names are the same, however the compiler spells
+/// them. Threads are the same if they have the same name, and processes if they run
+/// the same program. If no names are known, only the same build of a module can be
+/// compared, so keep the old programs, or their debug information, for
 /// --debug-dir.
 ///
-/// Exit status: 104 if the whole grew by more than --fail-above allows; of samples,
-/// by more than their error bar beyond that.
+/// Exit status: 104 if the whole grew by more than --fail-above allows; for
+/// samples, by more than their error bar beyond that.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Diff {
@@ -47,7 +47,7 @@ pub(crate) struct Diff {
     #[arg(value_parser = PathBufValueParser::new().try_map(Named::parse))]
     pub(crate) files: Vec<Named>,
 
-    /// What to sum up by
+    /// Sum up by this
     #[arg(long, value_name = "WHAT", default_value = "owner", value_parser = by::grouping())]
     pub(crate) by: Grouping,
 
@@ -55,7 +55,8 @@ pub(crate) struct Diff {
     #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 20, value_parser = number)]
     pub(crate) rows: usize,
 
-    /// Leave out what differs by less: a share of the whole before (0.5%), or a figure (16KiB, 100)
+    /// Leave out rows that differ by less: a share of the whole before (0.5%), or a figure (16KiB,
+    /// 100)
     #[arg(short, long, value_name = "LIMIT", value_parser = select::amount, default_value = "0")]
     pub(crate) threshold: Limit,
 
@@ -63,15 +64,16 @@ pub(crate) struct Diff {
     #[arg(long, value_name = "LIMIT", value_parser = select::amount)]
     pub(crate) fail_above: Option<Limit>,
 
-    /// What was live at a moment: peak, end, or a time such as 1.5s; given twice, before and after [default: peak]
+    /// Compare what was live at this moment: peak, end, or a time such as 1.5s; given twice, before
+    /// and after [default: peak]
     #[arg(long, value_name = "WHEN", value_parser = moment, conflicts_with = "total", help_heading = "What to show")]
     pub(crate) at: Vec<Moment>,
 
-    /// All that was ever allocated, live or not
+    /// Compare all that was ever allocated, live or not
     #[arg(long, help_heading = "What to show")]
     pub(crate) total: bool,
 
-    /// What to compare; temporary implies --total
+    /// Compare this amount; temporary implies --total
     #[arg(long, value_name = "WHAT", default_value = "bytes", help_heading = "What to show")]
     pub(crate) metric: AnyMetric,
 

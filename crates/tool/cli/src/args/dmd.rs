@@ -12,15 +12,15 @@ use crate::select;
 ///
 /// A SOURCE is a log of the dark matter detector (DMD, version 5 of the format;
 /// `.json` or `.json.gz`), written by heapledger or by Firefox; `-` is standard
-/// input; or the number of a running process that answers: in Rust it has called
-/// `heapledger::reports::listen()`, in C `heapledger_listen()`. It asks its
-/// reporters and makes a log of the same heap. Or a recording: of when all
-/// reporters had been asked for the last time. A process that is recorded has its
-/// recording shown so far.
+/// input. Or it is the pid of a running process that answers: in Rust it has called
+/// `heapledger::reports::listen()`, in C `heapledger_listen()`. The process asks
+/// its reporters and makes a log of the same heap. Or it is a recording, shown at
+/// the moment when all reporters had been asked for the last time. For the pid of a
+/// process that is being recorded, the recording so far is shown.
 ///
-/// The text is that of Mozilla's script dmd.py, and options have its names;
-/// those that it has not are below `Beyond dmd.py`. Of two logs of the same mode it
-/// shows what the second has and the first has not.
+/// The text is that of Mozilla's script dmd.py, and options have its names; options
+/// that it does not have are below `Beyond dmd.py`. Given two logs of the same
+/// mode, the second is shown minus the first.
 ///
 ///     $ heapledger dmd dmd-4711.json.gz
 ///     $ heapledger dmd 4711
@@ -34,13 +34,13 @@ use crate::select;
 ///     $ heapledger dmd --who-points-to 0x7f21a4c03010 scan.json.gz
 ///
 /// Names of functions are looked up in the programs and libraries of this machine;
-/// where a log has build ids, only in the files that it is of. The log itself is
-/// never changed.
+/// if a log has build ids, only in files with these. The log itself is never
+/// changed.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 #[command(mut_arg("full_names", |argument| argument.hide(true)))]
 pub(crate) struct Dmd {
-    /// What to read; of two, what the second has beyond the first
+    /// The source to read; given two, the second minus the first
     #[arg(value_name = "SOURCE", required = true, num_args = 1..=2, value_hint = ValueHint::FilePath)]
     pub(crate) sources: Vec<String>,
 
@@ -68,42 +68,44 @@ pub(crate) struct Dmd {
     pub(crate) symbols: Symbols,
 }
 
-/// What a running process is asked for.
+/// Options for the log of a running process.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Of a running process")]
 pub(crate) struct DmdProcess {
-    /// Which blocks, and what of them [default: dark-matter]; a file's mode cannot be changed
+    /// The blocks to log, and their details [default: dark-matter]; a file's mode cannot be changed
     #[arg(long, value_name = "MODE")]
     pub(crate) mode: Option<DmdMode>,
 
-    /// Have reporters leave out what is private, and no contents of blocks
+    /// Have reporters leave out private data, and leave out the contents of blocks
     #[arg(long)]
     pub(crate) anonymize: bool,
 
     /// Show on standard error how much memory the log took in the program, as the detector in
-    /// Firefox does with DMD=--show-dump-stats=yes; of a file, what it says of that
+    /// Firefox does with DMD=--show-dump-stats=yes; for a file, the figures that it contains
     #[arg(long)]
     pub(crate) show_dump_stats: bool,
 }
 
-/// What of a recording is asked for.
+/// Options for the log of a recording.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Of a recording")]
 pub(crate) struct DmdRecording {
-    /// At this moment: peak, end, or a time such as 1.5s; FILE@WHEN is the same [default: when all reporters had been asked for the last time, or the end]
+    /// Show this moment: peak, end, or a time such as 1.5s; FILE@WHEN is the same [default: when
+    /// all reporters had been asked for the last time, or the end]
     #[arg(long, value_name = "WHEN", value_parser = select::moment)]
     pub(crate) at: Option<Moment>,
 
-    /// Of these processes only: by pid, or by the program's name; can be given more than once
+    /// Only these processes: by pid, or by the program's name; can be given more than once
     #[arg(long = "process", value_name = "PID|NAME", value_parser = select::process)]
     pub(crate) processes: Vec<ProcessPattern>,
 }
 
-/// What Mozilla's script can do.
+/// Options of Mozilla's script.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "As in dmd.py")]
 pub(crate) struct DmdView {
-    /// How many frames of each stack to consider: blocks whose stacks differ only beyond are shown as one record
+    /// How many frames of each stack to consider: blocks whose stacks differ only further out are
+    /// shown as one record
     #[arg(short = 'f', long, value_name = "1..24", default_value = "8", value_parser = clap::value_parser!(u8).range(1..=24))]
     pub(crate) max_frames: u8,
 
@@ -111,7 +113,7 @@ pub(crate) struct DmdView {
     #[arg(short, long, value_name = "WHAT", default_value = "usable")]
     pub(crate) sort_by: DmdSort,
 
-    /// Leave out functions that allocate, where stacks begin with them
+    /// Leave out functions that allocate at the beginning of stacks
     #[arg(short = 'a', long)]
     pub(crate) ignore_alloc_fns: bool,
 
@@ -119,7 +121,8 @@ pub(crate) struct DmdView {
     #[arg(long)]
     pub(crate) no_fix_stacks: bool,
 
-    /// Take words of blocks for the blocks they point into; what points nowhere is 0. See --save
+    /// Replace words in blocks by the start of the block that they point into, or by 0 if there is
+    /// none. See --save
     #[arg(long)]
     pub(crate) clamp_contents: bool,
 
@@ -131,15 +134,16 @@ pub(crate) struct DmdView {
     #[arg(long)]
     pub(crate) filter_stacks_for_testing: bool,
 
-    /// Only blocks with TEXT in a frame of the stack that allocated them; with `!` before it, in none
+    /// Only blocks with TEXT in a frame of the stack that allocated them; with `!` before it, in
+    /// none
     ///
-    /// A `\` before a TEXT that begins with `!` or `\` says that this is part of it. Can be given more than once: all
+    /// If TEXT begins with `!` or `\` itself, put a `\` before it. Can be given more than once: all
     /// must hold.
     #[arg(long, value_name = "TEXT", action = ArgAction::Append, allow_hyphen_values = true)]
     pub(crate) filter: Vec<String>,
 }
 
-/// What it cannot.
+/// Options that Mozilla's script does not have.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Beyond dmd.py")]
 pub(crate) struct DmdBeyond {
@@ -159,19 +163,21 @@ pub(crate) struct DmdBeyond {
     #[arg(long)]
     pub(crate) defects: bool,
 
-    /// Show what to do about it: which type needs a reporter, which reporter is to be extended, which of two is to leave
-    /// blocks out; of two logs, about the second
+    /// Show advice: which type needs a reporter, which reporter to extend, which of two should
+    /// leave blocks out; given two logs, about the second
     #[arg(long)]
     pub(crate) advice: bool,
 
-    /// Show it in a browser: the page about:memory, on this machine, until Ctrl-C
+    /// Show the page about:memory in a browser, on this machine, until Ctrl-C
     #[arg(long, conflicts_with_all = ["by", "json", "details", "defects", "advice", "output", "who_points_to"])]
     pub(crate) page: bool,
 
-    /// Estimate from the blocks whose stacks are known, where the log has those of some blocks only (--stacks=partial)
+    /// Estimate from the blocks whose stacks are known, if the log has stacks for only some blocks
+    /// (--stacks=partial)
     ///
-    /// Logs of heapledger say by which probability their blocks were chosen, and are always shown so. Of others it is
-    /// taken to be Mozilla's: 0.003 for each usable byte.
+    /// Logs written by heapledger say with which probability their blocks were chosen, and are
+    /// always estimated. For other logs, the probability is taken to be Mozilla's: 0.003 for each
+    /// usable byte.
     #[arg(long)]
     pub(crate) estimate: bool,
 
@@ -179,10 +185,10 @@ pub(crate) struct DmdBeyond {
     #[arg(long, value_name = "ADDRESS", value_parser = address, conflicts_with_all = ["by", "details", "defects", "advice"])]
     pub(crate) who_points_to: Option<u64>,
 
-    /// Save the log: with clamped contents, if they are
+    /// Save the log, with the clamped contents if --clamp-contents is given
     ///
-    /// Stacks are as they were, but for --resolve. `.gz` at the end of the name has it gzipped. Of
-    /// two logs it is the second that is saved.
+    /// Stacks are saved as they were, unless --resolve is given. If the name ends in `.gz`, the
+    /// file is gzipped. Given two logs, the second is saved.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) save: Option<PathBuf>,
 
@@ -195,12 +201,12 @@ pub(crate) struct DmdBeyond {
     pub(crate) resolve: bool,
 }
 
-/// What a log is of.
+/// The blocks that a log has, and their details.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DmdMode {
     /// Live blocks
     Live,
-    /// Live blocks, and who has reported them
+    /// Live blocks, and the reporters that have reported them
     DarkMatter,
     /// Live blocks and those that have been freed, if the program's ledger keeps these
     Cumulative,
@@ -208,39 +214,39 @@ pub(crate) enum DmdMode {
     Scan,
 }
 
-/// What records are sorted by.
+/// The order of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DmdSort {
     /// Usable bytes
     Usable,
-    /// Bytes that were asked for
+    /// Requested bytes
     Req,
-    /// Usable bytes beyond those
+    /// Slop: usable bytes less requested bytes
     Slop,
     /// Blocks
     NumBlocks,
 }
 
-/// What blocks are summed up by.
+/// The breakdown of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DmdBy {
-    /// The program's own functions that they are for
+    /// The owners: the program's own functions that the blocks are for
     Owner,
-    /// The source lines in these functions
+    /// The source lines in the owners
     Line,
-    /// The source files of these functions
+    /// The source files of the owners
     File,
     /// The innermost functions that do not allocate
     Function,
-    /// Their types
+    /// The types of the blocks
     Type,
-    /// The program or library that allocates them
+    /// The programs or libraries that allocate the blocks
     Module,
-    /// The contexts in which they are allocated
+    /// The contexts in which the blocks are allocated
     Context,
 }
 
-/// A hexadecimal number, with 0x or without.
+/// Parses a hexadecimal number, with or without 0x.
 fn address(text: &str) -> Result<u64, String> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
     u64::from_str_radix(digits, 16).map_err(|_| "an address is a hexadecimal number, such as 0x7f21a4c03010".to_owned())

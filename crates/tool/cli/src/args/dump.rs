@@ -10,8 +10,8 @@ use crate::select;
 
 /// Ask running programs what their parts hold, and write that for Chrome's viewer
 ///
-/// A memory dump: all parts of a program say what they hold, at one moment, with
-/// the heap by stack and type where the program keeps account of it. The file is a
+/// In a memory dump, all parts of a program say what they hold at one moment, with
+/// the heap by stack and type if the program accounts for it. The file is a
 /// trace, which Chrome's about:tracing shows. Several processes are asked at the
 /// same time.
 ///
@@ -39,38 +39,38 @@ pub(crate) struct Dump {
     #[arg(short, long)]
     pub(crate) force: bool,
 
-    /// How much is told
+    /// The level of detail
     #[arg(long, value_name = "LEVEL", default_value = "detailed")]
     pub(crate) level: DumpLevel,
 
-    /// How heaps are written
+    /// The format of heaps
     #[arg(long, value_name = "HOW", default_value = "entries")]
     pub(crate) heaps: DumpHeaps,
 
-    /// From one dump to the next
+    /// The time from one dump to the next
     #[arg(long, value_name = "TIME", value_parser = select::duration, default_value = "1s")]
     pub(crate) every: Duration,
 
-    /// How many dumps
+    /// The number of dumps
     #[arg(long, value_name = "NUMBER", default_value = "1")]
     pub(crate) count: NonZeroU32,
 }
 
-/// How much a dump tells.
+/// The level of detail of a dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DumpLevel {
-    /// Numbers of names that tell nothing of what users do
+    /// Only figures, under names that reveal nothing about what users do
     Background,
     /// A few entries for each part of the program
     Light,
-    /// All there is, with heaps and mappings
+    /// Everything, with heaps and mappings
     Detailed,
 }
 
-/// How heaps are written.
+/// The format of heaps in a dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DumpHeaps {
-    /// The parts that matter, for viewers of all years
+    /// The parts that matter, for viewers of all versions
     Entries,
     /// Every stack and type, for viewers from 2017 on
     Aggregated,

@@ -1,4 +1,4 @@
-//! Verbs that make recordings of recordings, or say what is in one.
+//! Verbs that make recordings from others, or show what is in one.
 
 use std::path::PathBuf;
 
@@ -7,19 +7,19 @@ use clap::{Args, ValueHint};
 
 use crate::args::{Input, Named, Range, SymbolFiles, Symbols, Target};
 
-/// Make one recording of several
+/// Make one recording from several
 ///
-/// The processes of all stand side by side, with the times at which they really
-/// ran: those of the earliest recording begin at 0. Totals, the peak and what is
-/// live over time are counted again, over all of them. Recordings of different
-/// machines are put together by the clocks of those machines.
+/// The new recording has the processes of all, with the times at which they really
+/// ran: those of the earliest recording begin at 0. Totals, the peak and the bytes
+/// live over time are counted again, over all processes. Recordings from different
+/// machines are aligned by the clocks of those machines.
 ///
-/// Segments of one session (`record --rotate`), in any order, become one
-/// recording again. It begins with the earliest of them; none may be missing
-/// between two others. If a recording has no events (`record --aggregate`), the
-/// new one has none: totals and what is live at the end add up. The peak of
-/// those that ran at the same time is the sum of theirs, which is the most
-/// that it can have been; `summary` shows the least, too.
+/// Segments of one session (`record --rotate`), in any order, become one recording
+/// again. It begins with the earliest of them; none may be missing between two
+/// others. If a recording has no events (`record --aggregate`), the new one has
+/// none either: totals and bytes live at the end are added up. The peak of
+/// recordings that ran at the same time is the sum of their peaks, which is an
+/// upper bound; `summary` shows the lower bound, too.
 ///
 ///     $ heapledger merge -o both.hl client.hl server.hl
 ///     $ heapledger merge -o app.hl app.*.hl
@@ -34,10 +34,10 @@ pub(crate) struct Merge {
     pub(crate) target: Target,
 }
 
-/// Make a recording of another tool's file
+/// Make a recording from another tool's file
 ///
-/// Every verb also reads these files directly; a recording is quicker to ask
-/// twice. Formats, known by what the file begins with, packed or not:
+/// Every verb also reads these files directly; a recording is faster if it is read
+/// more than once. Formats, known by the beginning of the file, compressed or not:
 ///
 ///     jemalloc     heap profiles (prof:true), sampled: figures are estimates
 ///     gperftools   heap profiles (HEAPPROFILE), sampled or not
@@ -55,7 +55,7 @@ pub(crate) struct Merge {
 ///                  memray transform speedscope
 ///     collapsed    lines of outer;middle;inner BYTES
 ///
-/// What a file does not say (many know one moment only) is said on stderr.
+/// Data that a file does not have (many have one moment only) is named on stderr.
 ///
 ///     $ heapledger import -o service.hl heaptrack.service.4711.zst
 ///     $ heapledger top jeprof.4711.0.f.heap
@@ -71,13 +71,13 @@ pub(crate) struct Import {
     pub(crate) target: Target,
 }
 
-/// Cut a part of the time out of a recording
+/// Extract a range of time from a recording
 ///
-/// The new recording answers for itself: what was live when its time begins is in
-/// it, with the stacks that allocated it, and all times are those of the whole
-/// recording. Totals are of the part alone: calls are those made in it, while the
-/// peak and what is live count what was there before, too. Processes that were over
-/// by then, or began later, are not in it.
+/// The new recording is complete in itself: it has the blocks that were live when
+/// its time begins, with the stacks that allocated them. All times are those of the
+/// whole recording. Totals are of the range alone: calls are those made in it,
+/// while the peak and the live bytes also count what was there before. Processes
+/// that ended before the range, or began after it, are not in the new recording.
 ///
 ///     $ heapledger trim --during 10s-20s -o part.hl run.hl
 ///     $ heapledger trim --during 1h.. -o end.hl run.hl
@@ -98,11 +98,11 @@ pub(crate) struct Trim {
 
 /// Put the names of functions into a recording
 ///
-/// With names, files and lines of all functions on its stacks, a recording says the
-/// same on another machine, and after a rebuild. `heapledger record` puts them in
-/// at its end, as far as that is quick; this does it later, and completely, or
-/// again with other debug files. Where nothing as good is found, the names that are
-/// there stay. The file is replaced when the new one is whole.
+/// With names, files and lines of all functions on its stacks, a recording gives
+/// the same answers on another machine, and after a rebuild. `heapledger record`
+/// puts them in at its end, as far as that is quick; this verb does it later, and
+/// completely, or again with other debug files. Names that are there stay if
+/// nothing as good is found. The file is replaced when the new one is complete.
 ///
 ///     $ heapledger names heapledger.server.4411.hl
 ///     $ heapledger names --debug-dir ./debug heapledger.server.4411.hl
@@ -122,20 +122,21 @@ pub(crate) struct Names {
 /// Removed: command lines, the working directory, options of `record`, annotations,
 /// names of functions and of the files that they are in, and the build ids of your
 /// own programs and libraries. Replaced: the paths of these by /own/HASH, the names
-/// of threads by thread-HASH, and the names of scopes and heaps, labels of stamps,
-/// and the values of scopes, by text-HASH, types of stamps by type-HASH; the same
-/// name by the same hash. Your own are all that are not below /usr (without
-/// /usr/local, /usr/src and /usr/home), /lib, /lib32, /lib64, /libx32, /bin or
-/// /sbin.
+/// of threads by thread-HASH, the names of scopes and heaps, labels of stamps, and
+/// values of scopes by text-HASH, and types of stamps by type-HASH; the same name
+/// by the same hash. Your own programs and libraries are those not below /usr
+/// (without /usr/local, /usr/src and /usr/home), /lib, /lib32, /lib64, /libx32,
+/// /bin or /sbin.
 ///
-/// Hashes are made with a random key that is not kept: nobody can try names out.
-/// To compare several recordings, give them the same hashes with --key-file.
+/// Hashes are made with a random key that is not kept, so that nobody can find
+/// names by trying. To compare several recordings, give them the same hashes with
+/// --key-file.
 ///
 /// Kept: the date, pids, times, how processes began and ended, addresses in
 /// modules, paths and build ids of the distribution's modules, and all figures.
-/// Who reads it finds the functions of the distribution by build id. Yours are in
-/// it with --keep-functions, and can be found with --keep-build-ids by those who
-/// have your programs.
+/// Readers find the functions of the distribution by build id. Your own functions
+/// are in the recording with --keep-functions; with --keep-build-ids, those who
+/// have your programs can find them.
 ///
 ///     $ heapledger anonymize -o public.hl heapledger.server.4411.hl
 ///     $ heapledger anonymize --keep-names -o public.hl heapledger.app.4411.hl
@@ -147,11 +148,13 @@ pub(crate) struct Anonymize {
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) file: Option<PathBuf>,
 
-    /// Keep the file names of your own programs and libraries, without their directories, and the names of threads, scopes, heaps and stamped types
+    /// Keep the file names of your own programs and libraries, without their directories, and the
+    /// names of threads, scopes, heaps and stamped types
     #[arg(long)]
     pub(crate) keep_names: bool,
 
-    /// Keep the names of functions and of the files that they are in, without the directories of your own
+    /// Keep the names of functions and of the files that they are in, without the directories of
+    /// your own
     #[arg(long)]
     pub(crate) keep_functions: bool,
 
@@ -159,7 +162,8 @@ pub(crate) struct Anonymize {
     #[arg(long)]
     pub(crate) keep_build_ids: bool,
 
-    /// Take the key from this file, of 16 bytes or more, so that recordings made with it have the same hashes
+    /// Take the key from this file, of 16 bytes or more, so that recordings made with it have the
+    /// same hashes
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) key_file: Option<PathBuf>,
 
@@ -169,9 +173,9 @@ pub(crate) struct Anonymize {
 
 /// Show what a recording consists of
 ///
-/// The session; processes and how they ended; modules with their build ids, and
-/// what is there to take names from; threads; the parts of the file and their
-/// sizes; what is damaged.
+/// Lists the session; processes and how they ended; modules with their build ids,
+/// and where their names can be taken from; threads; the parts of the file and
+/// their sizes; and damaged parts.
 ///
 ///     $ heapledger info build.hl
 #[derive(Debug, Args)]

@@ -1,4 +1,5 @@
-//! The grammar of the command line: `VERB [FILE]`, or `FILE` alone, which is short for `summary FILE`.
+//! The grammar of the command line: `VERB [FILE]`, or `FILE` alone, which is short for
+//! `summary FILE`.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -15,12 +16,12 @@ use crate::near::nearest;
 use crate::report::quoted;
 use crate::target::program_file;
 
-/// Why a command line is not carried out.
+/// The reason why a command line is not carried out.
 #[derive(Debug)]
 pub(crate) enum Refusal {
     /// It asks for help, or it breaks a rule of its verb.
     Clap(clap::Error),
-    /// Its first word is no verb, and no file either.
+    /// Its first word is neither a verb nor a file.
     Failure(Failure),
 }
 
@@ -100,7 +101,7 @@ pub(crate) fn awaited<'c>(command: &'c Command, word: &str) -> Option<&'c Arg> {
     None
 }
 
-/// Returns where the first word is that is no option, nor the value of one.
+/// Returns the index of the first word that is neither an option nor the value of one.
 fn first_word(command: &Command, words: &[OsString]) -> Option<usize> {
     let summary = command.find_subcommand(SUMMARY)?;
     let mut is_value = false;
@@ -109,7 +110,7 @@ fn first_word(command: &Command, words: &[OsString]) -> Option<usize> {
         match &*text {
             _ if is_value => is_value = false,
             "--" => return (at + 1 < words.len()).then_some(at + 1),
-            // Help of the whole, whatever follows.
+            // Help for the whole command, whatever follows.
             "-h" | "--help" | "-V" | "--version" => return None,
             text if text.starts_with('-') && text.len() > 1 => is_value = awaited(summary, text).is_some(),
             _ => return Some(at),
@@ -158,7 +159,7 @@ fn check_file(command: &Command, words: &[OsString], first: usize) -> Result<(),
     Err(Failure::new(Exit::Usage, what).hint(hints.join("\n")))
 }
 
-/// Words as they can be typed in a shell.
+/// Returns the words as they can be typed in a shell.
 fn shell_line(words: &[OsString]) -> String {
     words.iter().map(|word| quoted(&word.to_string_lossy())).collect::<Vec<_>>().join(" ")
 }

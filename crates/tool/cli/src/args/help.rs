@@ -8,9 +8,9 @@ use clap::{Args, ValueHint};
 /// Say what can be recorded here, and what not
 ///
 /// Looks at the machine: kernel, limits, memory, places for files; and records a
-/// small program to see whether all of it works. With a command, looks at its
-/// program too, without running it: can it be recorded, and wholly; whose malloc
-/// it has; and for it and its libraries, how stacks and names will look.
+/// small program to see whether all of it works. With a command, also looks at its
+/// program, without running it: whether it can be recorded, and completely; which
+/// malloc it has; and how good stacks and names of it and its libraries will be.
 ///
 /// Each finding has a code, which `heapledger explain` explains, and a hint.
 ///
@@ -26,7 +26,7 @@ pub(crate) struct Doctor {
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// The program; its arguments, if given, are of no interest
+    /// The program; its arguments, if given, are ignored
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
     #[arg(value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
@@ -34,8 +34,8 @@ pub(crate) struct Doctor {
 
 /// Explain a code that stands beside a message
 ///
-/// Errors, warnings and findings of `doctor` have codes like HL0005. Says what is
-/// behind one, what follows from it, and what to do. Without a code lists them.
+/// Errors, warnings and findings of `doctor` have codes like HL0005. Prints the
+/// cause of one, its consequences, and what to do. Without a code, lists all codes.
 ///
 ///     $ heapledger explain HL0005
 ///     $ heapledger explain
@@ -61,7 +61,7 @@ pub(crate) struct Explain {
 ///     $ heapledger completions fish > heapledger.fish
 ///
 /// The scripts of bash, zsh and fish ask the command itself what there is to
-/// complete, so that they need not be written again for another version of it.
+/// complete, so they stay valid when the command is updated.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Completions {
@@ -76,7 +76,7 @@ pub(crate) struct Completions {
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Man {
-    /// The directory to write to; made if it is not there
+    /// The directory to write to; created if it does not exist
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) dir: Option<PathBuf>,
 
@@ -94,12 +94,12 @@ pub(crate) struct Man {
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Help {
-    /// The verb, and a verb of it if it has some
+    /// The verb, such as top, or reports show
     #[arg(value_name = "VERB")]
     pub(crate) verb: Vec<String>,
 }
 
-/// Say what a command line may go on with: for the completion scripts
+/// Print the possible next words of a command line, for the completion scripts
 #[derive(Debug, Args)]
 pub(crate) struct CompleteWords {
     /// The words after the name of the command; the last one is being typed

@@ -9,12 +9,12 @@ use heapledger_profiles::chrome::Cut;
 use crate::args::{By, Input, Named, Range, Symbols};
 use crate::select::{self, BlockFilter, What, number, percentage};
 
-/// Show who holds or allocates how much as a tree of calls
+/// Show how much memory functions hold or allocate, as a tree of calls
 ///
-/// From the outermost callers to those that allocate, or the other way round.
-/// Functions that were inlined are shown where debug information tells them. If
-/// all that a function holds goes through one that it calls, the two stand in one
-/// place, with one row of figures.
+/// The tree goes from the outermost callers to the functions that allocate, or the
+/// other way round. Inlined functions are shown if debug information names them. If
+/// all that a function holds goes through one that it calls, the two share one row
+/// of figures.
 ///
 ///     $ heapledger tree                         the peak, from main inwards
 ///     $ heapledger tree --bottom-up --depth 4   who wanted the memory
@@ -32,15 +32,15 @@ pub(crate) struct Tree {
     #[arg(long, value_name = "WHAT", default_value = "stack", value_delimiter = ',')]
     pub(crate) by: Vec<By>,
 
-    /// From the functions that allocate to their callers
+    /// Begin with the functions that allocate, and go to their callers
     #[arg(short, long)]
     pub(crate) bottom_up: bool,
 
-    /// How many levels to show; functions that stand in one place are one level
+    /// How many levels to show; functions that share a row are one level
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) depth: Option<u32>,
 
-    /// Leave out what has a smaller share of the whole, in percent
+    /// Leave out rows with a smaller share of the whole, in percent
     #[arg(short, long, value_name = "PERCENT", default_value_t = 1.0, value_parser = percentage)]
     pub(crate) threshold: f64,
 
@@ -61,7 +61,7 @@ pub(crate) struct Tree {
 
 /// Draw a flame graph, or write the stacks for tools that do
 ///
-/// Each box is a function, as wide as what it and all that it calls hold or
+/// Each box is a function, as wide as the memory that it and its callees hold or
 /// allocate. The picture is a file that browsers show: click on a box to enlarge
 /// it, press Ctrl-F to search. The program's own functions have warm colours,
 /// libraries cool ones, each crate, namespace or module its own. Frames of
@@ -100,10 +100,11 @@ pub(crate) struct Flame {
 
 /// Write the sites in the format of another tool
 ///
-/// What each stack ever allocated, and what it holds at a moment, as blocks and
-/// bytes. Functions are named here and now: the file needs nothing else. The types
-/// of the blocks, and the contexts, tasks and heaps that the program declares, are
-/// labels, where the format has any. What it has no place for is said on stderr.
+/// Writes what each stack ever allocated, and what it holds at a moment, as blocks
+/// and bytes. Functions are named when the file is written: it needs nothing else.
+/// The types of the blocks, and the contexts, tasks and heaps that the program
+/// declares, are labels, if the format has any. Data for which the format has no
+/// place is named on stderr.
 ///
 ///     $ heapledger export --to pprof -o peak.pb.gz
 ///     $ go tool pprof -top peak.pb.gz
@@ -122,7 +123,7 @@ pub(crate) struct Flame {
 ///                                                    for DuckDB, pandas,
 ///                                                    Polars, Spark
 ///
-/// Formats with a timeline, or with every allocation and free; of these, --at is
+/// Formats with a timeline, or with every allocation and free; for these, --at is
 /// the end of what is written.
 ///
 ///     $ heapledger export --to massif -o massif.out && ms_print massif.out
@@ -149,11 +150,12 @@ pub(crate) struct Export {
     #[arg(short, long)]
     pub(crate) force: bool,
 
-    /// Firefox: of more blocks than this, write some together, with rounded times
+    /// Firefox: if there are more blocks than this, write some together, with rounded times
     #[arg(long, value_name = "N", default_value_t = 500_000, value_parser = select::number)]
     pub(crate) blocks_max: usize,
 
-    /// Chrome: leave parts of heaps with fewer bytes out, or with `share` those of less than 0.8 % of their callers'
+    /// Chrome: leave out parts of heaps with fewer bytes, or with `share` those of less than 0.8 %
+    /// of their callers'
     #[arg(long, value_name = "SIZE|share", default_value = "1KiB", value_parser = select::cut)]
     pub(crate) cut: Cut,
 
@@ -164,10 +166,10 @@ pub(crate) struct Export {
     pub(crate) symbols: Symbols,
 }
 
-/// Say what to do about memory, why, and with which command that is seen
+/// Advise what to do about memory, why, and which command shows the evidence
 ///
-/// Rules look at a recording for what is worth a change: those first with the most
-/// bytes at stake. A rule says nothing where its evidence does not reach.
+/// Rules search a recording for what is worth a change; advice with the most bytes
+/// at stake comes first. A rule gives no advice if its evidence is not sufficient.
 ///
 ///     leak       what grows at a constant rate to the end of 10 s and more
 ///     reserve    blocks that grow by realloc, and copy what they have
@@ -178,14 +180,14 @@ pub(crate) struct Export {
 ///     $ heapledger advise server.hl
 ///     $ heapledger advise --process worker --json | jq .advice
 ///
-/// It takes the events: the longer, the more were recorded.
+/// All events are read: the more were recorded, the longer it takes.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Advise {
     #[command(flatten)]
     pub(crate) input: Input,
 
-    /// How many pieces to show; 0 for all
+    /// How many pieces of advice to show; 0 for all
     #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 10, value_parser = number)]
     pub(crate) rows: usize,
 
@@ -198,25 +200,26 @@ pub(crate) struct Advise {
 
 /// Show what grows steadily: how fast, since when, and how sure that is
 ///
-/// A leak raises the level to which live memory comes back, however much the work
-/// in hand takes. So the least of each 32nd part of the time is looked at, of
-/// every owner: does it rise, steadily, to the end? Nobody has to choose moments.
+/// A leak raises the level to which live memory falls back, however much the work
+/// in hand takes. So for every owner, the time is cut into 32 parts, and the least
+/// that was live in each is compared: does it rise, steadily, to the end? Nobody
+/// has to choose moments.
 ///
 ///     $ heapledger growth server.hl
 ///     $ heapledger growth --from 1min --by type
 ///     $ heapledger growth --process worker --by context
 ///     $ heapledger growth --all --json | jq .rows
 ///
-/// `certain` is what rises evenly, in every part of the time, and never lost more
-/// than a 25th of what it gained; `likely` is less even. What grows by a factor now
-/// and then (`in steps`) is the memory of one container, such as a vector, whose
-/// elements become more. Caches that fill up, and what is built once, grow more and
-/// more slowly: they are counted, and shown with --all. The gain has to be a
-/// thousandth of the peak at least.
+/// Growth is `certain` if it is even in every part of the time, and never lost more
+/// than a 25th of what it gained; `likely` growth is less even. Memory that grows
+/// by a factor now and then (`in steps`) is that of one container, such as a
+/// vector, whose elements become more. Caches that fill up, and structures that are
+/// built once, grow more and more slowly: they are counted, and shown with --all.
+/// The gain has to be a thousandth of the peak at least.
 ///
-/// A program that works through its input grows for as long as that takes, and is
-/// right to. A recording of some minutes under even load tells the most. It takes
-/// the events: the longer, the more were recorded.
+/// A program that works through its input may rightly grow for as long as that
+/// takes. A recording of some minutes under even load tells the most. All events
+/// are read: the more were recorded, the longer it takes.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Growth {
@@ -226,11 +229,11 @@ pub(crate) struct Growth {
     #[command(flatten)]
     pub(crate) range: Range,
 
-    /// What to look at
+    /// Look for growth by this
     #[arg(long, value_name = "WHAT", default_value = "owner", help_heading = "What to show")]
     pub(crate) by: By,
 
-    /// Show what grows more and more slowly, too
+    /// Also show what grows more and more slowly
     #[arg(long, help_heading = "What to show")]
     pub(crate) all: bool,
 
@@ -248,11 +251,11 @@ pub(crate) struct Growth {
 /// Draw what was live over time
 ///
 /// A plot for the terminal, or a picture. Each column shows the most that was live
-/// in its part of the time. Beside it stands what the system counted of the same
-/// processes, where `record` looked: resident memory, what of it belongs to no
-/// file, the brk heap, and private mappings without a file (what malloc takes by
-/// mmap among them). So it shows whether what is live is also resident, and
-/// whether what was freed went back to the system.
+/// in its part of the time. Beside it are the system's figures for the same
+/// processes, if `record` has taken them: resident memory, the part of it that
+/// belongs to no file, the brk heap, and private mappings without a file (among
+/// them those that malloc makes by mmap). They show whether live memory is also
+/// resident, and whether freed memory went back to the system.
 ///
 ///     $ heapledger timeline
 ///     $ heapledger timeline --svg -o live.svg
@@ -269,12 +272,13 @@ pub(crate) struct Growth {
 ///     $ heapledger timeline --by site -n 5 --svg -o sites.svg
 ///     $ heapledger timeline --json | jq .peak
 ///
-/// With --by, each column shows what was held at its end. This, and a selection of
-/// blocks, takes the events: the longer, the more were recorded. Of a selection no
-/// resident memory is shown. FILE@WHEN shows the time up to that moment.
+/// With --by, each column shows what was held at its end. For this, and for a
+/// selection of blocks, all events are read: the more were recorded, the longer it
+/// takes. For a selection, no resident memory is shown. FILE@WHEN shows the time up
+/// to that moment.
 ///
 /// Memory that processes share is counted for each of them. The plot is in plain
-/// ASCII where the locale is not UTF-8.
+/// ASCII if the locale is not UTF-8.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Timeline {
@@ -284,11 +288,11 @@ pub(crate) struct Timeline {
     #[command(flatten)]
     pub(crate) range: Range,
 
-    /// Show what the largest of these at the peak held over time: which one grows
+    /// Show over time what each of these held, for the largest at the peak: which one grows
     #[arg(long, value_name = "WHAT", help_heading = "What to show")]
     pub(crate) by: Option<By>,
 
-    /// How many of them
+    /// How many of them to show
     #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 8, help_heading = "What to show")]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=50), requires = "by")]
     pub(crate) rows: u16,
@@ -299,7 +303,8 @@ pub(crate) struct Timeline {
     #[command(flatten)]
     pub(crate) symbols: Symbols,
 
-    /// Draw a picture: of NAME.hl it is NAME.timeline.svg in the current directory, if -o names no other one
+    /// Draw a picture: for NAME.hl, NAME.timeline.svg in the current directory, unless -o names
+    /// another file
     #[arg(long, help_heading = "Output", conflicts_with = "json")]
     pub(crate) svg: bool,
 }

@@ -1,4 +1,4 @@
-//! Verbs that run programs, and that steer recorders.
+//! Verbs that run programs, and that control recorders.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -23,10 +23,10 @@ use crate::select;
 ///     $ heapledger record -o build.hl -- make -j8
 ///     $ heapledger record --sample 512KiB -- ./server --port 8080
 ///
-/// Returns when the program has ended; what it left running goes on unrecorded.
-/// Ends with the program's exit status, or by the signal that killed it. Programs
-/// that are statically linked, or that run with the rights of another user
-/// (set-user-ID), cannot be recorded: they run as always.
+/// Returns when the program has ended; processes that it left running go on
+/// unrecorded. Ends with the program's exit status, or by the signal that killed
+/// it. Programs that are statically linked, or that run with the rights of another
+/// user (set-user-ID), cannot be recorded: they run as always.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Record {
@@ -46,14 +46,14 @@ pub(crate) struct Record {
     #[arg(long)]
     pub(crate) wait: bool,
 
-    /// Record for so long only, such as 30s or 2min; the program goes on unrecorded
+    /// Record only for this long, such as 30s or 2min; the program goes on unrecorded
     ///
     /// Counted from the first moment at which allocations are recorded. The file is
     /// complete then; `heapledger record` stays until the program has ended.
     #[arg(long, value_name = "TIME", value_parser = select::duration, verbatim_doc_comment)]
     pub(crate) duration: Option<Duration>,
 
-    /// Begin to record so long after the program was started
+    /// Begin to record this long after the program was started
     #[arg(long, value_name = "TIME", value_parser = select::duration, conflicts_with = "start_paused")]
     pub(crate) start_after: Option<Duration>,
 
@@ -65,31 +65,31 @@ pub(crate) struct Record {
     #[arg(long, verbatim_doc_comment)]
     pub(crate) start_paused: bool,
 
-    /// What to do when events come faster than they can be taken
+    /// Wait, or drop events, when they come faster than they can be recorded
     #[arg(long, value_name = "WHAT", default_value = "wait")]
     pub(crate) on_full: OnFull,
 
-    /// How long the recorder may stand still before the program goes on without it; `never`: it waits
+    /// The time that the program waits for a recorder that stands still; `never` sets no limit
     ///
-    /// The recorder stands still while it is stopped, or while what it writes to does
-    /// not answer. Then events are dropped as with `--on-full drop` until it is back.
-    /// One that is merely slow is waited for.
+    /// The recorder stands still while it is stopped, or while the place that it writes
+    /// to does not answer. After this time, events are dropped as with `--on-full drop`
+    /// until the recorder is back. A recorder that is merely slow is always waited for.
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = stall_timeout, verbatim_doc_comment)]
     pub(crate) stall_timeout: StallTimeout,
 
     /// The most memory that the recorder may take in each process for itself, such as 16MiB
     ///
-    /// For programs near a limit of their own (`ulimit -v`, a memory cgroup). Beyond it
-    /// a stack that is new ends at the innermost frame that is known already: its bytes
-    /// count for that caller, and reports say how many stacks were folded so. Rings of
-    /// 256 KiB a thread, which are shared with the recorder, are not part of it.
+    /// For programs near a limit of their own (`ulimit -v`, a memory cgroup). Beyond this
+    /// size, a new stack ends at the innermost frame that is known already: its bytes
+    /// count for that caller, and reports say how many stacks were folded so. The rings
+    /// of 256 KiB a thread, which are shared with the recorder, do not count.
     #[arg(long, value_name = "SIZE", value_parser = target_memory, verbatim_doc_comment)]
     pub(crate) target_memory: Option<Bytes>,
 
-    /// Go on in another file after this time, or when the file is this long: 1h, 500MiB, or 1h,1GiB for both
+    /// Begin another file after this time, or at this length: 1h, 500MiB, or 1h,1GiB for both
     ///
     /// The files are NAME.0001.hl, NAME.0002.hl … Each can be read alone: it begins with
-    /// what was live then, and its totals are of its own time.
+    /// the blocks that were live then, and its totals are of its own time.
     #[arg(long, value_name = "TIME|SIZE", value_parser = file_limit, value_delimiter = ',', verbatim_doc_comment)]
     #[arg(conflicts_with = "aggregate")]
     pub(crate) rotate: Vec<FileLimit>,
@@ -100,42 +100,41 @@ pub(crate) struct Record {
 
     /// Keep totals of each stack, no events: a small file, however long the run
     ///
-    /// The file is replaced every ten seconds at the most by one with all that is known
-    /// by then, so that a recorder that is killed leaves the last one. What takes
-    /// events (a moment that is neither the peak nor the end; threads; sizes) cannot be
-    /// asked of it.
+    /// The file is replaced every ten seconds at the most by one with all totals so far, so that a
+    /// recorder that is killed leaves the last one. Questions that need events (a moment that is
+    /// neither the peak nor the end; threads; sizes) cannot be answered from such a file.
     #[arg(long)]
     pub(crate) aggregate: bool,
 
-    /// Record a sample: a point in so many bytes on average, such as 512KiB, and the blocks that have one
+    /// Record a sample: the blocks at sample points, one in SIZE bytes on average, such as 512KiB
     ///
-    /// For programs in production, and for long runs: what is not in the sample costs
-    /// the program some ten instructions, and the recording nothing. All figures are
-    /// estimates of the whole then, without bias, and are shown with error bars (of
-    /// 95 %). SIZE is rounded to a power of two. `heapledger sample` sets
-    /// another one while the program runs.
+    /// For programs in production, and for long runs: a block that is not in the sample
+    /// costs the program some ten instructions, and the recording nothing. All figures
+    /// are then estimates of the whole, without bias, and are shown with error bars (of
+    /// 95 %). SIZE is rounded to a power of two. `heapledger sample` sets another SIZE
+    /// while the program runs.
     #[arg(long, value_name = "SIZE", value_parser = sample_size, verbatim_doc_comment)]
     #[arg(conflicts_with = "verify_stacks")]
     pub(crate) sample: Option<Bytes>,
 
-    /// What to take of the place where a block is allocated
+    /// The stack or context to record for each allocation
     #[arg(long, value_name = "MODE", default_value = "mixed")]
     pub(crate) stacks: Stacks,
 
-    /// Compare every captured stack with what the program's C library says
+    /// Compare every captured stack with that of the program's C library
     ///
-    /// Each is checked frame by frame against glibc's `backtrace`, at the same place
-    /// in the program. That takes 10 microseconds and more for each allocation. How
-    /// many are equal is in the report and in `summary`; `info` shows both stacks of
-    /// the first that are not.
+    /// Each stack is checked frame by frame against glibc's `backtrace`, at the same
+    /// place in the program. That takes 10 microseconds and more for each allocation.
+    /// The report and `summary` show how many are equal; `info` shows both stacks of the
+    /// first that differ.
     #[arg(long, verbatim_doc_comment, conflicts_with = "stacks")]
     pub(crate) verify_stacks: bool,
 
-    /// Which names of functions to put into the file at the end
+    /// The names of functions to put into the file at the end
     ///
-    /// With names, files and lines of all functions on its stacks, a recording says the
-    /// same on another machine, and after a rebuild. `heapledger names` puts them in
-    /// later.
+    /// With names, files and lines of all functions on its stacks, a recording gives the
+    /// same answers on another machine, and after a rebuild. `heapledger names` puts them
+    /// in later.
     #[arg(long, value_name = "WHICH", default_value = "auto", verbatim_doc_comment)]
     pub(crate) names: KeptNames,
 
@@ -143,13 +142,14 @@ pub(crate) struct Record {
     #[arg(long, value_name = "LIB.so", value_hint = ValueHint::FilePath)]
     pub(crate) hook: Vec<PathBuf>,
 
-    /// A function of the program that allocates for its callers, such as an xmalloc: the report names these instead
+    /// A function that allocates for its callers, such as xmalloc: the report names the callers
+    /// instead
     ///
     /// A PATTERN is as for --function of `heapledger top`. Can be given more than once.
     #[arg(long, value_name = "PATTERN", value_parser = Pattern::new)]
     pub(crate) wrapper: Vec<Pattern>,
 
-    /// A program that runs already: it is refused, with what to do instead
+    /// A program that runs already: refused, with what to do instead
     #[arg(short, long, value_name = "PID", hide = true)]
     pub(crate) pid: Option<String>,
 
@@ -174,18 +174,18 @@ pub(crate) struct Attach {
 
 /// Run a program with hooks of your own on its allocator, and record nothing
 ///
-/// A hook library is told of every call of the malloc family, or takes the place of
-/// the allocator, in the program and in all that it starts. It is written in C or
+/// A hook library observes every call of the malloc family, or replaces the
+/// allocator, in the program and in all that it starts. It is written in C or
 /// Rust against include/heapledger/hooks.h; examples/hooks has one of each kind.
 ///
 ///     $ heapledger run --hook ./libhistogram.so -- ./server --port 8080
 ///     $ heapledger run --hook ./libfail.so --hook ./libcount.so -- make test
 ///
 /// The libraries are asked for their hooks in the order given, before the program's
-/// first allocation returns; without one, the program runs as it would by itself.
-/// Ends with the program's exit status, or by the signal that killed it. Programs
-/// that cannot be recorded cannot have hooks either: they run as always. To record
-/// as well: `heapledger record --hook`.
+/// first allocation returns; without a library, the program runs as it would by
+/// itself. Ends with the program's exit status, or by the signal that killed it.
+/// Programs that cannot be recorded cannot have hooks either: they run as always.
+/// To record as well: `heapledger record --hook`.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Run {
@@ -205,9 +205,9 @@ pub(crate) struct Run {
 
 /// Run a program and report how it misuses its allocator; record nothing
 ///
-/// It finds blocks that are freed twice, or by a function that does not go
+/// The check finds blocks that are freed twice, or by a function that does not go
 /// with the one that allocated them (malloc and delete, new[] and delete), or with
-/// a size that is not theirs; frees of what is no block; and writes past the end of
+/// a wrong size; frees of addresses that are not blocks; and writes past the end of
 /// a block, as far as 16 bytes, when it is freed, reallocated, or live at the exit.
 ///
 ///     $ heapledger check -- ./server --port 8080
@@ -215,11 +215,11 @@ pub(crate) struct Run {
 ///     $ heapledger check --json -o misuse.json -- make check
 ///
 /// The program and all that it starts run with the checks. They see no difference,
-/// except that it takes longer, and that a block is not freed a second time, which
-/// would end them. The report is on stderr when the program has ended, each thing
-/// once with its stacks and how often it was found. Ends with the program's exit
-/// status, or by the signal that killed it. Programs that cannot be recorded cannot
-/// be checked either: they run as always.
+/// except that they take longer, and that a block is not freed a second time, which
+/// would end them. The report is on stderr when the program has ended; each finding
+/// is listed once, with its stacks and how often it was found. Ends with the
+/// program's exit status, or by the signal that killed it. Programs that cannot be
+/// recorded cannot be checked either: they run as always.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Check {
@@ -239,7 +239,7 @@ pub(crate) struct Check {
     #[arg(short, long, requires = "output")]
     pub(crate) force: bool,
 
-    /// Print nothing where nothing was found
+    /// Print nothing if nothing was found
     #[arg(short, long)]
     pub(crate) quiet: bool,
 
@@ -252,17 +252,18 @@ pub(crate) struct Check {
     pub(crate) command: Vec<OsString>,
 }
 
-/// Begin or go on to record a program that runs under `heapledger record`
+/// Begin or resume recording a program that runs under `heapledger record`
 ///
 ///     $ heapledger record --start-paused -- ./server &
 ///     $ heapledger start
 ///     $ heapledger pause 4411
 ///
-/// Takes effect at once, in all processes of the recording. What was allocated
-/// before is not in the recording; that it is freed later is counted apart. The
-/// same by a signal: `kill -USR1` to the process of `heapledger record`. A program
-/// that has Heapledger in it and answers (docs/profile.md) is meant by its process
-/// id: its ledger begins to sample, one point in 512 KiB.
+/// Takes effect at once, in all processes of the recording. Blocks that were
+/// allocated before are not in the recording; their frees are counted apart. A
+/// signal does the same: `kill -USR1` to the process of `heapledger record`. To
+/// start the ledger of a program that has Heapledger in it and answers
+/// (docs/profile.md), give its process id: the ledger begins to sample, one point
+/// in 512 KiB.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Start {
@@ -275,10 +276,10 @@ pub(crate) struct Start {
 ///     $ heapledger pause
 ///
 /// From now on allocations are not recorded, in any process of the recording; frees
-/// of recorded blocks are, so that what is live stays right. The program goes on.
-/// `heapledger start` resumes. The same by a signal: `kill -USR2` to the process of
-/// `heapledger record`. With the process id of a program that has a ledger of its
-/// own, that is stopped; what it holds can be asked for until it is started again.
+/// of recorded blocks are, so that the live blocks stay right. The program goes on.
+/// `heapledger start` resumes. A signal does the same: `kill -USR2` to the process
+/// of `heapledger record`. Given the process id of a program with a ledger of its
+/// own, stops that ledger; its contents can be asked for until it is started again.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Pause {
@@ -286,25 +287,25 @@ pub(crate) struct Pause {
     pub(crate) control: Control,
 }
 
-/// Set the rate of a sampled recording that goes on, or of a program's profile
+/// Set the rate of a sampled recording that is running, or of a program's profile
 ///
 ///     $ heapledger sample 2MiB
 ///     $ heapledger sample 64KiB 4411
 ///     $ heapledger sample off
 ///
 /// The program runs under `heapledger record --sample`. This takes effect at once,
-/// in all processes of the recording: from now on there is a sample point in so
-/// many bytes on average, rounded to a power of two; with `off`, all blocks are
-/// recorded. What was recorded before keeps its weight, so totals stay estimates of
-/// the whole.
+/// in all processes of the recording: from now on there is one sample point in SIZE
+/// bytes on average, rounded to a power of two; with `off`, all blocks are
+/// recorded. Blocks that were recorded before keep their weight, so totals stay
+/// estimates of the whole.
 ///
-/// A program that has Heapledger in it and answers (docs/profile.md) is meant by
-/// its process id. Where its ledger does not run, it is started: what is live
-/// already stays unknown to it.
+/// A program that has Heapledger in it and answers (docs/profile.md) is named by
+/// its process id. If its ledger does not run, it is started: blocks that are live
+/// already stay unknown to it.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Sample {
-    /// The mean distance of sample points, or `off`
+    /// The mean distance between sample points, or `off`
     #[arg(value_name = "SIZE|off", value_parser = sample_rate)]
     pub(crate) rate: Rate,
 
@@ -312,10 +313,10 @@ pub(crate) struct Sample {
     pub(crate) control: Control,
 }
 
-/// List the recordings that go on, and the programs with a ledger of their own
+/// List running recordings, and programs with a ledger of their own
 ///
-/// Those of the same user; root sees all. Whether allocations are recorded at the
-/// moment, for how long it has run, and how much it has recorded.
+/// Lists those of the same user; root sees all. Shows whether allocations are
+/// recorded at the moment, for how long each has run, and how much it has recorded.
 ///
 ///     $ heapledger status
 ///     $ heapledger status 4411 --json
@@ -326,7 +327,7 @@ pub(crate) struct Status {
     pub(crate) control: Control,
 }
 
-/// Which recording that is going on.
+/// The recording or program to control.
 #[derive(Debug, Args)]
 pub(crate) struct Control {
     /// The id of a recorded process or of its recorder, or the file (with --rotate, its name
@@ -338,7 +339,7 @@ pub(crate) struct Control {
     pub(crate) data: Data,
 }
 
-/// The mean distance of sample points.
+/// Parses the mean distance between sample points.
 fn sample_size(text: &str) -> Result<Bytes, String> {
     match select::size(text)? {
         0 | 1 => Err("to record all blocks, leave out --sample".to_owned()),
@@ -346,7 +347,7 @@ fn sample_size(text: &str) -> Result<Bytes, String> {
     }
 }
 
-/// The same, or none.
+/// Parses the mean distance between sample points, or `off`.
 fn sample_rate(text: &str) -> Result<Rate, String> {
     match text {
         "off" => Ok(Rate::EXACT),
@@ -357,7 +358,7 @@ fn sample_rate(text: &str) -> Result<Rate, String> {
     }
 }
 
-/// A size that is enough for the least that the recorder keeps in a program.
+/// Parses a size that is enough for the least that the recorder keeps in a program.
 fn target_memory(text: &str) -> Result<Bytes, String> {
     const BYTES_MIN: u64 = 256 << 10;
     match select::size(text)? {
@@ -366,17 +367,17 @@ fn target_memory(text: &str) -> Result<Bytes, String> {
     }
 }
 
-/// How long a recorder that stands still is waited for; `None` is for ever.
+/// The time to wait for a recorder that stands still; `None` is for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StallTimeout(pub(crate) Option<Duration>);
 
-/// A time, or `never` or 0.
+/// Parses a time; `never` and 0 are for ever.
 fn stall_timeout(text: &str) -> Result<StallTimeout, String> {
     let time = if text == "never" { Duration::ZERO } else { select::duration(text)? };
     Ok(StallTimeout((!time.is_zero()).then_some(time)))
 }
 
-/// When a file is full.
+/// The limit at which a file is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileLimit {
     /// After this time.
@@ -385,7 +386,7 @@ pub(crate) enum FileLimit {
     Bytes(u64),
 }
 
-/// A time or a size.
+/// Parses a time or a size.
 fn file_limit(text: &str) -> Result<FileLimit, String> {
     const BYTES_MIN: u64 = 64 << 10;
     let unknown = || format!("invalid limit `{text}`: expected a time or a size, such as 1h or 500MiB");
@@ -397,20 +398,21 @@ fn file_limit(text: &str) -> Result<FileLimit, String> {
     }
 }
 
-/// What happens when a ring is full.
+/// The action when a ring is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OnFull {
     /// Let the program wait: nothing is lost
     #[default]
     Wait,
-    /// Drop allocations and frees; totals are lower bounds then, and every report says how many were lost
+    /// Drop allocations and frees; totals are lower bounds then, and every report says how many
+    /// were lost
     Drop,
 }
 
 /// Names of functions that go into a recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum KeptNames {
-    /// As many as 5 seconds and a tenth of the file are enough for, those first whose stacks held most
+    /// As many as fit 5 seconds and a tenth of the file, those on the largest stacks first
     #[default]
     Auto,
     /// All
@@ -419,7 +421,7 @@ pub(crate) enum KeptNames {
     None,
 }
 
-/// What is taken of the place where a block is allocated.
+/// The stack or context that is recorded for each allocation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Stacks {
     /// The stack, and the context that the program declares
@@ -427,7 +429,7 @@ pub(crate) enum Stacks {
     Mixed,
     /// The stack
     Native,
-    /// The context that the program declares: cheaper, and of no use to programs that declare none
+    /// The context that the program declares: cheaper, but useless for programs that declare none
     Pseudo,
     /// Nothing: totals and sizes only
     None,

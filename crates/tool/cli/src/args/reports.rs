@@ -1,4 +1,4 @@
-//! Memory reports: what programs measure of themselves.
+//! Memory reports: the measurements that programs make of themselves.
 
 use std::path::PathBuf;
 
@@ -7,13 +7,13 @@ use clap::{Args, Subcommand, ValueEnum, ValueHint};
 /// Show, compare and save memory reports: what programs say their memory is for
 ///
 /// The reports are those of a program with memory reporters (heapledger's own, or
-/// Firefox), as text that is the same as on Firefox's page about:memory. A SOURCE
-/// is a report file, `.json.gz` or `.json`, written by heapledger or by Firefox, or
-/// `-` for standard input; or a trace of Chrome's with memory dumps, of which the
-/// last of each process is shown; or the number of a running process that answers:
-/// in Rust it has called `heapledger::reports::listen()`; or the address of the
-/// page that a program serves. It collects now, itself and its descendants that
-/// answer.
+/// Firefox), as the same text as on Firefox's page about:memory. A SOURCE is a
+/// report file, `.json.gz` or `.json`, written by heapledger or by Firefox, or `-`
+/// for standard input; or a trace of Chrome's with memory dumps, of which the last
+/// of each process is shown; or the pid of a running process that answers: in Rust
+/// it has called `heapledger::reports::listen()`; or the address of the page that a
+/// program serves. The process collects its reports now, and those of its
+/// descendants that answer.
 ///
 ///     $ heapledger reports show memory-report.json.gz
 ///     $ heapledger reports show 4711
@@ -28,7 +28,7 @@ pub(crate) struct Reports {
     pub(crate) action: ReportsAction,
 }
 
-/// What to do with reports.
+/// The verbs about reports.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ReportsAction {
     Show(ShowReports),
@@ -40,9 +40,9 @@ pub(crate) enum ReportsAction {
 /// Show reports as trees
 ///
 /// Per process: the tree `explicit` of what the program has allocated, with the
-/// part of the heap that no reporter covers as `heap-unclassified`; then all that
-/// was measured besides. The figure after a value is its part of the whole tree.
-/// `++` hides entries that are less than 1 % of it each, `(N tiny)` sums them up;
+/// part of the heap that no reporter covers as `heap-unclassified`; then all other
+/// measurements. The figure after a value is its share of the whole tree. `++`
+/// hides entries that are less than 1 % of the tree each, `(N tiny)` sums them up;
 /// `[N]` is the sum of N reports with the same path, `[?!]` cannot be right.
 ///
 /// Several sources are shown as one, each with its processes.
@@ -54,11 +54,11 @@ pub(crate) enum ReportsAction {
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct ShowReports {
-    /// What to read
+    /// The sources to read
     #[arg(value_name = "SOURCE", required = true, value_hint = ValueHint::FilePath)]
     pub(crate) sources: Vec<String>,
 
-    /// Serve a page to look at and compare them in a browser, until Ctrl-C
+    /// Serve a page to look at and compare the reports in a browser, until Ctrl-C
     #[arg(long, conflicts_with = "ReportsView", help_heading = "Output")]
     pub(crate) page: bool,
 
@@ -71,9 +71,9 @@ pub(crate) struct ShowReports {
 
 /// Show what has changed from one set of reports to another
 ///
-/// Amounts are those of AFTER minus those of BEFORE; what has not changed is left
-/// out. `[+]` is only in AFTER, `[-]` only in BEFORE. What is different in each run
-/// is not compared: parts of paths that reporters have declared variable and, in
+/// Amounts are those of AFTER minus those of BEFORE; unchanged reports are left
+/// out. `[+]` is only in AFTER, `[-]` only in BEFORE. Parts of paths that differ in
+/// each run are not compared: those that reporters have declared variable and, in
 /// files of Firefox, ids of processes and threads, addresses and the like.
 ///
 ///     $ heapledger reports diff before.json.gz after.json.gz
@@ -81,11 +81,11 @@ pub(crate) struct ShowReports {
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct DiffReports {
-    /// What to compare with
+    /// The source to compare with
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) before: String,
 
-    /// What to compare
+    /// The source to compare
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) after: String,
 
@@ -96,16 +96,16 @@ pub(crate) struct DiffReports {
     pub(crate) privacy: Privacy,
 }
 
-/// Make one report file of several
+/// Make one report file from several
 ///
-/// The processes of all stand side by side. Those of the same name are told apart
-/// by a number.
+/// The file has the processes of all sources. Processes of the same name are told
+/// apart by a number.
 ///
 ///     $ heapledger reports merge -o all.json.gz server.json.gz worker.json.gz
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct MergeReports {
-    /// What to read
+    /// The sources to read
     #[arg(value_name = "SOURCE", required = true, num_args = 2.., value_hint = ValueHint::FilePath)]
     pub(crate) sources: Vec<String>,
 
@@ -125,7 +125,7 @@ pub(crate) struct MergeReports {
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct SaveReports {
-    /// What to read
+    /// The source to read
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) source: String,
 
@@ -136,10 +136,10 @@ pub(crate) struct SaveReports {
     pub(crate) privacy: Privacy,
 }
 
-/// How reports are shown.
+/// Options for showing reports.
 #[derive(Debug, Args)]
 pub(crate) struct ReportsView {
-    /// Show bytes to the last, and hide nothing
+    /// Show exact bytes, and hide nothing
     #[arg(short, long, help_heading = "What to show")]
     pub(crate) verbose: bool,
 
@@ -167,12 +167,12 @@ pub(crate) struct ReportsTarget {
     #[arg(short, long)]
     pub(crate) force: bool,
 
-    /// What it is [default: by its name, json.gz if that does not say]
+    /// The format of the file [default: by its name, json.gz if that does not say]
     #[arg(long, value_name = "FORMAT")]
     pub(crate) to: Option<ReportsFormat>,
 }
 
-/// What reports are written as.
+/// The format in which reports are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ReportsFormat {
     /// A report file, compressed
@@ -184,12 +184,12 @@ pub(crate) enum ReportsFormat {
     Openmetrics,
 }
 
-/// What others may see.
+/// Options for hiding private data.
 #[derive(Debug, Args)]
 pub(crate) struct Privacy {
-    /// Put `<anonymized>` for URLs, addresses, paths and names of files, and quoted texts
+    /// Replace URLs, addresses, paths and names of files, and quoted texts by `<anonymized>`
     ///
-    /// In names of processes, paths and descriptions. A program that is asked for anonymous
+    /// Applies to names of processes, paths and descriptions. A program that is asked for anonymous
     /// reports knows better what is private.
     #[arg(long, help_heading = "Privacy")]
     pub(crate) anonymize: bool,

@@ -11,19 +11,19 @@ use crate::select::{Live, LiveMetric, What, Which, number, within};
 
 /// Show the totals of a recording and of each process in it
 ///
-/// Takes no time, however long the recording is: the totals are at its end. If
-/// the recorder was killed they are not; then they are counted again.
+/// Takes no time, however long the recording is: the totals are at its end. If the
+/// recorder was killed, the totals are missing, and are counted again.
 ///
 ///     $ heapledger summary
 ///     $ heapledger summary build.hl --json | jq .bytes_live_max
 ///     $ heapledger summary --during 10s-20s --thread worker
 ///
 /// With options that select blocks, the totals are of these alone, and there is no
-/// list of processes. Retained is what was allocated --during a time and is still
+/// list of processes. Retained memory was allocated --during a time and is still
 /// live at its end.
 ///
 /// Allocations are calls that returned a block; a reallocation is one more
-/// allocation and one more free. Bytes are those that were asked for. The peak is
+/// allocation and one more free. Bytes are those of requested sizes. The peak is
 /// the moment when the most bytes were live. A temporary allocation is freed
 /// before the same thread allocates or frees anything else.
 #[derive(Debug, Args)]
@@ -39,7 +39,7 @@ pub(crate) struct Summary {
     pub(crate) symbols: Symbols,
 }
 
-/// Show who holds or allocates the most
+/// Show which functions hold or allocate the most
 ///
 ///     $ heapledger top                            by owner, at the peak
 ///     $ heapledger top --by function              by the innermost function
@@ -63,19 +63,19 @@ pub(crate) struct Summary {
 /// A site is a stack that allocates. Its owner is the innermost function on it that
 /// is the program's own: not of an allocator, a language's library, a container, a
 /// wrapper such as xmalloc, a dependency or a library of the system. `via` says
-/// which of those it called. Its function is the innermost one that is no
-/// allocator.
+/// which of those the owner called. The function of a site is the innermost one
+/// that is not an allocator.
 ///
 /// `--by thread`, `process` or `size`, a time with `--at`, and `--thread`,
-/// `--size`, `--lifetime` and `--during` are answered from the events: that takes
-/// the longer, the more were recorded. All else takes no time.
+/// `--size`, `--lifetime` and `--during` are answered from the events: the more
+/// were recorded, the longer that takes. All else takes no time.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Top {
     #[command(flatten)]
     pub(crate) input: Input,
 
-    /// What to sum up by
+    /// Sum up by this
     #[arg(long, value_name = "WHAT", default_value = "owner")]
     pub(crate) by: By,
 
@@ -92,10 +92,10 @@ pub(crate) struct Top {
 
 /// Show what was live at the end, by stack
 ///
-/// Live at the end is not the same as lost: much of it may be in use until the
-/// last moment, and its program is right not to free it. Look for what should not
-/// be there, or not so often. Of a process that was ended by a signal, everything
-/// is live that it used.
+/// Live at the end is not the same as lost: much of that memory may be in use until
+/// the last moment, and the program is right not to free it. Look for blocks that
+/// should not be there, or not so often. If a process was ended by a signal, all
+/// that it used is live.
 ///
 ///     $ heapledger leaks
 ///     $ heapledger leaks --process 4411 -n 3 --metric blocks
@@ -123,11 +123,11 @@ pub(crate) struct Leaks {
     #[arg(long, value_name = "STATUS", value_parser = clap::value_parser!(u8).range(1..))]
     pub(crate) error_exitcode: Option<u8>,
 
-    /// What to sum up by
+    /// Sum up by this
     #[arg(long, value_name = "WHAT", default_value = "site")]
     pub(crate) by: By,
 
-    /// What to order by
+    /// Order by this
     #[arg(long, value_name = "WHAT", default_value = "bytes")]
     pub(crate) metric: LiveMetric,
 
@@ -145,14 +145,15 @@ pub(crate) struct Leaks {
 /// Show where memory is allocated only to be freed at once
 ///
 /// A temporary allocation is freed before the same thread allocates or frees
-/// anything else. Where there are many, a buffer that is kept, or one on the
-/// stack, often does as well.
+/// anything else. If there are many, a buffer that is kept, or one on the stack,
+/// often does as well.
 ///
-/// With --within, a block counts that is freed soon, in numbers: before the thread
-/// that allocated it has made more than N further allocations (0: before its next
-/// one), whoever frees it and whatever is freed in between; or within a time. Times
-/// of events are kept in steps of 0.1 ms. A sample does not tell how many
-/// allocations lie between: of one only a time can be asked.
+/// With --within, blocks count that are freed soon, in numbers: before the thread
+/// that allocated them has made more than N further allocations (0: before its next
+/// one), whichever thread frees them and whatever is freed in between; or within a
+/// time. Times of events are kept in steps of 0.1 ms. A sample does not tell how
+/// many allocations lie between, so for a sampled recording only a time can be
+/// given.
 ///
 ///     $ heapledger temporary -n 5
 ///     $ heapledger temporary --within 10
@@ -163,11 +164,12 @@ pub(crate) struct Temporary {
     #[command(flatten)]
     pub(crate) input: Input,
 
-    /// Count blocks that are freed within N further allocations of their thread, or within a time such as 1ms
+    /// Count blocks that are freed within N further allocations of their thread, or within a time
+    /// such as 1ms
     #[arg(long, value_name = "N|TIME", value_parser = within)]
     pub(crate) within: Option<Lifetime>,
 
-    /// What to sum up by
+    /// Sum up by this
     #[arg(long, value_name = "WHAT", default_value = "site")]
     pub(crate) by: By,
 
@@ -184,28 +186,28 @@ pub(crate) struct Temporary {
 
 /// Show where blocks are reallocated, how often, and how much is copied for it
 ///
-/// By the stack that calls realloc. Where many reallocations grow few blocks in
-/// long chains, asking for the room beforehand saves them. `copied` is a bound: the
-/// smaller one of both sizes, each time; an allocator that finds room behind a
-/// block copies nothing.
+/// Rows are the stacks that call realloc. If many reallocations grow few blocks in
+/// long chains, asking for the memory beforehand saves them. `copied` is an upper
+/// bound: the smaller one of both sizes, each time; an allocator that finds room
+/// behind a block copies nothing.
 ///
 ///     $ heapledger reallocations -n 5
 ///     $ heapledger reallocations --size 1M.. --thread "worker*"
 ///
-/// Selected are reallocations by the block that comes of them: by its size,
-/// lifetime and thread, and by the time of the call. realloc(NULL, n) is an
-/// allocation like any other, and not counted here.
+/// Reallocations are selected by the block that they return: by its size, lifetime
+/// and thread, and by the time of the call. realloc(NULL, n) is an allocation like
+/// any other, and not counted here.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Reallocations {
     #[command(flatten)]
     pub(crate) input: Input,
 
-    /// What to sum up by
+    /// Sum up by this
     #[arg(long, value_name = "WHAT", default_value = "site", value_parser = by::grouping())]
     pub(crate) by: Grouping,
 
-    /// What to order by
+    /// Order by this
     #[arg(long, value_name = "WHAT", default_value = "copied")]
     pub(crate) metric: ReallocationOrder,
 
@@ -220,22 +222,22 @@ pub(crate) struct Reallocations {
     pub(crate) symbols: Symbols,
 }
 
-/// What to order reallocations by.
+/// The order of reallocations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ReallocationOrder {
-    /// Bytes that were copied at most
+    /// The upper bound of the bytes that were copied
     Copied,
-    /// How often
+    /// The number of reallocations
     Count,
-    /// How often the same block
+    /// The length of the longest chain: reallocations of the same block
     Chain,
 }
 
-/// Show who calls one function, and how much memory goes through each of these
+/// Show the callers of one function, and how much memory goes through each
 ///
-/// All that was allocated on stacks with the function on them, by the functions
-/// that call it directly. Each stack counts once: of a function that is on a stack
-/// several times, its outermost call counts. So the rows add up.
+/// Sums up all that was allocated on stacks with the function on them, by the
+/// functions that call it directly. Each stack counts once: if a function is on a
+/// stack several times, its outermost call counts. So the rows add up.
 ///
 ///     $ heapledger callers "json::parse*"
 ///     $ heapledger callers xrealloc --total -n 5
@@ -266,7 +268,7 @@ pub(crate) struct Neighbours {
 /// Show how large blocks are: a histogram by size class
 ///
 /// A class has the sizes up to a power of two, and above half of it. Sizes are
-/// those that were asked for. Exact ones: `heapledger top --by size`.
+/// requested sizes. For exact ones: `heapledger top --by size`.
 ///
 ///     $ heapledger sizes                          what is live at the peak, by
 ///                                                 bytes
@@ -281,11 +283,11 @@ pub(crate) struct Sizes {
     #[command(flatten)]
     pub(crate) input: Input,
 
-    /// Show the sizes of each of the largest of these by itself
+    /// Show a histogram for each of the largest of these
     #[arg(long, value_name = "WHAT", value_parser = by::grouping())]
     pub(crate) by: Option<Grouping>,
 
-    /// How many of them; 0 for all
+    /// How many of them to show; 0 for all
     #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 5, value_parser = number, requires = "by")]
     pub(crate) rows: usize,
 

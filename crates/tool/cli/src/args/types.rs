@@ -7,9 +7,10 @@ use crate::select::{Live, What, number};
 
 /// Show what types of blocks there are, and how much each holds
 ///
-/// The type of a block is what the program stamped it with; else what the code that
-/// allocates it tells, by debug information and symbols, without any change of the
-/// program. `[T]` is a buffer of T; `[unknown]` is what nothing is known of.
+/// The type of a block is the stamp that the program gave it; without one, it is
+/// inferred from the code that allocates the block, by debug information and
+/// symbols, without any change to the program. `[T]` is a buffer of T; `[unknown]`
+/// stands for blocks whose type is not known.
 ///
 ///     $ heapledger types                          at the peak, by the types of
 ///                                                 the blocks
@@ -33,18 +34,18 @@ use crate::select::{Live, What, number};
 ///   probable         a guess from what is around: source text, or a C function
 ///   unknown          nothing is known
 ///
-/// Of a type with several sites it is that of the least sure one; `+`: others are
-/// surer. With --type, each site tells its own.
+/// A type with several sites is as sure as its least sure site; `+`: others are
+/// surer. With --type, each site shows its own.
 ///
-/// Below the table stand the binaries that told the types, and those that could
-/// not, with what would help.
+/// Below the table are the binaries from which types were known, and those from
+/// which they were not, with what would help.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Types {
     #[command(flatten)]
     pub(crate) input: Input,
 
-    /// What to take for the type of a block
+    /// The type to show for a block
     #[arg(long, value_name = "WHAT", default_value = "block")]
     pub(crate) by: TypesBy,
 
@@ -52,7 +53,7 @@ pub(crate) struct Types {
     #[arg(long)]
     pub(crate) stacks: bool,
 
-    /// How many types to show, and of each how many sites; 0 for all [default: 20, with --json all]
+    /// How many types to show, and how many sites of each; 0 for all [default: 20, with --json all]
     #[arg(short = 'n', long = "rows", value_name = "N", value_parser = number)]
     pub(crate) rows: Option<usize>,
 
@@ -63,23 +64,23 @@ pub(crate) struct Types {
     pub(crate) symbols: Symbols,
 }
 
-/// What is taken for the type of a block.
+/// The type that is shown for a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TypesBy {
-    /// That of the whole block; a buffer of T is `[T]`
+    /// The type of the whole block; a buffer of T is `[T]`
     Block,
-    /// What the block has one or many of; of a buffer of T: T
+    /// The type of the elements of the block; for a buffer of T: T
     Element,
-    /// The container that the block is a part of; what is in none stands for itself
+    /// The container that the block is a part of; a block in no container has its own type
     Container,
 }
 
 /// List the blocks that are live at a moment, one by one
 ///
-/// The largest first; of equals, the oldest first. A block has a number: which
-/// allocation of its process it was, from 0. Its age is how long it had been there
-/// at that moment, and the stack that allocated it is below the table, or with
-/// --json beside it.
+/// The largest blocks come first; among equals, the oldest. The number of a block
+/// is the ordinal of its allocation in its process, from 0. Its age is how long it
+/// had been there at that moment. The stack that allocated it is below the table,
+/// or with --json beside it.
 ///
 ///     $ heapledger blocks --type Token -n 5     the largest five of a type at
 ///                                               the peak
@@ -88,7 +89,7 @@ pub(crate) enum TypesBy {
 ///     $ heapledger blocks --at 2s --thread worker --json
 ///
 /// This is answered from the events: the more were recorded, the longer it takes.
-/// At the peak it takes them twice.
+/// At the peak, the events are read twice.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Blocks {

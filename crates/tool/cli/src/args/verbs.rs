@@ -1,4 +1,4 @@
-//! The list of verbs in help, by what they are for.
+//! The list of verbs in help, grouped by task.
 
 use std::fmt::Write;
 
@@ -37,7 +37,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Help", &["help", "explain", "completions", "man"]),
 ];
 
-/// Columns of help.
+/// The width of help, in columns.
 const WIDTH: usize = 80;
 
 /// Returns the command line, with its verbs by task.

@@ -1,7 +1,7 @@
-//! What the checks have written in the processes, with names instead of addresses.
+//! The findings that the checks have written in the processes, with names instead of addresses.
 //!
-//! The files come from memory that the program can have written over, and are believed in nothing: what makes no sense
-//! is left out.
+//! The files come from memory that the program can have overwritten, so nothing in them is trusted:
+//! lines that make no sense are skipped.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
@@ -16,29 +16,29 @@ use crate::args::Symbols;
 use crate::format::{bytes, counted};
 use crate::label::symbolizer;
 
-/// Frames of a stack, and things of a process, that are read.
+/// Limits on what is read: frames of a stack, and findings of a process.
 const FRAMES_MAX: usize = 1024;
 const REPORTS_MAX: usize = 256;
 
-/// All that was found in all processes.
+/// The findings in all processes.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     pub(crate) misuses: Vec<Misuse>,
     pub(crate) beyond: u64,
     pub(crate) missed: u64,
-    /// Processes that ran without checks: their allocators have ways of their own.
+    /// The number of processes that ran without checks, because they have allocators of their own.
     pub(crate) unchecked: u64,
-    /// Processes of which the live blocks were not looked at when they ended.
+    /// Processes whose live blocks were not searched when they ended.
     pub(crate) unverified: Vec<Unverified>,
-    /// Processes that put themselves in a sandbox: from then on nothing was reported in them.
+    /// Processes that entered a sandbox: nothing was reported in them from then on.
     pub(crate) confined: Vec<Unverified>,
-    /// Libraries after whose opening nothing was reported in a process.
+    /// Libraries that stopped the checks: nothing was reported in a process after it opened one.
     pub(crate) stopped_by: BTreeSet<String>,
-    /// How to get better names.
+    /// A hint how to get better names.
     pub(crate) hint: Option<String>,
 }
 
-/// A process that ended before its live blocks could be looked at, or that still runs.
+/// A process that ended before its live blocks could be searched, or that still runs.
 #[derive(Debug, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Unverified {
@@ -46,21 +46,21 @@ pub(crate) struct Unverified {
     pub(crate) name: String,
 }
 
-/// One thing, found once or more.
+/// A finding, which occurred once or more often.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Misuse {
     kind: Kind,
-    /// Of the first time, as is the block.
+    /// The address at the first occurrence, as is the block.
     #[serde(serialize_with = "as_hex")]
     #[cfg_attr(test, schemars(with = "String"))]
     address: u64,
-    /// Requested bytes of the block; `None`: there is no block.
+    /// The requested size of the block; `None` if there is no block.
     bytes: Option<u64>,
     #[serde(flatten)]
     detail: Detail,
     pub(crate) times: u64,
-    /// What was done last first: the wrong free, the first one, the allocation.
+    /// The stacks, the latest first: the wrong free, the first free, the allocation.
     pub(crate) stacks: Vec<Stack>,
 }
 
@@ -75,27 +75,28 @@ enum Kind {
     Overwrite,
 }
 
-/// What else a kind says.
+/// Details that some kinds of misuse have.
 #[derive(Debug, Default, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Detail {
-    /// Of a pointer that is no block: how far into one it points.
+    /// If a pointer to no block was freed: its offset into the block that it points into.
     #[serde(skip_serializing_if = "Option::is_none")]
     inside: Option<u64>,
-    /// The size that was said.
+    /// The size that the wrong free passed.
     #[serde(skip_serializing_if = "Option::is_none")]
     said: Option<u64>,
-    /// The first and the last byte that were written past the end, counted from the block's beginning.
+    /// The first and the last byte that were written past the end, as offsets from the block's
+    /// start.
     #[serde(skip_serializing_if = "Option::is_none")]
     overwritten: Option<[u64; 2]>,
 }
 
-/// A call, and where it was made.
+/// A call, and the stack that made it.
 #[derive(Debug, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Stack {
     role: Role,
-    /// Such as `operator delete[]`.
+    /// The function that was called, such as `operator delete[]`.
     by: String,
     pub(crate) frames: Vec<Frame>,
 }
@@ -118,7 +119,7 @@ pub(crate) struct Frame {
     pub(crate) line: Option<u32>,
     pub(crate) module: Option<String>,
     inlined: bool,
-    /// Whether the name is one, and no offset.
+    /// True if the function has a name, not only an offset.
     #[serde(skip)]
     pub(crate) is_known: bool,
 }
@@ -156,7 +157,7 @@ impl Misuse {
         }
     }
 
-    /// What a stack of it did.
+    /// Returns the role that a stack has in this finding, in words.
     pub(crate) fn role(&self, stack: &Stack) -> String {
         let what = match (self.kind, stack.role) {
             (_, Role::Allocated) => "allocated",
@@ -168,7 +169,7 @@ impl Misuse {
         format!("{what} by {}", stack.by)
     }
 
-    /// Whether it is the same, in another process or of another block.
+    /// True if the other one is the same finding, in another process or for another block.
     fn is_like(&self, other: &Misuse) -> bool {
         (self.kind, &self.detail) == (other.kind, &other.detail)
             && (self.bytes, &self.stacks) == (other.bytes, &other.stacks)
@@ -180,7 +181,7 @@ fn bytes_of(size: u64) -> String {
 }
 
 impl Findings {
-    /// True if all was looked at that is looked for.
+    /// True if the checks covered all processes completely.
     pub(crate) fn is_all(&self) -> bool {
         self.unverified.is_empty()
             && self.confined.is_empty()
@@ -189,7 +190,7 @@ impl Findings {
             && self.unchecked == 0
     }
 
-    /// Reads the files of the processes.
+    /// Reads the files that the checks wrote, one for each process.
     pub(crate) fn read(files: &[String], symbols: &Symbols) -> Findings {
         let mut findings = Findings::default();
         let mut names = Names::new(symbolizer(&symbols.files));
@@ -207,7 +208,7 @@ impl Findings {
                         else {
                             continue;
                         };
-                        // Stacks, and after `maps` the mappings, up to an empty line.
+                        // The stacks, then after `maps` the mappings, up to an empty line.
                         let body: Vec<&str> = lines.by_ref().take_while(|line| !line.is_empty()).collect();
                         let middle = body.iter().position(|&line| line == "maps").unwrap_or(body.len());
                         let (stacks, maps) = body.split_at(middle);
@@ -294,7 +295,7 @@ fn stack(line: &str, maps: &Maps, names: &mut Names) -> Option<Stack> {
     Some(Stack { role, by: by.to_owned(), frames })
 }
 
-/// Which file was mapped where.
+/// The files that were mapped, and their addresses.
 struct Maps<'a>(Vec<Mapping<'a>>);
 
 struct Mapping<'a> {
@@ -305,7 +306,7 @@ struct Mapping<'a> {
 }
 
 impl<'a> Maps<'a> {
-    /// Of lines of `/proc/PID/maps`.
+    /// Parses lines of `/proc/PID/maps`.
     fn parse(lines: &[&'a str]) -> Maps<'a> {
         let mapping = |line: &&'a str| {
             let (range, rest) = line.split_once(' ')?;
@@ -319,19 +320,19 @@ impl<'a> Maps<'a> {
         Maps(lines.iter().filter_map(mapping).collect())
     }
 
-    /// The file that an address was in, and where in it.
+    /// Returns the file that an address was in, and the offset in the file.
     fn find(&self, address: u64) -> Option<(&'a str, u64)> {
         let mapping = self.0.iter().find(|mapping| (mapping.start..mapping.end).contains(&address))?;
         Some((mapping.path, (address - mapping.start).checked_add(mapping.offset)?))
     }
 }
 
-/// Names of addresses.
+/// Finds the functions at addresses.
 struct Names {
     symbolizer: Symbolizer,
-    /// Of each file, the segments: offset and length in the file, address.
+    /// The segments of each file: offset and length in the file, address.
     segments: HashMap<String, Vec<[u64; 3]>>,
-    /// Files of which more could be known, by their names.
+    /// Paths of files for which better names may be available.
     poor: BTreeSet<String>,
 }
 
@@ -340,7 +341,7 @@ impl Names {
         Names { symbolizer, segments: HashMap::new(), poor: BTreeSet::new() }
     }
 
-    /// The functions at an address, innermost first.
+    /// Returns the functions at an address, innermost first.
     fn frames(&mut self, maps: &Maps<'_>, address: u64) -> Vec<Frame> {
         let unknown = |module: Option<&str>| Frame {
             function: format!("{address:#x}"),
@@ -364,28 +365,29 @@ impl Names {
             inlined: frame.inlined,
             is_known: frame.source != NameSource::None,
         };
-        // Nobody has debug information for what calls `main`.
+        // No debug information exists for `_start`, the caller of `main`.
         if frames.iter().any(|frame| frame.line.is_none() && frame.function.short() != "_start") {
             self.poor.insert(path.to_owned());
         }
         frames.iter().map(frame).collect()
     }
 
-    /// How to get better names for the first file of which there are some.
+    /// Returns a hint how to get better names, for the first file that has one.
     fn hint(&self) -> Option<String> {
         self.poor.iter().find_map(|path| self.symbolizer.hint(module(path)))
     }
 }
 
-/// The file as it is: it ran just now.
+/// Returns the file without a build id to check: it ran just now, so it is unchanged.
 fn module(path: &str) -> ModuleRef<'_> {
     ModuleRef { path: path.as_bytes(), build_id: b"" }
 }
 
 fn segments(path: &str) -> Option<Vec<[u64; 3]>> {
     let file = File::open(path).ok().filter(|file| file.metadata().is_ok_and(|data| data.is_file()))?;
-    // SAFETY: mapped for reading; a file that is cut off meanwhile would end the command, as it would where symbols are
-    // read.
+    // SAFETY: `Mmap::map` asks that the file is not changed or truncated while it is mapped. The
+    // mapping is only read. If another process truncates the file meanwhile, this command ends, as
+    // it would where symbols are read.
     let bytes = unsafe { Mmap::map(&file) }.ok()?;
     let elf = ElfFile64::<Endianness>::parse(&*bytes).ok()?;
     let endian = elf.endian();

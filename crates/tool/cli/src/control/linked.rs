@@ -1,4 +1,4 @@
-//! Programs with a ledger of their own, which answer: no recorder has a part in it.
+//! Programs that answer requests about a ledger of their own, without a recorder.
 
 use std::slice;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::process;
 
-/// How long one may be silent where all are asked.
+/// The timeout for each program when all are asked.
 const PATIENCE: Duration = Duration::from_secs(2);
 const ANSWER_BYTES_MAX: usize = 1 << 10;
-/// The rate at which one begins to sample if nobody says another.
+/// The mean distance between sample points, in bytes, if the user sets no other.
 const MEAN: u64 = 512 << 10;
 
-/// One of them, as it is.
+/// A program with a ledger of its own, and the state of the ledger.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Linked {
     pub(super) process: u32,
@@ -28,7 +28,7 @@ pub(super) struct Linked {
 }
 
 impl Linked {
-    /// All that answer this user.
+    /// Returns all programs that answer this user.
     pub(super) fn all() -> Vec<Linked> {
         let mut all: Vec<Linked> = peer::listed(SOCKET_PREFIX)
             .unwrap_or_default()
@@ -46,7 +46,7 @@ impl Linked {
         all
     }
 
-    /// The process with this number, if it is one that can be asked, as it is now.
+    /// Returns the process with this number and its state now, if it can be asked.
     pub(super) fn find(target: &str) -> Option<Linked> {
         let process = target.parse().ok()?;
         let is_there = !peer::listed_of(SOCKET_PREFIX, process).ok()?.is_empty();
@@ -54,18 +54,18 @@ impl Linked {
         Some(Linked { process, state })
     }
 
-    /// Has it sample at a rate, or record all blocks; starts its ledger if there is none.
+    /// Sets the sampling rate, or records all blocks; starts the ledger if there is none.
     pub(super) fn sample(self, rate: Rate) -> Result<Linked> {
         let request = rate.mean().map_or(Request::Exact, |Bytes(mean)| Request::Sample(mean));
         self.steered(request)
     }
 
-    /// Starts its ledger, if it does not run.
+    /// Starts the ledger, if it does not run.
     pub(super) fn start(self) -> Result<Linked> {
         if self.state.is_on { Ok(self) } else { self.steered(Request::Sample(MEAN)) }
     }
 
-    /// Stops its ledger.
+    /// Stops the ledger.
     pub(super) fn stop(self) -> Result<Linked> {
         self.steered(Request::Stop)
     }
@@ -89,7 +89,7 @@ fn ask(process: u32, request: Request) -> Result<State> {
     }
 }
 
-/// Why a process refuses, in its own words.
+/// The reason why a process refuses, in its own words.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Reason(String);

@@ -1,14 +1,14 @@
-//! Blocks by owner, type, library or context: a table per kind.
+//! Blocks by owner, type, library or context: one table for each kind of record.
 
 use heapledger_dmd::{Analysis, By, Kind, Record};
 use heapledger_reports::{Layout, Row, Tree};
 
 use crate::format::{bytes, count};
 
-/// Rows of a table.
+/// The number of rows shown of a table.
 const ROWS_MAX: usize = 100;
 
-/// The tables as text.
+/// Returns the tables as text.
 pub(super) fn text(analysis: &Analysis, defects: bool) -> String {
     let mut text = String::new();
     for kind in &analysis.kinds {
@@ -64,7 +64,7 @@ fn name(by: By, record: &Record) -> String {
     record.name.as_deref().unwrap_or(unknown).to_owned()
 }
 
-/// A number that may be negative: of a difference.
+/// Returns the text of an amount, which may be negative in a difference.
 fn amount(number: i64, show: impl Fn(u64) -> String) -> String {
     format!("{}{}", if number < 0 { "-" } else { "" }, show(number.unsigned_abs()))
 }

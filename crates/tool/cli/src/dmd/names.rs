@@ -1,4 +1,4 @@
-//! Names of functions, for frames that say only where they are.
+//! Names of functions, for frames that have only an address.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -11,8 +11,8 @@ use crate::output::warn;
 
 use super::passing::Passing;
 
-/// Gives names to the log's frames, in memory. Those of which none is known stay as they are. Logs of ours lose functions at the
-/// beginning of stacks that only pass something on.
+/// Gives names to the log's frames, in memory. Frames without a known name stay as they are. In
+/// logs of heapledger, wrapper frames at the beginning of stacks are removed.
 pub(super) fn resolve(log: &mut impl FrameTexts, symbolizer: &Symbolizer) {
     let build_ids = BuildIds::of(log.log());
     let mut passing = Passing::default();
@@ -51,7 +51,7 @@ pub(super) fn resolve(log: &mut impl FrameTexts, symbolizer: &Symbolizer) {
     }
 }
 
-/// As Mozilla's stack fixer has it.
+/// Returns the text of a frame in the format of Mozilla's fix_stacks.
 fn shown(frame: &Frame, place: &Unresolved<'_>) -> String {
     let function = frame.function.full();
     match (&frame.file, frame.line) {
@@ -61,7 +61,7 @@ fn shown(frame: &Frame, place: &Unresolved<'_>) -> String {
     }
 }
 
-/// An address inside the call to which a frame returns.
+/// Returns an address inside the call to which a frame returns.
 pub(super) fn call(place: &Unresolved<'_>) -> u64 {
     place.offset.saturating_sub(1)
 }
@@ -74,7 +74,7 @@ impl BuildIds {
         BuildIds(log.about.modules.iter().map(|module| (module.path.clone(), module.build_id.clone())).collect())
     }
 
-    /// Empty: it is not known.
+    /// Returns the build id of a file; empty if it is not known.
     fn of_path(&self, path: &str) -> &[u8] {
         self.0.get(path).map_or(&[], Vec::as_slice)
     }

@@ -1,5 +1,6 @@
-//! Functions at the beginning of stacks that only pass something on: a request for memory, to the allocator, or a report, to the
-//! ledger. The stacks of a program in which Heapledger is linked begin with some of its own.
+//! Wrapper frames at the beginning of stacks: functions that only pass a request for memory to the
+//! allocator, or a report to the ledger. The stacks of a program with Heapledger linked into it
+//! begin with some of Heapledger's own.
 
 use std::collections::HashSet;
 
@@ -7,17 +8,17 @@ use heapledger_analysis::is_allocator;
 use heapledger_dmd::FrameTexts;
 use heapledger_symbols::Frame;
 
-/// Frames that have been resolved to such functions, by their texts.
+/// The texts of resolved frames that are wrappers.
 #[derive(Debug, Default)]
 pub(super) struct Passing {
-    /// They pass something on.
+    /// Frames that pass a request or a report on.
     passing: HashSet<String>,
-    /// They may be between two that do: closures' callers, iterators.
+    /// Frames that may be between two wrappers: callers of closures, iterators.
     between: HashSet<String>,
 }
 
 impl Passing {
-    /// Takes note of a frame, which has this text.
+    /// Classifies a frame, which has this text.
     pub(super) fn note(&mut self, frame: &Frame, text: &str) {
         let file = frame.file.as_deref();
         let is_in = |parts: &[&str]| file.is_some_and(|file| parts.iter().any(|part| file.contains(part)));
@@ -30,7 +31,7 @@ impl Passing {
         }
     }
 
-    /// Takes them off the beginning of each stack, but for what would be left of nothing.
+    /// Removes wrapper frames from the beginning of each stack, unless none would be left.
     pub(super) fn leave_out(&self, log: &mut impl FrameTexts) {
         log.leave_out_leading(|frame| self.passing.contains(frame), |frame| self.between.contains(frame));
     }

@@ -1,4 +1,4 @@
-//! The log of a running process: it asks its reporters, and makes one of its ledger.
+//! Logs of running processes: the process asks its reporters, and makes a log of its ledger.
 
 use heapledger_dmd::Mode;
 use heapledger_dmd::request::{Answer, Request};
@@ -7,14 +7,15 @@ use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::process::{self, DEADLINE, REPORTER_DEADLINE};
 
-/// The longest answer that is taken, compressed.
+/// The maximum length of an answer, compressed, in bytes.
 const FILE_BYTES_MAX: usize = 1 << 30;
 
-/// What a process has of its heap.
+/// The answer of a process about its heap.
 pub(super) enum Told {
-    /// A log, as a file.
+    /// The contents of a log file.
     Log(Vec<u8>),
-    /// The program is recorded: its reporters have been asked, and the recorder knows what they said.
+    /// The program is recorded: its reporters have been asked, and the recorder knows what they
+    /// said.
     Recorded,
 }
 

@@ -1,4 +1,4 @@
-//! Logs made of recordings, also of one that is going on.
+//! Logs made from recordings, including those of running recorders.
 
 use std::fs::File;
 use std::io::Read;
@@ -18,25 +18,25 @@ use crate::select::one_moment;
 
 use super::mode;
 
-/// How every recording begins.
+/// The bytes with which every recording begins.
 const MAGIC: [u8; 8] = *b"\x89HLR\r\n\x1a\n";
 
-/// Whether a file is a recording.
+/// True if a file is a recording.
 pub(super) fn is_recording(path: &Path) -> bool {
     let mut first = [0; MAGIC.len()];
     File::open(path).and_then(|mut file| file.read_exact(&mut first)).is_ok() && first == MAGIC
 }
 
-/// The log of a recording.
+/// Returns the log of a recording.
 pub(super) fn log(path: &Path, beside: Option<Moment>, arguments: &Dmd) -> Result<Log> {
     let input = Input::map(path)?;
-    // Says what is wrong with the file.
+    // Fails with the reason if the file is damaged.
     drop(input.open()?);
     let at = one_moment(arguments.recording.at, beside)?;
     log_of(&input, &arguments.recording.processes, at, arguments)
 }
 
-/// The log of a process of which a recording is going on, as far as it has come.
+/// Returns the log of a process that is being recorded, as far as the recording has come.
 pub(super) fn log_so_far(pid: u32, arguments: &Dmd) -> Result<Log> {
     let cannot = |error| {
         let what = format_args!("cannot read the recording of process {pid}").to_string();

@@ -1,4 +1,4 @@
-//! `heapledger dmd --who-points-to`: the chains of blocks that lead to one.
+//! `heapledger dmd --who-points-to`: the chains of blocks whose pointers lead to one block.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::format::{count, counted};
 
-/// How many blocks are shown.
+/// The number of blocks shown.
 const LINKS_MAX: usize = 1000;
 
 /// Returns the chains to the block around an address of a log with contents.
@@ -37,17 +37,17 @@ pub(super) fn text(log: &Log, chains: &Chains, address: u64, options: &Options) 
     text.out
 }
 
-/// What `--json` prints of chains.
+/// The document that `--json` prints for chains.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct PointersJson<'log> {
-    /// What was asked for, in hexadecimal as all addresses.
+    /// The address that was asked for, in hexadecimal as all addresses.
     address: String,
-    /// How far that is into its block.
+    /// The offset of the address in its block.
     offset: u64,
-    /// Whether chains were left out.
+    /// True if chains were left out.
     is_cut: bool,
-    /// In the order of their distance.
+    /// The blocks, in the order of their distance.
     blocks: Vec<PointingJson<'log>>,
 }
 
@@ -63,15 +63,15 @@ struct PointingJson<'log> {
     requested: u64,
     #[serde(rename = "type")]
     type_name: Option<&'log str>,
-    /// The block that it points to, by its place in the list; `null`: it is what was asked for.
+    /// The index of the block that it points to; `null` for the block that was asked for.
     points_to: Option<usize>,
-    /// Where in it the pointers are.
+    /// The offsets of the pointers in the block.
     offsets: Vec<u64>,
     depth: usize,
     is_root: bool,
     pointers_to_it: usize,
     others_point_to_it: usize,
-    /// Innermost first.
+    /// The stack that allocated the block, innermost first.
     allocated_at: Vec<&'log str>,
 }
 
@@ -113,13 +113,13 @@ fn stack<'log>(log: &'log Log, link: &Link, options: &Options) -> Vec<&'log str>
     frames.skip_while(|frame| is_alloc_fn(frame)).take(options.max_frames).collect()
 }
 
-/// The links that point to each one, the one first with the shortest chain from a root.
+/// Returns the links that point to each one, sorted by the length of their chains from a root.
 fn above(chains: &Chains) -> Vec<Vec<usize>> {
     let links = &chains.links;
     let mut lengths: Vec<usize> =
         links.iter().map(|link| if link.is_root() { link.depth } else { usize::MAX }).collect();
     let mut above = vec![Vec::new(); links.len()];
-    // What points to a link comes after it.
+    // A link comes before those that point to it.
     for (at, link) in links.iter().enumerate().skip(1).rev() {
         lengths[link.to] = lengths[link.to].min(lengths[at]);
         above[link.to].push(at);
@@ -139,7 +139,7 @@ struct Text<'a> {
 }
 
 impl Text<'_> {
-    /// The block itself. Writing to a `String` cannot fail.
+    /// Writes the block itself. Writing to a `String` cannot fail.
     fn target(&mut self, address: u64) {
         let target = &self.chains.links[0];
         let offset = match self.chains.offset {

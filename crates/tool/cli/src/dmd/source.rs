@@ -1,4 +1,4 @@
-//! Where logs come from.
+//! The sources of logs.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -16,21 +16,21 @@ use crate::process::number;
 use super::process::{self, Told};
 use super::{mode, mode_asked, recording};
 
-/// Where a log comes from.
+/// The source of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Source<'a> {
-    /// A file of version 5.
+    /// A log file of version 5.
     File(&'a str),
-    /// Such a file on standard input.
+    /// A log on standard input.
     Stdin,
     /// A running process.
     Process(u32),
-    /// A recording, and the moment beside its name.
+    /// A recording, and the moment given with it (FILE@WHEN).
     Recording(Named),
 }
 
 impl<'a> Source<'a> {
-    /// What a command line names.
+    /// Returns the source that a command line names.
     pub(super) fn of(text: &'a str) -> Source<'a> {
         match (text, number(text)) {
             ("-", _) => Source::Stdin,
@@ -42,7 +42,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The log; of a process or a recording one such as is asked for.
+    /// Reads the log; a process or a recording makes one as the arguments ask.
     pub(super) fn read(self, arguments: &Dmd) -> Result<Log> {
         match self {
             Source::Stdin => {
@@ -65,9 +65,11 @@ impl<'a> Source<'a> {
         matches!(self, Source::File(_) | Source::Stdin)
     }
 
-    /// Reads a file for its analysis alone: what it has is stored, not kept in memory.
+    /// Reads a file for its analysis alone: its contents are stored in temporary files, not kept in
+    /// memory.
     pub(super) fn read_spooled<'s>(self, arguments: &Dmd, spooling: Spooling<'s>) -> Result<SpooledLog<'s>> {
-        // Functions that are left out at the beginning of stacks are known by their names only.
+        // Functions to leave out at the beginning of stacks are known only once frames have names,
+        // so all frames are read.
         let is_cut_later = arguments.view.ignore_alloc_fns || !arguments.view.no_fix_stacks;
         let frames_max = if is_cut_later { usize::MAX } else { arguments.view.max_frames.into() };
         let (name, log) = match self {
@@ -100,12 +102,13 @@ fn of_process(pid: u32, arguments: &Dmd) -> Result<Log> {
 }
 
 fn parse(name: &str, input: impl Read, arguments: &Dmd) -> Result<Log> {
-    // What is written again keeps each size of blocks as it is there.
+    // A log that is saved again keeps each size of blocks as it is in the file.
     let log = if arguments.beyond.save.is_some() { Log::read(input) } else { Log::read_merged(input) };
     read(name, log)
 }
 
-/// Refuses a file of another mode than the one that was asked for: it is what it was when it was written.
+/// Refuses a file of another mode than the one that was asked for: the mode was fixed when it was
+/// written.
 fn as_asked(name: &str, found: Mode, arguments: &Dmd) -> Result<()> {
     match mode_asked(arguments) {
         Some(mode) if mode != found => {

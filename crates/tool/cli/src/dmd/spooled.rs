@@ -1,4 +1,5 @@
-//! Analyses of files of any size: blocks and stacks go to temporary files, beyond what fits a little memory.
+//! Analyses of files of any size: blocks and stacks that do not fit into a small buffer go to
+//! temporary files.
 
 use heapledger_dmd::{Analysis, SpoolFile, Spooling};
 
@@ -10,7 +11,7 @@ use crate::label::symbolizer;
 use super::source::Source;
 use super::{cannot_compare, names, options, wants_types};
 
-/// How many bytes of the blocks and of the stacks of each log stay in memory.
+/// The number of bytes of each log's blocks, and of its stacks, that stay in memory.
 const MEMORY_MAX: usize = 32 << 20;
 
 /// Returns true if everything that is asked for can be answered from stored files.

@@ -1,4 +1,5 @@
-//! Types of blocks that have declared none: what the code that allocates them says, in debug information.
+//! Types of blocks without a declared type, inferred from debug information about the code that
+//! allocates them.
 
 use std::collections::HashMap;
 
@@ -7,7 +8,7 @@ use heapledger_symbols::{EachSize, SiteSizes, Symbolizer};
 
 use super::names::{BuildIds, call};
 
-/// Finds types. Frames must not have been resolved yet.
+/// Sets the types of blocks. Frames must not have been resolved yet.
 pub(super) fn find(log: &mut Log, symbolizer: &Symbolizer) {
     let build_ids = BuildIds::of(log);
     let mut sizes: HashMap<TraceId, SiteSizes> = HashMap::new();
@@ -20,7 +21,7 @@ pub(super) fn find(log: &mut Log, symbolizer: &Symbolizer) {
             let bytes = size.count.saturating_mul(size.requested).saturating_add_signed(size.rest);
             sum.bytes = sum.bytes.saturating_add(bytes);
         }
-        // Of blocks that were read as one, there are sums only.
+        // Blocks that were merged when they were read have sums only, not each size.
         if group.sizes.iter().all(|size| size.rest == 0) {
             let mut sizes = group.sizes.iter().map(|size| size.requested);
             let first = each.entry(trace).or_insert_with(|| sizes.next().map(EachSize::of));

@@ -1,4 +1,5 @@
-//! The machine: kernel, C library, limits, memory, places for files; and a small recording made on the spot.
+//! The machine: kernel, C library, limits, memory, places for files; and a small recording made on
+//! the spot.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -18,9 +19,9 @@ use crate::exit::Exit;
 use crate::format::{bytes, count};
 use crate::preload::LIBRARY;
 
-/// What is left of memory below which a recording is in danger.
+/// A recording is in danger if less memory than this is left, in bytes.
 const MEMORY_MIN: u64 = 64 << 20;
-/// The same of the disk.
+/// A recording is in danger if less disk space than this is left, in bytes.
 const DISK_MIN: u64 = 256 << 20;
 
 pub(super) fn checks() -> Vec<Check> {
@@ -62,7 +63,7 @@ fn kernel() -> Check {
     Check::good("kernel", format!("{version}; memory and process descriptors"))
 }
 
-/// The C library among those that are loaded with a program.
+/// Checks the C library among those that are loaded with a program.
 pub(super) fn library(subject: &str, libraries: &[PathBuf]) -> Option<Check> {
     let library = libraries.iter().find(|library| library.file_name() == Some(OsStr::new("libc.so.6")))?;
     if super::program::mentions(library, &["_dl_find_object"], true) {
@@ -79,7 +80,7 @@ pub(super) fn library(subject: &str, libraries: &[PathBuf]) -> Option<Check> {
 }
 
 fn limits() -> Vec<Check> {
-    // Below these, threads may be without a ring, or the file cut.
+    // Below these limits, threads may have no ring, or the file may be cut.
     let watched = [
         ("open files", "-n 1024", Resource::Nofile, 64),
         ("address space", "-v unlimited", Resource::As, 1 << 30),
@@ -99,7 +100,7 @@ fn limits() -> Vec<Check> {
     tight
 }
 
-/// What is left below the limits of the memory groups we are in.
+/// Checks the memory that is left below the limits of this process's memory cgroups.
 fn memory_group() -> Option<Check> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     let left = groups.lines().filter_map(|line| {
@@ -115,7 +116,7 @@ fn memory_group() -> Option<Check> {
         let directory = PathBuf::from(format!("{root}{path}"));
         let number =
             |directory: &Path, file: &str| fs::read_to_string(directory.join(file)).ok()?.trim().parse::<u64>().ok();
-        // A limit of any group above counts, too.
+        // The limits of parent groups count, too.
         let above = directory.ancestors().take_while(|above| above.starts_with(root));
         above.filter_map(|above| Some(number(above, limit)?.saturating_sub(number(above, used)?))).min()
     });
@@ -125,12 +126,12 @@ fn memory_group() -> Option<Check> {
         let text = format!("{} left below the limit of this memory group", bytes(left));
         return Some(Check::problem("memory", State::Warning, Code::LittleMemory, text, hint));
     }
-    // The first version of groups says it with a very large number.
+    // Version 1 of cgroups reports a very large number if there is no limit.
     (left < 1 << 60)
         .then(|| Check::good("memory", format!("{} left below the limit of this memory group", bytes(left))))
 }
 
-/// Where recordings are written.
+/// Checks the place where recordings are written.
 fn output() -> Check {
     let problem = |text: String| {
         let hint = "write elsewhere: heapledger record -o FILE -- COMMAND";
@@ -146,7 +147,7 @@ fn output() -> Check {
     Check::good("recordings", format!("{} free in the current directory", bytes(free)))
 }
 
-/// Where names come from that are not in the programs themselves.
+/// Checks the sources of names that are not in the programs themselves.
 fn debug_files() -> Check {
     let directory = if Path::new("/usr/lib/debug").is_dir() { "/usr/lib/debug is there" } else { "no /usr/lib/debug" };
     let urls = match std::env::var("DEBUGINFOD_URLS") {
@@ -156,13 +157,14 @@ fn debug_files() -> Check {
     Check::good("debug files", format!("{directory}; {urls}"))
 }
 
-// ---------------------------------------------------------------------------------------------------- self-test
+// --------------------------------------------------------------------------------------- self-test
 
-/// Threads of the program that the self-test records, and blocks that each of them allocates.
+/// The number of threads of the program that the self-test records, and of blocks that each
+/// allocates.
 const THREADS: usize = 2;
 const BLOCKS: usize = 1000;
 
-/// The program that the self-test records.
+/// Runs as the program that the self-test records.
 pub(crate) fn be_the_self_test() -> ExitCode {
     let threads = (0..THREADS).map(|_| {
         std::thread::spawn(|| {
@@ -175,7 +177,7 @@ pub(crate) fn be_the_self_test() -> ExitCode {
     if done == THREADS * BLOCKS { Exit::Ok.into() } else { Exit::Unexpected.into() }
 }
 
-/// Records a small program, with its stacks verified, and looks whether all is there.
+/// Records a small program, verifies its stacks, and checks that all allocations are there.
 fn self_test() -> Vec<Check> {
     let bad =
         |code, text: String| Check::problem("self-test", State::Bad, code, text, "heapledger doctor --json says more");
@@ -212,7 +214,7 @@ fn self_test() -> Vec<Check> {
     checks
 }
 
-/// The outcome, and the length of the file.
+/// Returns the outcome, and the length of the file.
 fn record_the_self_test() -> Result<(Outcome, u64), String> {
     let told = |error: &dyn std::error::Error| match error.source() {
         Some(source) => format!("{error}: {source}"),

@@ -1,4 +1,5 @@
-//! A program: how it is run, whose malloc it has, and of it and its libraries how stacks and names will look.
+//! Checks a program: how it is run, which malloc it has, and how stacks and names of it and its
+//! libraries will look.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -21,7 +22,7 @@ use crate::error::Result;
 use crate::output::Output;
 use crate::target::{Start, Target, heap};
 
-/// What was found out about a program.
+/// The findings about a program.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct Program {
@@ -42,7 +43,7 @@ pub(super) struct Program {
 struct Started {
     /// Its name in the script.
     word: String,
-    /// `null`: the script decides when it runs.
+    /// The file; `null` if the script decides which one when it runs.
     file: Option<PathBuf>,
     scripts: Vec<PathBuf>,
     starts: Vec<Started>,
@@ -77,7 +78,7 @@ pub(super) fn look(command: &OsStr) -> Program {
         if let Some(linker) = linker_of(file)
             && is_supported_linker(linker.as_os_str().as_bytes())
         {
-            // The kernel tells the dynamic linker the file itself, from whose directory `$ORIGIN` follows.
+            // The kernel gives the dynamic linker the resolved file, whose directory is `$ORIGIN`.
             let resolved = file.canonicalize().unwrap_or_else(|_| file.clone());
             let (libraries, missing) = libraries(&linker, &resolved);
             checks.extend(super::machine::library("its C library", &libraries));
@@ -119,7 +120,7 @@ impl Started {
     }
 }
 
-/// Returns what there is to say about the programs that a script starts. The shell is recorded in any case.
+/// Returns findings about the programs that a script starts. The shell is recorded in any case.
 fn started(target: &Target) -> Vec<Check> {
     let hint = "heapledger doctor PROGRAM, for each program that the script starts";
     if target.starts.is_empty() {
@@ -177,7 +178,7 @@ impl Program {
     }
 }
 
-/// Whose malloc the program has, when it is a library's.
+/// Returns a finding about the library that provides the program's malloc.
 fn allocator(program: &Path, wraps_malloc: bool, libraries: &[PathBuf]) -> Check {
     if wraps_malloc {
         let text = "the program wraps malloc, it seems: what it asks of the next one is recorded, under the wrapper";
@@ -212,7 +213,7 @@ fn stacks(modules: &[Module]) -> Check {
     Check::problem("stacks", State::Warning, Code::NoUnwindInformation, text, hint)
 }
 
-/// How the program's own functions will be named.
+/// Returns a finding about the names of the program's own functions.
 fn names(module: &Module) -> Check {
     let text = format!("names of the program's functions: from {}", module.names_from);
     if module.names_from != names_from(DebugInfo::Full) {
@@ -256,7 +257,7 @@ impl Module {
     }
 }
 
-/// The dynamic linker that a program names.
+/// Returns the dynamic linker that a program names.
 pub(super) fn linker_of(file: &Path) -> Option<PathBuf> {
     let cache = ReadCache::new(File::open(file).ok()?);
     let elf = elf::FileHeader64::<Endianness>::parse(&cache).ok()?;
@@ -267,7 +268,7 @@ pub(super) fn linker_of(file: &Path) -> Option<PathBuf> {
     Some(PathBuf::from(OsStr::from_bytes(path)))
 }
 
-/// Whether a file defines one of these dynamic symbols, or wants one from others.
+/// True if a file defines one of these dynamic symbols, or, without `is_defined`, imports one.
 pub(super) fn mentions(file: &Path, names: &[&str], is_defined: bool) -> bool {
     let find = || {
         let cache = ReadCache::new(File::open(file).ok()?);
@@ -284,11 +285,11 @@ pub(super) fn mentions(file: &Path, names: &[&str], is_defined: bool) -> bool {
     find().is_some()
 }
 
-/// The libraries that are loaded with a program, and the names of those that are not found: the dynamic linker lists them
-/// without running any of the program's code.
+/// Returns the libraries that are loaded with a program, and the names of those that are not found.
+/// The dynamic linker lists them without running any of the program's code.
 pub(super) fn libraries(linker: &Path, program: &Path) -> (Vec<PathBuf>, Vec<String>) {
     let mut list = Command::new(linker);
-    // As ldd(1) does: `--list` would stop at the first library that is not found.
+    // This is how ldd(1) does it; `--list` would stop at the first library that is not found.
     list.arg(program)
         .env("LD_TRACE_LOADED_OBJECTS", "1")
         .env_remove("LD_PRELOAD")
@@ -296,7 +297,8 @@ pub(super) fn libraries(linker: &Path, program: &Path) -> (Vec<PathBuf>, Vec<Str
         .stderr(Stdio::null());
     let text = list.output().map(|done| String::from_utf8_lossy(&done.stdout).into_owned()).unwrap_or_default();
     let (mut found, mut missing) = (vec![], vec![]);
-    // `NAME => PATH (ADDRESS)`, `NAME => not found`, or for the linker itself and the vdso `PATH (ADDRESS)`.
+    // `NAME => PATH (ADDRESS)`, `NAME => not found`, or for the linker itself and the vdso
+    // `PATH (ADDRESS)`.
     for line in text.lines().map(str::trim) {
         let (name, path) = line.split_once(" => ").unwrap_or((line, line));
         match path.rsplit_once(" (") {

@@ -26,7 +26,7 @@ pub(super) fn write(document: &impl Serialize, rows: &str, out: &mut impl Write)
             };
         }
     }
-    // Of objects that are not there in some rows.
+    // An object that is missing in some rows needs no column, if its fields have columns.
     let outer: Vec<String> = names.iter().filter_map(|name| Some(name.rsplit_once('.')?.0.to_owned())).collect();
     names.retain(|name| !outer.iter().any(|outer| outer == name));
     if names.is_empty() {
@@ -50,8 +50,8 @@ enum Cell {
 }
 
 impl Cell {
-    /// The names in an object, and what is there. Objects in it have columns of their own, as `outer.inner`; of lists of
-    /// functions there are the names.
+    /// Returns the names and values in an object. Objects in it have columns of their own, such as
+    /// `outer.inner`; lists of functions become lists of their names.
     fn columns(self) -> Vec<(String, String)> {
         let Cell::Object(fields) = self else { return Vec::new() };
         let mut columns = Vec::new();
@@ -71,7 +71,7 @@ impl Cell {
         columns
     }
 
-    /// What stands for it in a list: itself, or the function that it is.
+    /// Returns its text in a list: the value itself, or the name of a function.
     fn word(self) -> Option<String> {
         match self {
             Cell::Plain(text) => Some(text),

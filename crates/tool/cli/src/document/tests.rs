@@ -12,7 +12,7 @@ use crate::parts::PartJson;
 use crate::ranks::{RankJson, TableJson};
 use crate::types::json::TypeJson;
 
-/// The JSON Schemas of all documents, by their names.
+/// Returns the JSON Schemas of all documents, by their names.
 fn schemas() -> BTreeMap<&'static str, Value> {
     fn add<D: Document + JsonSchema + 'static>(all: &mut BTreeMap<&'static str, Value>) {
         let settings = SchemaSettings::draft2020_12().for_serialize();
@@ -53,7 +53,7 @@ fn schemas() -> BTreeMap<&'static str, Value> {
     all
 }
 
-/// `HEAPLEDGER_BLESS=1` writes them anew.
+/// The schemas in docs/json are those of the code; `HEAPLEDGER_BLESS=1` writes them anew.
 #[test]
 fn schemas_are_those_of_the_documentation() {
     let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../docs/json");
@@ -64,7 +64,7 @@ fn schemas_are_those_of_the_documentation() {
     }
     for (name, schema) in schemas() {
         let file = format!("{name}.schema.json");
-        // Their own names end in what they are in the code.
+        // The names of types in the code end in `Json`, those in the schemas do not.
         let text = format!("{schema:#}\n").replace("Json\"", "\"").replace("Json2\"", "2\"");
         if is_blessed {
             fs::write(directory.join(&file), &text).unwrap();

@@ -1,4 +1,4 @@
-//! Recordings in formats that have a place for each allocation and each free.
+//! Exports to formats that have a place for each allocation and each free.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -22,7 +22,7 @@ use crate::output::Output;
 use crate::progress::Progress;
 use crate::question::Question;
 
-/// A format of events.
+/// A format that holds events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
     Heaptrack,
@@ -122,17 +122,18 @@ pub(super) fn export(
     Ok((gatherer.profile, told))
 }
 
-/// The most that will be live, if that is known; 0 otherwise.
+/// Returns the bytes live at the peak, if all blocks are selected and the moment is not before it;
+/// 0 otherwise.
 fn peak(recording: &Recording<'_>, selection: &Selection) -> u64 {
     let counts = recording.footer().map(|footer| &footer.counts).filter(|_| selection.filter == Filter::default());
     let is_reached = |at: &Time| selection.moment.time().is_none_or(|until| *at <= until);
     counts.filter(|counts| is_reached(&counts.bytes_live_max_time)).map_or(0, |counts| counts.bytes_live_max.0)
 }
 
-/// Where blocks are: of each image its process, and the how-manieth of that it is.
+/// The index of each image's process, and the ordinal of the image in that process.
 type Places = Numbers<ImageId, (usize, u64)>;
 
-/// What is looked up at every event.
+/// A map with a fast hash function, for look-ups at every event.
 type Numbers<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
 fn processes(recording: &Recording<'_>, images: &[ImageId]) -> (Vec<Process>, Places) {
@@ -154,7 +155,8 @@ fn processes(recording: &Recording<'_>, images: &[ImageId]) -> (Vec<Process>, Pl
     (processes, places)
 }
 
-/// What was live over time until a moment, in one process or in all. Empty if not all blocks of the processes are selected.
+/// Returns what was live over time until a moment, in one process or in all; empty if not all
+/// blocks of the processes are selected.
 pub(super) fn timeline(question: &mut Question<'_, '_>, moment: Moment, pid: Option<u32>) -> Result<Vec<Point>> {
     if !question.selection.filter.is_of_all_blocks() {
         return Ok(Vec::new());
@@ -171,8 +173,9 @@ pub(super) fn timeline(question: &mut Question<'_, '_>, moment: Moment, pid: Opt
     Ok(points.collect())
 }
 
-/// What each stack held at further moments: of as many parts of the time, when the most was live, but for the peak. Of a recording
-/// without events, none. A replay.
+/// Returns what each stack held at further moments: the time is divided into `PARTS`, and the
+/// moment when the most was live is taken from each, except for the peak. Needs a replay; empty if
+/// the recording has no events.
 pub(super) fn snapshots(
     gatherer: &mut Gatherer<'_, '_, '_>,
     input: &Input,
@@ -210,7 +213,7 @@ pub(super) fn snapshots(
     );
     drop(progress);
     match happened {
-        // It will be said once.
+        // Damage is reported elsewhere, once.
         Ok(_) => taken.extend(times.map(|time_ns| Snapshot { time_ns, live: live.clone() })),
         Err(analysis::Error::NoEvents) => {}
         Err(error) => return Err(input.unanswered(error)),
@@ -218,7 +221,8 @@ pub(super) fn snapshots(
     Ok(taken)
 }
 
-/// An event as formats have it. Recordings number blocks; no two of a process have the same number.
+/// Returns an event for the formats. A number takes the place of the block's address: no two blocks
+/// of a process get the same number.
 fn shown(recording: &Recording<'_>, places: &Places, event: &HeapEvent, sample: usize) -> Event {
     const SERIAL_BITS: u32 = 37;
     let (process, number) = places.get(&event.image).copied().unwrap_or_default();
@@ -236,7 +240,7 @@ fn shown(recording: &Recording<'_>, places: &Places, event: &HeapEvent, sample: 
     }
 }
 
-/// What readers unpack that go by a file's name.
+/// A writer that compresses as the file's name says, for readers that go by the name.
 enum Compressed<'w> {
     Plain(&'w mut dyn Write),
     Gzip(GzEncoder<&'w mut dyn Write>),

@@ -1,4 +1,4 @@
-//! What a recording holds, as a profile for other tools.
+//! Builds a profile for other tools from a recording.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -20,15 +20,16 @@ use crate::label::{Labels, command};
 use crate::question::Question;
 use crate::sampled;
 
-/// The profile of a selection: what is live at its moment (at the peak, if it has none), and at the peak, at the end, and all that
-/// was allocated. What takes a replay only if the format has a place for it.
+/// Returns the profile of a selection: what is live at its moment (at the peak, if it has none), at
+/// the peak and at the end, and all that was allocated. Figures that need a replay are included
+/// only if the format has a place for them.
 pub(super) fn profile(mut question: Question<'_, '_>, holds: &Holds) -> Result<Profile> {
     let shown = shown(question.metric, question.selection.moment);
     if question.selection.moment == Moment::Total {
         question.selection.moment = Moment::Peak;
     }
     let (what, moment) = (question.what(), question.selection.moment);
-    // What is live at a time of its own; what a replay up to then does not know follows.
+    // A replay up to a time, such as 1.5s, does not know the later figures: these follow.
     let now = match moment {
         Moment::At(_) => {
             let now = question.holdings()?;
@@ -44,7 +45,8 @@ pub(super) fn profile(mut question: Question<'_, '_>, holds: &Holds) -> Result<P
     };
     let is_peak_known = moment == Moment::Peak || at_peak.is_some();
     let notice = sampled::notice(question.recording);
-    // Of several rates the first: figures are estimates of everything already, whatever it is.
+    // The first of several rates: figures are already estimates of everything, whatever the rate
+    // is.
     let sampling_bytes = question.recording.sampling().first().and_then(|one| one.rate.mean()).map(|mean| mean.0);
     let found = at_peak.as_ref().unwrap_or(&holdings).peak_time;
     let peak_ns = question.peak_time().or(found).map_or(0, |time| time.0);
@@ -100,7 +102,8 @@ pub(super) fn profile(mut question: Question<'_, '_>, holds: &Holds) -> Result<P
     Ok(profile)
 }
 
-/// Sites come in no particular order; the same recording gives the same file.
+/// Sorts the samples: sites come in no particular order, and the same recording gives the same
+/// file.
 fn sort(profile: &mut Profile) {
     let samples = std::mem::take(&mut profile.samples);
     let mut order: Vec<usize> = (0..samples.len()).collect();
@@ -116,7 +119,7 @@ fn sort(profile: &mut Profile) {
     profile.samples = order.into_iter().filter_map(|at| samples[at].take()).collect();
 }
 
-/// What is to be shown.
+/// Returns the figure to show, for a metric and a moment.
 fn shown(metric: Metric, moment: Moment) -> Figure {
     match (metric, moment) {
         (Metric::Temporaries, _) => Figure::Temporaries,
@@ -132,7 +135,7 @@ fn add(sum: &mut Amount, amount: analysis::Amount) {
     sum.bytes += amount.bytes.0;
 }
 
-/// Names and values.
+/// Labels of a sample: names and values.
 type LabelList = Vec<(Cow<'static, str>, String)>;
 
 /// Gathers stacks that are equal once the allocator's own functions are left out.
@@ -140,11 +143,11 @@ pub(super) struct Gatherer<'q, 'r, 'a> {
     recording: &'r Recording<'a>,
     labels: &'q mut Labels<'r, 'a>,
     pub(super) profile: Profile,
-    /// Owners are among the labels.
+    /// True if owners are among the labels.
     names_owners: bool,
-    /// Index in the profile, and bias.
+    /// The index of each module in the profile, and its bias.
     modules: HashMap<ModuleId, (Option<usize>, u64)>,
-    /// By what was recorded, and how many functions are left of it.
+    /// The index of each location, by the recorded frame and the number of functions left of it.
     locations: HashMap<(Option<StackFrame>, usize), usize>,
     samples: HashMap<(Vec<usize>, LabelList), usize>,
 }
@@ -174,7 +177,7 @@ impl<'q, 'r, 'a> Gatherer<'q, 'r, 'a> {
             locations: HashMap::new(),
             samples: HashMap::new(),
         };
-        // The program comes first.
+        // The program is the first module of the profile.
         if let Some(program) = recording.images().first()
             && let Some(module) = recording.modules().iter().find(|module| module.path == program.executable)
         {
@@ -183,7 +186,7 @@ impl<'q, 'r, 'a> Gatherer<'q, 'r, 'a> {
         gatherer
     }
 
-    /// Adds sites; returns which sample each has become a part of.
+    /// Adds sites; returns the index of the sample that each has become a part of.
     fn add(
         &mut self,
         stacks: &Stacks,
@@ -199,7 +202,7 @@ impl<'q, 'r, 'a> Gatherer<'q, 'r, 'a> {
         added
     }
 
-    /// The sample that a stack is a part of.
+    /// Returns the index of the sample that a stack is a part of, and adds the sample if it is new.
     pub(super) fn sample(&mut self, stacks: &Stacks, stack: NodeId) -> usize {
         let places = self.labels.names.useful_places(stacks, stack);
         let locations: Vec<usize> = places.iter().map(|place| self.location(place)).collect();
@@ -220,8 +223,9 @@ impl<'q, 'r, 'a> Gatherer<'q, 'r, 'a> {
         })
     }
 
-    /// Which sample's maxima and lifetimes those of each stack are put down to: where labels have no place, stacks that differ in
-    /// nothing else have one maximum together, and the first of their samples has it.
+    /// Returns the sample to which the maxima and lifetimes of each stack are attributed. If the
+    /// format has no labels, stacks that differ in nothing else share one maximum, attributed to
+    /// the first of their samples.
     fn groups(&self, mut stacks: HashMap<NodeId, usize>, holds: &Holds) -> HashMap<NodeId, usize> {
         if !holds.labels {
             let mut first: HashMap<&[usize], usize> = HashMap::new();
@@ -232,7 +236,7 @@ impl<'q, 'r, 'a> Gatherer<'q, 'r, 'a> {
         stacks
     }
 
-    /// What the program said of a stack.
+    /// Returns the labels for what the program declared of a stack: context, task, heap.
     fn declared(&self, stacks: &Stacks, stack: NodeId) -> LabelList {
         let (names, context) = (&self.labels.names, stacks.context(stack));
         let mut labels = Vec::new();
@@ -273,13 +277,14 @@ impl<'q, 'r, 'a> Gatherer<'q, 'r, 'a> {
         }
     }
 
-    /// The index of a module, and what to add to its own addresses.
+    /// Returns the index of a module, and the bias to add to its own addresses.
     fn module(&mut self, id: ModuleId) -> (Option<usize>, u64) {
         if let Some(&known) = self.modules.get(&id) {
             return known;
         }
         let Some(module) = self.recording.module(id) else { return (None, 0) };
-        // A module may be elsewhere in each image: the first place that has it stands for all.
+        // A module may be at another address in each image: the first image that has it stands for
+        // all.
         let images = self.recording.images().iter();
         let mut mappings = images
             .flat_map(|image| self.recording.mappings(image.image))
@@ -291,7 +296,8 @@ impl<'q, 'r, 'a> Gatherer<'q, 'r, 'a> {
             (start, end) = (start.min(mapping.start), end.max(mapping.end));
         }
         let bias = first.map_or(0, |(_, bias)| bias);
-        // The code, which is all that stacks go through; or the whole of it, if the file is not there.
+        // The range of the code, which all stacks go through; the whole mapping, if the file is not
+        // there.
         let headers = Headers::read(Path::new(OsStr::from_bytes(&module.path)));
         let code = headers.as_ref().and_then(Headers::code).filter(|code| {
             let first = bias.wrapping_add(code.start);

@@ -1,4 +1,4 @@
-//! What about:memory shows, as JSON.
+//! The page about:memory as JSON.
 
 use heapledger_reports::Unit;
 use heapledger_reports::about::{Node, Page, Section};

@@ -1,4 +1,4 @@
-//! Where reports come from.
+//! The sources of reports.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -13,8 +13,9 @@ use crate::exit::Exit;
 use crate::foreign;
 use crate::process::{self, DEADLINE, REPORTER_DEADLINE};
 
-/// The reports of a file, of a running process, or of a page; `-` is standard input. A process may be asked to leave out what its
-/// reporters have declared private.
+/// Reads the reports in a file, or asks a running process or a page for them; `-` is standard
+/// input. If `is_anonymous`, a process is asked to leave out what its reporters have declared
+/// private.
 pub(super) fn read(source: &str, is_anonymous: bool) -> Result<Reports> {
     if let Some(pid) = process::number(source) {
         return parse(source, &of_process(pid, is_anonymous)?);
@@ -33,7 +34,7 @@ pub(super) fn read(source: &str, is_anonymous: bool) -> Result<Reports> {
     parse(source, &bytes.map_err(cannot)?)
 }
 
-/// The report file that a process answers with, its descendants' reports in it.
+/// Asks a process for its report file, which includes the reports of its descendants.
 fn of_process(pid: u32, anonymous: bool) -> Result<Vec<u8>> {
     let (reporter_deadline, deadline) = (REPORTER_DEADLINE, DEADLINE);
     let request = Request { anonymous, mark: false, children: true, reporter_deadline, deadline };
@@ -43,7 +44,8 @@ fn of_process(pid: u32, anonymous: bool) -> Result<Vec<u8>> {
     })
 }
 
-/// What was read, as far as it can be a report file.
+/// Reads at most one byte more than a report file may have, so that the caller sees if it is too
+/// long.
 fn all_of(from: impl Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     from.take(FILE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;

@@ -1,4 +1,4 @@
-//! Reports of a program that serves its page about:memory, by the page's address.
+//! Reports from a program that serves its page about:memory, by the page's address.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -9,12 +9,14 @@ use heapledger_reports::FILE_BYTES_MAX;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 
-/// How long the program may be silent: it asks all its reporters, and its children.
+/// The longest time that the program may be silent, in which it asks all its reporters, and its
+/// children.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// What stands before the file.
+/// The most bytes of HTTP headers before the file.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 
-/// The report file of the page at this address, if it is one: the page's own, or that of its file.
+/// Fetches the report file from the page at this address, which may also be the address of the
+/// file. Returns `None` if it is not an address.
 pub(super) fn ask(url: &str, is_anonymous: bool) -> Option<Result<Vec<u8>>> {
     if url.starts_with("https://") {
         let failure = Failure::new(Exit::Usage, format_args!("cannot read `{url}`: only http is spoken here"))
@@ -55,7 +57,7 @@ fn get(host: &str, target: &str) -> io::Result<Vec<u8>> {
     body(&answer)
 }
 
-/// What follows the headers of an answer that went well.
+/// Returns the body of a successful HTTP response.
 fn body(answer: &[u8]) -> io::Result<Vec<u8>> {
     let strange = || io::Error::new(io::ErrorKind::InvalidData, "the answer is not that of a page about:memory");
     let mut headers = [httparse::EMPTY_HEADER; 64];

@@ -1,4 +1,4 @@
-//! The same selection in every verb, on the recording of [`super::recording`].
+//! The same selection in every verb, for the recording of [`super::recording`].
 
 use serde_json::{Value, json};
 
@@ -22,7 +22,7 @@ fn a_moment_beside_the_name_is_that_of_at() {
         assert!(beside.to_string().contains("5000"), "{verb}: {beside}");
     }
     assert_eq!(asked("diff FILE@1s FILE@end")["growth"], 3000);
-    // Up to then.
+    // Verbs that count over time end at the moment.
     assert_eq!(asked("temporary FILE@11ms")["total"]["blocks"], 2);
     assert_eq!(asked("temporary FILE --during ..11ms")["total"]["blocks"], 2);
     assert_eq!(asked("timeline FILE@1s")["to_seconds"], 1.0);
@@ -120,12 +120,12 @@ fn timelines_of_some_blocks() {
     assert_eq!((held(&grouped, 0), held(&grouped, 1)), (3000, 0));
     assert!(printed("timeline FILE --size 3000").contains("\nonly: size 2.9 KiB\n"));
 
-    // What is put down to a context later, and stamped.
+    // Blocks that are attributed to a context later, and stamped.
     let contexts: Value = serde_json::from_str(&declared("timeline FILE --context route=/a --json")).unwrap();
     assert_eq!(contexts["peak"]["bytes"], 2000);
 }
 
-/// Times of events are rounded, that of the peak is not: as it is printed it is the peak.
+/// Times of events are rounded, but that of the peak is not: its printed time means the peak.
 #[test]
 fn the_time_of_the_peak_is_the_peak() {
     assert_eq!(asked("top FILE --at 2.0s"), asked("top FILE"));

@@ -1,7 +1,9 @@
-//! Whose memory a program allocates: malloc's, or that of an allocator of its own which the recorder does not see.
+//! Detects which allocator a program uses: malloc, or an allocator of its own that the recorder
+//! does not see.
 //!
-//! What is looked for are the names of functions, in the dynamic symbols and, unless the file is stripped, in the symbol
-//! table. A name is taken for the function, wherever it is defined: a program that calls `mi_malloc` uses it.
+//! The evidence is the names of functions in the dynamic symbols and, unless the file is stripped,
+//! in the symbol table. A name is evidence wherever the function is defined: a program that calls
+//! `mi_malloc` uses mimalloc.
 
 use std::path::Path;
 
@@ -17,7 +19,8 @@ use crate::code::Code;
 /// The most bytes of a symbol table's names that are searched.
 pub(crate) const NAMES_MAX: u64 = 16 << 20;
 
-/// Names that only one allocator has. Those with a prefix before them are its own, too.
+/// The function names that only one allocator has. Names with a prefix before these belong to the
+/// same allocator.
 const ALLOCATORS: [(&str, &[&str]); 5] = [
     ("jemalloc", &["je_malloc", "rjem_malloc", "mallocx"]),
     ("mimalloc", &["mi_malloc", "mi_heap_malloc", "mi_malloc_aligned"]),
@@ -26,17 +29,18 @@ const ALLOCATORS: [(&str, &[&str]); 5] = [
     ("rpmalloc", &["rpmalloc"]),
 ];
 
-/// Their shared libraries. In front of the C library they serve malloc, which is recorded; but C++'s `operator new`, which
-/// some of them define too, passes the recorder by.
+/// The shared libraries of these allocators. Ahead of the C library they implement malloc, which is
+/// recorded; but C++'s `operator new`, which some of them define too, bypasses the recorder.
 pub(crate) const LIBRARIES: [&str; 5] = ["libjemalloc", "libtcmalloc", "libmimalloc", "libsnmalloc", "librpmalloc"];
 
 /// `operator new(unsigned long)` and `operator new[](unsigned long)`.
 pub(crate) const OPERATORS_NEW: [&str; 2] = ["_Znwm", "_Znam"];
 
-/// What a program refers to whose global allocator is that of Heapledger's library.
+/// The symbol to which a program refers if its global allocator is Heapledger's library.
 const LINKED: &str = "heapledger_hooks_v1";
 
-/// Texts that only one allocator has: of a program that defines malloc and is stripped, all that names it.
+/// The texts that only one allocator has. They are the only evidence in a stripped program that
+/// defines malloc.
 const TEXTS: [(&str, &str); 4] = [
     ("jemalloc", "<jemalloc>"),
     ("mimalloc", "mimalloc: "),
@@ -59,21 +63,22 @@ const SANITIZERS: [(&str, &str); 5] = [
     ("__lsan_init", "LeakSanitizer"),
 ];
 
-/// What is known of a program's symbols.
+/// The symbols of a program, as far as they are of interest.
 #[derive(Default)]
 struct Symbols {
-    /// The dynamic ones of interest: defined here, and wanted from libraries.
+    /// The dynamic symbols of interest: those defined here, and those wanted from libraries.
     defined: Vec<Vec<u8>>,
     wanted: Vec<Vec<u8>>,
-    /// Those of the names of [`ALLOCATORS`] that are in the symbol table.
+    /// The names of [`ALLOCATORS`] that are in the symbol table.
     names: Vec<&'static str>,
     libraries: Vec<Vec<u8>>,
     is_go: bool,
     is_rust: bool,
     has_v8: bool,
-    /// True if a text ends with `malloc`, as the argument of `dlsym` does. Looked for only if that tells something.
+    /// True if a text ends with `malloc`, as the argument of `dlsym` does. Only looked for if it
+    /// makes a difference.
     names_malloc: bool,
-    /// The allocator of [`TEXTS`] whose text was found, there too.
+    /// The allocator of [`TEXTS`] whose text was found, also only looked for in that case.
     told: Option<&'static str>,
 }
 
@@ -108,9 +113,11 @@ pub(super) fn check<'d>(
             ));
         }
     } else if symbols.defines("heapledger_ledger_v1") {
-        // libheapledger's archive, whose malloc calls the next one: ours.
+        // The program contains libheapledger's static library, whose malloc calls the next one: the
+        // recorder's.
     } else if symbols.defines("malloc") && linked.is_none() && symbols.may_wrap_malloc() {
-        // Its malloc comes before ours, and finds ours when it asks for the next one.
+        // The program's malloc comes before the recorder's, and finds it when it looks up the next
+        // one.
         wraps_malloc = !symbols.may_have_heap();
         if !wraps_malloc {
             findings.push(finding(
@@ -129,7 +136,7 @@ pub(super) fn check<'d>(
             "build it without, or link the allocator as a shared library".to_owned(),
         ));
     } else if symbols.wants(LINKED) {
-        // Its global allocator, whichever it is, tells the recorder.
+        // The program's global allocator, whichever it is, notifies the recorder.
     } else if let Some((allocator, _)) = allocator {
         findings.push(finding(
             Code::SecondAllocator,
@@ -141,7 +148,7 @@ pub(super) fn check<'d>(
         && !symbols.is_linked_with(&["libstd-", "librustc_driver-"])
         && !["calloc", "posix_memalign", "aligned_alloc"].iter().any(|name| symbols.wants(name))
     {
-        // The standard library's own allocator calls those.
+        // The system allocator of Rust's standard library calls these functions.
         findings.push(finding(
             Code::OwnAllocator,
             Effect::Partial,
@@ -189,7 +196,7 @@ pub(super) fn check<'d>(
     (findings, wraps_malloc)
 }
 
-/// Whether a dynamic symbol is asked for above: there may be very many.
+/// True if a dynamic symbol is used above; a program may have very many others.
 fn is_of_interest(name: &[u8]) -> bool {
     const OTHERS: [&str; 6] = ["malloc", "calloc", "posix_memalign", "aligned_alloc", "Py_BytesMain", "_emalloc"];
     if runtime::is_of_interest(name) {
@@ -208,11 +215,11 @@ fn is_of_interest(name: &[u8]) -> bool {
         .any(|of_interest| of_interest.as_bytes() == name)
 }
 
-/// Which names of allocators are among those of a symbol table, each of which has a NUL behind it. They may have a prefix
-/// that ends with an underscore.
+/// Returns the names of allocators among those of a symbol table, each of which ends with a NUL.
+/// They may have a prefix that ends with an underscore.
 fn allocators_among(strings: &[u8]) -> Vec<&'static str> {
     let mut found = vec![];
-    // In one pass: all but one contain this.
+    // One pass for all names that contain `malloc`, and one for the only name that does not.
     for common in ["malloc", "sn_rust_alloc"] {
         for at in memmem::find_iter(strings, common) {
             let end = memchr::memchr(0, &strings[at..]).map_or(strings.len(), |length| at + length);
@@ -226,7 +233,7 @@ fn allocators_among(strings: &[u8]) -> Vec<&'static str> {
     found
 }
 
-/// Whether the user has told AddressSanitizer to accept a library before it.
+/// True if the user has told AddressSanitizer to accept a library before it.
 fn is_link_order_excused() -> bool {
     std::env::var("ASAN_OPTIONS").is_ok_and(|options| options.contains("verify_asan_link_order=0"))
 }
@@ -244,22 +251,23 @@ impl Symbols {
         self.defines(name) || self.wants(name)
     }
 
-    /// True if its malloc, if it defines one, can find the next one by name.
+    /// True if the program's malloc, if it defines one, can find the next one by name.
     fn may_wrap_malloc(&self) -> bool {
         self.names_malloc && LOOK_UPS.iter().any(|name| self.wants(name))
     }
 
-    /// True if it can get memory from the kernel itself.
+    /// True if the program can get memory from the kernel itself.
     fn may_have_heap(&self) -> bool {
         SOURCES.iter().any(|name| self.wants(name))
     }
 
-    /// Whether it wants a library whose name starts so.
+    /// True if the program needs a library whose name starts with one of these.
     fn is_linked_with(&self, starts: &[&str]) -> bool {
         self.libraries.iter().any(|library| starts.iter().any(|start| library.starts_with(start.as_bytes())))
     }
 
-    /// The language of a runtime with an allocator of its own, the variable that turns it off, and its value.
+    /// Returns the language of a runtime with an allocator of its own, the variable that turns the
+    /// allocator off, and the value to set.
     fn runtime(&self, path: &Path) -> Option<(&'static str, &'static str, &'static str)> {
         let program = path.file_name().map(|name| name.as_encoded_bytes()).unwrap_or_default();
         if self.defines("Py_BytesMain") || self.wants("Py_BytesMain") || self.is_linked_with(&["libpython3"]) {
@@ -273,7 +281,8 @@ impl Symbols {
         let endian = elf.endian().ok()?;
         let sections = elf.sections(endian, data).ok()?;
         let mut symbols = Symbols::default();
-        // The strings a symbol table refers to: read at once, since each piece would be a system call.
+        // Returns the strings of a symbol table: read at once, since each piece would be a system
+        // call.
         let strings_of = |section: SectionIndex| {
             let section = sections.section(section).ok()?;
             data.read_bytes_at(section.sh_offset(endian), section.sh_size(endian).min(NAMES_MAX)).ok()
@@ -310,7 +319,7 @@ impl Symbols {
             if is_wrapper_possible && is_data && section.sh_type(endian) == elf::SHT_PROGBITS {
                 let length = section.sh_size(endian).min(NAMES_MAX);
                 let bytes = data.read_bytes_at(section.sh_offset(endian), length).unwrap_or_default();
-                // The linker may have merged it with the end of another text.
+                // The linker may have merged the name with the end of another text.
                 symbols.names_malloc |= memmem::find(bytes, b"malloc\0").is_some();
                 let told = TEXTS.iter().find(|(_, text)| memmem::find(bytes, text.as_bytes()).is_some());
                 symbols.told = symbols.told.or(told.map(|&(name, _)| name));

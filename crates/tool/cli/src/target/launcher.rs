@@ -1,20 +1,22 @@
-//! Programs that a shell script starts by `exec`, as far as its text tells. The script is not run.
+//! Finds the programs that a shell script starts by `exec`, as far as its text says. The script is
+//! not run.
 //!
-//! Understood are assignments of words, `$NAME`, `${NAME:-WORD}`, the usual ways to name the script's own directory, and the
-//! shims of pyenv and its kin. A word with anything else in it is unknown. Nothing follows from branches: every `exec` counts.
+//! The parser understands assignments of words, `$NAME`, `${NAME:-WORD}`, the usual ways to name
+//! the script's own directory, and the shims of pyenv and similar tools. A word with anything else
+//! in it is unknown. Branches are ignored: every `exec` counts.
 
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// Bytes of a script that are read.
+/// The most bytes of a script that are read.
 const LENGTH_MAX: u64 = 64 << 10;
-/// Programs that are named.
+/// The most programs that are named.
 const STARTS_MAX: usize = 8;
-/// Expansions within expansions.
+/// The most levels of nested expansions.
 const DEPTH_MAX: usize = 4;
-/// Bytes of a word.
+/// The most bytes of an expanded word.
 const WORD_MAX: usize = 4096;
 
 /// True if an interpreter is a shell whose scripts are understood.
@@ -23,8 +25,8 @@ pub(super) fn is_shell(interpreter: &Path) -> bool {
     interpreter.file_name().is_some_and(|name| SHELLS.iter().any(|shell| name == *shell))
 }
 
-/// Returns the words behind `exec` in a script, each with the program that it stands for, if that can be told: a path, or a
-/// name to look for.
+/// Returns the words after `exec` in a script, each with the program that it names, if known: a
+/// path, or a name to look up.
 pub(super) fn started_by(script: &Path) -> Vec<(String, Option<PathBuf>)> {
     let mut bytes = Vec::new();
     let read = File::open(script).and_then(|file| file.take(LENGTH_MAX).read_to_end(&mut bytes));
@@ -38,7 +40,7 @@ pub(super) fn started_by(script: &Path) -> Vec<(String, Option<PathBuf>)> {
 
 struct Script<'a> {
     path: &'a Path,
-    /// `None`: what its value is cannot be told.
+    /// The values of variables; `None` if a value is unknown.
     variables: HashMap<String, Option<String>>,
     starts: Vec<(String, Option<PathBuf>)>,
 }
@@ -50,7 +52,7 @@ impl Script<'_> {
         while let Some(line) = lines.next() {
             let words = words(line);
             self.commands(&words);
-            // The text of a here-document is none of the script's.
+            // The text of a here-document is not part of the script.
             let Some(end) = here_document(&words) else { continue };
             lines.by_ref().find(|line| line.trim() == end);
         }
@@ -66,7 +68,7 @@ impl Script<'_> {
                 if let Some((name, value)) = assignment(word) {
                     let value = self.expand(value, 0);
                     let known = self.variables.entry(name.to_owned()).or_insert_with(|| value.clone());
-                    // Which of two values it has depends on what the script finds.
+                    // The value depends on conditions at run time.
                     if *known != value {
                         *known = None;
                     }
@@ -78,7 +80,7 @@ impl Script<'_> {
         }
     }
 
-    /// `exec`, with these words behind it.
+    /// Adds the program that `exec` starts with these words after it.
     fn exec(&mut self, words: &[String]) {
         let mut words = words;
         while let Some((option, rest)) = words.split_first().filter(|(word, _)| word.starts_with('-')) {
@@ -98,7 +100,8 @@ impl Script<'_> {
         }
     }
 
-    /// The program that pyenv, rbenv or the like would start for `exec ROOT/libexec/pyenv exec PROGRAM`.
+    /// Returns the program that pyenv, rbenv or a similar tool would start for
+    /// `exec ROOT/libexec/pyenv exec PROGRAM`.
     fn behind_shim(&self, manager: &Path, words: &[String]) -> Option<PathBuf> {
         let name = manager.file_name()?.to_str()?.strip_suffix("env")?;
         if words.get(1)? != "exec" || !manager.parent()?.ends_with("libexec") {
@@ -124,7 +127,7 @@ impl Script<'_> {
         file.is_file().then_some(file)
     }
 
-    /// The text that a word stands for; `None` if that cannot be told.
+    /// Expands a word; `None` if its value is unknown.
     fn expand(&self, word: &str, depth: usize) -> Option<String> {
         if depth > DEPTH_MAX {
             return None;
@@ -180,7 +183,8 @@ impl Script<'_> {
         Some(text)
     }
 
-    /// `NAME`, or what the script would find in the environment. Arguments are unknown.
+    /// Returns the value of a variable of the script, or else of the environment. Arguments are
+    /// unknown.
     fn variable(&self, name: &str) -> Option<String> {
         if name.is_empty() {
             return None;
@@ -191,7 +195,7 @@ impl Script<'_> {
         }
     }
 
-    /// The inside of `${…}`.
+    /// Expands the inside of `${…}`.
     fn parameter(&self, inside: &str, depth: usize) -> Option<String> {
         let length = if inside.starts_with('0') { 1 } else { name_length(inside) };
         let (name, operation) = inside.split_at(length);
@@ -202,7 +206,7 @@ impl Script<'_> {
             "##*/" => value().map(|value| value.rsplit('/').next().unwrap_or_default().to_owned()),
             _ => {
                 let default = operation.strip_prefix(":-").or_else(|| operation.strip_prefix('-'))?;
-                // One whose value cannot be told is not one that is not there.
+                // A variable with an unknown value is not an unset variable.
                 match self.variables.get(name) {
                     Some(None) => None,
                     _ => value().filter(|value| !value.is_empty()).or_else(|| self.expand(default, depth + 1)),
@@ -211,7 +215,7 @@ impl Script<'_> {
         }
     }
 
-    /// The output of a command in the script, of a few that name directories.
+    /// Returns the output of a command substitution, for a few commands that name directories.
     fn output(&self, command: &str, depth: usize) -> Option<String> {
         let words = words(command);
         let words: Vec<&str> = words.iter().map(String::as_str).filter(|word| *word != "--").collect();
@@ -234,13 +238,13 @@ impl Script<'_> {
     }
 }
 
-/// `NAME=WORD`.
+/// Splits an assignment `NAME=WORD`.
 fn assignment(word: &str) -> Option<(&str, &str)> {
     let (name, value) = word.split_once('=')?;
     (!name.is_empty() && name_length(name) == name.len()).then_some((name, value))
 }
 
-/// The length of the variable's name that a text begins with.
+/// Returns the length of the variable's name with which a text begins.
 fn name_length(text: &str) -> usize {
     if text.starts_with(|first: char| first.is_ascii_digit()) {
         return 0;
@@ -248,7 +252,7 @@ fn name_length(text: &str) -> usize {
     text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(text.len())
 }
 
-/// Where the bracket closes that a text begins with.
+/// Returns the position at which the bracket that a text begins with closes.
 fn closing(text: &str, open: char, close: char) -> Option<usize> {
     let mut depth = 0;
     for (at, c) in text.char_indices() {
@@ -264,7 +268,7 @@ fn closing(text: &str, open: char, close: char) -> Option<usize> {
     None
 }
 
-/// The words of a line with their quotes, and its operators, each of one character.
+/// Splits a line into its words, with their quotes, and its operators, each of one character.
 fn words(line: &str) -> Vec<String> {
     let mut words = vec![];
     let mut word = String::new();
@@ -304,7 +308,7 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// The line that ends the here-document that these words begin.
+/// Returns the line that ends the here-document that these words begin.
 fn here_document(words: &[String]) -> Option<String> {
     let at = words.iter().position(|word| word.contains("<<") && !word.contains("<<<"))?;
     let (_, end) = words[at].split_once("<<")?;

@@ -1,14 +1,14 @@
-//! Languages whose heaps are not malloc's, as a program's dynamic symbols and libraries tell them.
+//! Detects languages whose heaps are not malloc's, by a program's dynamic symbols and libraries.
 
 /// A language's runtime that takes its heap from the kernel.
 #[derive(Debug)]
 pub(super) struct Runtime {
-    /// Said of a program, behind its name.
+    /// The description of a program, to follow its name.
     pub(super) text: &'static str,
     pub(super) hint: &'static str,
     /// The beginnings of the names of its libraries.
     libraries: &'static [&'static str],
-    /// Dynamic symbols that only it has, or that only its callers want.
+    /// The dynamic symbols that only the runtime defines, or that only programs that call it want.
     symbols: &'static [&'static str],
 }
 
@@ -39,7 +39,7 @@ const RUNTIMES: [Runtime; 4] = [
     },
 ];
 
-/// Returns the runtime with one of these libraries, or whose dynamic symbol is among those of interest.
+/// Returns the runtime that has one of these libraries or of the dynamic symbols of interest.
 pub(super) fn find(
     is_linked_with: impl Fn(&[&str]) -> bool,
     has: impl Fn(&str) -> bool,
@@ -56,13 +56,13 @@ pub(super) fn is_of_interest(name: &[u8]) -> bool {
     RUNTIMES.iter().flat_map(|runtime| runtime.symbols).any(|symbol| symbol.as_bytes() == name)
 }
 
-/// True if a symbol is of V8's C++ namespace. Chromium has V8 inside and exports nothing of it, but for the functions that
-/// initialise its thread-local variables (`_ZTHN2v8…`).
+/// True if a symbol is of V8's C++ namespace. Chromium contains V8 and exports none of its symbols,
+/// except for the functions that initialise its thread-local variables (`_ZTHN2v8…`).
 pub(super) fn is_of_v8(name: &[u8]) -> bool {
     let Some(name) = name.strip_prefix(b"_Z") else { return false };
     let name = [&b"TH"[..], b"TW", b"TV", b"TI"].iter().find_map(|kind| name.strip_prefix(*kind)).unwrap_or(name);
     let name = name.strip_prefix(b"N").map(|name| name.strip_prefix(b"K").unwrap_or(name));
-    // A function that takes one of V8's types has another namespace of its own.
+    // A function that only takes one of V8's types begins with a namespace of its own.
     name.and_then(|name| name.strip_prefix(b"2v8")).is_some_and(|rest| rest.first().is_some_and(u8::is_ascii_digit))
 }
 

@@ -1,4 +1,4 @@
-//! What `heapledger timeline --json` prints.
+//! The document that `heapledger timeline --json` prints.
 
 use heapledger_analysis::{Change, Metric, Selection};
 use heapledger_recording::{MemorySample, Pause, Sample, Time};
@@ -14,25 +14,25 @@ use crate::summary::ExitJson;
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct TimelineJson {
-    /// The processes that were asked for. Empty: all.
+    /// The processes that were asked for; empty means all.
     processes: Vec<String>,
     #[serde(flatten)]
     selection: SelectionJson,
     from_seconds: f64,
     to_seconds: f64,
-    /// At which rates blocks were sampled, if they were: what was live is an estimate then.
+    /// The rates at which blocks were sampled, if they were. The live figures are then estimates.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     sampling: Vec<RateJson>,
     peak: PeakJson,
     live: Vec<LiveJson>,
-    /// What the system counted, of all processes together.
+    /// The memory that the system counted, for all processes together.
     memory: Vec<MemoryJson>,
     programs: Vec<ProgramJson>,
     pauses: Vec<PauseJson>,
-    /// When the groups were looked at.
+    /// The times of the groups' figures.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     times_seconds: Vec<f64>,
-    /// The largest first, and last all others.
+    /// The groups, the largest first, and last all others.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     groups: Vec<LayerJson>,
 }
@@ -52,7 +52,7 @@ struct PeakJson {
     errors: ErrorsJson,
 }
 
-/// What was live at a moment.
+/// The amount live at a moment.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct LiveJson {
@@ -61,7 +61,7 @@ struct LiveJson {
     blocks: u64,
 }
 
-/// In bytes.
+/// The memory that the system counted at a moment, in bytes.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct MemoryJson {
@@ -79,7 +79,7 @@ struct MemoryJson {
 struct ProgramJson {
     image: u32,
     pid: u32,
-    /// `exec` or `began`.
+    /// How the program started: `exec` or `began`.
     how: &'static str,
     from_seconds: f64,
     to_seconds: Option<f64>,
@@ -87,18 +87,18 @@ struct ProgramJson {
     command: String,
 }
 
-/// When nothing was recorded.
+/// A time in which nothing was recorded.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct PauseJson {
     from_seconds: f64,
-    /// `null`: to the end.
+    /// `null` if the pause lasted to the end.
     until_seconds: Option<f64>,
-    /// Whether the recorder stood still; else somebody paused it.
+    /// True if the recorder stood still; false if recording was paused.
     stalled: bool,
 }
 
-/// What a group had live at each of the times.
+/// The bytes that a group had live at each of the times.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct LayerJson {
@@ -109,7 +109,7 @@ struct LayerJson {
 impl TimelineJson {
     pub(super) fn new(view: &View<'_, '_>, selection: &Selection) -> TimelineJson {
         let inside = |time: Time| (view.from..=view.to).contains(&time);
-        // What was live when the part began.
+        // The amount live when the shown part begins.
         let first = at(&view.history.live, view.from);
         let live = view.history.live.iter().filter(|sample| inside(sample.time));
         let has_first = view.from > view.history.begins;

@@ -1,4 +1,4 @@
-//! What `heapledger types --json` prints.
+//! The document that `heapledger types --json` prints.
 
 use heapledger_analysis::{Key, Profile, Site, TypeGroup, Typed};
 use heapledger_symbols::{BuildId, SizeCheck, TypeName};
@@ -13,18 +13,18 @@ use crate::ranks::{AmountJson, TableJson, limit};
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct TypeJson {
-    /// In full; `[unknown]` where nothing is known.
+    /// The full name; `[unknown]` if nothing is known.
     #[serde(rename = "type")]
     name: String,
-    /// As tables have it.
+    /// The short name, as tables show it.
     short: String,
     #[serde(flatten)]
     amount: AmountJson,
-    /// Of all that is selected.
+    /// The share of all that is selected.
     share: f64,
-    /// How sure the least sure of its sites is.
+    /// The certainty of the type's least certain site.
     confidence: String,
-    /// The largest first.
+    /// The sites, the largest first.
     sites: Vec<SiteJson>,
 }
 
@@ -39,15 +39,15 @@ struct SiteJson {
     #[serde(flatten)]
     amount: AmountJson,
     confidence: String,
-    /// What its code tells: `null` where that is nothing.
+    /// The type inferred from the code; `null` if there is none.
     inferred: Option<InferredJson>,
     /// The program's own function that wanted the memory.
     #[serde(flatten)]
     frame: FrameJson,
-    /// The stamp among it.
+    /// The declarations of the program, including its stamp.
     #[serde(flatten)]
     declared: DeclaredJson,
-    /// Innermost first; only if asked for.
+    /// The frames, innermost first; only if asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     stack: Option<Vec<FrameJson>>,
 }
@@ -55,7 +55,7 @@ struct SiteJson {
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct InferredJson {
-    /// `null` where it may be several.
+    /// `null` if there are several candidates.
     block: Option<String>,
     element: Option<String>,
     container: Option<String>,
@@ -63,14 +63,14 @@ struct InferredJson {
     evidence: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     candidates: Vec<String>,
-    /// Of the element, or of the block if it has none, in bytes.
+    /// The size of the element, or of the block if it has none, in bytes.
     size: Option<u64>,
-    /// `consistent`, `inconsistent`, or `not possible`.
+    /// The result of comparing sizes: `consistent`, `inconsistent`, or `not possible`.
     size_check: &'static str,
-    /// Why sizes do not agree.
+    /// The reason why sizes do not agree.
     #[serde(skip_serializing_if = "Option::is_none")]
     size_check_reason: Option<String>,
-    /// The binary that tells it.
+    /// The binary from which the type was inferred.
     binary: Option<BinaryJson>,
 }
 

@@ -1,4 +1,4 @@
-//! The sites of a type, with what tells the type.
+//! The sites of a type, with the evidence for it.
 
 use heapledger_analysis::{Amount, Frame, Profile, TypeGroup, Typed};
 use heapledger_reports::{Row, Tree};
@@ -9,7 +9,7 @@ use crate::label::Labels;
 use crate::ranks::callers_in_line;
 use crate::types::Figures;
 
-/// Candidates that are shown.
+/// The most candidates that are shown.
 const CANDIDATES_MAX: usize = 6;
 
 /// Adds rows for the sites of a type, below its own.
@@ -49,7 +49,7 @@ pub(super) fn add(
     }
 }
 
-/// What tells the type of a site, a line each.
+/// Returns the evidence for the type of a site, one line per fact.
 fn told(labels: &Labels<'_, '_>, typed: &Typed) -> Vec<String> {
     let site = &typed.inferred.site;
     let mut lines = Vec::new();
@@ -83,7 +83,7 @@ fn told(labels: &Labels<'_, '_>, typed: &Typed) -> Vec<String> {
     lines
 }
 
-/// `A, B or C`.
+/// Formats alternatives: `A, B or C`.
 fn alternatives(labels: &Labels<'_, '_>, names: &[TypeName]) -> String {
     let mut shown: Vec<String> =
         names.iter().take(CANDIDATES_MAX).map(|name| labels.type_name(name).to_owned()).collect();

@@ -1,4 +1,5 @@
-//! Which binaries told the types of blocks, and which could not.
+//! The binaries from which the types of blocks are known, and those from which they could not be
+//! inferred.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
@@ -15,19 +16,19 @@ use crate::output::Output;
 use crate::question::Question;
 use crate::sampled;
 
-/// Binaries of each kind that are shown.
+/// The most binaries of each kind that are shown.
 const SHOWN_MAX: usize = 4;
-/// Digits of a build id that are shown.
+/// The most digits of a build id that are shown.
 const DIGITS: usize = 16;
 
-/// Who told the type of blocks.
+/// The source of the type of blocks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Source {
     /// The program itself.
     Stamps,
     /// The code of a binary.
     Binary(ModuleId),
-    /// Nobody: the code that allocates them is in this binary.
+    /// None: the code that allocates the blocks is in this binary.
     Unknown(ModuleId),
 }
 
@@ -96,7 +97,7 @@ fn words(source: Source) -> &'static str {
     }
 }
 
-/// `helped`: the binaries of which it was said what would help.
+/// Returns the row of a source. `helped` are the binaries for which a hint was shown already.
 fn row(question: &Question<'_, '_>, source: Source, helped: &mut HashSet<ModuleId>) -> Row {
     let (module, is_unknown) = match source {
         Source::Stamps => return Row::new("the program"),

@@ -1,10 +1,11 @@
-//! Advice: each rule is right on a program with its defect, and silent on the same program without it.
+//! Advice: each rule fires on a program with its defect, and is silent on the same program without
+//! it.
 
 use serde_json::Value;
 
 use crate::harness::{Job, Recording, Scratch, heapledger, number};
 
-/// What rules say of whom.
+/// Returns the rules that fired with their functions, and the whole answer.
 fn advice(recording: &Recording) -> (Vec<(String, String)>, Value) {
     let answer = recording.ask("advise", &[]);
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -28,17 +29,17 @@ fn is_given_where_there_is_a_defect_and_nowhere_else() {
     assert_eq!(number(&answer["advice"][0], "bytes"), 10_000_000, "{answer:#}");
     let (slop, answer) = of("slop");
     assert_eq!(slop, expected("slop", ""));
-    // A byte takes 32.
+    // One byte takes 32.
     assert_eq!(number(&answer["advice"][0], "bytes"), 40_000 * 31, "{answer:#}");
     assert_eq!(answer["skipped"][0]["rule"], "leak", "{answer:#}");
 
-    // The command that a rule names shows what it says.
+    // The command that a rule names shows the same.
     let proof = answer["advice"][0]["proof"].as_str().unwrap();
     let shown = heapledger(proof.split(' ').skip(1)).text();
     assert!(shown.contains("40,000") && shown.contains("slop"), "{proof}: {shown}");
 }
 
-/// Ten seconds are the least for a leak.
+/// A leak needs a recording of at least ten seconds.
 #[test]
 #[ignore = "takes eleven seconds; `.ci/run` runs it"]
 fn a_leak_is_named() {

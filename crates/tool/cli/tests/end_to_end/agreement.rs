@@ -1,5 +1,5 @@
-//! The counts are those of valgrind's DHAT and of heaptrack, on programs that people use. What differs and why is in
-//! docs/agreement.md; `-- --nocapture` prints the figures.
+//! The counts agree with those of valgrind's DHAT and of heaptrack, on programs that people use.
+//! docs/agreement.md explains the differences; `-- --nocapture` prints the figures.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -14,7 +14,7 @@ use crate::harness::{Job, Scratch, installed, number, skipped};
 struct Subject {
     name: &'static str,
     line: Vec<String>,
-    /// Set so that two runs do the same.
+    /// Set so that two runs do the same work.
     variables: &'static [&'static str],
 }
 
@@ -33,7 +33,7 @@ template<> struct F<0> { static int f(int x) { return x; } };
 int main(int c, char **) { return F<200>::f(c); }
 ";
 
-/// The programs that are installed.
+/// Returns the programs that are installed.
 fn subjects(scratch: &Scratch) -> Vec<Subject> {
     let records = (0..3000).map(|i| format!(r#"{{"id":{i},"name":"name {i}","value":{}.5}}"#, i * 3));
     scratch.write("a.json", format!("[{}]", records.collect::<Vec<_>>().join(",\n")));
@@ -69,8 +69,8 @@ fn subjects(scratch: &Scratch) -> Vec<Subject> {
 }
 
 impl Subject {
-    /// The variables that it runs with, whatever the test runs with: their number and length is in what some programs
-    /// allocate.
+    /// Returns the variables that the program runs with, independent of the test's own: their
+    /// number and length affect what some programs allocate.
     fn environment(&self, scratch: &Scratch) -> Vec<String> {
         let own = self.variables.iter().map(|&variable| variable.to_owned());
         let directory = format!("PWD={}", scratch.path().display());
@@ -82,7 +82,7 @@ impl Subject {
             .collect()
     }
 
-    /// The program under another tool, or by itself.
+    /// Returns a job for the program under another tool, or by itself.
     fn job(&self, scratch: &Scratch, environment: &[String], tool: &[&str]) -> Job {
         let words = ["/usr/bin/env", "-i"]
             .into_iter()
@@ -91,7 +91,7 @@ impl Subject {
         Job::new(words.chain(self.line.iter().map(String::as_str))).directory(scratch.path())
     }
 
-    /// What we count.
+    /// Records the program and returns its process.
     fn process(&self, scratch: &Scratch, environment: &[String]) -> Value {
         let (outcome, recording) = self.job(scratch, environment, &[]).both(scratch);
         assert!(outcome.status.success(), "{}: {outcome:?}", self.name);
@@ -99,7 +99,8 @@ impl Subject {
         process.clone()
     }
 
-    /// cc1plus hashes pointers: its own counts vary with the addresses that the kernel gives it.
+    /// Returns the allowed difference. cc1plus hashes pointers, so its own counts vary with the
+    /// addresses that the kernel gives it.
     fn tolerance(&self, is_bytes: bool) -> i64 {
         match (self.name, is_bytes) {
             ("cc1plus", true) => 64 << 10,
@@ -108,7 +109,7 @@ impl Subject {
         }
     }
 
-    /// A line for docs/agreement.md.
+    /// Prints a line for docs/agreement.md.
     fn told(&self, what: &str, ours: i64, theirs: i64) {
         println!("{:8} {what:16} {ours:10} {theirs:10}", self.name);
     }
@@ -121,12 +122,12 @@ impl Subject {
     }
 }
 
-/// The program's own counts, without those of `env`, which was before it in the process.
+/// Returns the program's own counts, without those of `env`, which was the process's image before.
 fn last_image(process: &Value) -> Value {
     process["images"].as_array().unwrap().last().unwrap().clone()
 }
 
-/// To the last block and byte.
+/// Agrees with DHAT in every block and byte.
 #[test]
 #[ignore = "valgrind takes long; `.ci/run` runs it"]
 fn with_dhat() {
@@ -140,7 +141,7 @@ fn with_dhat() {
     let mut left = subjects(&scratch);
     while let Some(subject) = left.pop() {
         let plain = subject.environment(&scratch);
-        // The same variables as under valgrind, which adds some.
+        // Under valgrind, which adds some variables, so that they are the same.
         let line = ["/usr/bin/env", "-i"].into_iter().chain(plain.iter().map(String::as_str)).chain(tool);
         let told = Job::new(line.chain(["/usr/bin/env", "-0"])).directory(scratch.path()).bare();
         let environment: Vec<String> = told.text().split_terminator('\0').map(str::to_owned).collect();
@@ -156,7 +157,8 @@ fn with_dhat() {
             left.push(subject);
             continue;
         }
-        // And that of its parent: there it is this process, here the recorder, which was started just before it.
+        // bash keeps its parent's process id, too: there it is this process, here the recorder,
+        // which was started just before it.
         let there = std::process::id().to_string().len();
         let longer = if subject.name == "bash" { digits(&ours) as i64 - there as i64 } else { 0 };
         let ours = last_image(&ours);
@@ -175,7 +177,8 @@ fn with_dhat() {
     }
 }
 
-/// Up to the one block that heaptrack's own C++ library takes in the program, and what it frees before it looks.
+/// Agrees with heaptrack, except for one block of heaptrack's own C++ library in the program, and
+/// for what heaptrack frees before it looks.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn with_heaptrack() {
@@ -209,7 +212,7 @@ fn with_heaptrack() {
         };
         subject.assert_close("allocations", number(&ours, "allocations") + 1, sum("allocations"));
         subject.assert_close("bytes_live_max", number(&ours, "bytes_live_max") + RESERVE, sum("peak"));
-        // Version 1.4 lets libc free its buffers first.
+        // heaptrack 1.4 lets libc free its buffers first.
         subject.told("temporary", number(&ours, "temporary_allocations"), sum("temporary"));
         let (ours, theirs) = (number(&ours, "bytes_live_end"), sum("leaked"));
         subject.told("bytes_live_end", ours, theirs);

@@ -7,7 +7,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 pub(crate) mod marionette;
 pub(crate) mod webdriver;
 
-/// Ends a process with all that it has started.
+/// Ends a process with all its descendants.
 fn end(process: &mut Child) {
     let group = Pid::from_child(process);
     let _ = kill_process_group(group, Signal::KILL);

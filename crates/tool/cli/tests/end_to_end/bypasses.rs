@@ -1,12 +1,12 @@
-//! Libraries that bind to the C library past what is preloaded: what they allocate and free is recorded and checked, and
-//! their symbols resolve as they would.
+//! Libraries that bind to the C library past the preloaded one: their allocations and frees are
+//! recorded and checked, and their symbols resolve as usual.
 
 use std::path::{Path, PathBuf};
 
 use crate::harness::{Build, Job, Scratch, build, exited, heapledger, installed, number, program};
 use crate::truth::agrees;
 
-/// The directory of the libraries.
+/// Returns the directory of the libraries.
 fn libraries() -> PathBuf {
     build("plugin_a", Build::Module);
     build("namespace_plugin", Build::Module);
@@ -34,7 +34,8 @@ fn every_call_of_a_library_that_binds_deeply() {
     }
 }
 
-/// With `RTLD_DEEPBIND` a library finds its own definitions first, without it those of the global scope.
+/// With `RTLD_DEEPBIND` a library finds its own definitions first; without it, those of the global
+/// scope.
 #[test]
 fn its_symbols_resolve_as_they_would() {
     for (mode, own) in [("lazy", "own: 1\n"), ("now", "own: 1\n"), ("bare", "own: 0\n")] {
@@ -68,7 +69,8 @@ fn extensions_of_php() {
     assert_eq!(checked.status, exited(0), "{checked:?}");
 }
 
-/// A library behind ours that looks for the C library's functions finds these, not us, who call it.
+/// A library behind ours that looks up the C library's functions finds those, not ours, which call
+/// it.
 #[test]
 fn a_wrapper_behind_ours_is_not_led_back() {
     let wrapper = build("interposer", Build::Module);
@@ -80,8 +82,8 @@ fn a_wrapper_behind_ours_is_not_led_back() {
     }
 }
 
-/// A namespace of `dlmopen` has a C library of its own. Its constructors, its threads, forks and namespaces that it makes
-/// itself are recorded like the program.
+/// A namespace of `dlmopen` has a C library of its own. Its constructors, its threads, forks and
+/// the namespaces that it makes are recorded like the program.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn every_call_in_a_namespace_of_its_own() {
@@ -100,14 +102,15 @@ fn every_call_in_a_namespace_of_its_own() {
     }
 }
 
-/// However many threads make a namespace at once, each is recorded from its constructors on.
+/// Each of many namespaces that threads make at once is recorded from its constructors on.
 #[test]
 fn every_namespace_of_a_crowd() {
     let (outcome, recording) = namespaces("crowd", "1000").recorded(&Scratch::new());
     assert_eq!(outcome.status, exited(0), "{outcome:?}");
     recording.assert_whole().assert_adds_up();
     assert_eq!(recording.summary["unseen_libraries"], serde_json::json!([]), "{recording:?}");
-    // What the dynamic linker allocates for a thread depends on the others; a namespace makes 9,000 allocations.
+    // The dynamic linker's allocations for a thread depend on the other threads; a namespace makes
+    // 9,000 allocations.
     let told = outcome.told().pop().unwrap();
     for name in ["allocations", "frees"] {
         let beyond = recording.total(name) - number(&told, name);
@@ -117,7 +120,8 @@ fn every_namespace_of_a_crowd() {
     assert_eq!((recording.total("frees_unknown"), recording.total("frees_missed")), (0, 0), "{recording:?}");
 }
 
-/// Who allocates in a namespace is found like anybody else: by stacks that the C library's own unwinder agrees with.
+/// The stacks of allocations in a namespace are correct: they agree with those of the C library's
+/// own unwinder.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn a_leak_in_a_namespace_is_found() {
@@ -129,13 +133,14 @@ fn a_leak_in_a_namespace_is_found() {
     assert_eq!(top["rows"][0]["function"], "makes", "{top:#}");
     let (_, verified) = namespaces("exchange", "100").option("--verify-stacks").recorded(&scratch);
     assert!(verified.total("stacks_verified") > 1000 && verified.total("stacks_mismatched") == 0, "{verified:?}");
-    // Blocks of a mebibyte are all in a sample with a point every few bytes.
+    // With a sample point every few bytes, blocks of a mebibyte are all sampled.
     let (_, sampled) = namespaces("leak", "100").option("--sample").option("1KiB").recorded(&scratch);
     let live = sampled.total("bytes_live_end");
     assert!((99 << 20..102 << 20).contains(&live), "{live}: {sampled:?}");
 }
 
-/// Where the C library of a namespace cannot be redirected, its calls are not recorded: that is said.
+/// If the C library of a namespace cannot be redirected, its calls are not recorded, and this is
+/// reported.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn a_namespace_past_a_wrapper_is_named() {
@@ -157,7 +162,7 @@ fn a_namespace_past_a_wrapper_is_named() {
     assert!(text.contains("[HL0023]: the allocator calls of 1 library are not recorded: "), "{text}");
     let totals = job.option("--aggregate").recorded(&scratch).1.ask("summary", &[]);
     assert_eq!(totals["unseen_libraries"].as_array().unwrap().len(), 1, "{totals:#}");
-    // Nor is it redirected where a hook library might replace the allocator.
+    // It is not redirected either if a hook library may replace the allocator.
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../examples/hooks/histogram.c");
     let hook = crate::hooks::library(&source, &scratch.file("libhistogram.so"));
     let hooked = namespaces("exchange", "100").option("--hook").option(hook.to_str().unwrap());
@@ -165,7 +170,7 @@ fn a_namespace_past_a_wrapper_is_named() {
     assert_eq!(said["unseen_libraries"][0]["reason"], "dlmopen", "{said:#}");
 }
 
-/// `check` does not look into namespaces: it says so, and finds nothing false.
+/// `check` does not look into namespaces: it says so, and reports nothing false.
 #[test]
 fn blocks_of_a_namespace_are_no_misuse() {
     let job = namespaces("exchange", "100");
@@ -192,7 +197,8 @@ fn blocks_of_a_namespace_are_no_misuse() {
     assert_eq!(report["stopped_by"][0], directory.join("namespace_plugin.so").to_str().unwrap(), "{report:#}");
 }
 
-/// The C library of a namespace takes what stands at its key's number in a thread's descriptor for its own.
+/// The C library of a namespace takes the value at its key's number in a thread's descriptor for
+/// its own.
 #[test]
 fn thread_specific_values_of_a_namespace() {
     let directory = build("keys_plugin", Build::Module).parent().unwrap().to_owned();
@@ -204,7 +210,8 @@ fn thread_specific_values_of_a_namespace() {
     assert_eq!((checked.status, checked.text()), (outcome.status, outcome.text()));
 }
 
-/// With another library around the allocator the definitions are not redirected, and what binds past it is named.
+/// If another library wraps the allocator, the definitions are not redirected, and a library that
+/// binds past it is named.
 #[test]
 fn a_library_that_binds_past_a_wrapper_is_named() {
     let wrapper = build("interposer", Build::Module);

@@ -1,5 +1,5 @@
-//! The headers for C and C++: they compile everywhere without a warning, cost next to nothing where nobody observes, and
-//! what programs declare with them is recorded.
+//! The headers for C and C++: they compile everywhere without a warning, cost next to nothing
+//! without an observer, and the declarations that programs make with them are recorded.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{HEAPLEDGER, Job, Recording, Scratch, exited, headers, installed, number, plain_command};
 
-/// A program that uses all of the header, in C and in C++.
+/// A program that uses the whole header, in C and in C++.
 const EVERYTHING: &str = r#"
 #include "heapledger/heapledger.h"
 #include <stdlib.h>
@@ -52,7 +52,7 @@ int main(void) {
 }
 "#;
 
-/// The same in the manner of C++.
+/// The same in C++ style.
 const EVERYTHING_CPP: &str = r#"
 #include "heapledger/heapledger.hpp"
 #include <cstdlib>
@@ -73,7 +73,7 @@ int main() {
 }
 "#;
 
-/// Compiles a program against the headers. Panics with what the compiler says.
+/// Compiles a program against the headers. Panics with the compiler's messages.
 fn compile(compiler: &Path, source: &Path, program: &Path, options: &[&str]) {
     let mut command = Command::new(compiler);
     command.args(options).arg("-I").arg(headers()).arg(source).arg("-o").arg(program);
@@ -129,7 +129,8 @@ fn the_header_for_cpp_compiles_everywhere_and_is_recorded() {
     assert_eq!(sums(&recording, "heap")["frames"], (150, 2));
 }
 
-/// Scopes of the program, of a library that it links, and of one that it loads, in both ways of linking.
+/// Scopes of the program, of a library that it links, and of one that it loads, with both ways of
+/// linking.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn a_thread_has_one_stack_of_scopes_whoever_enters_them() {
@@ -201,7 +202,7 @@ int main(int count, char **arguments) {
     }
 }
 
-/// Bytes and blocks in all, by something that a program declares.
+/// Returns total bytes and blocks, by something that a program declares.
 fn sums(recording: &Recording, by: &str) -> HashMap<String, (i64, i64)> {
     let top = recording.ask("top", &["--by", by, "--total", "--rows", "1000"]);
     let rows = top["rows"].as_array().unwrap().iter();
@@ -214,7 +215,7 @@ fn sums(recording: &Recording, by: &str) -> HashMap<String, (i64, i64)> {
     rows.map(|row| (label(row), (number(row, "bytes"), number(row, "blocks")))).collect()
 }
 
-/// Also where references are not through the global offset table by themselves.
+/// Also if references are not through the global offset table by themselves.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn a_program_with_the_header_is_recorded_however_it_is_built() {
@@ -226,7 +227,8 @@ fn a_program_with_the_header_is_recorded_however_it_is_built() {
         let (outcome, recording) = Job::new([&program]).recorded(&scratch);
         assert_eq!(outcome.status, exited(10), "{name}: {outcome:?}");
         recording.assert_whole().assert_adds_up();
-        // Not what was to be ignored; a block of malloc and one of the pool, and both are gone.
+        // The ignored block is missing; a block of malloc and one of the pool are there, and both
+        // are freed.
         let counts = ["allocations", "frees", "bytes_allocated", "bytes_live_max", "frees_unknown"];
         assert_eq!(counts.map(|count| recording.total(count)), [2, 2, 1100, 1000, 0], "{recording:?}");
         let info = recording.ask("info", &[]);
@@ -234,7 +236,7 @@ fn a_program_with_the_header_is_recorded_however_it_is_built() {
     }
 }
 
-/// Instructions of a program, as valgrind counts them.
+/// Returns the instructions of a program, as valgrind counts them.
 fn instructions(valgrind: &Path, program: &Path, argument: &str, scratch: &Scratch) -> i64 {
     let out = scratch.file("callgrind.out");
     let mut command = Command::new(valgrind);
@@ -291,13 +293,14 @@ int main(int count, char **arguments) {
             assert_eq!(per_step(&[what, "-DHEAPLEDGER_OFF"]), without, "{} {what}: off is off", compiler.display());
             let more = per_step(&[what]) - without;
             println!("{} {what}: {more:.0} instructions", compiler.display());
-            // With what the function has to save for it.
+            // Includes the registers that the function has to save for it.
             assert!(more <= 16.0, "{} {what}: {more}", compiler.display());
         }
     }
 }
 
-/// The bump arena of the examples, in C and in Rust: the heap has its name, and the memory behind it is not counted twice.
+/// The bump arena of the examples, in C and in Rust: the heap has its name, and its memory is not
+/// counted twice.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn the_examples_of_a_bump_arena() {
@@ -311,7 +314,8 @@ fn the_examples_of_a_bump_arena() {
         assert_eq!(outcome.text(), "7770 sprites\n");
         recording.assert_whole().assert_adds_up();
         assert_eq!(recording.total("frees_unknown"), 0, "{recording:?}");
-        // The memory; later the blocks of the arena, and the C library's or Rust's for standard output.
+        // First the memory; later the blocks of the arena, and those of the C library or Rust for
+        // standard output.
         let peak = recording.total("bytes_live_max");
         assert!(((64 << 10)..(64 << 10) + 2048).contains(&peak), "{recording:?}");
         assert!((160..170).contains(&recording.total("blocks_live_max")), "{recording:?}");
@@ -321,7 +325,8 @@ fn the_examples_of_a_bump_arena() {
     }
 }
 
-/// libheapledger as a program finds it that knows nothing but `pkg-config`, shared and as an archive, alone and recorded.
+/// libheapledger is found by a program that uses only `pkg-config`, shared and as an archive, alone
+/// and recorded.
 #[test]
 #[ignore = "it builds the archive with all optimisations; `.ci/run` runs it"]
 fn a_program_that_links_libheapledger_holds_its_ledger() {
@@ -360,11 +365,11 @@ no block  on the stack
         let outcome = job(&ledger).bare();
         assert_eq!((outcome.text(), outcome.status), (told.to_owned(), exited(0)), "{name}");
 
-        // Recorded, it has no ledger: the recorder has.
+        // When it is recorded, the recorder has the ledger, not the program.
         let (outcome, _) = job(&ledger).recorded(&scratch);
         assert_eq!((outcome.text(), outcome.status), ("no ledger here\n".to_owned(), exited(1)), "{name}");
 
-        // Nothing is counted twice, and what the program declares reaches the recorder.
+        // Nothing is counted twice, and the program's declarations reach the recorder.
         let bump = build(&format!("bump-{name}"), "bump.c", libraries);
         let job = job(&bump).variable("HEAPLEDGER_AT_EXIT", "totals");
         let alone = String::from_utf8(job.bare().stderr).unwrap();
@@ -381,7 +386,8 @@ no block  on the stack
     }
 }
 
-/// Preloaded into programs that know nothing of it: they run as ever, and their ledgers are printed at the end.
+/// Preloaded into programs that do not use it: they run as usual, and their ledgers are printed at
+/// the end.
 #[test]
 #[ignore = "it builds the archive with all optimisations; `.ci/run` runs it"]
 fn libheapledger_preloaded_prints_at_exit() {
@@ -394,12 +400,12 @@ fn libheapledger_preloaded_prints_at_exit() {
         assert!(done.status.success(), "{done:?}");
         (String::from_utf8(done.stdout).unwrap(), String::from_utf8(done.stderr).unwrap())
     };
-    // It closes its standard error before.
+    // The program closes its standard error earlier.
     let (said, told) = run("totals", Path::new("/bin/ls"), &["/proc/self/fd"]);
     assert!(told.starts_with("heapledger: totals\nlive      "), "{told}");
     assert!(said.lines().any(|line| line == "512"), "{said}");
 
-    // What programs count themselves.
+    // The programs count their own allocations.
     for (fixture, work) in [("mix", "20000"), ("mix_threads", "3000"), ("pools", "50")] {
         let program = crate::harness::program(fixture);
         let figures = |work: &str| {
@@ -422,7 +428,7 @@ fn libheapledger_preloaded_prints_at_exit() {
         }
     }
 
-    // A library in a namespace of `dlmopen` has keys of its own.
+    // A library in a namespace of `dlmopen` has its own keys.
     let plugin = crate::harness::build("keys_plugin", crate::harness::Build::Module);
     run("totals", &crate::harness::program("namespace_keys"), &[plugin.parent().unwrap().to_str().unwrap()]);
 
@@ -431,7 +437,8 @@ fn libheapledger_preloaded_prints_at_exit() {
     assert!(told.contains("HEAPLEDGER_AT_EXIT=more: it can be totals, sites, blocks, dynamic"), "{told}");
 }
 
-/// A program that puts itself in a sandbox ends as it does without the library, which tells before what it knows.
+/// A program that puts itself in a sandbox ends as it does without the library, which prints its
+/// results before.
 #[test]
 #[ignore = "it builds the archive with all optimisations; `.ci/run` runs it"]
 fn libheapledger_in_a_sandbox() {
@@ -444,13 +451,14 @@ fn libheapledger_in_a_sandbox() {
         let done = command.arg(how).env("LD_PRELOAD", &library).env("HEAPLEDGER_AT_EXIT", "totals").output().unwrap();
         assert_eq!((done.status, &done.stdout), (bare.status, &bare.stdout), "{how}: {done:?}");
         let told = String::from_utf8(done.stderr).unwrap();
-        // One attempt is refused, and says so too late to be silent about.
+        // One attempt is refused, but too late for the library to print nothing.
         assert!(told.starts_with("heapledger: the program enters a sandbox"), "{how}: {told}");
         assert!(told.contains("heapledger: totals\nlive      "), "{how}: {told}");
     }
 }
 
-/// What C++ objects are, by their vtables: in programs that were stripped, and without run-time type information.
+/// Finds the types of C++ objects by their vtables, in stripped programs and without run-time type
+/// information.
 #[test]
 #[ignore = "many compilers run; `.ci/run` runs it"]
 fn dynamic_types_are_found_in_stripped_programs() {
@@ -475,7 +483,7 @@ fn dynamic_types_are_found_in_stripped_programs() {
         let done = plain_command(&program).env("LD_PRELOAD", &library).output().unwrap();
         assert_eq!(done.status, exited(0), "{done:?}");
         let (truth, mut found) = (sorted(&done.stdout), sorted(&done.stderr));
-        // The name is all that remains of the block of `make_shared` without type information.
+        // Without type information, only the name of the block of `make_shared` is found.
         found.retain(|line| !options.contains(&"-fno-rtti") || !line.contains("_Sp_counted_ptr_inplace"));
         assert_eq!(truth, found, "{} {options:?}", compiler.display());
 
@@ -487,7 +495,7 @@ fn dynamic_types_are_found_in_stripped_programs() {
     }
 }
 
-/// A program that has its profile taken, and fetched by `go tool pprof`.
+/// A program whose profile is written, and fetched by `go tool pprof`.
 const PROFILED: &str = r#"
 #include "heapledger/profile.h"
 #include <stdio.h>
@@ -527,7 +535,8 @@ fn a_profile_of_a_c_program() {
     compile(&gcc, &source, &program, &options);
     let tmp = scratch.file("tmp");
     let mut profiled = plain_command(&program);
-    // Cargo's own comes first: the library may lie there, too, as some earlier build left it.
+    // The library path of cargo comes first; it may contain the library, too, from an earlier
+    // build.
     profiled.arg(&file).env("PPROF_TMPDIR", &tmp).env("LD_LIBRARY_PATH", &library);
     let done = profiled.output().unwrap();
     let fetched = String::from_utf8_lossy(&done.stdout).into_owned();
@@ -537,24 +546,24 @@ fn a_profile_of_a_c_program() {
     for shown in [&fetched, &saved] {
         let row = shown.lines().find(|line| line.ends_with(" keeps")).unwrap_or_else(|| panic!("{shown}"));
         let bytes: f64 = row.split_whitespace().next().unwrap().trim_end_matches('B').parse().unwrap();
-        // Of each block the probability to be sampled is 0.86: one standard deviation is 4 %.
+        // Each block is sampled with a probability of 0.86: one standard deviation is 4 %.
         assert!((bytes / (100 << 20) as f64 - 1.0).abs() < 0.25, "{row}");
     }
 }
 
-/// Installs libheapledger as its users do; built where the command under test is.
+/// Installs libheapledger as its users do; it is built beside the command under test.
 pub(crate) fn libheapledger(scratch: &Scratch) -> PathBuf {
     let prefix = scratch.file("prefix");
     install(&[], &prefix);
     prefix
 }
 
-/// Options of `install`: with what shows reports in the program, and with the profile.
+/// Options of `install` that add the display of reports, and the profile.
 pub(crate) const WITH_ALL: &[&str] = &["--page", "--profile"];
 
-/// Installs it with some of its features.
+/// Installs libheapledger with some of its features.
 pub(crate) fn install(options: &[&str], prefix: &Path) {
-    // All are built in one place, and copied from there.
+    // All variants are built in one place, and copied from there.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let mut install = Command::new(headers().join("../crates/process/capi/install"));
@@ -564,7 +573,8 @@ pub(crate) fn install(options: &[&str], prefix: &Path) {
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 }
 
-/// An example of another package, built as the command under test is: with the whole workspace, so that nothing is built again.
+/// Builds an example of another package like the command under test: with the whole workspace, so
+/// that nothing is built again.
 pub(crate) fn example(name: &str) -> PathBuf {
     let directory = Path::new(HEAPLEDGER).parent().unwrap();
     let mut cargo = Command::new(env!("CARGO"));

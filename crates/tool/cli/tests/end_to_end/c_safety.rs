@@ -1,5 +1,5 @@
-//! A C program does with the headers and libheapledger what must not kill it: every null pointer, addresses inside blocks,
-//! libraries that come and go meanwhile.
+//! A C program makes calls with the headers and libheapledger that must not crash it: every null
+//! pointer, addresses inside blocks, and libraries that are loaded and unloaded meanwhile.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -18,7 +18,7 @@ fn build(scratch: &Scratch, compiler: &Path, name: &str, text: &str, prefix: &Pa
     program
 }
 
-/// The same without it: nobody observes.
+/// Compiles a program without libheapledger, so that there is no observer.
 fn build_alone(scratch: &Scratch, compiler: &Path, name: &str, text: &str) -> PathBuf {
     let (source, program) = (scratch.write(name, text), scratch.file(&format!("{name}.alone")));
     let mut command = Command::new(compiler);
@@ -28,7 +28,8 @@ fn build_alone(scratch: &Scratch, compiler: &Path, name: &str, text: &str) -> Pa
     program
 }
 
-/// Two threads load and unload a library, while the first one asks for the checks: each time, the libraries are looked through.
+/// Two threads load and unload a library while the first one asks for the checks, which examine the
+/// libraries each time.
 const COMING_AND_GOING: &str = r#"
 #include "heapledger/heapledger.h"
 #include <dlfcn.h>
@@ -72,7 +73,7 @@ fn checks_begin_while_libraries_come_and_go() {
     assert_eq!(done.status, exited(0), "{done:?}");
 }
 
-/// Calls every function with null in each place where a pointer goes, and checks the answers that are promised.
+/// Calls every function with null for each pointer, and checks the documented results.
 const NULLS: &str = r#"
 #include "heapledger/heapledger.h"
 #include "heapledger/dumps.h"
@@ -240,7 +241,7 @@ fn every_function_takes_null_for_every_pointer() {
     install(WITH_ALL, &prefix);
     for (compiler, name) in [("cc", "nulls.c"), ("c++", "nulls.cpp")] {
         let Some(compiler) = installed(compiler) else { continue };
-        // C++ has these two by other names.
+        // In C++ these two have other names.
         let text = match name {
             "nulls.c" => NULLS.to_owned(),
             _ => NULLS
@@ -266,7 +267,7 @@ fn every_function_takes_null_for_every_pointer() {
     }
 }
 
-/// Reports objects that are parts of others, where the words before them are such that the allocator goes astray.
+/// Reports objects that are parts of others, after words that mislead the allocator.
 const INSIDE: &str = r#"
 #include "heapledger/heapledger.hpp"
 #include <cstdio>

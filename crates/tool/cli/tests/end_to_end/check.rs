@@ -1,5 +1,5 @@
-//! `heapledger check`: finds each kind of misuse, with the stacks that belong to it, and nothing else; and what it checks goes
-//! on as it would have.
+//! `heapledger check`: finds each kind of misuse, with its stacks, and nothing else; and the
+//! checked program goes on as usual.
 
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::documents;
 use crate::harness::{Job, Outcome, Scratch, exited, heapledger, installed, program, shared_library};
 
-/// The fixture under the checks: how it ended, and what was found.
+/// Runs the fixture under the checks; returns its outcome and the findings.
 fn checked(arguments: &[&str]) -> (Outcome, Value) {
     let scratch = Scratch::new();
     let (report, fixture) = (scratch.file("report.json"), program("misuse"));
@@ -20,7 +20,7 @@ fn checked(arguments: &[&str]) -> (Outcome, Value) {
     (outcome, documents::read(&std::fs::read(report).unwrap()))
 }
 
-/// Role, call, and the functions of the program's own, of each stack.
+/// Returns the role, the call, and the program's own functions, of each stack.
 fn stacks(misuse: &Value) -> Vec<(String, String, Vec<String>)> {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let functions = |stack: &Value| {
@@ -38,7 +38,7 @@ fn stack(role: &str, by: &str, functions: &[&str]) -> (String, String, Vec<Strin
     (role.to_owned(), by.to_owned(), functions.iter().map(|&function| function.to_owned()).collect())
 }
 
-/// What is found of one kind: its fields, and its stacks.
+/// One misuse of each kind is found, with its fields and its stacks.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn each_kind_of_misuse_is_found_with_its_stacks() {
@@ -99,7 +99,7 @@ fn each_kind_of_misuse_is_found_with_its_stacks() {
     }
 }
 
-/// Alone the second free ends the program; under the checks it is not passed on.
+/// By itself the program ends at the second free; under the checks that is not passed on.
 #[test]
 fn a_double_free_is_found_in_threads_and_children_and_swallowed() {
     assert_eq!(Job::new([program("misuse")]).argument("twice").bare().status.signal(), Some(6));
@@ -126,7 +126,7 @@ fn a_double_free_is_found_in_threads_and_children_and_swallowed() {
     }
 }
 
-/// The allocator ends the program for it, as it would; what was found before is told.
+/// The allocator ends the program for it, as usual; earlier findings are reported.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn what_is_no_block_is_passed_on_and_told() {
@@ -165,8 +165,8 @@ fn the_report_and_the_exit_status() {
     );
 }
 
-/// A write past a block that is live when the process ends is found at every end that can be seen, with the same
-/// status; at the others it is said that nobody looked.
+/// A write past a block that is live when the process ends is found at every observable end, with
+/// the same status; at other ends a message says that the blocks were not examined.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn the_live_blocks_at_every_end() {
@@ -214,7 +214,7 @@ fn the_live_blocks_at_every_end() {
     assert!(said.contains("the command died of signal 9"), "{said}");
 }
 
-/// Nothing is seen of a program with an allocator of its own: that is not a clean run.
+/// A program with an allocator of its own cannot be checked: that is not reported as a clean run.
 #[test]
 fn a_program_with_its_own_allocator_is_not_checked() {
     let own = heapledger(["check".as_ref(), "--".as_ref(), program("own_malloc").as_os_str()]);
@@ -223,7 +223,7 @@ fn a_program_with_its_own_allocator_is_not_checked() {
     assert!(said.contains("\n1 process not checked: "), "{said}");
 }
 
-/// The program finds the default actions where they were, and core dumps and handlers of its own come as they would.
+/// The program sees the default signal actions, and core dumps and its own handlers work as usual.
 #[test]
 fn the_program_does_not_see_the_handlers() {
     let job = Job::fixture("ends", "dispositions");
@@ -232,7 +232,7 @@ fn the_program_does_not_see_the_handlers() {
     assert_eq!(job.launched("check", &[]).outcome(), bare);
 }
 
-/// Correct programs, of C, C++ and Python: nothing is found, and nothing is different.
+/// Correct programs in C, C++ and Python: nothing is found, and nothing is different.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn programs_that_people_use_are_the_same_and_clean() {
@@ -266,7 +266,7 @@ fn programs_that_people_use_are_the_same_and_clean() {
         let (bare, checked) = (job.bare(), job.launched("check", &[]).outcome());
         assert_eq!(bare, checked);
     }
-    // Allocators with operators of their own, of which nobody is told.
+    // Allocators with operators of their own, whose calls are not observed.
     for library in ["libjemalloc.so.2", "libtcmalloc_minimal.so.4"] {
         if let Some(library) = shared_library(library) {
             let mut preload = OsString::from("LD_PRELOAD=");
@@ -279,7 +279,7 @@ fn programs_that_people_use_are_the_same_and_clean() {
             assert!(told.contains("\n1 process not checked: "), "{told}");
         }
     }
-    // It says its processes' numbers.
+    // The program prints the ids of its processes.
     let forks = Job::fixture("forks", "").launched("check", &[]).outcome();
     assert_eq!((forks.status, forks.stderr.as_slice()), (exited(10), &[][..]), "{forks:?}");
 }

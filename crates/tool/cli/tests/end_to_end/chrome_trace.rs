@@ -1,4 +1,4 @@
-//! Recordings, and dumps of a program, as Chrome's viewer reads them.
+//! Recordings, and dumps of a program, in the format that Chrome's viewer reads.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -13,15 +13,15 @@ use crate::trace_viewer::{Viewer, dumps, heap_total};
 
 fn exported(scratch: &Scratch, recording: &Recording, format: &str) -> PathBuf {
     let file = scratch.file(&format!("{format}.json"));
-    // Several viewers look at the same.
+    // Several viewers read the same file.
     let words = ["export", "--force", "--to", format, "-o"].map(OsStr::new).into_iter().chain([file.as_os_str()]);
     let outcome = heapledger(words.into_iter().chain([recording.path.as_os_str()]));
     assert!(outcome.status.success(), "{outcome:?}");
     file
 }
 
-/// Returns what is live at the moments of the file's dumps: blocks and bytes, before and after the microsecond that a trace has
-/// for a moment. There are the peak, the end, and some between.
+/// Returns the live blocks and bytes at the moments of the file's dumps, before and after the
+/// microsecond of each moment in the trace. The moments are the peak, the end, and some between.
 fn expected(recording: &Recording, trace: &Value) -> Vec<[[u64; 2]; 2]> {
     let began = recording.ask("info", &[])["start_unix_ns"].as_u64().unwrap();
     let dumps = dumps(trace);
@@ -45,7 +45,7 @@ fn expected(recording: &Recording, trace: &Value) -> Vec<[[u64; 2]; 2]> {
     dumps.iter().map(live).collect()
 }
 
-/// Without a viewer: what is in `heaps_v2` adds up.
+/// Adds up `heaps_v2` without a viewer.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn aggregated_heaps_add_up() {
@@ -57,7 +57,7 @@ fn aggregated_heaps_add_up() {
     for (dump, expected) in dumps(&file).into_iter().map(|dump| &dump["args"]["dumps"]).zip(expected) {
         let maps = dump["heaps_v2"]["maps"]["nodes"].as_array();
         for node in maps.into_iter().flatten() {
-            // Whoever reads them from the front finds parents first, and no number twice.
+            // Parents come before their children, and no number occurs twice.
             let parent = &node["parent"];
             assert!(node["id"] != 0 && (parent.is_null() || ids.contains(parent)) && !ids.contains(&node["id"]));
             ids.push(node["id"].clone());
@@ -69,7 +69,7 @@ fn aggregated_heaps_add_up() {
     }
 }
 
-/// A running program, asked from outside: this one.
+/// This process, asked from outside as a running program.
 #[test]
 fn a_running_program_is_asked() {
     struct Pages;
@@ -126,7 +126,7 @@ fn recordings_as_the_viewers_read_them() {
                     let totals = heaps.keys().map(|heap| heap_total(process, heap));
                     let sum = totals.fold([0, 0], |sum, [blocks, bytes]| [sum[0] + blocks, sum[1] + bytes]);
                     assert!(expected.contains(&sum), "{format}: {sum:?} {expected:?}: {recording:?}");
-                    // Each heap is shown beside an allocator of its name, which is as large.
+                    // Each heap is shown beside an allocator with its name and its size.
                     for heap in heaps.keys() {
                         assert_eq!(process["allocators"][heap]["size"], heap_total(process, heap)[1]);
                     }
@@ -137,7 +137,7 @@ fn recordings_as_the_viewers_read_them() {
     assert!(between > 0, "no moments but the peak and the end");
 }
 
-/// The example: a provider with a heap of its own, beside that of malloc.
+/// The example: a provider with a heap of its own, besides that of malloc.
 #[test]
 #[ignore = "installs npm's traceviewer, and needs Chromium and Go's sources: .ci/run"]
 fn dumps_of_a_program_as_the_viewers_read_them() {
@@ -168,13 +168,13 @@ fn assert_is_the_example(viewed: &Value, said: &Value) {
     for (dump, live) in detailed.zip(said["foo_allocator"].as_array().unwrap()) {
         let process = dump["processes"].as_object().unwrap().values().next().unwrap();
         assert_eq!(heap_total(process, "foo_allocator")[1], *live);
-        // To the byte, and to the block, what the ledger held at that moment.
+        // Every block and byte that the ledger held at that moment.
         let (allocators, [blocks, bytes]) = (&process["allocators"], heap_total(process, "malloc"));
         let objects = &allocators["malloc/allocated_objects"];
         assert_eq!(objects["shim_allocated_objects_size"], bytes);
         assert_eq!(objects["shim_allocated_objects_count"], blocks);
         assert!(bytes >= 1 << 20, "the memory of the other is a block of it");
-        // What the other owns is taken off here, and so is the account that it keeps of it.
+        // The memory of the other allocator is subtracted here, and so is its account.
         let number = |name: &str, attribute: &str| allocators[name][attribute].as_u64().unwrap();
         let account = number("tracing", "size");
         assert!(account > 0 && number("foo_allocator", "size") == 1 << 20);
@@ -183,7 +183,7 @@ fn assert_is_the_example(viewed: &Value, said: &Value) {
         assert!(process["regions"]["sizeInBytes"].as_u64().unwrap() > 1 << 20);
         assert!(process["totals"]["residentBytes"].is_u64());
         let frames = process["heaps"]["foo_allocator"].as_array().unwrap();
-        // Where each line has only its own there is a leaf that says so.
+        // If each line shows only its own memory, a leaf says so.
         let is_there = |entry: &Value| {
             let stack = entry["stack"].as_array().unwrap();
             let stack: Vec<_> = stack.iter().map(|frame| frame.as_str().unwrap()).collect();

@@ -14,7 +14,7 @@ use heapledger_serve::{Server, on_minimise};
 use crate::browser::webdriver::{Chromium, key};
 use crate::harness::{HEAPLEDGER, Scratch, heapledger};
 
-/// The page of files, served by the command with `--page` until this is dropped.
+/// The page for files, served by the command with `--page` until this is dropped.
 pub(crate) struct Served(Child, pub(crate) String);
 
 impl Served {
@@ -74,7 +74,7 @@ fn sample() -> Vec<Report> {
     reports
 }
 
-/// Value and name of each row that the page has drawn.
+/// Returns value and name of each row that the page has drawn.
 fn drawn(chromium: &Chromium) -> Vec<(String, String)> {
     let rows = chromium.eval(
         "[...document.querySelectorAll('.row.node, .row.single')].sort((a, b) => a.number - b.number)\
@@ -83,7 +83,7 @@ fn drawn(chromium: &Chromium) -> Vec<(String, String)> {
     serde_json::from_value(rows).unwrap()
 }
 
-/// The same of what is to be shown.
+/// Returns the rows that the page should draw.
 fn expected(reports: Vec<Report>, options: &Options) -> Vec<(String, String)> {
     fn add(rows: &mut Vec<(String, String)>, node: &Node) {
         rows.push((node.value.trim().to_owned(), node.name.to_string()));
@@ -101,7 +101,7 @@ fn expected(reports: Vec<Report>, options: &Options) -> Vec<(String, String)> {
 
 const READY: &str = "document.querySelectorAll('.row.node, .row.single').length > 0";
 
-/// Pictures are kept where somebody wants to look at them.
+/// Takes a screenshot, which is kept if `HEAPLEDGER_PICTURES` names a directory.
 pub(crate) fn picture(chromium: &Chromium, scratch: &Scratch, name: &str) {
     let path = match std::env::var_os("HEAPLEDGER_PICTURES") {
         Some(directory) => Path::new(&directory).join(name),
@@ -132,7 +132,7 @@ fn a_report_file_is_looked_through() {
     chromium.prefer_dark(true);
     assert_ne!(chromium.eval("getComputedStyle(document.body).backgroundColor"), light);
     picture(&chromium, &scratch, "dark.png");
-    // The switch changes colours at each press, whatever the system has.
+    // The switch changes colours at each press, whatever the system's preference.
     for is_dark in [true, false] {
         chromium.prefer_dark(is_dark);
         let mut before = chromium.eval("getComputedStyle(document.body).backgroundColor");
@@ -143,14 +143,14 @@ fn a_report_file_is_looked_through() {
             before = after;
         }
         chromium.click("#theme");
-        // As the system has it, from here on.
+        // From here on as the system prefers.
         chromium.prefer_dark(!is_dark);
         assert_eq!(chromium.eval("getComputedStyle(document.body).backgroundColor"), before);
     }
     chromium.prefer_dark(true);
     chromium.eval("(document.getElementById('tree').focus(), 0)");
 
-    // By keys: the root is closed, and opened again.
+    // With keys: the root is closed and opened again.
     let whole = drawn(&chromium).len();
     let count = |count: usize| format!("document.querySelectorAll('.row.node, .row.single').length === {count}");
     assert_eq!(chromium.eval("document.activeElement.id"), "tree");
@@ -160,11 +160,11 @@ fn a_report_file_is_looked_through() {
     assert!(drawn(&chromium).len() < whole);
     chromium.press(&key::RIGHT.to_string());
     chromium.wait(&count(whole));
-    // By the mouse: what is hidden for being little is shown.
+    // With the mouse: rows that are hidden because they are small are shown.
     chromium.click(".row.node .twist.shut");
     chromium.wait(&format!("document.querySelectorAll('.row.node, .row.single').length > {whole}"));
 
-    // What is typed is looked for at once.
+    // Typed text is searched for at once.
     chromium.press("/cache");
     chromium.wait(
         "[...document.querySelectorAll('.row.node')].length > 0 && \
@@ -184,7 +184,7 @@ fn a_report_file_is_looked_through() {
     chromium.wait("document.querySelector('.row.node .value').textContent.endsWith(' B')");
     chromium.press("v");
 
-    // Compared with the other file, which has more of one thing, lacks another, and has one that is new.
+    // Compared with the other file, which has more of one path, lacks another, and has a new one.
     chromium.eval(
         "(document.getElementById('base').value = document.getElementById('base').options[2].value, \
         document.getElementById('base').dispatchEvent(new Event('change')))",
@@ -195,7 +195,8 @@ fn a_report_file_is_looked_through() {
     assert!(rows.iter().any(|(value, name)| value == "-9.00 MB" && name == "new"), "{rows:?}");
     picture(&chromium, &scratch, "compared.png");
 
-    // A file of the reader's own is shown, one that is none is named, and what is shown can be saved.
+    // A file of the reader's own is shown, an invalid one is named, and the shown reports can be
+    // saved.
     let load = |name: &str, content: &str| {
         chromium.eval(&format!(
             "(() => {{ const given = new DataTransfer(); given.items.add(new File([{content:?}], {name:?})); \
@@ -216,7 +217,7 @@ fn a_report_file_is_looked_through() {
         return JSON.parse(text).reports.map((report) => report.path).join() })()";
     assert_eq!(chromium.eval(saved), "explicit/loaded");
 
-    // All of it came from here, and nothing else is let in.
+    // Everything was loaded from this server, and nothing else is allowed.
     assert_eq!(
         chromium.eval(
             "performance.getEntriesByType('resource').every((one) => new URL(one.name).origin === location.origin)"
@@ -259,7 +260,7 @@ fn processes_are_an_index_and_a_filter() {
     assert!(all.iter().all(|name| names().iter().any(|other| other == name)), "{:?}", names());
     picture(&chromium, &scratch, "processes.png");
 
-    // A press goes there, and the index says where one is.
+    // A click scrolls to a process, and the index shows the current one.
     let first = chromium.eval(current);
     chromium.eval(
         "([...document.querySelectorAll('#processes .name')].find((name) => name.textContent.startsWith('router')).click(), 0)",
@@ -268,7 +269,7 @@ fn processes_are_an_index_and_a_filter() {
     assert_ne!(chromium.eval(current), first);
     assert!(texts("#tree .row.process .name").contains(&"router \"a\" (pid 15)".to_owned()));
 
-    // One alone, by the button beside its name; then by what is typed, with a part of a path.
+    // A single process, by the button beside its name; then by typed text, with part of a path.
     let only = "([...document.querySelectorAll('#processes .process')].find((one) => \
         one.textContent.includes('(pid 14)')).querySelector('.only').click(), 0)";
     chromium.eval(only);
@@ -308,7 +309,7 @@ fn a_page_answers_only_those_who_know_it() {
     {
         assert!(page.contains(header), "{page}");
     }
-    // A name of somebody else's that leads here; another path; a form on somebody else's page.
+    // A foreign host name that leads here; another path; a form on a foreign page.
     assert!(get(path, "evil.example").starts_with("HTTP/1.1 421 "));
     assert!(get("", address).starts_with("HTTP/1.1 404 "));
     assert!(get(&"0".repeat(33), address).starts_with("HTTP/1.1 404 "));
@@ -318,7 +319,7 @@ fn a_page_answers_only_those_who_know_it() {
         "POST /{path}minimise HTTP/1.0\nHost: {address}\nSec-Fetch-Site: cross-site\nContent-Type: application/json\n\n"
     );
     assert!(ask(address, &foreign).starts_with("HTTP/1.1 403 "));
-    // What is no HTTP, what is too long, and what says two lengths.
+    // Not HTTP, too long, and two lengths.
     assert!(ask(address, "hello\n\n").starts_with("HTTP/1.1 400 "));
     assert!(ask(address, &format!("GET /{} HTTP/1.0\n\n", "a".repeat(20_000))).starts_with("HTTP/1.1 431 "));
     let two = format!("POST /{path}rows HTTP/1.0\nHost: {address}\nContent-Length: 1\nContent-Length: 2\n\n{{}}");
@@ -360,7 +361,7 @@ fn a_program_is_measured_again() {
     chromium.wait(&amount("5.00 MB"));
     chromium.click("#minimise");
     chromium.wait(&amount("1.00 MB"));
-    // What the page shows first is compared with what it shows now.
+    // The reports that the page showed first are compared with those that it shows now.
     chromium.press("d");
     chromium.wait(&amount("-4.00 MB"));
     chromium.press("a");
@@ -388,7 +389,7 @@ fn a_hundred_thousand_lines_do_not_stall() {
     chromium.wait(READY);
     chromium.press("v");
     chromium.wait("Number(document.getElementById('count').textContent.replace(/[^0-9]/g, '')) > 100000");
-    // To the end and back, in steps that each draw rows that were not there.
+    // To the end and back, in steps that each draw new rows.
     let scrolled = chromium.eval(
         "new Promise((done) => { const tree = document.getElementById('tree'); let at = 0; let worst = 0; \
          let before = performance.now(); const step = () => { const now = performance.now(); \

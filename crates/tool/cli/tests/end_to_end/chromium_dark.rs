@@ -10,7 +10,8 @@ use crate::browser::webdriver::{Chromium, key};
 use crate::chromium::{Served, ask, picture};
 use crate::harness::{Scratch, heapledger};
 
-/// A program whose heap is what the test says: the logs that it gives, the last of them for ever.
+/// A program whose heap the test makes up: it answers with these logs, and then repeats the last
+/// one.
 struct Pretended(Mutex<Vec<Log>>);
 
 impl Source for Pretended {
@@ -55,7 +56,7 @@ const RUN: &str = "tokio::runtime::scheduler::multi_thread::worker::Context::run
 const MEASURE: &str = "<store::db::Db as heapledger_measure::HeapSize>::heap_size (/home/me/store/src/reporters.rs:9)";
 const CACHED: &str = "store::cache::Cache::report (/home/me/store/src/cache.rs:77)";
 
-/// A heap with some of everything, with that many values.
+/// Makes a heap with blocks of each kind, with this number of values.
 fn heap(values: u64) -> Log {
     let mut builder = Builder::new(Mode::DarkMatter);
     let trace = |builder: &mut Builder, frames: &[&str]| -> TraceId {
@@ -82,7 +83,7 @@ fn heap(values: u64) -> Log {
         };
         builder.add(&block);
     };
-    // Stacks of programs begin with as many functions of the runtime.
+    // Stacks begin with this number of runtime functions.
     let runtime = |line| format!("core::iter::traits::Iterator::fold (/rustc/01/library/core/src/iter/mod.rs:{line})");
     let runtime: Vec<String> = (0..30).map(runtime).collect();
     let far: Vec<&str> = runtime.iter().map(String::as_str).chain([BYTES, SET, RUN, MAIN]).collect();
@@ -124,7 +125,7 @@ fn heap(values: u64) -> Log {
     builder.finish()
 }
 
-/// Name and value of each row that is drawn.
+/// Returns name and value of each row that is drawn.
 fn drawn(chromium: &Chromium) -> Vec<(String, String)> {
     let rows = chromium.eval(
         "[...document.querySelectorAll('#records .row')].sort((a, b) => a.number - b.number)\
@@ -186,13 +187,13 @@ fn dark_matter_is_looked_through() {
     chromium.open(server.url());
     chromium.wait(READY);
 
-    // What nobody reports, the most first, with whose it is and what to do about it.
+    // Unreported blocks, the most bytes first, with their owners and the advice.
     chromium.wait("document.activeElement.id === 'records'");
     assert_eq!(drawn(&chromium)[0].0, "store::db::Db::set", "{:?}", drawn(&chromium));
     chromium.wait(&whole("Extend explicit/store/entries: it reports other blocks that store::db::Db::set"));
     assert_eq!(chromium.eval("document.querySelector('#record .owner .function').textContent"), "store::db::Db::set");
-    // The owner is seen without scrolling, in a small window too; the runtime's frames are there to
-    // be opened.
+    // The owner is visible without scrolling, in a small window too; the runtime's frames can be
+    // opened.
     chromium.resize(1280, 720);
     let is_seen = "(() => { const owner = document.querySelector('#record .owner').getBoundingClientRect(); \
         const around = document.getElementById('record').getBoundingClientRect(); \
@@ -218,7 +219,8 @@ fn dark_matter_is_looked_through() {
     picture(&chromium, &scratch, "dark-matter-dark.png");
     chromium.prefer_dark(false);
 
-    // By keys: the next row is shown as a whole; the end of a long list; the lists one after the other.
+    // With keys: the next row is shown as a whole; the end of a long list; the lists one after the
+    // other.
     chromium.press(&key::DOWN.to_string());
     chromium.wait(&whole("store::connection::Connection"));
     chromium.press(&key::END.to_string());
@@ -261,20 +263,20 @@ fn dark_matter_is_looked_through() {
     choose("log-sort", "num-blocks");
     chromium.wait(&first("store::db::Db::set"));
 
-    // What is typed is looked for at once.
+    // Typed text is searched for at once.
     chromium.press("/read_frame");
     chromium.wait(&format!("{lines} === 1"));
     chromium.wait("document.querySelector('#record mark')?.textContent === 'read_frame'");
     chromium.press(&key::ESCAPE.to_string());
     chromium.wait(&format!("{lines} === 3002"));
-    // Frames that are folded are opened if the filter finds something in them.
+    // Folded frames are opened if they match the filter.
     chromium.press("/Iterator::fold");
     chromium.wait(&format!("{lines} === 1"));
     chromium.wait("document.querySelector('#record .folded mark').getBoundingClientRect().height > 0");
     chromium.press(&key::ESCAPE.to_string());
     chromium.wait(&format!("{lines} === 3002"));
 
-    // The heap has grown meanwhile: by what, says the comparison.
+    // The heap has grown meanwhile: the comparison shows by what.
     chromium.press("m");
     chromium.wait("document.getElementById('log').options.length === 2");
     chromium.press("d");
@@ -284,7 +286,7 @@ fn dark_matter_is_looked_through() {
     chromium.press("d");
     chromium.wait(&format!("{lines} === 3002"));
 
-    // What is shown can be saved, and what was saved be loaded.
+    // The shown log can be saved, and a saved one be loaded.
     let saved = "(async () => { const answer = await fetch(document.getElementById('log-save').href); \
         const packed = await answer.blob(); const copy = new Response(packed.stream().pipeThrough(new DecompressionStream('gzip'))); \
         const given = new DataTransfer(); given.items.add(new File([packed], 'saved.json.gz')); \
@@ -295,7 +297,7 @@ fn dark_matter_is_looked_through() {
     chromium.wait(&first("store::db::Db::set"));
     assert_eq!(chromium.eval(lines), 3_002);
 
-    // All of it came from here.
+    // Everything was loaded from this server.
     assert_eq!(
         chromium.eval(
             "performance.getEntriesByType('resource').every((one) => new URL(one.name).origin === location.origin)"

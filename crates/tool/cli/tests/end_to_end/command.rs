@@ -73,7 +73,7 @@ fn arguments_and_directory_arrive_as_given() {
     assert_eq!(scratch.recordings().len(), 1);
 }
 
-/// A file without a `#!` line is run by the shell, as `execvp` does it.
+/// A file without a `#!` line is run by the shell, as by `execvp`.
 #[test]
 fn a_script_without_an_interpreter() {
     let scratch = Scratch::new();
@@ -82,13 +82,13 @@ fn a_script_without_an_interpreter() {
     assert_eq!(outcome.status, exited(8), "{outcome:?}");
 }
 
-/// The recording cannot be written any further: the program neither notices nor hangs.
+/// The recording reaches the file size limit: the program neither notices nor hangs.
 #[test]
 fn a_file_that_may_not_grow() {
     let scratch = Scratch::new();
     let job = Job::fixture("mix_threads", "100000").with_report();
     let bare = job.bare();
-    // In units of 512 bytes: some of the recording, and less than our own library takes.
+    // In units of 512 bytes: part of the recording, and less than our library needs.
     for (limit, may_fail) in [(1024, false), (16, true)] {
         let file = scratch.file(&format!("{limit}.hl"));
         let outcome = Job::shell(&format!("ulimit -f {limit}; exec {}", job.recording_words(&file))).bare();
@@ -115,7 +115,8 @@ fn the_command_under_itself() {
     Recording::open(nested);
 }
 
-/// What `surroundings` says when it is started by a shell after this, without the recorder and with it.
+/// Compares the output of `surroundings`, started by a shell after this line, without the recorder
+/// and with it.
 #[track_caller]
 fn same_surroundings(before: &str) {
     let scratch = Scratch::new();
@@ -127,9 +128,10 @@ fn same_surroundings(before: &str) {
     let comparable = |outcome: &Outcome| {
         let lines = outcome.text();
         let lines = lines.lines().map(|line| match line.split_once(":\t") {
-            // Signals 32 and 33 are the C library's own: its posix_spawn ignores them, its fork does not.
+            // Signals 32 and 33 are the C library's own: its posix_spawn ignores them, its fork
+            // does not.
             Some(("SigIgn", set)) => format!("SigIgn {:x}", u64::from_str_radix(set, 16).unwrap() & !(3 << 31)),
-            // The leader of the group is whom the test started: record.
+            // The leader of the group is the process that the test started: record.
             _ => line.replace("leader of its group 1", "leader of its group 0"),
         });
         lines.collect::<Vec<_>>().join("\n")
@@ -139,7 +141,7 @@ fn same_surroundings(before: &str) {
     assert_eq!(bare.status, recorded.status, "{before}");
 }
 
-/// Signals, descriptors, limits: the program inherits what it would inherit without us.
+/// Signals, descriptors, limits: the program inherits the same as without the recorder.
 #[test]
 fn surroundings_arrive_as_given() {
     same_surroundings("trap '' HUP INT QUIT TERM USR1");
@@ -148,13 +150,13 @@ fn surroundings_arrive_as_given() {
     same_surroundings("nice -n 5 ");
 }
 
-/// Rust's own start-up makes this one harder than the others: it ignores SIGPIPE before `main`.
+/// Rust's start-up makes this one harder than the others: it ignores SIGPIPE before `main`.
 #[test]
 fn an_ignored_sigpipe_arrives_as_given() {
     same_surroundings("trap '' PIPE");
 }
 
-/// What the recorder needs on disk is where the user wants it, wherever that is.
+/// The recorder's files are in the directory that the user chooses, whatever its name.
 #[test]
 fn a_temporary_directory_with_a_strange_name() {
     let scratch = Scratch::new();
@@ -171,7 +173,7 @@ fn a_temporary_directory_with_a_strange_name() {
     }
 }
 
-/// A name may be any bytes but a slash.
+/// A name may contain any bytes except a slash.
 #[test]
 fn a_program_with_a_strange_name() {
     let scratch = Scratch::new();
@@ -211,7 +213,7 @@ fn a_command_that_cannot_be_started() {
     assert!(!outcome.status.success() && !outcome.stderr.is_empty(), "{outcome:?}");
 }
 
-/// Who stops `heapledger record` means the program: SIGTERM and SIGHUP are passed on.
+/// A signal to `heapledger record` is meant for the program: SIGTERM and SIGHUP are passed on.
 #[test]
 fn signals_are_passed_on() {
     let scratch = Scratch::new();
@@ -226,7 +228,7 @@ fn signals_are_passed_on() {
         assert_eq!((outcome.status, outcome.text()), (exited(9), format!("got {name}\n")), "{outcome:?}");
         Recording::open(file).assert_whole();
     }
-    // A program that does not handle it dies of it, and so does record.
+    // A program that does not handle the signal dies of it, and so does record.
     let (file, mark) = (scratch.file("default.hl"), scratch.file("runs"));
     let line = format!(": > '{}'; while :; do sleep 0.05; done", mark.display());
     let running = Job::shell(&line).start(Some(&file));
@@ -237,7 +239,7 @@ fn signals_are_passed_on() {
     assert_eq!(Recording::open(file).processes()[0]["exit"], json!({"signal": 15}));
 }
 
-/// The keyboard's signals reach the whole group: they are the program's affair.
+/// The keyboard's signals reach the whole group, so the program handles them.
 #[test]
 fn the_keyboard_interrupts_the_program() {
     let scratch = Scratch::new();
@@ -259,7 +261,8 @@ fn the_keyboard_interrupts_the_program() {
     Recording::open(file).assert_whole();
 }
 
-/// A command that stops takes `record` with it, so that a shell's job control works as if it were not there.
+/// A command that is stopped takes `record` with it, so a shell's job control works as if it were
+/// not there.
 #[test]
 fn a_command_that_stops() {
     let scratch = Scratch::new();
@@ -313,7 +316,7 @@ fn no_recording_is_no_panic() {
     }
 }
 
-/// What a program prints may be cut off by whoever reads it.
+/// The reader of a program's output may close it early.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn a_closed_pipe_is_no_panic() {

@@ -1,4 +1,5 @@
-//! Programs that put themselves in a sandbox in which a system call of ours would kill them.
+//! Programs that put themselves in a sandbox in which a system call of the recorder would kill
+//! them.
 
 use crate::harness::{Job, Recording, Scratch, heapledger, installed, program};
 
@@ -7,7 +8,8 @@ fn assert_says_so(recording: &Recording) {
     assert!(String::from_utf8_lossy(&shown.stderr).contains("HL0077"), "{shown:?}");
 }
 
-/// The thread that enters it is recorded on: into the ring that it has, without a system call.
+/// The thread that enters the sandbox is still recorded, into its existing ring, without a system
+/// call.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn a_thread_in_a_sandbox() {
@@ -23,7 +25,7 @@ fn a_thread_in_a_sandbox() {
     }
 }
 
-/// New threads and children are not recorded, and counted; new programs start.
+/// New threads and children are counted but not recorded; new programs start.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn threads_children_and_programs_in_a_sandbox() {
@@ -42,8 +44,7 @@ fn threads_children_and_programs_in_a_sandbox() {
     }
 }
 
-/// The checks step aside: what is wrong before is reported, and the program ends as it does without
-/// them.
+/// The checks stop: earlier findings are reported, and the program ends as it does without them.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn a_checked_program_in_a_sandbox() {

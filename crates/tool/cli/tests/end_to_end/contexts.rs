@@ -1,5 +1,5 @@
-//! Contexts and heaps that a program declares, from the program to every verb: `fixtures/programs/contexts.c` and `heaps.c`
-//! say what they allocated in each.
+//! Contexts and heaps that a program declares, from the program to every verb:
+//! `fixtures/programs/contexts.c` and `heaps.c` print what they allocated in each.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,7 +19,8 @@ fn job(work: &str) -> Job {
     Job::fixture("contexts", work)
 }
 
-/// What the program says; the child says nothing, and is in a context of its parent's.
+/// Returns the program's own sums. The child prints nothing, and is in one of its parent's
+/// contexts.
 fn told(told: &Value) -> Sums {
     let mut sums = Sums::new();
     for (context, figures) in told["contexts"].as_object().unwrap() {
@@ -34,7 +35,7 @@ fn told(told: &Value) -> Sums {
     sums
 }
 
-/// What a recording says, by the rows of `top`.
+/// Returns a recording's sums, from the rows of `top`.
 fn recorded(recording: &Recording, options: &[&str]) -> Sums {
     let all = [&["--by", "context", "--total", "-n", "0"], options].concat();
     let top = recording.ask("top", &all);
@@ -53,7 +54,7 @@ fn recorded(recording: &Recording, options: &[&str]) -> Sums {
     sums
 }
 
-/// What is left of the second without the first.
+/// Returns the second sums minus the first.
 fn difference(idle: &Sums, busy: &Sums) -> Sums {
     let without = |context: &String| idle.get(context).copied().unwrap_or_default();
     let rest =
@@ -61,7 +62,8 @@ fn difference(idle: &Sums, busy: &Sums) -> Sums {
     rest.filter(|(_, sum)| *sum != (0, 0)).collect()
 }
 
-/// What the program at work says, a recording of that, and what is in a recording of it when it does nothing.
+/// The sums that the program prints at work, a recording of that, and the sums of a recording when
+/// it does nothing.
 struct Recorded {
     scratch: Scratch,
     told: Sums,
@@ -78,7 +80,7 @@ static RECORDED: LazyLock<Recorded> = LazyLock::new(|| {
     Recorded { told, recording, idle: recorded(&idle, &[]), scratch }
 });
 
-/// The totals of one context, as some verb says it.
+/// Checks the totals of one context in the answer of a verb.
 #[track_caller]
 fn expect(context: &str, verb: &str, options: &[&str], total: impl Fn(&Value) -> (i64, i64)) {
     let answer = RECORDED.recording.ask(verb, options);
@@ -109,7 +111,8 @@ fn every_verb_selects_by_context() {
     });
     let reallocations = RECORDED.recording.ask("reallocations", &of(&[]));
     assert_eq!(number(&reallocations["total"], "reallocations") * 2, RECORDED.told[b].0);
-    // Patterns are of a scope, with its value or without, or of all; several must all be there.
+    // A pattern matches a scope, with its value or without, or the whole context; several patterns
+    // must all match.
     expect("request{route=/a,method=GET} > layout", "top", &["--total", "--context", "/a,method=GET} > l/"], total);
     expect("render > request", "top", &["--total", "--context", "render", "--context", "request"], total);
     let a = "request{route=/a,method=GET}";
@@ -158,7 +161,7 @@ fn trees_and_groups_add_up() {
     assert_eq!(task("route=/a,method=GET"), both.iter().map(|context| RECORDED.told[*context].0).sum::<i64>());
 }
 
-/// Totals alone, several files, and what is made of recordings have the same contexts.
+/// Totals alone, several files, and files derived from recordings have the same contexts.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn every_sort_of_recording_has_them() {
@@ -168,7 +171,7 @@ fn every_sort_of_recording_has_them() {
     assert_eq!(&difference(idle, &recorded(&totals, &[])), told);
     let (_, parts) = rotated(&scratch);
     let mut sum = Sums::new();
-    // In the last one there may be nothing.
+    // The last one may be empty.
     for part in parts.iter().filter(|part| part.total("allocations") > 0) {
         for (context, (blocks, bytes)) in recorded(part, &[]) {
             let all = sum.entry(context).or_default();
@@ -194,7 +197,7 @@ fn every_sort_of_recording_has_them() {
     let merged = recorded(&made("merge", &[], &[&RECORDED.recording.path]), &[]);
     let twice = |(context, sum): (&String, &(i64, i64))| (context.clone(), (sum.0 * 2, sum.1 * 2));
     assert_eq!(merged, whole.iter().map(twice).collect::<Sums>());
-    // Without names, there are as many contexts that hold as much; values are hidden always.
+    // Without names, there are as many contexts with the same sizes; values are always hidden.
     let sizes = |sums: &Sums| {
         let mut sizes: Vec<(i64, i64)> = sums.values().copied().collect();
         sizes.sort();
@@ -212,7 +215,7 @@ fn every_sort_of_recording_has_them() {
     assert!(named.keys().any(|context| context.starts_with("request{text-")), "{named:?}");
 }
 
-/// A recording in several files.
+/// Returns a recording in several files.
 fn rotated(scratch: &Scratch) -> (Value, Vec<Recording>) {
     let file = scratch.file("parts.hl");
     let running = job("20000").option("--rotate=100ms").start(Some(&file));
@@ -222,8 +225,8 @@ fn rotated(scratch: &Scratch) -> (Value, Vec<Recording>) {
     (outcome.told().pop().unwrap(), parts)
 }
 
-/// The session's mode says what is taken.
-/// Futures of tokio, in tasks that move between threads, and spans of `tracing`: `crates/process/context/examples/service.rs`.
+/// The session's mode selects what is recorded. Futures of tokio, in tasks that move between
+/// threads, and spans of `tracing`: `crates/process/context/examples/service.rs`.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn a_rust_service() {
@@ -235,7 +238,8 @@ fn a_rust_service() {
         recording.assert_whole().assert_adds_up();
         let told = told(&outcome.told().pop().unwrap());
         assert_eq!(recorded(&recording, &["--size", "70000.."]), told, "{mode}");
-        // What it ignores has sizes of that range too, and is freed where nothing is ignored.
+        // Ignored allocations have sizes in that range, too, and are freed outside of the ignored
+        // scope.
         assert_eq!(recording.total("frees_unknown"), 0, "{mode}");
     }
 }
@@ -257,7 +261,7 @@ fn modes() {
     }
 }
 
-/// What each heap holds in each context: as rows of a tree.
+/// Returns the memory of each heap in each context, as rows of a tree.
 fn by_context_and_heap(recording: &Recording, options: &[&str]) -> Sums {
     let tree = recording.ask("tree", &[&["--by", "context,heap", "--threshold", "0"], options].concat());
     let nodes = tree["nodes"].as_array().unwrap();
@@ -287,7 +291,7 @@ fn heaps_in_contexts() {
         let (live, total) = (sums(&told["live"]), sums(&told["total"]));
         assert_eq!(by_context_and_heap(&recording, &["--at", "end"]), live);
         assert_eq!(by_context_and_heap(&recording, &["--total"]), total);
-        // A part of the answer is what a filter asks for.
+        // A filter selects a part of the answer.
         let of = |part: &str, sums: &Sums| -> (i64, i64) {
             let selected = sums.iter().filter(|(name, _)| name.contains(part));
             selected.fold((0, 0), |sum, (_, figures)| (sum.0 + figures.0, sum.1 + figures.1))

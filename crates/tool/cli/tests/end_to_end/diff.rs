@@ -1,4 +1,4 @@
-//! Two runs, or two moments of one, side by side.
+//! Comparison of two runs, or of two moments of one.
 
 use std::process::Command;
 
@@ -23,7 +23,8 @@ fn rows(answer: &Value) -> &[Value] {
     answer["rows"].as_array().unwrap()
 }
 
-/// Two runs of a program that does the same have other addresses and process ids; another build has other code, too.
+/// Two runs of the same program differ in addresses and process ids; another build has other code,
+/// too.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn equal_runs_do_not_differ() {
@@ -48,7 +49,7 @@ fn equal_runs_do_not_differ() {
             }
         }
     }
-    // By address they would: no frame of the program is at the same place.
+    // By address they would differ: no frame of the program is at the same address.
     let frames = |recording: &Recording| {
         let info = recording.ask("top", &["--total", "--by", "stack", "-n", "1"]);
         info["rows"][0]["stack"][0]["module"].clone()
@@ -65,7 +66,7 @@ fn growth_is_found_and_adds_up() {
     let small = run("our @kept = map { 'x' x 1000 } 1..100;");
     let large = run("our @kept = map { 'x' x 1000 } 1..5000;");
     for options in [&["--at", "end"][..], &["--at", "peak"], &["--total"], &["--total", "--metric", "blocks"]] {
-        // Of parts only events tell, which takes longer.
+        // Some parts are known from events only, which takes longer.
         let parts = if options == ["--at", "end"] { &["thread", "process", "size"][..] } else { &[] };
         for &by in ["function", "site", "module"].iter().chain(parts) {
             let answer = answer(&small, &large, &[options, &["--by", by]].concat());
@@ -79,7 +80,7 @@ fn growth_is_found_and_adds_up() {
             let mut negated: Vec<i64> = rows(&back).iter().map(|row| -number(row, "growth")).collect();
             negated.reverse();
             assert_eq!(negated, growths);
-            // Neither thread nor process has the number that it had in the other run.
+            // Thread and process numbers differ from those of the other run.
             if matches!(by, "thread" | "process") {
                 assert_eq!((growths.len(), &rows(&answer)[0]["part"]), (1, &"perl".into()), "{answer:#}");
             }
@@ -88,7 +89,7 @@ fn growth_is_found_and_adds_up() {
     let leaked = answer(&small, &large, &["--at", "end"]);
     assert!(number(&leaked, "growth") > 4900 * 1000, "{leaked:#}");
 
-    // For tests of changes: the status says it.
+    // The exit status can be used in tests of changes.
     assert_eq!(diff(&small, &large, &["--at", "end", "--fail-above", "1MiB"]).status, exited(104));
     assert_eq!(diff(&small, &large, &["--at", "end", "--fail-above", "10%", "--markdown"]).status, exited(104));
     assert_eq!(diff(&small, &large, &["--at", "end", "--fail-above", "1GiB"]).status, exited(0));

@@ -24,7 +24,7 @@ fn dmd(scratch: &Scratch, words: &[&str]) -> Outcome {
     Job::new([HEAPLEDGER, "dmd"].iter().chain(words)).directory(scratch.path()).bare()
 }
 
-/// What it prints, when it ends well and says nothing else.
+/// Returns the output, if the command succeeds and prints nothing else.
 fn printed(scratch: &Scratch, words: &[&str]) -> String {
     let outcome = dmd(scratch, words);
     assert!(outcome.status.success() && outcome.stderr.is_empty(), "{words:?}: {outcome:?}");
@@ -62,7 +62,7 @@ Summary {{
 }}\n\n"
     );
     assert_eq!(text, expected);
-    // Nothing has changed, and the log is as it was.
+    // Nothing has changed, and the log is unmodified.
     let text = printed(&scratch, &["log.json", "log.json"]);
     assert!(text.contains("# no unreported heap blocks") && text.contains("Invocation 2 {"), "{text}");
     assert_eq!(std::fs::read_to_string(scratch.path().join("log.json")).unwrap(), LOG);
@@ -86,7 +86,7 @@ fn beyond_the_script() {
     assert_eq!(same("copy.json.gz"), same("log.json"));
 }
 
-/// By parts of the program, with the words that other verbs have: two sites of one function, and
+/// By parts of the program, with the same names as in other verbs: two sites of one function, and
 /// one of another.
 #[test]
 fn sums_are_by_parts_of_the_program() {
@@ -169,8 +169,7 @@ fn what_a_dump_took_is_shown_beside_the_text() {
     assert!(told.starts_with("old.json: Execution measurements {\n  Counts {\n"), "{told}");
 }
 
-/// A program that keeps what it allocates in a function that another calls, which is inlined; and
-/// its recording.
+/// A program that keeps what it allocates in an inlined function; and its recording.
 const KEEPS: &str = r#"
 #include <stdlib.h>
 static void *kept[100];
@@ -188,10 +187,10 @@ int main(void) {
 }
 "#;
 
-/// A recording of the program, which is gone since.
+/// A recording of a program that has been deleted.
 struct Nameless {
     scratch: Scratch,
-    /// The build id that the file had.
+    /// The build id of the deleted file.
     build_id: Vec<u8>,
 }
 
@@ -272,7 +271,7 @@ fn names_come_from_symbol_files_of_breakpad() {
     let frames = "    #01: keep (/elsewhere/keeps.c:5)\n    #02: fill (/elsewhere/keeps.c:9)\n";
     assert!(shown.contains(frames), "{shown}");
 
-    // The build of another, and a file that is damaged.
+    // Symbols of another build, and a damaged file.
     write(format!("{}{function}", module.replace(&id, "000000000000000000000000000000000")));
     let shown = nameless.shown(&["--breakpad-symbols", "symbols", "bare.json"]);
     assert!(shown.contains("keeps.sym is of another build") && !shown.contains("fill"), "{shown}");

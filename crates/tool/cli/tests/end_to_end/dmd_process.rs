@@ -1,4 +1,5 @@
-//! The dark matter of a running program, asked for from outside and by the program itself: in C, with libheapledger.
+//! The dark matter of a running program in C, with libheapledger, requested from outside and by the
+//! program itself.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -16,7 +17,7 @@ fn read(path: &Path) -> Log {
     Log::read(fs::File::open(path).unwrap()).unwrap()
 }
 
-/// Blocks that so many have reported, the first of them under this name.
+/// Returns the number of blocks with this number of reports, the first by this reporter.
 fn reported(log: &Log, reporter: Option<&str>) -> u64 {
     let name = |group: &Group| Some(log.name(group.reports[0]?.reporter?));
     let wanted = log.groups.iter().filter(|group| name(group) == reporter);
@@ -36,7 +37,8 @@ fn a_program_gives_logs_of_its_heap() {
         scratch.file(name)
     });
     let saved = scratch.file("saved.dmd.json.gz");
-    // Cargo's own comes first: the library may lie there, too, as some earlier build left it.
+    // The library path of cargo comes first; it may contain the library, too, from an earlier
+    // build.
     let path = prefix.join("lib");
     let mut running = Command::new(&program);
     running.env("LD_LIBRARY_PATH", &path);
@@ -47,7 +49,7 @@ fn a_program_gives_logs_of_its_heap() {
     assert!(said.starts_with("0x"), "{said}");
     let pid = running.id().to_string();
 
-    // It goes on, and says what it holds now.
+    // The program goes on, and reports its present blocks.
     let outcome = heapledger(["dmd", "--details", "--defects", &pid]);
     assert!(outcome.status.success(), "{outcome:?}");
     let text = outcome.text();
@@ -94,7 +96,7 @@ fn a_program_gives_logs_of_its_heap() {
     let outcome = heapledger(["dmd", &pid]);
     assert!(String::from_utf8_lossy(&outcome.stderr).contains(&format!("there is no process {pid}")), "{outcome:?}");
 
-    // Recorded, it has no log of its own.
+    // When it is recorded, it has no log of its own.
     let job = Job::new([&program]).argument("a").argument("b").argument("c").variable("LD_LIBRARY_PATH", &path);
     let (outcome, _) = job.recorded(&scratch);
     assert_eq!((outcome.status, outcome.text().as_str()), (exited(0), "elsewhere\n"), "{outcome:?}");

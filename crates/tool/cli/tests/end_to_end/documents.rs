@@ -1,4 +1,4 @@
-//! Answers for programs: every one is as its JSON Schema has it.
+//! Answers for programs: each one conforms to its JSON Schema.
 
 mod schema;
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 use self::schema::Schema;
 use crate::harness::{Job, Recording, Scratch, exited, heapledger};
 
-/// What is wrong with a document.
+/// Returns the errors in a document.
 fn problems(document: &Value) -> Vec<String> {
     static KNOWN: LazyLock<Mutex<HashMap<String, Arc<Schema>>>> = LazyLock::new(Mutex::default);
     let name = document["schema"].as_str().and_then(|name| name.strip_prefix("heapledger/"));
@@ -21,12 +21,12 @@ fn problems(document: &Value) -> Vec<String> {
     schema.problems(document).into_iter().map(|problem| format!("{name}{problem}")).collect()
 }
 
-/// Returns what a verb has answered.
+/// Returns the parsed answer of a verb.
 #[track_caller]
 pub(crate) fn read(text: &[u8]) -> Value {
     let answer = serde_json::from_slice(text)
         .unwrap_or_else(|error| panic!("no answer: {error}: {}", String::from_utf8_lossy(text)));
-    // Large ones take long.
+    // Large documents take long to check.
     if text.len() < 1 << 20 {
         check(&answer);
     }
@@ -39,7 +39,7 @@ fn check(document: &Value) {
     assert!(problems.is_empty(), "{problems:#?}");
 }
 
-/// What verbs are asked, with the schema of their answer; `A` and `B` are recordings.
+/// Commands, with the schema of their answers; `A` and `B` are recordings.
 const QUESTIONS: [(&str, &str); 51] = [
     ("summary A", "summary"),
     ("summary A --at peak", "selected"),
@@ -94,7 +94,7 @@ const QUESTIONS: [(&str, &str); 51] = [
     ("explain HL0005", "explanation"),
 ];
 
-/// Asks everything of a recording, and of it and another one.
+/// Runs all commands on a recording, and on it and another one.
 fn ask_all(recording: &Recording, other: &Recording) {
     for (line, schema) in QUESTIONS {
         let words = line.split(' ').map(|word| match word {
@@ -125,7 +125,7 @@ fn every_answer_is_as_its_schema_has_it() {
         let mut words = line.split(' ');
         total.ask(words.next().unwrap(), &words.collect::<Vec<_>>());
     }
-    // Nothing is as any schema has it.
+    // An answer with a wrong type does not conform.
     let mut answer = of_c.ask("top", &[]);
     answer["rows"][0]["bytes"] = "many".into();
     answer["total"]["size"] = 5.into();

@@ -1,5 +1,5 @@
-//! Memory dumps of programs in C and C++: the headers compile everywhere and do nothing alone; with libheapledger, traces have what
-//! the programs say, as viewers find it.
+//! Memory dumps of programs in C and C++: the headers compile everywhere and do nothing alone; with
+//! libheapledger, traces contain what the programs declare, as viewers read them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::c::libheapledger;
 use crate::harness::{Job, Scratch, exited, headers, installed, plain_command};
 use crate::trace_viewer::{Viewer, dumps, heap_total};
 
-/// Uses the whole of the header for C.
+/// Uses the whole header for C.
 const IN_C: &str = r#"
 #include "heapledger/dumps.h"
 #include <stdio.h>
@@ -87,7 +87,7 @@ int main(int count, char **arguments) {
 }
 "#;
 
-/// What throws, and what is told before main; of a class that registers itself.
+/// Tests an exception, calls before main, and a class that registers itself.
 const IN_CPP: &str = r#"
 #include "heapledger/dumps.hpp"
 #include <stdexcept>
@@ -147,14 +147,14 @@ fn the_headers_for_dumps_compile_everywhere_and_do_nothing_alone() {
                 let program = scratch.file("alone");
                 compile(&compiler, source, &program, &[standard, how[0], how[1]]);
                 assert_eq!(plain_command(&program).output().unwrap().status, exited(0), "{} {how:?}", source.display());
-                // It refers to nothing of Heapledger's then.
+                // The program then refers to nothing of Heapledger.
                 let text = fs::read(&program).unwrap();
                 let refers = text.windows(19).any(|bytes| bytes == b"heapledger_dumps_v1");
                 assert_eq!(refers, how[1] != "-DHEAPLEDGER_OFF", "{} {how:?}", source.display());
             }
         }
     }
-    // The parts that are only functions are C++98, too.
+    // The parts that have only functions are also C++98.
     if let Some(compiler) = installed("g++") {
         let text = "#include \"heapledger/dumps.h\"\nint main() { return heapledger_trace_finish() != HEAPLEDGER_ELSEWHERE; }\n";
         let (source, program) = (scratch.write("old.cpp", text), scratch.file("old"));
@@ -163,7 +163,7 @@ fn the_headers_for_dumps_compile_everywhere_and_do_nothing_alone() {
     }
 }
 
-/// A program that links an installed libheapledger.
+/// Builds a program that links an installed libheapledger.
 fn linked(scratch: &Scratch, compiler: &str, source: &Path, prefix: &Path) -> Option<Job> {
     let (compiler, program) = (installed(compiler)?, scratch.file("linked"));
     let library = prefix.join("lib");
@@ -240,7 +240,7 @@ fn what_a_provider_throws_is_a_failure() {
     assert!(dump["allocators"]["thrown"].is_null() && dump["heaps_v2"]["allocators"]["malloc"].is_object(), "{dump:#}");
 }
 
-/// The example, which is Chrome's: as viewers read its trace.
+/// The example, which is Chrome's, as viewers read its trace.
 #[test]
 #[ignore = "it builds libheapledger, installs npm's traceviewer, and needs Chromium and Go's sources: `.ci/run`"]
 fn the_example_in_cpp_as_the_viewers_read_it() {

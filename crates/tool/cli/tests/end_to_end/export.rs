@@ -1,4 +1,4 @@
-//! What is written for other tools, as these tools read it.
+//! Exports for other tools, as these tools read them.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ use serde_json::Value;
 
 use crate::harness::{HEAPLEDGER, Job, Recording, Scratch, heapledger, installed, number};
 
-/// The recording in a format, and what was said of it.
+/// Exports the recording in a format; returns the file and the messages.
 pub(crate) fn exported(scratch: &Scratch, recording: &Recording, to: &str, options: &[&str]) -> (PathBuf, String) {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
-    // Some readers go by the names of files.
+    // Some readers depend on the extension.
     let extension = match to {
         "pprof" => "pb.gz",
         "dhat" => "dhat.json",
@@ -30,7 +30,7 @@ pub(crate) fn exported(scratch: &Scratch, recording: &Recording, to: &str, optio
     (file, String::from_utf8(outcome.stderr).unwrap())
 }
 
-/// What `go tool pprof` says of it.
+/// Returns the output of `go tool pprof`.
 fn pprof(options: &[&str], file: &Path) -> String {
     let done = Command::new("go").args(["tool", "pprof"]).args(options).arg(file).output().unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
@@ -41,7 +41,7 @@ fn pprof(options: &[&str], file: &Path) -> String {
 struct Sample {
     values: [i64; 4],
     locations: Vec<usize>,
-    /// The line below it.
+    /// The line below the sample.
     labels: String,
 }
 
@@ -85,10 +85,10 @@ fn pprof_counts_what_we_count() {
         let [blocks, bytes] = live.map(|name| recording.total(name));
         let expected = [recording.total("allocations"), recording.total("bytes_allocated"), blocks, bytes];
         assert_eq!(sums, expected, "{recording:?}\n{raw}");
-        // What is shown unless something else is asked for.
+        // The default sample type.
         let top = pprof(&["-top", "-unit=B"], &file);
         assert!(top.contains("Type: inuse_space") && top.contains(&format!("Total samples = {bytes}B")), "{top}");
-        // The same without names, which it would look up now.
+        // The same without names, which pprof would look up now.
         let (file, told) = exported(&scratch, &recording, "gperftools", &["--at", at]);
         let raw = pprof(&["-raw", "-symbolize=none"], &file);
         let sums =
@@ -103,7 +103,7 @@ fn pprof_counts_what_we_count() {
     assert!(top.contains("Type: alloc_objects") && top.contains(&format!("of {allocations} total")), "{top}");
 }
 
-/// A Rust program with inlined functions: each place with all that was inlined there, each module with its build id.
+/// A Rust program: each location has its inlined functions, each module its build id.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn pprof_shows_inlined_functions_and_modules() {
@@ -127,7 +127,8 @@ fn pprof_shows_inlined_functions_and_modules() {
         "{raw}"
     );
     assert!(mappings[0].ends_with("[FN][FL][LN][IN]"), "{raw}");
-    // A line without a number goes on with the place before: what was inlined is above what it was inlined into.
+    // A line without a number continues the location before; an inlined function is above its
+    // caller.
     let places = raw.lines().skip_while(|line| *line != "Locations").skip(1).take_while(|line| *line != "Mappings");
     let inlined = places.filter(|line| !line.contains(": 0x")).count();
     assert!(inlined > 0, "{raw}");
@@ -138,7 +139,7 @@ fn pprof_shows_inlined_functions_and_modules() {
     let row = shown.lines().last().unwrap();
     let (bytes, name) = (number(first, "bytes"), first["function"].as_str().unwrap());
     assert!(row.trim_start().starts_with(&format!("{bytes}B ")) && row.contains(name), "{row}: {first:#}");
-    // Owners are labels, with all that their rows have.
+    // Owners are labels, with the figures of their rows.
     let owner = &recording.ask("top", &["-n", "1"])["rows"][0];
     let (bytes, name) = (number(owner, "bytes"), owner["function"].as_str().unwrap());
     let tags = pprof(&["-tags", "-unit=B"], &file);
@@ -146,7 +147,7 @@ fn pprof_shows_inlined_functions_and_modules() {
     assert!(row.trim_start().starts_with(&format!("{bytes}.0B ")), "{row}: {owner:#}");
 }
 
-/// Stacks do not end in the allocator's functions; those that are equal without them are one.
+/// Stacks do not end in the allocator's functions; stacks that are equal without them are merged.
 #[test]
 fn pprof_without_the_allocator() {
     if installed("go").is_none() || installed("c++").is_none() {
@@ -163,7 +164,8 @@ fn pprof_without_the_allocator() {
     assert_eq!(stacks.len(), all, "{raw}");
 }
 
-/// The totals of a recording: allocations, then blocks at the peak and at the end; and the bytes of each.
+/// Returns the totals of a recording: allocations, then blocks at the peak and at the end; and the
+/// bytes of each.
 pub(crate) fn totals(recording: &Recording) -> ([i64; 3], [i64; 3]) {
     let blocks = ["allocations", "blocks_at_bytes_live_max", "blocks_live_end"];
     let bytes = ["bytes_allocated", "bytes_live_max", "bytes_live_end"];
@@ -178,7 +180,7 @@ fn json(file: &Path) -> Value {
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn every_format_has_the_totals() {
     let scratch = Scratch::new();
-    // Of one process; of several that have their peaks one after the other; and estimates.
+    // One process; several whose peaks are at different times; and estimates.
     for job in [
         Job::fixture("mix_threads", "3000"),
         Job::shell("$PROGRAMS/mix 2000 >/dev/null; $PROGRAMS/mix 3000 >/dev/null; true"),
@@ -193,7 +195,7 @@ fn every_format_has_the_totals() {
 fn has_the_totals(scratch: &Scratch, recording: &Recording) {
     let (blocks, bytes) = totals(recording);
     let is_sample = recording.ask("info", &[])["sampling"].is_array();
-    // What is said of the format comes after what is said of the recording.
+    // Messages about the format come after those about the recording.
     let exported = |_: &Scratch, recording: &Recording, to: &str, options: &[&str]| {
         let (file, told) = exported(scratch, recording, to, options);
         let (notice, rest) = told.split_at(if is_sample { told.find('\n').unwrap() + 1 } else { 0 });
@@ -256,7 +258,7 @@ fn has_the_totals(scratch: &Scratch, recording: &Recording) {
         let depth = iter::successors(Some(&file["head"]), |node| node["children"].get(0)).count();
         assert!(depth > 2, "{file:#}");
     }
-    // As `flame` has it.
+    // The same as from `flame`.
     let words = ["flame", "--collapsed", "--metric", "temporary", "-o", "-", recording.path.to_str().unwrap()];
     assert_eq!(heapledger(words).stdout, collapsed);
 
@@ -265,7 +267,7 @@ fn has_the_totals(scratch: &Scratch, recording: &Recording) {
     assert!(picture.contains("<svg") && picture.contains(" allocated in all<"), "{picture}");
 }
 
-/// The most of each function, what is left of it, and for how long its blocks lived.
+/// The peak of each function, its bytes at the end, and the lifetimes of its blocks.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn dhat_has_maxima_and_lifetimes() {
@@ -291,7 +293,7 @@ fn dhat_has_maxima_and_lifetimes() {
     assert!(waves_lives >= 6 * pass && waves_lives < 60 * pass && late_lives >= 5 * pass, "{waves_lives} {late_lives}");
 }
 
-/// The peak of processes that run one after the other is that of one of them, whatever moment is asked for.
+/// The peak of processes that run one after the other is that of one of them, at any moment.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn several_processes_have_one_peak() {
@@ -322,7 +324,7 @@ fn several_processes_have_one_peak() {
         let of_peak = snapshots.iter().find(|snapshot| snapshot.contains("heap_tree=peak")).unwrap();
         assert!(of_peak.contains(&format!("mem_heap_B={peak}\n")) && !of_peak.contains("\ntime=0\n"), "{of_peak}");
     }
-    // Without events nobody knows what was live of both at once.
+    // Without events, the bytes that were live in both at once are unknown.
     let (_, recording) = job().option("--aggregate").recorded(&scratch);
     let (options, _) = of_two(&recording);
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
@@ -331,7 +333,7 @@ fn several_processes_have_one_peak() {
     assert!(told.contains("asks for what was live at the peak"), "{told}");
 }
 
-/// Of a recording without events there are no lifetimes; of one with nothing at the end, no picture of that.
+/// A recording without events has no lifetimes; one with nothing live at the end cannot be drawn.
 #[test]
 fn what_a_recording_does_not_tell() {
     let scratch = Scratch::new();

@@ -1,4 +1,4 @@
-//! Formats with a timeline, or with every allocation and free, as the tools that they belong to read them.
+//! Formats with a timeline, or with every allocation and free, as their tools read them.
 
 use std::collections::HashMap;
 use std::fs;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::harness::{HEAPLEDGER, Job, Outcome, Recording, Scratch, heapledger, installed, number};
 
-/// The recording in another format.
+/// Exports the recording in another format.
 fn exported(
     scratch: &Scratch,
     recording: &Recording,
@@ -28,7 +28,7 @@ fn told(outcome: &Outcome) -> String {
     String::from_utf8_lossy(&outcome.stderr).into_owned()
 }
 
-/// One of the sums of `heaptrack_print`, exactly: what it prints of them is rounded, but for flame graphs.
+/// Returns an exact sum of `heaptrack_print`: its printed sums are rounded, except in flame graphs.
 fn heaptrack(scratch: &Scratch, file: &Path, what: &str) -> i64 {
     let lines = scratch.file("heaptrack.lines");
     let done = Command::new("heaptrack_print")
@@ -69,7 +69,7 @@ fn heaptrack_counts_what_we_count() {
         } else {
             assert!(told(&outcome).contains("live when a process was over"), "{outcome:?}");
         }
-        // Each thread may have had one that was there at the peak, or when a time was noted.
+        // Each thread may have had one that was live at the peak, or when a time was written.
         let (temporaries, expected) = (sum("temporary"), recording.total("temporary_allocations"));
         let threads = recording.processes().iter().map(|process| number(process, "threads")).sum::<i64>();
         let missed = expected - temporaries;
@@ -80,7 +80,7 @@ fn heaptrack_counts_what_we_count() {
     }
 }
 
-/// What is live at a time, and what of it one function has allocated.
+/// The live blocks at a time, and those that one function has allocated.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn heaptrack_shows_a_part_of_what_happened() {
@@ -101,7 +101,7 @@ fn heaptrack_shows_a_part_of_what_happened() {
     }
 }
 
-/// What `ms_print` shows of a snapshot by stack.
+/// True if `ms_print` shows a snapshot with these bytes by stack.
 fn detailed(shown: &str, bytes: i64) -> bool {
     let with_commas = |number: i64| {
         let digits = number.to_string();
@@ -129,7 +129,7 @@ fn ms_print_shows_peak_and_end() {
         assert!(shown.matches("(heap allocation functions)").count() > 2, "{shown}");
         assert!(detailed(&shown, recording.total("bytes_live_max")), "{recording:?}{shown}");
         assert!(detailed(&shown, recording.total("bytes_live_end")), "{recording:?}{shown}");
-        // The root of a tree has the bytes of those below it.
+        // The root of a tree has the bytes of its children.
         let text = fs::read_to_string(&file).unwrap();
         let bytes = |line: &str| -> i64 { line.split_whitespace().nth(1).unwrap().parse().unwrap() };
         let lines: Vec<&str> = text.lines().collect();
@@ -152,7 +152,7 @@ fn massif_shows_a_moment() {
     assert!(text.contains(&snapshot), "{snapshot}{text}");
 }
 
-/// What the profile says is retained at its end, of each process.
+/// Returns the bytes that are retained at the profile's end, for each process.
 fn retained(profile: &Value) -> HashMap<i64, i64> {
     let threads = profile["threads"].as_array().unwrap();
     let sum = |thread: &Value| {
@@ -171,7 +171,7 @@ fn firefox_profiles_retain_what_is_live() {
     let profile: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
     let live = recording.processes().iter().map(|process| (number(process, "pid"), number(process, "bytes_live_end")));
     assert_eq!(retained(&profile), live.collect(), "{recording:?}");
-    // A counter for each, which ends with what is live just before it.
+    // Each process has a counter, which ends with the bytes that are live just before it ends.
     assert_eq!(profile["counters"].as_array().map(Vec::len), Some(recording.processes().len()));
     let (file, outcome) = exported(&scratch, &recording, "firefox", "few.json", &["--blocks-max", "10"]);
     let few: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
@@ -187,7 +187,7 @@ fn events_that_there_are_not() {
     let outcome = heapledger(["export", path, "--to", "heaptrack", "-o", scratch.file("x.zst").to_str().unwrap()]);
     assert!(outcome.status.code() == Some(2) && told(&outcome).contains("--aggregate"), "{outcome:?}");
     assert!(!scratch.file("x.zst").exists());
-    // What was live over time, and at the peak, is there.
+    // The file has the live bytes over time, and at the peak.
     let (file, _) = exported(&scratch, &recording, "massif", "massif.out", &[]);
     let text = fs::read_to_string(file).unwrap();
     assert!(text.contains(&format!("mem_heap_B={}\n", recording.total("bytes_live_max"))), "{text}");

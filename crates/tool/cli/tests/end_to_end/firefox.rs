@@ -1,4 +1,5 @@
-//! What `heapledger reports` shows, against the about:memory of a real Firefox: to the character.
+//! The output of `heapledger reports`, compared with the about:memory of a real Firefox: every
+//! character.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -13,7 +14,7 @@ use serde_json::{Value, json};
 use crate::browser::marionette::Firefox;
 use crate::harness::{HEAPLEDGER, Job, Scratch};
 
-/// Gives the text of the page as it is copied, once all of it is there; or what is wrong.
+/// Returns the text of the page as it is copied, once it is complete; or an error.
 const TEXT: &str = r#"
     const done = arguments[arguments.length - 1];
     const started = Date.now();
@@ -32,7 +33,7 @@ const TEXT: &str = r#"
     };
 "#;
 
-/// about:memory, with nothing in it yet.
+/// An empty about:memory page.
 struct AboutMemory(Firefox);
 
 impl AboutMemory {
@@ -42,13 +43,13 @@ impl AboutMemory {
         Some(AboutMemory(firefox))
     }
 
-    /// Runs a script that changes what is shown, and gives what is shown then.
+    /// Runs a script that changes the page, and returns the text shown then.
     fn text(&mut self, change: &str, arguments: &[Value]) -> String {
         let script = format!("{TEXT}\n{change}\n look();");
         lines(self.0.run(&script, arguments).as_str().unwrap())
     }
 
-    /// Of the text of a report file.
+    /// Shows the text of a report file.
     fn show(&mut self, json: &str, verbose: bool) -> String {
         let change = r#"
             document.getElementById("verbose").checked = arguments[1];
@@ -59,7 +60,7 @@ impl AboutMemory {
         self.text(change, &[json.into(), verbose.into()])
     }
 
-    /// Of files, as its buttons load them: of one, or of the difference between two.
+    /// Loads files through the page's buttons: one, or the difference between two.
     fn load(&mut self, files: &[&Path], verbose: bool) -> String {
         let files: Vec<&str> = files.iter().map(|file| file.to_str().unwrap()).collect();
         let change = r#"
@@ -73,7 +74,7 @@ impl AboutMemory {
         self.text(change, &[json!(files), verbose.into()])
     }
 
-    /// Of what is shown, with something typed into the filter.
+    /// Types a filter, and returns the text shown then.
     fn filter(&mut self, filter: &str, is_pattern: bool) -> String {
         let change = r#"
             document.querySelector(".treemap").remove();
@@ -86,7 +87,7 @@ impl AboutMemory {
     }
 }
 
-/// Without blanks at the ends of lines, which copying adds to lists.
+/// Removes blanks at the ends of lines, which copying adds to lists.
 fn lines(text: &str) -> String {
     text.lines().map(|line| format!("{}\n", line.trim_end_matches(' '))).collect()
 }
@@ -106,7 +107,7 @@ fn assert_same(ours: &str, firefox: &str, what: impl FnOnce() -> String) {
     }
 }
 
-// ------------------------------------------------------------------------------------------------ random reports
+// ---------------------------------------------------------------------------------- random reports
 
 /// Random numbers; the same for the same seed.
 struct Random(u64);
@@ -202,10 +203,11 @@ fn amount(random: &mut Random, has_negative: bool) -> i64 {
     if has_negative && random.chance(10) { -amount } else { amount }
 }
 
-/// A file that Firefox can show.
+/// Makes random reports that Firefox can show.
 fn random_reports(random: &mut Random, has_negative: bool) -> Reports {
     let mut reports = Vec::new();
-    // No report may have others below it: in no process, since two of them may be taken as one in a difference.
+    // No report may have others below it, in any process, because a difference may merge two
+    // processes.
     let (mut inner, mut leaves) = (HashSet::new(), HashSet::new());
     let count = 1 + random.below(PROCESSES.len());
     for &process in &PROCESSES[..count] {
@@ -220,7 +222,8 @@ fn random_reports(random: &mut Random, has_negative: bool) -> Reports {
                 description: "What it is.".into(),
             });
         };
-        // Firefox warns of invalid values of processes without an explicit tree elsewhere.
+        // Firefox warns in another place about invalid values of processes without an explicit
+        // tree.
         let has_explicit = random.chance(80);
         let has_negative = has_negative && has_explicit;
         if has_explicit {
@@ -263,7 +266,7 @@ fn random_reports(random: &mut Random, has_negative: bool) -> Reports {
     Reports { reports, has_usable_size: random.chance(80) }
 }
 
-/// The same some time later: most of it is there again, half of that changed.
+/// Returns the reports of a later moment: most of them again, half of those changed.
 fn later(random: &mut Random, reports: &Reports) -> Reports {
     let mut later = reports.clone();
     for report in &mut later.reports {
@@ -278,7 +281,7 @@ fn later(random: &mut Random, reports: &Reports) -> Reports {
         if restarted {
             report.process = report.process.replace("(pid 1", "(pid 2").into();
         }
-        // What had nothing below it before.
+        // A path that had nothing below it before.
         if &*report.path == "other/conflict" {
             let mut other = report.clone();
             (report.path, other.path) = ("other/conflict/1".into(), "other/conflict/2".into());
@@ -288,7 +291,7 @@ fn later(random: &mut Random, reports: &Reports) -> Reports {
     later
 }
 
-/// How many random files; the time goes to the browser.
+/// The number of random files; most of the time is the browser's.
 const ROUNDS: u64 = 200;
 
 #[test]
@@ -350,7 +353,7 @@ fn differences_are_the_same() {
     }
 }
 
-/// What Firefox says of itself.
+/// Firefox's own reports.
 #[test]
 #[ignore = "needs Firefox ESR; runs in .ci/run"]
 fn files_of_firefox_are_shown_alike() {
@@ -364,7 +367,7 @@ fn files_of_firefox_are_shown_alike() {
                 .dumpMemoryReportsToNamedFile(arguments[0], () => done(true), null, false, false);
         "#;
         firefox.0.run(save, &[file.to_str().unwrap().into()]);
-        // Firefox garbles what is not ASCII in compressed files, also in its own.
+        // Firefox garbles non-ASCII text in compressed files, also in its own.
         assert!(Command::new("gzip").args(["--decompress", "--keep"]).arg(file).status().unwrap().success());
     }
     let texts = files.each_ref().map(|file| file.with_extension(""));
@@ -382,13 +385,13 @@ fn files_of_firefox_are_shown_alike() {
         let difference = reports(&[&["diff", "a.json.gz", "b.json.gz"], option].concat());
         assert_same(&lines(&difference), &firefox.load(&[&texts[0], &texts[1]], verbose), || "difference".into());
     }
-    // What we write of what it wrote, it reads.
+    // Firefox reads a file of its own after we have written it again.
     reports(&["save", "a.json.gz", "-o", "again.json.gz"]);
     let theirs = firefox.load(&[&scratch.file("again.json.gz")], false);
     assert_same(&lines(&reports(&["show", "a.json.gz"])), &theirs, || "written again".into());
 }
 
-/// The texts that `cargo test` compares with where no Firefox is.
+/// The texts that `cargo test` compares with if there is no Firefox.
 #[test]
 #[ignore = "needs Firefox ESR; runs in .ci/run"]
 fn kept_texts_are_those_of_firefox() {
@@ -412,7 +415,7 @@ fn kept_texts_are_those_of_firefox() {
     }
 }
 
-/// What a program of ours says of itself: this one.
+/// The reports of a program of ours: this one.
 #[test]
 #[ignore = "needs Firefox ESR; runs in .ci/run"]
 fn files_of_programs_are_shown_alike() {

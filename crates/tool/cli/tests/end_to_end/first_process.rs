@@ -1,4 +1,4 @@
-//! The recorder as process 1 of a container: orphans fall on it, and it is what is signalled.
+//! The recorder as process 1 of a container: it inherits orphans, and receives the signals.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::harness::{HEAPLEDGER, Job, Recording, Running, Scratch, exited, insta
 
 const ALONE: [&str; 4] = ["unshare", "--pid", "--fork", "--mount-proc"];
 
-/// False after saying why there can be no pid namespace.
+/// False if pid namespaces are not available; prints why.
 fn has_namespaces() -> bool {
     if installed("unshare").is_none() {
         return false;
@@ -22,13 +22,13 @@ fn has_namespaces() -> bool {
     is_permitted
 }
 
-/// A line of the shell, recorded by process 1 of a pid namespace.
+/// Runs a line of the shell, recorded by process 1 of a pid namespace.
 fn alone(file: &Path, line: &str) -> Job {
     let record = [HEAPLEDGER, "record", "--quiet", "-o", file.to_str().unwrap(), "--", "/bin/sh", "-c", line];
     Job::new(ALONE.iter().chain(&record))
 }
 
-/// The pid of the recorder, as we see it.
+/// Returns the pid of the recorder, in our namespace.
 fn recorder(running: &Running) -> Pid {
     let pid = running.pid().as_raw_nonzero();
     let children = format!("/proc/{pid}/task/{pid}/children");
@@ -44,7 +44,7 @@ fn the_first_process_ends_as_its_command_does() {
     if !has_namespaces() {
         return;
     }
-    // The kernel lets no signal of its own kill it.
+    // Process 1 cannot be killed by its own signals.
     for (name, line, status) in
         [("code", "exit 7", 7), ("killed", "kill -KILL $$", 137), ("faulted", "kill -SEGV $$", 139)]
     {
@@ -73,7 +73,7 @@ fn the_first_process_reaps_orphans() {
     assert_eq!(outcome.status, exited(6), "{outcome:?}");
     let recording = Recording::open(file);
     recording.assert_whole();
-    // How others' children ended, kernels before 6.15 do not say.
+    // Kernels before 6.15 do not tell how children of other processes ended.
     let exit = &recording.process(orphan)["exit"];
     assert!(exit.is_null() || *exit == json!({"code": 3}), "{recording:?}");
 }
@@ -98,7 +98,7 @@ fn the_first_process_passes_signals_on() {
         assert_eq!((outcome.status, outcome.text()), (exited(9), format!("got {name}\n")), "{outcome:?}");
         Recording::open(file).assert_whole();
     }
-    // A command that does not handle it dies of it.
+    // A command that does not handle the signal dies of it.
     let (file, mark) = (scratch.file("default.hl"), scratch.file("default"));
     let running = alone(&file, &format!(": > '{}'; exec sleep 100", mark.display())).start_bare();
     wait_until("the command runs", || mark.exists());

@@ -1,5 +1,5 @@
-//! What will not work is said before: by `record`, by `doctor`, with codes that `explain` explains. On programs built
-//! here in all the ways that matter.
+//! Obstacles are reported in advance, by `record` and `doctor`, with codes that `explain` explains.
+//! Tested on programs built here in all relevant ways.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -13,7 +13,7 @@ use crate::harness::{
     Build, HEAPLEDGER, Job, Outcome, Scratch, build, exited, heapledger, installed, program, skipped,
 };
 
-/// Compiles a few lines; `None`, after saying so, where this compiler cannot do that.
+/// Compiles a few lines; `None`, with a message, if this compiler cannot do that.
 fn compiled(scratch: &Scratch, compiler: &str, options: &[&str], source: (&str, &str)) -> Option<PathBuf> {
     let compiler = installed(compiler)?;
     let (name, text) = source;
@@ -31,7 +31,7 @@ fn compiled(scratch: &Scratch, compiler: &str, options: &[&str], source: (&str, 
 const C: &str =
     "#include <stdlib.h>\nint main(void) { for (int i = 0; i < 100; i++) free(malloc(1000 + i)); return 42; }\n";
 
-/// The report of `heapledger record`, and how it ended.
+/// Returns the outcome of `heapledger record`, and its report.
 fn recorded(program: &Path, scratch: &Scratch) -> (Outcome, String) {
     let file = scratch.file("report.hl");
     let outcome = Job::new([program]).with_report().option("--force").start(Some(&file)).outcome();
@@ -39,20 +39,20 @@ fn recorded(program: &Path, scratch: &Scratch) -> (Outcome, String) {
     (outcome, told)
 }
 
-/// The answer of `heapledger doctor --json`, and its exit status.
+/// Returns the answer of `heapledger doctor --json`, and its exit status.
 fn doctor(program: &Path) -> (Value, Option<i32>) {
     let outcome = Job::new([HEAPLEDGER.as_ref(), "doctor".as_ref(), "--json".as_ref(), program.as_os_str()]).bare();
     (documents::read(&outcome.stdout), outcome.status.code())
 }
 
-/// The codes of what `doctor` finds about a program, but for those about names.
+/// Returns the codes of `doctor`'s findings about a program, except those about names.
 fn codes(answer: &Value) -> Vec<&str> {
     let checks = answer["program"]["checks"].as_array().unwrap_or_else(|| panic!("no checks: {answer:#}"));
     let codes = checks.iter().filter_map(|check| check["code"].as_str());
     codes.filter(|code| !["HL0013", "HL0014"].contains(code)).collect()
 }
 
-/// What is said of a program that runs, but of which nothing, or not all, is recorded.
+/// Checks the messages about a program that runs, but that is not recorded, or not completely.
 #[track_caller]
 fn assert_foreseen(program: &Path, code: &str, is_obstacle: bool, scratch: &Scratch) {
     let bare = Job::new([program]).bare();
@@ -64,7 +64,7 @@ fn assert_foreseen(program: &Path, code: &str, is_obstacle: bool, scratch: &Scra
     assert_eq!(codes(&answer), [code], "{answer:#}");
     let expected = if is_obstacle { ("bad", Some(101)) } else { ("warning", Some(0)) };
     assert_eq!((answer["verdict"].as_str().unwrap(), status), expected, "{answer:#}");
-    // With --quiet nothing is said.
+    // With --quiet there is no message.
     Job::new([program]).both(scratch);
 }
 
@@ -75,7 +75,7 @@ fn programs_that_load_no_library() {
     let fixed = build("limits", Build::Static);
     let (answer, status) = doctor(&fixed);
     assert_eq!((codes(&answer), status), (vec!["HL0001"], Some(101)), "{answer:#}");
-    // Through a script, and through one that looks for its interpreter.
+    // Through a script, and through one that searches for its interpreter.
     scratch.script("script", format!("#!{}\n", fixed.display()));
     scratch.script("looking", format!("#!/usr/bin/env -S {}\n", fixed.display()));
     for script in ["script", "looking"] {
@@ -85,14 +85,14 @@ fn programs_that_load_no_library() {
         assert_eq!(answer["program"]["scripts"][0], script.to_str().unwrap(), "{answer:#}");
         let (_, told) = recorded(&script, &scratch);
         assert!(told.contains("warning[HL0001]: `"), "{told}");
-        // The program that looks for the other is recorded.
+        // The program that searches for the other is recorded.
         assert_eq!(told.contains("nothing was recorded[HL0001]"), script.ends_with("script"), "{told}");
     }
     if installed("musl-gcc").is_some() {
         let (answer, status) = doctor(&build("tower", Build::Musl));
         assert_eq!((codes(&answer), status), (vec!["HL0004"], Some(101)), "{answer:#}");
     }
-    // Without a C library: none for 32 bits is needed.
+    // Without a C library, so a 32-bit one is not needed.
     let start = ("narrow.c", "void _start(void) { for (;;) ; }\n");
     let narrow = compiled(&scratch, "gcc", &["-m32", "-nostdlib", "-static", "-ffreestanding"], start);
     if let Some(narrow) = narrow {
@@ -127,7 +127,7 @@ fn programs_with_an_allocator_of_their_own() {
     let scratch = Scratch::new();
     assert_foreseen(&program("own_malloc"), "HL0005", true, &scratch);
 
-    // Beside malloc, by whatever name: what goes through malloc is recorded. Also where nothing is exported.
+    // Besides malloc, under any name: calls of malloc are recorded. Also if nothing is exported.
     for (name, function) in [
         ("jemalloc", "_rjem_malloc"),
         ("mimalloc", "mi_malloc"),
@@ -146,7 +146,7 @@ fn programs_with_an_allocator_of_their_own() {
         assert!(told.contains(name), "{told}");
     }
 
-    // An allocator in a shared library is no obstacle.
+    // An allocator in a shared library is not an obstacle.
     if let Some(library) = crate::harness::shared_library("libjemalloc.so.2") {
         let Some(built) = compiled(
             &scratch,
@@ -163,7 +163,7 @@ fn programs_with_an_allocator_of_their_own() {
         assert!(text.is_some(), "{answer:#}");
         let (outcome, recording) = Job::new([&built]).both(&scratch);
         assert!(outcome.status == exited(42) && recording.total("allocations") >= 100, "{recording:?}");
-        // But its `operator new` is not malloc.
+        // But its `operator new` does not call malloc.
         let source = ("new.cpp", "int main() { char *volatile block = new char[100]; delete[] block; return 42; }\n");
         let options = ["-O0", "-Wl,--no-as-needed", library.to_str().unwrap()];
         let Some(built) = compiled(&scratch, "c++", &options, source) else { return };
@@ -171,7 +171,8 @@ fn programs_with_an_allocator_of_their_own() {
     }
 }
 
-/// The shell is recorded in any case; of what the script starts it is said what can be told.
+/// The shell is always recorded; about the programs that the script starts, the known facts are
+/// reported.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn launchers() {
@@ -200,7 +201,7 @@ fn launchers() {
             starts = &starts["starts"][0];
         }
         assert_eq!(starts["file"], fixed.to_str().unwrap(), "{answer:#}");
-        // `record` says it, too.
+        // `record` reports it, too.
         let (_, told) = recorded(file, &scratch);
         assert!(told.contains("warning[HL0001]: `") && told.contains("the script may start it"), "{told}");
     }
@@ -208,7 +209,8 @@ fn launchers() {
     assert_eq!(codes(&doctor(&unknown).0), ["HL0019"]);
 }
 
-/// A program's own malloc comes before the recorder's, and finds it when it asks for the next one.
+/// A program's own malloc comes before the recorder's, which it finds when it looks up the next
+/// one.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn programs_that_wrap_malloc() {
@@ -226,11 +228,11 @@ fn programs_that_wrap_malloc() {
     assert!(texts.into_iter().any(|text| text.contains("wraps malloc")), "{answer:#}");
     let (_, told) = recorded(&built, &scratch);
     assert!(!told.contains("warning["), "{told}");
-    // And it is so.
+    // A recording confirms it.
     let (outcome, recording) = Job::new([&built]).both(&scratch);
     assert!(outcome.status == exited(42) && recording.total("allocations") >= 100, "{recording:?}");
 
-    // One that could have a heap of its own, too: nobody can tell, and that is said.
+    // One that could also have a heap of its own: this cannot be decided, and the message says so.
     let main = wraps.replace("MAIN", "munmap(mmap(0, 1, 1, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), 1);");
     let built = compiled(&scratch, "cc", &options, ("either.c", &main)).unwrap();
     assert_foreseen(&built, "HL0018", false, &scratch);
@@ -238,7 +240,7 @@ fn programs_that_wrap_malloc() {
     assert!(outcome.status == exited(42) && recording.total("allocations") >= 100, "{recording:?}");
 }
 
-/// Programs of the distribution that export malloc: each is judged as its recording then shows.
+/// Programs of the distribution that export malloc: a recording confirms each verdict.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn real_programs_that_define_malloc() {
@@ -252,7 +254,7 @@ fn real_programs_that_define_malloc() {
     }
 }
 
-/// Runtimes that take their heap from the kernel.
+/// Runtimes that map their heap from the kernel.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn programs_of_languages_with_a_heap_of_their_own() {
@@ -271,14 +273,14 @@ fn programs_of_languages_with_a_heap_of_their_own() {
         let told = String::from_utf8_lossy(&outcome.stderr);
         assert!(told.contains("warning[HL0017]: `") && told.contains(language), "{told}");
     }
-    // A program that only has such words in its names is none of them.
+    // A program that only has such words in its names is not such a runtime.
     let text = "int v8_version(void) { return 8; }\nint lisp_init(void) { return v8_version(); }\n\
                 int main(void) { return lisp_init(); }\n";
     let Some(built) = compiled(&scratch, "cc", &["-rdynamic"], ("names.c", text)) else { return };
     assert_eq!(codes(&doctor(&built).0), [""; 0]);
 }
 
-/// Libraries are found as the dynamic linker will find them: from where the file is, not from where a link to it is.
+/// Libraries are found as by the dynamic linker: relative to the file, not to a link to it.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn libraries_beside_a_program() {
@@ -299,7 +301,8 @@ fn libraries_beside_a_program() {
     assert!(made.success());
 
     let main = scratch.write("main.c", "int outer(void);\nint main(void) { return outer(); }\n");
-    // RPATH is inherited by the libraries; RUNPATH is the program's alone, so the inner library is not found.
+    // RPATH is inherited by the libraries; RUNPATH applies to the program only, so the inner
+    // library is not found.
     for (tags, is_found) in [("--disable-new-dtags", true), ("--enable-new-dtags", false)] {
         let program = bin.join(tags);
         let mut made = Command::new("gcc");
@@ -314,7 +317,7 @@ fn libraries_beside_a_program() {
             assert_eq!(runs, is_found, "{file:?}");
             assert_eq!(!codes(&answer).contains(&"HL0016"), is_found, "{file:?}: {answer:#}");
         }
-        // LD_LIBRARY_PATH holds for both.
+        // LD_LIBRARY_PATH applies to both.
         let job = Job::new([HEAPLEDGER.as_ref(), "doctor".as_ref(), "--json".as_ref(), link.as_os_str()]);
         let outcome = job.variable("LD_LIBRARY_PATH", &deep).bare();
         assert!(!outcome.text().contains("HL0016"), "{outcome:?}");
@@ -349,7 +352,7 @@ fn rust_programs_with_an_allocator_of_their_own() {
     let built = compiled(&scratch, "rustc", &strip, ("system.rs", &of_the_system)).unwrap();
     let (answer, status) = doctor(&built);
     assert_eq!((codes(&answer), status), (vec![], Some(0)), "{answer:#}");
-    // A compiler that brings jemalloc.
+    // A compiler that includes jemalloc.
     if let Some(root) =
         Command::new("rustc").args(["--print", "sysroot"]).output().ok().filter(|done| done.status.success())
     {
@@ -368,7 +371,7 @@ fn rust_programs_with_an_allocator_of_their_own() {
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn programs_with_sanitizers() {
     let scratch = Scratch::new();
-    // A shared runtime that wants to be first: the program would not start.
+    // A shared runtime that must be loaded first: the program would not start.
     if let Some(built) = compiled(&scratch, "gcc", &["-fsanitize=address", "-g"], ("asan.c", C)) {
         let (answer, status) = doctor(&built);
         assert_eq!((codes(&answer), status), (vec!["HL0007"], Some(101)), "{answer:#}");
@@ -380,7 +383,7 @@ fn programs_with_sanitizers() {
         let (outcome, recording) =
             Job::new([&built]).variable("ASAN_OPTIONS", "verify_asan_link_order=0").both(&scratch);
         assert!(outcome.status == exited(42) && recording.total("allocations") >= 100, "{recording:?}");
-        // Where another program starts it, it runs as ever.
+        // If another program starts it, it runs as usual.
         let line = format!("'{}'; echo $?", built.display());
         let (outcome, recording) = Job::shell(&line).both(&scratch);
         assert!(outcome.text().ends_with("42\n") && recording.total("allocations") < 100, "{outcome:?} {recording:?}");
@@ -388,11 +391,11 @@ fn programs_with_sanitizers() {
             Job::shell(&line).variable("ASAN_OPTIONS", "verify_asan_link_order=0").both(&scratch);
         assert!(outcome.text().ends_with("42\n") && recording.total("allocations") >= 100, "{outcome:?} {recording:?}");
     }
-    // One that is part of the program has malloc to itself.
+    // A runtime that is part of the program keeps malloc to itself.
     if let Some(built) = compiled(&scratch, "clang", &["-fsanitize=address", "-g"], ("static.c", C)) {
         assert_foreseen(&built, "HL0008", true, &scratch);
     }
-    // These do no harm.
+    // These are harmless.
     for sanitizer in ["-fsanitize=thread", "-fsanitize=undefined"] {
         let Some(built) = compiled(&scratch, "gcc", &[sanitizer, "-g"], ("harmless.c", C)) else { continue };
         let (answer, status) = doctor(&built);
@@ -452,7 +455,7 @@ fn the_machine() {
     for expected in ["this machine", "kernel", "self-test", "stacks verified", "can be recorded here"] {
         assert!(outcome.text().contains(expected), "{expected}: {outcome:?}");
     }
-    // A tight limit, no place to write, and no place for the library.
+    // A tight limit, a read-only directory, and no place for the library.
     let limited = Job::shell(&format!("ulimit -n 20; '{HEAPLEDGER}' doctor --json")).bare();
     let answer: Value = serde_json::from_slice(&limited.stdout).unwrap();
     let machine = |answer: &Value| -> Vec<String> {
@@ -460,7 +463,8 @@ fn the_machine() {
         checks.filter_map(|check| check["code"].as_str().map(str::to_owned)).collect()
     };
     assert!(machine(&answer).contains(&"HL0033".to_owned()), "{answer:#}");
-    // Here the files and the disk are ours, and the self-test has to work: a program that is recorded.
+    // Here the files and the disk are ours, and the self-test, which records a program, must
+    // succeed.
     let checks = answer["machine"].as_array().unwrap();
     let test = checks.iter().find(|check| check["subject"] == "self-test").unwrap_or_else(|| panic!("{answer:#}"));
     assert_eq!(test["state"], "good", "{answer:#}");
@@ -501,7 +505,7 @@ fn codes_are_explained() {
     assert_eq!(answer["code"], "HL0005", "{answer:#}");
     let outcome = heapledger(["explain", "HL9999"]);
     assert_eq!(outcome.status, exited(2), "{outcome:?}");
-    // Every code in the documents is one.
+    // Every code in the documents exists.
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
     let documents = fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
     for document in documents.chain([root.join("README.md"), root.join("CHANGELOG.md")]) {
@@ -513,7 +517,7 @@ fn codes_are_explained() {
     }
 }
 
-/// Warnings and errors of the verbs that read have codes, too.
+/// Warnings and errors of the reading verbs have codes, too.
 #[test]
 fn messages_about_recordings_have_codes() {
     let scratch = Scratch::new();

@@ -2,7 +2,8 @@
 
 use crate::harness::{HEAPLEDGER, Job, Outcome, Recording, Scratch, exited, installed, program, skipped};
 
-/// The error comes first, then what can be read of the file; the program does not notice.
+/// Asserts that the report has the error first, then the readable part of the file, and that the
+/// program did not notice.
 fn assert_told(outcome: &Outcome, error: &str) {
     let report = String::from_utf8_lossy(&outcome.stderr);
     let first = report.lines().next().unwrap_or_default();

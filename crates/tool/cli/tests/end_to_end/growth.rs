@@ -1,4 +1,4 @@
-//! What grows, told from what does not.
+//! Growth, distinguished from memory that does not grow.
 
 use serde_json::Value;
 
@@ -16,8 +16,8 @@ fn a_leak_is_told_from_all_else() {
     let answer = recording.ask("growth", &[]);
     let kind = |name: &str| row(&answer, name).map_or("", |row| row["kind"].as_str().unwrap());
     assert_eq!(kind("leak"), "steady", "{answer:#}");
-    // A cache of 500 entries is full after 4,000 requests of 20,000. Whether the doublings of an array fall into different
-    // windows is up to the machine.
+    // A cache of 500 entries is full after 4,000 requests of 20,000. The machine's speed decides
+    // whether the doublings of an array fall into different windows.
     assert!(["slowing", ""].contains(&kind("look_up")) && ["steps", ""].contains(&kind("add")), "{answer:#}");
     for name in ["enqueue", "request", "main"] {
         assert!(row(&answer, name).is_none(), "{name}: {answer:#}");
@@ -33,11 +33,11 @@ fn a_leak_is_told_from_all_else() {
     let path = recording.path.to_str().unwrap();
     let text = heapledger(["growth", path]).text();
     assert!(text.contains("1 of ") && text.contains("leak") && !text.contains("look_up"), "{text}");
-    // The same blocks by other names, and what is left of them.
+    // The same blocks by other names, and their remaining bytes.
     let by_type = recording.ask("growth", &["--by", "file"]);
     assert_eq!(number(&by_type, "groups"), 1, "{by_type:#}");
     let without = recording.ask("growth", &["--not-function", "leak"]);
     assert!(row(&without, "leak").is_none(), "{without:#}");
-    // It did not grow before it began, and there is nothing after the end.
+    // Nothing grew before the beginning, and there is nothing after the end.
     assert_eq!(heapledger(["growth", path, "--function", "nowhere"]).status, exited(2));
 }

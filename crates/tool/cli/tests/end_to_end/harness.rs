@@ -1,4 +1,5 @@
-//! Compiles the fixture programs, runs them with and without the recorder, and asks the command about recordings.
+//! Compiles the fixture programs, runs them with and without the recorder, and asks the command
+//! about recordings.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -20,13 +21,13 @@ use crate::documents;
 /// The command under test.
 pub(crate) const HEAPLEDGER: &str = env!("CARGO_BIN_EXE_heapledger");
 
-/// Longer than any command should take: what is still running then hangs. Beside 30 busy processes on two processors a second
-/// of work takes sixteen.
+/// A time limit beyond any command: one that is still running then hangs. With 30 busy processes on
+/// two processors a second of work takes sixteen.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-// ---------------------------------------------------------------------------------------------------- programs
+// ---------------------------------------------------------------------------------------- programs
 
-/// How a fixture is compiled.
+/// The way in which a fixture is compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Build {
     /// A dynamically linked program.
@@ -37,16 +38,17 @@ pub(crate) enum Build {
     Musl,
     /// A shared library `NAME.so`.
     Module,
-    /// A program with holes between its segments.
+    /// A program with gaps between its segments.
     Apart,
 }
 
-/// The fixture `fixtures/programs/NAME.{c,cpp,rs}`, compiled.
+/// Compiles the fixture `fixtures/programs/NAME.{c,cpp,rs}` and returns its path.
 pub(crate) fn program(name: &str) -> PathBuf {
     build(name, Build::Program)
 }
 
-/// The same with a choice of how. Compiles each at most once, and not at all when an earlier run did.
+/// Compiles a fixture in a chosen way. Compiles each at most once, and not at all if an earlier run
+/// did.
 pub(crate) fn build(name: &str, how: Build) -> PathBuf {
     type Built = Arc<OnceLock<PathBuf>>;
     static BUILT: LazyLock<Mutex<HashMap<(String, Build), Built>>> = LazyLock::new(Mutex::default);
@@ -84,12 +86,13 @@ fn compile(name: &str, how: Build) -> PathBuf {
     if changed(&output) > changed(&source).max(newest_header.unwrap_or(SystemTime::UNIX_EPOCH)) {
         return output;
     }
-    // Under another name first: another run of the tests may be executing the old one, or compiling, too.
+    // To another name first: another run of the tests may be executing or compiling it, too.
     let mut fresh = output.clone().into_os_string();
     fresh.push(format!(".{}.new", std::process::id()));
     match source.extension().and_then(OsStr::to_str) {
         Some("rs") => compiler.args(["--edition", "2021", "-O", "-g"]),
-        // Without builtins, because a compiler that knows malloc removes calls whose result is not used.
+        // Without builtins, because a compiler that knows malloc removes calls whose result is not
+        // used.
         language => compiler.args(["-O1", "-g", "-fno-builtin", "-Wall", "-Wextra", "-pthread"]).arg(match language {
             Some("c") => "-std=gnu11",
             _ => "-std=c++17",
@@ -111,22 +114,22 @@ fn compile(name: &str, how: Build) -> PathBuf {
     output
 }
 
-/// Where `heapledger/heapledger.h` is.
+/// Returns the directory of `heapledger/heapledger.h`.
 pub(crate) fn headers() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../include")
 }
 
-/// A program with the libraries that it was linked with: cargo's path leads to builds of ours with
-/// other features.
+/// Returns a command with the libraries that the program was linked with: cargo's library path
+/// leads to builds with other features.
 pub(crate) fn plain_command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     command.env_remove("LD_LIBRARY_PATH");
     command
 }
 
-/// Where an optional program is, or `None` after saying so.
+/// Returns the path of an optional program, or `None` after printing that it is missing.
 pub(crate) fn installed(name: &str) -> Option<PathBuf> {
-    // The distribution's own programs first: version managers put shims before them that are shell scripts.
+    // The distribution's own programs first: version managers put shell scripts before them.
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = ["/usr/bin", "/bin"]
         .into_iter()
@@ -139,14 +142,14 @@ pub(crate) fn installed(name: &str) -> Option<PathBuf> {
         return None;
     };
     if name == "python3" {
-        // A version manager's shim is a shell script that starts the interpreter: ask which.
+        // A version manager's shell script starts the interpreter: ask it for the real path.
         let asked = Command::new(&found).args(["-c", "import sys; print(sys.executable)"]).output().unwrap();
         return Some(PathBuf::from(String::from_utf8(asked.stdout).unwrap().trim_end()));
     }
     Some(found)
 }
 
-/// Where an optional shared library is, or `None` after saying so.
+/// Returns the path of an optional shared library, or `None` after printing that it is missing.
 pub(crate) fn shared_library(name: &str) -> Option<PathBuf> {
     let directories = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"].map(Path::new);
     let found = directories.into_iter().map(|directory| directory.join(name)).find(|file| file.is_file());
@@ -156,15 +159,15 @@ pub(crate) fn shared_library(name: &str) -> Option<PathBuf> {
     found
 }
 
-/// Says that a test did not run, or fails it where nothing may be skipped.
+/// Reports that a test did not run, or fails it if nothing may be skipped.
 pub(crate) fn skipped(why: &str) {
     assert!(std::env::var_os("HEAPLEDGER_NO_SKIP").is_none_or(|value| value != "1"), "may not be skipped: {why}");
-    // Not by eprintln!, which the test runner keeps to itself.
+    // eprintln! is not used, because the test runner captures its output.
     let line = format!("skipped: {why}\n");
     std::io::stderr().write_all(line.as_bytes()).unwrap();
 }
 
-// ---------------------------------------------------------------------------------------------------- scratch
+// ----------------------------------------------------------------------------------------- scratch
 
 /// A directory for one test, kept for inspection if the test fails.
 #[derive(Debug)]
@@ -195,15 +198,15 @@ impl Scratch {
         path
     }
 
-    /// An executable file. Another process makes it: one that we had open for writing, and that another test's child had
-    /// inherited at that moment, could not be executed.
+    /// Writes an executable file. Another process makes it, because a file that we have open for
+    /// writing, and that another test's child inherits at that moment, cannot be executed.
     pub(crate) fn script(&self, name: &str, content: impl AsRef<[u8]>) {
         let text = self.write(&format!("{name}.text"), content);
         let done = Command::new("install").args(["-m", "755"]).arg(text).arg(self.file(name)).status();
         assert!(done.unwrap().success());
     }
 
-    /// The recordings in it, by name.
+    /// Returns the recordings in it, by name.
     pub(crate) fn recordings(&self) -> Vec<PathBuf> {
         let mut found: Vec<_> = fs::read_dir(&self.0)
             .unwrap()
@@ -234,14 +237,15 @@ pub(crate) struct MemoryGroup {
 }
 
 impl MemoryGroup {
-    /// A group without a bound yet, or `None` after saying why there can be none.
+    /// Makes a group without a limit, or returns `None` after printing why it cannot.
     pub(crate) fn new() -> Option<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let own = |controller: &str| {
             own.lines().find_map(|line| line.split_once(':')?.1.strip_prefix(controller)?.strip_prefix(":/"))
         };
-        // Version 1; version 2, where only a group without processes of its own has others with bounds in it.
+        // Version 1; or version 2, in which only a group without processes of its own can contain
+        // limited groups.
         let first = own("memory").map(|path| (Path::new("/sys/fs/cgroup/memory").join(path), 1));
         let second = own("").map(|path| (Path::new("/sys/fs/cgroup").join(path), 2));
         let root = Some((PathBuf::from("/sys/fs/cgroup"), 2));
@@ -267,12 +271,12 @@ impl MemoryGroup {
         fs::write(self.path.join(self.limit), bytes.to_string()).unwrap();
     }
 
-    /// The most that was in use at once.
+    /// Returns the maximum memory in use.
     pub(crate) fn peak(&self) -> u64 {
         fs::read_to_string(self.path.join(self.peak)).unwrap().trim().parse().unwrap()
     }
 
-    /// Words that begin a line of `/bin/sh`: what follows runs in the group.
+    /// Returns the beginning of a line of `/bin/sh` whose command then runs in the group.
     pub(crate) fn enter(&self) -> String {
         format!("echo $$ > {}/cgroup.procs && exec ", self.path.display())
     }
@@ -280,7 +284,7 @@ impl MemoryGroup {
 
 impl Drop for MemoryGroup {
     fn drop(&mut self) {
-        // Those killed in it may take a moment.
+        // Killed processes in it may take a moment to end.
         for _ in 0..100 {
             if fs::remove_dir(&self.path).is_ok() {
                 return;
@@ -290,9 +294,9 @@ impl Drop for MemoryGroup {
     }
 }
 
-// ---------------------------------------------------------------------------------------------------- running
+// ----------------------------------------------------------------------------------------- running
 
-/// What a command left: compared as a whole between a run with the recorder and one without.
+/// The result of a command: compared as a whole between a run with the recorder and one without.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub(crate) status: ExitStatus,
@@ -305,7 +309,7 @@ impl Outcome {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }
 
-    /// The JSON objects that a truth program printed, each on a line, perhaps among others.
+    /// Returns the JSON objects that a truth program printed, each on a line, perhaps among others.
     pub(crate) fn told(&self) -> Vec<Value> {
         let text = self.text();
         let objects = text.lines().filter(|line| line.starts_with('{'));
@@ -326,7 +330,7 @@ impl fmt::Debug for Outcome {
     }
 }
 
-/// A command line with its surroundings, to be run in several ways.
+/// A command line with its environment, to be run in several ways.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
     line: Vec<OsString>,
@@ -342,7 +346,7 @@ impl Job {
         let line = line.into_iter().map(|item| item.as_ref().to_owned()).collect();
         Job {
             line,
-            // Debug information takes its time in a build that is not optimised, and few tests want it twice.
+            // Reading debug information takes long in an unoptimised build, and few tests need it.
             options: vec!["--quiet".into(), "--names=none".into()],
             environment: vec![],
             directory: None,
@@ -351,18 +355,18 @@ impl Job {
         }
     }
 
-    /// With one more argument.
+    /// Adds an argument.
     pub(crate) fn argument(mut self, argument: impl AsRef<OsStr>) -> Self {
         self.line.push(argument.as_ref().to_owned());
         self
     }
 
-    /// A fixture and its arguments, separated by spaces.
+    /// Makes a job for a fixture and its arguments, separated by spaces.
     pub(crate) fn fixture(name: &str, arguments: &str) -> Self {
         Job::new([program(name).into_os_string()].into_iter().chain(arguments.split_whitespace().map(Into::into)))
     }
 
-    /// A line for the shell, with the directory of compiled fixtures in `$PROGRAMS`.
+    /// Makes a job for a shell line, with the directory of compiled fixtures in `$PROGRAMS`.
     pub(crate) fn shell(line: &str) -> Self {
         Job::new(["/bin/sh", "-c", line])
             .variable("PROGRAMS", Path::new(env!("CARGO_TARGET_TMPDIR")).join("programs").as_os_str())
@@ -383,25 +387,25 @@ impl Job {
         self
     }
 
-    /// How long it may take until it counts as hanging.
+    /// Sets the time limit after which it counts as hanging.
     pub(crate) fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// One more option for `heapledger record`.
+    /// Adds an option for `heapledger record`.
     pub(crate) fn option(mut self, option: &str) -> Self {
         self.options.push(option.into());
         self
     }
 
-    /// With the names of functions in the recording: `all`, or `auto`, which is what there is time for.
+    /// Records the names of functions: `all`, or `auto`, those for which there is time.
     pub(crate) fn with_names(mut self, which: &str) -> Self {
         self.options.retain(|option| option != "--names=none");
         if which == "auto" { self } else { self.option(&format!("--names={which}")) }
     }
 
-    /// The report of `heapledger record` on stderr, which all other tests suppress.
+    /// Enables the report of `heapledger record` on stderr, which all other tests suppress.
     pub(crate) fn with_report(mut self) -> Self {
         self.options.retain(|option| option != "--quiet");
         self
@@ -409,11 +413,11 @@ impl Job {
 
     fn command(&self, line: &[OsString]) -> Command {
         let mut command = Command::new(program("fresh"));
-        // No names from earlier runs, and none for later ones.
-        // And no libraries that Cargo has left in the directories that it names to tests.
+        // No names from earlier runs, and none for later ones. And no libraries that Cargo has left
+        // in the directories of its library path for tests.
         command.args(line).env("XDG_CACHE_HOME", "/dev/null").env_remove("LD_LIBRARY_PATH");
         command.envs(self.environment.iter().cloned());
-        // So that the whole family can be ended when it hangs.
+        // In a group of its own, so all its processes can be ended if it hangs.
         command.process_group(0);
         if let Some(directory) = &self.directory {
             command.current_dir(directory);
@@ -422,13 +426,13 @@ impl Job {
         command
     }
 
-    /// This job as one word of a shell's line: `heapledger record … -- …`.
+    /// Returns this job as part of a shell line: `heapledger record … -- …`.
     pub(crate) fn recording_words(&self, output: &Path) -> String {
         let quote = |word: &OsString| format!("'{}'", word.to_str().unwrap().replace('\'', r"'\''"));
         self.recording_line(Some(output)).iter().map(quote).collect::<Vec<_>>().join(" ")
     }
 
-    /// The line that records this job.
+    /// Returns the command line that records this job.
     fn recording_line(&self, output: Option<&Path>) -> Vec<OsString> {
         let mut line: Vec<OsString> = vec![HEAPLEDGER.into(), "record".into()];
         line.extend(self.options.iter().cloned());
@@ -442,7 +446,7 @@ impl Job {
         self.start_bare().outcome()
     }
 
-    /// Starts it without the recorder, and returns while it runs.
+    /// Starts the job without the recorder, and returns while it runs.
     pub(crate) fn start_bare(&self) -> Running {
         Running::start(&self.command(&self.line), self.command(&self.line), &self.stdin, self.patience)
     }
@@ -453,7 +457,7 @@ impl Job {
         Running::start(&self.command(&line), self.command(&line), &self.stdin, self.patience)
     }
 
-    /// Starts it by a verb of the command's, with hook libraries.
+    /// Starts the job through a verb of the command's, with hook libraries.
     pub(crate) fn launched(&self, verb: &str, libraries: &[&Path]) -> Running {
         let mut line: Vec<OsString> = vec![HEAPLEDGER.into(), verb.into(), "--quiet".into()];
         line.extend(libraries.iter().flat_map(|library| ["--hook".into(), library.into()]));
@@ -471,7 +475,8 @@ impl Job {
         (outcome, recording)
     }
 
-    /// Runs without and with the recorder: output and exit status must be the same, byte for byte.
+    /// Runs the job without and with the recorder: output and exit status must be the same, byte
+    /// for byte.
     pub(crate) fn both(&self, scratch: &Scratch) -> (Outcome, Recording) {
         let bare = self.bare();
         let (recorded, recording) = self.recorded(scratch);
@@ -484,7 +489,7 @@ impl Job {
     }
 }
 
-/// A command that runs, with readers on its pipes.
+/// A running command, with readers on its pipes.
 #[derive(Debug)]
 pub(crate) struct Running {
     child: Child,
@@ -496,7 +501,7 @@ pub(crate) struct Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // A test that failed midway leaves nobody behind.
+        // A test that fails midway must leave no processes behind.
         if let Ok(None) = self.child.try_wait() {
             let _ = kill_process_group(self.pid(), Signal::KILL);
             let _ = self.child.wait();
@@ -559,12 +564,12 @@ fn read_all(mut from: impl Read + Send + 'static) -> mpsc::Receiver<Vec<u8>> {
     receiver
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 pub(crate) fn wait_until(what: &str, so: impl FnMut() -> bool) {
     assert!(comes(PATIENCE, so), "waited in vain until {what}");
 }
 
-/// Waits until something is so, if it is within that time.
+/// Waits until a condition holds; false if it does not within the time limit.
 pub(crate) fn comes(patience: Duration, mut so: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + patience;
     loop {
@@ -582,20 +587,20 @@ pub(crate) fn heapledger<Item: AsRef<OsStr>>(arguments: impl IntoIterator<Item =
     Job::new([OsString::from(HEAPLEDGER)].into_iter().chain(line)).bare()
 }
 
-/// The exit status of a program that returned `code`.
+/// Returns the exit status of a program that returned `code`.
 pub(crate) fn exited(code: i32) -> ExitStatus {
     ExitStatus::from_raw(code << 8)
 }
 
-// ---------------------------------------------------------------------------------------------------- recordings
+// -------------------------------------------------------------------------------------- recordings
 
-/// A recording and its summary, as the command tells it.
+/// A recording and its summary, as the command prints it.
 pub(crate) struct Recording {
     pub(crate) path: PathBuf,
     pub(crate) summary: Value,
 }
 
-/// The totals, and a line for each process.
+/// Prints the totals, and a line for each process.
 impl fmt::Debug for Recording {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let totals = |f: &mut fmt::Formatter<'_>, object: &Value| {
@@ -619,7 +624,7 @@ impl Recording {
         recording
     }
 
-    /// The answer of a reading verb, as JSON.
+    /// Returns the JSON answer of a reading verb.
     pub(crate) fn ask(&self, verb: &str, options: &[&str]) -> Value {
         let arguments = [verb.as_ref(), self.path.as_os_str(), "--json".as_ref()];
         let outcome = heapledger(arguments.into_iter().chain(options.iter().map(OsStr::new)));
@@ -627,19 +632,19 @@ impl Recording {
         documents::read(&outcome.stdout)
     }
 
-    /// One of the session's totals.
+    /// Returns one of the session's totals.
     #[track_caller]
     pub(crate) fn total(&self, name: &str) -> i64 {
         number(&self.summary, name)
     }
 
-    /// The processes in it.
+    /// Returns the processes in it.
     #[track_caller]
     pub(crate) fn processes(&self) -> &[Value] {
         self.summary["processes"].as_array().unwrap_or_else(|| panic!("no processes: {self:?}"))
     }
 
-    /// The only process with this id.
+    /// Returns the only process with this id.
     #[track_caller]
     pub(crate) fn process(&self, pid: i64) -> &Value {
         let found: Vec<_> = self.processes().iter().filter(|process| process["pid"] == pid).collect();
@@ -647,21 +652,21 @@ impl Recording {
         found[0]
     }
 
-    /// The only process whose command contains `text`.
+    /// Returns the only process whose command contains `text`.
     #[track_caller]
     pub(crate) fn process_named(&self, text: &str) -> &Value {
         let [process] = self.running(text)[..] else { panic!("not one process {text:?} in {self:?}") };
         process
     }
 
-    /// The processes whose command contains `text`.
+    /// Returns the processes whose command contains `text`.
     #[track_caller]
     pub(crate) fn running(&self, text: &str) -> Vec<&Value> {
         let contains = |process: &&Value| process["command"].as_str().is_some_and(|command| command.contains(text));
         self.processes().iter().filter(contains).collect()
     }
 
-    /// Nothing was lost and nothing is unexplained.
+    /// Asserts that nothing was lost and nothing is unexplained.
     #[track_caller]
     pub(crate) fn assert_whole(&self) -> &Self {
         assert_eq!(self.summary["complete"], true, "not complete: {self:?}");
@@ -671,7 +676,7 @@ impl Recording {
         self
     }
 
-    /// The session's totals are the sums over its processes.
+    /// Asserts that the session's totals are the sums over its processes.
     #[track_caller]
     pub(crate) fn assert_adds_up(&self) -> &Self {
         let names = ["allocations", "reallocations", "frees", "failed", "bytes_allocated", "temporary_allocations"];
@@ -683,7 +688,7 @@ impl Recording {
     }
 }
 
-/// A number in an object of the command's JSON.
+/// Returns a number in an object of the command's JSON.
 #[track_caller]
 pub(crate) fn number(object: &Value, name: &str) -> i64 {
     object[name].as_i64().unwrap_or_else(|| panic!("no number {name:?} in {object:#}"))

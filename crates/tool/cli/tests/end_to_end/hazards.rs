@@ -1,4 +1,4 @@
-//! Programs that a careless recorder would change, lose events of, or hang.
+//! Programs that a careless recorder would change, make hang, or lose events of.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -18,7 +18,8 @@ fn answers_of_the_malloc_family() {
     Job::fixture("answers", "").both(&scratch).1.assert_whole();
 }
 
-/// However a program ends, its last block is in the recording, and its end is what it would have been.
+/// However a program ends, its last block is in the recording, and its end is the same as without
+/// the recorder.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn every_way_to_end() {
@@ -61,7 +62,7 @@ fn a_program_that_is_killed_while_its_threads_allocate() {
     let recording = Recording::open(file);
     recording.assert_whole();
     let (begun, done) = (0..4).fold((0, 0), |sum, i| (sum.0 + cells()[2 * i], sum.1 + cells()[2 * i + 1]));
-    // libc's own: a vector of thread-local storage for each of the four threads.
+    // libc allocates a vector of thread-local storage for each of the four threads.
     let recorded = recording.total("allocations") - 4;
     assert!((done..=begun).contains(&recorded), "{done} done, {recorded} recorded, {begun} begun: {recording:?}");
 }
@@ -74,7 +75,7 @@ fn ten_thousand_short_threads() {
     let told = &outcome.told()[0];
     recording.assert_whole();
     for name in ["allocations", "bytes_allocated"] {
-        // libc allocates a little for each new stack, and how many are new is a matter of timing.
+        // libc allocates a little for each new stack, and the number of new ones depends on timing.
         let (told, recorded) = (number(told, name), recording.total(name));
         assert!(recorded >= told && recorded < told * 6, "{name}: {told} at least, {recorded} recorded: {recording:?}");
     }
@@ -88,7 +89,7 @@ fn blocks_before_main_and_after_it() {
     }
     let scratch = Scratch::new();
     let (_, recording) = Job::fixture("lifetime", "").both(&scratch);
-    // 20 of its own: 16 moments, 4 values of keys; and those of its libraries.
+    // 20 of its own (16 moments, 4 values of keys), and those of its libraries.
     assert!(recording.assert_whole().total("allocations") >= 20, "{recording:?}");
 }
 
@@ -122,7 +123,8 @@ fn a_program_that_closes_all_descriptors() {
 fn standard_descriptors_that_are_closed() {
     let scratch = Scratch::new();
     program("closes");
-    // Of the program alone, and of the recorder, too; what it says then goes nowhere.
+    // The descriptors of the program alone are closed, and those of the recorder, too, whose
+    // messages are then lost.
     for (index, closed) in ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"].into_iter().enumerate() {
         let (_, recording) = Job::shell(&format!("exec \"$PROGRAMS/closes\" {closed}")).both(&scratch);
         recording.assert_whole();
@@ -139,7 +141,7 @@ fn the_smallest_stacks() {
     let scratch = Scratch::new();
     let (_, idle) = Job::fixture("tiny_stacks", "0").recorded(&scratch);
     let (outcome, recording) = Job::fixture("tiny_stacks", "100").both(&scratch);
-    // libc keeps one block for the one stack that all these threads had in turn.
+    // libc keeps one block for the one stack that all these threads used in turn.
     let kept = recording.assert_whole().total("blocks_live_end") - idle.total("blocks_live_end");
     assert_eq!(kept, number(&outcome.told()[0], "blocks_live_end") + 1, "{recording:?}");
 }
@@ -152,7 +154,7 @@ fn a_main_thread_that_ends_first() {
     assert!(recording.assert_whole().total("allocations") >= 1001, "{recording:?}");
 }
 
-/// Nothing is recorded of an allocator that cannot be reached, and nothing goes wrong.
+/// Nothing is recorded of an allocator that cannot be hooked, and nothing goes wrong.
 #[test]
 fn a_program_with_an_allocator_of_its_own() {
     let scratch = Scratch::new();
@@ -160,7 +162,7 @@ fn a_program_with_an_allocator_of_its_own() {
     recording.assert_whole();
 }
 
-/// Where the collector cannot be reached any more, less may be recorded, but the recording says so.
+/// If the collector cannot be reached any more, less may be recorded, but the recording says so.
 #[test]
 fn a_program_that_locks_itself_in() {
     let scratch = Scratch::new();
@@ -178,13 +180,13 @@ fn tight_limits() {
     let tight = ["none 0", "NOFILE 3", "AS 60000000", "FSIZE 0", "STACK 65536", "MEMLOCK 0"];
     for limit in tight {
         let (_, recording) = Job::fixture("limits", limit).both(&scratch);
-        // Without descriptors too: a helper has some of its own.
+        // Also without descriptors: a helper process has its own.
         let whole = |recording: &Recording| {
             assert!(recording.total("allocations") >= 5 * 5000, "{limit}: {recording:?}");
             recording.assert_whole();
         };
         whole(&recording);
-        // Set by the shell, the limit is in force from the program's first instruction on.
+        // The shell sets the limit, so it applies from the program's first instruction on.
         let (letter, value) = match limit.split_once(' ').unwrap() {
             ("NOFILE", _) => ("n", 4),
             ("AS", _) => ("v", 60_000),
@@ -201,7 +203,8 @@ fn tight_limits() {
     }
 }
 
-/// The collector is killed: the program goes on as if nothing had happened, and the file is readable as far as it goes.
+/// The collector is killed: the program continues undisturbed, and the part of the file that was
+/// written is readable.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn a_collector_that_is_killed() {
@@ -218,7 +221,7 @@ fn a_collector_that_is_killed() {
     wait_until("the program runs", || fs::read(&mark).is_ok_and(|bytes| bytes == b"ready\n"));
     wait_until("some of it is recorded", || fs::metadata(&file).is_ok_and(|data| data.len() > 4096));
     kill_process(running.pid(), Signal::KILL).unwrap();
-    // It goes on for a while without its recorder.
+    // The program continues for a while without its recorder.
     std::thread::sleep(Duration::from_millis(400));
     fs::write(mark.with_extension("end"), "").unwrap();
     wait_until("the program has ended", || end.exists());
@@ -227,7 +230,7 @@ fn a_collector_that_is_killed() {
     let recording = Recording::open(file);
     assert_eq!(recording.summary["complete"], false, "{recording:?}");
 
-    // Killed together with the program, by who wants the memory back.
+    // Killed together with the program, as by an out-of-memory killer.
     let (file, tally) = (scratch.file("together.hl"), scratch.file("tally"));
     let running = Job::fixture("tally", tally.to_str().unwrap()).start(Some(&file));
     wait_until("some of it is recorded", || fs::metadata(&file).is_ok_and(|data| data.len() > 4096));
@@ -236,7 +239,7 @@ fn a_collector_that_is_killed() {
     assert_eq!(Recording::open(file).summary["complete"], false);
 }
 
-/// The collector is stopped for a while: the program waits at most, and nothing is lost.
+/// The collector is stopped for a while: the program may wait, and nothing is lost.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn a_collector_that_is_stopped_and_continued() {
@@ -252,7 +255,7 @@ fn a_collector_that_is_stopped_and_continued() {
     let recording = Recording::open(file);
     recording.assert_whole();
     let told = &outcome.told()[0];
-    // libc keeps the stacks of a few of the eight threads, with a block each.
+    // libc keeps the stacks of a few of the eight threads, with one block each.
     let kept = recording.total("blocks_live_end") - number(told, "blocks_live_end");
     assert!((0..=8).contains(&kept), "{kept} too many live at the end: {outcome:?} {recording:?}");
     assert!(
@@ -261,11 +264,12 @@ fn a_collector_that_is_stopped_and_continued() {
     );
 }
 
-/// The collector is killed: a call that waits for it notices in a bounded time, with and without a free descriptor.
+/// The collector is killed: a waiting call notices in a bounded time, with and without a free
+/// descriptor.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn how_long_a_killed_collector_is_waited_for() {
-    /// It is looked for ten times a second; the rest is for a busy machine.
+    /// The collector is checked ten times a second; the rest is for a busy machine.
     const LONGEST_MS: i64 = 2000;
     let scratch = Scratch::new();
     program("pauses");
@@ -276,7 +280,7 @@ fn how_long_a_killed_collector_is_waited_for() {
         let running = Job::shell(&line).start(Some(&file));
         let told = || fs::read_to_string(&mark).unwrap_or_default();
         wait_until("the program runs", || told() == "ready\n");
-        // Once a second, what there is is written.
+        // The file is written once a second.
         let written = || Recording::open(file.clone()).total("allocations");
         wait_until("there are calls in the file", || written() > 10_000);
         kill_process(running.pid(), Signal::KILL).unwrap();
@@ -288,12 +292,13 @@ fn how_long_a_killed_collector_is_waited_for() {
     }
 }
 
-/// The program's memory group is full. What is shared with the collector is the collector's: it is in another group.
+/// The program's memory group is full. Memory shared with the collector is charged to the
+/// collector, which is in another group.
 #[test]
 fn a_full_memory_group() {
-    /// What the recorder takes of the program's own memory: per thread, and beside.
+    /// The program's own memory that the recorder takes: for each thread, and besides.
     const PRIVATE: u64 = 16 * (100 << 10) + (512 << 10);
-    /// Groups are charged in portions, on each processor.
+    /// Groups are charged in portions, for each processor.
     const PORTIONS: u64 = 512 << 10;
     let scratch = Scratch::new();
     let Some(group) = MemoryGroup::new() else { return };
@@ -309,7 +314,7 @@ fn a_full_memory_group() {
     assert!(rings > PRIVATE + PORTIONS, "the bound proves nothing: {recording:?}");
 }
 
-/// The kernel kills the program for the memory that it takes: all that it did is in the recording.
+/// The kernel kills the program because of its memory: all its events are in the recording.
 #[test]
 fn a_program_that_is_killed_for_its_memory() {
     let scratch = Scratch::new();
@@ -328,7 +333,7 @@ fn a_program_that_is_killed_for_its_memory() {
     );
     assert!((30..=40).contains(&megabytes()), "{recording:?}");
 
-    // The recorder in the same group: whom the kernel kills is its choice.
+    // The recorder is in the same group: the kernel chooses which one it kills.
     let file = scratch.file("together.hl");
     let words = Job::new(hog.split(' ')).recording_words(&file);
     let outcome = Job::shell(&format!("{}{words}", group.enter())).bare();
@@ -339,7 +344,8 @@ fn a_program_that_is_killed_for_its_memory() {
     }
 }
 
-/// What an allocation costs does not grow with the depth of the stack, beyond the frames that are kept.
+/// The cost of an allocation does not grow with the depth of the stack, beyond the frames that are
+/// kept.
 #[test]
 fn the_price_of_depth() {
     let scratch = Scratch::new();
@@ -351,7 +357,7 @@ fn the_price_of_depth() {
     }
 }
 
-/// Two million lines, most of them while nobody reads.
+/// Two million lines, most of them written before the reader starts.
 #[test]
 fn very_much_output() {
     let scratch = Scratch::new();
@@ -365,7 +371,7 @@ fn a_program_that_changes_its_directory() {
     let scratch = Scratch::new();
     let job = Job::shell("mkdir deeper; cd deeper; pwd; cd /; rmdir \"$OLDPWD\"; ls -d .").directory(scratch.path());
     let bare = job.bare();
-    // Into the default file, whose name is relative.
+    // Into the default file, which has a relative name.
     assert_eq!(job.start(None).outcome(), bare);
     let [file] = &scratch.recordings()[..] else { panic!("{:?}", scratch.recordings()) };
     Recording::open(file.clone()).assert_whole().process_named("rmdir /");
@@ -385,7 +391,7 @@ fn a_program_that_leaves_its_root() {
     assert!(recording.assert_whole().total("allocations") >= 7000, "{recording:?}");
 }
 
-/// The library must be where the loader may map it from.
+/// The library must be in a place from which the loader can map it.
 #[test]
 fn a_temporary_directory_that_is_noexec() {
     let scratch = Scratch::new();
@@ -413,7 +419,8 @@ fn an_environment_with_nothing_in_it() {
     Recording::open(file).assert_whole();
 }
 
-/// Programs of other kinds run as ever, wherever they are started, and `record` says that they are not recorded.
+/// Programs of other kinds run as usual, wherever they are started, and `record` says that they are
+/// not recorded.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn programs_that_cannot_be_recorded() {
@@ -442,13 +449,13 @@ fn programs_that_cannot_be_recorded() {
         let outcome = Job::new(arguments).with_report().option("--force").start(Some(&file)).outcome();
         let told = String::from_utf8_lossy(&outcome.stderr);
         assert!(told.contains(why) && told.contains("hint: "), "{why}: {told}");
-        // One for another processor is not even started.
+        // A program for another processor is not even started.
         if *why != "not a 64-bit program" {
             let (_, recording) = Job::new(arguments).both(&scratch);
             assert_eq!(recording.total("allocations"), 0, "{why}: {recording:?}");
             assert!(told.contains("nothing was recorded"), "{why}: {told}");
         }
-        // As a child, with one after it that is recorded; and by every way to start one.
+        // As a child, followed by one that is recorded; and started in every possible way.
         let line = format!("'{}' none 0; echo $?; \"$PROGRAMS/execs\" told", program.display());
         let (_, recording) = Job::shell(&line).both(&scratch);
         assert_eq!(

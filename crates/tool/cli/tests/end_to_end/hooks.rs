@@ -1,4 +1,5 @@
-//! Hook libraries in programs that people use: output stays as it is, hooks see the calls, and as many as the recorder.
+//! Hook libraries in programs that people use: the output is unchanged, and hooks see the same
+//! calls as the recorder.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -19,19 +20,19 @@ fn must(command: &mut Command) {
     assert!(done.status.success(), "{command:?}:\n{}", String::from_utf8_lossy(&done.stderr));
 }
 
-/// A hook library in C. What it includes must compile without a warning, as C99.
+/// Compiles a hook library in C, as C99; its includes must compile without a warning.
 pub(crate) fn library(source: &Path, into: &Path) -> PathBuf {
     let options = ["-std=c99", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-Werror", "-pedantic", "-shared", "-fPIC"];
     must(Command::new("cc").args(options).arg("-I").arg(headers()).arg("-o").arg(into).arg(source));
     into.to_owned()
 }
 
-/// A hook library of this text.
+/// Compiles a hook library from this text.
 fn library_of(text: &str, name: &str, scratch: &Scratch) -> PathBuf {
     library(&scratch.write(&format!("{name}.c"), text), &scratch.file(&format!("lib{name}.so")))
 }
 
-/// The example in C, and the one in Rust.
+/// Builds the example in C, and the one in Rust.
 fn examples() -> &'static (PathBuf, PathBuf) {
     static BUILT: OnceLock<(PathBuf, PathBuf)> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -49,12 +50,12 @@ fn examples() -> &'static (PathBuf, PathBuf) {
     })
 }
 
-/// The same job under `heapledger run`.
+/// Runs the same job under `heapledger run`.
 fn hooked(job: &Job, libraries: &[&Path]) -> Outcome {
     job.launched("run", libraries).outcome()
 }
 
-/// What the histograms of a file say: process, allocations, frees, failures.
+/// Returns the numbers of a file's histograms: process, allocations, frees, failures.
 fn histograms(file: &Path) -> Vec<[i64; 4]> {
     let text = fs::read_to_string(file).unwrap_or_default();
     let lines = text.lines().filter(|line| line.starts_with("process "));
@@ -66,7 +67,7 @@ fn histograms(file: &Path) -> Vec<[i64; 4]> {
         .collect()
 }
 
-/// Programs that exit, and allocate.
+/// Returns programs that allocate and exit.
 fn programs(scratch: &Scratch) -> Vec<Job> {
     let mut jobs = vec![];
     if let Some(git) = installed("git") {
@@ -93,7 +94,7 @@ fn programs(scratch: &Scratch) -> Vec<Job> {
     jobs
 }
 
-/// Without hooks, a program runs as it would by itself.
+/// Without hooks, a program runs as it does by itself.
 #[test]
 fn no_hook_at_all() {
     let job = Job::shell("env | grep -e HEAPLEDGER -e LD_PRELOAD; echo out; echo err >&2; exit 4");
@@ -147,7 +148,8 @@ fn a_replacement_serves_programs_as_they_are() {
     }
 }
 
-/// What the replacement is for: it finds a write past the end of a block, and a use after it was freed.
+/// The replacement serves its purpose: it finds a write past the end of a block, and a use after
+/// free.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn a_replacement_finds_what_a_program_does_wrong() {
@@ -162,7 +164,7 @@ fn a_replacement_finds_what_a_program_does_wrong() {
     assert_eq!(hooked(&Job::fixture("careless", "none"), &[fences]).status, exited(0));
 }
 
-/// Children get the hooks too, however they are started, and nothing of it is seen in their environment.
+/// Children get the hooks, too, however they are started, and their environment does not show it.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn children_get_the_hooks() {
@@ -176,17 +178,17 @@ fn children_get_the_hooks() {
     let bare = job.bare();
     let outcome = hooked(&job, &[fences, histogram]);
     assert_eq!((outcome.status, &outcome.stdout), (bare.status, &bare.stdout));
-    // The last has no HISTOGRAM, and says it here: it is the one that adds something.
+    // The last one has no HISTOGRAM and prints it here: it is the one that adds something.
     let added = String::from_utf8_lossy(&outcome.stderr);
     assert!(
         added.starts_with("process ") && added.lines().filter(|line| line.starts_with("process ")).count() == 1,
         "{added}"
     );
-    // env, sort, two times ls, perl; the shell does not exit by `exit`.
+    // env, sort, two times ls, perl; the shell does not end by `exit`.
     assert!(histograms(&file).len() >= 5, "{:?}", histograms(&file));
 }
 
-/// Children that are made by vfork run in their parent's memory, and leave nothing in it.
+/// Children made by vfork run in their parent's memory, and leave nothing in it.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn children_leave_nothing_behind() {
@@ -207,7 +209,8 @@ print(mappings() - before < 20)";
     assert_eq!(hooked(&job, &[&examples().0]), job.bare());
 }
 
-/// What is allocated while hooks are installed is nobody's; and what an observer does not give derives from what it gives.
+/// Allocations during the installation of hooks are not observed; and the functions that an
+/// observer leaves out are derived from those that it gives.
 #[test]
 fn what_is_left_out_is_derived() {
     let scratch = Scratch::new();
@@ -252,7 +255,8 @@ __attribute__((destructor)) static void print(void) {
     let numbers: Vec<i64> = numbers.split(' ').map(|number| number.parse().unwrap()).collect();
     let [allocations, frees, own] = numbers[..] else { panic!("{numbers:?}") };
     assert_eq!(own, 0, "the library's own allocations were told");
-    // A reallocation that fails is told as a free and an allocation. The library's own stdio comes after its counting.
+    // An observer sees a reallocation that fails as a free and an allocation. The library's own
+    // stdio comes after its counting.
     let failed = allocations - recording.total("allocations");
     assert!(failed > -10 && allocations > 10_000, "{numbers:?} {recording:?}");
     let live = recording.total("allocations") - recording.total("frees");
@@ -278,7 +282,7 @@ fn libraries_that_are_none_are_refused() {
     ];
     let job = Job::new(["/bin/echo", "it ran"]);
     for (library, code) in cases {
-        // A good one beside it does not help.
+        // A valid one beside it does not help.
         let refused = hooked(&job, &[histogram, &library]);
         let text = String::from_utf8_lossy(&refused.stderr).into_owned();
         assert_eq!((refused.status, &*refused.stdout), (exited(101), &b""[..]), "{library:?}: {refused:?}");
@@ -290,7 +294,7 @@ fn libraries_that_are_none_are_refused() {
     assert!(!scratch.file("x.hl").exists());
 }
 
-/// Names that the loader could not be given as they are.
+/// File names that the loader cannot take unchanged.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn a_library_with_spaces_in_its_name() {
@@ -314,7 +318,8 @@ fn run_ends_as_the_program_does() {
     assert_eq!(missing.status, exited(127), "{missing:?}");
 }
 
-/// Hooks that come and go thousands of times while four threads allocate: none is missed, met twice, or met after it went.
+/// Hooks are installed and removed thousands of times while four threads allocate: no call is
+/// missed, seen twice, or seen after the removal.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn a_storm_of_hooks() {
@@ -328,7 +333,7 @@ fn a_storm_of_hooks() {
     let (outcome, recording) = job.recorded(&scratch);
     let [allocations, frees] = sums(&outcome);
     recording.assert_whole().assert_adds_up();
-    // The program's own, and a few of the C library's for threads and output.
+    // The program's own allocations, and a few of the C library's for threads and output.
     let few = 0..=20;
     assert!(few.contains(&(recording.total("allocations") - allocations)), "{allocations} {recording:?}");
     assert!(few.contains(&(recording.total("frees") - frees)), "{frees} {recording:?}");
@@ -341,7 +346,8 @@ fn a_storm_of_hooks() {
     assert!(few.contains(&(told_allocations - allocations)) && few.contains(&(told_frees - frees)), "{outcome:?}");
 }
 
-/// As C99 and as C++11, with every warning; and a program that looks for the hook table runs alone.
+/// The headers compile as C99 and as C++11, with every warning; and a program that looks for the
+/// hook table runs alone.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn the_header_compiles_and_runs_alone() {
@@ -385,7 +391,8 @@ fn the_header_compiles_and_runs_alone() {
     }
 }
 
-/// A compiler that a distribution may not have installed. That of C++ and gcc are there wherever fixtures are built.
+/// Returns a compiler that a distribution may not have. The C++ compiler and gcc exist wherever
+/// fixtures are built.
 fn compiler_of(name: &str) -> Option<PathBuf> {
     if name == "clang" && !Path::new("/usr/bin/clang").exists() { None } else { installed(name) }
 }

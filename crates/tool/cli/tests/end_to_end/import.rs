@@ -1,4 +1,4 @@
-//! Files of other tools, as recordings: with the figures that the tools themselves have of them.
+//! Files of other tools, imported as recordings: the figures are those of the tools.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -14,19 +14,19 @@ mod exported;
 mod javascript;
 mod sampled;
 
-/// The recording of a file.
+/// Imports a file; returns the recording.
 fn imported(scratch: &Scratch, file: &Path) -> Recording {
     let path = scratch.file("imported.hl");
     let words = [OsStr::new("import"), "--force".as_ref(), "-o".as_ref(), path.as_os_str(), file.as_os_str()];
     let outcome = heapledger(words);
     assert!(outcome.status.success(), "{outcome:?}");
     let recording = Recording::open(path);
-    // The file itself answers as its recording does.
+    // The file itself gives the same answers as its recording.
     assert_eq!(Recording::open(file.to_owned()).summary["bytes_live_max"], recording.summary["bytes_live_max"]);
     recording
 }
 
-/// The names of functions in the order of `top`.
+/// Returns the names of functions in the order of `top`.
 fn functions(recording: &Recording, options: &[&str]) -> Vec<String> {
     let top = recording.ask("top", options);
     let rows = top["rows"].as_array().unwrap_or_else(|| panic!("{top:#}"));
@@ -89,7 +89,7 @@ fn what_is_no_such_file_is_told() {
     assert!(String::from_utf8_lossy(&outcome.stderr).contains("no format that is known"), "{outcome:?}");
 }
 
-/// A program that does the same each time.
+/// Returns a program that does the same each time.
 fn sqlite(scratch: &Scratch) -> Option<Vec<String>> {
     let program = installed("sqlite3")?;
     scratch.write(
@@ -173,15 +173,16 @@ fn of_heaptrack() {
     for (ours, kind) in [("allocations", "allocations"), ("bytes_live_max", "peak"), ("bytes_live_end", "leaked")] {
         assert_eq!(recording.total(ours), sum(kind), "{ours}");
     }
-    // heaptrack takes the free of another block of the same size and stack for that of the last one too.
+    // heaptrack also counts the free of another block with the same size and stack as that of the
+    // last one.
     let (ours, theirs) = (recording.total("temporary_allocations"), sum("temporary"));
     assert!(ours <= theirs && theirs - ours <= 2 + theirs / 10, "{ours} {theirs}");
-    // It has events: any moment can be asked for.
+    // The recording has events, so any moment can be asked for.
     assert!(recording.ask("top", &["--at", "1ms"])["rows"].is_array());
     assert!(recording.ask("tree", &[]).to_string().contains("sqlite3"));
 }
 
-/// What the recorder itself has written, beside what heaptrack makes of that.
+/// Imports a file that heaptrack's recorder wrote, and the one that heaptrack makes of it.
 #[test]
 #[ignore = "`.ci/run` runs it"]
 fn of_heaptrack_raw() {
@@ -189,7 +190,7 @@ fn of_heaptrack_raw() {
     let interpret = ["/usr/lib/heaptrack/libexec/heaptrack_interpret", "/usr/libexec/heaptrack/heaptrack_interpret"];
     let interpret = interpret.into_iter().find(|path| Path::new(path).exists());
     let (Some(_), Some(interpret), Some(line)) = (installed("heaptrack"), interpret, sqlite(&scratch)) else { return };
-    // This one is linked by lld, and has threads.
+    // This program is linked by lld, and has threads.
     let growth = [crate::harness::program("growth").display().to_string(), "20".to_owned()].to_vec();
     for (name, line) in [("sqlite", line), ("growth", growth)] {
         let own = ["heaptrack", "--raw", "-o", name].map(str::to_owned);
@@ -225,7 +226,7 @@ fn of_heaptrack_raw() {
         }
         assert!(raw.ask("top", &["--at", "1ms"])["rows"].is_array());
         if name == "growth" {
-            // Names are looked up here, and there by heaptrack.
+            // Names are looked up by us in the one, and by heaptrack in the other.
             for recording in [&raw, &theirs] {
                 let tree = recording.ask("tree", &["--total"]).to_string();
                 assert!(tree.contains("growth::round") && tree.contains("growth::main"), "{tree}");
@@ -234,14 +235,14 @@ fn of_heaptrack_raw() {
     }
 }
 
-/// Beside what google-pprof says.
+/// Compares with the output of google-pprof.
 #[test]
 #[ignore = "`.ci/run` runs it"]
 fn of_gperftools() {
     let scratch = Scratch::new();
     let (Some(pprof), Some(library)) = (installed("google-pprof"), shared_library("libtcmalloc.so.4")) else { return };
     let program = crate::harness::program("growth");
-    // One file when half a MiB has been allocated, and so on.
+    // One file after each half MiB of allocations.
     let variables = [
         format!("LD_PRELOAD={}", library.display()),
         "HEAPPROFILE=gperf".to_owned(),
@@ -264,7 +265,7 @@ fn of_gperftools() {
         let expected = format!("Total: {} {unit}\n", recording.total(ours));
         assert!(text.starts_with(&expected), "{option}: {expected}{text}");
     }
-    // The program is linked by lld: its functions are found all the same.
+    // The program is linked by lld, and its functions are still found.
     let tree = recording.ask("tree", &["--total"]).to_string();
     assert!(tree.contains("growth::round") || tree.contains("growth::grow"), "{tree}");
 }
@@ -282,12 +283,12 @@ fn of_jemalloc() {
     let recording = imported(&scratch, &file);
     let text = fs::read_to_string(&file).unwrap();
     assert!(text.starts_with("heap_v2/4096"), "{text}");
-    // At the end there is little left; what there is has names, from the symbols of the program's libraries.
+    // At the end little is left; its names come from the symbols of the program's libraries.
     let names = functions(&recording, &[]);
     assert!(recording.total("bytes_live_end") == 0 || !names.is_empty(), "{names:?} {text}");
 }
 
-/// Out and in again.
+/// Exports a recording and imports it again.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn of_pprof() {

@@ -1,4 +1,5 @@
-//! Processes that take the names of others' sockets: nobody believes them, and they hide nobody.
+//! Processes that take the socket names of others: they are not trusted, and they do not hide the
+//! real ones.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
@@ -16,11 +17,12 @@ use serde_json::Value;
 
 use crate::harness::{HEAPLEDGER, Scratch, exited, heapledger, skipped, wait_until};
 
-/// The variable by which the tests run themselves in a role: see `impostor`.
+/// The variable by which the test binary runs itself in a role: see `impostor`.
 const ROLE: &str = "HEAPLEDGER_TEST_IMPOSTOR";
 const NOBODY: &str = "65534";
 
-/// Listens under somebody else's name and answers everything, in a process that a test starts; by itself it does nothing.
+/// Listens under another process's name and answers everything, in a process that a test starts;
+/// otherwise it does nothing.
 #[test]
 fn impostor() {
     let Ok(role) = std::env::var(ROLE) else { return };
@@ -52,7 +54,7 @@ fn impostor() {
     let mut kept = Vec::new();
     let stdin = std::io::stdin();
     loop {
-        // All that have connected are heard before it ends.
+        // All connections are read before it ends.
         let mut entries = [PollFd::new(&listener, PollFlags::IN), PollFd::new(&stdin, PollFlags::IN)];
         rustix::event::poll(&mut entries, None).unwrap();
         if entries[0].revents().is_empty() {
@@ -84,14 +86,14 @@ fn false_reports() -> Vec<u8> {
     Reports { reports: vec![report], has_usable_size: true }.to_gzip()
 }
 
-/// One that runs.
+/// A running impostor.
 struct Impostor {
     process: Child,
     lines: BufReader<ChildStdout>,
 }
 
 impl Impostor {
-    /// Starts one that answers at this name as this user.
+    /// Starts an impostor that answers at this name as this user.
     fn start(kind: &str, user: &str, name: &str) -> Impostor {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "impostors::impostor", "--nocapture"]).env(ROLE, format!("{kind} {user} {name}"));
@@ -112,7 +114,7 @@ impl Impostor {
         }
     }
 
-    /// The bytes that it has been sent until now, for each connection.
+    /// Returns the number of bytes that it has received until now, for each connection.
     fn ended(mut self) -> Vec<String> {
         drop(self.process.stdin.take());
         let lines = self.lines.by_ref().lines().map_while(Result::ok);
@@ -127,7 +129,7 @@ impl Drop for Impostor {
     }
 }
 
-/// The users that tests can be other processes of.
+/// Returns the users as which tests can run other processes.
 fn users() -> Vec<&'static str> {
     if rustix::process::geteuid().is_root() {
         return vec!["", NOBODY];
@@ -154,7 +156,7 @@ fn nobody_answers_for_a_process_that_does_not_listen() {
             assert!(told.contains(&format!("another process's: {}", impostor.process.id())), "{outcome:?}");
             assert!(told.contains("hint: a program answers once"), "{outcome:?}");
         }
-        // Other tests connect to all that there are.
+        // Other tests connect to every socket that they find.
         let counts = impostor.ended();
         assert!(counts.len() >= 3 && counts.iter().all(|count| count == "0"), "nothing is asked of it: {counts:?}");
         asked.kill().unwrap();
@@ -167,7 +169,7 @@ fn false_names_hide_nobody() {
     let _reporter = register("true", |collector: &mut Collector| collector.count("", 7, "What is true."));
     let _listener = listen().unwrap();
     let pid = std::process::id().to_string();
-    // In the order of a hash: some come before the true one.
+    // In hash order, so some come before the real one.
     let mut impostors: Vec<Impostor> =
         (0..6).map(|number| Impostor::start("stream", "", &format!("heapledger-reports.{pid}.{number}"))).collect();
     impostors.push(Impostor::start("full", "", &format!("heapledger-reports.{pid}.full")));
@@ -190,7 +192,7 @@ fn recordings_are_their_recorders() {
         let mut recorder = command.stdin(Stdio::null()).spawn().unwrap();
         let pid = recorder.id();
         let _impostor = Impostor::start("status", user, &format!("heapledger-control.{pid}.0"));
-        // Recordings of other tests are there, too.
+        // Recordings of other tests may be there, too.
         let states = || {
             let outcome = heapledger(["status", "--json"]);
             let states: Value = serde_json::from_slice(&outcome.stdout).unwrap_or_default();
@@ -207,8 +209,8 @@ fn recordings_are_their_recorders() {
     }
 }
 
-/// The name of a recorder's session is free once it has been killed. A program of it that lives on gives nothing to another
-/// user who takes it, and is not kept waiting.
+/// The name of a recorder's session is free once it has been killed. A program that survives it
+/// gives nothing to another user who takes the name, and does not wait for that user.
 #[test]
 fn programs_that_outlive_their_recorder_speak_to_nobody_else() {
     if !rustix::process::geteuid().is_root() {
@@ -217,7 +219,7 @@ fn programs_that_outlive_their_recorder_speak_to_nobody_else() {
     let scratch = Scratch::new();
     let mut command = Command::new(HEAPLEDGER);
     command.args(["record", "--quiet", "-o"]).arg(scratch.file("killed.hl"));
-    // Each command of a shell's is another process, which introduces itself.
+    // Each command of the shell is another process, which introduces itself.
     command.args(["--", "/bin/sh", "-c", "echo begun; read line; (exit 7); echo its $?"]);
     let mut recorder = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(recorder.stdout.take().unwrap()).lines();
@@ -236,7 +238,7 @@ fn programs_that_outlive_their_recorder_speak_to_nobody_else() {
     assert!(!asked.is_empty() && asked.iter().all(|count| count == "0"), "{asked:?}");
 }
 
-/// The name of a recorder's session: that of its listening sockets which is no other.
+/// Returns the name of a recorder's session: that of its only listening socket with such a name.
 fn session(recorder: u32) -> String {
     let held: Vec<String> = std::fs::read_dir(format!("/proc/{recorder}/fd"))
         .unwrap()

@@ -1,5 +1,5 @@
-//! Programs with a ledger of their own: by themselves, in every form of linking and with other allocators, and under the
-//! recorder, which must say the same.
+//! Programs with a ledger of their own: by themselves, in every form of linking and with other
+//! allocators, and under the recorder, which must give the same figures.
 
 use std::path::Path;
 
@@ -9,16 +9,17 @@ use crate::harness::{Job, Scratch, number};
 use crate::stamps;
 use crate::variants::{JEMALLOC, MIMALLOC, STATIC, SYSTEM, build, build_for_musl};
 
-/// The last round keeps its block: so every thread ends at its peak, and the peak of all is the sum.
+/// The last round keeps its block, so every thread ends at its peak, and the peak of all is the
+/// sum.
 const ROUNDS: &str = "10000";
 const THREADS: &str = "3";
 
-/// What the program did, and what its ledger says.
+/// Returns the counts of the program, and those of its ledger.
 fn answers(output: &str) -> Vec<Value> {
     output.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// The ledger in the program agrees with the program, and has stacks.
+/// Asserts that the ledger in the program agrees with the program, and has stacks.
 fn agrees(program: &Path) {
     for threads in ["1", THREADS] {
         let outcome = Job::new([program.to_str().unwrap(), ROUNDS, threads]).bare();
@@ -32,7 +33,8 @@ fn agrees(program: &Path) {
     }
 }
 
-/// So does the recorder, with the ledger in the program at the same time and without it; and it warns of nothing.
+/// Asserts that the recorder agrees, too, with and without the ledger in the program, and that it
+/// prints no warning.
 fn agrees_when_recorded(program: &Path) {
     for is_bare in [false, true] {
         let scratch = Scratch::new();
@@ -54,14 +56,14 @@ fn agrees_when_recorded(program: &Path) {
         assert_eq!(number(&top["total"], "bytes"), number(truth, "bytes"));
         let live = recording.ask("top", &["--at", "peak", "--function", "storm"]);
         assert_eq!(number(&live["total"], "bytes"), number(truth, "live"), "{live}");
-        // No site is named by the allocator that passes the calls on.
+        // No site is named after the allocator that passes the calls on.
         let named: Vec<&str> =
             top["rows"].as_array().unwrap().iter().filter_map(|row| row["function"].as_str()).collect();
         assert!(!named.iter().any(|name| name.contains("watched") || name.contains("caller")), "{named:?}");
     }
 }
 
-/// What the program keeps of each type it says itself; so does its ledger, and so does the recorder.
+/// Asserts that the program, its ledger and the recorder agree about the bytes of each type.
 fn stamps_agree(program: &Path) {
     let scratch = Scratch::new();
     let job = Job::new([program.to_str().unwrap(), "stamps"]);
@@ -92,7 +94,7 @@ fn with_the_systems_allocator() {
     stamps_agree(&program);
 }
 
-/// Nothing can be preloaded into it.
+/// Nothing can be preloaded into the program.
 #[test]
 #[ignore = "it builds programs; `.ci/run` runs it"]
 fn linked_statically_with_glibc() {

@@ -1,10 +1,12 @@
-//! The `heapledger` command against programs that know the truth about their own allocations, programs that are
-//! dangerous to observe, and programs that people use.
+//! The `heapledger` command against programs that know the truth about their own allocations,
+//! programs that are dangerous to observe, and programs that people use.
 //!
-//! The programs are in `fixtures/programs`; they are compiled once per run of the tests. Everything is in one test
-//! binary, because each is a separate link. `cargo test -p heapledger-cli --test end_to_end hazards::` runs one theme.
+//! The programs are in `fixtures/programs`; they are compiled once per run of the tests. Everything
+//! is in one test binary, because each is a separate link.
+//! `cargo test -p heapledger-cli --test end_to_end hazards::` runs one theme.
 //!
-//! A test whose optional program is not installed prints `skipped: …`; with `HEAPLEDGER_NO_SKIP=1` it fails instead.
+//! A test whose optional program is not installed prints `skipped: …`; with `HEAPLEDGER_NO_SKIP=1`
+//! it fails instead.
 
 mod advise;
 mod agreement;

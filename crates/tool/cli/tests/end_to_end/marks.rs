@@ -1,4 +1,4 @@
-//! What reporters report of a recorded program: `fixtures/programs/marks.c` knows what of each block.
+//! Reports about a recorded program: `fixtures/programs/marks.c` knows the reports of each block.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,7 +23,7 @@ fn log(path: &Path, mode: Mode, moment: Moment) -> Log {
     found.log
 }
 
-/// Blocks of the program's sizes: unreported, once, twice.
+/// Returns the blocks by the program's sizes: unreported, once-reported, twice-reported.
 fn marks(log: &Log) -> BTreeMap<String, [i64; 3]> {
     let mut marks: BTreeMap<String, [i64; 3]> = BTreeMap::new();
     for group in &log.groups {
@@ -67,7 +67,7 @@ fn reports_are_what_the_program_says() {
     };
     assert_eq!(of(&recording.path), expected);
 
-    // Who, and where.
+    // The reporters, and the stacks of their calls.
     let log_of_all = log(&recording.path, Mode::DarkMatter, Moment::Total);
     let name = |name: Option<heapledger_dmd::NameId>| name.map_or("", |name| &log_of_all.names[name.0 as usize]);
     let reported = |size: u64| {
@@ -85,7 +85,7 @@ fn reports_are_what_the_program_says() {
     let innermost = &frames(partly.trace.unwrap())[0];
     assert!(innermost.starts_with("???[/") && innermost.contains("marks +0x"), "{innermost}");
 
-    // Recordings made of it.
+    // Recordings made from it.
     let made = |verb: &str, options: &[&str], files: &[&Path]| {
         let output = scratch.file(&format!("{verb}.hl"));
         let line = [verb.as_ref(), "-o".as_ref(), output.as_os_str()].into_iter();
@@ -104,13 +104,13 @@ fn reports_are_what_the_program_says() {
     assert_eq!(made("trim", &[], &[path]), expected);
     assert_eq!(made("anonymize", &[], &[path]), expected);
 
-    // Of all that was freed, nobody reports anything.
+    // Freed blocks are all unreported.
     let all = log(path, Mode::Cumulative, Moment::Total);
     let sums = marks(&all);
     assert_eq!((sums["1005"], sums["1007"], sums["2000"]), ([200, 0, 0], [200, 0, 0], [200, 0, 0]));
 }
 
-/// A recording can be asked while it is made, as of the last time that reporters had been asked.
+/// A recording can be read while it is made, as of the last time that reporters were asked.
 #[test]
 fn a_recorder_brings_its_file_up_to_date() {
     let scratch = Scratch::new();
@@ -131,7 +131,7 @@ fn a_recorder_brings_its_file_up_to_date() {
     assert_eq!((marks(&whole), defects(&whole)), expected);
 }
 
-/// Each file of a session repeats what is marked; in the recording that they merge to it is marked once.
+/// Each file of a session repeats the marks; in the merged recording each block is marked once.
 #[test]
 fn marks_of_segments_count_once() {
     let scratch = Scratch::new();
@@ -162,7 +162,8 @@ fn marks_of_segments_count_once() {
     assert_eq!((marks(&log), defects(&log)), expected);
 }
 
-/// A log by blocks: what was asked for, where, and who reported it from where; how many there are.
+/// Returns the blocks of a log: requested size, stack, reporter and its stack; and the number of
+/// each.
 fn by_blocks(log: &Log) -> BTreeMap<String, u64> {
     let stack = |trace: heapledger_dmd::TraceId| {
         let frames = &log.traces[trace.0 as usize];
@@ -184,7 +185,7 @@ fn by_blocks(log: &Log) -> BTreeMap<String, u64> {
         }
     }
     let mut defect = |defect: &heapledger_dmd::Defect| {
-        // A ledger knows what may be used of a block.
+        // A ledger knows the usable size of a block.
         let alloc = defect.alloc.map_or(String::new(), stack);
         let by = (reporter(defect.reporter), defect.trace.map(stack));
         let line = format!("{:?} by {by:?} of {} bytes from {alloc}", defect.kind, defect.measured);
@@ -194,7 +195,7 @@ fn by_blocks(log: &Log) -> BTreeMap<String, u64> {
     blocks
 }
 
-/// A program's own ledger and its recording say the same of its blocks, one by one.
+/// A program's own ledger and its recording agree about every block.
 #[test]
 #[ignore = "it builds libheapledger; `.ci/run` runs it"]
 fn a_ledger_and_a_recording_agree() {
@@ -212,21 +213,22 @@ fn a_ledger_and_a_recording_agree() {
     assert_eq!(ledger, recorded);
 }
 
-/// A process that is recorded asks its reporters when it is asked for its dark matter, which is in the recording then.
+/// A recorded process asks its reporters when it is asked for its dark matter, which is then in the
+/// recording.
 #[test]
 #[ignore = "it builds libheapledger; `.ci/run` runs it"]
 fn a_recorded_process_is_asked() {
     let scratch = Scratch::new();
     let library = libheapledger(&scratch).join("lib/libheapledger.so");
     let (file, flag, saved) = (scratch.file("listens.hl"), scratch.file("flag"), scratch.file("log.json"));
-    // The recorder itself is to have no ledger.
+    // The recorder itself must have no ledger.
     let preload = format!("LD_PRELOAD={}", library.display());
     let line = ["env".into(), preload, "HEAPLEDGER_LISTEN=1".into(), program("listens").display().to_string()];
     let running = Job::new(line).argument(&flag).start(Some(&file));
     wait_until("the program is ready", || flag.exists());
     let is_ours = |it: &collect::Running| it.status.recorder == running.pid().as_raw_nonzero().get() as u32;
     let mut pid = None;
-    // A recorder that does not answer within two seconds is not among them.
+    // A recorder that does not answer within two seconds is not in the list.
     wait_until("the recorder answers", || {
         pid = collect::Running::all().unwrap().into_iter().find(is_ours).map(|it| it.status.command);
         pid.is_some()
@@ -250,7 +252,7 @@ fn a_recorded_process_is_asked() {
     };
     assert_eq!((of("1000 ", "by [\"explicit/cache from "), of("1001 ", "by []")), (100, 50), "{blocks:?}");
 
-    // The same of the whole recording.
+    // The same for the whole recording.
     let whole = heapledger(["dmd", "--details", file.to_str().unwrap()]);
     assert!(whole.status.success() && whole.text().contains("explicit/cache"), "{whole:?}");
 }

@@ -1,4 +1,4 @@
-//! The ways of recording: what they keep, what they leave out, and what they say of it.
+//! The ways of recording: what they keep, what they leave out, and their messages about it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,8 @@ use serde_json::Value;
 use crate::documents;
 use crate::harness::{Job, Recording, Running, Scratch, exited, heapledger, number, program, wait_until};
 
-/// The recorder stands still while the program makes 800,000 events: the program does not wait, and each event is either
-/// in the recording or counted as lost.
+/// The recorder is stopped while the program makes 800,000 events: the program does not wait, and
+/// each event is either in the recording or counted as lost.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn full_rings_drop() {
@@ -44,7 +44,8 @@ fn full_rings_drop() {
     let events = |of: &dyn Fn(&str) -> i64| of("allocations") + of("frees");
     let recorded = events(&|name| recording.total(name) - idle.total(name)) + recording.total("frees_unknown");
     assert_eq!(recorded + lost, events(&|name| number(told, name)), "{recording:?}");
-    // What is recorded makes sense: nothing is freed twice, and what is live at the end was allocated.
+    // The recorded events are consistent: nothing is freed twice, and what is live at the end was
+    // allocated.
     assert_eq!(
         recording.total("allocations") - recording.total("frees"),
         recording.total("blocks_live_end"),
@@ -68,7 +69,7 @@ fn full_rings_drop() {
     }
 }
 
-/// Where there is room, nothing is dropped: the mode alone changes nothing.
+/// If there is room, nothing is dropped: the mode alone changes nothing.
 #[test]
 fn rings_with_room_drop_nothing() {
     let scratch = Scratch::new();
@@ -142,10 +143,10 @@ fn totals_without_events() {
     }
 }
 
-/// What differs from run to run, or says how it was recorded.
+/// Fields that differ from run to run, or that depend on the way of recording.
 const UNSTEADY: [&str; 5] = ["costs", "duration_seconds", "bytes_live_max_time_seconds", "resident_max", "processes"];
 
-/// Every process and image of a session has its totals, and they outlive it.
+/// Every process and image of a session has its totals, which remain after its end.
 #[test]
 fn totals_of_every_process() {
     let scratch = Scratch::new();
@@ -160,7 +161,7 @@ fn totals_of_every_process() {
     }
 }
 
-/// The recorder is killed in the middle: the file has the state of some seconds before, whole.
+/// The recorder is killed in the middle: the file has the complete state of some seconds before.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn totals_outlive_their_recorder() {
@@ -180,13 +181,13 @@ fn totals_outlive_their_recorder() {
     wait_until("the program goes on to its end", || fs::read(&ready).is_ok_and(|text| text.ends_with(b"fine\n")));
 }
 
-/// The summary of a file that may not be there yet, or be half written: null then.
+/// Returns the summary of a file; null if the file does not exist yet, or is half written.
 fn summary(file: &Path) -> Value {
     let outcome = heapledger(["summary".as_ref(), file.as_os_str(), "--json".as_ref()]);
     serde_json::from_slice(&outcome.stdout).unwrap_or_default()
 }
 
-/// Threads come and go without leaving anything behind in the file.
+/// Threads begin and end without leaving anything in the file.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn totals_of_very_many_threads() {
@@ -196,13 +197,14 @@ fn totals_of_very_many_threads() {
     assert_eq!(many.total("threads"), 5001, "{many:?}");
     let metadata = |recording: &Recording, what| number(&recording.ask("info", &[])["chunks"]["metadata"], what);
     assert_eq!(metadata(&many, "rows"), metadata(&few, "rows"));
-    // A longer run may have them in more chunks, of about a hundred bytes each beside what is in them.
+    // A longer run may have them in more chunks, of about a hundred bytes each besides their
+    // contents.
     let more = metadata(&many, "chunks") - metadata(&few, "chunks");
     let growth = metadata(&many, "bytes") - metadata(&few, "bytes");
     assert!(growth < 100 * (1 + more), "{growth} bytes in {more} chunks more");
 }
 
-/// A program with three phases under a recorder, to be switched between them.
+/// A recorded program with three phases, between which recording is switched.
 struct Phases {
     scratch: Scratch,
     running: Running,
@@ -229,7 +231,7 @@ impl Phases {
         self.running.pid().as_raw_nonzero().to_string()
     }
 
-    /// What the recorder answers; `None` if there is none.
+    /// Returns the recorder's answer; `None` if there is no recorder.
     fn ask(&self, verb: &str) -> Option<Value> {
         let outcome = heapledger([verb, &self.recorder(), "--json"]);
         assert_eq!(outcome.status.success(), !outcome.stdout.is_empty(), "{outcome:?}");
@@ -248,18 +250,18 @@ impl Phases {
     }
 }
 
-/// The totals of a recording of which phases 1 and 3 are recorded, but not 2.
+/// Checks the totals of a recording of phases 1 and 3, without 2.
 #[track_caller]
 fn assert_second_phase_left_out(recording: &Recording) {
     let parent = |name: &str| number(&recording.processes()[0], name);
     assert_eq!(parent("allocations"), 2000, "{recording:?}");
     assert_eq!(parent("bytes_allocated"), 1000 * 100 + 1000 * 300, "{recording:?}");
     assert_eq!(parent("reallocations"), 0, "{recording:?}");
-    // Half of the first phase, and those that moved away while nothing was recorded.
+    // Half of the first phase, and the blocks that were reallocated while nothing was recorded.
     assert_eq!(parent("frees"), 510, "{recording:?}");
     assert_eq!(parent("bytes_live_end"), 490 * 100 + 1000 * 300, "{recording:?}");
     assert_eq!((parent("frees_paused"), parent("frees_unknown")), (500, 0), "{recording:?}");
-    // Blocks that are recorded are inherited, whether anything is recorded at the fork or not.
+    // Recorded blocks are inherited, whether recording is on at the fork or not.
     let child = |name: &str| number(&recording.processes()[1], name);
     assert_eq!((child("allocations"), child("frees_inherited")), (0, 100), "{recording:?}");
     assert_eq!(child("blocks_inherited_live_end"), 390, "{recording:?}");
@@ -271,7 +273,7 @@ fn assert_second_phase_left_out(recording: &Recording) {
     let pauses = recording.ask("info", &[])["pauses"].clone();
     let [pause] = pauses.as_array().unwrap().as_slice() else { panic!("one pause: {pauses}") };
     assert!(pause["from_seconds"].as_f64() < pause["until_seconds"].as_f64(), "{pause}");
-    // Times of the pause: counting the events again gives the same.
+    // The times of the pause are recorded: counting the events again gives the same.
     let replayed = recording.ask("top", &["--by", "size", "--at", "end"]);
     assert_eq!(number(&replayed["total"], "bytes"), recording.total("bytes_live_end"), "{replayed:#}");
 }
@@ -311,7 +313,7 @@ fn started_by_command() {
     wait_until("its process is listed", || status()["processes"][0] == status()["program"]);
     phases.run(1);
     phases.run(2);
-    // By the file this time.
+    // This time the recorder is named by its file.
     let started = heapledger(["start".as_ref(), phases.file.as_os_str(), "--json".as_ref()]);
     assert!(started.status.success(), "{started:?}");
     phases.run(3);
@@ -321,7 +323,7 @@ fn started_by_command() {
     recording.assert_whole().assert_adds_up();
 }
 
-/// What is never started leaves an empty recording, and says why; the same with totals only.
+/// A recording that is never started is empty, and says why; also with totals only.
 #[test]
 fn never_started() {
     let scratch = Scratch::new();
@@ -351,7 +353,7 @@ fn a_stretch_of_time() {
     assert_eq!(outcome.status, exited(42), "{outcome:?}");
     assert!(fs::read(&ready).unwrap().ends_with(b"fine\n"));
     let recording = Recording::open(file);
-    // When a busy machine comes to it.
+    // A busy machine may be later.
     let ended = recording.summary["duration_seconds"].as_f64().unwrap();
     assert!(ended >= 0.7, "{recording:?}");
     assert!(recording.total("allocations") > 1000, "{recording:?}");
@@ -364,7 +366,8 @@ fn a_stretch_of_time() {
     assert!(earliest >= 299_000_000, "events from {earliest} ns on");
 }
 
-/// A program that signals its whole process group, its recorder among them, does not switch it.
+/// A program that signals its whole process group, including the recorder, does not switch
+/// recording.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn signals_of_the_program_are_not_for_the_recorder() {
@@ -384,13 +387,13 @@ fn nobody_to_start() {
     assert!(told.contains("hint: `heapledger status`"), "{told}");
 }
 
-/// All the files of a session, in order.
+/// Returns all files of a session, in order.
 fn parts(scratch: &Scratch) -> Vec<Recording> {
     scratch.recordings().into_iter().map(Recording::open).collect()
 }
 
-/// Each file is a recording of its own time: the totals it states are those of its events, and it begins with what was
-/// live at the end of the one before.
+/// Asserts that each file is a recording of its own time: its totals are those of its events, and
+/// it begins with the blocks that were live at the end of the one before.
 #[track_caller]
 fn assert_parts_fit(parts: &[Recording]) {
     let mut before = (0, 0);
@@ -408,21 +411,21 @@ fn assert_parts_fit(parts: &[Recording]) {
         let allocations = counted(&["--by", "thread", "--total", "--metric", "blocks"], "blocks");
         assert_eq!(allocations, part.total("allocations"), "{part:?}");
         if part.processes().len() == 1 {
-            // Events do not tell the order of calls of different processes that exactly.
+            // Events do not give the exact order of calls in different processes.
             assert_eq!(counted(&["--by", "size"], "bytes"), part.total("bytes_live_max"), "{part:?}");
         }
         assert_eq!(counted(&["--by", "stack"], "bytes"), part.total("bytes_live_max"), "{part:?}");
         assert!(part.total("bytes_live_max") >= before.0, "{part:?}");
         let live = part.total("blocks_live_end");
         assert_eq!(before.1 + part.total("allocations") - part.total("frees"), live, "{part:?}");
-        // What processes had that have ended is gone.
+        // Processes that have ended have nothing left.
         let goes_on = || part.processes().iter().filter(|process| process["running"] == true);
         let sum = |name: &str| goes_on().map(|process| number(process, name)).sum();
         before = (sum("bytes_live_end"), sum("blocks_live_end"));
     }
 }
 
-/// The sum over all files is what one file says, and what the program knows.
+/// The sum over all files is that of a single file, and that of the program.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn rotated_files_are_one_recording() {
@@ -447,14 +450,14 @@ fn rotated_files_are_one_recording() {
         let peak = parts.iter().map(|part| part.total("bytes_live_max")).max().unwrap();
         if fixture == "mix" {
             assert_eq!(peak, one.total("bytes_live_max"), "{parts:?}");
-            // Stacks of blocks from before are those that one recording has.
+            // Blocks from before have the same stacks as in a single recording.
             assert_eq!(last.ask("leaks", &["-n", "0"]), one.ask("leaks", &["-n", "0"]));
         }
         assert_eq!(last.summary["exit"], one.summary["exit"]);
     }
 }
 
-/// Processes that come, go, fork and replace themselves while files change.
+/// Processes start, end, fork and call exec while files change.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn rotated_files_of_many_processes() {
@@ -470,7 +473,8 @@ fn rotated_files_of_many_processes() {
     let parts = parts(&scratch);
     assert!(parts.len() >= 5, "{parts:?}");
     assert_parts_fit(&parts);
-    // The parent and some children, each with the stacks that it needs; how many in a file is a matter of speed.
+    // The parent and some children, each with the stacks that it needs; the number in a file
+    // depends on the speed.
     assert!(parts.iter().any(|part| part.processes().len() > 1), "{parts:?}");
     assert!(parts.iter().map(|part| part.total("allocations")).sum::<i64>() > 2000, "{parts:?}");
     for part in &parts {
@@ -482,13 +486,13 @@ fn rotated_files_of_many_processes() {
     assert!(report.contains(&format!("wrote {} files, the last of them", parts.len())), "{report}");
 }
 
-/// A child whose parent has ended in an earlier file, and that only then allocates, has its stacks all the same; and a
-/// file in which nothing happens says what is live.
+/// A child whose parent has ended in an earlier file, and that allocates only then, still has its
+/// stacks; and a file without events has the live blocks.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn rotated_files_in_which_little_happens() {
     let phases = Phases::start(&["--rotate=200ms"]);
-    // The first of the new files may have the end of the phase in it, and the last is not complete.
+    // The first new file may contain the end of the phase, and the last is not complete.
     let wait_for_files = |more| {
         let before = phases.scratch.recordings().len();
         wait_until("there are new files", || phases.scratch.recordings().len() >= before + more);
@@ -507,12 +511,13 @@ fn rotated_files_in_which_little_happens() {
     assert_eq!(quiet.total("bytes_live_max"), 100_000, "{quiet:?}");
     let sites = quiet.ask("leaks", &[]).to_string();
     assert!(sites.contains("phase_1"), "{sites}");
-    // What was before a file is in the file before it.
+    // A moment before a file is in the file before it.
     let refused = heapledger(["top", "--at", "0s", quiet.path.to_str().unwrap()]);
     assert_eq!(refused.status, exited(2), "{refused:?}");
     let why = String::from_utf8(refused.stderr).unwrap();
     assert!(why.contains("the recording begins after that moment") && why.contains("hint: it begins at "), "{why}");
-    // The child of the last phase is in the file in which it ended: on a busy machine another one may follow.
+    // The child of the last phase is in the file in which it ended; on a busy machine another file
+    // may follow.
     let (own, child) = (490 * 100 + 10 * 5000 + 500 * 200 + 1000 * 300, 9 * 90);
     let last = parts.last().unwrap().total("bytes_live_end");
     let has_child = |part: &Recording| part.processes().iter().any(|one| number(one, "bytes_live_end") == child);
@@ -526,14 +531,14 @@ fn the_oldest_files_are_removed() {
     let (ready, end) = (scratch.file("ready"), scratch.file("end"));
     let line = format!("{} 600000 {}", ready.display(), end.display());
     let job = Job::fixture("persists", &line).option("--rotate=100ms").option("--keep=2").directory(scratch.path());
-    // Names are added to files while others are removed.
+    // Names are added to files while other files are removed.
     let job = job.with_names("auto");
     let running = job.start(None);
-    // Without an end, so that there are as many files as it takes, however fast they come.
+    // Without an end, so there are as many files as needed, however fast they come.
     let is_fourth = |file: &PathBuf| file.to_str().is_some_and(|path| path.contains(".0004."));
     wait_until("there is a fourth file", || scratch.recordings().iter().any(is_fourth));
-    // All of them have the name that they are numbered after, which without `-o` has the process's
-    // number in it.
+    // All of them have the name that they are numbered after, which without `-o` contains the
+    // process id.
     let first = scratch.recordings()[0].to_str().unwrap().to_owned();
     let name = format!("{}.hl", first.rsplitn(3, '.').last().unwrap());
     let status = heapledger(["status", "--json", &name]);

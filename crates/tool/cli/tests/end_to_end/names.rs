@@ -9,14 +9,14 @@ use crate::harness::{
     HEAPLEDGER, Job, Outcome, Recording, Scratch, exited, heapledger, installed, number, program, wait_until,
 };
 
-/// A copy of a fixture, which can be taken away.
+/// Copies a fixture, so that it can be removed.
 fn copy(name: &str, scratch: &Scratch) -> PathBuf {
     let copy = scratch.file(name);
     fs::copy(program(name), &copy).unwrap();
     copy
 }
 
-/// What `VERB` says without names of earlier runs.
+/// Returns the answer of `VERB` without names from earlier runs.
 fn said(recording: &Path, verb: &str, options: &[&str]) -> Value {
     let words = [HEAPLEDGER, verb, "--json", recording.to_str().unwrap()];
     let outcome = Job::new(words.iter().chain(options)).bare();
@@ -24,7 +24,7 @@ fn said(recording: &Path, verb: &str, options: &[&str]) -> Value {
     serde_json::from_slice(&outcome.stdout).unwrap()
 }
 
-/// Every function on every stack, with files, lines and all parts of the names.
+/// Returns every function on every stack, with files, lines and all parts of the names.
 fn all_functions(recording: &Path) -> Value {
     said(recording, "tree", &["--total", "--frames", "all", "--full-names"])
 }
@@ -38,7 +38,7 @@ fn places(recording: &Path) -> i64 {
     number(&said(recording, "info", &[]), "places_named")
 }
 
-/// What a recording says of functions is what their program says, down to the last part of a name.
+/// The functions in a recording are those in the program, down to the last part of a name.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn are_those_that_the_program_has() {
@@ -62,7 +62,7 @@ fn are_those_that_the_program_has() {
         assert_eq!(all_functions(&named), from_program, "{name}");
         assert_ne!(all_functions(&recording.path), from_program, "{name}");
         Recording::open(named.clone()).assert_whole().assert_adds_up();
-        // Where nothing is found, what is there stays; and nothing grows.
+        // If nothing is found, the present names stay; and the file does not grow.
         let before = fs::read(&named).unwrap();
         assert!(add_names(&named, &[]).status.success());
         assert_eq!(fs::read(&named).unwrap(), before, "{name}");
@@ -70,7 +70,7 @@ fn are_those_that_the_program_has() {
     }
 }
 
-/// A recording says the same elsewhere and after a rebuild.
+/// A recording gives the same answers on another machine and after a rebuild.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn are_kept_by_every_recording() {
@@ -88,7 +88,7 @@ fn are_kept_by_every_recording() {
     assert!(files.len() > 1, "{files:?}");
     files.extend([recording.path, aggregate.path]);
     let before: Vec<Value> = files.iter().map(|file| all_functions(file)).collect();
-    // Another program under the same name.
+    // Another program with the same name.
     fs::copy(crate::harness::program("fresh"), &program).unwrap();
     for (file, before) in files.iter().zip(before) {
         let after = all_functions(file);
@@ -97,7 +97,7 @@ fn are_kept_by_every_recording() {
     }
 }
 
-/// A file of a recording that goes on in the next one can be copied away.
+/// A file of a recording that continues in the next one can be copied away.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn are_in_a_file_before_the_program_ends() {
@@ -115,9 +115,8 @@ fn are_in_a_file_before_the_program_ends() {
     assert_eq!(running.outcome().status, exited(42));
 }
 
-/// Rows are called by the same owners where the program is not: a recording holds how large
-/// functions are, so that wrappers are found there, too, and what is known of functions without a
-/// name.
+/// Rows have the same owners if the program is missing: a recording contains the sizes of
+/// functions, so wrappers are found there, too, and what is known about functions without a name.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn tell_owners_where_the_program_is_not() {
@@ -150,14 +149,14 @@ fn tell_owners_where_the_program_is_not() {
             let via = |row: &Value| row["via"]["function"].to_string();
             assert!(after.as_array().unwrap().iter().any(|row| via(row).contains(wrapper)), "{after:#}");
         }
-        // Another look-up without the program takes nothing away.
+        // Another look-up without the program removes nothing.
         assert!(add_names(&files[0], &[]).status.success());
         assert_eq!(rows(&files[0]), before[0]);
         files.iter().for_each(|file| fs::remove_file(file).unwrap());
     }
 }
 
-/// Names go where the events go, and anonymous recordings have none.
+/// Names are kept wherever events are, and anonymous recordings have none.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn survive_what_is_done_to_a_recording() {
@@ -194,7 +193,7 @@ fn survive_what_is_done_to_a_recording() {
     assert!(!all_functions(&public).to_string().contains("mix"), "{}", String::from_utf8_lossy(&bytes));
 }
 
-/// Of a recording that cannot have names the verb says so, and leaves it as it is.
+/// If a recording cannot have names, the verb says so and does not modify it.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn are_refused_to_files_without_an_end() {
@@ -210,7 +209,7 @@ fn are_refused_to_files_without_an_end() {
         assert!(!outcome.status.success() && told.contains(what), "{outcome:?}");
         assert_eq!(fs::read(file).unwrap(), before);
     }
-    // What the hint says to do works.
+    // The hint's advice works.
     let repaired = scratch.file("repaired.hl");
     let words = ["trim", "--from", "0s", "-o", repaired.to_str().unwrap(), cut.to_str().unwrap()];
     assert!(heapledger(words).status.success());
@@ -219,7 +218,7 @@ fn are_refused_to_files_without_an_end() {
     assert_eq!(add_names(&recording.path, &["--symbols", "/nowhere"]).status, exited(2));
 }
 
-/// A pipe has what was written to it; nothing is written there after that.
+/// A pipe keeps what was written to it; nothing is written there afterwards.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn are_not_put_into_pipes() {
@@ -232,7 +231,7 @@ fn are_not_put_into_pipes() {
     assert!(outcome.status.success(), "{outcome:?}");
     assert_eq!(places(&piped), 0);
     Recording::open(piped).assert_whole();
-    // A descriptor of a file's is no different.
+    // A descriptor of a file behaves the same.
     let line = format!(
         "{HEAPLEDGER} record -q -o /dev/fd/3 -- $PROGRAMS/mix 100 3> written; {HEAPLEDGER} names /dev/fd/4 4< written"
     );
@@ -241,8 +240,8 @@ fn are_not_put_into_pipes() {
     Recording::open(scratch.file("written")).assert_whole();
 }
 
-/// Nothing tells whether a file without a build id is the one that ran; that it has changed since
-/// is told.
+/// It is unknown whether a file without a build id is the one that ran; if it has changed since, a
+/// message says so.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn of_a_file_that_changed_and_has_no_build_id_are_told_apart() {

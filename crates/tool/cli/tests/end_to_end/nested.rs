@@ -1,22 +1,23 @@
-//! Heapledger under Heapledger: the inner one has the program to itself, and the outer one sees the inner.
+//! Heapledger under Heapledger: the inner one records the program, and the outer one records the
+//! inner.
 
 use std::path::Path;
 
 use crate::harness::{HEAPLEDGER, Job, Outcome, Recording, Scratch, exited, heapledger, program};
 use crate::hooks::library;
 
-/// A shell that runs a program of ours and ends with a status of its own.
+/// Returns a shell line that runs a program of ours and ends with a status of its own.
 fn line() -> String {
     format!("'{}' 100; exit 7", program("mix").display())
 }
 
-/// `heapledger VERB OPTIONS -- heapledger INNER -- sh -c …`
+/// Runs `heapledger VERB OPTIONS -- heapledger INNER -- sh -c …`.
 fn nested(outer: &[&str], inner: &[&str]) -> Outcome {
     let line = line();
     heapledger([outer, &["--", HEAPLEDGER], inner, &["--", "sh", "-c", &line]].concat())
 }
 
-/// The allocations of the program, in a recording of the shell that runs it.
+/// Returns the allocations of the program, in a recording of the shell that runs it.
 #[track_caller]
 fn allocations(file: &Path) -> i64 {
     let recording = Recording::open(file.to_owned());
@@ -24,7 +25,7 @@ fn allocations(file: &Path) -> i64 {
     crate::harness::number(recording.process_named("/mix 100"), "allocations")
 }
 
-/// The command lines of a recording's processes.
+/// Returns the command lines of a recording's processes.
 fn programs(recording: &Recording) -> impl Iterator<Item = &str> {
     recording.processes().iter().filter_map(|process| process["command"].as_str())
 }
@@ -49,14 +50,14 @@ fn the_inner_one_records() {
         let told = String::from_utf8_lossy(&outcome.stderr).into_owned();
         assert_eq!((outcome.status, &outcome.stdout), (bare.status, &bare.stdout), "{told}");
         assert_eq!(allocations(Path::new(&inner_file)), truth, "{told}");
-        // The meaning is said, once, and nothing that misleads.
+        // The warning is printed once, and nothing misleading is.
         assert_eq!(told.matches("warning[HL0093]: ").count(), 1, "{told}");
         assert!(!told.contains("nothing was recorded") && told.contains("wrote "), "{told}");
         let quiet = nested(&[outer, &["-q"]].concat(), &["record", "-q", "-f", "-o", &inner_file]);
         let told = String::from_utf8_lossy(&quiet.stderr).into_owned();
         assert!(!told.contains("heapledger") && quiet.status == bare.status, "{quiet:?}");
     }
-    // The outer one has the inner, and nothing of the program's.
+    // The outer recording has the inner command, and nothing of the program.
     let outer = Recording::open(scratch.file("outer.hl"));
     outer.assert_whole();
     assert!(
@@ -66,7 +67,7 @@ fn the_inner_one_records() {
     assert_lists_another_sessions(&outer);
 }
 
-/// What left for the session of the inner one is in the recording of the outer one.
+/// Asserts that the processes of the inner session are listed in the recording of the outer one.
 #[track_caller]
 fn assert_lists_another_sessions(outer: &Recording) {
     let list = outer.summary["unrecorded"].as_array().unwrap();
@@ -94,7 +95,7 @@ fn the_inner_one_checks() {
     );
 }
 
-/// Where other programs are between the two, and where they change the environment.
+/// With other programs between the two, some of which change the environment.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn through_other_programs() {

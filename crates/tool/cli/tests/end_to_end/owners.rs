@@ -1,10 +1,10 @@
-//! Whose memory it is: rows are called by the program's own functions.
+//! Owners of memory: rows are named after the program's own functions.
 
 use serde_json::Value;
 
 use crate::harness::{Job, Recording, Scratch, heapledger, installed, number, program, skipped};
 
-/// The row of a function, and by what that allocates.
+/// Returns the row of a function, and what it calls to allocate.
 #[track_caller]
 fn row<'a>(table: &'a Value, function: &str) -> (&'a Value, &'a str) {
     let rows = table["rows"].as_array().unwrap();
@@ -36,11 +36,12 @@ fn rows_name_own_functions_and_what_they_call() {
         assert!(row["file"].as_str().unwrap().ends_with("/owners.cpp") && number(row, "line") > 0, "{row:#}");
         assert_eq!((&row["owner"]["function"], &row["owner"]["line"]), (&row["function"], &row["line"]), "{row:#}");
     }
-    // Libraries are where they were: under the functions that are no allocators.
+    // By function, rows are the innermost functions that are not allocators, including those of
+    // libraries.
     let functions = recording.ask("top", &["--total", "--by", "function"]);
     let (reserve, _) = row(&functions, "std::vector::reserve");
     assert_eq!(reserve["owner"]["function"], "store::by_container", "{reserve:#}");
-    // Each row can be selected by what it is called.
+    // Each row can be selected by its name.
     for (function, blocks) in [("store::by_wrapper", 10), ("store::by_container", 1), ("std::vector::reserve", 1)] {
         let selected = recording.ask("top", &["--total", "--allocated-by", function]);
         assert_eq!(number(&selected["total"], "blocks"), blocks, "{function}: {selected:#}");
@@ -53,7 +54,7 @@ fn rows_name_own_functions_and_what_they_call() {
     assert_eq!(found.map(|row| row["function"].as_str().unwrap()).collect::<Vec<_>>(), ["Pool::alloc"], "{leaks:#}");
 }
 
-/// A wrapper that is not called like one, and code that is not the program's.
+/// A wrapper without a typical name, and code that is not the program's.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn wrappers_are_declared() {
@@ -80,7 +81,7 @@ fn rows_are_of_lines_files_and_processes() {
     assert_eq!(processes["rows"][0]["pid"], recording.processes()[0]["pid"], "{processes:#}");
 }
 
-/// The text of a table: a function, its place, and what it calls.
+/// The text of a table: a function, its location, and what it calls.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn texts_say_via_what() {
@@ -99,14 +100,14 @@ fn texts_say_via_what() {
     assert!(line(&shown(&["top", "--total", "--by", "line"]), "store::by_map").contains("owners.cpp:"), "{top}");
     let files = shown(&["top", "--total", "--by", "file"]);
     assert_eq!(files.lines().filter(|line| line.contains("owners.cpp")).count(), 1, "{files}");
-    // A stack begins with the program's own code, unless all of it is asked for.
+    // A stack begins with the program's own code, unless all frames are asked for.
     let [own, all] = [&["leaks", "-n", "0"][..], &["leaks", "-n", "0", "--frames", "all"]].map(shown);
     assert!(own.contains("via xmalloc") == all.contains("by_wrapper") && own.contains(", via Pool::alloc"), "{own}");
     assert!(!own.lines().any(|line| line.contains("  Pool::alloc ")), "{own}");
     assert!(all.lines().any(|line| line.contains("  Pool::alloc ")), "{all}");
 }
 
-/// What a Rust program asks of its language's containers is its own.
+/// A Rust program owns the memory that it requests from its language's containers.
 #[test]
 fn of_rust_containers() {
     let scratch = Scratch::new();
@@ -120,7 +121,7 @@ fn of_rust_containers() {
     }
 }
 
-/// The functions of the fixture `wrappers` that own blocks, by the rule that finds wrappers.
+/// The functions of the fixture `wrappers` that own blocks, with the rule that finds wrappers.
 const WRAPPED: [(&str, i64); 9] = [
     ("first", 20),
     ("second", 20),
@@ -133,7 +134,7 @@ const WRAPPED: [(&str, i64); 9] = [
     ("rare", 30),
 ];
 
-/// Small functions nearly all of whose calls return a block, and that many functions call, are found.
+/// Small functions that have many callers, and nearly all of whose calls return a block, are found.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn wrappers_are_found() {
@@ -146,7 +147,7 @@ fn wrappers_are_found() {
         assert!(["", "take", "make"].contains(&via) && via.is_empty() == (blocks != 20), "{row:#}");
     }
     assert_eq!(number(&top, "rows_all"), WRAPPED.len() as i64, "{top:#}");
-    // Neither the question nor earlier ones change whose a block is.
+    // Neither this question nor earlier ones change the owner of a block.
     for filter in [&["--function", "make"][..], &["--process", "wrappers"], &["--size", "40"]] {
         let some = recording.ask("top", &[&["--total", "-n", "0"], filter].concat());
         assert!(some["rows"].as_array().unwrap().iter().all(|row| row["owner"]["function"] != "take"), "{some:#}");
@@ -154,7 +155,8 @@ fn wrappers_are_found() {
     }
 }
 
-/// Without names functions are told apart by unwind information, and the same ones are wrappers.
+/// Without names, functions are distinguished by unwind information, and the same ones are
+/// wrappers.
 #[test]
 fn wrappers_of_stripped_programs_are_found() {
     let scratch = Scratch::new();
@@ -177,20 +179,20 @@ fn wrappers_of_stripped_programs_are_found() {
     }
 }
 
-/// A recording whose recorder was killed has no totals: the stacks alone tell.
+/// A recording whose recorder was killed has no totals: only the stacks are available.
 #[test]
 fn wrappers_of_half_a_recording_are_found() {
     let scratch = Scratch::new();
     let (_, recording) = Job::fixture("wrappers", "").recorded(&scratch);
     let whole = std::fs::read(&recording.path).unwrap();
-    // Without its last part it has no totals.
+    // Without its last part the recording has no totals.
     let half = scratch.write("half.hl", &whole[..whole.len() - 64]);
     let half = Recording { path: half, ..recording };
     let top = half.ask("top", &["--total", "-n", "0"]);
     assert_eq!(row(&top, "first").1, "make", "{top:#}");
 }
 
-/// A project declares functions in `heapledger.toml`.
+/// A project can declare functions in `heapledger.toml`.
 #[test]
 fn projects_declare_functions() {
     let scratch = Scratch::new();
@@ -234,7 +236,7 @@ fn projects_declare_functions() {
     assert!(told.contains(place) && told.contains("hint: "), "{told}");
 }
 
-/// The report after `record` knows wrappers, too.
+/// The report after `record` finds wrappers, too.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn reports_are_by_owner() {
@@ -247,7 +249,7 @@ fn reports_are_by_owner() {
     assert!(told(&outcome).contains("via large") && !told(&outcome).contains("  large"), "{}", told(&outcome));
 }
 
-/// Rows are of the same things, under the same names, in every verb.
+/// Rows have the same contents and names in every verb.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn every_verb_has_the_same_rows() {
@@ -282,13 +284,13 @@ fn every_verb_has_the_same_rows() {
         assert_eq!(class["bytes"], row["bytes"], "{row:#}");
         assert!(row["part"].as_str().unwrap().contains(" bytes"), "{row:#}");
     }
-    // Several stacks of one context are one row.
+    // Several stacks with the same context are one row.
     let rows = |by| number(&recording.ask("reallocations", &["--by", by]), "rows_all");
     assert!(rows("context") < rows("site"), "{} contexts", rows("context"));
 }
 
-/// Checks the first rows of programs of Debian, what they allocate by, and that functions that allocate
-/// for others have no rows.
+/// Checks the first rows of programs of Debian, with the functions that they call to allocate, and
+/// that functions that allocate for others have no rows.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn first_rows_of_real_programs() {
@@ -301,7 +303,7 @@ fn first_rows_of_real_programs() {
     let hash = "typeset -A h; for i in {1..3000}; do h[k$i]=v$i; done";
     let arrays = "my %h; for (1..20000) { $h{\"k$_\"} = [$_, 1]; }";
     let module = ["--port", "0", "--save", "", "--loadmodule", "/nonexistent"];
-    // Joins words of lines: functions of the library `string` and `table`, called by their
+    // Joins words of lines: functions of the libraries `string` and `table`, called by their
     // neighbours here.
     let script = "local t = {} for i = 1, 20000 do t[i] = ('line %d of many'):format(i):rep(3, ',') end";
     let script = scratch.write("script.lua", script.as_bytes());
@@ -339,7 +341,7 @@ fn first_rows_of_real_programs() {
     }
 }
 
-/// A program in C++ that leaves memory to its containers: rows are its functions, each by itself.
+/// A C++ program that leaves memory to its containers: rows are its functions, each separately.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn first_rows_of_a_program_in_cpp() {
@@ -359,7 +361,7 @@ fn first_rows_of_a_program_in_cpp() {
     }
 }
 
-/// Lua with its names: what its libraries have their interpreter make is theirs.
+/// Lua with its names: its libraries own what they make their interpreter allocate.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn first_rows_of_a_program_with_lua() {
@@ -381,7 +383,7 @@ fn first_rows_of_a_program_with_lua() {
     }
 }
 
-/// A program that has Lua make strings, with a function of its own for scripts.
+/// A program that makes Lua create strings, with a function of its own for scripts.
 const HOST: &str = r#"
 #include <lauxlib.h>
 #include <lualib.h>
@@ -404,7 +406,8 @@ int main(void) {
 }
 "#;
 
-/// Pictures fold what leads to the program's own code, say how much of what they show, and know own code by its colour.
+/// Flame graphs fold the frames that lead to the program's own code, state the share that they
+/// show, and mark own code by its colour.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn pictures_are_of_the_programs_own_code() {
@@ -427,7 +430,7 @@ fn pictures_are_of_the_programs_own_code() {
     let all = draw(&["--frames", "all"]);
     assert!(all.contains("__libc_start_") && !all.contains("<title>["), "{all}");
     assert!(draw(&["--total", "--metric", "blocks"]).contains("allocated in all"), "{folded}");
-    // Red, the first channel, is the strongest of the program's own.
+    // In the program's own code, red, the first channel, is the strongest.
     let color = |name: &str| -> Vec<u8> {
         let (_, frame) = folded.split_once(&format!("<title>{name}")).unwrap();
         let (_, rgb) = frame.split_once("rgb(").unwrap();

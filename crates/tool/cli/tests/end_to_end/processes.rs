@@ -1,4 +1,5 @@
-//! More than one process: fork, exec, everything between, and what a program sees of the recorder meanwhile.
+//! More than one process: fork, exec and everything between, and what a program can see of the
+//! recorder.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Build, Job, Recording, Scratch, build, exited, installed, number, program, wait_until};
 
-/// Each process of a truth program prints its own truth, with its pid.
+/// Asserts that each process of a truth program agrees with its own output, by its pid.
 #[track_caller]
 fn processes_agree(told: &[Value], recording: &Recording) {
     for truth in told {
@@ -52,7 +53,8 @@ fn fork_while_threads_allocate() {
         assert_eq!(counts, [500, 500 * 48, 500], "{child:#} in {:?}", recording.path);
     }
     let parent = recording.processes().iter().find(|process| process["exit"] == json!({"code": 0})).unwrap();
-    // The idle run's threads allocate, too, until they are told to stop: only libc's share of it is wanted here.
+    // The idle run's threads also allocate until they are stopped: only libc's share of it matters
+    // here.
     let of_libc = idle.total("blocks_live_end");
     assert_eq!(number(parent, "frees"), number(told, "frees"), "{recording:?}");
     assert_eq!(number(parent, "blocks_live_end"), of_libc, "{recording:?}");
@@ -84,7 +86,7 @@ fn every_way_to_start_a_program() {
         });
         let started = started.unwrap_or_else(|| panic!("{how}: the program is not in the recording: {recording:?}"));
         assert_eq!(started["exit"], json!({"code": 21}), "{how}: {recording:?}");
-        // A child of vfork is no process of its own until it has its program.
+        // A child of vfork is not a separate process until it calls exec.
         let expected = if matches!(how, "system" | "popen") { 2..=3 } else { 2..=2 };
         assert!(expected.contains(&recording.processes().len()), "{how}: {recording:?}");
         assert!(
@@ -128,12 +130,12 @@ fn every_member_of_the_exec_family() {
         let [process] = recording.processes() else { panic!("{how}: {recording:?}") };
         assert_eq!(process["exit"], json!({"code": 21}), "{how}: {recording:?}");
         assert_eq!(process["images"].as_array().map(Vec::len), Some(2), "{how}: {recording:?}");
-        // The first image's 100 blocks, the second's 7, and what setenv and a thread need.
+        // The first image's 100 blocks, the second's 7, and those that setenv and a thread need.
         assert!((107..=130).contains(&recording.total("allocations")), "{how}: {recording:?}");
     }
 }
 
-/// A shell runs a script, which runs interpreters, one of them with an empty environment.
+/// A shell runs a script that runs interpreters, one of them with an empty environment.
 #[test]
 fn a_chain_of_interpreters() {
     let (Some(perl), Some(python)) = (installed("perl"), installed("python3")) else { return };
@@ -161,7 +163,7 @@ fn a_chain_of_interpreters() {
 fn a_pipeline() {
     let scratch = Scratch::new();
     let (_, recording) = Job::shell("seq 20000 | sort -rn | head -n 3; cat - | wc -c").stdin("input").both(&scratch);
-    // head ends early, and whoever still writes to it dies of SIGPIPE.
+    // head ends early, and a process that still writes to it dies of SIGPIPE.
     recording.assert_whole().assert_adds_up();
     assert!(!recording.running("sort").is_empty(), "{recording:?}");
 }
@@ -171,7 +173,7 @@ fn nothing_is_added_to_the_environment() {
     let scratch = Scratch::new();
     Job::fixture("environment", "").both(&scratch).1.assert_whole();
     Job::shell("env; sh -c env; env -i sh -c env").both(&scratch).1.assert_whole();
-    // What the user preloads stays in place, and stays visible.
+    // The libraries that the user preloads stay in place, and stay visible.
     let own = build("plugin_a", Build::Module);
     let line = format!("LD_PRELOAD={} {}", own.display(), program("environment").display());
     Job::shell(&line).both(&scratch).1.assert_whole();
@@ -180,9 +182,9 @@ fn nothing_is_added_to_the_environment() {
     recording.assert_whole();
 }
 
-/// A library that wraps the functions which start programs, and puts what it is given into the
-/// program's environment, in vfork children too: it is given nothing of ours, and what it starts is
-/// recorded.
+/// A library that wraps the functions that start programs, and puts their arguments into the
+/// program's environment, in vfork children too: it sees nothing of ours, and the programs that it
+/// starts are recorded.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn a_wrapper_that_edits_the_environment() {
@@ -197,7 +199,7 @@ fn a_wrapper_that_edits_the_environment() {
         let (outcome, recording) = job.both(&scratch);
         assert!(outcome.status.success() && outcome.text().ends_with("done\n"), "{outcome:?}");
         recording.assert_whole();
-        // Five children of each round, and one at the end.
+        // Five children in each round, and one at the end.
         assert_eq!(recording.processes().len(), 102, "{recording:?}");
         assert!(!recording.running("env").is_empty(), "{recording:?}");
         let checked = [env!("CARGO_BIN_EXE_heapledger").as_ref(), "check".as_ref(), "--".as_ref(), edits.as_os_str()];
@@ -210,7 +212,7 @@ fn a_wrapper_that_edits_the_environment() {
     }
 }
 
-/// mold's wrapper does that in g++, whose environment has grown by then.
+/// mold's wrapper does this in g++, whose environment has grown by then.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn the_linker_mold() {
@@ -240,7 +242,7 @@ fn programs_started_by_several_threads() {
     }
 }
 
-/// A static program cannot be recorded; it must run all the same, and so must what runs after it.
+/// A static program cannot be recorded; it must still run, and so must the programs after it.
 #[test]
 fn a_static_program() {
     let scratch = Scratch::new();
@@ -251,7 +253,7 @@ fn a_static_program() {
     assert_eq!(recording.assert_whole().running("told").len(), 2, "the shell, and the program after: {recording:?}");
 }
 
-/// Nothing in a static program takes out what was added to its environment: so nothing may be added.
+/// Nothing in a static program removes additions to its environment, so nothing may be added.
 #[test]
 fn nothing_is_added_to_the_environment_of_a_static_program() {
     let scratch = Scratch::new();
@@ -320,7 +322,7 @@ fn many_processes() {
     assert!(Path::new(&recording.path).exists());
 }
 
-/// A program finds the bridge by weak reference, and what it says is in the recording.
+/// A program finds the bridge through a weak reference, and its declarations are in the recording.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn markers_through_the_bridge() {

@@ -1,4 +1,4 @@
-//! Questions with a known answer: `fixtures/programs/questions.c` says what there is to be counted.
+//! Questions with known answers: `fixtures/programs/questions.c` lists its allocations.
 
 use std::sync::LazyLock;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::harness::{HEAPLEDGER, Job, Recording, Scratch, exited, heapledger, number};
 
-/// One recording for all questions.
+/// The recording for all questions.
 static RECORDED: LazyLock<(Scratch, Recording, Vec<String>)> = LazyLock::new(|| {
     let scratch = Scratch::new();
     let (outcome, recording) = Job::fixture("questions", "").recorded(&scratch);
@@ -18,7 +18,7 @@ static RECORDED: LazyLock<(Scratch, Recording, Vec<String>)> = LazyLock::new(|| 
 });
 
 fn ask(verb: &str, options: &str) -> Value {
-    // `0` to `3` in braces stand for the times when phases began.
+    // `0` to `3` in braces are replaced by the times at which the phases began.
     let mut options = options.to_owned();
     for (at, time) in RECORDED.2.iter().enumerate() {
         options = options.replace(&format!("{{{at}}}"), time);
@@ -26,7 +26,7 @@ fn ask(verb: &str, options: &str) -> Value {
     RECORDED.1.ask(verb, &options.split_whitespace().collect::<Vec<_>>())
 }
 
-/// The bytes and blocks of an answer.
+/// Returns the bytes and blocks of an answer.
 #[track_caller]
 fn total(options: &str) -> (i64, i64) {
     let answer = ask("top", options);
@@ -87,7 +87,7 @@ fn by_size_and_lifetime() {
     assert_eq!(total("--total --module questions --size 1000"), (20_000, 20));
     assert_eq!(total("--total --module questions --size 64..100"), (1300 + 192 + 64, 13 + 3 + 1));
     assert_eq!(total("--total --module questions --size 4k.."), (25_000 + 4096, 6));
-    // Those of dig lived from the second phase to the third, beta's no time at all.
+    // The blocks of dig lived from the second phase to the third, those of beta hardly at all.
     assert_eq!(total("--total --function dig --lifetime 100ms..1min --size 5000"), (25_000, 5));
     assert_eq!(total("--total --function beta --lifetime ..100ms"), (20_000, 20));
     fits_nothing("top", "--total --function beta --lifetime 100ms..");
@@ -105,14 +105,14 @@ fn by_process() {
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn what_a_time_allocated_and_retained() {
-    // All of it, and what of it was live when the time was over.
+    // All of it, and the part that was live at the end of that time.
     let first = ask("top", "--module questions --during {0}-{1}");
     assert_eq!((number(&first["total"], "bytes"), number(&first["total"], "blocks")), (1000, 10));
     assert_eq!((number(&first["allocated"], "bytes"), number(&first["allocated"], "blocks")), (21_000, 30));
     assert_eq!(total("--module questions --during {0}-{1} --total"), (21_000, 30));
     assert_eq!(total("--module questions --during {1}-{2}"), (25_300, 8));
     assert_eq!(total("--module questions --during {1}-{3}"), (300 + 192, 6));
-    // Four of the first phase's were freed later.
+    // Four blocks of the first phase were freed later.
     assert_eq!(total("--module questions --during {0}-{1} --at end"), (600, 6));
     assert_eq!(total("--module questions --during {0}.."), (600 + 300 + 192, 12));
     assert_eq!(total("--module questions --during {2}.. --total"), (192 + 8176 + 3300, 14));
@@ -182,7 +182,8 @@ fn questions_that_make_no_sense() {
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn blocks_freed_within_a_threshold() {
     let temporary = |options: &str| number(&ask("temporary", options)["total"], "temporary");
-    // beta's are freed by the next call; dig's first after its 7 further ones, by another thread; grow's by each other.
+    // The blocks of beta are freed by the next call; those of dig after its 7 further ones, by
+    // another thread; those of grow by each other.
     assert_eq!(temporary("--function beta --within 0"), 20);
     assert_eq!(temporary("--function dig --size 5000 --within 2"), 0);
     assert_eq!(temporary("--function dig --size 5000 --within 3"), 1);
@@ -202,7 +203,7 @@ fn reallocations_and_what_they_copy() {
     let answer = ask("reallocations", "--module questions");
     let (total, first) = (&answer["total"], &answer["rows"][0]);
     assert_eq!((number(total, "reallocations"), number(total, "grown"), number(total, "shrunk")), (9, 8, 1));
-    // 16 + 32 + … + 2048 grown, and 300 of 3000 kept.
+    // 16 + 32 + … + 2048 by grow, and 300 of 3000 kept.
     assert_eq!(number(total, "bytes_copied_max"), 4080 + 300);
     assert_eq!((&first["function"], number(first, "chain_max"), number(first, "size_max")), (&"grow".into(), 8, 4096));
     assert_eq!(number(&ask("reallocations", "--function shrink")["total"], "bytes_copied_max"), 300);
@@ -230,7 +231,7 @@ fn callers_and_callees() {
     let main = || "main".to_owned();
     assert_eq!(of("callers", "/^alpha$/", "--total"), (1300, vec![("dig".into(), 300, 3), (main(), 1000, 10)]));
     assert_eq!(of("callees", "/^dig$/", "--total"), (25_300, vec![("-".into(), 25_000, 5), ("alpha".into(), 300, 3)]));
-    // It calls itself; each block counts once.
+    // The function calls itself; each block counts once.
     assert_eq!(of("callers", "descend", "--at end"), (192, vec![(main(), 192, 3)]));
     assert_eq!(of("callees", "descend", "--at end"), (192, vec![("-".into(), 192, 3)]));
     let (through_main, rows) = of("callees", "/^main$/", "--total --module questions");
@@ -275,7 +276,7 @@ fn known_leaks_are_suppressed() {
     assert_eq!(number(&answer["suppressed"], "bytes"), 900);
     assert_eq!(number(&answer["suppressions"][0], "blocks"), 9);
     assert_eq!(number(&answer["suppressions"][1], "blocks"), 0);
-    // By the source file, where debug information tells it.
+    // By the source file, if debug information has it.
     let (status, answer) = leaks(&[&known[..], &["--suppressions", more.to_str().unwrap()]].concat());
     assert_eq!((status, number(&answer["total"], "bytes")), (exited(0), 0));
     assert_eq!(number(&answer["suppressions"][2], "bytes"), 192);
@@ -288,7 +289,8 @@ fn known_leaks_are_suppressed() {
     assert!(outcome.status == exited(2) && told.contains("line 2: expected `leak:PATTERN`, found `race:y`"), "{told}");
 }
 
-/// What needs no events is answered from totals alone; the rest is refused, and says why.
+/// Questions that need no events are answered from totals alone; the others are refused, with the
+/// reason.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn of_totals_alone() {

@@ -1,4 +1,4 @@
-//! The README shows what its first command prints.
+//! The README shows the output of its first command.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,8 @@ fn shows_the_report_as_it_is() {
     assert_eq!(shape(&printed), shape(shown), "{printed}");
 }
 
-/// Who reads a page on the library has its code compile: what goes into `Cargo.toml` comes before the first line of it.
+/// A reader of a page on the library can compile its code: the lines for `Cargo.toml` come before
+/// the first code.
 #[test]
 fn pages_on_the_library_begin_with_the_dependency() {
     let manifest = fs::read_to_string(root().join("crates/process/heapledger/Cargo.toml")).unwrap();
@@ -30,7 +31,7 @@ fn pages_on_the_library_begin_with_the_dependency() {
     let mut seen = 0;
     for page in pages.chain([root().join("README.md")]) {
         let text = fs::read_to_string(&page).unwrap();
-        // The language of each block, and what is in it.
+        // The language of each block, and its text.
         let blocks: Vec<_> =
             text.split("\n```").skip(1).step_by(2).filter_map(|block| block.split_once('\n')).collect();
         let is_code = |(language, code): &&(&str, &str)| language.starts_with("rust") && code.contains("heapledger");
@@ -51,15 +52,15 @@ pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(3).unwrap().to_owned()
 }
 
-/// The first block of a language that starts like this.
+/// Returns the first block of a language that starts like this.
 fn block<'a>(readme: &'a str, language: &str, start: &str) -> &'a str {
     let fence = format!("```{language}\n");
     let blocks = readme.split(&fence).skip(1).map(|rest| rest.split("```").next().unwrap());
     blocks.into_iter().find(|block| block.starts_with(start)).unwrap_or_else(|| panic!("no {language} block: {start}"))
 }
 
-/// What is the same on every machine: words without figures, and a table of five rows. A hint depends on what is
-/// installed.
+/// Returns the parts that are the same on every machine: words without figures, and a table of five
+/// rows. A hint depends on what is installed.
 pub(crate) fn shape(report: &str) -> Vec<String> {
     let mut lines = Vec::new();
     for line in report.lines().filter(|line| !line.trim().is_empty() && !line.starts_with("hint:")) {

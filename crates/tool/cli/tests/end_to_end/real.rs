@@ -9,7 +9,8 @@ use serde_json::Value;
 
 use crate::harness::{Job, Recording, Scratch, heapledger, installed, number};
 
-/// Some C with enough in it to keep a compiler busy for a moment. Without includes: a bare cc1 does not find them.
+/// Returns C code that keeps a compiler busy for a moment. It has no includes, because a bare cc1
+/// does not find them.
 fn source_text() -> String {
     let mut text = String::from("int printf(const char *, ...);\n");
     for i in 0..200 {
@@ -99,7 +100,7 @@ fn git() {
     let scratch = Scratch::new();
     let setup = "git init -q . && for i in 1 2 3 4 5 6 7 8; do seq $i 2000 > file && git add file && \
                  git -c user.name=n -c user.email=e commit -q -m \"change $i\"; done";
-    // Apart from the recordings, which git would see as new files.
+    // Outside of the directory of recordings, which git would see as new files.
     let tree = scratch.file("tree");
     fs::create_dir(&tree).unwrap();
     let done = Job::new(["/bin/sh", "-c", setup]).directory(&tree).bare();
@@ -140,7 +141,7 @@ wait $server; echo ended $?
     assert!(number(server, "allocations") > 9000, "{server:#}");
 }
 
-/// A recording of something real can be read by every verb.
+/// A recording of a real program can be read by every verb.
 #[test]
 fn every_verb_reads_a_real_recording() {
     let Some(sqlite) = installed("sqlite3") else { return };

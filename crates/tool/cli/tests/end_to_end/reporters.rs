@@ -1,4 +1,5 @@
-//! Programs with reporters: however they are linked, whatever their allocator; and the reports of running ones.
+//! Programs with reporters, in every form of linking and with every allocator; and the reports of
+//! running programs.
 
 use std::path::Path;
 
@@ -8,7 +9,7 @@ use heapledger_reports::Reports;
 use crate::harness::{Job, Scratch, exited, heapledger};
 use crate::variants::{JEMALLOC, MIMALLOC, STATIC, SYSTEM, Variant, build, build_for_musl};
 
-/// What the program says of its blocks, and the reports of one run.
+/// The known size of the program's blocks, and the reports of one run.
 struct Run {
     known: i64,
     reports: Reports,
@@ -33,7 +34,8 @@ impl Run {
         self.sum(|other| other == path)
     }
 
-    /// The reporters of the program, and of a library that it calls nothing of, are there, and nobody has failed.
+    /// Asserts that the reporters of the program, and of a library that it does not call, are
+    /// there, and that none has failed.
     fn has_reporters(self) -> Run {
         assert_eq!(self.amount("explicit/library/mapped"), Some(12_345));
         assert_eq!(self.amount("store-values"), Some(10_000));
@@ -44,8 +46,8 @@ impl Run {
         self
     }
 
-    /// Blocks of so many bytes are allocated according to the allocators: nothing is missing, and what they add is less than
-    /// 64 bytes for each of ten thousand blocks.
+    /// Asserts that the allocators count these bytes: nothing is missing, and their overhead is
+    /// less than 64 bytes for each of ten thousand blocks.
     fn allocators_agree(self) {
         let allocated = self.amount("heap-allocated").unwrap();
         assert!(
@@ -57,8 +59,8 @@ impl Run {
         assert!((self.known - (64 << 10)..=self.known).contains(&stored), "{stored} {}", self.known);
     }
 
-    /// By its ledger the program knows what is allocated, to what the collection itself allocates; and all but a few KiB of it
-    /// is reported.
+    /// Asserts that the ledger knows the allocated bytes, except for those of the collection
+    /// itself, and that all but a few KiB are reported.
     fn ledger_agrees(self) {
         let allocated = self.amount("heap-allocated").unwrap();
         assert!((self.known..self.known + (64 << 10)).contains(&allocated), "{allocated} {}", self.known);
@@ -113,7 +115,7 @@ fn whatever_the_allocator() {
 
     let program = build("reporters", &MIMALLOC);
     let run = Run::of(&program, "").has_reporters();
-    // It does not say.
+    // This allocator does not count it.
     assert_eq!(run.amount("heap-allocated"), None);
     assert!(run.amount("heap/mimalloc/committed").unwrap() > run.known);
     Run::of(&program, "ledger").has_reporters().ledger_agrees();
@@ -130,7 +132,7 @@ fn with_jemalloc() {
     });
     assert!(allocated >= run.known && committed > allocated, "{allocated} of {committed}");
     run.allocators_agree();
-    // The ledger does not know what it adds to the blocks.
+    // The ledger does not know the allocator's overhead.
     Run::of(&program, "ledger").has_reporters().allocators_agree();
 }
 
@@ -141,7 +143,7 @@ fn however_it_is_linked() {
     Run::of(&program, "").has_reporters().allocators_agree();
     Run::of(&program, "ledger").has_reporters().ledger_agrees();
 
-    // By the linker of binutils; and with everything thrown away that nobody refers to.
+    // With the linker of binutils; and with all unreferenced sections discarded.
     for (name, flags) in [("bfd", "-Clinker-features=-lld"), ("lto", "")] {
         let program = build("reporters", &Variant { name, flags, is_release: true, ..SYSTEM });
         Run::of(&program, "").has_reporters().allocators_agree();
@@ -164,7 +166,7 @@ fn metrics_of_opentelemetry() {
     let has = |line: &str| assert!(text.lines().any(|other| other == line), "no `{line}` in {text}");
     has("memory.report By explicit/library/mapped 12345");
     has("memory.report.items {item} store-values 10000");
-    // Two sessions, by their number.
+    // Two sessions, merged by their numbers.
     has("memory.report.items {item} store-session/NNN 10");
     has("memory.report.events {event} store-hits 7 true");
     has("memory.report.ratio 1 store-load 0.125");

@@ -1,5 +1,5 @@
-//! What C and C++ programs say of their memory: measuring functions answer what the ledger has, to the byte, and reporters are
-//! found in programs and libraries, whoever collects.
+//! Measurements by C and C++ programs: measuring functions agree with the ledger to the byte, and
+//! every collector finds the reporters in programs and libraries.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -23,7 +23,7 @@ fn compile(compiler: &Path, options: &[&str], source: &str, into: &Path) {
     assert!(done.status.success() && told.is_empty(), "{command:?}:\n{told}");
 }
 
-/// The same, with libheapledger.
+/// Compiles a fixture with libheapledger.
 pub(crate) fn build(compiler: &Path, options: &[&str], source: &str, prefix: &Path, into: &Path) -> PathBuf {
     let library = prefix.join("lib").display().to_string();
     let linked =
@@ -33,7 +33,7 @@ pub(crate) fn build(compiler: &Path, options: &[&str], source: &str, prefix: &Pa
     into.to_path_buf()
 }
 
-/// Runs a program that says on standard error where measured and live bytes differ.
+/// Runs a program that prints differences between measured and live bytes on standard error.
 fn agrees(program: &Path, how: &str) {
     let done = plain_command(program).output().unwrap();
     assert_eq!(done.status, exited(0), "{how}: {}", String::from_utf8_lossy(&done.stderr));
@@ -78,7 +78,7 @@ fn what_is_measured_is_what_is_live_whatever_the_standard() {
 
 const REPORTERS: &str = "fixtures/headers/reporters.c";
 
-/// What a fixture prints: a line for each report, below the name of its collection.
+/// Returns the output of a fixture: a line for each report, below the name of its collection.
 fn collections(said: &str) -> BTreeMap<String, Vec<String>> {
     let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut name = String::new();
@@ -91,7 +91,7 @@ fn collections(said: &str) -> BTreeMap<String, Vec<String>> {
     found
 }
 
-/// The program and the library that it loads.
+/// Builds the program and the library that it loads.
 fn with_library(compiler: &Path, options: &[&str], prefix: &Path, scratch: &Scratch) -> (PathBuf, PathBuf) {
     let library = scratch.file("library.so");
     compile(compiler, &[options, &["-shared", "-fPIC", "-DLIBRARY"]].concat(), REPORTERS, &library);
@@ -132,19 +132,19 @@ fn reporters_of_c_are_found_marked_and_given_up_on() {
     let private = r"requests/a\b/of <anonymized> (pid 17) [requests/a\b/of <anonymized> (pid NNN)] 2 2 12 Requests of <anonymized> since the start.";
     assert_eq!(found["anonymous"][2], private);
 
-    // The file has the same, and can be read by nobody else.
+    // The file has the same reports, and only its owner can read it.
     let saved = Reports::parse(&std::fs::read(&file).unwrap()).unwrap();
     let amount = |path: &str| saved.reports.iter().find(|report| &*report.path == path).map(|report| report.amount);
     assert_eq!((amount("explicit/cache/entries"), amount("library-count")), (Some(1000), Some(5)));
     let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&file).unwrap().permissions());
     assert_eq!(mode & 0o777, 0o600);
 
-    // Recorded, there is no ledger to mark in, and all else is as ever.
+    // When it is recorded, there is no ledger for marks, and the rest is unchanged.
     let (outcome, _) = Job::new([&program]).argument(&library).recorded(&scratch);
     assert_eq!(outcome.status, exited(0), "{outcome:?}");
     assert_eq!(collections(&outcome.text())["library"].len(), found["library"].len(), "{outcome:?}");
 
-    // Where nobody collects, reporters are on a list that nobody reads.
+    // Without a collector, reporters are on a list that is not read.
     compile(Path::new("cc"), &["-std=gnu99"], REPORTERS, &program);
     let outcome = Job::new([&program]).argument(&library).bare();
     assert_eq!((outcome.text(), outcome.status), ("first:\nnobody\n".to_owned(), exited(0)), "{outcome:?}");
@@ -196,7 +196,8 @@ fn reporters_of_cpp_may_throw_and_answer_later() {
     }
 }
 
-/// Linkers that throw away what nobody refers to, and compilers that put files together, keep the note.
+/// The note is kept by linkers that discard unreferenced sections, and by compilers that merge
+/// files.
 #[test]
 #[ignore = "half a minute of compilers; .ci/run full has it"]
 fn reporters_are_found_however_a_program_is_linked() {
@@ -226,7 +227,8 @@ fn reporters_are_found_however_a_program_is_linked() {
     }
 }
 
-/// What is around the examples of docs/reporters.md: those in C++, and those in C, make one file each.
+/// The code around the examples of docs/reporters.md: those in C++, and those in C, make one file
+/// each.
 const AROUND_CPP: &str = r#"
 #include "heapledger/containers.hpp"
 #include <cstdlib>
@@ -247,7 +249,7 @@ static int64_t names_count;
 static int uid;
 "#;
 
-/// Blocks of code of a page, in a language.
+/// Returns the code blocks of a page, in a language.
 fn examples(page: &str, language: &str) -> String {
     let fence = format!("```{language}");
     let mut is_inside = false;
@@ -280,7 +282,7 @@ fn the_guide_for_c_and_cpp_compiles() {
     }
 }
 
-/// The example measures all that it allocates, as docs/c.md shows.
+/// The example measures all its allocations, as docs/c.md shows.
 #[test]
 #[ignore = "it builds libheapledger; `.ci/run` runs it"]
 fn the_example_of_measuring_functions() {
@@ -300,7 +302,7 @@ fn the_example_of_measuring_functions() {
     assert_eq!(format!("{} bytes", scene.map(|report| report.amount).sum::<i64>()), bytes("measured"));
 }
 
-/// A program that knows nothing of reports answers nevertheless, where it is told to listen.
+/// A program that does not use reports still answers if it is told to listen.
 #[test]
 #[ignore = "it builds libheapledger; `.ci/run` runs it"]
 fn a_preloaded_program_answers() {
@@ -321,7 +323,7 @@ fn a_preloaded_program_answers() {
     assert!(text.contains("heap-unclassified") && text.contains("(sleep, pid "), "{answer:?}");
 }
 
-/// With what about:memory shows, in a build of its own.
+/// With the text of about:memory, in a build of its own.
 #[test]
 #[ignore = "it builds libheapledger with more in it; `.ci/run` runs it"]
 fn reports_are_shown_in_the_program() {

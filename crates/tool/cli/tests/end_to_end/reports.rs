@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::documents;
 use crate::harness::{HEAPLEDGER, Job, Outcome, Scratch, exited, installed, wait_until};
 
-/// A file with these reports: process, path, kind, units, amount.
+/// Returns a file with these reports: process, path, kind, units, amount.
 fn file(reports: &[(&str, &str, u8, u8, i64)]) -> String {
     let reports: Vec<String> = reports
         .iter()
@@ -45,7 +45,7 @@ fn reports(scratch: &Scratch, words: &[&str]) -> Outcome {
     Job::new([HEAPLEDGER, "reports"].iter().chain(words)).directory(scratch.path()).bare()
 }
 
-/// What it prints, when it ends well and says nothing else.
+/// Returns the output, if the command succeeds and prints nothing else.
 fn printed(scratch: &Scratch, words: &[&str]) -> String {
     let outcome = reports(scratch, words);
     assert!(outcome.status.success() && outcome.stderr.is_empty(), "{words:?}: {outcome:?}");
@@ -130,7 +130,7 @@ End of server (pid 7)
 fn a_difference_leaves_out_what_is_the_same() {
     let scratch = Scratch::new();
     scratch.write("before.json", before());
-    // Another run: another process, other threads.
+    // Another run: the process and threads differ.
     let after = before()
         .replace("(pid 7)", "(pid 8)")
         .replace("(tid=7)", "(tid=8)")
@@ -186,7 +186,7 @@ fn files_are_merged_saved_and_made_anonymous() {
     }
     assert_eq!(printed(&scratch, &["show", "a.json", "b.json"]), all);
 
-    // What is written is what was read, and a name says how.
+    // The written reports are those that were read, and the extension selects the format.
     let saved = printed(&scratch, &["save", "-o", "-", "--to", "json", "a.json"]);
     assert_eq!(saved.lines().count(), 10 + 6, "{saved}");
     let values = |text: &str| serde_json::from_str::<Value>(text).unwrap();
@@ -223,7 +223,7 @@ fn what_cannot_be_read_or_shown_is_said() {
     assert!(String::from_utf8_lossy(&outcome.stderr).contains("[HL0069]: `a/b` of p is not shown"), "{outcome:?}");
 }
 
-/// The client library of Prometheus reads what it is told.
+/// The client library of Prometheus parses the output.
 #[test]
 #[ignore = "needs a package of PyPI; runs in .ci/run"]
 fn prometheus_reads_openmetrics() {
@@ -250,7 +250,7 @@ for family in text_string_to_metric_families(sys.stdin.read()):
     let outcome = Job::new([python.to_str().unwrap(), "-c", read]).variable("PYTHONPATH", &into).stdin(text).bare();
     assert!(outcome.status.success(), "{outcome:?}");
     let samples: Vec<Value> = outcome.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    // One for each report, and one for what is not classified.
+    // One for each report, and one for the unclassified memory.
     assert_eq!(samples.len(), 11, "{outcome:?}");
     let sample = |path: &str| samples.iter().find(|sample| sample[4]["path"] == path).unwrap();
     let keys = sample("explicit/cache/keys");
@@ -277,7 +277,7 @@ impl Killed {
         fs::read_to_string(format!("/proc/{}/{file}", self.0.id())).unwrap()
     }
 
-    /// Processor time in ticks, and how often it has slept.
+    /// Returns processor time in ticks, and the number of its sleeps.
     fn work_and_sleeps(&self) -> (u64, u64) {
         let stat = self.text("stat");
         let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
@@ -288,7 +288,7 @@ impl Killed {
 }
 
 /// With more clients than descriptors the page sleeps between attempts, and answers again when some
-/// have gone.
+/// have disconnected.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn a_page_without_descriptors_sleeps() {

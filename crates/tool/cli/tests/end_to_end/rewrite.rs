@@ -1,4 +1,4 @@
-//! Recordings made of recordings: every verb reads them, and says of them what it says of the originals.
+//! Recordings made from recordings: every verb reads them, and gives the answers of the originals.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::harness::{Job, Outcome, Recording, Scratch, exited, heapledger, number};
 
-/// Totals that add up over recordings, and over processes.
+/// Totals that can be summed over recordings, and over processes.
 const SUMS: &[&str] = &[
     "allocations",
     "reallocations",
@@ -21,7 +21,7 @@ const SUMS: &[&str] = &[
     "threads",
 ];
 
-/// `heapledger VERB OPTIONS… -o OUTPUT FILES…`.
+/// Runs `heapledger VERB OPTIONS… -o OUTPUT FILES…`.
 fn make(verb: &str, options: &[&str], output: &Path, files: &[&Path]) -> Outcome {
     let mut line: Vec<&OsStr> = vec![verb.as_ref()];
     line.extend(options.iter().map(OsStr::new));
@@ -38,8 +38,8 @@ fn made(verb: &str, options: &[&str], output: &Path, files: &[&Path]) -> Recordi
     Recording::open(output.to_owned())
 }
 
-/// Recordings without events are one, with the same totals; the peak is exact if they did not run
-/// at once.
+/// Recordings without events are merged, with the same totals; the peak is exact if they did not
+/// run at the same time.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn totals_are_merged() {
@@ -62,7 +62,7 @@ fn totals_are_merged() {
     let peak = parts.map(|part| part.total("bytes_live_max")).into_iter().max();
     assert_eq!(Some(merged.total("bytes_live_max")), peak, "{merged:?}");
 
-    // A recording beside itself ran at the same time.
+    // A recording merged with itself ran at the same time.
     let output = scratch.file("twice.hl");
     let outcome = make("merge", &[], &output, &[&one.path, &one.path]);
     let told = String::from_utf8_lossy(&outcome.stderr).into_owned();
@@ -82,7 +82,7 @@ fn totals_are_merged() {
     }
 }
 
-/// What each verb says: that it says something is checked here, what, by who asks.
+/// Returns the answer of each verb; that there is one is checked here, its contents by the caller.
 fn answers(recording: &Recording) -> Vec<Value> {
     let top = ["function", "site", "module", "thread", "size"];
     let mut answers: Vec<Value> = top.map(|by| recording.ask("top", &["--total", "-n", "0", "--by", by])).into();
@@ -95,7 +95,7 @@ fn answers(recording: &Recording) -> Vec<Value> {
     answers
 }
 
-/// What groups hold, without their names.
+/// Returns the figures of groups, without their names.
 fn figures(answer: &Value) -> Vec<(i64, i64)> {
     let rows = answer["rows"].as_array().unwrap_or_else(|| panic!("no rows: {answer:#}"));
     let mut figures: Vec<(i64, i64)> = rows.iter().map(|row| (number(row, "bytes"), number(row, "blocks"))).collect();
@@ -140,7 +140,7 @@ fn merged_recordings_add_up() {
     let first = |part: &Recording| start(number(&part.processes()[0], "pid"));
     assert!(first(&one) < first(&two) && first(&two) < first(&three));
 
-    // Allocations by size, over all parts, are those of the whole.
+    // Allocations by size, summed over all parts, are those of the whole.
     answers(&merged);
     let mut sizes = std::collections::BTreeMap::new();
     for part in parts {
@@ -190,7 +190,7 @@ fn anonymous_recordings_have_the_same_figures_and_no_names() {
             assert_eq!(figures(&before[at]), figures(&after[at]), "{:#}\n{:#}", before[at], after[at]);
         }
     }
-    // Nothing but the key decides: with one key all is the same, with another no name is.
+    // Only the key matters: with the same key everything is the same, with another one no name is.
     assert_eq!(fs::read(&same.path).unwrap(), fs::read(&again.path).unwrap());
     let own = |recording: &Recording| {
         let info = recording.ask("info", &[]);
@@ -209,7 +209,7 @@ fn anonymous_recordings_have_the_same_figures_and_no_names() {
     assert_eq!(refused.status, exited(2), "{refused:?}");
 }
 
-/// What is there stays as it is until the new file is whole; nothing else stays.
+/// The old file stays unmodified until the new one is complete; nothing else is left behind.
 #[test]
 fn files_are_replaced_whole_and_on_request_only() {
     let scratch = Scratch::new();
@@ -238,13 +238,13 @@ fn files_are_replaced_whole_and_on_request_only() {
     assert!(String::from_utf8_lossy(&refused.stderr).contains("--force"), "{refused:?}");
     assert!(make("merge", &["--force"], &target, &both).status.success());
     assert_eq!(Recording::open(target).total("allocations"), 2 * recording.total("allocations"));
-    // Not in its own place.
+    // The output cannot be the input.
     assert_eq!(make("anonymize", &["-f"], &recording.path, &[&recording.path]).status, exited(2));
     assert_eq!(Recording::open(recording.path.clone()).total("allocations"), recording.total("allocations"));
     assert_eq!(listed(), before);
 }
 
-/// A part of the time answers like the whole, at every moment in it, and parts add up.
+/// A part of the time gives the answers of the whole for every moment in it, and parts add up.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn parts_answer_like_the_whole() {
@@ -282,7 +282,8 @@ fn parts_answer_like_the_whole() {
     for name in ["allocations", "reallocations", "frees", "failed", "bytes_allocated"] {
         assert_eq!(before.total(name) + after.total(name), whole.total(name), "{name}: {before:?}{after:?}{whole:?}");
     }
-    // Of one process: the peak of all depends on the order of their calls, which is known to half a millisecond.
+    // For one process only: the peak of all depends on the order of their calls, which is known to
+    // half a millisecond.
     let largest = whole.processes().iter().max_by_key(|process| number(process, "bytes_live_max")).unwrap();
     let of = |recording: &Recording, name: &str| number(recording.process(number(largest, "pid")), name);
     let peaks = [&before, &after, &whole].map(|recording| of(recording, "bytes_live_max"));
@@ -299,7 +300,8 @@ fn parts_answer_like_the_whole() {
     assert_eq!(make("merge", &[], &scratch.file("x.hl"), &[&whole.path, &part.path]).status, exited(2));
 }
 
-/// Files of `--rotate` are one recording again, which says what one says that was never cut.
+/// Files of `--rotate` are merged into one recording, which gives the answers of one that was never
+/// cut.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn segments_merge_to_what_one_recording_says() {
@@ -316,7 +318,7 @@ fn segments_merge_to_what_one_recording_says() {
         given.rotate_left(2);
         let joined = made("merge", &[], &scratch.file("joined.hl"), &given);
         joined.assert_whole().assert_adds_up();
-        // Which thread goes on first makes a difference to how many blocks are temporary.
+        // The number of temporary blocks depends on the order in which threads continue.
         let steady = SUMS.iter().filter(|name| fixture == "mix" || **name != "temporary_allocations");
         for name in steady {
             assert_eq!(joined.total(name), whole.total(name), "{fixture}: {name}: {joined:?}{whole:?}");
@@ -331,7 +333,7 @@ fn segments_merge_to_what_one_recording_says() {
             for name in ["bytes_live_max", "blocks_live_max"] {
                 assert_eq!(joined.total(name), whole.total(name), "{name}: {joined:?}{whole:?}");
             }
-            // All but the tree.
+            // All except the tree.
             for at in [0, 1, 2, 3, 4, 5, 7, 8] {
                 assert_eq!(figures(&merged[at]), figures(&unrotated[at]), "{:#}{:#}", merged[at], unrotated[at]);
             }
@@ -340,12 +342,12 @@ fn segments_merge_to_what_one_recording_says() {
         assert_eq!(number(&timeline["peak"], "bytes"), joined.total("bytes_live_max"), "{timeline:#}");
         assert_eq!(timeline["from_seconds"], 0.0);
 
-        // Side by side with another session.
+        // Merged with another session.
         let both = made("merge", &[], &scratch.file("both.hl"), &[&[&*whole.path][..], &given].concat());
         for name in SUMS {
             assert_eq!(both.total(name), joined.total(name) + whole.total(name), "{name}: {both:?}");
         }
-        // As when the oldest files have been removed.
+        // The same as if the oldest files had been removed.
         let rest = made("merge", &[], &scratch.file("rest.hl"), &given[..2]);
         rest.assert_whole();
         let parts = [given[0], given[1]].map(|file| Recording::open(file.to_owned()));
@@ -362,7 +364,7 @@ fn segments_merge_to_what_one_recording_says() {
             assert!(refused.stdout.is_empty() && !output.exists(), "{refused:?}");
             String::from_utf8_lossy(&refused.stderr).into_owned()
         };
-        // The missing one is where it should be.
+        // The message names the missing segment.
         let gap = told(&[&files[0], &files[2]]);
         assert!(gap.contains("segment 2 of its session is missing"), "{gap}");
         assert!(
@@ -381,7 +383,7 @@ fn segments_merge_to_what_one_recording_says() {
     }
 }
 
-/// Processes that come, go and fork while files change have all their stacks.
+/// Processes that start, end and fork while files change have all their stacks.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn segments_of_many_processes_merge() {
@@ -405,7 +407,7 @@ fn segments_of_many_processes_merge() {
     };
     assert_eq!(pids(&joined), parts.iter().flat_map(pids).collect());
     for part in &parts {
-        // Where a process ended, it ended so.
+        // A process that ended in a part has the same exit in the merged recording.
         for process in part.processes().iter().filter(|process| process["running"] != true) {
             assert_eq!(joined.process(number(process, "pid"))["exit"], process["exit"]);
         }

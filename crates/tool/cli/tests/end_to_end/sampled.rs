@@ -1,4 +1,5 @@
-//! `record --sample`: estimates beside what programs know of themselves, whatever they do; and the rate while they run.
+//! `record --sample`: estimates compared with the programs' own counts, for all kinds of programs;
+//! and changes of the rate while they run.
 
 use std::fs;
 use std::path::Path;
@@ -9,17 +10,19 @@ use serde_json::Value;
 use crate::c::libheapledger;
 use crate::harness::{Job, Recording, Scratch, exited, heapledger, installed, number, wait_until};
 
-/// Estimates are to be within so many of their standard errors: one in five hundred million is not.
+/// The maximum error of an estimate in standard errors: one in five hundred million is larger.
 const ERRORS_MAX: f64 = 6.0;
 
-/// An estimate beside the truth, which it may miss by what it says, and by `more`: what the program's own start does.
+/// Compares an estimate with the truth. It may be off by its error bar, and by `more`: the
+/// allocations of the program's start.
 fn assert_near(recording: &Recording, name: &str, error: &str, truth: i64, more: i64) {
     let (estimate, error) = (recording.total(name), number(&recording.summary["standard_errors"], error));
     let most = ERRORS_MAX * error as f64 + more as f64;
     assert!((estimate - truth).abs() as f64 <= most, "{name}: {estimate} ± {error} for {truth}: {recording:?}");
 }
 
-/// Totals of all calls of the malloc family, of many threads at once; and a replay, which is told the same.
+/// Totals of all functions of the malloc family, of many threads at once; and a replay with the
+/// same figures.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn totals_are_estimated_with_their_errors() {
@@ -33,7 +36,7 @@ fn totals_are_estimated_with_their_errors() {
         assert_near(&recording, "allocations", "allocations", of("allocations"), 200);
         assert_near(&recording, "bytes_live_max", "bytes_live_max", of("bytes_live_max").max(1), 200 << 10);
         assert_near(&recording, "bytes_live_end", "bytes_live_end", of("bytes_live_end"), 100 << 10);
-        // Calls that fail are all counted. Reallocations are some of the allocations.
+        // Failed calls are all counted. Reallocations are some of the allocations.
         assert_eq!(recording.total("failed"), of("failed"));
         let part = recording.total("reallocations") as f64 / of("reallocations") as f64;
         assert!((0.7..1.3).contains(&part), "{part}: {recording:?}");
@@ -42,7 +45,7 @@ fn totals_are_estimated_with_their_errors() {
     }
 }
 
-/// What events say is what the recorder has counted.
+/// Asserts that the events agree with the recorder's counts.
 fn assert_agrees(recording: &Recording) {
     for (moment, bytes, blocks) in [
         (&["--total"][..], "bytes_allocated", "allocations"),
@@ -67,8 +70,8 @@ fn assert_agrees(recording: &Recording) {
     }
 }
 
-/// Blocks with types and contexts, pools, forks, and processes that replace themselves: nothing of it changes the
-/// program, and what is said of blocks that are not in the sample goes by in silence.
+/// Blocks with types and contexts, pools, forks, and processes that call exec: none of it changes
+/// the program, and declarations about unsampled blocks are ignored without a message.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn whatever_programs_do_is_sampled() {
@@ -88,7 +91,7 @@ fn whatever_programs_do_is_sampled() {
         );
         assert_eq!(recording.ask("info", &[])["damage"], serde_json::json!([]), "{fixture}");
     }
-    // What a child inherits it frees, whether its parent had it in the sample or not.
+    // A child frees the blocks that it inherits, whether its parent sampled them or not.
     let (outcome, recording) = Job::fixture("forks", "").option("--sample=64B").recorded(&scratch);
     for told in outcome.told() {
         let process = recording.process(number(&told, "pid"));
@@ -99,7 +102,8 @@ fn whatever_programs_do_is_sampled() {
     }
 }
 
-/// From no sample point in sight to all blocks, while the program runs: each thread notices after some KiB, and leaves nothing out from then on.
+/// The rate changes from hardly any samples to all blocks while the program runs: each thread
+/// notices after some KiB, and records everything from then on.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn the_rate_can_be_set_while_the_program_runs() {
@@ -125,7 +129,7 @@ fn the_rate_can_be_set_while_the_program_runs() {
     let told = &outcome.told()[0];
     let recording = Recording::open(file);
     recording.assert_whole();
-    // Two threads; and what the program does beside at its end.
+    // Two threads; and the program's other allocations at its end.
     let (late, end) = (2 * (32 << 10), 5000);
     for (name, most) in [("allocations", late / 16), ("frees", late / 16), ("bytes_allocated", late)] {
         let beside = recording.total(name) - number(told, name);
@@ -149,18 +153,18 @@ fn the_rate_can_be_set_while_the_program_runs() {
     running.outcome();
 }
 
-/// Verbs agree on how many blocks there were.
+/// Asserts that verbs agree on the number of blocks.
 fn assert_agrees_on_blocks(recording: &Recording) {
     let table = recording.ask("top", &["--by", "size", "--total", "-n", "0"]);
     assert_eq!(number(&table["total"], "blocks"), recording.total("allocations"), "{recording:?}");
 }
 
-/// Every answer says that it is an estimate, and a recording of all blocks says nothing.
+/// Every answer says that it is an estimate; for a recording of all blocks none does.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn answers_say_that_they_are_estimates() {
     let scratch = Scratch::new();
-    // As dense as it takes for some of the few blocks that stay to be in the sample, as good as always.
+    // Dense enough to sample some of the few blocks that stay.
     let job = || Job::fixture("mix", "60000");
     let (outcome, sampled) = job().option("--sample=256").with_report().recorded(&scratch);
     let (_, exact) = job().recorded(&scratch);
@@ -199,7 +203,7 @@ fn answers_say_that_they_are_estimates() {
     assert!(shown(&sampled, &["top", "--total"]).contains(" ±"));
     let diff = heapledger(["diff".as_ref(), exact.path.as_os_str(), sampled.path.as_os_str()]);
     assert!(diff.text().contains(notice) && diff.text().contains(" ± "), "{diff:?}");
-    // The peak has the same error bar wherever it is told.
+    // The peak has the same error bar in every answer.
     let timeline = sampled.ask("timeline", &[]);
     let top = sampled.ask("top", &[]);
     for name in ["bytes", "blocks", "bytes_standard_error", "blocks_standard_error"] {
@@ -208,11 +212,11 @@ fn answers_say_that_they_are_estimates() {
     assert_eq!(timeline["sampling"][0]["mean_bytes"], 256);
     assert!(number(&sampled.ask("temporary", &[])["total"], "temporary_standard_error") > 0);
     assert!(exact.ask("timeline", &[])["sampling"].is_null());
-    // What a sample does not tell.
+    // A question that a sample cannot answer.
     let within = heapledger(["temporary".as_ref(), sampled.path.as_os_str(), "--within".as_ref(), "3".as_ref()]);
     assert_eq!(within.status, exited(2), "{within:?}");
     shown(&sampled, &["temporary", "--within", "1ms"]);
-    // Rewritten, it is a sample still, with the same totals.
+    // A rewritten recording is still a sample, with the same totals.
     let copy = scratch.file("copy.hl");
     let line =
         ["trim".as_ref(), sampled.path.as_os_str(), "-o".as_ref(), copy.as_os_str(), "--from".as_ref(), "0s".as_ref()];
@@ -225,7 +229,7 @@ fn answers_say_that_they_are_estimates() {
     assert_eq!(copy.summary["standard_errors"], sampled.summary["standard_errors"]);
 }
 
-/// A limit is exceeded by what is no accident.
+/// A limit counts as exceeded only beyond the error bar.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn a_limit_allows_for_error_bars() {
@@ -250,7 +254,8 @@ fn a_limit_allows_for_error_bars() {
     assert_eq!(answer["before"]["sampling"][0]["mean_bytes"], 4 << 10, "{answer:#}");
 }
 
-/// What a file of heaptrack says, line by line: bytes allocated, live at most, and live at the end.
+/// Returns the bytes in a heaptrack file, line by line: allocated, at the peak, and live at the
+/// end.
 fn heaptrack(file: &Path) -> [i64; 3] {
     let (mut sizes, [mut allocated, mut most, mut live]) = (Vec::new(), [0_i64; 3]);
     for line in fs::read_to_string(file).unwrap().lines() {
@@ -270,7 +275,7 @@ fn heaptrack(file: &Path) -> [i64; 3] {
     [allocated, most, live]
 }
 
-/// Formats of events, and of what was live over time, have the bytes that each recorded block stands for.
+/// Formats with events, and with live bytes over time, use the weight of each recorded block.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn exported_events_have_what_they_stand_for() {
@@ -300,7 +305,7 @@ fn exported_events_have_what_they_stand_for() {
     assert_eq!(live.max(), Some(of("bytes_live_max")));
 }
 
-/// Totals only, and in several files: sums are what they are with events and in one.
+/// Totals only, and in several files: the sums are those with events and in one file.
 #[test]
 fn samples_without_events_and_in_parts() {
     let scratch = Scratch::new();
@@ -312,7 +317,8 @@ fn samples_without_events_and_in_parts() {
     assert_eq!(number(&whole["total"], "bytes"), recording.total("bytes_allocated"));
 }
 
-/// Forty runs of a real program: the mean of the estimates is the truth, and error bars of two standard errors have it.
+/// Forty runs of a real program: the mean of the estimates is within 2 % of the truth, and at least
+/// 85 % of the error bars of two standard errors contain it.
 #[test]
 #[ignore = "a minute of runs; in `.ci/run full`"]
 fn estimates_of_real_programs_are_right_on_average() {
@@ -343,7 +349,8 @@ fn estimates_of_real_programs_are_right_on_average() {
     }
 }
 
-/// A program that nobody recorded is told to sample while it runs: libheapledger is in it, and it answers.
+/// A running program that is not recorded is switched to sampling: it contains libheapledger, and
+/// answers.
 #[test]
 #[ignore = "it builds libheapledger; `.ci/run` runs it"]
 fn a_program_samples_when_it_is_told() {
@@ -384,7 +391,7 @@ fn a_program_samples_when_it_is_told() {
     assert_eq!(state(&["stop", "--json"])["recording"], Value::from("off"));
     assert_eq!(state(&["start", "--json"])["sample_mean_bytes"], Value::from(512 << 10));
     assert_eq!(state(&["stop", "--json"])["recording"], Value::from("off"));
-    // One that has all blocks keeps all.
+    // A ledger of all blocks cannot be switched to sampling.
     assert_eq!(state(&["sample", "off", "--json"])["sampled"], Value::Bool(false));
     let refused = ask(&["sample", "64KiB"]);
     assert_eq!(refused.status, exited(2), "{refused:?}");

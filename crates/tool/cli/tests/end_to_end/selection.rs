@@ -1,4 +1,5 @@
-//! One way to choose what is shown and where it goes, in every verb that reads a recording.
+//! The selection of what is shown, and the output file, work the same in every verb that reads a
+//! recording.
 
 use std::fs;
 
@@ -47,7 +48,7 @@ fn every_verb_writes_to_a_file() {
             fs::remove_file(&out).unwrap();
         }
     }
-    // What fails leaves nothing behind.
+    // A command that fails leaves no file behind.
     let failed = heapledger(format!("top {path} --function nowhere -o {}", out.display()).split(' '));
     assert!(failed.status == exited(2) && !out.exists(), "{failed:?}");
 }
@@ -74,7 +75,7 @@ fn pictures_have_names() {
     assert!(String::from_utf8_lossy(&outcome.stderr).contains("--svg -o live.svg"), "{outcome:?}");
 }
 
-/// A time that is printed is the moment that `--at` shows; in every verb, beside the file's name, too.
+/// A printed time is the moment that `--at` shows; in every verb, also with the file's name.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn a_printed_time_can_be_asked_for() {
@@ -87,7 +88,7 @@ fn a_printed_time_can_be_asked_for() {
     let at = |time: &str| recording.ask("top", &["--at", time]);
     assert_eq!(number(&at(time)["total"], "bytes"), number(&recording.summary, "bytes_live_max"), "{line}");
     assert_eq!(at(time), at("peak"));
-    // The end, as `info` and errors print it, is in the recording.
+    // The end, as `info` and error messages print it, is in the recording.
     let seconds = recording.summary["duration_seconds"].as_f64().unwrap();
     let said = heapledger(["timeline", path, "--from", "9h"]);
     let said = String::from_utf8_lossy(&said.stderr).into_owned();
@@ -97,7 +98,7 @@ fn a_printed_time_can_be_asked_for() {
     let moment = format!("{path}@{}", time.replace(' ', ""));
     let beside: Value = serde_json::from_str(&heapledger(["top", &moment, "--json"]).text()).unwrap();
     assert_eq!(beside, at("peak"));
-    // Two moments are one too many; what is of the whole has none.
+    // Two moments are one too many; a question about the whole recording takes none.
     assert_eq!(heapledger(["top", &moment, "--at", "end"]).status, exited(2));
     assert_eq!(heapledger(["info", &moment]).status, exited(2));
     let merged = heapledger(["anonymize", &moment, "-o", scratch.file("x.hl").to_str().unwrap()]);
@@ -105,8 +106,8 @@ fn a_printed_time_can_be_asked_for() {
     assert!(merged.status == exited(102) && said.contains("the whole recording is needed here"), "{said}");
 }
 
-/// The first level of a tree is what the same word has as rows elsewhere; so are the boxes of a
-/// flame graph.
+/// The first level of a tree has the same rows as other verbs with the same word; so have the boxes
+/// of a flame graph.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn levels_of_a_tree_are_rows_of_a_table() {
@@ -128,7 +129,7 @@ fn levels_of_a_tree_are_rows_of_a_table() {
             assert_eq!(level, rows, "{verb} --by {by}");
         }
     }
-    // In each level the parts are those of its own.
+    // Each level has its own parts.
     let nodes = tree("tree", "process,owner,type");
     let nodes = nodes.as_array().unwrap();
     for node in nodes.iter().filter(|node| number(node, "depth") < 2) {

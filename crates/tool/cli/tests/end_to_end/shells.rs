@@ -1,4 +1,4 @@
-//! What the shells that people have make of the completion scripts, and the grammar that they complete.
+//! Completion scripts in common shells, and the grammar that they complete.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use crate::harness::{HEAPLEDGER, Job, Scratch, exited, heapledger, installed, wait_until};
 
-/// What is typed before a tab, and what then stands there.
+/// The text typed before a tab, and the completed line.
 const COMPLETED: &[(&str, &str)] = &[
     ("heapledger top a.h", "top a.hl"),
     ("heapledger a.h", "a.hl"),
@@ -26,7 +26,8 @@ const COMPLETED: &[(&str, &str)] = &[
     ("heapledger record -o x.hl -- a-program a.h", "record -o x.hl -- a-program a.hl"),
 ];
 
-/// Types lines into a shell on a terminal, each with a tab at its end; what it runs then has to be the right thing.
+/// Types lines into a shell on a terminal, each with a tab at its end; the command that runs must
+/// be the right one.
 fn completes(name: &str, line: &str, rc: &str) {
     let (Some(shell), Some(script)) = (installed(name), installed("script")) else { return };
     let scratch = Scratch::new();
@@ -36,7 +37,7 @@ fn completes(name: &str, line: &str, rc: &str) {
     scratch.write("a.hl", "");
     scratch.write("two words", "");
     scratch.script("bin/a-program", "#!/bin/sh\n");
-    // Takes the place of the command: writes down how it was called, but for the questions of the completion.
+    // Replaces the command: logs its arguments, except for the calls of the completion.
     let called = scratch.file("called");
     let called_quoted = called.display();
     let stub = format!(
@@ -71,7 +72,7 @@ fn completes(name: &str, line: &str, rc: &str) {
         let calls = || fs::read_to_string(&called).unwrap_or_default();
         wait_until(&format!("{name} runs `{typed}`"), || calls().lines().count() > number);
         let calls = calls();
-        // zsh takes back the slash of a directory when the line ends there.
+        // zsh removes the slash of a directory if the line ends there.
         let call = calls.lines().nth(number).map(|call| call.trim_end_matches([' ', '/']));
         assert_eq!(call, Some(*expected), "{name}: {typed}");
     }
@@ -97,13 +98,13 @@ fn fish_completes() {
     completes("fish", "SHELL --no-config -i -C 'source ./completion'", "");
 }
 
-/// One grammar: the verb comes first, a file alone is summarised, and `help` is no file.
+/// One grammar: the verb comes first, a file alone is summarised, and `help` is not a file.
 #[test]
 fn the_verb_comes_first() {
     let scratch = Scratch::new();
     let (_, first) = Job::fixture("dies", "10 exit").recorded(&scratch);
     let (_, second) = Job::fixture("dies", "20 exit").recorded(&scratch);
-    // The newest one, which is not asked for.
+    // The newest file, which must not be used.
     fs::copy(&second.path, scratch.file("heapledger.newest.hl")).unwrap();
     let run = |words: &[&OsStr]| {
         let words = [OsStr::new(HEAPLEDGER)].into_iter().chain(words.iter().copied());

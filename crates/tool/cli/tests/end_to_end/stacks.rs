@@ -1,17 +1,18 @@
-//! The stacks in a recording: right after jumps, throws, fibers and libraries that came and went, and adding up.
+//! The stacks in a recording: correct after jumps, throws, fibers and unloaded libraries, and
+//! adding up.
 
 use serde_json::Value;
 
 use crate::harness::{Build, Job, Recording, Scratch, build, installed, number};
 
-/// A stack of a recording, with all that was ever allocated there.
+/// A stack of a recording, with all allocations ever made there.
 #[derive(Debug)]
 struct Stack {
     blocks: i64,
     bytes: i64,
     /// Function names, the innermost first; inlined ones, too.
     functions: Vec<String>,
-    /// The module of the innermost.
+    /// The module of the innermost function.
     module: String,
 }
 
@@ -21,7 +22,7 @@ impl Stack {
     }
 }
 
-/// Every stack in the recording.
+/// Returns every stack in the recording.
 fn stacks(recording: &Recording) -> Vec<Stack> {
     let answer = recording.ask("top", &["--by", "stack", "--total", "-n", "100000"]);
     let text = |value: &Value| value.as_str().unwrap_or("?").to_owned();
@@ -40,7 +41,7 @@ fn stacks(recording: &Recording) -> Vec<Stack> {
         .collect()
 }
 
-/// The blocks of all stacks that begin with this function.
+/// Returns the blocks of all stacks that begin with this function.
 fn blocks_of(stacks: &[Stack], innermost: &str) -> i64 {
     stacks
         .iter()
@@ -74,7 +75,8 @@ fn after_exceptions_and_longjmp() {
         assert_eq!(blocks_of(&stacks, name), number(told, told_name), "{name}: {recording:?}");
         for stack in stacks.iter().filter(|stack| stack.functions[0] == name) {
             assert_eq!(stack.bytes, stack.blocks * size, "{stack:?}");
-            // from_the_…, descend up to 40 times, perhaps catcher, main, libc, _start: nothing else, in this order.
+            // from_the_…, descend up to 40 times, perhaps catcher, main, libc, _start: nothing
+            // else, in this order.
             let rest = &stack.functions[1..];
             let depth = rest.iter().take_while(|function| *function == "descend").count();
             let rest = &rest[depth..];
@@ -148,7 +150,7 @@ fn on_fibers_and_in_signal_handlers() {
     assert_eq!(through_both.map(|stack| stack.blocks).sum::<i64>(), 500 * 4, "{stacks:#?}");
 }
 
-/// More different stacks than any table starts with.
+/// More different stacks than the initial size of any table.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn very_many() {
@@ -169,7 +171,8 @@ fn of_a_deep_recursion() {
     let rows = answer["rows"].as_array().unwrap();
     let down = rows.iter().find(|row| row["function"] == "down").unwrap_or_else(|| panic!("{answer:#}"));
     assert_eq!(number(down, "blocks"), 2001, "{answer:#}");
-    // What is deeper than the frames that are kept says so at its outer end; the rest reaches main.
+    // A stack deeper than the frames that are kept is marked as cut at its outer end; the others
+    // reach main.
     for stack in stacks(&recording).iter().filter(|stack| stack.functions[0] == "down") {
         let is_cut = stack.functions.last().is_some_and(|function| function == "[outer frames cut off]");
         assert!(stack.functions.len() <= 1025 && is_cut != stack.calls("main"), "{} frames", stack.functions.len());

@@ -1,4 +1,4 @@
-//! A recorder that stands still, and one that is merely slow.
+//! A recorder that is stopped, and one that is only slow.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
@@ -10,7 +10,8 @@ use serde_json::Value;
 
 use crate::harness::{HEAPLEDGER, Job, Recording, Running, Scratch, exited, heapledger, number, program, wait_until};
 
-/// A program that waits until it is told to allocate much more than rings hold, and says when it has done so.
+/// A program that waits for a signal to allocate much more than rings hold, and reports when it has
+/// done so.
 struct Flood {
     scratch: Scratch,
     go: PathBuf,
@@ -28,7 +29,7 @@ impl Flood {
         Job::fixture("flood", &format!("{blocks} {} {}", self.go.display(), self.done.display()))
     }
 
-    /// Stops the recorder when the program is ready, and lets the program go.
+    /// Stops the recorder when the program is ready, and lets the program continue.
     fn stop(&self, running: &Running) {
         wait_until("the program is ready", || self.scratch.file("go.ready").exists());
         kill_process(running.pid(), Signal::STOP).unwrap();
@@ -40,7 +41,8 @@ fn pauses(recording: &Recording) -> Vec<Value> {
     recording.ask("info", &[])["pauses"].as_array().unwrap().clone()
 }
 
-/// The program goes on by itself, and records again when the recorder is back: a second flood is there, to the event.
+/// The program continues alone, and is recorded again when the recorder is back: a second flood is
+/// recorded completely.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn a_stopped_recorder_is_not_waited_for_for_ever() {
@@ -52,7 +54,7 @@ fn a_stopped_recorder_is_not_waited_for_for_ever() {
     };
     let job = Job::shell(&format!("{}; {}; exit 6", line(&flood, 200_000), line(&again, 100_000)));
     let file = flood.scratch.file("recording.hl");
-    // So long that on a machine that others use no second stall is found.
+    // Long enough that on a busy machine no second stall is detected.
     let running = job.option("--stall-timeout=4s").with_report().start(Some(&file));
     flood.stop(&running);
     wait_until("the program has gone on without its recorder", || flood.done.exists());
@@ -73,7 +75,8 @@ fn a_stopped_recorder_is_not_waited_for_for_ever() {
         .collect();
     let told = outcome.told();
     let [first, second] = of_floods[..] else { panic!("{recording:?}") };
-    // The first lost most of its events, and every one is counted. Of its ends of reallocations there are none.
+    // The first flood lost most of its events, and each is counted. The ends of reallocations are
+    // not among them.
     let lost = number(first, "events_lost");
     assert!(lost > 300_000, "{recording:?}");
     let events = |of: &Value| number(of, "allocations") + number(of, "frees");
@@ -85,7 +88,7 @@ fn a_stopped_recorder_is_not_waited_for_for_ever() {
         number(first, "blocks_live_end"),
         "{recording:?}"
     );
-    // The second is exact.
+    // The second flood is exact.
     assert_eq!((number(second, "events_lost"), number(second, "frees_unknown")), (0, 0), "{recording:?}");
     assert_eq!(
         number(second, "allocations") - number(&told[1], "allocations"),
@@ -134,7 +137,7 @@ fn who_comes_while_the_recorder_stands_still_goes_on() {
     wait_until("the shell runs", || ready.exists());
     kill_process(running.pid(), Signal::STOP).unwrap();
     fs::write(&go, "").unwrap();
-    // The shell's end is seen by what it has left behind: a zombie, until its parent goes on.
+    // The shell's end is visible as a zombie, until its parent continues.
     let pid = running.pid().as_raw_nonzero();
     let children = format!("/proc/{pid}/task/{pid}/children");
     let is_zombie =
@@ -148,7 +151,7 @@ fn who_comes_while_the_recorder_stands_still_goes_on() {
     Recording::open(file);
 }
 
-/// A program that starts when another one has noticed that the recorder stands still does not wait
+/// A program that starts after another one has noticed that the recorder is stopped does not wait
 /// for it.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
@@ -170,13 +173,13 @@ fn programs_that_start_in_a_known_stall_do_not_wait() {
     wait_until("the program has gone on without its recorder", || flood.done.exists());
     let began = Instant::now();
     wait_until("all others have ended", || end.exists());
-    // By itself each of them would wait for five seconds.
+    // Each of them would wait for five seconds by itself.
     assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
     kill_process(running.pid(), Signal::CONT).unwrap();
     assert_eq!(running.outcome().status, exited(6));
 }
 
-/// Without a timeout it is waited for.
+/// Without a timeout the program waits for the recorder.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn a_stopped_recorder_is_waited_for_if_that_is_wanted() {
@@ -184,7 +187,8 @@ fn a_stopped_recorder_is_waited_for_if_that_is_wanted() {
     let file = flood.scratch.file("recording.hl");
     let running = flood.job(200_000).option("--stall-timeout=never").start(Some(&file));
     flood.stop(&running);
-    // It cannot have gone on however long this is; two seconds are more than any wait without a look at the timeout.
+    // It cannot have continued, however long this is; two seconds are longer than any wait between
+    // checks of the timeout.
     std::thread::sleep(Duration::from_secs(2));
     assert!(!flood.done.exists());
     kill_process(running.pid(), Signal::CONT).unwrap();
@@ -195,14 +199,15 @@ fn a_stopped_recorder_is_waited_for_if_that_is_wanted() {
     assert!(pauses(&recording).is_empty() && recording.total("allocations") >= 400_000, "{recording:?}");
 }
 
-/// A recorder that waits for a slow reader is waited for, as long as it moves; a reader that stands still is noticed.
+/// The program waits for a recorder that waits for a slow reader, as long as there is progress; a
+/// stopped reader is noticed.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn a_slow_file_is_waited_for() {
     let scratch = Scratch::new();
     let mix = program("mix");
-    // First as much as a pipe holds, then one page after the other with a pause: far longer than the timeout for the whole, far
-    // shorter for each page.
+    // First as much as a pipe holds, then one page after the other with a pause: far longer than
+    // the timeout in total, far shorter for each page.
     let line = format!(
         "'{HEAPLEDGER}' record --quiet --force --stall-timeout 10s -o /dev/fd/3 -- '{}' 800000 3>&1 >&2",
         mix.display()
@@ -223,7 +228,7 @@ fn a_slow_file_is_waited_for() {
     assert!(pauses(&recording).is_empty(), "{recording:?}");
 }
 
-/// A pipe that nobody empties for a while, as a disk that hangs.
+/// A pipe that is not read for a while, like a disk that hangs.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn a_file_that_stands_still_is_not_waited_for() {
@@ -254,7 +259,7 @@ fn a_file_that_stands_still_is_not_waited_for() {
         }
     });
     let outcome = running.outcome();
-    // The reader has the pipe open for writing, too: it needs to be told of the end.
+    // The reader has the pipe open for writing, too, so it must be told about the end.
     fs::write(&pipe, "done").unwrap();
     writer.join().unwrap();
     assert!(outcome.status.success(), "{outcome:?}");

@@ -1,4 +1,5 @@
-//! What programs say that their blocks are: `fixtures/programs/stamps.c` knows how many of each it has.
+//! The types that programs declare for their blocks: `fixtures/programs/stamps.c` knows its numbers
+//! of each.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -17,12 +18,12 @@ fn told(told: &Value) -> Sums {
     told["stamps"].as_object().unwrap().iter().map(|(stamp, sums)| (stamp.clone(), figures(sums))).collect()
 }
 
-/// What is stamped in a recording, by its sites.
+/// Returns the stamped blocks in a recording, by its sites.
 pub(crate) fn recorded(path: &Path) -> Sums {
     recorded_with_peak(path).0
 }
 
-/// The same, and bytes of stamped blocks at the peaks of the images.
+/// Returns the same, with the bytes of stamped blocks at the peaks of the images.
 fn recorded_with_peak(path: &Path) -> (Sums, u64) {
     let bytes = std::fs::read(path).unwrap();
     let file = File::open(&bytes).unwrap();
@@ -54,7 +55,8 @@ fn stamped_blocks_are_what_the_program_says() {
     assert_eq!(recorded(&recording.path), told(&truth));
     assert_eq!(recording.total("stamps_unknown"), number(&truth, "unknown"));
 
-    // Recordings made of it have them, too; and one to be shown to others has what they are called only if it may.
+    // Recordings made from it have them, too; an anonymous one has the names only if that is
+    // allowed.
     let made = |verb: &str, options: &[&str], files: &[&Path]| {
         let output = scratch.file(&format!("{verb}{}.hl", options.len()));
         let line = [verb.as_ref(), "-o".as_ref(), output.as_os_str()].into_iter().chain(options.iter().map(OsStr::new));
@@ -78,7 +80,7 @@ fn stamped_blocks_are_what_the_program_says() {
     assert_eq!(figures(&hidden), figures(&sums));
     assert!(hidden.keys().all(|stamp| stamp.starts_with("type-") && !stamp.contains("label")), "{hidden:?}");
 
-    // Nothing of them is lost where there are no events, several files, or less is kept of stacks.
+    // No stamp is lost without events, in several files, or if less is kept of stacks.
     for options in [&["--aggregate"][..], &["--stacks", "none"], &["--stacks", "native"]] {
         let job = options.iter().fold(Job::fixture("stamps", "20"), |job, option| job.option(option));
         let (outcome, recording) = job.recorded(&scratch);

@@ -1,5 +1,6 @@
-//! Stamps of C and C++ programs: the headers compile whatever the compiler and the standard, change nothing of the program,
-//! are nothing where they are switched off, and what they say is in the program's own ledger and in recordings.
+//! Stamps of C and C++ programs: the headers compile with every compiler and standard, do not
+//! change the program, are empty if they are switched off, and the stamps are in the program's own
+//! ledger and in recordings.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,7 @@ fn fixture(name: &str) -> PathBuf {
     headers().join("../fixtures/headers").join(name)
 }
 
-/// Compiles a fixture, without a warning. Panics with what the compiler says.
+/// Compiles a fixture, without a warning. Panics with the compiler's messages.
 fn compile(compiler: &Path, options: &[&str], source: &str, into: &Path) {
     let mut command = Command::new(compiler);
     command.args(["-D_GNU_SOURCE", "-Wall", "-Wextra", "-pedantic", "-Werror"]).args(options);
@@ -22,7 +23,7 @@ fn compile(compiler: &Path, options: &[&str], source: &str, into: &Path) {
     assert!(done.status.success() && told.is_empty(), "{command:?}:\n{told}");
 }
 
-/// Compiles a fixture in so many ways, and runs it: nobody observes.
+/// Compiles a fixture in several ways, and runs it without an observer.
 fn compile_and_run(compiler: &str, source: &str, ways: &[&[&str]]) {
     let scratch = Scratch::new();
     let Some(compiler) = installed(compiler) else { return };
@@ -71,7 +72,7 @@ fn the_macros_compile_whatever_the_standard() {
     }
 }
 
-/// Switched off, a program has nothing of it: no symbol that it refers to, none that it defines.
+/// If stamps are switched off, a program neither refers to nor defines any symbol for them.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn switched_off_there_is_no_symbol() {
@@ -92,7 +93,7 @@ fn switched_off_there_is_no_symbol() {
     }
 }
 
-/// What a C program says of its blocks, as its own ledger lists it.
+/// The stamps of a C program, as its own ledger lists them.
 #[test]
 #[ignore = "it builds libheapledger; `.ci/run` runs it"]
 fn a_program_lists_its_usage_by_type() {
@@ -120,7 +121,7 @@ fn a_program_lists_its_usage_by_type() {
     };
     assert_eq!(row("struct node"), (1, 16), "{said}");
     assert_eq!(row("[struct node]"), (1, 160), "{said}");
-    // A reallocation keeps it.
+    // A reallocation keeps the stamp.
     assert_eq!(row("char"), (1, 120), "{said}");
     assert_eq!(row("late"), (1, 78), "{said}");
     assert_eq!(row("tracked"), (1, 500), "{said}");
@@ -149,7 +150,8 @@ fn a_program_lists_its_usage_by_type() {
     assert!(page.contains(&format!("$ ./stamps\n{said}```")), "{said}");
 }
 
-/// The types that the macros give the blocks of a C++ program, without run-time type information, are in its recording.
+/// The types that the macros give to the blocks of a C++ program, without run-time type
+/// information, are in its recording.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn the_macros_tell_a_recording_the_types() {
@@ -172,7 +174,7 @@ fn the_macros_tell_a_recording_the_types() {
             *sum = [sum[0] + blocks, sum[1] + bytes];
         }
         let expected = [
-            // One and two, in rows of three integers.
+            // One element and two, each a row of three integers.
             (local, [2, 36]),
             (pair, [1, 8]),
             // Three pointers to functions; twelve integers in rows of four; four pointers.
@@ -181,7 +183,7 @@ fn the_macros_tell_a_recording_the_types() {
             ("int*", [1, 32]),
             ("const Point", [1, 8]),
             ("Late", [1, 1]),
-            // One of them is placed in a block, which is stamped for it.
+            // One of them is placed in a block, which gets its stamp.
             ("Pooled", [3, 4 + 12 + 4104]),
             ("text", [1, 64]),
             ("double", [1, 8]),

@@ -9,14 +9,14 @@ use std::sync::{Mutex, PoisonError};
 use crate::harness::{HEAPLEDGER, Job};
 use crate::readme::{root, shape};
 
-/// How far a share may be from the one that the page shows, in percent of the whole: compilers and
-/// libraries differ.
+/// The maximum difference of a share from the one on the page, in percent of the whole: compilers
+/// and libraries differ.
 const TOLERANCE: f64 = 12.0;
 
-/// How far a growth may be from the one that the page shows, in percent of what was there before.
+/// The maximum difference of a growth from the one on the page, in percent of the bytes before.
 const TOLERANCE_OF_GROWTH: f64 = 50.0;
 
-/// A command of the page, and the lines that it shows below it.
+/// A command of the page, and the output that it shows below it.
 struct Step {
     command: String,
     shown: Vec<String>,
@@ -29,7 +29,7 @@ enum Part {
     Patch(String),
 }
 
-/// The parts of the story whose title has this word.
+/// Returns the parts of the story whose title has this word.
 fn story(word: &str) -> Vec<Part> {
     let page = fs::read_to_string(root().join("docs/stories.md")).unwrap();
     let mut sections = page.split("\n## ").skip(1);
@@ -57,7 +57,7 @@ fn steps(lines: &str) -> Vec<Step> {
     steps
 }
 
-/// The directory in which the programs of the stories are, as they are before a story begins.
+/// Returns the directory of the stories' programs, in their state before a story begins.
 fn programs() -> PathBuf {
     let target = Path::new(HEAPLEDGER).ancestors().nth(2).unwrap();
     let made = Command::new(root().join("examples/stories/build")).env("CARGO_TARGET_DIR", target).output().unwrap();
@@ -65,10 +65,10 @@ fn programs() -> PathBuf {
     target.join("stories")
 }
 
-/// Runs the commands of a story in one shell, and returns what each of them printed.
+/// Runs the commands of a story in one shell, and returns the output of each.
 fn run(parts: &[Part], port: u16) -> Vec<String> {
-    // Jobs have process groups of their own, as in a shell that somebody sits at. The other machine
-    // is a directory, and what is copied there is all that it has: the program is gone from here.
+    // Jobs have process groups of their own, as in an interactive shell. The other machine is a
+    // directory, which has only the copied files: the program is moved away from here.
     let mut script =
         "set -m\nexec 2>&1\nscp() { mkdir laptop; cp \"$1\" laptop; mv sessions elsewhere; cd laptop; }\n".to_owned();
     for part in parts {
@@ -88,8 +88,7 @@ fn run(parts: &[Part], port: u16) -> Vec<String> {
     printed
 }
 
-/// A row of a table: the share of the whole that it has, if any, and what stands behind all
-/// figures.
+/// Parses a row of a table: its share of the whole, if it has one, and the text behind all figures.
 fn row(line: &str) -> Option<(Option<f64>, String)> {
     let columns: Vec<&str> = line.split("  ").map(str::trim).filter(|column| !column.is_empty()).collect();
     let units = [" B", "KiB", "MiB", "KiB/s", "B/s"];
@@ -102,7 +101,7 @@ fn row(line: &str) -> Option<(Option<f64>, String)> {
         |column: &&str| ["certain", "likely", "in steps", "exact", "probable", "gone", "new"].contains(column);
     let label: Vec<&str> = columns.into_iter().skip_while(|it| is_figure(it) || is_told(it)).collect();
     let label = label.join("  ");
-    // A module of Python's has the version of Python in its name.
+    // Python modules have the version of Python in their names.
     let label = match label.split_once("cpython-") {
         Some((name, rest)) => format!("{name}cpython{}", rest.trim_start_matches(|c: char| c.is_ascii_digit())),
         None => label,
@@ -110,8 +109,8 @@ fn row(line: &str) -> Option<(Option<f64>, String)> {
     Some((share, label))
 }
 
-/// Each line that the page shows is printed, in this order: rows by what they are called and their
-/// place, others by their words. What the page leaves out does not matter.
+/// Asserts that each line on the page is printed, in this order: rows by their names and locations,
+/// other lines by their words. Further printed lines do not matter.
 #[track_caller]
 fn compare(step: &Step, printed: &str) {
     let key = |line: &str| match row(line) {
@@ -137,7 +136,7 @@ fn compare(step: &Step, printed: &str) {
         let tolerance = if is_growth { TOLERANCE_OF_GROWTH } else { TOLERANCE };
         assert!(apart <= tolerance, "{}\n{line}\n{printed}", step.command);
     }
-    // The first row is what a user reads first.
+    // The first row is the one that a user reads first.
     let first = |text: &str| text.lines().find_map(|line| row(line).filter(|(_, label)| label.contains("  ")));
     let shown = step.shown.join("\n");
     if let Some((_, label)) = first(&shown) {
@@ -145,9 +144,9 @@ fn compare(step: &Step, printed: &str) {
     }
 }
 
-/// Goes through a story, and finds these words in the first row of its first table.
+/// Runs a story, and checks these words in the first row of its first table.
 fn repeat(word: &str, first: [&str; 2]) {
-    // One after the other: they share a directory, and rates of growth are measured.
+    // Only one at a time: the stories share a directory, and rates of growth are measured.
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let parts = story(word);

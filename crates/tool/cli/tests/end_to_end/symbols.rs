@@ -1,4 +1,4 @@
-//! Names for a recording that is read later, or elsewhere.
+//! Names for a recording that is read later, or on another machine.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -10,7 +10,8 @@ use serde_json::Value;
 
 use crate::harness::{HEAPLEDGER, Job, Recording, Scratch, installed, number, program, wait_until};
 
-/// A recording of a program that is no longer where it was: stripped, in `kept/bin`, with its debug file in `kept/debug`.
+/// A recording of a program that has been moved: it is stripped, in `kept/bin`, with its debug file
+/// in `kept/debug`.
 struct Moved {
     scratch: Scratch,
     recording: Recording,
@@ -45,7 +46,8 @@ impl Moved {
         Some(Moved { scratch, recording, build_id })
     }
 
-    /// What holds the most, as `top` says it under these circumstances; and what it says beside.
+    /// Returns the row with the most bytes, as `top` prints it under these conditions, and its
+    /// messages.
     fn first(&self, options: &[&str], variables: &[(&str, &str)]) -> (Value, String) {
         let words = [HEAPLEDGER, "top", "--total", "-n", "1", "--json", self.recording.path.to_str().unwrap()];
         let mut job = Job::new(words.iter().chain(options));
@@ -82,12 +84,12 @@ fn of_programs_that_are_elsewhere() {
         let (row, _) = moved.first(&["--symbols", kept.join(name).to_str().unwrap()], &[]);
         if is_named { moved.assert_named(&row) } else { moved.assert_not_named(&row) }
     }
-    // What was recorded are addresses, not programs.
+    // The recording contains addresses, not programs.
     let bytes = fs::read(&moved.recording.path).unwrap();
     assert!(!bytes.windows(4).any(|bytes| bytes == b"\x7fELF"), "{:?}", moved.recording);
 }
 
-/// What was found once need not be found again.
+/// Names that were found once need not be searched for again.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn of_earlier_runs() {
@@ -100,7 +102,8 @@ fn of_earlier_runs() {
     assert!(cache.join("heapledger/symbols").join(&moved.build_id).is_file());
     fs::remove_dir_all(kept).unwrap();
     assert_eq!(moved.first(&[], &variables).0, found);
-    // In the home directory where that variable says nothing, and nowhere where there is none.
+    // The cache is in the home directory if that variable is not set, and there is none without a
+    // home directory.
     let home = moved.scratch.file("home");
     fs::create_dir(&home).unwrap();
     fs::rename(&cache, home.join(".cache")).unwrap();
@@ -109,7 +112,7 @@ fn of_earlier_runs() {
     moved.assert_not_named(&moved.first(&[], &[("XDG_CACHE_HOME", ""), ("HOME", "")]).0);
 }
 
-/// A server for what is in a directory, ended when dropped.
+/// A server for the files in a directory, ended when dropped.
 struct Server {
     child: Child,
     port: u16,
@@ -125,7 +128,7 @@ impl Server {
         Some(Server { child: command.spawn().unwrap(), port })
     }
 
-    /// Whether it has this already.
+    /// True if the server has this file already.
     fn has(&self, path: &str) -> bool {
         let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.port)) else { return false };
         let asked = write!(stream, "GET {path} HTTP/1.0\r\n\r\n").and_then(|()| {
@@ -157,15 +160,15 @@ fn from_debuginfod() {
     let (row, told) = moved.first(&[], &variables);
     moved.assert_named(&row);
     assert!(told.contains("asking debuginfod for growth"), "{told}");
-    // The client has kept it.
+    // The client has cached it.
     drop(server);
     moved.assert_named(&moved.first(&[], &variables).0);
-    // Nobody is asked unless that variable is set; and nobody there is no error.
+    // No server is asked unless that variable is set; and an unreachable server is not an error.
     moved.assert_not_named(&moved.first(&[], &[("DEBUGINFOD_URLS", ""), variables[1]]).0);
     let empty = moved.scratch.file("empty");
     let (row, _) = moved.first(&[], &[variables[0], ("DEBUGINFOD_CACHE_PATH", empty.to_str().unwrap())]);
     moved.assert_not_named(&row);
-    // Nor is a client that is not there.
+    // A missing client is not an error either.
     let (row, _) = moved.first(&[], &[variables[0], ("PATH", "/nonexistent")]);
     moved.assert_not_named(&row);
 }

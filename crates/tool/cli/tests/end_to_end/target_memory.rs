@@ -1,6 +1,5 @@
-//! What the recorder takes of the program's memory: reported as the kernel has it, little for each
-//! stack, and limited by
-//! `record --target-memory`.
+//! The recorder's memory in the program: reported with the kernel's figures, little for each stack,
+//! and limited by `record --target-memory`.
 
 use std::path::Path;
 
@@ -8,18 +7,18 @@ use serde_json::Value;
 
 use crate::harness::{Job, Recording, Scratch, exited, heapledger, installed, number, program};
 
-/// What the recording says that the recorder took in the program alone, in KiB.
+/// Returns the recorder's private memory in the program, according to the recording, in KiB.
 fn reported(recording: &Recording) -> i64 {
     number(&recording.ask("summary", &[])["costs"], "target_private_bytes") / 1024
 }
 
-/// The kernel's figures that a program prints last, in KiB.
+/// Returns the kernel's figures that a program prints last, in KiB.
 fn told(told: &[Value]) -> (i64, i64) {
     let last = told.last().unwrap();
     (number(last, "anonymous"), number(last, "shared"))
 }
 
-/// How much more is resident with the recorder than without, and what it says: both in KiB.
+/// Returns the additional resident memory with the recorder, and the reported one: both in KiB.
 #[track_caller]
 fn compared(job: &Job, scratch: &Scratch) -> (i64, i64, Recording) {
     let (bare, _) = told(&job.bare().told());
@@ -50,7 +49,7 @@ fn it_is_little_for_each_stack() {
     for levels in [15, 16, 17] {
         let job = Job::fixture("many_stacks", &levels.to_string());
         let (resident, _, _) = compared(&job, &scratch);
-        // A path of two nodes for each stack; the rest is there for any program.
+        // A path of two nodes for each stack; the rest is the same for every program.
         let nodes = 2 << levels;
         assert!((resident - 384) * 1024 <= 48 * nodes, "{resident} KiB for {nodes} nodes");
     }
@@ -80,8 +79,7 @@ fn of_interpreters() {
     }
 }
 
-/// A compiler at work, the program with the most stacks of all: by the most that it ever had
-/// resident.
+/// A compiler, the kind of program with the most stacks: compared by its maximum resident memory.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn of_a_compiler() {
@@ -98,8 +96,8 @@ fn of_a_compiler() {
     assert!(Job::shell(&line).bare().status.success());
     let job = Job::new([python.as_os_str(), "-c".as_ref(), script.as_ref(), preprocessed.as_os_str()]);
     let (resident, reported, recording) = compared(&job, &scratch);
-    // The ring, the library's own code, and the compiler's memory, which depends a little on where
-    // it is, are in there too.
+    // The figure includes the ring, the library's own code, and the compiler's memory, which
+    // depends a little on its addresses.
     assert!(reported >= 4096 && (resident - reported).abs() <= 3072 + reported / 10, "{resident} KiB, told {reported}");
     assert!(recording.total("stacks_folded") == 0, "{recording:?}");
 }
@@ -118,7 +116,7 @@ fn a_limit_is_kept_and_what_is_folded_is_told() {
     let (outcome, recording) = job.recorded(&scratch);
     let (anonymous, _) = told(&outcome.told());
     assert!(anonymous - bare <= 1024 + 64 && reported(&recording) <= 1024, "{} KiB, {recording:?}", anonymous - bare);
-    // Nothing but stacks is less than without the limit.
+    // Only the stacks are fewer than without the limit.
     for name in ["allocations", "frees", "bytes_allocated", "blocks_live_end", "events_lost"] {
         assert_eq!(recording.total(name), whole.total(name), "{name}: {recording:?}");
     }
@@ -136,7 +134,7 @@ fn a_limit_is_kept_and_what_is_folded_is_told() {
     assert!(heapledger(["explain", "HL0079"]).text().contains("--target-memory"));
 }
 
-/// Where the program may have no more address space than it needs, the recorder leaves it that.
+/// If the address space of the program is limited to what it needs, the recorder leaves it enough.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn a_program_near_its_limit_lives() {

@@ -1,4 +1,4 @@
-//! What was live over time: the plot, the picture, and the figures behind them.
+//! Live memory over time: the plot, the picture, and the figures behind them.
 
 use std::fs;
 use std::process::Command;
@@ -13,7 +13,7 @@ fn samples(timeline: &Value) -> Vec<(f64, i64, i64)> {
     timeline["live"].as_array().unwrap().iter().map(sample).collect()
 }
 
-/// The samples are in order, and their largest is the peak of the summary.
+/// Asserts that the samples are in order, and that their largest is the peak of the summary.
 #[track_caller]
 fn agrees(timeline: &Value, summary: &Value) {
     let samples = samples(timeline);
@@ -46,7 +46,7 @@ fn of_a_session_and_of_each_process() {
         let own = recording.ask("timeline", &["--process", &process["pid"].to_string()]);
         agrees(&own, process);
     }
-    // A part of the time: it starts with what was live then.
+    // A part of the time: it starts with the blocks that were live then.
     let perl_start = perl["from_seconds"].as_f64().unwrap();
     let part = recording.ask("timeline", &["--from", &format!("{perl_start}s"), "--to", "1h"]);
     assert_eq!(part["from_seconds"], perl["from_seconds"]);
@@ -55,7 +55,7 @@ fn of_a_session_and_of_each_process() {
     assert_eq!(nothing.status, exited(2), "{nothing:?}");
 }
 
-/// Without its end a recording has no timeline in it: it is found by a replay.
+/// A recording without its end contains no timeline, which is then computed by a replay.
 #[test]
 fn of_a_recording_that_was_cut_off() {
     let scratch = Scratch::new();
@@ -92,7 +92,7 @@ fn as_text_and_as_a_picture() {
     assert!(rendered.status.success() && rendered.stdout.len() > 5000, "{rendered:?}");
 }
 
-/// What the largest groups held adds up to what was live, and at the peak it is what `top` says.
+/// The largest groups add up to the live bytes, and at the peak they are those of `top`.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn of_the_largest_groups() {
@@ -113,7 +113,7 @@ fn of_the_largest_groups() {
     assert!(near(sum(peak), number(&timeline["peak"], "bytes")), "{} {:#}", sum(peak), timeline["peak"]);
     assert!(near(groups[0][peak], number(&top["rows"][0], "bytes")), "{groups:?} {top:#}");
     assert!((0..times.len()).all(|at| sum(at) <= number(&timeline["peak"], "bytes") * 101 / 100));
-    // It grew in steps. How many intervals each of them has depends on the machine.
+    // The memory grew in steps. The number of intervals in each depends on the machine.
     let mut steps = groups[0][..=peak].to_vec();
     steps.dedup();
     assert!(steps.len() >= 4 && steps[0] < groups[0][peak] / 2, "{groups:?}");
@@ -124,7 +124,7 @@ fn of_the_largest_groups() {
     assert!(heapledger(["timeline", file, "--by", "site", "-n", "1"]).text().contains("all others"));
 }
 
-/// What is resident is beside what is live, and it is said if there is much more of it.
+/// Resident memory is shown beside live memory, with a note if it is much larger.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn resident_memory_in_the_summary() {

@@ -1,5 +1,5 @@
-//! Chrome's viewer of traces, twice: that of 2016 in Node, and one of 2020 in Chromium. What they find is JSON, which
-//! `.ci/trace-viewer.js` gathers.
+//! Chrome's trace viewer, in two versions: that of 2016 in Node, and one of 2020 in Chromium.
+//! `.ci/trace-viewer.js` collects their results as JSON.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,16 +15,16 @@ fn script(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../.ci").join(name)
 }
 
-/// A viewer.
+/// A version of the viewer.
 pub(crate) enum Viewer {
-    /// npm's `traceviewer`, which has no window. It does not know `heaps_v2`.
+    /// npm's `traceviewer`, without a window. It does not support `heaps_v2`.
     Of2016,
-    /// The one that comes with Go, as a page.
+    /// The version that comes with Go, as a page.
     Of2020(Box<Chromium>),
 }
 
 impl Viewer {
-    /// Those that are installed, after saying which are not.
+    /// Returns the installed viewers, and prints which are missing.
     pub(crate) fn all(scratch: &Scratch) -> Vec<Viewer> {
         let old = installed("npm").map(|_| Viewer::Of2016);
         old.into_iter().chain(Viewer::of_2020(scratch)).collect()
@@ -39,7 +39,7 @@ impl Viewer {
             return None;
         };
         let chromium = Chromium::start(scratch)?;
-        // It is made to be taken into a page, and for what browsers then still had.
+        // It is made to be embedded in a page, for old browsers.
         let read = |file: &str| fs::read_to_string(place.join(file)).unwrap();
         let (elements, viewer) = (read("webcomponents.min.js"), read("trace_viewer_full.html"));
         let found = fs::read_to_string(script("trace-viewer.js")).unwrap();
@@ -54,7 +54,7 @@ impl Viewer {
         matches!(self, Viewer::Of2020(_))
     }
 
-    /// What it finds in a file: all that is there, and nothing to warn of.
+    /// Returns the viewer's data about a file; there must be no warnings.
     pub(crate) fn viewed(&self, file: &Path) -> Value {
         let viewed: Value = match self {
             Viewer::Of2016 => {
@@ -75,13 +75,13 @@ impl Viewer {
     }
 }
 
-/// The dumps of a file, one after the other.
+/// Returns the dumps of a file, one after the other.
 pub(crate) fn dumps(trace: &Value) -> Vec<&Value> {
     trace["traceEvents"].as_array().unwrap().iter().filter(|event| event["ph"] == "v").collect()
 }
 
-/// What a file says and the viewer has understood: allocators with all their numbers, who owns what, mappings, and values over time. Of
-/// one process.
+/// Asserts that the viewer has read all data of a file with one process: allocators with all their
+/// numbers, ownership, mappings, and values over time.
 fn assert_whole(viewed: &Value, file: &Path) {
     let trace: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
     let (told, found) = (dumps(&trace), viewed["dumps"].as_array().unwrap());
@@ -102,7 +102,7 @@ fn assert_whole(viewed: &Value, file: &Path) {
             assert_eq!(owns["target"].as_str(), name(&edge["target"]).map(String::as_str), "{edge}");
             assert_eq!(owns["importance"], edge["importance"], "{edge}");
         }
-        // It takes off what keeping account costs.
+        // The viewer subtracts the cost of keeping account.
         let account = |attribute: &str| found["allocators"]["tracing"][attribute].as_u64().unwrap_or(0);
         for (key, name) in [("resident_set_bytes", "residentBytes"), ("peak_resident_set_bytes", "peakResidentBytes")] {
             if let Some(told) = told["process_totals"].get(key) {
@@ -147,7 +147,8 @@ fn hexadecimal(value: &Value) -> u64 {
     u64::from_str_radix(value.as_str().unwrap(), 16).unwrap()
 }
 
-/// Blocks and bytes of a heap: its line of all stacks and types, or the sum of all lines where each has only its own.
+/// Returns the blocks and bytes of a heap: its line of all stacks and types, or the sum of all
+/// lines if each has only its own.
 pub(crate) fn heap_total(process: &Value, heap: &str) -> [u64; 2] {
     let entries = process["heaps"][heap].as_array().unwrap_or_else(|| panic!("{heap}: {process:#}"));
     let (totals, own): (Vec<_>, Vec<_>) = entries.iter().partition(|entry| entry["isTotal"] == true);

@@ -1,4 +1,4 @@
-//! Programs that count their own calls: the recording must say exactly the same.
+//! Programs that count their own calls: the recording must have exactly the same counts.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -6,11 +6,12 @@ use serde_json::Value;
 
 use crate::harness::{Job, Recording, Scratch, heapledger, installed, number, shared_library};
 
-/// Records a truth program once idle and once at work; all that it tells must be the difference between the recordings.
+/// Records a truth program once idle and once at work; all its printed counts must be the
+/// difference between the recordings.
 #[track_caller]
 pub(crate) fn agrees(job: impl Fn(&str) -> Job, work: &str) -> (Value, Recording) {
     let scratch = Scratch::new();
-    // As many zeros as digits: the length of an argument is the size of a block in some languages.
+    // As many zeros as digits: in some languages the length of an argument is the size of a block.
     let (idle, without) = job(&"0".repeat(work.len())).recorded(&scratch);
     let (busy, with) = job(work).recorded(&scratch);
     assert!(idle.status.success() && busy.status.success(), "{idle:?}\n{busy:?}");
@@ -19,7 +20,7 @@ pub(crate) fn agrees(job: impl Fn(&str) -> Job, work: &str) -> (Value, Recording
     for (name, value) in busy.as_object().unwrap() {
         let told = value.as_i64().unwrap() - number(&idle, name);
         let recorded = with.total(name) - without.total(name);
-        // A program says -1 of what it cannot know.
+        // A program prints -1 for an unknown count.
         if value != -1 && told != recorded {
             wrong.push(format!("{name}: the program made {told}, the recording says {recorded}"));
         }
@@ -49,7 +50,7 @@ fn every_call_on_sixty_four_threads() {
     assert_eq!(recording.total("threads"), 65, "{recording:?}");
 }
 
-/// From `.preinit_array`: before the constructors of all libraries, ours included.
+/// From `.preinit_array`: before the constructors of all libraries, including ours.
 #[test]
 fn blocks_before_every_constructor() {
     agrees(|work| Job::fixture("early", work), "500");
@@ -86,7 +87,8 @@ fn frees_by_other_threads() {
     agrees(|work| Job::fixture("queue", work), "500000"); // 4 million events
 }
 
-/// The order of events across threads: one wrong pair would be a free of an unknown block, or a block that is live twice.
+/// The order of events across threads: a single wrong pair would be a free of an unknown block, or
+/// a block that is live twice.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn blocks_exchanged_through_atomic_slots() {
@@ -96,11 +98,13 @@ fn blocks_exchanged_through_atomic_slots() {
     }
 }
 
-/// Recordings of that side by side until there are so many events: plain loops over one hardly ever show a wrong order. Each
-/// thread of the program makes so many rounds. Says every 100 million events how far it is.
+/// Records that program again and again until there are this many events, in parallel: loops of
+/// single recordings hardly ever show a wrong order. Each thread of the program makes `rounds`
+/// rounds. Prints its progress every 100 million events.
 ///
-/// A thread that gets no processor for a second in the middle of writing an event is passed by, and the event is late: such a
-/// recording does not count. Of so many recordings, `late_max` may be like that.
+/// A thread that gets no processor for a second while it writes an event is skipped, and the event
+/// is late: such a recording does not count. At most `late_max` of a number of recordings may be
+/// like that.
 #[track_caller]
 fn exchanges(events_min: i64, rounds: u32, late_max: fn(i64) -> i64) {
     const AT_ONCE: usize = 3;
@@ -158,15 +162,15 @@ fn blocks_exchanged_beside_other_recordings() {
     exchanges(25_000_000, 100_000, |_| 0);
 }
 
-/// Most of a short recording is its beginning and its end, so these are longer. At the lowest priority beside 20 busy
-/// processes 2 of 517 were late.
+/// A short recording consists mostly of its beginning and its end, so these are longer. At the
+/// lowest priority beside 20 busy processes 2 of 517 were late.
 #[test]
 #[ignore = "half an hour and more"]
 fn blocks_exchanged_ten_billion_times() {
     exchanges(10_000_000_000, 1_000_000, |recordings| 2 + recordings / 4);
 }
 
-/// A program that hands addresses out again, though nobody saw them freed.
+/// A program that returns the same addresses again, although their frees were not observed.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn frees_that_nobody_saw() {
@@ -193,7 +197,8 @@ fn frees_that_nobody_saw() {
     assert!(heapledger(["explain", "HL0075"]).text().contains("Frees were not seen"));
 }
 
-/// Beside frees that nobody saw, those that were seen are all known: an address that is handed out again holds no thread up.
+/// With unobserved frees, the observed ones are still all known: a reused address does not delay
+/// any thread.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn frees_that_nobody_saw_among_others() {
@@ -204,7 +209,8 @@ fn frees_that_nobody_saw_among_others() {
         let told = &outcome.told()[0];
         assert!(recording.total("frees_missed") > 100_000, "{recording:?}");
         assert_eq!((recording.total("frees_unknown"), recording.total("events_late")), (0, 0), "{recording:?}");
-        // Each of them is one more free; but for the blocks whose addresses are not in use again.
+        // Each of them is one more free, except for the blocks whose addresses are not in use
+        // again.
         let (freed, missed) = (recording.total("frees"), recording.total("frees_missed"));
         assert!((0..100).contains(&(freed - missed - number(told, "frees"))), "{told} {recording:?}");
     }
@@ -225,7 +231,7 @@ fn blocks_of_a_deep_recursion() {
     agrees(|work| Job::fixture("deep", work), "50000");
 }
 
-/// The user's own preloaded library comes between the recorder and libc, and is called as before.
+/// The user's own preloaded library is between the recorder and libc, and is called as before.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn behind_another_preloaded_allocator() {
@@ -237,7 +243,7 @@ fn behind_another_preloaded_allocator() {
     };
     agrees(checked("mix"), "20000");
     agrees(checked("queue"), "20000");
-    // Not `operators`: jemalloc brings operator new, which then does not go through malloc.
+    // Not `operators`: jemalloc has its own operator new, which then does not call malloc.
     let Some(jemalloc) = shared_library("libjemalloc.so.2") else { return };
     for (name, work) in [("queue", "200000"), ("growth", "100"), ("exchange", "50000")] {
         agrees(|work| Job::fixture(name, work).variable("LD_PRELOAD", &jemalloc), work);
@@ -250,7 +256,8 @@ fn blocks_of_very_many_stacks() {
     agrees(|work| Job::fixture("stacks", work), "65536");
 }
 
-/// The memory of a pool is not counted twice, blocks of a pool are blocks, a reset frees all of them.
+/// The memory of a pool is not counted twice, its blocks are counted as blocks, and a reset frees
+/// all of them.
 #[test]
 fn user_pools() {
     agrees(|work| Job::fixture("pools", work), "300");

@@ -1,6 +1,7 @@
-//! The types of blocks, against programs that know them: `fixtures/types/truth.hpp` says how they tell.
+//! The types of blocks, compared with programs that know them: `fixtures/types/truth.hpp` describes
+//! how they declare them.
 //!
-//! An answer counts as right if it names the type in full; one that is called exact must be.
+//! An answer is right if it names the full type; an answer that is called exact must be right.
 
 use std::fmt;
 use std::fs;
@@ -15,22 +16,22 @@ use heapledger_symbols::{
 
 use crate::harness::{Job, Scratch, headers, installed, skipped};
 
-/// How a program's sites were answered.
+/// The number of right and wrong answers about a program's sites.
 #[derive(Default)]
 pub(crate) struct Score {
     pub(crate) sites: usize,
     pub(crate) right: usize,
-    /// Those of which nothing was known.
+    /// Sites whose type is unknown.
     pub(crate) unknown: usize,
     pub(crate) wrong: Vec<String>,
-    /// Those of the wrong ones that were called exact.
+    /// Wrong answers that were called exact.
     pub(crate) wrong_but_exact: Vec<String>,
-    /// How many were right and called exact.
+    /// The number of right answers that were called exact.
     pub(crate) exact: usize,
 }
 
 impl Score {
-    /// Right ones in a thousand.
+    /// Returns the right answers per thousand sites.
     pub(crate) fn per_mille(&self) -> usize {
         self.right * 1000 / self.sites.max(1)
     }
@@ -123,7 +124,7 @@ fn is_unknown(found: &SiteType) -> bool {
     found.block.is_none() && found.candidates.is_empty()
 }
 
-/// Whether the type is one of the answers that sizes allow. `None`: nothing can tell it.
+/// True if the type is one of the answers that the sizes allow. `None`: undecidable.
 fn is_right(found: &SiteType, answers: &str, sizes: SiteSizes, language: Language) -> Option<bool> {
     let normal = |spelled: &str| without_numbers(TypeName::new(language, spelled).full());
     let answers: Vec<(&str, u64)> = answers
@@ -138,7 +139,7 @@ fn is_right(found: &SiteType, answers: &str, sizes: SiteSizes, language: Languag
     if let [("unknown", _)] = answers[..] {
         return Some(is_unknown(found));
     }
-    // Arrays of what has a destructor begin with their length.
+    // Arrays of elements with destructors begin with their length.
     let cookies = [0, 8 * sizes.blocks];
     let fits = |name: &str, size: u64| match name.starts_with('[') {
         true => cookies.iter().any(|cookies| sizes.bytes.saturating_sub(*cookies).is_multiple_of(size.max(1))),
@@ -155,7 +156,8 @@ fn is_right(found: &SiteType, answers: &str, sizes: SiteSizes, language: Languag
     })
 }
 
-/// The languages do not tell their closures apart: `{closure#1}`, `{lambda(int)#1}`, `$_1`.
+/// Removes the numbers of closures, which the languages choose differently: `{closure#1}`,
+/// `{lambda(int)#1}`, `$_1`.
 fn without_numbers(name: &str) -> String {
     let mut out = String::new();
     let mut rest = name;
@@ -172,7 +174,7 @@ fn without_numbers(name: &str) -> String {
     out + rest
 }
 
-/// A truth program in Rust, built with these options.
+/// Builds a truth program in Rust, with these options.
 fn rust_program(scratch: &Scratch, name: &str, options: &[&str]) -> Option<PathBuf> {
     let sources = headers().join("../fixtures/types");
     let object = truth_object(scratch)?;
@@ -185,7 +187,7 @@ fn rust_program(scratch: &Scratch, name: &str, options: &[&str]) -> Option<PathB
     Some(program)
 }
 
-/// What marks sites.
+/// Compiles the code that marks sites.
 fn truth_object(scratch: &Scratch) -> Option<PathBuf> {
     let object = scratch.file("truth.o");
     let mut compiler = Command::new("cc");
@@ -243,9 +245,9 @@ fn rust_at_each_level() {
         ("debuginfo=1", OWN_ALLOCATOR, 990),
         ("debuginfo=2", &["-C", "opt-level=0"], 990),
         ("debuginfo=1", &["-C", "opt-level=s"], 990),
-        // Symbols alone: nothing of what is inlined.
+        // Symbols only: inlined functions are unknown.
         ("debuginfo=0", V0, 400),
-        // And these have no types.
+        // These symbols contain no types.
         ("debuginfo=0", &[], 0),
     ];
     for name in ["containers", "workload"] {
@@ -257,7 +259,7 @@ fn rust_at_each_level() {
     }
 }
 
-/// Containers of well-known crates, which ask the allocator themselves, and what is made of
+/// Containers of well-known crates, which call the allocator themselves, and containers made of
 /// elements that are containers.
 #[test]
 #[ignore = "fetches and builds half a dozen crates, for a minute or two: .ci/run full"]
@@ -283,7 +285,7 @@ fn c_score(compiler: &str, name: &str, options: &[&str]) -> Option<Score> {
     Some(recorded_score(&scratch, &program, name, &[]))
 }
 
-/// A truth program in C or C++.
+/// Builds a truth program in C or C++.
 fn c_program(scratch: &Scratch, compiler: &str, name: &str, options: &[&str]) -> Option<PathBuf> {
     let source = headers().join("../fixtures/types").join(name);
     let program = scratch.file(&format!("{name}.truth"));
@@ -318,8 +320,7 @@ fn c_with_debug_information() {
     }
 }
 
-/// The functions of containers within containers have the same code as those of others, and the
-/// same callers.
+/// The functions of nested containers have the same code and the same callers as those of others.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn cxx_containers_within_containers() {
@@ -328,7 +329,7 @@ fn cxx_containers_within_containers() {
     }
 }
 
-/// Without debug information there are fewer answers, but no wrong ones.
+/// Without debug information there are fewer answers, but none of them is wrong.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn cxx_without_debug_information() {
@@ -337,8 +338,8 @@ fn cxx_without_debug_information() {
     }
 }
 
-/// That of the C library has types, too, of what its own functions do: none is that of a block of
-/// the program's, and its own blocks are called as they are without.
+/// The C library's debug information describes types in its own functions: none of them is taken
+/// for the type of a block of the program, and its own blocks are named as without it.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn c_with_debug_information_of_the_c_library() {
@@ -356,7 +357,8 @@ fn c_with_debug_information_of_the_c_library() {
 
 const CXX_AND_C: [&str; 4] = ["objects.cpp", "containers.cpp", "nested.cpp", "c_sites.c"];
 
-/// Both compilers, at both ends of optimisation, and with debug information in other forms.
+/// Both compilers, with the lowest and highest optimisation, and with other forms of debug
+/// information.
 #[test]
 #[ignore = "builds each program a dozen times, for five minutes or so: .ci/run full"]
 fn cxx_and_c_however_built() {
@@ -375,11 +377,11 @@ fn cxx_and_c_however_built() {
     for name in CXX_AND_C {
         let compilers = if name.ends_with(".c") { ["gcc", "clang"] } else { ["g++", "clang++"] };
         for compiler in compilers {
-            // Debian's clang has no plug-in for the linker.
+            // Debian's clang has no linker plug-in.
             let ways = WAYS.into_iter().filter(|way| !compiler.starts_with("clang") || !way.contains(&"-flto"));
             for options in ways {
                 let Some(score) = c_score(compiler, name, options) else { return };
-                // Clang's type units leave out what is around a class that is in another.
+                // Clang's type units lack the scope of a class that is in another one.
                 let is_apart = compiler == "clang++" && options.contains(&"-fdebug-types-section");
                 score.assert_at_least(if is_apart { 940 } else { 970 }, &format!("{compiler} {name} {options:?}"));
             }
@@ -387,7 +389,7 @@ fn cxx_and_c_however_built() {
     }
 }
 
-/// With less debug information, or none, there are fewer answers, but no wrong ones.
+/// With less debug information, or none, there are fewer answers, but none of them is wrong.
 #[test]
 #[ignore = "builds each program half a dozen times, for three minutes or so: .ci/run full"]
 fn cxx_and_c_with_less_debug_information() {
@@ -405,7 +407,8 @@ fn cxx_and_c_with_less_debug_information() {
     }
 }
 
-/// Debug information that `dwz` has compressed, with what several files have in common in a file of its own.
+/// Debug information compressed by `dwz`, with the common parts of several files in a file of its
+/// own.
 #[test]
 #[ignore = "builds each program, for half a minute: .ci/run full"]
 fn cxx_and_c_with_debug_information_in_common() {

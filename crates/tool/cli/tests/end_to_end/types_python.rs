@@ -1,11 +1,11 @@
-//! The types of what Python programs allocate, as the names of CPython's functions say: of a real
+//! The types of blocks of Python programs, from the names of CPython's functions in a real
 //! interpreter, most of whose functions have no name in a distribution's build.
 
 use serde_json::Value;
 
 use crate::harness::{Job, Recording, Scratch, installed, number};
 
-/// Makes so many objects of several types, each in another way, and keeps all of them.
+/// Makes a number of objects of several types, each in another way, and keeps all of them.
 const SCRIPT: &str = "
 import json
 count = 1000
@@ -28,7 +28,7 @@ fn recorded(scratch: &Scratch, malloc: &str) -> Option<Recording> {
     Some(Job::new(words).variable("PYTHONMALLOC", malloc).recorded(scratch).1)
 }
 
-/// The row of a type.
+/// Returns the row of a type.
 fn row<'a>(answer: &'a Value, name: &str) -> &'a Value {
     let rows = answer["rows"].as_array().unwrap();
     rows.iter().find(|row| row["type"] == name).unwrap_or_else(|| panic!("no {name}: {answer:#}"))
@@ -54,17 +54,17 @@ fn objects_of_cpython_are_called_by_its_functions() {
         assert!(number(row, "blocks") >= least, "{row:#}");
         assert_eq!(row["confidence"], "probable", "{row:#}");
     }
-    // Containers are called as Python calls them.
+    // Containers have their Python names.
     let containers = recording.ask("types", &["--total", "--by", "container"]);
     for (name, least) in [("list", COUNT), ("dict", 10), ("bytearray", COUNT)] {
         assert!(number(row(&containers, name), "blocks") >= least, "{containers:#}");
     }
-    // Blocks that the functions of the evaluation loop ask for have no type: none is guessed.
+    // Blocks requested by the functions of the evaluation loop have no type: none is guessed.
     assert!(number(row(&answer, "[unknown]"), "blocks") > 0);
 }
 
-/// With its own allocator, only what is larger than 512 bytes is of malloc, and what that allocator
-/// needs itself.
+/// With Python's own allocator, malloc only serves blocks larger than 512 bytes, and that
+/// allocator's own needs.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn tables_of_pymalloc_are_called_so() {
@@ -74,7 +74,7 @@ fn tables_of_pymalloc_are_called_so() {
     let texts = row(&answer, "PyUnicodeObject");
     assert!(number(texts, "bytes") >= COUNT * 600, "{texts:#}");
     assert!(number(row(&answer, "pymalloc arena map"), "bytes") >= 128 << 10, "{answer:#}");
-    // No list is that large, whichever list was being made then.
+    // A list object is never that large, whatever list is being made then.
     let rows = answer["rows"].as_array().unwrap();
     assert!(rows.iter().all(|row| row["type"] != "PyListObject"), "{answer:#}");
 }

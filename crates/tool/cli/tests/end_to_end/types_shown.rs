@@ -1,4 +1,4 @@
-//! The types of blocks as the reading verbs show them: one answer, whichever verb is asked.
+//! The types of blocks in the reading verbs: the same answer in each.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ fn name(row: &Value) -> String {
     row["type"].as_str().unwrap_or_else(|| panic!("no type: {row:#}")).to_owned()
 }
 
-/// What `types` says, which is in order, and the sum of its sites.
+/// Returns the rows of `types`, which must be in order and have the sums of their sites.
 fn types(recording: &Recording, options: &[&str]) -> Sums {
     let answer = recording.ask("types", options);
     assert!(list(&answer["rows"]).is_sorted_by_key(|row| -number(row, "bytes")), "{answer:#}");
@@ -37,7 +37,8 @@ fn types(recording: &Recording, options: &[&str]) -> Sums {
     sums
 }
 
-/// At any moment there is as much of all types as there is at all, whoever is asked; and as much of each.
+/// At any moment the types add up to the total, in every verb; and each type has the same figures
+/// in all.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn verbs_agree() {
@@ -89,7 +90,7 @@ fn verbs_agree() {
     }
 }
 
-/// What a program has stamped is what it says, whatever its code looks like.
+/// The types that a program has stamped are shown, whatever its code looks like.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn stamps_are_types() {
@@ -117,7 +118,7 @@ fn stamps_are_types() {
         }
     }
 }
-/// A program that knows what it allocates: `growth`, in three rounds of four threads.
+/// A program with known allocations: `growth`, in three rounds of four threads.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn types_of_a_rust_program() {
@@ -140,7 +141,7 @@ fn types_of_a_rust_program() {
     }
     assert_eq!(list(&answer["rows"]).len(), 3, "{answer:#}");
 
-    // The same type selects its blocks elsewhere.
+    // The same type selects its blocks in other verbs.
     let top = recording.ask("top", &["--total", "--type", "growth::Wide", "--by", "type"]);
     assert_eq!((figures(&top["total"]), list(&top["rows"]).len()), ((rounds, rounds * 512), 1));
     let path = recording.path.to_str().unwrap();

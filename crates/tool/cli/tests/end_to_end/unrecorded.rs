@@ -7,14 +7,14 @@ use serde_json::Value;
 
 use crate::harness::{Build, Job, Recording, Scratch, build, exited, heapledger, installed, number, program};
 
-/// Program and code of all that ran unrecorded, in order.
+/// Returns the name and the code of each program that ran unrecorded, in order.
 fn departures(recording: &Recording) -> Vec<(String, String)> {
     let list = recording.summary["unrecorded"].as_array().unwrap();
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     list.iter().map(|one| (text(&one["path"]), text(&one["code"]))).collect()
 }
 
-/// The job is the same with the recorder, and this ran unrecorded.
+/// Asserts that the job behaves the same with the recorder, and that these programs ran unrecorded.
 #[track_caller]
 fn leaves(job: &Job, expected: &[(&str, &str)]) -> Recording {
     let scratch = Scratch::new();
@@ -35,7 +35,7 @@ fn is_root() -> bool {
     status.lines().any(|line| line.starts_with("Uid:\t0\t"))
 }
 
-/// The report of `record`.
+/// Returns the report of `record`.
 fn reported(job: Job, scratch: &Scratch) -> String {
     String::from_utf8_lossy(&job.with_report().recorded(scratch).0.stderr).into_owned()
 }
@@ -46,7 +46,7 @@ fn static_programs() {
     let fixed = build("limits", Build::Static);
     let fixed = fixed.to_str().unwrap();
     leaves(&Job::shell(&format!("{fixed} none 0; true")), &[(fixed, "HL0001")]);
-    // By every way: exec in the same process, vfork, posix_spawn.
+    // Started in every way: exec in the same process, vfork, posix_spawn.
     leaves(&Job::shell(&format!("exec {fixed} none 0")), &[(fixed, "HL0001")]);
     for how in ["fork+execv", "vfork+execv", "posix_spawn", "posix_spawnp"] {
         leaves(&Job::fixture("spawns", &format!("{how} {fixed} none 0")), &[(fixed, "HL0001")]);
@@ -85,7 +85,7 @@ fn an_exec_that_fails_is_none() {
     }
     let job = Job::new([program("execs").to_str().unwrap(), "after a failure"]);
     leaves(&job, &[]);
-    // A static program for which there is no permission.
+    // A static program that cannot be read.
     let fixed = build("limits", Build::Static);
     let plain = scratch.file("plain");
     fs::write(&plain, fs::read(fixed).unwrap()).unwrap();
@@ -109,7 +109,7 @@ fn programs_of_other_users() {
     }
 }
 
-/// Its library is not there any more: it ends in the dynamic linker.
+/// A library of the program is missing: it ends in the dynamic linker.
 #[test]
 fn a_program_that_ends_before_it_begins() {
     let scratch = Scratch::new();
@@ -143,14 +143,14 @@ fn another_root_directory() {
     };
     let scratch = Scratch::new();
     let directory = scratch.path().to_str().unwrap();
-    // All that a dynamic program needs, and no library of ours.
+    // All files of a dynamic program, without our library.
     let script = format!(
         "cd {directory}; mkdir -p bin lib64 lib/x86_64-linux-gnu; cp /bin/true bin; cp -L /lib64/ld-linux-x86-64.so.2 lib64; \
          cp -L /lib/x86_64-linux-gnu/libc.so.6 lib/x86_64-linux-gnu"
     );
     assert_eq!(Job::shell(&script).bare().status, exited(0));
     leaves(&Job::new([chroot.to_str().unwrap(), directory, "/bin/true"]), &[("/bin/true", "HL0072")]);
-    // The whole system under another name is no obstacle.
+    // The same system under another path is not an obstacle.
     leaves(&Job::new([chroot.to_str().unwrap(), "/", "/bin/ls", "/"]), &[]);
 }
 
@@ -162,7 +162,7 @@ fn other_network_namespaces() {
     };
     let unshare = unshare.to_str().unwrap();
     leaves(&Job::new([unshare, "--net", "/bin/ls", "/"]), &[("/bin/ls", "HL0071")]);
-    // A process that is forked there cannot introduce itself, and so cannot say what it becomes.
+    // A process that is forked there cannot introduce itself, and so cannot announce its exec.
     let recording = leaves(&Job::new([unshare, "--net", "--fork", "/bin/ls", "/"]), &[(unshare, "HL0071")]);
     assert_eq!(recording.summary["unrecorded"][0]["fork"], true);
     if let Some(bwrap) = installed("bwrap") {
@@ -183,7 +183,7 @@ fn little_address_space() {
     assert_eq!(departures(&recording), [(path, "HL0073".to_owned())], "{recording:?}");
 }
 
-/// bear replaces LD_PRELOAD in what it starts, and is wrapped around exec there.
+/// bear replaces LD_PRELOAD in the programs that it starts, and wraps exec in them.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn programs_under_bear() {
@@ -197,7 +197,7 @@ fn programs_under_bear() {
     assert!(list.contains("empty.c"), "{list}");
 }
 
-/// A recorded child whose heap is not malloc's.
+/// A recorded child whose heap does not use malloc.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn allocators_of_their_own() {
@@ -208,7 +208,7 @@ fn allocators_of_their_own() {
     assert!(line.is_some_and(|line| line.contains("own_malloc")), "{said}");
 }
 
-/// Rewritten recordings keep what ran unrecorded.
+/// Rewritten recordings keep the list of unrecorded programs.
 #[test]
 fn recordings_made_of_recordings() {
     let scratch = Scratch::new();

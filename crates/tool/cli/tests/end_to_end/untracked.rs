@@ -1,4 +1,5 @@
-//! Heapledger never counts itself: what a C program that only calls libheapledger has in its ledger, and in its recording.
+//! Heapledger never counts itself: checked in the ledger and the recording of a C program that only
+//! calls libheapledger.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,8 +7,8 @@ use std::process::Command;
 use crate::c::{WITH_ALL, install};
 use crate::harness::{Job, Scratch, exited, headers, number};
 
-/// Calls all of libheapledger, and nothing else that allocates. Prints what it has allocated itself, in functions that
-/// Heapledger has called, and what its ledger says.
+/// Calls all functions of libheapledger, and no others that allocate. Prints its own allocations,
+/// in functions that Heapledger has called, and the counts of its ledger.
 const CALLER: &str = r#"
 #include "heapledger/dumps.h"
 #include "heapledger/heapledger.h"
@@ -116,7 +117,7 @@ fn a_c_program_that_only_calls_us_allocates_nothing() {
     assert_eq!((number(&alone, "allocations"), number(&alone, "live")), (number(&alone, "own"), 0), "{alone}");
     assert_eq!(number(&alone, "unknown"), 0, "{alone}");
 
-    // Blocks that the program has without a call of ours are its own, or the C library's.
+    // Blocks that the program has without calling us are its own, or the C library's.
     let (_, silent) = job(&program).recorded(&scratch);
     let (outcome, recording) = calling().recorded(&scratch);
     assert_eq!(outcome.status, exited(0), "{outcome:?}");

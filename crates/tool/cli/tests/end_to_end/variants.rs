@@ -1,4 +1,5 @@
-//! Programs that link Heapledger, which are workspaces of their own: built with another allocator, or linked in another way.
+//! Programs that link Heapledger, in workspaces of their own: built with other allocators, or
+//! linked in other ways.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::harness::{HEAPLEDGER, skipped};
 
-/// How a program is built.
+/// The way in which a program is built.
 pub(crate) struct Variant {
     pub(crate) name: &'static str,
     pub(crate) feature: &'static str,
@@ -16,21 +17,22 @@ pub(crate) struct Variant {
     pub(crate) is_release: bool,
 }
 
-/// With the allocator of the system.
+/// With the system's allocator.
 pub(crate) const SYSTEM: Variant = Variant { name: "system", feature: "", target: "", flags: "", is_release: false };
 pub(crate) const MIMALLOC: Variant = Variant { name: "mimalloc", feature: "mimalloc", ..SYSTEM };
 pub(crate) const JEMALLOC: Variant = Variant { name: "jemalloc", feature: "jemalloc", ..SYSTEM };
-/// Nothing can be preloaded into it.
+/// Nothing can be preloaded into this one.
 pub(crate) const STATIC: Variant =
     Variant { name: "static", target: "x86_64-unknown-linux-gnu", flags: "-Ctarget-feature=+crt-static", ..SYSTEM };
 const MUSL: Variant = Variant { name: "musl", target: "x86_64-unknown-linux-musl", ..SYSTEM };
 
-/// The program of `fixtures/FIXTURE` in this form.
+/// Builds the program of `fixtures/FIXTURE` in this variant.
 pub(crate) fn build(fixture: &str, variant: &Variant) -> PathBuf {
     try_build(fixture, variant).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The program of `fixtures/FIXTURE` for musl. `None`, which is said: that target is not installed.
+/// Builds the program of `fixtures/FIXTURE` for musl. `None`, with a message, if that target is not
+/// installed.
 pub(crate) fn build_for_musl(fixture: &str) -> Option<PathBuf> {
     match try_build(fixture, &MUSL) {
         Ok(program) => Some(program),
@@ -43,7 +45,8 @@ pub(crate) fn build_for_musl(fixture: &str) -> Option<PathBuf> {
 }
 
 fn try_build(fixture: &str, variant: &Variant) -> Result<PathBuf, String> {
-    // What they have in common is built once, in one place: where the next variant takes the place of the program.
+    // Common parts are built once, in one place, where each variant replaces the program of the one
+    // before.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let directory = Path::new(HEAPLEDGER).ancestors().nth(2).unwrap().join("apart");

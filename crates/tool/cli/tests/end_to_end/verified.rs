@@ -1,7 +1,7 @@
-//! `record --verify-stacks`: every captured stack is what glibc's `backtrace` says.
+//! `record --verify-stacks`: every captured stack agrees with glibc's `backtrace`.
 //!
-//! `cargo test -p heapledger-cli --test end_to_end verified:: -- --ignored --nocapture` is the long form: millions of
-//! stacks, and a table of them.
+//! `cargo test -p heapledger-cli --test end_to_end verified:: -- --ignored --nocapture` is the long
+//! form: millions of stacks, and a table of them.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use crate::harness::{Build, HEAPLEDGER, Job, Recording, Scratch, build, heapledger, installed, number};
 
-/// Records with verification and checks that no stack differs. Returns how many were compared.
+/// Records with verification and checks that no stack differs. Returns the number of compared
+/// stacks.
 #[track_caller]
 fn verified(job: Job, scratch: &Scratch) -> i64 {
     let (_, recording) = job.option("--verify-stacks").patience(Duration::from_secs(600)).both(scratch);
@@ -24,7 +25,7 @@ fn mismatches(recording: &Recording) -> serde_json::Value {
     recording.ask("info", &[])["stack_mismatches"].clone()
 }
 
-/// No stack differs, and none was left out.
+/// Asserts that no stack differs, and that none was left out.
 #[track_caller]
 fn assert_all_verified(recording: &Recording) {
     let of = |name| recording.total(name);
@@ -58,8 +59,8 @@ fn in_programs_that_are_hard_to_unwind() {
     }
 }
 
-/// The destructors of a thread allocate when the recorder has let go of it: no stack is taken there. Each stack is in one of
-/// three classes all the same.
+/// The destructors of a thread allocate after the recorder has released it: no stack is taken
+/// there. Each stack is still in one of three classes.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn in_threads_that_allocate_while_they_end() {
@@ -75,20 +76,21 @@ fn in_threads_that_allocate_while_they_end() {
     assert!(of("stacks_incomparable_missing") >= 50 && verified > 0, "{recording:?}");
     let reasons = ["unasked", "outlasting", "missing"].map(|reason| of(&format!("stacks_incomparable_{reason}")));
     assert_eq!(reasons.iter().sum::<i64>(), incomparable, "{recording:?}");
-    // `info` has them, too, as data and as text.
+    // `info` has the counts, too, as data and as text.
     let info = recording.ask("info", &[]);
     assert_eq!(number(&info, "stacks_verified"), verified, "{info:#}");
     assert_eq!(number(&info, "stacks_incomparable"), incomparable, "{info:#}");
     let text = heapledger(["info".as_ref(), recording.path.as_os_str()]).text();
     assert!(text.contains(" verified, 0 mismatched, ") && text.contains("no stack was taken"), "{text}");
-    // Without verification nothing is incomparable, and the summary says what is missing.
+    // Without verification nothing is incomparable, and the summary omits it.
     let (_, recording) = Job::fixture("endings", "50").recorded(&scratch);
     assert_eq!(recording.total("stacks_incomparable"), 0, "{recording:?}");
     let text = heapledger(["summary".as_ref(), recording.path.as_os_str()]).text();
     assert!(text.contains("stacks missing"), "{text}");
 }
 
-/// glibc knows only the segment that an address is in of a program whose segments do not follow each other.
+/// If a program's segments are not contiguous, glibc knows only the segment that contains an
+/// address.
 #[test]
 fn in_a_program_with_holes() {
     let scratch = Scratch::new();
@@ -114,7 +116,8 @@ fn under_a_tight_limit() {
     assert_all_verified(&recording);
 }
 
-/// Unwind information that a program registers at run time is not followed: so a difference is seen, counted and told.
+/// Unwind information that a program registers at run time is not used: so a difference is
+/// detected, counted and reported.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn a_difference_is_told() {
@@ -130,9 +133,9 @@ fn a_difference_is_told() {
     let is_in_program =
         |place: &serde_json::Value| place["module"].as_str().is_some_and(|it| it.ends_with("/registers"));
     assert!(is_in_program(&ours[0]) && ours[1]["module"].is_null() && is_in_program(&theirs[2]), "{mismatches:#}");
-    // glibc is not asked while its unwinder is at work: here, inside of the registration.
+    // glibc is not called while its unwinder is running: here, within the registration.
     assert!(recording.total("stacks_incomparable_unasked") > 0, "{recording:?}");
-    // And without the option nothing is asked.
+    // Without the option glibc is never called.
     let (_, recording) = Job::fixture("registers", "50").recorded(&scratch);
     assert_eq!((recording.total("stacks_verified"), recording.total("stacks_mismatched")), (0, 0), "{recording:?}");
 }
@@ -173,14 +176,15 @@ struct Workload {
     job: Job,
 }
 
-/// Real programs and fixtures, each so many times as large as it is for a quick test.
+/// Returns real programs and fixtures, each `size` times as large as for a quick test.
 fn workloads(scratch: &Scratch, size: usize) -> Vec<Workload> {
     let mut workloads = vec![];
     let mut add = |name, job: Job| workloads.push(Workload { name, job: job.directory(scratch.path()) });
     let is_long = size > 1;
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
     if installed("c++").is_some() {
-        // cc1plus -O2 over most of the standard library makes 3.5 million; over a header or two, a tenth of that.
+        // cc1plus -O2 over most of the standard library makes 3.5 million; over a header or two, a
+        // tenth of that.
         let header = if is_long { "bits/stdc++.h" } else { "vector" };
         scratch.write("big.cpp", format!("#include <{header}>\n{}", if is_long { CPP } else { "" }));
         add("g++ -O2 (cc1plus, as)", Job::new(["c++", if is_long { "-O2" } else { "-O0" }, "-c", "big.cpp"]));
@@ -202,7 +206,8 @@ fn workloads(scratch: &Scratch, size: usize) -> Vec<Workload> {
                 Job::new([OsStr::new(HEAPLEDGER)].into_iter().chain(own).chain(perl)),
             );
         }
-        // The tree of packages: large, and it needs what only a build of the whole workspace has fetched.
+        // The tree of packages: it is large, and needs files that only a build of the whole
+        // workspace has downloaded.
         if is_long {
             let job = Job::new([env!("CARGO"), "tree", "--offline", "--manifest-path"]);
             add("cargo tree (Rust)", job.argument(repository.join("Cargo.toml")));

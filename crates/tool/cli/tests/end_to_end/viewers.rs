@@ -1,6 +1,8 @@
-//! What `heapledger export` writes, in the programs that people look at it with: the totals that they show are ours.
+//! Files of `heapledger export`, in the programs that people view them with: the totals that they
+//! show are ours.
 //!
-//! `.ci/viewers` installs these programs and runs the tests; HEAPLEDGER_VIEWERS is where it has put those of npm.
+//! `.ci/viewers` installs these programs and runs the tests; HEAPLEDGER_VIEWERS is the directory of
+//! those from npm.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,7 +14,7 @@ use crate::browser::webdriver::Chromium;
 use crate::export::{exported, totals};
 use crate::harness::{Job, Recording, Scratch, installed, number, program, skipped, wait_until};
 
-/// A file or directory of an npm package, or `None` after saying that there is none.
+/// Returns a file or directory of an npm package, or `None` after printing that there is none.
 fn package(path: &str) -> Option<PathBuf> {
     let Some(viewers) = std::env::var_os("HEAPLEDGER_VIEWERS") else {
         skipped("HEAPLEDGER_VIEWERS is not set: .ci/viewers does it");
@@ -27,7 +29,7 @@ fn recorded(scratch: &Scratch) -> Recording {
     Job::fixture("mix_threads", "3000").recorded(scratch).1
 }
 
-/// `1,234,567`
+/// Returns a number such as `1,234,567`.
 fn grouped(number: i64) -> String {
     let digits = number.to_string();
     let groups: Vec<&str> =
@@ -56,11 +58,12 @@ fn google_pprof() {
             let done = done.unwrap();
             let (out, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
             assert!(out.starts_with(&format!("{total}\n")), "{option} {at}: expected {total}\n{out}\n{err}");
-            // It has found the program, and where in it.
+            // It has found the program, and the function in it.
             assert!(bytes[live] == 0 || option != "--alloc_space" || out.contains("mix_step"), "{out}\n{err}");
         }
     }
-    // In a program whose code is elsewhere in memory than in the file: linked by lld, as Rust's are.
+    // A program whose code is at other addresses in memory than in the file: linked by lld, as Rust
+    // programs are.
     let (_, recording) = Job::fixture("growth", "50").recorded(&scratch);
     let (file, _) = exported(&scratch, &recording, "gperftools", &["--total"]);
     let done =
@@ -75,7 +78,7 @@ fn google_pprof() {
     }
 }
 
-/// The viewer of Valgrind: what it makes of the file, and what it shows of that.
+/// Valgrind's viewer: what it reads from the file, and what it displays.
 #[test]
 #[ignore = "needs Chromium and Valgrind's dh_view.html; in .ci/viewers"]
 fn dh_view() {
@@ -109,7 +112,7 @@ fn dh_view() {
     assert!(shown.contains("mix_step (") && shown.contains("mix_threads"), "{shown}");
 }
 
-/// The page of the npm package: what it has read, as it writes it to a file of its own.
+/// The page of the npm package: the profile that it has read, as it writes it to a file of its own.
 #[test]
 #[ignore = "needs Chromium and the npm package speedscope; in .ci/viewers"]
 fn speedscope() {
@@ -151,7 +154,7 @@ fn speedscope() {
     }
 }
 
-/// What lies between the beginnings and the ends of a profile's outermost functions.
+/// Returns the time between the beginnings and the ends of a profile's outermost functions.
 fn outermost(profile: &Value) -> i64 {
     let (mut depth, mut sum) = (0, 0);
     for event in profile["events"].as_array().unwrap_or_else(|| panic!("{profile:#}")) {
@@ -171,7 +174,7 @@ fn outermost(profile: &Value) -> i64 {
     sum
 }
 
-/// Chrome's own developer tools, which are pages of the browser: what the panel *Memory* makes of a file.
+/// Chrome's own developer tools, which are pages of the browser: the panel *Memory* with a file.
 #[test]
 #[ignore = "needs Chromium; in .ci/viewers"]
 fn devtools() {
@@ -185,7 +188,8 @@ fn devtools() {
         let (file, _) = exported(&scratch, &recording, "heapprofile", options);
         let text = Value::from(std::fs::read_to_string(file).unwrap());
         chromium.open(&format!("{}/devtools_app.html", chromium.devtools));
-        // The panel is there soon after the page. It takes what it is given for an allocation profile by the end of the name.
+        // The panel appears soon after the page. It recognises an allocation profile by the end of
+        // the name.
         chromium.eval(&format!(
             "(async () => {{
                 const {{ViewManager}} = await import('/devtools/ui/legacy/legacy.js');
@@ -201,7 +205,7 @@ fn devtools() {
         chromium.wait("panel.visibleView?.profileInternal?.root?.total > 0");
         let found = chromium.eval("[panel.visibleView.adjustedTotal, panel.visibleView.profileInternal.root.total]");
         assert_eq!(found, serde_json::json!([expected, expected]), "{options:?}");
-        // What it shows, which is in shadow trees.
+        // The displayed text, which is in shadow trees.
         let shown = chromium.eval(
             "(() => {
                 const texts = [];
@@ -218,28 +222,28 @@ fn devtools() {
     }
 }
 
-/// The command line of the Firefox Profiler, with a directory of its own for what it keeps.
+/// The command line of the Firefox Profiler, with a directory for its files.
 pub(crate) struct Profiler {
     node: PathBuf,
     command: PathBuf,
-    /// A short name: there are sockets in it.
+    /// Has a short path, because it contains sockets.
     directory: TempDir,
 }
 
 impl Profiler {
-    /// `None` after saying that it is not there.
+    /// Returns `None` after printing that it is missing.
     pub(crate) fn new() -> Option<Profiler> {
         let (node, command) = (package("node/bin/node")?, package(".bin/profiler-cli")?);
         let directory = tempfile::Builder::new().prefix("heapledger-profiler-").tempdir().unwrap();
         Some(Profiler { node, command, directory })
     }
 
-    /// What it answers.
+    /// Returns its answer.
     pub(crate) fn ask(&self, words: &[&str]) -> String {
         self.try_ask(words).unwrap_or_else(|complaint| panic!("{words:?}: {complaint}"))
     }
 
-    /// What it answers, or what it complains about.
+    /// Returns its answer, or its error message.
     fn try_ask(&self, words: &[&str]) -> Result<String, String> {
         let mut command = Command::new(&self.node);
         command.arg(&self.command).args(words).env("PROFILER_CLI_SESSION_DIR", self.directory.path());
@@ -248,22 +252,24 @@ impl Profiler {
         if done.status.success() { Ok(text) } else { Err(text + &complaint) }
     }
 
-    /// The same as JSON.
+    /// Returns its answer as JSON.
     pub(crate) fn ask_json(&self, words: &[&str]) -> Value {
         let text = self.ask(&[words, &["--json"]].concat());
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{words:?}: {error}: {text}"))
     }
 
-    /// Has it read a file, in the place of the one before.
+    /// Loads a file in place of the one before.
     pub(crate) fn load(&self, file: &Path) {
         let _ = self.try_ask(&["stop", "--all"]);
-        // It gives its server half a second to start, which on a busy machine goes on starting.
+        // It gives its server half a second to start; on a busy machine the server then still
+        // starts later.
         if let Err(complaint) = self.try_ask(&["load", file.to_str().unwrap()]) {
             wait_until(&complaint, || self.try_ask(&["profile", "info"]).is_ok());
         }
     }
 
-    /// What the calls of a thread add up to, and their names from the outside on the way to the largest.
+    /// Returns the sum of a thread's calls, and the names on the path to the largest, from the
+    /// outside.
     pub(crate) fn calls(&self, thread: &str, strategy: &str) -> (i64, Vec<String>) {
         let answer = self.ask_json(&["thread", "samples-top-down", "--thread", thread, "--strategy", strategy]);
         let root = &answer["regularCallTree"];
@@ -294,13 +300,13 @@ fn firefox_profiler() {
         assert_eq!(total, expected, "{thread}");
         assert!(way.iter().any(|name| name == "work"), "{way:?}");
     }
-    // It makes a sample of each unit: only of a small figure.
+    // It makes one sample per unit, so only a small figure works.
     let (file, _) = exported(&scratch, &recording, "collapsed", &["--at", "end", "--metric", "blocks"]);
     profiler.load(&file);
     assert_eq!(profiler.calls("t-0", "timing").0, blocks[2]);
 }
 
-/// The picture: what its outermost box is said to be.
+/// The picture: the text of its outermost box.
 #[test]
 #[ignore = "needs Chromium; in .ci/viewers"]
 fn a_flame_graph() {
@@ -319,7 +325,8 @@ fn a_flame_graph() {
     }
 }
 
-/// What DHAT itself counts of a program: of each stack the total, the most, and what is live at the end.
+/// DHAT's own counts of a program: for each stack the total, the maximum, and the bytes live at the
+/// end.
 #[test]
 #[ignore = "needs Valgrind; in .ci/viewers"]
 fn each_stack_is_that_of_dhat() {
@@ -327,9 +334,10 @@ fn each_stack_is_that_of_dhat() {
     let scratch = Scratch::new();
     let theirs = scratch.file("theirs.json");
     let own = format!("--dhat-out-file={}", theirs.display());
-    // Its stacks end after twelve functions otherwise; and it does not know what the C library frees behind its back.
+    // By default its stacks end after twelve functions; and it does not see frees inside the C
+    // library.
     let words = [valgrind.to_str().unwrap(), "--tool=dhat", "--num-callers=100", "--run-libc-freeres=no", &own];
-    // In a program without realloc, which is no allocation of its own there.
+    // A program without realloc, which DHAT does not count as an allocation.
     let under = Job::new(words).argument(program("lives")).bare();
     assert!(under.status.success(), "{under:?}");
     let (_, recording) = Job::fixture("lives", "").recorded(&scratch);

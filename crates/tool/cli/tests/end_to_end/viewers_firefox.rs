@@ -1,4 +1,5 @@
-//! Recordings in the Firefox Profiler, without a browser: what it retains is what was live.
+//! Recordings in the Firefox Profiler, without a browser: the bytes that it retains are those that
+//! were live.
 
 use std::path::PathBuf;
 
@@ -39,7 +40,7 @@ fn what_is_retained_is_what_was_live() {
             let bytes = |view| profiler.calls(&format!("t-{thread}"), view).0;
             let (allocated, live) = (number(process, "bytes_allocated"), number(process, "bytes_live_end"));
             assert_eq!([bytes(RETAINED), bytes(ALLOCATED)], [live, allocated], "{options:?} {process:#}");
-            // Nothing freed is nothing at all, to it.
+            // If nothing was freed, it has no view of freed bytes.
             if allocated > live {
                 assert_eq!(bytes(FREED).abs(), allocated - live, "{options:?} {process:#}");
             }
@@ -52,7 +53,7 @@ fn what_is_retained_is_what_was_live() {
     }
 }
 
-/// From the beginning to a moment it retains what was live then.
+/// From the beginning to a moment it retains the bytes that were live then.
 #[test]
 #[ignore = "needs the npm package @firefox-devtools/profiler-cli; in .ci/viewers"]
 fn any_moment_can_be_zoomed_to() {
@@ -64,7 +65,7 @@ fn any_moment_can_be_zoomed_to() {
     profiler.load(&file);
     let begins = profiler.ask_json(&["profile", "info"])["context"]["rootRange"]["start"].as_f64().unwrap();
     for part in [3, 5, 8] {
-        // Between the times that a recording tells apart.
+        // Between two distinguishable times of the recording.
         let until = times[times.len() * part / 10].as_f64().unwrap() + 0.25;
         profiler.ask(&["zoom", "push", &format!("0,{:.9}", (until - begins) / 1e3)]);
         let expected = recording.ask("top", &["--at", &format!("{until}ms")]);

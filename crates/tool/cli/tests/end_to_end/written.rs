@@ -1,11 +1,12 @@
-//! Files that verbs write: none replaces another unasked, and none is there by halves.
+//! Files that verbs write: none replaces another one without `--force`, and none is left
+//! incomplete.
 
 use std::fs;
 use std::path::Path;
 
 use crate::harness::{HEAPLEDGER, Job, Outcome, Recording, Scratch, exited};
 
-/// Every verb that writes a file, with `OUT` for its name; and an input of it, if it has one.
+/// Every verb that writes a file, whose name is `OUT`; and an input of it, if it has one.
 const WRITERS: &[(&str, Option<&str>)] = &[
     ("flame a.hl -o OUT", Some("a.hl")),
     ("flame --collapsed a.hl -o OUT", Some("a.hl")),
@@ -24,7 +25,7 @@ const WRITERS: &[(&str, Option<&str>)] = &[
     ("record -q -o OUT -- true", None),
 ];
 
-/// A directory with all inputs.
+/// Makes a directory with all inputs.
 fn prepared() -> Scratch {
     let scratch = Scratch::new();
     for name in ["a.hl", "b.hl"] {
@@ -54,7 +55,7 @@ fn line(writer: &str, out: &str) -> Vec<String> {
 fn run(scratch: &Scratch, writer: &str, out: &str, force: bool) -> Outcome {
     let mut line = line(writer, out);
     if force {
-        // Before the program of those that start one.
+        // For verbs that start a program, before its name.
         line.insert(if writer.starts_with("reports") { 3 } else { 2 }, "--force".to_owned());
     }
     Job::new(line).directory(scratch.path()).bare()
@@ -98,7 +99,7 @@ fn a_file_is_replaced_only_by_force_and_an_input_never() {
         fs::remove_file(scratch.file("same")).unwrap();
     }
     assert_eq!(names(scratch.path()), ["a.hl", "b.hl", "heap", "log.json", "reports.json"]);
-    // Pages of the manual are all written, or none.
+    // Either all manual pages are written, or none.
     let man = |force: &[&str]| {
         Job::new([HEAPLEDGER, "man", "--dir", "pages"].iter().chain(force)).directory(scratch.path()).bare()
     };
@@ -111,14 +112,15 @@ fn a_file_is_replaced_only_by_force_and_an_input_never() {
     assert!(fs::metadata(scratch.file("pages/heapledger-top.1")).unwrap().len() > 100);
 }
 
-/// A verb that dies while it writes leaves nothing, and what was there as it was. (The kernel ends it where its file would
-/// become too long.)
+/// A verb that dies while it writes leaves no new file, and keeps the old one. (The kernel ends it
+/// when its file would become too long.)
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn nothing_is_half_written() {
     let scratch = prepared();
     let before = names(scratch.path());
-    // A recording grows under its name, and can be read at every moment; `check` has files of its own to write first.
+    // A recording grows under its name, and can be read at every moment; `check` writes files of
+    // its own first.
     for (writer, _) in
         WRITERS.iter().filter(|(writer, _)| !writer.starts_with("record") && !writer.starts_with("check"))
     {
@@ -142,7 +144,7 @@ fn nothing_is_half_written() {
     }
 }
 
-/// A program that does not start leaves the recording that it was to replace.
+/// If a program does not start, the recording that it was to replace is kept.
 #[test]
 fn a_program_that_does_not_start_replaces_nothing() {
     let scratch = Scratch::new();
@@ -175,7 +177,7 @@ fn pipes_and_descriptors_are_written_directly() {
         }
         let outcome = run(&scratch, writer, "-", false);
         assert!(outcome.status.success() && !outcome.stdout.is_empty(), "{writer}: {outcome:?}");
-        // These have a random key, and the name of the file, in what they write.
+        // The output of these contains a random key, or the name of the file.
         if !writer.starts_with("anonymize") && !writer.starts_with("dmd") {
             assert!(outcome.stdout == written && piped == written, "{writer}");
         }

@@ -1,4 +1,4 @@
-//! Command lines that make no sense, and files that are not whole: what is said, and how the command ends.
+//! Invalid command lines and incomplete files: the messages and the exit status.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -33,7 +33,7 @@ fn ask(verb: &[&str], recording: &Recording, options: &[&str]) -> Outcome {
     heapledger(words.map(OsStr::new))
 }
 
-/// A filter that fits nothing is answered the same way everywhere.
+/// A filter that matches nothing has the same answer everywhere.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn what_fits_nothing_is_said_the_same_way() {
@@ -63,7 +63,7 @@ fn what_fits_nothing_is_said_the_same_way() {
         let said = String::from_utf8_lossy(&outcome.stderr).into_owned();
         assert!(outcome.status == exited(2) && said.contains("did you mean --function main?"), "{verb}: {outcome:?}");
     }
-    // What only one of two recordings has is a difference.
+    // A module that only one of two recordings has is a difference.
     let (_, other) = Job::fixture("dies", "10 exit").recorded(&scratch);
     let both = ["diff", recording.path.to_str().unwrap(), other.path.to_str().unwrap(), "--module"];
     assert!(heapledger(both.iter().chain(&["mix"])).status.success());
@@ -86,13 +86,14 @@ fn a_directory_that_is_not_there_is_an_error() {
     let outcome = ask(&["flame", "-o", scratch.file("no/x.svg").to_str().unwrap()], &recording, &[]);
     let said = String::from_utf8_lossy(&outcome.stderr).into_owned();
     assert!(outcome.status == exited(1) && said.starts_with("error[HL0095]"), "{outcome:?}");
-    // Nothing can be made there, not even by root: the message says what to do instead.
+    // No file can be made there, not even by root: the message says what to do instead.
     let outcome = Job::new(["true"]).directory("/proc/self".as_ref()).start(None).outcome();
     let said = String::from_utf8_lossy(&outcome.stderr).into_owned();
     assert!(outcome.status == exited(101) && said.contains("heapledger record -o FILE"), "{outcome:?}");
 }
 
-/// Of a file whose end is missing it is said from when on nothing is known, and how much of it is of no use.
+/// For a file whose end is missing, the message says from which time on nothing is known, and how
+/// much of the file is useless.
 #[test]
 fn the_rest_of_a_recording_says_what_is_lost() {
     let scratch = Scratch::new();

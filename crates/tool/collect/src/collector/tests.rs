@@ -1,4 +1,5 @@
-//! The collector against producers in this process: real rings in real memfds, stamps as the test wants them.
+//! Tests of the collector with producers in this process: real rings in real memfds, with stamps
+//! chosen by the test.
 
 use std::collections::HashMap;
 use std::os::fd::AsRawFd;
@@ -19,16 +20,16 @@ use crate::destination::Destination;
 mod marks;
 mod order;
 
-/// A session without broker and command: the test posts the news.
+/// A session without broker and command: the test posts their messages.
 struct Bench {
     collector: Collector,
     file: std::path::PathBuf,
     _directory: tempfile::TempDir,
-    /// A moment in the past, in ticks, by which events are stamped.
+    /// A time in the past, in ticks; the stamps of events count from it.
     start: u64,
 }
 
-/// A producer's end of a ring, mapped like a program would.
+/// A producer's end of a ring, mapped as a program would map it.
 struct Line {
     producer: Producer,
     page: Arc<Page>,
@@ -58,7 +59,7 @@ impl Bench {
         let clock = Clock::new(first, Reading::now());
         let mut collector = Collector::new(page, Arc::default(), Arc::default(), writer, clock, record, 100);
         collector.patience = Duration::from_millis(20);
-        // Room for the stamps that tests make up, before the moment that is not yet settled.
+        // Room for the stamps that tests make up, before the time that is not settled yet.
         std::thread::sleep(Duration::from_millis(1));
         let start = arch::ticks() - 1_000_000;
         Bench { collector, file, _directory: directory, start }
@@ -68,7 +69,7 @@ impl Bench {
         let (ring, fd) = SharedRing::new(capacity).unwrap();
         let length = ring.length();
         let mapping = NonNull::new(sys::map_shared(fd.as_raw_fd(), length).unwrap()).unwrap();
-        // SAFETY: a fresh shared mapping of that length, which is never unmapped.
+        // SAFETY: the mapping is fresh and shared, has this length, and is never unmapped.
         let view = unsafe { Ring::new(mapping, length) }.unwrap();
         self.collector.inbox.post([News::Ring(NewRing { image, ring, is_common, thread })]);
         Line { producer: Producer::new(view), page: Arc::clone(&self.collector.page), start: self.start }
@@ -103,7 +104,7 @@ impl Bench {
         self.collector.inbox.post([News::Ended { image, reason, stamp: units(arch::ticks()) }]);
     }
 
-    /// The same at a moment as events have it.
+    /// Ends an image at a time given as for events.
     fn end_at(&mut self, at: u64, image: ImageId) {
         let stamp = units(self.start + at * 16);
         self.collector.inbox.post([News::Ended { image, reason: ImageEndReason::Exit, stamp }]);
@@ -134,7 +135,8 @@ impl Line {
         self.producer.write(&self.page, || false, words).unwrap();
     }
 
-    /// The step to a stamp, after a sync event where needed. `at` counts units from the start.
+    /// Returns the stamp step to a time, after a sync event if needed. `at` counts units from the
+    /// start.
     fn step(&mut self, at: u64) -> u64 {
         let ticks = self.start + at * 16;
         self.producer.step(ticks).unwrap_or_else(|| {
@@ -189,7 +191,7 @@ impl Line {
     }
 }
 
-/// All events of an image with what they say in addition.
+/// Returns all events of an image with their extras.
 fn events_of(recording: &Recording<'_>, image: ImageId) -> Vec<(FileEvent, Extras)> {
     let mut buffer = EventsBuffer::default();
     let mut all = Vec::new();
@@ -288,7 +290,7 @@ fn one_thread_from_start_to_end() {
     let counts = recording.image_counts(id).unwrap();
     assert_eq!((counts.allocations.0, counts.frees.0, counts.failed.0, counts.frees_unknown.0), (4, 2, 1, 1));
     assert_eq!((counts.bytes_live_max.0, counts.bytes_live_end.0, counts.blocks_live_end.0), (150, 71, 2));
-    // Between its allocation and its free the first block saw another; the last one saw nothing.
+    // The first block was followed by another allocation before its free; the last one was not.
     assert_eq!((counts.temporary_allocations.0, counts.threads, counts.events_lost, counts.events_late), (1, 1, 0, 0));
     assert_eq!(counts, &finished.footer.counts);
     assert_eq!(recording.image_end(id).unwrap().exit, Some(ExitStatus::Code(3)));
@@ -314,7 +316,7 @@ fn one_thread_from_start_to_end() {
     assert_eq!(finished.processes[0].images[0].counts, *counts);
 }
 
-/// Splitmix64.
+/// A Splitmix64 generator.
 struct Random(u64);
 
 impl Random {
@@ -327,7 +329,8 @@ impl Random {
     }
 }
 
-/// One true history, dealt out to several rings at random: the file must tell it again.
+/// Deals the events of one true history out to several rings at random; the file must have them in
+/// the true order.
 #[test]
 fn rings_are_merged_into_the_one_true_history() {
     for seed in 0..8 {
@@ -347,7 +350,8 @@ fn rings_are_merged_into_the_one_true_history() {
         let (mut at, mut serial, mut bytes, mut bytes_max) = (10, 0, 0, 0);
         for _ in 0..20_000 {
             let line = random.below(5) as usize;
-            // In the same unit an allocation may follow a release; other orders could not be told.
+            // An allocation may follow a release within the same unit; other orders could not be
+            // told apart.
             at += random.below(3) + u64::from(matches!(expected.last(), Some((_, EventKind::Alloc { .. }))));
             if at > 50_000 {
                 break;
@@ -415,7 +419,7 @@ fn reallocations_are_put_together() {
     own.realloc(11, a);
     other.malloc(12, a, 20, 2);
     own.realloc_returns(13, b, 30, 3);
-    // It fails: the block stays.
+    // The reallocation fails, so the block stays.
     own.realloc(14, b);
     let failed = |outcome| Extended::ReallocEnd {
         rate: Rate::EXACT,
@@ -427,12 +431,12 @@ fn reallocations_are_put_together() {
         count: 0,
     };
     own.extended(15, &failed(ReallocOutcome::Failed));
-    // Of the null pointer.
+    // A reallocation of the null pointer.
     own.realloc_returns(16, c, 40, 5);
-    // To size 0.
+    // A reallocation to size 0.
     own.realloc(17, c);
     own.extended(18, &failed(ReallocOutcome::Freed));
-    // Of something unknown, by the common ring, for a third thread.
+    // A reallocation of an unknown block, through the common ring, for a third thread.
     common.extended(19, &Extended::OnBehalf { thread: TID + 2 });
     common.extended(20, &Extended::ReallocBegin { api: Api::Reallocarray, address: 0xbad });
     common.extended(21, &Extended::OnBehalf { thread: TID + 3 });
@@ -450,10 +454,10 @@ fn reallocations_are_put_together() {
             count: 6,
         },
     );
-    // The thread goes before it returns: the block stays.
+    // The thread ends before the call returns, so the block stays.
     own.realloc(25, b);
     own.extended(26, &Extended::ThreadEnd);
-    // And the process before another one does.
+    // Here the process ends before the call returns.
     other.malloc(27, a, 70, 6);
     other.realloc(28, a);
     bench.round();
@@ -472,7 +476,8 @@ fn reallocations_are_put_together() {
         alloc(5, 70, 6),
     ];
     let kinds = kinds_of(&recording, id);
-    // A reallocation of the null pointer without the extended form says `realloc`, and no old block.
+    // A reallocation of the null pointer in the short form is recorded as `realloc` without an old
+    // block.
     assert_eq!(kinds, expected);
     let counts = finished.footer.counts;
     assert_eq!((counts.allocations.0, counts.reallocations.0, counts.frees.0, counts.failed.0), (6, 2, 3, 1));
@@ -501,7 +506,7 @@ fn children_inherit_what_was_live_at_the_fork() {
     line.malloc(10, 0x1000, 10, 2);
     line.malloc(11, 0x2000, 20, 2);
     line.extended(12, &Extended::Fork { sequence: 1 });
-    // What the parent does from here on is its own.
+    // From here on, the parent's events do not concern the child.
     line.free(13, 0x1000);
     line.malloc(14, 0x3000, 40, 2);
     let fork = NewFork { parent, sequence: 1, node_base: 3 };
@@ -512,12 +517,12 @@ fn children_inherit_what_was_live_at_the_fork() {
     child_line.malloc(22, 0x1000, 80, 3);
     child_line.free(23, 0x3000);
     bench.round();
-    // A fork that nobody announced: the child gets what the parent has now.
+    // A fork that was not announced: the child inherits what the parent has now.
     let FakeImage { id: raw, own: mut raw_line, .. } = bench.image(102, Some(NewFork { sequence: 1, ..fork }));
     raw_line.thread(30, TID + 2, "raw");
     raw_line.free(31, 0x3000);
     bench.round();
-    // A child that goes before it does anything.
+    // A child that ends before it does anything.
     line.extended(40, &Extended::Fork { sequence: 2 });
     let FakeImage { id: idle, own: mut idle_line, .. } = bench.image(103, Some(NewFork { sequence: 2, ..fork }));
     idle_line.thread(41, TID + 3, "idle");
@@ -552,7 +557,8 @@ fn children_inherit_what_was_live_at_the_fork() {
     let tree = recording.stack_tree(child, &mut NodeCache::default());
     let frames: Vec<_> = tree.frames(StackId(3)).map(|node| (node.module.0, node.offset)).collect();
     assert_eq!(frames, [(1, 0x20), (1, 0x10)]);
-    // At the peak the parent had two blocks, and the child one. Their sites say so, though the child ended before.
+    // At the peak the parent had two blocks, and the child had one. Their sites have them, although
+    // the child ended before.
     assert_eq!(finished.footer.counts.bytes_live_max.0, 20 + 40 + 80);
     let at_peak =
         |image| -> u64 { recording.sites(image).rows.iter().map(|site| site.live_at_session_peak.bytes.0).sum() };
@@ -560,8 +566,8 @@ fn children_inherit_what_was_live_at_the_fork() {
     assert_eq!(finished.processes.len(), 4);
 }
 
-/// Three images, one after the other, two of them at the same time for a while: whether the collector hears of all in
-/// one round or of each in its own.
+/// Tests three images, one after the other, two of them at the same time for a while: the collector
+/// may hear of all in one iteration, or of each in its own.
 #[test]
 fn a_later_peak_takes_the_shares_of_those_that_have_gone() {
     for is_at_once in [true, false] {
@@ -589,7 +595,7 @@ fn exec_ends_one_image_and_begins_the_next_of_the_same_process() {
     let mut bench = Bench::new();
     let FakeImage { id: first, mut own, .. } = bench.image(100, None);
     own.malloc(10, 0x1000, 10, 1);
-    // Both at once, as the broker tells it: the old rings are full of news still.
+    // Both at once, as the broker reports it: the old rings still have events.
     bench.end(first, ImageEndReason::Exec);
     let FakeImage { id: second, own: mut next, .. } = bench.image(100, None);
     next.free(30, 0x1000);
@@ -608,7 +614,7 @@ fn exec_ends_one_image_and_begins_the_next_of_the_same_process() {
     let [process] = finished.processes.as_slice() else { panic!("one process") };
     assert_eq!(process.images.len(), 2);
     assert!(!process.running);
-    // What was live at the exec went with it.
+    // The blocks that were live at the exec are gone.
     let counts = finished.footer.counts;
     assert_eq!((counts.allocations.0, counts.bytes_live_end.0), (2, 20));
 }
@@ -617,7 +623,8 @@ fn exec_ends_one_image_and_begins_the_next_of_the_same_process() {
 fn who_cannot_take_its_rings_comes_again() {
     for declines in [0, 3] {
         let mut bench = Bench::new();
-        // No room to be had: it tries again, which looks like an exec. The broker tells of those who say so.
+        // There is no room: it tries again, which looks like an exec. The broker reports those that
+        // decline.
         for round in 0..3 {
             let FakeImage { id, .. } = bench.image(100, None);
             if round < declines {
@@ -629,7 +636,7 @@ fn who_cannot_take_its_rings_comes_again() {
         let FakeImage { id, mut own, .. } = bench.image(100, None);
         own.thread(1, TID, "at last");
         own.malloc(2, 0x1000, 10, 1);
-        // This one is killed before it has written anything: nothing of it is missing.
+        // This image is killed before it has written anything, so nothing of it is missing.
         let FakeImage { id: never, .. } = bench.image(101, None);
         bench.round();
         bench.end(never, ImageEndReason::Exit);
@@ -648,7 +655,7 @@ fn who_cannot_take_its_rings_comes_again() {
 fn a_ring_passes_from_thread_to_thread() {
     let mut bench = Bench::new();
     let FakeImage { id, mut own, mut common } = bench.image(100, None);
-    // Before it has a ring, the first thread uses the common one.
+    // Before the first thread has a ring, it uses the common one.
     common.extended(1, &Extended::OnBehalf { thread: TID });
     common.extended(
         2,
@@ -669,7 +676,7 @@ fn a_ring_passes_from_thread_to_thread() {
     own.extended(6, &Extended::ThreadEnd);
     own.free(7, 0x2000);
     for number in 0..3 {
-        // The kernel gives the same id again.
+        // The kernel reuses the thread id.
         own.thread(10 + number * 10, TID + 1, "later");
         own.malloc(11 + number * 10, 0x3000 + number * 0x1000, 1, 1);
     }
@@ -698,17 +705,17 @@ fn a_wild_producer_harms_only_itself() {
         wild_line.malloc(2, 0x1000, 10, 1);
         bench.round();
         match kind {
-            // Positions that make no sense.
+            // A position that is impossible.
             0 => wild_line.producer.ring().publish(1 << 40),
-            // Words that are no event.
+            // A word that is not an event.
             1 => wild_line.put(&[0]),
-            // A part of an event.
+            // Only a part of an event.
             2 => wild_line.put(&event::malloc(0, 0x2000, 1, StackId(1))[..1]),
-            // A moment far away.
+            // A stamp that is far in the future.
             _ => wild_line.put(event::extended(u64::MAX, &Extended::ThreadEnd, &mut [0; 8]).unwrap()),
         }
         bench.round();
-        // It is not left to wait, however much it writes.
+        // Its producer is not left waiting, however much it writes.
         for _ in 0..20 {
             if kind > 0 {
                 for _ in 0..1_000 {
@@ -785,7 +792,7 @@ fn what_waits_to_be_merged_is_bounded() {
         fill(&mut own, &mut written);
         bench.round();
     }
-    // It was emptied until the bound was passed; from then on the producer would wait.
+    // The ring was emptied until the limit was exceeded; from then on the producer would wait.
     assert!(own.producer.ring().readable() > 0);
     assert!(bench.collector.sources.iter().map(Source::backlog).sum::<usize>() < 10_000 + 2 * capacity as usize);
     assert_eq!(bench.collector.shared.events, 1);
@@ -800,7 +807,7 @@ fn what_waits_to_be_merged_is_bounded() {
     assert_eq!((counts.allocations.0, counts.events_late, counts.events_lost), (written + 1, 0, 0));
 }
 
-/// What a stack is in: scopes with values, and the heap.
+/// Returns the scopes (with values) and the heap of a stack.
 fn said(recording: &Recording<'_>, image: ImageId, stack: u32) -> (Vec<String>, Option<String>) {
     let tree = recording.stack_tree(image, &mut NodeCache::default());
     let text = |node: &heapledger_recording::Node| {
@@ -814,8 +821,8 @@ fn said(recording: &Recording<'_>, image: ImageId, stack: u32) -> (Vec<String>, 
     (context.map_or(vec![], |context| tree.path(context).map(text).collect()), heap)
 }
 
-/// Two threads that name the same scopes, a child that has them from its parent, a file that begins later, and one of
-/// totals alone.
+/// Tests two threads that name the same scopes, a child that inherits them, a file that begins
+/// later, and a recording of totals alone.
 #[test]
 fn contexts_and_heaps_have_their_texts() {
     for record in [
@@ -840,19 +847,19 @@ fn contexts_and_heaps_have_their_texts() {
         line.text(4, 0x7300, 0, 0, "arena");
         line.node(6, 5, NodeKind::Heap, 0x7300);
         line.malloc(5, 0x2000, 20, 6);
-        // Equal ones, known by other addresses.
+        // Equal scopes at other addresses.
         other.thread(6, TID + 1, "other");
         other.text(7, 0x8000, 0, 0, "net");
         other.text(7, 0x8100, 1, 0x8000, "request");
         other.node(7, 1, NodeKind::Scope, 0x8100);
         other.node(8, 0, NodeKind::Context, 7);
         other.malloc(8, 0x3000, 30, 8);
-        // The memory of a text is used again.
+        // The memory of a text is reused.
         line.text(9, 0x7200, 0, 0, "route=/other");
         line.node(9, 3, NodeKind::Value, 0x7200);
         line.node(10, 2, NodeKind::Context, 9);
         line.malloc(10, 0x4000, 40, 10);
-        // One of which nobody has told.
+        // A text that was not announced.
         line.node(11, 1, NodeKind::Scope, 0x9999);
         line.node(12, 2, NodeKind::Context, 11);
         line.extended(20, &Extended::Fork { sequence: 1 });
@@ -907,7 +914,8 @@ fn contexts_and_heaps_have_their_texts() {
     }
 }
 
-/// The program says later what a block is for. In another file it is no allocation of anybody.
+/// Tests that the program attributes a block to a stack later. In a second file the block is not an
+/// allocation.
 #[test]
 fn blocks_are_put_down_to_other_stacks() {
     let mut bench = Bench::of(SessionRecord { part: 1, ..SessionRecord::default() });
@@ -947,7 +955,7 @@ fn blocks_are_put_down_to_other_stacks() {
         sites.sort();
         sites
     };
-    // At the peak of the first, which was when the third came, one was where it is now.
+    // The first file's peak was when the third block came; one block had already been reattributed.
     assert_eq!(sites(&first), [(1, 1, 20, 20), (2, 2, 10, 15)]);
     assert_eq!(sites(&second), [(1, 0, 0, 20), (2, 0, 0, 10), (3, 0, 30, 0)]);
     let counts = second.image_counts(id).unwrap();
@@ -1008,7 +1016,8 @@ fn pools_stand_for_the_memory_they_have() {
 fn an_address_is_live_only_once() {
     let mut bench = Bench::new();
     let FakeImage { id, mut own, .. } = bench.image(100, None);
-    // The free of the first block was lost: a signal handler's, while the common ring was taken.
+    // The free of the first block was lost: it was in a signal handler, while the common ring was
+    // locked.
     own.malloc(1, 0x1000, 10, 1);
     own.malloc(2, 0x1000, 20, 2);
     own.malloc(3, 0x2000, 30, 2);
@@ -1034,7 +1043,7 @@ fn a_collector_that_dies_leaves_a_readable_file() {
         own.malloc(1 + number, 0x1000 + number * 16, 10, 1);
     }
     bench.round();
-    // A second passes.
+    // Flushes as if a second had passed.
     bench.collector.order.clock = Clock::new(Reading::now(), Reading::now());
     let now = bench.collector.now();
     let Stage::Running(image) = &mut bench.collector.slots[0].stage else { panic!() };
@@ -1043,7 +1052,7 @@ fn a_collector_that_dies_leaves_a_readable_file() {
     own.malloc(2_000, 0x9000_0000, 10, 1);
     bench.round();
     let Bench { collector, file, _directory, .. } = bench;
-    // As much as the writer has got.
+    // The file gets what the writer has received, and no footer.
     let Collector { shared: Shared { writer, .. }, .. } = collector;
     writer.end().unwrap();
     let bytes = std::fs::read(&file).unwrap();
@@ -1060,7 +1069,7 @@ fn descendants_that_go_on_are_let_go_of() {
     let mut bench = Bench::new();
     let FakeImage { id, mut own, common } = bench.image(100, None);
     own.malloc(1, 0x1000, 10, 1);
-    // It even is in the middle of something.
+    // The producer is even in the middle of an event.
     common.producer.begin();
     own.producer.begin();
     bench.round();
@@ -1069,7 +1078,7 @@ fn descendants_that_go_on_are_let_go_of() {
     assert_eq!(recording.image_end(id).unwrap().reason, ImageEndReason::Detached);
     assert_eq!(kinds_of(&recording, id), [alloc(0, 10, 1)]);
     assert!(finished.processes[0].running);
-    // Whoever writes to the ring of an ended session is not kept waiting.
+    // A producer that writes to the ring of an ended session is not kept waiting.
     common.producer.ring().add_measured(1);
 }
 
@@ -1103,7 +1112,7 @@ fn checkpoints_are_written_on_the_way() {
     let mut blocks = 0;
     checkpoint.for_each_part(|part| blocks += part.len()).unwrap();
     assert_eq!((blocks as u64, checkpoint.len() as u64), (checkpoint.counts().blocks_live_end.0, blocks as u64));
-    // Replay from there arrives where the recording does.
+    // A replay from the checkpoint ends with the totals of the recording.
     let mut buffer = EventsBuffer::default();
     let mut live = blocks as i64;
     for chunk in recording.event_chunks(id).filter(|chunk| {
@@ -1121,8 +1130,9 @@ fn checkpoints_are_written_on_the_way() {
     assert_eq!(live, 600);
 }
 
-/// Blocks are stamped by threads that have not told of the stamp themselves, in a child of the program's too; a stamp of
-/// which nobody has told, or on no block, is counted, and ids of the collector's own are given out by no program.
+/// Tests stamps by threads that have not announced the stamp themselves, also in a child. A stamp
+/// that was not announced, or is not on a block, is counted, and no program uses ids of the
+/// collector's own.
 #[test]
 fn stamped_blocks_are_leaves_of_their_stacks() {
     let mut bench = Bench::new();
@@ -1150,7 +1160,7 @@ fn stamped_blocks_are_leaves_of_their_stacks() {
     child_line.realloc(22, 0x2000);
     child_line.realloc_returns(23, 0x6000, 300, 2);
     bench.round();
-    // A program that gives out an id of ours has gone wild.
+    // A program that uses an id of the collector's own is corrupt.
     child_line.node(StackId::PROGRAM_END.0, 2, NodeKind::Frame, 0x1020);
     for image in [parent, child] {
         bench.end(image, ImageEndReason::Exit);
@@ -1165,11 +1175,12 @@ fn stamped_blocks_are_leaves_of_their_stacks() {
         assert_eq!((node.kind, node.parent), (heapledger_recording::NodeKind::Stamp, StackId(2)));
         recording.text(node.text().unwrap()).unwrap().stamp().type_name.into_owned()
     };
-    // Nothing is left of the stack without stamp.
+    // The stack without stamp has no blocks left.
     let [stamped] = recording.sites(parent).rows[..] else { panic!("{:?}", recording.sites(parent).rows) };
     assert_eq!((stamped.allocations.0, stamped.live_end.bytes.0), (3, 10_200));
     assert_eq!((stamped.live_at_image_peak.bytes.0, stamp(stamped.stack, parent)), (10_200, "Token".to_owned()));
-    // What the child has made of an inherited block is what that was, under a node of the child's own.
+    // A reallocation by the child of an inherited block keeps the stamp, under a node of the
+    // child's own.
     let own = *recording.sites(child).rows.iter().find(|site| site.allocations.0 > 0).unwrap();
     assert_eq!((own.live_end.bytes.0, stamp(own.stack, child)), (300, "Token".to_owned()));
     let moves =

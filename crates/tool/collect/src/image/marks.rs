@@ -1,4 +1,5 @@
-//! What memory reporters say of blocks: they name them by address, a recording by serial.
+//! Marks of memory reporters on blocks. Reporters name a block by its address, a recording by its
+//! serial.
 
 use std::collections::HashMap;
 use std::fs;
@@ -13,13 +14,15 @@ use super::{Image, Moment, Shared};
 #[derive(Debug)]
 pub(super) struct Reports {
     pid: u32,
-    /// What is marked, where it has to be said again in another file.
+    /// The marks that hold, if they have to be repeated in another file.
     marked: Marked,
-    /// Whether what was reported from a place is memory of another kind, where it was no block.
+    /// For each place that reported an address outside of all blocks: true if the memory there is
+    /// of another kind.
     places: HashMap<StackId, bool>,
 }
 
-/// At so many places is it found out, which takes a look at the mappings of the process.
+/// The maximum number of places for which this is found out, because it reads the mappings of the
+/// process.
 const PLACES_MAX: usize = 64;
 
 impl Reports {
@@ -27,7 +30,7 @@ impl Reports {
         Reports { pid, marked: Marked::default(), places: HashMap::new() }
     }
 
-    /// A block is not live any more.
+    /// Removes the marks of a block that is freed.
     #[inline(always)]
     pub(super) fn see(&mut self, kind: &EventKind) {
         if !self.marked.is_empty() {
@@ -46,7 +49,7 @@ impl Reports {
 }
 
 impl Image {
-    /// A reporter does not report a block any more.
+    /// Takes back the report of a block by a reporter.
     pub(super) fn take_report_back(&mut self, shared: &mut Shared, moment: Moment, address: u64, reporter: u64) {
         let Some(by) = self.reporter(shared, StackId::ROOT, reporter) else { return };
         if let Some(block) = self.block_of(address) {
@@ -54,14 +57,15 @@ impl Image {
         }
     }
 
-    /// The block at, or around, an address, if the recording has it.
+    /// Returns the block at, or around, an address, if the recording has it.
     pub(super) fn block_of(&mut self, address: u64) -> Option<Serial> {
         let in_finder = || self.finder.find(&self.ledger, address).map(|(_, block)| block);
         let block = self.ledger.get(Key(address)).or_else(in_finder)?;
         (!block.inherited).then_some(block.serial)
     }
 
-    /// A leaf of the stack that says who it is. `None`: nobody has told of that name, or needs to know.
+    /// Returns a leaf of the stack that names the reporter; `None` if its name was not announced or
+    /// is not needed.
     pub(super) fn reporter(&mut self, shared: &mut Shared, stack: StackId, name: u64) -> Option<StackId> {
         if !shared.keeps_events {
             return None;
@@ -70,7 +74,8 @@ impl Image {
         (name != TextId::UNKNOWN).then(|| self.stamped(shared, stack, name))
     }
 
-    /// What is at an address. `None`: a block that is not in the recording, or might be.
+    /// Returns what is at an address; `None` for a block that is not in the recording, or may not
+    /// be.
     pub(super) fn reported(
         &mut self,
         shared: &Shared,
@@ -87,7 +92,7 @@ impl Image {
             let named = |block| if is_whole { Reported::Block(block) } else { Reported::Inside { block, address } };
             return known(block).map(named);
         }
-        // It may have been allocated in a pause, or not be in the sample.
+        // The block may have been allocated in a pause, or not be in the sample.
         if self.ledger.is_set_aside(Key(address)) || shared.paused_from.is_some() || shared.is_sample {
             return None;
         }
@@ -108,7 +113,8 @@ impl Image {
         Some(if is_other { Reported::NotHeap { address } } else { Reported::Nothing { address } })
     }
 
-    /// Whether an address is mapped, in a mapping without blocks. The program has gone on since, and may be gone.
+    /// True if an address is in a mapping without blocks. The program has continued since, and may
+    /// have ended.
     #[cold]
     fn is_of_no_heap(&self, address: u64) -> bool {
         let maps = fs::read(format!("/proc/{}/maps", self.reports.pid)).unwrap_or_default();
@@ -137,7 +143,7 @@ impl Image {
         }
     }
 
-    /// Another file begins here: says again what is marked.
+    /// Repeats the marks that hold at the beginning of another file.
     pub(super) fn report_again(&mut self, shared: &mut Shared, time: Time) {
         let marks = self.reports.marked.again();
         self.reports.marked = Marked::default();
@@ -147,15 +153,16 @@ impl Image {
     }
 }
 
-/// Where a process has something mapped.
+/// A mapping in a process.
 #[derive(Debug, PartialEq, Eq)]
 struct Mapping {
     range: std::ops::Range<u64>,
-    /// Of a file, or with another purpose than a heap.
+    /// True for a mapping of a file, or for another purpose than a heap.
     is_named: bool,
 }
 
-/// The mapping around an address, of lines such as `7f5e1c000000-7f5e1c021000 rw-p 00000000 00:00 0    [heap]`.
+/// Returns the mapping around an address, from lines such as `7f5e1c000000-7f5e1c021000 rw-p
+/// 00000000 00:00 0    [heap]`.
 fn mapping_around(maps: &[u8], address: u64) -> Option<Mapping> {
     let number = |text: &str| u64::from_str_radix(text, 16).ok();
     let parse = |line: &[u8]| {
@@ -164,7 +171,7 @@ fn mapping_around(maps: &[u8], address: u64) -> Option<Mapping> {
         let (start, end) = fields.next()?.split_once('-')?;
         let range = number(start)?..number(end)?;
         let name = fields.nth(4);
-        // An allocator may give its mappings names.
+        // An allocator may name its anonymous mappings.
         let is_named = name.is_some_and(|name| name != "[heap]" && !name.starts_with("[anon"));
         Some(Mapping { range, is_named })
     };

@@ -1,4 +1,5 @@
-//! A program that speaks the recorder's side of the protocol, without being one: what it "allocates" are numbers.
+//! A program that speaks the recorder's side of the protocol without containing a recorder: the
+//! blocks that it "allocates" are only numbers.
 #![allow(dead_code, unreachable_pub, reason = "each user needs a part")]
 
 use std::io::{IoSlice, IoSliceMut};
@@ -19,7 +20,7 @@ use rustix::net::{
     SocketAddrUnix, SocketFlags, SocketType, recvmsg, sendmsg,
 };
 
-/// How to reach a session.
+/// The means to reach a session.
 #[derive(Clone, Copy, Debug)]
 pub struct Hook {
     pub name: [u8; NAME_LENGTH],
@@ -40,7 +41,7 @@ pub struct FakeThread {
 }
 
 impl Hook {
-    /// The session that the environment leads to.
+    /// Returns the session that the environment names.
     pub fn from_environment() -> Hook {
         Hook::parse(&std::env::var(ENVIRONMENT_VARIABLE).expect("no session"))
     }
@@ -72,7 +73,7 @@ impl Hook {
         }
     }
 
-    /// Sends a request and takes the answer. `None`: hung up on.
+    /// Sends a request and returns the answer; `None` if the connection was closed.
     pub fn ask(&self, request: Request) -> Option<(Answer, Vec<OwnedFd>)> {
         let socket = self.connect().ok()?;
         let bytes = request.to_bytes();
@@ -99,7 +100,8 @@ impl Hook {
         let (answer, descriptors) = self.ask(request)?;
         let [common, own, page] = descriptors.as_slice() else { return None };
         let page = sys::map_shared(page.as_raw_fd(), PAGE_LENGTH).ok()?.cast::<SessionPage>();
-        // SAFETY: a session page, mapped for as long as this process lives.
+        // SAFETY: the pointer is to a session page, which stays mapped for as long as this process
+        // lives.
         let page = unsafe { &*page };
         let image = FakeImage { number: answer.image, page };
         let common = FakeThread::new(image, common, answer.common_length);
@@ -112,7 +114,7 @@ impl Hook {
         self.introduce(self.request(RequestKind::Image)).expect("not granted")
     }
 
-    /// A ring for one more thread: this one.
+    /// Requests a ring for one more thread, the calling one.
     pub fn thread(&self, image: FakeImage, name: &str) -> FakeThread {
         let request = Request { image: image.number, ..self.request(RequestKind::Ring) };
         let (answer, descriptors) = self.ask(request).expect("not granted");
@@ -125,7 +127,7 @@ impl Hook {
 impl FakeThread {
     fn new(image: FakeImage, fd: &OwnedFd, length: u64) -> FakeThread {
         let mapping = sys::map_shared(fd.as_raw_fd(), length as usize).unwrap();
-        // SAFETY: a shared mapping of that length that is never unmapped.
+        // SAFETY: the mapping is shared, has this length, and is never unmapped.
         let ring = unsafe { Ring::new(NonNull::new(mapping).unwrap(), length as usize) }.unwrap();
         FakeThread { image, producer: Producer::new(ring) }
     }

@@ -1,6 +1,6 @@
-//! The records of symbol files: a line each, in words.
+//! The records of symbol files: one line each, of words.
 
-/// A record. Of names, the bytes as they are.
+/// A record. Names are the unchanged bytes.
 #[derive(Debug)]
 pub(super) enum Record<'a> {
     Module {
@@ -32,7 +32,7 @@ pub(super) enum Record<'a> {
     Inline(InlineRecord<'a>),
     /// A rule by which stacks are unwound.
     Stack,
-    /// Nothing about names: another identifier of the module, an empty line.
+    /// No symbol: another identifier of the module, or an empty line.
     Other,
 }
 
@@ -44,10 +44,10 @@ pub(super) struct Line {
     pub(super) file: u64,
 }
 
-/// A range of addresses of a function that was inlined.
+/// A range of addresses of an inlined function.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Inline {
-    /// How many functions are between it and the physical one.
+    /// The number of functions between it and the physical one.
     pub(super) depth: u64,
     pub(super) call_line: u64,
     pub(super) call_file: u64,
@@ -56,7 +56,7 @@ pub(super) struct Inline {
     pub(super) size: u64,
 }
 
-/// The first range, and the words of the others.
+/// An inlined function's first range, and the words of the others.
 #[derive(Debug)]
 pub(super) struct InlineRecord<'a> {
     first: Inline,
@@ -128,7 +128,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Words that are left of a line.
+/// The remaining words of a line.
 #[derive(Debug, Clone, Copy)]
 struct Words<'a>(&'a [u8]);
 
@@ -151,7 +151,7 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// Takes a line's number. Microsoft's tools have negative ones for code of no line.
+    /// Takes a line number. Microsoft's tools write negative ones for code without a line.
     fn line(&mut self) -> Result<u64> {
         let before = *self;
         match self.word("line")? {
@@ -182,7 +182,7 @@ impl<'a> Words<'a> {
     }
 }
 
-/// Returns the number that digits alone are: a sign is none.
+/// Returns the number that the text consists of: digits only, without a sign.
 fn number(digits: &[u8], radix: u32) -> Option<u64> {
     let text = str::from_utf8(digits).ok().filter(|text| !text.starts_with(['+', '-']))?;
     u64::from_str_radix(text, radix).ok()

@@ -52,9 +52,9 @@ fn an_address_has_its_function_with_what_was_inlined() {
     assert_eq!(shown(0x1029), ["grow list of.h:98", "List::push(int) list of.h:31", "put(int) main.c:12"]);
     assert_eq!(shown(0x102a), ["List::push(int) list of.h:98", "put(int) main.c:12"]);
     assert_eq!(shown(0x1030), ["put(int) main.c:14"]);
-    // Code of no line.
+    // Code without a line.
     assert_eq!(shown(0x110f), ["folded ?:0"]);
-    // Exported names reach as far as the next function.
+    // An exported name applies up to the next function.
     assert_eq!(shown(0x10ff), ["after_put"]);
     assert_eq!(shown(0x2fff), ["start"]);
     assert!(shown(0x12000).is_empty());
@@ -102,7 +102,7 @@ fn an_error_has_its_place_and_its_reason() {
     assert!(change("FILE 0", "FILE 18446744073709551616").contains("is not a decimal number of 64 bits"));
     assert!(change("FUNC m 1100 10 0 folded", "PUBLIC 1 0 f").contains("there is no FUNC record before it"));
     assert!(change("FILE 0 /home", "MODULE a b 0 c\nFILE 0 /home").ends_with("a second MODULE record"));
-    // Code of no line, as Microsoft's tools say it.
+    // Code without a line, as Microsoft's tools write it.
     Symbols::read(FILE.replace("1000 10 10 0", "1000 10 -17 0").replace('\n', "\r\n").as_bytes()).unwrap();
 }
 

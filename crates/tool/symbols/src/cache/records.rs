@@ -1,7 +1,8 @@
-//! Records with many strings in common, in a file: what types are kept in.
+//! Records that share many strings, in a file: the format in which types are kept.
 //!
-//! A record is a run of numbers, and strings are numbers too: of a table that has each once. So reading a file takes no time
-//! for records that nobody asks for, and memory of a small multiple of its length.
+//! A record is a run of numbers, and strings are numbers, too: indices of a table that has each
+//! string once. So records that are not read take no time, and a file takes memory of a small
+//! multiple of its length.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -11,19 +12,19 @@ use prost::Message;
 
 use super::{RULES, sealed, unsealed};
 
-/// Records in a file, strings, and keys.
+/// The maximum number of records in a file, of strings, and of keys.
 const COUNT_MAX: usize = 1 << 20;
-/// Source files that were missed and are looked for again.
+/// The maximum number of missing source files that are looked for again.
 const LACKING_MAX: usize = 4096;
 
-/// What can be in a record.
+/// A value that can be in a record.
 pub(super) trait Kept: Sized {
     fn write(&self, to: &mut Writer);
-    /// `None`: the record is damaged.
+    /// Reads a value; `None` if the record is damaged.
     fn read(from: &mut Reader<'_>) -> Option<Self>;
 }
 
-/// Writes the fields one after the other.
+/// Implements `Kept`: writes the fields one after the other.
 macro_rules! kept {
     ($($type:ident { $($field:ident),* $(,)? })*) => { $(
         impl $crate::cache::records::Kept for $type {
@@ -39,7 +40,7 @@ macro_rules! kept {
 }
 pub(super) use kept;
 
-/// A file in the making.
+/// A file that is being made.
 #[derive(Default)]
 pub(super) struct Writer {
     file: File,
@@ -48,14 +49,14 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// A record; gives its number.
+    /// Adds a record; returns its number.
     pub(super) fn record(&mut self, write: impl FnOnce(&mut Self)) -> u32 {
         let start = self.file.numbers.len();
         write(self);
         self.end(start)
     }
 
-    /// The same, of which there may be one already.
+    /// Adds a record unless there is an equal one; returns its number.
     pub(super) fn shared(&mut self, write: impl FnOnce(&mut Self)) -> u32 {
         let start = self.file.numbers.len();
         write(self);
@@ -73,13 +74,13 @@ impl Writer {
         self.file.lengths.len() as u32 - 1
     }
 
-    /// Makes a record to be found by a key.
+    /// Makes a record retrievable by a key.
     pub(super) fn key(&mut self, key: u64, record: u32) {
         self.file.keys.push(key);
         self.file.keyed.push(record);
     }
 
-    /// Roughly the bytes that it takes.
+    /// Returns the approximate size in bytes.
     pub(super) fn size(&self) -> u64 {
         (self.file.text.len() + 2 * self.file.numbers.len() + 12 * self.file.keys.len()) as u64
     }
@@ -92,7 +93,8 @@ impl Writer {
         })
     }
 
-    /// The file, if it is not longer than `most`. `lacking` are the source files that were not there.
+    /// Returns the file, if it is not longer than `most`. `lacking` are the source files that were
+    /// missing.
     pub(super) fn finish<'l>(
         mut self,
         fingerprint: &[u8],
@@ -112,7 +114,7 @@ impl Writer {
 #[derive(Debug)]
 pub(super) struct Records {
     file: File,
-    /// Where strings and records end.
+    /// The ends of strings and records.
     texts: Vec<u32>,
     ends: Vec<u32>,
     strings: Vec<Option<Arc<str>>>,
@@ -120,7 +122,8 @@ pub(super) struct Records {
 }
 
 impl Records {
-    /// `None` if it is damaged, of other rules or another fingerprint, or made without source files that are there now.
+    /// Decodes a file; `None` if it is damaged, of other rules or another fingerprint, or made
+    /// while source files were missing that are there now.
     pub(super) fn new(bytes: &[u8], fingerprint: Option<&[u8]>, most: u64) -> Option<Self> {
         let mut file = File::decode(unsealed(bytes, most)?).ok()?;
         let File { texts, lengths, keys, keyed, .. } = &file;
@@ -145,7 +148,7 @@ impl Records {
         (!appeared).then_some(records)
     }
 
-    /// Source files that were not there.
+    /// Returns the source files that were missing.
     pub(super) fn lacking(&mut self) -> Option<Vec<Arc<str>>> {
         let numbers = std::mem::take(&mut self.file.lacking);
         let files = numbers.iter().map(|&number| self.string(number)).collect();
@@ -157,12 +160,12 @@ impl Records {
         self.keys.keys().copied().collect()
     }
 
-    /// The record that a key stands for.
+    /// Returns the record of a key.
     pub(super) fn find(&self, key: u64) -> Option<u32> {
         self.keys.get(&key).copied()
     }
 
-    /// The same, once.
+    /// Returns the record of a key, and removes the key.
     pub(super) fn take(&mut self, key: u64) -> Option<u32> {
         self.keys.remove(&key)
     }
@@ -185,7 +188,7 @@ impl Records {
     }
 }
 
-/// Where things of these lengths end; together they are not longer than `most`.
+/// Returns the ends of items with these lengths; `None` if they are longer than `most` together.
 fn ends(lengths: &[u32], most: usize) -> Option<Vec<u32>> {
     let mut end = 0u32;
     let next = |length: &u32| {
@@ -195,7 +198,7 @@ fn ends(lengths: &[u32], most: usize) -> Option<Vec<u32>> {
     lengths.iter().map(next).collect()
 }
 
-/// What is left of a record.
+/// The rest of a record.
 pub(super) struct Reader<'r> {
     records: &'r mut Records,
     at: usize,
@@ -266,7 +269,7 @@ impl<T: Kept> Kept for Vec<T> {
     }
 
     fn read(from: &mut Reader<'_>) -> Option<Self> {
-        // Nothing takes less than a number, so the record ends before memory does.
+        // Each item takes at least one number, so the record ends before memory does.
         (0..u32::read(from)?).map(|_| T::read(from)).collect()
     }
 }

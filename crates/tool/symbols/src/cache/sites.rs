@@ -1,8 +1,8 @@
-//! What was concluded of whole stacks, in a file by the build id of the innermost module: the same question once more takes
-//! no debug information, and no thought.
+//! Conclusions about whole stacks, in a file by the build id of the innermost module: asking the
+//! same question again needs neither debug information nor rules.
 //!
-//! A conclusion is found by a hash of the places of the stack and of the sizes of the blocks, and holds as long as all
-//! modules that were looked at for it are made from the same files.
+//! A conclusion is found by a hash of the places of the stack and of the sizes of the blocks. It is
+//! valid as long as all modules that were examined for it are made from the same files.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -13,15 +13,16 @@ use super::records::{Kept, Reader, Records, Writer, kept};
 use crate::symbolizer::ModuleRef;
 use crate::types::{Confidence, Evidence, SiteSizes, SiteType, SizeCheck};
 
-/// Bytes of a file. The conclusions of earlier runs that were not asked for in this one go first.
+/// The maximum bytes of a file. The conclusions of earlier runs that were not asked for in this one
+/// are dropped first.
 pub(super) const FILE_MAX: u64 = 16 << 20;
-/// Conclusions in a file.
+/// The maximum number of conclusions in a file.
 const SITES_MAX: usize = 1 << 17;
 
-/// What is known of stacks.
+/// The conclusions about stacks.
 #[derive(Debug, Default)]
 pub(crate) struct Sites {
-    /// From earlier, and which of it was asked for.
+    /// The conclusions of earlier runs, and those of them that were asked for.
     kept: Option<Records>,
     types: HashMap<u32, SiteType>,
     asked: HashSet<u64>,
@@ -32,19 +33,19 @@ pub(crate) struct Sites {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Concluded {
     pub(crate) site: SiteType,
-    /// Places that were looked at.
+    /// The number of places that were examined.
     pub(crate) places: u32,
-    /// What their modules were made from: a hash.
+    /// A hash of the files that their modules were made from.
     pub(crate) made_from: u64,
 }
 
-/// What stands for a stack.
+/// Returns the key of a stack.
 pub(crate) fn key(stack: &[(ModuleRef<'_>, u64)], sizes: SiteSizes) -> u64 {
     let mut hasher = DefaultHasher::new();
     (RULES, sizes).hash(&mut hasher);
     let mut last = None;
     for &(module, offset) in stack {
-        // Most are of the module of the one before.
+        // Most places are in the same module as the one before.
         if last.replace(module) != Some(module) {
             module.hash(&mut hasher);
         }
@@ -81,12 +82,12 @@ impl Sites {
         self.new.insert(key, concluded);
     }
 
-    /// Whether there are conclusions that no earlier run had.
+    /// True if there are conclusions that no earlier run had.
     pub(crate) fn has_new(&self) -> bool {
         !self.new.is_empty()
     }
 
-    /// `lacking` are the source files that were not there.
+    /// Encodes the file. `lacking` are the source files that were missing.
     pub(super) fn encode(&mut self, fingerprint: &[u8], lacking: &[Arc<str>]) -> Option<Vec<u8>> {
         let mut file = Writer::default();
         let before = self.kept.as_mut().and_then(Records::lacking).unwrap_or_default();
@@ -119,7 +120,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Sites> {
     Some(Sites { kept: Some(Records::new(bytes, None, FILE_MAX)?), ..Sites::default() })
 }
 
-/// Asks a file for all that is in it, and writes it again.
+/// Decodes everything in a file, and writes it again.
 pub(super) fn exercise(bytes: &[u8]) {
     let Some(mut sites) = decode(bytes) else { return };
     for key in sites.kept.iter().flat_map(Records::keys).collect::<Vec<_>>() {
@@ -130,7 +131,7 @@ pub(super) fn exercise(bytes: &[u8]) {
     let _ = sites.encode(b"", &[]);
 }
 
-/// A conclusion; what it is, is a record that many have in common.
+/// A conclusion; `site` is a record that many conclusions share.
 struct Site {
     site: u32,
     places: u32,
@@ -277,12 +278,12 @@ mod tests {
         }
         assert_eq!(sites.find(u64::MAX), None);
         assert!(!sites.has_new());
-        // What it has is written again, with what is new.
+        // Its conclusions are written again, with the new ones.
         sites.add(99, concluded[0].clone());
         let mut again = decode(&sites.encode(RULES.as_bytes(), &[]).unwrap()).unwrap();
         assert_eq!((again.find(99).as_ref(), again.find(3).as_ref()), (Some(&concluded[0]), Some(&concluded[3])));
         assert_eq!(again.kept.unwrap().lacking().unwrap(), ["/nowhere/a.cc".into()]);
-        // There is a source now that was not there.
+        // A source file that was missing exists now.
         assert!(decode(&sites.encode(RULES.as_bytes(), &[file!().into(), "/proc/self/exe".into()]).unwrap()).is_none());
         for_each_damaged(unsealed(&bytes, FILE_MAX).unwrap(), |bad| exercise(&sealed(bad)));
     }

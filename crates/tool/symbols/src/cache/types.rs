@@ -1,7 +1,7 @@
-//! What was found of types at addresses, in a file of its own: few questions need it.
+//! The types found at addresses, in a file of their own, because few questions need them.
 //!
-//! Functions with their type arguments are there once, since many places have them in common. What the source text said is
-//! kept as it was when it was first asked.
+//! Functions with their type arguments are stored once, because many places share them. Results
+//! from the source text are kept as they were at the first question.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,22 +9,22 @@ use std::sync::Arc;
 use super::records::{Kept, Reader, Records, Writer, kept};
 use crate::types::{Constructed, Language, Lazy, Parameter, Pointee, Received, TypeName, TypedFrame, Written};
 
-/// Bytes of a file. The types of more places are not kept.
+/// The maximum bytes of a file. The types of further places are not kept.
 pub(super) const FILE_MAX: u64 = 32 << 20;
-/// Frames in a file.
+/// The maximum number of frames in a file.
 const FRAMES_MAX: usize = 1 << 20;
 
-/// What is known of the types in a module from earlier; frames are made when they are asked for.
+/// The types in a module from an earlier run; frames are made on demand.
 #[derive(Debug)]
 pub(crate) struct Types {
     records: Records,
     functions: HashMap<u32, Arc<Known>>,
-    /// By the function and the address of the source file's name.
+    /// Keyed by the function and the address of the source file's name.
     views: HashMap<(u32, usize), Lazy>,
     frames_left: usize,
 }
 
-/// What frames in a function have in common.
+/// The parts that frames in the same function share.
 #[derive(Debug)]
 struct Known {
     name: Arc<str>,
@@ -36,7 +36,7 @@ struct Known {
     language: Language,
 }
 
-/// What is at an address.
+/// The frames at an address.
 struct Place {
     frames: Vec<PlaceFrame>,
     aliases: Arc<[Arc<str>]>,
@@ -46,7 +46,7 @@ struct Place {
 }
 
 struct PlaceFrame {
-    /// A record.
+    /// The number of a record.
     function: u32,
     file: Option<Arc<str>>,
     line: Option<u32>,
@@ -90,17 +90,17 @@ impl Kept for Language {
 }
 
 impl Types {
-    /// The addresses that were not asked for.
+    /// Returns the addresses that were not asked for.
     pub(crate) fn offsets(&self) -> Vec<u64> {
         self.records.keys()
     }
 
-    /// Source files that were not there.
+    /// Returns the source files that were missing.
     pub(crate) fn lacking(&mut self) -> Vec<Arc<str>> {
         self.records.lacking().unwrap_or_default()
     }
 
-    /// What is at this address, if that is known.
+    /// Returns the frames at this address, if they are known.
     pub(crate) fn take(&mut self, offset: u64) -> Option<Arc<[TypedFrame]>> {
         let record = self.records.take(offset)?;
         let place = Place::read(&mut self.records.read(record)?)?;
@@ -145,7 +145,7 @@ impl Types {
     }
 }
 
-/// `lacking` are the source files that were not there.
+/// Encodes the file. `lacking` are the source files that were missing.
 pub(super) fn encode<'p, 'l>(
     fingerprint: &[u8],
     lacking: impl Iterator<Item = &'l Arc<str>>,
@@ -175,7 +175,8 @@ fn known(frame: &TypedFrame) -> Known {
     Known { name, plain, scope, linkage, parameters, returns, language }
 }
 
-/// Mostly addresses of what is shared: equal ones are the same function.
+/// Returns a key, mostly of addresses of shared strings: frames with equal keys are of the same
+/// function.
 fn key(frame: &TypedFrame) -> ([usize; 5], Option<&Pointee>, Language) {
     let address = |text: &Option<Arc<str>>| text.as_ref().map_or(0, |text| text.as_ptr().addr());
     let TypedFrame { name, plain, scope, linkage, parameters, returns, language, .. } = frame;
@@ -189,7 +190,7 @@ pub(super) fn decode(bytes: &[u8], fingerprint: Option<&[u8]>) -> Option<Types> 
     Some(Types { records, functions: HashMap::new(), views: HashMap::new(), frames_left: FRAMES_MAX })
 }
 
-/// Asks a file for all that is in it.
+/// Decodes everything in a file.
 pub(super) fn exercise(bytes: &[u8]) {
     let Some(mut types) = decode(bytes, None) else { return };
     for offset in types.offsets() {
@@ -239,7 +240,7 @@ mod tests {
             written: [Written { type_name: pointee.clone(), size, is_array, is_more, is_result }].into(),
             ..frame.clone()
         };
-        // Of the same name in another file.
+        // The same name in another file.
         let other = TypedFrame { returns: Some(Pointee { type_name: pointee, size }), ..outer.clone() };
         let places = [(16, &[frame, outer.clone()][..]), (17, &[outer]), (u64::MAX, &[other])];
         let made_from = [RULES.as_bytes(), b"\nfile"].concat();

@@ -1,5 +1,5 @@
-//! What a function does with a block right after the call that returned it: it constructs objects, and puts the address
-//! into a variable.
+//! The use that a function makes of a block right after the call that returned it: it constructs
+//! objects, and stores the address in a variable.
 
 use std::sync::Arc;
 
@@ -14,19 +14,20 @@ use crate::meter::Metered;
 
 /// Bytes of code after the return address in which constructors count.
 pub(crate) const WINDOW: u64 = 96;
-/// Bytes after the return address within which a variable's range begins that holds the result: some moves, and a test.
+/// Bytes after the return address within which the range of the variable that holds the result must
+/// begin: some moves, and a test.
 const MOVES: u64 = 24;
-/// Entries of one function that are kept.
+/// The maximum number of entries of one function that are kept.
 const KEPT_MAX: usize = 1 << 16;
-/// References followed.
+/// The maximum number of references that are followed.
 const NESTING_MAX: usize = 16;
 
-/// A function with code of its own: what is inlined into it, and its variables.
+/// A function with code of its own: the functions inlined into it, and its variables.
 #[derive(Debug, Default)]
 pub(crate) struct Body {
     constructors: Vec<Constructor>,
     variables: Vec<Variable>,
-    /// From the frame pointer to what variables' places are told from.
+    /// The offset from the frame pointer of the address that variables' locations are relative to.
     frame_base: Option<i64>,
 }
 
@@ -47,14 +48,14 @@ struct Variable {
 
 #[derive(Debug, PartialEq, Eq)]
 enum Place {
-    /// Bytes from the frame base.
+    /// At this offset from the frame base.
     Frame(i64),
     /// In a register from this address on.
     Register(u64),
 }
 
 impl Body {
-    /// What is constructed after `address`, nearest first.
+    /// Returns the classes that are constructed after `address`, nearest first.
     pub(crate) fn constructed(&self, address: u64) -> Vec<Constructed> {
         let found =
             self.constructors.iter().filter(|found| (address..address.saturating_add(WINDOW)).contains(&found.start));
@@ -69,7 +70,7 @@ impl Body {
             .collect()
     }
 
-    /// The variable that the result is put into by the code after `address`.
+    /// Returns the variable that the code after `address` stores the result in.
     pub(crate) fn received(&self, address: u64, code: &[u8], language: Language) -> Option<Received> {
         let stored = stored_at(code).zip(self.frame_base).and_then(|(stored, base)| stored.checked_sub(base));
         let in_frame = |variable: &&Variable| stored.is_some_and(|stored| variable.place == Place::Frame(stored));
@@ -90,8 +91,8 @@ impl Body {
     }
 }
 
-/// Where in the frame, told from the frame pointer, x86-64 code at its beginning puts the result of the last call:
-/// `mov %rax,-0x18(%rbp)`.
+/// Returns the offset from the frame pointer at which x86-64 code, at its beginning, stores the
+/// result of the last call: `mov %rax,-0x18(%rbp)`.
 fn stored_at(code: &[u8]) -> Option<i64> {
     match code {
         [0x48, 0x89, 0x45, at, ..] => Some(i64::from(*at as i8)),
@@ -100,8 +101,8 @@ fn stored_at(code: &[u8]) -> Option<i64> {
     }
 }
 
-/// Addresses, told from the beginning of x86-64 code, that calls in it lead to, and where the calls are. Bytes that only
-/// look like a call are among them.
+/// Returns the positions of the calls in x86-64 code, and the called addresses, relative to the
+/// beginning of the code. Bytes that only look like a call are included.
 pub(crate) fn calls(code: &[u8]) -> impl Iterator<Item = (u32, i64)> + '_ {
     code.windows(5).enumerate().filter(|(_, bytes)| bytes[0] == 0xe8).map(|(at, bytes)| {
         let distance = i32::from_le_bytes([bytes[1], bytes[2], bytes[3], bytes[4]]);
@@ -109,8 +110,9 @@ pub(crate) fn calls(code: &[u8]) -> impl Iterator<Item = (u32, i64)> + '_ {
     })
 }
 
-/// Where the address of the called function is read from, if the six bytes of x86-64 code before `after` end in a call
-/// through memory, or of a stub that jumps through memory.
+/// Returns the address of the slot from which the address of the called function is read, if the
+/// six bytes of x86-64 code before `after` end in a call through memory, or in a call of a stub
+/// that jumps through memory.
 pub(crate) fn slot_of_call<'c>(code: &[u8; 6], after: u64, code_at: impl Fn(u64) -> &'c [u8]) -> Option<u64> {
     let relative = |bytes: &[u8], from: u64| {
         let distance = i32::from_le_bytes(*bytes.first_chunk()?);
@@ -123,7 +125,7 @@ pub(crate) fn slot_of_call<'c>(code: &[u8; 6], after: u64, code_at: impl Fn(u64)
     let stub = relative(distance, after)?;
     let mut code = code_at(stub);
     let mut at = stub;
-    // `endbr64`, and the prefix `bnd`.
+    // Skips `endbr64`, and the prefix `bnd`.
     for skipped in [&[0xf3, 0x0f, 0x1e, 0xfa][..], &[0xf2][..]] {
         if let Some(rest) = code.strip_prefix(skipped) {
             code = rest;
@@ -133,14 +135,14 @@ pub(crate) fn slot_of_call<'c>(code: &[u8; 6], after: u64, code_at: impl Fn(u64)
     relative(code.strip_prefix(&[0xff, 0x25])?, at.checked_add(6)?)
 }
 
-/// The class, if a symbol is that of its constructor: `_ZN3app5PointC2Edd`.
+/// Returns the class if a symbol is that of its constructor: `_ZN3app5PointC2Edd`.
 pub(crate) fn class_of_symbol(name: &[u8]) -> Option<Type> {
     let is_candidate =
         name.starts_with(b"_Z") && name.windows(2).any(|pair| matches!(pair, b"C1" | b"C2" | b"C3" | b"C4"));
     class_of_constructor(demangle::function(name).full()).filter(|_| is_candidate)
 }
 
-/// The class, if a demangled name is that of its constructor: `app::Grid<int, 3>::Grid()`.
+/// Returns the class if a demangled name is that of its constructor: `app::Grid<int, 3>::Grid()`.
 fn class_of_constructor(name: &str) -> Option<Type> {
     let path = Path::of_function(name)?;
     let class = path.parent()?;
@@ -148,14 +150,14 @@ fn class_of_constructor(name: &str) -> Option<Type> {
 }
 
 impl<'a> Entries<'a> {
-    /// The function whose entry this is.
+    /// Returns the body of the function whose entry this is.
     pub(crate) fn body(&mut self, unit: UnitRef<'_, Metered<'a>>, function: UnitOffset) -> Option<Arc<Body>> {
         let key = key(unit, function)?;
         if let Some(body) = self.bodies.get(&key) {
             return Some(body.clone());
         }
         let mut body = Body::default();
-        // What could be read until something was damaged is good.
+        // The part that was read before a damaged entry is valid.
         let _ = self.read_body(unit, function, &mut body);
         body.constructors.sort_by_key(|found| found.start);
         let body = Arc::new(body);
@@ -224,7 +226,7 @@ impl<'a> Entries<'a> {
         Ok(())
     }
 
-    /// The class, and its size, if an entry is that of its constructor.
+    /// Returns the class, and its size, if an entry is that of its constructor.
     pub(crate) fn constructed_class(
         &mut self,
         unit: UnitRef<'_, Metered<'a>>,
@@ -268,7 +270,7 @@ impl<'a> Entries<'a> {
                 }
                 let (spelled, size) = self.type_of(unit, class)?;
                 let size = size.or_else(|| {
-                    // Elsewhere, where there is but a declaration here.
+                    // The class is only declared here and defined elsewhere.
                     let signature = class_entry.attr_value(gimli::DW_AT_signature)?;
                     let (target, class) = self.follow(unit, signature)?;
                     self.type_of(target.unit(), class)?.1
@@ -277,7 +279,7 @@ impl<'a> Entries<'a> {
                 Arc::new((spelled, size))
             }
         };
-        // Scopes in functions, and values of arguments, are told in one way by the linkage name alone.
+        // Only the linkage name spells scopes in functions, and values of arguments, in one way.
         let told = linkage.and_then(|name| class_of_symbol(&name));
         Some(told.map_or(found.clone(), |class| Arc::new((class.full().into(), found.1))))
     }
@@ -315,7 +317,7 @@ impl<'a> Entries<'a> {
         Some(())
     }
 
-    /// The name of a variable, and its type.
+    /// Returns the name of a variable, and its type.
     pub(crate) fn variable<'u>(&mut self, mut variable: Spot<'u, 'a>) -> Option<(Arc<str>, Spot<'u, 'a>)> {
         for _ in 0..NESTING_MAX {
             let entry = variable.unit().entry(variable.offset).ok()?;
@@ -330,8 +332,8 @@ impl<'a> Entries<'a> {
         None
     }
 
-    /// What a pointer points to, or an array has; `None` if the type is neither, or points to
-    /// `void` or to a function: no block is one.
+    /// Returns the target of a pointer, or the element of an array; `None` if the type is neither,
+    /// or points to `void` or to a function, which is not a block.
     pub(crate) fn pointee<'u>(&mut self, of: Spot<'u, 'a>) -> Option<Spot<'u, 'a>> {
         let pointer = self.strip(of, true)?;
         let entry = pointer.unit().entry(pointer.offset).ok()?;
@@ -353,12 +355,13 @@ impl<'a> Entries<'a> {
         }
         match entry.attr_value(gimli::DW_AT_type) {
             None => true,
-            // `const void *` has the qualifier, and nothing behind it.
+            // `const void *` has an entry for the qualifier, which refers to nothing.
             Some(pointee) => self.go(&pointer, pointee).is_some_and(|pointee| self.strip(pointee, true).is_none()),
         }
     }
 
-    /// Without `const` and the like, and without `typedef` if that is wanted; `None` of `void`.
+    /// Returns the type without `const` and the like, and without `typedef` if `typedefs` is true;
+    /// `None` for `void`.
     pub(crate) fn strip<'u>(&mut self, mut of: Spot<'u, 'a>, typedefs: bool) -> Option<Spot<'u, 'a>> {
         for _ in 0..NESTING_MAX {
             let entry = of.unit().entry(of.offset).ok()?;
@@ -375,7 +378,8 @@ impl<'a> Entries<'a> {
         None
     }
 
-    /// What the function whose entry this is returns a pointer to; `void` is spelled so.
+    /// Returns the target of the pointer that the function of this entry returns; `void` is spelled
+    /// so.
     pub(crate) fn returned(&mut self, unit: UnitRef<'_, Metered<'a>>, function: UnitOffset) -> Option<Spelled> {
         let mut at = self.spot(unit, function)?;
         for _ in 0..NESTING_MAX {
@@ -399,13 +403,13 @@ impl<'a> Entries<'a> {
         Some((name, size.or_else(|| self.size_elsewhere(of.unit(), of.offset))))
     }
 
-    /// An entry, in a way that outlives the reference to its unit.
+    /// Returns an entry, in a form that outlives the reference to its unit.
     pub(crate) fn spot<'u>(&mut self, unit: UnitRef<'u, Metered<'a>>, offset: UnitOffset) -> Option<Spot<'u, 'a>> {
         let own = self.unit(unit.dwarf, position(&unit.header)?)?;
         Some(Spot { dwarf: unit.dwarf, unit: own, offset })
     }
 
-    /// The entry that a reference leads to.
+    /// Returns the entry that a reference refers to.
     pub(crate) fn go<'u>(
         &mut self,
         from: &Spot<'u, 'a>,
@@ -443,13 +447,14 @@ impl<'a> Spot<'_, 'a> {
     }
 }
 
-/// How far variables' places are told from the frame pointer, where code keeps one.
+/// Returns the offset from the frame pointer of the address that variables' locations are relative
+/// to, if the code keeps a frame pointer.
 fn frame_base(unit: UnitRef<'_, Metered<'_>>, base: AttributeValue<Metered<'_>>) -> Option<i64> {
     /// `rbp`.
     const FRAME_POINTER: gimli::Register = gimli::Register(6);
     let AttributeValue::Exprloc(expression) = base else { return None };
     match expression.operations(unit.encoding()).next().ok()?? {
-        // Above the saved frame pointer and the return address.
+        // The CFA is above the saved frame pointer and the return address.
         Operation::CallFrameCFA => Some(16),
         Operation::Register { register } if register == FRAME_POINTER => Some(0),
         Operation::RegisterOffset { register, offset, .. } if register == FRAME_POINTER => Some(offset),

@@ -1,23 +1,25 @@
-//! C: what the source says, the variable that gets the result, and library functions by their names.
+//! C: the source text, the variable that receives the result, and library functions by their names.
 //!
-//! C has no types at run time and few in its debug information, so nothing here is more than probable.
+//! C has no types at run time and few in its debug information, so nothing here is more than
+//! probable.
 
 use super::cxx_name::Type;
 use super::frame::{Language, TypedFrame};
 use super::{Below, Confidence, Evidence, Places, SiteSizes, SiteType, SizeCheck, TypeName};
 
-/// Wrappers around an allocator within each other that are followed.
+/// The maximum number of nested wrappers around an allocator that are followed.
 const WRAPPERS_MAX: usize = 8;
 
-/// The type of the blocks that a stack allocates whose innermost function, allocators aside, is C.
+/// Returns the type of the blocks that a stack allocates if its innermost function, apart from
+/// allocators, is C.
 pub(crate) fn site_type(places: Places<'_>, below: Below, sizes: SiteSizes) -> SiteType {
     let known = by_text(places, sizes);
     known.or_else(|| library_block(places, below, Some(Language::C))).unwrap_or_else(SiteType::unknown)
 }
 
-/// What source text, variables and results say of the innermost function, or of its caller as long
-/// as functions return `void *`: those are allocators. The caller of any other function knows
-/// nothing of what that allocates.
+/// Returns the type according to the source text, variables and results of the innermost function,
+/// or of its caller as long as functions return `void *`: those are allocators. The caller of any
+/// other function does not know what that allocates.
 pub(crate) fn by_text(places: Places<'_>, sizes: SiteSizes) -> Option<SiteType> {
     let frames = places.iter().enumerate().flat_map(|(place, frames)| frames.iter().map(move |frame| (place, frame)));
     let frames = frames.skip_while(|(_, frame)| is_allocator(frame));
@@ -26,7 +28,8 @@ pub(crate) fn by_text(places: Places<'_>, sizes: SiteSizes) -> Option<SiteType> 
             return None;
         }
         let mut answers = said(frame, sizes).map(|(of, evidence)| answer(of, evidence, place, sizes));
-        // Text of another version of the file, or another variable in the same register.
+        // The text may be from another version of the file, or the variable another one in the same
+        // register.
         let fits = |found: &SiteType| !matches!(found.size_check, SizeCheck::Inconsistent(_));
         if let Some(found) = answers.find(fits) {
             return Some(found);
@@ -38,7 +41,7 @@ pub(crate) fn by_text(places: Places<'_>, sizes: SiteSizes) -> Option<SiteType> 
     None
 }
 
-/// A type as some text or variable tells it.
+/// A type according to some text or variable.
 struct Said<'f> {
     type_name: &'f TypeName,
     size: Option<u64>,
@@ -46,7 +49,7 @@ struct Said<'f> {
     is_more: bool,
 }
 
-/// What a function says, the surest first.
+/// Returns the evidence in a function, the most certain first.
 fn said(frame: &TypedFrame, sizes: SiteSizes) -> impl Iterator<Item = (Said<'_>, Evidence)> {
     let exact = frame.written.iter().find(|written| !written.is_result).map(|written| {
         let is_array = Some(written.is_array).filter(|is_array| *is_array || written.is_more);
@@ -54,7 +57,8 @@ fn said(frame: &TypedFrame, sizes: SiteSizes) -> impl Iterator<Item = (Said<'_>,
         (said, Evidence::SourceText)
     });
     let guess = |type_name, size| Said { type_name, size, is_array: None, is_more: false };
-    // A block cannot be smaller than what it holds: then the variable is another one, in the same register.
+    // If the block is smaller than the variable's type, the variable is another one in the same
+    // register.
     let fits = move |size: Option<u64>| size.is_none_or(|size| sizes.are_at_least(size) != Some(false));
     let received = frame
         .received
@@ -86,7 +90,8 @@ fn answer(said: Said<'_>, evidence: Evidence, place: usize, sizes: SiteSizes) ->
         }
         _ => SizeCheck::NotPossible,
     };
-    // What does not fit at all may have something behind it, or be something else.
+    // If the sizes contradict it, the block is not shown as an array: it may have something behind
+    // it, or be something else.
     let is_array = is_array && !matches!(check, SizeCheck::Inconsistent(_));
     let element = is_array.then(|| said.type_name.clone());
     SiteType {
@@ -102,17 +107,18 @@ fn answer(said: Said<'_>, evidence: Evidence, place: usize, sizes: SiteSizes) ->
     }
 }
 
-/// A block of a library's own, "C: opendir". Of the C library, the outermost function that is meant
-/// for others has the name; of other libraries the innermost one of those without debug
-/// information. Libraries without a symbol for it may be known by what their caller called. What is
-/// in the program itself is no library's, except below Rust.
+/// Returns the type of a library's own block, "C: opendir". In the C library, the outermost
+/// exported function names it; in other libraries the innermost exported function without debug
+/// information. If a library has no symbol for it, the symbol that its caller called may name it.
+/// Code in the program itself is not a library's, except below Rust.
 pub(crate) fn library_block(places: Places<'_>, below: Below, caller: Option<Language>) -> Option<SiteType> {
     let is_rust = caller == Some(Language::Rust);
     if !below.is_shared && !is_rust {
         return None;
     }
     let in_libc = below.in_libc;
-    // Of a library's own functions, what the program calls says most; a tail call may have taken its frame.
+    // The function that the program calls says most about a library's own block; a tail call may
+    // have removed its frame.
     let caller = places.get(in_libc).filter(|_| in_libc > 0).and_then(|frames| frames.last());
     let called = caller.and_then(|frame| frame.called.as_deref()).map(|name| (in_libc - 1, name));
     let outermost = places.iter().take(in_libc).enumerate().rev();
@@ -133,7 +139,7 @@ pub(crate) fn library_block(places: Places<'_>, below: Below, caller: Option<Lan
         let called = || frame.called.as_deref().filter(|name| place > 0 && !name.starts_with('_'));
         let name = if is_library { public_name(frame) } else { called() };
         if let Some(name) = name {
-            // Functions that allocate for their callers say nothing about what for.
+            // A function that allocates for its callers does not tell for what.
             if !name.contains("alloc") {
                 return Some(named_after(place, name));
             }
@@ -156,7 +162,7 @@ fn named_after(place: usize, name: &str) -> SiteType {
     }
 }
 
-/// The name under which others know a function.
+/// Returns the exported name of a function.
 fn public_name(frame: &TypedFrame) -> Option<&str> {
     let names = std::iter::once(&*frame.name).chain(frame.aliases.iter().map(|alias| &**alias));
     names.filter(|name| !name.starts_with('_') && !name.is_empty()).min_by_key(|name| name.len())

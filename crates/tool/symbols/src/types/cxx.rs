@@ -1,8 +1,8 @@
 //! C++: template parameters, constructors, source text.
 //!
-//! In order of strength: the allocator that is asked for `T`s, by its template argument; functions of the standard library
-//! that make one `T`; the constructor that runs right after the call; the text of the line; names of functions in symbol
-//! tables.
+//! In order of strength: the template argument of the allocator that is asked for `T`s; functions
+//! of the standard library that make one `T`; the constructor that runs right after the call; the
+//! text of the line; names of functions in symbol tables.
 
 mod merge;
 
@@ -12,12 +12,12 @@ use super::cxx_name::{Path, Segment, Type};
 use super::frame::{Constructed, TypedFrame, Written};
 use super::{Confidence, Evidence, Places, SiteSizes, SiteType, SizeCheck, TypeName, c};
 
-/// Frames looked at.
+/// The maximum number of frames that are examined.
 const FRAMES_MAX: usize = 96;
-/// What `new X[n]` puts in front of elements that have a destructor: their number.
+/// Bytes that `new X[n]` puts in front of elements that have a destructor, for their number.
 const COOKIE: u64 = 8;
 
-/// A frame of the stack, with its name taken apart.
+/// A frame of the stack, with its parsed name.
 struct Frame<'p> {
     place: usize,
     frame: &'p TypedFrame,
@@ -29,7 +29,7 @@ impl Frame<'_> {
         self.path.is_in_std()
     }
 
-    /// The name of the class around, without arguments.
+    /// Returns the name of the enclosing class, without arguments.
     fn class(&self) -> Option<&Segment> {
         let (_, around) = self.path.0.split_last()?;
         around.last()
@@ -39,7 +39,7 @@ impl Frame<'_> {
         self.path.last().map_or("", |last| &last.name)
     }
 
-    /// The size of a type, if it is what a template parameter of this frame stands for.
+    /// Returns the size of a type, if it is a template argument of this frame.
     fn size_of(&self, of: &Type) -> Option<u64> {
         let name = of.full();
         let known = self.frame.parameters.iter().find(|parameter| parameter.type_name.full() == name);
@@ -47,7 +47,7 @@ impl Frame<'_> {
     }
 }
 
-/// What the evidence names, before sizes are looked at.
+/// The type that the evidence names, before sizes are compared.
 struct Claim {
     of: Type,
     size: Option<u64>,
@@ -65,7 +65,8 @@ enum Shape {
     Either,
 }
 
-/// The type of the blocks that a stack allocates whose innermost function, allocators aside, is C++.
+/// Returns the type of the blocks that a stack allocates if its innermost function, apart from
+/// allocators, is C++.
 pub(crate) fn site_type(places: Places<'_>, sizes: SiteSizes) -> SiteType {
     let all = places.iter().enumerate().flat_map(|(place, frames)| frames.iter().map(move |frame| (place, frame)));
     let frames: Vec<Frame<'_>> = all
@@ -82,8 +83,8 @@ pub(crate) fn site_type(places: Places<'_>, sizes: SiteSizes) -> SiteType {
     };
     let frames = &frames[first..];
 
-    // What containers construct and call variables is theirs, and says nothing about what they
-    // hold.
+    // The objects that a container constructs and its variables are its own, and tell nothing about
+    // its elements.
     let is_container = frames.first().is_some_and(|frame| frame.is_in_std() && merge::is_of_container(frame));
     let claim = by_allocator(frames)
         .or_else(|| by_maker(frames))
@@ -98,7 +99,7 @@ pub(crate) fn site_type(places: Places<'_>, sizes: SiteSizes) -> SiteType {
     SiteType { container: container(frames), ..found }
 }
 
-/// The normal spelling of a type.
+/// Returns the normal spelling of a type.
 pub(crate) fn name(spelled: &str) -> TypeName {
     if let Some(element) = spelled.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
         return name(element).buffer();
@@ -113,11 +114,13 @@ fn type_name(of: &Type) -> TypeName {
     TypeName::spelled(&of.full(), &of.short())
 }
 
-/// `std::allocator<T>` and its like, and allocators of the program's own that a container calls.
+/// Finds evidence in `std::allocator<T>` and the like, and in allocators of the program's own that
+/// a container calls.
 fn by_allocator(frames: &[Frame<'_>]) -> Option<Claim> {
     // Frames between it and `operator new` are helpers: `__libcpp_allocate`, `Arena<T>::refill`.
     let asked = frames.iter().position(|frame| is_asked(frame).is_some())?;
-    // Others' own allocations on the way: not what it is asked for.
+    // If functions between them allocate for themselves, the block is not the one that the
+    // allocator was asked for.
     let nearer_is_own = frames[..asked].iter().any(|frame| !frame.is_in_std() && frame.function() != "allocate");
     if nearer_is_own && !frames[..asked].iter().any(|frame| frame.function() == "allocate") {
         return None;
@@ -153,7 +156,7 @@ fn is_allocator_class(name: &str) -> bool {
     matches!(name, "new_allocator" | "__new_allocator" | "allocator" | "malloc_allocator")
 }
 
-/// What an allocator is asked for, if the frame is its `allocate`.
+/// Returns the type that an allocator is asked for, if the frame is its `allocate`.
 fn is_asked(frame: &Frame<'_>) -> Option<Type> {
     let class = frame.class()?;
     if !matches!(frame.function(), "allocate" | "allocate_at_least" | "_S_allocate") {
@@ -164,7 +167,7 @@ fn is_asked(frame: &Frame<'_>) -> Option<Type> {
         return Some(first.clone());
     }
     if matches!(&*class.name, "allocator_traits" | "__alloc_traits") && frame.is_in_std() {
-        // Of an allocator: by contract it is asked for what `allocate` returns a pointer to.
+        // By contract, an allocator is asked for the type that `allocate` returns a pointer to.
         let allocator = first.path.last()?;
         let returned = frame.frame.result().and_then(|returned| Type::parse(returned.type_name.full()));
         if is_allocator_class(&allocator.name) || returned.is_none() {
@@ -175,7 +178,8 @@ fn is_asked(frame: &Frame<'_>) -> Option<Type> {
     None
 }
 
-/// Types of which there is one in a block, by their names: nodes, and what shared pointers share.
+/// True for types of which a block has one, by their names: nodes, and the shared state of shared
+/// pointers.
 fn is_node(of: &Type) -> bool {
     let Some(last) = of.path.last() else { return false };
     of.path.is_in_std()
@@ -185,7 +189,7 @@ fn is_node(of: &Type) -> bool {
             || last.name.starts_with("__shared_ptr_"))
 }
 
-/// Whether a function is of a container that has its elements one after the other.
+/// True if a function belongs to a container that stores its elements one after the other.
 fn has_buffer(frame: &Frame<'_>) -> bool {
     const CLASSES: [&str; 14] = [
         "vector",
@@ -206,7 +210,8 @@ fn has_buffer(frame: &Frame<'_>) -> bool {
     frame.path.names().any(|name| CLASSES.contains(&name))
 }
 
-/// Functions of the standard library that make one object of a type that they name.
+/// Finds evidence in functions of the standard library that make one object of a type that they
+/// name.
 fn by_maker(frames: &[Frame<'_>]) -> Option<Claim> {
     let maker = frames.first().filter(|frame| frame.is_in_std())?;
     let function = maker.path.last();
@@ -217,7 +222,7 @@ fn by_maker(frames: &[Frame<'_>]) -> Option<Claim> {
         _ => return None,
     };
     let named = arguments.first()?;
-    // What the debug information calls it tells closures from each other, where names of functions may not.
+    // The name in the debug information distinguishes closures, which names of functions may not.
     let known = maker.frame.parameters.iter().find(|known| &*known.name == parameter);
     let of = known.and_then(|known| Type::parse(known.type_name.full())).unwrap_or_else(|| named.clone());
     let (element, shape) = match of.array_element() {
@@ -225,7 +230,7 @@ fn by_maker(frames: &[Frame<'_>]) -> Option<Claim> {
         None => (of, Shape::One),
     };
     let size = known.filter(|_| shape == Shape::One).and_then(|known| known.size).or_else(|| {
-        // Of the element of an array: what a constructor, or a pointer that is returned, says.
+        // For the element of an array: from a constructor, or from the type of a returned pointer.
         let named = frames.iter().take_while(|frame| frame.is_in_std()).find_map(|frame| frame.size_of(&element));
         let built = maker.frame.constructed.iter().find(|found| found.class.full() == element.full());
         named.or_else(|| built?.size)
@@ -240,7 +245,7 @@ fn by_maker(frames: &[Frame<'_>]) -> Option<Claim> {
     })
 }
 
-/// `new X` and `new X[n]`: the constructor that runs then, and what is written there.
+/// Finds evidence in `new X` and `new X[n]`: the constructor that runs then, and the source text.
 fn by_expression(places: Places<'_>, frames: &[Frame<'_>], sizes: SiteSizes, is_array: bool) -> Option<Claim> {
     let site = frames.first()?;
     let constructed = places.get(site.place)?.last().map(|last| &last.constructed[..]).unwrap_or_default();
@@ -276,7 +281,7 @@ fn by_expression(places: Places<'_>, frames: &[Frame<'_>], sizes: SiteSizes, is_
             return claim(&same.class, same.size, shape_of(written), Evidence::Constructor, Confidence::Exact);
         }
         let fits = written.size.is_some_and(|size| agrees(size, shape_of(written), sizes) != Some(false));
-        // Text of another version of the file would be contradicted.
+        // The text may be from another version of the file; then the sizes would contradict it.
         if fits || fitting.is_empty() {
             let confidence = if fits { Confidence::SizeConsistent } else { Confidence::Probable };
             return claim(&written.type_name, written.size, shape_of(written), Evidence::SourceText, confidence);
@@ -309,17 +314,18 @@ fn by_expression(places: Places<'_>, frames: &[Frame<'_>], sizes: SiteSizes, is_
     None
 }
 
-/// What a container's function says by its name where nothing is known of what is inlined into it:
-/// it allocates for the container, unless it makes elements, which may allocate for themselves.
+/// Finds evidence in the name of a container's function if nothing is known of the functions
+/// inlined into it: it allocates for the container, unless it makes elements, which may allocate
+/// for themselves.
 fn by_symbol(frames: &[Frame<'_>]) -> Option<Claim> {
-    // Line tables have inlined functions by their last names only.
+    // Line tables have only the last names of inlined functions.
     let is_bare = |frame: &Frame<'_>| frame.frame.inlined && frame.frame.linkage.is_none() && frame.path.0.len() == 1;
     let frame = frames.iter().find(|frame| !is_bare(frame)).filter(|frame| frame.is_in_std())?;
     let (class, arguments) =
         frame.path.0.iter().rev().skip(1).find_map(|class| Some((class, class.arguments.as_ref()?)))?;
     let first = arguments.first()?;
     let of = match &*class.name {
-        // Of bits, in words.
+        // Bits are stored in words.
         "vector" | "_Bvector_base" if first.full() == "bool" => Type::parse("unsigned long")?,
         "vector" | "_Vector_base" | "valarray" => first.clone(),
         "_Rb_tree" => node("_Rb_tree_node", arguments.get(1)?.clone()),
@@ -343,7 +349,7 @@ fn by_symbol(frames: &[Frame<'_>]) -> Option<Claim> {
     })
 }
 
-/// True if a value of this type allocates nothing when it is made, or in functions of its own only:
+/// True if making a value of this type allocates nothing, or only in the type's own functions:
 /// those of strings are in the library.
 fn is_plain(of: &Type) -> bool {
     let inside = |last: &Segment| last.arguments.iter().flatten().all(|argument| is_plain(&argument.unqualified()));
@@ -357,14 +363,14 @@ fn is_plain(of: &Type) -> bool {
             })
 }
 
-/// True if a function of a container moves elements, and makes none.
+/// True if a function of a container moves elements and makes none.
 fn only_moves(frame: &Frame<'_>, element: &Type) -> bool {
     match frame.function() {
         "reserve" | "_M_default_append" | "_M_allocate" | "_M_create_storage" => true,
         "_M_realloc_insert" | "_M_realloc_append" | "emplace_back" => {
             let made_of = frame.path.last().and_then(|last| last.arguments.as_ref());
             made_of.is_some_and(|made_of| match &made_of[..] {
-                // Hardly any container allocates before it has something.
+                // Few containers allocate before they have an element.
                 [] => element.path.is_in_std() && element.path.last().is_some_and(|class| class.name != "deque"),
                 [only] => only == element,
                 _ => false,
@@ -379,7 +385,7 @@ fn node(name: &str, of: Type) -> Type {
     Type::named(Path(vec![plain("std", None), plain(name, Some(vec![of]))]))
 }
 
-/// True if blocks are of elements of this size. `None`: their sum leaves it open.
+/// True if the blocks consist of elements of this size. `None`: their sum does not tell.
 fn agrees(size: u64, shape: Shape, sizes: SiteSizes) -> Option<bool> {
     let one = || sizes.are(size);
     let several = || either(sizes.are_several(size, 0), sizes.are_several(size, COOKIE));
@@ -398,7 +404,7 @@ fn either(one: Option<bool>, other: Option<bool>) -> Option<bool> {
     }
 }
 
-/// Makes an answer of a claim, with the sizes of the blocks.
+/// Makes the answer from a claim and the sizes of the blocks.
 fn settle(claim: Claim, sizes: SiteSizes) -> SiteType {
     let Claim { of, size, shape, evidence, mut confidence, place } = claim;
     let check = match size.and_then(|size| Some((size, agrees(size, shape, sizes)?))) {
@@ -413,7 +419,7 @@ fn settle(claim: Claim, sizes: SiteSizes) -> SiteType {
         Shape::Several => false,
         Shape::Either => sizes.blocks > 0 && size.is_some_and(|size| sizes.are(size) != Some(false)),
     };
-    // One that may as well be several of which there is one.
+    // A single object may also be an array with one element.
     if shape == Shape::Either && is_one {
         confidence = confidence.max(Confidence::SizeConsistent);
     }
@@ -442,7 +448,8 @@ fn settle(claim: Claim, sizes: SiteSizes) -> SiteType {
     }
 }
 
-/// What was called of the standard library: `std::map<int, app::Point>::operator[]`.
+/// Returns the function of the standard library that was called:
+/// `std::map<int, app::Point>::operator[]`.
 fn container(frames: &[Frame<'_>]) -> Option<Arc<str>> {
     let outermost = frames.iter().take_while(|frame| frame.is_in_std()).last()?;
     let mut path = outermost.path.clone().without_parameters();

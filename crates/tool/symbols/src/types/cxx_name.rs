@@ -1,18 +1,19 @@
-//! Names of C++ types and functions, whoever spells them: the demangler (`char const*`, `4ul`, `> >`), gcc's debug
-//! information (`long int`) or clang's (`4UL`). One spelling comes out: `const char*`, `long`, `4`, `>>`.
+//! Names of C++ types and functions, in the spelling of the demangler (`char const*`, `4ul`,
+//! `> >`), of gcc's debug information (`long int`) or of clang's (`4UL`). The output has one
+//! spelling: `const char*`, `long`, `4`, `>>`.
 
 use std::fmt::{self, Write};
 
-/// Longer names are left as they are.
+/// The maximum bytes of a name; longer ones are left as they are.
 const LENGTH_MAX: usize = 16 << 10;
-/// As are those with types within more types.
+/// The maximum nesting of types; deeper ones are left as they are.
 const DEPTH_MAX: usize = 48;
 
-/// A name of segments: `std::vector<int>::push_back`.
+/// A name that consists of segments: `std::vector<int>::push_back`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Path(pub(crate) Vec<Segment>);
 
-/// `vector<int>`; of a function, with parameters if they are known.
+/// `vector<int>`; for a function, with parameters if they are known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Segment {
     pub(crate) name: String,
@@ -20,13 +21,13 @@ pub(crate) struct Segment {
     pub(crate) parameters: Option<Vec<Type>>,
 }
 
-/// A type, or a value where that is an argument.
+/// A type, or a value in the place of an argument.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Type {
     is_const: bool,
     is_volatile: bool,
     pub(crate) path: Path,
-    /// What follows: `*`, `* const`, `&`, `[3]`, ` (*)(int)`.
+    /// The text behind the name: `*`, `* const`, `&`, `[3]`, ` (*)(int)`.
     suffixes: Vec<Suffix>,
 }
 
@@ -34,21 +35,21 @@ pub(crate) struct Type {
 enum Suffix {
     Mark(&'static str),
     Array(String),
-    /// The part between a function's result and its parameters: `(*)`; empty of a function itself.
+    /// The part between a function's result and its parameters: `(*)`; empty for a function itself.
     Function(String, Vec<Type>),
     /// `X::*`
     Member(Path),
 }
 
 impl Type {
-    /// `None`: it is not in a spelling that is known.
+    /// Parses a type; `None` if the spelling is not supported.
     pub(crate) fn parse(text: &str) -> Option<Type> {
         let mut parser = Parser::new(text)?;
         let found = parser.of_type(0)?;
         parser.at_end().then_some(found)
     }
 
-    /// The type of `name`.
+    /// Returns the type named `path`.
     pub(crate) fn named(path: Path) -> Type {
         Type { path, ..Type::default() }
     }
@@ -57,12 +58,12 @@ impl Type {
         self.text(false)
     }
 
-    /// Without what is as it is by default, and without inline namespaces.
+    /// Returns the name without default arguments and inline namespaces.
     pub(crate) fn short(&self) -> String {
         self.text(true)
     }
 
-    /// What a pointer points to.
+    /// Returns the type that a pointer points to.
     pub(crate) fn pointee(&self) -> Option<Type> {
         let mut pointee = self.clone();
         while let Some(Suffix::Mark(" const" | " volatile")) = pointee.suffixes.last() {
@@ -71,7 +72,8 @@ impl Type {
         matches!(pointee.suffixes.pop(), Some(Suffix::Mark("*"))).then_some(pointee)
     }
 
-    /// Whether somebody can mean this type by `called`, in a scope that has its name, or by a well-known other name.
+    /// True if source text can mean this type by `called`: by the end of its qualified name, or by
+    /// a well-known other name such as `uint32_t`.
     pub(crate) fn can_be_called(&self, called: &Type) -> bool {
         let known = |of: &Type| -> Option<Type> {
             let name = of.path.last().filter(|_| of.path.0.len() == 1 || of.path.is_in_std())?;
@@ -90,7 +92,7 @@ impl Type {
             Type::parse(own)
         };
         let known = known(called);
-        // Values are spelled in many ways.
+        // Values have many spellings.
         let is_value = self.path.0.len() == 1
             && self.path.0[0].name.starts_with(|c: char| c == '(' || c == '-' || c.is_ascii_digit());
         let is_called = |called: &Type| {
@@ -101,18 +103,18 @@ impl Type {
         is_value && self.path.0[0].name.starts_with('(') || is_called(called) || known.as_ref().is_some_and(is_called)
     }
 
-    /// The element of an array.
+    /// Returns the element type of an array.
     pub(crate) fn array_element(&self) -> Option<Type> {
         let mut element = self.clone();
         matches!(element.suffixes.pop(), Some(Suffix::Array(_))).then_some(element)
     }
 
-    /// A type in a spelling that is not understood, as it is.
+    /// Returns a type whose spelling is not understood, with its text unchanged.
     pub(crate) fn of_text(text: &str) -> Type {
         Type::named(Path(vec![Segment { name: text.to_owned(), arguments: None, parameters: None }]))
     }
 
-    /// Without `const` in front.
+    /// Returns the type without `const` in front.
     pub(crate) fn unqualified(&self) -> Type {
         let is_pointer = !self.suffixes.is_empty();
         let mut plain = self.clone();
@@ -128,7 +130,7 @@ impl Type {
         self.pointee().is_some() || matches!(self.suffixes.last(), Some(Suffix::Function(inner, _)) if inner == "(*)")
     }
 
-    /// Bytes, where the language's binary interface (x86-64's and AArch64's, both of 64 bits) says it.
+    /// Returns the size in bytes, if the ABI (x86-64 or AArch64, both 64-bit) fixes it.
     pub(crate) fn known_size(&self) -> Option<u64> {
         if self.is_pointer() {
             return Some(8);
@@ -186,7 +188,7 @@ impl Type {
 }
 
 impl Path {
-    /// Of a function's demangled name: without result and qualifiers.
+    /// Parses a function's demangled name, without its result and qualifiers.
     pub(crate) fn of_function(name: &str) -> Option<Path> {
         let name = name.split(" [clone").next()?;
         let mut parser = Parser::new(name)?;
@@ -196,12 +198,13 @@ impl Path {
         parser.end_of_function().then_some(path)
     }
 
-    /// Names of the segments, outermost first.
+    /// Returns the names of the segments, outermost first.
     pub(crate) fn names(&self) -> impl DoubleEndedIterator<Item = &str> + Clone {
         self.0.iter().map(|segment| &*segment.name)
     }
 
-    /// Whether the names of the segments, inline namespaces of the standard libraries aside, are these.
+    /// True if the names of the segments, without inline namespaces of the standard libraries, are
+    /// these.
     pub(crate) fn is(&self, names: &[&str]) -> bool {
         self.names().filter(|name| !is_inline_namespace(name)).eq(names.iter().copied())
     }
@@ -210,18 +213,18 @@ impl Path {
         self.names().next().is_some_and(|first| matches!(first, "std" | "__gnu_cxx"))
     }
 
-    /// The innermost name.
+    /// Returns the innermost segment.
     pub(crate) fn last(&self) -> Option<&Segment> {
         self.0.last()
     }
 
-    /// What is around the innermost name: a class, of a member function.
+    /// Returns the path around the innermost name: for a member function, its class.
     pub(crate) fn parent(&self) -> Option<Path> {
         let (_, parent) = self.0.split_last()?;
         (!parent.is_empty()).then(|| Path(parent.to_vec()))
     }
 
-    /// Without the parameters of the function that it names.
+    /// Returns the path without the parameters of the function that it names.
     pub(crate) fn without_parameters(mut self) -> Path {
         if let Some(last) = self.0.last_mut() {
             last.parameters = None;
@@ -241,7 +244,7 @@ impl Path {
         out
     }
 
-    /// Whether somebody can mean this by `called`: by its last segments, and their first arguments.
+    /// True if `called` can mean this path: by its last segments, and their first arguments.
     fn can_be_called(&self, called: &Path) -> bool {
         let own = self.0.iter().rev().filter(|segment| !is_inline_namespace(&segment.name));
         let called = called.0.iter().rev().filter(|segment| !is_inline_namespace(&segment.name));
@@ -273,7 +276,7 @@ impl Path {
         }
     }
 
-    /// `std::string` for `std::basic_string<char, …>` at the front, and what follows it.
+    /// Returns `std::string` for `std::basic_string<char, …>` at the front, and what follows it.
     fn standard_alias(&self) -> Option<(&'static str, &[Segment])> {
         let at = self.0.iter().position(|segment| segment.arguments.is_some())?;
         if !self.is_in_std() || self.0[1..at].iter().any(|segment| !is_inline_namespace(&segment.name)) {
@@ -347,7 +350,8 @@ fn is_inline_namespace(name: &str) -> bool {
 }
 
 impl Segment {
-    /// Arguments without those at the end that are what the standard library's templates have by default.
+    /// Returns the arguments without trailing default arguments of the standard library's
+    /// templates.
     fn kept_arguments(&self) -> &[Type] {
         let arguments = self.arguments.as_deref().unwrap_or_default();
         let mut kept = arguments;
@@ -363,7 +367,7 @@ impl Segment {
 }
 
 impl Type {
-    /// Whether it is what a template takes where it is not told, behind `first`.
+    /// True if this is the template's default argument, given `first`.
     fn is_default(&self, first: &Type, arguments: &[Type]) -> bool {
         let Some(last) = self.path.last() else { return false };
         if last.name.starts_with('(') {
@@ -376,7 +380,7 @@ impl Type {
         match &*last.name {
             "allocator" => true,
             "char_traits" | "less" | "hash" | "equal_to" | "default_delete" => own.first() == Some(first),
-            // Of a stack, a queue, a priority queue.
+            // For a stack, a queue, a priority queue.
             "deque" | "vector" => arguments.len() == 2 && own.first() == Some(first),
             _ => false,
         }
@@ -407,7 +411,7 @@ impl<'t> Parser<'t> {
         self.rest().is_empty()
     }
 
-    /// What may follow a function's parameters.
+    /// Skips what may follow a function's parameters.
     fn end_of_function(&mut self) -> bool {
         while self.word("const")
             || self.word("volatile")
@@ -427,7 +431,7 @@ impl<'t> Parser<'t> {
         is_there
     }
 
-    /// An identifier, if it is this one.
+    /// Takes an identifier if it is this one.
     fn word(&mut self, word: &str) -> bool {
         self.space();
         let is_there = identifier(self.rest()) == word;
@@ -525,7 +529,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// `unsigned long`, in whatever order and with or without `int`; `decltype(nullptr)`.
+    /// Parses `unsigned long`, in any order and with or without `int`, and `decltype(nullptr)`.
     fn builtin(&mut self, found: &mut Type) -> Option<String> {
         let (mut signed, mut unsigned, mut longs, mut short) = (false, false, 0, false);
         let (mut base, mut any) = ("", false);
@@ -593,8 +597,8 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Whether what follows a path is the parameters of a function of this name, and not those of a function type that has
-    /// the path as its result: only where the text ends with it.
+    /// True if the bracket after a path has the parameters of a function of this name, not those of
+    /// a function type whose result is the path: only if the text ends with it.
     fn is_parameters_of_function(&self) -> bool {
         let rest = self.rest();
         let before = self.text[..self.at].chars().next_back();
@@ -655,7 +659,7 @@ impl<'t> Parser<'t> {
         Some(segment)
     }
 
-    /// `[abi:cxx11]` behind a name.
+    /// Skips `[abi:cxx11]` behind a name.
     fn take_tag(&mut self) {
         if self.rest().starts_with("[abi:")
             && let Some(end) = self.rest().find(']')
@@ -664,7 +668,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Clang's and LLVM's `'lambda'(int)`.
+    /// Parses the `'lambda'(int)` of Clang and LLVM.
     fn closure_in_quotes(&mut self) -> Option<Segment> {
         let rest = self.rest();
         let end = rest[1..].find('\'')? + 1;
@@ -678,7 +682,7 @@ impl<'t> Parser<'t> {
         Some(Segment { name: format!("{{{name}}}"), arguments: None, parameters: None })
     }
 
-    /// `operator new`, `operator()`, `operator<< <int>`, `operator unsigned long`.
+    /// Parses `operator new`, `operator()`, `operator<< <int>`, `operator unsigned long`.
     fn operator(&mut self, words: &str, depth: usize) -> Option<Segment> {
         self.at += "operator".len();
         const SYMBOLS: [&str; 48] = [
@@ -808,7 +812,8 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// `4ul`, `-1`, `(Colour)1`, `(char)97`; suffixes, and casts to whole numbers, are left out.
+    /// Parses `4ul`, `-1`, `(Colour)1`, `(char)97`; suffixes, and casts to whole numbers, are left
+    /// out.
     fn literal(&mut self, depth: usize) -> Option<String> {
         if self.rest().starts_with('(') {
             let end = balanced(self.rest())?;
@@ -825,7 +830,7 @@ impl<'t> Parser<'t> {
     }
 }
 
-/// Without the suffix that tells its type.
+/// Returns a number without the suffix that tells its type.
 fn number(text: &str) -> String {
     let digits = text.trim_start_matches('-');
     if digits.starts_with(|c: char| c.is_ascii_digit()) && !digits.contains(['.', 'x']) {
@@ -840,7 +845,7 @@ fn identifier(text: &str) -> &str {
     if text.starts_with(|c: char| c.is_ascii_digit()) { "" } else { &text[..end] }
 }
 
-/// Position of the bracket that closes the one at the start, of whatever kind.
+/// Returns the position of the bracket that closes the one at the start, of any kind.
 fn balanced(text: &str) -> Option<usize> {
     let mut depth = 0usize;
     let mut before = b' ';
@@ -869,7 +874,7 @@ mod tests {
     fn check(text: &str, full: &str, short: &str) {
         let found = Type::parse(text).unwrap_or_else(|| panic!("{text} is not understood"));
         assert_eq!((&*found.full(), &*found.short()), (full, short));
-        // What comes out is in the one spelling.
+        // A normal spelling parses to itself.
         assert_eq!(Type::parse(full).unwrap().full(), full);
     }
 

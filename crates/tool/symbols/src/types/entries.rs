@@ -1,7 +1,8 @@
-//! What entries of the debug information say about functions and types: names, scopes, template parameters, sizes.
+//! Facts about functions and types in the debug information: names, scopes, template parameters,
+//! sizes.
 //!
-//! Only what is asked for is read, and each entry once. References lead anywhere: to other units, and to the
-//! supplementary file that `dwz` makes; nesting is bounded, and all reading is metered.
+//! Entries are read on demand, and each only once. References lead anywhere: to other units, and to
+//! the supplementary file that `dwz` makes; nesting is bounded, and all reading is metered.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,14 +19,14 @@ use super::rust;
 use crate::demangle;
 use crate::meter::Metered;
 
-/// References followed from one entry to the next, and types within types.
+/// The maximum number of references followed from one entry to the next, and of types within types.
 const NESTING_MAX: usize = 16;
-/// Bytes of a name; what has a longer one has none.
+/// The maximum bytes of a name; an entry with a longer one has no name.
 const NAME_MAX: usize = 16 << 10;
-/// Template parameters of one function or class.
+/// The maximum number of template parameters of one function or class.
 const PARAMETERS_MAX: usize = 64;
 
-/// What is known about a function.
+/// The known facts about a function.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Facts {
     /// `DW_AT_name`.
@@ -35,16 +36,16 @@ pub(crate) struct Facts {
     pub(crate) parameters: Arc<[Parameter]>,
 }
 
-/// A type: how it is spelled, and its size.
+/// A type: its spelling, and its size.
 pub(crate) type Spelled = (Arc<str>, Option<u64>);
 
-/// Which of the files (the address of its sections, which stay where they are), and where in it.
+/// The file (the address of its sections, which do not move), and the offset in it.
 pub(super) type Key = (usize, usize);
 
-/// What was read so far.
+/// The entries read so far.
 #[derive(Debug, Default)]
 pub(crate) struct Entries<'a> {
-    /// Where units begin, and where the types with signatures are.
+    /// The offsets of units, and of the types with signatures.
     headers: HashMap<usize, Arc<Headers<'a>>>,
     units: HashMap<Key, Arc<Unit<Metered<'a>>>>,
     scopes: HashMap<Key, Arc<[Scope]>>,
@@ -52,13 +53,13 @@ pub(crate) struct Entries<'a> {
     classes: HashMap<Key, Arc<[Parameter]>>,
     types: HashMap<Key, Option<Spelled>>,
     pub(super) bodies: HashMap<Key, Arc<Body>>,
-    /// Functions that are constructors, and those that are not.
+    /// For each function that was examined: the class that it constructs, if it is a constructor.
     pub(super) constructors: HashMap<Key, Option<Arc<Spelled>>>,
     /// The types of a unit, by their names.
     pub(super) names: HashMap<Key, Arc<Names>>,
-    /// Classes with their sizes, by their names: of each file, once they are needed.
+    /// Classes with their sizes, by their names: for each file, once they are needed.
     pub(super) definitions: HashMap<usize, Arc<Definitions>>,
-    /// Units that are in C.
+    /// For each unit that was examined: true if its language is C.
     c_units: HashMap<Key, bool>,
 }
 
@@ -67,16 +68,16 @@ struct Headers<'a> {
     /// Ascending: see [`position`].
     offsets: Vec<usize>,
     signatures: HashMap<DebugTypeSignature, (usize, UnitOffset)>,
-    /// Of the units that only a walk through their section finds.
+    /// The units that only a walk through their section finds.
     types: HashMap<usize, UnitHeader<Metered<'a>>>,
 }
 
-/// Units of `.debug_types`, which DWARF 4 has, come behind those of `.debug_info`.
+/// Units of `.debug_types`, which DWARF 4 has, are numbered after those of `.debug_info`.
 const IN_TYPES: usize = 1 << (usize::BITS - 2);
-/// Units of one file with a type each.
+/// The maximum number of type units in one file.
 const TYPES_MAX: usize = 1 << 20;
 
-/// An entry with others in it that take its name into theirs.
+/// An entry that is part of the names of the entries in it.
 #[derive(Debug)]
 struct Scope {
     start: usize,
@@ -84,7 +85,7 @@ struct Scope {
     parent: Option<u32>,
 }
 
-/// The unit that a reference leads to.
+/// The unit that a reference refers to.
 pub(crate) enum Target<'u, 'a> {
     Same(UnitRef<'u, Metered<'a>>),
     Other(&'u Dwarf<Metered<'a>>, Arc<Unit<Metered<'a>>>),
@@ -102,7 +103,7 @@ impl<'a> Target<'_, 'a> {
 type Reference<'u, 'a> = (Target<'u, 'a>, UnitOffset);
 
 impl<'a> Entries<'a> {
-    /// What is known about the function, or the inlined one, whose entry this is.
+    /// Returns the facts about the function, or the inlined function, of this entry.
     pub(crate) fn function(
         &mut self,
         unit: UnitRef<'_, Metered<'a>>,
@@ -144,7 +145,7 @@ impl<'a> Entries<'a> {
                 let linkage = linkage.filter(|name| name.len() <= NAME_MAX).map(Arc::from);
                 let linkage = linkage.or_else(|| origin?.linkage.clone());
                 let name = name_of(unit, &entry).or_else(|| origin?.name.clone());
-                // Names of Rust say it themselves.
+                // Rust's linkage names contain the scope.
                 let told = language == Language::Rust;
                 let scope = match origin {
                     Some(origin) => origin.scope.clone(),
@@ -171,12 +172,12 @@ impl<'a> Entries<'a> {
         Some(facts)
     }
 
-    /// How a type is spelled, with its scope, and its size.
+    /// Returns the spelling of a type, with its scope, and its size.
     pub(super) fn type_of(&mut self, unit: UnitRef<'_, Metered<'a>>, offset: UnitOffset) -> Option<Spelled> {
         self.type_at(unit, offset, 0)
     }
 
-    /// The type that `DW_AT_type` of an entry leads to; `void` where there is none.
+    /// Returns the type that `DW_AT_type` of an entry refers to; `void` if there is none.
     fn attr_type(
         &mut self,
         unit: UnitRef<'_, Metered<'a>>,
@@ -188,7 +189,7 @@ impl<'a> Entries<'a> {
         self.type_at(target.unit(), offset, nesting + 1)
     }
 
-    /// How a type is spelled, with its scope, and its size.
+    /// Returns the spelling of a type, with its scope, and its size.
     fn type_at(&mut self, unit: UnitRef<'_, Metered<'a>>, offset: UnitOffset, nesting: usize) -> Option<Spelled> {
         let key = key(unit, offset)?;
         if let Some(known) = self.types.get(&key) {
@@ -204,13 +205,13 @@ impl<'a> Entries<'a> {
 
     fn read_type(&mut self, unit: UnitRef<'_, Metered<'a>>, offset: UnitOffset, nesting: usize) -> Option<Spelled> {
         let entry = unit.entry(offset).ok()?;
-        // What has a signature is only declared here.
+        // A type with a signature is only declared here.
         if let Some(elsewhere) = entry.attr_value(gimli::DW_AT_signature) {
             let (target, offset) = self.follow(unit, elsewhere)?;
             return self.type_at(target.unit(), offset, nesting + 1);
         }
         let own_size = || entry.attr_value(gimli::DW_AT_byte_size).and_then(|size| size.udata_value());
-        // What has a specification has its scope there.
+        // A type with a specification has its scope there.
         if let Some(declaration) = entry.attr_value(gimli::DW_AT_specification) {
             let (target, offset) = self.follow(unit, declaration)?;
             let (name, size) = self.type_at(target.unit(), offset, nesting + 1)?;
@@ -266,7 +267,8 @@ impl<'a> Entries<'a> {
                 let kind = match tag {
                     gimli::DW_TAG_structure_type if is_closure(unit, offset) => "{lambda}",
                     gimli::DW_TAG_structure_type => "{anonymous struct}",
-                    // What clang makes of one, even where nobody calls it. Hardly anybody writes such a class.
+                    // clang describes lambdas so, even if they are not called. A class without a
+                    // name is rare.
                     gimli::DW_TAG_class_type => "{lambda}",
                     gimli::DW_TAG_union_type => "{anonymous union}",
                     gimli::DW_TAG_enumeration_type => "{anonymous enum}",
@@ -348,7 +350,7 @@ impl<'a> Entries<'a> {
         if read.is_none() {
             return;
         }
-        // In Rust, the arguments in the name are the same, and spelled as elsewhere.
+        // In Rust, the arguments in the name are the same, with the usual spelling.
         let arguments = plain.filter(|_| language == Language::Rust).map(rust::arguments).unwrap_or_default();
         let spelled = arguments.len() == found.len();
         for (at, child) in found.iter().enumerate() {
@@ -365,7 +367,8 @@ impl<'a> Entries<'a> {
         }
     }
 
-    /// The size of the type that `DW_AT_type` of an entry leads to, if it says that itself: without spelling it.
+    /// Returns the size of the type that `DW_AT_type` of an entry refers to, if that states it,
+    /// without spelling the type.
     fn attr_size(
         &mut self,
         unit: UnitRef<'_, Metered<'a>>,
@@ -376,7 +379,7 @@ impl<'a> Entries<'a> {
         entry.attr_value(gimli::DW_AT_byte_size)?.udata_value()
     }
 
-    /// Template parameters of a class.
+    /// Returns the template parameters of a class.
     fn class(&mut self, unit: UnitRef<'_, Metered<'a>>, offset: UnitOffset, language: Language) -> Arc<[Parameter]> {
         let Some(key) = key(unit, offset) else { return Arc::new([]) };
         if let Some(known) = self.classes.get(&key) {
@@ -406,7 +409,7 @@ impl<'a> Entries<'a> {
         }
     }
 
-    /// The names of what is around an entry, joined by `::`.
+    /// Returns the names of the scopes around an entry, joined by `::`.
     pub(super) fn scope_name(&mut self, unit: UnitRef<'_, Metered<'a>>, offset: UnitOffset) -> Option<Arc<str>> {
         let mut parts = Vec::new();
         let mut length = 0;
@@ -414,7 +417,8 @@ impl<'a> Entries<'a> {
             let entry = unit.entry(UnitOffset(around)).ok()?;
             let name = name_of(unit, &entry);
             let is_function = entry.tag() == gimli::DW_TAG_subprogram;
-            // In C++, functions are told apart by their parameters, and their linkage names tell all that is around, too.
+            // In C++, functions are distinguished by their parameters, and their linkage names
+            // contain the scopes, too.
             let whole = if is_function { self.declared(unit, &entry, cxx_function) } else { None };
             let part = match entry.tag() {
                 gimli::DW_TAG_subprogram => whole.clone().or(name).or_else(|| self.declared(unit, &entry, name_of)),
@@ -435,7 +439,7 @@ impl<'a> Entries<'a> {
         Some(parts.join("::").into())
     }
 
-    /// What a function's entry tells, or else that of its declaration.
+    /// Returns a value from a function's entry, or else from that of its declaration.
     fn declared<T>(
         &mut self,
         unit: UnitRef<'_, Metered<'a>>,
@@ -451,7 +455,7 @@ impl<'a> Entries<'a> {
         tell(target.unit(), &target.unit().entry(offset).ok()?)
     }
 
-    /// The offsets of the scopes around an entry, innermost first.
+    /// Returns the offsets of the scopes around an entry, innermost first.
     pub(super) fn around(&mut self, unit: UnitRef<'_, Metered<'a>>, offset: UnitOffset) -> Option<Vec<usize>> {
         let key = key(unit, UnitOffset(0))?;
         let scopes = match self.scopes.get(&key) {
@@ -477,7 +481,7 @@ impl<'a> Entries<'a> {
         Some(around)
     }
 
-    /// The entry that a reference leads to.
+    /// Returns the entry that a reference refers to.
     pub(crate) fn follow<'u>(
         &mut self,
         unit: UnitRef<'u, Metered<'a>>,
@@ -497,7 +501,7 @@ impl<'a> Entries<'a> {
         }
     }
 
-    /// The type with this signature.
+    /// Returns the type with this signature.
     pub(super) fn signed<'u>(
         &mut self,
         dwarf: &'u Dwarf<Metered<'a>>,
@@ -534,7 +538,7 @@ impl<'a> Entries<'a> {
         Some(unit)
     }
 
-    /// Where the units of a file begin.
+    /// Returns the offsets at which the units of a file begin.
     pub(super) fn units(&mut self, dwarf: &Dwarf<Metered<'a>>) -> Vec<usize> {
         self.headers(dwarf).offsets.clone()
     }
@@ -571,7 +575,7 @@ impl Headers<'_> {
     }
 }
 
-/// Where a unit begins.
+/// Returns the offset of a unit.
 pub(super) fn position(header: &UnitHeader<Metered<'_>>) -> Option<usize> {
     match header.debug_info_offset() {
         Some(offset) => Some(offset.0),
@@ -579,7 +583,7 @@ pub(super) fn position(header: &UnitHeader<Metered<'_>>) -> Option<usize> {
     }
 }
 
-/// All scopes of a unit, in the order in which they begin.
+/// Returns all scopes of a unit, in the order in which they begin.
 fn scopes(unit: UnitRef<'_, Metered<'_>>) -> gimli::Result<Vec<Scope>> {
     let mut scopes: Vec<Scope> = Vec::new();
     let mut open: Vec<(isize, u32)> = Vec::new();
@@ -613,7 +617,7 @@ pub(super) fn is_class(tag: gimli::DwTag) -> bool {
     )
 }
 
-/// Whether a class without a name is one that can be called.
+/// True if a class without a name has a call operator.
 fn is_closure(unit: UnitRef<'_, Metered<'_>>, offset: UnitOffset) -> bool {
     let mut found = false;
     let _ = each_child(unit, offset, gimli::DW_TAG_subprogram, |child| {
@@ -647,7 +651,7 @@ fn each_child<'a>(
     Some(())
 }
 
-/// The name of a C++ function with its scope and parameters, from its linkage name.
+/// Returns the name of a C++ function with its scope and parameters, from its linkage name.
 fn cxx_function<'a>(
     unit: UnitRef<'_, Metered<'a>>,
     entry: &gimli::DebuggingInformationEntry<Metered<'a>>,

@@ -1,4 +1,4 @@
-//! Functions at an address, with what they say about types.
+//! Functions at an address, with their type information.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
@@ -8,26 +8,28 @@ use super::rust::View;
 use crate::demangle;
 use crate::image::{RawTyped, TypedAnswer};
 
-/// One function at an address, with its type arguments. Strings are shared with all other frames of the module.
+/// One function at an address, with its type arguments. Strings are shared with all other frames of
+/// the module.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TypedFrame {
-    /// The whole name: `<alloc::vec::Vec<u8>>::push`, `std::vector<int, std::allocator<int> >::push_back(int&&)`. Demangled
-    /// from the linkage name if there is one (where Rust's legacy mangling leaves out the type arguments), else as in the
-    /// debug information, with `scope` in front. Empty where no name is known.
+    /// The whole name: `<alloc::vec::Vec<u8>>::push`,
+    /// `std::vector<int, std::allocator<int> >::push_back(int&&)`. Demangled from the linkage name
+    /// if there is one (Rust's legacy mangling leaves out the type arguments), else as in the debug
+    /// information, with `scope` in front. Empty if no name is known.
     pub name: Arc<str>,
-    /// `DW_AT_name`: `push<u8, alloc::alloc::Global>`; of C++ without scope and arguments.
+    /// `DW_AT_name`: `push<u8, alloc::alloc::Global>`; for C++ without scope and arguments.
     pub plain: Option<Arc<str>>,
-    /// The namespaces, classes and functions around, joined by `::`, where they were looked at: not of functions of Rust
-    /// that have a linkage name, which says the same.
+    /// The enclosing namespaces, classes and functions, joined by `::`. `None` for Rust functions
+    /// with a linkage name, which contains the same.
     pub scope: Option<Arc<str>>,
-    /// The name as the linker knows it, if that is mangled.
+    /// The linkage name, if it is mangled.
     pub linkage: Option<Arc<str>>,
-    /// Type parameters with what they stand for: the function's own first, then those of the classes around it, innermost
-    /// class first.
+    /// Type parameters and their types: the function's own first, then those of the enclosing
+    /// classes, innermost class first.
     pub parameters: Arc<[Parameter]>,
-    /// Of the unit in the debug information; else as the name is mangled, and C where it is not.
+    /// From the unit in the debug information; else from the mangling, and C if there is none.
     pub language: Language,
-    /// Source file, of this function's own code.
+    /// Source file of this function's own code.
     pub file: Option<Arc<str>>,
     /// Line in `file`, from 1.
     pub line: Option<u32>,
@@ -35,30 +37,33 @@ pub struct TypedFrame {
     pub column: Option<u32>,
     /// True if this function was inlined into the next frame.
     pub inlined: bool,
-    /// Demangled names of all symbols at the address of the physical function (of the last frame), with its own: more than
-    /// one where a linker or compiler has merged functions with the same code.
+    /// Demangled names of all symbols at the address of the physical function (the last frame),
+    /// including its own. There are several if a linker or compiler has merged functions with the
+    /// same code.
     pub aliases: Arc<[Arc<str>]>,
     /// Objects that are constructed right after the address, nearest first (C++, last frame only).
     pub constructed: Arc<[Constructed]>,
-    /// The function of another module that is called at the address, by its name as a symbol (last frame only).
+    /// The symbol name of the function in another module that is called at the address (last frame
+    /// only).
     pub called: Option<Arc<str>>,
-    /// The variable that the result of the call at the address is put into (C and C++, last frame only).
+    /// The variable that receives the result of the call at the address (C and C++, last frame
+    /// only).
     pub received: Option<Received>,
-    /// What the source says at the line and column of the types of blocks, the surest first; empty where the source is not
-    /// to be had (C and C++).
+    /// The types of blocks in the source text at the line and column, the most certain first; empty
+    /// if the source is not available (C and C++).
     pub written: Arc<[Written]>,
-    /// What the function returns a pointer to, if it does and says it; of `void *`, `void` (C and
-    /// C++).
+    /// The type that the returned pointer points to, if the function returns one; `void` for
+    /// `void *` (C and C++).
     pub returns: Option<Pointee>,
     pub(crate) view: Lazy,
 }
 
-/// The function taken apart, once a rule asks for it.
+/// The parsed function, made when a rule first asks for it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Lazy(pub(crate) Arc<OnceLock<View>>);
 
 impl PartialEq for Lazy {
-    /// It follows from the rest.
+    /// Always equal, because it follows from the other fields.
     fn eq(&self, _: &Self) -> bool {
         true
     }
@@ -67,13 +72,13 @@ impl PartialEq for Lazy {
 /// A type parameter.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Parameter {
-    /// `T`, `_Tp`.
+    /// The name, `T` or `_Tp`.
     pub name: Arc<str>,
-    /// What it stands for.
+    /// The type that it stands for.
     pub type_name: TypeName,
     /// Its size, if the debug information has it.
     pub size: Option<u64>,
-    /// True for a parameter of a class around the function.
+    /// True for a parameter of an enclosing class.
     pub of_class: bool,
 }
 
@@ -84,7 +89,7 @@ pub struct Constructed {
     pub class: TypeName,
     /// Size of the class.
     pub size: Option<u64>,
-    /// Bytes from the address.
+    /// Bytes from the address to the constructor's code.
     pub distance: u32,
     /// The line that it is called on.
     pub line: Option<u32>,
@@ -92,33 +97,33 @@ pub struct Constructed {
     pub column: Option<u32>,
 }
 
-/// A variable that is given the result of a call.
+/// A variable that receives the result of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Received {
     /// Its name.
     pub variable: Arc<str>,
-    /// What it points to.
+    /// The type that it points to.
     pub type_name: TypeName,
-    /// The size of that.
+    /// The size of that type.
     pub size: Option<u64>,
 }
 
-/// What the text of the source says about the type of a block.
+/// The type of a block according to the source text.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Written {
     /// The type.
     pub type_name: TypeName,
     /// Its size.
     pub size: Option<u64>,
-    /// Whether there are several: `new X[n]`, `malloc(n * sizeof(X))`.
+    /// True if there are several: `new X[n]`, `malloc(n * sizeof(X))`.
     pub is_array: bool,
-    /// Whether there is something behind it: `malloc(sizeof(X) + n)`.
+    /// True if there is more behind it: `malloc(sizeof(X) + n)`.
     pub is_more: bool,
-    /// Whether it is but the type of what the result is put into.
+    /// True if this is only the type of the variable that receives the result.
     pub is_result: bool,
 }
 
-/// What a pointer points to.
+/// The target of a pointer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Pointee {
     /// The type.
@@ -127,7 +132,7 @@ pub struct Pointee {
     pub size: Option<u64>,
 }
 
-/// What code was written in.
+/// The language of code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Language {
     /// Rust.
@@ -136,7 +141,7 @@ pub enum Language {
     Cxx,
     /// C, and assembly.
     C,
-    /// Something else, or nothing is known.
+    /// Another language, or unknown.
     Other,
 }
 
@@ -172,22 +177,22 @@ impl Language {
 }
 
 impl TypedFrame {
-    /// True if the text of its source is asked for the types of blocks.
+    /// True if the source text of the function can tell the types of blocks.
     pub(crate) fn has_source(&self) -> bool {
         matches!(self.language, Language::C | Language::Cxx)
     }
 
-    /// What the function returns a pointer to, if that is a type.
+    /// Returns the type that the returned pointer points to, if there is one.
     pub(crate) fn result(&self) -> Option<&Pointee> {
         self.returns.as_ref().filter(|returned| returned.type_name.full() != "void")
     }
 
-    /// True if the function returns `void *`: what it allocates is what its caller says.
+    /// True if the function returns `void *`: then its caller tells what it allocates.
     pub(crate) fn is_wrapper(&self) -> bool {
         self.returns.as_ref().is_some_and(|returned| returned.type_name.full() == "void")
     }
 
-    /// True if this function only hands out memory: it says nothing about what for.
+    /// True if this function only hands out memory, and does not tell for what.
     pub(crate) fn is_allocator(&self) -> bool {
         const PREFIXES: [&str; 10] = [
             "operator new",
@@ -220,17 +225,17 @@ impl TypedFrame {
     }
 }
 
-/// Makes frames of answers. Has all strings that it ever gave out.
+/// Makes frames from answers. Keeps all strings that it has given out.
 #[derive(Debug, Default)]
 pub(crate) struct Rendering {
     strings: HashSet<Arc<str>>,
     demangled: HashMap<Box<[u8]>, Arc<str>>,
-    /// By the name, the plain name and the source file.
+    /// Keyed by the name, the plain name and the source file.
     views: HashMap<[usize; 3], Lazy>,
 }
 
 impl Rendering {
-    /// Never empty.
+    /// Returns the frames of an answer; never empty.
     pub(crate) fn frames(&mut self, answer: TypedAnswer) -> Arc<[TypedFrame]> {
         let aliases: Arc<[Arc<str>]> = answer.aliases.iter().map(|name| self.demangled(name)).collect();
         let called = answer.called.as_deref().map(|name| self.string(&String::from_utf8_lossy(name)));
@@ -253,10 +258,11 @@ impl Rendering {
         frames.collect()
     }
 
-    /// `symbol` is that of the physical function, if this is it.
+    /// Makes a frame. `symbol` is the physical function's, if this is that function.
     fn frame(&mut self, frame: RawTyped, symbol: Option<&[u8]>) -> TypedFrame {
         let facts = frame.facts.unwrap_or_default();
-        // Line tables have no linkage names, but the symbol table has that of the physical function.
+        // Line tables have no linkage names, but the symbol table has that of the physical
+        // function.
         let linkage = facts.linkage.as_deref().or(symbol).filter(|name| demangle::is_mangled(name));
         let scope = facts.scope.as_deref().map(|scope| self.string(scope));
         let plain = facts.name.as_deref().map(|plain| self.string(plain));

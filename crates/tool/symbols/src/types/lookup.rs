@@ -1,4 +1,5 @@
-//! Types by what they are called in the source, and by expressions: what `sizeof *table->points` is of.
+//! Looks up types by their names in the source, and by expressions, such as the operand of
+//! `sizeof *table->points`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,27 +14,28 @@ use super::name::TypeName;
 use super::source::Text;
 use crate::meter::Metered;
 
-/// Types of one unit that are known by name.
+/// The maximum number of types of one unit that are known by name.
 const NAMES_MAX: usize = 1 << 20;
-/// Types with one name that are looked at.
+/// The maximum number of types with the same name that are examined.
 const SAME_NAME_MAX: usize = 64;
-/// Parts of an expression.
+/// The maximum number of parts of an expression.
 const PARTS_MAX: usize = 32;
 
-/// Entries from one variable's to the one that has its name.
+/// The maximum number of references from a variable's entry to the one that has its name.
 const ORIGINS_MAX: usize = 8;
 
-/// From where names are seen: a function, and a line in it.
+/// The place from which names are visible: a function, and a line in it.
 type Viewpoint = (UnitOffset, u32);
 
 /// The types of a unit, by their names without scopes.
 pub(crate) type Names = HashMap<Box<[u8]>, Vec<UnitOffset>>;
 
-/// Classes by hashes of their names without arguments: the unit, and where in it.
+/// Classes by hashes of their names without arguments: the unit, and the offset in it.
 pub(crate) type Definitions = HashMap<u64, Vec<(usize, UnitOffset)>>;
 
 impl<'a> Entries<'a> {
-    /// What is written where a function allocates: the type, and its size if it was found.
+    /// Returns the type in the source text where a function allocates, and its size if it was
+    /// found.
     pub(crate) fn written(
         &mut self,
         unit: UnitRef<'_, Metered<'a>>,
@@ -42,7 +44,8 @@ impl<'a> Entries<'a> {
         line: u32,
         text: &Text,
     ) -> Option<Written> {
-        // Link-time optimisation puts the code of functions into units that have none of their names.
+        // Link-time optimisation puts the code of functions into units that have none of their
+        // names.
         let mut from = self.spot(unit, function)?;
         for _ in 0..ORIGINS_MAX {
             let Some(origin) = from.unit().entry(from.offset).ok()?.attr_value(gimli::DW_AT_abstract_origin) else {
@@ -72,7 +75,7 @@ impl<'a> Entries<'a> {
         Some(Written { type_name: TypeName::new(language, &name), size, is_array, is_more, is_result })
     }
 
-    /// A type as a function may call it.
+    /// Returns the type that a function may call so.
     fn type_called(
         &mut self,
         unit: UnitRef<'_, Metered<'a>>,
@@ -92,7 +95,7 @@ impl<'a> Entries<'a> {
             let name = name.map(|name| if is_const { format!("const {name}*") } else { format!("{name}*") });
             let kind = ["struct ", "union ", "enum "].into_iter().find(|kind| called.starts_with(kind));
             let spelled = || format!("{}{}", kind.unwrap_or_default(), parsed.full());
-            // To what it points need not be known in C; in C++, such a name may be one of any
+            // In C the target of the pointer need not be known; in C++ such a name may be from any
             // scope.
             let name = name.or_else(|| (language == Language::C || pointee.full() == "void").then(spelled))?;
             return Some((name.into(), Some(8)));
@@ -129,7 +132,7 @@ impl<'a> Entries<'a> {
             if !own.can_be_called(&parsed) {
                 continue;
             }
-            // The nearer its scope is to the function's, the better.
+            // A type whose scope is nearer to the function's is preferred.
             let depth = own.path.0.len() - parsed.path.0.len().min(own.path.0.len());
             let own_scope = Path(own.path.0[..depth].to_vec()).short();
             let is_in_it = self.around(unit, offset).is_some_and(|own| own.first() == Some(&function.0));
@@ -155,14 +158,14 @@ impl<'a> Entries<'a> {
             match (language, kind) {
                 _ if is_ambiguous => None,
                 (Language::Cxx, _) => self.class_elsewhere(unit, &parsed),
-                // With its kind, it can be nothing else, in whichever unit it is.
+                // With `struct`, `union` or `enum`, the name is unambiguous in every unit.
                 (Language::C, Some(_)) => Some((called.into(), None)),
                 _ => None,
             }
         })
     }
 
-    /// A class that another unit defines: one of its own, as `-fdebug-types-section` makes them.
+    /// Finds a class that another unit defines, such as a type unit of `-fdebug-types-section`.
     fn class_elsewhere(&mut self, unit: UnitRef<'_, Metered<'a>>, called: &Type) -> Option<Spelled> {
         let definitions = self.definitions(unit.dwarf);
         let plain = hash(called.path.last()?.name.as_bytes());
@@ -181,8 +184,8 @@ impl<'a> Entries<'a> {
         found
     }
 
-    /// The size of a class of which there is but a declaration here: compilers define classes with virtual functions once,
-    /// in the unit that has their vtables.
+    /// Returns the size of a class that is only declared here: compilers define classes with
+    /// virtual functions once, in the unit that has their vtables.
     pub(crate) fn size_elsewhere(&mut self, unit: UnitRef<'_, Metered<'a>>, class: UnitOffset) -> Option<u64> {
         let entry = unit.entry(class).ok()?;
         if !is_class(entry.tag()) || entry.attr_value(gimli::DW_AT_declaration).is_none() {
@@ -214,7 +217,7 @@ impl<'a> Entries<'a> {
         let mut found = Definitions::new();
         for start in self.units(dwarf) {
             if let Some(unit) = self.unit(dwarf, start) {
-                // What could be read is good.
+                // The part that could be read is valid.
                 let _ = read_definitions(UnitRef::new(dwarf, &unit), start, &mut found);
             }
         }
@@ -231,7 +234,7 @@ impl<'a> Entries<'a> {
         })
     }
 
-    /// All named types of a unit.
+    /// Returns all named types of a unit.
     fn names(&mut self, unit: UnitRef<'_, Metered<'a>>) -> Option<Arc<Names>> {
         let key = key(unit, UnitOffset(0))?;
         if let Some(names) = self.names.get(&key) {
@@ -242,14 +245,14 @@ impl<'a> Entries<'a> {
         Some(names)
     }
 
-    /// What the pointer points to that an expression is.
+    /// Returns the target of the pointer that an expression evaluates to.
     fn expression_pointee(&mut self, unit: UnitRef<'_, Metered<'a>>, from: Viewpoint, text: &str) -> Option<Spelled> {
         let of = self.evaluate(unit, from, text)?;
         let pointee = self.pointee(of)?;
         self.spelled(&pointee)
     }
 
-    /// The type of an expression: `*table->points`, `(*p).x`, `p[0]`.
+    /// Returns the type of an expression: `*table->points`, `(*p).x`, `p[0]`.
     fn expression(&mut self, unit: UnitRef<'_, Metered<'a>>, from: Viewpoint, text: &str) -> Option<Spelled> {
         let of = self.evaluate(unit, from, text)?;
         let of = self.strip(of, false)?;
@@ -303,7 +306,8 @@ impl<'a> Entries<'a> {
         None
     }
 
-    /// The type of the variable that a function calls so: its own, or a member of its class, or one of the unit's.
+    /// Returns the type of the variable that a function calls so: its own, a member of its class,
+    /// or one of the unit's.
     fn variable_called<'u>(
         &mut self,
         unit: UnitRef<'u, Metered<'a>>,
@@ -322,9 +326,9 @@ impl<'a> Entries<'a> {
         self.variable(spot).map(|(_, of)| of)
     }
 
-    /// The variables of a unit that are in no function.
+    /// Returns the variables of a unit that are in no function.
     fn variables(&mut self, unit: UnitRef<'_, Metered<'a>>) -> Option<Arc<Names>> {
-        // Beside the types: no type is where the unit ends.
+        // Kept beside the types, under an offset at which no type can be.
         let key = key(unit, UnitOffset(1))?;
         if let Some(names) = self.names.get(&key) {
             return Some(names.clone());
@@ -335,7 +339,7 @@ impl<'a> Entries<'a> {
     }
 }
 
-/// Whether `scope` is `other`, or in it.
+/// True if `scope` is `other`, or in it.
 fn scope_contains(scope: &str, other: &str) -> bool {
     let short = |text: &str| Path::of_function(text).map_or_else(|| text.to_owned(), |path| path.short());
     let (scope, other) = (short(scope), short(other));
@@ -391,12 +395,12 @@ fn read_definitions(unit: UnitRef<'_, Metered<'_>>, start: usize, found: &mut De
     Ok(())
 }
 
-/// A name without the arguments of a template.
+/// Returns a name without template arguments.
 fn plain(name: &str) -> &str {
     name.split('<').next().unwrap_or_default()
 }
 
-/// FNV-1a.
+/// Returns the FNV-1a hash.
 fn hash(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
@@ -419,7 +423,8 @@ fn read_variables(unit: UnitRef<'_, Metered<'_>>) -> gimli::Result<Names> {
     Ok(names)
 }
 
-/// A variable or parameter of a function, wherever in it; of several, the one that is declared last before the line.
+/// Returns a variable or parameter anywhere in a function; if there are several, the one that is
+/// declared last before the line.
 fn local_called(unit: UnitRef<'_, Metered<'_>>, (function, line): Viewpoint, name: &str) -> Option<UnitOffset> {
     let mut entries = unit.entries_raw(Some(function)).ok()?;
     let mut best: Option<(u64, UnitOffset)> = None;
@@ -442,7 +447,8 @@ fn local_called(unit: UnitRef<'_, Metered<'_>>, (function, line): Viewpoint, nam
     best.map(|(_, offset)| offset)
 }
 
-/// Where a variable's entry with a name is, and the line of its declaration, if this is its name.
+/// Returns the entry of a variable that has its name, and the line of its declaration, if this is
+/// its name.
 fn declaration(unit: UnitRef<'_, Metered<'_>>, offset: UnitOffset, name: &str) -> Option<(UnitOffset, u64)> {
     let mut at = offset;
     for _ in 0..ORIGINS_MAX {

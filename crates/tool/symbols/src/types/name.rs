@@ -1,4 +1,4 @@
-//! Names of types: one spelling, whichever way they come.
+//! Names of types in one spelling, whatever their source.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ pub struct TypeName {
 }
 
 impl TypeName {
-    /// A name as the debug information, a demangler or a program itself spells it.
+    /// Makes a name from the spelling of the debug information, a demangler or a program itself.
     pub fn new(language: Language, spelled: &str) -> Self {
         match language {
             Language::Rust => Type::parse(spelled).name(),
@@ -24,7 +24,7 @@ impl TypeName {
         }
     }
 
-    /// A name that is as it should be, full and short.
+    /// Makes a name from a normal spelling, which is used as the full and the short one.
     pub fn plain(name: &str) -> Self {
         let name: Arc<str> = name.into();
         Self { full: name.clone(), short: name }
@@ -41,23 +41,23 @@ impl TypeName {
         Self { full, short }
     }
 
-    /// In full, and short.
+    /// Returns the full and the short spelling.
     pub(crate) fn parts(&self) -> (&Arc<str>, &Arc<str>) {
         (&self.full, &self.short)
     }
 
-    /// The normal spelling, relative to the source: the same whichever mangling and level of debug information it comes
-    /// from. Of Rust it is that of [`std::any::type_name`], but closures have their number.
+    /// Returns the normal spelling, which is the same whatever the mangling and level of debug
+    /// information. For Rust it is that of [`std::any::type_name`], but closures have their number.
     pub fn full(&self) -> &str {
         &self.full
     }
 
-    /// Without paths and default arguments: for tables.
+    /// Returns the spelling without paths and default arguments: for tables.
     pub fn short(&self) -> &str {
         &self.short
     }
 
-    /// The name of a buffer of these: `[T]`.
+    /// Returns the name of a buffer of these: `[T]`.
     pub fn buffer(&self) -> Self {
         Self::spelled(&format!("[{}]", self.full), &format!("[{}]", self.short))
     }

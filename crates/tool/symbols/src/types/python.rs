@@ -1,35 +1,35 @@
 //! CPython: the functions of the interpreter that allocate, by their names.
 //!
 //! Python programs allocate objects of the interpreter, which is in C. Its functions return
-//! `PyObject *`, of whichever type, and distributions leave only the names that extensions need. So
-//! the name of the function that allocates is taken for what a block is, as those of containers are
-//! in Rust and C++. Nothing proves it: these answers are probable.
+//! `PyObject *` for every type, and distributions leave only the names that extensions need. So the
+//! type of a block is inferred from the name of the function that allocates, as it is for
+//! containers in Rust and C++. Nothing proves it: these answers are probable.
 
 use super::frame::Language;
 use super::{Below, Confidence, EachSize, Evidence, Places, SiteSizes, SiteType, SizeCheck, TypeName};
 
-/// Functions without a name that are looked through before the first that has one.
+/// The maximum number of functions without a name that are skipped before the first that has one.
 const UNNAMED_MAX: usize = 3;
-/// The largest size of an object that does not vary: larger ones go past pymalloc.
+/// The maximum size of an object of fixed size: larger ones bypass pymalloc.
 const OBJECT_MAX: u64 = 512;
-/// Bytes of the parts of the map that pymalloc keeps of its arenas, where addresses have 64 bits.
+/// The sizes of the parts of the map that pymalloc keeps of its arenas, with 64-bit addresses.
 const ARENA_MAPS: [u64; 2] = [1 << 17, 1 << 18];
 const ARENA_MAP: Is = Memory("pymalloc arena map");
 
-/// A block, as the function says that asks for it.
+/// The kind of a block, according to the function that asks for it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Is {
     /// An object of one size.
     Object(&'static str),
-    /// An object with as much behind it as it needs.
+    /// An object of variable size.
     Varying(&'static str),
-    /// Elements of this size, and the container that they are of.
+    /// Elements of this size, and the container that they belong to.
     Several(&'static str, u64, &'static str),
     /// A part of a container that varies in size.
     Part(&'static str, &'static str),
     /// Memory of an allocator.
     Memory(&'static str),
-    /// Something that the function does not know.
+    /// The function does not tell.
     Nothing,
 }
 use Is::{Memory, Nothing, Object, Part, Several, Varying};
@@ -41,9 +41,9 @@ const BYTES: Is = Varying("PyBytesObject");
 const INTEGER: Is = Varying("PyLongObject");
 
 /// Functions, by name or (with `*`) its beginning: what they ask the allocator for, and what they
-/// ask the allocator of objects for. The first rule that fits counts.
+/// ask the allocator of objects for. The first rule that matches applies.
 const RULES: &[(&[&str], Is, Is)] = &[
-    // pymalloc itself. Its arenas come from malloc only where there is no mmap.
+    // pymalloc itself. Its arenas come from malloc only if there is no mmap.
     (&["_PyObject_ArenaMalloc"], Memory("pymalloc arena"), Nothing),
     (&["arena_map_get", "arena_map_mark_used"], ARENA_MAP, Nothing),
     (&["new_arena", "allocate_from_new_pool"], Several("arena_object", 48, "pymalloc"), Nothing),
@@ -71,7 +71,7 @@ const RULES: &[(&[&str], Is, Is)] = &[
         Varying("PyTupleObject"),
     ),
     (&["new_values"], Several("PyObject*", 8, "dict"), Nothing),
-    // These make a text of the name.
+    // These make a text from the name.
     (&["PyDict_GetItemString", "PyDict_SetItemString", "PyDict_DelItemString"], Nothing, Nothing),
     (&["PyDictProxy_New"], Object("mappingproxyobject"), Object("mappingproxyobject")),
     (&["_PyDictView_New"], Object("_PyDictViewObject"), Object("_PyDictViewObject")),
@@ -108,7 +108,7 @@ const RULES: &[(&[&str], Is, Is)] = &[
         Several("setentry", 16, "set"),
         Object("PySetObject"),
     ),
-    // Texts and bytes. The result of a conversion is made by a function that is called by its type.
+    // Texts and bytes. The function that makes the result of a conversion is named after its type.
     (&["unicode_fill_utf8", "PyUnicode_AsUTF8", "PyUnicode_AsUTF8AndSize"], Several("char", 1, "str"), Nothing),
     (
         &["PyUnicode_AsWideCharString", "PyUnicode_AsUnicode", "PyUnicode_AsUnicodeAndSize"],
@@ -129,7 +129,7 @@ const RULES: &[(&[&str], Is, Is)] = &[
     ),
     (&["PyFloat_From*"], Object("PyFloatObject"), Object("PyFloatObject")),
     (&["PyComplex_From*"], Object("PyComplexObject"), Object("PyComplexObject")),
-    // Code, and what is made as it runs.
+    // Code, and objects made while it runs.
     (&["_PyCode_New", "PyCode_New", "PyCode_NewWithPosOnlyArgs"], Varying("PyCodeObject"), Varying("PyCodeObject")),
     (
         &["PyFunction_New", "PyFunction_NewWithQualName", "_PyFunction_FromConstructor"],
@@ -174,7 +174,7 @@ const ALLOCATORS: [&str; 9] = [
     "pymalloc_*",
 ];
 
-/// Functions that hand out objects of a type that they are given.
+/// Functions that hand out objects of a given type.
 const OF_OBJECTS: [&str; 13] = [
     "gc_alloc",
     "_PyObject_GC_*",
@@ -191,8 +191,8 @@ const OF_OBJECTS: [&str; 13] = [
     "type_new_init",
 ];
 
-/// Returns the type of the blocks that a stack allocates if a function of CPython says it; `None`
-/// also where what allocates is not CPython's.
+/// Returns the type of the blocks that a stack allocates if a function of CPython tells it; `None`
+/// also if the allocating code is not CPython's.
 pub(crate) fn site_type(places: Places<'_>, below: Below, sizes: SiteSizes) -> Option<SiteType> {
     if below.in_libc > 0 || !is_python(places) {
         return None;
@@ -202,7 +202,7 @@ pub(crate) fn site_type(places: Places<'_>, below: Below, sizes: SiteSizes) -> O
         let name = &*frame.name;
         if name.is_empty() {
             unnamed += 1;
-            // It may have asked for an object of any type.
+            // The function may have asked for an object of any type.
             if of_objects.is_some() || unnamed > UNNAMED_MAX {
                 break;
             }
@@ -230,8 +230,8 @@ pub(crate) fn site_type(places: Places<'_>, below: Below, sizes: SiteSizes) -> O
     answer(object, of_objects?, sizes)
 }
 
-/// True if these blocks are the map of pymalloc's arenas, which grows when some object is
-/// allocated: by their sizes. Tables of containers may have the same.
+/// True if these blocks are the map of pymalloc's arenas, by their sizes. The map grows when some
+/// object is allocated. Tables of containers may have the same sizes.
 fn is_arena_map(known: Is, sizes: SiteSizes) -> bool {
     let is_table = matches!(known, Several(..) | Part(..));
     let are_maps = |each: EachSize| ARENA_MAPS.contains(&each.least) && ARENA_MAPS.contains(&each.most);
@@ -251,7 +251,7 @@ fn is_one_of(name: &str, functions: &[&str]) -> bool {
     })
 }
 
-/// The answer, unless sizes contradict it.
+/// Returns the answer, unless sizes contradict it.
 fn answer(is: Is, (place, function): (usize, &str), sizes: SiteSizes) -> Option<SiteType> {
     let mut found = SiteType {
         confidence: Confidence::Probable,

@@ -1,10 +1,11 @@
 //! Rust: type arguments of the functions of std.
 //!
-//! Below the code that asks for a `Vec`, there is nothing but functions of std, most of them inlined, and each has the types
-//! in its name: `Vec<Token>::push`, `RawVec<Token>::grow_one`. The innermost one that has a type says what the block is, the
-//! outermost one what the program called. Two things stand in the way. Functions with the same code are merged, so the
-//! physical function may be that of another type; then the functions inlined into its caller know better. And a container
-//! that is inside another one must not be taken for it.
+//! Below the code that asks for a `Vec`, there are only functions of std, most of them inlined, and
+//! each has the types in its name: `Vec<Token>::push`, `RawVec<Token>::grow_one`. The innermost
+//! function with a type tells the type of the block, the outermost one tells what the program
+//! called. There are two difficulties. Functions with the same code are merged, so the physical
+//! function may be that of another type; then the functions inlined into its caller are right. And
+//! a container that is inside another one must not be taken for it.
 
 mod name;
 mod size;
@@ -18,18 +19,19 @@ use view::{Details, is_allocator};
 
 use super::{Confidence, Evidence, Language, Places, SiteSizes, SiteType, SizeCheck, TypeName, TypedFrame};
 
-/// How an allocation is made of a type.
+/// The way in which an allocation consists of a type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shape {
-    /// One of it: `Box`, and all nodes.
+    /// A single value: `Box`, and all nodes.
     One,
-    /// A number of it: `Vec`, `VecDeque`, strings.
+    /// Several values: `Vec`, `VecDeque`, strings.
     Buffer,
-    /// The same behind a length and a capacity.
+    /// Several values behind a length and a capacity.
     Headed,
-    /// One or a slice behind two counters, in `Arc` and `Rc`; the name of what has them.
+    /// One value or a slice behind two counters, as in `Arc` and `Rc`, with the name of the counted
+    /// struct.
     Counted(&'static str, Sliced),
-    /// A hash table of it.
+    /// A hash table of values.
     Table,
 }
 
@@ -40,7 +42,7 @@ enum Sliced {
 }
 
 impl Shape {
-    /// Whether one may be part of making the other.
+    /// Returns a number that two shapes share if one may be part of making the other.
     fn family(self) -> u8 {
         match self {
             Self::One | Self::Counted(..) => 0,
@@ -50,24 +52,25 @@ impl Shape {
     }
 }
 
-/// What a function says that it allocates.
+/// A frame's evidence for what it allocates.
 #[derive(Debug, Clone, PartialEq)]
 struct Candidate {
     shape: Shape,
     of: Type,
     size: Option<u64>,
-    /// The place, and the frame in it.
+    /// The place of the frame, and its position there.
     place: usize,
     frame: usize,
 }
 
-/// The type of the blocks that a stack allocates whose innermost function, allocators aside, is Rust.
+/// Returns the type of the blocks that a stack allocates if its innermost function, apart from
+/// allocators, is Rust.
 pub(crate) fn site_type(places: Places<'_>, sizes: SiteSizes) -> SiteType {
     let Some(first) = first(places) else { return SiteType::unknown() };
     let decided = decide(places, first.clone());
     let mut chosen = decided.unwrap_or_else(|| first.clone());
     let mut check = check(&chosen, sizes);
-    // The one that was overridden may be the right one all the same.
+    // The candidate that was overridden may still be the right one.
     if matches!(check, SizeCheck::Inconsistent(_))
         && chosen != first
         && self::check(&first, sizes) == SizeCheck::Consistent
@@ -127,10 +130,10 @@ fn last(path: &str) -> &str {
     path.rsplit("::").next().unwrap_or(path)
 }
 
-/// The first frame that says what it allocates, before any that is not of a library: whoever asks for memory himself does
-/// not say for what.
+/// Returns the first frame that tells what it allocates, before any frame that is not a library's:
+/// code that asks for memory itself does not tell for what type.
 fn first(places: Places<'_>) -> Option<Candidate> {
-    // What the program's own allocator does is behind the function that the language calls for it.
+    // Functions before the one that the language calls are the program's own allocator.
     let asked = places.iter().position(|frames| frames.iter().any(is_entry)).unwrap_or(0);
     for (place, frames) in places.iter().enumerate().skip(asked) {
         let found = first_in(place, frames);
@@ -141,13 +144,13 @@ fn first(places: Places<'_>) -> Option<Candidate> {
     None
 }
 
-/// Where the function that asks the allocator is, of a place that has one: what is inlined before it
-/// is the allocator's.
+/// Returns the position, in a place, of the function that asks the allocator: functions inlined
+/// before it are the allocator's.
 fn entry(frames: &[TypedFrame]) -> usize {
     frames.iter().position(is_entry).unwrap_or(0)
 }
 
-/// The same of one place.
+/// Returns the first such frame of one place.
 fn first_in(place: usize, frames: &[TypedFrame]) -> Option<Candidate> {
     let mut library = frames.iter().enumerate().skip(entry(frames)).take_while(|(_, frame)| is_library(frame));
     library.find_map(|(at, frame)| {
@@ -163,7 +166,7 @@ fn first_in(place: usize, frames: &[TypedFrame]) -> Option<Candidate> {
     })
 }
 
-/// True for the functions through which Rust asks whatever allocator there is.
+/// True for the functions through which Rust calls any allocator.
 pub(crate) fn is_entry(frame: &TypedFrame) -> bool {
     const PREFIXES: [&str; 7] = [
         "alloc::alloc::",
@@ -177,7 +180,7 @@ pub(crate) fn is_entry(frame: &TypedFrame) -> bool {
     PREFIXES.iter().any(|prefix| frame.name.starts_with(prefix))
 }
 
-/// True for functions of Rust that allocate for themselves.
+/// True for Rust functions that allocate for themselves.
 pub(crate) fn asks(frame: &TypedFrame) -> bool {
     frame.language == Language::Rust && !is_library(frame)
 }
@@ -187,7 +190,8 @@ fn is_library(frame: &TypedFrame) -> bool {
     frame.is_allocator() || frame.view().is_some_and(|view| view.library)
 }
 
-/// The element of a vector that is written out: `vec![a, b]` in a program begins with a box of an array.
+/// Returns the element of a vector that is written out: `vec![a, b]` in a program begins with a box
+/// of an array.
 fn begins_vec<'t>(view: &View, frame: &TypedFrame, of: &'t Type) -> Option<&'t Type> {
     let begins = || view.is_in("alloc::boxed") && view.details(frame).function == "new_uninit";
     match of {
@@ -196,9 +200,9 @@ fn begins_vec<'t>(view: &View, frame: &TypedFrame, of: &'t Type) -> Option<&'t T
     }
 }
 
-/// What a function of a library allocates.
+/// Returns what a function of a library allocates.
 fn allocates(view: &View, frame: &TypedFrame) -> Option<(Shape, Type, Option<u64>)> {
-    /// Modules that do; a look before the name is taken apart.
+    /// The modules with such functions; they are compared before the name is parsed.
     const ALLOCATING: [&str; 9] = [
         "alloc",
         "hashbrown",
@@ -214,12 +218,12 @@ fn allocates(view: &View, frame: &TypedFrame) -> Option<(Shape, Type, Option<u64
         return None;
     }
     let details = view.details(frame);
-    // What is written inline for a callee says nothing about itself.
+    // Code inlined for a callee tells nothing about itself.
     if details.function.starts_with('{') {
         return None;
     }
     let bytes = || Type::parse("u8");
-    // What `Self` says, and else the argument of this name or at this position.
+    // The type in `Self`, or else the argument of this name or at this position.
     let of = |name: &str, position: usize| details.argument(name, position).map(|found| (found.of.clone(), found.size));
     let within = |wanted: &str| {
         let own = details.own.as_ref().filter(|own| own.path().ends_with(wanted))?;
@@ -239,7 +243,7 @@ fn allocates(view: &View, frame: &TypedFrame) -> Option<(Shape, Type, Option<u64
         return Some((Shape::Buffer, of, size));
     }
     if view.is_in("alloc::slice") || view.is_in("alloc::collections::vec_deque") {
-        // The elements of what these put together are not those of the result.
+        // The elements of the joined values are not those of the result.
         if matches!(&*details.function, "concat" | "join") {
             return None;
         }
@@ -279,7 +283,7 @@ fn allocates(view: &View, frame: &TypedFrame) -> Option<(Shape, Type, Option<u64
                 of if details.function.contains("slice") || details.function.contains("from_iter_exact") => {
                     Some((Shape::Counted(inner, Sliced::Yes), of, size))
                 }
-                // Layouts are not of any type.
+                // A layout has no type.
                 _ if details.function.contains("layout") => None,
                 of => Some((Shape::Counted(inner, Sliced::No), of, size)),
             };
@@ -303,7 +307,7 @@ fn allocates(view: &View, frame: &TypedFrame) -> Option<(Shape, Type, Option<u64
         let shape = if view.is_in("thin_vec") { Shape::Headed } else { Shape::Buffer };
         return Some((shape, of, size));
     }
-    // Arenas have whatever the program puts there.
+    // An arena holds any types.
     if view.is_in("bumpalo") {
         return Some((Shape::Buffer, bytes(), Some(1)));
     }
@@ -335,12 +339,13 @@ fn allocates(view: &View, frame: &TypedFrame) -> Option<(Shape, Type, Option<u64
     of_bytes.iter().any(|module| view.is_in(module)).then(|| (Shape::Buffer, bytes(), Some(1)))
 }
 
-/// True for types of any number of bytes.
+/// True for types of a variable number of bytes.
 fn is_text(of: &Type) -> bool {
     matches!(&*of.path(), "str" | "std::path::Path" | "std::ffi::os_str::OsStr" | "core::ffi::c_str::CStr")
 }
 
-/// The caller's word for it, where the physical function may have been merged with that of another type.
+/// Chooses the caller's type if the physical function may have been merged with that of another
+/// type.
 fn decide(places: Places<'_>, first: Candidate) -> Option<Candidate> {
     let mut chosen = None;
     let mut current = first;
@@ -349,8 +354,7 @@ fn decide(places: Places<'_>, first: Candidate) -> Option<Candidate> {
         let physical = places[current.place].last().and_then(TypedFrame::view).filter(|physical| physical.library);
         let caller = places.get(next).and_then(|frames| first_in(next, frames));
         let (Some(physical), Some(caller)) = (physical, caller) else { return chosen };
-        // What the physical function itself is for, if that is something else, has the block
-        // inside: as elements.
+        // If the physical function is for another type, the block is inside it, as its elements.
         let is_inside = || {
             let frame = places[current.place].last()?;
             allocates(frame.view()?, frame).map(|(_, of, _)| of != current.of)
@@ -358,8 +362,8 @@ fn decide(places: Places<'_>, first: Candidate) -> Option<Candidate> {
         if is_inside() == Some(true) {
             return chosen;
         }
-        // Only what the physical function was called for: the container that it is a part of, called by the innermost function
-        // there, and not what has such containers in it.
+        // Only the container for which the physical function was called: called by the innermost
+        // function there. A container of such containers does not count.
         let direct = caller.frame == 0 && caller.shape.family() == current.shape.family();
         let same_container = physical.is_in("alloc::raw_vec") || physical.is_in("hashbrown::raw");
         let elementwise = || places[current.place].last().is_some_and(|frame| is_elementwise(physical.details(frame)));
@@ -372,14 +376,14 @@ fn decide(places: Places<'_>, first: Candidate) -> Option<Candidate> {
     }
 }
 
-/// True for what containers do to each of their elements, which may be containers: the caller's element is then the whole
-/// container of the callee.
+/// True for functions that treat each element of a container, which may be a container itself: the
+/// element of the caller is then the whole container of the callee.
 fn is_elementwise(details: &Details) -> bool {
     ["clone", "clone_from", "to_vec", "to_vec_in", "to_owned", "default", "from"].contains(&&*details.function)
 }
 
-/// Whether no other type could have the same code: what says so is inlined into a function that has no type arguments, and
-/// that has its address for itself.
+/// True if no other type could have the same code: the evidence is inlined into a function that has
+/// no type arguments, and that has its address for itself.
 fn is_sure(frames: &[TypedFrame], chosen: &Candidate) -> bool {
     let physical = frames.last();
     let alone = physical.is_some_and(|physical| physical.aliases.len() <= 1);
@@ -390,13 +394,13 @@ fn is_sure(frames: &[TypedFrame], chosen: &Candidate) -> bool {
         return false;
     }
     let bytes = chosen.of.path() == "u8" && chosen.shape == Shape::Buffer;
-    // Strings are of bytes whatever else is.
+    // Strings consist of bytes in any case.
     let named =
         frames[chosen.frame].view().is_some_and(|view| !view.is_in("alloc::raw_vec") && !view.is_in("alloc::vec"));
     alone && (chosen.frame + 1 < frames.len() && !generic || bytes && named)
 }
 
-/// Other types that functions at the same address are for.
+/// Returns the other types for which there are functions at the same address.
 fn alternatives(frames: &[TypedFrame], chosen: &Candidate) -> Vec<Type> {
     let Some(physical) = frames.last() else { return Vec::new() };
     let mut others: Vec<Type> = Vec::new();
@@ -433,7 +437,7 @@ fn check(chosen: &Candidate, sizes: SiteSizes) -> SizeCheck {
     }
 }
 
-/// What the program called: the outermost function of the libraries around the allocation.
+/// Returns what the program called: the outermost function of the libraries around the allocation.
 fn container(places: Places<'_>, chosen: &Candidate) -> Option<Arc<str>> {
     let inner = places.iter().enumerate().skip(chosen.place);
     let inner = inner.flat_map(|(place, frames)| frames.iter().map(move |frame| (place, frame)));
@@ -441,14 +445,14 @@ fn container(places: Places<'_>, chosen: &Candidate) -> Option<Arc<str>> {
         let view = frame.view()?;
         (view.library || frame.is_allocator()).then_some((place, frame, view))
     });
-    // From the outside, since taking names apart takes time.
+    // From the outside, because parsing names takes time.
     let views: Vec<_> = views.collect();
     views.into_iter().rev().find_map(|(_, frame, view)| called(view, frame)).map(Into::into)
 }
 
-/// `HashMap<K, V>::insert`
+/// Returns a name such as `HashMap<K, V>::insert`.
 fn called(view: &View, frame: &TypedFrame) -> Option<String> {
-    /// Modules, what they define, and how many arguments of it are shown.
+    /// Modules, the types that they define, and the number of type arguments that are shown.
     const CONTAINERS: [(&str, &str, usize); 26] = [
         ("std::collections::hash::map", "HashMap", 2),
         ("std::collections::hash::set", "HashSet", 1),

@@ -1,29 +1,29 @@
-//! The sizes of the blocks of a site, against the size of a type.
+//! Comparison of the sizes of a site's blocks with the size of a type.
 
-/// What a site allocated, for checks against the size of a type.
+/// The sizes of a site's allocations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct SiteSizes {
-    /// All blocks ever allocated there.
+    /// The number of blocks ever allocated there.
     pub blocks: u64,
     /// The sum of their requested sizes.
     pub bytes: u64,
-    /// What their sizes have in common. `None`: nobody has looked at each of them.
+    /// The common properties of their sizes. `None`: the sizes were not examined one by one.
     pub each: Option<EachSize>,
 }
 
-/// What the sizes of some blocks have in common.
+/// The common properties of the sizes of some blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct EachSize {
-    /// The smallest.
+    /// The smallest size.
     pub least: u64,
-    /// The largest.
+    /// The largest size.
     pub most: u64,
     /// The greatest common divisor of their differences; 0 if there are none.
     pub step: u64,
 }
 
 impl EachSize {
-    /// Returns those of one block.
+    /// Returns the properties for one block.
     pub fn of(size: u64) -> Self {
         Self { least: size, most: size, step: 0 }
     }
@@ -36,7 +36,7 @@ impl EachSize {
         (self.least, self.most) = (self.least.min(size), self.most.max(size));
     }
 
-    /// Adds the blocks of others.
+    /// Adds the blocks of another set.
     pub fn join(&mut self, other: EachSize) {
         self.add(other.least);
         self.add(other.most);
@@ -45,17 +45,17 @@ impl EachSize {
 }
 
 impl SiteSizes {
-    /// Returns those of a site with one block.
+    /// Returns the sizes of a site with one block.
     pub fn of_one(size: u64) -> Self {
         Self { blocks: 1, bytes: size, each: Some(EachSize::of(size)) }
     }
 
-    /// Returns what is known of each block, which of one follows from the sum.
+    /// Returns the properties of each size; for one block they follow from the sum.
     pub(crate) fn each(&self) -> Option<EachSize> {
         if self.blocks == 1 { Some(EachSize::of(self.bytes)) } else { self.each }
     }
 
-    /// Returns whether each block has this size. `None`: the sum leaves it open.
+    /// Returns `true` if each block has this size. `None`: the sum does not tell.
     pub(crate) fn are(&self, size: u64) -> Option<bool> {
         match self.each() {
             Some(each) => Some(each.least == size && each.most == size),
@@ -64,8 +64,8 @@ impl SiteSizes {
         }
     }
 
-    /// Returns whether each block has a number of elements of this size behind `head` bytes.
-    /// `None`: the sum leaves it open.
+    /// Returns `true` if each block has a number of elements of this size behind `head` bytes.
+    /// `None`: the sum does not tell.
     pub(crate) fn are_several(&self, size: u64, head: u64) -> Option<bool> {
         if size == 0 {
             return Some(false);
@@ -82,7 +82,7 @@ impl SiteSizes {
         }
     }
 
-    /// Returns whether no block is smaller than this. `None`: the sum leaves it open.
+    /// Returns `true` if no block is smaller than this. `None`: the sum does not tell.
     pub(crate) fn are_at_least(&self, size: u64) -> Option<bool> {
         match self.each() {
             Some(each) => Some(each.least >= size),
@@ -103,7 +103,7 @@ impl SiteSizes {
     }
 }
 
-/// The greatest common divisor; of 0 and a number, the number.
+/// Returns the greatest common divisor; for 0 and a number, the number.
 fn common(mut a: u64, mut b: u64) -> u64 {
     while b != 0 {
         (a, b) = (b, a % b);
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn each_block_counts() {
-        // Of ten blocks of 40 bytes, the sum is a multiple of 16.
+        // The sum of ten blocks of 40 bytes is a multiple of 16.
         let forty = sizes(&[40; 10]);
         assert_eq!((forty.are(40), forty.are(16), forty.are_several(16, 0)), (Some(true), Some(false), Some(false)));
         let varied = sizes(&[72, 24, 48, 240]);

@@ -1,4 +1,5 @@
-//! What the text of a source line says of the block that it allocates: `new Point(1, 2)`, `malloc(n * sizeof *points)`.
+//! Reads the type of a block from the source line that allocates it: `new Point(1, 2)`,
+//! `malloc(n * sizeof *points)`.
 
 use std::collections::HashMap;
 use std::fs;
@@ -6,16 +7,16 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Bytes of a source file; longer ones are no sources.
+/// The maximum bytes of a source file; longer ones are not read.
 const FILE_MAX: u64 = 16 << 20;
-/// Bytes kept of all files.
+/// The maximum bytes kept of all files.
 const KEPT_MAX: usize = 256 << 20;
-/// Lines before the one of the call on which the expression may begin.
+/// The maximum number of lines before that of the call on which the expression may begin.
 const LINES_BEFORE: usize = 8;
-/// Characters of the expression that are looked at.
+/// The maximum number of characters of the expression that are examined.
 const TEXT_MAX: usize = 2048;
 
-/// Source files, as far as they were asked for.
+/// Source files that have been read.
 #[derive(Debug, Default)]
 pub(crate) struct Sources {
     files: HashMap<Arc<str>, Option<Arc<Source>>>,
@@ -25,23 +26,24 @@ pub(crate) struct Sources {
 #[derive(Debug)]
 struct Source {
     text: String,
-    /// Where lines begin.
+    /// The offsets of lines.
     lines: Vec<usize>,
 }
 
-/// What is written where a block is allocated.
+/// The source text at an allocation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Text {
     /// `new X`, `new X[n]`.
     New { of: String, is_array: bool },
     /// `sizeof(X)` and `sizeof x`, among the arguments of a call.
     SizeOf { of: String, is_array: bool, is_more: bool },
-    /// `x = …`, `T *x = …`: what the result is put into.
+    /// `x = …`, `T *x = …`: the variable that receives the result.
     Into(String),
 }
 
 impl Sources {
-    /// What is written at a place, the surest first; nothing where there is no such text, or it does not say.
+    /// Returns the texts at a source location, the most certain first; empty if the source is
+    /// missing or has none.
     pub(crate) fn text(&mut self, file: &str, line: u32, column: Option<u32>, is_cxx: bool) -> Vec<Text> {
         let Some(source) = self.source(file) else { return Vec::new() };
         source
@@ -63,7 +65,7 @@ impl Sources {
 
 impl Source {
     fn open(path: &Path) -> Option<Source> {
-        // Not what blocks or never ends.
+        // Only regular files: others may block or never end.
         let data = fs::metadata(path).ok().filter(|data| data.is_file() && data.len() <= FILE_MAX)?;
         let mut bytes = Vec::with_capacity(data.len() as usize);
         fs::File::open(path).ok()?.take(FILE_MAX).read_to_end(&mut bytes).ok()?;
@@ -72,7 +74,8 @@ impl Source {
         Some(Source { text, lines })
     }
 
-    /// The text from some lines before a place to some behind it, without comments, and where in it the place is.
+    /// Returns the text around a source location, some lines before and behind it, without
+    /// comments, and the location's offset in it.
     fn around(&self, line: usize, column: usize) -> Option<(String, usize)> {
         let at = *self.lines.get(line.checked_sub(1)?)?;
         let line_end = self.lines.get(line).copied().unwrap_or(self.text.len());
@@ -95,7 +98,7 @@ fn floor(text: &str, at: usize) -> usize {
     at
 }
 
-/// With spaces in place of comments and of what is in quotes; as long as before.
+/// Replaces comments and quoted text by spaces; the length stays the same.
 fn blank(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -123,7 +126,7 @@ fn blank(text: &str) -> String {
     out
 }
 
-/// What the text says of the call at `at`, the surest first.
+/// Returns what the text tells about the call at `at`, the most certain first.
 fn read(text: &str, at: usize, is_cxx: bool) -> Vec<Text> {
     let mut found = Vec::new();
     if is_cxx {
@@ -142,7 +145,7 @@ fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// The places of a word.
+/// Returns the positions of a word.
 fn words<'t>(text: &'t str, word: &'t str) -> impl Iterator<Item = usize> + 't {
     text.match_indices(word).map(|(at, _)| at).filter(move |&at| {
         !text[..at].ends_with(is_word)
@@ -151,8 +154,8 @@ fn words<'t>(text: &'t str, word: &'t str) -> impl Iterator<Item = usize> + 't {
     })
 }
 
-/// The place of the `new` that a call at `at` belongs to. Compilers give its own place, that of the bracket that ends the
-/// expression, or one before.
+/// Returns the position of the `new` that a call at `at` belongs to. Compilers give the position of
+/// the `new`, of the bracket that ends the expression, or of something before.
 fn new_at(text: &str, at: usize) -> Option<usize> {
     let places: Vec<usize> = words(text, "new").collect();
     if places.contains(&at) {
@@ -161,7 +164,7 @@ fn new_at(text: &str, at: usize) -> Option<usize> {
     let line_start = text[..at].rfind('\n').map_or(0, |at| at + 1);
     let line_end = text[at..].find('\n').map_or(text.len(), |end| at + end);
     if text[at..].starts_with([')', '}', ']']) {
-        // The last one whose expression ends here.
+        // The last `new` whose expression ends here.
         let ends_here = |&&new: &&usize| {
             let Some(open) = text[new..at].find(['(', '{', '[']) else { return false };
             // `new (place) X(…)` has two pairs.
@@ -189,7 +192,7 @@ fn new_at(text: &str, at: usize) -> Option<usize> {
     match on_line[..] {
         [only] => Some(only),
         _ => {
-            // Several: the one that the place is in the type of, or right before.
+            // Of several: the one whose type contains the position, or that is right before it.
             let before = on_line.iter().rev().find(|&&new| new <= at).copied();
             let in_type = before.filter(|&new| !text[new..at].contains(['(', ';', '{']));
             let (own, rest): (Vec<usize>, Vec<usize>) =
@@ -199,10 +202,10 @@ fn new_at(text: &str, at: usize) -> Option<usize> {
     }
 }
 
-/// `X` and whether there are several, behind `new`.
+/// Parses `X` behind `new`, and whether there are several.
 fn of_new(text: &str) -> Option<Text> {
     let mut rest = text.trim_start();
-    // Placement, `(std::nothrow)`.
+    // Skips placement, such as `(std::nothrow)`.
     while rest.starts_with('(') {
         let close = closing(rest)?;
         let behind = rest[close + 1..].trim_start();
@@ -221,7 +224,7 @@ fn of_new(text: &str) -> Option<Text> {
     (!of.is_empty() && !of.starts_with("auto")).then_some(Text::New { of, is_array })
 }
 
-/// Where a type in an expression ends: `const std::pair<int, X> *` before `(1)`.
+/// Returns the end of a type in an expression: `const std::pair<int, X> *` before `(1)`.
 fn type_end(text: &str) -> usize {
     let mut at = 0;
     let mut named = false;
@@ -258,7 +261,7 @@ fn type_end(text: &str) -> usize {
     }
 }
 
-/// Of `<` at the start.
+/// Returns the position of the `>` that closes the `<` at the start.
 fn closing_angle(text: &str) -> Option<usize> {
     let mut depth = 0usize;
     for (at, c) in text.char_indices().take(TEXT_MAX) {
@@ -277,7 +280,7 @@ fn closing_angle(text: &str) -> Option<usize> {
     None
 }
 
-/// Of a round, curly or square bracket at the start.
+/// Returns the position of the bracket that closes the round, curly or square one at the start.
 fn closing(text: &str) -> Option<usize> {
     let mut depth = 0usize;
     for (at, c) in text.char_indices().take(TEXT_MAX) {
@@ -295,11 +298,11 @@ fn closing(text: &str) -> Option<usize> {
     None
 }
 
-/// The statement that a place is in.
+/// Returns the bounds of the statement at a position.
 fn statement(text: &str, at: usize) -> (usize, usize) {
     let start = text[..at].rfind([';', '{', '}']).map_or(0, |start| start + 1);
     let end = text[at..].find([';', '{', '}']).map_or(text.len(), |end| at + end);
-    // At the very end of the one before.
+    // The position is at the very end of the statement before.
     if text[start..end].trim().is_empty() {
         let start = end.min(text.len());
         let next = text[start..].trim_start_matches([';', '{', '}', ' ', '\n', '\t']);
@@ -310,7 +313,7 @@ fn statement(text: &str, at: usize) -> (usize, usize) {
     (start, end)
 }
 
-/// The operand of the `sizeof` that a call at `at` has, or the only one.
+/// Returns the operand of the `sizeof` that a call at `at` has, or the only one.
 fn of_sizeof(statement: &str, at: usize) -> Option<Text> {
     let at = at.min(statement.len());
     let behind = words(&statement[floor(statement, at)..], "sizeof").map(|found| found + at).next();
@@ -328,7 +331,7 @@ fn of_sizeof(statement: &str, at: usize) -> Option<Text> {
     }
     let before = statement[..sizeof].trim_end();
     let behind = behind.trim_start();
-    // `calloc(n, sizeof x)`; with one, `calloc(1, …)`, it is no array.
+    // `calloc(n, sizeof x)` makes an array, `calloc(1, …)` does not.
     let counted = before.rfind("calloc").and_then(|call| {
         let arguments = before[call..].split_once('(')?.1;
         let count = arguments.split_once(',')?.0.trim();
@@ -339,7 +342,8 @@ fn of_sizeof(statement: &str, at: usize) -> Option<Text> {
     Some(Text::SizeOf { of: of.split_whitespace().collect::<Vec<_>>().join(" "), is_array, is_more })
 }
 
-/// Whether the operand of `sizeof` is what is in the bracket, and not an expression that begins with it: `(*p)->x`.
+/// True if the operand of `sizeof` is the text in the bracket, and not an expression that begins
+/// with it: `(*p)->x`.
 fn operand_ends_at_bracket(text: &str) -> bool {
     closing(text).is_some_and(|close| {
         let behind = text[close + 1..].trim_start();
@@ -347,7 +351,7 @@ fn operand_ends_at_bracket(text: &str) -> bool {
     })
 }
 
-/// Where `*table->points[0]` ends.
+/// Returns the end of an expression such as `*table->points[0]`.
 fn expression_end(text: &str) -> usize {
     let mut at = text.len() - text.trim_start_matches(['*', ' ', '&']).len();
     loop {
@@ -370,10 +374,12 @@ fn expression_end(text: &str) -> usize {
     }
 }
 
-/// What a call's result is put into: the expression before the last `=` in front of it.
+/// Returns the variable that a call's result is stored in: the expression before the last `=` in
+/// front of it.
 fn into(statement: &str, at: usize) -> Option<Text> {
     let at = floor(statement, at);
-    // Compilers give the place of the call, which is behind the `=`, or of the `=` itself, or of the statement.
+    // Compilers give the position of the call, which is behind the `=`, or of the `=` itself, or of
+    // the statement.
     let is_assignment = |&found: &usize| {
         let before = statement[..found].chars().next_back();
         let behind = statement[found + 1..].chars().next();
@@ -407,7 +413,7 @@ fn into(statement: &str, at: usize) -> Option<Text> {
         }
     }
     let mut of = before[start..].to_owned();
-    // `*x = malloc(…)`, but not `T *x = …`.
+    // `*x = malloc(…)`, as distinct from `T *x = …`.
     let head = before[..start].trim_end();
     if head.ends_with('*') && head.trim_end_matches(['*', ' ']).is_empty() {
         of.insert(0, '*');

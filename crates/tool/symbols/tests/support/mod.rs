@@ -1,4 +1,4 @@
-//! Programs compiled on the spot, and what their symbol tables say.
+//! Programs compiled by the tests, and their symbol tables.
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
@@ -14,19 +14,19 @@ use heapledger_symbols::{Frame, ModuleRef, ModuleState, Options, Symbolizer};
 use object::{Object, ObjectSymbol};
 use tempfile::TempDir;
 
-/// Says that a test did not run, or fails it where nothing may be skipped.
+/// Reports that a test did not run, or fails it if nothing may be skipped.
 pub(crate) fn skipped(why: &str) {
     assert!(std::env::var_os("HEAPLEDGER_NO_SKIP").is_none_or(|value| value != "1"), "may not be skipped: {why}");
     not_here(why);
 }
 
-/// The same for what no test run has to have.
+/// Reports a missing tool that no test run requires.
 pub(crate) fn not_here(why: &str) {
-    // Not by eprintln!, which the test runner keeps to itself.
+    // eprintln! is not used, because the test runner captures its output.
     std::io::stderr().write_all(format!("skipped: {why}\n").as_bytes()).unwrap();
 }
 
-/// A directory that goes away at the end of the test.
+/// A directory that is removed at the end of the test.
 pub(crate) struct Scratch(TempDir);
 
 impl Scratch {
@@ -45,7 +45,8 @@ impl Scratch {
         path
     }
 
-    /// Runs a tool here; false, with the reason printed, if it is not installed. Panics if it fails.
+    /// Runs a tool here; false, with the reason printed, if it is not installed. Panics if it
+    /// fails.
     #[must_use]
     pub(crate) fn run(&self, tool: &str, arguments: &[&str]) -> bool {
         let mut command = Command::new(tool);
@@ -76,7 +77,8 @@ pub(crate) fn is_installed(tool: &str) -> bool {
     Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
 }
 
-/// An optimised program with debug information, most of it of the standard library: where it is, and what is inlined there.
+/// Builds an optimised program with debug information, most of it the standard library's, with
+/// inlined functions; returns its path.
 pub(crate) fn rust_program(scratch: &Scratch) -> PathBuf {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../fixtures/programs/crew.rs");
     assert!(scratch.run("rustc", &["--edition", "2024", "-O", "-g", "-o", "program", source]));
@@ -90,7 +92,7 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
-    /// The file as it is, without debug directories.
+    /// Makes a subject for a file, without debug directories.
     pub(crate) fn new(path: impl Into<PathBuf>) -> Self {
         Self::with(path, Options { debug_dirs: Vec::new(), ..Options::default() })
     }
@@ -115,7 +117,7 @@ impl Subject {
         self.symbolizer.hint(self.module())
     }
 
-    /// All distinct answers in the function that `file` has under this raw name.
+    /// Returns all distinct answers in the function that `file` has under this raw name.
     pub(crate) fn answers_in(&self, file: &Path, function: &str) -> Vec<Arc<[Frame]>> {
         let (start, size) = extent(file, |name| name == function);
         let mut answers: Vec<Arc<[Frame]>> = Vec::new();
@@ -129,7 +131,7 @@ impl Subject {
     }
 }
 
-/// Address and size of the one function whose raw name satisfies `wanted`.
+/// Returns the address and size of the only function whose raw name satisfies `wanted`.
 #[track_caller]
 pub(crate) fn extent(file: &Path, wanted: impl Fn(&str) -> bool) -> (u64, u64) {
     let data = fs::read(file).unwrap();
@@ -147,19 +149,19 @@ pub(crate) fn build_id(file: &Path) -> Vec<u8> {
     object::File::parse(&*data).unwrap().build_id().unwrap().unwrap_or_default().to_vec()
 }
 
-/// `function:line` per frame, innermost first, with the short names.
+/// Returns `function:line` per frame, innermost first, with the short names.
 pub(crate) fn chain(frames: &[Frame]) -> Vec<String> {
     frames.iter().map(|frame| format!("{}:{}", frame.function.short(), frame.line.unwrap_or(0))).collect()
 }
 
-/// The line that has this text.
+/// Returns the number of the line with this text.
 #[track_caller]
 pub(crate) fn line_of(source: &str, text: &str) -> u32 {
     let position = source.lines().position(|line| line.contains(text));
     u32::try_from(position.expect("text is in the source") + 1).unwrap()
 }
 
-/// Asserts that one of the answers has these functions, and what the frames have in common.
+/// Asserts that one of the answers has these functions, in this file.
 #[track_caller]
 pub(crate) fn assert_chain(answers: &[Arc<[Frame]>], expected: &[String], file: &str) {
     let found = answers.iter().find(|frames| chain(frames) == expected);

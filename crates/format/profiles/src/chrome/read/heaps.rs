@@ -1,4 +1,4 @@
-//! The heaps of a dump, of either kind.
+//! The heaps of a dump, in both formats.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,14 +10,14 @@ use crate::chrome::profile::MAIN_HEAP;
 use crate::gather::{Gather, Labels};
 use crate::profile::{Amount, Frame, Location, Module};
 
-/// What a dump has of heaps.
+/// The heaps of a dump.
 pub(super) enum Heaps {
     None,
     V1(V1),
     V2(V2),
 }
 
-/// `heaps`: by allocator, parts with all that is below them.
+/// `heaps`: by allocator, parts with everything below them.
 pub(super) type V1 = BTreeMap<String, Entries>;
 
 #[derive(Deserialize)]
@@ -30,15 +30,15 @@ struct Entry {
     size: Hex,
     #[serde(default)]
     count: Hex,
-    /// 0: all stacks.
+    /// The stack. 0: all stacks.
     #[serde(default)]
     bt: Number,
-    /// `None`: all types.
+    /// The type. `None`: all types.
     #[serde(default, rename = "type")]
     of_type: Option<Number>,
 }
 
-/// `heaps_v2`: what stacks and types hold themselves, and the names that are new.
+/// `heaps_v2`: the own amounts of stacks and types, and the names that are new.
 #[derive(Deserialize)]
 pub(super) struct V2 {
     allocators: BTreeMap<String, Columns>,
@@ -92,7 +92,7 @@ pub(super) struct Names {
     types: HashMap<u64, String>,
 }
 
-/// A stack: its innermost frame, and the stack around it, of which 0 is none.
+/// A stack: its innermost frame, and the stack around it; 0 if there is none.
 #[derive(Clone)]
 struct NamedFrame {
     name: String,
@@ -147,11 +147,11 @@ impl Names {
     }
 }
 
-/// A stack and a type in a heap, and what they hold themselves.
+/// A stack and a type in a heap, and their own amounts.
 type Cell = (u64, u64, Amount);
 
 impl Heaps {
-    /// Viewers look at the second only where there is none of the first.
+    /// Chooses `heaps` if there are any, as viewers do, and `heaps_v2` otherwise.
     pub(super) fn new(v1: Option<V1>, v2: Option<V2>) -> Heaps {
         match (v1, v2) {
             (Some(heaps), _) => Heaps::V1(heaps),
@@ -164,7 +164,8 @@ impl Heaps {
         matches!(self, Heaps::None)
     }
 
-    /// What samples hold. `named` are the names of the process's heaps as entries; `names` those of the others, as of the dump before.
+    /// Returns the live amounts of samples. `named` are the names for the process's heaps that are
+    /// written as entries; `names` those for the others, as of the dump before.
     pub(super) fn cells(
         &self,
         named: &Names,
@@ -204,7 +205,7 @@ impl Columns {
     }
 }
 
-/// Adds what the cells of a heap hold.
+/// Adds the amounts of a heap's cells.
 fn add(
     cells: &[Cell],
     allocator: &str,
@@ -234,7 +235,8 @@ fn add(
     Ok(())
 }
 
-/// The places of a stack, the innermost first. `places`: those of frames that are known.
+/// Returns the locations of a stack, the innermost first. `places` has the locations of frames that
+/// are known.
 fn locations(
     stack: u64,
     names: &Names,
@@ -247,7 +249,7 @@ fn locations(
         if locations.len() > names.frames.len() {
             return Err(format!("a stack {stack}, which is around itself"));
         }
-        // What stands for a stack without frames.
+        // The name for a stack without frames is left out.
         if frame.outer != 0 || frame.name != NO_STACK {
             let place = *places.entry(next).or_insert_with(|| location(&frame.name, gather));
             locations.extend(gather.walk(std::iter::once(place))?);
@@ -257,7 +259,7 @@ fn locations(
     Ok(locations)
 }
 
-/// What a frame is: an address, or a name.
+/// Returns the location of a frame, whose name may be an address.
 fn location(name: &str, gather: &mut Gather) -> usize {
     let address = name.strip_prefix("pc:").and_then(|digits| u64::from_str_radix(digits, 16).ok());
     if let Some(returns_to) = address {
@@ -267,14 +269,14 @@ fn location(name: &str, gather: &mut Gather) -> usize {
     gather.location(Location { module: None, address: 0, frames: vec![frame] })
 }
 
-/// What the parts of a heap hold beyond those that are parts of them. What was cut off is their own; of types, as far as it is
-/// told.
+/// Returns the amounts of a heap's parts that are not in parts below them. Parts that were cut off
+/// count for the part around them; for types, as far as they are given.
 fn own(entries: &[Entry], names: &Names) -> Vec<Cell> {
     let all_types: HashMap<u64, Amount> =
         entries.iter().filter(|it| it.of_type.is_none()).map(|it| (it.bt.0, it.amount())).collect();
     let typed: BTreeMap<(u64, u64), Amount> =
         entries.iter().filter_map(|it| Some(((it.bt.0, it.of_type?.0), it.amount()))).collect();
-    // The nearest part around each, and what all in it hold.
+    // The nearest part around each, and the sum of the parts in it.
     let around = |stack: u64| {
         let outer = names.frames.get(&stack).map_or(0, |frame| frame.outer);
         if all_types.contains_key(&outer) { outer } else { 0 }
@@ -292,7 +294,7 @@ fn own(entries: &[Entry], names: &Names) -> Vec<Cell> {
         let mut left = rest(amount, inner.get(&stack));
         for (&(_, of_type), &amount) in typed.range((stack, 0)..=(stack, u64::MAX)) {
             let own = rest(amount, inner_typed.get(&(stack, of_type)));
-            // What is known of types may be of parts that were cut off.
+            // The amounts for types may include parts that were cut off.
             let own = Amount { blocks: own.blocks.min(left.blocks), bytes: own.bytes.min(left.bytes) };
             left = less(left, own);
             cells.push((stack, of_type, own));
@@ -330,7 +332,7 @@ pub(super) struct Region {
     mf: String,
 }
 
-/// The files that are mapped. What is at the lowest address of each is its beginning.
+/// Returns the mapped files. The lowest address of each is taken for its beginning.
 pub(super) fn modules(regions: &[Region]) -> Vec<Module> {
     let mut modules: BTreeMap<&str, Module> = BTreeMap::new();
     for Region { sa, sz, mf } in regions.iter().filter(|region| region.mf.starts_with('/')) {
@@ -343,7 +345,7 @@ pub(super) fn modules(regions: &[Region]) -> Vec<Module> {
     modules.into_values().collect()
 }
 
-/// A number, as such or as text. Where it was written as one with decimal places, without them.
+/// A number, as such or as text. Decimal places, if there are any, are cut off.
 #[derive(Clone, Copy, Default)]
 struct Number(u64);
 
@@ -389,7 +391,7 @@ impl de::Visitor<'_> for Digits {
     }
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<u64, E> {
-        // Of all stacks, or of no parent.
+        // For all stacks, or for no parent.
         if text.is_empty() && self.radix == 10 {
             return Ok(0);
         }

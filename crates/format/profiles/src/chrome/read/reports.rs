@@ -1,4 +1,4 @@
-//! What a trace says of allocators, as memory reports.
+//! The allocator dumps of a trace as memory reports.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -27,11 +27,12 @@ struct Attribute {
     value: String,
 }
 
-/// Reads a trace: of each process what allocators are said to hold in its last dump that says so, as reports below `dumps/`.
+/// Reads a trace: the sizes of allocators in each process's last dump that has some, as reports
+/// below `dumps/`.
 ///
 /// # Errors
 ///
-/// It is not such a file, or no dump says so.
+/// Fails if it is not such a file, or no dump has allocators.
 pub fn reports(bytes: &[u8]) -> Result<Reports, ReadError> {
     let trace = Trace::of(bytes)?;
     let mut reports = Reports::default();
@@ -42,7 +43,8 @@ pub fn reports(bytes: &[u8]) -> Result<Reports, ReadError> {
         }
         let name = if process.name.is_empty() { "process" } else { &process.name };
         let name = format!("{name} (pid {pid})");
-        // What several processes own, each of them reports.
+        // Memory that several processes own is in the reports of each, so the shared dump is left
+        // out.
         let is_own = |name: &str| !name.starts_with("global/");
         let strong = all.iter().filter(|(name, allocator)| allocator.flags & WEAK == 0 && is_own(name));
         for (path, bytes) in leaves(strong.map(|(name, allocator)| (&**name, allocator.size()))) {

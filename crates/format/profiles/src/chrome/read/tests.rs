@@ -9,7 +9,7 @@ fn amount(blocks: u64, bytes: u64) -> Amount {
     Amount { blocks, bytes }
 }
 
-/// What a sample is: functions from the innermost outwards, labels.
+/// A sample: labels, functions from the innermost outwards, amounts.
 type Row = (String, Vec<String>, Amounts);
 
 fn rows(profile: &Profile) -> Vec<Row> {
@@ -54,7 +54,8 @@ fn what_was_written_comes_back() {
     assert_eq!((row.0.as_str(), row.2.peak), ("inner outer main", amount(2, 32)));
 }
 
-/// Two processes, with dumps of two moments together, and one of one of them alone.
+/// Returns a trace of two processes, with dumps of two moments together, and one of only one of
+/// them.
 fn trace(heaps: HeapFormat) -> Vec<u8> {
     let mut trace = chrome::Trace::begin(Vec::new(), heaps).unwrap();
     for (guid, pid, time_us, bytes) in
@@ -98,12 +99,12 @@ fn processes_and_dumps() {
             one.timeline.iter().map(|point| (point.time_ns, point.live.bytes)).collect::<Vec<_>>(),
             [(1_000, 17), (100_000, 47), (200_000, 37)]
         );
-        // It was over by the last dump.
+        // This process had ended by the last dump.
         assert!(other.samples.iter().all(|sample| sample.amounts.end == Amount::default()));
     }
 }
 
-/// As Chromium writes them: numbers with decimal places, names of each dump anew, addresses.
+/// A trace as Chromium writes it: numbers with decimal places, names of each dump anew, addresses.
 const CHROMIUM: &str = r#"{"traceEvents":[{"ph":"X","name":"other","pid":3,"ts":1.5,"args":"none","id":5},
  {"ph":"v","cat":"disabled-by-default-memory-infra","name":"periodic_interval","id":"0x1","pid":3,"tid":-1,"ts":2000.5,
   "args":{"dumps":{"level_of_detail":"detailed","process_mmaps":{"vm_regions":[

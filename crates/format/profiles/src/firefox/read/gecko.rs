@@ -1,4 +1,5 @@
-//! What Firefox itself writes: a process, and the processes that it has started, with allocations as markers of a thread.
+//! The format that Firefox itself writes: a process, and the processes that it has started, with
+//! allocations as markers of a thread.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -55,7 +56,7 @@ struct Thread<'a> {
     string_table: Vec<Cow<'a, str>>,
 }
 
-/// Rows, and which column is where in them.
+/// Rows, and the index of each column in them.
 #[derive(Deserialize)]
 struct Table<'a> {
     schema: HashMap<String, usize>,
@@ -63,11 +64,11 @@ struct Table<'a> {
     data: Vec<Vec<&'a RawValue>>,
 }
 
-/// What is said of an allocation or a free.
+/// The data of an allocation or a free.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Allocation<'a> {
-    /// Less than zero for a free.
+    /// The size in bytes; negative for a free.
     size: i64,
     #[serde(default)]
     memory_address: Option<u64>,
@@ -104,7 +105,7 @@ pub(super) fn read(bytes: &[u8], rows: &mut Rows) -> Result<(), ReadError> {
                 bias: Some(lib.start.wrapping_sub(lib.offset)),
             });
         }
-        // Times are since the process was started.
+        // Times are relative to the start of the process.
         let later = process.meta.start_time - first.meta.start_time;
         for thread in &process.threads {
             let wrong = |reason: String| ReadError::new(0, format!("the thread `{}` {reason}", thread.name));
@@ -116,7 +117,7 @@ pub(super) fn read(bytes: &[u8], rows: &mut Rows) -> Result<(), ReadError> {
 }
 
 impl<'a> Table<'a> {
-    /// What a row has in a column.
+    /// Returns the value of a row in a column.
     fn get<T: Deserialize<'a>>(&self, row: &[&'a RawValue], column: &str) -> Option<T> {
         let text = row.get(*self.schema.get(column)?)?.get();
         serde_json::from_str(text).ok()
@@ -167,7 +168,8 @@ impl<'a> Thread<'a> {
         Ok(read)
     }
 
-    /// The places of a stack, the innermost first. `places`: those of frames that are known.
+    /// Returns the locations of a stack, the innermost first. `places` has the locations of frames
+    /// that are known.
     fn locations(
         &self,
         stack: usize,
@@ -197,7 +199,7 @@ impl<'a> Thread<'a> {
         Ok(locations)
     }
 
-    /// What a frame is: the address that a call returns to, or a name.
+    /// Returns the location of a frame, which is a return address or a name.
     fn location(&self, frame: usize, loaded: &Loaded) -> Result<Location, String> {
         let missing = || format!("has no frame {frame}");
         let row = self.frame_table.data.get(frame).ok_or_else(missing)?;

@@ -1,4 +1,5 @@
-//! Processed profiles: tables as columns, of all threads together or, before version 60, of each.
+//! Processed profiles: tables as columns, shared by all threads or, before version 60, for each
+//! thread.
 
 use std::collections::HashMap;
 
@@ -93,9 +94,9 @@ struct Allocations {
 #[serde(rename_all = "camelCase", default)]
 struct StackTable {
     frame: Vec<usize>,
-    /// The stack around each. Before version 66.
+    /// The index of the calling stack of each. Before version 66.
     prefix: Vec<Option<usize>>,
-    /// How far that is away; 0: there is none.
+    /// The distance to it; 0: there is none.
     prefix_offset: Option<Vec<usize>>,
 }
 
@@ -103,7 +104,7 @@ struct StackTable {
 #[serde(rename_all = "camelCase", default)]
 struct FrameTable {
     func: Vec<usize>,
-    /// In the library; -1: none.
+    /// The address in the library; -1: none.
     address: Vec<Option<i64>>,
     inline_depth: Vec<u32>,
     line: Vec<Option<u32>>,
@@ -117,7 +118,7 @@ struct FuncTable {
     name: Vec<usize>,
     resource: Vec<i64>,
     source: Vec<Option<usize>>,
-    /// Before version 58.
+    /// The file of each function. Before version 58.
     file_name: Vec<Option<usize>>,
 }
 
@@ -133,7 +134,7 @@ struct Sources {
     filename: Vec<usize>,
 }
 
-/// The version of the format; `None`: it is another.
+/// Returns the version of the format; `None`: it is another format.
 pub(super) fn version(bytes: &[u8]) -> Result<Option<u32>, ReadError> {
     json::read::<Head>(bytes).map(|head| head.meta.preprocessed_profile_version)
 }
@@ -171,7 +172,7 @@ pub(super) fn read(bytes: &[u8], version: u32, rows: &mut Rows) -> Result<(), Re
 }
 
 impl Allocations {
-    /// `samples`: those of stacks that are known.
+    /// Adds a thread's rows. `samples` has the samples of stacks that are known.
     fn rows(
         &self,
         tables: &Tables<'_>,
@@ -236,8 +237,8 @@ impl<'a> Tables<'a> {
         })
     }
 
-    /// The places of a stack, the innermost first. Functions that were inlined at one place are together. `places`: those that are
-    /// known, by their frames.
+    /// Returns the locations of a stack, the innermost first. Functions that were inlined at one
+    /// place are one location. `places` has the locations that are known, by their frames.
     fn locations(
         &self,
         stack: usize,
@@ -275,7 +276,7 @@ impl<'a> Tables<'a> {
         Ok(locations)
     }
 
-    /// Whether a frame is of a function that was inlined into that of another one.
+    /// True if a frame's function was inlined into that of another frame.
     fn is_inlined(&self, inner: usize, outer: usize) -> bool {
         let depth = |frame: usize| self.frames.inline_depth.get(frame).copied().unwrap_or(0);
         depth(inner) > 0
@@ -284,7 +285,7 @@ impl<'a> Tables<'a> {
             && self.place(inner).is_some()
     }
 
-    /// Library and address of a frame.
+    /// Returns the library and the address of a frame.
     fn place(&self, frame: usize) -> Option<(usize, u64)> {
         let lib = match &self.frames.lib {
             Some(libs) => libs.get(frame).copied(),
@@ -298,12 +299,12 @@ impl<'a> Tables<'a> {
         Some((lib, u64::try_from(address).ok()?))
     }
 
-    /// The functions of frames at one place.
+    /// Returns the location of frames at one place.
     fn location(&self, frames: &[usize]) -> Result<Location, String> {
         let place = frames.first().and_then(|&frame| self.place(frame));
         let functions = frames.iter().map(|&frame| self.function(frame)).collect::<Result<Vec<Frame>, String>>()?;
         Ok(match place {
-            // Nobody has looked it up.
+            // The function was not looked up.
             Some((lib, address)) if functions.iter().all(|it| it.function.starts_with("0x")) => {
                 Location { module: Some(lib), address, frames: Vec::new() }
             }

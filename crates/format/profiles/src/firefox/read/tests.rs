@@ -6,7 +6,7 @@ use crate::EventWriter;
 use crate::firefox::Writer;
 use crate::testing::{events, example, steps};
 
-/// What is live after each event, of each process by its innermost function.
+/// Returns the live bytes after each event, by process and innermost function.
 fn lives(profile: &Profile, events: &[Event], pids: &[u32]) -> Vec<(u32, String, i64)> {
     let name = |sample: usize| {
         let location = profile.samples.get(sample).and_then(|sample| sample.locations.first());
@@ -34,13 +34,13 @@ fn written(events: &[Event], profile: &Profile) -> Vec<u8> {
 proptest! {
     #[test]
     fn what_was_written_comes_back(steps in steps(100)) {
-        // The format has no place for blocks of no bytes.
+        // The format has no place for blocks without bytes.
         let is_something = |event: &Event| {
             !matches!(event.kind, EventKind::Allocated { bytes: 0, .. } | EventKind::Freed { bytes: 0, .. })
         };
         let (mut events, mut profile) = (events(&steps), example());
         events.retain(is_something);
-        // Where nothing is known of a place, its address is in the file itself.
+        // If nothing is known about a place, its address is in the file itself.
         profile.modules[0].start = 0;
         let file = written(&events, &profile);
         prop_assert!(is_one(&file));
@@ -81,7 +81,7 @@ fn functions_that_were_inlined_are_at_one_place() {
 #[test]
 fn older_and_newer_versions() {
     let expected = read(processed().to_string().as_bytes()).unwrap();
-    // Before 60 tables were those of a thread, and files names of functions.
+    // Before version 60 each thread had its tables, and functions had the names of their files.
     let mut old = processed();
     let shared = old["shared"].take();
     old["meta"]["preprocessedProfileVersion"] = json!(55);
@@ -94,7 +94,7 @@ fn older_and_newer_versions() {
     old["threads"][0]["funcTable"]["source"] = json!([]);
     old.as_object_mut().unwrap().remove("shared");
     assert_eq!(read(old.to_string().as_bytes()).unwrap(), expected);
-    // Since 66 stacks are at a distance, since 70 libraries are those of frames.
+    // Since version 66 stacks are at a distance, since 70 libraries belong to frames.
     let mut new = processed();
     new["meta"]["preprocessedProfileVersion"] = json!(70);
     let stacks = &mut new["shared"]["stackTable"];
@@ -123,7 +123,7 @@ fn without_addresses_what_was_allocated() {
     assert_eq!((allocated, events.len(), profile.known.allocated, profile.known.live), (72 + 128, 0, true, false));
 }
 
-/// As Firefox writes it, with a process that was started two seconds later.
+/// Returns a profile as Firefox writes it, with a process that was started two seconds later.
 fn gecko() -> Value {
     let marker = |time: f64, size: i64, address: u64, stack: u64| {
         json!([0, time, null, 0, 1, {
@@ -166,7 +166,8 @@ fn what_firefox_itself_writes() {
         [
             (1_000_000, 7, EventKind::Allocated { bytes: 100, sample: 0 }),
             (2_001_000_000, 8, EventKind::Allocated { bytes: 5, sample: 2 }),
-            // By the stack that allocated it; what was there before is left out.
+            // The free counts for the stack that allocated the block; blocks allocated before the
+            // profile began are left out.
             (5_000_000_000, 7, EventKind::Freed { bytes: 100, sample: 0 }),
         ]
     );

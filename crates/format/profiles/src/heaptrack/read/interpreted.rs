@@ -6,17 +6,17 @@ use super::{Common, Result1, Words};
 use crate::gather::Gather;
 use crate::profile::{Event, EventKind, Frame, Location};
 
-/// What has been told so far. Strings and places are counted from 1, pairs of size and stack from 0.
+/// The tables so far. Strings and places are counted from 1, pairs of size and stack from 0.
 #[derive(Default)]
 pub(super) struct Interpreted {
     strings: Vec<String>,
     /// The locations of instruction pointers.
     places: Vec<usize>,
-    /// The allocation of each number: a file may have several numbers for the same size and stack, as those that
-    /// [are written](super::super::Writer) do.
+    /// The allocation of each number. A file may have several numbers for the same size and stack,
+    /// as those of our [writer](super::super::Writer) do.
     numbers: Vec<usize>,
     allocations: Vec<Allocation>,
-    /// Where a size and a sample are among the allocations.
+    /// The indices of allocations, by size and sample.
     known: HashMap<(u64, usize), usize>,
     next_address: u64,
 }
@@ -38,7 +38,7 @@ impl Interpreted {
     ) -> Result1<()> {
         match kind {
             b's' => {
-                // Such a line is one text, whatever is in it.
+                // The whole line is one text, whatever is in it.
                 if words.have_lengths {
                     words.next()?;
                 }
@@ -79,7 +79,7 @@ impl Interpreted {
         Ok(())
     }
 
-    /// The allocation that a line is about.
+    /// Returns the allocation that a line is about.
     fn allocation(&mut self, words: &mut Words<'_>) -> Result1<&mut Allocation> {
         let number = words.next()?;
         let at = usize::try_from(number).ok().and_then(|number| self.numbers.get(number));
@@ -110,7 +110,7 @@ impl Interpreted {
         Ok(())
     }
 
-    /// 0 is none.
+    /// Returns a string by its number; 0 is none.
     fn string(&self, number: u64) -> Result1<&str> {
         match number.checked_sub(1) {
             None => Ok(""),

@@ -1,4 +1,5 @@
-//! The stream of heaptrack's recorder (`heaptrack --raw`): addresses of blocks and of calls, and where modules are.
+//! The stream of heaptrack's recorder (`heaptrack --raw`): addresses of blocks and of calls, and of
+//! modules.
 
 use std::collections::HashMap;
 
@@ -6,14 +7,14 @@ use super::{Common, Result1, Words};
 use crate::gather::{Gather, Loaded};
 use crate::profile::{Event, EventKind, Location, Module};
 
-/// What has been told so far.
+/// The state so far.
 pub(super) struct Raw {
     program: String,
-    /// Where modules are now.
+    /// The present addresses of modules.
     loaded: Loaded,
-    /// Indices of all that were told, by path and bias.
+    /// The indices of all modules so far, by path and bias.
     modules: HashMap<(String, u64), usize>,
-    /// Bytes and samples of what is live, by address.
+    /// The bytes and samples of live blocks, by address.
     live: HashMap<u64, (u64, usize)>,
 }
 
@@ -51,7 +52,7 @@ impl Raw {
             }
             b'-' => {
                 let address = words.next()?;
-                // Others were allocated before the recorder was there.
+                // Other blocks were allocated before the recorder started.
                 if let Some((bytes, sample)) = self.live.remove(&address) {
                     take(Event {
                         time_ns: *time_ns,
@@ -67,7 +68,7 @@ impl Raw {
         Ok(())
     }
 
-    /// A module, or that all are told anew.
+    /// Reads a module, or the line after which all modules are listed again.
     fn module(&mut self, words: &mut Words<'_>, gather: &mut Gather) -> Result1<()> {
         let name = words.text()?;
         if name == "-" {

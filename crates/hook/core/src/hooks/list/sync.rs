@@ -1,4 +1,4 @@
-//! What the list is made of: ordinary atomics and memory, or, where its orders are tried, loom's.
+//! The parts of the list: ordinary atomics and memory, or those of loom in its tests.
 
 #[cfg(not(all(test, loom)))]
 pub(super) use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
@@ -14,7 +14,7 @@ use core::cell::UnsafeCell;
 #[cfg(all(test, loom))]
 use loom::cell::UnsafeCell;
 
-/// Memory that is written while nobody else reads or writes it, as the list's rules have it.
+/// Memory that is written only while nobody else reads or writes it, as the list's rules ensure.
 pub(super) struct Cell<T>(UnsafeCell<T>);
 
 #[cfg(not(all(test, loom)))]
@@ -25,7 +25,7 @@ impl<T> Cell<T> {
 
     /// # Safety
     ///
-    /// Nobody writes meanwhile.
+    /// Nobody writes to the cell while the reference is in use.
     #[inline(always)]
     pub(super) unsafe fn get(&self) -> &T {
         // SAFETY: the caller's contract.
@@ -34,7 +34,7 @@ impl<T> Cell<T> {
 
     /// # Safety
     ///
-    /// Nobody reads or writes meanwhile.
+    /// Nobody reads or writes the cell during the call.
     pub(super) unsafe fn set(&self, value: T) {
         // SAFETY: the caller's contract.
         unsafe { *self.0.get() = value };
@@ -49,7 +49,7 @@ impl<T> Cell<T> {
 
     /// # Safety
     ///
-    /// Nobody writes meanwhile; loom says so if somebody does.
+    /// Nobody writes to the cell during the call; loom reports it otherwise.
     pub(super) unsafe fn get(&self) -> &T {
         // SAFETY: the caller's contract.
         self.0.with(|value| unsafe { &*value })
@@ -57,14 +57,14 @@ impl<T> Cell<T> {
 
     /// # Safety
     ///
-    /// Nobody reads or writes meanwhile; loom says so if somebody does.
+    /// Nobody reads or writes the cell during the call; loom reports it otherwise.
     pub(super) unsafe fn set(&self, value: T) {
         // SAFETY: the caller's contract.
         self.0.with_mut(|place| unsafe { *place = value });
     }
 }
 
-/// A lock of loom's.
+/// Loom's lock, in the place of ours.
 #[cfg(all(test, loom))]
 pub(super) struct Lock(loom::sync::Mutex<()>);
 

@@ -1,4 +1,5 @@
-//! The functions that find who serves a call: one set for each place from which one may be made.
+//! The functions that find the allocator for a call: one set for each position in the chain from
+//! which a call may be made.
 
 use core::ffi::{c_int, c_void};
 use core::ptr;
@@ -11,7 +12,7 @@ use crate::hooks::{Functions, Pointer, REPLACEMENTS_MAX, Replacement};
 const ENOMEM: c_int = 12;
 const EINVAL: c_int = 22;
 const PAGE: usize = 4096;
-/// The arena that is the heap.
+/// The number of the dummy arena, which is the heap.
 const ONLY_ARENA: usize = 1;
 
 /// The table that begins with the uppermost replacement.
@@ -19,7 +20,7 @@ pub(super) const TOP: usize = REPLACEMENTS_MAX;
 /// The table of the program's own allocator.
 pub(super) const REAL: usize = REPLACEMENTS_MAX + 1;
 
-/// The tables below the replacement in each slot; [`TOP`]; [`REAL`].
+/// The tables that begin after the replacement in each slot; then [`TOP`] and [`REAL`].
 pub(super) static TABLES: [Functions; REPLACEMENTS_MAX + 2] = [
     table::<0>(),
     table::<1>(),
@@ -57,16 +58,16 @@ const fn table<const TABLE: usize>() -> Functions {
     }
 }
 
-/// A place in the chain of replacements; `None` is the program's own allocator, behind all.
+/// A position in the chain of replacements; `None` is the program's own allocator, at the end.
 type Place = Option<&'static Slot<Replacement>>;
 
-/// Where the search for calls through a table begins.
+/// Returns the position at which the search begins for calls through a table.
 fn start<const TABLE: usize>() -> Place {
     if TABLE == REAL { None } else { REPLACEMENTS.after(TABLE) }
 }
 
-/// The first from a place on of which `pick` makes something, and its place: of replacements that serve the call, and of
-/// the allocator behind them.
+/// Returns the first result of `pick`, and its position, searching from a position on: among the
+/// replacements that handle the call, and then the allocator at the end.
 fn find<R>(
     mut place: Place,
     serves: impl Fn(&'static Slot<Replacement>) -> bool,
@@ -83,26 +84,28 @@ fn find<R>(
     pick(bottom()).map(|picked| (picked, None))
 }
 
-/// Whether a replacement serves calls that make a block.
+/// True if a replacement handles calls that allocate a block.
 fn makes(slot: &'static Slot<Replacement>) -> bool {
     slot.is_active()
 }
 
-/// True if a replacement serves calls about a block. Null is nobody's own.
+/// Returns a test for whether a replacement handles calls about a block. Nobody owns null.
 fn minds(block: Pointer) -> impl Fn(&'static Slot<Replacement>) -> bool {
     move |slot| match slot.value().owns {
-        // SAFETY: by the contract of `Replacement`, which may be asked about any block; this is not null.
+        // SAFETY: by the contract of `Replacement`, `owns` may be called with any block that is not
+        // null.
         Some(owns) => !block.is_null() && unsafe { owns(block) != 0 },
         None => slot.is_active(),
     }
 }
 
-/// Defines a function that goes to the first in the chain that has it.
+/// Defines a function that calls the first function of this name in the chain.
 macro_rules! first {
     ($name:ident($($argument:ident: $type:ty),*) -> $result:ty, among $serves:expr, or $otherwise:expr) => {
         unsafe fn $name(place: Place, $($argument: $type),*) -> $result {
             match find(place, $serves, |functions| functions.$name) {
-                // SAFETY: by the contract of `Functions`, with the arguments of our caller, whose contract is the same.
+                // SAFETY: by the contract of `Functions`, with the arguments of the caller, whose
+                // contract is the same.
                 Some((function, _)) => unsafe { function($($argument),*) },
                 None => $otherwise,
             }
@@ -117,11 +120,12 @@ first!(memalign(alignment: usize, size: usize) -> Pointer, among makes, or ptr::
 first!(malloc_usable_size(block: Pointer) -> usize, among minds(block), or 0);
 first!(malloc_good_size(size: usize) -> usize, among makes, or good_size_of_bottom(size));
 
-/// The largest size of which a block is allocated to see how large it is. The C library maps blocks from 128 KiB on, and
-/// the free of a mapped block makes it map only larger ones from then on.
+/// The largest size for which a block is allocated to find out its usable size. The C library maps
+/// blocks of 128 KiB and more separately, and the free of such a block raises that threshold.
 const PROBE_BYTES_MAX: usize = 64 << 10;
 
-/// Returns the usable size of a new block of the program's own allocator, which does not say it by itself; or `size`.
+/// Returns the usable size of a new block of the program's own allocator, which has no
+/// `malloc_good_size`; or `size`.
 fn good_size_of_bottom(size: usize) -> usize {
     let Functions { malloc: Some(malloc), malloc_usable_size: Some(usable_size), free: Some(free), .. } = *bottom()
     else {
@@ -130,7 +134,8 @@ fn good_size_of_bottom(size: usize) -> usize {
     if size > PROBE_BYTES_MAX {
         return size;
     }
-    // SAFETY: by the contract of `set_bottom` these are functions of one allocator; the block is live until it is freed here.
+    // SAFETY: by the contract of `set_bottom` these are functions of one allocator; the block is
+    // live until it is freed here.
     unsafe {
         let block = malloc(size);
         if block.is_null() {
@@ -155,32 +160,34 @@ unsafe fn realloc(place: Place, old: Pointer, size: usize) -> Pointer {
     }
 }
 
-/// `realloc(NULL, size)` makes a block. A replacement that gives `owns` has been promised `realloc` of its own blocks only:
-/// it gets the call as `malloc`. One that does not gets it as it is.
+/// Allocates a block for `realloc(NULL, size)`. A replacement with `owns` has been promised
+/// `realloc` for its own blocks only, so it gets the call as `malloc`; one without gets it
+/// unchanged.
 unsafe fn realloc_null(mut place: Place, size: usize) -> Pointer {
     while let Some(slot) = place {
         let Replacement { owns, functions: Functions { malloc, realloc, .. }, .. } = *slot.value();
         match (owns, malloc, realloc) {
             _ if !slot.is_active() => {}
-            // SAFETY: by the contract of `Functions`, with the size that our caller asks for.
+            // SAFETY: by the contract of `Functions`, with the caller's size.
             (Some(_), Some(malloc), _) => return unsafe { malloc(size) },
-            // SAFETY: the same; C allows a null pointer there.
+            // SAFETY: by the contract of `Functions`; C allows `realloc` of a null pointer.
             (None, _, Some(realloc)) => return unsafe { realloc(ptr::null_mut(), size) },
             _ => {}
         }
         place = slot.next();
     }
-    // SAFETY: as above, of the program's own allocator.
+    // SAFETY: by the contract of `Functions`, for the program's own allocator; C allows `realloc`
+    // of a null pointer.
     bottom().realloc.map_or(ptr::null_mut(), |realloc| unsafe { realloc(ptr::null_mut(), size) })
 }
 
-/// One of two ways to serve a call.
+/// The two ways to handle a call: a function of that name, or one that it is derived from.
 enum Way<Given, Derived> {
     Given(Given),
     Derived(Derived),
 }
 
-/// A function, or else `memalign`, from which it derives.
+/// A function, or else `memalign`, from which it is derived.
 type OrMemalign<Given> = Way<Given, unsafe extern "C" fn(usize, usize) -> Pointer>;
 
 fn or_memalign<Given>(given: Option<Given>, functions: &Functions) -> Option<OrMemalign<Given>> {
@@ -188,7 +195,7 @@ fn or_memalign<Given>(given: Option<Given>, functions: &Functions) -> Option<OrM
 }
 
 unsafe fn posix_memalign(place: Place, out: *mut Pointer, alignment: usize, size: usize) -> c_int {
-    // SAFETY: as in `first`; `out` is our caller's.
+    // SAFETY: as in `first`; `out` is valid for writes by the caller's contract.
     unsafe {
         match find(place, makes, |functions| or_memalign(functions.posix_memalign, functions)) {
             Some((Way::Given(function), _)) => function(out, alignment, size),
@@ -234,21 +241,22 @@ unsafe fn pvalloc(place: Place, size: usize) -> Pointer {
     unsafe {
         match find(place, makes, |functions| or_memalign(functions.pvalloc, functions)) {
             Some((Way::Given(function), _)) => function(size),
-            // A size that cannot be rounded up cannot be had either.
+            // A size that cannot be rounded up cannot be allocated either.
             Some((Way::Derived(memalign), _)) => memalign(PAGE, size.checked_next_multiple_of(PAGE).unwrap_or(size)),
             None => ptr::null_mut(),
         }
     }
 }
 
-/// An arena function; or the plain ones, where there are those only.
+/// Returns an arena function; or says to use the plain functions, if a table has only those.
 fn or_plain<Given>(given: Option<Given>, functions: &Functions) -> Option<Way<Given, ()>> {
     given
         .map(Way::Given)
         .or_else(|| (functions.malloc.is_some() && !functions.has_arenas()).then_some(Way::Derived(())))
 }
 
-/// Defines an arena function: the first in the chain that has it, or, over one that has no arenas, a dummy.
+/// Defines an arena function: calls the first in the chain, or, over a table without arenas, a
+/// dummy.
 macro_rules! arena {
     ($name:ident($($argument:ident: $type:ty),*) -> $result:ty, among $serves:expr,
      over $place:ident $plain:expr, or $otherwise:expr) => {
@@ -277,9 +285,9 @@ arena!(arena_free(_arena: usize, block: Pointer) -> (), among minds(block), over
 arena!(arena_memalign(_arena: usize, alignment: usize, size: usize) -> Pointer, among makes,
     over place memalign(place, alignment, size), or ptr::null_mut());
 
-/// Reallocates; null is `arena_malloc`'s, as it is `malloc`'s for `realloc`.
+/// Reallocates; for null, calls `arena_malloc`, as `realloc` does with `malloc`.
 unsafe fn arena_realloc(place: Place, arena: usize, old: Pointer, size: usize) -> Pointer {
-    // SAFETY: passed on.
+    // SAFETY: the caller's contract, which is that of the C functions.
     unsafe {
         match old.is_null() {
             true => arena_malloc(place, arena, size),
@@ -313,7 +321,7 @@ mod entry {
     macro_rules! entries {
         ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
             $(pub(super) unsafe extern "C" fn $name<const TABLE: usize>($($argument: $type),*) -> $result {
-                // SAFETY: passed on.
+                // SAFETY: the caller's contract, which is that of the C function of this name.
                 unsafe { super::$name(start::<TABLE>(), $($argument),*) }
             })*
         };

@@ -1,4 +1,5 @@
-//! Firefox, headless, through Marionette: JSON messages, each with its length in front, on a local socket.
+//! Firefox, headless, through Marionette: JSON messages, each preceded by its length, on a local
+//! socket.
 
 use std::fs::{self, File};
 use std::io::{BufReader, Read, Write};
@@ -13,7 +14,7 @@ use serde_json::{Value, json};
 use super::end;
 use crate::harness::{Scratch, installed};
 
-/// Longer than anything a browser is asked for takes on a busy machine.
+/// A time limit beyond any request to a browser on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running Firefox with a profile of its own, ended when dropped.
@@ -25,7 +26,7 @@ pub(crate) struct Firefox {
 }
 
 impl Firefox {
-    /// Starts Firefox ESR, or says why it cannot.
+    /// Starts Firefox ESR, or prints why it cannot.
     pub(crate) fn start(scratch: &Scratch) -> Option<Firefox> {
         let program = installed("firefox-esr")?;
         let profile = scratch.file("profile");
@@ -53,13 +54,13 @@ impl Firefox {
         Some(firefox)
     }
 
-    /// Opens a page, and waits until it is there.
+    /// Opens a page, and waits until it has loaded.
     pub(crate) fn open(&mut self, url: &str) {
         self.call("WebDriver:Navigate", json!({"url": url}));
     }
 
-    /// Runs JavaScript in the page, with the page's own rights, until it calls the last of its arguments; returns what
-    /// it calls it with.
+    /// Runs JavaScript in the page, with the page's own rights, until it calls its last argument;
+    /// returns the argument of that call.
     pub(crate) fn run(&mut self, script: &str, arguments: &[Value]) -> Value {
         let answer = self
             .call("WebDriver:ExecuteAsyncScript", json!({"script": script, "args": arguments, "sandbox": "system"}));
@@ -98,7 +99,7 @@ impl Drop for Firefox {
     }
 }
 
-/// A process that nobody can be asked to end yet.
+/// A process that cannot be asked to end yet.
 struct Starting(Option<Child>);
 
 impl Drop for Starting {
@@ -107,7 +108,7 @@ impl Drop for Starting {
     }
 }
 
-/// The socket, whose port the browser writes into a file.
+/// Connects to the socket whose port the browser writes into a file.
 fn connect(port: &PathBuf) -> BufReader<TcpStream> {
     let started = Instant::now();
     loop {

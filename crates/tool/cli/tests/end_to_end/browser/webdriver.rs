@@ -1,4 +1,4 @@
-//! Chromium, headless, through ChromeDriver: JSON over HTTP, as WebDriver has it.
+//! Chromium, headless, through ChromeDriver: JSON over HTTP, by the WebDriver protocol.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::end;
 use crate::harness::{Scratch, comes, installed, wait_until};
 
-/// Longer than anything a browser is asked for takes on a busy machine.
+/// A time limit beyond any request to a browser on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running Chromium with a profile of its own, ended when dropped.
@@ -22,12 +22,12 @@ pub(crate) struct Chromium {
     driver: Child,
     port: u16,
     session: String,
-    /// Where the browser itself listens, and has the pages of its developer tools.
+    /// The address at which the browser itself listens, and has the pages of its developer tools.
     pub(crate) devtools: String,
 }
 
 impl Chromium {
-    /// Starts Chromium, or says why it cannot.
+    /// Starts Chromium, or prints why it cannot.
     pub(crate) fn start(scratch: &Scratch) -> Option<Chromium> {
         let (browser, program) = (installed("chromium")?, installed("chromedriver")?);
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -67,12 +67,12 @@ impl Chromium {
         Some(chromium)
     }
 
-    /// Opens a page, and waits until it is there.
+    /// Opens a page, and waits until it has loaded.
     pub(crate) fn open(&self, url: &str) {
         self.post("url", json!({"url": url}));
     }
 
-    /// What an expression is in the page; of a promise, what comes of it.
+    /// Returns the value of an expression in the page; for a promise, its result.
     pub(crate) fn eval(&self, expression: &str) -> Value {
         let script = format!("return (async () => ({expression}))();");
         self.post("execute/sync", json!({"script": script, "args": []}))
@@ -100,29 +100,29 @@ impl Chromium {
         self.post("actions", json!({"actions": [{"type": "key", "id": "keyboard", "actions": actions}]}));
     }
 
-    /// Clicks into the middle of the first element that a selector finds.
+    /// Clicks into the middle of the first element that matches a selector.
     pub(crate) fn click(&self, selector: &str) {
         self.post(&format!("element/{}/click", self.element(selector)), json!({}));
     }
 
-    /// Chooses a file in the first input that a selector finds.
+    /// Chooses a file in the first input that matches a selector.
     pub(crate) fn choose(&self, selector: &str, file: &Path) {
         self.post(&format!("element/{}/value", self.element(selector)), json!({"text": file}));
     }
 
-    /// What the protocol calls the first element that a selector finds.
+    /// Returns the protocol's id of the first element that matches a selector.
     fn element(&self, selector: &str) -> String {
         let found = self.post("element", json!({"using": "css selector", "value": selector}));
         found.as_object().unwrap().values().next().unwrap().as_str().unwrap().to_owned()
     }
 
-    /// The inner size of the window.
+    /// Sets the inner size of the window.
     pub(crate) fn resize(&self, width: u32, height: u32) {
         let size = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
         self.command("Emulation.setDeviceMetricsOverride", size);
     }
 
-    /// Has the page believe that the reader likes it dark, or light.
+    /// Makes the page see a dark or a light colour scheme as the reader's preference.
     pub(crate) fn prefer_dark(&self, dark: bool) {
         let value = if dark { "dark" } else { "light" };
         self.command(
@@ -131,7 +131,7 @@ impl Chromium {
         );
     }
 
-    /// A picture of what is seen, as PNG.
+    /// Writes a screenshot of the visible part, as PNG.
     pub(crate) fn picture(&self, path: &Path) {
         let picture = self.send("GET", &format!("/session/{}/screenshot", self.session), None);
         fs::write(path, base64(picture.as_str().unwrap())).unwrap();
@@ -170,7 +170,7 @@ impl Drop for Chromium {
     }
 }
 
-/// Status line and body of an answer. The connection may stay open after it.
+/// Reads the status line and body of an answer. The connection may stay open after it.
 fn receive(mut stream: impl BufRead) -> (String, Vec<u8>) {
     let mut line = || {
         let mut line = String::new();
@@ -194,7 +194,7 @@ fn receive(mut stream: impl BufRead) -> (String, Vec<u8>) {
     (status, body)
 }
 
-/// Keys that are no characters, as WebDriver numbers them.
+/// Keys that are not characters, by their numbers in WebDriver.
 pub(crate) mod key {
     pub(crate) const END: char = '\u{e010}';
     pub(crate) const HOME: char = '\u{e011}';

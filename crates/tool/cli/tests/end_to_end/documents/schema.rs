@@ -1,5 +1,6 @@
-//! The part of JSON Schema (2020-12) that the schemas of docs/json are written in: a keyword beyond it is an error, so that
-//! nothing passes because nobody looked. `.ci/schemas` has a library of Python read the same schemas.
+//! The part of JSON Schema (2020-12) that the schemas of docs/json use. Any other keyword is an
+//! error, so that nothing passes unchecked. `.ci/schemas` has a Python library read the same
+//! schemas.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,11 +12,12 @@ pub(super) struct Schema {
     root: Value,
 }
 
-/// The names of an object that a schema has said something of.
+/// The names of an object's fields that a schema covers.
 type Known = BTreeSet<String>;
 
 impl Schema {
-    /// Reads the schema of this name. Fields that it does not name are errors to it: they would be undocumented.
+    /// Reads the schema with this name. A field that it does not name is an error, because it would
+    /// be undocumented.
     pub(super) fn read(name: &str) -> Schema {
         let path = format!("{}/../../../docs/json/{name}.schema.json", env!("CARGO_MANIFEST_DIR"));
         let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("no schema of `{name}`: {error}"));
@@ -29,7 +31,7 @@ impl Schema {
         Schema { root }
     }
 
-    /// What is wrong with a document, each with its place.
+    /// Returns the errors in a document, each with its location.
     pub(super) fn problems(&self, document: &Value) -> Vec<String> {
         let mut problems = Vec::new();
         self.check(&self.root, document, "", &mut problems);
@@ -75,7 +77,7 @@ impl Schema {
                     missing.for_each(|name| wrong(format!("no field `{name}`")));
                 }
                 "const" | "enum" | "minimum" | "maximum" | "minItems" | "maxItems" => {}
-                // Those that apply other schemas.
+                // Keywords that apply other schemas.
                 "$ref"
                 | "properties"
                 | "additionalProperties"
@@ -142,7 +144,7 @@ impl Schema {
     }
 }
 
-/// Makes fields that the schema does not name an error.
+/// Makes every field that the schema does not name an error.
 fn close(schema: &mut Value) {
     if schema.get("properties").is_some() && schema.get("additionalProperties").is_none() {
         schema["unevaluatedProperties"] = false.into();
@@ -176,7 +178,7 @@ fn what_is_wrong_is_found() {
         "anyOf": [{"$ref": "#/$defs/B"}, {"type": "object"}],
         "$defs": {"B": {"properties": {"b": {"enum": ["x"]}}, "required": ["b"]}}});
     assert_eq!(problems(parts.clone(), json!({"a": null, "b": "x"})), 0);
-    // `b` is known to the part of that name only.
+    // Only the part with that name covers `b`.
     assert_eq!(problems(parts.clone(), json!({"a": "", "b": "y"})), 1);
     assert_eq!(problems(parts, json!({"b": "x", "c": 1})), 2);
     assert_eq!(problems(json!({"additionalProperties": {"type": "boolean"}}), json!({"a": true, "b": 0})), 1);

@@ -1,11 +1,11 @@
-//! What a browser writes of itself.
+//! Files that a browser writes about itself.
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
 
 use crate::harness::{Scratch, heapledger, installed, wait_until};
 
-/// Ends with the test.
+/// A browser that ends with the test.
 struct Browser(Child);
 
 impl Drop for Browser {
@@ -15,7 +15,8 @@ impl Drop for Browser {
     }
 }
 
-/// Chromium with memory-infra. Where its heap profiler is not in the trace, that is said, and the sizes of allocators are reports.
+/// Chromium with memory-infra. If its heap profiler is not in the trace, a message says so, and the
+/// sizes of allocators are reports.
 #[test]
 #[ignore = "starts Chromium; `.ci/run` runs it"]
 fn of_chromium() {

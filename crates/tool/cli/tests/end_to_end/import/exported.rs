@@ -1,4 +1,4 @@
-//! Out and in again: what `export` has written, as recordings.
+//! Files that `export` has written, imported as recordings.
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -13,7 +13,7 @@ fn totals(recording: &Recording, names: &[&str]) -> Vec<i64> {
     names.iter().map(|name| recording.total(name)).collect()
 }
 
-/// Verbs that show a table, and a file of another format.
+/// Asks the verbs that show a table about a file of another format.
 fn answers(scratch: &Scratch, recording: &Recording, file: &OsStr) {
     for verb in ["top", "tree", "leaks", "summary"] {
         let outcome = heapledger([OsStr::new(verb), file]);
@@ -26,7 +26,7 @@ fn answers(scratch: &Scratch, recording: &Recording, file: &OsStr) {
     let words = [OsStr::new("export"), file, "--force".as_ref(), "--to".as_ref(), "pprof".as_ref(), "-o".as_ref()];
     let export = heapledger(words.into_iter().chain([pprof.as_os_str()]));
     assert!(export.status.success() && pprof.exists(), "{export:?}");
-    // Beside the recording that it was made of: nothing has changed.
+    // Compared with the recording that it was made from: nothing has changed.
     let diff = heapledger([OsStr::new("diff"), recording.path.as_os_str(), file, "--json".as_ref()]);
     let diff: Value = serde_json::from_slice(&diff.stdout).unwrap_or_else(|error| panic!("{error}: {diff:?}"));
     assert_eq!(diff["growth"], 0, "{diff:#}");
@@ -42,7 +42,7 @@ fn as_traces_of_chrome() {
         let (file, _) = exported(&scratch, &recording, format, &[]);
         let again = imported(&scratch, &file);
         assert_eq!(totals(&again, &names), totals(&recording, &names), "{format}");
-        // The format has no modules, so that owners may be others.
+        // The format has no modules, so owners may differ.
         let by_function = ["--by", "function"];
         assert_eq!(functions(&again, &by_function)[0], functions(&recording, &by_function)[0], "{format}");
     }
@@ -50,7 +50,7 @@ fn as_traces_of_chrome() {
     answers(&scratch, &recording, file.as_os_str());
     let at_end = ["--at", "end", "--by", "function"];
     assert_eq!(functions(&imported(&scratch, &file), &at_end), functions(&recording, &at_end));
-    // It was packed by somebody.
+    // The file was compressed by the user.
     let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     packed.write_all(&std::fs::read(&file).unwrap()).unwrap();
     let packed = scratch.write("packed.json.gz", packed.finish().unwrap());
@@ -61,7 +61,7 @@ fn as_traces_of_chrome() {
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn as_profiles_of_firefox() {
     let scratch = Scratch::new();
-    // The format has no place for blocks of no bytes: numbers of blocks are others.
+    // The format cannot represent blocks of no bytes, so numbers of blocks differ.
     let names = ["bytes_allocated", "bytes_live_max", "bytes_live_end"];
     let (_, recording) = Job::fixture("mix_threads", "300").recorded(&scratch);
     let (file, _) = exported(&scratch, &recording, "firefox", &[]);
@@ -77,7 +77,7 @@ fn as_profiles_of_firefox() {
     assert_eq!(modules(&again), modules(&recording));
     answers(&scratch, &recording, file.as_os_str());
 
-    // A process, and what it has started: each for itself.
+    // A process and its children, each separately.
     let (_, recording) = Job::fixture("forks", "").recorded(&scratch);
     let (file, _) = exported(&scratch, &recording, "firefox", &[]);
     let again = imported(&scratch, &file);
@@ -90,7 +90,8 @@ fn as_profiles_of_firefox() {
     assert!(again.processes().len() > 1, "{again:?}");
 }
 
-/// Addresses without names: of a program whose code is elsewhere in memory than in the file. It is linked by lld, as Rust's are.
+/// Addresses without names, in a program whose code is at other addresses in memory than in the
+/// file. It is linked by lld, as Rust programs are.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn as_addresses() {
@@ -107,14 +108,14 @@ fn as_addresses() {
         names
     };
     assert_eq!(names(&again), names(&recording));
-    // So it is known again if the program is built anew.
+    // So the program is recognised if it is built again.
     let info = again.ask("info", &[]);
     let modules = info["modules"].as_array().unwrap();
     let program = modules.iter().find(|module| module["path"].as_str().unwrap().ends_with("growth")).unwrap();
     assert!(program["build_id"].as_str().is_some_and(|id| id.len() > 8), "{program:#}");
 }
 
-/// A file of another tool has less than a recording: functions are found again by what it has.
+/// A file of another tool has less than a recording: functions are matched by the names in it.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn without_a_difference() {
@@ -141,7 +142,7 @@ fn without_a_difference() {
         let diff = heapledger(files.into_iter().chain(words));
         let diff: Value = serde_json::from_slice(&diff.stdout).unwrap_or_else(|error| panic!("{error}: {diff:?}"));
         assert_eq!(diff["growth"], 0, "{format}: {diff:#}");
-        // It has the smallest places as one.
+        // The format merges the smallest nodes into one.
         let least = if format == "massif" { number(&recording.summary, "bytes_live_max") / 100 } else { 0 };
         let rows = diff["rows"].as_array().unwrap();
         let differ = rows.iter().find(|row| number(row, "growth").abs() > least);

@@ -1,5 +1,5 @@
-//! Files of V8's sampling heap profiler, and lines of other tools that are known by no more than
-//! their form.
+//! Files of V8's sampling heap profiler, and line formats of other tools that are recognised only
+//! by their form.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -38,7 +38,7 @@ fn of_v8() {
     assert!(names[..2].iter().any(|name| name == "keep"), "{names:?}");
 }
 
-/// Tracks what is allocated, and adds up the snapshot's objects.
+/// Tracks allocations, and adds up the snapshot's objects.
 const TRACKS: &str = r#"
 const inspector = require('inspector');
 const session = new inspector.Session();
@@ -76,7 +76,7 @@ fn of_v8s_timeline() {
     assert!(recording.total("bytes_allocated") >= theirs[0]);
     let names = functions(&recording, &["--by", "function"]);
     assert!(names[..3].iter().any(|name| name == "keep"), "{names:?}");
-    // A snapshot that nobody tracked allocations for.
+    // A snapshot without tracked allocations.
     let text = fs::read_to_string(&file).unwrap();
     let at = text.find("\"trace_tree\":").unwrap();
     let plain = scratch.write("a.heapsnapshot", format!("{}\"trace_tree\":[],\"strings\":[]}}", &text[..at]));
@@ -84,7 +84,7 @@ fn of_v8s_timeline() {
     assert!(String::from_utf8_lossy(&told.stderr).contains("it has no stacks"), "{told:?}");
 }
 
-/// Names with spaces, and a semicolon behind each stack.
+/// Names with spaces, and a semicolon at the end of each stack.
 #[test]
 #[ignore = "`.ci/run` runs it"]
 fn of_heaptracks_stacks() {

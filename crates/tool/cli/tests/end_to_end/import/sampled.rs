@@ -1,4 +1,5 @@
-//! Files that samplers inside programs write: Go's runtime, tcmalloc, and jemalloc by way of `jemalloc_pprof`.
+//! Files that samplers inside programs write: Go's runtime, tcmalloc, and jemalloc through
+//! `jemalloc_pprof`.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +8,7 @@ use std::process::Command;
 use super::imported;
 use crate::harness::{Recording, Scratch, installed, shared_library};
 
-/// Returns the bytes of the row of a function.
+/// Returns the bytes in the row of a function.
 fn bytes_of(recording: &Recording, function: &str) -> i64 {
     let top = recording.ask("top", &[]);
     let rows = top["rows"].as_array().unwrap();
@@ -15,7 +16,7 @@ fn bytes_of(recording: &Recording, function: &str) -> i64 {
     bytes.sum()
 }
 
-/// Returns the sum of a kind of value in a file, as Go's own reader has it.
+/// Returns the sum of a kind of value in a file, according to Go's own reader.
 fn sum(go: &Path, kind: &str, file: &Path) -> i64 {
     let options = ["tool", "pprof", "-top", "-unit=B", "-nodefraction=0", "-nodecount=100000"];
     let done = Command::new(go).args(options).arg(format!("-sample_index={kind}")).arg(file).output().unwrap();
@@ -36,7 +37,7 @@ fn of_go() {
     let built = Command::new(&go).args(["build", "-o"]).args([&program, &source]).output().unwrap();
     assert!(built.status.success(), "{built:?}");
     assert!(Command::new(&program).args([&packed, &text]).status().unwrap().success());
-    // As it comes from a program that has packed it, and unpacked.
+    // Compressed, as a program writes it, and uncompressed.
     let unpacked = scratch.file("heap.pb");
     let bytes = Command::new("gzip").args(["-dc"]).arg(&packed).output().unwrap().stdout;
     assert_eq!(bytes[0], 0x5a, "the kind of the period is first");
@@ -50,7 +51,7 @@ fn of_go() {
             ("alloc_objects", "allocations"),
         ] {
             let (theirs, ours) = (sum(&go, kind, file), recording.total(ours));
-            // Each stack is rounded once by us, and down by their reader of text.
+            // We round each stack once; their reader of text rounds it down.
             assert!((theirs - ours).abs() <= 64, "{}: {kind}: {theirs}, {ours}", file.display());
         }
         let (kept, dropped) = (bytes_of(&recording, "main.keep"), bytes_of(&recording, "main.drop"));
@@ -58,7 +59,7 @@ fn of_go() {
     }
 }
 
-/// A function is called that the library's header declares, which is in a package of its own.
+/// Calls a function that the library's header declares, which is in a package of its own.
 const TCMALLOC: &str = r#"
 #include <cstdio>
 #include <cstdlib>
@@ -102,7 +103,8 @@ fn of_tcmallocs_sampler() {
     let theirs = String::from_utf8(theirs.stdout).unwrap();
     let total: i64 = theirs.lines().next().unwrap()["Total: ".len()..].split(' ').next().unwrap().parse().unwrap();
     let ours = recording.total("bytes_live_end");
-    // It rounds each of its lines, of which several have one stack. Of the 160 MB it does not sample the first 16.
+    // tcmalloc rounds each of its lines, several of which have the same stack. It does not sample
+    // the first 16 of the 160 MB.
     assert!((total - ours).abs() <= total / 10_000 && (130_000_000..165_000_000).contains(&ours), "{ours}: {theirs}");
     assert!(
         bytes_of(&recording, "keep") + bytes_of(&recording, "main") > 130_000_000,
@@ -111,7 +113,8 @@ fn of_tcmallocs_sampler() {
     );
 }
 
-/// `fixtures/profiles/jemalloc_pprof.pb.gz` is of version 0.8.2 of that crate, in a program that keeps 1,000 vectors of 4 KiB.
+/// `fixtures/profiles/jemalloc_pprof.pb.gz` was written by version 0.8.2 of that crate, in a
+/// program that keeps 1,000 vectors of 4 KiB.
 #[test]
 fn of_jemalloc_pprof() {
     let scratch = Scratch::new();

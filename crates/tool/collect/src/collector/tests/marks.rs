@@ -1,11 +1,12 @@
-//! Marks of reporters, in order with events.
+//! Tests the order of marks of reporters and events.
 
 use heapledger_recording::{Mark, Reported};
 
 use super::*;
 
-/// Reports of blocks, of what is in them, and of none; taken back, cleared, complete; in a second file what is still
-/// marked is said again. Those of inherited and of ignored blocks are nowhere.
+/// Tests reports of blocks, of addresses in them, and of no block; marks that are taken back,
+/// cleared and complete. A second file repeats the marks that still hold. Marks of inherited and of
+/// ignored blocks are not recorded.
 #[test]
 fn reports_name_blocks_by_serial() {
     let mut bench = Bench::of(SessionRecord { part: 1, ..SessionRecord::default() });

@@ -1,11 +1,11 @@
-//! Allocations whose stamps are too early, and frees that nobody saw.
+//! Tests allocations whose stamps are too early, and frees that were not seen.
 
 use super::*;
 
-/// In units of stamps.
+/// The most by which a stamp is early, in units of stamps.
 const EARLY: u64 = 100;
 
-/// A process with as many threads, each with a ring.
+/// Returns a process with this many threads, each with a ring.
 fn threads(bench: &mut Bench, count: u32) -> (ImageId, Vec<Line>) {
     bench.collector.order.early_max = EARLY;
     let FakeImage { id, own, .. } = bench.image(100, None);
@@ -17,7 +17,7 @@ fn threads(bench: &mut Bench, count: u32) -> (ImageId, Vec<Line>) {
     (id, lines)
 }
 
-/// Missed frees, reordered allocations, frees of unknown blocks, late events.
+/// Returns the numbers of missed frees, reordered events, frees of unknown blocks, and late events.
 fn figures(finished: &Finished) -> [u64; 4] {
     let counts = finished.footer.counts;
     [counts.frees_missed.0, counts.events_reordered, counts.frees_unknown.0, counts.events_late]
@@ -29,7 +29,8 @@ fn the_free_of_its_address_is_pulled_before_an_allocation() {
     let (id, mut lines) = threads(&mut bench, 2);
     let [one, two] = &mut lines[..] else { unreachable!() };
     one.malloc(10, 0x1000, 10, 1);
-    // Three allocations that are stamped before the free, by entry points of every form; and what each thread does next.
+    // Three allocations that are stamped before the free, through entry points of every form, and
+    // the next event of each thread.
     two.malloc(20, 0x1000, 20, 1);
     two.malloc(21, 0x5000, 1, 1);
     one.free(30, 0x1000);
@@ -51,7 +52,7 @@ fn the_free_of_its_address_is_pulled_before_an_allocation() {
     two.malloc(401, 0x4000, 10, 1);
     two.realloc(402, 0x4000);
     two.realloc_returns(403, 0x3000, 40, 1);
-    // The first half of a reallocation makes an address free, too.
+    // The first half of a reallocation also releases an address.
     one.realloc(404, 0x3000);
     one.realloc_returns(405, 0x6000, 50, 1);
     bench.round();
@@ -77,7 +78,8 @@ fn the_free_of_its_address_is_pulled_before_an_allocation() {
     assert!(events_of(&recording, id).is_sorted_by_key(|(event, _)| event.time));
 }
 
-/// Two allocations of one address that are stamped before both frees: each has its own.
+/// Tests two allocations of one address that are stamped before both frees: each is matched with
+/// its own free.
 #[test]
 fn the_frees_of_one_address_are_pulled_in_their_order() {
     let mut bench = Bench::new();
@@ -96,8 +98,9 @@ fn the_frees_of_one_address_are_pulled_in_their_order() {
     assert_eq!(kinds_of(&open(&bytes), id), expected);
 }
 
-/// A free that nobody saw holds nothing up: what the thread does next is known when another thread frees it. The free of the new
-/// block by its own thread is not taken for the one that is missing, and a later one of another thread's is not either.
+/// Tests that a free that was not seen delays nothing: the next event of the thread is known when
+/// another thread frees the address. Neither the free of the new block by its own thread, nor a
+/// later one of another thread, is taken for the missing free.
 #[test]
 fn a_missed_free_delays_nothing() {
     let mut bench = Bench::new();
@@ -119,7 +122,8 @@ fn a_missed_free_delays_nothing() {
     assert_eq!(kinds_of(&open(&bytes), id), expected);
 }
 
-/// A thread goes on with its reallocations though the beginning of one was pulled before them.
+/// Tests a thread that continues with reallocations although the beginning of a later one was
+/// pulled before them.
 #[test]
 fn the_beginning_of_a_reallocation_is_pulled_over_another() {
     let mut bench = Bench::new();
@@ -142,7 +146,7 @@ fn the_beginning_of_a_reallocation_is_pulled_over_another() {
     assert_eq!(finished.footer.counts.blocks_live_end.0, 3);
 }
 
-/// The free is not published yet when the allocation is merged.
+/// Tests a free that is not published yet when the allocation is merged.
 #[test]
 fn the_free_comes_in_a_later_round() {
     let mut bench = Bench::new();
@@ -167,7 +171,8 @@ fn the_free_comes_in_a_later_round() {
     assert_eq!(kinds_of(&open(&bytes), id), expected);
 }
 
-/// A free that comes later is that of the new block: nothing else can be told.
+/// Tests that a free that comes too late is taken for the free of the new block; the two cannot be
+/// told apart.
 #[test]
 fn a_free_is_not_pulled_over_any_time() {
     for (late, expected) in [(EARLY, [0, 1, 0, 0]), (EARLY + 1, [1, 0, 0, 0])] {
@@ -183,7 +188,8 @@ fn a_free_is_not_pulled_over_any_time() {
     }
 }
 
-/// The image ends, or the ring of the allocation is given up, before it is known whether there is a free.
+/// Tests that the image ends, or the ring of the allocation is given up, before it is known whether
+/// there is a free.
 #[test]
 fn what_is_not_known_at_the_end_is_taken() {
     for is_wild in [false, true] {
@@ -211,7 +217,8 @@ fn what_is_not_known_at_the_end_is_taken() {
     }
 }
 
-/// A program that really hands addresses out twice: nothing piles up, and each is counted.
+/// Tests a program that really hands addresses out twice: nothing piles up, and each case is
+/// counted.
 #[test]
 fn addresses_that_are_handed_out_again_and_again() {
     let mut bench = Bench::new();
@@ -242,19 +249,22 @@ fn addresses_that_are_handed_out_again_and_again() {
     assert!(events_of(&open(&bytes), id).is_sorted_by_key(|(event, _)| event.time));
 }
 
-/// One true history whose allocations are stamped up to so much too early, or of which some frees are not seen: the file has
-/// each block freed where it was, and says how many frees were missed.
+/// Tests one true history in which allocations are stamped too early by up to `EARLY`, or some
+/// frees are not seen: the file has each block freed at the right place, and the number of missed
+/// frees.
 #[test]
 fn the_true_history_is_found_again() {
     for seed in 0..100 {
         let mut random = Random(seed);
-        // Where frees are missing, stamps are exact, and the next block of the address stays where it is for a while: its free
-        // by another thread could not be told from one that is late. All others pass from thread to thread at once.
+        // If frees are missing, stamps are exact, and the next block of the address stays in its
+        // thread for a while: its free by another thread could not be told from one that is late.
+        // All other blocks pass from thread to thread at once.
         let (early, missed_of) = if seed % 2 == 0 { (1 + random.below(EARLY), 0) } else { (0, 50) };
         let mut bench = Bench::new();
         let (id, mut lines) = threads(&mut bench, 5);
         let mut last = [0; 5];
-        // Address, size, the thread that allocated it, the moment from which others may free it.
+        // The address, the size, the thread that allocated it, and the time from which others may
+        // free it.
         let mut live: Vec<(u64, u64, usize, u64)> = Vec::new();
         let (mut released, mut dropped) = (Vec::new(), std::collections::HashSet::new());
         let (mut at, mut fresh, mut allocations, mut missed, mut unseen) = (1_000, 0x10_0000, 0, 0, 0);
@@ -267,7 +277,7 @@ fn the_true_history_is_found_again() {
                 if shared_from > at {
                     line = owner;
                 }
-                // Frees stand where they are.
+                // Frees keep their stamps.
                 last[line] = at;
                 if missed_of > 0 && shared_from <= at && random.below(missed_of) == 0 {
                     dropped.insert(address);
@@ -284,7 +294,8 @@ fn the_true_history_is_found_again() {
                 });
                 let is_missed = dropped.remove(&address);
                 missed += u64::from(is_missed);
-                // A thread's stamps never go back; and a block lives longer than the stamp of the next one is early.
+                // The stamps of a thread never go back, and a block lives longer than the stamp of
+                // the next one is early.
                 let before = allocated.insert(address, at).unwrap_or(0);
                 last[line] = (at - random.below(early + 1)).max(last[line]).max(before + 1);
                 let size = 1 + random.below(500);
@@ -305,7 +316,7 @@ fn the_true_history_is_found_again() {
         let live_end = (live.len() + dropped.len()) as u64;
         assert_eq!((counts.allocations.0, counts.blocks_live_end.0), (allocations, live_end), "{seed}");
         assert!(missed <= unseen);
-        // By their sizes, it was the right blocks that were freed.
+        // The sizes show that the right blocks were freed.
         let recording = open(&bytes);
         let mut size_of = HashMap::new();
         for (event, _) in events_of(&recording, id) {

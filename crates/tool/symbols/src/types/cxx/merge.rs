@@ -1,26 +1,26 @@
 //! Functions with the same code: compilers and linkers merge those that differ in a type only. The
-//! debug information of the one that is left has its own type, but what is inlined into its callers
-//! is theirs.
+//! debug information of the remaining function has the type of that one, but the functions inlined
+//! into its callers have the right type.
 //!
-//! The callers of a container's function are of two kinds. Functions of the same container call it
-//! for the same elements: what they say counts. Functions that make an object call its constructor,
-//! and say of which class the object is. Of a container within another one, all callers farther out
-//! are the outer one's, and say nothing about the inner one.
+//! A container's function has two kinds of callers. Functions of the same container call it for the
+//! same elements: their types count. Functions that make an object call its constructor, and tell
+//! the class of the object. If a container is within another one, all callers farther out are the
+//! outer one's, and tell nothing about the inner one.
 
 use super::super::cxx_name::{Segment, Type};
 use super::{Frame, is_asked, is_node};
 
-/// Containers within containers that are looked into.
+/// The maximum nesting of containers that are examined.
 const NESTING_MAX: usize = 8;
 
-/// What a stack says that an allocator is asked for.
+/// The type that an allocator is asked for, according to the stack.
 pub(super) struct Told {
     pub(super) of: Type,
-    /// Whether no function on the way could be another one with the same code.
+    /// True if no function on the way could be another one with the same code.
     pub(super) is_certain: bool,
 }
 
-/// Containers that are made of each other.
+/// Containers that are built from each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Family {
     Vector,
@@ -33,10 +33,10 @@ enum Family {
     Shared,
 }
 
-/// What the allocator that the first frame is of is asked for, by its name and those of its
-/// callers.
+/// Returns the type that the allocator of the first frame is asked for, by its name and those of
+/// its callers.
 pub(super) fn told(named: Type, frames: &[Frame<'_>]) -> Told {
-    // The functions of allocators call each other for the same type, and no others.
+    // Functions of allocators call each other for the same type only.
     let std = frames.iter().take_while(|frame| frame.is_in_std()).count();
     let asked =
         frames[..std].iter().take(8).enumerate().filter_map(|(at, frame)| Some((at, is_asked(frame)?))).next_back();
@@ -49,12 +49,12 @@ pub(super) fn told(named: Type, frames: &[Frame<'_>]) -> Told {
             return Told { of, is_certain: is_alone && !is_optimised };
         };
         let physical = &frames[next - 1];
-        // The two names of a constructor are spelled the same.
+        // The two symbols of a constructor have the same spelling.
         is_alone &= physical.frame.aliases.windows(2).all(|pair| pair[0] == pair[1]);
         if !is_generic(physical) {
             return Told { of, is_certain: is_alone };
         }
-        // There is but one string of characters.
+        // There is only one string of characters.
         if holds(physical).is_some_and(|(family, _)| family == Family::Text) {
             return Told { of, is_certain: true };
         }
@@ -63,13 +63,13 @@ pub(super) fn told(named: Type, frames: &[Frame<'_>]) -> Told {
         let Some(of_caller) = said.or_else(|| mentions(caller?, &of).then(|| of.clone())) else {
             return Told { of, is_certain: is_alone && !is_optimised };
         };
-        // It has been called for this type, whatever else has the same code.
+        // The function has been called for this type, whatever else has the same code.
         is_alone = true;
         (at, of) = (next, of_caller);
     }
 }
 
-/// True if what a function of the library works on is of this type, or has nothing else in it.
+/// True if what a library function works on is of this type, or contains nothing else.
 fn mentions(frame: &Frame<'_>, of: &Type) -> bool {
     let of = if is_node(of) { of.path.last().and_then(|node| node.arguments.as_ref()?.first()) } else { Some(of) };
     let Some(of) = of else { return false };
@@ -94,17 +94,18 @@ fn mentions(frame: &Frame<'_>, of: &Type) -> bool {
     })
 }
 
-/// True if a function is a container's. Shared pointers make what they hold.
+/// True if a function is a container's. Shared pointers make their objects themselves.
 pub(super) fn is_of_container(frame: &Frame<'_>) -> bool {
     holds(frame).is_some_and(|(family, _)| family != Family::Shared)
 }
 
-/// True if there may be others like this one, for other types.
+/// True if the function may have instances for other types.
 fn is_generic(frame: &Frame<'_>) -> bool {
     frame.path.0.iter().any(|segment| segment.arguments.is_some())
 }
 
-/// What the caller of a container's function says that this is asked for; `None`: nothing.
+/// Returns the type that a container's function is asked for according to its caller; `None` if
+/// that does not tell.
 fn said_by(caller: &Frame<'_>, callee: &Frame<'_>, of: &Type) -> Option<Type> {
     let (family, held) = holds(callee)?;
     let held_by_caller = match made(caller) {
@@ -122,8 +123,7 @@ fn said_by(caller: &Frame<'_>, callee: &Frame<'_>, of: &Type) -> Option<Type> {
     with(of, &held, &held_by_caller)
 }
 
-/// The same type with what the caller holds in the place of what the callee does: `_List_node<A>`
-/// with `B`.
+/// Returns the type with the caller's element in place of the callee's: `_List_node<A>` with `B`.
 fn with(of: &Type, held: &Type, other: &Type) -> Option<Type> {
     if of == held {
         return Some(other.clone());
@@ -138,14 +138,14 @@ fn with(of: &Type, held: &Type, other: &Type) -> Option<Type> {
     Some(node)
 }
 
-/// The class of the object that a function of the library makes at a place that it is given.
+/// Returns the class of the object that a library function constructs at a given address.
 fn made<'f>(frame: &'f Frame<'_>) -> Option<&'f Type> {
     let makes =
         matches!(frame.function(), "_Construct" | "construct_at" | "construct" | "_S_construct" | "__construct");
     frame.path.last().filter(|_| makes)?.arguments.as_ref()?.first()
 }
 
-/// The container that a function is of, and what that holds.
+/// Returns the container of a function, and its element type.
 fn holds(frame: &Frame<'_>) -> Option<(Family, Type)> {
     let (function, around) = frame.path.0.split_last()?;
     if matches!(&*function.name, "make_shared" | "allocate_shared") {

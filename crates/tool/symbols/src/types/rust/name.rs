@@ -1,19 +1,19 @@
-//! Names of Rust, taken apart.
+//! A parser for names of Rust.
 //!
-//! The same type is spelled in three ways: in debug information (`Vec<&str, alloc::alloc::Global>`, `{closure_env#0}<T>`),
-//! by the demangler (`Vec<&'a str>`, `f::<T>::{closure#0}`) and by the language (`{{closure}}`). Parsing takes any of
-//! them; what is written is one spelling.
+//! The same type is spelled in three ways: in debug information (`Vec<&str, alloc::alloc::Global>`,
+//! `{closure_env#0}<T>`), by the demangler (`Vec<&'a str>`, `f::<T>::{closure#0}`) and by the
+//! language (`{{closure}}`). The parser accepts all three; the output has one spelling.
 
 use std::fmt::Write;
 
 use crate::types::TypeName;
 
-/// Types within types; what is nested deeper is kept as text.
+/// The maximum nesting of types; deeper ones are kept as text.
 const NESTING_MAX: usize = 48;
-/// Bytes of a name; a longer one is kept as text.
+/// The maximum bytes of a name; a longer one is kept as text.
 const NAME_MAX: usize = 16 << 10;
 
-/// Arguments that are left out where they are the default one.
+/// Default arguments, which are left out.
 const DEFAULTS: [&str; 4] = [
     "alloc::alloc::Global",
     "std::hash::random::RandomState",
@@ -34,15 +34,15 @@ pub(crate) enum Type {
     Tuple(Vec<Type>),
     /// `dyn A + B`, `impl A + B`: the word, and the bounds.
     Bounds(&'static str, Vec<Type>),
-    /// `unsafe extern "C" fn(A) -> B`: what is in front of the bracket, arguments, result.
+    /// `unsafe extern "C" fn(A) -> B`: the text in front of the bracket, arguments, result.
     Function(String, Vec<Type>, Option<Box<Type>>),
     /// `Name = T` among arguments.
     Binding(String, Box<Type>),
-    /// A constant, or what is none of these.
+    /// A constant, or text that is none of these.
     Text(String),
 }
 
-/// What a path begins with in angle brackets.
+/// The type in angle brackets at the beginning of a path.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Of {
     /// `Self` in `<Self as Trait>`, or in `<impl Trait for Self>`.
@@ -57,7 +57,8 @@ pub(crate) struct Segment {
     pub(crate) arguments: Vec<Type>,
 }
 
-/// The top-level arguments at the end of a name: of `new<app::Foo, alloc::alloc::Global>`, both.
+/// Returns the top-level arguments at the end of a name: for `new<app::Foo, alloc::alloc::Global>`,
+/// both.
 pub(crate) fn arguments(name: &str) -> Vec<&str> {
     let Some(inside) = name.strip_suffix('>') else { return Vec::new() };
     let Some(open) = opening(inside) else { return Vec::new() };
@@ -82,7 +83,7 @@ pub(crate) fn arguments(name: &str) -> Vec<&str> {
     arguments
 }
 
-/// Position of the bracket that the end of `text` would close.
+/// Returns the position of the bracket that the end of `text` would close.
 fn opening(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
     let mut depth = 1usize;
@@ -103,7 +104,7 @@ fn opening(text: &str) -> Option<usize> {
 }
 
 impl Type {
-    /// Never fails: what cannot be parsed is text.
+    /// Parses a name. Never fails: text that cannot be parsed stays text.
     pub(crate) fn parse(text: &str) -> Self {
         let mut parser = Parser { text, at: 0 };
         let parsed = if text.len() <= NAME_MAX { parser.parse(0) } else { None };
@@ -117,7 +118,7 @@ impl Type {
         TypeName::spelled(&self.spelled(true), &self.spelled(false))
     }
 
-    /// The last part of a path.
+    /// Returns the last part of a path.
     pub(crate) fn last(&self) -> Option<&Segment> {
         match self {
             Self::Path { segments, .. } => segments.last(),
@@ -125,7 +126,8 @@ impl Type {
         }
     }
 
-    /// The parts of a path joined by `::`, without arguments: `alloc::vec::Vec`. Empty for other types.
+    /// Returns the parts of a path joined by `::`, without arguments: `alloc::vec::Vec`. Empty for
+    /// other types.
     pub(crate) fn path(&self) -> String {
         match self {
             Self::Path { of: None, segments } => {
@@ -136,7 +138,7 @@ impl Type {
         }
     }
 
-    /// The arguments of the last part of a path, without default ones.
+    /// Returns the arguments of the last part of a path, without default ones.
     pub(crate) fn arguments(&self) -> &[Type] {
         self.last().map_or(&[], |last| &last.arguments)
     }
@@ -216,7 +218,7 @@ fn write_path(of: Option<&Of>, segments: &[Segment], out: &mut String, full: boo
         }
         out.push_str(">::");
     }
-    // What is inside a function is named with it: `main::{closure#0}`.
+    // An item inside a function is named with it: `main::{closure#0}`.
     let inner = segments.iter().rev().take_while(|segment| segment.name.starts_with('{')).count();
     let kept = if inner > 0 { inner + 1 } else { 1 };
     let skip = if full || of.is_some() { 0 } else { segments.len().saturating_sub(kept) };
@@ -235,7 +237,7 @@ fn write_path(of: Option<&Of>, segments: &[Segment], out: &mut String, full: boo
     }
 }
 
-/// `Fn<(A, B), Output = R>` is written `Fn(A, B) -> R`.
+/// Returns the arguments and result of `Fn<(A, B), Output = R>`, which is written `Fn(A, B) -> R`.
 fn as_call(segment: &Segment) -> Option<(&[Type], Option<&Type>)> {
     if !matches!(&*segment.name, "Fn" | "FnMut" | "FnOnce") {
         return None;
@@ -271,7 +273,7 @@ impl<'t> Parser<'t> {
         self.at += rest.len() - rest.trim_start().len();
     }
 
-    /// A type; `None` where this is none.
+    /// Parses a type; `None` if there is none.
     fn parse(&mut self, nesting: usize) -> Option<Type> {
         if nesting == NESTING_MAX {
             return None;
@@ -322,7 +324,7 @@ impl<'t> Parser<'t> {
         self.path(nesting)
     }
 
-    /// A lifetime, which is left out everywhere.
+    /// Skips a lifetime: lifetimes are left out everywhere.
     fn lifetime(&mut self) -> bool {
         let rest = self.rest();
         let Some(name) = rest.strip_prefix('\'') else { return false };
@@ -344,7 +346,7 @@ impl<'t> Parser<'t> {
             }
             self.spaces();
             if !self.take("+") {
-                // Which comes first of those without methods differs from compiler to compiler.
+                // The order of auto traits differs from compiler to compiler.
                 let principal = bounds.len().min(1);
                 bounds[principal..].sort_by_key(|bound| bound.spelled(true));
                 return Some(bounds);
@@ -352,7 +354,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Comma-separated types up to a closing bracket, and whether a comma comes before that.
+    /// Parses comma-separated types up to a closing bracket; true if a comma comes before that.
     fn list(&mut self, close: &str, nesting: usize) -> Option<(Vec<Type>, bool)> {
         let (mut types, mut comma) = (Vec::new(), false);
         loop {
@@ -371,7 +373,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// A type, a constant, or a binding.
+    /// Parses a type, a constant, or a binding.
     fn argument(&mut self, nesting: usize) -> Option<Type> {
         let start = self.at;
         if let Some(name) = self.word() {
@@ -403,7 +405,7 @@ impl<'t> Parser<'t> {
         (length > 0).then(|| &rest[..length])
     }
 
-    /// `unsafe extern "C" fn(A) -> B`. `None`: not a function; inner `None`: a bad one.
+    /// Parses `unsafe extern "C" fn(A) -> B`. `None`: not a function; inner `None`: an invalid one.
     fn function(&mut self, nesting: usize) -> Option<Option<Type>> {
         let start = self.at;
         let rest = self.rest();
@@ -490,8 +492,8 @@ impl<'t> Parser<'t> {
         Some(Type::Path { of, segments })
     }
 
-    /// Behind an opening bracket: arguments of the last segment; or `impl Trait for T>`, which is the same as `<T as Trait>`
-    /// at the beginning.
+    /// Parses the text behind an opening bracket: arguments of the last segment; or
+    /// `impl Trait for T>`, which is the same as `<T as Trait>` at the beginning.
     fn impl_or_arguments(
         &mut self,
         of: &mut Option<Box<Of>>,
@@ -517,7 +519,7 @@ impl<'t> Parser<'t> {
         self.take(">").then_some(())
     }
 
-    /// `Fn(A) -> B`, behind the bracket.
+    /// Parses `Fn(A) -> B`, behind the bracket.
     fn call(&mut self, segments: &mut [Segment], nesting: usize) -> Option<()> {
         let (arguments, _) = self.list(")", nesting)?;
         let result = self.result(nesting)?;
@@ -551,7 +553,7 @@ impl<'t> Parser<'t> {
     }
 }
 
-/// `{closure_env#0}`, `{async_block_env#0}`, `{{closure}}`: all are closures.
+/// Returns one name for `{closure_env#0}`, `{async_block_env#0}`, `{{closure}}`: all are closures.
 fn inner_name(name: &str) -> String {
     let inside = name.trim_matches(['{', '}']);
     let (kind, number) = inside.split_once('#').unwrap_or((inside, ""));
@@ -564,8 +566,8 @@ fn inner_name(name: &str) -> String {
     }
 }
 
-/// The debug information has the arguments of all that is around a closure at its end, the demangler where they belong,
-/// and the same for what is inside a function.
+/// Moves arguments to where the demangler has them. The debug information has the arguments of all
+/// that is around a closure at its end, and the same for items inside a function.
 fn move_arguments_to_closures(segments: &mut [Segment]) {
     let Some(last) = segments.iter().rposition(|segment| segment.name.starts_with("{closure")) else { return };
     let outer: Vec<Type> = segments[..last].iter_mut().flat_map(|segment| segment.arguments.drain(..)).collect();
@@ -581,7 +583,7 @@ mod tests {
     fn check(spelled: &str, full: &str, short: &str) {
         let name = Type::parse(spelled).name();
         assert_eq!((name.full(), name.short()), (full, short));
-        // What is normal stays so.
+        // A normal spelling parses to itself.
         assert_eq!(Type::parse(full).name().full(), full);
     }
 

@@ -1,16 +1,16 @@
-//! Sizes of types and of what is made of them.
+//! Sizes of types, and of the blocks that contain them.
 
 use super::name::Type;
 use crate::types::SiteSizes;
 
-/// Bytes of a word, of the targets that programs are recorded on.
+/// Bytes of a word on the targets that programs are recorded on.
 const WORD: u64 = 8;
 /// Bytes of a length and a capacity in front of elements.
 pub(super) const HEADER: u64 = 2 * WORD;
-/// Bytes that are probed at once in a hash table; as many more follow the last bucket's.
+/// Bytes that a hash table probes at once; as many follow the last bucket's.
 const GROUP: u64 = 16;
 
-/// The size of a type that is the same in every program; `None`: of others.
+/// Returns the size of a type if it is the same in every program; `None` for other types.
 pub(super) fn of(of: &Type) -> Option<u64> {
     Some(match of {
         Type::Path { of: None, segments } => match (&*of.path(), &*segments.last()?.arguments) {
@@ -40,7 +40,7 @@ pub(super) fn of(of: &Type) -> Option<u64> {
         Type::Pointer(_, target) => pointer(target)?,
         Type::Function(..) => WORD,
         Type::Tuple(types) if types.is_empty() => 0,
-        // Others may be in any order, but have no gaps if all have one alignment.
+        // The order of other fields is free, but there are no gaps if all have the same alignment.
         Type::Tuple(types) => {
             let sizes: Option<Vec<u64>> = types.iter().map(self::of).collect();
             let sizes: Vec<u64> = sizes?.into_iter().filter(|&size| size > 0).collect();
@@ -53,12 +53,12 @@ pub(super) fn of(of: &Type) -> Option<u64> {
     })
 }
 
-/// The size of a pointer to this.
+/// Returns the size of a pointer to this type.
 fn pointer(target: &Type) -> Option<u64> {
     match target {
         Type::Slice(_, None) | Type::Bounds(..) => Some(2 * WORD),
         _ if target.path() == "str" => Some(2 * WORD),
-        // A type of the program's may end in a slice, but hardly any does.
+        // A type of the program's own may end in a slice, but this is rare.
         Type::Path { .. }
             if !matches!(&*target.path(), "std::path::Path" | "std::ffi::os_str::OsStr" | "core::ffi::c_str::CStr") =>
         {
@@ -76,14 +76,15 @@ fn is_never_null(of: &Type) -> bool {
     ) || matches!(of, Type::Pointer("&" | "&mut ", _))
 }
 
-/// Whether blocks fit that have two counters and one of a type, or some. `None`: they may or may not.
+/// True if the sizes fit blocks with two counters and one value of a type, or a slice of them.
+/// `None`: undecided.
 pub(super) fn counted(size: u64, slice: bool, sizes: SiteSizes) -> Option<bool> {
     const COUNTERS: u64 = 2 * WORD;
     if slice {
         if size > 0 && size.is_multiple_of(WORD) {
             return sizes.are_several(size, COUNTERS);
         }
-        // Each is padded to a whole word.
+        // Each block is padded to a whole word.
         let fits = |bytes: u64| {
             let rest = bytes.checked_sub(COUNTERS);
             bytes.is_multiple_of(WORD)
@@ -92,13 +93,13 @@ pub(super) fn counted(size: u64, slice: bool, sizes: SiteSizes) -> Option<bool> 
         let each = sizes.each()?;
         return match fits(each.least) && fits(each.most) {
             false => Some(false),
-            // Of those between, padding may be anything less than a word: it is, of elements that
-            // are smaller.
+            // For sizes between these, the padding may be anything less than a word, if elements
+            // are smaller than a word.
             true if each.step.is_multiple_of(WORD) && (size < WORD || each.least == each.most) => Some(true),
             true => None,
         };
     }
-    // Behind the counters it is aligned, and padded, to one word or two.
+    // The value behind the counters is aligned, and padded, to one or two words.
     let each = match sizes.each() {
         Some(each) if each.least != each.most => return Some(false),
         Some(each) => each.least,
@@ -113,8 +114,8 @@ pub(super) fn counted(size: u64, slice: bool, sizes: SiteSizes) -> Option<bool> 
     }
 }
 
-/// Whether hash tables fit whose entries have this size: a power of two of them, and a byte for each and for a group more.
-/// `None`: they may or may not.
+/// True if the sizes fit hash tables whose entries have this size: a power of two of them, one byte
+/// for each, and one for each of a further group. `None`: undecided.
 pub(super) fn table(size: u64, sizes: SiteSizes) -> Option<bool> {
     let of = |buckets: u64| {
         let entries = size.checked_mul(buckets)?.checked_next_multiple_of(GROUP)?;
@@ -125,8 +126,8 @@ pub(super) fn table(size: u64, sizes: SiteSizes) -> Option<bool> {
     if !fits(each.least) || !fits(each.most) {
         return Some(false);
     }
-    // Those between are of the same kind, unless their differences say otherwise. Entries of whole
-    // quarters of a group need no padding, however many there are.
+    // Sizes between these are of the same form, unless their differences contradict it. Entries of
+    // whole quarters of a group need no padding, however many there are.
     if each.least == each.most || size.is_multiple_of(4) && each.step.is_multiple_of(4 * (size + 1)) {
         return Some(true);
     }
@@ -160,13 +161,13 @@ mod tests {
         };
         assert_eq!(counted(24, false, sizes(&[40; 3])), Some(true));
         assert_eq!(counted(24, false, sizes(&[40, 41, 40])), Some(false));
-        // The sum fits, and no block does.
+        // The sum fits, but no block does.
         assert_eq!(counted(24, false, sizes(&[8, 72])), Some(false));
         assert_eq!(counted(24, false, SiteSizes { blocks: 2, bytes: 80, each: None }), None);
         assert_eq!(counted(1, true, sizes(&[24])), Some(true));
         assert_eq!(counted(16, true, sizes(&[32; 2])), Some(true));
         assert_eq!(counted(16, true, sizes(&[32, 40])), Some(false));
-        // What `HashMap<u64, u64>` takes for 3, 7 and 14 entries.
+        // The sizes of a `HashMap<u64, u64>` with 3, 7 and 14 entries.
         assert_eq!(table(16, sizes(&[4 * 17 + 16])), Some(true));
         assert_eq!(table(16, sizes(&[4 * 17 + 16, 8 * 17 + 16, 16 * 17 + 16])), Some(true));
         assert_eq!(table(16, sizes(&[85])), Some(false));

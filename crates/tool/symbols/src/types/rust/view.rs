@@ -1,4 +1,5 @@
-//! What a function of Rust says about types: where it is defined, of which type it is a method, its arguments.
+//! The type information in a Rust function: its module, the type of which it is a method, its
+//! arguments.
 
 use std::sync::{Arc, OnceLock};
 
@@ -6,39 +7,40 @@ use super::name::{self, Of, Segment, Type};
 use crate::demangle;
 use crate::types::{Language, TypedFrame};
 
-/// A function, taken apart.
+/// A parsed function.
 #[derive(Debug)]
 pub(crate) struct View {
-    /// Where it is defined, `alloc::vec::spec_from_iter`: by its source file, else by its name.
+    /// The module that defines it, `alloc::vec::spec_from_iter`: from its source file, else from
+    /// its name.
     pub(crate) module: String,
-    /// Whether it is part of std or of a library of containers: it allocates for its caller.
+    /// True if it is part of std or of a library of containers: it allocates for its caller.
     pub(crate) library: bool,
     details: OnceLock<Details>,
 }
 
-/// What only some functions are asked for.
+/// The parts that are needed for some functions only.
 #[derive(Debug)]
 pub(crate) struct Details {
-    /// `Self` with its arguments, where the name tells them.
+    /// `Self` with its arguments, if the name has them.
     pub(crate) own: Option<Type>,
     /// Its own name: `push`.
     pub(crate) function: String,
-    /// All type arguments, those of the type around it first.
+    /// All type arguments, those of the enclosing type first.
     pub(crate) arguments: Vec<Argument>,
-    /// Whether there may be others of the same code that differ in types only.
+    /// True if there may be other instances with the same code that differ in types only.
     pub(crate) generic: bool,
 }
 
 /// A type argument.
 #[derive(Debug, Clone)]
 pub(crate) struct Argument {
-    /// `T`, where the debug information says so.
+    /// `T`, if the debug information has it.
     pub(crate) name: Option<Arc<str>>,
     pub(crate) of: Type,
     pub(crate) size: Option<u64>,
 }
 
-/// Crates that are containers, beside std.
+/// Container crates besides std.
 const LIBRARIES: [&str; 14] = [
     "alloc",
     "core",
@@ -56,7 +58,8 @@ const LIBRARIES: [&str; 14] = [
     "crossbeam_channel",
 ];
 
-/// Modules of std that run other people's code: what they inline is not theirs. (They allocate nothing themselves.)
+/// Modules of std that run other code: the functions inlined into them are not theirs. (They
+/// allocate nothing themselves.)
 const RUNNERS: [&str; 3] = ["std::sys::backtrace", "std::panicking", "std::rt"];
 
 impl View {
@@ -66,8 +69,8 @@ impl View {
             let (own, as_trait) = around(of, segments)?;
             Some(home(&own, as_trait.as_ref()))
         };
-        // Where link-time optimisation has lost what is inlined, the line is in a file of something
-        // else.
+        // If link-time optimisation has lost the inlined functions, the line is in another
+        // function's file.
         let of_file = || frame.file.as_deref().and_then(module_of_file);
         let module = if is_elsewhere(frame) { by_name().or_else(of_file) } else { of_file().or_else(by_name) };
         let module = module.unwrap_or_default();
@@ -77,19 +80,19 @@ impl View {
         Self { module, library, details: OnceLock::new() }
     }
 
-    /// True if it is defined in this module, or in one below.
+    /// True if the function is defined in this module, or in one below.
     pub(crate) fn is_in(&self, module: &str) -> bool {
         self.module.strip_prefix(module).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
     }
 
-    /// The rest, of the same frame.
+    /// Returns the details of the same frame.
     pub(crate) fn details(&self, frame: &TypedFrame) -> &Details {
         self.details.get_or_init(|| Details::new(frame))
     }
 }
 
-/// True for a function that its name puts into a crate that is no library: one that is in a module
-/// or of a type there, and not of a trait.
+/// True for a function whose name puts it into a crate that is not a library: it is in a module or
+/// a type there, and not in a trait.
 fn is_elsewhere(frame: &TypedFrame) -> bool {
     let is_other = |segments: &[Segment]| {
         segments.first().is_some_and(|first| segments.len() > 1 && !LIBRARIES.contains(&&*first.name))
@@ -103,7 +106,7 @@ fn is_elsewhere(frame: &TypedFrame) -> bool {
         }
 }
 
-/// The name as a path, which begins with a type or not.
+/// Returns the name as a path, with the type at its beginning if there is one.
 fn parts(frame: &TypedFrame) -> (Option<Box<Of>>, Vec<Segment>) {
     match Type::parse(&frame.name) {
         Type::Path { of, segments } => (of, segments),
@@ -111,7 +114,7 @@ fn parts(frame: &TypedFrame) -> (Option<Box<Of>>, Vec<Segment>) {
     }
 }
 
-/// What a function is in, and the trait that it is of, by the parts of its name.
+/// Returns the type around a function and its trait, from the parts of its name.
 fn around(of: Option<Box<Of>>, mut segments: Vec<Segment>) -> Option<(Type, Option<Type>)> {
     segments.pop();
     match of {
@@ -129,7 +132,7 @@ impl Details {
         let own = around(of, segments).map(|(own, _)| own);
         let arguments = match &frame.plain {
             Some(plain) => named(plain, frame),
-            // Only the symbol: of the type around it, then its own.
+            // The symbol only: arguments of the enclosing type, then its own.
             None if legacy => Vec::new(),
             None => {
                 let outer = own.iter().flat_map(inner_arguments);
@@ -138,9 +141,10 @@ impl Details {
             }
         };
         let generic = !arguments.is_empty();
-        // What is the same for all types has a symbol without them: `RawVecInner<_>`.
+        // A function that is the same for all types has a symbol without them: `RawVecInner<_>`.
         let arguments: Vec<Argument> = arguments.into_iter().filter(|argument| argument.of.path() != "_").collect();
-        // Legacy names have `T` where the type should be, and what has no linkage name has only a scope.
+        // Legacy names have `T` in place of the type, and functions without a linkage name have
+        // only a scope.
         let told = !legacy && frame.linkage.is_some();
         let function = match (last, &frame.plain) {
             (Some(last), _) => last.name,
@@ -150,7 +154,8 @@ impl Details {
         Self { own: own.filter(|_| told), function, arguments, generic }
     }
 
-    /// The argument of this name, or, where names are not known, the one at this position that is no allocator.
+    /// Returns the argument of this name, or, if names are not known, the one at this position, not
+    /// counting allocators.
     pub(crate) fn argument(&self, name: &str, position: usize) -> Option<&Argument> {
         let named = self.arguments.iter().any(|argument| argument.name.is_some());
         if named {
@@ -159,13 +164,14 @@ impl Details {
         self.arguments.iter().filter(|argument| !is_allocator(&argument.of)).nth(position)
     }
 
-    /// The size of a type, if it is an argument.
+    /// Returns the size of a type, if it is an argument.
     pub(crate) fn size_of(&self, wanted: &Type) -> Option<u64> {
         self.arguments.iter().find(|argument| argument.of == *wanted).and_then(|argument| argument.size)
     }
 }
 
-/// Arguments as `DW_AT_name` has them, with names and sizes from the parameters where there are any.
+/// Returns the arguments of `DW_AT_name`, with names and sizes from the parameters if there are
+/// any.
 fn named(plain: &str, frame: &TypedFrame) -> Vec<Argument> {
     let types = name::arguments(plain);
     let parameters: Vec<_> = frame.parameters.iter().filter(|parameter| !parameter.of_class).collect();
@@ -197,7 +203,7 @@ fn inner_arguments(own: &Type) -> Vec<&Type> {
     }
 }
 
-/// The module of a method by its name: that of its type, or of a trait that only std has.
+/// Returns the module of a method from its name: that of its type, or of a trait that only std has.
 fn home(own: &Type, as_trait: Option<&Type>) -> String {
     let parent = |path: String| path.rsplit_once("::").map(|(module, _)| module.to_owned()).unwrap_or(path);
     let is_public = |path: &str| !path.contains("::spec_") && !path.contains("ConvertVec") && !path.contains("::Spec");
@@ -208,7 +214,7 @@ fn home(own: &Type, as_trait: Option<&Type>) -> String {
         Type::Slice(..) => "alloc::slice".to_owned(),
         Type::Pointer(_, target) => home(target, None),
         Type::Path { segments, .. } if segments.len() == 1 && segments[0].name == "str" => "alloc::str".to_owned(),
-        // The last part is a type, or, of a plain function, a module.
+        // The last part is a type or, for a plain function, a module.
         Type::Path { segments, .. } => {
             let is_type = segments.last().is_some_and(|last| last.name.starts_with(char::is_uppercase));
             let path = own.path();
@@ -218,8 +224,9 @@ fn home(own: &Type, as_trait: Option<&Type>) -> String {
     }
 }
 
-/// `…/library/alloc/src/vec/mod.rs` is `alloc::vec`, `…/hashbrown-0.15.2/src/raw/mod.rs` is `hashbrown::raw`. `None` for
-/// what is not in a `src` of a library: by its name, it may be anything.
+/// Returns the module of a source file: `…/library/alloc/src/vec/mod.rs` is `alloc::vec`,
+/// `…/hashbrown-0.15.2/src/raw/mod.rs` is `hashbrown::raw`. `None` for files that are not in a
+/// library's `src`: by its name, such a file may be anything.
 fn module_of_file(file: &str) -> Option<String> {
     let (before, inside) = file.rsplit_once("/src/")?;
     let directory = before.rsplit('/').next()?;
@@ -234,7 +241,7 @@ fn module_of_file(file: &str) -> Option<String> {
 }
 
 impl TypedFrame {
-    /// This function taken apart, if it is Rust's.
+    /// Returns the parsed function, if it is Rust's.
     pub(crate) fn view(&self) -> Option<&View> {
         (self.language == Language::Rust).then(|| self.view.0.get_or_init(|| View::new(self)))
     }
