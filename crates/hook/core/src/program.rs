@@ -201,7 +201,7 @@ mod tests {
         for head in 0..256 {
             asks(&file, head);
         }
-        // Whatever the file contains, no access is out of bounds.
+        // No access is out of bounds, even if the file is damaged.
         for at in 0..512 {
             let mut broken = file;
             broken[at] = 0xff;

@@ -1,5 +1,8 @@
 //! Checks the list against every interleaving of its threads that loom tries:
-//! `RUSTFLAGS="--cfg loom" cargo test -p heapledger-core --release --lib hooks::model --target-dir target/loom`.
+//!
+//! ```text
+//! RUSTFLAGS="--cfg loom" cargo test -p heapledger-core --release --lib hooks::model --target-dir target/loom
+//! ```
 //!
 //! An entry is two words that must agree, so that a half-written entry is noticed here or by loom
 //! itself.

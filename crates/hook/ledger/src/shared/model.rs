@@ -1,6 +1,9 @@
 //! The ledger's locks in every order of what its threads do, as far as loom tries them, with two
 //! shards:
-//! `RUSTFLAGS="--cfg loom" cargo test -p heapledger-ledger --release --lib shared::model --target-dir target/loom`.
+//!
+//! ```text
+//! RUSTFLAGS="--cfg loom" cargo test -p heapledger-ledger --release --lib shared::model --target-dir target/loom
+//! ```
 //!
 //! Looked for: a thread that waits for ever, an event that is counted half, a look between two
 //! halves.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use heapledger_core::{Blocks, Bytes, StackId};
 use heapledger_resident::{LEDGER, query};
-use heapledger_symbols::{Confidence, EachSize, ModuleRef, Options, SiteSizes, Symbolizer};
+use heapledger_symbols::{Confidence, ModuleRef, Options, SiteSizes, Symbolizer};
 
 use crate::stamp::{Stamp, UNKNOWN};
 use crate::{LiveType, LiveTypes, Modules, Stack, TypeCertainty};
@@ -104,15 +104,7 @@ impl Amount {
 impl Site {
     fn add(&mut self, other: Site) {
         self.amount.add(other.amount);
-        self.sizes.blocks = self.sizes.blocks.saturating_add(other.sizes.blocks);
-        self.sizes.bytes = self.sizes.bytes.saturating_add(other.sizes.bytes);
-        self.sizes.each = match (self.sizes.each, other.sizes.each) {
-            (Some(mut each), Some(others)) => {
-                EachSize::join(&mut each, others);
-                Some(each)
-            }
-            (one, another) => one.or(another),
-        };
+        self.sizes.join(other.sizes);
     }
 }
 

@@ -50,6 +50,21 @@ impl SiteSizes {
         Self { blocks: 1, bytes: size, each: Some(EachSize::of(size)) }
     }
 
+    /// Adds the blocks of another site. What is not known of each block of both is known of none.
+    pub fn join(&mut self, other: SiteSizes) {
+        self.each = match (self.each(), other.each()) {
+            (Some(mut each), Some(others)) => {
+                each.join(others);
+                Some(each)
+            }
+            (_, each) if self.blocks == 0 => each,
+            (each, _) if other.blocks == 0 => each,
+            _ => None,
+        };
+        self.blocks = self.blocks.saturating_add(other.blocks);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+    }
+
     /// Returns the properties of each size; for one block they follow from the sum.
     pub(crate) fn each(&self) -> Option<EachSize> {
         if self.blocks == 1 { Some(EachSize::of(self.bytes)) } else { self.each }
@@ -147,6 +162,17 @@ mod tests {
         assert_eq!((sum.are(16), sum.are_at_least(40), sum.are_at_least(41)), (Some(false), None, Some(false)));
         assert_eq!(SiteSizes::default().are(8), None);
         assert_eq!(SiteSizes { blocks: 1, bytes: 48, each: None }.are_several(16, 0), Some(true));
+    }
+
+    #[test]
+    fn sites_are_joined() {
+        let mut all = SiteSizes::default();
+        [40, 24, 72].map(SiteSizes::of_one).into_iter().for_each(|one| all.join(one));
+        assert_eq!(all, sizes(&[40, 24, 72]));
+        all.join(SiteSizes::default());
+        assert_eq!(all, sizes(&[40, 24, 72]));
+        all.join(SiteSizes { blocks: 2, bytes: 100, each: None });
+        assert_eq!(all, SiteSizes { blocks: 5, bytes: 236, each: None });
     }
 
     #[test]

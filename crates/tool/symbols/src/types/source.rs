@@ -192,7 +192,7 @@ fn new_at(text: &str, at: usize) -> Option<usize> {
     match on_line[..] {
         [only] => Some(only),
         _ => {
-            // Of several: the one whose type contains the position, or that is right before it.
+            // If there are several, the one whose type contains the position, or that precedes it.
             let before = on_line.iter().rev().find(|&&new| new <= at).copied();
             let in_type = before.filter(|&new| !text[new..at].contains(['(', ';', '{']));
             let (own, rest): (Vec<usize>, Vec<usize>) =
