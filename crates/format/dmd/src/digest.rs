@@ -1,9 +1,12 @@
 //! Adding up a log's blocks in records.
 
 mod difference;
+#[cfg(test)]
+mod tests;
 mod texts;
 
 use std::collections::BTreeMap;
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use heapledger_reports::escape;
@@ -13,7 +16,7 @@ use self::texts::{Texts, passes};
 use crate::analysis::{
     Analysis, By, Estimate, Flaw, Kind, KindName, Options, Record, Reported, Share, Sort, Stack, Total,
 };
-use crate::hash::Map;
+use crate::hash::{Map, Seeded};
 use crate::heap::Heap;
 use crate::log::{Group, Log, Mode, NameId, Report, Size, TraceId};
 
@@ -37,14 +40,6 @@ struct Part {
     records: Keyed,
 }
 
-/// The records of a kind that are shown, by number.
-struct Shown {
-    kind: KindName,
-    total: Total,
-    records_count: usize,
-    records: Vec<u32>,
-}
-
 /// Records, each with the key that its blocks share.
 type Keyed = Vec<(Key, Record)>;
 
@@ -55,72 +50,89 @@ struct Key {
     stacks: Vec<Stack>,
 }
 
+/// The most records that are added up at once. With more, the blocks are read several times: a
+/// record takes about 130 bytes.
+const RECORDS_AT_ONCE: usize = 1_800_000;
+
 impl Digest {
     /// Adds up a log. With `records_max`: at most so many records of each kind, sorted and filtered
     /// (used to show one log). Without it: all records, in the order of their first blocks (used to
     /// compare two logs).
     pub(crate) fn of<H: Heap>(heap: &mut H, options: &Options, records_max: Option<usize>) -> Result<Digest, H::Error> {
+        Digest::in_parts(heap, options, records_max, RECORDS_AT_ONCE)
+    }
+
+    /// As [`Digest::of`], with at most `at_once` records at once, if no more are shown.
+    fn in_parts<H: Heap>(
+        heap: &mut H,
+        options: &Options,
+        records_max: Option<usize>,
+        at_once: usize,
+    ) -> Result<Digest, H::Error> {
         let mode = if heap.log().mode == Mode::Scan { Mode::Live } else { heap.log().mode };
-        let texts = Texts::of(heap, options)?;
+        let at_once = records_max.filter(|&records_max| records_max < at_once).map(|_| at_once);
+        let keeps_stacks = at_once.is_none() || !options.filters.is_empty();
+        let mut texts = Texts::of(heap, options, keeps_stacks)?;
         let sampling = heap.log().about.sampling;
         let probability = sampling.map(|sampling| sampling.probability).or(options.estimate);
-        let mut sums = Sums::new(mode, options, probability, &texts);
+        let keys = Keys { mode, options, probability, texts: &texts };
         let mut totals = [const { Moments::ZERO }; KindName::COUNT];
         let mut is_sample = false;
-        heap.each_group(|group| {
-            let total = &mut totals[kind_of(mode, group) as usize];
-            for size in &group.sizes {
-                let counted = Weighed::counted(size);
-                is_sample |= counted.weight != size.count as f64 || counted.variance != 0.0;
-                total.add(&counted);
-            }
-            sums.add(group);
-        })?;
-        sums.add_waiting();
-        let mut heap_total = Moments::ZERO;
-        totals.iter().for_each(|total| heap_total.add_sums(total));
-        let is_estimated = probability.is_some() || is_sample;
-        let shown: Vec<Shown> = kinds_of(mode)
-            .iter()
-            .map(|&kind| {
-                let mut records: Vec<u32> =
-                    (0..sums.list.len() as u32).filter(|&at| sums.list[at as usize].key.kind == kind).collect();
-                let records_count = records.len();
-                let mut total = totals[kind as usize].total(is_sample);
-                if let Some(records_max) = records_max {
-                    if !options.filters.is_empty() {
-                        if options.by == By::Stack {
-                            records.retain(|&at| texts.sum_passes(&sums.list[at as usize], options));
-                        }
-                        let mut moments = Moments::ZERO;
-                        records.iter().for_each(|&at| moments.add_sums(&sums.moments[at as usize]));
-                        total = moments.total(is_estimated);
+        let mut kinds: Vec<Chosen> = kinds_of(mode).iter().map(|&kind| Chosen::new(kind)).collect();
+        let mut seed = Seeded::default();
+        let mut part = Some(HashRange::ALL);
+        while let Some(range) = part {
+            let mut sums = Sums::new(&keys, seed, range, at_once);
+            heap.each_group(|group| {
+                if range.is_first() {
+                    let total = &mut totals[kind_of(mode, group) as usize];
+                    for size in &group.sizes {
+                        let counted = Weighed::counted(size);
+                        is_sample |= counted.weight != size.count as f64 || counted.variance != 0.0;
+                        total.add(&counted);
                     }
-                    let key = |at: u32| sums.moments[at as usize].order(options.sort, is_estimated);
-                    records = largest(&records, records_max, key);
                 }
-                Shown { kind, total, records_count, records }
-            })
-            .collect();
-        let mut details = Details::new(&sums, shown.iter().flat_map(|shown| &shown.records));
+                sums.add(group);
+            })?;
+            sums.add_waiting();
+            let is_estimated = probability.is_some() || is_sample;
+            kinds.iter_mut().for_each(|kind| kind.take(&sums, records_max, is_estimated));
+            part = sums.next_range();
+            seed = sums.seed;
+        }
+        let is_estimated = probability.is_some() || is_sample;
+        let mut details = Details::new(kinds.iter().flat_map(|kind| &kind.records));
         heap.each_group(|group| {
-            if let Some(more) = details.of_group(&sums, group) {
+            if let Some(more) = details.of_group(&keys, group) {
                 more.add(group, probability);
             }
         })?;
         heap.each_address(|group, address| {
-            if let Some(more) = details.of_group(&sums, group) {
+            if let Some(more) = details.of_group(&keys, group) {
                 more.addresses.push(address);
             }
         })?;
-        let kinds = shown.into_iter().map(|Shown { kind, total, records_count, records }| {
-            let record = |at: u32| {
-                let more = std::mem::take(&mut details.list[details.numbers[at as usize] as usize]);
-                sums.list[at as usize].record(&sums.moments[at as usize], more, &texts, options, is_estimated)
+        let shown = kinds.iter().flat_map(|kind| &kind.records);
+        let stacks = shown.filter(|_| options.by == By::Stack).flat_map(|record| record.sum.key.numbers);
+        let stacks: Vec<u32> = stacks.filter_map(|number| number.checked_sub(1)).collect();
+        texts.show(heap, options, stacks.into_iter())?;
+        let mut details = details.list.into_iter();
+        let kinds = kinds.into_iter().map(|kind| {
+            let total = if kind.is_filtered(options, records_max) {
+                kind.total.total(is_estimated)
+            } else {
+                totals[kind.name as usize].total(is_sample)
             };
-            Part { name: kind, total, records_count, records: records.into_iter().map(record).collect() }
+            let record = |ChosenRecord { sum, moments, .. }| {
+                let more = details.next().unwrap_or_default();
+                sum.record(&moments, more, &texts, options, is_estimated)
+            };
+            let records = kind.records.into_iter().map(record).collect();
+            Part { name: kind.name, total, records_count: kind.records_count, records }
         });
         let kinds = kinds.collect();
+        let mut heap_total = Moments::ZERO;
+        totals.iter().for_each(|total| heap_total.add_sums(total));
         let log = heap.log();
         Ok(Digest {
             mode,
@@ -338,24 +350,102 @@ fn whole(number: f64) -> i64 {
     number.round() as i64
 }
 
-/// Returns the `count` records with the largest keys, the largest first; those with equal keys in
-/// the order in which they came first.
-fn largest(records: &[u32], count: usize, key: impl Fn(u32) -> (u64, u64, u64)) -> Vec<u32> {
-    let mut keyed: Vec<_> = records.iter().map(|&record| (std::cmp::Reverse(key(record)), record)).collect();
-    if count < keyed.len() {
-        keyed.select_nth_unstable(count);
-        keyed.truncate(count);
-    }
-    keyed.sort_unstable();
-    keyed.into_iter().map(|(_, record)| record).collect()
+/// The records of a kind that are shown, so far.
+struct Chosen {
+    name: KindName,
+    /// The sums of the records that pass the filters.
+    total: Moments,
+    /// The number of all records.
+    records_count: usize,
+    records: Vec<ChosenRecord>,
 }
 
-/// Records as they are added up, in the order of their first blocks.
-struct Sums<'a> {
+struct ChosenRecord {
+    order: std::cmp::Reverse<(u64, u64, u64)>,
+    sum: Sum,
+    moments: Moments,
+}
+
+impl Chosen {
+    fn new(name: KindName) -> Chosen {
+        Chosen { name, total: Moments::ZERO, records_count: 0, records: Vec::new() }
+    }
+
+    fn is_filtered(&self, options: &Options, records_max: Option<usize>) -> bool {
+        records_max.is_some() && !options.filters.is_empty()
+    }
+
+    /// Takes the records of a part of the keys. With `records_max`: those that pass the filters and
+    /// have the largest figures, the largest first; among equals, in the order of their first
+    /// blocks.
+    fn take(&mut self, sums: &Sums<'_>, records_max: Option<usize>, is_estimated: bool) {
+        let Keys { options, texts, .. } = *sums.keys;
+        let is_filtered = self.is_filtered(options, records_max);
+        let mut found = Vec::new();
+        for (at, sum) in sums.list.iter().enumerate().filter(|(_, sum)| sum.key.kind == self.name) {
+            self.records_count += 1;
+            if is_filtered {
+                if options.by == By::Stack && !texts.sum_passes(sum, options) {
+                    continue;
+                }
+                self.total.add_sums(&sums.moments[at]);
+            }
+            let order = std::cmp::Reverse(sums.moments[at].order(options.sort, is_estimated));
+            found.push((order, sum.first, at));
+        }
+        if let Some(records_max) = records_max {
+            if records_max < found.len() {
+                found.select_nth_unstable(records_max);
+                found.truncate(records_max);
+            }
+            found.sort_unstable();
+        }
+        let chosen =
+            |(order, _, at): (_, u64, usize)| ChosenRecord { order, sum: sums.list[at], moments: sums.moments[at] };
+        self.records.extend(found.into_iter().map(chosen));
+        if let Some(records_max) = records_max {
+            self.records.sort_by_key(|record| (record.order, record.sum.first));
+            self.records.truncate(records_max);
+        }
+    }
+}
+
+/// A part of all records, by the upper half of the hashes of their keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct HashRange {
+    from: u64,
+    until: u64,
+}
+
+impl HashRange {
+    const ALL: HashRange = HashRange { from: 0, until: 1 << 32 };
+
+    fn is_first(self) -> bool {
+        self.from == 0
+    }
+
+    fn contains(self, hash: u64) -> bool {
+        (self.from..self.until).contains(&(hash >> 32))
+    }
+}
+
+/// The rules by which blocks are in records.
+struct Keys<'a> {
     mode: Mode,
     options: &'a Options,
     probability: Option<f64>,
     texts: &'a Texts,
+}
+
+/// Records as they are added up, in the order of their first blocks.
+struct Sums<'a> {
+    keys: &'a Keys<'a>,
+    seed: Seeded,
+    /// The records that are added up. It becomes smaller if they are too many.
+    range: HashRange,
+    at_once: Option<usize>,
+    /// The number of groups so far.
+    groups: u64,
     list: Vec<Sum>,
     /// The sums of each record.
     moments: Vec<Moments>,
@@ -367,6 +457,7 @@ struct Sums<'a> {
 struct Waiting {
     key: SumKey,
     alloc: Option<TraceId>,
+    first: u64,
     place: Option<u32>,
     moments: Moments,
 }
@@ -392,17 +483,15 @@ impl SumKey {
 }
 
 /// A record that is added up.
+#[derive(Clone, Copy)]
 struct Sum {
     key: SumKey,
     module: Option<NameId>,
+    /// The ordinal of the first group of its blocks.
+    first: u64,
 }
 
-impl<'a> Sums<'a> {
-    fn new(mode: Mode, options: &'a Options, probability: Option<f64>, texts: &'a Texts) -> Sums<'a> {
-        let (list, moments, numbers) = (Vec::new(), Vec::new(), Map::default());
-        Sums { mode, options, probability, texts, list, moments, numbers, waiting: Vec::with_capacity(TOGETHER) }
-    }
-
+impl Keys<'_> {
     /// Returns the first number of a group's key; `None`: its blocks are in no record.
     #[inline]
     fn first_number(&self, group: &Group) -> Option<u32> {
@@ -431,14 +520,25 @@ impl<'a> Sums<'a> {
         let [once, again] = group.reports.map(reported);
         SumKey { kind: kind_of(self.mode, group), numbers: [first, once, again] }
     }
+}
+
+impl<'a> Sums<'a> {
+    fn new(keys: &'a Keys<'a>, seed: Seeded, range: HashRange, at_once: Option<usize>) -> Sums<'a> {
+        let (list, moments, numbers) = (Vec::new(), Vec::new(), Map::default());
+        Sums { keys, seed, range, at_once, groups: 0, list, moments, numbers, waiting: Vec::with_capacity(TOGETHER) }
+    }
 
     #[inline]
     fn add(&mut self, group: &Group) {
-        let Some(first) = self.first_number(group) else { return };
+        self.groups += 1;
+        let Some(first) = self.keys.first_number(group) else { return };
+        let key = self.keys.key(group, first);
+        if self.at_once.is_some() && !self.range.contains(self.seed.hash_one(key.packed())) {
+            return;
+        }
         let mut moments = Moments::ZERO;
-        group.sizes.iter().for_each(|size| moments.add(&Weighed::estimated(size, self.probability)));
-        let waiting = Waiting { key: self.key(group, first), alloc: group.alloc, place: None, moments };
-        self.waiting.push(waiting);
+        group.sizes.iter().for_each(|size| moments.add(&Weighed::estimated(size, self.keys.probability)));
+        self.waiting.push(Waiting { key, alloc: group.alloc, first: self.groups, place: None, moments });
         if self.waiting.len() == TOGETHER {
             self.add_waiting();
         }
@@ -453,35 +553,63 @@ impl<'a> Sums<'a> {
         for waiting in self.waiting.drain(..) {
             let place = waiting.place.unwrap_or_else(|| {
                 *self.numbers.entry(waiting.key.packed()).or_insert_with(|| {
-                    self.list.push(Sum { key: waiting.key, module: self.texts.module(waiting.alloc) });
+                    let module = self.keys.texts.module(waiting.alloc);
+                    self.list.push(Sum { key: waiting.key, module, first: waiting.first });
                     self.moments.push(Moments::ZERO);
                     self.list.len() as u32 - 1
                 })
             });
             self.moments[place as usize].add_sums(&waiting.moments);
         }
+        while self.at_once.is_some_and(|at_once| self.list.len() > at_once) && self.halve() {}
+    }
+
+    /// Leaves the upper half of the range to a later pass. False if the range has one hash only.
+    #[cold]
+    fn halve(&mut self) -> bool {
+        let HashRange { from, until } = self.range;
+        self.range.until = from + (until - from).div_ceil(2);
+        let mut kept = 0;
+        for at in 0..self.list.len() {
+            if self.range.contains(self.seed.hash_one(self.list[at].key.packed())) {
+                (self.list[kept], self.moments[kept]) = (self.list[at], self.moments[at]);
+                kept += 1;
+            }
+        }
+        self.list.truncate(kept);
+        self.moments.truncate(kept);
+        self.numbers.clear();
+        self.numbers.extend(self.list.iter().zip(0..).map(|(sum, at)| (sum.key.packed(), at)));
+        self.range.until < until
+    }
+
+    /// Returns the range of the next pass: as many records as fit, by their density in this one.
+    fn next_range(&self) -> Option<HashRange> {
+        let HashRange { from, until } = self.range;
+        let left = HashRange::ALL.until - until;
+        let records = self.list.len().max(1) as f64;
+        let fits = self.at_once.map_or(f64::MAX, |at_once| 0.9 * at_once as f64 / records * (until - from) as f64);
+        (left > 0).then(|| HashRange { from: until, until: until + left.min(fits as u64).max(1) })
     }
 }
 
 /// The properties of the records that are shown, besides their sums.
 struct Details {
-    /// The number in the list for each record, or [`NOT_SHOWN`].
-    numbers: Vec<u32>,
+    /// The index in the list for each record.
+    numbers: Map<(u64, u64), u32>,
     list: Vec<More>,
     /// For each first number of a key: true if a record with it is shown.
     is_first: Vec<bool>,
 }
 
-/// The number of a record that is not shown.
-const NOT_SHOWN: u32 = u32::MAX;
-
 impl Details {
-    fn new<'r>(sums: &Sums<'_>, records: impl Iterator<Item = &'r u32>) -> Details {
-        let mut details = Details { numbers: vec![NOT_SHOWN; sums.list.len()], list: Vec::new(), is_first: Vec::new() };
-        for &record in records {
-            details.numbers[record as usize] = details.list.len() as u32;
+    fn new<'r>(records: impl Iterator<Item = &'r ChosenRecord>) -> Details {
+        let mut details = Details { numbers: Map::default(), list: Vec::new(), is_first: Vec::new() };
+        for record in records {
+            let key = record.sum.key;
+            details.numbers.insert(key.packed(), details.list.len() as u32);
             details.list.push(More::default());
-            let first = sums.list[record as usize].key.numbers[0] as usize;
+            let first = key.numbers[0] as usize;
             if details.is_first.len() <= first {
                 details.is_first.resize(first + 1, false);
             }
@@ -491,13 +619,13 @@ impl Details {
     }
 
     /// Returns the details of the record that a group is in, if it is shown.
-    fn of_group(&mut self, sums: &Sums<'_>, group: &Group) -> Option<&mut More> {
-        let first = sums.first_number(group)?;
+    fn of_group(&mut self, keys: &Keys<'_>, group: &Group) -> Option<&mut More> {
+        let first = keys.first_number(group)?;
         if !*self.is_first.get(first as usize)? {
             return None;
         }
-        let place = *sums.numbers.get(&sums.key(group, first).packed())?;
-        self.list.get_mut(*self.numbers.get(place as usize)? as usize)
+        let at = *self.numbers.get(&keys.key(group, first).packed())?;
+        self.list.get_mut(at as usize)
     }
 }
 

@@ -23,6 +23,10 @@ const DETECTOR: &str = "... DMD.cpp ...";
 pub(super) struct Texts {
     pub(super) names: Vec<Arc<str>>,
     frames: Vec<Arc<str>>,
+    /// True for each frame that is a function that allocates.
+    allocates: Vec<bool>,
+    /// For each frame, the first one with the same text.
+    first_of: Vec<FrameId>,
     /// The stack of each trace.
     pub(super) stack_of: Vec<u32>,
     stacks: Stacks,
@@ -36,7 +40,9 @@ pub(super) struct Texts {
 }
 
 impl Texts {
-    pub(super) fn of<H: Heap>(heap: &mut H, options: &Options) -> Result<Texts, H::Error> {
+    /// Reads the stacks. Unless `keeps_stacks`, their frames are read again when they are
+    /// [shown](Texts::show).
+    pub(super) fn of<H: Heap>(heap: &mut H, options: &Options, keeps_stacks: bool) -> Result<Texts, H::Error> {
         let log = heap.log();
         let frames: Vec<Arc<str>> = log.frames.iter().map(|frame| Arc::from(escape(frame))).collect();
         let allocates: Vec<bool> = log.frames.iter().map(|frame| is_alloc_fn(frame)).collect();
@@ -52,8 +58,10 @@ impl Texts {
         let mut texts = Texts {
             names: log.names.iter().map(|name| Arc::from(escape(name))).collect(),
             frames,
+            allocates,
+            first_of,
             stack_of: Vec::new(),
-            stacks: Stacks::default(),
+            stacks: if keeps_stacks { Stacks::default() } else { Stacks::without_frames() },
             none: 0,
             modules: Vec::new(),
             code: Vec::new(),
@@ -62,14 +70,9 @@ impl Texts {
         let mut stack = Vec::new();
         heap.each_trace(|trace, all| {
             let at = |frame: &FrameId| frame.0 as usize;
-            let innermost = all.iter().find(|frame| !allocates[at(frame)]);
+            let innermost = all.iter().find(|frame| !texts.allocates[at(frame)]);
             let module = innermost.and_then(|frame| libraries.get(at(frame)).copied().flatten());
-            let is_ignored = |frame: &FrameId| {
-                options.ignore_alloc_fns && (allocates[at(frame)] || texts.frames[at(frame)].contains("???"))
-            };
-            let counted = all.iter().skip_while(|frame| is_ignored(frame)).take(options.max_frames);
-            stack.clear();
-            stack.extend(counted.map(|frame| first_of[at(frame)]));
+            texts.take_compared(all, options, &mut stack);
             place(&mut texts.modules, trace.0, module);
             if let Some(code) = &mut code {
                 place(&mut texts.code, trace.0, code.name(all, innermost, &mut texts.names));
@@ -78,6 +81,38 @@ impl Texts {
         })?;
         texts.none = texts.stacks.count();
         Ok(texts)
+    }
+
+    /// Sets `stack` to the frames of a stack by which it is compared and shown.
+    fn take_compared(&self, all: &[FrameId], options: &Options, stack: &mut Vec<FrameId>) {
+        let at = |frame: &FrameId| frame.0 as usize;
+        let is_ignored = |frame: &FrameId| {
+            options.ignore_alloc_fns && (self.allocates[at(frame)] || self.frames[at(frame)].contains("???"))
+        };
+        let compared = all.iter().skip_while(|frame| is_ignored(frame)).take(options.max_frames);
+        stack.clear();
+        stack.extend(compared.map(|frame| self.first_of[at(frame)]));
+    }
+
+    /// Reads the frames of these stacks and of the stacks of defects, so that they can be shown.
+    pub(super) fn show<H: Heap>(
+        &mut self,
+        heap: &mut H,
+        options: &Options,
+        stacks: impl Iterator<Item = u32>,
+    ) -> Result<(), H::Error> {
+        let defects = heap.log().about.defects.iter().flat_map(|defect| [defect.trace, defect.alloc]).flatten();
+        let of_defects = defects.filter_map(|trace| self.stack_of.get(trace.0 as usize));
+        let wanted: Vec<u32> = stacks.chain(of_defects.copied()).collect();
+        wanted.into_iter().for_each(|stack| self.stacks.want(stack));
+        if !self.stacks.wants_any() {
+            return Ok(());
+        }
+        let mut stack = Vec::new();
+        heap.each_trace(|trace, all| {
+            self.take_compared(all, options, &mut stack);
+            self.stacks.give(self.stack_of[trace.0 as usize], &stack);
+        })
     }
 
     pub(super) fn stack(&self, stack: u32) -> Stack {
