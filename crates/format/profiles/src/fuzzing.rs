@@ -1,11 +1,15 @@
 //! The bodies of the fuzz targets, one for each format that is read, shared with a property test.
-//! Each reads the data, and writes the profile again. They panic if that does, or if the profile is
-//! not consistent.
+//! Each reads the data and, if it is a file of the format, writes the profile as pprof and reads
+//! that. It panics if one of these steps does, or if the profile is not consistent.
+//!
+//! A new format also has an entry in [`TARGETS`], a small file at the end of `FILES` (tests below
+//! take files by index), a target in `fuzz/`, and a place in the loop of `.ci/fuzz`.
 
 use crate::{Event, EventKind, Profile, ReadError};
 
 /// The targets.
-pub const TARGETS: [fn(&[u8]); 12] = [
+pub const TARGETS: [fn(&[u8]); 14] = [
+    bytehound,
     chrome,
     collapsed,
     dhat,
@@ -16,9 +20,27 @@ pub const TARGETS: [fn(&[u8]); 12] = [
     heaptrack,
     jemalloc,
     massif,
+    memray,
     pprof,
     speedscope,
 ];
+
+/// Exercises bytehound's files. The data is read as a file, and as the events after a header.
+pub fn bytehound(data: &[u8]) {
+    // Not compressed, so that changed bytes are events most of the time.
+    let block = |contents: &[u8]| [&[2][..], &(contents.len() as u32).to_le_bytes(), contents].concat();
+    let mut header = [0; 77];
+    (header[68], header[76]) = (1, 8);
+    let events = &data[..data.len().min(1 << 20)];
+    for file in [data, &[block(&header), block(events)].concat()] {
+        crate::bytehound::is_one(file);
+        let mut events = Vec::new();
+        if let Ok(profile) = crate::bytehound::read(file, &mut |event| events.push(event)) {
+            check(&profile);
+            check_events(&profile, &events);
+        }
+    }
+}
 
 /// Exercises Chrome's trace JSON, with either kind of heaps.
 pub fn chrome(data: &[u8]) {
@@ -78,6 +100,21 @@ pub fn massif(data: &[u8]) {
     check_read(crate::massif::read(data));
 }
 
+/// Exercises memray's captures, of either kind, packed or not.
+pub fn memray(data: &[u8]) {
+    crate::memray::is_one(data);
+    let Ok(capture) = crate::memray::Capture::open(data) else { return };
+    let mut runs_python = |_: &str, address: u64| address.is_multiple_of(3);
+    if capture.is_aggregated() {
+        return check_read(capture.read_totals(&mut runs_python));
+    }
+    let mut events = Vec::new();
+    if let Ok(profile) = capture.read_events(&mut runs_python, &mut |event| events.push(event)) {
+        check(&profile);
+        check_events(&profile, &events);
+    }
+}
+
 /// Exercises pprof's messages.
 pub fn pprof(data: &[u8]) {
     check_read(crate::pprof::read(data));
@@ -122,6 +159,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::TARGETS;
+    use crate::memray::written::Written;
     use crate::{
         chrome, collapsed, dhat, firefox, gperftools, heapprofile, heaptimeline, heaptrack, jemalloc, massif,
         speedscope,
@@ -184,8 +222,9 @@ mod tests {
             "\"2\"",
         ];
         let change = (0..900_usize, 0..6_usize, prop::sample::select(words));
-        (prop::sample::select(&FILES[..]), prop::collection::vec(change, 0..4)).prop_map(|(file, changes)| {
-            let mut file = file.as_bytes().to_vec();
+        let mut files: Vec<Vec<u8>> = FILES.iter().map(|file| file.as_bytes().to_vec()).collect();
+        files.extend((11..=13).flat_map(|version| [Written::example(version), Written::aggregated_example(version)]));
+        (prop::sample::select(files), prop::collection::vec(change, 0..4)).prop_map(|(mut file, changes)| {
             for (at, length, word) in changes {
                 let at = at.min(file.len());
                 let end = (at + length).min(file.len());

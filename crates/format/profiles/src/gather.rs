@@ -24,6 +24,11 @@ impl Loaded {
         (address < end).then_some(module)
     }
 
+    /// True if everything in `other` is here, too, at the same addresses.
+    pub(crate) fn has_all_of(&self, other: &Loaded) -> bool {
+        other.0.iter().all(|(start, part)| self.0.get(start) == Some(part))
+    }
+
     pub(crate) fn clear(&mut self) {
         self.0.clear();
     }

@@ -1,3 +1,6 @@
+//! The data that a format can hold, as the constant `HOLDS` of its module describes it: for the
+//! messages of `heapledger export`, and so that data which no field takes is not computed.
+
 use crate::profile::{Known, Profile, Sample};
 
 /// The data that a format has a place for, besides stacks.
@@ -8,7 +11,9 @@ pub struct Holds {
     pub amounts: Known,
     /// True if a file has only [one figure](Profile::shown) for each stack.
     pub one_figure: bool,
-    /// The amounts that a file must have, known or not.
+    /// The amounts for which readers expect a value. If a profile does not know one of them,
+    /// [`unknown`](Holds::unknown) names it, and the writer puts another value in its place, such
+    /// as 0.
     pub asks_for: Known,
     /// Numbers of blocks, beside bytes.
     pub blocks: bool,
@@ -74,7 +79,7 @@ impl Holds {
         .collect()
     }
 
-    /// Returns the amounts that a file of this format must have but the profile does not know, in
+    /// Returns the amounts for which readers expect a value but that the profile does not know, in
     /// words for people.
     pub fn unknown(&self, profile: &Profile) -> Vec<&'static str> {
         let (known, asked) = (profile.known, self.asks_for);

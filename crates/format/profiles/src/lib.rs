@@ -1,10 +1,11 @@
 //! Profile formats of other tools: converts a [`Profile`] to the bytes of a file, and back.
 //!
-//! A module for each format, with a function `write`, a constant `HOLDS`, and `read` if files of
-//! other tools are read:
+//! Each format has a module. If the format is written, the module has a function `write` and a
+//! constant `HOLDS`; if it is read, `is_one` and `read`. Formats that are written, and their
+//! readers:
 //!
-//! - [`otlp`]: profiles of OpenTelemetry, which are not stable yet.
-//! - [`chrome`]: traces with memory dumps, of Chrome's `about:tracing`;
+//! - [`otlp`]: collectors of OpenTelemetry; the format is not stable yet.
+//! - [`chrome`]: Chrome's `about:tracing`, for traces with memory dumps.
 //! - [`pprof`]: the `profile.proto` of `go tool pprof`, Speedscope, Grafana Pyroscope, Polar
 //!   Signals and others.
 //! - [`dhat`]: Valgrind's `dh_view.html`, the Firefox Profiler.
@@ -23,11 +24,17 @@
 //! - [`heaptrack`]: `heaptrack_print`, `heaptrack_gui`.
 //! - [`firefox`]: the Firefox Profiler.
 //!
-//! Writers take a profile as it is; data that a format cannot hold is left out. Readers take memory
-//! in proportion to the file, never panic, and report the [offset](ReadError) of an error.
+//! Formats that are only read: [`bytehound`], [`jemalloc`], [`memray`], and [`heaptimeline`] of V8.
+//! All of those above are read, too, except `otlp`, `perfetto` and `parquet`.
+//!
+//! Writers take a profile as it is; data that a format cannot hold is left out, and
+//! [`Holds::lost`] names it. Readers take memory in proportion to the file, never panic, and report
+//! the [offset](ReadError) of an error. `is_one` gets the beginning of a file, which may end
+//! anywhere, and says if the file may be of the format.
 #![forbid(unsafe_code)]
 
 mod addresses;
+pub mod bytehound;
 mod calls;
 pub mod chrome;
 pub mod collapsed;
@@ -42,10 +49,12 @@ pub mod heapprofile;
 pub mod heaptimeline;
 pub mod heaptrack;
 mod holds;
+mod input;
 pub mod jemalloc;
 mod json;
 mod maps;
 pub mod massif;
+pub mod memray;
 pub mod otlp;
 #[cfg(feature = "parquet")]
 pub mod parquet;
@@ -61,6 +70,6 @@ pub use events::EventWriter;
 pub use holds::Holds;
 pub use profile::{
     Amount, Amounts, Event, EventKind, Figure, Frame, Known, Location, Module, Point, Process, Profile, Sample,
-    Snapshot,
+    Snapshot, Thread,
 };
 pub use read_error::ReadError;

@@ -42,6 +42,10 @@ pub struct Profile {
     pub snapshots: Vec<Snapshot>,
     /// The processes that [events](Event) belong to; empty: only the profile's own process.
     pub processes: Vec<Process>,
+    /// The names of threads in events.
+    pub threads: Vec<Thread>,
+    /// True if the file that was read ends before the program did.
+    pub is_cut: bool,
 }
 
 /// One of the figures of a sample.
@@ -130,7 +134,7 @@ impl Known {
 }
 
 /// An executable or a library.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Module {
     /// Its path.
     pub path: String,
@@ -252,6 +256,15 @@ pub struct Process {
     pub end_ns: Option<u64>,
     /// Its live blocks and bytes over time, in order; empty: not known.
     pub timeline: Vec<Point>,
+}
+
+/// The name of a thread.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Thread {
+    /// Its number in [events](Event::thread).
+    pub number: u32,
+    /// The name, as the program set it.
+    pub name: String,
 }
 
 /// An allocation or a free, for formats that have them one by one. A reallocation is a free and an

@@ -76,7 +76,8 @@ pub fn import<W: Write>(profiles: &[Profile], source: &str, out: W) -> Result<()
     draft.records(&records)?;
     let sites: Vec<Site> = images.into_iter().flat_map(|(.., sites)| sites).collect();
     let counts = counts(&sites, &whole, profiles.first().map_or(0, |first| first.peak_ns));
-    draft.finish(&Footer { time, complete: true, counts, ..Footer::default() }).map(drop)
+    let complete = !profiles.iter().any(|profile| profile.is_cut);
+    draft.finish(&Footer { time, complete, counts, ..Footer::default() }).map(drop)
 }
 
 /// Returns what was live over time in all processes together.

@@ -10,15 +10,18 @@ use flate2::read::MultiGzDecoder;
 use heapledger_analysis::rewrite::Draft;
 use heapledger_analysis::{ImportedEvents, assumed, import};
 use heapledger_profiles::{
-    Event, Profile, ReadError, chrome, collapsed, dhat, firefox, gperftools, heapprofile, heaptimeline, heaptrack,
-    jemalloc, massif, pprof, speedscope,
+    Event, Profile, ReadError, bytehound, chrome, collapsed, dhat, firefox, gperftools, heapprofile, heaptimeline,
+    heaptrack, jemalloc, massif, memray, pprof, speedscope,
 };
 use heapledger_recording::Recording;
 use memmap2::Mmap;
 
 use crate::error::Failure;
 use crate::exit::Exit;
+use crate::foreign::interpreters::Interpreters;
 use crate::progress::Progress;
+
+mod interpreters;
 
 /// The number of unpacked bytes at the beginning of a file by which its format is detected.
 const HEAD: u64 = 64 << 10;
@@ -32,6 +35,8 @@ pub(crate) enum Foreign {
     Gperftools,
     Dhat,
     Massif,
+    Memray,
+    Bytehound,
     Heaptrack,
     Pprof,
     Chrome,
@@ -49,6 +54,8 @@ impl fmt::Display for Foreign {
             Foreign::Gperftools => "gperftools",
             Foreign::Dhat => "DHAT",
             Foreign::Massif => "massif",
+            Foreign::Memray => "memray",
+            Foreign::Bytehound => "bytehound",
             Foreign::Heaptrack => "heaptrack",
             Foreign::Pprof => "pprof",
             Foreign::Chrome => "Chrome",
@@ -77,13 +84,37 @@ pub(crate) enum Cannot {
 impl Cannot {
     /// Returns the failure to read the file.
     pub(crate) fn failure(self, path: &Path) -> Failure {
-        let is_trace = matches!(self, Cannot::Read(Foreign::Chrome, _));
+        let hint = match self {
+            Cannot::Read(Foreign::Chrome, _) => {
+                Some("`heapledger reports show` shows what a trace says of allocators".to_owned())
+            }
+            // For another version of the format: the memray that wrote the file can read it.
+            Cannot::Read(Foreign::Memray, _) => {
+                let file = path.display();
+                Some(format!(
+                    "`memray transform speedscope {file}` writes what was live at the peak as a file that is read"
+                ))
+            }
+            _ => None,
+        };
         let failure = Failure::caused(Exit::Unreadable, format_args!("cannot read `{}`", path.display()), self);
-        if is_trace { failure.hint("`heapledger reports show` shows what a trace says of allocators") } else { failure }
+        match hint {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
     }
 }
 
-/// True if a file begins as one of a format does.
+/// The data that an imported file lacked.
+#[derive(Debug)]
+pub(crate) struct Imported {
+    /// Phrases that name the figures that the file lacks.
+    pub(crate) assumed: Vec<&'static str>,
+    /// True if the file ends before the program did.
+    pub(crate) is_cut: bool,
+}
+
+/// Returns true if a file that begins with these bytes may be of a format.
 type IsOne = fn(&[u8]) -> bool;
 
 /// The compression of a file.
@@ -113,16 +144,19 @@ impl Packed {
 }
 
 impl Foreign {
-    /// Returns the format of a file; `None` if it is not known.
+    /// Returns the format of a file; `None` if it is not known. The first format of the list whose
+    /// `is_one` is true is taken, so those that have no signature are last.
     pub(crate) fn of(file: &[u8]) -> Option<Foreign> {
         let mut head = Vec::new();
         // A file that cannot be unpacked has no known format.
         Packed::of(file).unpack(file).ok()?.take(HEAD).read_to_end(&mut head).ok()?;
-        let all: [(Foreign, IsOne); 12] = [
+        let all: [(Foreign, IsOne); 14] = [
             (Foreign::Jemalloc, jemalloc::is_one),
             (Foreign::Gperftools, gperftools::is_one),
             (Foreign::Dhat, dhat::is_one),
             (Foreign::Massif, massif::is_one),
+            (Foreign::Memray, memray::is_one),
+            (Foreign::Bytehound, bytehound::is_one),
             (Foreign::Heaptrack, heaptrack::is_one),
             (Foreign::Chrome, chrome::is_one),
             (Foreign::Firefox, firefox::is_one),
@@ -135,9 +169,8 @@ impl Foreign {
         all.into_iter().find(|(_, is_one)| is_one(&head)).map(|(foreign, _)| foreign)
     }
 
-    /// Writes the recording of a file. Returns phrases that name the data that the file did not
-    /// have.
-    pub(crate) fn import(self, bytes: &[u8], out: &File) -> Result<Vec<&'static str>, Cannot> {
+    /// Writes the recording of a file.
+    pub(crate) fn import(self, bytes: &[u8], out: &File) -> Result<Imported, Cannot> {
         let source = format!("{self}'s file");
         let cannot = |error| Cannot::Read(self, error);
         let bytes = &*match self {
@@ -150,6 +183,20 @@ impl Foreign {
             Foreign::Gperftools => gperftools::read(bytes).map(|profile| vec![profile]),
             Foreign::Dhat => dhat::read(bytes).map(|profile| vec![profile]),
             Foreign::Massif => massif::read(bytes).map(|profile| vec![profile]),
+            Foreign::Memray => {
+                let capture = memray::Capture::open(bytes).map_err(cannot)?;
+                let mut interpreters = Interpreters::default();
+                let mut runs_python = |path: &str, address| interpreters.runs_python(path, address);
+                if !capture.is_aggregated() {
+                    return import_events(out, &source, |take| {
+                        capture.read_events(&mut runs_python, take).map_err(cannot)
+                    });
+                }
+                capture.read_totals(&mut runs_python).map(|profile| vec![profile])
+            }
+            Foreign::Bytehound => {
+                return import_events(out, &source, |take| bytehound::read(bytes, take).map_err(cannot));
+            }
             Foreign::Heaptrack => {
                 let mut input = Packed::of(bytes).unpack(bytes)?;
                 return import_events(out, &source, |take| heaptrack::read(&mut *input, take).map_err(cannot));
@@ -173,7 +220,8 @@ impl Foreign {
         };
         let profiles = profiles.map_err(cannot)?;
         import(&profiles, &source, std::io::BufWriter::new(out))?;
-        Ok(profiles.first().map_or_else(Vec::new, |first| assumed(first.known)))
+        let assumed = profiles.first().map_or_else(Vec::new, |first| assumed(first.known));
+        Ok(Imported { assumed, is_cut: profiles.iter().any(|profile| profile.is_cut) })
     }
 }
 
@@ -196,7 +244,7 @@ fn import_events(
     out: &File,
     source: &str,
     read: impl FnOnce(&mut dyn FnMut(Event)) -> Result<Profile, Cannot>,
-) -> Result<Vec<&'static str>, Cannot> {
+) -> Result<Imported, Cannot> {
     let mut draft = Draft::new(out.try_clone()?);
     let mut events = ImportedEvents::new(&mut draft);
     let mut written = Ok(());
@@ -215,5 +263,5 @@ fn import_events(
     let recording = Recording::open(&so_far).map_err(heapledger_analysis::rewrite::Error::from)?;
     let mut progress = Progress::new();
     draft.count_and_finish(&recording, footer, &mut |done, all| progress.events(done, all))?;
-    Ok(Vec::new())
+    Ok(Imported { assumed: Vec::new(), is_cut: profile.is_cut })
 }

@@ -21,7 +21,7 @@ pub(crate) fn run(arguments: &Import) -> Result<()> {
         .hint("`heapledger import --help` lists the formats"));
     };
     let target = NewFile::recording(&arguments.target, &[path])?;
-    let assumed = foreign.import(&bytes, &target.file()?).map_err(|error| error.failure(path))?;
-    told(path, foreign, &assumed);
+    let imported = foreign.import(&bytes, &target.file()?).map_err(|error| error.failure(path))?;
+    told(path, foreign, &imported);
     target.keep()
 }

@@ -14,7 +14,7 @@ use crate::args::{self, Named};
 use crate::code::Code;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
-use crate::foreign::{Cannot, Foreign};
+use crate::foreign::{Cannot, Foreign, Imported};
 use crate::format::{counted, time};
 use crate::lost;
 use crate::near::nearest;
@@ -98,8 +98,8 @@ impl Input {
     fn converted(&self, foreign: Foreign) -> Result<Mmap> {
         let cannot = |error: Cannot| error.failure(&self.path);
         let file = tempfile::tempfile().map_err(|error| cannot(error.into()))?;
-        let assumed = foreign.import(self.bytes.as_deref().unwrap_or_default(), &file).map_err(cannot)?;
-        told(&self.path, foreign, &assumed);
+        let imported = foreign.import(self.bytes.as_deref().unwrap_or_default(), &file).map_err(cannot)?;
+        told(&self.path, foreign, &imported);
         // SAFETY: `Mmap::map` requires that the file is not changed or truncated while it is
         // mapped. The file has no name, no other process has it open, and this process has finished
         // writing it.
@@ -228,11 +228,15 @@ impl Input {
     }
 }
 
-/// Says on stderr which tool wrote a file, and which figures it lacks.
-pub(crate) fn told(path: &Path, foreign: Foreign, assumed: &[&str]) {
+/// Says on stderr which tool wrote a file, and which data it lacks.
+pub(crate) fn told(path: &Path, foreign: Foreign, imported: &Imported) {
     tell(format_args!("heapledger: {} is a file of {foreign}", shown(path)));
-    if !assumed.is_empty() {
-        tell(format_args!("heapledger: it does not say {}: other figures of it stand there", assumed.join(", ")));
+    if !imported.assumed.is_empty() {
+        let assumed = imported.assumed.join(", ");
+        tell(format_args!("heapledger: it does not say {assumed}: other figures of it stand there"));
+    }
+    if imported.is_cut {
+        tell(format_args!("heapledger: it ends before the program did: what happened later is not in it"));
     }
 }
 

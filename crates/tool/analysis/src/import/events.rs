@@ -106,9 +106,11 @@ impl<'d, W: Write> ImportedEvents<'d, W> {
             records.push(image_start(image, pid, command, profile));
             records.extend(tree.mappings(image));
             let threads = process.threads.iter();
-            records.extend(
-                threads.map(|(&tid, &thread)| Record::Thread(Thread { image, thread, tid, ..Thread::default() })),
-            );
+            records.extend(threads.map(|(&tid, &thread)| {
+                let named = profile.threads.iter().find(|named| named.number == tid);
+                let name = named.map(|named| named.name.clone().into_bytes()).unwrap_or_default();
+                Record::Thread(Thread { image, thread, tid, name, ..Thread::default() })
+            }));
             records.push(image_end(image, time));
             all_nodes.push((image, tree.nodes));
         }
@@ -117,7 +119,7 @@ impl<'d, W: Write> ImportedEvents<'d, W> {
         for (image, nodes) in all_nodes {
             self.draft.nodes(image, nodes)?;
         }
-        Ok(Footer { time, complete: true, ..Footer::default() })
+        Ok(Footer { time, complete: !profile.is_cut, ..Footer::default() })
     }
 }
 

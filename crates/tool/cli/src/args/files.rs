@@ -51,8 +51,10 @@ pub(crate) struct Merge {
 ///                  and of Firefox itself (MOZ_PROFILER_SHUTDOWN)
 ///     V8           .heapprofile of Chrome and Node.js (estimates, bytes only);
 ///                  .heaptimeline: what was live, and allocated since it began
-///     Speedscope   its JSON: the profile of bytes; of memray by way of
-///                  memray transform speedscope
+///     memray       memray run -o FILE (1.11 to 1.20): every allocation, or
+///                  with --aggregate the peak and the end
+///     bytehound    memory-profiling_*.dat (0.11)
+///     Speedscope   its JSON: the profile of bytes
 ///     collapsed    lines of outer;middle;inner BYTES
 ///
 /// Data that a file does not have (many have one moment only) is named on stderr.

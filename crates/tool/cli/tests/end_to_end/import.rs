@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use crate::export::totals;
 use crate::harness::{Job, Recording, Scratch, heapledger, installed, number, shared_library};
+use crate::readme::root;
 
 mod browser;
 mod exported;
@@ -42,6 +44,26 @@ const DHAT: &str = r#"{"dhatFileVersion":2,"mode":"rust-heap","verb":"Allocated"
     {"tb":300,"tbk":3,"tl":9,"mb":200,"mbk":2,"gb":200,"gbk":2,"eb":100,"ebk":1,"fs":[1,2]},
     {"tb":50,"tbk":5,"tl":9,"mb":10,"mbk":1,"gb":10,"gbk":1,"eb":0,"ebk":0,"fs":[3,2]}],
     "ftbl":["[root]","0x1: cache::insert::h0123 (src/cache.rs:10:5)","0x2: main (src/main.rs:3:1)","0x3: std::vector<int>::push_back (a.cc:7)"]}"#;
+
+/// The program is beside the files: its amounts are known.
+#[test]
+fn files_of_bytehound() {
+    let scratch = Scratch::new();
+    for name in ["bytehound.dat.gz", "bytehound.names.dat.gz"] {
+        let recording = imported(&scratch, &root().join("fixtures/profiles").join(name));
+        // Beside the program's blocks there is one of 304 bytes for each of three threads.
+        let blocks = [201 + 2 * 150 + 3, 201, 103];
+        let bytes = [24_900 + 5_000_000 + 48_675 + 303_675 + 912, 24_900 + 5_000_000, 12_450 + 912];
+        assert_eq!(totals(&recording), (blocks, bytes), "{name}");
+        assert_eq!(recording.total("threads"), 4);
+        if name.contains("names") {
+            let rows = &recording.ask("top", &["--total", "--by", "line"])["rows"];
+            let row =
+                |at: usize| (rows[at]["function"].as_str(), number(&rows[at], "blocks"), number(&rows[at], "line"));
+            assert_eq!([row(0), row(1)], [(Some("keep"), 201, 14), (Some("grow"), 150, 19)]);
+        }
+    }
+}
 
 #[test]
 fn a_file_of_one_moment() {
