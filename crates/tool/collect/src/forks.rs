@@ -16,6 +16,24 @@ const BYTES_MAX: u64 = 1 << 30;
 /// The time for which a copy is kept: a fork may have failed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
+/// The time in which a child begins on an idle machine.
+const BEGINS_WITHIN: Duration = Duration::from_millis(100);
+
+/// Returns the time to wait for a forked child that has not introduced itself when the command has
+/// ended. The more threads share a processor, the later the child gets one.
+pub(crate) fn begins_within() -> Duration {
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let sharing = runnable(&load).unwrap_or(1) / processors as u32;
+    PATIENCE.min(BEGINS_WITHIN * sharing.max(1))
+}
+
+/// Returns the number of threads that run or wait for a processor: the fourth field of
+/// `/proc/loadavg`, before its slash (proc_loadavg(5)).
+fn runnable(load: &str) -> Option<u32> {
+    load.split(' ').nth(3)?.split_once('/')?.0.parse().ok()
+}
+
 /// A parent at the moment of a fork.
 #[derive(Debug)]
 pub(crate) struct ForkPoint {
@@ -70,6 +88,13 @@ impl Forks {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_that_are_runnable() {
+        assert_eq!(runnable("58.69 50.44 44.03 61/812 19258\n"), Some(61));
+        assert_eq!((runnable(""), runnable("0.1 0.1 0.1 x 1")), (None, None));
+        assert!(begins_within() >= BEGINS_WITHIN && begins_within() <= PATIENCE);
+    }
 
     fn point(image: u32, sequence: u32, time: u64) -> ForkPoint {
         let (ledger, tree) = (Ledger::new(), Tree::default());

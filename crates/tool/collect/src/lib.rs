@@ -47,6 +47,7 @@ mod process;
 mod run;
 mod session;
 mod shared;
+mod slowness;
 mod source;
 mod stamps;
 mod texts;
@@ -65,6 +66,7 @@ use launch::Launch;
 use output::Output;
 use session::{Library, Session};
 use shared::Pool;
+use slowness::SlownessWatch;
 use unix::Signals;
 use writer::{Job, Writer};
 
@@ -296,6 +298,7 @@ pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Resu
     if let Some(rate) = sampling {
         collector.rate(Time(0), rate);
     }
+    let slowness = options.stall_timeout.map(|timeout| SlownessWatch::start(Arc::clone(&page), timeout));
     let control = Control::start(
         Arc::clone(&switch),
         Status {
@@ -307,6 +310,7 @@ pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Resu
     );
     let mut next_progress = Instant::now();
     let (mut end_is_told, mut time_is_up) = (false, false);
+    let mut begins_within = None;
     let mut parts_told = 0;
     while !collector.has_failed() {
         collector.round();
@@ -369,7 +373,7 @@ pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Resu
             // A child that is just being forked is to be recorded and, if asked for, waited for: on
             // a busy machine it may get no processor for seconds. Only forks that failed, or whose
             // child was killed at once, take all that time.
-            let moment = if waits { forks::PATIENCE } else { Duration::from_millis(100) };
+            let moment = if waits { forks::PATIENCE } else { *begins_within.get_or_insert_with(forks::begins_within) };
             let has_all_come = !collector.awaits_children(moment);
             if is_hurried || (has_all_come && (running == 0 || !waits)) {
                 break;
@@ -382,6 +386,7 @@ pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Resu
         observer(Progress::Finishing);
     }
     page.state.store(state::OVER, Ordering::Release);
+    drop(slowness);
     drop(control);
     // No more processes come. Dropping the broker also asks for exit statuses once more.
     drop(broker);

@@ -171,7 +171,7 @@ impl Source {
         if is_looked_at {
             match self.copy() {
                 Ok(words) => look.words = words,
-                Err(Corrupt) => return Look { events_lost: self.give_up(), ..Look::default() },
+                Err(Corrupt) => return Look { events_lost: self.give_up(), ..look },
             }
         }
         self.is_drained = has_ended && is_looked_at;

@@ -223,7 +223,8 @@ extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, _context: *mut 
     if signal != libc::SIGTERM && signal != libc::SIGHUP && !is_first_process() {
         return;
     }
-    // SAFETY: with SA_SIGINFO the kernel passes a valid siginfo.
+    // SAFETY: `info` points to a siginfo, which has `si_code` for every signal: only the kernel
+    // calls this handler, and `handler` asks for SA_SIGINFO.
     let from_a_process = unsafe { (*info).si_code } <= 0;
     // A signal from the kernel (a terminal that hangs up) goes to the whole process group, so the
     // command already has it.
@@ -412,7 +413,9 @@ pub(crate) fn exec_instead(command: &mut Command, image: Image) {
     let exec = move || {
         let pointers = &pointers;
         if SIGPIPE_WAS_IGNORED.load(Ordering::Relaxed) {
-            // SAFETY: the signal and the disposition are valid.
+            // SAFETY: `signal` requires a signal that exists, and a disposition: both are constants
+            // of the C library, and `SIG_IGN` runs no code. It may be called after a fork: it is
+            // async-signal-safe.
             unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
         }
         // SAFETY: the file is a NUL-terminated string; the arguments and the environment are arrays
