@@ -1,12 +1,14 @@
 /* A hook library: the number of blocks of each size that a program allocates.
  *
  *     $ cc -O2 -shared -fPIC -Iinclude -o libhistogram.so examples/hooks/histogram.c
- *     $ heapledger run --hook ./libhistogram.so -- ls
+ *     $ heapledger run --hook ./libhistogram.so -- sqlite3 :memory: 'select 1'
  *     $ HISTOGRAM=sizes.txt heapledger run --hook ./libhistogram.so -- make
  *
  * Each process writes its histogram when it exits: to stderr, or to the end of the file that
- * HISTOGRAM names. (A process that ends by _exit, by a signal or by exec does not.) Counters are
- * static, and the output is written by write(2): nothing here allocates. */
+ * HISTOGRAM names. (A process that ends by _exit, by a signal or by exec does not.) Name a file for
+ * programs that close stderr before they end, as GNU's ls does: the destructor runs after that. A
+ * child that was forked begins with the counts of its parent. Counters are static, and the output
+ * is written by write(2): nothing here allocates. */
 #include <errno.h>
 #include <fcntl.h>
 #include <heapledger/hooks.h>
@@ -36,7 +38,7 @@ static void freed(void *block, heapledger_caller caller) {
 }
 
 static void reallocation_begins(uint32_t api, void *old, heapledger_caller caller) {
-    /* The end of the reallocation tells what became of the old block. */
+    /* reallocation_ends counts the old block, once it is known whether that was freed. */
     (void)api, (void)old, (void)caller;
 }
 

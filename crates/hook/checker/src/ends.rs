@@ -194,12 +194,21 @@ fn kernel_action(signal: c_int, new: Option<&KernelAction>, old: Option<&mut Ker
 }
 
 /// Returns from a signal handler.
+///
+/// # Safety
+///
+/// A signal handler returns here, with the kernel's signal frame at the stack pointer.
 #[unsafe(naked)]
 unsafe extern "C" fn restore() {
     naked_asm!("mov rax, 15", "syscall")
 }
 
 /// Handles a fatal signal, while every other signal is blocked.
+///
+/// # Safety
+///
+/// The kernel calls this as the handler of `signal`, with `SA_SIGINFO`: `details` points to the
+/// signal's `siginfo_t`.
 unsafe extern "C" fn handle(signal: c_int, details: *const c_void, _: *mut c_void) {
     if is_own() {
         // Another thread that inspects blocks is about to end the process: its signal came first.
@@ -211,7 +220,9 @@ unsafe extern "C" fn handle(signal: c_int, details: *const c_void, _: *mut c_voi
     // SAFETY: queues a signal to this thread, with the details that the kernel has handed to us.
     let queued = unsafe { syscall(nr::RT_TGSIGQUEUEINFO, [process, thread, signal as usize, details as usize, 0, 0]) };
     if queued != 0 {
-        // SAFETY: sends the signal to this thread.
+        // SAFETY: `syscall` requires that pointers are valid, and that the call breaks no
+        // assumption of other code. tgkill(2) takes no pointer. The signal ends the process by its
+        // default action, restored above, as it would have without our handler.
         unsafe { syscall(nr::TGKILL, [process, thread, signal as usize, 0, 0, 0]) };
     }
 }
@@ -300,6 +311,8 @@ functions! {
 }
 
 fn exit_now(status: c_int) {
-    // SAFETY: ends the process, as the caller asks.
+    // SAFETY: `syscall` requires that pointers are valid, and that the call breaks no assumption of
+    // other code. exit_group(2) takes no pointer, and no code of this process runs after it, as the
+    // caller of `_exit` demands.
     unsafe { syscall(nr::EXIT_GROUP, [status as usize, 0, 0, 0, 0, 0]) };
 }

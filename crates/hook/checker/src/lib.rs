@@ -59,12 +59,14 @@ pub unsafe extern "C" fn heapledger_hook_init(_real: *const Functions, table: *c
 ///
 /// # Safety
 ///
-/// `path` is a NUL-terminated string.
+/// `path` points to a NUL-terminated string, which does not change before this returns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn heapledger_hook_library_unseen(reason: u64, path: *const c_char) {
     if checks::is_running() {
         checks::stop();
-        // SAFETY: the caller's contract.
+        // SAFETY: `CStr::from_ptr` requires a string that ends with NUL and does not change while
+        // the reference exists. This function's `# Safety` requires that of `path` until it
+        // returns, and `file::stop` keeps no reference.
         file::stop(reason, unsafe { CStr::from_ptr(path) });
     }
 }

@@ -138,7 +138,9 @@ pub(crate) fn find_within_loader(name: &CStr) -> usize {
         ) -> c_int;
     }
 
-    // SAFETY: the function of this name.
+    // SAFETY: `Objects::locked` requires the C library's `dl_iterate_phdr`. The declaration above
+    // refers to that symbol, which no object but the C library is known to define. The look-up
+    // waits for no other thread.
     unsafe { Objects::locked(dl_iterate_phdr, |objects| objects.lookup(Scope::Next, name)) }.unwrap_or(0)
 }
 

@@ -9,9 +9,12 @@ const BYTE: u8 = 0xc9;
 
 /// # Safety
 ///
-/// `block` has [`LENGTH`] bytes behind its `size`, and nobody else uses it.
+/// `block` is an allocation of `size` bytes and at least [`LENGTH`] more behind them. Nobody else
+/// uses it.
 pub(crate) unsafe fn write(block: *mut u8, size: usize) {
-    // SAFETY: the caller's contract.
+    // SAFETY: `add` and `write_bytes` require that the bytes from `size` to `size + LENGTH` are
+    // part of one allocation and may be written. This function's `# Safety` requires that. There is
+    // no data race, because nobody else uses the block.
     unsafe { block.add(size).write_bytes(BYTE, LENGTH) };
 }
 
@@ -20,10 +23,11 @@ pub(crate) unsafe fn write(block: *mut u8, size: usize) {
 ///
 /// # Safety
 ///
-/// `block` has [`LENGTH`] bytes behind its `size`.
+/// `block` is an allocation of `size` bytes and at least [`LENGTH`] more behind them.
 pub(crate) unsafe fn overwritten(block: *const u8, size: usize) -> Option<Range<u64>> {
     // The program may write there at this moment: hence volatile reads, byte by byte.
-    // SAFETY: the caller's contract.
+    // SAFETY: `add` and `read_volatile` require that the byte is part of the block's allocation.
+    // `at` is below `LENGTH`, and this function's `# Safety` requires as many bytes behind `size`.
     let is_changed = |&at: &usize| unsafe { block.add(size + at).read_volatile() } != BYTE;
     let first = (0..LENGTH).find(is_changed)?;
     let last = (0..LENGTH).rev().find(is_changed)?;

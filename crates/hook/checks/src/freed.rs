@@ -84,7 +84,9 @@ impl Table {
     ///
     /// This thread called `hold`, or is a copy of the one that did.
     pub(crate) unsafe fn release(&self) {
-        // SAFETY: the caller's contract.
+        // SAFETY: `Lock::unlock` requires that this thread, or the one that it was copied from by a
+        // fork, took the lock and forgot the guard. `hold` does both, and this function's
+        // `# Safety` requires that call.
         unsafe { self.lock.unlock() };
     }
 }

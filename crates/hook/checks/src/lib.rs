@@ -101,7 +101,7 @@ pub fn start() -> Result<(), Error> {
 ///
 /// # Safety
 ///
-/// `table` is a table that Heapledger has handed out.
+/// `table` is a table that Heapledger has handed out: complete, and never changed.
 ///
 /// # Errors
 ///
@@ -111,7 +111,9 @@ pub unsafe fn start_in(table: *const Hooks) -> Result<(), Error> {
         0 => Ok(()),
         number => Err(u8::try_from(number).ok().and_then(hooks::Error::from_number).unwrap_or(hooks::Error::Malformed)),
     };
-    // SAFETY: the caller's contract, and as in `start`.
+    // SAFETY: by this function's `# Safety`, `table` is a complete table that never changes. Its
+    // two functions require what `install_replacement` and `install_observer` do: the tables passed
+    // are static, and their functions keep the contracts of `Replacement` and `Observer`.
     start_with(|| unsafe {
         done(((*table).install_replacement)(&raw const REPLACEMENT))?;
         done(((*table).install_observer)(&raw const OBSERVER))

@@ -71,25 +71,31 @@ pub(crate) fn is_padded(stamp: TypeId) -> bool {
     stamp.0 & PADDED != 0
 }
 
-// The contract of all these is that of `Observer`: `caller` is a live frame of this thread.
+// **Live caller**: the functions from here to `failed` are entered through `OBSERVER` only. By the
+// contract of `Observer`, `caller` is the frame of this thread that made the call: it is live, and
+// the intercepted function has yet to return to it.
 
 unsafe extern "C" fn malloc(block: Pointer, size: usize, caller: Caller) {
-    // SAFETY: `caller` is live, by the contract of `Observer`; the same holds in all of these.
+    // SAFETY: `allocated` requires a live `caller`. Only `OBSERVER` leads here, so `caller` is a
+    // *live caller*.
     unsafe { allocated(block, size, Call::Malloc, caller) };
 }
 
 unsafe extern "C" fn calloc(block: Pointer, count: usize, each: usize, caller: Caller) {
-    // SAFETY: `caller` is live, by the contract of `Observer`.
+    // SAFETY: `allocated` requires a live `caller`. Only `OBSERVER` leads here, so `caller` is a
+    // *live caller*.
     unsafe { allocated(block, count.wrapping_mul(each), Call::Calloc, caller) };
 }
 
 unsafe extern "C" fn aligned(_: u32, block: Pointer, _: usize, size: usize, caller: Caller) {
-    // SAFETY: `caller` is live, by the contract of `Observer`.
+    // SAFETY: `allocated` requires a live `caller`. Only `OBSERVER` leads here, so `caller` is a
+    // *live caller*.
     unsafe { allocated(block, size, Call::Aligned, caller) };
 }
 
 unsafe extern "C" fn free(block: Pointer, caller: Caller) {
-    // SAFETY: `caller` is live, by the contract of `Observer`.
+    // SAFETY: `is_freed` requires a live `caller`. Only `OBSERVER` leads here, so `caller` is a
+    // *live caller*.
     unsafe { is_freed(block, Call::Free, None, caller) };
 }
 
@@ -97,21 +103,25 @@ unsafe extern "C" fn free_sized(api: u32, block: Pointer, size: usize, _: usize,
     // `cfree` gives no size.
     const CFREE: u32 = heapledger_core::Api::Cfree as u32;
     let (call, said) = if api == CFREE { (Call::Free, None) } else { (Call::FreeSized, Some(size)) };
-    // SAFETY: `caller` is live, by the contract of `Observer`.
+    // SAFETY: `is_freed` requires a live `caller`. Only `OBSERVER` leads here, so `caller` is a
+    // *live caller*.
     unsafe { is_freed(block, call, said, caller) };
 }
 
 unsafe extern "C" fn realloc_begins(_: u32, old: Pointer, caller: Caller) {
-    // SAFETY: `caller` is live, by the contract of `Observer`.
+    // SAFETY: `is_freed` requires a live `caller`. Only `OBSERVER` leads here, so `caller` is a
+    // *live caller*.
     unsafe { is_freed(old, Call::Realloc, None, caller) };
 }
 
 unsafe extern "C" fn realloc_ends(old: Pointer, block: Pointer, size: usize, caller: Caller) {
     if !block.is_null() {
-        // SAFETY: `caller` is live, by the contract of `Observer`.
+        // SAFETY: `allocated` requires a live `caller`. Only `OBSERVER` leads here, so `caller` is
+        // a *live caller*.
         unsafe { allocated(block, size, Call::Realloc, caller) };
     } else if !old.is_null() && size != 0 {
-        // SAFETY: `caller` is live, by the contract of `Observer`.
+        // SAFETY: `lives_on` requires a live `caller`. Only `OBSERVER` leads here, so `caller` is a
+        // *live caller*.
         unsafe { lives_on(old, caller) };
     }
 }
@@ -122,7 +132,7 @@ unsafe extern "C" fn failed(_: u32, _: usize, _: usize, _: usize, _: Caller) {
 
 /// # Safety
 ///
-/// `caller` is a live frame of this thread.
+/// `caller` is the live frame of this thread to which the intercepted function has yet to return.
 unsafe fn allocated(block: Pointer, size: usize, call: Call, caller: Caller) {
     let call = thread::take_new(size).unwrap_or(call);
     let canary = thread::take_padded(block as usize);
@@ -133,7 +143,8 @@ unsafe fn allocated(block: Pointer, size: usize, call: Call, caller: Caller) {
         usable: canary.unwrap_or(size).max(size) as u64,
         stamp: call as u32 | if canary.is_some_and(|at| at >= size) { PADDED } else { 0 },
     };
-    // SAFETY: `caller` is live, by this function's contract.
+    // SAFETY: `capture::with_stack` requires the live frame of this thread to which the called
+    // function has yet to return. This function's `# Safety` requires the same of `caller`.
     let is_seen = unsafe {
         capture::with_stack(caller, |stack, thread| {
             enter(&new, stack, thread);
@@ -177,9 +188,10 @@ fn enter(new: &NewBlock, stack: StackId, thread: ThreadId) {
 ///
 /// # Safety
 ///
-/// `caller` is a live frame of this thread.
+/// `caller` is the live frame of this thread to which the intercepted function has yet to return.
 unsafe fn lives_on(old: Pointer, caller: Caller) {
-    // SAFETY: `caller` is live, by this function's contract.
+    // SAFETY: `capture::with_stack` requires the live frame of this thread to which the called
+    // function has yet to return. This function's `# Safety` requires the same of `caller`.
     let is_seen = unsafe {
         capture::with_stack(caller, |_, thread| match FREED.take(old as u64) {
             Some(FreedBlock { address, size, usable, stamp, allocated_at, .. }) => {
@@ -195,10 +207,11 @@ unsafe fn lives_on(old: Pointer, caller: Caller) {
 
 /// # Safety
 ///
-/// `caller` is a live frame of this thread.
+/// `caller` is the live frame of this thread to which the intercepted function has yet to return.
 unsafe fn is_freed(block: Pointer, call: Call, said: Option<usize>, caller: Caller) {
     let (call, said, alignment) = thread::take_delete(block as usize).unwrap_or((call, said, 0));
-    // SAFETY: `caller` is live, by this function's contract.
+    // SAFETY: `capture::with_stack` requires the live frame of this thread to which the called
+    // function has yet to return. This function's `# Safety` requires the same of `caller`.
     let is_seen = unsafe {
         capture::with_stack(caller, |stack, thread| {
             let free = Free { address: block as u64, call, said, alignment, stack, thread };
@@ -223,7 +236,9 @@ pub(crate) unsafe fn overwritten(block: &LiveBlock) -> Option<Range<u64>> {
     if missed() != 0 {
         return None;
     }
-    // SAFETY: the canary is behind the usable bytes.
+    // SAFETY: `canary::overwritten` requires `LENGTH` bytes behind the given size. The block has a
+    // canary, by this function's `# Safety`, and `allocated` entered as its usable bytes those in
+    // front of the canary. The memory is there, because the block is live.
     let bytes = unsafe { canary::overwritten(block.key.0 as *const u8, block.usable.0 as usize) }?;
     let slop = block.usable.0 - block.size.0;
     Some(bytes.start + slop..bytes.end + slop)

@@ -102,6 +102,10 @@ pub fn frames(stack: StackId) -> impl Iterator<Item = u64> {
 /// time.
 pub type Listener = fn(&Report, usize, u64);
 
+/// The findings, and the function that is called with each.
+///
+/// **Guarded cells**: `found` and `beyond` are accessed in this module only, and only while `lock`
+/// is held.
 struct Reports {
     lock: Lock,
     found: UnsafeCell<[Option<(Report, u64)>; REPORTS_MAX]>,
@@ -109,7 +113,9 @@ struct Reports {
     listener: AtomicPtr<()>,
 }
 
-// SAFETY: the cells are reached under the lock only.
+// SAFETY: `Sync` demands that threads which share the value make no data race. The two cells are
+// *guarded cells*, and hold plain values, which any thread may use. The other fields are `Sync`
+// themselves.
 unsafe impl Sync for Reports {}
 
 static REPORTS: Reports = Reports {
@@ -140,7 +146,8 @@ pub(crate) fn note(report: Report) {
         return;
     }
     let _guard = REPORTS.lock.lock();
-    // SAFETY: under the lock.
+    // SAFETY: no other reference to either of the *guarded cells* exists: `_guard` holds the lock
+    // until this function returns.
     let (found, beyond) = unsafe { (&mut *REPORTS.found.get(), &mut *REPORTS.beyond.get()) };
     let known = |place: &Option<(Report, u64)>| place.as_ref().is_none_or(|(known, _)| known.is_like(&report));
     let Some(number) = found.iter().position(known) else {
@@ -152,7 +159,8 @@ pub(crate) fn note(report: Report) {
     *times += 1;
     let listener = REPORTS.listener.load(Ordering::Acquire);
     if !listener.is_null() {
-        // SAFETY: not null, hence stored by `listen`.
+        // SAFETY: `transmute` requires that the pointer is a `Listener`. It is not null, so
+        // `listen` stored it, which made it from a `Listener`.
         let listener = unsafe { mem::transmute::<*mut (), Listener>(listener) };
         listener(report, number, *times);
     }
@@ -161,14 +169,16 @@ pub(crate) fn note(report: Report) {
 /// Returns the report with this number, and how often it was found; `None` if there are fewer.
 pub fn get(number: usize) -> Option<(Report, u64)> {
     let _guard = REPORTS.lock.lock();
-    // SAFETY: under the lock.
+    // SAFETY: nobody writes to `found`, one of the *guarded cells*, while this reference exists:
+    // `_guard` holds the lock until this function returns.
     unsafe { &*REPORTS.found.get() }.get(number)?.clone()
 }
 
 /// Returns how often something was found that there was no room for.
 pub fn beyond() -> u64 {
     let _guard = REPORTS.lock.lock();
-    // SAFETY: under the lock.
+    // SAFETY: nobody writes to `beyond`, one of the *guarded cells*, meanwhile: `_guard` holds the
+    // lock until this function returns.
     unsafe { *REPORTS.beyond.get() }
 }
 
@@ -181,6 +191,8 @@ pub(crate) fn hold() {
 ///
 /// This thread called `hold`, or is a copy of the one that did.
 pub(crate) unsafe fn release() {
-    // SAFETY: the caller's contract.
+    // SAFETY: `Lock::unlock` requires that this thread, or the one that it was copied from by a
+    // fork, took the lock and forgot the guard. `hold` does both, and this function's `# Safety`
+    // requires that call.
     unsafe { REPORTS.lock.unlock() };
 }

@@ -149,7 +149,8 @@ pub struct Extent {
     pub bytes_usable: u64,
 }
 
-// SAFETY: the table consists of numbers, and of functions which may be called in any thread.
+// SAFETY: the table is not written once it is shared. Besides numbers it holds functions that may
+// be called in any thread, and the address of another such table, `ledger`.
 unsafe impl Sync for Bridge {}
 
 /// Returns the bridge to the ledger of this program itself, if it has started one, even if another
@@ -162,9 +163,10 @@ pub fn own() -> Option<Found> {
 #[derive(Clone, Copy, Debug)]
 pub struct Found(NonNull<Bridge>);
 
-// SAFETY: the table never changes, and its functions may be called in any thread.
+// SAFETY: a `Found` is the address of a table that stays for ever, does not change, and is `Sync`.
 unsafe impl Send for Found {}
-// SAFETY: as for `Send` above.
+// SAFETY: references to a `Found` allow no more than the address itself, which is `Send`: its
+// methods take copies of it.
 unsafe impl Sync for Found {}
 
 /// The bridge to the ledger of this program, used if no other process observes it.

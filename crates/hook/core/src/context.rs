@@ -6,6 +6,10 @@
 //! hooks that run in it, access it. Everything that a stack refers to is static: names and values
 //! are never freed or changed.
 //!
+//! The unsafe functions here take the **own stack** of the calling thread. That is a live, aligned
+//! [`Stack`] with two properties: no other thread accesses it, and no reference to it exists while
+//! the function runs.
+//!
 //! Entering a scope stores a [`Frame`] and the depth; leaving it stores the depth. Neither
 //! allocates, calls anything or can fail. A scope that is left by a jump (`longjmp`) is removed
 //! when the scope around it is left.
@@ -29,6 +33,11 @@ pub const UNTRACKED: u32 = 1 << 31;
 /// scope.
 ///
 /// The address identifies a name; readers merge equal texts.
+///
+/// # Contract of the fields
+///
+/// `text` is null or points to `length` bytes, `category` is null or points to a [`Category`]. Both
+/// are static, and the bytes do not change.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Name {
@@ -45,7 +54,8 @@ pub struct Name {
 // SAFETY: everything that it points to is static and does not change, except for the category's
 // switch, which is atomic.
 unsafe impl Sync for Name {}
-// SAFETY: as for `Sync` above.
+// SAFETY: a name owns nothing. It is numbers, and addresses of data that is static and may be read
+// in any thread, by the contract of the fields.
 unsafe impl Send for Name {}
 
 impl Name {
@@ -113,6 +123,10 @@ impl Category {
 }
 
 /// One entry of a stack.
+///
+/// # Contract of the fields
+///
+/// Both are null or point to a static [`Name`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Frame {
@@ -124,7 +138,8 @@ pub struct Frame {
 
 // SAFETY: everything that it points to is static and `Sync`.
 unsafe impl Sync for Frame {}
-// SAFETY: as for `Sync` above.
+// SAFETY: a frame owns nothing. It is two addresses of names that are static and `Sync`, by the
+// contract of the fields.
 unsafe impl Send for Frame {}
 
 impl Frame {
@@ -197,7 +212,7 @@ impl StackCell {
 ///
 /// # Safety
 ///
-/// `stack` is the calling thread's own.
+/// `stack` is the calling thread's [own stack](self).
 #[inline(always)]
 pub unsafe fn enter(stack: *mut Stack, frame: Frame) -> u32 {
     // SAFETY: by the caller's contract nobody else writes to it, except signal handlers of this
@@ -236,11 +251,12 @@ fn store(place: &mut Frame, frame: Frame) {
 ///
 /// # Safety
 ///
-/// As in [`enter`].
+/// `stack` is the calling thread's [own stack](self), as in [`enter`].
 #[inline(always)]
 pub unsafe fn leave(stack: *mut Stack, depth: u32) {
     compiler_fence(Ordering::SeqCst);
-    // SAFETY: the caller's contract.
+    // SAFETY: reads and writes the depth of the caller's own stack, which is live and aligned. No
+    // other thread accesses it.
     unsafe {
         let now = (*stack).depth;
         (&raw mut (*stack).depth).write_volatile(if depth < now { depth } else { now });
@@ -253,10 +269,10 @@ pub unsafe fn leave(stack: *mut Stack, depth: u32) {
 ///
 /// # Safety
 ///
-/// As in [`enter`].
+/// `stack` is the calling thread's [own stack](self), as in [`enter`].
 #[inline(always)]
 pub unsafe fn begin_ignoring(stack: *mut Stack) -> u32 {
-    // SAFETY: the caller's contract.
+    // SAFETY: `change_ignoring` asks for the calling thread's own stack, and so does this function.
     unsafe { change_ignoring(stack, |before| before.wrapping_add(1)) }
 }
 
@@ -265,10 +281,10 @@ pub unsafe fn begin_ignoring(stack: *mut Stack) -> u32 {
 ///
 /// # Safety
 ///
-/// As in [`enter`].
+/// `stack` is the calling thread's [own stack](self), as in [`enter`].
 #[inline(always)]
 pub unsafe fn begin_untracked(stack: *mut Stack) -> u32 {
-    // SAFETY: the caller's contract.
+    // SAFETY: `change_ignoring` asks for the calling thread's own stack, and so does this function.
     unsafe { change_ignoring(stack, |before| before | UNTRACKED) }
 }
 
@@ -278,20 +294,21 @@ pub unsafe fn begin_untracked(stack: *mut Stack) -> u32 {
 ///
 /// # Safety
 ///
-/// As in [`enter`].
+/// `stack` is the calling thread's [own stack](self), as in [`enter`].
 #[inline(always)]
 pub unsafe fn begin_tracked(stack: *mut Stack) -> u32 {
-    // SAFETY: the caller's contract.
+    // SAFETY: `change_ignoring` asks for the calling thread's own stack, and so does this function.
     unsafe { change_ignoring(stack, |before| before & !UNTRACKED) }
 }
 
 /// # Safety
 ///
-/// As in [`enter`].
+/// `stack` is the calling thread's [own stack](self), as in [`enter`].
 #[inline(always)]
 unsafe fn change_ignoring(stack: *mut Stack, change: impl FnOnce(u32) -> u32) -> u32 {
     compiler_fence(Ordering::SeqCst);
-    // SAFETY: the caller's contract.
+    // SAFETY: reads and writes a field of the caller's own stack, which is live and aligned. No
+    // other thread accesses it.
     unsafe {
         let before = (*stack).ignore;
         (&raw mut (*stack).ignore).write_volatile(change(before));
@@ -304,11 +321,12 @@ unsafe fn change_ignoring(stack: *mut Stack, change: impl FnOnce(u32) -> u32) ->
 ///
 /// # Safety
 ///
-/// As in [`enter`].
+/// `stack` is the calling thread's [own stack](self), as in [`enter`].
 #[inline(always)]
 pub unsafe fn end_ignoring(stack: *mut Stack, before: u32) {
     compiler_fence(Ordering::SeqCst);
-    // SAFETY: the caller's contract.
+    // SAFETY: writes a field of the caller's own stack, which is live and aligned. No other thread
+    // accesses it.
     unsafe { (&raw mut (*stack).ignore).write_volatile(before) };
     compiler_fence(Ordering::SeqCst);
 }
@@ -317,11 +335,12 @@ pub unsafe fn end_ignoring(stack: *mut Stack, before: u32) {
 ///
 /// # Safety
 ///
-/// `stack` is the calling thread's own.
+/// `stack` is the calling thread's [own stack](self).
 #[inline(always)]
 pub unsafe fn depth(stack: *const Stack) -> usize {
-    // SAFETY: the caller's contract; volatile, because the compiler of the program does not know
-    // that hooks read it.
+    // SAFETY: reads a field of the caller's own stack, which is live, aligned and initialised. No
+    // other thread writes to it. Volatile, because the compiler of the program does not know that
+    // hooks read it.
     (unsafe { (&raw const (*stack).depth).read_volatile() } as usize).min(DEPTH_MAX)
 }
 
@@ -329,10 +348,11 @@ pub unsafe fn depth(stack: *const Stack) -> usize {
 ///
 /// # Safety
 ///
-/// `stack` is the calling thread's own.
+/// `stack` is the calling thread's [own stack](self).
 #[inline(always)]
 pub unsafe fn is_ignoring(stack: *const Stack) -> bool {
-    // SAFETY: as in `depth`.
+    // SAFETY: reads a field of the caller's own stack, which is live, aligned and initialised. No
+    // other thread writes to it.
     unsafe { (&raw const (*stack).ignore).read_volatile() != 0 }
 }
 
@@ -340,10 +360,11 @@ pub unsafe fn is_ignoring(stack: *const Stack) -> bool {
 ///
 /// # Safety
 ///
-/// `stack` is the calling thread's own, and `index` is below [`depth`].
+/// `stack` is the calling thread's [own stack](self), and `index` is below [`depth`].
 #[inline(always)]
 pub unsafe fn frame(stack: *const Stack, index: usize) -> Frame {
-    // SAFETY: the caller's contract; `depth` is at most the length of the array.
+    // SAFETY: `index` is below `depth`, which is at most the length of the array: so the place is
+    // within the caller's own stack, which is live and aligned. No other thread writes to it.
     unsafe { (&raw const (*stack).frames).cast::<Frame>().add(index).read_volatile() }
 }
 
@@ -358,14 +379,16 @@ mod tests {
     static NAMES: [Name; 2] = [Name::new("one"), Name::new("two")];
 
     fn names(stack: &StackCell) -> Vec<&'static [u8]> {
-        // SAFETY: the test's own stack; all names in it are static.
+        // SAFETY: `stack` is live, and used by this thread only, through its address: it is this
+        // thread's own stack. The indices are below `depth`. All names in it are from `NAMES`.
         unsafe { (0..depth(stack.get())).map(|index| (*frame(stack.get(), index).name).bytes()).collect() }
     }
 
     #[test]
     fn scopes_nest_and_heal() {
         let stack = StackCell::new();
-        // SAFETY: the test's own stack, for all calls below.
+        // SAFETY: all calls ask for the thread's own stack. `stack` is live, and used by this
+        // thread only, through its address.
         unsafe {
             let outer = enter(stack.get(), Frame::new(&NAMES[0]));
             let middle = enter(stack.get(), Frame::new(&NAMES[1]));
@@ -384,7 +407,8 @@ mod tests {
     #[test]
     fn what_is_too_deep_is_counted_only() {
         let stack = StackCell::new();
-        // SAFETY: the test's own stack.
+        // SAFETY: all calls ask for the thread's own stack. `stack` is live, and used by this
+        // thread only, through its address.
         unsafe {
             let first = enter(stack.get(), Frame::new(&NAMES[0]));
             let deep: Vec<u32> = (0..2 * DEPTH_MAX).map(|_| enter(stack.get(), Frame::new(&NAMES[1]))).collect();
@@ -401,7 +425,8 @@ mod tests {
     #[test]
     fn ignoring_nests() {
         let stack = StackCell::new();
-        // SAFETY: the test's own stack.
+        // SAFETY: all calls ask for the thread's own stack. `stack` is live, and used by this
+        // thread only, through its address.
         unsafe {
             let outer = begin_ignoring(stack.get());
             let inner = begin_ignoring(stack.get());
@@ -415,7 +440,8 @@ mod tests {
     #[test]
     fn code_that_heapledger_calls_is_the_programs() {
         let stack = StackCell::new();
-        // SAFETY: the test's own stack.
+        // SAFETY: all calls ask for the thread's own stack. `stack` is live, and used by this
+        // thread only, through its address.
         unsafe {
             let own = begin_untracked(stack.get());
             let callback = begin_tracked(stack.get());

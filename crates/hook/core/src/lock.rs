@@ -108,7 +108,9 @@ mod tests {
     #[test]
     fn one_at_a_time() {
         struct Shared(Lock, UnsafeCell<u64>);
-        // SAFETY: the cell is used under the lock only.
+        // SAFETY: `Sync` asks that shared references race nowhere. The lock is `Sync` itself. The
+        // cell is accessed below only, by threads that hold the lock, and at the end, when one
+        // thread is left.
         unsafe impl Sync for Shared {}
         const ROUNDS: u64 = if cfg!(miri) { 50 } else { 100_000 };
         let shared = Shared(Lock::new(), UnsafeCell::new(0));
@@ -119,18 +121,21 @@ mod tests {
                     for round in 0..ROUNDS {
                         let guard = if round % 3 == thread % 3 { shared.0.try_lock() } else { Some(shared.0.lock()) };
                         if guard.is_some() {
-                            // SAFETY: under the lock.
+                            // SAFETY: the pointer is that of a live cell, and nobody else uses it:
+                            // all threads do so under the lock, which `guard` holds.
                             unsafe { *shared.1.get() += 1 };
                         } else {
                             let _guard = shared.0.lock();
-                            // SAFETY: under the lock.
+                            // SAFETY: the pointer is that of a live cell, and nobody else uses it:
+                            // all threads do so under the lock, which `_guard` holds.
                             unsafe { *shared.1.get() += 1 };
                         }
                     }
                 });
             }
         });
-        // SAFETY: all threads have ended.
+        // SAFETY: the pointer is that of a live cell. Nobody writes to it any more: `scope` has
+        // waited for the end of all threads that do.
         assert_eq!(unsafe { *shared.1.get() }, 4 * ROUNDS);
     }
 }

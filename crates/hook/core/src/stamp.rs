@@ -18,6 +18,11 @@ pub const FILE_MAX: usize = 1024;
 pub const LABEL_MAX: usize = 256;
 
 /// A place in the source at which blocks are stamped: static.
+///
+/// # Contract of the fields
+///
+/// `file` is null or points to `file_length` bytes, and `label` is null or points to `label_length`
+/// bytes. All these are static and do not change.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Place {
@@ -35,7 +40,8 @@ pub struct Place {
 
 // SAFETY: everything that it points to is static and does not change.
 unsafe impl Sync for Place {}
-// SAFETY: as for `Sync` above.
+// SAFETY: a place owns nothing. It is numbers, and addresses of bytes that are static and do not
+// change, by the contract of the fields.
 unsafe impl Send for Place {}
 
 impl Place {
@@ -52,13 +58,15 @@ impl Place {
 
     /// Returns the first [`FILE_MAX`] bytes of the file's name.
     pub fn file(&self) -> &'static [u8] {
-        // SAFETY: null or static text of this length, by the type's contract.
+        // SAFETY: `bytes` asks for null or a static text of this length: the contract of the fields
+        // says so of this one.
         unsafe { bytes(self.file, self.file_length, FILE_MAX) }
     }
 
     /// Returns the first [`LABEL_MAX`] bytes of the label.
     pub fn label(&self) -> &'static [u8] {
-        // SAFETY: null or static text of this length, by the type's contract.
+        // SAFETY: `bytes` asks for null or a static text of this length: the contract of the fields
+        // says so of this one.
         unsafe { bytes(self.label, self.label_length, LABEL_MAX) }
     }
 }
@@ -67,12 +75,13 @@ impl Place {
 ///
 /// # Safety
 ///
-/// `text` is null or points to `length` bytes that are static.
+/// `text` is null or points to `length` bytes that are static and do not change.
 unsafe fn bytes(text: *const u8, length: u32, length_max: usize) -> &'static [u8] {
     if text.is_null() {
         return &[];
     }
-    // SAFETY: the caller's contract.
+    // SAFETY: the text is not null, and has `length` static bytes by this function's `# Safety`.
+    // They do not change. The slice is no longer than that.
     unsafe { core::slice::from_raw_parts(text, (length as usize).min(length_max)) }
 }
 
@@ -102,7 +111,7 @@ const INDEX_LENGTH: usize = (STAMPS_MAX as usize + 2) * 2;
 /// # Safety
 ///
 /// `type_name` points to `length` bytes, UTF-8 if the program keeps to it, and `place` is null or
-/// points to a [`Place`]. Both are static.
+/// points to a [`Place`]. Both are static and do not change.
 #[inline]
 pub unsafe fn intern(type_name: *const u8, length: u32, place: *const Place) -> &'static Stamp {
     let mut mine: Option<&'static Stamp> = None;
@@ -197,7 +206,9 @@ impl Stamp {
 
     /// Returns the place where blocks are stamped so, if that is known.
     pub fn place(&self) -> Option<&'static Place> {
-        // SAFETY: null or static, by the contract of `intern`.
+        // SAFETY: `as_ref` asks for null or a pointer to a live value that does not change. The
+        // stamp was made with null, or has been given a place by `intern`, whose `# Safety` says
+        // that it is static and does not change.
         unsafe { self.place.load(Ordering::Relaxed).as_ref() }
     }
 
@@ -256,7 +267,8 @@ mod tests {
     static NOWHERE: Place = Place::new("", 7, "label");
 
     fn text(name: &'static str, place: *const Place) -> String {
-        // SAFETY: both are static.
+        // SAFETY: `intern` asks for a static name of this length, and for null or a static place.
+        // The type says so of `name`; all callers pass null or the address of a static above.
         let stamp = unsafe { intern(name.as_ptr(), name.len() as u32, place) };
         String::from_utf8(stamp.text().collect()).unwrap()
     }
@@ -277,7 +289,8 @@ mod tests {
         let pairs = if cfg!(miri) { 100 } else { 5000 };
         let numbers: Vec<Vec<u16>> = std::thread::scope(|scope| {
             let meet = move || {
-                // SAFETY: parts of a static text.
+                // SAFETY: `intern` asks for a static name of this length. `NAMES` is static, and
+                // its length of 5000 bytes is the largest that is passed. There is no place.
                 (1..=pairs).map(|length| unsafe { intern(NAMES.as_ptr(), length, ptr::null()) }.number()).collect()
             };
             let threads: Vec<_> = (0..4).map(|_| scope.spawn(meet)).collect();

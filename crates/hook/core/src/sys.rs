@@ -38,14 +38,16 @@ const PR_GET_NAME: usize = 16;
 ///
 /// # Safety
 ///
-/// The contract of [`arch::syscall`].
+/// The contract of [`arch::syscall`]: every pointer argument is valid for what the kernel does with
+/// it, and the call has no effect on memory or process state that breaks assumptions of other code.
 #[inline]
 pub unsafe fn call(number: usize, arguments: [usize; 6]) -> isize {
     const EPERM: isize = 1;
     if sandbox::is_entered() {
         return -EPERM;
     }
-    // SAFETY: the caller's contract.
+    // SAFETY: `arch::syscall` asks for valid pointers and for no effect that breaks assumptions.
+    // This function's `# Safety` asks for the same, and the arguments are passed unchanged.
     unsafe { arch::syscall(number, arguments) }
 }
 
@@ -74,7 +76,8 @@ pub fn map_guarded(length: usize, huge: bool) -> Result<*mut u8, Errno> {
     let slack = if huge { HUGE } else { 0 };
     let reserved = length.checked_add(2 * GUARD + slack).ok_or(ENOMEM)?;
     let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-    // SAFETY: as in `map_private`.
+    // SAFETY: without MAP_FIXED the kernel picks unused addresses, so no existing mapping is
+    // affected. No argument is a pointer.
     let base = check(unsafe { call(nr::MMAP, [0, reserved, PROT_NONE, flags, usize::MAX, 0]) })?;
     let start = if huge { (base + GUARD).next_multiple_of(HUGE) } else { base + GUARD };
     let (front, end) = (start - GUARD, start + length + GUARD);
@@ -120,13 +123,16 @@ pub unsafe fn unmap_guarded(start: *mut u8, length: usize) {
 /// The range is page-aligned and part of a private mapping that the caller owns; its content is not
 /// needed any more.
 pub unsafe fn discard(start: *mut u8, length: usize) {
-    // SAFETY: the caller's contract.
+    // SAFETY: MADV_DONTNEED zeroes the pages that the range touches. By this function's `# Safety`
+    // those are exactly the range, they are the caller's own, and nobody needs their content.
     unsafe { call(nr::MADVISE, [start.expose_provenance(), length, MADV_DONTNEED, 0, 0, 0]) };
 }
 
 /// Maps `length` bytes of the file `fd` shared, for reading and writing.
 pub fn map_shared(fd: i32, length: usize) -> Result<*mut u8, Errno> {
-    // SAFETY: as in `map_private`; the descriptor is only read.
+    // SAFETY: without MAP_FIXED the kernel picks unused addresses, so no existing mapping is
+    // affected. The call leaves the descriptor and the file as they are, and refuses a wrong
+    // descriptor.
     let answer = unsafe { call(nr::MMAP, [0, length, PROT_READ_WRITE, MAP_SHARED, fd as usize, 0]) };
     check(answer).map(ptr::with_exposed_provenance_mut)
 }
@@ -181,19 +187,20 @@ pub fn futex_wait(word: &AtomicU32, expected: u32, milliseconds: Option<u32>) {
 
 /// Wakes up to `count` sleepers on `word`.
 pub fn futex_wake(word: &AtomicU32, count: u32) {
-    // SAFETY: FUTEX_WAKE only uses the address as a key.
+    // SAFETY: the address is that of a live, aligned word. FUTEX_WAKE uses it as a key, and writes
+    // nothing; to be woken without need is no harm, because every wait may end so.
     unsafe { call(nr::FUTEX, [word.as_ptr() as usize, FUTEX_WAKE, count as usize, 0, 0, 0]) };
 }
 
 /// Returns this process's id, as its own pid namespace numbers it.
 pub fn process_id() -> u32 {
-    // SAFETY: no arguments, no effect.
+    // SAFETY: getpid has no arguments, so no pointers, and changes nothing.
     check(unsafe { call(nr::GETPID, [0; 6]) }).map_or(0, |id| id as u32)
 }
 
 /// Returns this thread's id, as its own pid namespace numbers it; 0 in a [sandbox].
 pub fn thread_id() -> u32 {
-    // SAFETY: no arguments, no effect.
+    // SAFETY: gettid has no arguments, so no pointers, and changes nothing.
     check(unsafe { call(nr::GETTID, [0; 6]) }).map_or(0, |id| id as u32)
 }
 
@@ -236,7 +243,8 @@ pub fn close(fd: i32) {
 /// Duplicates a descriptor to the lowest number that is free; the copy is closed on exec.
 pub fn duplicate(fd: i32) -> Result<i32, Errno> {
     const F_DUPFD_CLOEXEC: usize = 1030;
-    // SAFETY: makes a descriptor that only the caller knows.
+    // SAFETY: no argument is a pointer. F_DUPFD_CLOEXEC leaves all open descriptors as they are,
+    // and makes one at a free number, which only the caller knows.
     check(unsafe { call(nr::FCNTL, [fd as usize, F_DUPFD_CLOEXEC, 0, 0, 0, 0]) }).map(|fd| fd as i32)
 }
 
@@ -331,10 +339,12 @@ fn wait_for_end(thread: usize) {
 /// `path` points to a NUL-terminated string.
 pub unsafe fn read_head(path: *const u8, head: &mut [u8]) -> Option<(usize, bool)> {
     const O_CLOEXEC: usize = 0o2000000;
-    // SAFETY: the caller's contract.
+    // SAFETY: open reads the path up to its NUL, with which it ends by this function's `# Safety`.
+    // The new descriptor is known here only.
     let fd = check(unsafe { call(nr::OPEN, [path as usize, O_CLOEXEC, 0, 0, 0, 0]) }).ok()?;
     let mut status = [0_u64; 18];
-    // SAFETY: `struct stat` has 144 bytes on x86-64.
+    // SAFETY: fstat writes one `struct stat`, which has 144 bytes on x86-64, to its second
+    // argument: `status`, which is live, has as many, and any bits are valid integers.
     let stated = check(unsafe { call(nr::FSTAT, [fd, status.as_mut_ptr() as usize, 0, 0, 0, 0]) });
     // SAFETY: the kernel writes at most that many bytes to the live slice.
     let read = check(unsafe { call(nr::READ, [fd, head.as_mut_ptr() as usize, head.len(), 0, 0, 0]) });
@@ -342,9 +352,9 @@ pub unsafe fn read_head(path: *const u8, head: &mut [u8]) -> Option<(usize, bool
     stated.ok()?;
     // Mode at 24, user at 28, group at 32.
     let [_, _, _, mode_and_user, group, ..] = status;
-    // SAFETY: no arguments, no effect.
+    // SAFETY: geteuid has no arguments, so no pointers, and changes nothing.
     let user = unsafe { call(nr::GETEUID, [0; 6]) as u32 };
-    // SAFETY: no arguments, no effect.
+    // SAFETY: getegid has no arguments, so no pointers, and changes nothing.
     let own_group = unsafe { call(nr::GETEGID, [0; 6]) as u32 };
     let owner = ((mode_and_user >> 32) as u32, group as u32);
     Some((read.ok()?, program::gains_rights(mode_and_user as u32, owner, (user, own_group))))
@@ -356,7 +366,8 @@ pub fn inode(path: &core::ffi::CStr) -> Option<u64> {
     // SAFETY: the kernel reads the string, which ends with a zero.
     let fd = check(unsafe { call(nr::OPEN, [path.as_ptr() as usize, O_CLOEXEC, 0, 0, 0, 0]) }).ok()?;
     let mut status = [0_u64; 18];
-    // SAFETY: `struct stat` has 144 bytes on x86-64.
+    // SAFETY: fstat writes one `struct stat`, which has 144 bytes on x86-64, to its second
+    // argument: `status`, which is live, has as many, and any bits are valid integers.
     let stated = check(unsafe { call(nr::FSTAT, [fd, status.as_mut_ptr() as usize, 0, 0, 0, 0]) });
     close(fd as i32);
     let [_, inode, ..] = status;
@@ -371,7 +382,8 @@ pub fn inode(path: &core::ffi::CStr) -> Option<u64> {
 /// `path` points to a NUL-terminated string.
 pub unsafe fn read_at(path: *const u8, offset: u64, bytes: &mut [u8]) -> Option<usize> {
     const O_CLOEXEC: usize = 0o2000000;
-    // SAFETY: the caller's contract.
+    // SAFETY: open reads the path up to its NUL, with which it ends by this function's `# Safety`.
+    // The new descriptor is known here only.
     let fd = check(unsafe { call(nr::OPEN, [path as usize, O_CLOEXEC, 0, 0, 0, 0]) }).ok()?;
     // SAFETY: the kernel writes at most that many bytes to the live slice.
     let read =
@@ -467,7 +479,9 @@ mod tests {
         assert_eq!((read_own_pieces(&pieces, &mut words), words), (24, [7, 0, 7, 1, 1, 1]));
         assert_eq!(read_own_pieces(&pieces[..1], &mut words[..0]), 0);
         assert_eq!(read_own_pieces(&[[16, 8]], &mut words), 0);
-        // SAFETY: mapped above and not used afterwards.
+        // SAFETY: `unmap` asks for a range that was mapped and that nothing refers to. It is the
+        // first page of the mapping made above, whose second page is gone, and is not used
+        // afterwards.
         unsafe { unmap(pages, PAGE) };
     }
 
@@ -489,7 +503,8 @@ mod tests {
         let theirs = with_descriptors(mine + 1, || (process_id(), thread_id(), duplicate(mine), map_private(4096)));
         let (process, thread, closed, page) = theirs.unwrap();
         assert_eq!((process, closed), (process_id(), Err(Errno(9))));
-        // SAFETY: only asks whether the thread exists.
+        // SAFETY: no argument of tgkill is a pointer. Signal 0 is not sent: the kernel only checks
+        // whether the thread exists.
         assert_eq!(unsafe { syscall(nr::TGKILL, [process as usize, thread as usize, 0, 0, 0, 0]) }, -3);
         let page = page.unwrap();
         // SAFETY: mapped by the helper in the memory that we share.

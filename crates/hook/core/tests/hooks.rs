@@ -105,7 +105,9 @@ mod full {
 /// Notifies the observers of every kind of call.
 fn tell_all() {
     let (one, two, none) = (address(16), address(32), ptr::null_mut());
-    // SAFETY: these observers do not read the caller's frame, nor blocks.
+    // SAFETY: the contract of telling asks for a live frame and live blocks, for observers that
+    // read them. All observers here only note the addresses, and no call fails to reallocate a
+    // block, whose usable size would be asked for.
     unsafe {
         tell::malloc(one, 5, CALLER);
         tell::calloc(one, 3, 4, CALLER);
@@ -123,7 +125,8 @@ fn tell_all() {
 
 /// Notifies the observers of one free.
 fn tell_free() {
-    // SAFETY: as in `tell_all`.
+    // SAFETY: as in `tell_all`: the contract of telling asks for a live frame and a live block, for
+    // observers that read them, and all observers here only note the addresses.
     unsafe { tell::free(address(16), CALLER) };
 }
 
@@ -204,7 +207,8 @@ fn observers_that_are_none() {
     // A table that ends early leaves out the later functions.
     let short = &*Box::leak(Box::new(Observer { size: offset_of!(Observer, calloc) as u32, ..FULL }));
     assert_eq!(install_observer(short), Ok(()));
-    // SAFETY: as in `tell_all`.
+    // SAFETY: as in `tell_all`: the contract of telling asks for a live frame and a live block, for
+    // observers that read them, and all observers here only note the addresses.
     unsafe { tell::calloc(address(16), 3, 4, CALLER) };
     assert_eq!(noted(), ["FULL malloc 16 12"]);
     assert_eq!(hooks::remove_observer(short), Ok(()));
@@ -230,7 +234,9 @@ macro_rules! layer {
             static BELOW: AtomicPtr<Functions> = AtomicPtr::new(ptr::null_mut());
 
             fn below() -> &'static Functions {
-                // SAFETY: set when the layer was installed.
+                // SAFETY: only the layer's functions come here, which are called once the layer is
+                // installed. `install_replacement` has then stored the address of a table that is
+                // static and does not change.
                 unsafe { &*BELOW.load(Ordering::Relaxed) }
             }
 
@@ -246,21 +252,24 @@ macro_rules! layer {
     (@ $module:ident malloc) => {
         unsafe extern "C" fn malloc(size: usize) -> Pointer {
             note(format!("{} malloc {size}", stringify!($module)));
-            // SAFETY: the table is complete.
+            // SAFETY: the next table has all functions, which behave as those of C. `malloc` may be
+            // called with any size.
             unsafe { below().malloc.unwrap()(size) }
         }
     };
     (@ $module:ident free) => {
         unsafe extern "C" fn free(block: Pointer) {
             note(format!("{} free", stringify!($module)));
-            // SAFETY: the table is complete.
+            // SAFETY: the next table has all functions, which behave as those of C. The block is
+            // live, as our caller's call of `free` says.
             unsafe { below().free.unwrap()(block) }
         }
     };
     (@ $module:ident memalign) => {
         unsafe extern "C" fn memalign(alignment: usize, size: usize) -> Pointer {
             note(format!("{} memalign {alignment} {size}", stringify!($module)));
-            // SAFETY: the table is complete.
+            // SAFETY: the next table has all functions, which behave as those of C. The arguments
+            // are those of our caller's call of `memalign`.
             unsafe { below().memalign.unwrap()(alignment, size) }
         }
     };
@@ -341,7 +350,9 @@ fn replacements() {
         malloc_usable_size: Some(malloc_usable_size),
         ..Functions::EMPTY
     };
-    // SAFETY: the C library's, once, in the only thread.
+    // SAFETY: `set_bottom` asks to be called once, by one thread: the only test of this program
+    // does so here. The functions are those of one allocator, the C library's, and include
+    // `malloc`, `calloc`, `realloc` and `free`.
     unsafe { serve::set_bottom(functions) };
     nothing_is_replaced();
 

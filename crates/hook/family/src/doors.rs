@@ -57,7 +57,8 @@ extern "C" fn watched(size: usize, sp: u64, rbp: u64) -> Pointer {
         // SAFETY: on entry to a function the return address is at the stack pointer, which the
         // thunk has passed on.
         let caller = unsafe { ptr::with_exposed_provenance::<u64>(sp as usize).read() };
-        // SAFETY: stored by `watch_malloc`, of this type.
+        // SAFETY: `transmute` requires that the pointer is a `fn(u64)`. It is not null, and
+        // `watch_malloc`, which stores all others, makes them from a `fn(u64)`.
         unsafe { core::mem::transmute::<*mut (), fn(u64)>(watcher)(caller) };
     }
     thunks::malloc_from(size, sp, rbp)

@@ -107,6 +107,8 @@ pub fn initialise() {
 #[inline(never)]
 fn functions() -> &'static Functions {
     initialise();
-    // SAFETY: `initialise` returns only when there is an allocator.
+    // SAFETY: `unwrap_unchecked` requires `Some`, which `serve::functions` returns from the call of
+    // `set_bottom` on. `initialise` returns only after that call: it has made it by
+    // `heapledger_family_starts`, or waited for `has_bottom` or for `IS_DONE`, which is set later.
     unsafe { serve::functions().unwrap_unchecked() }
 }

@@ -102,7 +102,8 @@ pub(crate) fn functions(namespace: usize) -> &'static Functions {
 fn begin(own: &Allocator, namespace: usize) {
     let first = own.first.swap(ptr::null_mut(), Ordering::Acquire);
     if !first.is_null() {
-        // SAFETY: stored by `set_allocator`, of this type.
+        // SAFETY: `transmute` requires that the pointer is a `fn(usize)`. It is not null, and
+        // `set_allocator`, which stores all others, makes them from a `fn(usize)`.
         unsafe { core::mem::transmute::<*mut (), fn(usize)>(first)(namespace) };
     }
 }

@@ -108,19 +108,30 @@ pub unsafe extern "C" fn syscall() {
     )
 }
 
+/// Makes the program's call of [`prctl`], which may enter a sandbox.
+///
+/// # Safety
+///
+/// The contract of the C function on Linux: [`prctl`] jumps here with its caller's arguments.
 unsafe extern "C" fn enter_by_prctl(option: c_long, a: c_long, b: c_long, c: c_long, d: c_long) -> c_int {
     type Prctl = unsafe extern "C" fn(c_long, c_long, c_long, c_long, c_long) -> c_int;
     // SAFETY: null is `None`; otherwise the next definition of `prctl`, which reads no more
     // registers.
     let next = unsafe { mem::transmute::<usize, Option<Prctl>>(PRCTL.load(Ordering::Acquire)) };
     enter(a == SECCOMP_MODE_STRICT, || match next {
-        // SAFETY: the program's own arguments.
+        // SAFETY: the next `prctl` requires the contract of the C function. It gets the program's
+        // own arguments unchanged, of which this function's `# Safety` requires that contract.
         Some(prctl) => c_long::from(unsafe { prctl(option, a, b, c, d) }),
         // SAFETY: the program's own arguments, with which it asked for this system call.
         None => unsafe { call(SYS_PRCTL, [option, a, b, c, d, 0]) },
     }) as c_int
 }
 
+/// Makes the program's call of [`syscall`], which may enter a sandbox.
+///
+/// # Safety
+///
+/// The contract of the C function on Linux: [`syscall`] jumps here with its caller's arguments.
 unsafe extern "C" fn enter_by_syscall(number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long) -> c_long {
     type Syscall = unsafe extern "C" fn(c_long, c_long, c_long, c_long, c_long, c_long, c_long) -> c_long;
     // SAFETY: null is `None`; otherwise the next definition of `syscall`.
@@ -153,6 +164,11 @@ fn enter(is_strict: bool, call: impl FnOnce() -> c_long) -> c_long {
     answer
 }
 
+/// Makes the same system call as `prctl` before anything has been looked up.
+///
+/// # Safety
+///
+/// The contract of the C function on Linux: [`prctl`] jumps here with its caller's arguments.
 unsafe extern "C" fn early_prctl(option: c_long, a: c_long, b: c_long, c: c_long, d: c_long) -> c_int {
     // SAFETY: the program's own arguments, with which it asked for this system call.
     unsafe { call(SYS_PRCTL, [option, a, b, c, d, 0]) as c_int }
@@ -160,6 +176,10 @@ unsafe extern "C" fn early_prctl(option: c_long, a: c_long, b: c_long, c: c_long
 
 /// Makes a system call before anything has been looked up: for a library that is initialised before
 /// this one.
+///
+/// # Safety
+///
+/// The contract of the C function on Linux: [`syscall`] jumps here with its caller's arguments.
 unsafe extern "C" fn early_syscall(
     number: c_long,
     a: c_long,
@@ -179,7 +199,9 @@ unsafe extern "C" fn early_syscall(
 ///
 /// The contract of the system call.
 unsafe fn call(number: c_long, arguments: [c_long; 6]) -> c_long {
-    // SAFETY: the caller's contract.
+    // SAFETY: `arch::syscall` requires that pointers are valid, and that the call breaks no
+    // assumption of other code: the contract of the system call. This function's `# Safety`
+    // requires it of `number` and `arguments`.
     let answer = unsafe { arch::syscall(number as usize, arguments.map(|argument| argument as usize)) };
     if (-4095..0).contains(&answer) {
         set_errno(-answer as c_int);

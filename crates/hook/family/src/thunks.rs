@@ -7,6 +7,11 @@
 //! replaces it, and notify the observers ([`tell`]). `errno` and every result are those of the
 //! allocator that handled the call. `malloc`, `calloc`, `realloc` and `free` get here through the
 //! [entry points](crate::doors).
+//!
+//! **Passed frame**: wherever a function takes `sp` and `rbp`, they are the stack pointer and the
+//! frame pointer with which the program's call came to a thunk, here or in another module of this
+//! crate. The thunk has changed neither and has jumped. So `caller(sp, rbp)` is the calling frame,
+//! of this thread, and is live until the function has returned.
 
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_void};
@@ -194,8 +199,9 @@ fn malloc_with(next: impl Next, size: usize, sp: u64, rbp: u64) -> Pointer {
     if block.is_null() {
         return failed(Api::Malloc, size, 0, 0, sp, rbp);
     }
-    // SAFETY: the thunk passed the caller's registers, so `caller` is the live calling frame; the
-    // same below.
+    // SAFETY: `tell::malloc` requires the live calling frame of this thread. `sp` and `rbp` are a
+    // *passed frame*: `malloc_from` and `malloc_of` have them from thunks, or from
+    // `doors::watched`, which has them from its thunk.
     unsafe { tell::malloc(block, size, caller(sp, rbp)) };
     block
 }
@@ -206,7 +212,8 @@ fn calloc_with(next: impl Next, count: usize, each: usize, sp: u64, rbp: u64) ->
     if block.is_null() {
         return failed(Api::Calloc, count.saturating_mul(each), 0, count, sp, rbp);
     }
-    // SAFETY: as in `malloc_with`.
+    // SAFETY: `tell::calloc` requires the live calling frame of this thread. `sp` and `rbp` are a
+    // *passed frame*: `calloc_from` and `calloc_of` have them from thunks, and pass them on.
     unsafe { tell::calloc(block, count, each, caller(sp, rbp)) };
     block
 }
@@ -214,7 +221,9 @@ fn calloc_with(next: impl Next, count: usize, each: usize, sp: u64, rbp: u64) ->
 #[inline(always)]
 fn realloc_with(next: impl Next, old: Pointer, size: usize, sp: u64, rbp: u64) -> Pointer {
     let block = reallocate(next, Api::Realloc, old, size, sp, rbp);
-    // SAFETY: as in `malloc_with`.
+    // SAFETY: `tell::realloc_ends` requires the live calling frame of this thread. `sp` and `rbp`
+    // are a *passed frame*: `realloc_from` and `realloc_of` have them from thunks, and pass them
+    // on.
     unsafe { tell::realloc_ends(old, block, size, caller(sp, rbp)) };
     block
 }
@@ -241,7 +250,8 @@ pub(crate) extern "C" fn reallocarray_from(
         return failed(Api::Reallocarray, usize::MAX, 0, count, sp, rbp);
     };
     let block = reallocate(Namespace(namespace), Api::Reallocarray, old, size, sp, rbp);
-    // SAFETY: as in `malloc_with`.
+    // SAFETY: `tell::reallocarray_ends` requires the live calling frame of this thread. `sp` and
+    // `rbp` are a *passed frame*: only the thunks of `reallocarray` lead here.
     unsafe { tell::reallocarray_ends(old, block, count, each, caller(sp, rbp)) };
     block
 }
@@ -249,7 +259,9 @@ pub(crate) extern "C" fn reallocarray_from(
 #[inline(always)]
 fn reallocate(next: impl Next, api: Api, old: Pointer, size: usize, sp: u64, rbp: u64) -> Pointer {
     if !old.is_null() {
-        // SAFETY: as in `malloc_with`.
+        // SAFETY: `tell::realloc_begins` requires the live calling frame of this thread. `sp` and
+        // `rbp` are a *passed frame*: `realloc_with` and `reallocarray_from` pass on those that
+        // they have.
         unsafe { tell::realloc_begins(api, old, caller(sp, rbp)) };
     }
     call!(next, realloc(old, size))
@@ -299,7 +311,8 @@ fn aligned(api: Api, block: Pointer, alignment: usize, size: usize, sp: u64, rbp
     if block.is_null() {
         return failed(api, size, alignment, 0, sp, rbp);
     }
-    // SAFETY: as in `malloc_with`.
+    // SAFETY: `tell::aligned` requires the live calling frame of this thread. `sp` and `rbp` are a
+    // *passed frame*: the callers, all named `…_from`, pass on those that they have from thunks.
     unsafe { tell::aligned(api, block, alignment, size, caller(sp, rbp)) };
     block
 }
@@ -307,7 +320,8 @@ fn aligned(api: Api, block: Pointer, alignment: usize, size: usize, sp: u64, rbp
 #[inline(always)]
 fn free_with(next: impl Next, block: Pointer, sp: u64, rbp: u64) {
     if !block.is_null() {
-        // SAFETY: as in `malloc_with`.
+        // SAFETY: `tell::free` requires the live calling frame of this thread. `sp` and `rbp` are a
+        // *passed frame*: `free_from` and `free_of` have them from thunks, and pass them on.
         unsafe { tell::free(block, caller(sp, rbp)) };
         call!(next, free(block));
     }
@@ -334,7 +348,9 @@ pub(crate) extern "C" fn free_aligned_sized_from(
 
 fn release(next: Namespace, api: Api, block: Pointer, size: usize, alignment: usize, sp: u64, rbp: u64) {
     if !block.is_null() {
-        // SAFETY: as in `malloc_with`.
+        // SAFETY: `tell::free_sized` requires the live calling frame of this thread. `sp` and `rbp`
+        // are a *passed frame*: the callers, all named `…_from`, pass on those that they have from
+        // thunks.
         unsafe { tell::free_sized(api, block, size, alignment, caller(sp, rbp)) };
         call!(next, free(block));
     }
@@ -347,7 +363,8 @@ extern "C" fn arena_malloc_from(arena: usize, size: usize, sp: u64, rbp: u64) ->
     if block.is_null() {
         return failed(Api::Malloc, size, 0, 0, sp, rbp);
     }
-    // SAFETY: as in `malloc_with`.
+    // SAFETY: `tell::malloc` requires the live calling frame of this thread. `sp` and `rbp` are a
+    // *passed frame*: only the thunk `arena_malloc` leads here.
     unsafe { tell::malloc(block, size, caller(sp, rbp)) };
     block
 }
@@ -357,7 +374,8 @@ extern "C" fn arena_calloc_from(arena: usize, count: usize, each: usize, sp: u64
     if block.is_null() {
         return failed(Api::Calloc, count.saturating_mul(each), 0, count, sp, rbp);
     }
-    // SAFETY: as in `malloc_with`.
+    // SAFETY: `tell::calloc` requires the live calling frame of this thread. `sp` and `rbp` are a
+    // *passed frame*: only the thunk `arena_calloc` leads here.
     unsafe { tell::calloc(block, count, each, caller(sp, rbp)) };
     block
 }
@@ -365,18 +383,21 @@ extern "C" fn arena_calloc_from(arena: usize, count: usize, each: usize, sp: u64
 extern "C" fn arena_realloc_from(arena: usize, old: Pointer, size: usize, sp: u64, rbp: u64) -> Pointer {
     let caller = caller(sp, rbp);
     if !old.is_null() {
-        // SAFETY: as in `malloc_with`.
+        // SAFETY: `tell::realloc_begins` requires the live calling frame of this thread. `sp` and
+        // `rbp` are a *passed frame*: only the thunk `arena_realloc` leads here.
         unsafe { tell::realloc_begins(Api::Realloc, old, caller) };
     }
     let block = call!(Program, arena_realloc(arena, old, size));
-    // SAFETY: as in `malloc_with`.
+    // SAFETY: `tell::realloc_ends` requires the live calling frame of this thread. `sp` and `rbp`
+    // are a *passed frame*: only the thunk `arena_realloc` leads here, and has yet to return.
     unsafe { tell::realloc_ends(old, block, size, caller) };
     block
 }
 
 extern "C" fn arena_free_from(arena: usize, block: Pointer, sp: u64, rbp: u64) {
     if !block.is_null() {
-        // SAFETY: as in `malloc_with`.
+        // SAFETY: `tell::free` requires the live calling frame of this thread. `sp` and `rbp` are a
+        // *passed frame*: only the thunk `arena_free` leads here.
         unsafe { tell::free(block, caller(sp, rbp)) };
         call!(Program, arena_free(arena, block));
     }
@@ -390,7 +411,8 @@ extern "C" fn arena_memalign_from(arena: usize, alignment: usize, size: usize, s
 #[cold]
 #[inline(never)]
 fn failed(api: Api, size: usize, alignment: usize, count: usize, sp: u64, rbp: u64) -> Pointer {
-    // SAFETY: as in `malloc_with`.
+    // SAFETY: `tell::failed` requires the live calling frame of this thread. `sp` and `rbp` are a
+    // *passed frame*: every caller passes on those that it has.
     unsafe { tell::failed(api, size, alignment, count, caller(sp, rbp)) };
     ptr::null_mut()
 }

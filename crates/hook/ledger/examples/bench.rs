@@ -67,7 +67,8 @@ fn trace(live_blocks: usize, pairs: usize, young: bool, serials: bool) -> Trace 
             _ => 1 + random.below(16_384),
         };
         let layout = Layout::from_size_align(size as usize, 16).unwrap();
-        // SAFETY: the size is not zero.
+        // SAFETY: `alloc` requires a layout whose size is not zero. Every arm of the `match` above
+        // gives at least 1.
         let address = unsafe { alloc(layout) };
         let key = if serials { serial } else { address as u64 };
         serial += 1;

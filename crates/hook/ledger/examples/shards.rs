@@ -75,7 +75,8 @@ struct Shard {
     map: UnsafeCell<HashMap<u64, Entry, Multiply>>,
 }
 
-// SAFETY: the map is reached under the lock only.
+// SAFETY: `Sync` demands that threads which share the value make no data race. Threads that work at
+// the same time access the map in `Hash::with` only, under `lock`. The map is `Send`.
 unsafe impl Sync for Shard {}
 
 struct Hash(Vec<Shard>);
@@ -86,7 +87,8 @@ impl Hash {
         let hash = (address / 4096).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let shard = &self.0[(hash >> (64 - SHARDS.trailing_zeros())) as usize % SHARDS];
         let _held = shard.lock.lock();
-        // SAFETY: under the lock.
+        // SAFETY: no other reference to the map exists: `_held` holds the lock until `work` has
+        // returned, and `bytes` runs while no other thread works.
         work(unsafe { &mut *shard.map.get() })
     }
 }
@@ -105,7 +107,8 @@ impl Table for Hash {
     }
 
     fn bytes(&self) -> u64 {
-        // SAFETY: nobody else is at work here.
+        // SAFETY: nobody writes to the map meanwhile: `time` calls this, the only caller, after the
+        // threads of all rounds have ended.
         self.0.iter().map(|shard| unsafe { &*shard.map.get() }.allocation_size() as u64).sum()
     }
 }

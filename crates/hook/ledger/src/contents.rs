@@ -49,9 +49,11 @@ struct Run {
     at: u64,
 }
 
-// SAFETY: integers only.
+// SAFETY: `Zeroed` requires that every field is valid when all its bytes are zero. Both are `u64`.
+// 0 is a valid integer.
 unsafe impl Zeroed for Extent {}
-// SAFETY: integers only.
+// SAFETY: `Zeroed` requires that every field is valid when all its bytes are zero. The fields are
+// an `Extent`, which is `Zeroed` itself, and a `u64`.
 unsafe impl Zeroed for Run {}
 
 const WORD: u64 = 8;

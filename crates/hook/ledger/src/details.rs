@@ -110,7 +110,8 @@ pub(crate) struct Details {
     thread_and_time: u64,
 }
 
-// SAFETY: the details are integers only.
+// SAFETY: `Zeroed` requires that every field is valid when all its bytes are zero. The fields are
+// `u32` and `u64`. 0 is a valid integer.
 unsafe impl Zeroed for Details {}
 
 impl Details {

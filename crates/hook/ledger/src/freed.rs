@@ -116,7 +116,8 @@ struct Count {
     stand_for: u64,
 }
 
-// SAFETY: integers only.
+// SAFETY: `Zeroed` requires that every field is valid when all its bytes are zero. The fields are
+// `u32` and `u64`. 0 is a valid integer.
 unsafe impl Zeroed for Count {}
 
 fn key(block: Block, slop: u32, stamp: TypeId) -> Key {

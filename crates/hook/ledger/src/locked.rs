@@ -18,7 +18,9 @@ pub(crate) struct Locked<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value goes from thread to thread under the lock, one at a time.
+// SAFETY: `Sync` demands that threads which share the value make no data race. The value is
+// accessed only by the thread that holds the lock, and goes from thread to thread with it, so it
+// has to be `Send`.
 unsafe impl<T: Send> Sync for Locked<T> {}
 
 impl<T> Locked<T> {
@@ -66,7 +68,8 @@ impl<T> Locked<T> {
     /// before the release.
     #[expect(clippy::mut_from_ref, reason = "exclusive by the lock, which is held")]
     pub(crate) unsafe fn held(&self) -> &mut T {
-        // SAFETY: under the lock, and the only reference by the caller's promise.
+        // SAFETY: the reference must be the only one. By this function's `# Safety` this thread
+        // holds the lock, so no other thread has one, and this thread uses no other one.
         unsafe { &mut *self.value.get() }
     }
 }
@@ -128,7 +131,9 @@ mod model {
         ///
         /// The calling thread called [`Lock::hold`] last.
         pub(super) unsafe fn unlock(&self) {
-            // SAFETY: under the lock, by the caller's promise.
+            // SAFETY: no other reference to `held` exists, because only a thread that holds the
+            // mutex makes one. This thread does: by this function's `# Safety` it called `hold`
+            // last, which locked the mutex and kept the guard here.
             drop(unsafe { (*self.held.get()).take() });
         }
     }

@@ -32,9 +32,9 @@ pub unsafe trait Zeroed: Copy {}
 
 // SAFETY: a type without bytes is valid whatever its bytes are.
 unsafe impl Zeroed for () {}
-// SAFETY: zero is a u32.
+// SAFETY: `Zeroed` requires that all bytes zero are a valid value. They are the `u32` 0.
 unsafe impl Zeroed for u32 {}
-// SAFETY: zero is a u64.
+// SAFETY: `Zeroed` requires that all bytes zero are a valid value. They are the `u64` 0.
 unsafe impl Zeroed for u64 {}
 
 /// The unit in which the kernel maps memory, and the largest size of an element.
@@ -49,7 +49,8 @@ pub struct Vector<T: Zeroed> {
     owned: PhantomData<T>,
 }
 
-// SAFETY: the vector owns its elements, as `Vec` does.
+// SAFETY: `Send` demands that another thread may use and drop the vector. It alone refers to its
+// memory, which may be given back in any thread, and its elements are `Send`.
 unsafe impl<T: Zeroed + Send> Send for Vector<T> {}
 // SAFETY: the vector owns its elements; a shared vector only hands out shared elements.
 unsafe impl<T: Zeroed + Sync> Sync for Vector<T> {}
@@ -188,7 +189,8 @@ impl<T: Zeroed> Deref for Vector<T> {
 
 impl<T: Zeroed> DerefMut for Vector<T> {
     fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: as in `deref`; `&mut self` makes the borrow the only one.
+        // SAFETY: `from_raw_parts_mut` requires what `from_raw_parts` does in `deref`: `length`
+        // aligned, initialised elements. `&mut self` makes the borrow the only one.
         unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.length) }
     }
 }

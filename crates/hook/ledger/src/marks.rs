@@ -191,7 +191,8 @@ struct Kept {
     stack: u32,
 }
 
-// SAFETY: integers only.
+// SAFETY: `Zeroed` requires that every field is valid when all its bytes are zero. There are two
+// marks, of two `u32` each. 0 is a valid integer.
 unsafe impl Zeroed for Entry {}
 
 const IS_KEPT: u32 = 1 << 31;

@@ -29,9 +29,11 @@ struct Entry {
     next: u64,
 }
 
-// SAFETY: three u32.
+// SAFETY: `Zeroed` requires that every field is valid when all its bytes are zero. All three are
+// `u32`. 0 is a valid integer.
 unsafe impl Zeroed for List {}
-// SAFETY: three u64.
+// SAFETY: `Zeroed` requires that every field is valid when all its bytes are zero. All three are
+// `u64`. 0 is a valid integer.
 unsafe impl Zeroed for Entry {}
 
 /// The pools of one process image.

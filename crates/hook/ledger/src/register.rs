@@ -708,7 +708,8 @@ struct Header {
     bytes: [u8; 16],
 }
 
-// SAFETY: the header is made of integers only.
+// SAFETY: `Zeroed` requires that every field is valid when all its bytes are zero. The field is 16
+// `u8`. 0 is a valid integer.
 unsafe impl Zeroed for Header {}
 
 /// The tag of a free slot; that of a key is never zero.

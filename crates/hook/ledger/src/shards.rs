@@ -389,7 +389,9 @@ impl SharedRegister {
         self.pools.clear();
         self.budget.mapped.store(0, Ordering::Relaxed);
         then();
-        // SAFETY: this thread called `before_fork`.
+        // SAFETY: `after_fork` requires that this thread called `before_fork`, as it did at the
+        // beginning of this function, and not yet `after_fork`. The references made meanwhile are
+        // gone.
         unsafe { self.after_fork() };
     }
 
@@ -403,9 +405,12 @@ impl SharedRegister {
     /// # Safety
     ///
     /// The calling thread has called [`SharedRegister::before_fork`], and not yet
-    /// [`SharedRegister::after_fork`]. The reference is dropped before it does.
+    /// [`SharedRegister::after_fork`]. The reference is dropped before it does, and before it asks
+    /// for the same shard again.
     pub(crate) unsafe fn held_shard(&self, number: usize) -> &Shard {
-        // SAFETY: the lock is held, by the caller's promise; there are only shared references.
+        // SAFETY: `Locked::held` requires that this thread has called `hold`, and uses no other
+        // reference to the value before the release. `before_fork` has called it, and this
+        // function's `# Safety` requires the rest.
         unsafe { self.shards[number % SHARDS].held() }
     }
 

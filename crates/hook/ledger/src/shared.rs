@@ -500,9 +500,12 @@ impl SharedLedger {
     /// # Safety
     ///
     /// The calling thread has called [`SharedLedger::before_fork`], and not yet
-    /// [`SharedLedger::after_fork`]. The references are dropped before it does.
+    /// [`SharedLedger::after_fork`]. The references are dropped before it does, and before it asks
+    /// for them again.
     pub(crate) unsafe fn held(&self) -> (&Books, &FreedTable, &Defects) {
-        // SAFETY: the locks are held, by the caller's promise; there are only shared references.
+        // SAFETY: `Locked::held` requires that this thread has called `hold`, and uses no other
+        // reference to the value before the release. `before_fork` has called it for each of the
+        // three, and this function's `# Safety` requires the rest.
         unsafe { (self.books.held(), self.freed.held(), self.defects.held()) }
     }
 

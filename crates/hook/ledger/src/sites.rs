@@ -67,7 +67,8 @@ pub(crate) struct VarianceRow {
     session_epoch: u64,
 }
 
-// SAFETY: the row is made of integers only.
+// SAFETY: `Zeroed` requires that every field is valid when all its bytes are zero. The fields are
+// `u64`, and variances, which are two `u128` each. 0 is a valid integer.
 unsafe impl Zeroed for VarianceRow {}
 
 #[derive(Clone, Copy, Default)]
@@ -89,7 +90,9 @@ struct Row {
     stack: StackId,
 }
 
-// SAFETY: the row is made of integers only.
+// SAFETY: `Zeroed` requires that every field is valid when all its bytes are zero. The fields are
+// `u64`, an `Amount`, which is two of them, and a `StackId`, which is a `u32`. 0 is a valid
+// integer.
 unsafe impl Zeroed for Row {}
 
 /// The site's live amounts at the peaks, if they have changed since.
@@ -99,7 +102,8 @@ struct Peaks {
     session: Amount,
 }
 
-// SAFETY: the peaks are integers only.
+// SAFETY: `Zeroed` requires that every field is valid when all its bytes are zero. Both amounts are
+// two `u64`. 0 is a valid integer.
 unsafe impl Zeroed for Peaks {}
 
 /// Up to this number (256 KB) rows are in the nearer caches.

@@ -149,7 +149,9 @@ impl SharedLedger {
         let mut snapshot = Snapshot::with_room_for(self, contents)?;
         let began = now();
         self.before_fork();
-        // SAFETY: this thread has just called `before_fork`.
+        // SAFETY: `held` and `held_shard` require that this thread has called `before_fork`, as it
+        // has just done, that the references end before `after_fork`, as they do with this block,
+        // and that there is one to each value: each is asked for once.
         let copied = unsafe {
             let (books, freed, defects) = self.held();
             (snapshot.totals, snapshot.defects) = (books.totals(), *defects);

@@ -46,11 +46,13 @@ fn note<R>(call: impl FnOnce() -> R, event: impl FnOnce(u32, &R) -> Event) -> R 
     result
 }
 
-// SAFETY: every call is passed on as it came.
+// SAFETY: every call goes to `System`, which keeps the contract of `GlobalAlloc`, with the
+// arguments as they came, and its result is returned.
 unsafe impl GlobalAlloc for Noting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let size = layout.size() as u64;
-        // SAFETY: the caller's contract.
+        // SAFETY: our caller keeps the contract of `GlobalAlloc::alloc`, which `System` requires of
+        // the same arguments.
         note(
             || unsafe { System.alloc(layout) },
             |thread, at| Event::Allocated { thread, address: at.addr() as u64, size },
@@ -59,14 +61,16 @@ unsafe impl GlobalAlloc for Noting {
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         let address = block.addr() as u64;
-        // SAFETY: the caller's contract.
+        // SAFETY: our caller keeps the contract of `GlobalAlloc::dealloc`, which `System` requires
+        // of the same arguments.
         note(|| unsafe { System.dealloc(block, layout) }, |thread, ()| Event::Freed { thread, address });
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         let (old, new) = (block.addr() as u64, size as u64);
         note(
-            // SAFETY: the caller's contract.
+            // SAFETY: our caller keeps the contract of `GlobalAlloc::realloc`, which `System`
+            // requires of the same arguments.
             || unsafe { System.realloc(block, layout, size) },
             |thread, at| Event::Reallocated { thread, old, address: at.addr() as u64, size: new },
         )

@@ -225,7 +225,8 @@ fn a_child_goes_on() {
             LEDGER.before_fork();
             // SAFETY: the child calls nothing but the ledger, which does not allocate, and `_exit`.
             let child = unsafe { fork() };
-            // SAFETY: this thread called `before_fork`, or is its copy.
+            // SAFETY: `after_fork` requires that this thread called `before_fork`, or is the copy
+            // in the child of the one that did. Both that return from `fork` are.
             unsafe { LEDGER.after_fork() };
             if child == 0 {
                 // No panics here: they would allocate, and another thread may have held the

@@ -85,7 +85,7 @@ fn is_tight() -> bool {
     let Ok(memory) = sys::map_private(LENGTH) else { return true };
     // SAFETY: just mapped, zeroed, and given up below, after its last use.
     let text = unsafe { core::slice::from_raw_parts_mut(memory, LENGTH) };
-    // SAFETY: a NUL-terminated string.
+    // SAFETY: `sys::read_head` requires a NUL-terminated path: a C string literal is one.
     let read = unsafe { sys::read_head(c"/proc/self/limits".as_ptr().cast(), text) };
     let text = text.get(..read.map_or(0, |(length, _)| length)).unwrap_or(&[]);
     let mut lines = text.split(|&byte| byte == b'\n').filter_map(|line| line.strip_prefix(START));
@@ -93,7 +93,8 @@ fn is_tight() -> bool {
     let digits = values.split(|byte| !byte.is_ascii_digit()).next().unwrap_or(&[]);
     let limit = digits.iter().fold(0_u64, |number, digit| number.saturating_mul(10) + u64::from(digit - b'0'));
     let is_tight = !digits.is_empty() && limit < TIGHT;
-    // SAFETY: mapped above; nothing refers to it any more.
+    // SAFETY: `sys::unmap` requires a mapping of `map_private` to which nothing refers: it was made
+    // above with this length. `text` and its parts are not used below.
     unsafe { sys::unmap(memory, LENGTH) };
     is_tight
 }

@@ -42,12 +42,14 @@ pub static heapledger_bridge_v1: Bridge = Bridge {
 
 /// # Safety
 ///
-/// The contract of the bridge: the name and the place are static.
+/// The contract of the bridge: `type_name` is null or points to `length` bytes, and `place` is null
+/// or points to a [`Place`]. Both are static.
 unsafe extern "C" fn stamp(block: u64, type_name: *const u8, length: u32, place: *const Place) -> c_int {
     if block == 0 || type_name.is_null() || !process::is_on() {
         return 0;
     }
-    // SAFETY: the caller's contract.
+    // SAFETY: `hook::stamp` requires a static name of this length, and null or a static place; this
+    // function's `# Safety` requires the same.
     c_int::from(with_guard(|sp| unsafe { hook::stamp(block, type_name, length, place, sp) }))
 }
 
@@ -55,32 +57,40 @@ unsafe extern "C" fn stamp(block: u64, type_name: *const u8, length: u32, place:
 ///
 /// # Safety
 ///
-/// The contract of the bridge: the reporter's name is static.
+/// The contract of the bridge: `marking` is null or points to a [`Marking`], which stays unchanged
+/// until this returns. The reporter's name is null, or static and as long as the marking says.
 #[unsafe(naked)]
 unsafe extern "C" fn mark(block: u64, marking: *const Marking) -> c_int {
     naked_asm!("mov rdx, rsp", "mov rcx, rbp", "jmp {target}", target = sym mark_from)
 }
 
+/// # Safety
+///
+/// That of [`mark`], whose thunk calls this: `slot` is the address of its return address, and `rbp`
+/// its caller's.
 unsafe extern "C" fn mark_from(block: u64, marking: *const Marking, slot: u64, rbp: u64) -> c_int {
-    // SAFETY: the caller's contract.
+    // SAFETY: `as_ref` requires null or a live marking; the `# Safety` of `mark` requires the same,
+    // and its thunk passes `marking` unchanged.
     let Some(marking) = (unsafe { marking.as_ref() }) else { return bridge::mark::UNKNOWN };
     if block == 0 || marking.reporter.is_null() || !process::is_on() {
         return bridge::mark::UNKNOWN;
     }
-    // SAFETY: the thunk passed its caller's registers; the name is static, by the caller's
-    // contract.
+    // SAFETY: `hook::marks::mark` requires a static name, as `mark` does, and *live caller*
+    // (`hook::malloc`): `slot` and `rbp` are those of the caller of `mark`, to which this function
+    // returns.
     let is_recorded = unsafe { hook::marks::mark(block, marking, Caller { slot, rbp }) };
     if is_recorded { bridge::mark::RECORDED } else { bridge::mark::UNKNOWN }
 }
 
 /// # Safety
 ///
-/// The contract of the bridge: the reporter's name is static.
+/// The contract of the bridge: `reporter` is null or points to `length` bytes, which are static.
 unsafe extern "C" fn unmark(block: u64, reporter: *const u8, length: u32) -> c_int {
     if block == 0 || reporter.is_null() || !process::is_on() {
         return 0;
     }
-    // SAFETY: the caller's contract.
+    // SAFETY: `hook::marks::unmark` requires a static name of this length; this function's
+    // `# Safety` requires the same of `reporter`.
     c_int::from(with_guard(|sp| unsafe { hook::marks::unmark(block, reporter, length, sp) }))
 }
 
@@ -97,6 +107,10 @@ extern "C" fn marks_complete() {
 }
 
 /// Finds nothing: the register is in another process.
+///
+/// # Safety
+///
+/// None is needed: the pointer is not used.
 unsafe extern "C" fn block_around(_: u64, _: *mut Extent) -> c_int {
     0
 }
@@ -105,20 +119,30 @@ unsafe extern "C" fn block_around(_: u64, _: *mut Extent) -> c_int {
 ///
 /// See [`heapledger_thread::bind`].
 unsafe extern "C" fn contexts(stack: *mut Stack) -> *mut Stack {
-    // SAFETY: the caller's contract.
+    // SAFETY: `heapledger_thread::bind` requires what this function's `# Safety` requires of
+    // `stack`.
     unsafe { heapledger_thread::bind(stack) }
 }
 
 /// Sets the context of a block. A thunk, like those of the malloc functions: the stack begins at
 /// the program's frame.
+///
+/// # Safety
+///
+/// None is needed: any number may be passed.
 #[unsafe(naked)]
 unsafe extern "C" fn set_context(block: u64) {
     naked_asm!("mov rsi, rsp", "mov rdx, rbp", "jmp {target}", target = sym set_context_from)
 }
 
+/// # Safety
+///
+/// The thunk of [`set_context`] calls this: `slot` is the address of its return address, and `rbp`
+/// its caller's.
 unsafe extern "C" fn set_context_from(block: u64, slot: u64, rbp: u64) {
     if block != 0 && process::is_on() {
-        // SAFETY: the thunk passed its caller's registers.
+        // SAFETY: `hook::set_context` requires *live caller* (`hook::malloc`): `slot` and `rbp` are
+        // those of the caller of `set_context`, to which this function returns.
         unsafe { hook::set_context(block, Caller { slot, rbp }) };
     }
 }
@@ -134,7 +158,8 @@ extern "C" fn is_recording() -> c_int {
 
 /// # Safety
 ///
-/// `words` points to `count` words.
+/// `words` points to `count` words, aligned, which do not change until this returns. It may be null
+/// if there are none.
 unsafe extern "C" fn annotate(number: u32, words: *const u64, count: usize) -> c_int {
     let Ok(number) = u16::try_from(number) else { return -1 };
     if number < code::ANNOTATIONS || count > WORDS_MAX || (words.is_null() && count > 0) || !process::is_on() {
@@ -143,7 +168,9 @@ unsafe extern "C" fn annotate(number: u32, words: *const u64, count: usize) -> c
     let payload = if count == 0 {
         &[]
     } else {
-        // SAFETY: the caller's contract; not null and bounded as checked above.
+        // SAFETY: `from_raw_parts` requires `count` words at an aligned pointer that is not null:
+        // it was compared with null above, and this function's `# Safety` requires the rest of
+        // `words`.
         unsafe { core::slice::from_raw_parts(words, count) }
     };
     if with_guard(|sp| hook::annotate(number, payload, sp)) { 0 } else { -1 }

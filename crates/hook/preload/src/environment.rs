@@ -114,7 +114,9 @@ fn without_stall(session: &[u8]) -> (&[u8], bool) {
 pub(crate) unsafe fn take_additions(start: *mut u64) -> &'static Taken {
     // SAFETY: the layout of a new process's stack (System V psABI): argc, argv, null, envp, null.
     let environment = unsafe { start.add(1 + *start as usize + 1) }.cast::<*const c_char>();
-    // SAFETY: nobody else looks at it yet (the caller's contract).
+    // SAFETY: no other reference to the cell exists: by its `# Safety` this function is called
+    // once, before the program has its environment. `Added::new`, the other user, serves calls of
+    // the program.
     let taken = unsafe { &mut *TAKEN.0.get() };
     for_each(environment, |entry| {
         let is_whole = |session: &&[u8]| (SESSION_LENGTH..=SESSION_LENGTH_MAX).contains(&session.len());
@@ -192,7 +194,9 @@ pub(crate) fn for_child(environment: Environment, child: Child, found: &mut Foun
     if memory.is_null() {
         return (environment, Outlook::Leaves(Obstacle::NoRoom));
     }
-    // SAFETY: as much memory as asked for.
+    // SAFETY: `Added::write` requires `length` bytes, aligned for pointers: `scratch::memory` has
+    // returned whole pages, at least as many. It also requires the environment that `new` has
+    // counted: the program changes none while a call reads it (POSIX).
     (unsafe { added.write(memory) }, Outlook::Follows)
 }
 
@@ -286,7 +290,8 @@ impl Added {
     ///
     /// # Safety
     ///
-    /// `memory` has [`Added::length`] bytes, aligned for pointers.
+    /// `memory` has [`Added::length`] bytes, aligned for pointers. The environment has not changed
+    /// since [`Added::new`].
     pub(crate) unsafe fn write(&self, memory: *mut u8) -> Environment {
         let entries = memory.cast::<*const c_char>();
         let mut ours = [ptr::null::<c_char>(); ENTRIES];
@@ -351,7 +356,8 @@ pub(crate) fn with_shell_command<R>(command: *const c_char, start: impl FnOnce(*
             return start(command);
         }
     };
-    // SAFETY: the program's own argument: a NUL-terminated string.
+    // SAFETY: `CStr::from_ptr` requires a live, NUL-terminated string: `command` is not null, and
+    // one of *the program's arguments* (`exec`).
     let original = unsafe { CStr::from_ptr(command) }.to_bytes();
     let [preload, session, hooks] = added.entries();
     // Pieces, and whether each is in single quotes, so that quotes in it are to be escaped.

@@ -4,6 +4,14 @@
 //! [`for_child`](crate::environment::for_child). If a library of the program wraps it, the wrapper
 //! is called first ([`wrappers`]). The variadic ones collect their arguments and continue as their
 //! array forms, as POSIX defines them.
+//!
+//! # The program's arguments
+//!
+//! Arguments come from the program, which keeps the contract of the C function that it calls. Texts
+//! are NUL-terminated, and arrays of texts end with a null pointer. Either may be null where the C
+//! function takes null. Handles are those of the function's library. Nothing of this changes until
+//! the call returns. The functions here pass the arguments on as they are, variadic ones as an
+//! array that ends with a null pointer too.
 
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -62,14 +70,18 @@ fn missing() -> c_int {
 /// Returns the program's environment as it is now.
 pub(crate) fn environ() -> Environment {
     let variable = ptr::with_exposed_provenance::<Environment>(ENVIRON.load(Ordering::Acquire));
-    // SAFETY: null, or the C library's variable.
+    // SAFETY: `as_ref` requires null or a live pointer: `look_up` stored 0 or the address of the C
+    // library's `__environ`, which stays. The program must not change it in another thread
+    // meanwhile (POSIX).
     unsafe { variable.as_ref() }.map_or(ptr::null(), |environment| *environment)
 }
 
 fn run(path: Text, arguments: Arguments, environment: Environment) -> c_int {
     match function!(EXECVE: fn(Text, Arguments, Environment) -> c_int) {
         Some(execve) => {
-            // SAFETY: the program's own arguments; the environment is well-formed.
+            // SAFETY: `execve` requires NUL-terminated texts, and arrays of them with a null
+            // pointer at the end: these are *the program's arguments*. `replaced` lends a complete
+            // environment, the program's or that of `for_child`.
             replaced(environment, Child::At(path), |environment| unsafe { execve(path, arguments, environment) })
         }
         None => missing(),
@@ -79,7 +91,9 @@ fn run(path: Text, arguments: Arguments, environment: Environment) -> c_int {
 fn run_from_path(file: Text, arguments: Arguments, environment: Environment) -> c_int {
     match function!(EXECVPE: fn(Text, Arguments, Environment) -> c_int) {
         Some(execvpe) => {
-            // SAFETY: as in `run`.
+            // SAFETY: `execvpe` requires NUL-terminated texts, and arrays of them with a null
+            // pointer at the end: these are *the program's arguments*. `replaced` lends a complete
+            // environment, the program's or that of `for_child`.
             replaced(environment, Child::InPath(file), |environment| unsafe { execvpe(file, arguments, environment) })
         }
         None => missing(),
@@ -94,7 +108,8 @@ macro_rules! started_by {
 
         pub(crate) static EXPORTED: [Exported; [$(stringify!($name)),*].len()] = [$(Exported {
             name: {
-                // SAFETY: an identifier has no zero in it.
+                // SAFETY: `from_bytes_with_nul_unchecked` requires one zero, at the end: `concat!`
+                // adds it, and an identifier has none.
                 unsafe { CStr::from_bytes_with_nul_unchecked(concat!(stringify!($name), "\0").as_bytes()) }
             },
             entry: &entries::$name,
@@ -146,6 +161,9 @@ started_by! {
 /// Defines a function of the C library's contract.
 macro_rules! own {
     ($name:ident($($argument:ident: $type:ty),*) -> $result:ty $body:block) => {
+        /// # Safety
+        ///
+        /// The contract of the C function: see *the program's arguments*.
         unsafe extern "C" fn $name($($argument: $type),*) -> $result $body
     };
 }
@@ -168,7 +186,9 @@ own!(own_execvpe(file: Text, arguments: Arguments, environment: Environment) -> 
 
 own!(own_fexecve(fd: c_int, arguments: Arguments, environment: Environment) -> c_int {
     match function!(FEXECVE: fn(c_int, Arguments, Environment) -> c_int) {
-        // SAFETY: as in `run`.
+        // SAFETY: `fexecve` requires NUL-terminated texts, and arrays of them with a null pointer
+        // at the end: these are *the program's arguments*. `replaced` lends a complete environment,
+        // the program's or that of `for_child`.
         Some(fexecve) => replaced(environment, Child::Below(fd, ptr::null()), |environment| unsafe { fexecve(fd, arguments, environment) }),
         None => missing(),
     }
@@ -176,7 +196,9 @@ own!(own_fexecve(fd: c_int, arguments: Arguments, environment: Environment) -> c
 
 own!(own_execveat(directory: c_int, path: Text, arguments: Arguments, environment: Environment, flags: c_int) -> c_int {
     match function!(EXECVEAT: fn(c_int, Text, Arguments, Environment, c_int) -> c_int) {
-        // SAFETY: as in `run`.
+        // SAFETY: `execveat` requires NUL-terminated texts, and arrays of them with a null pointer
+        // at the end: these are *the program's arguments*. `replaced` lends a complete environment,
+        // the program's or that of `for_child`.
         Some(execveat) => replaced(environment, Child::Below(directory, path), |environment| unsafe { execveat(directory, path, arguments, environment, flags) }),
         None => missing(),
     }
@@ -187,7 +209,8 @@ own!(own_posix_spawn(
     environment: Environment
 ) -> c_int {
     match function!(POSIX_SPAWN: fn(*mut c_int, Text, *const c_void, *const c_void, Arguments, Environment) -> c_int) {
-        // SAFETY: as in `run`.
+        // SAFETY: `posix_spawn` requires what POSIX says: `spawned` lends a place for the pid and a
+        // complete environment; all else are *the program's arguments*.
         Some(spawn) => spawned(pid, environment, Child::At(path), |pid, environment| unsafe {
             spawn(pid, path, actions, attributes, arguments, environment)
         }),
@@ -200,7 +223,8 @@ own!(own_posix_spawnp(
     environment: Environment
 ) -> c_int {
     match function!(POSIX_SPAWNP: fn(*mut c_int, Text, *const c_void, *const c_void, Arguments, Environment) -> c_int) {
-        // SAFETY: as in `run`.
+        // SAFETY: `posix_spawnp` requires what POSIX says: `spawned` lends a place for the pid and
+        // a complete environment; all else are *the program's arguments*.
         Some(spawn) => spawned(pid, environment, Child::InPath(file), |pid, environment| unsafe {
             spawn(pid, file, actions, attributes, arguments, environment)
         }),
@@ -210,7 +234,8 @@ own!(own_posix_spawnp(
 
 own!(own_system(command: Text) -> c_int {
     match function!(SYSTEM: fn(Text) -> c_int) {
-        // SAFETY: the program's own argument, or one that means the same.
+        // SAFETY: `system` requires null or a NUL-terminated text: `command` is one of *the
+        // program's arguments*, or a text of `with_shell_command` that means the same.
         Some(system) => with_shell_command(command, |command| unsafe { system(command) }),
         None => missing(),
     }
@@ -218,7 +243,8 @@ own!(own_system(command: Text) -> c_int {
 
 own!(own_popen(command: Text, mode: Text) -> *mut c_void {
     match function!(POPEN: fn(Text, Text) -> *mut c_void) {
-        // SAFETY: as for `system`.
+        // SAFETY: `popen` requires two NUL-terminated texts: `mode` is one of *the program's
+        // arguments*, and `command` too, or a text of `with_shell_command` that means the same.
         Some(popen) => with_shell_command(command, |command| unsafe { popen(command, mode) }),
         None => {
             missing();
@@ -322,7 +348,8 @@ pub(crate) fn close(handle: *mut c_void, dlclose: usize) -> c_int {
     // SAFETY: 0 is `None`; otherwise the function of this name, of this type.
     let dlclose = unsafe { core::mem::transmute::<usize, Option<unsafe extern "C" fn(*mut c_void) -> c_int>>(dlclose) };
     let result = match dlclose {
-        // SAFETY: the program's own argument.
+        // SAFETY: `dlclose` requires a handle from `dlopen`: it is one of *the program's
+        // arguments*.
         Some(dlclose) => unsafe { dlclose(handle) },
         None => -1,
     };
@@ -353,6 +380,10 @@ fn modules_unloaded() -> u64 {
         removed: u64,
     }
     type Callback = unsafe extern "C" fn(*const Info, usize, *mut u64) -> c_int;
+    /// # Safety
+    ///
+    /// The contract of `dl_iterate_phdr`: `info` has `length` bytes. `removed` is the caller's
+    /// variable.
     unsafe extern "C" fn first(info: *const Info, length: usize, removed: *mut u64) -> c_int {
         if length >= size_of::<Info>() {
             // SAFETY: the C library says that the structure is that long; `removed` is our caller's

@@ -146,7 +146,8 @@ fn verify_stacks() {
     with_guard(|sp| {
         hook::internally(sp, || {
             let mut addresses = [core::ptr::null_mut(); 4];
-            // SAFETY: the array has room for 4 addresses.
+            // SAFETY: `backtrace` requires room for as many addresses as it is told: the array has
+            // 4. It is glibc's, of this type.
             found = unsafe { backtrace(addresses.as_mut_ptr(), 4) };
         });
     });
@@ -157,7 +158,8 @@ fn verify_stacks() {
     // SAFETY: the C library's function of this name, by which it was looked up.
     let unwinder = exec::iterate_objects().and_then(|iterate| unsafe { Objects::locked(iterate, look) }).unwrap_or(0);
     if found > 0 && unwinder != 0 {
-        // SAFETY: `backtrace` is glibc's, and was called above.
+        // SAFETY: `verify::start` requires glibc's `backtrace`, called once: `address` was looked
+        // up in `libc.so.6`, and the call above has found frames.
         unsafe { verify::start(backtrace, unwinder as u64) };
     }
 }

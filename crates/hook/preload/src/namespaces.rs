@@ -161,8 +161,9 @@ fn redirect(library: &NamespaceLibrary<'_>) -> bool {
 fn first_call(namespace: usize) {
     let address = |name: &CStr| NEXT.iter().position(|next| *next == name).map_or(0, |index| next(namespace, index));
     if let Some(library) = init::thread_library(address) {
-        // SAFETY: the functions of these names of that library, which is glibc: it lists its
-        // objects in namespaces.
+        // SAFETY: `process::share_key` requires functions of that library, and that both are glibc:
+        // only glibc has namespaces, and its dynamic linker works with glibc's C library only.
+        // `address` looks the functions up there.
         unsafe { process::share_key(library) };
     }
 }
@@ -179,6 +180,10 @@ pub(crate) fn next_dlmopen(namespace: usize) -> usize {
 }
 
 /// The `dlclose` for the C library of another namespace.
+///
+/// # Safety
+///
+/// The contract of the C function.
 #[unsafe(naked)]
 unsafe extern "C" fn dlclose_of_namespace() {
     naked_asm!(namespace_stubs!(), "movzx esi, al", "jmp {close}", close = sym close)

@@ -16,20 +16,27 @@ use crate::init::with_guard;
 ///
 /// # Safety
 ///
-/// The contract of the bridge: the pool is one, and stays where it is.
+/// The contract of the bridge: `pool` is null or points to a [`Pool`], which stays where it is
+/// until this returns.
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn allocated(pool: *const Pool, address: u64, size: u64) {
     naked_asm!("mov rcx, rsp", "mov r8, rbp", "jmp {target}", target = sym allocated_from)
 }
 
+/// # Safety
+///
+/// That of [`allocated`], whose thunk calls this: `slot` is the address of its return address, and
+/// `rbp` its caller's.
 unsafe extern "C" fn allocated_from(pool: *const Pool, address: u64, size: u64, slot: u64, rbp: u64) {
     if !process::is_on() {
         return;
     }
-    // SAFETY: the caller's contract.
+    // SAFETY: `as_ref` requires null or a live pool, of which only atomics change; the `# Safety`
+    // of `allocated` requires the same, and its thunk passes `pool` unchanged.
     let Some(pool) = (unsafe { pool.as_ref() }) else { return };
     match (pool.id(), pool.name()) {
-        // SAFETY: the thunk passed its caller's registers.
+        // SAFETY: `hook::pools::allocation` requires *live caller* (`hook::malloc`): `slot` and
+        // `rbp` are those of the caller of `allocated`, to which this function returns.
         (Some(id), Some(name)) if address < ADDRESS_END => unsafe {
             hook::pools::allocation(id, name, address, size, Caller { slot, rbp });
         },
@@ -43,7 +50,8 @@ unsafe extern "C" fn allocated_from(pool: *const Pool, address: u64, size: u64, 
 ///
 /// See [`allocated`].
 pub(crate) unsafe extern "C" fn freed(pool: *const Pool, address: u64) {
-    // SAFETY: the caller's contract.
+    // SAFETY: `as_ref` requires null or a live pool, of which only atomics change; the `# Safety`
+    // of `allocated` requires the same of `pool`, and this function's refers to it.
     let id = unsafe { pool.as_ref() }.and_then(Pool::known_id);
     // A pool without a number has no known blocks.
     if let Some(id) = id.filter(|_| address < ADDRESS_END && process::is_on()) {
@@ -57,7 +65,8 @@ pub(crate) unsafe extern "C" fn freed(pool: *const Pool, address: u64) {
 ///
 /// See [`allocated`].
 pub(crate) unsafe extern "C" fn reset(pool: *const Pool) {
-    // SAFETY: the caller's contract.
+    // SAFETY: `as_ref` requires null or a live pool, of which only atomics change; the `# Safety`
+    // of `allocated` requires the same of `pool`, and this function's refers to it.
     let id = unsafe { pool.as_ref() }.and_then(Pool::known_id);
     if let Some(id) = id.filter(|_| process::is_on()) {
         with_guard(|sp| hook::pools::reset(id, sp));
@@ -70,7 +79,8 @@ pub(crate) unsafe extern "C" fn reset(pool: *const Pool) {
 ///
 /// See [`allocated`].
 pub(crate) unsafe extern "C" fn closed(pool: *const Pool) {
-    // SAFETY: the caller's contract.
+    // SAFETY: `as_ref` requires null or a live pool, of which only atomics change; the `# Safety`
+    // of `allocated` requires the same of `pool`, and this function's refers to it.
     let Some(pool) = (unsafe { pool.as_ref() }) else { return };
     pool.close(|id| {
         if process::is_on() {

@@ -9,7 +9,8 @@ use heapledger_core::sys;
 
 use crate::environment::{PATH_MAX, for_each};
 
-/// A program that is about to be started.
+/// A program that is about to be started. A path is null or a NUL-terminated string: one of *the
+/// program's arguments* (see [`exec`](crate::exec)).
 #[derive(Clone, Copy)]
 pub(crate) enum Child {
     /// A file.
@@ -44,7 +45,8 @@ impl Found {
         if let Child::At(name) | Child::InPath(name) | Child::Below(_, name) = child
             && !name.is_null()
         {
-            // SAFETY: the program's own argument, a NUL-terminated string.
+            // SAFETY: `CStr::from_ptr` requires a live, NUL-terminated string: `name` is not null,
+            // and one of *the program's arguments*, as `Child` says.
             self.keep(unsafe { CStr::from_ptr(name) }.to_bytes());
         }
     }
@@ -62,7 +64,8 @@ pub(crate) fn obstacle(child: Child, found: &mut Found) -> Option<Obstacle> {
         Child::Any => None,
         Child::At(path) => at(path, found),
         Child::Below(directory, path) => {
-            // SAFETY: the program's own argument, a NUL-terminated string or null.
+            // SAFETY: `CStr::from_ptr` requires a live, NUL-terminated string: this is one of *the
+            // program's arguments*, as `Child` says, and compared with null.
             let path = if path.is_null() { &[] } else { unsafe { CStr::from_ptr(path) }.to_bytes() };
             let mut base = [0_u8; 26];
             let is_from_here = path.starts_with(b"/") || directory < 0;
@@ -70,7 +73,8 @@ pub(crate) fn obstacle(child: Child, found: &mut Found) -> Option<Obstacle> {
             in_directory(base, path, !is_from_here && !path.is_empty(), found).flatten()
         }
         Child::InPath(name) => {
-            // SAFETY: the program's own argument, a NUL-terminated string or null.
+            // SAFETY: `CStr::from_ptr` requires a live, NUL-terminated string: this is one of *the
+            // program's arguments*, as `Child` says, and compared with null.
             let name_bytes = if name.is_null() { &[] } else { unsafe { CStr::from_ptr(name) }.to_bytes() };
             if name_bytes.contains(&b'/') {
                 return at(name, found);
@@ -91,7 +95,8 @@ pub(crate) fn obstacle(child: Child, found: &mut Found) -> Option<Obstacle> {
 }
 
 fn at(path: *const c_char, found: &mut Found) -> Option<Obstacle> {
-    // SAFETY: the program's own argument, a NUL-terminated string or null.
+    // SAFETY: `CStr::from_ptr` requires a live, NUL-terminated string: this is one of *the
+    // program's arguments*, as `Child` says, and compared with null.
     let bytes = if path.is_null() { &[] } else { unsafe { CStr::from_ptr(path) }.to_bytes() };
     found.keep(bytes);
     if bytes.is_empty() { None } else { of_file(path.cast(), 4).flatten() }
@@ -132,7 +137,8 @@ fn of_file(path: *const u8, interpreters_left: u32) -> Option<Option<Obstacle>> 
     let memory = sys::map_private(head_length).ok()?;
     // SAFETY: just mapped, zeroed, and given up below, after its last use.
     let head = unsafe { core::slice::from_raw_parts_mut(memory, head_length) };
-    // SAFETY: the callers pass NUL-terminated strings.
+    // SAFETY: `sys::read_head` requires a NUL-terminated path: callers pass that of a `Child`, the
+    // zero-ended array of `in_directory`, or the interpreter's, which is ended below.
     let read = unsafe { sys::read_head(path, head.get_mut(..head_length - 1).unwrap_or(&mut [])) };
     let verdict = match read {
         None => None,
@@ -158,7 +164,8 @@ fn of_file(path: *const u8, interpreters_left: u32) -> Option<Option<Obstacle>> 
             Program::Script(_) => Some(Some(Obstacle::Silent)),
         },
     };
-    // SAFETY: mapped above; nothing refers to it any more.
+    // SAFETY: `sys::unmap` requires a mapping of `map_private` to which nothing refers: it was made
+    // above with this length. `head` and its parts are not used below.
     unsafe { sys::unmap(memory, head_length) };
     verdict
 }

@@ -27,7 +27,8 @@ pub(crate) struct Exported {
     pub(crate) wrapper: &'static [AtomicUsize; 2],
 }
 
-// SAFETY: the pointers are to functions.
+// SAFETY: `own` alone is not `Sync` by its type. It is the address of a function, which stays and
+// is never written.
 unsafe impl Sync for Exported {}
 
 /// True when the wrappers have been looked up.
@@ -103,7 +104,8 @@ extern "C" fn next_for_wrapper(name: *const c_char, caller: usize) -> *const () 
         // the second thread and has not been made yet: there is one thread.
         look_up(&unsafe { Objects::at_start() });
     }
-    // SAFETY: the argument of `dlsym`: a NUL-terminated string.
+    // SAFETY: `CStr::from_ptr` requires a live, NUL-terminated string: `name` is not null, and the
+    // program passed it to `dlsym`, which requires the same.
     let name = unsafe { CStr::from_ptr(name) };
     let is_asked_for = |function: &&Exported| {
         let start = function.wrapper[0].load(Ordering::Acquire);

@@ -45,6 +45,17 @@ pub struct ThreadBlock {
 }
 
 /// The destination of a thread's events.
+///
+/// # Ring invariant
+///
+/// `producer` is written before `has_ring` is set, and stays written until a forked child finds the
+/// block zeroed. It is used only
+///
+/// - after a look at `has_ring`;
+/// - in a block that `hook::enter` has lent, which has been announced, and so has a ring;
+/// - in a block that `hook::enter_plainly` has lent. Its gate was open, which takes a ring unless
+///   the session samples; the exact observer, from which alone these calls come, is not installed
+///   then.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Outlet {

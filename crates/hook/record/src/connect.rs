@@ -306,7 +306,8 @@ impl Drop for Socket {
 impl Socket {
     fn open() -> Result<Socket, Errno> {
         const SOCK_SEQPACKET_CLOEXEC: usize = 5 | 0o2000000;
-        // SAFETY: makes a descriptor that only we know.
+        // SAFETY: `sys::call` requires arguments that suit the call, and no effect on other code's
+        // state: `socket` takes numbers, and makes a descriptor that only we know.
         let fd = check(unsafe { call(nr::SOCKET, [AF_UNIX as usize, SOCK_SEQPACKET_CLOEXEC, 0, 0, 0, 0]) })?;
         Ok(Socket(fd as i32))
     }
@@ -369,7 +370,8 @@ impl Socket {
         // SAFETY: the kernel writes a ucred, no longer than `length` says, which is the live
         // struct's, and its length.
         check(unsafe { call(nr::GETSOCKOPT, [self.0 as usize, SOL_SOCKET, SO_PEERCRED, value, bytes, 0]) })?;
-        // SAFETY: it only returns a number.
+        // SAFETY: `sys::call` requires arguments that suit the call, and no effect on other code's
+        // state: `geteuid` takes none, and only returns a number.
         let own = unsafe { call(nr::GETEUID, [0; 6]) } as u32;
         if credentials.uid == own || credentials.uid == 0 { Ok(()) } else { Err(ECONNREFUSED) }
     }
@@ -377,7 +379,8 @@ impl Socket {
     fn send(&self, bytes: &[u8], patience: &mut Patience) -> Result<(), Errno> {
         const MSG_NOSIGNAL: usize = 0x4000;
         retry(patience, || {
-            // SAFETY: the kernel reads the live slice.
+            // SAFETY: `sys::call` requires pointers that suit the call: the kernel reads
+            // `bytes.len()` bytes of the live slice, and sends them on our own socket.
             unsafe { call(nr::SENDTO, [self.0 as usize, bytes.as_ptr() as usize, bytes.len(), MSG_NOSIGNAL, 0, 0]) }
         })
         .map(drop)

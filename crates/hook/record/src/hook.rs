@@ -3,9 +3,15 @@
 //!
 //! Every function here may be called at any moment, in any thread, nested in itself by a signal. It
 //! either writes an event or counts that it could not; it never fails, allocates or panics.
+//!
+//! Some losses are not counted. In a thread without a ring, and in a signal handler that
+//! interrupted the recorder, these are changes of context, annotations (their function returns
+//! false), and the announcements of forks and execs. If the recorder stands still, they are the
+//! names and ends of threads. Before the program has been introduced to the collector, nothing is
+//! counted.
 
-use core::ptr;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{Ordering, compiler_fence};
+use core::{mem, ptr};
 
 use heapledger_core::arch;
 use heapledger_core::context::{Name, Stack};
@@ -41,7 +47,8 @@ pub mod sample;
 /// See [`malloc`].
 #[inline(always)]
 unsafe fn position(caller: Caller) -> Position {
-    // SAFETY: by the contract of `malloc`, the word is on the thread's stack.
+    // SAFETY: `read` requires a readable, aligned word: by *live caller*, which this function's
+    // `# Safety` requires, `slot` is that of the return address, on this thread's stack.
     let return_address = unsafe { ptr::with_exposed_provenance::<u64>(caller.slot as usize).read() };
     Position { slot: caller.slot, return_address, rbp: caller.rbp }
 }
@@ -50,14 +57,17 @@ unsafe fn position(caller: Caller) -> Position {
 ///
 /// # Safety
 ///
-/// `caller` is the live frame of this thread to which the intercepted function has yet to return.
-/// All functions here that take a `caller` require this.
+/// *Live caller*: `caller` is the live frame of this thread to which the intercepted function has
+/// yet to return, and `caller.slot` is the address of the word that holds the return address. All
+/// functions here that take a `caller` require this.
 #[inline(always)]
 pub unsafe fn malloc(address: u64, size: u64, caller: Caller) {
     let is_compact = size < COMPACT_SIZE_END && is_compact_address(address);
-    // SAFETY: `caller` is live, by this function's contract.
+    // SAFETY: `after` requires *live caller*; this function's `# Safety` requires the same of
+    // `caller`.
     if !is_compact || unsafe { !after(caller, |stack| event::malloc(0, address, size, stack)) } {
-        // SAFETY: `caller` is live, by this function's contract.
+        // SAFETY: `malloc_rarely` requires *live caller*; this function's `# Safety` requires the
+        // same of `caller`.
         unsafe { malloc_rarely(address, size, caller) };
     }
 }
@@ -69,13 +79,15 @@ pub unsafe fn malloc(address: u64, size: u64, caller: Caller) {
 #[inline(never)]
 unsafe fn malloc_rarely(address: u64, size: u64, caller: Caller) {
     if size >= COMPACT_SIZE_END || !is_compact_address(address) {
-        // SAFETY: `caller` is live, by this function's contract.
+        // SAFETY: `allocation` requires *live caller*; this function's `# Safety` requires the same
+        // of `caller`.
         return unsafe { allocation(Api::Malloc, address, size, 0, 0, caller) };
     }
     if is_ignoring() {
         return ignored(address, caller.sp());
     }
-    // SAFETY: `caller` is live, by this function's contract.
+    // SAFETY: `after_rarely` requires *live caller*; this function's `# Safety` requires the same
+    // of `caller`.
     if unsafe { !after_rarely(caller, |stack| event::malloc(0, address, size, stack)) } {
         outside_allocation(Api::Malloc, address, size, 0, 0);
     }
@@ -91,16 +103,20 @@ pub unsafe fn calloc(address: u64, count: u64, each: u64, caller: Caller) {
     // The call succeeded, so the product does not overflow.
     let size = count.wrapping_mul(each);
     let (Ok(count_small), Ok(each_small)) = (u32::try_from(count), u32::try_from(each)) else {
-        // SAFETY: `caller` is live, by this function's contract.
+        // SAFETY: `allocation` requires *live caller*; this function's `# Safety` requires the same
+        // of `caller`.
         return unsafe { allocation(Api::Calloc, address, size, 0, count, caller) };
     };
     if size >= COMPACT_SIZE_END || !is_compact_address(address) {
-        // SAFETY: `caller` is live, by this function's contract.
+        // SAFETY: `allocation` requires *live caller*; this function's `# Safety` requires the same
+        // of `caller`.
         return unsafe { allocation(Api::Calloc, address, size, 0, count, caller) };
     }
-    // SAFETY: `caller` is live, by this function's contract.
+    // SAFETY: `after` requires *live caller*; this function's `# Safety` requires the same of
+    // `caller`.
     if unsafe { !after(caller, |stack| event::calloc(0, address, count_small, each_small, stack)) } {
-        // SAFETY: `caller` is live, by this function's contract.
+        // SAFETY: `calloc_rarely` requires *live caller*; this function's `# Safety` requires the
+        // same of `caller`.
         unsafe { calloc_rarely(address, count_small, each_small, caller) };
     }
 }
@@ -114,7 +130,8 @@ unsafe fn calloc_rarely(address: u64, count: u32, each: u32, caller: Caller) {
     if is_ignoring() {
         return ignored(address, caller.sp());
     }
-    // SAFETY: `caller` is live, by this function's contract.
+    // SAFETY: `after_rarely` requires *live caller*; this function's `# Safety` requires the same
+    // of `caller`.
     if unsafe { !after_rarely(caller, |stack| event::calloc(0, address, count, each, stack)) } {
         let size = u64::from(count) * u64::from(each);
         outside_allocation(Api::Calloc, address, size, 0, u64::from(count));
@@ -141,7 +158,8 @@ pub unsafe fn allocation(api: Api, address: u64, size: u64, alignment: u64, coun
         return;
     }
     block.begin();
-    // SAFETY: `caller` is live, by this function's contract.
+    // SAFETY: `capture_rarely` requires *live caller*; this function's `# Safety` requires the same
+    // of `caller`.
     let stack = unsafe { block.capture_rarely(caller) };
     let ticks = block.stamp();
     let event = Extended::Alloc { api, address, size, stack, alignment, count, usable: 0, rate: Rate::EXACT };
@@ -167,7 +185,8 @@ pub unsafe fn failure(api: Api, size: u64, alignment: u64, count: u64, caller: C
         return;
     }
     block.begin();
-    // SAFETY: `caller` is live, by this function's contract.
+    // SAFETY: `capture_rarely` requires *live caller*; this function's `# Safety` requires the same
+    // of `caller`.
     let stack = unsafe { block.capture_rarely(caller) };
     let ticks = block.stamp();
     let written = block.write_extended(ticks, &Extended::Failed { api, size, stack, alignment, count });
@@ -257,9 +276,11 @@ pub unsafe fn reallocation_ends(
     caller: Caller,
 ) {
     let is_compact = is_compact_end(api, outcome, address, size);
-    // SAFETY: `caller` is live, by this function's contract.
+    // SAFETY: `after` requires *live caller*; this function's `# Safety` requires the same of
+    // `caller`.
     if !is_compact || unsafe { !after(caller, |stack| event::realloc_end(0, address, size, stack)) } {
-        // SAFETY: `caller` is live, by this function's contract.
+        // SAFETY: `reallocation_ends_rarely` requires *live caller*; this function's `# Safety`
+        // requires the same of `caller`.
         unsafe { reallocation_ends_rarely(api, outcome, address, size, count, caller) };
     }
 }
@@ -304,7 +325,8 @@ unsafe fn reallocation_ends_rarely(
         return block.end_as_free(api);
     }
     block.begin();
-    // SAFETY: `caller` is live, by this function's contract.
+    // SAFETY: `capture_rarely` requires *live caller*; this function's `# Safety` requires the same
+    // of `caller`.
     let stack = unsafe { block.capture_rarely(caller) };
     let ticks = block.stamp();
     let is_compact = is_compact_end(api, outcome, address, size);
@@ -357,7 +379,8 @@ pub unsafe fn set_context(address: u64, caller: Caller) {
         return;
     }
     block.begin();
-    // SAFETY: `caller` is live, by this function's contract.
+    // SAFETY: `capture_rarely` requires *live caller*; this function's `# Safety` requires the same
+    // of `caller`.
     let stack = unsafe { block.capture_rarely(caller) };
     let ticks = block.stamp();
     let written = block.write_extended(ticks, &Extended::Moved { address, stack });
@@ -494,12 +517,15 @@ pub fn scratch(length: usize) -> *mut u8 {
     let block = unsafe { &mut *block.as_ptr() };
     if block.scratch_length < length {
         let Ok(memory) = sys::map_private(length) else { return ptr::null_mut() };
-        if !block.scratch.is_null() {
-            // SAFETY: mapped here with this length, and given up.
-            unsafe { sys::unmap(block.scratch, block.scratch_length) };
+        let old = mem::replace(&mut block.scratch, memory);
+        let old_length = mem::replace(&mut block.scratch_length, length);
+        if !old.is_null() {
+            // A signal handler that calls `exec` from here on gets the new memory.
+            compiler_fence(Ordering::Release);
+            // SAFETY: `unmap` requires memory that was mapped with this length, and that nobody
+            // uses. It was mapped here, and the block no longer has it.
+            unsafe { sys::unmap(old, old_length) };
         }
-        block.scratch = memory;
-        block.scratch_length = length;
     }
     block.scratch
 }
@@ -522,7 +548,7 @@ pub(crate) fn announce_thread(block: &mut ThreadBlock) -> Result<(), Unwritten> 
 
 /// Says that the block's thread has ended. The thread may have got its name since it started.
 pub(crate) fn announce_thread_end(block: &mut ThreadBlock) {
-    if !core::mem::take(&mut block.is_announced) {
+    if !mem::take(&mut block.is_announced) {
         return;
     }
     block.begin();
@@ -548,7 +574,8 @@ pub(crate) fn announce_thread_end(block: &mut ThreadBlock) {
 unsafe fn after<const N: usize>(caller: Caller, event: impl Fn(StackId) -> [u64; N]) -> bool {
     let Some(block) = enter_plainly(caller.sp()) else { return false };
     block.begin();
-    // SAFETY: `caller` is live, by this function's contract.
+    // SAFETY: `capture` requires *live caller*; this function's `# Safety` requires the same of
+    // `caller`.
     let Some(stack) = (unsafe { block.capture(caller) }) else {
         block.producer().end();
         block.head.leave();
@@ -578,7 +605,8 @@ unsafe fn after_rarely<const N: usize>(caller: Caller, event: impl Fn(StackId) -
         return true;
     }
     block.begin();
-    // SAFETY: `caller` is live, by this function's contract.
+    // SAFETY: `capture_rarely` requires *live caller*; this function's `# Safety` requires the same
+    // of `caller`.
     let mut words = event(unsafe { block.capture_rarely(caller) });
     let ticks = block.stamp();
     block.write_and_finish(ticks, &mut words);
@@ -732,7 +760,7 @@ impl ThreadBlock {
     /// Succeeds if everything that the next event refers to has been announced. If not, the event
     /// must not be written, and the thread forgets what it has announced.
     fn is_announced_wholly(&mut self) -> Result<(), Unwritten> {
-        if !core::mem::take(&mut self.outlet.is_cut) {
+        if !mem::take(&mut self.outlet.is_cut) {
             return Ok(());
         }
         self.walker.forget_announced();
@@ -767,13 +795,15 @@ impl ThreadBlock {
     /// See [`malloc`].
     #[inline(always)]
     unsafe fn capture(&mut self, caller: Caller) -> Option<StackId> {
-        // SAFETY: `caller` is live, by this function's contract.
+        // SAFETY: `walk` requires *live caller*; this function's `# Safety` requires the same of
+        // `caller`.
         let id = unsafe { self.walk(caller) };
         let contexts = thread::contexts();
         if contexts.is_null() {
             return Some(id);
         }
-        // SAFETY: not null, hence this thread's (`thread::bind`).
+        // SAFETY: `context::is_ignoring` requires null or the calling thread's own stack. This one
+        // was given to `thread::bind` in this thread, and its contract says so.
         if unsafe { context::is_ignoring(contexts) } {
             return None;
         }
@@ -787,7 +817,8 @@ impl ThreadBlock {
     /// See [`malloc`].
     unsafe fn capture_rarely(&mut self, caller: Caller) -> StackId {
         let takes_stacks = process::page().mode() & mode::NO_STACKS == 0;
-        // SAFETY: `caller` is live, by this function's contract.
+        // SAFETY: `walk` requires *live caller*; this function's `# Safety` requires the same of
+        // `caller`.
         let id = if takes_stacks { unsafe { self.walk(caller) } } else { StackId::ROOT };
         let contexts = thread::contexts();
         if contexts.is_null() { id } else { self.within(contexts, id) }
@@ -809,7 +840,9 @@ impl ThreadBlock {
     /// See [`malloc`].
     #[inline(always)]
     unsafe fn walk(&mut self, caller: Caller) -> StackId {
-        // SAFETY: `caller` is live, by this function's contract; the walker is this thread's.
+        // SAFETY: `position` requires *live caller*, and `Walker::capture` a live frame of this
+        // thread, which is the same; this function's `# Safety` requires it of `caller`. The walker
+        // is this thread's.
         let id = unsafe { self.walker.capture(position(caller), &mut self.outlet) };
         if self.walker.defects.count() != self.defects_counted {
             self.inspect(id);
@@ -821,7 +854,7 @@ impl ThreadBlock {
     #[cold]
     #[inline(never)]
     fn inspect(&mut self, id: StackId) {
-        let Defects { truncated, lost } = core::mem::take(&mut self.walker.defects);
+        let Defects { truncated, lost } = mem::take(&mut self.walker.defects);
         if truncated + lost > 0 {
             count_defects(truncated, lost);
         }
@@ -937,7 +970,8 @@ fn write_extended(
 
 impl Outlet {
     fn producer(&mut self) -> &mut Producer {
-        // SAFETY: as in `ThreadBlock::producer`.
+        // SAFETY: *ring invariant* (`Outlet`): an outlet writes only while its block is entered, so
+        // the producer has been written.
         unsafe { self.producer.assume_init_mut() }
     }
 
@@ -958,14 +992,16 @@ impl Outlet {
         let (words, packed) = self.words.split_at_mut(WORDS_MAX / 2);
         let text = event::pack_some(stamp.text(), packed);
         let event = Extended::Text { address: ptr::from_ref(stamp) as u64, flags: 0, category: 0, text };
-        // SAFETY: as in `module`.
+        // SAFETY: *ring invariant* (`Outlet`): the block is entered, so the producer has been
+        // written. Not through `producer()`, since `words` is a part of this outlet.
         write_extended(unsafe { self.producer.assume_init_mut() }, ticks, &event, words)?;
         stamp.tell();
         Ok(())
     }
 
     fn write_extended(&mut self, ticks: u64, event: &Extended<'_>) -> Result<(), Unwritten> {
-        // SAFETY: as in `producer`; not through it, since `words` is borrowed too.
+        // SAFETY: *ring invariant* (`Outlet`): the block is entered, so the producer has been
+        // written. Not through `producer()`, since `words` is borrowed too.
         write_extended(unsafe { self.producer.assume_init_mut() }, ticks, event, &mut self.words)
     }
 }
@@ -1011,7 +1047,8 @@ impl Sink for Outlet {
         // As in `module`.
         let (words, packed) = self.words.split_at_mut(WORDS_MAX / 2);
         let Some(count) = event::pack(bytes, packed) else { return };
-        // SAFETY: null or static, by the contract of `Name`.
+        // SAFETY: `as_ref` requires null or a live `Category`: by the contract of `Name`,
+        // everything that it refers to is static. The only field that changes is atomic.
         let category = unsafe { name.category.as_ref() };
         let event = Extended::Text {
             address: ptr::from_ref(name) as u64,
@@ -1019,7 +1056,8 @@ impl Sink for Outlet {
             category: category.map_or(0, |category| ptr::from_ref(&category.name) as u64),
             text: Packed { words: packed.get(..count).unwrap_or(&[]), length: bytes.len() },
         };
-        // SAFETY: as in `module`.
+        // SAFETY: *ring invariant* (`Outlet`): the block is entered, so the producer has been
+        // written. Not through `producer()`, since `words` is a part of this outlet.
         let producer = unsafe { self.producer.assume_init_mut() };
         let written = write_extended(producer, arch::ticks(), &event, words);
         self.announced(written);
@@ -1049,7 +1087,8 @@ impl Sink for Outlet {
             build_id: Packed { words: build_words.get(..build_count).unwrap_or(&[]), length: build_id.len() },
             path: Packed { words: path_words.get(..path_count).unwrap_or(&[]), length: path.len() },
         };
-        // SAFETY: as in `ThreadBlock::producer`; `words` is borrowed too.
+        // SAFETY: *ring invariant* (`Outlet`): the block is entered, so the producer has been
+        // written. Not through `producer()`, since `words` is a part of this outlet.
         let producer = unsafe { self.producer.assume_init_mut() };
         let written = write_extended(producer, arch::ticks(), &event, words);
         self.announced(written);
@@ -1122,7 +1161,8 @@ fn lacks_stack(event: &Extended<'_>) -> bool {
 #[cold]
 fn outside_stamp() {
     let is_nested = match thread::current::<ThreadBlock>() {
-        // SAFETY: as in `outside`.
+        // SAFETY: the block is this thread's, and is never unmapped. `gate` is an integer that only
+        // this thread writes, so it may be read at any moment.
         Current::Block(block) => unsafe { (*block.as_ptr()).head.gate != GATE_UNATTACHED },
         _ => false,
     };

@@ -19,55 +19,89 @@ pub static OBSERVER: Observer = Observer {
     ..Observer::new(malloc, free)
 };
 
-// The contract of all these is that of `Observer`, whose `caller` is what `hook` requires.
+// These are called under the contract of `Observer`. It gives *live caller* (`hook::malloc`): the
+// call is in this thread, and the caller's frame is live until they return.
 
+/// # Safety
+///
+/// The contract of [`Observer`].
 unsafe extern "C" fn malloc(block: Pointer, size: usize, caller: Caller) {
-    // SAFETY: `caller` is live, by the contract of `Observer`.
+    // SAFETY: `hook::malloc` requires *live caller*, which the contract of `Observer` gives: the
+    // caller's frame is live until we return.
     unsafe { hook::malloc(block as u64, size as u64, caller) };
 }
 
+/// # Safety
+///
+/// The contract of [`Observer`].
 unsafe extern "C" fn calloc(block: Pointer, count: usize, each: usize, caller: Caller) {
-    // SAFETY: `caller` is live, by the contract of `Observer`.
+    // SAFETY: `hook::calloc` requires *live caller*, which the contract of `Observer` gives: the
+    // caller's frame is live until we return.
     unsafe { hook::calloc(block as u64, count as u64, each as u64, caller) };
 }
 
+/// # Safety
+///
+/// The contract of [`Observer`].
 unsafe extern "C" fn aligned(api: u32, block: Pointer, alignment: usize, size: usize, caller: Caller) {
     if let Some(api) = known(api) {
-        // SAFETY: `caller` is live, by the contract of `Observer`.
+        // SAFETY: `hook::allocation` requires *live caller*, which the contract of `Observer`
+        // gives: the caller's frame is live until we return.
         unsafe { hook::allocation(api, block as u64, size as u64, alignment as u64, 0, caller) };
     }
 }
 
+/// # Safety
+///
+/// The contract of [`Observer`].
 unsafe extern "C" fn free(block: Pointer, caller: Caller) {
     hook::free(block as u64, caller.sp());
 }
 
+/// # Safety
+///
+/// The contract of [`Observer`].
 unsafe extern "C" fn free_sized(api: u32, block: Pointer, size: usize, alignment: usize, caller: Caller) {
     if let Some(api) = known(api) {
         hook::free_with(api, block as u64, size as u64, alignment as u64, caller.sp());
     }
 }
 
+/// # Safety
+///
+/// The contract of [`Observer`].
 unsafe extern "C" fn realloc_begins(api: u32, old: Pointer, caller: Caller) {
     if let Some(api) = known(api) {
         hook::reallocation_begins(api, old as u64, caller.sp());
     }
 }
 
+/// # Safety
+///
+/// The contract of [`Observer`].
 unsafe extern "C" fn realloc_ends(old: Pointer, block: Pointer, size: usize, caller: Caller) {
-    // SAFETY: `caller` is live, by the contract of `Observer`.
+    // SAFETY: `end` requires *live caller*, which the contract of `Observer` gives: the caller's
+    // frame is live until we return.
     unsafe { end(Api::Realloc, old, block, size, 0, caller) };
 }
 
+/// # Safety
+///
+/// The contract of [`Observer`].
 unsafe extern "C" fn reallocarray_ends(old: Pointer, block: Pointer, count: usize, each: usize, caller: Caller) {
-    // SAFETY: `caller` is live, by the contract of `Observer`.
+    // SAFETY: `end` requires *live caller*, which the contract of `Observer` gives: the caller's
+    // frame is live until we return.
     unsafe { end(Api::Reallocarray, old, block, count.saturating_mul(each), count, caller) };
 }
 
+/// # Safety
+///
+/// See [`hook::malloc`].
 #[inline(always)]
 unsafe fn end(api: Api, old: Pointer, block: Pointer, size: usize, count: usize, caller: Caller) {
     let (address, size, count) = (block as u64, size as u64, count as u64);
-    // SAFETY: `caller` is live, by the contract of `Observer`.
+    // SAFETY: `reallocation_ends`, `failure` and `allocation` of `hook` require *live caller*; this
+    // function's `# Safety` requires the same of `caller`.
     unsafe {
         if !old.is_null() {
             let outcome = match (block.is_null(), size) {
@@ -85,10 +119,14 @@ unsafe fn end(api: Api, old: Pointer, block: Pointer, size: usize, count: usize,
     }
 }
 
+/// # Safety
+///
+/// The contract of [`Observer`].
 #[cold]
 unsafe extern "C" fn failed(api: u32, size: usize, alignment: usize, count: usize, caller: Caller) {
     if let Some(api) = known(api) {
-        // SAFETY: `caller` is live, by the contract of `Observer`.
+        // SAFETY: `hook::failure` requires *live caller*, which the contract of `Observer` gives:
+        // the caller's frame is live until we return.
         unsafe { hook::failure(api, size as u64, alignment as u64, count as u64, caller) };
     }
 }

@@ -78,12 +78,13 @@ static HAS_ONE_THREAD: AtomicPtr<AtomicU8> = AtomicPtr::new((&raw const UNKNOWN_
 ///
 /// # Safety
 ///
-/// `first_top` is the address where the first thread's stack began.
+/// This is the first call. `first_top` is the address where the first thread's stack began.
 pub unsafe fn start(address: Address, first_top: u64) {
     bounds::set_first_top(first_top);
     SAMPLES.store(address.samples(), Ordering::Relaxed);
     NETWORK.store(network().unwrap_or(0), Ordering::Relaxed);
-    // SAFETY: nobody reads before `STATE_ON`.
+    // SAFETY: nobody else refers to the cell: by this function's `# Safety` this is the only write,
+    // and `fixed` reads the cell only after `STATE_ON`, which is stored below.
     unsafe { (*FIXED.0.get()).write(Fixed { address }) };
     let Ok(page) = sys::map_private(size_of::<Process>()) else { return turn_off() };
     // SAFETY: just mapped; a zeroed `Process` is one that is not introduced.
@@ -147,7 +148,8 @@ pub fn is_on() -> bool {
 /// library's.
 pub unsafe fn create_key(library: Library) {
     if is_on() {
-        // SAFETY: by this function's contract.
+        // SAFETY: `thread::create_key` requires functions of the process's C library; this
+        // function's `# Safety` requires the same of `library`.
         unsafe { thread::create_key::<ThreadBlock>(library) };
     }
 }
@@ -158,10 +160,11 @@ pub unsafe fn create_key(library: Library) {
 ///
 /// # Safety
 ///
-/// The functions are that library's, which is glibc.
+/// The functions are that library's. It and the process's own C library are glibc.
 pub unsafe fn share_key(library: Library) {
     HAS_ONE_THREAD.store((&raw const UNKNOWN_THREADS).cast_mut().cast(), Ordering::Relaxed);
-    // SAFETY: the functions are glibc's, by this function's contract.
+    // SAFETY: `thread::share_key` requires functions of the other C library, and both to be glibc;
+    // this function's `# Safety` requires the same.
     unsafe { thread::share_key::<ThreadBlock>(library) };
 }
 
@@ -191,7 +194,9 @@ pub(crate) fn page() -> &'static SessionPage {
 /// Returns the session page, if this process or the one that forked it has been introduced.
 #[inline(always)]
 pub(crate) fn known_page() -> Option<&'static SessionPage> {
-    // SAFETY: null, or as in `page`.
+    // SAFETY: `as_ref` requires null or a live page: `PAGE` is null until `introduce` stores the
+    // session page, which is never unmapped, and which a forked child inherits. Its fields are
+    // atomic.
     unsafe { PAGE.load(Ordering::Relaxed).as_ref() }
 }
 
@@ -254,7 +259,8 @@ impl Process {
             return Err(Refusal::Gone);
         };
         COUNTERS.store(ptr::from_ref(&common.header().image).cast_mut(), Ordering::Release);
-        // SAFETY: under the lock, and nobody uses the common ring before `introduced`.
+        // SAFETY: no other reference to the cell exists: `introduce` runs under `lock`, while
+        // `introduced` is 0, and `with_common` uses the cell only once it is not.
         unsafe { (*self.common.get()).write(Producer::new(common)) };
         PAGE.store(page.as_ptr(), Ordering::Release);
         IMAGE.store(image, Ordering::Relaxed);
@@ -298,7 +304,9 @@ impl Process {
         let ring = *unsafe { (*self.common.get()).assume_init_ref() }.ring();
         let lock = &ring.header().common;
         let _guard = if wait { lock.lock() } else { lock.try_lock()? };
-        // SAFETY: written before `introduced`, and exclusive under the lock.
+        // SAFETY: the producer was written before `introduced` was set, which was seen above. Every
+        // exclusive reference to it is made here, under the lock that `_guard` holds; a thread
+        // without the lock reads the ring's address only, which does not change.
         Some(lend(unsafe { (*self.common.get()).assume_init_mut() }))
     }
 

@@ -126,9 +126,10 @@ fn ask(block: &mut ThreadBlock, return_address: u64, id: StackId) -> Option<Stac
     if ours.iter().any(|&address| unwinder.contains(address)) {
         return None;
     }
-    // SAFETY: as above. `backtrace` writes no more than `LENGTH` entries; `call_on` is given the
-    // end of the stack, which is aligned, since the workspace is and has a length in multiples of
-    // 16.
+    // SAFETY: `call_on` requires `backtrace`, its array, and the aligned end of a stack that nobody
+    // else uses. `start` has stored `backtrace`, which writes no more than `LENGTH` entries. Array
+    // and stack are parts of this thread's workspace, which is aligned to 16 and has a length in
+    // multiples of 16.
     let (theirs, count) = unsafe {
         let count = arch::call_on(backtrace, (&raw mut (*space).theirs).cast(), LENGTH as i32, space.add(1).cast());
         (&(*space).theirs, count)

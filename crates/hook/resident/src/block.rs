@@ -142,7 +142,9 @@ impl ThreadBlock {
             let random = Random::from_state([first ^ other, second]);
             self.stack_trials.write(Bernoulli::new(random, probability));
         }
-        // SAFETY: written above, since `starts` is not 0.
+        // SAFETY: `assume_init_mut` requires an initialised value. `stack_trials` is written above,
+        // unless `starts` is the number at the last time, or still 0. If nothing has been written,
+        // the field is zeroes of the mapping, which are a valid `Bernoulli`: integers and an `f64`.
         unsafe { self.stack_trials.assume_init_mut() }.is_chosen(usable)
     }
 
@@ -156,7 +158,8 @@ impl ThreadBlock {
     #[inline(always)]
     pub(crate) unsafe fn capture(&mut self, caller: Caller) -> Option<StackId> {
         let parts = control::parts();
-        // SAFETY: `caller` is live, by this function's contract.
+        // SAFETY: `capture_parts` requires the live frame of this thread to which the intercepted
+        // function has yet to return. This function's `# Safety` requires the same of `caller`.
         unsafe { self.capture_parts(parts, parts.has_native() || parts.has_some_native(), caller) }
     }
 
@@ -170,7 +173,8 @@ impl ThreadBlock {
     pub(crate) unsafe fn capture_for(&mut self, caller: Caller, usable: impl FnOnce() -> u64) -> Option<StackId> {
         let parts = control::parts();
         let has_native = parts.has_native() || parts.has_some_native() && self.is_stack_chosen(usable());
-        // SAFETY: `caller` is live, by this function's contract.
+        // SAFETY: `capture_parts` requires the live frame of this thread to which the intercepted
+        // function has yet to return. This function's `# Safety` requires the same of `caller`.
         unsafe { self.capture_parts(parts, has_native, caller) }
     }
 
@@ -181,8 +185,9 @@ impl ThreadBlock {
     unsafe fn capture_parts(&mut self, parts: Parts, has_native: bool, caller: Caller) -> Option<StackId> {
         let mut id = StackId::ROOT;
         if has_native {
-            // SAFETY: by the caller's contract the word is on this thread's stack, and the walker
-            // is this thread's.
+            // SAFETY: `read` requires a readable, aligned word, and `Walker::capture` a live frame
+            // of this thread. By this function's `# Safety`, `caller.slot` is the word of this
+            // thread's stack that holds the return address. The walker is this thread's.
             id = unsafe {
                 let word = core::ptr::with_exposed_provenance::<u64>(caller.slot as usize);
                 let position = Position { slot: caller.slot, return_address: word.read(), rbp: caller.rbp };
@@ -218,7 +223,8 @@ impl ThreadBlock {
     /// been left by a jump.
     pub(crate) fn take_pending(&mut self, old: u64) -> Option<Pending> {
         let begun = self.pending.get(..self.pending_count)?;
-        // SAFETY: written by `push_pending`, since below the count.
+        // SAFETY: `assume_init_ref` requires an initialised value. `push_pending` writes each place
+        // before the count includes it, and `begun` ends at the count.
         let at = begun.iter().rposition(|place| unsafe { place.assume_init_ref() }.old == old)?;
         self.drop_pending(at + 1);
         self.pending_count = at;
@@ -232,7 +238,9 @@ impl ThreadBlock {
         while self.pending_count > from {
             self.pending_count -= 1;
             if let Some(place) = self.pending.get(self.pending_count) {
-                // SAFETY: as in `take_pending`.
+                // SAFETY: `assume_init_read` requires an initialised value that is not used again.
+                // `push_pending` wrote this place, which the count included until the line before,
+                // and no longer does.
                 crate::observe::release(unsafe { place.assume_init_read() }.pending, ThreadId(self.number));
             }
         }
@@ -330,7 +338,9 @@ impl ThreadBlock {
         if contexts.is_null() {
             return stack;
         }
-        // SAFETY: as in `capture`.
+        // SAFETY: `Contexts::leaf` requires this thread's own stack of scopes, with names and
+        // values that are static. The stack is not null, hence this thread's, by the contract of
+        // `thread::bind`. The rest is the contract of `heapledger_core::context`.
         unsafe { self.contexts.leaf(contexts, stack, &mut Nodes) }
     }
 }

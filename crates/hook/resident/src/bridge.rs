@@ -1,4 +1,7 @@
 //! The ledger's end of the bridge: receives the program's contexts and pools if no recorder does.
+//!
+//! **Passed pool**: a pool that the program passes by the bridge is null, or points to a [`Pool`]
+//! that stays where it is until the function returns. All changes to it are atomic.
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 use core::arch::naked_asm;
@@ -60,7 +63,9 @@ unsafe extern "C" fn annotate(_: u32, _: *const u64, _: usize) -> c_int {
 ///
 /// See [`thread::bind`].
 unsafe extern "C" fn contexts(stack: *mut Stack) -> *mut Stack {
-    // SAFETY: the caller's contract.
+    // SAFETY: `thread::bind` requires a stack that is valid as long as this thread may call its
+    // allocator, and that only this thread uses. This function's `# Safety` requires the same of
+    // `stack`.
     unsafe { thread::bind(stack) }
 }
 
@@ -68,7 +73,7 @@ unsafe extern "C" fn contexts(stack: *mut Stack) -> *mut Stack {
 ///
 /// # Safety
 ///
-/// The contract of the bridge: the pool is one, and stays where it is.
+/// `pool` is a [passed pool](self).
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 #[unsafe(naked)]
 unsafe extern "C" fn pool_allocated(pool: *const Pool, address: u64, size: u64) {
@@ -76,22 +81,35 @@ unsafe extern "C" fn pool_allocated(pool: *const Pool, address: u64, size: u64) 
 }
 
 /// Does the same without a frame: no ledger runs.
+///
+/// # Safety
+///
+/// `pool` is a [passed pool](self).
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 unsafe extern "C" fn pool_allocated(pool: *const Pool, address: u64, size: u64) {
-    // SAFETY: the caller's contract; no frame is looked at.
+    // SAFETY: `pool_allocated_from` requires a *passed pool*, as this function's `# Safety` does,
+    // and a live frame if the ledger records. It does not: `control::start` refuses this system.
     unsafe { pool_allocated_from(pool, address, size, 0, 0) };
 }
 
+/// # Safety
+///
+/// `pool` is a [passed pool](self). If the ledger records, `slot` and `rbp` are those of the live
+/// frame of this thread to which the called function has yet to return: [`pool_allocated`] passes
+/// the registers that it was called with, and jumps.
 unsafe extern "C" fn pool_allocated_from(pool: *const Pool, address: u64, size: u64, slot: u64, rbp: u64) {
     if !control::is_recording() {
         return;
     }
-    // SAFETY: the caller's contract.
+    // SAFETY: `as_ref` requires null, or a live, aligned pool that nobody borrows mutably. It is a
+    // *passed pool*, by this function's `# Safety`.
     let Some(pool) = (unsafe { pool.as_ref() }) else { return };
     if let (Some(id), Some(name)) = (pool.id(), pool.name())
         && address < ADDRESS_END
     {
-        // SAFETY: the thunk passed its caller's registers.
+        // SAFETY: `allocated` requires the live frame of this thread to which the called function
+        // has yet to return. By this function's `# Safety`, `slot` and `rbp` are that frame if the
+        // ledger records, as tested above.
         unsafe { allocated(id, name, address, size, Caller { slot, rbp }) };
     } else {
         control::count_lost();
@@ -100,11 +118,12 @@ unsafe extern "C" fn pool_allocated_from(pool: *const Pool, address: u64, size: 
 
 /// # Safety
 ///
-/// `caller` is a live frame of this thread.
+/// `caller` is the live frame of this thread to which the called function has yet to return.
 unsafe fn allocated(pool: u32, name: &'static Name, address: u64, size: u64, caller: Caller) {
     let Some(state) = thread::enter::<ThreadBlock>(caller.sp()) else { return control::count_lost() };
     let began = arch::ticks();
-    // SAFETY: `caller` is live, by this function's contract.
+    // SAFETY: `capture_for` requires the live frame of this thread to which the intercepted
+    // function has yet to return. This function's `# Safety` requires the same of `caller`.
     if let Some(stack) = unsafe { state.capture_for(caller, || size) } {
         let stack = state.in_heap(stack, name);
         let (key, size, thread) = (Key::in_pool(pool, address), Bytes(size), state.thread());
@@ -120,9 +139,10 @@ unsafe fn allocated(pool: u32, name: &'static Name, address: u64, size: u64, cal
 ///
 /// # Safety
 ///
-/// See [`pool_allocated`].
+/// `pool` is a [passed pool](self).
 unsafe extern "C" fn pool_freed(pool: *const Pool, address: u64) {
-    // SAFETY: the caller's contract.
+    // SAFETY: `as_ref` requires null, or a live, aligned pool that nobody borrows mutably. It is a
+    // *passed pool*, by this function's `# Safety`.
     let id = unsafe { pool.as_ref() }.and_then(Pool::known_id);
     if let Some(id) = id.filter(|_| address < ADDRESS_END && control::is_running()) {
         tell(|| {
@@ -137,9 +157,10 @@ unsafe extern "C" fn pool_freed(pool: *const Pool, address: u64) {
 ///
 /// # Safety
 ///
-/// See [`pool_allocated`].
+/// `pool` is a [passed pool](self).
 unsafe extern "C" fn pool_reset(pool: *const Pool) {
-    // SAFETY: the caller's contract.
+    // SAFETY: `as_ref` requires null, or a live, aligned pool that nobody borrows mutably. It is a
+    // *passed pool*, by this function's `# Safety`.
     if let Some(id) = unsafe { pool.as_ref() }.and_then(Pool::known_id) {
         reset(id);
     }
@@ -149,9 +170,10 @@ unsafe extern "C" fn pool_reset(pool: *const Pool) {
 ///
 /// # Safety
 ///
-/// See [`pool_allocated`].
+/// `pool` is a [passed pool](self).
 unsafe extern "C" fn pool_closed(pool: *const Pool) {
-    // SAFETY: the caller's contract.
+    // SAFETY: `as_ref` requires null, or a live, aligned pool that nobody borrows mutably. It is a
+    // *passed pool*, by this function's `# Safety`.
     if let Some(pool) = unsafe { pool.as_ref() } {
         pool.close(reset);
     }
@@ -170,10 +192,11 @@ fn reset(id: u32) {
 ///
 /// # Safety
 ///
-/// See [`pool_allocated`].
+/// `pool` is a [passed pool](self).
 unsafe extern "C" fn pool_backed(pool: *const Pool, block: u64) {
     if block != 0 && control::is_running() {
-        // SAFETY: the caller's contract.
+        // SAFETY: `as_ref` requires null, or a live, aligned pool that nobody borrows mutably. It
+        // is a *passed pool*, by this function's `# Safety`.
         let id = unsafe { pool.as_ref() }.and_then(Pool::id).unwrap_or(0);
         tell(|| {
             // A sample may not have the block: then the ledger has nothing to change.
@@ -186,6 +209,10 @@ unsafe extern "C" fn pool_backed(pool: *const Pool, block: u64) {
 
 /// Records that a live block, given by its address, belongs to the context that the calling thread
 /// is in.
+///
+/// # Safety
+///
+/// None is needed: the address is not dereferenced.
 unsafe extern "C" fn set_context(block: u64) {
     if control::is_running() {
         // A block that is unknown stays so.
@@ -197,12 +224,15 @@ unsafe extern "C" fn set_context(block: u64) {
 ///
 /// # Safety
 ///
-/// The contract of the bridge: the name and the place are static.
+/// The contract of the bridge: `type_name` is null or points to `length` static bytes, and `place`
+/// is null or points to a static [`Place`].
 unsafe extern "C" fn stamp(block: u64, type_name: *const u8, length: u32, place: *const Place) -> c_int {
     if type_name.is_null() || !control::is_running() {
         return 0;
     }
-    // SAFETY: the caller's contract.
+    // SAFETY: `marks::stamp` requires that `type_name` points to `length` static bytes, and that
+    // `place` is null or static. This function's `# Safety` requires both; `type_name` is not null,
+    // as tested above.
     c_int::from(unsafe { marks::stamp(block, type_name, length, place) })
 }
 
@@ -210,7 +240,8 @@ unsafe extern "C" fn stamp(block: u64, type_name: *const u8, length: u32, place:
 ///
 /// # Safety
 ///
-/// The contract of the bridge: the name is static.
+/// The contract of the bridge: `marking` is null or points to a [`Marking`] that does not change
+/// before this returns. Its name is null or static, and as long as it says.
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 #[unsafe(naked)]
 unsafe extern "C" fn mark(block: u64, marking: *const Marking) -> c_int {
@@ -218,16 +249,30 @@ unsafe extern "C" fn mark(block: u64, marking: *const Marking) -> c_int {
 }
 
 /// Does the same without a frame: no ledger runs.
+///
+/// # Safety
+///
+/// The contract of the bridge: `marking` is null or points to a [`Marking`] that does not change
+/// before this returns. Its name is null or static, and as long as it says.
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 unsafe extern "C" fn mark(block: u64, marking: *const Marking) -> c_int {
-    // SAFETY: the caller's contract; no frame is looked at.
+    // SAFETY: `mark_from` requires a marking as this function's `# Safety` does, and a live frame
+    // if the ledger runs. It does not: `control::start` refuses this system.
     unsafe { mark_from(block, marking, 0, 0) }
 }
 
+/// # Safety
+///
+/// `marking` is as in [`mark`]. If the ledger runs, `slot` and `rbp` are those of the live frame of
+/// this thread to which the called function has yet to return: [`mark`] passes the registers that
+/// it was called with, and jumps.
 unsafe extern "C" fn mark_from(block: u64, marking: *const Marking, slot: u64, rbp: u64) -> c_int {
-    // SAFETY: the caller's contract.
+    // SAFETY: `as_ref` requires null, or a live, aligned marking that does not change meanwhile.
+    // This function's `# Safety` requires the same.
     let Some(marking) = (unsafe { marking.as_ref() }) else { return bridge::mark::UNKNOWN };
-    // SAFETY: the caller's contract: the name is static; the thunk passed its caller's registers.
+    // SAFETY: `marks::mark` requires that the name of `marking` is static, and the live frame of
+    // this thread to which the called function has yet to return, if the ledger runs. This
+    // function's `# Safety` requires both.
     unsafe { marks::mark(block, marking, Caller { slot, rbp }) }
 }
 
@@ -235,12 +280,13 @@ unsafe extern "C" fn mark_from(block: u64, marking: *const Marking, slot: u64, r
 ///
 /// # Safety
 ///
-/// The contract of the bridge: the name is static.
+/// The contract of the bridge: `reporter` is null or points to `length` static bytes.
 unsafe extern "C" fn unmark(block: u64, reporter: *const u8, length: u32) -> c_int {
     if reporter.is_null() || !control::is_running() {
         return 0;
     }
-    // SAFETY: the caller's contract.
+    // SAFETY: `marks::unmark` requires that `reporter` points to `length` static bytes. This
+    // function's `# Safety` requires them unless it is null, and it is not, as tested above.
     c_int::from(unsafe { marks::unmark(block, reporter, length) })
 }
 
@@ -258,13 +304,14 @@ extern "C" fn marks_complete() {
 ///
 /// # Safety
 ///
-/// `extent` is null or may be written.
+/// `extent` is null, or points to an aligned [`Extent`] that may be written.
 unsafe extern "C" fn block_around(address: u64, extent: *mut Extent) -> c_int {
     if extent.is_null() || !control::is_running() {
         return 0;
     }
     let Some(found) = marks::block_around(address) else { return 0 };
-    // SAFETY: the caller's contract.
+    // SAFETY: `write` requires a pointer that is aligned and may be written. This function's
+    // `# Safety` requires that of `extent` unless it is null, and it is not, as tested above.
     unsafe { extent.write(found) };
     1
 }

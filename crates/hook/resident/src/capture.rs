@@ -38,8 +38,9 @@ pub fn prepare() -> Result<(), control::StartError> {
 /// `caller` is the live frame of this thread to which the called function has yet to return.
 pub unsafe fn with_stack(caller: Caller, run: impl FnOnce(StackId, ThreadId)) -> bool {
     if let Some(state) = thread::enter::<ThreadBlock>(caller.sp()) {
-        // SAFETY: by the caller's contract the word is on this thread's stack, and the walker is
-        // this thread's.
+        // SAFETY: `read` requires a readable, aligned word, and `Walker::capture` a live frame of
+        // this thread. By this function's `# Safety`, `caller.slot` is the word of this thread's
+        // stack that holds the return address. The walker is this thread's.
         let stack = unsafe {
             let word = core::ptr::with_exposed_provenance::<u64>(caller.slot as usize);
             let position = Position { slot: caller.slot, return_address: word.read(), rbp: caller.rbp };

@@ -135,8 +135,9 @@ impl core::error::Error for StartError {}
 pub struct Losses {
     /// Allocations that were not recorded because the bound left no memory for them.
     pub refused: Blocks,
-    /// Calls within signal handlers that interrupted the ledger itself, and calls while the process
-    /// forked.
+    /// Calls within signal handlers that interrupted the ledger itself, calls while the process
+    /// forked, and blocks of user pools beyond the largest number of pools, or with addresses that
+    /// are too large.
     pub nested: Blocks,
     /// Stamps on addresses at which the ledger knew no live block. None are counted if it samples,
     /// since it then knows few blocks.
@@ -377,15 +378,21 @@ extern "C" fn after_fork_in_parent() {
     if HAS_ENTERED.load(Ordering::Relaxed)
         && let thread::Current::Block(block) = thread::current::<ThreadBlock>()
     {
-        // SAFETY: this thread's block, which it entered in `before_fork`.
+        // SAFETY: the dereference requires a live block that nobody else uses. It is this thread's,
+        // which is never unmapped. `before_fork` closed its gate, so signal handlers keep out of
+        // it, and kept no reference.
         unsafe { (*block.as_ptr()).head.leave() };
     }
-    // SAFETY: `before_fork` took the lock, in this thread.
+    // SAFETY: `Lock::unlock` requires that this thread, or the one that it was copied from by a
+    // fork, took the lock and forgot the guard. `before_fork` did both, in this thread, which has
+    // forked since.
     unsafe { CONTROL.unlock() };
 }
 
 extern "C" fn after_fork_in_child() {
-    // SAFETY: a fresh child has one thread.
+    // SAFETY: `tree::start_child` requires that this process has one thread. By POSIX a forked
+    // child has only the copy of the thread that forked, and that thread runs this handler before
+    // `fork` returns.
     unsafe { tree::start_child() };
     // Blocks and pool are wiped: this thread's block is found unattached.
     end_fork();

@@ -37,7 +37,8 @@ pub struct Event {
     pub is_free: bool,
 }
 
-// SAFETY: integers, and a `bool` that is false.
+// SAFETY: `Zeroed` requires that every field is valid when all its bytes are zero. All are
+// integers, for which 0 is valid, except `is_free`, for which 0 is `false`.
 unsafe impl Zeroed for Event {}
 
 impl Event {
@@ -63,7 +64,9 @@ struct Ring {
     state: UnsafeCell<State>,
 }
 
-// SAFETY: the state is reached under the lock only (`Ring::with`).
+// SAFETY: `Sync` demands that threads which share the ring make no data race. `state` is accessed
+// in `Ring::with` only, under `lock`, and its events are plain values. The other fields are `Sync`
+// themselves.
 unsafe impl Sync for Ring {}
 
 struct State {
@@ -82,7 +85,8 @@ impl State {
 impl Ring {
     fn with<R>(&self, run: impl FnOnce(&mut State) -> R) -> R {
         let _guard: Guard<'_> = self.lock.lock();
-        // SAFETY: under the lock, and for as long as it is held.
+        // SAFETY: no other reference to the state exists: this is the only access, and `_guard`
+        // holds the lock until `run` has returned.
         run(unsafe { &mut *self.state.get() })
     }
 }
@@ -197,6 +201,8 @@ pub(crate) fn before_fork() {
 ///
 /// The calling thread has called [`before_fork`], or is the copy of the one that has.
 pub(crate) unsafe fn after_fork() {
-    // SAFETY: the caller's contract.
+    // SAFETY: `Lock::unlock` requires that this thread, or the one that it was copied from by a
+    // fork, took the lock and forgot the guard. `before_fork` does both, and this function's
+    // `# Safety` requires that call.
     unsafe { RING.lock.unlock() };
 }

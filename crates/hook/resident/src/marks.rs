@@ -124,10 +124,12 @@ fn is_of_pool(block: &LiveBlock, address: u64) -> bool {
 ///
 /// # Safety
 ///
-/// The name is static, and `length` bytes long.
+/// `reporter` points to `length` bytes that are static, UTF-8 if the program keeps to it.
 pub(crate) unsafe fn unmark(address: u64, reporter: *const u8, length: u32) -> bool {
     let unmarked = query(|| {
-        // SAFETY: the name is static, by this function's contract.
+        // SAFETY: `stamp::intern` requires that the name points to `length` static bytes, and that
+        // the place is null or static. This function's `# Safety` requires the first of `reporter`,
+        // and the place is null.
         let reporter = TypeId(unsafe { stamp::intern(reporter, length, ptr::null()) }.number().into());
         LEDGER.unmark(Key(address), reporter) || {
             let block = LEDGER.block_at(address).filter(|block| block.key.pool() != 0 && is_of_pool(block, address));

@@ -22,13 +22,20 @@ pub(crate) static OBSERVER: Observer = Observer {
     ..Observer::new(malloc, free)
 };
 
-// The contract of all these is that of `Observer`: `caller` is a live frame of this thread.
+// The functions from here to `failed` are entered through `OBSERVER` only. By the contract of
+// `Observer`:
+//
+// - **Live caller**: `caller` is the frame of this thread that made the call. It is live, and the
+//   intercepted function has yet to return to it.
+// - **Fresh block**: a new block has been returned by its allocator just now. The program gets its
+//   address after the observers have returned, so nobody has freed it: it is live.
 
 unsafe extern "C" fn malloc(block: Pointer, size: usize, caller: Caller) {
     let rate = control::rate();
     // Entry points find that out themselves if this observer is the only one.
     if rate == Rate::EXACT || !countdown::passes(size, rate.logarithm().into()) {
-        // SAFETY: `caller` is live, by the contract of `Observer`; the block was returned just now.
+        // SAFETY: `allocated` requires a live `caller` and a block returned just now. Only
+        // `OBSERVER` leads here, so they are a *live caller* and a *fresh block*.
         unsafe { allocated(block, size as u64, rate, caller) };
     }
 }
@@ -46,7 +53,9 @@ unsafe extern "C" fn realloc_begins(_: u32, old: Pointer, caller: Caller) {
 }
 
 unsafe extern "C" fn realloc_ends(old: Pointer, block: Pointer, size: usize, caller: Caller) {
-    // SAFETY: `caller` is live, by the contract of `Observer`; the block was returned just now.
+    // SAFETY: `reallocation_ends` requires a live `caller`, and that `block` is null or was
+    // returned just now. Only `OBSERVER` leads here, so they are a *live caller* and, if not null,
+    // a *fresh block*.
     unsafe { reallocation_ends(old, block, size as u64, caller) };
 }
 
@@ -64,7 +73,8 @@ fn may_know(block: Pointer) -> bool {
 
 /// # Safety
 ///
-/// `caller` is a live frame of this thread, and the block was returned just now.
+/// `caller` is the live frame of this thread to which the intercepted function has yet to return,
+/// and the block was returned just now.
 #[inline(never)]
 unsafe fn allocated(block: Pointer, size: u64, rate: Rate, caller: Caller) {
     // Drawn in a pause too, so that later blocks are as likely to be in the sample as ever.
@@ -73,13 +83,17 @@ unsafe fn allocated(block: Pointer, size: u64, rate: Rate, caller: Caller) {
         return;
     }
     let Some(state) = thread::enter::<ThreadBlock>(caller.sp()) else {
-        // SAFETY: the block was returned just now.
+        // SAFETY: `enter` requires a live block. `block` is a *fresh block*, by this function's
+        // `# Safety`, and `outside` calls this at once.
         return outside(|| unsafe { enter(block, size, rate, UNKNOWN_THREAD, StackId::ROOT) });
     };
     let began = arch::ticks();
-    // SAFETY: `caller` is live, by this function's contract; the block was returned just now.
+    // SAFETY: `capture_for` requires the live frame of this thread to which the intercepted
+    // function has yet to return, and `stack_weight` a live block. This function's `# Safety`
+    // requires such a `caller`, and a *fresh block*.
     match unsafe { state.capture_for(caller, || stack_weight(block, size, rate)) } {
-        // SAFETY: the block was returned just now.
+        // SAFETY: `enter` requires a live block. `block` is a *fresh block*, by this function's
+        // `# Safety`.
         Some(stack) => unsafe { enter(block, size, rate, state.thread(), stack) },
         None => ignore(block, rate),
     }
@@ -95,7 +109,8 @@ unsafe fn allocated(block: Pointer, size: u64, rate: Rate, caller: Caller) {
 /// The block is live.
 #[inline(never)]
 unsafe fn enter(block: Pointer, size: u64, rate: Rate, thread: ThreadId, stack: StackId) {
-    // SAFETY: the block is live, by this function's contract.
+    // SAFETY: `allocation` requires a live block. This function's `# Safety` requires the same of
+    // `block`.
     let new = unsafe { allocation(block, size, rate, thread, stack) };
     enter_new(&new, || LEDGER.allocate(&new));
 }
@@ -115,7 +130,8 @@ unsafe fn allocation(block: Pointer, size: u64, rate: Rate, thread: ThreadId, st
         key: Key(block as u64),
         size: Bytes(size),
         rate,
-        // SAFETY: the block is live, by this function's contract.
+        // SAFETY: `usable_size` requires a live block. This function's `# Safety` requires the same
+        // of `block`.
         usable: Bytes(unsafe { usable_size(block) }.max(size)),
         stack,
         thread,
@@ -157,7 +173,9 @@ fn ignore(block: Pointer, rate: Rate) {
 /// The block is live.
 #[inline(always)]
 unsafe fn usable_size(block: Pointer) -> u64 {
-    // SAFETY: the block is live, by this function's contract.
+    // SAFETY: the function requires a live block of this object's allocator. `block` is live by
+    // this function's `# Safety`. Nothing here excludes a block of another source, announced by
+    // `Hooks::tell`.
     hooks::usable_size().map_or(0, |function| unsafe { function(block) } as u64)
 }
 
@@ -168,7 +186,8 @@ unsafe fn usable_size(block: Pointer) -> u64 {
 ///
 /// The block is live.
 unsafe fn stack_weight(block: Pointer, size: u64, rate: Rate) -> u64 {
-    // SAFETY: the block is live, by this function's contract.
+    // SAFETY: `usable_size` requires a live block. This function's `# Safety` requires the same of
+    // `block`.
     if rate == Rate::EXACT { unsafe { usable_size(block) }.max(size) } else { u64::MAX }
 }
 
@@ -228,7 +247,8 @@ fn reallocation_begins(old: u64, caller: Caller) {
 
 /// # Safety
 ///
-/// `caller` is a live frame of this thread, and `block` is null or was returned just now.
+/// `caller` is the live frame of this thread to which the intercepted function has yet to return,
+/// and `block` is null or was returned just now.
 #[inline(never)]
 unsafe fn reallocation_ends(old: Pointer, block: Pointer, size: u64, caller: Caller) {
     let rate = control::rate();
@@ -246,7 +266,8 @@ unsafe fn reallocation_ends(old: Pointer, block: Pointer, size: u64, caller: Cal
                 remove(address, UNKNOWN_THREAD);
             }
             if is_wanted {
-                // SAFETY: the block was returned just now.
+                // SAFETY: `enter` requires a live block. `block` is a *fresh block*, by this
+                // function's `# Safety`; it is not null, because `is_wanted`.
                 unsafe { enter(block, size, rate, UNKNOWN_THREAD, StackId::ROOT) };
             }
         });
@@ -259,12 +280,15 @@ unsafe fn reallocation_ends(old: Pointer, block: Pointer, size: u64, caller: Cal
         }
         return state.finish(began);
     }
-    // SAFETY: `caller` is live, by this function's contract; the block was returned just now.
+    // SAFETY: `capture_for` requires the live frame of this thread to which the intercepted
+    // function has yet to return, and `stack_weight` a live block. This function's `# Safety`
+    // requires such a `caller`, and a *fresh block*, not null if `is_wanted`.
     let stack = if is_wanted { unsafe { state.capture_for(caller, || stack_weight(block, size, rate)) } } else { None };
     let is_event = pending.is_some() || stack.is_some();
     match (pending, stack) {
         (Some(Pending { pending, .. }), Some(stack)) => {
-            // SAFETY: the block was returned just now.
+            // SAFETY: `allocation` requires a live block. `block` is a *fresh block*, by this
+            // function's `# Safety`; it is not null, because `is_wanted`.
             let mut new = unsafe { allocation(block, size, rate, state.thread(), stack) };
             // The new block has the type of the old one.
             if let Some(old) = pending.old_block() {
@@ -278,11 +302,13 @@ unsafe fn reallocation_ends(old: Pointer, block: Pointer, size: u64, caller: Cal
         (None, Some(stack)) => {
             // For a block that is not in the sample, nothing has begun.
             if !old.is_null() && control::is_sample() {
-                // SAFETY: the block was returned just now.
+                // SAFETY: `allocation` requires a live block. `block` is a *fresh block*, by this
+                // function's `# Safety`; it is not null, because `is_wanted`.
                 let new = unsafe { allocation(block, size, rate, state.thread(), stack) };
                 enter_new(&new, || LEDGER.reallocate_unsampled(&new));
             } else {
-                // SAFETY: the block was returned just now.
+                // SAFETY: `enter` requires a live block. `block` is a *fresh block*, by this
+                // function's `# Safety`; it is not null, because `is_wanted`.
                 unsafe { enter(block, size, rate, state.thread(), stack) };
             }
         }

@@ -20,8 +20,8 @@ pub fn contexts() -> *mut Stack {
 ///
 /// # Safety
 ///
-/// The stack is valid, and stays so as long as the thread may call its allocator. Only this thread
-/// uses it.
+/// `stack` is the calling thread's [own stack](heapledger_core::context), and stays so as long as
+/// the thread may call its allocator.
 pub unsafe fn bind(stack: *mut Stack) -> *mut Stack {
     let bound = contexts();
     if !bound.is_null() {

@@ -41,7 +41,8 @@ static KEY: AtomicU32 = AtomicU32::new(0);
 ///
 /// The functions are the process's C library's.
 pub unsafe fn create_key<B: Block>(library: Library) {
-    // SAFETY: the caller's contract, which is that of `reserve`.
+    // SAFETY: `reserve` requires functions of one C library; this function's `# Safety` says that
+    // they are the process's.
     if let Some(key) = unsafe { reserve::<B>(library) } {
         KEY.store(key, Ordering::Relaxed);
         SET_SPECIFIC.store(library.set_specific as usize, Ordering::Release);
@@ -57,7 +58,8 @@ pub unsafe fn create_key<B: Block>(library: Library) {
 /// The functions are the other C library's, and both are glibc.
 pub unsafe fn share_key<B: Block>(library: Library) {
     let own = (SET_SPECIFIC.load(Ordering::Acquire) != 0).then(|| KEY.load(Ordering::Relaxed));
-    // SAFETY: the caller's contract, which is that of `reserve`.
+    // SAFETY: `reserve` requires functions of one C library; this function's `# Safety` says that
+    // they are the other one's.
     let Some(key) = own.and_then(|_| unsafe { reserve::<B>(library) }) else { return };
     if Some(key) != own {
         // SAFETY: the other C library's function; the key was made just now, and no thread has a
@@ -99,22 +101,32 @@ unsafe fn reserve<B: Block>(library: Library) -> Option<u32> {
 pub(crate) fn watch_exit(block: *const c_void) {
     let set_specific = SET_SPECIFIC.load(Ordering::Acquire);
     if set_specific != 0 {
-        // SAFETY: stored by `create_key`, of this type.
+        // SAFETY: `transmute` requires a function of this type: the word is not 0, so `create_key`
+        // stored it, from a `SetSpecific`.
         let set_specific = unsafe { mem::transmute::<usize, SetSpecific>(set_specific) };
-        // SAFETY: the C library's function; the key is ours.
+        // SAFETY: `pthread_setspecific` requires a key that exists: `create_key` stored it before
+        // it stored the function, and nobody deletes it. The value may be any; only `thread_exits`
+        // receives it.
         unsafe { set_specific(KEY.load(Ordering::Relaxed), block) };
     }
 }
 
 /// The key's destructor. Called in every round; the last one gives the block up, because
 /// destructors of other keys may still allocate and free in the rounds before.
+///
+/// # Safety
+///
+/// The C library calls it in the thread that ends. If the thread was inside the hook, it does not
+/// return there.
 unsafe extern "C" fn thread_exits<B: Block>(block: *mut c_void) {
     let Some(pool) = B::pool() else { return };
     let Current::Block(current) = current::<B>() else { return };
     if current.as_ptr().cast() != block {
         return;
     }
-    // SAFETY: this thread's own block.
+    // SAFETY: the block is valid: it is this thread's, and is never unmapped. This thread alone
+    // uses it, and has left the hook for good: calls that `watch_exit` causes find `is_internal`
+    // and return.
     let state = unsafe { &mut *current.as_ptr() };
     state.head().rounds += 1;
     if state.head().rounds < DESTRUCTOR_ROUNDS {

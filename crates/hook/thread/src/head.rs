@@ -50,7 +50,8 @@ impl<B> Head<B> {
     #[inline(always)]
     pub fn leave(&mut self) {
         compiler_fence(Ordering::SeqCst);
-        // SAFETY: as in `close`: our own field, volatile for signal handlers.
+        // SAFETY: writes our own field, to which `self` is the only reference; volatile, so that a
+        // signal handler of this thread sees it.
         unsafe { ptr::from_mut(&mut self.gate).write_volatile(GATE_OPEN) };
     }
 }

@@ -170,7 +170,9 @@ fn adopt<B: Block>(pool: &Pool<B>, sp: u64) -> Option<NonNull<B>> {
         return None;
     }
     let block = pool.take().or_else(new_block)?;
-    // SAFETY: the block is ours alone now.
+    // SAFETY: the block is valid: zeroed, or as its last thread has left it (`Block`). It is ours
+    // alone: `take` has removed it from the pool, or `new_block` has just mapped it, and no TLS
+    // word leads to it yet.
     let state = unsafe { &mut *block.as_ptr() };
     state.head().gate = sp;
     state.head().rounds = 0;

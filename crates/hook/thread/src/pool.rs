@@ -28,7 +28,8 @@ impl<B: Block> Pool<B> {
     /// Takes a block of a thread that has ended, with all that it holds.
     pub(crate) fn take(&self) -> Option<NonNull<B>> {
         let _lock = self.lock.lock();
-        // SAFETY: under the lock; blocks on the list belong to nobody.
+        // SAFETY: no other reference to the list exists: all accesses are in this module, and each
+        // holds the lock, as `_lock` shows. A block on the list is valid, and belongs to nobody.
         unsafe {
             let block = NonNull::new(*self.first.get())?;
             *self.first.get() = (*block.as_ptr()).head().next;
@@ -39,7 +40,8 @@ impl<B: Block> Pool<B> {
     /// Gives a block up for the next thread.
     pub(crate) fn give(&self, block: NonNull<B>) {
         let _lock = self.lock.lock();
-        // SAFETY: under the lock; the caller gives the block up.
+        // SAFETY: no other reference to the list exists: all accesses are in this module, and each
+        // holds the lock, as `_lock` shows. `block` is valid, and the caller gives it up.
         unsafe {
             (*block.as_ptr()).head().next = *self.first.get();
             *self.first.get() = block.as_ptr();

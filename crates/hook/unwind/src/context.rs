@@ -40,7 +40,8 @@ pub struct Contexts {
 /// `stack` is null or the calling thread's own.
 #[inline(always)]
 pub unsafe fn is_ignoring(stack: *const Stack) -> bool {
-    // SAFETY: not null, hence the calling thread's own, by the caller's contract.
+    // SAFETY: `context::is_ignoring` requires the calling thread's own stack; this function's
+    // `# Safety` requires the same of `stack`, unless it is null.
     !stack.is_null() && unsafe { context::is_ignoring(stack) }
 }
 
@@ -58,7 +59,8 @@ impl Contexts {
     /// `stack` is the calling thread's own, and everything that its frames refer to is static: see
     /// [`heapledger_core::context`].
     pub unsafe fn leaf(&mut self, stack: *const Stack, id: StackId, sink: &mut dyn Sink) -> StackId {
-        // SAFETY: the caller's contract.
+        // SAFETY: `context::depth` requires the calling thread's own stack; this function's
+        // `# Safety` requires the same of `stack`.
         let depth = unsafe { context::depth(stack) };
         if depth == 0 {
             return id;
@@ -66,7 +68,8 @@ impl Contexts {
         if self.epoch != modules::epoch().wrapping_add(1) {
             self.start_epoch(sink);
         }
-        // SAFETY: the caller's contract.
+        // SAFETY: `path` requires what this function does, and the stack's depth: `depth` was read
+        // above, and scopes that a signal handler enters are left again before we go on.
         let context = unsafe { self.path(stack, depth, sink) }.id();
         if context == self.root.id() {
             return id;
@@ -88,7 +91,9 @@ impl Contexts {
         let mut index = 0;
         let known = depth.min(self.depth as usize);
         for (remembered, reached) in self.frames.iter().zip(&self.places).take(known) {
-            // SAFETY: the caller's contract; `known` is at most `depth`.
+            // SAFETY: `context::frame` requires the calling thread's own stack, as this function
+            // does, and an index below its depth: `index` is below `known`, which is at most
+            // `depth`.
             if unsafe { context::frame(stack, index) } != *remembered {
                 break;
             }
@@ -99,7 +104,7 @@ impl Contexts {
             // If a jump leaves the code below, nothing new is remembered, though some of it may be
             // written already.
             self.depth = index as u32;
-            // SAFETY: the caller's contract, which is that of `extend`.
+            // SAFETY: `extend` requires what this function does; `stack` and `depth` are the same.
             place = unsafe { self.extend(stack, index, depth, place, sink) };
         }
         self.depth = depth as u32;
@@ -123,7 +128,8 @@ impl Contexts {
         for (index, (remembered, reached)) in
             self.frames.iter_mut().zip(&mut self.places).enumerate().take(depth).skip(from)
         {
-            // SAFETY: the caller's contract.
+            // SAFETY: `context::frame` requires the calling thread's own stack, as this function
+            // does, and an index below its depth: `take(depth)` ends before `depth`.
             let frame = unsafe { context::frame(stack, index) };
             let step = |place, kind, name: *const context::Name, sink: &mut dyn Sink| {
                 tree::child(place, kind, name.expose_provenance() as u64, sink)

@@ -128,7 +128,8 @@ impl Listed {
 ///
 /// # Safety
 ///
-/// The fields are those of the dynamic linker, and the module and its name stay.
+/// `module` describes a module that is mapped, as the dynamic linker would. The module and its name
+/// stay.
 pub unsafe fn list(module: Listed) {
     let _guard = LISTED.lock.lock();
     let count = LISTED.count.load(Ordering::Relaxed);
@@ -160,8 +161,8 @@ pub struct ProgramHeader {
 ///
 /// # Safety
 ///
-/// The headers are those of a module that is mapped with this bias, and the module and its name
-/// stay.
+/// The headers are those of a module that is mapped with this bias. `name` is null or
+/// NUL-terminated. The module and its name stay.
 pub unsafe fn list_headers(bias: u64, headers: &[ProgramHeader], name: *const c_char) {
     const PT_LOAD: u32 = 1;
     const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
@@ -172,7 +173,9 @@ pub unsafe fn list_headers(bias: u64, headers: &[ProgramHeader], name: *const c_
     if let (Some(start), Some(end), Some(rules)) = (start, end, rules) {
         let absolute = |address: u64| bias.wrapping_add(address);
         let (start, end, eh_frame_hdr) = (absolute(start), absolute(end), absolute(rules.address));
-        // SAFETY: the caller's contract.
+        // SAFETY: `list` requires the description of a mapped module that stays, as does its name.
+        // This function's `# Safety` requires the same; the addresses are those of the headers,
+        // moved by the bias.
         unsafe { list(Listed { start, end, bias, eh_frame_hdr, name }) };
     }
 }

@@ -99,7 +99,8 @@ pub(crate) fn reserve(id: StackId) -> bool {
     };
     sys::dont_dump(memory, size_of::<Segment>());
     if segment.compare_exchange(ptr::null_mut(), memory.cast(), Ordering::AcqRel, Ordering::Relaxed).is_err() {
-        // SAFETY: mapped just now; nobody else has its address.
+        // SAFETY: `sys::unmap` requires a mapping of `map_private` to which nothing refers: it was
+        // made above with this length, and its address was not stored, since the exchange failed.
         unsafe { sys::unmap(memory, size_of::<Segment>()) };
     }
     true

@@ -199,7 +199,8 @@ impl View {
     /// Returns the current table, once there is one.
     #[inline(always)]
     pub fn now() -> Option<View> {
-        // SAFETY: null, or a table: tables are never unmapped.
+        // SAFETY: `as_ref` requires null or a live `Table`: `TABLE` is null until `initialise`, and
+        // then has a table of `Table::map`, which is never unmapped and consists of atomics.
         unsafe { TABLE.load(Ordering::Acquire).as_ref() }.map(View)
     }
 
@@ -225,8 +226,9 @@ impl View {
         // line.
         for index in first..first + 2 {
             let entry = Entry(self.0.entry(index).load(Ordering::Acquire));
-            // SAFETY: a table is mapped after the first segment of nodes, and entries are 0 or were
-            // stored, with release, after the nodes with their ids had been written.
+            // SAFETY: a table is published after the first segment of nodes has been mapped, and
+            // entries are 0 or were stored, with release, after the nodes with their ids had been
+            // written.
             if entry.may_be(path) && unsafe { nodes::is(entry.id(), words) } {
                 return (Place::new(entry.id(), path), first);
             }
@@ -354,7 +356,9 @@ fn attempt(View(table): View, parent: Place, kind: NodeKind, address: u64, sink:
             empty = Some(index);
             break;
         }
-        // SAFETY: as in `View::child`.
+        // SAFETY: `nodes::is` requires the first segment, and the id 0 or one that was written: a
+        // table is published after the first segment has been mapped. Entries are 0, or were
+        // stored, with release, after their nodes.
         if entry.may_be(path) && unsafe { nodes::is(entry.id(), words) } {
             return Insertion::Made(Place::new(entry.id(), path));
         }
@@ -406,7 +410,8 @@ fn announce(address: u64, sink: &mut dyn Sink) {
     // SAFETY: nodes of these kinds have the address of a static name (`NodeKind`), which they were
     // given as a pointer.
     let Some(name) = (unsafe { ptr::with_exposed_provenance::<Name>(address as usize).as_ref() }) else { return };
-    // SAFETY: null or static, by the contract of `Name`.
+    // SAFETY: `as_ref` requires null or a live `Category`: by the contract of `Name`, everything
+    // that it refers to is static. The only field that changes is atomic.
     if let Some(category) = unsafe { name.category.as_ref() } {
         sink.text(&category.name);
     }

@@ -265,6 +265,10 @@ impl Walker {
                         // At the beginning of a thread's stack no frame has a caller: this is the
                         // dynamic linker's start.
                         self.defects.lost += u64::from(slot.wrapping_add(8) != bounds::first_top());
+                        // With a wrong rbp the rule names words anywhere, which `intact` must not
+                        // read.
+                        let rule = u64::from(Rule::from_bits(bits as u32).without_words().bits());
+                        self.set_step(new - 1, Step { from: Position { slot, return_address, rbp }, rule });
                         break 'frames 0;
                     }
                 }
@@ -363,7 +367,8 @@ impl Walker {
             if frame >= intact {
                 break;
             }
-            // SAFETY: see `is_unchanged`.
+            // SAFETY: `read` requires a mapped word. A step that succeeded has read it on this
+            // thread's own stack, which stays mapped; of one that failed no word is noted.
             if unsafe { read(address) } != value {
                 intact = frame;
             }
@@ -574,6 +579,7 @@ impl Walker {
 /// The address is readable and a multiple of 8.
 #[inline(always)]
 unsafe fn read(address: u64) -> u64 {
-    // SAFETY: the caller's contract.
+    // SAFETY: `read_volatile` requires a readable, aligned address; this function's `# Safety`
+    // requires the same of `address`.
     unsafe { ptr::with_exposed_provenance::<u64>(address as usize).read_volatile() }
 }

@@ -91,7 +91,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 fn memory() -> Box<Contexts> {
-    // SAFETY: zeroed memory is a valid `Contexts`.
+    // SAFETY: `assume_init` requires a valid value: zeroed memory is a valid `Contexts`, as its
+    // documentation says.
     unsafe { Box::new(MaybeUninit::<Contexts>::zeroed().assume_init()) }
 }
 
@@ -105,7 +106,8 @@ proptest! {
         let (stack, mut memories, mut model) = (StackCell::new(), [memory(), memory()], Vec::new());
         for step in steps {
             let mut enter = |frame| {
-                // SAFETY: the test's own stack.
+                // SAFETY: `enter` requires the calling thread's own stack: `stack` is a local,
+                // which only this thread uses, through its address.
                 let depth = unsafe { context::enter(stack.get(), frame) };
                 model.push((frame, depth));
             };
@@ -116,7 +118,8 @@ proptest! {
                 Step::Leave(count) => {
                     let left = model.split_off(model.len().saturating_sub(count));
                     if let Some((_, depth)) = left.first() {
-                        // SAFETY: the test's own stack.
+                        // SAFETY: `leave` requires the calling thread's own stack: `stack` is a
+                        // local, which only this thread uses, through its address.
                         unsafe { context::leave(stack.get(), *depth) };
                     }
                 }
@@ -124,7 +127,8 @@ proptest! {
                 Step::Unload => modules::advance_epoch(),
                 Step::Take(number, thread) => {
                     let id = tree::child(tree::Place::ROOT, NodeKind::Frame, 0x1000 + number, announced).id();
-                    // SAFETY: the test's own stack; all names are static.
+                    // SAFETY: `leaf` requires the calling thread's own stack, in which all names
+                    // are static: `stack` is a local, and its frames are from `NAMES` and `VALUES`.
                     let leaf = unsafe { memories[thread].leaf(stack.get(), id, announced) };
                     let kept = &model[..model.len().min(context::DEPTH_MAX)];
                     let from = kept.iter().rposition(|(frame, _)| *frame == Frame::BARRIER).map_or(0, |at| at + 1);

@@ -46,7 +46,8 @@ static NODES: LazyLock<Mutex<Nodes>> = LazyLock::new(|| {
 });
 
 thread_local! {
-    // SAFETY: a zeroed walker is valid.
+    // SAFETY: `zeroed` requires that zeroes are a valid value: those of a `Walker` are, as its
+    // documentation says.
     static WALKER: RefCell<Box<Walker>> = RefCell::new(Box::new(unsafe { std::mem::zeroed() }));
 }
 
@@ -54,11 +55,13 @@ thread_local! {
 #[inline(never)]
 fn check() {
     let mut expected = vec![std::ptr::null_mut::<c_void>(); FRAMES_MAX * 8];
-    // SAFETY: the buffer has that many entries.
+    // SAFETY: `backtrace` writes at most as many addresses as it is told, and the buffer has that
+    // many entries.
     let count = unsafe { backtrace(expected.as_mut_ptr(), expected.len() as c_int) } as usize;
     let expected: Vec<u64> = expected[..count].iter().map(|address| *address as u64).collect();
     let (lookup, sp, rbp): (u64, u64, u64);
-    // SAFETY: only reads registers.
+    // SAFETY: the instructions write the three registers that they declare, and touch neither
+    // memory, nor the stack, nor flags.
     unsafe {
         std::arch::asm!("lea {}, [rip]", "mov {}, rsp", "mov {}, rbp", out(reg) lookup, out(reg) sp, out(reg) rbp)
     };

@@ -63,7 +63,8 @@ pub struct Ring {
 // SAFETY: a `Ring` is a pointer to atomics that live as long as it is used (the contract of
 // `Ring::new`).
 unsafe impl Send for Ring {}
-// SAFETY: as for `Send` above; every access through `&Ring` is atomic.
+// SAFETY: a `Ring` is an address of atomics that live as long as it is used (the contract of
+// `Ring::new`); every access through `&Ring` is atomic.
 unsafe impl Sync for Ring {}
 
 impl Ring {

@@ -257,7 +257,8 @@ pub const ANSWER_LENGTH: usize = size_of::<Answer>();
 impl Answer {
     /// Returns the bytes to send.
     pub fn to_bytes(self) -> [u8; ANSWER_LENGTH] {
-        // SAFETY: repr(C), integers only, no padding (checked below).
+        // SAFETY: `transmute` requires types of one size, which it checks, and bytes that are all
+        // initialised: `Answer` is `repr(C)`, of integers only, without padding (checked below).
         unsafe { core::mem::transmute(self) }
     }
 
@@ -280,9 +281,12 @@ pub const IN_OTHER_NETWORK: u32 = 1 << 31;
 pub struct ImageCounters {
     /// Bytes of private memory that the recorder takes in the program and that are resident.
     pub private_bytes: AtomicU64,
-    /// Events lost because a signal handler interrupted the recorder and the common ring was taken.
+    /// Events lost because a signal handler interrupted the recorder, and the common ring could not
+    /// be used: it was taken, or the recorder stood still, or the program is in a sandbox. Stamps
+    /// and marks never go to the common ring.
     pub lost_nested: AtomicU64,
-    /// Events lost because a thread found neither a ring of its own nor the common ring.
+    /// Events lost because a thread found neither a ring of its own nor the common ring, with those
+    /// of forked children that got no rings.
     pub lost_no_ring: AtomicU64,
     /// Events of user pools lost because there were too many pools, or because of their addresses.
     pub lost_pools: AtomicU64,

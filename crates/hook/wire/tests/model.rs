@@ -22,7 +22,8 @@ struct TestRing {
 impl TestRing {
     fn new(words: usize) -> TestRing {
         let layout = Layout::from_size_align(Ring::mapping_length(words * 8), 4096).unwrap();
-        // SAFETY: the layout is not empty.
+        // SAFETY: `alloc_zeroed` requires a layout whose size is not 0: a ring's mapping has a
+        // header.
         let memory = NonNull::new(unsafe { alloc_zeroed(layout) }).unwrap();
         // SAFETY: the memory is zeroed, aligned, lives as long as `self`, and is used only through
         // the ring.
@@ -33,7 +34,8 @@ impl TestRing {
 
 impl Drop for TestRing {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout in `new`.
+        // SAFETY: `dealloc` requires a live block of this allocator and its layout: `new` allocated
+        // it with this one. The ring, which refers to it, is not used any more.
         unsafe { dealloc(self.memory.as_ptr(), self.layout) };
     }
 }

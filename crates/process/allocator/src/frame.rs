@@ -7,10 +7,14 @@ use heapledger_core::hooks::Caller;
 
 /// Calls `run` with the caller of this function: a function of Heapledger's, from which the
 /// unwinder finds the program's frames.
+///
+/// **Own frame**: it is the frame of the function into which this one is inlined, in this thread,
+/// and is live until `run` has returned.
 #[inline(always)]
 pub(crate) fn with_caller<F: FnOnce(Caller)>(run: F) {
     extern "C" fn enter<F: FnOnce(Caller)>(run: *mut c_void, slot: u64, rbp: u64) {
-        // SAFETY: the variable below, which nobody else uses meanwhile.
+        // SAFETY: `run` points to the variable of this name below: of this type, live until
+        // `call_with_frame` returns, and used by nobody else meanwhile.
         if let Some(run) = unsafe { (*run.cast::<Option<F>>()).take() } {
             run(Caller { slot, rbp });
         }

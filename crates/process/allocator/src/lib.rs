@@ -97,40 +97,50 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Allocator<A> {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if way::passes_malloc(layout.size()) {
-            // SAFETY: passed on; the same below.
+            // SAFETY: `inner.alloc` requires what `GlobalAlloc::alloc` does. Our caller keeps that
+            // for the same arguments.
             return unsafe { self.inner.alloc(layout) };
         }
-        // SAFETY: passed on; the same below.
+        // SAFETY: `alloc_watched` requires what `GlobalAlloc::alloc` does. Our caller keeps that
+        // for the same arguments.
         unsafe { self.alloc_watched(layout) }
     }
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         if way::passes_malloc(layout.size()) {
-            // SAFETY: see `alloc`.
+            // SAFETY: `inner.alloc_zeroed` requires what `GlobalAlloc::alloc_zeroed` does. Our
+            // caller keeps that for the same arguments.
             return unsafe { self.inner.alloc_zeroed(layout) };
         }
-        // SAFETY: see `alloc`.
+        // SAFETY: `alloc_zeroed_watched` requires what `GlobalAlloc::alloc_zeroed` does. Our caller
+        // keeps that for the same arguments.
         unsafe { self.alloc_zeroed_watched(layout) }
     }
 
     #[inline]
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         if way::passes_free(block.cast()) {
-            // SAFETY: see `alloc`.
+            // SAFETY: `inner.dealloc` requires a block that `inner` allocated, with its layout. Our
+            // caller vouches for the layout. The block is an *inner block*: no replacement has a
+            // block if the free passes.
             return unsafe { self.inner.dealloc(block, layout) };
         }
-        // SAFETY: see `alloc`.
+        // SAFETY: `dealloc_watched` requires what `GlobalAlloc::dealloc` does. Our caller keeps
+        // that for the same arguments.
         unsafe { self.dealloc_watched(block, layout) }
     }
 
     #[inline]
     unsafe fn realloc(&self, old: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         if way::passes_realloc(old.cast(), size) {
-            // SAFETY: see `alloc`.
+            // SAFETY: `inner.realloc` requires a block that `inner` allocated, with its layout, and
+            // a size that is not 0. Our caller vouches for layout and size. The block is an *inner
+            // block*: no replacement has a block if the call passes.
             return unsafe { self.inner.realloc(old, layout, size) };
         }
-        // SAFETY: see `alloc`.
+        // SAFETY: `realloc_watched` requires what `GlobalAlloc::realloc` does. Our caller keeps
+        // that for the same arguments.
         unsafe { self.realloc_watched(old, layout, size) }
     }
 }
@@ -143,7 +153,12 @@ fn is_plain(layout: Layout) -> bool {
     layout.align() <= MALLOC_ALIGNMENT && layout.align() <= layout.size()
 }
 
-/// The contracts of all are those of [`GlobalAlloc`].
+/// The contracts of all are those of [`GlobalAlloc`], for the method before `_watched`.
+///
+/// **Inner block**: a live block is one of `inner`, unless a replacement that is installed has
+/// allocated it. Replacements are installed for the system's allocator only, and the functions
+/// that are below them allocate as [`System`] does. One that is removed either keeps handling its
+/// blocks, which counts as installed, or has none of its own.
 impl<A: GlobalAlloc> Allocator<A> {
     /// # Safety
     ///
@@ -154,7 +169,8 @@ impl<A: GlobalAlloc> Allocator<A> {
         let block = match self.functions() {
             // SAFETY: the tables of `serve` are complete, and hold the C functions of these names.
             Some(functions) => unsafe { malloc_of(functions, layout) },
-            // SAFETY: passed on.
+            // SAFETY: `inner.alloc` requires what `GlobalAlloc::alloc` does, which this function's
+            // `# Safety` requires of the same layout.
             None => unsafe { self.inner.alloc(layout) },
         };
         tell_allocation(block, layout);
@@ -169,11 +185,14 @@ impl<A: GlobalAlloc> Allocator<A> {
     unsafe fn alloc_zeroed_watched(&self, layout: Layout) -> *mut u8 {
         let block = match self.functions() {
             Some(Functions { calloc: Some(calloc), .. }) if is_plain(layout) => {
-                // SAFETY: the C function.
+                // SAFETY: `calloc` takes any two numbers, by the contract of the C function. The
+                // tables of `serve` hold the C functions of these names.
                 unsafe { calloc(layout.size(), 1).cast::<u8>() }
             }
             Some(functions) => {
-                // SAFETY: as in `alloc_watched`; a block has as many bytes as were asked for.
+                // SAFETY: `malloc_of` requires an allocator's functions, complete, as the tables of
+                // `serve` are, and a size that is not 0, as `GlobalAlloc` does. `write_bytes`
+                // requires a block of `layout.size()` bytes: as many were asked for.
                 unsafe {
                     let block = malloc_of(functions, layout);
                     if !block.is_null() {
@@ -182,11 +201,13 @@ impl<A: GlobalAlloc> Allocator<A> {
                     block
                 }
             }
-            // SAFETY: passed on.
+            // SAFETY: `inner.alloc_zeroed` requires what `GlobalAlloc::alloc_zeroed` does, which
+            // this function's `# Safety` requires of the same layout.
             None => unsafe { self.inner.alloc_zeroed(layout) },
         };
         if is_plain(layout) && !block.is_null() {
-            // SAFETY: the frame is ours, and live until we return; here and in all calls of `tell`.
+            // SAFETY: `tell::calloc` requires the live calling frame of this thread. On x86-64
+            // Linux `with_caller` gives it: an *own frame*.
             with_caller(|caller| unsafe { tell::calloc(block.cast(), layout.size(), 1, caller) });
         } else {
             tell_allocation(block, layout);
@@ -201,12 +222,15 @@ impl<A: GlobalAlloc> Allocator<A> {
     #[inline(never)]
     unsafe fn dealloc_watched(&self, block: *mut u8, layout: Layout) {
         let functions = self.functions();
-        // SAFETY: see `alloc_zeroed_watched`.
+        // SAFETY: `tell::free` requires the live calling frame of this thread. On x86-64 Linux
+        // `with_caller` gives it: an *own frame*.
         with_caller(|caller| unsafe { tell::free(block.cast(), caller) });
         match functions.and_then(|functions| functions.free) {
             // SAFETY: the block came from these functions, or from `System`, which is below them.
             Some(free) => unsafe { free(block.cast()) },
-            // SAFETY: passed on.
+            // SAFETY: `inner.dealloc` requires a block that `inner` allocated, with its layout.
+            // This function's `# Safety` vouches for the layout. The block is an *inner block*:
+            // without functions there are no replacements.
             None => unsafe { self.inner.dealloc(block, layout) },
         }
     }
@@ -223,7 +247,9 @@ impl<A: GlobalAlloc> Allocator<A> {
         let new_layout = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
         if self.is_system && !(is_plain(layout) && is_plain(new_layout)) {
             // As `System` does it: the C library would not keep the alignment.
-            // SAFETY: passed on; the blocks are different, and have so many bytes.
+            // SAFETY: `alloc_watched` and `dealloc_watched` require what `GlobalAlloc` does, which
+            // our caller keeps for `old`, `layout` and `size`. Both blocks are live while the bytes
+            // are copied, so they do not overlap, and have that many bytes.
             unsafe {
                 let block = self.alloc_watched(new_layout);
                 if !block.is_null() {
@@ -233,15 +259,21 @@ impl<A: GlobalAlloc> Allocator<A> {
                 return block;
             }
         }
-        // SAFETY: see `alloc_zeroed_watched`.
+        // SAFETY: `tell::realloc_begins` requires the live calling frame of this thread. On x86-64
+        // Linux `with_caller` gives it: an *own frame*.
         with_caller(|caller| unsafe { tell::realloc_begins(Api::Realloc, old.cast(), caller) });
         let block = match functions.and_then(|functions| functions.realloc) {
-            // SAFETY: as in `dealloc_watched`.
+            // SAFETY: `realloc` requires a live block of the same allocator, as `dealloc_watched`
+            // does for `free`: the block came from these functions, or from `System`, which is
+            // below them.
             Some(realloc) => unsafe { realloc(old.cast(), size).cast::<u8>() },
-            // SAFETY: passed on.
+            // SAFETY: `inner.realloc` requires a block that `inner` allocated, with its layout, and
+            // a size that is not 0. This function's `# Safety` vouches for layout and size. The
+            // block is an *inner block*: without functions there are no replacements.
             None => unsafe { self.inner.realloc(old, layout, size) },
         };
-        // SAFETY: see `alloc_zeroed_watched`.
+        // SAFETY: `tell::realloc_ends` requires the live calling frame of this thread. On x86-64
+        // Linux `with_caller` gives it: an *own frame*.
         with_caller(|caller| unsafe { tell::realloc_ends(old.cast(), block.cast(), size, caller) });
         block
     }
@@ -264,12 +296,15 @@ impl<A: GlobalAlloc> Allocator<A> {
 /// The functions are an allocator's, and complete; the size is not 0.
 unsafe fn malloc_of(functions: &Functions, layout: Layout) -> *mut u8 {
     if is_plain(layout) {
-        // SAFETY: the caller's contract.
+        // SAFETY: `malloc` takes any size, by the contract of the C function. This function's
+        // `# Safety` requires that it is one.
         return functions.malloc.map_or(ptr::null_mut(), |malloc| unsafe { malloc(layout.size()).cast() });
     }
     let Some(posix_memalign) = functions.posix_memalign else { return ptr::null_mut() };
     let mut block: Pointer = ptr::null_mut();
-    // SAFETY: the caller's contract; `posix_memalign` wants a multiple of the size of a pointer.
+    // SAFETY: `posix_memalign` requires a variable to write to, which `block` is, and a power of
+    // two that is a multiple of the size of a pointer: the larger of two powers of two is. This
+    // function's `# Safety` requires that the function is the C function.
     let error = unsafe { posix_memalign(&mut block, layout.align().max(size_of::<Pointer>()), layout.size()) };
     if error == 0 { block.cast() } else { ptr::null_mut() }
 }
@@ -278,7 +313,8 @@ unsafe fn malloc_of(functions: &Functions, layout: Layout) -> *mut u8 {
 fn tell_allocation(block: *mut u8, layout: Layout) {
     let (size, alignment) = (layout.size(), layout.align());
     with_caller(|caller| {
-        // SAFETY: see `alloc_zeroed_watched`.
+        // SAFETY: the functions of `tell` require the live calling frame of this thread. On x86-64
+        // Linux `with_caller` gives it: an *own frame*.
         unsafe {
             if block.is_null() {
                 tell::failed(Api::Malloc, size, alignment, 0, caller);

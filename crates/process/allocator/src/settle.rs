@@ -51,7 +51,9 @@ pub(crate) fn settle<A: GlobalAlloc>(allocator: &Allocator<A>) {
         // can be installed. The functions are those of the C library.
         unsafe { serve::set_bottom(SYSTEM) };
     } else if let Some(function) = allocator.usable_size {
-        // SAFETY: the contract of `with_usable_size`.
+        // SAFETY: `set_usable_size` requires a function that returns the size of every live block
+        // of the allocator, in any thread, as `with_usable_size` does. It also requires 0 for null,
+        // which `with_usable_size` does not.
         unsafe { hooks::set_usable_size(function) };
     }
     way::settle();

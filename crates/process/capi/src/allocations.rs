@@ -28,6 +28,9 @@ pub struct CAllocation {
 }
 
 /// `heapledger_allocation_register`.
+///
+/// *Only shared*: between [`new`] and [`delete`] a register is a live value in a box, and all other
+/// functions make shared references of it only. Several threads may, since the type is `Sync`.
 pub type CRegister = AllocationRegister;
 
 /// Numbers of scopes, from 1. They are kept: there are as many as places in the program that
@@ -79,22 +82,25 @@ pub(crate) extern "C" fn new() -> *mut CRegister {
 pub(crate) unsafe extern "C" fn delete(register: *mut CRegister) {
     if !register.is_null() {
         let _untracked = untracked::enter();
-        // SAFETY: the caller's contract: `new` made it of a box.
+        // SAFETY: `Box::from_raw` requires a box that `Box::into_raw` gave away, once. By this
+        // function's `# Safety` this is the one that `new` returned, and nobody uses it after this.
         drop(unsafe { Box::from_raw(register) });
     }
 }
 
 /// # Safety
 ///
-/// `register` is null or a register that is not deleted, `context` null or a context whose type is
-/// null or a static text.
+/// `register` is null or a register that is not deleted. `context` is null or a context that nobody
+/// changes during the call, whose type is null or a static text that ends with NUL.
 pub(crate) unsafe extern "C" fn insert(
     register: *const CRegister,
     address: *const c_void,
     size: usize,
     context: *const CContext,
 ) {
-    // SAFETY: the caller's contract.
+    // SAFETY: `as_ref` requires null, or a live, aligned value of which nobody has a `&mut`. By
+    // this function's `# Safety` the register is not deleted, and *only shared* (`CRegister`). The
+    // same section says that the context is one, which nobody changes during the call.
     let (Some(register), context) = (unsafe { (register.as_ref(), context.as_ref()) }) else { return };
     let _untracked = untracked::enter();
     let context = context.map_or_else(AllocationContext::default, |context| AllocationContext {
@@ -102,7 +108,9 @@ pub(crate) unsafe extern "C" fn insert(
         type_name: if context.type_name.is_null() {
             None
         } else {
-            // SAFETY: the caller's contract: it is static.
+            // SAFETY: `CStr::from_ptr` requires a text that ends with NUL and never changes, since
+            // the result is `'static`. By this function's `# Safety` the type is such a text,
+            // unless it is null, which the condition excludes.
             unsafe { CStr::from_ptr(context.type_name) }.to_str().ok()
         },
     });
@@ -113,7 +121,8 @@ pub(crate) unsafe extern "C" fn insert(
 ///
 /// `register` is null, or a register that is not deleted.
 pub(crate) unsafe extern "C" fn remove(register: *const CRegister, address: *const c_void) -> c_int {
-    // SAFETY: the caller's contract.
+    // SAFETY: `as_ref` requires null, or a live value of which nobody has a `&mut`. The register is
+    // *only shared* (`CRegister`): by this function's `# Safety` it is null or not deleted.
     unsafe { register.as_ref() }.is_some_and(|register| register.remove(address.addr() as u64)).into()
 }
 
@@ -121,9 +130,11 @@ pub(crate) unsafe extern "C" fn remove(register: *const CRegister, address: *con
 ///
 /// # Safety
 ///
-/// `register` is null or a register that is not deleted; `into` is null, or has room for so many.
+/// `register` is null or a register that is not deleted. `into` is null, or an array of `count`
+/// elements that may be written, and that nobody else uses during the call.
 pub(crate) unsafe extern "C" fn blocks(register: *const CRegister, into: *mut CAllocation, count: usize) -> usize {
-    // SAFETY: the caller's contract.
+    // SAFETY: `as_ref` requires null, or a live value of which nobody has a `&mut`. The register is
+    // *only shared* (`CRegister`): by this function's `# Safety` it is null or not deleted.
     let Some(register) = (unsafe { register.as_ref() }) else { return 0 };
     let _untracked = untracked::enter();
     let mut found = 0;
@@ -133,7 +144,9 @@ pub(crate) unsafe extern "C" fn blocks(register: *const CRegister, into: *mut CA
                 CContext { scopes: number(&context.scopes), reserved: 0, type_name: type_name(context.type_name) };
             let block =
                 CAllocation { address: std::ptr::without_provenance(address as usize), size: size as usize, context };
-            // SAFETY: the caller's contract: `found` is below `count`.
+            // SAFETY: `add` and `write` require an aligned element of an array that may be written.
+            // By this function's `# Safety` `into` has `count` elements; `found` is below that.
+            // Elements have no destructors, so it does not matter what they hold before.
             unsafe { into.add(found).write(block) };
         }
         found += 1;

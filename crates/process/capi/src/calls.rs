@@ -1,4 +1,9 @@
 //! The questions of `heapledger.h`: C's view of [`Ledger`].
+//!
+//! Structures that C passes are *sized*: the first field, a `u32`, is the number of bytes that the
+//! caller's version of the structure has. The pointer is aligned, and that many bytes may be read.
+//! If the structure is for an answer, they may be written, too. The size ends where a field ends.
+//! Nobody else changes the structure during the call.
 
 use std::cmp::Reverse;
 use std::ffi::{CString, c_char, c_int, c_void};
@@ -201,7 +206,7 @@ pub(crate) static CALLS: Calls = Calls {
 
 /// # Safety
 ///
-/// `options` is null or of so many bytes as its first field says.
+/// `options` is null or *sized* (see the module).
 unsafe extern "C" fn start(options: *const COptions) -> c_int {
     if crate::is_recorded() {
         return ELSEWHERE;
@@ -215,7 +220,9 @@ unsafe extern "C" fn start(options: *const COptions) -> c_int {
         keep_freed: 0,
         reserved: 0,
     };
-    // SAFETY: the caller's contract.
+    // SAFETY: `read` requires null or a *sized* structure, which this function's `# Safety`
+    // requires of `options`; and that any prefix of a `COptions` is valid, as it is of integers and
+    // a float.
     unsafe { read(options, &mut given) };
     let stacks = match given.stacks {
         0 => Stacks::None,
@@ -248,7 +255,7 @@ extern "C" fn stop() -> c_int {
 
 /// # Safety
 ///
-/// `totals` points to as many bytes as its first field says.
+/// `totals` is null or *sized* (see the module), for an answer.
 unsafe extern "C" fn totals(totals: *mut CTotals) -> c_int {
     let ledger = Ledger::get();
     let now = ledger.totals();
@@ -271,19 +278,21 @@ unsafe extern "C" fn totals(totals: *mut CTotals) -> c_int {
         live_standard_error: now.live_standard_error.into(),
         peak_standard_error: now.peak_standard_error.into(),
     };
-    // SAFETY: the caller's contract.
+    // SAFETY: `write` requires null or a *sized* structure that may be written; this function's
+    // `# Safety` requires the same of `totals`.
     unsafe { write(totals, answer) }
 }
 
 /// # Safety
 ///
-/// `block` points to as many bytes as its first field says.
+/// `block` is null or *sized* (see the module), for an answer.
 unsafe extern "C" fn block_at(pointer: *const c_void, block: *mut CBlock) -> c_int {
     if block.is_null() {
         return FAILED;
     }
     match Ledger::get().block_at(pointer) {
-        // SAFETY: the caller's contract.
+        // SAFETY: `write` requires null or a *sized* structure that may be written; this function's
+        // `# Safety` requires the same of `block`.
         Some(found) => unsafe { write(block, c_block(&found)) },
         None => NOTHING,
     }
@@ -291,12 +300,13 @@ unsafe extern "C" fn block_at(pointer: *const c_void, block: *mut CBlock) -> c_i
 
 /// # Safety
 ///
-/// `each` may be called with a block and `data`.
+/// `each` may be called, several times, with a pointer to a block and with `data`.
 unsafe extern "C" fn blocks(each: Option<EachBlock>, data: *mut c_void) -> c_int {
     let Some(each) = each else { return FAILED };
     for block in Ledger::get().blocks() {
         let block = CBlock { size: size_of::<CBlock>() as u32, ..c_block(&block) };
-        // SAFETY: the caller's contract.
+        // SAFETY: `each` requires a block that stays during the call, as the local does, and the
+        // `data` that belongs to it. By this function's `# Safety` it may be called with these.
         if unsafe { each(&block, data) } != 0 {
             break;
         }
@@ -306,7 +316,7 @@ unsafe extern "C" fn blocks(each: Option<EachBlock>, data: *mut c_void) -> c_int
 
 /// # Safety
 ///
-/// `each` may be called with a site and `data`.
+/// `each` may be called, several times, with a pointer to a site and with `data`.
 unsafe extern "C" fn sites(count: usize, each: Option<EachSite>, data: *mut c_void) -> c_int {
     let Some(each) = each else { return FAILED };
     let mut top = [const { None }; SITES_MAX];
@@ -322,7 +332,8 @@ unsafe extern "C" fn sites(count: usize, each: Option<EachSite>, data: *mut c_vo
     }
     for site in top.iter().flatten() {
         let site = c_site(site);
-        // SAFETY: the caller's contract.
+        // SAFETY: `each` requires a site that stays during the call, as the local does, and the
+        // `data` that belongs to it. By this function's `# Safety` it may be called with these.
         if unsafe { each(&site, data) } != 0 {
             break;
         }
@@ -359,7 +370,7 @@ pub(crate) fn print_text(to: BorrowedFd<'_>, text: impl FnOnce() -> String) -> c
 
 /// # Safety
 ///
-/// `each` may be called with a type and `data`.
+/// `each` may be called, several times, with a pointer to a type and with `data`.
 unsafe extern "C" fn census_by_vtable(each: Option<EachType>, data: *mut c_void) -> c_int {
     let Some(each) = each else { return FAILED };
     let _untracked = untracked::enter();
@@ -368,7 +379,9 @@ unsafe extern "C" fn census_by_vtable(each: Option<EachType>, data: *mut c_void)
         let (blocks, bytes) = (found.blocks.0, found.bytes.0);
         let found =
             CDynamicType { size: size_of::<CDynamicType>() as u32, reserved: 0, name: name.as_ptr(), blocks, bytes };
-        // SAFETY: the caller's contract; the name stays for the time of the call.
+        // SAFETY: `each` requires a type that stays during the call, with its name, as the two
+        // locals do, and the `data` that belongs to it. By this function's `# Safety` it may be
+        // called with these.
         if untracked::callback(|| unsafe { each(&found, data) }) != 0 {
             break;
         }
@@ -378,12 +391,13 @@ unsafe extern "C" fn census_by_vtable(each: Option<EachType>, data: *mut c_void)
 
 /// # Safety
 ///
-/// `reported` points to as many bytes as its first field says.
+/// `reported` is null or *sized* (see the module), for an answer.
 unsafe extern "C" fn reported(reported: *mut CReported) -> c_int {
     let now = Ledger::get().reported();
     let held = |held: Held| CHeld { blocks: held.blocks.0, bytes: held.bytes.0, bytes_usable: held.bytes_usable.0 };
     let [unreported, once, twice] = [now.unreported, now.once, now.twice].map(held);
-    // SAFETY: the caller's contract.
+    // SAFETY: `write` requires null or a *sized* structure that may be written; this function's
+    // `# Safety` requires the same of `reported`.
     unsafe { write(reported, CReported { size: 0, reserved: 0, unreported, once, twice }) }
 }
 
@@ -470,11 +484,14 @@ impl std::fmt::Write for Text<'_> {
 ///
 /// # Safety
 ///
-/// `from` is null or points to as many bytes as its first four say; any prefix of a `T` over the
-/// rest of `to` is a `T`.
+/// `from` is null or *sized* (see the module). Any prefix of a `T`, up to the end of a field, over
+/// the rest of `to` is a `T`.
 pub(crate) unsafe fn read<T: Copy>(from: *const T, to: &mut T) {
     if !from.is_null() {
-        // SAFETY: the caller's contract.
+        // SAFETY: by this function's `# Safety` the first four bytes are an aligned number, and
+        // that many bytes may be read: `length` is no more than that. `to` has `size_of::<T>()`
+        // bytes, which is no less than `length`, and is a `&mut`, so the two do not overlap. By the
+        // same section the bytes over `to` make a `T`.
         unsafe {
             let length = (from.cast::<u32>().read() as usize).min(size_of::<T>());
             ptr::copy_nonoverlapping(from.cast::<u8>(), ptr::from_mut(to).cast::<u8>(), length);
@@ -486,13 +503,16 @@ pub(crate) unsafe fn read<T: Copy>(from: *const T, to: &mut T) {
 ///
 /// # Safety
 ///
-/// `to` is null or points to as many bytes as its first four say.
+/// `to` is null or *sized* (see the module), for an answer.
 unsafe fn write<T: Copy>(to: *mut T, from: T) -> c_int {
     const SIZE: usize = mem::size_of::<u32>();
     if to.is_null() {
         return FAILED;
     }
-    // SAFETY: the caller's contract.
+    // SAFETY: by this function's `# Safety` the first four bytes are an aligned number, and that
+    // many bytes may be written. `length` is no more than that, and than the size of the parameter
+    // `from`, which is this call's own, so the two do not overlap. `length - SIZE` is above 0 by
+    // the check.
     unsafe {
         let length = (to.cast::<u32>().read() as usize).min(size_of::<T>());
         if length <= SIZE {

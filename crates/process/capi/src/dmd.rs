@@ -43,10 +43,11 @@ pub static heapledger_dmd_v1: Table = Table { size: size_of::<Table>() as u32, v
 
 /// # Safety
 ///
-/// `file` is null or a path that ends with NUL, `options` null or of so many bytes as its first
-/// field says.
+/// `file` is null or a path that ends with NUL and stays during the call. `options` is null or
+/// *sized* (see [`crate::calls`]).
 unsafe extern "C" fn save(file: *const c_char, options: *const COptions) -> c_int {
-    // SAFETY: the caller's contract.
+    // SAFETY: `given` has this function's contract, and gets its parameters. The path is used
+    // during this call only: `dark_matter::save` opens it.
     let Some((file, options)) = (unsafe { given(file, options) }) else { return FAILED };
     answer(|| dark_matter::save(file, &options))
 }
@@ -55,7 +56,8 @@ unsafe extern "C" fn save(file: *const c_char, options: *const COptions) -> c_in
 ///
 /// As [`save`].
 unsafe extern "C" fn on_signal(signal: c_int, directory: *const c_char, options: *const COptions) -> c_int {
-    // SAFETY: the caller's contract.
+    // SAFETY: `given` has this function's contract, and gets its parameters. The path is used
+    // during this call only: `dark_matter::on_signal` copies it.
     let Some((directory, options)) = (unsafe { given(directory, options) }) else { return FAILED };
     answer(|| dark_matter::on_signal(signal, directory, options).map(dark_matter::OnSignal::keep))
 }
@@ -64,7 +66,8 @@ unsafe extern "C" fn on_signal(signal: c_int, directory: *const c_char, options:
 ///
 /// As [`save`].
 unsafe extern "C" fn at_exit(directory: *const c_char, options: *const COptions) -> c_int {
-    // SAFETY: the caller's contract.
+    // SAFETY: `given` has this function's contract, and gets its parameters. The path is used
+    // during this call only: `dark_matter::at_exit` copies it.
     let Some((directory, options)) = (unsafe { given(directory, options) }) else { return FAILED };
     answer(|| dark_matter::at_exit(directory, options))
 }
@@ -89,7 +92,10 @@ unsafe fn given<'a>(path: *const c_char, options: *const COptions) -> Option<(&'
         return None;
     }
     let mut given = COptions { size: 0, mode: 0, flags: 0, reporter_deadline_ms: 0, deadline_ms: 0 };
-    // SAFETY: the caller's contract; the options are integers.
+    // SAFETY: `read` requires null or a *sized* structure, as this function's `# Safety` does of
+    // `options`, and that any prefix of a `COptions` is valid, as it is of integers.
+    // `CStr::from_ptr` requires a text that ends with NUL and stays as long as the result: the same
+    // section says so of `path`, which the check above has found not to be null.
     let path = unsafe {
         read(options, &mut given);
         CStr::from_ptr(path)

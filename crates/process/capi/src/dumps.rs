@@ -142,6 +142,10 @@ pub static heapledger_dumps_v1: Table = Table {
 };
 
 /// A provider that is written in C.
+///
+/// *Callable*: by the contract of [`register`] both functions may be called with `data`, one at a
+/// time, until the provider is unregistered. After [`Registration::unregister`] has returned nobody
+/// calls them.
 struct OfC {
     dump: DumpFunction,
     heap_profiling: Option<HeapProfiling>,
@@ -161,8 +165,8 @@ impl Provider for OfC {
             reserved: 0,
             guid: args.guid.0,
         };
-        // SAFETY: whoever registered it has promised a function that may be called so, until it is
-        // unregistered; the arguments and the dump are there during the call.
+        // SAFETY: `self` is *callable* (`OfC`). The arguments and the dump are there during the
+        // call, and the dump is this function's `&mut`, which it does not use meanwhile.
         match unsafe { (self.dump)(&raw const given, dump, self.data) } {
             0 => Ok(()),
             code => Err(format!("it answered {code}").into()),
@@ -171,7 +175,7 @@ impl Provider for OfC {
 
     fn heap_profiling_enabled(&mut self, is_enabled: bool) {
         if let Some(tell) = self.heap_profiling {
-            // SAFETY: as of the other function.
+            // SAFETY: `self` is *callable* (`OfC`), with the number and `data`.
             unsafe { tell(is_enabled.into(), self.data) };
         }
     }
@@ -183,8 +187,9 @@ pub struct Registered(Registration);
 
 /// # Safety
 ///
-/// `provider` is null or of so many bytes as its first field says, its texts end with NUL; its
-/// functions may be called with its data until it is unregistered.
+/// `provider` is null or *sized* (see [`crate::calls`]). Its name is null or a text that ends with
+/// NUL, and its `background` is null or an array of `background_count` such texts, or nulls. Its
+/// functions may be called with its data, in any thread, one at a time, until it is unregistered.
 unsafe extern "C" fn register(provider: *const CProvider) -> *mut Registered {
     let _untracked = untracked::enter();
     let mut given = CProvider {
@@ -199,11 +204,14 @@ unsafe extern "C" fn register(provider: *const CProvider) -> *mut Registered {
     // SAFETY: the caller's contract; zeroes, which stand for what is not given, are valid: nulls
     // and numbers.
     unsafe { read(provider, &mut given) };
-    // SAFETY: the caller's contract.
+    // SAFETY: `text_of` requires null or a text that ends with NUL; this function's `# Safety` says
+    // so of the provider's name.
     let (Some(name), Some(dump)) = (unsafe { text_of(given.name) }, given.dump) else { return std::ptr::null_mut() };
     let count = if given.background.is_null() { 0 } else { given.background_count as usize };
     let background = (0..count).filter_map(|at| {
-        // SAFETY: the caller's contract: so many texts.
+        // SAFETY: `add` and the read require an element of the array: by this function's `# Safety`
+        // `background` has `background_count`, and `at` is below that. `text_of` requires null or a
+        // text that ends with NUL, as each element is by the same section.
         unsafe { text_of(*given.background.add(at)) }
     });
     let options = ProviderOptions { background: background.collect(), ..ProviderOptions::default() };
@@ -217,7 +225,9 @@ unsafe extern "C" fn register(provider: *const CProvider) -> *mut Registered {
 unsafe extern "C" fn unregister(registered: *mut Registered) {
     if !registered.is_null() {
         let _untracked = untracked::enter();
-        // SAFETY: the caller's contract: `register` made it of a box.
+        // SAFETY: `Box::from_raw` requires a box that `Box::into_raw` gave away, once. By this
+        // function's `# Safety` this is the one that `register` returned, and nobody uses it after
+        // this.
         let Registered(registration) = *unsafe { Box::from_raw(registered) };
         registration.unregister();
     }
@@ -233,9 +243,10 @@ extern "C" fn is_heap_profiling() -> c_int {
 
 /// # Safety
 ///
-/// `text` is null, or ends with NUL.
+/// `text` is null, or ends with NUL and stays as it is during the call.
 pub(crate) unsafe fn text_of(text: *const c_char) -> Option<String> {
-    // SAFETY: the caller's contract.
+    // SAFETY: `CStr::from_ptr` requires a text that ends with NUL and stays until it has been
+    // copied. By this function's `# Safety` it is such a text or null, which `then` excludes.
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
 }
 
@@ -243,17 +254,20 @@ pub(crate) unsafe fn text_of(text: *const c_char) -> Option<String> {
 ///
 /// # Safety
 ///
-/// `dump` is null, or what a provider has been given and is still being called with; texts are
-/// null, or end with NUL.
+/// `dump` is null, or what a provider has been given and is still being called with. Nobody else
+/// uses it during this call. Texts are null, or end with NUL and stay as they are during the call.
 unsafe fn with<const N: usize, R: Default>(
     dump: *mut ProcessDump,
     texts: [*const c_char; N],
     run: impl FnOnce(&mut ProcessDump, [String; N]) -> R,
 ) -> R {
     let _untracked = untracked::enter();
-    // SAFETY: the caller's contract.
+    // SAFETY: `text_of` requires null or a text that ends with NUL, and so does this function's
+    // `# Safety` of each text.
     let texts: Option<Vec<String>> = texts.into_iter().map(|text| unsafe { text_of(text) }).collect();
-    // SAFETY: the caller's contract: the provider has it for itself.
+    // SAFETY: `as_mut` requires null, or a live dump that is used through this reference only. By
+    // this function's `# Safety` it is the one that `OfC::dump` has lent to the provider until it
+    // returns, and nobody else uses it during this call.
     let dump = unsafe { dump.as_mut() };
     match (dump, texts.and_then(|texts| texts.try_into().ok())) {
         (Some(dump), Some(texts)) => run(dump, texts),
@@ -265,7 +279,7 @@ unsafe fn with<const N: usize, R: Default>(
 ///
 /// See [`with`].
 unsafe extern "C" fn allocator(dump: *mut ProcessDump, name: *const c_char) -> u64 {
-    // SAFETY: the caller's contract.
+    // SAFETY: this function's `# Safety` is that of `with`, which gets the same `dump` and `name`.
     unsafe { with(dump, [name], |dump, [name]| dump.allocator(&name).guid.0) }
 }
 
@@ -279,7 +293,7 @@ unsafe extern "C" fn shared(dump: *mut ProcessDump, id: *const c_char, is_weak: 
         shared.set_size(bytes);
         guid.0
     };
-    // SAFETY: the caller's contract.
+    // SAFETY: this function's `# Safety` is that of `with`, which gets the same `dump` and `id`.
     unsafe { with(dump, [id], share) }
 }
 
@@ -296,7 +310,7 @@ unsafe extern "C" fn scalar(
     let set = |dump: &mut ProcessDump, [name, attribute, units]: [String; 3]| {
         dump.allocator(&name).set_scalar(&attribute, &units, value);
     };
-    // SAFETY: the caller's contract.
+    // SAFETY: this function's `# Safety` is that of `with`, which gets the same `dump` and texts.
     unsafe { with(dump, [name, attribute, units], set) }
 }
 
@@ -308,7 +322,7 @@ unsafe extern "C" fn text(dump: *mut ProcessDump, name: *const c_char, attribute
         let said: &mut AllocatorDump = dump.allocator(&name);
         said.set_text(&attribute, &value);
     };
-    // SAFETY: the caller's contract.
+    // SAFETY: this function's `# Safety` is that of `with`, which gets the same `dump` and texts.
     unsafe { with(dump, [name, attribute, value], set) }
 }
 
@@ -316,7 +330,7 @@ unsafe extern "C" fn text(dump: *mut ProcessDump, name: *const c_char, attribute
 ///
 /// See [`with`].
 unsafe extern "C" fn own(dump: *mut ProcessDump, source: u64, target: u64, importance: i32) {
-    // SAFETY: the caller's contract.
+    // SAFETY: this function's `# Safety` is that of `with`, which gets the same `dump` and no text.
     unsafe { with(dump, [], |dump, []| dump.own(Guid(source), Guid(target), importance)) }
 }
 
@@ -324,40 +338,47 @@ unsafe extern "C" fn own(dump: *mut ProcessDump, source: u64, target: u64, impor
 ///
 /// See [`with`].
 unsafe extern "C" fn suballocate(dump: *mut ProcessDump, source: u64, target: *const c_char) {
-    // SAFETY: the caller's contract.
+    // SAFETY: this function's `# Safety` is that of `with`, which gets the same `dump` and
+    // `target`.
     unsafe { with(dump, [target], |dump, [target]| dump.suballocate(Guid(source), &target)) }
 }
 
 /// # Safety
 ///
-/// See [`with`]; `entries` is null or so many, whose types are null or texts that end with NUL.
+/// See [`with`]. `entries` is null or an array of `count` entries, whose types are null or texts
+/// that end with NUL. Nobody changes them during the call.
 unsafe extern "C" fn heap(dump: *mut ProcessDump, allocator: *const c_char, entries: *const CEntry, count: usize) {
     let count = if entries.is_null() { 0 } else { count };
     let add = |dump: &mut ProcessDump, [allocator]: [String; 1]| {
         let mut heap = Heap::default();
         for at in 0..count {
-            // SAFETY: the caller's contract: `at` is below the number of entries.
+            // SAFETY: `add` and `read` require an aligned element of the array. By this function's
+            // `# Safety` there are `count` elements, or none if `entries` is null; `at` is below
+            // that.
             let CEntry { context, blocks, bytes } = unsafe { entries.add(at).read() };
-            // SAFETY: the caller's contract.
+            // SAFETY: `text_of` requires null or a text that ends with NUL; this function's
+            // `# Safety` says so of the types of entries.
             let type_name = unsafe { text_of(context.type_name) };
             heap.add(allocations::scopes(context.scopes).scopes(), type_name.as_deref(), Amount { blocks, bytes });
         }
         dump.add_heap(&allocator, heap);
     };
-    // SAFETY: the caller's contract.
+    // SAFETY: this function's `# Safety` includes that of `with`, which gets the same `dump` and
+    // `allocator`.
     unsafe { with(dump, [allocator], add) }
 }
 
 /// # Safety
 ///
-/// See [`with`]; `cost` is null, or a cost.
+/// See [`with`]. `cost` is null, or a cost that nobody changes during the call.
 unsafe extern "C" fn cost(
     dump: *mut ProcessDump,
     allocator: *const c_char,
     purpose: *const c_char,
     cost: *const CCost,
 ) {
-    // SAFETY: the caller's contract; a cost is numbers.
+    // SAFETY: `as_ref` requires null, or an aligned, valid value that nobody changes meanwhile. By
+    // this function's `# Safety` it is null or a cost, which is numbers.
     let Some(&CCost { count, bytes_allocated, bytes_mapped, bytes_resident }) = (unsafe { cost.as_ref() }) else {
         return;
     };
@@ -366,15 +387,19 @@ unsafe extern "C" fn cost(
         overhead.add(&purpose, Cost { count, bytes_allocated, bytes_mapped, bytes_resident });
         overhead.dump_into(&allocator, dump);
     };
-    // SAFETY: the caller's contract.
+    // SAFETY: this function's `# Safety` includes that of `with`, which gets the same `dump` and
+    // texts.
     unsafe { with(dump, [allocator, purpose], add) }
 }
 
 /// # Safety
 ///
-/// `register` is null or a register that is not deleted, `cost` null or a place for one.
+/// `register` is null or a register that is not deleted. `cost` is null or a cost with all fields
+/// set, as the header's caller has it, and nobody else uses it during the call.
 unsafe extern "C" fn register_cost(register: *const CRegister, cost: *mut CCost) {
-    // SAFETY: the caller's contract.
+    // SAFETY: `as_ref` and `as_mut` require null or a live value; `as_mut`, one that nobody else
+    // uses. By this function's `# Safety` the register is not deleted, and *only shared*
+    // (`CRegister`); the cost is the caller's, with all fields set.
     if let (Some(register), Some(into)) = unsafe { (register.as_ref(), cost.as_mut()) } {
         let Cost { count, bytes_allocated, bytes_mapped, bytes_resident } = register.cost();
         *into = CCost { count, bytes_allocated, bytes_mapped, bytes_resident };
@@ -388,8 +413,8 @@ static SESSION: Mutex<Option<(u32, Session)>> = Mutex::new(None);
 ///
 /// # Safety
 ///
-/// `file` is null or a path that ends with NUL, `options` null or of so many bytes as its first
-/// field says.
+/// `file` is null or a path that ends with NUL and stays during the call. `options` is null or
+/// *sized* (see [`crate::calls`]).
 unsafe extern "C" fn start(file: *const c_char, options: *const COptions) -> c_int {
     if file.is_null() {
         return FAILED;
@@ -405,7 +430,10 @@ unsafe extern "C" fn start(file: *const c_char, options: *const COptions) -> c_i
         deadline_ms: 0,
         reserved: 0,
     };
-    // SAFETY: the caller's contract; options are numbers.
+    // SAFETY: `read` requires null or a *sized* structure, as this function's `# Safety` does of
+    // `options`, and that any prefix of a `COptions` is valid, as it is of integers.
+    // `CStr::from_ptr` requires a text that ends with NUL and stays: the same section says so of
+    // `file`, which is not null here, and is used during this call only.
     let file = unsafe {
         read(options, &mut given);
         CStr::from_ptr(file)

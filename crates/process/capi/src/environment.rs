@@ -49,7 +49,8 @@ fn keep_standard_error() {
     const F_DUPFD_CLOEXEC: usize = 1030;
     // High enough to stay out of the program's way.
     const DESCRIPTOR_MIN: usize = 512;
-    // SAFETY: no memory is involved.
+    // SAFETY: `syscall` requires the contract of the call. `F_DUPFD_CLOEXEC` is passed numbers
+    // only. It makes a new descriptor and closes none, so nobody's descriptor changes.
     let copy = sys::check(unsafe { arch::syscall(nr::FCNTL, [2, F_DUPFD_CLOEXEC, DESCRIPTOR_MIN, 0, 0, 0]) });
     if let Ok(copy) = copy {
         DESCRIPTOR.store(copy as i32, Ordering::Relaxed);

@@ -46,6 +46,8 @@ fn is_recorded() -> bool {
 /// See [`heapledger_family`].
 #[unsafe(no_mangle)]
 fn heapledger_family_starts(objects: &heapledger_family::next::Objects<'_>) {
-    // SAFETY: once; the functions are those of the next allocator.
+    // SAFETY: `set_bottom` requires one call, with the functions of one allocator, of which four
+    // are there. `heapledger_family` calls this once, at its start, and `next_allocator` returns
+    // those of the next allocator, or ones that return no block.
     unsafe { serve::set_bottom(heapledger_family::next_allocator(objects)) };
 }

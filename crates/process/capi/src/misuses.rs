@@ -63,14 +63,16 @@ fn has_allocator_other_ways() -> bool {
         ) -> c_int;
     }
 
-    // SAFETY: the function of this name.
+    // SAFETY: `Objects::locked` requires the C library's `dl_iterate_phdr`, to which the linker
+    // resolves the declaration of this name. In its type `c_void` stands for the structure that
+    // `<link.h>` describes.
     let look = || unsafe { Objects::locked(dl_iterate_phdr, |objects| objects.has_allocator_other_ways()) };
     elf::without_forks(look).unwrap_or(true)
 }
 
 /// # Safety
 ///
-/// `each` may be called with a misuse and `data`.
+/// `each` may be called, several times, with a pointer to a misuse and with `data`.
 pub(crate) unsafe extern "C" fn misuses(each: Option<Each>, data: *mut c_void) -> c_int {
     let Some(each) = each else { return FAILED };
     let checks = Checks::get();
@@ -80,7 +82,8 @@ pub(crate) unsafe extern "C" fn misuses(each: Option<Each>, data: *mut c_void) -
     checks.look();
     for misuse in checks.misuses() {
         let misuse = c_misuse(&misuse);
-        // SAFETY: the caller's contract.
+        // SAFETY: `each` requires a misuse that stays during the call, as the local does, and the
+        // `data` that belongs to it. By this function's `# Safety` it may be called with these.
         if unsafe { each(&misuse, data) } != 0 {
             break;
         }

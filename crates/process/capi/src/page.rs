@@ -19,7 +19,7 @@ const VERBOSE: u32 = 8;
 ///
 /// # Safety
 ///
-/// `what` is null or of so many bytes as its first field says.
+/// `what` is null or *sized* (see [`crate::calls`]).
 pub(crate) unsafe extern "C" fn print(what: *const Collection, descriptor: c_int) -> c_int {
     if descriptor < 0 {
         return FAILED;
@@ -44,7 +44,7 @@ static SERVER: Mutex<Option<(u32, Server)>> = Mutex::new(None);
 ///
 /// # Safety
 ///
-/// `url` may be written for `length` bytes.
+/// `url` is null, or may be written for `length` bytes.
 pub(crate) unsafe extern "C" fn serve(url: *mut c_char, length: usize) -> c_int {
     let _untracked = untracked::enter();
     let mut server = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
@@ -55,6 +55,7 @@ pub(crate) unsafe extern "C" fn serve(url: *mut c_char, length: usize) -> c_int 
         }
     }
     let Some((_, running)) = &*server else { return FAILED };
-    // SAFETY: the caller's contract.
+    // SAFETY: `give` requires null, or `length` bytes that may be written; this function's
+    // `# Safety` requires the same of `url`.
     unsafe { give(running.url(), url, length) }
 }

@@ -70,7 +70,7 @@ extern "C" fn set_rate(sample_every: u64) -> c_int {
 
 /// # Safety
 ///
-/// `file` is null or a path that ends with NUL.
+/// `file` is null or a path that ends with NUL and stays during the call.
 unsafe extern "C" fn save(file: *const c_char) -> c_int {
     if file.is_null() {
         return FAILED;
@@ -78,7 +78,9 @@ unsafe extern "C" fn save(file: *const c_char) -> c_int {
     if crate::is_recorded() {
         return ELSEWHERE;
     }
-    // SAFETY: the caller's contract.
+    // SAFETY: `CStr::from_ptr` requires a text that ends with NUL and stays as long as the result,
+    // which this call uses. By this function's `# Safety` `file` is such a text, and it is not null
+    // here.
     let path = Path::new(OsStr::from_bytes(unsafe { CStr::from_ptr(file) }.to_bytes()));
     if write(path).is_ok() { OK } else { FAILED }
 }
@@ -98,7 +100,7 @@ static SERVER: Mutex<Option<(u32, Server)>> = Mutex::new(None);
 ///
 /// # Safety
 ///
-/// `url` may be written for `length` bytes.
+/// `url` is null, or may be written for `length` bytes.
 unsafe extern "C" fn serve(port: u32, url: *mut c_char, length: usize) -> c_int {
     if crate::is_recorded() {
         return ELSEWHERE;
@@ -114,6 +116,7 @@ unsafe extern "C" fn serve(port: u32, url: *mut c_char, length: usize) -> c_int 
         }
     }
     let Some((_, running)) = &*server else { return FAILED };
-    // SAFETY: the caller's contract.
+    // SAFETY: `give` requires null, or `length` bytes that may be written; this function's
+    // `# Safety` requires the same of `url`.
     unsafe { give(running.url(), url, length) }
 }

@@ -75,15 +75,17 @@ pub static heapledger_reports_v1: Table = Table {
 
 /// # Safety
 ///
-/// `what` is null or of so many bytes as its first field says; `each` may be called with a report
-/// and `data`.
+/// `what` is null or *sized* (see [`crate::calls`]). `each` may be called, several times, with a
+/// pointer to a report and with `data`.
 unsafe extern "C" fn collect(what: *const Collection, each: Option<EachReport>, data: *mut c_void) -> c_int {
     let Some(each) = each else { return FAILED };
     let _untracked = untracked::enter();
-    // SAFETY: the caller's contract.
+    // SAFETY: `given` requires null or a *sized* structure; this function's `# Safety` requires the
+    // same of `what`.
     let reports = heapledger_report::collect(&unsafe { given(what) }.options());
     for report in &reports.reports {
-        // SAFETY: the caller's contract.
+        // SAFETY: `tell` requires that `each` may be called with a report and `data`, as this
+        // function's `# Safety` does.
         if unsafe { tell(report, each, data) } != 0 {
             break;
         }
@@ -93,7 +95,7 @@ unsafe extern "C" fn collect(what: *const Collection, each: Option<EachReport>, 
 
 /// # Safety
 ///
-/// See [`collect`].
+/// `each` may be called with a pointer to a report and with `data`.
 unsafe fn tell(report: &Report, each: EachReport, data: *mut c_void) -> c_int {
     let text = |text: &str| CString::new(text.replace('\0', "")).unwrap_or_default();
     let [process, path, description] = [&report.process, &report.path, &report.description].map(|it| text(it));
@@ -109,19 +111,24 @@ unsafe fn tell(report: &Report, each: EachReport, data: *mut c_void) -> c_int {
         stable_path: stable_path.as_ref().map_or(ptr::null(), |path| path.as_ptr()),
         description: description.as_ptr(),
     };
-    // SAFETY: the caller's contract; the texts stay for the time of the call.
+    // SAFETY: `each` requires a report that stays during the call, with its texts, as the locals
+    // do, and the `data` that belongs to it. By this function's `# Safety` it may be called with
+    // these.
     untracked::callback(|| unsafe { each(&raw const found, data) })
 }
 
 /// # Safety
 ///
-/// As [`collect`]; `file` is null or a path that ends with NUL.
+/// `what` is null or *sized* (see [`crate::calls`]). `file` is null or a path that ends with NUL
+/// and stays during the call.
 unsafe extern "C" fn save(what: *const Collection, file: *const c_char) -> c_int {
     if file.is_null() {
         return FAILED;
     }
     let _untracked = untracked::enter();
-    // SAFETY: the caller's contract.
+    // SAFETY: `given` requires null or a *sized* structure, as this function's `# Safety` does of
+    // `what`. `CStr::from_ptr` requires a text that ends with NUL and stays as long as the result,
+    // which this call uses: the same section says so of `file`, and it is not null here.
     let (options, file) = unsafe { (given(what).options(), CStr::from_ptr(file)) };
     match heapledger_report::save(Path::new(OsStr::from_bytes(file.to_bytes())), &options) {
         Ok(()) => OK,
@@ -144,10 +151,11 @@ pub(crate) extern "C" fn listen() -> c_int {
 
 /// # Safety
 ///
-/// `what` is null or of so many bytes as its first field says.
+/// `what` is null or *sized* (see [`crate::calls`]).
 pub(crate) unsafe fn given(what: *const Collection) -> Collection {
     let mut given = Collection { size: 0, flags: 0, reporter_deadline_ms: 0, deadline_ms: 0 };
-    // SAFETY: the caller's contract; a collection is integers.
+    // SAFETY: `read` requires null or a *sized* structure, as this function's `# Safety` does of
+    // `what`, and that any prefix of a `Collection` is valid, as it is of integers.
     unsafe { read(what, &mut given) };
     given
 }

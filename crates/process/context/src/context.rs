@@ -24,9 +24,11 @@ impl Context {
     /// Returns the context of the calling thread.
     pub fn current() -> Context {
         let Some(stack) = stack::known() else { return Context::NONE };
-        // SAFETY: this thread's stack, and an index below its depth.
+        // SAFETY: `frame` requires the calling thread's *own stack* (see `stack`), which `known`
+        // has returned, and an index below `depth`, which each caller below keeps to.
         let frame = |index| unsafe { context::frame(stack, index) };
-        // SAFETY: this thread's stack.
+        // SAFETY: `depth` requires the calling thread's *own stack* (see `stack`), which `known`
+        // has returned.
         let depth = unsafe { context::depth(stack) };
         let first = (0..depth).rev().find(|&index| frame(index) == Frame::BARRIER).map_or(0, |barrier| barrier + 1);
         let frames = (first < depth).then(|| untracked::scope(|| (first..depth).map(frame).collect()));
@@ -52,10 +54,12 @@ impl Context {
     #[inline]
     pub fn enter(&self) -> ScopeGuard {
         let stack = stack::current();
-        // SAFETY: this thread's stack, here and below.
+        // SAFETY: `enter` requires the calling thread's *own stack* (see `stack`), which `current`
+        // has returned.
         let depth = unsafe { context::enter(stack, Frame::BARRIER) };
         for &frame in self.frames() {
-            // SAFETY: as above.
+            // SAFETY: `enter` requires the calling thread's *own stack* (see `stack`): it is that
+            // of the call before, and this is the same thread.
             unsafe { context::enter(stack, frame) };
         }
         ScopeGuard::from_depth(depth)

@@ -65,12 +65,16 @@ impl Interner {
                 }
                 let name = *new.get_or_insert_with(|| keep(text));
                 match slot.compare_exchange(ptr::null_mut(), name, Ordering::AcqRel, Ordering::Acquire) {
-                    // SAFETY: kept for ever.
+                    // SAFETY: `name` is the live, aligned box that `keep` made. The exchange has
+                    // put it into the table, from which nothing is taken, and only names that are
+                    // in no table are discarded. So it is valid for good, and nobody changes it.
                     Ok(_) => return unsafe { &*name },
                     Err(other) => found = other,
                 }
             }
-            // SAFETY: not null, hence a name that is kept for ever.
+            // SAFETY: `found` is not null, so an exchange has put it into the table: it is a box
+            // that `keep` made and that is never freed or changed. The load that found it is an
+            // acquire load, so what `keep` has written is seen.
             let known = unsafe { &*found };
             if known.bytes() == text.as_bytes() {
                 if let Some(name) = new {
@@ -95,10 +99,13 @@ fn keep(text: &str) -> *mut Name {
 
 /// Frees a name that was not published.
 fn discard(name: *mut Name) {
-    // SAFETY: made by `keep` and in no table.
+    // SAFETY: `Box::from_raw` requires a box that `Box::into_raw` gave away, once. `keep` made this
+    // one. Each exchange that would have published it has failed, so only `intern` has its address,
+    // and does not use it after this call.
     let name = unsafe { Box::from_raw(name) };
     let text = ptr::slice_from_raw_parts_mut(name.text.cast_mut(), name.length as usize);
-    // SAFETY: a boxed slice in `keep`, of this length.
+    // SAFETY: `Box::from_raw` requires a box that `Box::into_raw` gave away, once. `keep` made a
+    // boxed slice of `length` bytes, which the name alone pointed to.
     drop(unsafe { Box::from_raw(text) });
 }
 

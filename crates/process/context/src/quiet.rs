@@ -13,6 +13,9 @@ const STACK: usize = 2 << 20;
 const NAME_MAX: usize = 15;
 
 /// A thread of Heapledger. If it is dropped, the thread is detached.
+///
+/// *Own process*: a value is joined or dropped only in the process that made it. A forked child has
+/// a copy of the value, but no such thread: the child's owner of the copy must forget it.
 #[derive(Debug)]
 pub struct Thread(libc::pthread_t);
 
@@ -57,11 +60,13 @@ pub fn thread_with_stack(name: &str, bytes: usize, run: impl FnOnce() + Send + '
         };
         restore_signals(&before);
         if error != 0 {
-            // SAFETY: no thread has it.
+            // SAFETY: `Box::from_raw` requires a box that `Box::into_raw` gave away, once. `start`
+            // is from above, and no thread has taken it: `pthread_create` has failed.
             drop(unsafe { Box::from_raw(start) });
             return Err(io::Error::from_raw_os_error(error));
         }
-        // SAFETY: the call has succeeded.
+        // SAFETY: `assume_init` requires an initialised value. `pthread_create` writes the thread's
+        // number if it returns 0, and it has.
         Ok(Thread(unsafe { thread.assume_init() }))
     })
 }
@@ -70,9 +75,12 @@ extern "C" fn begin(start: *mut c_void) -> *mut c_void {
     // Until the thread's end: allocations by the destructors of the C library and of Rust are not
     // the program's either.
     untracked::for_good();
-    // SAFETY: `thread_with_stack` has made it of a box, for this thread alone.
+    // SAFETY: `Box::from_raw` requires a box that `Box::into_raw` gave away, once.
+    // `thread_with_stack` has passed `start` to this thread alone, and frees it itself only if
+    // there is no thread.
     let Start { name, run } = *unsafe { Box::from_raw(start.cast::<Start>()) };
-    // SAFETY: this thread, and a text that ends with NUL.
+    // SAFETY: `pthread_setname_np` requires a thread that exists, as the calling one does, and a
+    // text that ends with NUL, as a `CString` does.
     unsafe { libc::pthread_setname_np(libc::pthread_self(), name.as_ptr()) };
     // The panic has been printed.
     let _ = catch_unwind(AssertUnwindSafe(run));
@@ -84,14 +92,18 @@ impl Thread {
     pub fn join(self) {
         let thread = self.0;
         mem::forget(self);
-        // SAFETY: it was neither joined nor detached.
+        // SAFETY: `pthread_join` requires a thread of this process that is neither joined nor
+        // detached. Only this function and `drop` do that to the thread, each takes the value, and
+        // this one forgets it. The thread is of this process: *own process* (`Thread`).
         untracked::scope(|| unsafe { libc::pthread_join(thread, ptr::null_mut()) });
     }
 }
 
 impl Drop for Thread {
     fn drop(&mut self) {
-        // SAFETY: it was not joined, which forgets this.
+        // SAFETY: `pthread_detach` requires a thread of this process that is neither joined nor
+        // detached. Only this function and `join` do that to the thread, and `join` forgets the
+        // value. The thread is of this process: *own process* (`Thread`).
         unsafe { libc::pthread_detach(self.0) };
     }
 }
@@ -119,6 +131,7 @@ fn block_signals() -> libc::sigset_t {
 }
 
 fn restore_signals(before: &libc::sigset_t) {
-    // SAFETY: a set that pthread_sigmask wrote; no second one is asked for.
+    // SAFETY: `pthread_sigmask` requires null or a set: this one is what `block_signals` has
+    // returned, and the second is null.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, ptr::null_mut()) };
 }

@@ -37,7 +37,8 @@ impl Entry {
     #[inline(always)]
     pub fn enter(self) -> ScopeGuard {
         let depth = match self.0 {
-            // SAFETY: this thread's stack.
+            // SAFETY: `enter` requires the calling thread's *own stack* (see `stack`), which
+            // `current` returns.
             Some(frame) => unsafe { context::enter(stack::current(), frame) },
             // Leaving this depth has no effect.
             None => u32::MAX,
@@ -58,7 +59,9 @@ impl Drop for ScopeGuard {
     #[inline(always)]
     fn drop(&mut self) {
         if let Some(stack) = stack::known() {
-            // SAFETY: this thread's stack.
+            // SAFETY: `leave` requires the calling thread's *own stack* (see `stack`), which
+            // `known` has returned. The guard is not `Send`, so this is the thread that entered the
+            // scope.
             unsafe { context::leave(stack, self.depth) };
         }
     }
@@ -85,7 +88,8 @@ pub struct IgnoreGuard {
 /// ```
 #[inline]
 pub fn ignore() -> IgnoreGuard {
-    // SAFETY: this thread's stack.
+    // SAFETY: `begin_ignoring` requires the calling thread's *own stack* (see `stack`), which
+    // `current` returns.
     IgnoreGuard { before: unsafe { context::begin_ignoring(stack::current()) }, _of_one_thread: PhantomData }
 }
 
@@ -93,7 +97,8 @@ impl Drop for IgnoreGuard {
     #[inline]
     fn drop(&mut self) {
         if let Some(stack) = stack::known() {
-            // SAFETY: this thread's stack.
+            // SAFETY: `end_ignoring` requires the calling thread's *own stack* (see `stack`), which
+            // `known` has returned. The guard is not `Send`, so this is the thread that made it.
             unsafe { context::end_ignoring(stack, self.before) };
         }
     }

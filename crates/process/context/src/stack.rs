@@ -1,4 +1,10 @@
 //! The scope stack of the calling thread.
+//!
+//! The functions of [`heapledger_core::context`] require the calling thread's *own stack*: a stack
+//! that is valid until the thread ends, and that only this thread uses, and hooks that run in it.
+//! [`current`] and [`known`] return that stack. [`bind`] keeps it in a thread-local variable. It is
+//! the one that [`own`] made for the thread, or one that another part of the program proposed for
+//! the thread before, under the same contract. Its address is passed to no other thread.
 
 use std::cell::Cell;
 use std::ptr;
@@ -43,10 +49,12 @@ fn bind() -> *mut Stack {
         return stack;
     }
     if let Some(contexts) = bridge::find().and_then(|observer| observer.contexts()) {
-        // SAFETY: memory of this thread alone, valid until its end.
+        // SAFETY: `contexts` of a `Bridge` requires a stack that lives as long as the thread, of
+        // this thread alone, which `own` has returned.
         stack = unsafe { contexts(stack) };
     }
-    // SAFETY: the same; or what another part of the program said the same of.
+    // SAFETY: `bind` requires a stack that lives as long as the thread, of this thread alone. `own`
+    // has returned it, or another part of the program that has proposed it under the same contract.
     stack = unsafe { heapledger_thread::bind(stack) };
     BOUND.set(stack);
     stack

@@ -69,7 +69,9 @@ pub(crate) fn take() -> *mut Stack {
 /// Gives the slot of an ended thread to `owner`, if one of the next few is.
 fn take_over(owner: u64, newest: *const Chunk) -> Option<*mut Stack> {
     let chunk = |at: *const Chunk| {
-        // SAFETY: as in `take`; links lead to chunks that were published before.
+        // SAFETY: `as_ref` requires null or a live chunk that is only shared. `at` is `newest`, or
+        // the link of a chunk, which `add_chunk` sets before it publishes that; chunks are never
+        // unmapped.
         unsafe { at.as_ref() }
     };
     let chunks = || std::iter::successors(chunk(newest), |one| chunk(one.next.load(Ordering::Acquire)));
@@ -85,7 +87,8 @@ fn take_over(owner: u64, newest: *const Chunk) -> Option<*mut Stack> {
         let stack = slot.stack.get();
         // SAFETY: the slot is this thread's since the exchange: the thread that had it is gone.
         unsafe { (&raw mut (*stack).depth).write(0) };
-        // SAFETY: as above.
+        // SAFETY: `write` requires an aligned field that nobody else uses. The chunk is never
+        // unmapped, and the slot is this thread's since the exchange, as for `depth` above.
         unsafe { (&raw mut (*stack).ignore).write(0) };
         Some(stack)
     })
@@ -147,7 +150,8 @@ mod tests {
             .map(|_| {
                 let stack = thread::spawn(|| {
                     let stack = take();
-                    // SAFETY: this thread's, just taken.
+                    // SAFETY: the fields may be read and written: `take` has just returned the
+                    // stack to this thread, and only this thread uses it until it ends.
                     unsafe {
                         assert_eq!(((*stack).depth, (*stack).ignore), (0, 0));
                         (*stack).depth = 3;

@@ -136,10 +136,12 @@ fn enter<'span, S: LookupSpan<'span>>(entered: &mut Vec<Entered>, span: &SpanRef
     let id = span.id();
     let innermost = entered.iter().rev().find(|other| !other.has_ended).map(|other| &other.span);
     let parent = span.parent().map(|parent| parent.id());
-    // SAFETY: this thread's stack, here and below.
+    // SAFETY: `current` has returned the calling thread's *own stack* (see `stack`): it is live,
+    // and no other thread writes its depth.
     let depth = unsafe { (*stack).depth };
     let push = |frame| {
-        // SAFETY: as above.
+        // SAFETY: `enter` requires the calling thread's *own stack* (see `stack`). `current` has
+        // returned it above, and `push` is called only within this call.
         unsafe { context::enter(stack, frame) };
     };
     let push_span = |span: &SpanRef<'span, S>| {
@@ -163,7 +165,8 @@ fn exit(entered: &mut Vec<Entered>, id: &Id) {
     let Some(exited) = entered.iter_mut().rev().find(|other| !other.has_ended && other.span == *id) else { return };
     exited.has_ended = true;
     while let Some(Entered { depth, .. }) = entered.pop_if(|last| last.has_ended) {
-        // SAFETY: this thread's stack.
+        // SAFETY: `leave` requires the calling thread's *own stack* (see `stack`), which `current`
+        // returns.
         unsafe { context::leave(stack::current(), depth) };
     }
 }

@@ -25,21 +25,24 @@ pub fn scope<R>(run: impl FnOnce() -> R) -> R {
 #[inline]
 #[must_use = "it ends when this is dropped"]
 pub fn enter() -> Guard {
-    // SAFETY: this thread's stack.
+    // SAFETY: `begin_untracked` requires the calling thread's *own stack* (see `stack`), which
+    // `current` returns.
     Guard::new(unsafe { context::begin_untracked(stack::current()) })
 }
 
 /// Runs code of the program, within a [`scope`].
 #[inline]
 pub fn callback<R>(run: impl FnOnce() -> R) -> R {
-    // SAFETY: this thread's stack.
+    // SAFETY: `begin_tracked` requires the calling thread's *own stack* (see `stack`), which
+    // `current` returns.
     let _guard = Guard::new(unsafe { context::begin_tracked(stack::current()) });
     run()
 }
 
 /// Makes the thread untracked from now on, to its end.
 pub(crate) fn for_good() {
-    // SAFETY: this thread's stack.
+    // SAFETY: `begin_untracked` requires the calling thread's *own stack* (see `stack`), which
+    // `current` returns.
     unsafe { context::begin_untracked(stack::current()) };
 }
 
@@ -60,7 +63,8 @@ impl Guard {
 impl Drop for Guard {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: this thread's stack, which it has had since the guard was made.
+        // SAFETY: `end_ignoring` requires the calling thread's *own stack* (see `stack`), which
+        // `current` returns. The guard is not `Send`, so this is the thread that made it.
         unsafe { context::end_ignoring(stack::current(), self.before) };
     }
 }

@@ -122,7 +122,7 @@ fn from_a_stack(depth: usize, way: usize, size: usize) -> Vec<u8> {
 /// CPU time of this process.
 fn cpu() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the structure may be written.
+    // SAFETY: `clock_gettime` requires a `timespec` that may be written, as the local is.
     unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

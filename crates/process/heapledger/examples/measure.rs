@@ -60,7 +60,7 @@ fn main() {
 /// Nanoseconds that this thread has run.
 fn cpu_time() -> f64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the place may be written.
+    // SAFETY: `clock_gettime` requires a `timespec` that may be written, as the local is.
     assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) }, 0);
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }

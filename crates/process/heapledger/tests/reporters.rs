@@ -277,7 +277,8 @@ fn a_signal_has_a_log_written() {
     let directory = std::env::temp_dir().join(format!("heapledger-signal-{}", std::process::id()));
     std::fs::create_dir(&directory).unwrap();
     let on_signal = dark_matter::on_signal(libc::SIGUSR2, &directory, Default::default()).unwrap();
-    // SAFETY: the signal is handled.
+    // SAFETY: `raise` requires that the signal's disposition may run here. It is the handler that
+    // `on_signal` has installed, and that runs at any point of a program.
     unsafe { libc::raise(libc::SIGUSR2) };
     let end = Instant::now() + Duration::from_secs(30);
     let ending = format!("-{}.json.gz", std::process::id());
@@ -295,7 +296,9 @@ fn a_signal_has_a_log_written() {
     drop(on_signal);
     std::fs::remove_dir_all(directory).unwrap();
     // The signal does what it did before: it ends the process.
-    // SAFETY: the child does nothing but get it.
+    // SAFETY: a forked child of a process with threads may make calls only that a signal handler
+    // may: `raise` and `_exit` are such. `waitpid` requires an integer that may be written, as
+    // `status` is.
     unsafe {
         let child = libc::fork();
         if child == 0 {

@@ -11,13 +11,17 @@ use crate::forks;
 /// held and forks are blocked meanwhile, so `visit` must not wait for a thread that may load a
 /// library or fork.
 pub fn each(mut visit: impl FnMut(&libc::dl_phdr_info, &[libc::Elf64_Phdr])) {
+    /// # Safety
+    ///
+    /// `info` is the C library's description of a module, which stays mapped during the call, and
+    /// `visit` is the address of an `F` that nobody else uses meanwhile.
     unsafe extern "C" fn one<F: FnMut(&libc::dl_phdr_info, &[libc::Elf64_Phdr])>(
         info: *mut libc::dl_phdr_info,
         _: usize,
         visit: *mut c_void,
     ) -> c_int {
-        // SAFETY: `each` passes its function; the C library describes a module that stays mapped
-        // during this call.
+        // SAFETY: by this function's `# Safety` `visit` is live and used by nobody else, and `info`
+        // describes a module. That stays mapped during this call, as `headers` requires.
         unsafe { (*visit.cast::<F>())(&*info, headers(&*info)) };
         0
     }
@@ -29,7 +33,9 @@ pub fn each(mut visit: impl FnMut(&libc::dl_phdr_info, &[libc::Elf64_Phdr])) {
     }
 
     let callback = callback(&visit);
-    // SAFETY: the function of this name, with a callback of its type and what that expects.
+    // SAFETY: `dl_iterate_phdr` requires a callback that may be called with `data`. `callback` is
+    // `one` for the type of `visit`, of which `data` is the address, and nothing else uses `visit`
+    // during the call.
     without_forks(|| unsafe { libc::dl_iterate_phdr(Some(callback), (&raw mut visit).cast()) });
 }
 
@@ -42,12 +48,15 @@ pub fn without_forks<R>(run: impl FnOnce() -> R) -> R {
 
 /// # Safety
 ///
-/// The C library's description of a module, which stays that long.
+/// `info` is the C library's description of a module, and the module stays mapped as long as the
+/// result is used.
 unsafe fn headers(info: &libc::dl_phdr_info) -> &[libc::Elf64_Phdr] {
     if info.dlpi_phdr.is_null() {
         return &[];
     }
-    // SAFETY: the caller's contract.
+    // SAFETY: `from_raw_parts` requires `dlpi_phnum` aligned headers that stay as they are as long
+    // as the result. By this function's `# Safety` they are the module's, in its memory; null was
+    // excluded above.
     unsafe { slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) }
 }
 

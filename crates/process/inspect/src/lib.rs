@@ -227,7 +227,8 @@ impl Ledger {
     /// distinguished, the rest is `(other)`.
     pub fn stamp<T: ?Sized>(self, pointer: *const T, type_name: &'static str) -> bool {
         let (address, length) = (pointer.cast::<u8>().addr() as u64, type_name.len() as u32);
-        // SAFETY: the name is static, and no place is given.
+        // SAFETY: `stamp` requires a static name with its length, and a static place or null. The
+        // name is a `&'static str`, and the place is null.
         unsafe { heapledger_resident::stamp(address, type_name.as_ptr(), length, std::ptr::null()) }
     }
 

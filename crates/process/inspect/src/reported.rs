@@ -107,7 +107,9 @@ impl Ledger {
     fn mark_with<T: ?Sized>(self, start: *const T, marking: Marking) -> Marked {
         // If there is a recorder, the mark goes to it: the ledger keeps no marks then.
         let mark_it = bridge::find().and_then(Found::mark).unwrap_or(BRIDGE.mark);
-        // SAFETY: the name is static.
+        // SAFETY: `mark` of a `Bridge` requires a marking that may be read during the call, whose
+        // reporter's name is static. The marking is a parameter of this call, and `Marking::new`
+        // has made it of a `&'static str`.
         match unsafe { mark_it(start.cast::<u8>().addr() as u64, &raw const marking) } {
             mark::ONCE => Marked::Once,
             mark::AGAIN => Marked::Again,
@@ -123,7 +125,8 @@ impl Ledger {
     pub fn unmark<T: ?Sized>(self, start: *const T, reporter: &'static str) -> bool {
         let length = u32::try_from(reporter.len()).unwrap_or(u32::MAX);
         let unmark = bridge::find().and_then(Found::unmark).unwrap_or(BRIDGE.unmark);
-        // SAFETY: the name is static.
+        // SAFETY: `unmark` of a `Bridge` requires a static name with its length. The name is a
+        // `&'static str`, and `length` is no more than its length.
         unsafe { unmark(start.cast::<u8>().addr() as u64, reporter.as_ptr(), length) == 1 }
     }
 

@@ -63,7 +63,8 @@ impl Counter {
     ///
     /// As [`Meter::block`].
     pub unsafe fn allocated<T: ?Sized>(&self, start: *const T, requested: usize) {
-        // SAFETY: passed on.
+        // SAFETY: `Meter::block` requires null, or where a live block of the global allocator
+        // begins. This function's `# Safety` is the same, for the same `start`.
         let bytes = unsafe { Meter::marking_and_keeping(self.reporter).block(start, requested) };
         self.bytes.fetch_add(bytes.0, Ordering::Relaxed);
     }
@@ -74,7 +75,9 @@ impl Counter {
     ///
     /// As [`Meter::block`].
     pub unsafe fn freeing<T: ?Sized>(&self, start: *const T, requested: usize) {
-        // SAFETY: passed on.
+        // SAFETY: `Meter::block` requires null, or where a live block of the global allocator
+        // begins; the block is yet to be freed. This function's `# Safety` is the same, for the
+        // same `start`.
         let bytes = unsafe { Meter::unmarking(self.reporter).block(start, requested) };
         self.bytes.fetch_sub(bytes.0, Ordering::Relaxed);
     }

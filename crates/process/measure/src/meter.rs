@@ -139,7 +139,10 @@ impl Meter {
             return Bytes(0);
         }
         let bytes = match self.usable_size {
-            // SAFETY: the caller's contract is that of the function.
+            // SAFETY: `usable_size` requires a live block of the allocator that it belongs to, by
+            // the block's first address. By this function's `# Safety` `start` is one of the
+            // program's global allocator, and the function is that allocator's (UNSAFE.md,
+            // Measuring).
             Some(usable_size) => Bytes(unsafe { usable_size(start) } as u64),
             None => self.block_unasked(start.addr(), requested),
         };
@@ -271,7 +274,8 @@ impl Meter {
         [self.observer, self.own].into_iter().flatten().find_map(|bridge| {
             let block_around = bridge.block_around()?;
             let mut extent = Extent::default();
-            // SAFETY: the extent may be written; of the address nothing is asked.
+            // SAFETY: `block_around` of a `Bridge` requires an extent that may be written, as the
+            // local is. The address may be any number.
             (unsafe { block_around(address as u64, &mut extent) } == 1).then_some(extent)
         })
     }
@@ -283,14 +287,17 @@ impl Meter {
             Telling::Nothing => {}
             Telling::Mark(reporter, flags) => {
                 let marking = Marking::new(reporter, flags | more, measured.0);
-                // SAFETY: the name is static.
+                // SAFETY: `mark` of a `Bridge` requires a marking that may be read during the call,
+                // whose reporter's name is static. The marking is a local, and `Marking::new` has
+                // made it of a `&'static str`.
                 let answer = observer.mark().map(|mark| unsafe { mark(start, &raw const marking) });
                 self.count(answer.unwrap_or(mark::UNKNOWN));
             }
             Telling::Unmark(reporter) => {
                 let length = u32::try_from(reporter.len()).unwrap_or(u32::MAX);
                 if let Some(unmark) = observer.unmark() {
-                    // SAFETY: the name is static.
+                    // SAFETY: `unmark` of a `Bridge` requires a static name with its length. The
+                    // name is a `&'static str`, and `length` is no more than its length.
                     unsafe { unmark(start, reporter.as_ptr(), length) };
                 }
             }

@@ -123,7 +123,9 @@ impl<T: HeapSize> HeapSize for Pin<Box<T>> {
     fn heap_size(&self, meter: &mut Meter) -> Bytes {
         let value = self.deref();
         let bytes = size_of_val(value);
-        // SAFETY: as of `Box`.
+        // SAFETY: `Meter::block` requires where a live block of the global allocator begins. By the
+        // documentation of `Box` a value that is not of size zero lies there, and `Pin` keeps it
+        // there.
         let own = if bytes == 0 { Bytes(0) } else { unsafe { meter.block(ptr::from_ref(value), bytes) } };
         own + value.heap_size(meter)
     }
@@ -162,7 +164,10 @@ impl<R: HeapSize> HeapSize for BufReader<R> {
 impl<W: Write + HeapSize> HeapSize for BufWriter<W> {
     fn heap_size(&self, meter: &mut Meter) -> Bytes {
         let capacity = self.capacity();
-        // SAFETY: the buffer is a `Vec<u8>`: see there.
+        // SAFETY: `Meter::block` requires where a live block of the global allocator begins.
+        // `BufWriter` has its buffer in a `Vec<u8>`, which `into_parts` gives out, and `buffer`
+        // returns the bytes of that from the first. By the documentation of `Vec` they lie where
+        // its block begins, if there is room for any.
         let own = if capacity == 0 { Bytes(0) } else { unsafe { meter.block(self.buffer().as_ptr(), capacity) } };
         own + self.get_ref().heap_size(meter)
     }

@@ -36,7 +36,9 @@ pub(crate) fn sum<'t, T: HeapSize + 't>(elements: impl Iterator<Item = &'t T>, m
 /// global allocator.
 pub(crate) unsafe fn buffer<T>(start: *const T, capacity: usize, meter: &mut Meter) -> Bytes {
     let bytes = capacity.saturating_mul(size_of::<T>());
-    // SAFETY: passed on.
+    // SAFETY: `Meter::block` requires null, or where a live block of the global allocator begins.
+    // By this function's `# Safety` `start` is such a place unless the size is 0, which the
+    // condition excludes.
     if bytes == 0 { Bytes(0) } else { unsafe { meter.block(start, bytes) } }
 }
 

@@ -65,7 +65,8 @@ impl Pool {
     #[inline(always)]
     pub fn alloc(&self, block: *const u8, bytes: usize) {
         if let Some(allocated) = self.observer().and_then(Found::pool_allocated) {
-            // SAFETY: the pool stays where it is until the call returns.
+            // SAFETY: `pool_allocated` requires a pool that stays where it is until the call
+            // returns. `self` is borrowed meanwhile, so it can be neither moved nor dropped.
             unsafe { allocated(&self.pool, block.addr() as u64, bytes as u64) };
         }
     }
@@ -75,7 +76,8 @@ impl Pool {
     #[inline]
     pub fn free(&self, block: *const u8) {
         if let Some(freed) = bridge::find().and_then(Found::pool_freed) {
-            // SAFETY: as in `alloc`.
+            // SAFETY: `pool_freed` requires a pool that stays where it is until the call returns.
+            // `self` is borrowed meanwhile, so it can be neither moved nor dropped.
             unsafe { freed(&self.pool, block.addr() as u64) };
         }
     }
@@ -85,7 +87,8 @@ impl Pool {
     #[inline]
     pub fn reset(&self) {
         if let Some(reset) = bridge::find().and_then(Found::pool_reset) {
-            // SAFETY: as in `alloc`.
+            // SAFETY: `pool_reset` requires a pool that stays where it is until the call returns.
+            // `self` is borrowed meanwhile, so it can be neither moved nor dropped.
             unsafe { reset(&self.pool) };
         }
     }
@@ -96,7 +99,8 @@ impl Pool {
     #[inline]
     pub fn back(&self, block: *const u8) {
         if let Some(backed) = bridge::find().and_then(Found::pool_backed) {
-            // SAFETY: as in `alloc`.
+            // SAFETY: `pool_backed` requires a pool that stays where it is until the call returns.
+            // `self` is borrowed meanwhile, so it can be neither moved nor dropped.
             unsafe { backed(&self.pool, block.addr() as u64) };
         }
     }
@@ -115,7 +119,8 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         if let Some(closed) = bridge::find().and_then(Found::pool_closed) {
-            // SAFETY: as in `alloc`.
+            // SAFETY: `pool_closed` requires a pool that stays where it is until the call returns.
+            // `drop` borrows it until then, and its memory is given up later.
             unsafe { closed(&self.pool) };
         }
     }
@@ -157,7 +162,9 @@ fn name(text: &'static str) -> &'static Name {
         // While another thread writes a place, its length is not known yet. The search then goes on
         // to another place, so a name may have two; readers merge them.
         if place.length.load(Ordering::Acquire) == text.len() + 1 && place.text.load(Ordering::Acquire) == key {
-            // SAFETY: written before `length`, and never again.
+            // SAFETY: the reference requires a `Name` that is never written again. The thread that
+            // took the place wrote it before it stored `length`, which this thread has loaded
+            // since, and nobody else writes to a place that is taken.
             return unsafe { &*place.name.get() };
         }
     }

@@ -6,6 +6,7 @@
 //! them report to a [`Sink`].
 
 use std::ffi::c_void;
+use std::ops::Deref;
 use std::slice;
 
 /// The version of all that is here. Tables grow at their ends only: users check their sizes.
@@ -30,17 +31,22 @@ impl Text {
 
     /// # Safety
     ///
-    /// It describes bytes that stay as they are during the call.
+    /// It is null, or describes bytes of one object that stay as they are during the call.
     pub(crate) unsafe fn to_string(self) -> String {
         if self.start.is_null() || self.length == 0 {
             return String::new();
         }
-        // SAFETY: the caller's contract.
+        // SAFETY: `from_raw_parts` requires that many bytes of one object, which stay as they are.
+        // By this function's `# Safety` the text is such bytes for the time of the call; null was
+        // excluded above.
         String::from_utf8_lossy(unsafe { slice::from_raw_parts(self.start, self.length) }).into_owned()
     }
 }
 
 /// The reporters of one artefact.
+///
+/// *Given entries*: `visit` may be called with any `each` that may be called with `context`. Each
+/// entry is live during that call of `each`, and has as many bytes as its `size` says.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Registry {
@@ -54,6 +60,10 @@ pub(crate) struct Registry {
 pub(crate) type Each = unsafe extern "C" fn(context: *mut c_void, entry: *const Entry);
 
 /// A reporter of some artefact.
+///
+/// *Until released*: `path` stays, and `run` may be called with `reporter` and a sink that is
+/// [held](Sink), in any thread, until `release` is called with `reporter`, which is once. Both
+/// functions are there for as long as the artefact is loaded.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
@@ -70,6 +80,11 @@ pub(crate) struct Entry {
 
 /// Where a reporter's measurements go. To be copied by whoever keeps it: then it has to be
 /// retained, and released, which says that nothing more will come.
+///
+/// *Held*: the functions may be called with `context`, in any thread, during the call of
+/// [`Entry::run`] that the sink was passed to and, after each `retain`, until its `release`. A
+/// report with its texts, or a reason, stays as it is during the call that it is passed to: the
+/// functions copy it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sink {
@@ -88,6 +103,44 @@ pub(crate) struct Sink {
 // SAFETY: functions and a context that may be used in any thread: whoever makes a sink sees to that
 // (`slot`).
 unsafe impl Send for Sink {}
+
+/// A sink that stays *held* until this is dropped.
+#[derive(Debug)]
+pub(crate) struct HeldSink(Sink);
+
+impl HeldSink {
+    /// # Safety
+    ///
+    /// The sink is *held* ([`Sink`]).
+    pub(crate) unsafe fn new(sink: &Sink) -> HeldSink {
+        // SAFETY: `retain` requires a sink that is held, and so does this function.
+        unsafe { (sink.retain)(sink.context) };
+        HeldSink(*sink)
+    }
+}
+
+impl Clone for HeldSink {
+    fn clone(&self) -> HeldSink {
+        // SAFETY: `new` requires a sink that is held; this one is, since it was retained.
+        unsafe { HeldSink::new(&self.0) }
+    }
+}
+
+impl Deref for HeldSink {
+    type Target = Sink;
+
+    fn deref(&self) -> &Sink {
+        &self.0
+    }
+}
+
+impl Drop for HeldSink {
+    fn drop(&mut self) {
+        // SAFETY: `release` requires one call of `retain` that is not given back yet: that of
+        // `new`.
+        unsafe { (self.0.release)(self.0.context) };
+    }
+}
 
 /// Bits of a sink's flags.
 pub(crate) mod flag {

@@ -57,7 +57,8 @@ pub(crate) struct Reporter {
 // SAFETY: reporters are shared between threads by their registry's contract; an entry's functions
 // may be called in any.
 unsafe impl Send for Reporter {}
-// SAFETY: see above.
+// SAFETY: through `&Reporter` the entry's functions may be called, in any thread by the contract of
+// `Entry`, and the `Arc` of an artefact cloned, which is `Sync`. Nothing is written.
 unsafe impl Sync for Reporter {}
 
 impl Reporter {
@@ -65,7 +66,7 @@ impl Reporter {
     ///
     /// # Safety
     ///
-    /// The sink is one.
+    /// The sink is *held* ([`Sink`](crate::abi::Sink)) until this returns.
     pub(crate) unsafe fn run(&self, sink: &crate::abi::Sink) {
         // SAFETY: the entry is not released, and its code is kept; the sink is the caller's
         // contract.
@@ -93,15 +94,18 @@ pub(crate) struct Artefact {
     handle: *mut c_void,
 }
 
-// SAFETY: handles of the dynamic linker are of the process.
+// SAFETY: a handle of the dynamic linker belongs to the process: any thread may use or close it.
 unsafe impl Send for Artefact {}
-// SAFETY: see above.
+// SAFETY: through `&Artefact` the two numbers can be read, and nothing writes them.
 unsafe impl Sync for Artefact {}
 
 impl Drop for Artefact {
     fn drop(&mut self) {
         if let (false, Some(close)) = (self.handle.is_null(), linker().map(|linker| linker.close)) {
-            // SAFETY: `pin` opened it.
+            // SAFETY: `dlclose` requires a handle that `dlopen` has returned and that is not closed
+            // yet. `pin` has put it here, for this value alone, and `drop` runs once. Reporters
+            // release their entries before they drop this, so nobody uses the module's code by way
+            // of it any more.
             unsafe { close(self.handle) };
         }
     }
@@ -142,6 +146,10 @@ struct Visit<'a> {
     found: &'a mut Vec<Reporter>,
 }
 
+/// # Safety
+///
+/// `context` is a [`Visit`] that nobody else uses during the call, and `entry` one of the entries
+/// that a [`Registry`] gives.
 unsafe extern "C" fn visit_one(context: *mut c_void, entry: *const Entry) {
     // SAFETY: `reporters` passes it, and the registry gives an entry of at least the size that it
     // says.
@@ -151,7 +159,8 @@ unsafe extern "C" fn visit_one(context: *mut c_void, entry: *const Entry) {
         }
         (&mut *context.cast::<Visit<'_>>(), *entry)
     };
-    // SAFETY: by the entry's contract.
+    // SAFETY: `to_string` requires that the text stays during the call. The entry is not released:
+    // *until released* (`Entry`). `Reporter::drop` releases it later.
     let path = unsafe { entry.path.to_string() };
     visit.found.push(Reporter { entry, path, artefact: Arc::clone(visit.artefact) });
 }

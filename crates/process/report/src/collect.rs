@@ -272,7 +272,9 @@ impl Worker {
                 {
                     asked.slot.begin();
                     let sink = asked.slot.sink(flags);
-                    // SAFETY: the slot is held until this returns.
+                    // SAFETY: `Reporter::run` requires a sink that is held until it returns.
+                    // `asked` lives longer than this call, and it holds the slot that made the
+                    // sink.
                     untracked::callback(|| unsafe { asked.reporter.run(&sink) });
                     asked.slot.end();
                 }

@@ -9,7 +9,7 @@ use heapledger_core::Bytes;
 use heapledger_measure::{HeapSize, Meter};
 use heapledger_reports::{Kind, Unit};
 
-use crate::abi::{RawReport, Sink, Text, flag};
+use crate::abi::{HeldSink, RawReport, Text, flag};
 use crate::path::{Written, part};
 use crate::registry::keep_name;
 
@@ -34,7 +34,8 @@ use crate::registry::keep_name;
 ///
 /// Descriptions are whole sentences. Reporting the same path twice adds the amounts.
 pub struct Collector {
-    sink: Sink,
+    /// Held, since a reporter can keep its collector: it may exchange it for another one.
+    sink: HeldSink,
     /// As it was registered, with marks.
     base: String,
     path: String,
@@ -42,7 +43,7 @@ pub struct Collector {
 }
 
 impl Collector {
-    pub(crate) fn new(sink: Sink, path: &str) -> Collector {
+    pub(crate) fn new(sink: HeldSink, path: &str) -> Collector {
         untracked::scope(|| {
             let is_marking = sink.flags & flag::MARK != 0;
             let name = Written::new(path, sink.flags & flag::ANONYMOUS != 0).text;
@@ -137,7 +138,9 @@ impl Collector {
                 unit: unit as u32,
                 amount,
             };
-            // SAFETY: the sink's own function and context; it copies the report before it returns.
+            // SAFETY: `report` requires a sink that is held, and a report that stays as it is
+            // during the call. The sink is held until it is dropped; the report is a local, and so
+            // are its texts.
             unsafe { (self.sink.report)(self.sink.context, &raw const report) };
         });
     }
@@ -172,37 +175,33 @@ fn signed(amount: u64) -> i64 {
 /// An answer that is still to come: see [`register_async`](crate::register_async). The reporter has
 /// answered when all are dropped; what comes after the collection's deadline is not heard any more.
 pub struct Pending {
-    sink: Sink,
+    sink: HeldSink,
     path: String,
 }
 
 impl Pending {
-    pub(crate) fn new(sink: &Sink, path: &str) -> Pending {
-        // SAFETY: the sink's own function and context.
-        unsafe { (sink.retain)(sink.context) };
-        Pending { sink: *sink, path: untracked::scope(|| path.to_owned()) }
+    pub(crate) fn new(sink: HeldSink, path: &str) -> Pending {
+        Pending { sink, path: untracked::scope(|| path.to_owned()) }
     }
 
     /// Makes measurements, now and in this thread. May be called several times.
     pub fn collect(&self, report: impl FnOnce(&mut Collector)) {
-        report(&mut Collector::new(self.sink, &self.path));
+        report(&mut Collector::new(self.sink.clone(), &self.path));
     }
 }
 
 impl Clone for Pending {
     fn clone(&self) -> Pending {
-        Pending::new(&self.sink, &self.path)
+        Pending::new(self.sink.clone(), &self.path)
     }
 }
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        // SAFETY: the sink's own functions and context, which was retained.
-        unsafe {
-            if thread::panicking() {
-                (self.sink.fail)(self.sink.context, Text::new("it panicked in another thread"));
-            }
-            (self.sink.release)(self.sink.context);
+        if thread::panicking() {
+            // SAFETY: `fail` requires a sink that is held, and a text that stays as it is during
+            // the call. The sink is held until it is dropped; the text is static.
+            unsafe { (self.sink.fail)(self.sink.context, Text::new("it panicked in another thread")) };
         }
     }
 }

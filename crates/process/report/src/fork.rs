@@ -90,7 +90,8 @@ pub(crate) fn watch() {
 extern "C" fn before() {
     let dumps = DUMPS.lock().unwrap_or_else(PoisonError::into_inner);
     let held = (registry::hold(), COLLECTING.lock(), DUMPING.lock(), dumps, dark_matter::hold());
-    // SAFETY: see `Store`: this thread has the locks.
+    // SAFETY: the dereference requires that nobody else uses the cell. This thread has all the
+    // locks of `held`, and only a thread that has them gets here (`Store`).
     unsafe { *HELD.0.get() = Some(held) };
 }
 

@@ -74,7 +74,8 @@ impl Drop for Listener {
         let _untracked = untracked::enter();
         if let Some(listener) = self.listener.take() {
             // It wakes the thread, which sees that it is over.
-            // SAFETY: a descriptor that is open.
+            // SAFETY: `shutdown` requires nothing of memory, only a socket that is ours: `listener`
+            // has it open during the call.
             unsafe { libc::shutdown(listener.as_raw_fd(), libc::SHUT_RDWR) };
         }
         if let Some(thread) = self.thread.take() {

@@ -16,7 +16,7 @@ use heapledger_core::Bytes;
 use heapledger_measure::{HeapContainer, HeapSize, Meter, SharedHeapSize};
 use heapledger_reports::{Kind, Unit};
 
-use crate::abi::{Each, Entry, Sink, Text, VERSION};
+use crate::abi::{Each, Entry, HeldSink, Sink, Text, VERSION};
 use crate::collector::{Collector, Pending};
 use crate::fork;
 
@@ -235,7 +235,9 @@ impl Report {
         if size == 0 {
             return Bytes(0);
         }
-        // SAFETY: a box of so many bytes begins there.
+        // SAFETY: `Meter::block` requires where a live block of the global allocator begins. By the
+        // documentation of `Box` a value that is not of size zero lies there, and the check above
+        // excludes that size.
         unsafe { meter.block(block, size) }
     }
 }
@@ -261,9 +263,10 @@ fn remove(reporter: &Arc<Reporter>) {
 ///
 /// # Safety
 ///
-/// `each` may be called with this context.
+/// `each` may be called with this context and the address of an entry, several times.
 pub(crate) unsafe extern "C" fn visit(context: *mut c_void, each: Each) {
-    // SAFETY: passed on.
+    // SAFETY: `visit_all` requires that `each` may be called with `context`, as this function's
+    // `# Safety` does.
     untracked::scope(|| unsafe { visit_all(context, each) });
 }
 
@@ -274,13 +277,16 @@ unsafe fn visit_all(context: *mut c_void, each: Each) {
     let give = |path: &str, reporter: *const c_void, run, release| {
         let size = size_of::<Entry>() as u32;
         let entry = Entry { size, version: VERSION, path: Text::new(path), reporter, run, release };
-        // SAFETY: the caller's contract.
+        // SAFETY: `each` requires `context`, with which it may be called by this function's
+        // `# Safety`, and an entry that is live during the call, as the local is.
         unsafe { each(context, &raw const entry) };
     };
     give(SELF.path, (&raw const SELF).cast(), run_static, release_static);
     let mut all = Vec::new();
     let mut next = STATIC.load(Ordering::Acquire);
-    // SAFETY: null, or a static, which is there for as long as this code is.
+    // SAFETY: `as_ref` requires null or a live value that is only shared. Each element of the list
+    // is a `&'static StaticReporter` that `register` has put there, with a release store that the
+    // load above sees.
     while let Some(reporter) = unsafe { next.as_ref() } {
         all.push(reporter);
         next = reporter.next.load(Ordering::Relaxed);
@@ -295,37 +301,63 @@ unsafe fn visit_all(context: *mut c_void, each: Each) {
     let all = dynamic().clone();
     for reporter in all {
         let path = ptr::from_ref(reporter.path.as_str());
-        // SAFETY: it stays until the reporter is released.
+        // SAFETY: the text is the reporter's, and stays until `release_dynamic` gives back the
+        // count that `into_raw` gives away. Nobody can have that called before `each` has the
+        // entry, and `give` does not use the text afterwards.
         give(unsafe { &*path }, Arc::into_raw(reporter).cast(), run_dynamic, release_dynamic);
     }
 }
 
+/// # Safety
+///
+/// [`visit`] gave out `reporter`, a [`StaticReporter`], which is not released yet: *until
+/// released* ([`Entry`]). The sink is *held* ([`Sink`]) until this returns.
 unsafe extern "C" fn run_static(reporter: *const c_void, sink: *const Sink) {
-    // SAFETY: `visit` gave it; the sink is valid by the contract of `Entry`.
+    // SAFETY: by this function's `# Safety` the reporter, a static, is live, and so is the sink
+    // until this returns. Both are only shared.
     let (reporter, sink) = unsafe { (&*reporter.cast::<StaticReporter>(), &*sink) };
-    reporter.run.once(sink, || (reporter.report)(&mut Collector::new(*sink, reporter.path)));
-}
-
-unsafe extern "C" fn release_static(_: *const c_void) {}
-
-unsafe extern "C" fn run_dynamic(reporter: *const c_void, sink: *const Sink) {
-    // SAFETY: `visit` gave it, and it has not been released; the sink is valid by the contract of
-    // `Entry`.
-    let (reporter, sink) = unsafe { (&*reporter.cast::<Reporter>(), &*sink) };
-    reporter.run.once(sink, || match &reporter.report {
-        Report::Whole(report) => report(&mut Collector::new(*sink, &reporter.path)),
-        Report::Weak(value) => {
-            if let Some(value) = value.upgrade() {
-                value.report(&mut Collector::new(*sink, &reporter.path));
-            }
-        }
-        Report::Later(report) => report(Pending::new(sink, &reporter.path)),
+    reporter.run.once(sink, || {
+        // SAFETY: `HeldSink::new` requires a sink that is held: this one is until this returns.
+        let sink = unsafe { HeldSink::new(sink) };
+        (reporter.report)(&mut Collector::new(sink, reporter.path));
     });
 }
 
+/// # Safety
+///
+/// None is needed: a static is not freed.
+unsafe extern "C" fn release_static(_: *const c_void) {}
+
+/// # Safety
+///
+/// [`visit`] gave out `reporter`, a [`Reporter`], which is not released yet: *until
+/// released* ([`Entry`]). The sink is *held* ([`Sink`]) until this returns.
+unsafe extern "C" fn run_dynamic(reporter: *const c_void, sink: *const Sink) {
+    // SAFETY: by this function's `# Safety` the reporter is live, since its count is not given
+    // back, and so is the sink until this returns. Both are only shared.
+    let (reporter, sink) = unsafe { (&*reporter.cast::<Reporter>(), &*sink) };
+    // SAFETY: `HeldSink::new` requires a sink that is held: this one is until this returns.
+    let held = || unsafe { HeldSink::new(sink) };
+    reporter.run.once(sink, || match &reporter.report {
+        Report::Whole(report) => report(&mut Collector::new(held(), &reporter.path)),
+        Report::Weak(value) => {
+            if let Some(value) = value.upgrade() {
+                value.report(&mut Collector::new(held(), &reporter.path));
+            }
+        }
+        Report::Later(report) => report(Pending::new(held(), &reporter.path)),
+    });
+}
+
+/// # Safety
+///
+/// [`visit`] gave out `reporter`, a [`Reporter`], which is not released yet: *until released*
+/// ([`Entry`]).
 unsafe extern "C" fn release_dynamic(reporter: *const c_void) {
     // The reporter holds values of the program, whose destructors may panic.
-    // SAFETY: `visit` made it of an `Arc`, and this is the only time.
+    // SAFETY: `Arc::from_raw` requires an address that `Arc::into_raw` has returned, and a count
+    // that nobody else drops. By this function's `# Safety` `visit` gave it out, and it has not
+    // been released yet.
     let _ = catch_unwind(|| untracked::scope(|| drop(unsafe { Arc::from_raw(reporter.cast::<Reporter>()) })));
 }
 

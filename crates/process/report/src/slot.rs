@@ -100,15 +100,22 @@ impl Slot {
 ///
 /// # Safety
 ///
-/// [`Slot::sink`] made the context, and the slot is held.
+/// [`Slot::sink`] made the context, and the slot is *held* ([`Sink`]) for as long as the result is
+/// used.
 unsafe fn slot<'a>(context: *const c_void) -> &'a Slot {
-    // SAFETY: the caller's contract.
+    // SAFETY: the dereference requires a live `Slot` that is only shared. By this function's
+    // `# Safety` `context` is the address of one in an `Arc`, which is held for as long as the
+    // result is used.
     unsafe { &*context.cast::<Slot>() }
 }
 
+/// # Safety
+///
+/// [`Slot::sink`] made the context, and the slot is *held* ([`Sink`]). The report, with its texts,
+/// stays as it is during the call.
 unsafe extern "C" fn report(context: *const c_void, report: *const RawReport) {
-    // SAFETY: by the contract of `Sink`, which the reporter keeps: its texts are valid during the
-    // call.
+    // SAFETY: the report is live, and its texts stay, during the call, as `to_string` requires;
+    // `slot` requires a slot that is held. Both by this function's `# Safety`.
     untracked::scope(|| unsafe {
         let raw = &*report;
         let mut state = slot(context).lock();
@@ -135,24 +142,37 @@ unsafe extern "C" fn report(context: *const c_void, report: *const RawReport) {
     });
 }
 
+/// # Safety
+///
+/// [`Slot::sink`] made the context, and the slot is *held* ([`Sink`]). The reason stays as it is
+/// during the call.
 unsafe extern "C" fn fail(context: *const c_void, reason: Text) {
     untracked::scope(|| {
-        // SAFETY: by the contract of `Sink`.
+        // SAFETY: `slot` requires a slot that is held, and `to_string` a text that stays during the
+        // call; this function's `# Safety` says both.
         let (slot, reason) = unsafe { (slot(context), reason.to_string()) };
         slot.lock().failure.get_or_insert(reason);
     });
 }
 
+/// # Safety
+///
+/// [`Slot::sink`] made the context, and the slot is *held* ([`Sink`]).
 unsafe extern "C" fn retain(context: *const c_void) {
-    // SAFETY: by the contract of `Sink`: it is called while the slot is held.
+    // SAFETY: `increment_strong_count` requires the address that `Arc::as_ptr` has returned, of an
+    // `Arc` that is alive, and `slot` one that is held. By this function's `# Safety` that is so.
     unsafe {
         Arc::increment_strong_count(context.cast::<Slot>());
         slot(context).lock().pending += 1;
     }
 }
 
+/// # Safety
+///
+/// [`Slot::sink`] made the context, and this is called once for a call of [`retain`] with it.
 unsafe extern "C" fn release(context: *const c_void) {
-    // SAFETY: by the contract of `Sink`: once for each time that it was retained.
+    // SAFETY: `Arc::from_raw` requires an address in an `Arc` and a count that nobody else drops.
+    // By this function's `# Safety` this call gives back one that `retain` has added.
     let slot = unsafe { Arc::from_raw(context.cast::<Slot>()) };
     slot.lock().pending -= 1;
     slot.changed.notify_all();

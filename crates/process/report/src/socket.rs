@@ -54,7 +54,8 @@ pub(crate) fn connect(pid: u32, name: &[u8]) -> io::Result<UnixStream> {
 }
 
 fn connect_to(socket: &UnixStream, name: &[u8]) -> io::Result<()> {
-    // SAFETY: zeroes are an address.
+    // SAFETY: `zeroed` requires a type of which zeroes are a value. All fields of a `sockaddr_un`
+    // are integers.
     let mut address: libc::sockaddr_un = unsafe { mem::zeroed() };
     address.sun_family = libc::AF_UNIX as libc::sa_family_t;
     // The first byte is 0: the name is abstract.
@@ -63,7 +64,8 @@ fn connect_to(socket: &UnixStream, name: &[u8]) -> io::Result<()> {
         *to = libc::c_char::from_ne_bytes([from]);
     }
     let length = mem::offset_of!(libc::sockaddr_un, sun_path) + 1 + name.len();
-    // SAFETY: an address of that length, which is within the structure.
+    // SAFETY: `connect` requires `length` bytes that may be read: they are the family, a zero and
+    // the name, within `address`, since `get_mut` has found room for them.
     let error = unsafe { libc::connect(socket.as_raw_fd(), (&raw const address).cast(), length as libc::socklen_t) };
     if error == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
@@ -72,7 +74,8 @@ fn connect_to(socket: &UnixStream, name: &[u8]) -> io::Result<()> {
 pub(crate) fn poll(polled: &mut [libc::pollfd], timeout: Option<Duration>) -> io::Result<()> {
     // Rounded up: not to turn round in the last millisecond.
     let milliseconds = timeout.map_or(-1, |timeout| timeout.as_micros().div_ceil(1000).min(60_000) as i32);
-    // SAFETY: so many of them, of which `revents` is written.
+    // SAFETY: `poll` requires an array of that many elements that may be written, which the slice
+    // is.
     let count = unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, milliseconds) };
     if count >= 0 {
         return Ok(());
@@ -88,7 +91,8 @@ pub(crate) fn poll(polled: &mut [libc::pollfd], timeout: Option<Duration>) -> io
 pub(crate) fn peer(socket: &UnixStream) -> io::Result<Peer> {
     let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the option's value is of this type, and there is room for it.
+    // SAFETY: `getsockopt` requires room for `length` bytes, and a length that may be written,
+    // which are the two locals. The value of `SO_PEERCRED` is a `ucred`.
     let error = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -106,6 +110,6 @@ pub(crate) fn peer(socket: &UnixStream) -> io::Result<Peer> {
 
 /// The user of this process.
 pub(crate) fn own_user() -> u32 {
-    // SAFETY: it only returns a number.
+    // SAFETY: `geteuid` requires nothing: it takes no memory, and only returns a number.
     unsafe { libc::geteuid() }
 }

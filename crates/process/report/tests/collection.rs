@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use heapledger_core::Bytes;
 use heapledger_report::{
-    Collector, Kind, Options, Report, ReportItself, Reports, Unit, collect, part, private, register, register_async,
-    register_strong, register_weak, variable,
+    Collector, Kind, Options, Pending, Report, ReportItself, Reports, Unit, collect, part, private, register,
+    register_async, register_strong, register_weak, variable,
 };
 
 /// One collection at a time, each with its own reporters.
@@ -198,6 +198,32 @@ fn the_whole_time_is_bounded() {
     gate.wait();
 }
 
+/// A reporter that exchanges its collector for that of an earlier collection, and keeps it.
+#[test]
+fn collectors_may_be_kept() {
+    let _alone = alone();
+    let kept: Arc<Mutex<Option<Pending>>> = Arc::default();
+    let later = {
+        let kept = kept.clone();
+        register_async("earlier", move |pending| *kept.lock().unwrap() = Some(pending))
+    };
+    let soon = Options { reporter_deadline: Duration::from_millis(20), ..Options::default() };
+    assert!(reason(&collect(&soon), "earlier").contains("it had not answered"));
+    drop(later);
+    let _swaps = register("swaps", move |own: &mut Collector| {
+        let pending = kept.lock().unwrap().take().unwrap();
+        pending.collect(|other| {
+            std::mem::swap(own, other);
+            other.count("heard", 2, "To this collection.");
+        });
+        drop(pending);
+        own.count("lost", 1, "To one that has ended.");
+    });
+    let reports = collect(&patient());
+    assert_eq!(amount(&reports, "swaps/heard"), Some(2));
+    assert!(amount(&reports, "earlier/lost").is_none() && amount(&reports, "swaps/lost").is_none());
+}
+
 #[test]
 fn asynchronous_ones_are_waited_for_together() {
     let _alone = alone();
@@ -386,7 +412,7 @@ fn a_hundred_thousand_reports() {
     // Processor time, which does not depend on the load of the machine.
     let spent = || {
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: there is room for a time.
+        // SAFETY: `clock_gettime` requires a `timespec` that may be written, as the local is.
         unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
         Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
     };

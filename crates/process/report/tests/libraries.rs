@@ -40,33 +40,39 @@ impl Library {
     }
 
     fn find(&self, name: &CStr) -> *mut c_void {
-        // SAFETY: the library is loaded.
+        // SAFETY: `dlsym` requires a handle that is open, and a name that ends with NUL. `load` has
+        // opened it, and only `close`, which takes the value, closes it.
         let function = unsafe { libc::dlsym(self.handle, name.as_ptr()) };
         assert!(!function.is_null());
         function
     }
 
     fn begin(&self) {
-        // SAFETY: the function of this name.
+        // SAFETY: `transmute` requires the address of a function of this type. `examples/plugin.rs`
+        // defines `plugin_begin` so, and the library is loaded while `self` is there.
         unsafe { std::mem::transmute::<*mut c_void, extern "C" fn()>(self.find(c"plugin_begin"))() }
     }
 
     fn set(&self, what: c_int) {
-        // SAFETY: the function of this name.
+        // SAFETY: `transmute` requires the address of a function of this type. `examples/plugin.rs`
+        // defines `plugin_set` so, and the library is loaded while `self` is there.
         unsafe { std::mem::transmute::<*mut c_void, extern "C" fn(c_int)>(self.find(c"plugin_set"))(what) }
     }
 
     /// In a thread that ends: while one lives that has thread-locals of a library, that is not
     /// unloaded.
     fn collect_apart(&self) -> c_int {
-        // SAFETY: the function of this name.
+        // SAFETY: `transmute` requires the address of a function of this type. `examples/plugin.rs`
+        // defines `plugin_collect` so, and the library is loaded while `self` is there.
         let collect: extern "C" fn() -> c_int = unsafe { std::mem::transmute(self.find(c"plugin_collect")) };
         std::thread::spawn(move || collect()).join().unwrap()
     }
 
     /// Closes the library. True if it is still mapped afterwards.
     fn close(self) -> bool {
-        // SAFETY: nobody uses what was found in it.
+        // SAFETY: `dlclose` requires a handle that is open. `load` has opened it, and this takes
+        // the value. The functions that were found through it are not called after this, and a
+        // collection that calls the library's reporters keeps it loaded meanwhile.
         unsafe { libc::dlclose(self.handle) };
         let path = self.path.to_str().unwrap();
         // Printing the stack of a panic maps the file, too.
@@ -159,7 +165,9 @@ fn reporters_come_and_go_with_their_library() {
     library.set(0);
     let (set, handle) = (library.find(c"plugin_set"), library.handle);
     assert!(library.close(), "it is not unloaded any more");
-    // SAFETY: it is loaded for good: see above.
+    // SAFETY: `find` requires a handle that is open. `close` has given back one count of the
+    // library. `keep_loaded` has another and does not give it back, and the handle of both is the
+    // same.
     let library = Library { handle, path: PathBuf::new() };
     assert_eq!(library.find(c"plugin_set"), set);
     library.set(1);

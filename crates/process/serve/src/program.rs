@@ -87,7 +87,8 @@ pub fn minimise() {
     }
     let trim = heapledger_core::weak_address!("malloc_trim");
     if trim != 0 {
-        // SAFETY: glibc's function of this name, which has this type.
+        // SAFETY: `transmute` requires the address of a function of this type, and the address is
+        // not 0. It is that of glibc's `malloc_trim`, which is declared so.
         let trim = unsafe { std::mem::transmute::<usize, unsafe extern "C" fn(usize) -> std::ffi::c_int>(trim) };
         // SAFETY: it may be called at any time, in any thread; 0 leaves no free memory at the top
         // of the heap.

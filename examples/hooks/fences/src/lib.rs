@@ -84,7 +84,8 @@ fn below() -> &'static Functions {
 }
 
 fn below_malloc(size: usize) -> Pointer {
-    // SAFETY: the table is complete.
+    // SAFETY: `malloc` takes any size, by the contract of the C function. The table below holds the
+    // C functions of these names, which may be called in any thread.
     below().malloc.map_or(ptr::null_mut(), |malloc| unsafe { malloc(size) })
 }
 
@@ -134,8 +135,13 @@ unsafe extern "C" fn free(block: Pointer) {
     SIZES[place].store(0, Ordering::Release);
 }
 
+/// # Safety
+///
+/// The contract of `Replacement`: `old` is null, or a live block of this library.
 unsafe extern "C" fn realloc(old: Pointer, size: usize) -> Pointer {
-    // SAFETY: the caller's contract: `old` is null, or a block of this library.
+    // SAFETY: `free` and `usable_size` require a block of this library, which `old` is by this
+    // function's `# Safety`, if not null. The copy is of no more bytes than either block has; both
+    // are live, so they do not overlap.
     unsafe {
         if old.is_null() {
             return malloc(size);

@@ -171,6 +171,11 @@ pub fn thread_pointer() -> usize {
 
 // The fields of a `Countdown`. Initial-exec, as the words of a thread's block are (`hook/thread`):
 // two instructions, and never a call of `__tls_get_addr`. Zero at the start of every thread.
+//
+// The assembly that accesses them rests on **the thread's countdown**: `@GOTTPOFF` is an entry of
+// the global offset table. It holds the offset from the FS base to this thread's copy of these 40
+// bytes (the initial-exec sequence of the x86-64 TLS ABI). Only the functions below and the entry
+// points of `hook/family` access the copy: in its own thread, and by assembly.
 global_asm!(
     ".pushsection .tbss,\"awT\",@nobits",
     ".globl heapledger_countdown",
@@ -248,8 +253,8 @@ pub(crate) fn is_way_zero() -> bool {
 /// nobody else counts meanwhile.
 #[inline(always)]
 pub fn count_down(size: usize, rate: u32) -> bool {
-    // SAFETY: this thread's copy of the variable above, which only the functions here access, by
-    // the initial-exec sequence of the x86-64 TLS ABI.
+    // SAFETY: accesses the first 16 bytes of the thread's countdown (see there). `rax` and the
+    // flags are declared as changed, and the stack is not used.
     unsafe {
         asm!(
             "mov rax, qword ptr [rip + heapledger_countdown@GOTTPOFF]",
@@ -275,7 +280,8 @@ pub fn count_down(size: usize, rate: u32) -> bool {
 /// fast path.
 #[inline(always)]
 fn count_up(size: usize) {
-    // SAFETY: as in `count_down`.
+    // SAFETY: accesses the first 8 bytes of the thread's countdown (see there). The flags are
+    // declared as changed, and the stack is not used.
     unsafe {
         asm!(
             "mov {at}, qword ptr [rip + heapledger_countdown@GOTTPOFF]",
@@ -290,7 +296,8 @@ fn count_up(size: usize) {
 /// Returns this thread's countdown.
 pub fn countdown() -> Countdown {
     let (left, rate, beyond, stride, looked): (i64, u64, u64, u64, u64);
-    // SAFETY: as in `count_down`.
+    // SAFETY: reads the 40 bytes of the thread's countdown (see there). Nothing is written, and
+    // moves change no flags.
     unsafe {
         asm!(
             "mov {at}, qword ptr [rip + heapledger_countdown@GOTTPOFF]",
@@ -313,7 +320,8 @@ pub fn countdown() -> Countdown {
 
 /// Sets this thread's countdown.
 pub fn set_countdown(to: Countdown) {
-    // SAFETY: as in `count_down`. Nobody counts in between, because the countdown is 0.
+    // SAFETY: writes the 40 bytes of the thread's countdown (see there). Moves change no flags, and
+    // the stack is not used. Nobody counts in between, because the countdown is 0.
     unsafe {
         asm!(
             "mov {at}, qword ptr [rip + heapledger_countdown@GOTTPOFF]",

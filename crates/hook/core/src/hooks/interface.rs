@@ -22,8 +22,8 @@ pub struct Hooks {
     /// notified.
     pub program: *const Functions,
     /// Functions that notify all observers, in their order: for a program that allocates blocks by
-    /// other means than the malloc family, and wants them seen as if by it. `caller` is a live
-    /// frame of the calling thread.
+    /// other means than the malloc family, and wants them seen as if by it. The blocks are live at
+    /// these calls, and `caller` is a live frame of the calling thread.
     pub tell: *const Observer,
     /// See [`install_observer`](super::install_observer). Returns 0, or the number of an [`Error`].
     pub install_observer: unsafe extern "C" fn(*const Observer) -> c_int,
@@ -62,20 +62,35 @@ fn number(result: Result<(), Error>) -> c_int {
     result.err().map_or(0, |error| error as c_int)
 }
 
+/// # Safety
+///
+/// That of [`registry::install_observer`].
 unsafe extern "C" fn install_observer(observer: *const Observer) -> c_int {
-    // SAFETY: the caller's contract, which is that of `registry::install_observer`.
+    // SAFETY: `registry::install_observer` asks for null or a table of its `size`, whose functions
+    // keep the contract of `Observer` for ever. This function's `# Safety` asks for the same.
     number(unsafe { registry::install_observer(observer) })
 }
 
+/// # Safety
+///
+/// Nothing is asked of the caller: the address is only compared.
 unsafe extern "C" fn remove_observer(observer: *const Observer) -> c_int {
     number(registry::remove_observer(observer))
 }
 
+/// # Safety
+///
+/// That of [`registry::install_replacement`].
 unsafe extern "C" fn install_replacement(replacement: *const Replacement) -> c_int {
-    // SAFETY: the caller's contract, which is that of `registry::install_replacement`.
+    // SAFETY: `registry::install_replacement` asks for null or a table of its `size`s, whose
+    // functions keep the contract of `Replacement` for ever. This function's `# Safety` asks for
+    // the same.
     number(unsafe { registry::install_replacement(replacement) })
 }
 
+/// # Safety
+///
+/// Nothing is asked of the caller: the address is only compared.
 unsafe extern "C" fn remove_replacement(replacement: *const Replacement) -> c_int {
     number(registry::remove_replacement(replacement))
 }
@@ -95,16 +110,21 @@ static TELL: Observer = Observer {
 /// Defines a function of [`TELL`].
 macro_rules! tell {
     ($name:ident: $function:ident($($argument:ident: $type:ty),*)) => {
+        /// # Safety
+        ///
+        /// The [contract of telling](tell): that of [`Hooks::tell`].
         unsafe extern "C" fn $name($($argument: $type,)* caller: Caller) {
-            // SAFETY: `caller` is a live frame of this thread, by the contract of `Hooks::tell`.
+            // SAFETY: the function asks for the contract of telling, and so does this one.
             unsafe { tell::$function($($argument,)* caller) };
         }
     };
     ($name:ident: $function:ident(api $(, $argument:ident: $type:ty)*)) => {
+        /// # Safety
+        ///
+        /// The [contract of telling](tell): that of [`Hooks::tell`].
         unsafe extern "C" fn $name(api: u32, $($argument: $type,)* caller: Caller) {
             if let Some(api) = u8::try_from(api).ok().and_then(Api::from_number) {
-                // SAFETY: `caller` is a live frame of this thread, by the contract of
-                // `Hooks::tell`.
+                // SAFETY: the function asks for the contract of telling, and so does this one.
                 unsafe { tell::$function(api, $($argument,)* caller) };
             }
         }

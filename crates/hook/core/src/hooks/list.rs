@@ -3,8 +3,16 @@
 //!
 //! An entry keeps its slot, and its position in the order, for ever. So links always lead to a
 //! later position: a call that is in an entry which is removed just then, or removed and installed
-//! again, goes on to later entries, and meets none twice. An entry is written once, before the
-//! first link to it. `model` tests this.
+//! again, goes on to later entries, and meets none twice. `model` tests this.
+//!
+//! The unsafe code here rests on two rules:
+//!
+//! - **Locked**: `state` and every `place` are accessed only while the list's lock is held, by code
+//!   of this module. Its private functions that do so say that the lock must be held; all their
+//!   callers hold the guard, or say the same.
+//! - **Written once**: a `value` is written once, under the lock, before the first link to its slot
+//!   is stored with Release. It is read under the lock, or through a link that was loaded with
+//!   Acquire.
 
 mod sync;
 
@@ -51,11 +59,12 @@ struct Place {
     is_linked: bool,
 }
 
-// SAFETY: `state` and `place` are used under the lock. A `value` is written under it, before the
-// first link to its slot is stored with Release, and only read under it, or after a link has been
-// loaded with Acquire.
+// SAFETY: all fields but the cells are `Sync`. `state` and `place` are accessed by one thread at a
+// time, by the rule "locked". No `value` is written while others may read it, by the rule "written
+// once"; a `T` is sent to other threads and shared with them, as `Send` and `Sync` allow.
 unsafe impl<T: Copy + Send + Sync, const N: usize> Sync for List<T, N> {}
-// SAFETY: as for `List` above, whose slots these are.
+// SAFETY: slots exist in a `List` only, whose rules apply to them: `place` is accessed under its
+// lock, by "locked", and `value` is not written while others may read it, by "written once".
 unsafe impl<T: Copy + Send + Sync> Sync for Slot<T> {}
 
 impl<T: Copy + 'static, const N: usize> List<T, N> {
@@ -124,7 +133,8 @@ impl<T: Copy + 'static, const N: usize> List<T, N> {
     /// Returns the first entry.
     #[inline(always)]
     pub(super) fn first(&'static self) -> Option<&'static Slot<T>> {
-        // SAFETY: null, or a slot of this list, which is static.
+        // SAFETY: `first` is null, or the address of one of `slots`, which `next_linked` has taken
+        // from this static list. Slots change in their atomics and cells only.
         unsafe { self.first.load(Ordering::Acquire).as_ref() }
     }
 
@@ -146,7 +156,9 @@ impl<T: Copy + 'static, const N: usize> List<T, N> {
     fn take(&self, identity: *const (), order: i32, value: T) -> Result<usize, Error> {
         let index = self.state().taken;
         let slot = self.slots.get(index).ok_or(Error::Full)?;
-        // SAFETY: the lock is held; there is no link to a slot that was not in use.
+        // SAFETY: `Cell::set` demands that nobody reads or writes the cells meanwhile. The caller
+        // holds the lock (rule "locked"), and others reach a slot's value through links only: to
+        // this slot, which was not in use, there is none.
         unsafe {
             slot.value.set(MaybeUninit::new(value));
             slot.place.set(Place { identity, order, is_linked: false });
@@ -160,7 +172,8 @@ impl<T: Copy + 'static, const N: usize> List<T, N> {
     /// The slot's own link is stored first, so that the slot leads on before anything leads to it.
     /// The others may follow in any order: each leads to a later position at every moment.
     fn link(&self, index: usize, is_linked: bool) {
-        // SAFETY: the lock is held.
+        // SAFETY: `Cell::set` demands that nobody reads or writes the cell meanwhile. The caller
+        // holds the lock (rule "locked"), and `place` has returned a copy.
         unsafe { self.slots[index].place.set(Place { is_linked, ..self.place(index) }) };
         let State { taken, is_held } = self.state();
         for from in core::iter::once(index).chain((0..taken).filter(|&from| from != index)) {
@@ -184,19 +197,22 @@ impl<T: Copy + 'static, const N: usize> List<T, N> {
 
     /// Reads the state. The lock must be held.
     fn state(&self) -> State {
-        // SAFETY: the lock is held by the caller.
+        // SAFETY: `Cell::get` demands that nobody writes while its reference is in use: until the
+        // state has been copied. The caller holds the lock, without which nobody writes ("locked").
         unsafe { *self.state.get() }
     }
 
     /// Writes the state. The lock must be held.
     fn set_state(&self, state: State) {
-        // SAFETY: the lock is held by the caller.
+        // SAFETY: `Cell::set` demands that nobody reads or writes the cell meanwhile. The caller
+        // holds the lock, without which nobody does ("locked"); `state` returns copies.
         unsafe { self.state.set(state) };
     }
 
     /// Reads the place of a slot. The lock must be held.
     fn place(&self, index: usize) -> Place {
-        // SAFETY: the lock is held by the caller.
+        // SAFETY: `Cell::get` demands that nobody writes while its reference is in use: until the
+        // place has been copied. The caller holds the lock, without which nobody writes ("locked").
         unsafe { *self.slots[index].place.get() }
     }
 }
@@ -205,15 +221,17 @@ impl<T: Copy + 'static> Slot<T> {
     /// Returns the installed value.
     #[inline(always)]
     pub(super) fn value(&'static self) -> &'static T {
-        // SAFETY: slots are handed out through links only, and `remove` finds only slots in use:
-        // the value was written before (see `List`), and never since.
+        // SAFETY: the value must be initialised, and not written while the reference is in use.
+        // Slots are handed out through links only, and `remove` finds only slots in use: the value
+        // was written before, and is not written again, by the rule "written once".
         unsafe { self.value.get().assume_init_ref() }
     }
 
     /// Returns the entry after this one.
     #[inline(always)]
     pub(super) fn next(&self) -> Option<&'static Slot<T>> {
-        // SAFETY: null, or a slot of the same list, which is static.
+        // SAFETY: `next` is null, or the address of a slot of the same list, which `next_linked`
+        // has taken from the static list. Slots change in their atomics and cells only.
         unsafe { self.next.load(Ordering::Acquire).as_ref() }
     }
 

@@ -71,7 +71,8 @@ pub struct Observer {
 // SAFETY: the table is not written once it is shared; its functions may be called in any thread, by
 // its contract.
 unsafe impl Sync for Observer {}
-// SAFETY: as for `Sync` above.
+// SAFETY: a table owns nothing. Its functions may be called in any thread, by its contract, and
+// `name` is null or a string that stays valid for ever.
 unsafe impl Send for Observer {}
 
 impl Observer {
@@ -110,8 +111,10 @@ impl Observer {
     /// See [`install_observer`](super::install_observer).
     pub(super) unsafe fn read(table: *const Observer) -> Option<Observer> {
         let mut copy = Observer::EMPTY;
-        // SAFETY: by the caller's contract null, or a table that begins with `size` and has as many
-        // bytes.
+        // SAFETY: `read_table` asks for null or a table that begins with its size: the `# Safety`
+        // of `install_observer` says so. It also asks that prefixes are valid: they consist of
+        // whole words, no field extends over the end of one, and the entries that follow are
+        // `None`.
         unsafe { super::replacement::read_table(table, &mut copy, Observer::SIZE_MIN) }?;
         (copy.version == VERSION && copy.reserved == 0 && copy.malloc.is_some() && copy.free.is_some()).then_some(copy)
     }

@@ -18,7 +18,8 @@ pub(super) static REPLACEMENTS: List<Replacement, REPLACEMENTS_MAX> = List::new(
 /// as its `size` says. Its functions keep the contract stated at [`Observer`], for as long as the
 /// process lives.
 pub unsafe fn install_observer(observer: *const Observer) -> Result<(), Error> {
-    // SAFETY: the caller's contract, which is that of `Observer::read`.
+    // SAFETY: `Observer::read` asks for null or a table that has as many bytes as its `size` says.
+    // This function's `# Safety` asks for the same.
     let table = unsafe { Observer::read(observer) }.ok_or(Error::Malformed)?;
     OBSERVERS.install(observer.cast(), table.order, table, |_| {}, note_observers)
 }
@@ -48,7 +49,8 @@ pub unsafe fn install_replacement(replacement: *const Replacement) -> Result<(),
     if !serve::has_bottom() {
         return Err(Error::NoAllocator);
     }
-    // SAFETY: the caller's contract, which is that of `Replacement::read`.
+    // SAFETY: `Replacement::read` asks for null or a table that has as many bytes as its `size`s
+    // say. This function's `# Safety` asks for the same.
     let table = unsafe { Replacement::read(replacement) }.ok_or(Error::Malformed)?;
     let below = table.below;
     let lead = |slot| {

@@ -145,7 +145,9 @@ pub struct Replacement {
 // SAFETY: the table is not written once it is shared; its functions may be called in any thread, by
 // its contract, and `below` is written by `install_replacement` alone, before.
 unsafe impl Sync for Replacement {}
-// SAFETY: as for `Sync` above.
+// SAFETY: a table owns nothing. Its functions may be called in any thread, by its contract, `name`
+// is null or a string that stays valid for ever, and `below` is only written by
+// `install_replacement`.
 unsafe impl Send for Replacement {}
 
 impl Replacement {
@@ -174,8 +176,10 @@ impl Replacement {
     /// See [`install_replacement`](super::install_replacement).
     pub(super) unsafe fn read(table: *const Replacement) -> Option<Replacement> {
         let mut copy = Replacement::new(ptr::null_mut());
-        // SAFETY: by the caller's contract null, or a table that begins with `size` and has as many
-        // bytes.
+        // SAFETY: `read_table` asks for null or a table that begins with its size: the `# Safety`
+        // of `install_replacement` says so. It also asks that prefixes are valid: they consist of
+        // whole words, no field extends over the end of one, and the entries that follow are
+        // `None`.
         unsafe { read_table(table, &mut copy, Replacement::SIZE_MIN) }?;
         let Functions { version, free, realloc, malloc_usable_size, .. } = copy.functions;
         let serves_its_own = free.is_some() && realloc.is_some() && malloc_usable_size.is_some();
@@ -192,8 +196,8 @@ impl Replacement {
 ///
 /// # Safety
 ///
-/// `table` is null, or points to as many bytes as its first four say. Any prefix of a `T`, followed
-/// by the rest of `copy`'s present value, is a valid `T`.
+/// `table` is null, or points to as many bytes as its first four say. Any prefix of a `T` that has
+/// whole words, followed by the rest of `copy`'s present value, is a valid `T`.
 pub(super) unsafe fn read_table<T: Copy>(table: *const T, copy: &mut T, size_min: usize) -> Option<()> {
     if table.is_null() || !table.is_aligned() {
         return None;
@@ -203,8 +207,9 @@ pub(super) unsafe fn read_table<T: Copy>(table: *const T, copy: &mut T, size_min
     if size < size_min || !size.is_multiple_of(size_of::<usize>()) {
         return None;
     }
-    // SAFETY: both have that many bytes, and `copy` is the caller's exclusive variable, so they do
-    // not overlap.
+    // SAFETY: both have that many bytes, which are whole words, and `copy` is the caller's
+    // exclusive variable, so they do not overlap. The result is a valid `T`: the `# Safety` section
+    // demands it.
     unsafe {
         ptr::copy_nonoverlapping(table.cast::<u8>(), ptr::from_mut(copy).cast::<u8>(), size.min(size_of::<T>()));
     }

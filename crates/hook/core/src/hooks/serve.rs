@@ -90,10 +90,12 @@ pub const fn real_table() -> *const Functions {
 ///
 /// # Safety
 ///
-/// The block is live.
+/// The block is live, and a function of the table that [`functions`] returns has allocated it; or
+/// there is no such table yet.
 pub(super) unsafe fn usable_size(block: Pointer) -> usize {
     let function = functions().and_then(|functions| functions.malloc_usable_size);
-    // SAFETY: the block is live, by the caller's contract.
+    // SAFETY: `malloc_usable_size` asks for a live block of the malloc family. This function's
+    // `# Safety` asks for the same.
     function.map_or(0, |function| unsafe { function(block) })
 }
 

@@ -1,8 +1,14 @@
 //! Notifies the observers. Code that takes the place of the malloc family calls these functions.
 //!
-//! Each function notifies all observers, in their order. All are unsafe for the same reason:
-//! `caller` must be the calling frame, which is live, of this thread, and to which the called
-//! function has yet to return.
+//! Each function notifies all observers, in their order. All are unsafe for the same reason, and
+//! have the same **contract of telling**:
+//!
+//! - `caller` is the calling frame, which is live, of this thread, and to which the called function
+//!   has yet to return.
+//! - The call has been made, or is about to be, as it is told. So the block that it returned, that
+//!   it is about to free, or that it could not reallocate, is live.
+//!
+//! This is all that [`Observer`] asks of those who call its functions.
 
 use super::list::Slot;
 use super::{Caller, Observer, Pointer, registry, serve};
@@ -16,21 +22,24 @@ macro_rules! tell {
         ///
         /// # Safety
         ///
-        /// See the module.
+        /// The [contract of telling](self).
         #[inline(always)]
         pub unsafe fn $name($($argument: $type),*) {
+            /// # Safety
+            ///
+            /// The contract of telling.
             #[cold]
             #[inline(never)]
             unsafe fn all(first: &'static Slot<Observer>, $($argument: $type),*) {
                 let mut at = Some(first);
                 while let Some(slot) = at {
-                    // SAFETY: the contract of the module, which our caller keeps.
+                    // SAFETY: `$told` asks for the contract of telling, and so does `all`.
                     unsafe { $told(slot.value(), $($argument),*) };
                     at = slot.next();
                 }
             }
             let Some(first) = registry::OBSERVERS.first() else { return };
-            // SAFETY: the contract of the module, which our caller keeps.
+            // SAFETY: `$told` and `all` ask for the contract of telling, and so does this function.
             unsafe {
                 match first.next() {
                     None => $told(first.value(), $($argument),*),
@@ -88,33 +97,36 @@ tell! {
 }
 
 // The functions that notify one observer: by the function of its table, or by one that is derived
-// from others. The contract of all is that of this module, under which `Observer` allows its
-// functions to be called.
+// from others. All have the contract of telling, under which `Observer` allows its functions to be
+// called.
 
 /// # Safety
 ///
-/// The contract of the module.
+/// The [contract of telling](self).
 #[inline(always)]
 unsafe fn tell_malloc(observer: &Observer, block: Pointer, size: usize, caller: Caller) {
-    // SAFETY: the caller's contract; `Observer::read` refuses a table without `malloc`.
+    // SAFETY: `Observer::read` refuses a table without `malloc`. The observer's function may be
+    // called under the contract of telling, which this function asks for.
     unsafe { observer.malloc.unwrap_unchecked()(block, size, caller) }
 }
 
 /// # Safety
 ///
-/// The contract of the module.
+/// The [contract of telling](self).
 #[inline(always)]
 unsafe fn tell_free(observer: &Observer, block: Pointer, caller: Caller) {
-    // SAFETY: the caller's contract; `Observer::read` refuses a table without `free`.
+    // SAFETY: `Observer::read` refuses a table without `free`. The observer's function may be
+    // called under the contract of telling, which this function asks for.
     unsafe { observer.free.unwrap_unchecked()(block, caller) }
 }
 
 /// # Safety
 ///
-/// The contract of the module.
+/// The [contract of telling](self).
 #[inline(always)]
 unsafe fn tell_calloc(observer: &Observer, block: Pointer, count: usize, each: usize, caller: Caller) {
-    // SAFETY: the caller's contract. The call succeeded, so the product does not overflow.
+    // SAFETY: the observer's function and `tell_malloc` ask for the contract of telling, and so
+    // does this function. The call succeeded, so the product does not overflow.
     unsafe {
         match observer.calloc {
             Some(calloc) => calloc(block, count, each, caller),
@@ -125,10 +137,11 @@ unsafe fn tell_calloc(observer: &Observer, block: Pointer, count: usize, each: u
 
 /// # Safety
 ///
-/// The contract of the module.
+/// The [contract of telling](self).
 #[inline(always)]
 unsafe fn tell_aligned(observer: &Observer, api: Api, block: Pointer, alignment: usize, size: usize, caller: Caller) {
-    // SAFETY: the caller's contract.
+    // SAFETY: the observer's function and `tell_malloc` ask for the contract of telling, and so
+    // does this function: `block` was returned, and is live.
     unsafe {
         match observer.aligned {
             Some(aligned) => aligned(api as u32, block, alignment, size, caller),
@@ -139,7 +152,7 @@ unsafe fn tell_aligned(observer: &Observer, api: Api, block: Pointer, alignment:
 
 /// # Safety
 ///
-/// The contract of the module.
+/// The [contract of telling](self).
 #[inline(always)]
 unsafe fn tell_free_sized(
     observer: &Observer,
@@ -149,7 +162,8 @@ unsafe fn tell_free_sized(
     alignment: usize,
     caller: Caller,
 ) {
-    // SAFETY: the caller's contract.
+    // SAFETY: the observer's function and `tell_free` ask for the contract of telling, and so does
+    // this function: `block` is about to be freed, and is live.
     unsafe {
         match observer.free_sized {
             Some(free_sized) => free_sized(api as u32, block, size, alignment, caller),
@@ -160,10 +174,11 @@ unsafe fn tell_free_sized(
 
 /// # Safety
 ///
-/// The contract of the module.
+/// The [contract of telling](self).
 #[inline(always)]
 unsafe fn tell_realloc_begins(observer: &Observer, api: Api, old: Pointer, caller: Caller) {
-    // SAFETY: the caller's contract.
+    // SAFETY: the observer's function and `tell_free` ask for the contract of telling, and so does
+    // this function: `old` has not been reallocated yet, and is live.
     unsafe {
         match observer.realloc_begins {
             Some(begins) => begins(api as u32, old, caller),
@@ -174,10 +189,11 @@ unsafe fn tell_realloc_begins(observer: &Observer, api: Api, old: Pointer, calle
 
 /// # Safety
 ///
-/// The contract of the module.
+/// The [contract of telling](self).
 #[inline(always)]
 unsafe fn tell_realloc_ends(observer: &Observer, old: Pointer, block: Pointer, size: usize, caller: Caller) {
-    // SAFETY: the caller's contract.
+    // SAFETY: the observer's function and `tell_end` ask for the contract of telling, and so does
+    // this function.
     unsafe {
         match observer.realloc_ends {
             Some(ends) => ends(old, block, size, caller),
@@ -188,7 +204,7 @@ unsafe fn tell_realloc_ends(observer: &Observer, old: Pointer, block: Pointer, s
 
 /// # Safety
 ///
-/// The contract of the module.
+/// The [contract of telling](self).
 #[inline(always)]
 unsafe fn tell_reallocarray_ends(
     observer: &Observer,
@@ -198,7 +214,8 @@ unsafe fn tell_reallocarray_ends(
     each: usize,
     caller: Caller,
 ) {
-    // SAFETY: the caller's contract.
+    // SAFETY: the observer's function and `tell_realloc_ends` ask for the contract of telling, and
+    // so does this function. The product did not overflow.
     unsafe {
         match observer.reallocarray_ends {
             Some(ends) => ends(old, block, count, each, caller),
@@ -211,12 +228,14 @@ unsafe fn tell_reallocarray_ends(
 ///
 /// # Safety
 ///
-/// The contract of the module.
+/// The [contract of telling](self).
 #[cold]
 #[inline(never)]
 unsafe fn tell_end(observer: &Observer, old: Pointer, block: Pointer, size: usize, caller: Caller) {
-    // SAFETY: the caller's contract; a reallocation that failed has left the old block as it was,
-    // so it is live.
+    // SAFETY: `tell_malloc` and `tell_failed` ask for the contract of telling, and so does this
+    // function. `usable_size` asks for a live block of the malloc family. A reallocation that
+    // failed has left `old` live. It is of the malloc family if the call was; whoever tells through
+    // `Hooks::tell` may have another allocator, which nothing excludes here.
     unsafe {
         if !block.is_null() {
             tell_malloc(observer, block, size, caller);
@@ -230,11 +249,12 @@ unsafe fn tell_end(observer: &Observer, old: Pointer, block: Pointer, size: usiz
 
 /// # Safety
 ///
-/// The contract of the module.
+/// The [contract of telling](self).
 #[inline(always)]
 unsafe fn tell_failed(observer: &Observer, api: Api, size: usize, alignment: usize, count: usize, caller: Caller) {
     if let Some(failed) = observer.failed {
-        // SAFETY: the caller's contract.
+        // SAFETY: the observer's function may be called under the contract of telling, which this
+        // function asks for.
         unsafe { failed(api as u32, size, alignment, count, caller) };
     }
 }

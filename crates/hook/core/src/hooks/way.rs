@@ -107,7 +107,9 @@ pub fn update() {
     let _ = state().fetch_update(Ordering::Release, Ordering::Relaxed, |old| Some(old & UNSETTLED | new));
     let doors = DOORS.load(Ordering::Acquire);
     if !doors.is_null() {
-        // SAFETY: stored by `watch`, of this type.
+        // SAFETY: `transmute` asks that the bits are a valid `fn(Way)`. `DOORS` is not null, so
+        // `watch` has stored it: it was a `fn(Way)` there, and both types have the size of an
+        // address.
         unsafe { core::mem::transmute::<*mut (), fn(Way)>(doors)(way) };
     }
 }

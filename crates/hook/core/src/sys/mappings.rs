@@ -108,7 +108,8 @@ fn append(link: &AtomicPtr<Page>) -> Option<&'static Page> {
     let new = check(unsafe { call(nr::MMAP, arguments) }).ok()?;
     let new = ptr::with_exposed_provenance_mut::<Page>(new);
     if link.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire).is_err() {
-        // SAFETY: mapped just now; nobody else has its address.
+        // SAFETY: munmap may only remove what nobody uses. This page was mapped above, and its
+        // address is known here only, because the exchange that would have published it failed.
         unsafe { call(nr::MUNMAP, [new.expose_provenance(), PAGE, 0, 0, 0, 0]) };
     }
     page(link)
@@ -131,7 +132,8 @@ mod tests {
         assert_eq!(bytes_resident_in(address, LENGTH), 0);
         // In the first range that the kernel is asked about, and in the last.
         for page in [0, 1, 5000, LENGTH / PAGE - 1] {
-            // SAFETY: within the mapping.
+            // SAFETY: the mapping has `LENGTH` bytes, which may be written, and `page` is below the
+            // number of its pages. It is this test's alone.
             unsafe { start.add(page * PAGE).write_volatile(1) };
         }
         assert_eq!(bytes_resident_in(address, LENGTH), 4 * PAGE as u64);

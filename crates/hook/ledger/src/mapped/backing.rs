@@ -31,7 +31,9 @@ mod kernel {
     ///
     /// [`map`] returned `start` for `bytes`; nothing refers to the memory any more.
     pub(in crate::mapped) unsafe fn unmap(start: NonNull<u8>, bytes: usize) {
-        // SAFETY: the caller's promise is the contract of `sys::unmap_guarded`.
+        // SAFETY: `sys::unmap_guarded` requires that `map_guarded` returned `start` for `bytes`,
+        // and that nothing refers to the memory. This function's `# Safety` requires the same of
+        // `map`, which returns what `map_guarded` does.
         unsafe { sys::unmap_guarded(start.as_ptr(), bytes) };
     }
 
@@ -39,10 +41,12 @@ mod kernel {
     ///
     /// # Safety
     ///
-    /// The range is part of memory that [`map`] returned and that still is mapped; nothing refers
-    /// to the range any more.
+    /// The range consists of whole pages of memory that [`map`] returned and that still is mapped;
+    /// nothing refers to the range any more.
     pub(in crate::mapped) unsafe fn discard(start: NonNull<u8>, bytes: usize) {
-        // SAFETY: the caller's promise is the contract of `sys::discard`.
+        // SAFETY: `sys::discard` requires a page-aligned range of a private mapping of the
+        // caller's, whose content is not needed. This function's `# Safety` requires whole pages of
+        // what `map` returned, a private mapping, and that nothing refers to them.
         unsafe { sys::discard(start.as_ptr(), bytes) };
     }
 }
@@ -84,7 +88,8 @@ pub(crate) mod standard {
         if left != usize::MAX {
             MAPPINGS_LEFT.set(left - 1);
         }
-        // SAFETY: the size is not zero.
+        // SAFETY: `alloc_zeroed` requires a layout whose size is not zero: `bytes` is not, as
+        // tested above.
         NonNull::new(unsafe { alloc_zeroed(layout(bytes)?) }).ok_or(OutOfMemory)
     }
 

@@ -142,7 +142,8 @@ fn a_fork_is_between_two_events() {
             let (counts, live) = unsafe { (ledger.books.held().counts(), ledger.books.held().live()) };
             assert_eq!(ledger.register.held_len() as u64, live.blocks_live.0);
             assert_eq!(counts.allocations.0 - counts.frees.0, live.blocks_live.0);
-            // SAFETY: this thread called `before_fork`.
+            // SAFETY: `after_fork` requires that this thread called `before_fork`, as it did at the
+            // beginning of this closure. The references made meanwhile are gone.
             unsafe { ledger.after_fork() };
         },
         |ledger| {

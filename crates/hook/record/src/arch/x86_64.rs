@@ -43,7 +43,8 @@ unsafe extern "C" {
 /// of 16, and the memory below it is large enough for the function, and used by nobody else
 /// meanwhile.
 pub unsafe fn call_on(function: usize, array: *mut *mut c_void, size: i32, end: *mut u8) -> i32 {
-    // SAFETY: the caller's contract; the code above keeps the callee-saved registers and the stack
-    // pointer, and calls with the stack aligned as the ABI asks.
+    // SAFETY: `call_on_stack` requires what this function's `# Safety` does. The code above keeps
+    // the callee-saved registers and the stack pointer, and calls with the stack aligned as the ABI
+    // asks.
     unsafe { call_on_stack(function, array, size, end) }
 }

@@ -32,7 +32,8 @@ pub unsafe fn mark(address: u64, marking: &Marking, caller: Caller) -> bool {
     let is_told = reporter.is_told();
     // As in `stamp`.
     block.begin();
-    // SAFETY: `caller` is live, by this function's contract.
+    // SAFETY: `capture_rarely` requires *live caller*; this function's `# Safety` requires the same
+    // of `caller`.
     let stack = unsafe { block.capture_rarely(caller) };
     let ticks = block.stamp();
     let event = Extended::Marked {
@@ -77,8 +78,8 @@ pub unsafe fn unmark(address: u64, reporter: *const u8, length: u32, sp: u64) ->
     is_written
 }
 
-/// Records that marks are cleared, or complete. Earlier marks depend on this event, so it is never
-/// dropped.
+/// Records that marks are cleared, or complete. Earlier marks depend on this event, so it waits for
+/// room even if events are dropped. It is lost, and counted, only if the recorder stands still.
 pub fn tell(event: &Extended<'_>, sp: u64) {
     if is_unwanted(Kind::Allocation) {
         return;

@@ -39,7 +39,8 @@ pub unsafe fn allocation(pool: u32, name: &'static Name, address: u64, size: u64
         return;
     }
     block.begin();
-    // SAFETY: `caller` is live, by this function's contract.
+    // SAFETY: `capture_rarely` requires *live caller*; this function's `# Safety` requires the same
+    // of `caller`.
     let place = Place::of(unsafe { block.capture_rarely(caller) });
     let ticks = block.stamp();
     let heap = core::ptr::from_ref(name).expose_provenance() as u64;

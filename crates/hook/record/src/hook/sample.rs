@@ -7,6 +7,7 @@
 //! was drawn, so the rate may change at any time without notice.
 
 use core::mem::MaybeUninit;
+use core::sync::atomic::compiler_fence;
 
 use heapledger_core::hooks::{Observer, Pointer};
 use heapledger_core::sample::Poisson;
@@ -43,13 +44,17 @@ pub(crate) struct Sampling {
 
 impl Sampling {
     fn sampler(&mut self) -> &mut Poisson {
-        if !core::mem::replace(&mut self.is_seeded, true) {
+        if !self.is_seeded {
             // The seeds of threads differ by the addresses of their blocks, those of runs by the
             // time.
             let place = ptr::from_mut(self) as u64;
             self.sampler.write(Poisson::new(arch::ticks() ^ place << 20));
+            // A signal handler may leave this function by `siglongjmp`: the sampler comes first.
+            compiler_fence(Ordering::Release);
+            self.is_seeded = true;
         }
-        // SAFETY: written just now, or when `is_seeded` was set.
+        // SAFETY: `assume_init_mut` requires an initialised sampler. It was written just now, or
+        // before `is_seeded` was set.
         unsafe { self.sampler.assume_init_mut() }
     }
 }
@@ -83,34 +88,52 @@ fn passes(size: u64) -> bool {
     process::known_page().is_some_and(|page| countdown::passes(size as usize, page.rate()))
 }
 
-// The contract of all these is that of `Observer`, whose `caller` is what the functions below
-// require.
+// These are called under the contract of `Observer`. It gives *live caller* (`super::malloc`): the
+// call is in this thread, and the caller's frame is live until they return.
 
+/// # Safety
+///
+/// The contract of [`Observer`].
 unsafe extern "C" fn malloc(block: Pointer, size: usize, caller: Caller) {
-    // SAFETY: `caller` is live, by the contract of `Observer`.
+    // SAFETY: `allocated` requires *live caller*, which the contract of `Observer` gives: the
+    // caller's frame is live until we return.
     unsafe { allocated(Api::Malloc, block as u64, size as u64, 0, 0, caller) };
 }
 
+/// # Safety
+///
+/// The contract of [`Observer`].
 unsafe extern "C" fn calloc(block: Pointer, count: usize, each: usize, caller: Caller) {
     // The call succeeded, so the product does not overflow.
     let size = count.wrapping_mul(each) as u64;
-    // SAFETY: `caller` is live, by the contract of `Observer`.
+    // SAFETY: `allocated` requires *live caller*, which the contract of `Observer` gives: the
+    // caller's frame is live until we return.
     unsafe { allocated(Api::Calloc, block as u64, size, 0, count as u64, caller) };
 }
 
+/// # Safety
+///
+/// The contract of [`Observer`].
 unsafe extern "C" fn aligned(api: u32, block: Pointer, alignment: usize, size: usize, caller: Caller) {
     if let Some(api) = known(api) {
-        // SAFETY: `caller` is live, by the contract of `Observer`.
+        // SAFETY: `allocated` requires *live caller*, which the contract of `Observer` gives: the
+        // caller's frame is live until we return.
         unsafe { allocated(api, block as u64, size as u64, alignment as u64, 0, caller) };
     }
 }
 
+/// # Safety
+///
+/// The contract of [`Observer`].
 unsafe extern "C" fn free(block: Pointer, caller: Caller) {
     if filter::may_hold(block as u64) {
         freed(Api::Free, block as u64, 0, 0, caller.sp());
     }
 }
 
+/// # Safety
+///
+/// The contract of [`Observer`].
 unsafe extern "C" fn free_sized(api: u32, block: Pointer, size: usize, alignment: usize, caller: Caller) {
     if filter::may_hold(block as u64)
         && let Some(api) = known(api)
@@ -119,6 +142,9 @@ unsafe extern "C" fn free_sized(api: u32, block: Pointer, size: usize, alignment
     }
 }
 
+/// # Safety
+///
+/// The contract of [`Observer`].
 unsafe extern "C" fn realloc_begins(api: u32, old: Pointer, caller: Caller) {
     if filter::may_hold(old as u64)
         && let Some(api) = known(api)
@@ -127,21 +153,33 @@ unsafe extern "C" fn realloc_begins(api: u32, old: Pointer, caller: Caller) {
     }
 }
 
+/// # Safety
+///
+/// The contract of [`Observer`].
 unsafe extern "C" fn realloc_ends(old: Pointer, block: Pointer, size: usize, caller: Caller) {
-    // SAFETY: `caller` is live, by the contract of `Observer`.
+    // SAFETY: `ends` requires *live caller*, which the contract of `Observer` gives: the caller's
+    // frame is live until we return.
     unsafe { ends(Api::Realloc, old as u64, block as u64, size as u64, 0, caller) };
 }
 
+/// # Safety
+///
+/// The contract of [`Observer`].
 unsafe extern "C" fn reallocarray_ends(old: Pointer, block: Pointer, count: usize, each: usize, caller: Caller) {
     let size = count.saturating_mul(each) as u64;
-    // SAFETY: `caller` is live, by the contract of `Observer`.
+    // SAFETY: `ends` requires *live caller*, which the contract of `Observer` gives: the caller's
+    // frame is live until we return.
     unsafe { ends(Api::Reallocarray, old as u64, block as u64, size, count as u64, caller) };
 }
 
+/// # Safety
+///
+/// The contract of [`Observer`].
 #[cold]
 unsafe extern "C" fn failed(api: u32, size: usize, alignment: usize, count: usize, caller: Caller) {
     if let Some(api) = known(api) {
-        // SAFETY: `caller` is live, by the contract of `Observer`.
+        // SAFETY: `failure` requires *live caller*, which the contract of `Observer` gives: the
+        // caller's frame is live until we return.
         unsafe { failure(api, size as u64, alignment as u64, count as u64, caller) };
     }
 }
@@ -159,7 +197,8 @@ unsafe fn allocated(api: Api, address: u64, size: u64, alignment: u64, count: u6
     if passes(size) {
         return;
     }
-    // SAFETY: `caller` is live, by this function's contract.
+    // SAFETY: `allocated_rarely` requires *live caller*; this function's `# Safety` requires the
+    // same of `caller`.
     unsafe { allocated_rarely(api, address, size, alignment, count, caller) };
 }
 
@@ -188,7 +227,8 @@ unsafe fn allocated_rarely(api: Api, address: u64, size: u64, alignment: u64, co
     }
     addresses::add(address);
     block.begin();
-    // SAFETY: `caller` is live, by this function's contract.
+    // SAFETY: `capture_rarely` requires *live caller*; this function's `# Safety` requires the same
+    // of `caller`.
     let stack = unsafe { block.capture_rarely(caller) };
     let ticks = block.stamp();
     let event = Extended::Alloc { api, address, size, stack, alignment, count, usable: 0, rate };
@@ -249,7 +289,8 @@ unsafe fn ends(api: Api, old: u64, address: u64, size: u64, count: u64, caller: 
     {
         return;
     }
-    // SAFETY: `caller` is live, by this function's contract.
+    // SAFETY: `ends_rarely` requires *live caller*; this function's `# Safety` requires the same of
+    // `caller`.
     unsafe { ends_rarely(api, old, address, size, count, caller) };
 }
 
@@ -260,7 +301,8 @@ unsafe fn ends(api: Api, old: u64, address: u64, size: u64, count: u64, caller: 
 #[inline(never)]
 unsafe fn ends_rarely(api: Api, old: u64, address: u64, size: u64, count: u64, caller: Caller) {
     if old == 0 {
-        // SAFETY: `caller` is live, by this function's contract.
+        // SAFETY: `failure` and `allocated_rarely` require *live caller*; this function's
+        // `# Safety` requires the same of `caller`.
         return unsafe {
             match address {
                 0 => failure(api, size, 0, count, caller),
@@ -293,7 +335,8 @@ unsafe fn ends_rarely(api: Api, old: u64, address: u64, size: u64, count: u64, c
             addresses::add(old);
             Some(Rate::EXACT)
         }
-        // SAFETY: `caller` is live, by this function's contract.
+        // SAFETY: `failure` requires *live caller*; this function's `# Safety` requires the same of
+        // `caller`.
         ReallocOutcome::Failed => return unsafe { failure(api, size, 0, count, caller) },
         ReallocOutcome::Freed => None,
     };
@@ -312,7 +355,8 @@ unsafe fn ends_rarely(api: Api, old: u64, address: u64, size: u64, count: u64, c
         return if was_recorded { block.end_as_free(api) } else { block.head.leave() };
     };
     block.begin();
-    // SAFETY: `caller` is live, by this function's contract.
+    // SAFETY: `capture_rarely` requires *live caller*; this function's `# Safety` requires the same
+    // of `caller`.
     let stack = unsafe { block.capture_rarely(caller) };
     let ticks = block.stamp();
     let event = Extended::ReallocEnd { api, outcome, address, size, stack, count, rate };

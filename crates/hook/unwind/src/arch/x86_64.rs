@@ -154,6 +154,13 @@ impl Rule {
         Uses { rbp: kind == Kind::Rbp as u32, cfa_at: None, saved }
     }
 
+    /// Returns the rule to remember for a step by this rule that has failed. It depends on rbp as
+    /// this one does, but on no word of the stack: the words may be unreadable.
+    pub fn without_words(self) -> Rule {
+        let uses_rbp = self.uses(0).rbp;
+        if uses_rbp { Rule((Kind::Rbp as u32) << KIND_SHIFT) } else { Rule::END }
+    }
+
     /// Returns the rule that a row of unwind information states.
     pub(crate) fn from_row(
         row: &Row,
@@ -316,7 +323,12 @@ mod tests {
             let rule = Rule::new(Kind::Rsp, offset, saved);
             assert_eq!((rule.distance(), rule.saved()), (offset as u64, saved.saturating_sub(1) * 8));
             assert!(u64::from(rule.bits()) < Rule::BY_RSP_END);
+            assert_eq!(rule.without_words(), Rule::END);
         }
+        let deref = Rule::new(Kind::Deref, -8, 1 + 1);
+        assert!(matches!(deref.uses(64), Uses { rbp: true, cfa_at: Some(56), saved: Saved::At(64) }));
+        let failed = deref.without_words().uses(64);
+        assert!(matches!(failed, Uses { rbp: true, cfa_at: None, saved: Saved::Nowhere }));
         // Not whole words; outside of the frame; too far; the slot of the return address.
         for (offset, saved) in [(12, 0), (0, 0), (-8, 0), (16, 3), (1 << 20, 0), (1 << 16, 1025), (16, 1)] {
             assert_eq!(Rule::new(Kind::Rsp, offset, saved), Rule::UNSUPPORTED);

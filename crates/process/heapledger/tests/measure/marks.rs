@@ -77,17 +77,19 @@ fn marks_go_with_their_blocks() {
 
     let kept = Box::new(7_u64);
     ledger.mark(&*kept, "explicit/parent");
-    // SAFETY: the child asks the ledger and ends.
+    // SAFETY: a forked child has this thread only, and must not rely on others. It asks the ledger,
+    // whose locks are free after a fork, and ends.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let marks = ledger.block_at(&*kept).map(|block| block.marks.map(|mark| mark.map(|mark| mark.reporter)));
         let again = ledger.mark(&*kept, "explicit/child");
         let is_right = marks == Some([Some("explicit/parent"), None]) && again == Marked::Again;
-        // SAFETY: the child ends.
+        // SAFETY: `_exit` requires nothing: it ends the child, and runs no destructors or exit
+        // functions, which are the parent's.
         unsafe { libc::_exit(if is_right { 0 } else { 1 }) };
     }
     let mut status = -1;
-    // SAFETY: the status may be written.
+    // SAFETY: `waitpid` requires an integer that may be written, as `status` is.
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     assert_eq!((status, reported()), (0, 1), "the child has marks of its own");
     drop(kept);
@@ -129,7 +131,9 @@ fn counters() {
     let ledger = Ledger::start(Options::EXACT).unwrap();
     let blocks: Vec<Box<[u8; 100]>> = (0..10).map(|_| Box::new([0; 100])).collect();
     for block in &blocks {
-        // SAFETY: a box is where its block begins.
+        // SAFETY: `allocated` requires where a live block of the global allocator begins, as
+        // `Meter::block` does. By the documentation of `Box` its value, of 100 bytes, lies there,
+        // and `blocks` keeps it.
         unsafe { LIBRARY.allocated(&raw const **block, 100) };
     }
     let usable: u64 = blocks.iter().map(|block| ledger.block_at(&raw const **block).unwrap().usable.0).sum();
@@ -137,7 +141,9 @@ fn counters() {
     ledger.clear_marks();
     assert_eq!(ledger.reported().once.blocks.0, 10);
     for block in &blocks {
-        // SAFETY: as above.
+        // SAFETY: `freeing` requires where a live block of the global allocator begins, as
+        // `Meter::block` does. The box's value lies there, and `blocks` is dropped only after this
+        // loop.
         unsafe { LIBRARY.freeing(&raw const **block, 100) };
     }
     assert_eq!(LIBRARY.bytes(), Bytes(0));
@@ -170,7 +176,8 @@ fn defects() {
     // Memory is the heap's if a live block is in its mapping.
     let neighbours: Vec<Box<u64>> = (0..64).map(Box::new).collect();
     let (freed, unmapped) = (Box::into_raw(Box::new(7_u64)), std::ptr::without_provenance::<u8>(4096));
-    // SAFETY: it is a box's.
+    // SAFETY: `Box::from_raw` requires a box that `Box::into_raw` gave away, once: `freed` is from
+    // the line above. After this only its address is used.
     drop(unsafe { Box::from_raw(freed) });
     assert_eq!(ledger.mark(freed.cast_const(), "explicit/freed"), Marked::NoBlock);
     assert_eq!(ledger.mark(unmapped, "explicit/unmapped"), Marked::NoBlock);
@@ -227,7 +234,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: it was mapped so.
+        // SAFETY: `munmap` requires a mapping that nobody uses any more. `new` mapped these three
+        // pages, `start` is the second of them, and others had its address only to look it up.
         unsafe { libc::munmap(self.start.sub(4096).cast(), 3 * 4096) };
     }
 }

@@ -140,7 +140,9 @@ fn graphs() {
                 .map(|name| Box::into_raw(Box::new(Node { name, next: Cell::new(std::ptr::null()) })))
                 .collect();
             for (at, &node) in nodes.iter().enumerate() {
-                // SAFETY: the nodes were made just now.
+                // SAFETY: each node is a live box that `Box::into_raw` has just given away, and no
+                // reference to it exists. The links are cells, so they may be set through a shared
+                // reference.
                 unsafe { (*node).next.set(nodes[(at + 1) % nodes.len()]) };
             }
             nodes[0]
@@ -148,15 +150,19 @@ fn graphs() {
         |&first, meter| {
             let (mut bytes, mut at) = (Bytes(0), first.cast_const());
             while meter.is_first_visit(at) {
-                // SAFETY: the nodes of the ring are leaked.
+                // SAFETY: `at` is a node of the ring: `first`, or the `next` of a node. The nodes
+                // are leaked, so they are valid for good, and nobody changes them any more.
                 let node = unsafe { &*at };
-                // SAFETY: a box is where its block begins.
+                // SAFETY: `Meter::block` requires where a live block of the global allocator
+                // begins. By the documentation of `Box` a node, which has a size, lies there, and
+                // it is leaked.
                 bytes += unsafe { meter.block(at, size_of::<Node>()) } + node.name.heap_size(meter);
                 at = node.next.get();
             }
             // Unmarked, it can be measured again.
             while meter.forget(at) {
-                // SAFETY: as above.
+                // SAFETY: `at` is a node of the ring, which is leaked: it is valid for good, and
+                // nobody changes it any more.
                 at = unsafe { (*at).next.get() };
             }
             bytes

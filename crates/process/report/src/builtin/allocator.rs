@@ -131,7 +131,9 @@ struct Glibc {
 /// glibc's figures; `None` with another C library, or an old one.
 fn glibc() -> Option<Glibc> {
     let address = weak_address!("mallinfo2");
-    // SAFETY: the C library's function of this name.
+    // SAFETY: `transmute` requires the address of a function of this type, and the address is not
+    // 0. It is that of the C library's `mallinfo2`, which takes nothing and returns the structure
+    // that `Glibc` declares.
     (address != 0).then(|| unsafe { mem::transmute::<usize, unsafe extern "C" fn() -> Glibc>(address)() })
 }
 
@@ -188,7 +190,9 @@ impl Jemalloc {
     fn find() -> Option<Jemalloc> {
         let names = [weak_address!("mallctl"), weak_address!("_rjem_mallctl"), weak_address!("je_mallctl")];
         let address = names.into_iter().find(|&address| address != 0)?;
-        // SAFETY: jemalloc's function of these names.
+        // SAFETY: `transmute` requires the address of a function of this type, and the address is
+        // not 0. jemalloc's manual declares `mallctl` so; the other names are those that builds
+        // with a prefix give it.
         Some(Jemalloc(unsafe { mem::transmute::<usize, Mallctl>(address) }))
     }
 
@@ -210,7 +214,9 @@ impl Jemalloc {
     /// `None` where jemalloc was built without statistics.
     fn figure(&self, name: &CStr) -> Option<u64> {
         let (mut value, mut length) = (0_usize, size_of::<usize>());
-        // SAFETY: the manual: these are of type `size_t`.
+        // SAFETY: `mallctl` requires a name that ends with NUL, and room of `length` bytes for the
+        // value. By jemalloc's manual the value of each of these names is a `size_t`, as `value`
+        // is. Nothing is set, since the new value is null.
         let error = unsafe { (self.0)(name.as_ptr(), (&raw mut value).cast(), &raw mut length, ptr::null_mut(), 0) };
         (error == 0).then_some(value as u64)
     }

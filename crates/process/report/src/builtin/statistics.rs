@@ -63,12 +63,22 @@ fn glibc() -> Option<String> {
     }
 }
 
+/// # Safety
+///
+/// `printed` is the `String` that [`allocator_statistics`] has passed to the allocator. That passes
+/// it on, one call at a time. `piece` is a text that ends with NUL and stays during the call.
 unsafe extern "C" fn of_jemalloc(printed: *mut c_void, piece: *const c_char) {
-    // SAFETY: see `allocator_statistics`; allocators pass terminated texts.
+    // SAFETY: by this function's `# Safety` `printed` is a live `String` that nobody else uses
+    // during the call. `CStr::from_ptr` requires a text that ends with NUL, as `piece` is by the
+    // same section.
     unsafe { (*printed.cast::<String>()).push_str(&CStr::from_ptr(piece).to_string_lossy()) };
 }
 
+/// # Safety
+///
+/// As in [`of_jemalloc`].
 unsafe extern "C" fn of_mimalloc(piece: *const c_char, printed: *mut c_void) {
-    // SAFETY: as above.
+    // SAFETY: `of_jemalloc` requires the string and a piece of text, and this function's `# Safety`
+    // is the same.
     unsafe { of_jemalloc(printed, piece) };
 }

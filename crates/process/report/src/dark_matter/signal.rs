@@ -81,7 +81,8 @@ fn handle_signal(signal: c_int, directory: PathBuf, options: Options) -> io::Res
         return Err(io::Error::last_os_error());
     }
     wanted.insert(signal, (directory, options));
-    // SAFETY: the call has succeeded.
+    // SAFETY: `assume_init` requires an initialised value. `sigaction` writes the former action if
+    // it returns 0, and it has.
     Ok(OnSignal { signal, before: unsafe { before.assume_init() } })
 }
 
@@ -94,7 +95,9 @@ impl OnSignal {
 
 impl Drop for OnSignal {
     fn drop(&mut self) {
-        // SAFETY: the disposition that was in its place.
+        // SAFETY: `sigaction` requires an action whose handler may be called at any time, or null.
+        // This one was in force before `handle_signal` replaced it, as its owner had it; the former
+        // one is not asked for.
         unsafe { libc::sigaction(self.signal, &raw const self.before, ptr::null_mut()) };
         untracked::scope(|| wanted().remove(&self.signal));
     }

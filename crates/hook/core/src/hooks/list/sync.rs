@@ -28,7 +28,9 @@ impl<T> Cell<T> {
     /// Nobody writes to the cell while the reference is in use.
     #[inline(always)]
     pub(super) unsafe fn get(&self) -> &T {
-        // SAFETY: the caller's contract.
+        // SAFETY: the pointer is that of the live cell, which holds a `T`. A shared reference
+        // demands that nobody writes meanwhile: this function's `# Safety` demands it of the
+        // caller.
         unsafe { &*self.0.get() }
     }
 
@@ -36,7 +38,8 @@ impl<T> Cell<T> {
     ///
     /// Nobody reads or writes the cell during the call.
     pub(super) unsafe fn set(&self, value: T) {
-        // SAFETY: the caller's contract.
+        // SAFETY: the pointer is that of the live cell, which holds a `T` to be dropped. No access
+        // may coincide with the write: this function's `# Safety` excludes all others.
         unsafe { *self.0.get() = value };
     }
 }
@@ -49,9 +52,11 @@ impl<T> Cell<T> {
 
     /// # Safety
     ///
-    /// Nobody writes to the cell during the call; loom reports it otherwise.
+    /// Nobody writes to the cell while the reference is in use. Loom reports writes during the
+    /// call.
     pub(super) unsafe fn get(&self) -> &T {
-        // SAFETY: the caller's contract.
+        // SAFETY: the pointer is that of the live cell. Nobody writes to it while it is
+        // dereferenced, by this function's `# Safety`.
         self.0.with(|value| unsafe { &*value })
     }
 
@@ -59,7 +64,8 @@ impl<T> Cell<T> {
     ///
     /// Nobody reads or writes the cell during the call; loom reports it otherwise.
     pub(super) unsafe fn set(&self, value: T) {
-        // SAFETY: the caller's contract.
+        // SAFETY: the pointer is that of the live cell. Nobody reads or writes it meanwhile, by
+        // this function's `# Safety`.
         self.0.with_mut(|place| unsafe { *place = value });
     }
 }

@@ -1,5 +1,18 @@
 //! The functions that find the allocator for a call: one set for each position in the chain from
 //! which a call may be made.
+//!
+//! The unsafe functions here make a call of the malloc family, and have the **contract of calls**:
+//!
+//! - [`set_bottom`](super::set_bottom) has been called.
+//! - The arguments are those that the C function of this name allows. In particular, a block is
+//!   live and of the malloc family, or null where C allows it, and `out` is valid for writes.
+//! - An arena was returned by `create_arena` and not disposed of since. Its parameters are null, or
+//!   as the allocator defines them.
+//!
+//! The functions that [`find`] returns have this contract too. They are those of a replacement or
+//! of the allocator at the end, which behave as the C functions of their names, by the contracts of
+//! [`Replacement`] and of `set_bottom`. A replacement also accepts blocks of others, by its
+//! contract.
 
 use core::ffi::{c_int, c_void};
 use core::ptr;
@@ -102,10 +115,13 @@ fn minds(block: Pointer) -> impl Fn(&'static Slot<Replacement>) -> bool {
 /// Defines a function that calls the first function of this name in the chain.
 macro_rules! first {
     ($name:ident($($argument:ident: $type:ty),*) -> $result:ty, among $serves:expr, or $otherwise:expr) => {
+        /// # Safety
+        ///
+        /// The [contract of calls](self).
         unsafe fn $name(place: Place, $($argument: $type),*) -> $result {
             match find(place, $serves, |functions| functions.$name) {
-                // SAFETY: by the contract of `Functions`, with the arguments of the caller, whose
-                // contract is the same.
+                // SAFETY: the function found has the contract of calls, and so has this one. It
+                // gets the same arguments.
                 Some((function, _)) => unsafe { function($($argument),*) },
                 None => $otherwise,
             }
@@ -147,8 +163,12 @@ fn good_size_of_bottom(size: usize) -> usize {
     }
 }
 
+/// # Safety
+///
+/// The [contract of calls](self).
 unsafe fn realloc(place: Place, old: Pointer, size: usize) -> Pointer {
-    // SAFETY: as in `first`.
+    // SAFETY: the function found and `realloc_null` have the contract of calls, and so has this
+    // one. They get the same arguments.
     unsafe {
         if old.is_null() {
             return realloc_null(place, size);
@@ -163,21 +183,25 @@ unsafe fn realloc(place: Place, old: Pointer, size: usize) -> Pointer {
 /// Allocates a block for `realloc(NULL, size)`. A replacement with `owns` has been promised
 /// `realloc` for its own blocks only, so it gets the call as `malloc`; one without gets it
 /// unchanged.
+///
+/// # Safety
+///
+/// The [contract of calls](self).
 unsafe fn realloc_null(mut place: Place, size: usize) -> Pointer {
     while let Some(slot) = place {
         let Replacement { owns, functions: Functions { malloc, realloc, .. }, .. } = *slot.value();
         match (owns, malloc, realloc) {
             _ if !slot.is_active() => {}
-            // SAFETY: by the contract of `Functions`, with the caller's size.
+            // SAFETY: `malloc` of a replacement has the contract of calls; C allows any size.
             (Some(_), Some(malloc), _) => return unsafe { malloc(size) },
-            // SAFETY: by the contract of `Functions`; C allows `realloc` of a null pointer.
+            // SAFETY: `realloc` of a replacement has the contract of calls; C allows it for null.
             (None, _, Some(realloc)) => return unsafe { realloc(ptr::null_mut(), size) },
             _ => {}
         }
         place = slot.next();
     }
-    // SAFETY: by the contract of `Functions`, for the program's own allocator; C allows `realloc`
-    // of a null pointer.
+    // SAFETY: `realloc` of the program's own allocator has the contract of calls; C allows it for
+    // null.
     bottom().realloc.map_or(ptr::null_mut(), |realloc| unsafe { realloc(ptr::null_mut(), size) })
 }
 
@@ -194,8 +218,12 @@ fn or_memalign<Given>(given: Option<Given>, functions: &Functions) -> Option<OrM
     given.map(Way::Given).or_else(|| functions.memalign.map(Way::Derived))
 }
 
+/// # Safety
+///
+/// The [contract of calls](self).
 unsafe fn posix_memalign(place: Place, out: *mut Pointer, alignment: usize, size: usize) -> c_int {
-    // SAFETY: as in `first`; `out` is valid for writes by the caller's contract.
+    // SAFETY: the function found has the contract of calls, and so has this one. `posix_memalign`
+    // gets the same arguments, `memalign` an alignment that was checked. `out` is valid for writes.
     unsafe {
         match find(place, makes, |functions| or_memalign(functions.posix_memalign, functions)) {
             Some((Way::Given(function), _)) => function(out, alignment, size),
@@ -215,8 +243,12 @@ unsafe fn posix_memalign(place: Place, out: *mut Pointer, alignment: usize, size
     }
 }
 
+/// # Safety
+///
+/// The [contract of calls](self).
 unsafe fn aligned_alloc(place: Place, alignment: usize, size: usize) -> Pointer {
-    // SAFETY: as in `first`.
+    // SAFETY: the function found has the contract of calls, and so has this one. It gets the same
+    // arguments: `memalign` allows all alignments that `aligned_alloc` does.
     unsafe {
         match find(place, makes, |functions| or_memalign(functions.aligned_alloc, functions)) {
             Some((Way::Given(function) | Way::Derived(function), _)) => function(alignment, size),
@@ -225,8 +257,12 @@ unsafe fn aligned_alloc(place: Place, alignment: usize, size: usize) -> Pointer 
     }
 }
 
+/// # Safety
+///
+/// The [contract of calls](self).
 unsafe fn valloc(place: Place, size: usize) -> Pointer {
-    // SAFETY: as in `first`.
+    // SAFETY: the function found has the contract of calls, and so has this one. `valloc` gets the
+    // same size; `memalign` gets it with the size of a page, which is a power of two.
     unsafe {
         match find(place, makes, |functions| or_memalign(functions.valloc, functions)) {
             Some((Way::Given(function), _)) => function(size),
@@ -236,8 +272,12 @@ unsafe fn valloc(place: Place, size: usize) -> Pointer {
     }
 }
 
+/// # Safety
+///
+/// The [contract of calls](self).
 unsafe fn pvalloc(place: Place, size: usize) -> Pointer {
-    // SAFETY: as in `first`.
+    // SAFETY: the function found has the contract of calls, and so has this one. `pvalloc` gets the
+    // same size; `memalign` gets it rounded up, with the size of a page, which is a power of two.
     unsafe {
         match find(place, makes, |functions| or_memalign(functions.pvalloc, functions)) {
             Some((Way::Given(function), _)) => function(size),
@@ -264,11 +304,17 @@ macro_rules! arena {
     };
     ($name:ident($($argument:ident: $type:ty),*) -> $result:ty, calls $function:ident, among $serves:expr,
      over $place:ident $plain:expr, or $otherwise:expr) => {
+        /// # Safety
+        ///
+        /// The [contract of calls](self).
         unsafe fn $name($place: Place, $($argument: $type),*) -> $result {
             match find($place, $serves, |functions| or_plain(functions.$function, functions)) {
-                // SAFETY: as in `first`.
+                // SAFETY: the function found has the contract of calls, and so has this one. It
+                // gets the same arguments. Nothing here ensures that the arena is of the same
+                // allocator, if replacements came or went since it was created.
                 Some((Way::Given(function), _)) => unsafe { function($($argument),*) },
-                // SAFETY: as in `first`.
+                // SAFETY: the plain function has the contract of calls, and so has this one. It
+                // gets the same arguments, without the arena.
                 Some((Way::Derived(()), $place)) => unsafe { $plain },
                 None => $otherwise,
             }
@@ -286,8 +332,13 @@ arena!(arena_memalign(_arena: usize, alignment: usize, size: usize) -> Pointer, 
     over place memalign(place, alignment, size), or ptr::null_mut());
 
 /// Reallocates; for null, calls `arena_malloc`, as `realloc` does with `malloc`.
+///
+/// # Safety
+///
+/// The [contract of calls](self).
 unsafe fn arena_realloc(place: Place, arena: usize, old: Pointer, size: usize) -> Pointer {
-    // SAFETY: the caller's contract, which is that of the C functions.
+    // SAFETY: both functions have the contract of calls, and so has this one. They get the same
+    // arguments.
     unsafe {
         match old.is_null() {
             true => arena_malloc(place, arena, size),
@@ -296,20 +347,28 @@ unsafe fn arena_realloc(place: Place, arena: usize, old: Pointer, size: usize) -
     }
 }
 
+/// # Safety
+///
+/// The [contract of calls](self).
 unsafe fn create_arena(place: Place, parameters: *const c_void) -> usize {
     match find(place, makes, |functions| or_plain(functions.create_arena, functions)) {
-        // SAFETY: as in `first`.
+        // SAFETY: the function found has the contract of calls, and so has this one. It gets the
+        // same parameters.
         Some((Way::Given(function), _)) => unsafe { function(parameters) },
         Some((Way::Derived(()), _)) => ONLY_ARENA,
         None => 0,
     }
 }
 
+/// # Safety
+///
+/// The [contract of calls](self).
 unsafe fn dispose_arena(place: Place, arena: usize) {
     if let Some((Way::Given(function), _)) =
         find(place, makes, |functions| or_plain(functions.dispose_arena, functions))
     {
-        // SAFETY: as in `first`.
+        // SAFETY: the function found has the contract of calls, and so has this one. It gets the
+        // same arena; nothing here ensures that this allocator created it (see `arena`).
         unsafe { function(arena) }
     }
 }
@@ -320,8 +379,13 @@ mod entry {
 
     macro_rules! entries {
         ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
-            $(pub(super) unsafe extern "C" fn $name<const TABLE: usize>($($argument: $type),*) -> $result {
-                // SAFETY: the caller's contract, which is that of the C function of this name.
+            $(/// # Safety
+            ///
+            /// The arguments are as the [contract of calls](super) says.
+            pub(super) unsafe extern "C" fn $name<const TABLE: usize>($($argument: $type),*) -> $result {
+                // SAFETY: the contract of calls, of whose clauses this function asks for those
+                // about arguments. `set_bottom` has been called: nobody is given a table of these
+                // functions before.
                 unsafe { super::$name(start::<TABLE>(), $($argument),*) }
             })*
         };
