@@ -31,6 +31,7 @@ const NAMES: &[&str] = &[
     "heapledger_family::thunks::aligned_alloc_from",
     "heapledger_family::thunks::memalign_from",
     "heapledger_family::thunks::posix_memalign_from",
+    // Declare blocks of a program's own heaps.
     "heapledger_pool_alloc",
     "heapledger::pool::alloc",
     "heapledger_pool::Pool::alloc",
@@ -145,8 +146,6 @@ const NAMES: &[&str] = &[
     "_PyObject_Malloc",
     "_PyObject_Calloc",
     "_PyObject_Realloc",
-    // Declares blocks of a program's own heaps.
-    "heapledger_pool_alloc",
 ];
 
 /// Prefixes of names: modules and families in which all functions only pass a request on.

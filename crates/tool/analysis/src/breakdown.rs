@@ -1,4 +1,5 @@
-//! Amounts by thread, process or size, which only the events can tell.
+//! Amounts by thread, process or size, which only the events can tell. Breakdowns by a property of
+//! the stack are in `rank.rs`.
 
 use heapledger_core::{Bytes, ThreadId};
 use heapledger_recording::{Damage, ImageId, Recording};
@@ -11,7 +12,8 @@ use crate::replay::{Origin, Progress};
 use crate::stacks::MergedStacks;
 use crate::tally::{Needs, tally};
 
-/// The property by which blocks are told apart.
+/// The property by which blocks are told apart, if only events tell it. The properties of stacks
+/// are in [`RankBy`](crate::RankBy).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
     /// The thread that allocated them.
@@ -54,12 +56,13 @@ pub enum Part {
     /// The blocks of at most this many bytes (a power of two), and more than half of it; for 1, of
     /// one byte or none.
     SizeClass(Bytes),
-    /// Blocks of a thread that is not known, or of a thread, process or size beyond the number that
-    /// can be told apart (4 million).
+    /// Blocks of a thread that is not known, such as blocks that were allocated before the
+    /// recording begins; and blocks of the parts beyond the number that can be told apart (4
+    /// million).
     Rest,
 }
 
-/// The amounts that threads, processes or sizes hold.
+/// The amounts that threads, processes, sizes or size classes hold.
 #[derive(Debug, Default)]
 pub struct Breakdown {
     /// The parts that hold something at some moment, in no particular order.

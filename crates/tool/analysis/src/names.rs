@@ -102,7 +102,7 @@ pub struct FunctionName {
     pub wrapper: bool,
     /// True if the name is a real name, and not an address.
     pub known: bool,
-    /// True if this is not a function, but one of the program's scopes or heaps, or a type.
+    /// True if this is not a function, but the name of something else, such as a scope or a line.
     pub declared: bool,
 }
 

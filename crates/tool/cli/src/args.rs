@@ -119,6 +119,9 @@ impl Verb {
                 | Verb::Flame(_)
                 | Verb::Timeline(_)
                 | Verb::Diff(_)
+                | Verb::Growth(_)
+                | Verb::Advise(_)
+                | Verb::Export(_)
         )
     }
 }

@@ -23,7 +23,7 @@ mod events;
 mod gather;
 
 /// The formats that can be written. A new one is a variant here, its writer below, and a module of
-/// `heapledger-profiles`.
+/// `heapledger-profiles`. The doc comments of the variants are printed in the help of `--to`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// For `go tool pprof`, Speedscope, Grafana Pyroscope and others
@@ -69,7 +69,7 @@ type WriteProfile = Box<dyn Fn(&Profile, &mut dyn Write) -> io::Result<()>>;
 
 /// The writer of one format.
 enum Writer {
-    /// Writes a profile, for a format that holds these things.
+    /// Writes a profile; `Holds` says which data of it the format can hold.
     Profile(WriteProfile, Holds),
     /// Writes events, one by one.
     Events(events::Format),
@@ -128,10 +128,6 @@ pub(crate) fn run(arguments: &Export, out: &mut Output) -> Result<()> {
             {
                 question.selection.moment = Moment::End;
             }
-            if let Some(notice) = sampled::notice(&recording) {
-                tell(format_args!("heapledger: this is {notice}"));
-                tell("heapledger: a block of the sample is one block there, with all bytes that it stands for");
-            }
             let (profile, told) = events::export(question, format, arguments, target, out)?;
             told.into_iter().for_each(|told| tell(format_args!("heapledger: {told}")));
             if let Some(notice) = sampled::notice(&recording) {
@@ -163,7 +159,7 @@ pub(crate) fn run(arguments: &Export, out: &mut Output) -> Result<()> {
     target.write(out.stream(), |out| write(&profile, out))
 }
 
-/// Prints which data of the profile the format has no place for.
+/// Prints which data of the profile is lost because the format cannot hold it.
 fn tell_lost(name: &str, holds: &Holds, profile: &Profile) {
     let lost = holds.lost(profile);
     if !lost.is_empty() {

@@ -230,7 +230,7 @@ pub(crate) struct LabelJson {
     full: Option<String>,
     /// The path of the executable or library.
     module: Option<String>,
-    /// True if this is not a function, but a scope or a heap that the program declared, or a type.
+    /// True if this is not a function, but the name of something else, such as a scope or a line.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     declared: bool,
 }

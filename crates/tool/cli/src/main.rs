@@ -130,7 +130,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(status)
 }
 
-/// Runs any verb but `record` and `run`: these verbs write to stdout or a file.
+/// Runs any verb but `record`, `run` and `check`: these verbs write to stdout or a file.
 fn read(arguments: &Arguments, out: &mut Output) -> Result<ExitCode> {
     match &arguments.verb {
         Verb::Leaks(leaks) => leaks::run(leaks, out),

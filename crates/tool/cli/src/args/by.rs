@@ -1,4 +1,7 @@
 //! The values of `--by`: the same words in every verb that has rows of sites.
+//!
+//! [`By`] has all of them. `By` of the analysis, called `Parts` here, has only those that events
+//! tell: thread, process, size, and the size classes of `sizes`.
 
 use clap::ValueEnum;
 use clap::builder::{EnumValueParser, TypedValueParser};
@@ -6,7 +9,7 @@ use heapledger_analysis::{By as Parts, RankBy, TypeBy};
 
 use crate::ranks::Depth;
 
-/// The quantity that a row sums up.
+/// The breakdown: the property by which blocks are summed up in rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum By {
     /// The program's own function that the memory is for
@@ -95,7 +98,8 @@ impl By {
     }
 }
 
-/// Returns the parser of `--by` for verbs whose rows are groups of sites.
+/// Returns the parser of `--by` for verbs whose rows are always groups of sites: those of a thread,
+/// process or size, too, because sites are split by it first.
 pub(crate) fn grouping() -> impl TypedValueParser<Value = Grouping> {
     EnumValueParser::<By>::new().map(Grouping::from)
 }

@@ -151,7 +151,7 @@ pub(crate) struct Leaks {
 /// With --within, blocks count that are freed soon, in numbers: before the thread
 /// that allocated them has made more than N further allocations (0: before its next
 /// one), whichever thread frees them and whatever is freed in between; or within a
-/// time. Times of events are kept in steps of 0.1 ms. A sample does not tell how
+/// time. Times of events are kept in steps of 0.5 ms. A sample does not tell how
 /// many allocations lie between, so for a sampled recording only a time can be
 /// given.
 ///

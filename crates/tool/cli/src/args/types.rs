@@ -1,4 +1,4 @@
-//! Verbs about the types of blocks.
+//! Verbs about the types of blocks, and about single blocks.
 
 use clap::{Args, ValueEnum};
 
@@ -78,9 +78,9 @@ pub(crate) enum TypesBy {
 /// List the blocks that are live at a moment, one by one
 ///
 /// The largest blocks come first; among equals, the oldest. The number of a block
-/// is the ordinal of its allocation in its process, from 0. Its age is how long it
-/// had been there at that moment. The stack that allocated it is below the table,
-/// or with --json beside it.
+/// is the ordinal of its allocation in its process image, from 0. Its age is how
+/// long it had been there at that moment. The stacks that allocated the blocks are
+/// below the table; a block has the number of its stack.
 ///
 ///     $ heapledger blocks --type Token -n 5     the largest five of a type at
 ///                                               the peak
@@ -89,7 +89,7 @@ pub(crate) enum TypesBy {
 ///     $ heapledger blocks --at 2s --thread worker --json
 ///
 /// This is answered from the events: the more were recorded, the longer it takes.
-/// At the peak, the events are read twice.
+/// At the peak of several processes, all events are read twice.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Blocks {

@@ -20,6 +20,22 @@ fn shows_the_report_as_it_is() {
     assert_eq!(shape(&printed), shape(shown), "{printed}");
 }
 
+/// The picture at the top has lines of the story that it links to, whose output is a test of its
+/// own.
+#[test]
+fn shows_a_picture_of_a_story() {
+    let picture = fs::read_to_string(root().join("docs/images/leak.svg")).unwrap();
+    let stories = fs::read_to_string(root().join("docs/stories.md")).unwrap();
+    let story = block(&stories, "console", "$ heapledger record -o orders.hl");
+    let lines: Vec<&str> = story.lines().map(str::trim).collect();
+    let shown = picture.split("<text ").skip(1).filter_map(|text| text.split_once('>')?.1.split_once("</text>"));
+    let shown: Vec<String> = shown.map(|(text, _)| text.replace("&lt;", "<").replace("&amp;", "&")).collect();
+    assert!(shown.len() > 10, "{shown:?}");
+    for line in shown {
+        assert!(lines.contains(&line.trim()), "{line}");
+    }
+}
+
 /// A reader of a page on the library can compile its code: the lines for `Cargo.toml` come before
 /// the first code.
 #[test]

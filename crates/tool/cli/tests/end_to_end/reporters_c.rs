@@ -227,7 +227,7 @@ fn reporters_are_found_however_a_program_is_linked() {
     }
 }
 
-/// The code around the examples of docs/reporters.md: those in C++, and those in C, make one file
+/// The code around the examples of docs/reporters-c.md: those in C++, and those in C, make one file
 /// each.
 const AROUND_CPP: &str = r#"
 #include "heapledger/containers.hpp"
@@ -269,7 +269,7 @@ fn examples(page: &str, language: &str) -> String {
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn the_guide_for_c_and_cpp_compiles() {
     let scratch = Scratch::new();
-    let page = std::fs::read_to_string(headers().join("../docs/reporters.md")).unwrap();
+    let page = std::fs::read_to_string(headers().join("../docs/reporters-c.md")).unwrap();
     for (compiler, standard, language, around) in
         [("g++", "-std=c++11", "cpp", AROUND_CPP), ("gcc", "-std=c11", "c", AROUND_C)]
     {
