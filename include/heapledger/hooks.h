@@ -33,6 +33,12 @@
  * that began before may still be in it. In a C library that has just been started a hook uses only
  * system calls.
  *
+ * A child made by fork keeps the hooks, and gets a copy of their memory: a counter begins in the
+ * child with what it had counted in the parent.
+ *
+ * An observer gets the usable size of a block by hooks->program->malloc_usable_size, of which no
+ * observer is notified. It does not ask the real functions: the block may be a replacement's.
+ *
  * A library may also define heapledger_hook_exec_begins and heapledger_hook_exec_failed, without
  * arguments: they are called before the process calls exec, and if exec failed. It may define
  * heapledger_hook_library_unseen(uint64_t reason, const char *path): it is called when the program

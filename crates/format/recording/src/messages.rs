@@ -387,7 +387,8 @@ pub struct Counts {
     pub events_reordered: u64,
     /// Threads that made an allocator call.
     pub threads: u64,
-    /// Lost events that were dropped because a ring was full (`--on-full drop`).
+    /// Lost events that were dropped because a ring was full (`--on-full drop`, or the recorder
+    /// stood still).
     pub events_lost_full: u64,
     /// Lost events that were calls from signal handlers that had interrupted the recorder.
     pub events_lost_nested: u64,
