@@ -75,14 +75,14 @@ impl Digest {
         let mut texts = Texts::of(heap, options, keeps_stacks)?;
         let sampling = heap.log().about.sampling;
         let probability = sampling.map(|sampling| sampling.probability).or(options.estimate);
-        let keys = Keys { mode, options, probability, texts: &texts };
+        let keys = Keys { mode, options, probability, texts: &texts, seed: Seeded::default() };
+        let is_filtered = records_max.is_some() && !options.filters.is_empty();
         let mut totals = [const { Moments::ZERO }; KindName::COUNT];
         let mut is_sample = false;
         let mut kinds: Vec<Chosen> = kinds_of(mode).iter().map(|&kind| Chosen::new(kind)).collect();
-        let mut seed = Seeded::default();
         let mut part = Some(HashRange::ALL);
         while let Some(range) = part {
-            let mut sums = Sums::new(&keys, seed, range, at_once);
+            let mut sums = Sums::new(&keys, range, at_once);
             heap.each_group(|group| {
                 if range.is_first() {
                     let total = &mut totals[kind_of(mode, group) as usize];
@@ -96,9 +96,8 @@ impl Digest {
             })?;
             sums.add_waiting();
             let is_estimated = probability.is_some() || is_sample;
-            kinds.iter_mut().for_each(|kind| kind.take(&sums, records_max, is_estimated));
+            kinds.iter_mut().for_each(|kind| kind.take(&sums, records_max, is_filtered, is_estimated));
             part = sums.next_range();
-            seed = sums.seed;
         }
         let is_estimated = probability.is_some() || is_sample;
         let mut details = Details::new(kinds.iter().flat_map(|kind| &kind.records));
@@ -118,11 +117,8 @@ impl Digest {
         texts.show(heap, options, stacks.into_iter())?;
         let mut details = details.list.into_iter();
         let kinds = kinds.into_iter().map(|kind| {
-            let total = if kind.is_filtered(options, records_max) {
-                kind.total.total(is_estimated)
-            } else {
-                totals[kind.name as usize].total(is_sample)
-            };
+            let total =
+                if is_filtered { kind.total.total(is_estimated) } else { totals[kind.name as usize].total(is_sample) };
             let record = |ChosenRecord { sum, moments, .. }| {
                 let more = details.next().unwrap_or_default();
                 sum.record(&moments, more, &texts, options, is_estimated)
@@ -371,16 +367,11 @@ impl Chosen {
         Chosen { name, total: Moments::ZERO, records_count: 0, records: Vec::new() }
     }
 
-    fn is_filtered(&self, options: &Options, records_max: Option<usize>) -> bool {
-        records_max.is_some() && !options.filters.is_empty()
-    }
-
     /// Takes the records of a part of the keys. With `records_max`: those that pass the filters and
     /// have the largest figures, the largest first; among equals, in the order of their first
     /// blocks.
-    fn take(&mut self, sums: &Sums<'_>, records_max: Option<usize>, is_estimated: bool) {
+    fn take(&mut self, sums: &Sums<'_>, records_max: Option<usize>, is_filtered: bool, is_estimated: bool) {
         let Keys { options, texts, .. } = *sums.keys;
-        let is_filtered = self.is_filtered(options, records_max);
         let mut found = Vec::new();
         for (at, sum) in sums.list.iter().enumerate().filter(|(_, sum)| sum.key.kind == self.name) {
             self.records_count += 1;
@@ -435,12 +426,13 @@ struct Keys<'a> {
     options: &'a Options,
     probability: Option<f64>,
     texts: &'a Texts,
+    /// Decides in which pass a record is added up.
+    seed: Seeded,
 }
 
 /// Records as they are added up, in the order of their first blocks.
 struct Sums<'a> {
     keys: &'a Keys<'a>,
-    seed: Seeded,
     /// The records that are added up. It becomes smaller if they are too many.
     range: HashRange,
     at_once: Option<usize>,
@@ -520,12 +512,17 @@ impl Keys<'_> {
         let [once, again] = group.reports.map(reported);
         SumKey { kind: kind_of(self.mode, group), numbers: [first, once, again] }
     }
+
+    #[inline]
+    fn hash(&self, key: SumKey) -> u64 {
+        self.seed.hash_one(key.packed())
+    }
 }
 
 impl<'a> Sums<'a> {
-    fn new(keys: &'a Keys<'a>, seed: Seeded, range: HashRange, at_once: Option<usize>) -> Sums<'a> {
+    fn new(keys: &'a Keys<'a>, range: HashRange, at_once: Option<usize>) -> Sums<'a> {
         let (list, moments, numbers) = (Vec::new(), Vec::new(), Map::default());
-        Sums { keys, seed, range, at_once, groups: 0, list, moments, numbers, waiting: Vec::with_capacity(TOGETHER) }
+        Sums { keys, range, at_once, groups: 0, list, moments, numbers, waiting: Vec::with_capacity(TOGETHER) }
     }
 
     #[inline]
@@ -533,7 +530,7 @@ impl<'a> Sums<'a> {
         self.groups += 1;
         let Some(first) = self.keys.first_number(group) else { return };
         let key = self.keys.key(group, first);
-        if self.at_once.is_some() && !self.range.contains(self.seed.hash_one(key.packed())) {
+        if self.at_once.is_some() && !self.range.contains(self.keys.hash(key)) {
             return;
         }
         let mut moments = Moments::ZERO;
@@ -571,7 +568,7 @@ impl<'a> Sums<'a> {
         self.range.until = from + (until - from).div_ceil(2);
         let mut kept = 0;
         for at in 0..self.list.len() {
-            if self.range.contains(self.seed.hash_one(self.list[at].key.packed())) {
+            if self.range.contains(self.keys.hash(self.list[at].key)) {
                 (self.list[kept], self.moments[kept]) = (self.list[at], self.moments[at]);
                 kept += 1;
             }

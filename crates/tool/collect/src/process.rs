@@ -1,6 +1,7 @@
 //! The data in /proc about a process.
 
 use std::fs;
+use std::time::Duration;
 
 /// The data with which a new image is introduced. What cannot be read is empty or 0.
 #[derive(Debug, Default)]
@@ -32,26 +33,46 @@ impl Description {
     }
 }
 
-fn stat(pid: u32) -> Option<(char, u32)> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    parse_stat(&stat)
+/// The state of a process or a thread: see proc_pid_stat(5).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Stat {
+    /// `R` if it runs or waits for a processor, `T` if it is stopped, and so on.
+    pub(crate) state: char,
+    parent: u32,
+    /// The processor time that it has used.
+    pub(crate) used: Duration,
 }
 
-/// Parses the state and the parent. The name in parentheses before them may itself contain
-/// parentheses and spaces.
-fn parse_stat(stat: &str) -> Option<(char, u32)> {
-    let (_, rest) = stat.rsplit_once(')')?;
-    let mut fields = rest.split_ascii_whitespace();
-    Some((fields.next()?.chars().next()?, fields.next()?.parse().ok()?))
+impl Stat {
+    /// Reads a file such as `/proc/PID/stat`.
+    pub(crate) fn read(path: &str) -> Option<Stat> {
+        Stat::parse(&fs::read_to_string(path).ok()?)
+    }
+
+    /// Parses the file. The name in parentheses before the state may itself contain parentheses and
+    /// spaces.
+    fn parse(stat: &str) -> Option<Stat> {
+        let (_, rest) = stat.rsplit_once(')')?;
+        let mut fields = rest.split_ascii_whitespace();
+        let (state, parent) = (fields.next()?.chars().next()?, fields.next()?.parse().ok()?);
+        let [user, system] = [fields.nth(9)?, fields.next()?].map(|ticks| ticks.parse::<u64>().ok());
+        let ticks = user?.saturating_add(system?);
+        let milliseconds = ticks.saturating_mul(1000) / rustix::param::clock_ticks_per_second();
+        Some(Stat { state, parent, used: Duration::from_millis(milliseconds) })
+    }
+
+    fn of(pid: u32) -> Option<Stat> {
+        Stat::read(&format!("/proc/{pid}/stat"))
+    }
 }
 
 fn parent(pid: u32) -> u32 {
-    stat(pid).map_or(0, |(_, parent)| parent)
+    Stat::of(pid).map_or(0, |stat| stat.parent)
 }
 
 /// True if a process is stopped by a signal.
 pub(crate) fn is_stopped(pid: u32) -> bool {
-    stat(pid).is_some_and(|(state, _)| state == 'T')
+    Stat::of(pid).is_some_and(|stat| stat.state == 'T')
 }
 
 /// Returns the largest resident size of this process so far, in bytes.
@@ -85,7 +106,10 @@ mod tests {
 
     #[test]
     fn odd_names_do_not_confuse() {
-        assert_eq!(parse_stat("12 (a) b (c) T 7 1 1"), Some(('T', 7)));
-        assert_eq!(parse_stat("12"), None);
+        let text = "12 (a) R b (c) T 7 1 7 0 -1 4194304 2 0 0 0 30 12 0 0 20 0 3 0 99";
+        let used = Duration::from_millis(42_000 / rustix::param::clock_ticks_per_second());
+        assert_eq!(Stat::parse(text), Some(Stat { state: 'T', parent: 7, used }));
+        assert_eq!((Stat::parse("12"), Stat::parse("12 (a) T 7 1 1")), (None, None));
+        assert_eq!(Stat::read("/proc/thread-self/stat").unwrap().state, 'R');
     }
 }

@@ -5,7 +5,6 @@
 //! for it as long as the collector could run: while it waits for a disk, or is stopped, nobody
 //! beats.
 
-use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -13,6 +12,7 @@ use std::time::Duration;
 
 use heapledger_wire::session::SessionPage;
 
+use crate::process::Stat;
 use crate::shared::Page;
 
 /// The maximum time between two polls.
@@ -39,8 +39,8 @@ impl SlownessWatch {
             let mut beats = Beats::default();
             while !is_over_too.load(Ordering::Acquire) {
                 thread::park_timeout(interval);
-                if let Some(status) = fs::read_to_string(&path).ok().as_deref().and_then(Status::parse) {
-                    beats.look(&page, status);
+                if let Some(collector) = Stat::read(&path) {
+                    beats.look(&page, collector.state == 'R', collector.used);
                 }
             }
         };
@@ -60,28 +60,6 @@ impl Drop for SlownessWatch {
     }
 }
 
-/// The state of a thread.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Status {
-    /// True if it runs or waits for a processor.
-    is_runnable: bool,
-    /// The processor time that it has used.
-    used: Duration,
-}
-
-impl Status {
-    /// Parses the text of a file `stat`: see proc_pid_stat(5).
-    fn parse(stat: &str) -> Option<Status> {
-        // The name of the thread, in parentheses, may have any characters in it.
-        let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
-        let is_runnable = fields.next()? == "R";
-        let [user, system] = [fields.nth(10)?, fields.next()?].map(|ticks| ticks.parse::<u64>().ok());
-        let ticks = user?.saturating_add(system?);
-        let milliseconds = ticks.saturating_mul(1000) / rustix::param::clock_ticks_per_second();
-        Some(Status { is_runnable, used: Duration::from_millis(milliseconds) })
-    }
-}
-
 /// The beats made for the collector since its own latest one.
 #[derive(Debug, Default)]
 struct Beats {
@@ -92,11 +70,12 @@ struct Beats {
 }
 
 impl Beats {
-    fn look(&mut self, page: &SessionPage, status: Status) {
+    /// Beats if the collector has not, but could run. `used` is its processor time.
+    fn look(&mut self, page: &SessionPage, is_runnable: bool, used: Duration) {
         let pulse = page.pulse();
         if pulse != self.pulse {
-            (self.pulse, self.used) = (pulse, status.used);
-        } else if status.is_runnable && status.used.saturating_sub(self.used) <= PROCESSOR_TIME_MAX {
+            (self.pulse, self.used) = (pulse, used);
+        } else if is_runnable && used.saturating_sub(self.used) <= PROCESSOR_TIME_MAX {
             page.beat();
             self.pulse = pulse.wrapping_add(1);
         }
@@ -108,32 +87,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_status_of_a_thread() {
-        let stat = "7 (a) R b) R 1 7 7 0 -1 4194304 2 0 0 0 30 12 0 0 20 0 3 0 99";
-        let status = Status::parse(stat).unwrap();
-        let ticks = rustix::param::clock_ticks_per_second();
-        assert_eq!(status, Status { is_runnable: true, used: Duration::from_millis(42_000 / ticks) });
-        assert!(!Status::parse(&stat.replace(") R 1", ") D 1")).unwrap().is_runnable);
-        assert_eq!((Status::parse(""), Status::parse("7 (a) R 1 2")), (None, None));
-        let own = fs::read_to_string("/proc/thread-self/stat").unwrap();
-        assert!(Status::parse(&own).unwrap().is_runnable);
-    }
-
-    #[test]
     fn beats_are_made_for_a_collector_that_could_run() {
         let page = crate::session::page(0, Default::default(), None).unwrap();
         let mut beats = Beats::default();
-        let runnable = |seconds| Status { is_runnable: true, used: Duration::from_secs(seconds) };
-        let mut beats_at = |status| {
+        let mut beats_at = |is_runnable, seconds| {
             let before = page.pulse();
-            beats.look(&page, status);
+            beats.look(&page, is_runnable, Duration::from_secs(seconds));
             page.pulse() != before
         };
-        assert!(beats_at(runnable(1)) && beats_at(runnable(2)));
-        assert!(!beats_at(Status { is_runnable: false, ..runnable(2) }));
-        assert!(beats_at(runnable(20)) && !beats_at(runnable(21)));
+        assert!(beats_at(true, 1) && beats_at(true, 2));
+        assert!(!beats_at(false, 2));
+        assert!(beats_at(true, 20) && !beats_at(true, 21));
         page.beat();
         // Its own beat is enough, and it may take as much again.
-        assert!(!beats_at(runnable(30)) && beats_at(runnable(50)) && !beats_at(runnable(51)));
+        assert!(!beats_at(true, 30) && beats_at(true, 50) && !beats_at(true, 51));
     }
 }

@@ -52,11 +52,10 @@ fn in_several_passes_as_in_one() {
 fn each_record_is_in_one_pass() {
     let (log, options) = (log(), Options::default());
     let Ok(texts) = Texts::of(&mut &log, &options, true);
-    let keys = Keys { mode: log.mode, options: &options, probability: None, texts: &texts };
+    let keys = Keys { mode: log.mode, options: &options, probability: None, texts: &texts, seed: Seeded::default() };
     let (mut seen, mut passes, mut range) = (SeededMap::default(), 0, Some(HashRange::ALL));
-    let mut seed = Seeded::default();
     while let Some(part) = range {
-        let mut sums = Sums::new(&keys, seed, part, Some(30));
+        let mut sums = Sums::new(&keys, part, Some(30));
         let Ok(()) = (&log).each_group(|group| sums.add(group));
         sums.add_waiting();
         assert!(sums.list.len() <= 30 && sums.list.len() == sums.numbers.len());
@@ -65,7 +64,6 @@ fn each_record_is_in_one_pass() {
         }
         passes += 1;
         range = sums.next_range();
-        seed = sums.seed;
     }
     assert!(passes > 5 && seen.len() > 150, "{passes} {}", seen.len());
     let blocks: u64 = seen.values().map(|[_, _, blocks]| blocks).sum();

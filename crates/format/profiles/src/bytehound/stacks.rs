@@ -128,10 +128,9 @@ impl Stacks {
             module.is_some_and(|path| is_own_library(path))
         };
         let own = stack.iter().take_while(is_own).count();
-        let stack = self.gather.walk(stack[own..].iter().map(|&returns_to| returns_to.wrapping_sub(1) as usize));
-        let stack = stack.or_else(|reason| input.wrong(reason))?;
-        let places = stack.into_iter().map(|address| {
-            let address = address as u64;
+        let outwards = self.gather.walk(own..stack.len()).or_else(|reason| input.wrong(reason))?;
+        let places = outwards.into_iter().map(|at| {
+            let address = stack[at].wrapping_sub(1);
             let module = self.loaded.find(address);
             self.gather.location(Location { module, address, frames: Vec::new() })
         });

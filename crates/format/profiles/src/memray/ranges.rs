@@ -10,7 +10,6 @@ pub(super) struct Ranges<T>(BTreeMap<u64, (u64, T)>);
 #[derive(Debug, PartialEq)]
 pub(super) struct Cut<T> {
     pub(super) was: T,
-    pub(super) length: u64,
     /// The starts and lengths of the parts before and after the removed one.
     pub(super) left: [Option<(u64, u64)>; 2],
 }
@@ -40,7 +39,7 @@ impl<T> Ranges<T> {
         let (_, was) = self.0.remove(&at)?;
         let before = (at < start).then(|| (at, start - at));
         let behind = (end < its_end).then(|| (end, its_end - end));
-        Some(Cut { was, length: its_end - at, left: [before, behind] })
+        Some(Cut { was, left: [before, behind] })
     }
 }
 
@@ -56,7 +55,7 @@ mod tests {
         assert_eq!(ranges.cut(0, 100), None);
         assert_eq!(ranges.cut(160, 100), None);
         let cut = ranges.cut(110, 20).unwrap();
-        assert_eq!(cut, Cut { was: 'a', length: 50, left: [Some((100, 10)), Some((130, 20))] });
+        assert_eq!(cut, Cut { was: 'a', left: [Some((100, 10)), Some((130, 20))] });
         ranges.insert(100, 10, 'c');
         ranges.insert(130, 20, 'd');
         let mut all = Vec::new();
@@ -66,7 +65,7 @@ mod tests {
         let left = [('b', [None, Some((155, 5))]), ('d', [None, None]), ('c', [Some((100, 5)), None])];
         assert_eq!(all, left);
         ranges.insert(u64::MAX - 5, 100, 'e');
-        assert_eq!(ranges.cut(u64::MAX - 1, u64::MAX).unwrap().length, 5);
+        assert_eq!(ranges.cut(u64::MAX - 1, u64::MAX).unwrap().left, [Some((u64::MAX - 5, 4)), None]);
         ranges.insert(0, 9, 'f');
         assert_eq!(ranges.cut(7, 0), None);
     }

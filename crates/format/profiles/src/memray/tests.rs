@@ -132,7 +132,7 @@ fn files_that_are_cut_short_are_read_to_their_ends() {
         }
         assert_eq!(was, 13560);
     }
-    // Of packed files whole blocks are read.
+    // A compressed file is read up to its last whole block.
     let mut long = Written::new(13, true, false);
     long.thread(1);
     (1..40_000).for_each(|count| _ = long.call(MALLOC, count * 16, count, 0));
