@@ -1,7 +1,7 @@
 //! Memory dumps that other processes send. The body is shared with the property test in
-//! `crates/format/profiles/src/chrome/fuzzing.rs`.
+//! `crates/format/profile-formats/src/chrome/fuzzing.rs`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|data: &[u8]| heapledger_profiles::chrome::fuzzing::dump(data));
+fuzz_target!(|data: &[u8]| heapledger_profile_formats::chrome::fuzzing::dump(data));

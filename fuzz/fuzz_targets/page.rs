@@ -1,12 +1,12 @@
 //! Requests to the page about:memory. Property tests of the same code are in
-//! `crates/format/page/tests/requests.rs`.
+//! `crates/format/web/tests/requests.rs`.
 #![no_main]
 
-use heapledger_page::{Connection, Files, Handler, Options};
+use heapledger_web::{Connection, Files, Handler, PageOptions};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
-    let options = Options { base: "/secret".into(), file_bytes_max: 10_000, ..Options::default() };
+    let options = PageOptions { base: "/secret".into(), file_bytes_max: 10_000, ..PageOptions::default() };
     let handler = Handler::new(Files("files".into()), options);
     let mut connection = Connection::new();
     for piece in data.chunks(1000) {

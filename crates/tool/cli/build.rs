@@ -20,7 +20,9 @@ fn main() {
         }
     }
     let directory = build(root);
-    for (name, variable) in [("preload", "HEAPLEDGER_PRELOAD_LIBRARY"), ("checker", "HEAPLEDGER_CHECKER_LIBRARY")] {
+    for (name, variable) in
+        [("preload", "HEAPLEDGER_PRELOAD_LIBRARY"), ("memcheck_preload", "HEAPLEDGER_MEMCHECK_LIBRARY")]
+    {
         let library = directory.join(format!("libheapledger_{name}.so"));
         if !library.is_file() {
             fail(&format!("cargo made no {}", library.display()), "");
@@ -35,7 +37,7 @@ fn build(root: &Path) -> PathBuf {
     let directory = PathBuf::from(variable("OUT_DIR")).join("preload");
     let mut cargo = Command::new(variable("CARGO"));
     cargo.args(["build", "--quiet", "--profile", "preload"]);
-    cargo.args(["--package", "heapledger-preload", "--package", "heapledger-checker"]);
+    cargo.args(["--package", "heapledger-preload", "--package", "heapledger-memcheck-preload"]);
     cargo.arg("--manifest-path").arg(&manifest).arg("--target-dir").arg(&directory);
     if root.join("Cargo.lock").is_file() {
         cargo.arg("--locked");

@@ -7,13 +7,13 @@ use axum::extract::{Path, Request};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use heapledger::profile::{self, Endpoint, Responder};
-use heapledger::{Ledger, Options, Order, Site, Symbol};
+use heapledger::{Ledger, LedgerOptions, SiteOrder, Site, Symbol};
 
 /// Starts the ledger early: `exact`, `sampled` as in production, or not at all.
 pub fn start(how: &str) {
     let started = match how {
-        "exact" => Ledger::start(Options::EXACT).map(drop),
-        "sampled" => profile::start(profile::Options::default()),
+        "exact" => Ledger::start(LedgerOptions::EXACT).map(drop),
+        "sampled" => profile::start(profile::ProfileOptions::default()),
         _ => return,
     };
     if let Err(error) = started {
@@ -28,7 +28,7 @@ pub async fn pprof(endpoint: Endpoint, request: Request) -> Response {
         let headers = request.headers().iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
         let headers: Vec<(&str, &[u8])> = headers.collect();
         let target = request.uri().path_and_query().map_or("/", |target| target.as_str());
-        endpoint.answer(&profile::Request { method: request.method().as_str(), target, headers: &headers, body: &[] })
+        endpoint.answer(&profile::HttpRequest { method: request.method().as_str(), target, headers: &headers, body: &[] })
     });
     let Ok(answer) = answer.await else { return StatusCode::INTERNAL_SERVER_ERROR.into_response() };
     let mut response = Response::builder().status(answer.status);
@@ -62,7 +62,7 @@ pub async fn report() -> String {
         _ = writeln!(page, "{live:>10}  {blocks:>11}  {allocations:>11}  {context}");
     }
     _ = writeln!(page, "\nbytes live  blocks live  allocated by");
-    for site in ledger.top_sites(5, Order::BytesLive) {
+    for site in ledger.top_sites(5, SiteOrder::BytesLive) {
         _ = writeln!(page, "{:>10}  {:>11}  {}", site.bytes_live.0, site.blocks_live.0, place(&site));
     }
     _ = write!(page, "\nthe ledger itself: {:?}\nnot recorded: {:?}\n", ledger.overhead(), ledger.losses());

@@ -45,7 +45,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let library = Shared::default();
     // The path of about:memory is secret, like a password.
     let page = format!("/about-memory/{}", serve::random_token()?);
-    let about_memory = serve::Mount::new(serve::PageOptions { base: page.clone(), ..Default::default() })?;
+    let about_memory = serve::PageService::new(serve::PageOptions { base: page.clone(), ..Default::default() })?;
     // For clients on this machine.
     let endpoint = Endpoint::new(EndpointOptions::default());
     let service = Router::new()

@@ -1,20 +1,20 @@
 //! Advice on memory that no reporter reports, or that two report.
 
+mod code_class;
 mod frame;
 mod owner;
 mod plan;
-mod whose;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+pub use code_class::{Code, CodeClass};
 pub use owner::Owner;
 pub(crate) use owner::{owner_at, owner_in};
 pub use plan::{Part, Plan, Step};
-pub use whose::{Code, Whose};
 
-use crate::analysis::{Analysis, KindName, Record, Reported, Stack};
+use crate::analysis::{Analysis, DmdStack, KindName, Record, Reported};
 use crate::hash::Map;
 
 /// Advice on some blocks. As text, it is a sentence without its full stop. It begins with a verb,
@@ -35,38 +35,38 @@ pub enum Advice {
         /// The owner of the blocks.
         owner: Owner,
         /// The reporter that could report them.
-        reporter: Who,
+        reporter: ReporterName,
         /// The relation between these blocks and those that it reports.
-        near: Near,
+        shared: SharedProperty,
     },
     /// One reporter reports them twice.
     ReportOnce {
         /// The reporter.
-        reporter: Who,
+        reporter: ReporterName,
         /// The two places where it reports them, if they differ.
-        places: Option<[Who; 2]>,
+        locations: Option<[ReporterName; 2]>,
     },
     /// Two reporters report them, and one of them should not.
     LeaveOut {
         /// The reporter that should stop.
-        reporter: Who,
+        reporter: ReporterName,
         /// The reporter that should go on.
-        keeper: Who,
+        keeper: ReporterName,
         /// The reason for the choice.
-        because: Because,
+        reason: Reason,
         /// The owner of the blocks.
         owner: Owner,
     },
     /// Two reporters report them, and nothing says which of them should.
     Choose {
         /// The reporters.
-        reporters: [Who; 2],
+        reporters: [ReporterName; 2],
     },
 }
 
 /// A reporter.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Who {
+pub enum ReporterName {
     /// A reporter with a name.
     Named(String),
     /// A reporter without a name, by the function in which it reports.
@@ -75,7 +75,7 @@ pub enum Who {
 
 /// The property that two blocks near to each other have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Near {
+pub enum SharedProperty {
     /// The function that allocates them.
     Function,
     /// The type whose methods allocate them.
@@ -86,15 +86,15 @@ pub enum Near {
 
 /// The reason why blocks belong to one reporter and not to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Because {
+pub enum Reason {
     /// It alone reports others that are allocated near them.
-    Reports(Near),
+    Reports(SharedProperty),
     /// It reports them in a function of the type that allocates them.
     Measures,
     /// It has the name of what allocates them.
     Called,
     /// Both report others that are allocated near them, and it reports the most bytes.
-    ReportsMost(Near),
+    ReportsMost(SharedProperty),
 }
 
 /// Gives advice on the records of an analysis. Making one takes time in proportion to the frames of
@@ -102,9 +102,9 @@ pub enum Because {
 #[derive(Debug, Default)]
 pub struct Adviser {
     /// The class and the owner of each frame, by the frame's text.
-    frames: Map<Arc<str>, (Whose, Owner)>,
+    frames: Map<Arc<str>, (CodeClass, Owner)>,
     /// The bytes of blocks with one report, by what they are near to and by reporter.
-    reported: Map<(Near, String), BTreeMap<Who, i64>>,
+    reported: Map<(SharedProperty, String), BTreeMap<ReporterName, i64>>,
     /// True if any block is reported.
     is_asked: bool,
 }
@@ -120,15 +120,15 @@ impl Adviser {
             let stacks = record.reports.iter().map(|report| &report.stack).chain([&record.alloc]);
             for frame in stacks.flatten() {
                 if !adviser.frames.contains_key(frame) {
-                    adviser.frames.insert(frame.clone(), (Whose::of(frame), Owner::of(frame)));
+                    adviser.frames.insert(frame.clone(), (CodeClass::of(frame), Owner::of(frame)));
                 }
             }
         }
         let mut reported: Map<_, BTreeMap<_, _>> = Map::default();
         for record in records() {
             let (Some(owner), [report]) = (adviser.owner(&record.alloc), &record.reports[..]) else { continue };
-            for place in places(&owner) {
-                *reported.entry(place).or_default().entry(adviser.who(report)).or_default() += record.usable;
+            for property in properties(&owner) {
+                *reported.entry(property).or_default().entry(adviser.who(report)).or_default() += record.usable;
             }
         }
         Adviser { reported, ..adviser }
@@ -136,21 +136,21 @@ impl Adviser {
 
     /// Returns the owner of the blocks that a stack allocated; `None`: nothing on the stack tells
     /// it.
-    pub fn owner(&self, stack: &Stack) -> Option<Owner> {
+    pub fn owner(&self, stack: &DmdStack) -> Option<Owner> {
         let known: Vec<_> = stack.iter().map(|frame| self.frames.get(frame)).collect();
         owner_in(&known)
     }
 
     /// Returns the index of the owner's frame in a stack: the innermost of the best class on the
     /// stack. `None`: all frames are library code (of the language, the system or the allocator).
-    pub fn owner_at(&self, stack: &Stack) -> Option<usize> {
+    pub fn owner_at(&self, stack: &DmdStack) -> Option<usize> {
         let known: Vec<_> = stack.iter().map(|frame| self.frames.get(frame)).collect();
         owner_at(&known)
     }
 
     /// Returns the class of a frame's code.
-    pub fn whose(&self, frame: &str) -> Whose {
-        self.frames.get(frame).map_or(Whose::Library, |(whose, _)| *whose)
+    pub fn code_class(&self, frame: &str) -> CodeClass {
+        self.frames.get(frame).map_or(CodeClass::Library, |(code_class, _)| *code_class)
     }
 
     /// Returns advice on a record; `None` if there is nothing to be done about it, or nothing to go
@@ -163,57 +163,62 @@ impl Adviser {
         }
     }
 
-    fn unreported(&self, alloc: &Stack) -> Option<Advice> {
+    fn unreported(&self, alloc: &DmdStack) -> Option<Advice> {
         let owner = self.owner(alloc)?;
-        let nearest = places(&owner).find_map(|place| {
+        let nearest = properties(&owner).find_map(|property| {
             // Among equals, the first by name.
-            let reporters = self.reported.get(&place)?.iter().rev();
+            let reporters = self.reported.get(&property)?.iter().rev();
             let (reporter, _) = reporters.max_by_key(|(_, bytes)| **bytes)?;
-            Some((reporter.clone(), place.0))
+            Some((reporter.clone(), property.0))
         });
         Some(match nearest {
-            Some((reporter, near)) => Advice::Extend { owner, reporter, near },
+            Some((reporter, shared)) => Advice::Extend { owner, reporter, shared },
             None => Advice::Register { owner, is_asked: self.is_asked },
         })
     }
 
-    fn twice(&self, alloc: &Stack, first: &Reported, second: &Reported) -> Advice {
+    fn twice(&self, alloc: &DmdStack, first: &Reported, second: &Reported) -> Advice {
         let [one, other] = [first, second].map(|report| self.who(report));
         if one == other {
-            let at = |report: &Reported| self.owner(&report.stack).map(|owner| Who::At(owner.to_string()));
-            let places = at(first).zip(at(second)).filter(|(first, second)| first != second);
-            return Advice::ReportOnce { reporter: one, places: places.map(|(first, second)| [first, second]) };
+            let at = |report: &Reported| self.owner(&report.stack).map(|owner| ReporterName::At(owner.to_string()));
+            let locations = at(first).zip(at(second)).filter(|(first, second)| first != second);
+            return Advice::ReportOnce { reporter: one, locations: locations.map(|(first, second)| [first, second]) };
         }
-        let Some((keeper, because, owner)) = self.keeper(alloc, [&one, &other], [first, second]) else {
+        let Some((keeper, reason, owner)) = self.keeper(alloc, [&one, &other], [first, second]) else {
             return Advice::Choose { reporters: [one, other] };
         };
         let (keeper, reporter) = if keeper == 0 { (one, other) } else { (other, one) };
-        Advice::LeaveOut { reporter, keeper, because, owner }
+        Advice::LeaveOut { reporter, keeper, reason, owner }
     }
 
     /// Returns the one of two reporters that the blocks belong to, with the reason and the owner.
-    fn keeper(&self, alloc: &Stack, both: [&Who; 2], reports: [&Reported; 2]) -> Option<(usize, Because, Owner)> {
+    fn keeper(
+        &self,
+        alloc: &DmdStack,
+        both: [&ReporterName; 2],
+        reports: [&Reported; 2],
+    ) -> Option<(usize, Reason, Owner)> {
         let owner = self.owner(alloc)?;
-        let near = places(&owner).find_map(|place| {
-            let reported = self.reported.get(&place)?;
+        let shared = properties(&owner).find_map(|property| {
+            let reported = self.reported.get(&property)?;
             let bytes = both.map(|reporter| reported.get(reporter).copied());
-            bytes.iter().any(Option::is_some).then_some((place.0, bytes))
+            bytes.iter().any(Option::is_some).then_some((property.0, bytes))
         });
         let one_of = |is: [bool; 2]| (is[0] != is[1]).then_some(usize::from(is[1]));
-        if let Some((near, bytes)) = near
+        if let Some((shared, bytes)) = shared
             && let Some(only) = one_of(bytes.map(|bytes| bytes.is_some()))
         {
-            return Some((only, Because::Reports(near), owner));
+            return Some((only, Reason::Reports(shared), owner));
         }
         if let Some(only) = one_of(reports.map(|report| self.is_measured_by(&owner, report))) {
-            return Some((only, Because::Measures, owner));
+            return Some((only, Reason::Measures, owner));
         }
         if let Some(only) = one_of(both.map(|reporter| is_called_as(&owner, reporter))) {
-            return Some((only, Because::Called, owner));
+            return Some((only, Reason::Called, owner));
         }
-        let (near, [Some(first), Some(second)]) = near? else { return None };
+        let (shared, [Some(first), Some(second)]) = shared? else { return None };
         let most = one_of([first > second, second > first])?;
-        Some((most, Because::ReportsMost(near), owner))
+        Some((most, Reason::ReportsMost(shared), owner))
     }
 
     /// True if a function of the owner's type, or the owner itself, is on the stack of the report.
@@ -223,19 +228,21 @@ impl Adviser {
         })
     }
 
-    fn who(&self, report: &Reported) -> Who {
+    fn who(&self, report: &Reported) -> ReporterName {
         match (report.reporters.first(), self.owner(&report.stack)) {
-            (Some(name), _) => Who::Named(name.to_string()),
-            (None, Some(owner)) => Who::At(owner.to_string()),
-            (None, None) => Who::At(report.stack.first().map(|frame| Owner::of(frame).to_string()).unwrap_or_default()),
+            (Some(name), _) => ReporterName::Named(name.to_string()),
+            (None, Some(owner)) => ReporterName::At(owner.to_string()),
+            (None, None) => {
+                ReporterName::At(report.stack.first().map(|frame| Owner::of(frame).to_string()).unwrap_or_default())
+            }
         }
     }
 }
 
 /// True if a part of the reporter's name is also in the owner's: `explicit/key-store` for
 /// `db::KeyStore`.
-fn is_called_as(owner: &Owner, reporter: &Who) -> bool {
-    let Who::Named(name) = reporter else { return false };
+fn is_called_as(owner: &Owner, reporter: &ReporterName) -> bool {
+    let ReporterName::Named(name) = reporter else { return false };
     let plain =
         |text: &str| -> String { text.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_lowercase() };
     // The name of the crate or top namespace applies to all its code and says nothing.
@@ -270,29 +277,29 @@ impl Advice {
 }
 
 /// Returns the properties that other blocks may share with an owner's, the nearest first.
-fn places(owner: &Owner) -> impl Iterator<Item = (Near, String)> + use<> {
-    let function = Some((Near::Function, owner.function.clone()));
-    let of_type = owner.of_type.clone().map(|of_type| (Near::Type, of_type));
-    let file = owner.file().filter(|_| owner.of_type.is_none()).map(|file| (Near::File, file.to_owned()));
+fn properties(owner: &Owner) -> impl Iterator<Item = (SharedProperty, String)> + use<> {
+    let function = Some((SharedProperty::Function, owner.function.clone()));
+    let of_type = owner.of_type.clone().map(|of_type| (SharedProperty::Type, of_type));
+    let file = owner.file().filter(|_| owner.of_type.is_none()).map(|file| (SharedProperty::File, file.to_owned()));
     [function, of_type, file].into_iter().flatten()
 }
 
-impl fmt::Display for Who {
+impl fmt::Display for ReporterName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Who::Named(name) => f.write_str(name),
-            Who::At(place) => write!(f, "the reporter at {place}"),
+            ReporterName::Named(name) => f.write_str(name),
+            ReporterName::At(location) => write!(f, "the reporter at {location}"),
         }
     }
 }
 
-impl Near {
+impl SharedProperty {
     /// Returns the owner's name for this property: its function, type or file.
     fn of(self, owner: &Owner) -> String {
         match self {
-            Near::Function => owner.function.clone(),
-            Near::Type => owner.subject().to_owned(),
-            Near::File => owner.file().unwrap_or_default().to_owned(),
+            SharedProperty::Function => owner.function.clone(),
+            SharedProperty::Type => owner.subject().to_owned(),
+            SharedProperty::File => owner.file().unwrap_or_default().to_owned(),
         }
     }
 }
@@ -311,35 +318,35 @@ impl fmt::Display for Advice {
                 "report these where the program keeps {}: {owner} allocates them, which is a library's",
                 owner.subject()
             ),
-            Advice::Extend { owner, reporter, near: Near::Function } => {
+            Advice::Extend { owner, reporter, shared: SharedProperty::Function } => {
                 write!(f, "extend {reporter}: it reports other blocks that {owner} allocates")
             }
-            Advice::Extend { owner, reporter, near } => {
-                let near = near.of(owner);
-                write!(f, "extend {reporter}: it reports what else is allocated in {near}, but not by {owner}")
+            Advice::Extend { owner, reporter, shared } => {
+                let shared = shared.of(owner);
+                write!(f, "extend {reporter}: it reports what else is allocated in {shared}, but not by {owner}")
             }
-            Advice::ReportOnce { reporter, places: None } => {
+            Advice::ReportOnce { reporter, locations: None } => {
                 write!(f, "measure once what is shared: {reporter} reports these twice")
             }
-            Advice::ReportOnce { reporter, places: Some([first, second]) } => {
-                let place = |who: &Who| match who {
-                    Who::Named(name) | Who::At(name) => name.clone(),
+            Advice::ReportOnce { reporter, locations: Some([first, second]) } => {
+                let location = |who: &ReporterName| match who {
+                    ReporterName::Named(name) | ReporterName::At(name) => name.clone(),
                 };
-                let (first, second) = (place(first), place(second));
+                let (first, second) = (location(first), location(second));
                 write!(f, "report these in one place: {reporter} reports them twice, in {first} and in {second}")
             }
-            Advice::LeaveOut { reporter, keeper, because, owner } => {
+            Advice::LeaveOut { reporter, keeper, reason, owner } => {
                 write!(f, "leave these out of {reporter}: ")?;
-                match because {
-                    Because::Reports(near) => {
-                        write!(f, "only {keeper} reports others that {} allocates", near.of(owner))
+                match reason {
+                    Reason::Reports(shared) => {
+                        write!(f, "only {keeper} reports others that {} allocates", shared.of(owner))
                     }
-                    Because::Measures => {
+                    Reason::Measures => {
                         write!(f, "{keeper} measures them in {}, which allocates them", owner.subject())
                     }
-                    Because::Called => write!(f, "{keeper} is called as {} is, which allocates them", owner.subject()),
-                    Because::ReportsMost(near) => {
-                        write!(f, "{keeper} reports the most of what {} allocates", near.of(owner))
+                    Reason::Called => write!(f, "{keeper} is called as {} is, which allocates them", owner.subject()),
+                    Reason::ReportsMost(shared) => {
+                        write!(f, "{keeper} reports the most of what {} allocates", shared.of(owner))
                     }
                 }
             }

@@ -4,8 +4,8 @@
 use std::io;
 use std::sync::Arc;
 
+use crate::block_source::BlockSource;
 use crate::digest::Digest;
-use crate::heap::Heap;
 use crate::log::{DefectKind, Log, Mode};
 use crate::spooled::SpooledLog;
 
@@ -15,7 +15,7 @@ pub const MOZILLA_PROBABILITY: f64 = 0.003;
 
 /// The options for an analysis.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Options {
+pub struct DmdOptions {
     /// The number of frames of each stack that are compared and shown. Stacks that differ only
     /// beyond them are the same.
     pub max_frames: usize,
@@ -33,21 +33,21 @@ pub struct Options {
     /// sites are estimated.
     pub estimate: Option<f64>,
     /// The property by which blocks are grouped into records.
-    pub by: By,
+    pub by: GroupBy,
     /// The most records of each kind that are wanted, from the first on. Not used for differences.
     pub records_max: usize,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options {
+impl Default for DmdOptions {
+    fn default() -> DmdOptions {
+        DmdOptions {
             max_frames: 8,
             sort: Sort::Usable,
             ignore_alloc_fns: false,
             filters: Vec::new(),
             filter_stacks_for_testing: false,
             estimate: None,
-            by: By::Stack,
+            by: GroupBy::Stack,
             records_max: usize::MAX,
         }
     }
@@ -68,7 +68,7 @@ pub enum Sort {
 
 /// The properties by which blocks can be grouped into records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum By {
+pub enum GroupBy {
     /// The stacks that allocated and reported them.
     Stack,
     /// Their type.
@@ -95,7 +95,7 @@ pub struct Analysis {
     /// The value of the environment variable in each log.
     pub variables: Vec<Option<String>>,
     /// The property by which blocks were grouped into records.
-    pub by: By,
+    pub by: GroupBy,
     /// All blocks.
     pub heap: Total,
     /// True if records are estimates from the blocks whose stacks are known.
@@ -104,7 +104,7 @@ pub struct Analysis {
     /// kind for all blocks in other modes.
     pub kinds: Vec<Kind>,
     /// The defects of reporters; for a difference, those in the second log.
-    pub defects: Vec<Flaw>,
+    pub defects: Vec<DefectRecord>,
     /// The number of defects.
     pub defects_count: u64,
 }
@@ -167,7 +167,7 @@ pub struct Kind {
 }
 
 /// The frames of a stack as they are shown, without numbers, innermost first.
-pub type Stack = Vec<Arc<str>>;
+pub type DmdStack = Vec<Arc<str>>;
 
 /// Blocks of one kind with the same stacks, or with the same type, module or context.
 #[derive(Clone, Debug)]
@@ -175,7 +175,7 @@ pub struct Record {
     /// The type, module or context; `None`: records are by stacks, or it is not known.
     pub name: Option<Arc<str>>,
     /// The stack that allocated them; empty if records are not by stacks.
-    pub alloc: Stack,
+    pub alloc: DmdStack,
     /// The library of the innermost frame that is not an allocating function.
     pub module: Option<Arc<str>>,
     /// The stacks and reporters that reported them.
@@ -205,7 +205,7 @@ pub struct Record {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reported {
     /// The stack that made the report.
-    pub stack: Stack,
+    pub stack: DmdStack,
     /// The names of the reporters: several, if reporters share the frames that are shown.
     pub reporters: Vec<Arc<str>>,
 }
@@ -234,7 +234,7 @@ pub struct Share {
 
 /// A reporter's defect.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Flaw {
+pub struct DefectRecord {
     /// The kind of defect.
     pub kind: DefectKind,
     /// The reporter.
@@ -242,9 +242,9 @@ pub struct Flaw {
     /// The address that was reported.
     pub address: u64,
     /// The stack that reported it.
-    pub stack: Option<Stack>,
+    pub stack: Option<DmdStack>,
     /// The stack that allocated the block in question.
-    pub alloc: Option<Stack>,
+    pub alloc: Option<DmdStack>,
     /// The number of bytes that the reporter measured; 0: it did not say.
     pub measured: u64,
     /// The usable size of the block in question; 0: there is no such block.
@@ -267,7 +267,7 @@ impl std::error::Error for DifferentModes {}
 
 impl Analysis {
     /// Analyses a log.
-    pub fn of(mut log: &Log, options: &Options) -> Analysis {
+    pub fn of(mut log: &Log, options: &DmdOptions) -> Analysis {
         let Ok(digest) = Digest::of(&mut log, options, Some(options.records_max));
         digest.analysis(options)
     }
@@ -277,7 +277,7 @@ impl Analysis {
     /// # Errors
     ///
     /// Fails if the stored log cannot be read.
-    pub fn of_spooled(log: &mut SpooledLog<'_>, options: &Options) -> io::Result<Analysis> {
+    pub fn of_spooled(log: &mut SpooledLog<'_>, options: &DmdOptions) -> io::Result<Analysis> {
         Ok(Digest::of(log, options, Some(options.records_max))?.analysis(options))
     }
 
@@ -287,7 +287,7 @@ impl Analysis {
     /// # Errors
     ///
     /// Fails if the logs are of different modes.
-    pub fn difference(mut before: &Log, mut after: &Log, options: &Options) -> Result<Analysis, DifferentModes> {
+    pub fn difference(mut before: &Log, mut after: &Log, options: &DmdOptions) -> Result<Analysis, DifferentModes> {
         let Ok(analysis) = difference_of(&mut before, &mut after, options);
         analysis
     }
@@ -301,7 +301,7 @@ impl Analysis {
     pub fn difference_spooled(
         before: &mut SpooledLog<'_>,
         after: &mut SpooledLog<'_>,
-        options: &Options,
+        options: &DmdOptions,
     ) -> io::Result<Result<Analysis, DifferentModes>> {
         difference_of(before, after, options)
     }
@@ -318,10 +318,10 @@ impl Analysis {
     }
 }
 
-fn difference_of<H: Heap>(
-    before: &mut impl Heap<Error = H::Error>,
+fn difference_of<H: BlockSource>(
+    before: &mut impl BlockSource<Error = H::Error>,
     after: &mut H,
-    options: &Options,
+    options: &DmdOptions,
 ) -> Result<Result<Analysis, DifferentModes>, H::Error> {
     let (before, after) = (Digest::of(before, options, None)?, Digest::of(after, options, None)?);
     if before.mode != after.mode {

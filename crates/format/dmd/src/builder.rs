@@ -2,7 +2,7 @@
 
 use std::hash::Hash;
 
-use crate::frames::Unresolved;
+use crate::frames::UnresolvedFrame;
 use crate::hash::Map;
 use crate::log::{About, FrameId, Group, Log, Mode, NameId, Report, Size, TraceId};
 
@@ -188,7 +188,7 @@ impl Builder {
     pub fn frame(&mut self, text: &str) -> FrameId {
         let id = FrameId(number(&mut self.frames, &mut self.log.frames, text));
         if self.log.libraries.len() < self.log.frames.len() {
-            let library = Unresolved::parse(text).map(|place| self.name(place.path));
+            let library = UnresolvedFrame::parse(text).map(|frame| self.name(frame.path));
             self.log.libraries.push(library);
         }
         id

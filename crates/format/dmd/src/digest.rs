@@ -9,15 +9,16 @@ use std::collections::BTreeMap;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use heapledger_reports::escape;
+use heapledger_report_format::escape;
 
 use self::difference::difference;
 use self::texts::{Texts, passes};
 use crate::analysis::{
-    Analysis, By, Estimate, Flaw, Kind, KindName, Options, Record, Reported, Share, Sort, Stack, Total,
+    Analysis, DefectRecord, DmdOptions, DmdStack, Estimate, GroupBy, Kind, KindName, Record, Reported, Share, Sort,
+    Total,
 };
+use crate::block_source::BlockSource;
 use crate::hash::{Map, Seeded};
-use crate::heap::Heap;
 use crate::log::{Group, Log, Mode, NameId, Report, Size, TraceId};
 
 /// A log, added up; or the difference of two.
@@ -27,7 +28,7 @@ pub(crate) struct Digest {
     heap: Total,
     is_estimated: bool,
     kinds: Vec<Part>,
-    defects: Vec<Flaw>,
+    defects: Vec<DefectRecord>,
     defects_count: u64,
 }
 
@@ -47,7 +48,7 @@ type Keyed = Vec<(Key, Record)>;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
     name: Option<Arc<str>>,
-    stacks: Vec<Stack>,
+    stacks: Vec<DmdStack>,
 }
 
 /// The most records that are added up at once. With more, the blocks are read several times: a
@@ -58,14 +59,18 @@ impl Digest {
     /// Adds up a log. With `records_max`: at most so many records of each kind, sorted and filtered
     /// (used to show one log). Without it: all records, in the order of their first blocks (used to
     /// compare two logs).
-    pub(crate) fn of<H: Heap>(heap: &mut H, options: &Options, records_max: Option<usize>) -> Result<Digest, H::Error> {
+    pub(crate) fn of<H: BlockSource>(
+        heap: &mut H,
+        options: &DmdOptions,
+        records_max: Option<usize>,
+    ) -> Result<Digest, H::Error> {
         Digest::in_parts(heap, options, records_max, RECORDS_AT_ONCE)
     }
 
     /// As [`Digest::of`], with at most `at_once` records at once, if no more are shown.
-    fn in_parts<H: Heap>(
+    fn in_parts<H: BlockSource>(
         heap: &mut H,
-        options: &Options,
+        options: &DmdOptions,
         records_max: Option<usize>,
         at_once: usize,
     ) -> Result<Digest, H::Error> {
@@ -87,14 +92,14 @@ impl Digest {
                 if range.is_first() {
                     let total = &mut totals[kind_of(mode, group) as usize];
                     for size in &group.sizes {
-                        let counted = Weighed::counted(size);
+                        let counted = WeightedBlocks::counted(size);
                         is_sample |= counted.weight != size.count as f64 || counted.variance != 0.0;
                         total.add(&counted);
                     }
                 }
                 sums.add(group);
             })?;
-            sums.add_waiting();
+            sums.add_queued();
             let is_estimated = probability.is_some() || is_sample;
             kinds.iter_mut().for_each(|kind| kind.take(&sums, records_max, is_filtered, is_estimated));
             part = sums.next_range();
@@ -112,7 +117,7 @@ impl Digest {
             }
         })?;
         let shown = kinds.iter().flat_map(|kind| &kind.records);
-        let stacks = shown.filter(|_| options.by == By::Stack).flat_map(|record| record.sum.key.numbers);
+        let stacks = shown.filter(|_| options.by == GroupBy::Stack).flat_map(|record| record.sum.key.numbers);
         let stacks: Vec<u32> = stacks.filter_map(|number| number.checked_sub(1)).collect();
         texts.show(heap, options, stacks.into_iter())?;
         let mut details = details.list.into_iter();
@@ -136,7 +141,7 @@ impl Digest {
             heap: heap_total.total(is_sample),
             is_estimated,
             kinds,
-            defects: flaws(log, &texts),
+            defects: defect_records(log, &texts),
             defects_count: log.about.defects_count,
         })
     }
@@ -159,7 +164,7 @@ impl Digest {
         }
     }
 
-    pub(crate) fn analysis(self, options: &Options) -> Analysis {
+    pub(crate) fn analysis(self, options: &DmdOptions) -> Analysis {
         let is_difference = self.variables.len() > 1;
         let is_estimated = self.is_estimated;
         let kinds = self.kinds.into_iter().map(|Part { name, total, records_count, records }| {
@@ -168,7 +173,7 @@ impl Digest {
                 return Kind { name, records, records_count, total };
             }
             let is_filtered = !options.filters.is_empty();
-            if is_filtered && options.by == By::Stack {
+            if is_filtered && options.by == GroupBy::Stack {
                 records.retain(|record| passes(|| record.alloc.clone(), &options.filters));
             }
             records.sort_by_key(|record| std::cmp::Reverse(order(record, options.sort)));
@@ -247,7 +252,7 @@ impl Total {
 }
 
 /// The sizes of blocks, and their weight.
-struct Weighed {
+struct WeightedBlocks {
     requested: f64,
     slop: f64,
     weight: f64,
@@ -255,23 +260,23 @@ struct Weighed {
     size: Size,
 }
 
-impl Weighed {
+impl WeightedBlocks {
     #[inline]
-    fn counted(size: &Size) -> Weighed {
+    fn counted(size: &Size) -> WeightedBlocks {
         let Size { requested, slop, weight, variance, .. } = *size;
         let rest = if size.rest == 0 || size.count == 0 { 0.0 } else { size.rest as f64 / size.count as f64 };
-        Weighed { requested: requested as f64 + rest, slop: slop as f64 - rest, weight, variance, size: *size }
+        WeightedBlocks { requested: requested as f64 + rest, slop: slop as f64 - rest, weight, variance, size: *size }
     }
 
     /// Returns the estimate from blocks with known stacks, each of whose usable bytes had its block
     /// chosen with this probability.
-    fn estimated(size: &Size, probability: Option<f64>) -> Weighed {
-        let counted = Weighed::counted(size);
+    fn estimated(size: &Size, probability: Option<f64>) -> WeightedBlocks {
+        let counted = WeightedBlocks::counted(size);
         let usable = counted.requested + counted.slop;
         let Some(probability) = probability.filter(|_| usable > 0.0) else { return counted };
         let chance = -(usable * (-probability).ln_1p()).exp_m1();
         let variance = (counted.variance + counted.weight * (1.0 - chance)) / (chance * chance);
-        Weighed { weight: counted.weight / chance, variance, ..counted }
+        WeightedBlocks { weight: counted.weight / chance, variance, ..counted }
     }
 }
 
@@ -310,7 +315,7 @@ impl Moments {
         self.blocks_variance += other.blocks_variance;
     }
 
-    fn add(&mut self, blocks: &Weighed) {
+    fn add(&mut self, blocks: &WeightedBlocks) {
         let Size { requested, slop, count, rest, .. } = blocks.size;
         for (sum, each) in self.counted.iter_mut().zip([requested, slop, 1]) {
             *sum = sum.saturating_add(each.saturating_mul(count));
@@ -376,7 +381,7 @@ impl Chosen {
         for (at, sum) in sums.list.iter().enumerate().filter(|(_, sum)| sum.key.kind == self.name) {
             self.records_count += 1;
             if is_filtered {
-                if options.by == By::Stack && !texts.sum_passes(sum, options) {
+                if options.by == GroupBy::Stack && !texts.sum_passes(sum, options) {
                     continue;
                 }
                 self.total.add_sums(&sums.moments[at]);
@@ -423,7 +428,7 @@ impl HashRange {
 /// The rules by which blocks are in records.
 struct Keys<'a> {
     mode: Mode,
-    options: &'a Options,
+    options: &'a DmdOptions,
     probability: Option<f64>,
     texts: &'a Texts,
     /// Decides in which pass a record is added up.
@@ -442,21 +447,21 @@ struct Sums<'a> {
     /// The sums of each record.
     moments: Vec<Moments>,
     numbers: Map<(u64, u64), u32>,
-    waiting: Vec<Waiting>,
+    queued: Vec<QueuedBlocks>,
 }
 
 /// Blocks that are to be added to a record.
-struct Waiting {
+struct QueuedBlocks {
     key: SumKey,
     alloc: Option<TraceId>,
     first: u64,
-    place: Option<u32>,
+    index: Option<u32>,
     moments: Moments,
 }
 
 /// The number of blocks that are added together. Records are scattered over memory, so cache misses
 /// are waited for together.
-const TOGETHER: usize = 64;
+const BATCH: usize = 64;
 
 /// The key of a record within one log: the kind, and the numbers of its stacks plus 1, or the
 /// number of a name.
@@ -489,24 +494,24 @@ impl Keys<'_> {
     fn first_number(&self, group: &Group) -> Option<u32> {
         // Blocks with a stack stand in for those without.
         let is_left_out = self.probability.is_some() && group.alloc.is_none();
-        let Options { by, filters, .. } = self.options;
-        if is_left_out || *by != By::Stack && !passes(|| self.texts.alloc(group.alloc), filters) {
+        let DmdOptions { by, filters, .. } = self.options;
+        if is_left_out || *by != GroupBy::Stack && !passes(|| self.texts.alloc(group.alloc), filters) {
             return None;
         }
         let named = |name: Option<NameId>| name.map_or(0, |name| name.0 + 1);
         Some(match by {
-            By::Stack => group.alloc.map_or(self.texts.none, |trace| self.texts.stack_of[trace.0 as usize]) + 1,
-            By::Type => named(group.type_name),
-            By::Context => named(group.context),
-            By::Module => named(self.texts.module(group.alloc)),
-            By::Owner | By::Line | By::File | By::Function => named(self.texts.code(group.alloc)),
+            GroupBy::Stack => group.alloc.map_or(self.texts.none, |trace| self.texts.stack_of[trace.0 as usize]) + 1,
+            GroupBy::Type => named(group.type_name),
+            GroupBy::Context => named(group.context),
+            GroupBy::Module => named(self.texts.module(group.alloc)),
+            GroupBy::Owner | GroupBy::Line | GroupBy::File | GroupBy::Function => named(self.texts.code(group.alloc)),
         })
     }
 
     #[inline]
     fn key(&self, group: &Group, first: u32) -> SumKey {
         let reported = |report: Option<Report>| match (self.options.by, report) {
-            (By::Stack, Some(report)) => self.texts.stack_of[report.trace.0 as usize] + 1,
+            (GroupBy::Stack, Some(report)) => self.texts.stack_of[report.trace.0 as usize] + 1,
             _ => 0,
         };
         let [once, again] = group.reports.map(reported);
@@ -522,7 +527,7 @@ impl Keys<'_> {
 impl<'a> Sums<'a> {
     fn new(keys: &'a Keys<'a>, range: HashRange, at_once: Option<usize>) -> Sums<'a> {
         let (list, moments, numbers) = (Vec::new(), Vec::new(), Map::default());
-        Sums { keys, range, at_once, groups: 0, list, moments, numbers, waiting: Vec::with_capacity(TOGETHER) }
+        Sums { keys, range, at_once, groups: 0, list, moments, numbers, queued: Vec::with_capacity(BATCH) }
     }
 
     #[inline]
@@ -534,29 +539,29 @@ impl<'a> Sums<'a> {
             return;
         }
         let mut moments = Moments::ZERO;
-        group.sizes.iter().for_each(|size| moments.add(&Weighed::estimated(size, self.keys.probability)));
-        self.waiting.push(Waiting { key, alloc: group.alloc, first: self.groups, place: None, moments });
-        if self.waiting.len() == TOGETHER {
-            self.add_waiting();
+        group.sizes.iter().for_each(|size| moments.add(&WeightedBlocks::estimated(size, self.keys.probability)));
+        self.queued.push(QueuedBlocks { key, alloc: group.alloc, first: self.groups, index: None, moments });
+        if self.queued.len() == BATCH {
+            self.add_queued();
         }
     }
 
-    fn add_waiting(&mut self) {
-        for waiting in &mut self.waiting {
-            waiting.place = self.numbers.get(&waiting.key.packed()).copied();
+    fn add_queued(&mut self) {
+        for queued in &mut self.queued {
+            queued.index = self.numbers.get(&queued.key.packed()).copied();
         }
-        let places = self.waiting.iter().filter_map(|waiting| waiting.place);
-        std::hint::black_box(places.fold(0, |seen, place| seen ^ self.moments[place as usize].counted[0]));
-        for waiting in self.waiting.drain(..) {
-            let place = waiting.place.unwrap_or_else(|| {
-                *self.numbers.entry(waiting.key.packed()).or_insert_with(|| {
-                    let module = self.keys.texts.module(waiting.alloc);
-                    self.list.push(Sum { key: waiting.key, module, first: waiting.first });
+        let indices = self.queued.iter().filter_map(|queued| queued.index);
+        std::hint::black_box(indices.fold(0, |seen, index| seen ^ self.moments[index as usize].counted[0]));
+        for queued in self.queued.drain(..) {
+            let index = queued.index.unwrap_or_else(|| {
+                *self.numbers.entry(queued.key.packed()).or_insert_with(|| {
+                    let module = self.keys.texts.module(queued.alloc);
+                    self.list.push(Sum { key: queued.key, module, first: queued.first });
                     self.moments.push(Moments::ZERO);
                     self.list.len() as u32 - 1
                 })
             });
-            self.moments[place as usize].add_sums(&waiting.moments);
+            self.moments[index as usize].add_sums(&queued.moments);
         }
         while self.at_once.is_some_and(|at_once| self.list.len() > at_once) && self.halve() {}
     }
@@ -594,7 +599,7 @@ impl<'a> Sums<'a> {
 struct Details {
     /// The index in the list for each record.
     numbers: Map<(u64, u64), u32>,
-    list: Vec<More>,
+    list: Vec<RecordDetails>,
     /// For each first number of a key: true if a record with it is shown.
     is_first: Vec<bool>,
 }
@@ -605,7 +610,7 @@ impl Details {
         for record in records {
             let key = record.sum.key;
             details.numbers.insert(key.packed(), details.list.len() as u32);
-            details.list.push(More::default());
+            details.list.push(RecordDetails::default());
             let first = key.numbers[0] as usize;
             if details.is_first.len() <= first {
                 details.is_first.resize(first + 1, false);
@@ -616,7 +621,7 @@ impl Details {
     }
 
     /// Returns the details of the record that a group is in, if it is shown.
-    fn of_group(&mut self, keys: &Keys<'_>, group: &Group) -> Option<&mut More> {
+    fn of_group(&mut self, keys: &Keys<'_>, group: &Group) -> Option<&mut RecordDetails> {
         let first = keys.first_number(group)?;
         if !*self.is_first.get(first as usize)? {
             return None;
@@ -628,7 +633,7 @@ impl Details {
 
 /// The properties of a record besides its sums.
 #[derive(Default)]
-struct More {
+struct RecordDetails {
     /// Usable sizes, and the number of blocks of each.
     sizes: BTreeMap<u64, f64>,
     types: BTreeMap<Option<NameId>, [f64; 2]>,
@@ -637,14 +642,14 @@ struct More {
     addresses: Vec<u64>,
 }
 
-impl More {
+impl RecordDetails {
     fn add(&mut self, group: &Group, probability: Option<f64>) {
         let mut added = [0.0; 2];
         for size in &group.sizes {
-            let weighed = Weighed::estimated(size, probability);
-            *self.sizes.entry(size.requested.saturating_add(size.slop)).or_default() += weighed.weight;
-            added[0] += weighed.weight * (weighed.requested + weighed.slop);
-            added[1] += weighed.weight;
+            let weighted = WeightedBlocks::estimated(size, probability);
+            *self.sizes.entry(size.requested.saturating_add(size.slop)).or_default() += weighted.weight;
+            added[0] += weighted.weight * (weighted.requested + weighted.slop);
+            added[1] += weighted.weight;
         }
         for (shares, name) in [(&mut self.types, group.type_name), (&mut self.contexts, group.context)] {
             let share = shares.entry(name).or_default();
@@ -661,9 +666,9 @@ impl Sum {
     fn record(
         &self,
         moments: &Moments,
-        more: More,
+        more: RecordDetails,
         texts: &Texts,
-        options: &Options,
+        options: &DmdOptions,
         is_estimated: bool,
     ) -> (Key, Record) {
         let total = moments.total(is_estimated);
@@ -679,7 +684,7 @@ impl Sum {
         };
         let shown = |stack: u32| texts.shown(stack, options.filter_stacks_for_testing);
         let number = self.key.numbers.map(|number| number.checked_sub(1));
-        let (stacks, name) = if options.by == By::Stack {
+        let (stacks, name) = if options.by == GroupBy::Stack {
             (number, None)
         } else {
             ([None; 3], number[0].map(|name| text(NameId(name))))
@@ -721,9 +726,9 @@ fn sorted(mut shares: Vec<Share>) -> Vec<Share> {
     shares
 }
 
-fn flaws(log: &Log, texts: &Texts) -> Vec<Flaw> {
+fn defect_records(log: &Log, texts: &Texts) -> Vec<DefectRecord> {
     let stack = |trace: Option<TraceId>| trace.map(|trace| texts.alloc(Some(trace)));
-    let flaw = |defect: &crate::log::Defect| Flaw {
+    let flaw = |defect: &crate::log::Defect| DefectRecord {
         kind: defect.kind,
         reporter: defect.reporter.map(|name| texts.names[name.0 as usize].clone()),
         address: defect.address,

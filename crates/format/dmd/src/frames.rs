@@ -5,7 +5,7 @@ use crate::log::{FrameId, Log, NameId};
 
 /// A frame with a known position: `function[path +0xOFFSET]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unresolved<'a> {
+pub struct UnresolvedFrame<'a> {
     /// The program's own name for the function; `???`: not known.
     pub function: &'a str,
     /// The file that it is in.
@@ -14,13 +14,13 @@ pub struct Unresolved<'a> {
     pub offset: u64,
 }
 
-impl<'a> Unresolved<'a> {
+impl<'a> UnresolvedFrame<'a> {
     /// Parses such a text; `None`: it is another one.
-    pub fn parse(text: &'a str) -> Option<Unresolved<'a>> {
+    pub fn parse(text: &'a str) -> Option<UnresolvedFrame<'a>> {
         let (front, offset) = text.strip_suffix(']')?.rsplit_once(" +0x")?;
         let offset = u64::from_str_radix(offset, 16).ok()?;
         let (function, path) = front.split_once('[')?;
-        Some(Unresolved { function, path, offset })
+        Some(UnresolvedFrame { function, path, offset })
     }
 }
 
@@ -35,7 +35,7 @@ pub trait FrameTexts {
 
     /// Removes wrapper functions from the beginning of each stack, with the frames between them,
     /// unless nothing would be left.
-    fn leave_out_leading(&mut self, is_passing: impl Fn(&str) -> bool, is_between: impl Fn(&str) -> bool);
+    fn strip_wrappers(&mut self, is_wrapper: impl Fn(&str) -> bool, is_between: impl Fn(&str) -> bool);
 }
 
 impl FrameTexts for Log {
@@ -50,8 +50,8 @@ impl FrameTexts for Log {
         }
     }
 
-    fn leave_out_leading(&mut self, is_passing: impl Fn(&str) -> bool, is_between: impl Fn(&str) -> bool) {
-        let leading = Leading::new(self, is_passing, is_between);
+    fn strip_wrappers(&mut self, is_wrapper: impl Fn(&str) -> bool, is_between: impl Fn(&str) -> bool) {
+        let leading = LeadingWrappers::new(self, is_wrapper, is_between);
         for trace in &mut self.traces {
             trace.drain(..leading.count(trace));
         }
@@ -98,16 +98,20 @@ impl Replaced {
     }
 }
 
-/// Frames that are left out at the beginning of stacks.
-pub(crate) struct Leading {
-    passing: Vec<bool>,
+/// The wrapper frames that are stripped from the beginning of stacks.
+pub(crate) struct LeadingWrappers {
+    wrappers: Vec<bool>,
     between: Vec<bool>,
 }
 
-impl Leading {
-    pub(crate) fn new(log: &Log, is_passing: impl Fn(&str) -> bool, is_between: impl Fn(&str) -> bool) -> Leading {
-        Leading {
-            passing: log.frames.iter().map(|frame| is_passing(frame)).collect(),
+impl LeadingWrappers {
+    pub(crate) fn new(
+        log: &Log,
+        is_wrapper: impl Fn(&str) -> bool,
+        is_between: impl Fn(&str) -> bool,
+    ) -> LeadingWrappers {
+        LeadingWrappers {
+            wrappers: log.frames.iter().map(|frame| is_wrapper(frame)).collect(),
             between: log.frames.iter().map(|frame| is_between(frame)).collect(),
         }
     }
@@ -115,8 +119,8 @@ impl Leading {
     /// Returns how many frames a stack is to lose.
     pub(crate) fn count(&self, trace: &[FrameId]) -> usize {
         let is = |set: &[bool], frame: &FrameId| set[frame.0 as usize];
-        let leading = trace.iter().take_while(|frame| is(&self.passing, frame) || is(&self.between, frame)).count();
-        let last = trace[..leading].iter().rposition(|frame| is(&self.passing, frame));
+        let leading = trace.iter().take_while(|frame| is(&self.wrappers, frame) || is(&self.between, frame)).count();
+        let last = trace[..leading].iter().rposition(|frame| is(&self.wrappers, frame));
         last.map(|last| last + 1).filter(|count| *count < trace.len()).unwrap_or(0)
     }
 }
@@ -127,22 +131,22 @@ mod tests {
     use crate::{Block, Builder, Mode};
 
     #[test]
-    fn what_is_not_resolved_says_where_it_is() {
-        let place = |function, path, offset| Some(Unresolved { function, path, offset });
-        assert_eq!(Unresolved::parse("???[/usr/lib/a b.so +0x1f]"), place("???", "/usr/lib/a b.so", 0x1f));
-        assert_eq!(Unresolved::parse("f(int)[x[1] +0xA]"), place("f(int)", "x[1]", 10));
+    fn an_unresolved_frame_has_a_path_and_an_offset() {
+        let frame = |function, path, offset| Some(UnresolvedFrame { function, path, offset });
+        assert_eq!(UnresolvedFrame::parse("???[/usr/lib/a b.so +0x1f]"), frame("???", "/usr/lib/a b.so", 0x1f));
+        assert_eq!(UnresolvedFrame::parse("f(int)[x[1] +0xA]"), frame("f(int)", "x[1]", 10));
         for text in ["", "main (a.c:3)", "f[a +0x]", "f[a +0xg]", "f[a+0x1]", "f +0x1]", "f[a +0x11112222333344445]"] {
-            assert_eq!(Unresolved::parse(text), None, "{text}");
+            assert_eq!(UnresolvedFrame::parse(text), None, "{text}");
         }
     }
 
     #[test]
-    fn what_passes_on_is_left_out() {
+    fn leading_wrappers_are_stripped() {
         let mut builder = Builder::new(Mode::Live);
         let frames = ["std::a", "pass", "std::b", "main", "pass"].map(|text| builder.frame(text));
         let traces = [&frames[..], &frames[..2], &frames[2..], &frames[1..3]].map(|frames| builder.trace(frames));
         let mut log = builder.finish();
-        log.leave_out_leading(|frame| frame == "pass", |frame| frame.starts_with("std"));
+        log.strip_wrappers(|frame| frame == "pass", |frame| frame.starts_with("std"));
         let left = traces.map(|trace| log.trace(trace).iter().map(|frame| log.frame(*frame)).collect::<Vec<_>>());
         assert_eq!(
             left,

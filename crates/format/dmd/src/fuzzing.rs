@@ -2,7 +2,7 @@
 
 use std::io::Cursor;
 
-use crate::{Analysis, By, FrameTexts, Log, Mode, Options, Referrers, Sort, SpooledLog, Spooling, TextOptions};
+use crate::{Analysis, DmdOptions, FrameTexts, GroupBy, Log, Mode, Referrers, Sort, SpooledLog, Spooling, TextOptions};
 
 /// Reads the data as a log, and derives everything from it that can be derived. Panics if that
 /// does, or if the results are not consistent.
@@ -11,7 +11,7 @@ pub fn log(data: &[u8]) {
     let mut written = Vec::new();
     log.write(&mut written).expect("memory takes everything");
     let again = Log::read(written.as_slice()).expect("what was written can be read");
-    let text = |log: &Log| Analysis::of(log, &Options::default()).text("dmd", &TextOptions::default());
+    let text = |log: &Log| Analysis::of(log, &DmdOptions::default()).text("dmd", &TextOptions::default());
     // A log with contents may have blocks without: only those with contents are written. In other
     // modes no addresses are written.
     if log.mode != Mode::Scan
@@ -22,10 +22,25 @@ pub fn log(data: &[u8]) {
         assert_eq!(text(&log), text(&again));
     }
     let merged = Log::read_merged(data).expect("it could be read");
-    for by in [By::Stack, By::Type, By::Module, By::Context, By::Owner, By::Line, By::File, By::Function] {
+    for by in [
+        GroupBy::Stack,
+        GroupBy::Type,
+        GroupBy::Module,
+        GroupBy::Context,
+        GroupBy::Owner,
+        GroupBy::Line,
+        GroupBy::File,
+        GroupBy::Function,
+    ] {
         for (max_frames, sort, estimate) in [(1, Sort::Requested, None), (24, Sort::Blocks, Some(0.003))] {
-            let options =
-                Options { max_frames, sort, estimate, by, ignore_alloc_fns: by == By::Type, ..Options::default() };
+            let options = DmdOptions {
+                max_frames,
+                sort,
+                estimate,
+                by,
+                ignore_alloc_fns: by == GroupBy::Type,
+                ..DmdOptions::default()
+            };
             let analysis = Analysis::of(&log, &options);
             assert_eq!(analysis.heap, Analysis::of(&merged, &options).heap);
             let texts = TextOptions { details: true, defects: true };

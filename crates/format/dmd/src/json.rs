@@ -3,12 +3,12 @@
 use serde_json::{Map, Value, json};
 
 use crate::advice::{Owner, Part, Plan, Step};
-use crate::analysis::{Analysis, By, Flaw, Kind, Record, Share, Total};
+use crate::analysis::{Analysis, DefectRecord, GroupBy, Kind, Record, Share, Total};
 
 impl Plan {
     /// Returns the plan as JSON: all steps, those with the most bytes first. Sizes are in bytes.
     pub fn to_json(&self) -> Value {
-        let part = |part: &Part| json!({ "place": part.place, "type": part.type_name, "bytes": part.bytes, "blocks": part.blocks });
+        let part = |part: &Part| json!({ "place": part.location, "type": part.type_name, "bytes": part.bytes, "blocks": part.blocks });
         let step = |step: &Step| {
             json!({
                 "advice": step.advice.to_string(),
@@ -42,18 +42,18 @@ impl Analysis {
     }
 }
 
-impl By {
+impl GroupBy {
     /// Returns the name in options and JSON.
     pub fn name(self) -> &'static str {
         match self {
-            By::Stack => "stack",
-            By::Type => "type",
-            By::Module => "module",
-            By::Context => "context",
-            By::Owner => "owner",
-            By::Line => "line",
-            By::File => "file",
-            By::Function => "function",
+            GroupBy::Stack => "stack",
+            GroupBy::Type => "type",
+            GroupBy::Module => "module",
+            GroupBy::Context => "context",
+            GroupBy::Owner => "owner",
+            GroupBy::Line => "line",
+            GroupBy::File => "file",
+            GroupBy::Function => "function",
         }
     }
 }
@@ -118,7 +118,7 @@ fn share(share: &Share) -> Value {
     json!({ "name": share.name.as_deref(), "bytes": share.bytes, "blocks": share.blocks })
 }
 
-fn flaw(flaw: &Flaw) -> Value {
+fn flaw(flaw: &DefectRecord) -> Value {
     json!({
         "kind": flaw.kind.name(),
         "what": flaw.what(),

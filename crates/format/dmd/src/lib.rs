@@ -7,6 +7,7 @@
 
 mod advice;
 mod analysis;
+mod block_source;
 mod builder;
 mod digest;
 mod dump_stats;
@@ -14,7 +15,6 @@ mod frames;
 #[doc(hidden)]
 pub mod fuzzing;
 mod hash;
-mod heap;
 mod json;
 mod lexer;
 mod log;
@@ -28,14 +28,14 @@ mod stacks;
 mod text;
 mod write;
 
-pub use advice::{Advice, Adviser, Because, Code, Near, Owner, Part, Plan, Step, Who, Whose};
+pub use advice::{Advice, Adviser, Code, CodeClass, Owner, Part, Plan, Reason, ReporterName, SharedProperty, Step};
 pub use analysis::{
-    Analysis, By, DifferentModes, Estimate, Flaw, Kind, KindName, MOZILLA_PROBABILITY, Options, Record, Reported,
-    Share, Sort, Stack, Total, is_alloc_fn,
+    Analysis, DefectRecord, DifferentModes, DmdOptions, DmdStack, Estimate, GroupBy, Kind, KindName,
+    MOZILLA_PROBABILITY, Record, Reported, Share, Sort, Total, is_alloc_fn,
 };
 pub use builder::{Block, Builder};
 pub use dump_stats::DumpStats;
-pub use frames::{FrameTexts, Unresolved};
+pub use frames::{FrameTexts, UnresolvedFrame};
 pub use log::{
     About, Defect, DefectKind, FrameId, Group, Log, Mode, Module, NameId, Report, Sampling, Scanned, ScannedBlock,
     Size, TraceId,

@@ -7,10 +7,10 @@ use std::io::{self, Cursor, Read};
 use flate2::read::MultiGzDecoder;
 
 use self::keys::{Keys, Numbers};
-pub(crate) use self::keys::{place, short_key};
+pub(crate) use self::keys::{put_at, short_key};
 use crate::builder::{Block, Groups};
 use crate::dump_stats::DumpStats;
-use crate::frames::Unresolved;
+use crate::frames::UnresolvedFrame;
 use crate::hash::Map;
 use crate::lexer::Lexer;
 use crate::log::{Defect, DefectKind, FrameId, Log, Mode, Module, NameId, Report, Sampling, TraceId};
@@ -143,7 +143,7 @@ impl Sink for InMemory {
     }
 
     fn trace(&mut self, log: &mut Log, trace: TraceId, frames: &[FrameId]) -> io::Result<()> {
-        place(&mut log.traces, trace.0, frames.to_vec());
+        put_at(&mut log.traces, trace.0, frames.to_vec());
         Ok(())
     }
 
@@ -403,8 +403,8 @@ impl<R: Read, S: Sink> Reader<R, S> {
         let (mut first, mut both, mut count) = (true, [None; 2], 0);
         while self.lexer.item(&mut first, b']')? {
             let item = read(self)?;
-            if let Some(place) = both.get_mut(count) {
-                *place = item;
+            if let Some(slot) = both.get_mut(count) {
+                *slot = item;
             }
             count += 1;
         }
@@ -487,7 +487,7 @@ impl<R: Read, S: Sink> Reader<R, S> {
     fn frame_table(&mut self) -> Result<()> {
         self.texts(|reader, key, text| {
             let frame = reader.frames.number(key);
-            place(&mut reader.log.frames, frame, without_number(&text).to_owned());
+            put_at(&mut reader.log.frames, frame, without_number(&text).to_owned());
             reader.frames.define(frame);
         })
     }
@@ -495,7 +495,7 @@ impl<R: Read, S: Sink> Reader<R, S> {
     fn name_table(&mut self) -> Result<()> {
         self.texts(|reader, key, text| {
             let name = reader.names.number(key);
-            place(&mut reader.log.names, name, text);
+            put_at(&mut reader.log.names, name, text);
             reader.names.define(name);
         })
     }
@@ -649,8 +649,8 @@ impl<R: Read, S: Sink> Reader<R, S> {
         let mut numbers: Map<String, NameId> =
             log.names.iter().enumerate().map(|(at, name)| (name.clone(), NameId(at as u32))).collect();
         for frame in &log.frames {
-            let library = Unresolved::parse(frame).map(|place| {
-                *numbers.entry(place.path.to_owned()).or_insert_with_key(|path| {
+            let library = UnresolvedFrame::parse(frame).map(|unresolved| {
+                *numbers.entry(unresolved.path.to_owned()).or_insert_with_key(|path| {
                     log.names.push(path.clone());
                     NameId(log.names.len() as u32 - 1)
                 })

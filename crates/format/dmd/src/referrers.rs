@@ -119,11 +119,11 @@ impl<'log> Referrers<'log> {
     /// `None`: there is no block there.
     pub fn chains(&self, address: u64, links_max: usize) -> Option<Chains> {
         let target = self.block_around(address)?;
-        let mut place = vec![u32::MAX; self.log.scanned.blocks.len()];
+        let mut link_of = vec![u32::MAX; self.log.scanned.blocks.len()];
         let first = Link { block: target, to: 0, offsets: Vec::new(), referrers: 0, elsewhere: 0, depth: 0 };
         let mut chains =
             Chains { offset: address - self.log.scanned.blocks[target].address, links: vec![first], is_cut: false };
-        place[target] = 0;
+        link_of[target] = 0;
         let mut waiting = VecDeque::from([0_usize]);
         while let Some(to) = waiting.pop_front() {
             let (block, depth) = (chains.links[to].block, chains.links[to].depth);
@@ -135,12 +135,12 @@ impl<'log> Referrers<'log> {
                     continue;
                 }
                 chains.links[to].referrers += same.len();
-                if place[from] != u32::MAX {
+                if link_of[from] != u32::MAX {
                     chains.links[to].elsewhere += 1;
                 } else if chains.links.len() >= links_max {
                     chains.is_cut = true;
                 } else {
-                    place[from] = chains.links.len() as u32;
+                    link_of[from] = chains.links.len() as u32;
                     waiting.push_back(chains.links.len());
                     let offsets = same.iter().map(|pointer| u64::from(pointer.word) * 8).collect();
                     let depth = depth + 1;

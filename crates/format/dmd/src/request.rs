@@ -1,13 +1,13 @@
 //! The protocol that asks a running process for its log, over the socket on which the process
 //! answers requests for its reports.
 //!
-//! The client connects, writes one line ([`Request::to_line`]), and reads until the end: a line
-//! that says what follows ([`Answer`]), and the contents. A program of a version without logs
+//! The client connects, writes one line ([`DmdRequest::to_line`]), and reads until the end: a line
+//! that says what follows ([`DmdAnswer`]), and the contents. A program of a version without logs
 //! closes the connection.
 
 use std::time::Duration;
 
-use heapledger_reports::request::{Line, refusal, refused};
+use heapledger_report_format::request::{RequestLine, refusal, refused};
 
 use crate::Mode;
 
@@ -15,7 +15,7 @@ const WORD: &str = "heapledger-dmd";
 
 /// A request to a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct DmdRequest {
     /// The kind of log.
     pub mode: Mode,
     /// True if its reporters are to be asked first.
@@ -28,27 +28,27 @@ pub struct Request {
     pub deadline: Duration,
 }
 
-impl Request {
+impl DmdRequest {
     /// Returns the line for the request.
     pub fn to_line(self) -> String {
         let mode = format!("mode={}", self.mode.name());
         let words = [(true, &*mode), (self.report, "report"), (self.anonymous, "anonymous")];
-        Line::write(WORD, &words, [self.reporter_deadline, self.deadline])
+        RequestLine::write(WORD, &words, [self.reporter_deadline, self.deadline])
     }
 
     /// Parses a line; words of newer versions are ignored. `None`: it is not a request.
-    pub fn parse(line: &[u8]) -> Option<Request> {
-        let line = Line::parse(line, WORD)?;
+    pub fn parse(line: &[u8]) -> Option<DmdRequest> {
+        let line = RequestLine::parse(line, WORD)?;
         let [reporter_deadline, deadline] = line.deadlines()?;
         let mode = line.value("mode").map_or(Some(Mode::DarkMatter), Mode::from_name)?;
         let [report, anonymous] = ["report", "anonymous"].map(|word| line.has(word));
-        Some(Request { mode, report, anonymous, reporter_deadline, deadline })
+        Some(DmdRequest { mode, report, anonymous, reporter_deadline, deadline })
     }
 }
 
 /// The answer of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer<'a> {
+pub enum DmdAnswer<'a> {
     /// The log, as a file: compressed.
     Log(&'a [u8]),
     /// The program is recorded: its reporters have been asked, and their reports are in the
@@ -61,31 +61,31 @@ pub enum Answer<'a> {
 const LOG: &[u8] = b"log\n";
 const RECORDED: &[u8] = b"recorded\n";
 
-impl<'a> Answer<'a> {
+impl<'a> DmdAnswer<'a> {
     /// Returns the bytes to send, in two parts.
     pub fn to_bytes(&self) -> (Vec<u8>, &'a [u8]) {
         match *self {
-            Answer::Log(file) => (LOG.to_vec(), file),
-            Answer::Recorded => (RECORDED.to_vec(), &[]),
-            Answer::Refused(reason) => (refusal(reason).into_bytes(), &[]),
+            DmdAnswer::Log(file) => (LOG.to_vec(), file),
+            DmdAnswer::Recorded => (RECORDED.to_vec(), &[]),
+            DmdAnswer::Refused(reason) => (refusal(reason).into_bytes(), &[]),
         }
     }
 
     /// Parses an answer. `None`: it is not an answer.
-    pub fn parse(answer: &'a [u8]) -> Option<Answer<'a>> {
+    pub fn parse(answer: &'a [u8]) -> Option<DmdAnswer<'a>> {
         if let Some(file) = answer.strip_prefix(LOG) {
-            return Some(Answer::Log(file));
+            return Some(DmdAnswer::Log(file));
         }
         if answer == RECORDED {
-            return Some(Answer::Recorded);
+            return Some(DmdAnswer::Recorded);
         }
-        refused(answer).map(Answer::Refused)
+        refused(answer).map(DmdAnswer::Refused)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use heapledger_reports::request::REQUEST_BYTES_MAX;
+    use heapledger_report_format::request::REQUEST_BYTES_MAX;
 
     use super::*;
 
@@ -95,30 +95,30 @@ mod tests {
             for bits in 0..4_u64 {
                 let [reporter_deadline, deadline] = [bits, bits * 700].map(Duration::from_millis);
                 let (report, anonymous) = (bits & 1 != 0, bits & 2 != 0);
-                let request = Request { mode, report, anonymous, reporter_deadline, deadline };
+                let request = DmdRequest { mode, report, anonymous, reporter_deadline, deadline };
                 let line = request.to_line();
                 assert!(line.len() < REQUEST_BYTES_MAX);
-                assert_eq!(Request::parse(line.as_bytes()), Some(request));
-                assert_eq!(Request::parse(line.trim_end().as_bytes()), None, "it is cut off");
+                assert_eq!(DmdRequest::parse(line.as_bytes()), Some(request));
+                assert_eq!(DmdRequest::parse(line.trim_end().as_bytes()), None, "it is cut off");
             }
         }
-        assert!(Request::parse(b"heapledger-dmd new=1 other report\n").unwrap().report);
+        assert!(DmdRequest::parse(b"heapledger-dmd new=1 other report\n").unwrap().report);
         for line in [&b""[..], b"\n", b"heapledger-reports\n", b"heapledger-dmd mode=x\n", b"heapledger-dmd all=x\n"] {
-            assert_eq!(Request::parse(line), None);
+            assert_eq!(DmdRequest::parse(line), None);
         }
     }
 
     #[test]
     fn answers_are_read_as_written() {
-        for answer in [Answer::Log(b"\x1f\x8b\n"), Answer::Recorded, Answer::Refused("no ledger runs")] {
+        for answer in [DmdAnswer::Log(b"\x1f\x8b\n"), DmdAnswer::Recorded, DmdAnswer::Refused("no ledger runs")] {
             let (mut bytes, file) = answer.to_bytes();
             bytes.extend_from_slice(file);
-            assert_eq!(Answer::parse(&bytes), Some(answer));
+            assert_eq!(DmdAnswer::parse(&bytes), Some(answer));
         }
-        let (bytes, _) = Answer::Refused("two\nlines").to_bytes();
-        assert_eq!(Answer::parse(&bytes), Some(Answer::Refused("two lines")));
+        let (bytes, _) = DmdAnswer::Refused("two\nlines").to_bytes();
+        assert_eq!(DmdAnswer::parse(&bytes), Some(DmdAnswer::Refused("two lines")));
         for strange in [&b""[..], b"log", b"recorded", b"recorded\nx", b"refused ", b"\xff\n"] {
-            assert_eq!(Answer::parse(strange), None);
+            assert_eq!(DmdAnswer::parse(strange), None);
         }
     }
 }

@@ -4,9 +4,9 @@
 use std::fmt;
 use std::io::{self, Read};
 
+use crate::block_source::BlockSource;
 use crate::builder::Block;
-use crate::frames::{FrameTexts, Leading, Replaced};
-use crate::heap::Heap;
+use crate::frames::{FrameTexts, LeadingWrappers, Replaced};
 use crate::log::{FrameId, Group, Log, NameId, Report, Size, TraceId};
 use crate::read::{self, Names, ReadError, Sink};
 use crate::spool::{Numbers, Spool, Spooling};
@@ -18,7 +18,7 @@ pub struct SpooledLog<'a> {
     stored: Stored<'a>,
     names: Names,
     replaced: Option<Replaced>,
-    leading: Option<Leading>,
+    leading: Option<LeadingWrappers>,
 }
 
 struct Stored<'a> {
@@ -63,8 +63,8 @@ impl FrameTexts for SpooledLog<'_> {
         self.leading = None;
     }
 
-    fn leave_out_leading(&mut self, is_passing: impl Fn(&str) -> bool, is_between: impl Fn(&str) -> bool) {
-        self.leading = Some(Leading::new(&self.log, is_passing, is_between));
+    fn strip_wrappers(&mut self, is_wrapper: impl Fn(&str) -> bool, is_between: impl Fn(&str) -> bool) {
+        self.leading = Some(LeadingWrappers::new(&self.log, is_wrapper, is_between));
     }
 }
 
@@ -166,7 +166,7 @@ impl SpooledLog<'_> {
     }
 }
 
-impl Heap for SpooledLog<'_> {
+impl BlockSource for SpooledLog<'_> {
     type Error = io::Error;
 
     fn log(&self) -> &Log {

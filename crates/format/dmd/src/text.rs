@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use heapledger_reports::grouped;
+use heapledger_report_format::grouped;
 
-use crate::analysis::{Analysis, Flaw, Kind, KindName, Record, Share, Total};
+use crate::analysis::{Analysis, DefectRecord, Kind, KindName, Record, Share, Total};
 use crate::log::{DefectKind, Mode};
 
 /// The most records of a list in the text.
@@ -126,15 +126,15 @@ impl Text<'_> {
         let Record { blocks, usable, requested, slop, .. } = record;
         let plural = if *blocks == 1 { "" } else { "s" };
         let [blocks, usable, requested, slop] = [*blocks, *usable, *requested, *slop].map(number);
-        let [place, places] = [at, kind.records_count].map(|it| number(it as i64));
+        let [number_shown, count_shown] = [at, kind.records_count].map(|it| number(it as i64));
         match record.estimate {
-            None => line!(self, "  {blocks} block{plural} in heap block record {place} of {places}"),
+            None => line!(self, "  {blocks} block{plural} in heap block record {number_shown} of {count_shown}"),
             Some(estimate) => {
                 let error = number(estimate.blocks_error.round() as i64);
                 let sampled = number(estimate.sampled_blocks.min(i64::MAX as u64) as i64);
                 line!(
                     self,
-                    "  ~{blocks} block{plural} (± {error}; {sampled} sampled) in heap block record {place} of {places}"
+                    "  ~{blocks} block{plural} (± {error}; {sampled} sampled) in heap block record {number_shown} of {count_shown}"
                 );
             }
         }
@@ -230,7 +230,7 @@ impl Text<'_> {
         }
     }
 
-    fn flaw(&mut self, flaw: &Flaw) {
+    fn flaw(&mut self, flaw: &DefectRecord) {
         let reporter = flaw.reporter.as_deref().unwrap_or("a reporter without a name");
         line!(self, "Defect {{\n  {reporter}: {}", flaw.what());
         if flaw.kind != DefectKind::Unmarked {
@@ -246,7 +246,7 @@ impl Text<'_> {
     }
 }
 
-impl Flaw {
+impl DefectRecord {
     /// Returns the defect as a sentence without its end.
     pub fn what(&self) -> String {
         let [measured, usable] = [self.measured, self.usable].map(|bytes| counted(bytes, "byte", "bytes"));

@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use crate::frames::Unresolved;
+use crate::frames::UnresolvedFrame;
 use crate::log::{Defect, FrameId, Group, Log, Mode, NameId, Report, Size, TraceId};
 
 impl Log {
@@ -203,7 +203,7 @@ impl<W: Write> Writer<'_, W> {
         for at in 0..self.keys.frames_named.len() {
             let frame = self.keys.frames_named[at];
             let module = self.log.libraries.get(frame.0 as usize).copied().flatten();
-            if let Some(module) = module.filter(|_| Unresolved::parse(self.log.frame(frame)).is_none()) {
+            if let Some(module) = module.filter(|_| UnresolvedFrame::parse(self.log.frame(frame)).is_none()) {
                 members.push(format!("\"{}\": \"{}\"", self.keys.frame(frame), self.keys.name(module)));
             }
         }

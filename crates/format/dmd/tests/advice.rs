@@ -1,6 +1,8 @@
 //! Advice on logs as programs make them.
 
-use heapledger_dmd::{Adviser, Analysis, Block, Builder, KindName, Log, Mode, Options, Plan, Record, Report, TraceId};
+use heapledger_dmd::{
+    Adviser, Analysis, Block, Builder, DmdOptions, KindName, Log, Mode, Plan, Record, Report, TraceId,
+};
 
 /// The blocks of a test.
 #[derive(Default)]
@@ -44,7 +46,7 @@ fn log(made: &[Made]) -> Log {
 
 /// Returns the advice on the first blocks.
 fn first(made: &[Made]) -> Option<String> {
-    let analysis = Analysis::of(&log(made), &Options { max_frames: 24, ..Options::default() });
+    let analysis = Analysis::of(&log(made), &DmdOptions { max_frames: 24, ..DmdOptions::default() });
     let kind = match made[0].reports.len() {
         0 => KindName::Unreported,
         1 => KindName::OnceReported,

@@ -1,7 +1,7 @@
 //! Estimates from the blocks whose stacks are known are right on average, and their errors are as
 //! large as stated.
 
-use heapledger_dmd::{Analysis, Block, Builder, KindName, Mode, Options, Sampling, TraceId};
+use heapledger_dmd::{Analysis, Block, Builder, DmdOptions, KindName, Mode, Sampling, TraceId};
 
 const PROBABILITY: f64 = 0.003;
 
@@ -34,7 +34,7 @@ fn analysis(random: &mut Random) -> Analysis {
             builder.add(&Block { requested: size, slop, count, weight, variance, alloc, reports, type_name, context });
         }
     }
-    Analysis::of(&builder.finish(), &Options::default())
+    Analysis::of(&builder.finish(), &DmdOptions::default())
 }
 
 #[test]

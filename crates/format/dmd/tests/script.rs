@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use heapledger_dmd::{
-    Analysis, Block, Builder, Log, Mode, Options, Report, Sort, SpooledLog, Spooling, TextOptions, TraceId,
+    Analysis, Block, Builder, DmdOptions, Log, Mode, Report, Sort, SpooledLog, Spooling, TextOptions, TraceId,
 };
 
 /// Pseudo-random numbers, the same each time.
@@ -112,8 +112,8 @@ fn log(random: &mut Random, mode: Mode) -> Log {
 }
 
 /// Returns options, and the same for the script's command line.
-fn options(random: &mut Random) -> (Options, Vec<String>) {
-    let (mut options, mut words) = (Options::default(), Vec::new());
+fn options(random: &mut Random) -> (DmdOptions, Vec<String>) {
+    let (mut options, mut words) = (DmdOptions::default(), Vec::new());
     if random.one_in(2) {
         options.max_frames = 1 + random.below(24) as usize;
         words.extend(["-f".to_owned(), options.max_frames.to_string()]);
@@ -144,7 +144,7 @@ fn options(random: &mut Random) -> (Options, Vec<String>) {
 
 struct Case {
     logs: Vec<Log>,
-    options: Options,
+    options: DmdOptions,
     words: Vec<String>,
 }
 

@@ -34,7 +34,7 @@ impl Hosts {
 
 /// Returns the part of a path that is below another: empty, or from a slash on. Takes the same time
 /// whatever the difference, so that the time does not reveal a secret path piece by piece.
-pub fn below<'a>(base: &str, path: &'a str) -> Option<&'a str> {
+pub fn strip_base<'a>(base: &str, path: &'a str) -> Option<&'a str> {
     let (start, rest) = path.split_at_checked(base.len())?;
     let different = start.bytes().zip(base.bytes()).fold(0, |different, (a, b)| different | (a ^ b));
     (different == 0 && (rest.is_empty() || rest.starts_with('/'))).then_some(rest)
@@ -56,9 +56,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_below_begins_with_a_slash() {
-        assert_eq!(below("/a", "/a/b"), Some("/b"));
-        assert_eq!((below("/a", "/a"), below("", "/b")), (Some(""), Some("/b")));
-        assert_eq!([below("/a", "/ab"), below("/a", "/b/a"), below("/a", ""), below("/é", "/ee")], [None; 4]);
+    fn the_rest_begins_with_a_slash() {
+        assert_eq!(strip_base("/a", "/a/b"), Some("/b"));
+        assert_eq!((strip_base("/a", "/a"), strip_base("", "/b")), (Some(""), Some("/b")));
+        assert_eq!(
+            [strip_base("/a", "/ab"), strip_base("/a", "/b/a"), strip_base("/a", ""), strip_base("/é", "/ee")],
+            [None; 4]
+        );
     }
 }

@@ -5,14 +5,14 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::time::{Duration, Instant};
 
 use crate::connection::{Connection, Responder};
-use crate::message::Response;
+use crate::message::HttpResponse;
 
 /// The most clients at once. A browser opens six for one page.
 const CLIENTS_MAX: usize = 64;
 /// The most clients that may wait for an answer that takes time.
 const WAITING_MAX: usize = 16;
 /// The time in which a request must be complete, and in which an answer must be taken.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// The time from the last answer until the connection is closed, if the other side does not close
 /// it.
 const DRAINING: Duration = Duration::from_secs(2);
@@ -84,19 +84,19 @@ impl<S: Read + Write> Clients<S> {
 
     /// Reads, answers and writes what can be, for each stream of [`interests`](Clients::interests)
     /// that is `ready`, in that order; and drops the clients whose time is over.
-    pub fn turn(
+    pub fn process_ready(
         &mut self,
         ready: impl IntoIterator<Item = bool>,
         responder: &impl Responder,
         clock: impl Fn() -> Instant,
     ) {
-        let waiting = self.all.iter().filter(|client| client.connection.waits().is_some()).count();
+        let waiting = self.all.iter().filter(|client| client.connection.answer_delay().is_some()).count();
         let mut room = WAITING_MAX.saturating_sub(waiting);
         let mut ready = ready.into_iter();
         let end_writing = self.end_writing;
         self.all.retain_mut(|client| {
             let is_ready = ready.next().unwrap_or_default();
-            if client.connection.waits().is_some() {
+            if client.connection.answer_delay().is_some() {
                 if is_ready {
                     room += 1;
                     return false;
@@ -112,7 +112,7 @@ impl<S: Read + Write> Clients<S> {
                 return false;
             }
             // Checked afterwards, because a whole request may have been waiting for us.
-            client.connection.waits().is_some() || clock() < client.deadline()
+            client.connection.answer_delay().is_some() || clock() < client.deadline()
         });
     }
 
@@ -121,7 +121,7 @@ impl<S: Read + Write> Clients<S> {
     pub fn finish(&mut self, responder: &impl Responder, clock: impl Fn() -> Instant) {
         let end_writing = self.end_writing;
         for client in &mut self.all {
-            if client.connection.waits().is_some() {
+            if client.connection.answer_delay().is_some() {
                 client.connection.finish();
                 // A client that does not take its answer goes without it.
                 let _ = client.exchange(responder, end_writing, &clock, &mut 0);
@@ -135,14 +135,14 @@ impl<S: Read + Write> Client<S> {
     fn interest(&self) -> Interest {
         match () {
             () if self.is_draining || self.connection.wants_input() => Interest::Read,
-            () if self.connection.waits().is_some() => Interest::Hangup,
+            () if self.connection.answer_delay().is_some() => Interest::Hangup,
             () => Interest::Write,
         }
     }
 
     fn deadline(&self) -> Instant {
-        let patience = if self.is_draining { DRAINING } else { PATIENCE };
-        self.since + self.connection.waits().unwrap_or(patience)
+        let timeout = if self.is_draining { DRAINING } else { TIMEOUT };
+        self.since + self.connection.answer_delay().unwrap_or(timeout)
     }
 
     /// Reads and writes as much as there is. An error ends the connection.
@@ -176,7 +176,9 @@ impl<S: Read + Write> Client<S> {
             if self.interest() == Interest::Hangup && before != Interest::Hangup {
                 match room.checked_sub(1) {
                     Some(left) => *room = left,
-                    None => self.connection.refuse(&Response::text(503, "too many wait for an answer that takes time")),
+                    None => {
+                        self.connection.refuse(&HttpResponse::text(503, "too many wait for an answer that takes time"))
+                    }
                 }
             }
             if self.connection.is_over() && !self.is_draining {

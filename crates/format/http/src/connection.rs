@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::message::{Request, Response};
+use crate::message::{HttpRequest, HttpResponse};
 
 /// The longest request line and headers together, in bytes.
 const HEAD_BYTES_MAX: usize = 16 << 10;
@@ -17,32 +17,32 @@ pub trait Responder {
     /// # Errors
     ///
     /// Fails with the answer to a request that may not be made.
-    fn admit(&self, request: &Request<'_>) -> Result<(), Response>;
+    fn admit(&self, request: &HttpRequest<'_>) -> Result<(), HttpResponse>;
 
     /// Returns the largest body that is accepted for a request.
-    fn body_bytes_max(&self, request: &Request<'_>) -> usize;
+    fn body_bytes_max(&self, request: &HttpRequest<'_>) -> usize;
 
     /// Returns the answer to a request, after admitting it.
-    fn answer(&self, request: &Request<'_>) -> Response;
+    fn answer(&self, request: &HttpRequest<'_>) -> HttpResponse;
 
     /// Returns the answer to a request if it takes time, while others are answered. `None`:
     /// [`answer`](Responder::answer) returns it at once.
-    fn later(&self, _request: &Request<'_>) -> Option<Later> {
+    fn deferred(&self, _request: &HttpRequest<'_>) -> Option<DeferredAnswer> {
         None
     }
 }
 
 /// An answer that takes time.
-pub struct Later {
+pub struct DeferredAnswer {
     /// The time after the request at which the answer is to be made; earlier if the server ends.
     pub after: Duration,
     /// Makes the answer.
-    pub finish: Box<dyn FnOnce() -> Response + Send>,
+    pub finish: Box<dyn FnOnce() -> HttpResponse + Send>,
 }
 
-impl fmt::Debug for Later {
+impl fmt::Debug for DeferredAnswer {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Later").field("after", &self.after).finish_non_exhaustive()
+        out.debug_struct("DeferredAnswer").field("after", &self.after).finish_non_exhaustive()
     }
 }
 
@@ -64,7 +64,7 @@ pub struct Connection {
 
 #[derive(Debug)]
 struct Waiting {
-    later: Later,
+    later: DeferredAnswer,
     is_head: bool,
     is_last: bool,
 }
@@ -76,9 +76,9 @@ enum Step {
     /// A request of this length, and its answer.
     Answer(usize, Vec<u8>, bool),
     /// A request of this length, whose answer takes time.
-    Later(usize, Waiting),
+    Deferred(usize, Waiting),
     /// Not a request, or one that is not accepted: nothing after it can be parsed.
-    Refuse(Response),
+    Refuse(HttpResponse),
 }
 
 impl Connection {
@@ -121,7 +121,7 @@ impl Connection {
 
     /// Returns the time after its last request at which the answer is to be made, by
     /// [`finish`](Connection::finish). `None`: no answer is pending.
-    pub fn waits(&self) -> Option<Duration> {
+    pub fn answer_delay(&self) -> Option<Duration> {
         self.later.as_ref().map(|waiting| waiting.later.after)
     }
 
@@ -134,7 +134,7 @@ impl Connection {
     }
 
     /// Sends this instead of the pending answer, and nothing after it.
-    pub(crate) fn refuse(&mut self, response: &Response) {
+    pub(crate) fn refuse(&mut self, response: &HttpResponse) {
         self.later = None;
         self.input = Vec::new();
         self.output = response.encode(false, true);
@@ -152,7 +152,7 @@ impl Connection {
                 self.output = output;
                 self.is_closing = is_last;
             }
-            Step::Later(length, waiting) => {
+            Step::Deferred(length, waiting) => {
                 self.take(length);
                 self.later = Some(waiting);
             }
@@ -171,7 +171,7 @@ impl Connection {
 }
 
 fn step(input: &[u8], responder: &impl Responder) -> Step {
-    let refuse = |status, why: &str| Step::Refuse(Response::text(status, why));
+    let refuse = |status, why: &str| Step::Refuse(HttpResponse::text(status, why));
     let mut space = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut head = httparse::Request::new(&mut space);
     let head_bytes = match head.parse(input) {
@@ -184,7 +184,7 @@ fn step(input: &[u8], responder: &impl Responder) -> Step {
         return refuse(400, "this is no request of HTTP/1.1");
     };
     let headers: Vec<(&str, &[u8])> = head.headers.iter().map(|header| (header.name, header.value)).collect();
-    let mut request = Request { method, target, headers: &headers, body: &[] };
+    let mut request = HttpRequest { method, target, headers: &headers, body: &[] };
     // If there were two, a proxy in front of this server may have looked at the other.
     if headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("Host")).count() > 1 {
         return refuse(400, "Host is there twice");
@@ -214,11 +214,11 @@ fn step(input: &[u8], responder: &impl Responder) -> Step {
     }
     let Some(body) = input.get(head_bytes..head_bytes + body_bytes) else { return Step::Wait };
     request.body = body;
-    let wish = request.header("Connection").unwrap_or_default();
-    let is_last = version == 0 || wish.split(',').any(|token| token.trim().eq_ignore_ascii_case("close"));
+    let options = request.header("Connection").unwrap_or_default();
+    let is_last = version == 0 || options.split(',').any(|token| token.trim().eq_ignore_ascii_case("close"));
     let (length, is_head) = (head_bytes + body_bytes, method == "HEAD");
-    match responder.later(&request) {
-        Some(later) => Step::Later(length, Waiting { later, is_head, is_last }),
+    match responder.deferred(&request) {
+        Some(later) => Step::Deferred(length, Waiting { later, is_head, is_last }),
         None => Step::Answer(length, responder.answer(&request).encode(is_head, is_last), is_last),
     }
 }

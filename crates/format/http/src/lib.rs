@@ -1,6 +1,6 @@
 //! A small HTTP/1.1 server for a program that is asked now and then: bytes in, bytes out.
 //!
-//! - [`Request`] and [`Response`], and the [`Responder`] that answers one with the other.
+//! - [`HttpRequest`] and [`HttpResponse`], and the [`Responder`] that answers one with the other.
 //! - [`Connection`]: the bytes of a connection, for the owner of a socket. Bounded, whatever comes.
 //! - [`Clients`]: the connections of a server, with deadlines.
 //! - [`Hosts`]: keeps other pages in the same browser from making requests.
@@ -13,7 +13,7 @@ mod clients;
 mod connection;
 mod message;
 
-pub use access::{Hosts, below};
+pub use access::{Hosts, strip_base};
 pub use clients::{Clients, Interest};
-pub use connection::{Connection, Later, Responder};
-pub use message::{Request, Response};
+pub use connection::{Connection, DeferredAnswer, Responder};
+pub use message::{HttpRequest, HttpResponse};

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 /// A request.
 #[derive(Clone, Copy, Debug)]
-pub struct Request<'a> {
+pub struct HttpRequest<'a> {
     /// `GET`, `HEAD` or `POST`; others are refused.
     pub method: &'a str,
     /// Path and query.
@@ -19,7 +19,7 @@ pub struct Request<'a> {
 
 /// A response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Response {
+pub struct HttpResponse {
     /// The HTTP status.
     pub status: u16,
     /// The headers without `Content-Length`.
@@ -28,7 +28,7 @@ pub struct Response {
     pub body: Cow<'static, [u8]>,
 }
 
-impl<'a> Request<'a> {
+impl<'a> HttpRequest<'a> {
     /// Returns the first header with this name, if it is text.
     pub fn header(&self, name: &str) -> Option<&'a str> {
         let (_, value) = self.headers.iter().find(|(other, _)| other.eq_ignore_ascii_case(name))?;
@@ -90,22 +90,22 @@ fn decode(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-impl Response {
+impl HttpResponse {
     /// Creates a response with this status and body.
-    pub fn new(status: u16, content_type: &'static str, body: impl Into<Cow<'static, [u8]>>) -> Response {
-        Response { status, headers: vec![("Content-Type", content_type.into())], body: body.into() }
+    pub fn new(status: u16, content_type: &'static str, body: impl Into<Cow<'static, [u8]>>) -> HttpResponse {
+        HttpResponse { status, headers: vec![("Content-Type", content_type.into())], body: body.into() }
     }
 
     /// Creates a response with one line that says what is wrong.
-    pub fn text(status: u16, text: impl Into<String>) -> Response {
+    pub fn text(status: u16, text: impl Into<String>) -> HttpResponse {
         let mut text = text.into();
         text.push('\n');
-        Response::new(status, "text/plain; charset=utf-8", text.into_bytes())
+        HttpResponse::new(status, "text/plain; charset=utf-8", text.into_bytes())
     }
 
     /// Returns the response with one more header.
     #[must_use]
-    pub fn header(mut self, name: &'static str, value: impl Into<Cow<'static, str>>) -> Response {
+    pub fn header(mut self, name: &'static str, value: impl Into<Cow<'static, str>>) -> HttpResponse {
         self.headers.push((name, value.into()));
         self
     }
@@ -116,7 +116,7 @@ impl Response {
             200 => "OK",
             204 => "No Content",
             308 => "Permanent Redirect",
-            400 => "Bad Request",
+            400 => "Bad HttpRequest",
             403 => "Forbidden",
             404 => "Not Found",
             405 => "Method Not Allowed",
@@ -124,9 +124,9 @@ impl Response {
             411 => "Length Required",
             413 => "Content Too Large",
             415 => "Unsupported Media Type",
-            421 => "Misdirected Request",
+            421 => "Misdirected HttpRequest",
             422 => "Unprocessable Content",
-            431 => "Request Header Fields Too Large",
+            431 => "HttpRequest Header Fields Too Large",
             501 => "Not Implemented",
             503 => "Service Unavailable",
             _ => "Internal Server Error",

@@ -2,7 +2,7 @@
 
 use heapledger_core::ThreadId;
 
-use crate::error::{Error, Reason};
+use crate::error::{Reason, RecordingError};
 use crate::frame::{CHUNK_RAW_MAX, Compressor, EncodedChunk};
 use crate::head::{CHUNK_ROWS_MAX, ChunkHead, ChunkKind};
 use crate::ids::{ImageId, Time};
@@ -41,14 +41,14 @@ impl AnnotationsEncoder {
 
     /// Adds an annotation. Fails, and adds nothing, if it belongs to another image, or the chunk
     /// has no room for it.
-    pub fn push(&mut self, annotation: &Annotation) -> Result<(), Error> {
+    pub fn push(&mut self, annotation: &Annotation) -> Result<(), RecordingError> {
         if Some(annotation.image) != self.head.image {
-            return Err(Error::Unwritable("an annotation of another image"));
+            return Err(RecordingError::Unwritable("an annotation of another image"));
         }
         let message = proto::Annotation::from(annotation.clone());
         if self.head.rows as usize == CHUNK_ROWS_MAX || self.contents.len() + records::put_len(&message) > CHUNK_RAW_MAX
         {
-            return Err(Error::Unwritable("an annotation for which its chunk has no room"));
+            return Err(RecordingError::Unwritable("an annotation for which its chunk has no room"));
         }
         records::put(&mut self.contents, &message);
         self.head.add_row(annotation.time);

@@ -4,7 +4,7 @@ use heapledger_core::sample::Rate;
 use heapledger_core::{Bytes, Serial, StackId};
 
 use crate::columns::{self, CODEC_BYTES, CODEC_DELTA, CODEC_VARINT, Spec};
-use crate::error::{Error, Reason};
+use crate::error::{Reason, RecordingError};
 use crate::frame::{Compressor, EncodedChunk, Unpacker};
 use crate::head::{CHUNK_ROWS_MAX, ChunkEntry, ChunkHead, ChunkKind};
 use crate::ids::{ImageId, Time};
@@ -57,9 +57,13 @@ impl CheckpointEncoder {
     /// Returns the chunks, to be appended one after the other. Blocks in ascending order of serials
     /// compress best, but any order will do. Fails if a block's serial is not below the next
     /// serial, or a stack id is out of range.
-    pub fn encode(&self, blocks: &[LiveBlock], compressor: &mut Compressor) -> Result<Vec<EncodedChunk>, Error> {
+    pub fn encode(
+        &self,
+        blocks: &[LiveBlock],
+        compressor: &mut Compressor,
+    ) -> Result<Vec<EncodedChunk>, RecordingError> {
         if blocks.iter().any(|block| block.serial >= self.head.serial_first || block.stack > StackId::MAX) {
-            return Err(Error::Unwritable("a live block with an impossible serial or stack id"));
+            return Err(RecordingError::Unwritable("a live block with an impossible serial or stack id"));
         }
         // If nothing is live, there is one part without rows.
         let parts = blocks.len().div_ceil(CHUNK_ROWS_MAX).max(1);
@@ -135,7 +139,7 @@ impl Checkpoint<'_> {
     }
 
     /// Unpacks the live blocks one chunk at a time: each call of `each` gets some of them.
-    pub fn for_each_part(&self, mut each: impl FnMut(&[LiveBlock])) -> Result<(), Error> {
+    pub fn for_each_part(&self, mut each: impl FnMut(&[LiveBlock])) -> Result<(), RecordingError> {
         let mut unpacker = Unpacker::default();
         let mut blocks = Vec::new();
         for part in &self.parts {

@@ -3,7 +3,7 @@
 /// The reason why a file, or a part of it, could not be read or written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum RecordingError {
     /// The first bytes are not those of a recording.
     #[error("not a heapledger recording")]
     NotARecording,

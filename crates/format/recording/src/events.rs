@@ -14,7 +14,7 @@ mod ops;
 pub(crate) use decoder::Decoded;
 pub use decoder::{Events, EventsBuffer};
 pub use encoder::EventsEncoder;
-pub use marks::{Kept, Mark, Marked, Reported};
+pub use marks::{BlockMark, Mark, MarkedBlocks, Reported};
 
 /// One call that changed the heap, or failed to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,12 +39,12 @@ pub struct Sampled {
     pub rate: Rate,
     /// For a release: true if the thread has made unsampled allocations since the latest sampled
     /// one of its own. The block is then not temporary.
-    pub after_others: bool,
+    pub after_unsampled: bool,
 }
 
 impl Sampled {
     /// The value for recordings of all blocks.
-    pub const NOT: Sampled = Sampled { rate: Rate::EXACT, after_others: false };
+    pub const NOT: Sampled = Sampled { rate: Rate::EXACT, after_unsampled: false };
 }
 
 /// The effect of a call.
@@ -85,7 +85,7 @@ pub enum EventKind {
     /// Not a call: from now on a live block counts as if another stack had allocated it, because
     /// the program said so later. The time is that of the event before (for the first one of a
     /// chunk, its own); neither the thread nor the call means anything.
-    Move {
+    Reattributed {
         /// The block.
         block: Serial,
         /// The stack that it is reattributed to.
@@ -129,7 +129,7 @@ pub struct Extras {
     /// The usable size.
     pub usable: Option<Bytes>,
     /// The weight of a released block that is inherited, in a sample.
-    pub stands_for: Option<Blocks>,
+    pub weight: Option<Blocks>,
     /// The error number of a failed call.
     pub errno: Option<u32>,
     /// The size of a released block that is not [`FreedBlock::Known`], if it is known nevertheless.
@@ -144,7 +144,7 @@ impl Extras {
         alignment: None,
         count: None,
         usable: None,
-        stands_for: None,
+        weight: None,
         errno: None,
         freed_size: None,
         declared_size: None,
@@ -161,8 +161,8 @@ const EXTRA_ERRNO: u64 = 5;
 const EXTRA_FREED_SIZE: u64 = 6;
 const EXTRA_DECLARED_SIZE: u64 = 7;
 const EXTRA_RATE: u64 = 8;
-const EXTRA_AFTER_OTHERS: u64 = 9;
-const EXTRA_STANDS_FOR: u64 = 10;
+const EXTRA_AFTER_UNSAMPLED: u64 = 9;
+const EXTRA_WEIGHT: u64 = 10;
 
 impl Extras {
     fn tagged(&self) -> [(u64, Option<u64>); 7] {
@@ -170,7 +170,7 @@ impl Extras {
             (EXTRA_ALIGNMENT, self.alignment),
             (EXTRA_COUNT, self.count),
             (EXTRA_USABLE, self.usable.map(|bytes| bytes.0)),
-            (EXTRA_STANDS_FOR, self.stands_for.map(|blocks| blocks.0)),
+            (EXTRA_WEIGHT, self.weight.map(|blocks| blocks.0)),
             (EXTRA_ERRNO, self.errno.map(u64::from)),
             (EXTRA_FREED_SIZE, self.freed_size.map(|bytes| bytes.0)),
             (EXTRA_DECLARED_SIZE, self.declared_size.map(|bytes| bytes.0)),
@@ -183,7 +183,7 @@ impl Extras {
             EXTRA_ALIGNMENT => self.alignment.replace(value).is_some(),
             EXTRA_COUNT => self.count.replace(value).is_some(),
             EXTRA_USABLE => self.usable.replace(Bytes(value)).is_some(),
-            EXTRA_STANDS_FOR => self.stands_for.replace(Blocks(value)).is_some(),
+            EXTRA_WEIGHT => self.weight.replace(Blocks(value)).is_some(),
             EXTRA_ERRNO => {
                 let errno = u32::try_from(value).map_err(|_| Reason::Invalid("an error number"))?;
                 self.errno.replace(errno).is_some()

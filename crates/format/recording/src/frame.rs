@@ -9,7 +9,7 @@
 
 use prost::Message;
 
-use crate::error::{Error, Reason};
+use crate::error::{Reason, RecordingError};
 use crate::head::{ChunkHead, ChunkKind};
 use crate::proto;
 
@@ -63,27 +63,27 @@ pub(crate) fn file_header(flags: u16) -> [u8; FILE_HEADER] {
 }
 
 /// Checks the file header; returns the version.
-pub(crate) fn read_file_header(file: &[u8]) -> Result<(u8, u8), Error> {
+pub(crate) fn read_file_header(file: &[u8]) -> Result<(u8, u8), RecordingError> {
     if !file.starts_with(&FILE_MAGIC) {
         return Err(if TEXT_MAGICS.iter().any(|magic| file.starts_with(magic)) {
-            Error::TransferredAsText
+            RecordingError::TransferredAsText
         } else if file.starts_with(&FILE_MAGIC[..4]) {
-            Error::HeaderDamaged
+            RecordingError::HeaderDamaged
         } else {
-            Error::NotARecording
+            RecordingError::NotARecording
         });
     }
-    let header = file.first_chunk::<FILE_HEADER>().ok_or(Error::HeaderDamaged)?;
+    let header = file.first_chunk::<FILE_HEADER>().ok_or(RecordingError::HeaderDamaged)?;
     let [.., major, minor, f0, f1, c0, c1, c2, c3] = *header;
     if u32::from_le_bytes([c0, c1, c2, c3]) != crc32fast::hash(&header[..12]) {
-        return Err(Error::HeaderDamaged);
+        return Err(RecordingError::HeaderDamaged);
     }
     if major != VERSION_MAJOR {
-        return Err(Error::UnsupportedVersion { major, minor });
+        return Err(RecordingError::UnsupportedVersion { major, minor });
     }
     let flags = u16::from_le_bytes([f0, f1]);
     if flags & FILE_FLAGS_REQUIRED & !FILE_FLAG_SAMPLE != 0 {
-        return Err(Error::UnsupportedFlags { flags });
+        return Err(RecordingError::UnsupportedFlags { flags });
     }
     Ok((major, minor))
 }
@@ -118,7 +118,7 @@ impl Trailer {
 
 /// A chunk in the file whose header is valid. Its contents may still be anything.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Frame<'a> {
+pub(crate) struct ChunkFrame<'a> {
     pub(crate) kind: ChunkKind,
     codec: u8,
     flags: u8,
@@ -140,9 +140,9 @@ pub(crate) enum NoFrame {
     Truncated,
 }
 
-impl<'a> Frame<'a> {
+impl<'a> ChunkFrame<'a> {
     /// Parses the chunk that starts with these bytes.
-    pub(crate) fn parse(bytes: &'a [u8]) -> Result<Frame<'a>, NoFrame> {
+    pub(crate) fn parse(bytes: &'a [u8]) -> Result<ChunkFrame<'a>, NoFrame> {
         let Some(header) = bytes.first_chunk::<CHUNK_HEADER>() else {
             // If not even a header is left, bytes that could begin one count as a truncated chunk.
             let beginning = &CHUNK_MAGIC[..bytes.len().min(CHUNK_MAGIC.len())];
@@ -170,7 +170,7 @@ impl<'a> Frame<'a> {
         let payload = payload.get(..length.next_multiple_of(8)).ok_or(NoFrame::Truncated)?;
         let (head, rest) = payload.split_at(head_length);
         let (stored, padding) = rest.split_at(stored_length);
-        Ok(Frame { kind, codec, flags, raw_length, crc, head, stored, padding })
+        Ok(ChunkFrame { kind, codec, flags, raw_length, crc, head, stored, padding })
     }
 
     /// Returns its length in the file.
@@ -226,7 +226,7 @@ impl std::fmt::Debug for Unpacker {
 
 impl Unpacker {
     /// Returns the contents of a chunk whose checksum fits: at most [`CHUNK_RAW_MAX`] bytes.
-    pub(crate) fn unpack<'u, 'a: 'u>(&'u mut self, frame: &Frame<'a>) -> Result<&'u [u8], Reason> {
+    pub(crate) fn unpack<'u, 'a: 'u>(&'u mut self, frame: &ChunkFrame<'a>) -> Result<&'u [u8], Reason> {
         frame.check()?;
         frame.check_flags()?;
         match frame.codec {
@@ -257,7 +257,7 @@ pub(crate) fn find_chunk(file: &[u8], from: usize) -> Option<usize> {
         at += step;
         let rest = &file[at..];
         let candidate = Trailer::from_bytes(rest).is_some()
-            || match Frame::parse(rest) {
+            || match ChunkFrame::parse(rest) {
                 Ok(_) => true,
                 Err(NoFrame::Truncated) => rest.len() >= CHUNK_HEADER,
                 Err(_) => false,
@@ -294,9 +294,14 @@ impl Compressor {
     }
 
     /// Returns a chunk with these contents. Fails if they are larger than [`CHUNK_RAW_MAX`].
-    pub fn encode_chunk(&mut self, kind: ChunkKind, head: &ChunkHead, contents: &[u8]) -> Result<EncodedChunk, Error> {
+    pub fn encode_chunk(
+        &mut self,
+        kind: ChunkKind,
+        head: &ChunkHead,
+        contents: &[u8],
+    ) -> Result<EncodedChunk, RecordingError> {
         if contents.len() > CHUNK_RAW_MAX {
-            return Err(Error::Unwritable("the contents of a chunk are larger than its limit"));
+            return Err(RecordingError::Unwritable("the contents of a chunk are larger than its limit"));
         }
         Ok(self.seal(kind, head, contents))
     }
@@ -431,10 +436,10 @@ mod tests {
         let unix: Vec<u8> = header.iter().copied().filter(|&b| b != b'\r').collect();
         let seven_bits: Vec<u8> = header.iter().map(|&b| b & 0x7f).collect();
         for damaged in [dos, unix, seven_bits] {
-            assert_eq!(read_file_header(&damaged), Err(Error::TransferredAsText));
+            assert_eq!(read_file_header(&damaged), Err(RecordingError::TransferredAsText));
         }
-        assert_eq!(read_file_header(b"hello"), Err(Error::NotARecording));
-        assert_eq!(read_file_header(&header[..15]), Err(Error::HeaderDamaged));
+        assert_eq!(read_file_header(b"hello"), Err(RecordingError::NotARecording));
+        assert_eq!(read_file_header(&header[..15]), Err(RecordingError::HeaderDamaged));
     }
 
     #[test]
@@ -447,19 +452,19 @@ mod tests {
             read_file_header(&header)
         };
         for major in [VERSION_MAJOR - 1, VERSION_MAJOR + 1] {
-            assert_eq!(with(8, major), Err(Error::UnsupportedVersion { major, minor: VERSION_MINOR }));
+            assert_eq!(with(8, major), Err(RecordingError::UnsupportedVersion { major, minor: VERSION_MINOR }));
         }
         assert_eq!(with(9, 200), Ok((VERSION_MAJOR, 200)));
         assert_eq!(with(10, 1), Ok((VERSION_MAJOR, VERSION_MINOR)));
         assert_eq!(with(11, 1), Ok((VERSION_MAJOR, VERSION_MINOR)));
-        assert_eq!(with(11, 2), Err(Error::UnsupportedFlags { flags: 0x200 }));
+        assert_eq!(with(11, 2), Err(RecordingError::UnsupportedFlags { flags: 0x200 }));
     }
 
     #[test]
     fn a_decompression_bomb_stops_at_the_stated_length() {
         let bomb = zstd::bulk::compress(&vec![0; CHUNK_RAW_MAX], 1).unwrap();
         let bytes = frame_bytes(ChunkKind::Metadata, CODEC_ZSTD, &[], &bomb, bomb.len() + 1);
-        let frame = Frame::parse(&bytes).unwrap();
+        let frame = ChunkFrame::parse(&bytes).unwrap();
         assert_eq!(Unpacker::default().unpack(&frame), Err(Reason::Decompress));
     }
 
@@ -467,7 +472,7 @@ mod tests {
     fn a_chunk_beyond_the_limits_is_no_chunk() {
         for (head, stored, raw) in [(5000, 10, 10), (0, 11, 10), (0, 8, CHUNK_RAW_MAX + 1)] {
             let bytes = frame_bytes(ChunkKind::Metadata, CODEC_RAW, &vec![0; head], &vec![0; stored], raw);
-            assert_eq!(Frame::parse(&bytes).err(), Some(NoFrame::Damaged));
+            assert_eq!(ChunkFrame::parse(&bytes).err(), Some(NoFrame::Damaged));
         }
     }
 }

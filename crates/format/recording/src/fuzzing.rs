@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use heapledger_core::sample::Rate;
 use heapledger_core::{Api, Blocks, Bytes, Serial, StackId, ThreadId};
 
-use crate::frame::{self, Frame, TRAILER, Trailer, Unpacker};
+use crate::frame::{self, ChunkFrame, TRAILER, Trailer, Unpacker};
 use crate::*;
 
 /// Reads any bytes, in one of three ways that the first byte chooses. Panics only if the reader
@@ -22,9 +22,9 @@ pub fn exercise(data: &[u8]) {
         Some((_, changes)) => {
             static SAMPLE: OnceLock<Vec<u8>> = OnceLock::new();
             let mut changes = changes.chunks_exact(4).peekable();
-            let mut place = 0;
+            let mut position = 0;
             let resealed = resealed(SAMPLE.get_or_init(sample), |_, head, contents| {
-                while let Some(&[chunk, low, high, value]) = changes.next_if(|change| change[0] & 0x7f <= place) {
+                while let Some(&[chunk, low, high, value]) = changes.next_if(|change| change[0] & 0x7f <= position) {
                     let at = usize::from(u16::from_le_bytes([low, high]));
                     // The top bit of the number tells if the change is in the head.
                     let target = if chunk & 0x80 != 0 { &mut *head } else { &mut *contents };
@@ -33,7 +33,7 @@ pub fn exercise(data: &[u8]) {
                         None => target.push(value),
                     }
                 }
-                place = place.saturating_add(1);
+                position = position.saturating_add(1);
             });
             read_everything(&resealed);
         }
@@ -53,8 +53,8 @@ pub fn read_everything(file: &[u8]) {
     let mut buffer = EventsBuffer::default();
     let mut cache = NodeCache::default();
     let names = recording.names();
-    for place in names.iter().take(64) {
-        assert_eq!(names.functions(place.module, place.offset), Some(place.functions));
+    for location in names.iter().take(64) {
+        assert_eq!(names.functions(location.module, location.offset), Some(location.functions));
     }
     for extent in names.extents().filter(|extent| extent.size > 0).take(64) {
         assert_eq!(names.extent(extent.module, extent.start), Some(extent));
@@ -154,7 +154,7 @@ fn sealed(mut chunks: &[u8]) -> Vec<u8> {
 pub fn resealed(file: &[u8], mut change: impl FnMut(ChunkKind, &mut Vec<u8>, &mut Vec<u8>)) -> Vec<u8> {
     let mut parts = Vec::new();
     let mut rest = &file[frame::FILE_HEADER..file.len() - TRAILER];
-    while let Ok(frame) = Frame::parse(rest) {
+    while let Ok(frame) = ChunkFrame::parse(rest) {
         let mut head = frame.head_bytes().to_vec();
         let mut contents = Unpacker::default().unpack(&frame).expect("a sound recording").to_vec();
         rest = &rest[frame.length()..];
@@ -205,7 +205,7 @@ pub fn sample() -> Vec<u8> {
             options: "--on-full wait".into(),
             clock: Clock::Tsc,
             begins: Time(0),
-            part: 1,
+            segment: 1,
             totals_only: false,
             samples: false,
         }),
@@ -288,15 +288,15 @@ pub fn sample() -> Vec<u8> {
     writer.pending().to_vec()
 }
 
-fn sample_names() -> Vec<NamedPlace<'static>> {
+fn sample_names() -> Vec<NamedLocation<'static>> {
     let function = |name: &'static str, file: Option<&'static str>, line| NamedFunction {
         name: name.into(),
         file: file.map(Into::into),
         line,
     };
-    let place = |offset, functions| NamedPlace { module: ModuleId(1), offset, functions };
+    let location = |offset, functions| NamedLocation { module: ModuleId(1), offset, functions };
     let inlined = vec![function("_ZN4core3ptr4readE", Some("src/a.rs"), 5), function("main", Some("src/a.rs"), 9)];
-    vec![place(0x1001, inlined), place(0x1002, vec![function("start", None, 0)])]
+    vec![location(0x1001, inlined), location(0x1002, vec![function("start", None, 0)])]
 }
 
 fn sample_image(image: ImageId, counts: Counts, compressor: &mut Compressor) -> Vec<EncodedChunk> {
@@ -333,10 +333,10 @@ fn sample_image(image: ImageId, counts: Counts, compressor: &mut Compressor) -> 
         (0, Api::Realloc, realloc),
         (0, Api::PosixMemalign, EventKind::Failed { size: Bytes(1 << 60), stack: StackId::ROOT }),
         (7, Api::Cfree, EventKind::Free { block: FreedBlock::Unknown }),
-        (7, Api::Cfree, EventKind::Move { block: Serial(1), stack: StackId(23) }),
+        (7, Api::Cfree, EventKind::Reattributed { block: Serial(1), stack: StackId(23) }),
         (7, Api::Free, EventKind::Free { block: FreedBlock::Known(Serial(1)) }),
-        (7, Api::Free, EventKind::Move { block: Serial(2), stack: StackId(22) }),
-        (7, Api::Free, EventKind::Move { block: Serial(2), stack: StackId::MAX }),
+        (7, Api::Free, EventKind::Reattributed { block: Serial(2), stack: StackId(22) }),
+        (7, Api::Free, EventKind::Reattributed { block: Serial(2), stack: StackId::MAX }),
     ];
     for (index, (thread, api, kind)) in (0..).zip(happenings) {
         let extras = match api {
@@ -362,7 +362,7 @@ fn sample_image(image: ImageId, counts: Counts, compressor: &mut Compressor) -> 
                 reported(Reported::Nothing { address: 1 << 46 }),
                 reported(Reported::NotHeap { address: 0 }),
             ],
-            3 => vec![Mark::TakenBack { block: Serial(0), by: StackId::MAX }],
+            3 => vec![Mark::Removed { block: Serial(0), by: StackId::MAX }],
             10 => vec![Mark::Complete { time: event.time }],
             _ => Vec::new(),
         };

@@ -50,9 +50,10 @@ pub mod writer;
 
 pub use annotations::{Annotation, AnnotationsEncoder};
 pub use checkpoint::{Checkpoint, CheckpointEncoder, LiveBlock};
-pub use error::{Damage, Error, Reason};
+pub use error::{Damage, Reason, RecordingError};
 pub use events::{
-    Event, EventKind, Events, EventsBuffer, EventsEncoder, Extras, FreedBlock, Kept, Mark, Marked, Reported, Sampled,
+    BlockMark, Event, EventKind, Events, EventsBuffer, EventsEncoder, Extras, FreedBlock, Mark, MarkedBlocks, Reported,
+    Sampled,
 };
 pub use frame::{CHUNK_RAW_MAX, Compressor, EncodedChunk, RawChunk, VERSION_MAJOR, VERSION_MINOR};
 pub use head::{CHUNK_ROWS_MAX, ChunkEntry, ChunkHead, ChunkKind};
@@ -60,10 +61,10 @@ pub use ids::{Call, ImageId, Live, ModuleId, TextId, Time};
 pub use memory::{MemoryEncoder, MemorySample};
 pub use messages::{
     Clock, CountErrors, Counts, Departure, ExitStatus, Footer, ImageCounts, ImageEnd, ImageEndReason, ImageOrigin,
-    ImageStart, Mapping, Module, NamedFunction, Pause, Place, ProcessCounts, Record, RunCosts, Sampling, Session,
-    StackCounts, Text, Thread,
+    ImageStart, ImportedLocation, Mapping, Module, NamedFunction, Pause, ProcessCounts, Record, RunCosts, Sampling,
+    Session, StackCounts, Text, Thread,
 };
-pub use names::{CodeExtent, NamedPlace, Names, NamesEncoder};
+pub use names::{CodeExtent, NamedLocation, Names, NamesEncoder};
 pub use nodes::{Frames, Node, NodeCache, NodeKind, NodeTable, NodesEncoder, StackTree};
 pub use reader::{EventChunk, Limits, Process, Recording, Rows};
 pub use sites::{Site, SiteErrors, SitesEncoder};

@@ -3,7 +3,7 @@
 use heapledger_core::Bytes;
 
 use crate::columns::{self, CODEC_DELTA, Spec};
-use crate::error::{Error, Reason};
+use crate::error::{Reason, RecordingError};
 use crate::frame::{Compressor, EncodedChunk};
 use crate::head::{CHUNK_ROWS_MAX, ChunkHead, ChunkKind};
 use crate::ids::{ImageId, Time};
@@ -48,9 +48,9 @@ impl MemoryEncoder {
         image: ImageId,
         samples: &[MemorySample],
         compressor: &mut Compressor,
-    ) -> Result<Vec<EncodedChunk>, Error> {
+    ) -> Result<Vec<EncodedChunk>, RecordingError> {
         if !samples.is_sorted_by_key(|sample| sample.time) {
-            return Err(Error::Unwritable("samples of memory out of order"));
+            return Err(RecordingError::Unwritable("samples of memory out of order"));
         }
         let encode_part = |part: &[MemorySample]| {
             let head = ChunkHead {

@@ -36,7 +36,7 @@ pub enum Record {
     /// From here on blocks are sampled at this rate.
     Sampling(Sampling),
     /// The name that another tool gave to a place in a module.
-    Place(Place),
+    ImportedLocation(ImportedLocation),
     /// A program or process that ran unrecorded.
     Departure(Departure),
 }
@@ -62,7 +62,7 @@ pub struct Session {
     /// session.
     pub begins: Time,
     /// The number of this file among those of the session, from 1; 0 if there is only one.
-    pub part: u32,
+    pub segment: u32,
     /// True if the recording has totals only, and no events.
     pub totals_only: bool,
     /// True if only a sample of all blocks is recorded: totals are then estimates.
@@ -295,17 +295,17 @@ pub struct Text {
 /// The functions at a place in a module, as another tool found them. It is for recordings made from
 /// that tool's files, whose places can no longer be looked up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct ImportedLocation {
     /// The module.
     pub module: ModuleId,
     /// The place in it, as [nodes](crate::Node::offset) have it.
     pub offset: u64,
-    /// The functions, the innermost first: [texts](Place::functions) of their names, files and
-    /// lines.
+    /// The functions, the innermost first: [texts](ImportedLocation::functions) of their names,
+    /// files and lines.
     pub functions: Vec<Vec<u8>>,
 }
 
-/// A function at a [place](Place).
+/// A function at a [place](ImportedLocation).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NamedFunction<'text> {
     /// Its name, with any types and parameters.
@@ -326,7 +326,7 @@ impl NamedFunction<'_> {
     }
 }
 
-impl Place {
+impl ImportedLocation {
     /// Returns its functions, the innermost first.
     pub fn functions(&self) -> impl Iterator<Item = NamedFunction<'_>> {
         self.functions.iter().map(|text| {

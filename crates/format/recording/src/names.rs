@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use crate::columns::{self, CODEC_BYTES, CODEC_DELTA, CODEC_VARINT, Spec};
-use crate::error::{Damage, Error, Reason};
+use crate::error::{Damage, Reason, RecordingError};
 use crate::frame::{CHUNK_RAW_MAX, Compressor, EncodedChunk};
 use crate::head::{CHUNK_ROWS_MAX, ChunkHead, ChunkKind};
 use crate::ids::ModuleId;
@@ -16,7 +16,7 @@ use crate::varint::{self, Varints};
 
 /// The functions at one place: one that was called, and those that were inlined there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NamedPlace<'text> {
+pub struct NamedLocation<'text> {
     /// The module.
     pub module: ModuleId,
     /// The place in it, as [nodes](crate::Node::offset) have it.
@@ -38,7 +38,7 @@ pub struct CodeExtent<'text> {
     pub neighbours: [Option<Cow<'text, str>>; 2],
 }
 
-const PLACES: [Spec; 3] = [
+const LOCATIONS: [Spec; 3] = [
     Spec { id: 1, codec: CODEC_DELTA },  // module
     Spec { id: 2, codec: CODEC_DELTA },  // offset
     Spec { id: 3, codec: CODEC_VARINT }, // number of functions
@@ -79,9 +79,12 @@ impl NamesEncoder {
     /// # Errors
     ///
     /// Fails if the names of one part of the places are larger than a chunk may be.
-    pub fn encode(places: &[NamedPlace<'_>], compressor: &mut Compressor) -> Result<Vec<EncodedChunk>, Error> {
+    pub fn encode(
+        locations: &[NamedLocation<'_>],
+        compressor: &mut Compressor,
+    ) -> Result<Vec<EncodedChunk>, RecordingError> {
         let mut chunks = Vec::new();
-        let mut rest = places;
+        let mut rest = locations;
         while !rest.is_empty() {
             let mut rows = rest.len().min(ROWS);
             let contents = loop {
@@ -90,7 +93,7 @@ impl NamesEncoder {
                     break contents;
                 }
                 if rows == 1 {
-                    return Err(Error::Unwritable("the names of one place are larger than a chunk"));
+                    return Err(RecordingError::Unwritable("the names of one place are larger than a chunk"));
                 }
                 rows /= 2;
             };
@@ -107,7 +110,10 @@ impl NamesEncoder {
     /// # Errors
     ///
     /// Fails if the names of a function's neighbours are larger than a chunk may be.
-    pub fn encode_extents(extents: &[CodeExtent<'_>], compressor: &mut Compressor) -> Result<Vec<EncodedChunk>, Error> {
+    pub fn encode_extents(
+        extents: &[CodeExtent<'_>],
+        compressor: &mut Compressor,
+    ) -> Result<Vec<EncodedChunk>, RecordingError> {
         // Readers without support for extents read a chunk without places.
         let encode = |extents: &[CodeExtent<'_>]| {
             compressor.encode_chunk(ChunkKind::Names, &ChunkHead::default(), &contents(&[], extents))
@@ -139,11 +145,11 @@ impl<'a> Texts<'a> {
     }
 }
 
-fn contents(places: &[NamedPlace<'_>], extents: &[CodeExtent<'_>]) -> Vec<u8> {
+fn contents(locations: &[NamedLocation<'_>], extents: &[CodeExtent<'_>]) -> Vec<u8> {
     let mut texts = Texts::default();
-    let functions: Vec<[u64; 3]> = places
+    let functions: Vec<[u64; 3]> = locations
         .iter()
-        .flat_map(|place| &place.functions)
+        .flat_map(|location| &location.functions)
         .map(|function| {
             let name = texts.number(&function.name);
             let file = texts.number_from_1(function.file.as_deref());
@@ -157,8 +163,9 @@ fn contents(places: &[NamedPlace<'_>], extents: &[CodeExtent<'_>]) -> Vec<u8> {
             [extent.module.0.into(), extent.start, extent.size, after, before]
         })
         .collect();
-    let rows = places.iter().map(|place| [place.module.0.into(), place.offset, place.functions.len() as u64]);
-    let mut contents = columns::encode_table(PLACES, rows);
+    let rows =
+        locations.iter().map(|location| [location.module.0.into(), location.offset, location.functions.len() as u64]);
+    let mut contents = columns::encode_table(LOCATIONS, rows);
     contents.extend(columns::encode_table(FUNCTIONS, functions));
     columns::put(&mut contents, TEXT_LENGTHS, CODEC_VARINT, &texts.lengths);
     columns::put(&mut contents, TEXTS, CODEC_BYTES, &texts.bytes);
@@ -172,7 +179,7 @@ fn contents(places: &[NamedPlace<'_>], extents: &[CodeExtent<'_>]) -> Vec<u8> {
 #[derive(Clone, Debug, Default)]
 pub struct Names {
     /// In ascending order of modules and offsets: each with the range of its functions.
-    places: Vec<(ModuleId, u64, [u32; 2])>,
+    locations: Vec<(ModuleId, u64, [u32; 2])>,
     /// The innermost of each place first: the number of the name, the number of the file plus 1,
     /// the line.
     functions: Vec<[u32; 3]>,
@@ -197,23 +204,27 @@ struct Extent {
 impl Names {
     /// Returns the number of places.
     pub fn len(&self) -> usize {
-        self.places.len()
+        self.locations.len()
     }
 
     /// True if there are no places.
     pub fn is_empty(&self) -> bool {
-        self.places.is_empty()
+        self.locations.is_empty()
     }
 
     /// Returns the functions at a place, the innermost first; `None` if it has no names here.
     pub fn functions(&self, module: ModuleId, offset: u64) -> Option<Vec<NamedFunction<'_>>> {
-        let found = self.places.binary_search_by_key(&(module, offset), |&(module, offset, _)| (module, offset));
-        found.ok().map(|at| self.at(self.places[at].2))
+        let found = self.locations.binary_search_by_key(&(module, offset), |&(module, offset, _)| (module, offset));
+        found.ok().map(|at| self.at(self.locations[at].2))
     }
 
     /// Returns all places in ascending order of modules and offsets.
-    pub fn iter(&self) -> impl Iterator<Item = NamedPlace<'_>> {
-        self.places.iter().map(|&(module, offset, range)| NamedPlace { module, offset, functions: self.at(range) })
+    pub fn iter(&self) -> impl Iterator<Item = NamedLocation<'_>> {
+        self.locations.iter().map(|&(module, offset, range)| NamedLocation {
+            module,
+            offset,
+            functions: self.at(range),
+        })
     }
 
     /// Returns the function whose code is at an address of a module, if the recording tells.
@@ -253,17 +264,17 @@ impl Names {
 
     /// Returns roughly how many bytes of memory the names take.
     pub(crate) fn memory(&self) -> usize {
-        let tables = self.places.len() * 24 + self.functions.len() * 12 + self.extents.len() * size_of::<Extent>();
+        let tables = self.locations.len() * 24 + self.functions.len() * 12 + self.extents.len() * size_of::<Extent>();
         tables + self.texts.len() + self.ends.len() * 8
     }
 
     /// Adds the names of a chunk; none of them if it is invalid.
     pub(crate) fn add(&mut self, contents: &[u8], rows: u32) -> Result<(), Reason> {
-        let before = (self.places.len(), self.functions.len(), self.texts.len(), self.ends.len());
+        let before = (self.locations.len(), self.functions.len(), self.texts.len(), self.ends.len());
         let extents = self.extents.len();
         let added = self.add_parts(contents, rows);
         if added.is_err() {
-            self.places.truncate(before.0);
+            self.locations.truncate(before.0);
             self.functions.truncate(before.1);
             self.texts.truncate(before.2);
             self.ends.truncate(before.3);
@@ -298,14 +309,14 @@ impl Names {
 
         let first_function = self.functions.len() as u64;
         let mut functions = 0_u64;
-        columns::decode_table(contents, PLACES, rows, |[module, offset, count]| {
+        columns::decode_table(contents, LOCATIONS, rows, |[module, offset, count]| {
             let module = u32::try_from(module).map_err(|_| Reason::Invalid("a module"))?;
             let start = first_function + functions;
             functions = functions.saturating_add(count);
             let end = first_function.saturating_add(functions);
             let range = [start, end].map(u32::try_from);
             let [Ok(start), Ok(end)] = range else { return Err(Reason::Invalid("more functions than there can be")) };
-            self.places.push((ModuleId(module), offset, [start, end]));
+            self.locations.push((ModuleId(module), offset, [start, end]));
             Ok(())
         })?;
         let functions = u32::try_from(functions).map_err(|_| Reason::Invalid("more functions than there can be"))?;
@@ -335,8 +346,8 @@ impl Names {
 
     /// Sorts places and extents; the last of several with the same place or beginning counts.
     pub(crate) fn settle(&mut self) {
-        self.places.sort_by_key(|&(module, offset, _)| (module, offset));
-        keep_last(&mut self.places, |a, b| (a.0, a.1) == (b.0, b.1));
+        self.locations.sort_by_key(|&(module, offset, _)| (module, offset));
+        keep_last(&mut self.locations, |a, b| (a.0, a.1) == (b.0, b.1));
         self.extents.sort_by_key(|extent| (extent.module, extent.start));
         keep_last(&mut self.extents, |a, b| (a.module, a.start) == (b.module, b.start));
     }
@@ -361,8 +372,8 @@ mod tests {
         NamedFunction { name: name.to_owned().into(), file: file.map(|file| file.to_owned().into()), line }
     }
 
-    fn place(module: u32, offset: u64, functions: Vec<NamedFunction<'static>>) -> NamedPlace<'static> {
-        NamedPlace { module: ModuleId(module), offset, functions }
+    fn location(module: u32, offset: u64, functions: Vec<NamedFunction<'static>>) -> NamedLocation<'static> {
+        NamedLocation { module: ModuleId(module), offset, functions }
     }
 
     fn file(chunks: &[EncodedChunk]) -> Vec<u8> {
@@ -374,27 +385,28 @@ mod tests {
 
     #[test]
     fn names_come_back() {
-        let mut places: Vec<NamedPlace<'_>> = (0..20_000)
-            .map(|at| place(1 + at / 9000, u64::from(at) * 8, vec![function(&format!("f{at}"), Some("a.c"), at)]))
+        let mut locations: Vec<NamedLocation<'_>> = (0..20_000)
+            .map(|at| location(1 + at / 9000, u64::from(at) * 8, vec![function(&format!("f{at}"), Some("a.c"), at)]))
             .collect();
-        places[7].functions.insert(0, function("inlined", None, 0));
-        places[8].functions.clear();
-        let chunks = NamesEncoder::encode(&places, &mut Compressor::new()).unwrap();
+        locations[7].functions.insert(0, function("inlined", None, 0));
+        locations[8].functions.clear();
+        let chunks = NamesEncoder::encode(&locations, &mut Compressor::new()).unwrap();
         assert_eq!(chunks.len(), 2);
         let file = file(&chunks);
         let recording = Recording::open(&file).unwrap();
         assert_eq!(recording.verify(), []);
         let names = recording.names();
-        assert_eq!(names.iter().collect::<Vec<_>>(), places);
-        assert_eq!(names.functions(ModuleId(1), 56).unwrap(), places[7].functions);
-        assert_eq!((names.len(), names.functions(ModuleId(9), 0)), (places.len(), None));
+        assert_eq!(names.iter().collect::<Vec<_>>(), locations);
+        assert_eq!(names.functions(ModuleId(1), 56).unwrap(), locations[7].functions);
+        assert_eq!((names.len(), names.functions(ModuleId(9), 0)), (locations.len(), None));
     }
 
     #[test]
     fn the_latest_names_count() {
         let mut compressor = Compressor::new();
-        let mut encode =
-            |name: &str| NamesEncoder::encode(&[place(1, 5, vec![function(name, None, 0)])], &mut compressor).unwrap();
+        let mut encode = |name: &str| {
+            NamesEncoder::encode(&[location(1, 5, vec![function(name, None, 0)])], &mut compressor).unwrap()
+        };
         let chunks = [encode("old"), encode("new")].concat();
         let file = file(&chunks);
         let names = Recording::open(&file).unwrap().names();
@@ -407,7 +419,8 @@ mod tests {
         let mut with = |before: &[u8], name: &str| {
             let before_it = Recording::open(before).unwrap();
             let (mut writer, kept) = RecordingWriter::after(&before_it).unwrap();
-            let chunks = NamesEncoder::encode(&[place(1, 5, vec![function(name, None, 7)])], &mut compressor).unwrap();
+            let chunks =
+                NamesEncoder::encode(&[location(1, 5, vec![function(name, None, 7)])], &mut compressor).unwrap();
             chunks.iter().for_each(|chunk| writer.push(chunk));
             writer.finish(before_it.footer().unwrap(), &mut compressor);
             [&before[..kept as usize], writer.pending()].concat()
@@ -440,14 +453,14 @@ mod tests {
         extents[7].size = u64::MAX;
         extents.sort_by_key(|extent| extent.start);
         let mut compressor = Compressor::new();
-        let places = [place(1, 5, vec![function("h", None, 0)])];
-        let mut chunks = NamesEncoder::encode(&places, &mut compressor).unwrap();
+        let locations = [location(1, 5, vec![function("h", None, 0)])];
+        let mut chunks = NamesEncoder::encode(&locations, &mut compressor).unwrap();
         chunks.extend(NamesEncoder::encode_extents(&extents, &mut compressor).unwrap());
         let file = file(&chunks);
         let recording = Recording::open(&file).unwrap();
         assert_eq!(recording.verify(), []);
         let names = recording.names();
-        assert_eq!((names.iter().collect::<Vec<_>>(), names.damage.len()), (places.to_vec(), 0));
+        assert_eq!((names.iter().collect::<Vec<_>>(), names.damage.len()), (locations.to_vec(), 0));
         assert_eq!(names.extents().collect::<Vec<_>>(), extents);
         let start = |module: u32, offset| names.extent(ModuleId(module), offset).map(|extent| extent.start);
         for (offset, expected) in [(0, Some(0)), (559, Some(500)), (599, None), (u64::MAX, Some(u64::MAX - 1))] {
@@ -474,22 +487,22 @@ mod tests {
 
     #[test]
     fn contents_that_make_no_sense() {
-        let sound = contents(&[place(1, 5, vec![function("f", Some("g"), 3)])], &[]);
+        let sound = contents(&[location(1, 5, vec![function("f", Some("g"), 3)])], &[]);
         let mut names = Names::default();
         names.add(&sound, 1).unwrap();
         for rows in [0, 2] {
             assert!(names.add(&sound, rows).is_err());
         }
-        let without = columns::encode_table(PLACES, [[1, 5, 1]]);
+        let without = columns::encode_table(LOCATIONS, [[1, 5, 1]]);
         assert!(names.add(&without, 1).is_err());
         for functions in [[2, 0, 0], [0, 3, 0], [u64::MAX, 0, 0]] {
-            let mut contents = columns::encode_table(PLACES, [[1, 5, 1]]);
+            let mut contents = columns::encode_table(LOCATIONS, [[1, 5, 1]]);
             contents.extend(columns::encode_table(FUNCTIONS, [functions]));
             columns::put(&mut contents, TEXT_LENGTHS, CODEC_VARINT, &[1, 1]);
             columns::put(&mut contents, TEXTS, CODEC_BYTES, b"ab");
             assert!(names.add(&contents, 1).is_err(), "{functions:?}");
         }
         // Nothing is left of the invalid names.
-        assert_eq!((names.places.len(), names.functions.len(), names.ends.len()), (1, 1, 2));
+        assert_eq!((names.locations.len(), names.functions.len(), names.ends.len()), (1, 1, 2));
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use heapledger_core::StackId;
 
 use crate::columns::{self, CODEC_BYTES, CODEC_DELTA, CODEC_VARINT, Spec};
-use crate::error::{Damage, Error, Reason};
+use crate::error::{Damage, Reason, RecordingError};
 use crate::frame::{Compressor, EncodedChunk};
 use crate::head::{CHUNK_ROWS_MAX, ChunkHead, ChunkKind};
 use crate::ids::{ImageId, ModuleId, TextId};
@@ -128,12 +128,12 @@ impl NodesEncoder {
     }
 
     /// Adds a node. Fails, and adds nothing, if the chunk is full or an id is out of range.
-    pub fn push(&mut self, node: &Node) -> Result<(), Error> {
+    pub fn push(&mut self, node: &Node) -> Result<(), RecordingError> {
         if self.is_full() {
-            return Err(Error::Unwritable("a node for which its chunk has no room"));
+            return Err(RecordingError::Unwritable("a node for which its chunk has no room"));
         }
         if node.id == StackId::ROOT || node.id > StackId::MAX || node.parent > StackId::MAX {
-            return Err(Error::Unwritable("a stack id out of range"));
+            return Err(RecordingError::Unwritable("a stack id out of range"));
         }
         self.nodes.push(*node);
         Ok(())
@@ -224,7 +224,7 @@ impl NodeTable {
 
     /// Returns the node with this id, if this image added it.
     pub fn get(&self, id: StackId) -> Option<&Node> {
-        self.nodes.get(self.place(id)?)
+        self.nodes.get(self.index_of(id)?)
     }
 
     /// Returns the damage that was found in the nodes.
@@ -232,13 +232,13 @@ impl NodeTable {
         &self.damage
     }
 
-    fn place(&self, id: StackId) -> Option<usize> {
+    fn index_of(&self, id: StackId) -> Option<usize> {
         let run = &self.runs[usize::from(id >= StackId::PROGRAM_END)];
-        if run.places.is_empty() {
+        if run.indices.is_empty() {
             return self.nodes.binary_search_by_key(&id, |node| node.id).ok();
         }
         let from_first = id.0.checked_sub(run.first.0)?;
-        (*run.places.get(from_first as usize)? as usize).checked_sub(1)
+        (*run.indices.get(from_first as usize)? as usize).checked_sub(1)
     }
 
     /// Puts one node of each cycle under the root. Returns true if there was any.
@@ -253,7 +253,7 @@ impl NodeTable {
             while seen_by[at] == 0 {
                 seen_by[at] = walk;
                 let parent = self.nodes[at].parent;
-                let Some(next) = (if parent < base { None } else { self.place(parent) }) else { break };
+                let Some(next) = (if parent < base { None } else { self.index_of(parent) }) else { break };
                 if seen_by[next] == walk {
                     self.nodes[at].parent = StackId::ROOT;
                     any = true;
@@ -272,24 +272,24 @@ struct Run {
     first: StackId,
     /// For each id from the first on, its index among all nodes plus one; 0 for none. Empty if ids
     /// are not dense.
-    places: Vec<u32>,
+    indices: Vec<u32>,
 }
 
 impl Run {
     /// Creates a run of nodes in the order of their ids, before which there are `before` others.
     fn new(nodes: &[Node], before: u32) -> Run {
         let (Some(first), Some(last)) = (nodes.first(), nodes.last()) else {
-            return Run { first: StackId::ROOT, places: Vec::new() };
+            return Run { first: StackId::ROOT, indices: Vec::new() };
         };
         let span = (last.id.0 - first.id.0) as usize + 1;
         // No table is made if it would be much larger than the nodes themselves.
-        let mut places = vec![0; if span > nodes.len() * 4 { 0 } else { span }];
-        if !places.is_empty() {
-            for (place, node) in (before + 1..).zip(nodes) {
-                places[(node.id.0 - first.id.0) as usize] = place;
+        let mut indices = vec![0; if span > nodes.len() * 4 { 0 } else { span }];
+        if !indices.is_empty() {
+            for (index, node) in (before + 1..).zip(nodes) {
+                indices[(node.id.0 - first.id.0) as usize] = index;
             }
         }
-        Run { first: first.id, places }
+        Run { first: first.id, indices }
     }
 }
 

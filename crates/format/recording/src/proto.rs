@@ -40,7 +40,7 @@ messages! {
         6 options [string]: String,
         7 clock [uint32]: u32,
         8 begins [uint64]: u64,
-        9 part [uint32]: u32,
+        9 segment [uint32]: u32,
         10 totals_only [bool]: bool,
         11 samples [bool]: bool,
     }
@@ -114,7 +114,7 @@ messages! {
         3 is_task [bool]: bool,
         4 category [bytes = "vec"]: Vec<u8>,
     }
-    messages::Place {
+    messages::ImportedLocation {
         1 module [uint32]: u32,
         2 offset [uint64]: u64,
         3 functions [bytes = "vec", repeated]: Vec<Vec<u8>>,
@@ -257,7 +257,7 @@ record_kinds! {
     9 Pause,
     10 Text,
     11 Sampling,
-    12 Place,
+    12 ImportedLocation,
     13 Departure,
 }
 

@@ -8,15 +8,15 @@ use heapledger_core::ThreadId;
 
 use crate::annotations::{self, Annotation};
 use crate::checkpoint::{self, Checkpoint};
-use crate::error::{Damage, Error, Reason};
+use crate::error::{Damage, Reason, RecordingError};
 use crate::events::{Decoded, Events, EventsBuffer};
-use crate::frame::{self, EncodedChunk, FILE_HEADER, Frame, NoFrame, TRAILER, Trailer, Unpacker};
+use crate::frame::{self, ChunkFrame, EncodedChunk, FILE_HEADER, NoFrame, TRAILER, Trailer, Unpacker};
 use crate::head::{CHUNK_ROWS_MAX, ChunkEntry, ChunkHead, ChunkKind};
 use crate::ids::{ImageId, ModuleId, TextId, Time};
 use crate::memory::{self, MemorySample};
 use crate::messages::{
-    Counts, Departure, Footer, ImageCounts, ImageEnd, ImageOrigin, ImageStart, Mapping, Module, Pause, Place,
-    ProcessCounts, Record, Sampling, Session, Text, Thread,
+    Counts, Departure, Footer, ImageCounts, ImageEnd, ImageOrigin, ImageStart, ImportedLocation, Mapping, Module,
+    Pause, ProcessCounts, Record, Sampling, Session, Text, Thread,
 };
 use crate::names::Names;
 use crate::nodes::{self, NodeCache, NodeTable, StackTree};
@@ -83,16 +83,16 @@ impl<'a> Recording<'a> {
     /// Opens the bytes of a file. A damaged or unfinished file opens too: see
     /// [`complete`](Self::complete) and [`damage`](Self::damage). Fails only if the file is not a
     /// recording, or needs a newer version.
-    pub fn open(file: &'a [u8]) -> Result<Recording<'a>, Error> {
+    pub fn open(file: &'a [u8]) -> Result<Recording<'a>, RecordingError> {
         Recording::open_with(file, Limits::default())
     }
 
     /// Like [`open`](Self::open), with other limits.
-    pub fn open_with(file: &'a [u8], limits: Limits) -> Result<Recording<'a>, Error> {
+    pub fn open_with(file: &'a [u8], limits: Limits) -> Result<Recording<'a>, RecordingError> {
         let version = frame::read_file_header(file)?;
         let Directory { chunks, footer, mut damage } = Directory::read(file);
         let mut by_kind: Vec<usize> = (0..chunks.len()).collect();
-        by_kind.sort_by_key(|&place| order(&chunks[place]));
+        by_kind.sort_by_key(|&index| order(&chunks[index]));
         let metadata = Metadata::read(file, &chunks, limits, &mut damage);
         damage.sort_by_key(|damage| damage.offset);
         Ok(Recording { file, limits, version, damage, chunks, by_kind, footer, metadata })
@@ -227,13 +227,13 @@ impl<'a> Recording<'a> {
 
     /// Returns the names that another tool gave to places, in ascending order of modules and
     /// offsets.
-    pub fn places(&self) -> &[Place] {
-        &self.metadata.places
+    pub fn imported_locations(&self) -> &[ImportedLocation] {
+        &self.metadata.imported_locations
     }
 
     /// Returns the name that another tool gave to this place.
-    pub fn place(&self, module: ModuleId, offset: u64) -> Option<&Place> {
-        one(&self.metadata.places, (module, offset), |place| (place.module, place.offset))
+    pub fn imported_location(&self, module: ModuleId, offset: u64) -> Option<&ImportedLocation> {
+        one(&self.metadata.imported_locations, (module, offset), |location| (location.module, location.offset))
     }
 
     /// Returns the texts in ascending order of ids.
@@ -263,13 +263,13 @@ impl<'a> Recording<'a> {
 
     /// Returns the annotations of an image in order, unpacked one chunk at a time. After an error
     /// the iterator goes on with the next chunk.
-    pub fn annotations(&self, image: ImageId) -> impl Iterator<Item = Result<Annotation, Error>> + '_ {
+    pub fn annotations(&self, image: ImageId) -> impl Iterator<Item = Result<Annotation, RecordingError>> + '_ {
         self.of_image(ChunkKind::Annotations, Some(image)).flat_map(|chunk| {
             let mut annotations = Vec::new();
             let read = self.read(chunk, &mut Unpacker::default(), |contents| {
                 annotations::decode(contents, chunk.head.rows, &mut annotations)
             });
-            annotations.into_iter().map(Ok).chain(read.err().map(|damage| Err(Error::Damaged(damage))))
+            annotations.into_iter().map(Ok).chain(read.err().map(|damage| Err(RecordingError::Damaged(damage))))
         })
     }
 
@@ -317,7 +317,7 @@ impl<'a> Recording<'a> {
     }
 
     /// Returns the functions at places in modules for which the recording has names, all of them
-    /// unpacked. A place that [another tool has named](Self::place) is not among them.
+    /// unpacked. A place that [another tool has named](Self::imported_location) is not among them.
     pub fn names(&self) -> Names {
         let mut names = Names::default();
         let mut unpacker = Unpacker::default();
@@ -394,20 +394,20 @@ impl<'a> Recording<'a> {
         image: Option<ImageId>,
     ) -> impl DoubleEndedIterator<Item = &ChunkEntry> + use<'_, 'a> {
         let key = (kind.number(), image);
-        let Range { start, end } = range(&self.by_kind, key, |&place| order(&self.chunks[place]));
-        self.by_kind[start..end].iter().map(|&place| &self.chunks[place])
+        let Range { start, end } = range(&self.by_kind, key, |&index| order(&self.chunks[index]));
+        self.by_kind[start..end].iter().map(|&index| &self.chunks[index])
     }
 
     /// Returns a chunk for another file, under another head: its contents are copied as they are
     /// stored. The ids and absolute times in them stay, so this is for kinds whose head alone has
     /// to change. Fails if the chunk is damaged or needs a newer version.
-    pub fn copy_chunk(&self, chunk: &ChunkEntry, head: &ChunkHead) -> Result<EncodedChunk, Error> {
+    pub fn copy_chunk(&self, chunk: &ChunkEntry, head: &ChunkHead) -> Result<EncodedChunk, RecordingError> {
         let bytes = usize::try_from(chunk.offset).ok().and_then(|offset| self.file.get(offset..)).unwrap_or(&[]);
-        let frame = Frame::parse(bytes).map_err(|_| Reason::ChunkHeader);
+        let frame = ChunkFrame::parse(bytes).map_err(|_| Reason::ChunkHeader);
         let sound = frame.and_then(|frame| frame.check().and_then(|()| frame.check_flags()).map(|()| frame));
         match sound {
             Ok(frame) => Ok(frame.with_head(head)),
-            Err(reason) => Err(Error::Damaged(Damage { offset: chunk.offset, reason })),
+            Err(reason) => Err(RecordingError::Damaged(Damage { offset: chunk.offset, reason })),
         }
     }
 
@@ -467,7 +467,7 @@ impl<'r> EventChunk<'r> {
     }
 
     /// Unpacks the events into the buffer, whose earlier contents are dropped.
-    pub fn decode<'b>(&self, buffer: &'b mut EventsBuffer) -> Result<Events<'b>, Error> {
+    pub fn decode<'b>(&self, buffer: &'b mut EventsBuffer) -> Result<Events<'b>, RecordingError> {
         let EventsBuffer { unpacker, decoded } = buffer;
         self.recording.read(self.chunk, unpacker, |contents| decoded.decode(contents, &self.chunk.head))?;
         Ok(decoded.events())
@@ -496,7 +496,7 @@ fn one<T, K: Ord>(items: &[T], key: K, key_of: impl Fn(&T) -> K) -> Option<&T> {
 /// Returns the contents of a chunk, which must be the one that its entry describes.
 fn read_chunk<'u, 'a: 'u>(file: &'a [u8], chunk: &ChunkEntry, unpacker: &'u mut Unpacker) -> Result<&'u [u8], Reason> {
     let bytes = usize::try_from(chunk.offset).ok().and_then(|offset| file.get(offset..)).unwrap_or(&[]);
-    let frame = Frame::parse(bytes).map_err(|_| Reason::ChunkHeader)?;
+    let frame = ChunkFrame::parse(bytes).map_err(|_| Reason::ChunkHeader)?;
     let contents = unpacker.unpack(&frame)?;
     if frame.kind != chunk.kind || frame.length() != chunk.length as usize || frame.head()? != chunk.head {
         return Err(Reason::IndexMismatch);
@@ -541,7 +541,7 @@ impl Directory {
         let mut end = FILE_HEADER as u64;
         let mut rest = &file[index..footer];
         while !rest.is_empty() {
-            let frame = Frame::parse(rest).ok().filter(|frame| frame.kind == ChunkKind::Index)?;
+            let frame = ChunkFrame::parse(rest).ok().filter(|frame| frame.kind == ChunkKind::Index)?;
             rest = &rest[frame.length()..];
             for entry in records::read::<proto::IndexEntry>(unpacker.unpack(&frame).ok()?) {
                 let proto::IndexEntry { length, kind, head } = entry.ok()?;
@@ -571,7 +571,7 @@ impl Directory {
                 break;
             }
             let mut wrong = |reason| directory.damage.push(Damage { offset: at as u64, reason });
-            let frame = match Frame::parse(rest) {
+            let frame = match ChunkFrame::parse(rest) {
                 Ok(frame) => frame,
                 Err(no_frame) => {
                     let next = frame::find_chunk(file, at + 1).unwrap_or(file.len());
@@ -618,12 +618,12 @@ impl Directory {
 /// True if a chunk, the trailer or the end of the file is here.
 fn is_boundary(file: &[u8], at: usize) -> bool {
     let rest = &file[at..];
-    rest.is_empty() || Frame::parse(rest).is_ok() || Trailer::from_bytes(rest).is_some()
+    rest.is_empty() || ChunkFrame::parse(rest).is_ok() || Trailer::from_bytes(rest).is_some()
 }
 
 /// Returns the footer, if these bytes are exactly its chunk.
 fn read_footer(bytes: &[u8], unpacker: &mut Unpacker) -> Option<Footer> {
-    let frame = Frame::parse(bytes).ok().filter(|frame| frame.kind == ChunkKind::Footer)?;
+    let frame = ChunkFrame::parse(bytes).ok().filter(|frame| frame.kind == ChunkKind::Footer)?;
     if frame.length() != bytes.len() {
         return None;
     }
@@ -645,7 +645,7 @@ struct Metadata {
     pauses: Vec<Pause>,
     sampling: Vec<Sampling>,
     texts: Vec<Text>,
-    places: Vec<Place>,
+    imported_locations: Vec<ImportedLocation>,
     departures: Vec<Departure>,
     processes: Vec<Process>,
 }
@@ -700,7 +700,7 @@ impl Metadata {
                 Record::Pause(pause) => self.pauses.push(pause),
                 Record::Sampling(sampling) => self.sampling.push(sampling),
                 Record::Text(text) => self.texts.push(text),
-                Record::Place(place) => self.places.push(place),
+                Record::ImportedLocation(location) => self.imported_locations.push(location),
                 Record::Departure(departure) => self.departures.push(departure),
             }
         }
@@ -716,7 +716,7 @@ impl Metadata {
         keep_last(&mut self.pauses, |pause| pause.from);
         keep_last(&mut self.sampling, |sampling| sampling.from);
         keep_last(&mut self.texts, |text| text.text);
-        keep_last(&mut self.places, |place| (place.module, place.offset));
+        keep_last(&mut self.imported_locations, |location| (location.module, location.offset));
         keep_last(&mut self.modules, |module| module.module);
         keep_last(&mut self.threads, |thread| (thread.image, thread.thread));
         self.departures.sort();
@@ -740,20 +740,20 @@ fn keep_last<T, K: Ord>(items: &mut Vec<T>, key_of: impl Fn(&T) -> K) {
 fn processes(images: &[ImageStart]) -> Vec<Process> {
     let mut processes: Vec<Process> = Vec::new();
     // The index of each image's process.
-    let mut places: Vec<usize> = Vec::with_capacity(images.len());
+    let mut indices: Vec<usize> = Vec::with_capacity(images.len());
     for start in images {
         let before = start
             .parent_image
             .filter(|_| start.how == ImageOrigin::Exec)
             .and_then(|parent| images.binary_search_by_key(&parent, |start| start.image).ok())
-            .map(|parent| places[parent])
-            .filter(|&place| processes[place].pid == start.pid);
-        let place = before.unwrap_or(processes.len());
-        match processes.get_mut(place) {
+            .map(|parent| indices[parent])
+            .filter(|&index| processes[index].pid == start.pid);
+        let index = before.unwrap_or(processes.len());
+        match processes.get_mut(index) {
             Some(process) => process.images.push(start.image),
             None => processes.push(Process { pid: start.pid, images: vec![start.image] }),
         }
-        places.push(place);
+        indices.push(index);
     }
     processes
 }
@@ -771,7 +771,7 @@ impl Record {
             Record::Module(Module { path, build_id, .. }) => path.len() + build_id.len(),
             Record::Thread(Thread { name, .. }) => name.len(),
             Record::Text(Text { bytes, category, .. }) => bytes.len() + category.len(),
-            Record::Place(Place { functions, .. }) => many(functions),
+            Record::ImportedLocation(ImportedLocation { functions, .. }) => many(functions),
             Record::Departure(Departure { path, .. }) => path.len(),
             Record::ImageEnd(_)
             | Record::Mapping(_)

@@ -3,7 +3,7 @@
 use heapledger_core::{Blocks, Bytes, StackId};
 
 use crate::columns::{self, CODEC_DELTA, CODEC_VARINT, Spec};
-use crate::error::{Error, Reason};
+use crate::error::{Reason, RecordingError};
 use crate::frame::{Compressor, EncodedChunk};
 use crate::head::{CHUNK_ROWS_MAX, ChunkHead, ChunkKind};
 use crate::ids::{ImageId, Live};
@@ -74,9 +74,13 @@ pub struct SitesEncoder;
 impl SitesEncoder {
     /// Returns the chunks, to be appended one after the other. Sites in ascending order of stacks
     /// compress best. Fails if a stack id is out of range.
-    pub fn encode(image: ImageId, sites: &[Site], compressor: &mut Compressor) -> Result<Vec<EncodedChunk>, Error> {
+    pub fn encode(
+        image: ImageId,
+        sites: &[Site],
+        compressor: &mut Compressor,
+    ) -> Result<Vec<EncodedChunk>, RecordingError> {
         if sites.iter().any(|site| site.stack > StackId::MAX) {
-            return Err(Error::Unwritable("a stack id out of range"));
+            return Err(RecordingError::Unwritable("a stack id out of range"));
         }
         let encode_part = |part: &[Site]| {
             let head = ChunkHead { rows: part.len() as u32, ..ChunkHead::of(image) };

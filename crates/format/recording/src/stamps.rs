@@ -30,18 +30,18 @@ impl StampText<'_> {
     pub fn parse(text: &[u8]) -> StampText<'_> {
         let mut lines = text.split(|&byte| byte == b'\n').map(String::from_utf8_lossy);
         let type_name = lines.next().unwrap_or_default();
-        let place = lines.next().filter(|place| !place.is_empty());
+        let location = lines.next().filter(|location| !location.is_empty());
         let label = lines.next().filter(|label| !label.is_empty());
-        let (file, line) = match place {
+        let (file, line) = match location {
             None => (None, 0),
-            Some(place) => {
-                let parts = place.rsplit_once(':').and_then(|(file, line)| Some((file.len(), line.parse().ok()?)));
-                let (length, line) = parts.unwrap_or((place.len(), 0));
-                let file = match place {
-                    Cow::Borrowed(place) => Cow::Borrowed(place.get(..length).unwrap_or(place)),
-                    Cow::Owned(mut place) => {
-                        place.truncate(length);
-                        Cow::Owned(place)
+            Some(location) => {
+                let parts = location.rsplit_once(':').and_then(|(file, line)| Some((file.len(), line.parse().ok()?)));
+                let (length, line) = parts.unwrap_or((location.len(), 0));
+                let file = match location {
+                    Cow::Borrowed(location) => Cow::Borrowed(location.get(..length).unwrap_or(location)),
+                    Cow::Owned(mut location) => {
+                        location.truncate(length);
+                        Cow::Owned(location)
                     }
                 };
                 (Some(file), line)
@@ -52,8 +52,8 @@ impl StampText<'_> {
 
     /// Returns the text with these parts.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let place = self.file.as_ref().map_or(String::new(), |file| format!("{file}:{}", self.line));
-        let lines = [&*self.type_name, &place, self.label.as_deref().unwrap_or("")];
+        let location = self.file.as_ref().map_or(String::new(), |file| format!("{file}:{}", self.line));
+        let lines = [&*self.type_name, &location, self.label.as_deref().unwrap_or("")];
         let length = lines.iter().rposition(|line| !line.is_empty()).map_or(1, |last| last + 1);
         lines[..length].join("\n").into_bytes()
     }

@@ -3,7 +3,7 @@
 use heapledger_core::{Blocks, Bytes};
 
 use crate::columns::{self, CODEC_DELTA, Spec};
-use crate::error::{Error, Reason};
+use crate::error::{Reason, RecordingError};
 use crate::events::TICK_NS;
 use crate::frame::{Compressor, EncodedChunk};
 use crate::head::{CHUNK_ROWS_MAX, ChunkHead, ChunkKind};
@@ -143,9 +143,9 @@ impl TimelineEncoder {
         image: Option<ImageId>,
         samples: &[Sample],
         compressor: &mut Compressor,
-    ) -> Result<Vec<EncodedChunk>, Error> {
+    ) -> Result<Vec<EncodedChunk>, RecordingError> {
         if !samples.is_sorted_by_key(|sample| sample.time) {
-            return Err(Error::Unwritable("a timeline out of order"));
+            return Err(RecordingError::Unwritable("a timeline out of order"));
         }
         let encode_part = |part: &[Sample]| {
             let head = ChunkHead {
@@ -182,7 +182,7 @@ mod tests {
         Live { bytes: Bytes(bytes), blocks: Blocks(1) }
     }
 
-    fn told(timeline: Timeline) -> Vec<(u64, u64)> {
+    fn points(timeline: Timeline) -> Vec<(u64, u64)> {
         timeline.finish().iter().map(|sample| (sample.time.0, sample.live.bytes.0)).collect()
     }
 
@@ -192,7 +192,7 @@ mod tests {
         for (time, bytes) in [(0, 5), (10, 9), (20, 3), (INTERVAL_FIRST + 1, 2), (INTERVAL_FIRST + 2, 1)] {
             timeline.add(Time(time), live(bytes));
         }
-        assert_eq!(told(timeline), [(10, 9), (INTERVAL_FIRST, 3), (INTERVAL_FIRST + 2, 1)]);
+        assert_eq!(points(timeline), [(10, 9), (INTERVAL_FIRST, 3), (INTERVAL_FIRST + 2, 1)]);
     }
 
     #[test]
@@ -202,7 +202,7 @@ mod tests {
         for (time, bytes) in [(0, 5), (10, 9), (20, 3), (later + 5, 4)] {
             timeline.add(Time(time), live(bytes));
         }
-        assert_eq!(told(timeline), [(10, 9), (20, 3), (later + 5, 4)]);
+        assert_eq!(points(timeline), [(10, 9), (20, 3), (later + 5, 4)]);
     }
 
     #[test]
@@ -240,7 +240,7 @@ mod tests {
         for (time, bytes) in [(10 * INTERVAL_FIRST, 5), (3, 9), (10 * INTERVAL_FIRST + 1, 2)] {
             timeline.add(Time(time), live(bytes));
         }
-        assert_eq!(told(timeline), [(10 * INTERVAL_FIRST, 9), (10 * INTERVAL_FIRST + 1, 2)]);
+        assert_eq!(points(timeline), [(10 * INTERVAL_FIRST, 9), (10 * INTERVAL_FIRST + 1, 2)]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use prost::Message;
 
-use crate::error::Error;
+use crate::error::RecordingError;
 use crate::frame::{self, CHUNK_RAW_MAX, Compressor, EncodedChunk, Trailer};
 use crate::head::{CHUNK_ROWS_MAX, ChunkEntry, ChunkHead, ChunkKind};
 use crate::messages::{Footer, Record};
@@ -108,12 +108,12 @@ impl RecordingWriter {
 
 /// Returns the chunks of some metadata records, usually one chunk. Fails if one record alone is
 /// larger than a chunk.
-pub fn encode_records(records: &[Record], compressor: &mut Compressor) -> Result<Vec<EncodedChunk>, Error> {
+pub fn encode_records(records: &[Record], compressor: &mut Compressor) -> Result<Vec<EncodedChunk>, RecordingError> {
     let mut batches = Batches::default();
     for record in records {
         let record = proto::Record::from(record.clone());
         if records::put_len(&record) > CHUNK_RAW_MAX {
-            return Err(Error::Unwritable("a record that is larger than a chunk"));
+            return Err(RecordingError::Unwritable("a record that is larger than a chunk"));
         }
         batches.push(&record);
     }

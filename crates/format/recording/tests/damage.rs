@@ -52,7 +52,7 @@ fn the_sample_is_whole() {
 }
 
 #[test]
-fn a_file_cut_anywhere_serves_its_whole_chunks() {
+fn a_file_cut_anywhere_yields_its_whole_chunks() {
     let file = sample();
     let whole = Recording::open(&file).unwrap();
     for length in 0..file.len() {
@@ -146,7 +146,7 @@ fn unknown_chunks_fields_and_columns_are_skipped() {
 }
 
 #[test]
-fn unknown_extras_are_nothing_to_say() {
+fn unknown_extras_are_ignored() {
     let extras = |file: &[u8]| {
         let recording = Recording::open(file).unwrap();
         let mut buffer = EventsBuffer::default();

@@ -159,7 +159,7 @@ fn session() -> impl Strategy<Value = Session> {
             options,
             clock,
             begins: Time(span.0),
-            part: span.1,
+            segment: span.1,
             totals_only: span.2,
             samples: span.2,
         },
@@ -244,11 +244,11 @@ fn extras() -> impl Strategy<Value = Extras> {
     let errno = prop::option::weighted(0.2, any::<u32>());
     let blocks = || option().prop_map(|blocks| blocks.map(Blocks));
     let some = (option(), option(), bytes(), blocks(), errno, bytes(), bytes()).prop_map(
-        |(alignment, count, usable, stands_for, errno, freed_size, declared_size)| Extras {
+        |(alignment, count, usable, weight, errno, freed_size, declared_size)| Extras {
             alignment,
             count,
             usable,
-            stands_for,
+            weight,
             errno,
             freed_size,
             declared_size,
@@ -262,10 +262,10 @@ fn sampled(kind: &EventKind, number: u64) -> Sampled {
     let rate = Rate::from_logarithm(number % 82);
     match kind {
         _ if number.is_multiple_of(2) => Sampled::NOT,
-        EventKind::Alloc { .. } => Sampled { rate, after_others: false },
-        EventKind::Free { .. } => Sampled { rate: Rate::EXACT, after_others: true },
-        EventKind::Realloc { .. } => Sampled { rate, after_others: number.is_multiple_of(3) },
-        EventKind::Failed { .. } | EventKind::Move { .. } => Sampled::NOT,
+        EventKind::Alloc { .. } => Sampled { rate, after_unsampled: false },
+        EventKind::Free { .. } => Sampled { rate: Rate::EXACT, after_unsampled: true },
+        EventKind::Realloc { .. } => Sampled { rate, after_unsampled: number.is_multiple_of(3) },
+        EventKind::Failed { .. } | EventKind::Reattributed { .. } => Sampled::NOT,
     }
 }
 
@@ -295,7 +295,7 @@ fn events(drafts: &[Draft]) -> Vec<(Event, Extras, Live)> {
             0 => (Api::Malloc.into(), EventKind::Alloc { serial, size, stack }),
             // Now and then between the others, on an existing block.
             2 if choice >= 0xe0 && next > 0 => {
-                (Api::Malloc.into(), EventKind::Move { block: Serial(next - 1 - back % next), stack })
+                (Api::Malloc.into(), EventKind::Reattributed { block: Serial(next - 1 - back % next), stack })
             }
             1 => (Call::from_number(63).unwrap(), EventKind::Free { block: freed }),
             2 => (Api::Realloc.into(), EventKind::Realloc { old: freed, serial, size, stack }),
@@ -304,7 +304,7 @@ fn events(drafts: &[Draft]) -> Vec<(Event, Extras, Live)> {
         if matches!(kind, EventKind::Alloc { .. } | EventKind::Realloc { .. }) {
             next += 1;
         }
-        let is_row = !matches!(kind, EventKind::Move { .. });
+        let is_row = !matches!(kind, EventKind::Reattributed { .. });
         let (extras, live) = if is_row { (extras, live) } else { (Extras::NONE, last) };
         last = live;
         (Event { time: Time(time), thread: ThreadId(thread), call, sampled: sampled(&kind, time), kind }, extras, live)
@@ -314,7 +314,7 @@ fn events(drafts: &[Draft]) -> Vec<(Event, Extras, Live)> {
 
 /// True if it is a call.
 fn is_row((event, ..): &(Event, Extras, Live)) -> bool {
-    !matches!(event.kind, EventKind::Move { .. })
+    !matches!(event.kind, EventKind::Reattributed { .. })
 }
 
 proptest! {
@@ -522,7 +522,7 @@ proptest! {
         }
         let file = file(&chunks, &FOOTER);
         let recording = Recording::open(&file).unwrap();
-        let read: Result<Vec<Annotation>, Error> = recording.annotations(image).collect();
+        let read: Result<Vec<Annotation>, RecordingError> = recording.annotations(image).collect();
         prop_assert_eq!(read.unwrap(), annotations);
     }
 
@@ -754,13 +754,8 @@ fn a_full_chunk_of_events_takes_no_more() {
         kind,
     };
     let most = Some(u64::MAX);
-    let extras = Extras {
-        alignment: most,
-        count: most,
-        usable: Some(Bytes(u64::MAX)),
-        stands_for: Some(Blocks(0)),
-        ..Extras::NONE
-    };
+    let extras =
+        Extras { alignment: most, count: most, usable: Some(Bytes(u64::MAX)), weight: Some(Blocks(0)), ..Extras::NONE };
     for extras in [Extras::NONE, extras] {
         let mut pushed = 0;
         while !encoder.is_full() {
@@ -798,7 +793,7 @@ fn mark((choice, back, address, by, measured): (u8, u64, u64, StackId, u64), nex
         (1, Some(block)) => reported(Reported::Inside { block, address }),
         (2, _) => reported(Reported::Nothing { address }),
         (3, _) => reported(Reported::NotHeap { address }),
-        (4, Some(block)) => Mark::TakenBack { block, by },
+        (4, Some(block)) => Mark::Removed { block, by },
         (5, _) => Mark::Cleared,
         _ => Mark::Complete { time },
     }
@@ -806,7 +801,7 @@ fn mark((choice, back, address, by, measured): (u8, u64, u64, StackId, u64), nex
 
 proptest! {
     #[test]
-    fn marks_keep_their_places(
+    fn marks_keep_their_positions(
         drafts in prop::collection::vec(draft(), 1..60),
         marks in prop::collection::vec((0usize..61, (any::<u8>(), number(), any::<u64>(), stack(), number())), 0..80),
         cut in 1usize..20,
@@ -831,7 +826,7 @@ proptest! {
         encoder.push_mark(Time(0), &Mark::Cleared).unwrap();
         expected.push((events.len(), Mark::Cleared));
         chunks.extend(encoder.finish(&mut compressor));
-        let late = Mark::TakenBack { block: encoder.next_serial(), by: StackId::ROOT };
+        let late = Mark::Removed { block: encoder.next_serial(), by: StackId::ROOT };
         prop_assert!(encoder.push_mark(Time(0), &late).is_err());
         let file = file(&chunks, &FOOTER);
         let recording = Recording::open(&file).unwrap();
@@ -861,9 +856,9 @@ fn the_first_two_marks_of_a_block_count() {
         is_kept,
         measured: Bytes(0),
     };
-    let mut marked = Marked::default();
-    let apply = |marked: &mut Marked, mark| marked.apply(&mark, |one, other| one == other);
-    let who = |marked: &Marked, serial| marked.of(Serial(serial)).map(|mark| mark.map(|mark| mark.by.0));
+    let mut marked = MarkedBlocks::default();
+    let apply = |marked: &mut MarkedBlocks, mark| marked.apply(&mark, |one, other| one == other);
+    let who = |marked: &MarkedBlocks, serial| marked.of(Serial(serial)).map(|mark| mark.map(|mark| mark.by.0));
     for (by, is_kept) in [(1, false), (2, true), (3, true)] {
         apply(&mut marked, report(7, by, is_kept));
     }
@@ -872,11 +867,11 @@ fn the_first_two_marks_of_a_block_count() {
     apply(&mut marked, Mark::Cleared);
     assert_eq!((who(&marked, 7), who(&marked, 8), marked.is_collecting()), ([Some(2), None], [None, None], true));
     apply(&mut marked, report(7, 4, false));
-    let again = marked.again();
+    let again = marked.as_marks();
     assert_eq!(again, [Mark::Cleared, report(7, 2, true), report(7, 4, false)]);
     // A mark that is not there any more, or is another reporter's, is not taken back.
     for by in [4, 9, 2] {
-        apply(&mut marked, Mark::TakenBack { block: Serial(7), by: StackId(by) });
+        apply(&mut marked, Mark::Removed { block: Serial(7), by: StackId(by) });
     }
     apply(&mut marked, Mark::Complete { time: Time(3) });
     assert_eq!((who(&marked, 7), marked.is_collecting()), ([Some(4), None], false));

@@ -15,13 +15,13 @@ pub use none::*;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Countdown {
     /// Bytes until the thread has to re-read the rate; 0 or less if nothing has been drawn.
-    pub left: i64,
+    pub until_reread: i64,
     /// The logarithm of the rate at which it was drawn.
     pub rate: u64,
     /// Bytes from there to the sample point.
-    pub beyond: u64,
+    pub after_reread: u64,
     /// The number of bytes after which the thread last chose to re-read the rate.
     pub stride: u64,
     /// The time stamp of the last re-read.
-    pub looked: u64,
+    pub reread_at: u64,
 }

@@ -10,7 +10,7 @@ use core::mem::offset_of;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::context::Stack;
+use crate::context::ScopeStack;
 use crate::pool::Pool;
 use crate::stamp::Place;
 
@@ -27,7 +27,7 @@ macro_rules! bridge {
             $($(#[$doc])* pub $name: $type,)*
         }
 
-        impl Found {
+        impl BridgeRef {
             $(
                 /// Returns the function of this name, if this observer has it: see [`Bridge`].
                 #[inline]
@@ -54,7 +54,7 @@ bridge! {
     annotate: unsafe extern "C" fn(u32, *const u64, usize) -> c_int,
     /// Proposes a stack of scopes for the calling thread: memory that lives as long as the thread.
     /// Returns the stack to use, which is the first that was proposed.
-    contexts: unsafe extern "C" fn(*mut Stack) -> *mut Stack,
+    contexts: unsafe extern "C" fn(*mut ScopeStack) -> *mut ScopeStack,
     /// Notifies that a pool gave out a block: its address, below 2⁴⁷, and its size in bytes.
     pool_allocated: unsafe extern "C" fn(*const Pool, u64, u64),
     /// Notifies that a pool takes back the block at an address.
@@ -155,19 +155,20 @@ unsafe impl Sync for Bridge {}
 
 /// Returns the bridge to the ledger of this program itself, if it has started one, even if another
 /// process observes the program too.
-pub fn own() -> Option<Found> {
-    NonNull::new(OWN.load(Ordering::Acquire)).map(Found)
+pub fn own() -> Option<BridgeRef> {
+    NonNull::new(OWN.load(Ordering::Acquire)).map(BridgeRef)
 }
 
 /// The bridge of this process's observer.
 #[derive(Clone, Copy, Debug)]
-pub struct Found(NonNull<Bridge>);
+pub struct BridgeRef(NonNull<Bridge>);
 
-// SAFETY: a `Found` is the address of a table that stays for ever, does not change, and is `Sync`.
-unsafe impl Send for Found {}
-// SAFETY: references to a `Found` allow no more than the address itself, which is `Send`: its
+// SAFETY: a `BridgeRef` is the address of a table that stays for ever, does not change, and is
+// `Sync`.
+unsafe impl Send for BridgeRef {}
+// SAFETY: references to a `BridgeRef` allow no more than the address itself, which is `Send`: its
 // methods take copies of it.
-unsafe impl Sync for Found {}
+unsafe impl Sync for BridgeRef {}
 
 /// The bridge to the ledger of this program, used if no other process observes it.
 static OWN: AtomicPtr<Bridge> = AtomicPtr::new(ptr::null_mut());
@@ -181,7 +182,7 @@ pub fn offer(bridge: &'static Bridge) {
 /// Returns the bridge, if anybody observes this process: the recorder's rather than that of the
 /// program's own ledger. A load or two, and as many tests.
 #[inline(always)]
-pub fn find() -> Option<Found> {
+pub fn find() -> Option<BridgeRef> {
     let recorder = NonNull::new(crate::arch::bridge().cast_mut());
-    recorder.or_else(|| NonNull::new(OWN.load(Ordering::Acquire))).map(Found)
+    recorder.or_else(|| NonNull::new(OWN.load(Ordering::Acquire))).map(BridgeRef)
 }

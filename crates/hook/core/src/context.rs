@@ -2,15 +2,15 @@
 //! hooks read it.
 //!
 //! All types have C layout: `heapledger.h` declares the same structures. A thread has at most one
-//! [`Stack`], in memory of the program's that lives as long as the thread; only that thread, and
-//! hooks that run in it, access it. Everything that a stack refers to is static: names and values
-//! are never freed or changed.
+//! [`ScopeStack`], in memory of the program's that lives as long as the thread; only that thread,
+//! and hooks that run in it, access it. Everything that a stack refers to is static: names and
+//! values are never freed or changed.
 //!
 //! The unsafe functions here take the **own stack** of the calling thread. That is a live, aligned
-//! [`Stack`] with two properties: no other thread accesses it, and no reference to it exists while
-//! the function runs.
+//! [`ScopeStack`] with two properties: no other thread accesses it, and no reference to it exists
+//! while the function runs.
 //!
-//! Entering a scope stores a [`Frame`] and the depth; leaving it stores the depth. Neither
+//! Entering a scope stores a [`ScopeFrame`] and the depth; leaving it stores the depth. Neither
 //! allocates, calls anything or can fail. A scope that is left by a jump (`longjmp`) is removed
 //! when the scope around it is left.
 
@@ -24,7 +24,7 @@ pub const DEPTH_MAX: usize = 128;
 /// The number of bytes of a text that are reported; the rest is cut off.
 pub const TEXT_MAX: usize = 1024;
 
-/// A bit of [`Stack::ignore`], set while code of Heapledger runs, whose blocks are not the
+/// A bit of [`ScopeStack::ignore`], set while code of Heapledger runs, whose blocks are not the
 /// program's. Separate from the count of the program's own scopes, so that this bit alone can be
 /// cleared while that code calls a function of the program.
 pub const UNTRACKED: u32 = 1 << 31;
@@ -129,7 +129,7 @@ impl Category {
 /// Both are null or point to a static [`Name`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
-pub struct Frame {
+pub struct ScopeFrame {
     /// The scope. Null for a barrier: frames further out are not part of the context.
     pub name: *const Name,
     /// The scope's value, such as `route=/users,method=GET`. Null for none.
@@ -137,32 +137,32 @@ pub struct Frame {
 }
 
 // SAFETY: everything that it points to is static and `Sync`.
-unsafe impl Sync for Frame {}
+unsafe impl Sync for ScopeFrame {}
 // SAFETY: a frame owns nothing. It is two addresses of names that are static and `Sync`, by the
 // contract of the fields.
-unsafe impl Send for Frame {}
+unsafe impl Send for ScopeFrame {}
 
-impl Frame {
+impl ScopeFrame {
     /// The barrier: frames further out are not part of the context.
-    pub const BARRIER: Frame = Frame { name: ptr::null(), value: ptr::null() };
+    pub const BARRIER: ScopeFrame = ScopeFrame { name: ptr::null(), value: ptr::null() };
 
     /// Returns a scope without value.
     #[inline(always)]
-    pub const fn new(name: &'static Name) -> Frame {
-        Frame { name, value: ptr::null() }
+    pub const fn new(name: &'static Name) -> ScopeFrame {
+        ScopeFrame { name, value: ptr::null() }
     }
 
     /// Returns a scope with a value.
     #[inline(always)]
-    pub const fn with_value(name: &'static Name, value: &'static Name) -> Frame {
-        Frame { name, value }
+    pub const fn with_value(name: &'static Name, value: &'static Name) -> ScopeFrame {
+        ScopeFrame { name, value }
     }
 }
 
 /// A thread's scopes, outermost first.
 #[derive(Debug)]
 #[repr(C)]
-pub struct Stack {
+pub struct ScopeStack {
     /// The number of scopes that the thread is in. If it is more than [`DEPTH_MAX`], the innermost
     /// frames were not kept.
     pub depth: u32,
@@ -170,37 +170,37 @@ pub struct Stack {
     /// program asks for that, and [`UNTRACKED`].
     pub ignore: u32,
     /// The frames; those below `depth` are in use.
-    pub frames: [Frame; DEPTH_MAX],
+    pub frames: [ScopeFrame; DEPTH_MAX],
 }
 
-impl Default for Stack {
-    fn default() -> Stack {
-        Stack::new()
+impl Default for ScopeStack {
+    fn default() -> ScopeStack {
+        ScopeStack::new()
     }
 }
 
-impl Stack {
+impl ScopeStack {
     /// Returns the stack of a thread that is in no scope.
-    pub const fn new() -> Stack {
-        Stack { depth: 0, ignore: 0, frames: [Frame::BARRIER; DEPTH_MAX] }
+    pub const fn new() -> ScopeStack {
+        ScopeStack { depth: 0, ignore: 0, frames: [ScopeFrame::BARRIER; DEPTH_MAX] }
     }
 }
 
-/// A [`Stack`] for a thread-local variable, which hands out its address. Zeroed memory is a valid
-/// one.
+/// A [`ScopeStack`] for a thread-local variable, which hands out its address. Zeroed memory is a
+/// valid one.
 #[derive(Debug, Default)]
 #[repr(transparent)]
-pub struct StackCell(UnsafeCell<Stack>);
+pub struct ScopeStackCell(UnsafeCell<ScopeStack>);
 
-impl StackCell {
+impl ScopeStackCell {
     /// Returns the stack of a thread that is in no scope.
-    pub const fn new() -> StackCell {
-        StackCell(UnsafeCell::new(Stack::new()))
+    pub const fn new() -> ScopeStackCell {
+        ScopeStackCell(UnsafeCell::new(ScopeStack::new()))
     }
 
     /// Returns its address, for [`enter`] and the others.
     #[inline(always)]
-    pub const fn get(&self) -> *mut Stack {
+    pub const fn get(&self) -> *mut ScopeStack {
         self.0.get()
     }
 }
@@ -214,14 +214,14 @@ impl StackCell {
 ///
 /// `stack` is the calling thread's [own stack](self).
 #[inline(always)]
-pub unsafe fn enter(stack: *mut Stack, frame: Frame) -> u32 {
+pub unsafe fn enter(stack: *mut ScopeStack, frame: ScopeFrame) -> u32 {
     // SAFETY: by the caller's contract nobody else writes to it, except signal handlers of this
     // thread, which are done before we go on. The frame is written before the depth includes it, so
     // a handler never reads an unfinished one.
     unsafe {
         let depth = (*stack).depth;
-        if let Some(place) = (*stack).frames.get_mut(depth as usize) {
-            store(place, frame);
+        if let Some(slot) = (*stack).frames.get_mut(depth as usize) {
+            store(slot, frame);
         }
         compiler_fence(Ordering::SeqCst);
         (&raw mut (*stack).depth).write_volatile(depth.wrapping_add(1));
@@ -232,17 +232,17 @@ pub unsafe fn enter(stack: *mut Stack, frame: Frame) -> u32 {
 
 /// Stores a frame, by a single instruction if the processor has one.
 #[inline(always)]
-fn store(place: &mut Frame, frame: Frame) {
+fn store(slot: &mut ScopeFrame, frame: ScopeFrame) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: both are 16 bytes, and the instructions accept any alignment; SSE2 is part of the
     // architecture.
     unsafe {
         use core::arch::x86_64::{_mm_loadu_si128, _mm_storeu_si128};
-        _mm_storeu_si128(ptr::from_mut(place).cast(), _mm_loadu_si128((&raw const frame).cast()));
+        _mm_storeu_si128(ptr::from_mut(slot).cast(), _mm_loadu_si128((&raw const frame).cast()));
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     {
-        *place = frame;
+        *slot = frame;
     }
 }
 
@@ -253,7 +253,7 @@ fn store(place: &mut Frame, frame: Frame) {
 ///
 /// `stack` is the calling thread's [own stack](self), as in [`enter`].
 #[inline(always)]
-pub unsafe fn leave(stack: *mut Stack, depth: u32) {
+pub unsafe fn leave(stack: *mut ScopeStack, depth: u32) {
     compiler_fence(Ordering::SeqCst);
     // SAFETY: reads and writes the depth of the caller's own stack, which is live and aligned. No
     // other thread accesses it.
@@ -271,7 +271,7 @@ pub unsafe fn leave(stack: *mut Stack, depth: u32) {
 ///
 /// `stack` is the calling thread's [own stack](self), as in [`enter`].
 #[inline(always)]
-pub unsafe fn begin_ignoring(stack: *mut Stack) -> u32 {
+pub unsafe fn begin_ignoring(stack: *mut ScopeStack) -> u32 {
     // SAFETY: `change_ignoring` asks for the calling thread's own stack, and so does this function.
     unsafe { change_ignoring(stack, |before| before.wrapping_add(1)) }
 }
@@ -283,7 +283,7 @@ pub unsafe fn begin_ignoring(stack: *mut Stack) -> u32 {
 ///
 /// `stack` is the calling thread's [own stack](self), as in [`enter`].
 #[inline(always)]
-pub unsafe fn begin_untracked(stack: *mut Stack) -> u32 {
+pub unsafe fn begin_untracked(stack: *mut ScopeStack) -> u32 {
     // SAFETY: `change_ignoring` asks for the calling thread's own stack, and so does this function.
     unsafe { change_ignoring(stack, |before| before | UNTRACKED) }
 }
@@ -296,7 +296,7 @@ pub unsafe fn begin_untracked(stack: *mut Stack) -> u32 {
 ///
 /// `stack` is the calling thread's [own stack](self), as in [`enter`].
 #[inline(always)]
-pub unsafe fn begin_tracked(stack: *mut Stack) -> u32 {
+pub unsafe fn begin_tracked(stack: *mut ScopeStack) -> u32 {
     // SAFETY: `change_ignoring` asks for the calling thread's own stack, and so does this function.
     unsafe { change_ignoring(stack, |before| before & !UNTRACKED) }
 }
@@ -305,7 +305,7 @@ pub unsafe fn begin_tracked(stack: *mut Stack) -> u32 {
 ///
 /// `stack` is the calling thread's [own stack](self), as in [`enter`].
 #[inline(always)]
-unsafe fn change_ignoring(stack: *mut Stack, change: impl FnOnce(u32) -> u32) -> u32 {
+unsafe fn change_ignoring(stack: *mut ScopeStack, change: impl FnOnce(u32) -> u32) -> u32 {
     compiler_fence(Ordering::SeqCst);
     // SAFETY: reads and writes a field of the caller's own stack, which is live and aligned. No
     // other thread accesses it.
@@ -323,7 +323,7 @@ unsafe fn change_ignoring(stack: *mut Stack, change: impl FnOnce(u32) -> u32) ->
 ///
 /// `stack` is the calling thread's [own stack](self), as in [`enter`].
 #[inline(always)]
-pub unsafe fn end_ignoring(stack: *mut Stack, before: u32) {
+pub unsafe fn end_ignoring(stack: *mut ScopeStack, before: u32) {
     compiler_fence(Ordering::SeqCst);
     // SAFETY: writes a field of the caller's own stack, which is live and aligned. No other thread
     // accesses it.
@@ -337,7 +337,7 @@ pub unsafe fn end_ignoring(stack: *mut Stack, before: u32) {
 ///
 /// `stack` is the calling thread's [own stack](self).
 #[inline(always)]
-pub unsafe fn depth(stack: *const Stack) -> usize {
+pub unsafe fn depth(stack: *const ScopeStack) -> usize {
     // SAFETY: reads a field of the caller's own stack, which is live, aligned and initialised. No
     // other thread writes to it. Volatile, because the compiler of the program does not know that
     // hooks read it.
@@ -350,7 +350,7 @@ pub unsafe fn depth(stack: *const Stack) -> usize {
 ///
 /// `stack` is the calling thread's [own stack](self).
 #[inline(always)]
-pub unsafe fn is_ignoring(stack: *const Stack) -> bool {
+pub unsafe fn is_ignoring(stack: *const ScopeStack) -> bool {
     // SAFETY: reads a field of the caller's own stack, which is live, aligned and initialised. No
     // other thread writes to it.
     unsafe { (&raw const (*stack).ignore).read_volatile() != 0 }
@@ -362,10 +362,10 @@ pub unsafe fn is_ignoring(stack: *const Stack) -> bool {
 ///
 /// `stack` is the calling thread's [own stack](self), and `index` is below [`depth`].
 #[inline(always)]
-pub unsafe fn frame(stack: *const Stack, index: usize) -> Frame {
+pub unsafe fn frame(stack: *const ScopeStack, index: usize) -> ScopeFrame {
     // SAFETY: `index` is below `depth`, which is at most the length of the array: so the place is
     // within the caller's own stack, which is live and aligned. No other thread writes to it.
-    unsafe { (&raw const (*stack).frames).cast::<Frame>().add(index).read_volatile() }
+    unsafe { (&raw const (*stack).frames).cast::<ScopeFrame>().add(index).read_volatile() }
 }
 
 #[cfg(test)]
@@ -378,7 +378,7 @@ mod tests {
 
     static NAMES: [Name; 2] = [Name::new("one"), Name::new("two")];
 
-    fn names(stack: &StackCell) -> Vec<&'static [u8]> {
+    fn names(stack: &ScopeStackCell) -> Vec<&'static [u8]> {
         // SAFETY: `stack` is live, and used by this thread only, through its address: it is this
         // thread's own stack. The indices are below `depth`. All names in it are from `NAMES`.
         unsafe { (0..depth(stack.get())).map(|index| (*frame(stack.get(), index).name).bytes()).collect() }
@@ -386,15 +386,15 @@ mod tests {
 
     #[test]
     fn scopes_nest_and_heal() {
-        let stack = StackCell::new();
+        let stack = ScopeStackCell::new();
         // SAFETY: all calls ask for the thread's own stack. `stack` is live, and used by this
         // thread only, through its address.
         unsafe {
-            let outer = enter(stack.get(), Frame::new(&NAMES[0]));
-            let middle = enter(stack.get(), Frame::new(&NAMES[1]));
+            let outer = enter(stack.get(), ScopeFrame::new(&NAMES[0]));
+            let middle = enter(stack.get(), ScopeFrame::new(&NAMES[1]));
             assert_eq!(names(&stack), [b"one", b"two"]);
             // Left by a jump: no `leave`.
-            enter(stack.get(), Frame::new(&NAMES[0]));
+            enter(stack.get(), ScopeFrame::new(&NAMES[0]));
             leave(stack.get(), middle);
             assert_eq!(names(&stack), [b"one"]);
             leave(stack.get(), outer);
@@ -405,13 +405,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_deep_is_counted_only() {
-        let stack = StackCell::new();
+    fn frames_beyond_the_maximum_are_only_counted() {
+        let stack = ScopeStackCell::new();
         // SAFETY: all calls ask for the thread's own stack. `stack` is live, and used by this
         // thread only, through its address.
         unsafe {
-            let first = enter(stack.get(), Frame::new(&NAMES[0]));
-            let deep: Vec<u32> = (0..2 * DEPTH_MAX).map(|_| enter(stack.get(), Frame::new(&NAMES[1]))).collect();
+            let first = enter(stack.get(), ScopeFrame::new(&NAMES[0]));
+            let deep: Vec<u32> = (0..2 * DEPTH_MAX).map(|_| enter(stack.get(), ScopeFrame::new(&NAMES[1]))).collect();
             assert_eq!(names(&stack).len(), DEPTH_MAX);
             for &before in deep.iter().rev() {
                 leave(stack.get(), before);
@@ -424,7 +424,7 @@ mod tests {
 
     #[test]
     fn ignoring_nests() {
-        let stack = StackCell::new();
+        let stack = ScopeStackCell::new();
         // SAFETY: all calls ask for the thread's own stack. `stack` is live, and used by this
         // thread only, through its address.
         unsafe {
@@ -439,7 +439,7 @@ mod tests {
 
     #[test]
     fn code_that_heapledger_calls_is_the_programs() {
-        let stack = StackCell::new();
+        let stack = ScopeStackCell::new();
         // SAFETY: all calls ask for the thread's own stack. `stack` is live, and used by this
         // thread only, through its address.
         unsafe {
@@ -467,8 +467,8 @@ mod tests {
     /// Checks the layout that `heapledger.h` declares.
     #[test]
     fn layout() {
-        assert_eq!((size_of::<Name>(), size_of::<Category>(), size_of::<Frame>()), (24, 32, 16));
-        assert_eq!((size_of::<Stack>(), core::mem::offset_of!(Stack, frames)), (8 + 16 * DEPTH_MAX, 8));
+        assert_eq!((size_of::<Name>(), size_of::<Category>(), size_of::<ScopeFrame>()), (24, 32, 16));
+        assert_eq!((size_of::<ScopeStack>(), core::mem::offset_of!(ScopeStack, frames)), (8 + 16 * DEPTH_MAX, 8));
         assert_eq!((core::mem::offset_of!(Name, flags), core::mem::offset_of!(Name, category)), (12, 16));
     }
 }

@@ -44,7 +44,7 @@ fn small(address: u64) -> &'static AtomicU8 {
 
 /// True if a recorded block may be at this address.
 #[inline(always)]
-pub fn may_hold(address: u64) -> bool {
+pub fn may_contain(address: u64) -> bool {
     [large(address), small(address)].iter().all(|count| count.load(Ordering::Relaxed) != 0)
 }
 

@@ -28,9 +28,9 @@
 //! [`REPLACEMENTS_MAX`] different hooks in its life; each may be installed and removed any number
 //! of times. The table of a hook is read the first time only.
 //!
-//! **Cost.** With nothing installed, or one observer that samples, calls do not get here ([`way`]).
-//! Otherwise each observer costs a call through a pointer. Without replacements there is no further
-//! cost: the calls go to the program's own allocator as before.
+//! **Cost.** With nothing installed, or one observer that samples, calls do not get here
+//! ([`dispatch_path`]). Otherwise each observer costs a call through a pointer. Without
+//! replacements there is no further cost: the calls go to the program's own allocator as before.
 
 #![cfg_attr(all(test, loom), allow(dead_code, reason = "only the list is tried there"))]
 
@@ -38,21 +38,21 @@ use core::ffi::c_void;
 
 mod caller;
 #[cfg(not(all(test, loom)))]
+pub mod dispatch;
+#[cfg(not(all(test, loom)))]
+pub mod dispatch_path;
+#[cfg(not(all(test, loom)))]
 mod interface;
 mod list;
 #[cfg(all(test, loom))]
 mod model;
+#[cfg(not(all(test, loom)))]
+pub mod notify;
 mod observer;
 #[cfg(not(all(test, loom)))]
 mod registry;
 mod replacement;
-#[cfg(not(all(test, loom)))]
-pub mod serve;
-#[cfg(not(all(test, loom)))]
-pub mod tell;
 mod usable;
-#[cfg(not(all(test, loom)))]
-pub mod way;
 
 pub use caller::Caller;
 #[cfg(not(all(test, loom)))]
@@ -79,7 +79,7 @@ pub const VERSION: u32 = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 #[non_exhaustive]
-pub enum Error {
+pub enum HookError {
     /// The table is null, of another version, too short, or without functions that it must have.
     Malformed = 1,
     /// The process has already known its maximum number of different hooks.
@@ -93,30 +93,30 @@ pub enum Error {
     NoAllocator = 5,
 }
 
-impl Error {
+impl HookError {
     /// Returns the error with this number, if this version knows it.
-    pub const fn from_number(number: u8) -> Option<Error> {
+    pub const fn from_number(number: u8) -> Option<HookError> {
         Some(match number {
-            1 => Error::Malformed,
-            2 => Error::Full,
-            3 => Error::AlreadyInstalled,
-            4 => Error::NotInstalled,
-            5 => Error::NoAllocator,
+            1 => HookError::Malformed,
+            2 => HookError::Full,
+            3 => HookError::AlreadyInstalled,
+            4 => HookError::NotInstalled,
+            5 => HookError::NoAllocator,
             _ => return None,
         })
     }
 }
 
-impl core::fmt::Display for Error {
+impl core::fmt::Display for HookError {
     fn fmt(&self, out: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         out.write_str(match self {
-            Error::Malformed => "the table is malformed, or of another version",
-            Error::Full => "as many different hooks as a process can know have been installed before",
-            Error::AlreadyInstalled => "the hook is installed already",
-            Error::NotInstalled => "the hook is not installed",
-            Error::NoAllocator => "this program's allocator cannot be replaced",
+            HookError::Malformed => "the table is malformed, or of another version",
+            HookError::Full => "as many different hooks as a process can know have been installed before",
+            HookError::AlreadyInstalled => "the hook is installed already",
+            HookError::NotInstalled => "the hook is not installed",
+            HookError::NoAllocator => "this program's allocator cannot be replaced",
         })
     }
 }
 
-impl core::error::Error for Error {}
+impl core::error::Error for HookError {}

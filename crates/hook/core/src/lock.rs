@@ -112,14 +112,15 @@ mod tests {
         // cell is accessed below only, by threads that hold the lock, and at the end, when one
         // thread is left.
         unsafe impl Sync for Shared {}
-        const ROUNDS: u64 = if cfg!(miri) { 50 } else { 100_000 };
+        const ITERATIONS: u64 = if cfg!(miri) { 50 } else { 100_000 };
         let shared = Shared(Lock::new(), UnsafeCell::new(0));
         let shared = &shared;
         std::thread::scope(|scope| {
             for thread in 0..4 {
                 scope.spawn(move || {
-                    for round in 0..ROUNDS {
-                        let guard = if round % 3 == thread % 3 { shared.0.try_lock() } else { Some(shared.0.lock()) };
+                    for iteration in 0..ITERATIONS {
+                        let guard =
+                            if iteration % 3 == thread % 3 { shared.0.try_lock() } else { Some(shared.0.lock()) };
                         if guard.is_some() {
                             // SAFETY: the pointer is that of a live cell, and nobody else uses it:
                             // all threads do so under the lock, which `guard` holds.
@@ -136,6 +137,6 @@ mod tests {
         });
         // SAFETY: the pointer is that of a live cell. Nobody writes to it any more: `scope` has
         // waited for the end of all threads that do.
-        assert_eq!(unsafe { *shared.1.get() }, 4 * ROUNDS);
+        assert_eq!(unsafe { *shared.1.get() }, 4 * ITERATIONS);
     }
 }

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_printed_arrives_whole() {
+    fn printed_text_arrives_whole() {
         let path = std::env::temp_dir().join(format!("heapledger-print-{}", std::process::id()));
         let mut file = std::fs::File::options().create(true).truncate(true).read(true).write(true).open(&path).unwrap();
         std::fs::remove_file(&path).unwrap();

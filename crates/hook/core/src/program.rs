@@ -2,7 +2,7 @@
 //! added to the environment of a program only if the recorder is loaded there and can remove them
 //! again.
 
-/// The number of bytes that [`judge`] needs: the headers are among them.
+/// The number of bytes that [`classify`] needs: the headers are among them.
 pub const HEAD_LENGTH: usize = 4096;
 
 /// The verdict on a file.
@@ -66,7 +66,7 @@ pub fn is_supported_linker(path: &[u8]) -> bool {
 
 /// Judges a file by its first bytes. Sources: generic ABI (ELF header, program headers), execve(2)
 /// (scripts).
-pub fn judge(head: &[u8]) -> Program<'_> {
+pub fn classify(head: &[u8]) -> Program<'_> {
     const ELFCLASS64: u8 = 2;
     #[cfg(target_arch = "x86_64")]
     const EM_HOST: u16 = 62;
@@ -143,8 +143,8 @@ pub fn needs_to_be_first(head: &[u8], mut read: impl FnMut(u64, &mut [u8]) -> Op
             if tag == DT_STRTAB {
                 strings = Some(value);
             } else if tag == DT_NEEDED && needed_count < NEEDED_MAX {
-                if let Some(place) = needed.get_mut(needed_count) {
-                    *place = value;
+                if let Some(slot) = needed.get_mut(needed_count) {
+                    *slot = value;
                 }
                 needed_count += 1;
             }
@@ -211,11 +211,11 @@ mod tests {
 
     #[test]
     fn scripts_name_their_interpreter() {
-        assert_eq!(judge(b"#! /usr/bin/env python3\nprint()"), Program::Script(b"/usr/bin/env"));
-        assert_eq!(judge(b"#!/bin/sh"), Program::Script(b"/bin/sh"));
-        assert_eq!(judge(b"#!"), Program::Script(b""));
-        assert_eq!(judge(b"echo hello"), Program::Unknown);
-        assert_eq!(judge(b""), Program::Unknown);
+        assert_eq!(classify(b"#! /usr/bin/env python3\nprint()"), Program::Script(b"/usr/bin/env"));
+        assert_eq!(classify(b"#!/bin/sh"), Program::Script(b"/bin/sh"));
+        assert_eq!(classify(b"#!"), Program::Script(b""));
+        assert_eq!(classify(b"echo hello"), Program::Unknown);
+        assert_eq!(classify(b""), Program::Unknown);
     }
 
     #[test]
@@ -240,9 +240,9 @@ mod tests {
         (head[18], head[32], head[54], head[56]) = (62, 64, 56, 1);
         (head[64], head[72], head[96]) = (3, 120, 25);
         head[120..147].copy_from_slice(b"/lib64/ld-linux-x86-64.so.2");
-        assert_eq!(judge(&head), Program::Dynamic);
+        assert_eq!(classify(&head), Program::Dynamic);
         head[120..145].copy_from_slice(b"/lib/ld-musl-x86_64.so.1\0");
-        assert!(matches!(judge(&head), Program::Other(_)));
+        assert!(matches!(classify(&head), Program::Other(_)));
     }
 
     #[test]
@@ -253,13 +253,13 @@ mod tests {
         head[32] = 64;
         head[54] = 56;
         head[56] = 1;
-        assert!(matches!(judge(&head), Program::Other(_)));
+        assert!(matches!(classify(&head), Program::Other(_)));
         head[64] = 3;
         head[72..80].copy_from_slice(&5000_u64.to_le_bytes());
         head[96] = 20;
-        assert_eq!(judge(&head), Program::Dynamic);
+        assert_eq!(classify(&head), Program::Dynamic);
         for length in 4..68 {
-            assert!(matches!(judge(&head[..length]), Program::Other(_)));
+            assert!(matches!(classify(&head[..length]), Program::Other(_)));
         }
     }
 }

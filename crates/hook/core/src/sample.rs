@@ -116,7 +116,7 @@ impl Rate {
     /// The serial decides the rounding: multiples of the golden ratio are spread as evenly as can
     /// be, also those of every second or third serial.
     #[inline(always)]
-    pub fn stands_for(self, size: Bytes, serial: Serial) -> u64 {
+    pub fn weight(self, size: Bytes, serial: Serial) -> u64 {
         if self.0 == 0 { 1 } else { self.estimate(size, serial) }
     }
 
@@ -286,19 +286,19 @@ mod tests {
         assert_eq!(Rate::nearest(Bytes(524_288 + 262_144)).logarithm(), 19);
         assert_eq!(Rate::nearest(Bytes(524_288 + 262_145)).logarithm(), 20);
         assert_eq!(Rate::nearest(Bytes(u64::MAX)), Rate::MAX);
-        assert_eq!((Rate::EXACT.mean(), Rate::EXACT.stands_for(Bytes(7), Serial(3))), (None, 1));
+        assert_eq!((Rate::EXACT.mean(), Rate::EXACT.weight(Bytes(7), Serial(3))), (None, 1));
     }
 
     /// Weights are whole numbers whose mean is the exact weight: over all blocks, and over every
     /// second or third one.
     #[test]
-    fn what_a_block_stands_for_is_rounded_without_bias() {
+    fn weights_are_rounded_without_bias() {
         let rate = Rate::nearest(Bytes(4096));
         for size in [0_u64, 1, 24, 1000, 3000, 8000, 100_000] {
             let weight = 1.0 / probability(size, 4096);
             for step in [1_u64, 2, 3] {
                 let count = 1000;
-                let sum: u64 = (0..count).map(|at| rate.stands_for(Bytes(size), Serial(at * step))).sum();
+                let sum: u64 = (0..count).map(|at| rate.weight(Bytes(size), Serial(at * step))).sum();
                 assert!((sum as f64 - weight * count as f64).abs() < 8.0, "{size} {step}: {sum}");
             }
         }

@@ -92,7 +92,7 @@ pub struct Stamp {
     place: AtomicPtr<Place>,
     type_length: AtomicU32,
     number: AtomicU16,
-    is_told: AtomicBool,
+    is_announced: AtomicBool,
 }
 
 /// The stamp of all pairs beyond [`STAMPS_MAX`].
@@ -180,7 +180,7 @@ impl Stamp {
             place: AtomicPtr::new(ptr::null_mut()),
             type_length: AtomicU32::new(length),
             number: AtomicU16::new(number),
-            is_told: AtomicBool::new(false),
+            is_announced: AtomicBool::new(false),
         }
     }
 
@@ -212,15 +212,16 @@ impl Stamp {
         unsafe { self.place.load(Ordering::Relaxed).as_ref() }
     }
 
-    /// True if [`tell`](Stamp::tell) was called; all that its caller did before is visible.
+    /// True if [`mark_announced`](Stamp::mark_announced) was called; all that its caller did before
+    /// is visible.
     #[inline(always)]
-    pub fn is_told(&self) -> bool {
-        self.is_told.load(Ordering::Acquire)
+    pub fn is_announced(&self) -> bool {
+        self.is_announced.load(Ordering::Acquire)
     }
 
     /// Declares that the stamp has been reported.
-    pub fn tell(&self) {
-        self.is_told.store(true, Ordering::Release);
+    pub fn mark_announced(&self) {
+        self.is_announced.store(true, Ordering::Release);
     }
 
     /// Returns the stamp's text as recordings have it: a line for the type; a line for file, `:`

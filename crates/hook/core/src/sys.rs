@@ -291,7 +291,7 @@ pub fn with_descriptors<R>(free: i32, run: impl FnOnce() -> R) -> Option<R> {
         // SAFETY: the flags contain those that the contract asks for; the helper inherits a mask
         // that blocks every signal; it does only what this thread could do, with `task`, which
         // lives until the helper has ended.
-        let helper = unsafe { arch::run_aside(flags, pointer(&task), ptr::from_mut(&mut task).cast()) };
+        let helper = unsafe { arch::run_in_clone(flags, pointer(&task), ptr::from_mut(&mut task).cast()) };
         if helper > 0 {
             wait_for_end(helper as usize);
         }
@@ -318,8 +318,8 @@ pub fn without_signals<R>(run: impl FnOnce() -> R) -> R {
 /// Waits until a thread of this process that is about to end no longer exists, for a bounded number
 /// of attempts: the kernel needs a few microseconds, unless it has no processor for it.
 fn wait_for_end(thread: usize) {
-    const ROUNDS: usize = 10_000;
-    for _ in 0..ROUNDS {
+    const ITERATIONS: usize = 10_000;
+    for _ in 0..ITERATIONS {
         // SAFETY: signal 0 is not sent: the kernel only checks whether the thread exists. Yielding
         // has no other effect.
         unsafe {

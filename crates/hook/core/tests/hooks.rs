@@ -10,7 +10,8 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use heapledger_core::hooks::{
-    self, Caller, Error, Functions, OBSERVERS_MAX, Observer, Pointer, REPLACEMENTS_MAX, Replacement, serve, tell, way,
+    self, Caller, Functions, HookError, OBSERVERS_MAX, Observer, Pointer, REPLACEMENTS_MAX, Replacement, dispatch,
+    dispatch_path, notify,
 };
 use heapledger_core::{Api, countdown, filter};
 
@@ -27,16 +28,16 @@ const CALLER: Caller = Caller { slot: 0, rbp: 0 };
 
 thread_local! {
     /// The calls that hooks have noted.
-    static NOTED: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+    static CALLS: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-fn note(text: String) {
-    NOTED.with_borrow_mut(|noted| noted.push(text));
+fn log_call(text: String) {
+    CALLS.with_borrow_mut(|logged_calls| logged_calls.push(text));
 }
 
 /// Returns the calls that were noted since the last time.
-fn noted() -> Vec<String> {
-    NOTED.take()
+fn logged_calls() -> Vec<String> {
+    CALLS.take()
 }
 
 fn address(number: usize) -> Pointer {
@@ -50,10 +51,10 @@ macro_rules! least {
     ($name:ident, $order:literal) => {
         static $name: Observer = {
             unsafe extern "C" fn malloc(block: Pointer, size: usize, _: Caller) {
-                note(format!("{} malloc {} {size}", stringify!($name), block.addr()));
+                log_call(format!("{} malloc {} {size}", stringify!($name), block.addr()));
             }
             unsafe extern "C" fn free(block: Pointer, _: Caller) {
-                note(format!("{} free {}", stringify!($name), block.addr()));
+                log_call(format!("{} free {}", stringify!($name), block.addr()));
             }
             Observer { order: $order, ..Observer::new(malloc, free) }
         };
@@ -77,69 +78,69 @@ mod full {
     use super::*;
 
     pub(super) unsafe extern "C" fn malloc(block: Pointer, size: usize, _: Caller) {
-        note(format!("FULL malloc {} {size}", block.addr()));
+        log_call(format!("FULL malloc {} {size}", block.addr()));
     }
     pub(super) unsafe extern "C" fn free(block: Pointer, _: Caller) {
-        note(format!("FULL free {}", block.addr()));
+        log_call(format!("FULL free {}", block.addr()));
     }
     pub(super) unsafe extern "C" fn calloc(block: Pointer, count: usize, each: usize, _: Caller) {
-        note(format!("FULL calloc {} {count} {each}", block.addr()));
+        log_call(format!("FULL calloc {} {count} {each}", block.addr()));
     }
     pub(super) unsafe extern "C" fn aligned(api: u32, block: Pointer, alignment: usize, size: usize, _: Caller) {
-        note(format!("FULL {api} {} {alignment} {size}", block.addr()));
+        log_call(format!("FULL {api} {} {alignment} {size}", block.addr()));
     }
     pub(super) unsafe extern "C" fn free_sized(api: u32, block: Pointer, size: usize, alignment: usize, _: Caller) {
-        note(format!("FULL {api} {} {size} {alignment}", block.addr()));
+        log_call(format!("FULL {api} {} {size} {alignment}", block.addr()));
     }
     pub(super) unsafe extern "C" fn realloc_begins(api: u32, old: Pointer, _: Caller) {
-        note(format!("FULL {api} of {}", old.addr()));
+        log_call(format!("FULL {api} of {}", old.addr()));
     }
     pub(super) unsafe extern "C" fn realloc_ends(old: Pointer, block: Pointer, size: usize, _: Caller) {
-        note(format!("FULL realloc {} {} {size}", old.addr(), block.addr()));
+        log_call(format!("FULL realloc {} {} {size}", old.addr(), block.addr()));
     }
     pub(super) unsafe extern "C" fn failed(api: u32, size: usize, alignment: usize, count: usize, _: Caller) {
-        note(format!("FULL failed {api} {size} {alignment} {count}"));
+        log_call(format!("FULL failed {api} {size} {alignment} {count}"));
     }
 }
 
 /// Notifies the observers of every kind of call.
-fn tell_all() {
+fn notify_all() {
     let (one, two, none) = (address(16), address(32), ptr::null_mut());
-    // SAFETY: the contract of telling asks for a live frame and live blocks, for observers that
-    // read them. All observers here only note the addresses, and no call fails to reallocate a
+    // SAFETY: the contract of notification asks for a live frame and live blocks, for observers
+    // that read them. All observers here only note the addresses, and no call fails to reallocate a
     // block, whose usable size would be asked for.
     unsafe {
-        tell::malloc(one, 5, CALLER);
-        tell::calloc(one, 3, 4, CALLER);
-        tell::aligned(Api::Memalign, one, 64, 5, CALLER);
-        tell::free(one, CALLER);
-        tell::free_sized(Api::FreeSized, one, 5, 0, CALLER);
-        tell::realloc_begins(Api::Realloc, one, CALLER);
-        tell::realloc_ends(one, two, 7, CALLER);
-        tell::reallocarray_ends(none, two, 3, 4, CALLER);
-        tell::realloc_ends(none, none, 7, CALLER);
-        tell::realloc_ends(one, none, 0, CALLER);
-        tell::failed(Api::Calloc, 12, 0, 3, CALLER);
+        notify::malloc(one, 5, CALLER);
+        notify::calloc(one, 3, 4, CALLER);
+        notify::aligned(Api::Memalign, one, 64, 5, CALLER);
+        notify::free(one, CALLER);
+        notify::free_sized(Api::FreeSized, one, 5, 0, CALLER);
+        notify::realloc_begins(Api::Realloc, one, CALLER);
+        notify::realloc_ends(one, two, 7, CALLER);
+        notify::reallocarray_ends(none, two, 3, 4, CALLER);
+        notify::realloc_ends(none, none, 7, CALLER);
+        notify::realloc_ends(one, none, 0, CALLER);
+        notify::failed(Api::Calloc, 12, 0, 3, CALLER);
     }
 }
 
 /// Notifies the observers of one free.
-fn tell_free() {
-    // SAFETY: as in `tell_all`: the contract of telling asks for a live frame and a live block, for
-    // observers that read them, and all observers here only note the addresses.
-    unsafe { tell::free(address(16), CALLER) };
+fn notify_free() {
+    // SAFETY: as in `notify_all`: the contract of notification asks for a live frame and a live
+    // block, for observers that read them, and all observers here only note the addresses.
+    unsafe { notify::free(address(16), CALLER) };
 }
 
-fn install_observer(observer: *const Observer) -> Result<(), Error> {
+fn install_observer(observer: *const Observer) -> Result<(), HookError> {
     // SAFETY: null, or a table whose functions keep the contract of `Observer`.
     unsafe { hooks::install_observer(observer) }
 }
 
 fn observers() {
-    tell_all();
-    assert_eq!(noted(), [""; 0], "nobody is there");
+    notify_all();
+    assert_eq!(logged_calls(), [""; 0], "nobody is there");
     assert_eq!(install_observer(&raw const LAST), Ok(()));
-    tell_all();
+    notify_all();
     let least = [
         "LAST malloc 16 5",
         "LAST malloc 16 12",
@@ -150,14 +151,14 @@ fn observers() {
         "LAST malloc 32 7",
         "LAST malloc 32 12",
     ];
-    assert_eq!(noted(), least);
+    assert_eq!(logged_calls(), least);
 
     assert_eq!(install_observer(&raw const FULL), Ok(()));
     assert_eq!(install_observer(&raw const FIRST), Ok(()));
-    assert_eq!(install_observer(&raw const FULL), Err(Error::AlreadyInstalled));
-    tell_all();
-    let told = noted();
-    let of = |name: &str| told.iter().filter(|line| line.starts_with(name)).cloned().collect::<Vec<_>>();
+    assert_eq!(install_observer(&raw const FULL), Err(HookError::AlreadyInstalled));
+    notify_all();
+    let calls = logged_calls();
+    let of = |name: &str| calls.iter().filter(|line| line.starts_with(name)).cloned().collect::<Vec<_>>();
     assert_eq!(of("LAST"), least);
     assert_eq!(of("FIRST"), least.map(|line| line.replace("LAST", "FIRST")));
     let full = [
@@ -176,22 +177,22 @@ fn observers() {
     assert_eq!(of("FULL"), full);
 
     hooks::hold();
-    tell_all();
-    assert_eq!(noted(), [""; 0], "held");
+    notify_all();
+    assert_eq!(logged_calls(), [""; 0], "held");
     hooks::release();
     assert_eq!(hooks::remove_observer(&raw const FULL), Ok(()));
-    assert_eq!(hooks::remove_observer(&raw const FULL), Err(Error::NotInstalled));
-    tell_free();
-    assert_eq!(noted(), ["FIRST free 16", "LAST free 16"]);
+    assert_eq!(hooks::remove_observer(&raw const FULL), Err(HookError::NotInstalled));
+    notify_free();
+    assert_eq!(logged_calls(), ["FIRST free 16", "LAST free 16"]);
     assert_eq!(install_observer(&raw const FULL), Ok(()));
-    tell_free();
-    assert_eq!(noted(), ["FIRST free 16", "FULL free 16", "LAST free 16"], "it comes back to its place");
+    notify_free();
+    assert_eq!(logged_calls(), ["FIRST free 16", "FULL free 16", "LAST free 16"], "it comes back to its place");
     for observer in [&raw const FIRST, &raw const FULL, &raw const LAST] {
         assert_eq!(hooks::remove_observer(observer), Ok(()));
     }
 }
 
-fn observers_that_are_none() {
+fn malformed_observers() {
     let malformed = [
         Observer { version: 2, ..FULL },
         Observer { size: offset_of!(Observer, free) as u32, ..FULL },
@@ -201,26 +202,26 @@ fn observers_that_are_none() {
         Observer { malloc: None, ..FULL },
     ];
     for table in &malformed {
-        assert_eq!(install_observer(table), Err(Error::Malformed), "{table:?}");
+        assert_eq!(install_observer(table), Err(HookError::Malformed), "{table:?}");
     }
-    assert_eq!(install_observer(ptr::null()), Err(Error::Malformed));
+    assert_eq!(install_observer(ptr::null()), Err(HookError::Malformed));
     // A table that ends early leaves out the later functions.
     let short = &*Box::leak(Box::new(Observer { size: offset_of!(Observer, calloc) as u32, ..FULL }));
     assert_eq!(install_observer(short), Ok(()));
-    // SAFETY: as in `tell_all`: the contract of telling asks for a live frame and a live block, for
-    // observers that read them, and all observers here only note the addresses.
-    unsafe { tell::calloc(address(16), 3, 4, CALLER) };
-    assert_eq!(noted(), ["FULL malloc 16 12"]);
+    // SAFETY: as in `notify_all`: the contract of notification asks for a live frame and a live
+    // block, for observers that read them, and all observers here only note the addresses.
+    unsafe { notify::calloc(address(16), 3, 4, CALLER) };
+    assert_eq!(logged_calls(), ["FULL malloc 16 12"]);
     assert_eq!(hooks::remove_observer(short), Ok(()));
 
     // Four observers were installed before.
     let others: Vec<*const Observer> = (0..OBSERVERS_MAX).map(|_| &raw const *Box::leak(Box::new(FULL))).collect();
     let (fitting, others) = others.split_at(OBSERVERS_MAX - 4);
     assert!(fitting.iter().all(|&observer| install_observer(observer).is_ok()));
-    assert!(others.iter().all(|&observer| install_observer(observer) == Err(Error::Full)));
+    assert!(others.iter().all(|&observer| install_observer(observer) == Err(HookError::Full)));
     assert!(fitting.iter().all(|&observer| hooks::remove_observer(observer).is_ok()));
-    tell_all();
-    assert_eq!(noted(), [""; 0]);
+    notify_all();
+    assert_eq!(logged_calls(), [""; 0]);
 }
 
 // ------------------------------------------------------------------------------------ replacements
@@ -251,7 +252,7 @@ macro_rules! layer {
     };
     (@ $module:ident malloc) => {
         unsafe extern "C" fn malloc(size: usize) -> Pointer {
-            note(format!("{} malloc {size}", stringify!($module)));
+            log_call(format!("{} malloc {size}", stringify!($module)));
             // SAFETY: the next table has all functions, which behave as those of C. `malloc` may be
             // called with any size.
             unsafe { below().malloc.unwrap()(size) }
@@ -259,7 +260,7 @@ macro_rules! layer {
     };
     (@ $module:ident free) => {
         unsafe extern "C" fn free(block: Pointer) {
-            note(format!("{} free", stringify!($module)));
+            log_call(format!("{} free", stringify!($module)));
             // SAFETY: the next table has all functions, which behave as those of C. The block is
             // live, as our caller's call of `free` says.
             unsafe { below().free.unwrap()(block) }
@@ -267,7 +268,7 @@ macro_rules! layer {
     };
     (@ $module:ident memalign) => {
         unsafe extern "C" fn memalign(alignment: usize, size: usize) -> Pointer {
-            note(format!("{} memalign {alignment} {size}", stringify!($module)));
+            log_call(format!("{} memalign {alignment} {size}", stringify!($module)));
             // SAFETY: the next table has all functions, which behave as those of C. The arguments
             // are those of our caller's call of `memalign`.
             unsafe { below().memalign.unwrap()(alignment, size) }
@@ -309,15 +310,15 @@ mod owner {
         c_int::from(asked == block())
     }
     unsafe extern "C" fn malloc(_: usize) -> Pointer {
-        note("owner malloc".to_owned());
+        log_call("owner malloc".to_owned());
         block()
     }
     unsafe extern "C" fn realloc(old: Pointer, _: usize) -> Pointer {
-        note(format!("owner realloc {}", old == block()));
+        log_call(format!("owner realloc {}", old == block()));
         block()
     }
     unsafe extern "C" fn free(asked: Pointer) {
-        note(format!("owner free {}", asked == block()));
+        log_call(format!("owner free {}", asked == block()));
     }
     unsafe extern "C" fn usable_size(_: Pointer) -> usize {
         64
@@ -327,20 +328,20 @@ mod owner {
 /// Makes a call as the program would: `program!(malloc(5))`.
 macro_rules! program {
     ($name:ident($($argument:expr),*)) => {{
-        let function = serve::functions().unwrap().$name.unwrap();
+        let function = dispatch::functions().unwrap().$name.unwrap();
         // SAFETY: the arguments are those of the C function of this name.
         unsafe { function($($argument),*) }
     }};
 }
 
-fn install(replacement: *const Replacement) -> Result<(), Error> {
+fn install(replacement: *const Replacement) -> Result<(), HookError> {
     // SAFETY: a table whose functions keep the contract of `Replacement`.
     unsafe { hooks::install_replacement(replacement) }
 }
 
 fn replacements() {
-    assert!(serve::functions().is_none());
-    assert_eq!(install(&raw const upper::TABLE), Err(Error::NoAllocator));
+    assert!(dispatch::functions().is_none());
+    assert_eq!(install(&raw const upper::TABLE), Err(HookError::NoAllocator));
     let functions = Functions {
         malloc: Some(malloc),
         calloc: Some(calloc),
@@ -350,36 +351,36 @@ fn replacements() {
         malloc_usable_size: Some(malloc_usable_size),
         ..Functions::EMPTY
     };
-    // SAFETY: `set_bottom` asks to be called once, by one thread: the only test of this program
+    // SAFETY: `set_underlying` asks to be called once, by one thread: the only test of this program
     // does so here. The functions are those of one allocator, the C library's, and include
     // `malloc`, `calloc`, `realloc` and `free`.
-    unsafe { serve::set_bottom(functions) };
+    unsafe { dispatch::set_underlying(functions) };
     nothing_is_replaced();
 
     for replacement in [&raw const lower::TABLE, &raw const upper::TABLE, &raw const middle::TABLE] {
         assert_eq!(install(replacement), Ok(()));
-        assert_eq!(install(replacement), Err(Error::AlreadyInstalled));
+        assert_eq!(install(replacement), Err(HookError::AlreadyInstalled));
     }
     let block = program!(malloc(5));
-    assert_eq!(noted(), ["upper malloc 5", "lower malloc 5"]);
+    assert_eq!(logged_calls(), ["upper malloc 5", "lower malloc 5"]);
     program!(free(block));
-    assert_eq!(noted(), ["middle free", "lower free"]);
+    assert_eq!(logged_calls(), ["middle free", "lower free"]);
     let block = program!(calloc(3, 4));
-    assert_eq!(noted(), [""; 0], "all leave it out");
+    assert_eq!(logged_calls(), [""; 0], "all leave it out");
     program!(free(block));
-    noted();
-    what_derives();
+    logged_calls();
+    derived_functions();
 
     // A layer in the middle is removed, while the others stay.
     assert_eq!(hooks::remove_replacement(&raw const middle::TABLE), Ok(()));
-    assert_eq!(hooks::remove_replacement(&raw const middle::TABLE), Err(Error::NotInstalled));
+    assert_eq!(hooks::remove_replacement(&raw const middle::TABLE), Err(HookError::NotInstalled));
     let block = program!(malloc(5));
     program!(free(block));
-    assert_eq!(noted(), ["upper malloc 5", "lower malloc 5", "lower free"]);
+    assert_eq!(logged_calls(), ["upper malloc 5", "lower malloc 5", "lower free"]);
     assert_eq!(install(&raw const middle::TABLE), Ok(()));
     let block = program!(malloc(5));
     program!(free(block));
-    assert_eq!(noted(), ["upper malloc 5", "lower malloc 5", "middle free", "lower free"]);
+    assert_eq!(logged_calls(), ["upper malloc 5", "lower malloc 5", "middle free", "lower free"]);
     for replacement in [&raw const upper::TABLE, &raw const lower::TABLE, &raw const middle::TABLE] {
         assert_eq!(hooks::remove_replacement(replacement), Ok(()));
     }
@@ -414,16 +415,16 @@ fn nothing_is_replaced() {
         program!(free(block));
     }
     assert_eq!(program!(malloc_good_size(1 << 30)), 1 << 30, "no such block is allocated to see it");
-    assert_eq!(noted(), [""; 0]);
+    assert_eq!(logged_calls(), [""; 0]);
 }
 
 /// Checks, with all three layers, the functions derived from memalign, and arenas over plain
 /// functions.
-fn what_derives() {
+fn derived_functions() {
     let aligned = || {
-        let mut told = noted();
-        told.retain(|line| line.contains("memalign"));
-        told
+        let mut calls = logged_calls();
+        calls.retain(|line| line.contains("memalign"));
+        calls
     };
     let mut block = ptr::null_mut();
     assert_eq!(program!(posix_memalign(&raw mut block, 64, 100)), 0);
@@ -441,15 +442,15 @@ fn what_derives() {
     let arena = program!(create_arena(ptr::null::<c_void>()));
     assert_eq!(arena, 1);
     let block = program!(arena_malloc(arena, 7));
-    assert_eq!(noted(), ["upper malloc 7", "lower malloc 7"]);
+    assert_eq!(logged_calls(), ["upper malloc 7", "lower malloc 7"]);
     let block = program!(arena_realloc(arena, block, 9));
     program!(arena_free(arena, block));
-    assert_eq!(noted(), ["middle free", "lower free"]);
+    assert_eq!(logged_calls(), ["middle free", "lower free"]);
     let block = program!(arena_memalign(arena, 64, 9));
-    assert_eq!(noted(), ["middle memalign 64 9"]);
+    assert_eq!(logged_calls(), ["middle memalign 64 9"]);
     program!(arena_free(arena, block));
     program!(dispose_arena(arena));
-    noted();
+    logged_calls();
 }
 
 /// Checks that a replacement which owns blocks is called only for those, even after it was removed.
@@ -458,39 +459,39 @@ fn a_replacement_that_owns() {
     assert_eq!(install(&raw const owner::TABLE), Ok(()));
     assert_eq!(install(&raw const upper::TABLE), Ok(()));
     let own = program!(malloc(5));
-    assert_eq!(noted(), ["upper malloc 5", "owner malloc"]);
+    assert_eq!(logged_calls(), ["upper malloc 5", "owner malloc"]);
     program!(free(foreign));
-    assert_eq!(noted(), [""; 0], "not its own");
+    assert_eq!(logged_calls(), [""; 0], "not its own");
     assert_eq!(program!(malloc_usable_size(own)), 64);
     let own = program!(realloc(own, 20));
-    assert_eq!(noted(), ["owner realloc true"]);
+    assert_eq!(logged_calls(), ["owner realloc true"]);
     program!(realloc(ptr::null_mut(), 20));
-    assert_eq!(noted(), ["owner malloc"], "of null: a new block");
+    assert_eq!(logged_calls(), ["owner malloc"], "of null: a new block");
     program!(malloc_usable_size(ptr::null_mut()));
-    assert_eq!(noted(), [""; 0], "null is nobody's own");
+    assert_eq!(logged_calls(), [""; 0], "null is nobody's own");
 
     // A block that it made for a dummy arena stays its own.
     let arena = program!(create_arena(ptr::null::<c_void>()));
     let of_arena = program!(arena_malloc(arena, 5));
-    assert_eq!((of_arena, noted()), (own, vec!["upper malloc 5".to_owned(), "owner malloc".to_owned()]));
+    assert_eq!((of_arena, logged_calls()), (own, vec!["upper malloc 5".to_owned(), "owner malloc".to_owned()]));
     program!(arena_free(arena, of_arena));
-    assert_eq!(noted(), ["owner free true"]);
+    assert_eq!(logged_calls(), ["owner free true"]);
 
     assert_eq!(hooks::remove_replacement(&raw const owner::TABLE), Ok(()));
-    assert_eq!(hooks::remove_replacement(&raw const owner::TABLE), Err(Error::NotInstalled));
+    assert_eq!(hooks::remove_replacement(&raw const owner::TABLE), Err(HookError::NotInstalled));
     program!(arena_free(arena, of_arena));
-    assert_eq!(noted(), ["owner free true"]);
+    assert_eq!(logged_calls(), ["owner free true"]);
     assert_eq!(hooks::remove_replacement(&raw const upper::TABLE), Ok(()));
     let foreign = [program!(malloc(5)), program!(realloc(ptr::null_mut(), 20))];
     assert_eq!(program!(malloc_usable_size(own)), 64);
     program!(realloc(own, 30));
     program!(free(own));
     foreign.into_iter().for_each(|block| program!(free(block)));
-    assert_eq!(noted(), ["owner realloc true", "owner free true"]);
+    assert_eq!(logged_calls(), ["owner realloc true", "owner free true"]);
 
     assert_eq!(install(&raw const owner::TABLE), Ok(()));
     program!(malloc(5));
-    assert_eq!(noted(), ["owner malloc"]);
+    assert_eq!(logged_calls(), ["owner malloc"]);
     assert_eq!(hooks::remove_replacement(&raw const owner::TABLE), Ok(()));
 }
 
@@ -498,48 +499,62 @@ fn a_replacement_that_owns() {
 
 /// Checks the dispatch path of calls past an observer that samples, which they take only if it is
 /// alone.
-fn ways() {
+fn dispatch_paths() {
     const RATE: u32 = 12;
-    let passes = || (way::passes_malloc(8), way::passes_free(address(16)));
-    way::watch(|way| note(format!("{way:?}")));
-    assert_eq!((noted(), passes()), (vec!["Straight".to_owned()], (false, false)), "who is behind is not known");
-    way::settle();
-    assert_eq!(passes(), (true, true));
+    let may_bypass = || (dispatch_path::may_bypass_malloc(8), dispatch_path::may_bypass_free(address(16)));
+    dispatch_path::watch(|path| log_call(format!("{path:?}")));
+    assert_eq!(
+        (logged_calls(), may_bypass()),
+        (vec!["Direct".to_owned()], (false, false)),
+        "who is behind is not known"
+    );
+    dispatch_path::set_initialised();
+    assert_eq!(may_bypass(), (true, true));
 
-    way::offer(&FULL, RATE);
-    assert_eq!((noted(), passes()), (vec!["Straight".to_owned()], (true, true)));
+    dispatch_path::set_sampling(&FULL, RATE);
+    assert_eq!((logged_calls(), may_bypass()), (vec!["Direct".to_owned()], (true, true)));
     assert_eq!(install_observer(&raw const FULL), Ok(()));
-    assert_eq!((noted(), passes()), (vec!["Sampled".to_owned()], (false, true)), "nothing is drawn");
+    assert_eq!((logged_calls(), may_bypass()), (vec!["Sampled".to_owned()], (false, true)), "nothing is drawn");
     assert_eq!(countdown::draw(1, RATE, |_| 1000), None);
-    assert_eq!(passes(), (true, true));
+    assert_eq!(may_bypass(), (true, true));
     filter::add(0x1200);
     assert!(
-        !way::passes_free(address(0x1200)) && !way::passes_free(address(0x12ff)) && way::passes_free(address(0x1300))
+        !dispatch_path::may_bypass_free(address(0x1200))
+            && !dispatch_path::may_bypass_free(address(0x12ff))
+            && dispatch_path::may_bypass_free(address(0x1300))
     );
     filter::remove(0x1200);
-    assert!(way::passes_free(address(0x1200)));
+    assert!(dispatch_path::may_bypass_free(address(0x1200)));
 
     assert_eq!(install_observer(&raw const LAST), Ok(()));
-    assert_eq!((noted(), passes()), (vec!["Told".to_owned()], (false, false)), "another one wants all");
+    assert_eq!((logged_calls(), may_bypass()), (vec!["Hooked".to_owned()], (false, false)), "another one wants all");
     assert_eq!(hooks::remove_observer(&raw const LAST), Ok(()));
-    assert_eq!((noted(), passes()), (vec!["Sampled".to_owned()], (true, true)));
+    assert_eq!((logged_calls(), may_bypass()), (vec!["Sampled".to_owned()], (true, true)));
     assert_eq!(install(&raw const upper::TABLE), Ok(()));
-    assert_eq!((noted(), passes()), (vec!["Told".to_owned()], (false, false)), "something is in the allocator's place");
+    assert_eq!(
+        (logged_calls(), may_bypass()),
+        (vec!["Hooked".to_owned()], (false, false)),
+        "something is in the allocator's place"
+    );
     assert_eq!(hooks::remove_replacement(&raw const upper::TABLE), Ok(()));
-    assert_eq!((noted(), passes()), (vec!["Sampled".to_owned()], (true, true)));
+    assert_eq!((logged_calls(), may_bypass()), (vec!["Sampled".to_owned()], (true, true)));
 
-    way::offer(&FULL, RATE + 1);
-    assert_eq!((noted(), passes()), (vec!["Sampled".to_owned()], (false, true)), "drawn at another rate");
-    way::offer(&FULL, 0);
-    assert_eq!((noted(), passes()), (vec!["Told".to_owned()], (false, false)), "it wants all");
-    way::offer(&FULL, way::ELSEWHERE);
-    assert_eq!((noted(), passes()), (vec!["Sampled".to_owned()], (false, false)), "doors know the rate");
+    dispatch_path::set_sampling(&FULL, RATE + 1);
+    assert_eq!((logged_calls(), may_bypass()), (vec!["Sampled".to_owned()], (false, true)), "drawn at another rate");
+    dispatch_path::set_sampling(&FULL, 0);
+    assert_eq!((logged_calls(), may_bypass()), (vec!["Hooked".to_owned()], (false, false)), "it wants all");
+    dispatch_path::set_sampling(&FULL, dispatch_path::EXTERNAL_RATE);
+    assert_eq!(
+        (logged_calls(), may_bypass()),
+        (vec!["Sampled".to_owned()], (false, false)),
+        "the entry points know the rate"
+    );
     assert_eq!(hooks::remove_observer(&raw const FULL), Ok(()));
-    assert_eq!((noted(), passes()), (vec!["Straight".to_owned()], (true, true)));
-    way::watch(|_| {});
+    assert_eq!((logged_calls(), may_bypass()), (vec!["Direct".to_owned()], (true, true)));
+    dispatch_path::watch(|_| {});
 }
 
-fn replacements_that_are_none() {
+fn malformed_replacements() {
     let malformed = [
         Replacement { version: 2, ..upper::TABLE },
         Replacement { size: offset_of!(Replacement, functions) as u32, ..upper::TABLE },
@@ -548,21 +563,21 @@ fn replacements_that_are_none() {
         Replacement { functions: Functions { version: 2, ..owner::TABLE.functions }, ..owner::TABLE },
     ];
     for table in &malformed {
-        assert_eq!(install(table), Err(Error::Malformed), "{table:?}");
+        assert_eq!(install(table), Err(HookError::Malformed), "{table:?}");
     }
     // Four replacements were installed before.
     let results: Vec<_> = (0..REPLACEMENTS_MAX - 3).map(|_| install(Box::leak(Box::new(upper::TABLE)))).collect();
     let (last, fitting) = results.split_last().unwrap();
-    assert!(fitting.iter().all(Result::is_ok) && *last == Err(Error::Full), "{results:?}");
+    assert!(fitting.iter().all(Result::is_ok) && *last == Err(HookError::Full), "{results:?}");
 }
 
 #[test]
 fn the_hook_table() {
     observers();
-    observers_that_are_none();
+    malformed_observers();
     replacements();
     // Before the replacement that owns blocks, which stays linked even after it was removed.
-    ways();
+    dispatch_paths();
     a_replacement_that_owns();
-    replacements_that_are_none();
+    malformed_replacements();
 }

@@ -177,7 +177,7 @@ fn block(event: &Event) -> Block {
         stack: StackId(event.stack),
         serial: Serial(1),
         inherited: false,
-        set_aside: false,
+        untracked: false,
         rate: Rate::EXACT,
     }
 }

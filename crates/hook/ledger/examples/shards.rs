@@ -218,7 +218,7 @@ fn time(live: usize, rounds: usize) {
     }
 }
 
-fn look(live: usize) {
+fn measure_lookups(live: usize) {
     let register = SharedRegister::new();
     let table = Ours(register);
     let worker = Worker::new(0, live, &table);
@@ -265,7 +265,7 @@ fn main() {
     let number = |at: usize| -> usize { arguments.get(at).and_then(|text| text.parse().ok()).unwrap_or(300_000) };
     match arguments.first().map(String::as_str) {
         Some("time") => time(number(1), number(2)),
-        Some("look") => look(number(1)),
+        Some("look") => measure_lookups(number(1)),
         Some("play") => {
             let table = if arguments[1] == "ours" { ours() } else { hash() };
             Worker::new(0, number(2), &*table).play(&*table, number(3));

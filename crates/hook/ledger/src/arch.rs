@@ -15,8 +15,8 @@ mod tests {
     #[test]
     fn all_processors_agree() {
         let mut random = 1_u64;
-        for round in 0..if cfg!(miri) { 50 } else { 10_000_u64 } {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(round);
+        for iteration in 0..if cfg!(miri) { 50 } else { 10_000_u64 } {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(iteration);
             // Only a few different bytes, so that there are matches.
             let words = [random & 0x0301_0001_0281_80ff, (random >> 8) & 0x8003_0101_ff00_8101];
             for byte in [0, 1, 2, 3, 0x7f, 0x80, 0x81, 0xff] {

@@ -83,7 +83,7 @@ impl Contents {
     /// Notes that a block is to be read, if it is in the main heap.
     pub(crate) fn want(&mut self, key: Key, block: Block) -> Result<(), OutOfMemory> {
         let words = block.size.0 / WORD;
-        if block.set_aside || key.pool() != 0 || !(1..=BLOCK_WORDS_MAX).contains(&words) {
+        if block.untracked || key.pool() != 0 || !(1..=BLOCK_WORDS_MAX).contains(&words) {
             return Ok(());
         }
         self.wanted.push(Extent { address: key.address(), words })

@@ -60,8 +60,8 @@ impl Defects {
 
     pub(crate) fn add(&mut self, new: Defect) {
         let is_same = |old: &Defect| old.kind == new.kind && old.mark == new.mark;
-        let place = self.first.iter_mut().find(|place| place.as_ref().is_none_or(is_same));
-        match place {
+        let slot = self.first.iter_mut().find(|slot| slot.as_ref().is_none_or(is_same));
+        match slot {
             Some(Some(old)) => old.count += new.count,
             Some(free) => *free = Some(new),
             None => self.beyond[usize::from(new.mark.is_kept)] += new.count,

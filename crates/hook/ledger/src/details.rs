@@ -51,10 +51,10 @@ impl LiveBlock {
         }
     }
 
-    /// See [`Block::stands_for`].
+    /// See [`Block::weight`].
     #[inline(always)]
-    pub fn stands_for(&self) -> Blocks {
-        Blocks(self.rate.stands_for(self.size, self.serial))
+    pub fn weight(&self) -> Blocks {
+        Blocks(self.rate.weight(self.size, self.serial))
     }
 
     /// The resolution of the times of blocks: a quarter of a millisecond if the unit of [`Time`] is
@@ -70,7 +70,7 @@ impl LiveBlock {
 
     #[inline(always)]
     pub(crate) fn new(key: Key, block: Block, details: Details) -> LiveBlock {
-        let backs = block.set_aside.then_some(details.stamp);
+        let backs = block.untracked.then_some(details.stamp);
         LiveBlock {
             key,
             size: block.size,
@@ -78,7 +78,7 @@ impl LiveBlock {
             usable: details.usable(block),
             stack: block.stack,
             serial: block.serial,
-            stamp: if block.set_aside { TypeId::NONE } else { TypeId(details.stamp) },
+            stamp: if block.untracked { TypeId::NONE } else { TypeId(details.stamp) },
             thread: ThreadId((details.thread_and_time >> TIME_BITS) as u32),
             time: Time((details.thread_and_time & TIME_MAX) << TIME_SHIFT),
             backs,
@@ -105,7 +105,7 @@ const TIME_MAX: u64 = (1 << TIME_BITS) - 1;
 pub(crate) struct Details {
     /// Usable less requested size.
     slop: u32,
-    /// The block's stamp; for a block that is set aside, the pool that it backs.
+    /// The block's stamp; for a block that is untracked, the pool that it backs.
     pub(crate) stamp: u32,
     thread_and_time: u64,
 }

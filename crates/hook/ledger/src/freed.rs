@@ -24,7 +24,7 @@ pub struct FreedBlocks {
     /// The number of blocks.
     pub blocks: Blocks,
     /// The sum of their weights: the same number, if they were not sampled.
-    pub stand_for: Blocks,
+    pub weight: Blocks,
 }
 
 /// The counts of all freed blocks.
@@ -48,12 +48,12 @@ impl FreedTable {
             stack: block.stack,
             serial: Serial(0),
             inherited: false,
-            set_aside: false,
+            untracked: false,
             rate: block.rate,
         };
         let slop = u32::try_from(block.usable.0.saturating_sub(block.size.0)).unwrap_or(u32::MAX);
         let mut key = key(freed, slop, block.stamp);
-        let mut count = Count { slop, stamp: block.stamp.0, blocks: 0, stand_for: 0 };
+        let mut count = Count { slop, stamp: block.stamp.0, blocks: 0, weight: 0 };
         while let Some((known, more)) = self.register.at(key) {
             if known == freed && (more.slop, more.stamp) == (slop, block.stamp.0) {
                 count = more;
@@ -66,7 +66,7 @@ impl FreedTable {
             return;
         }
         count.blocks += 1;
-        count.stand_for = count.stand_for.wrapping_add(block.stands_for().0);
+        count.weight = count.weight.wrapping_add(block.weight().0);
         self.register.replace(key, freed, count);
     }
 
@@ -77,7 +77,7 @@ impl FreedTable {
             stack,
             stamp: TypeId(count.stamp),
             blocks: Blocks(count.blocks),
-            stand_for: Blocks(count.stand_for),
+            weight: Blocks(count.weight),
         })
     }
 
@@ -113,7 +113,7 @@ struct Count {
     slop: u32,
     stamp: u32,
     blocks: u64,
-    stand_for: u64,
+    weight: u64,
 }
 
 // SAFETY: `Zeroed` requires that every field is valid when all its bytes are zero. The fields are

@@ -4,11 +4,11 @@ use core::fmt;
 
 use heapledger_core::{Blocks, Bytes, Serial, StackId, ThreadId};
 
-use crate::books::{Books, Counts, Freed};
+use crate::accounting::{Accounting, Counts, Freed};
 use crate::live::{Live, Session, Time, Variances};
 use crate::mapped::OutOfMemory;
 use crate::pools::Pools;
-use crate::register::{Block, Key, Register, Sampled, Taken};
+use crate::register::{Block, Key, KeyTaken, Register, Sampled};
 use crate::sites::Site;
 
 #[cfg(all(test, not(loom)))]
@@ -51,7 +51,7 @@ impl Pending {
 #[derive(Default)]
 pub struct Ledger {
     register: Register,
-    books: Books,
+    accounting: Accounting,
     pools: Pools,
 }
 
@@ -59,7 +59,7 @@ impl Ledger {
     /// Creates the ledger of an image that has just begun, by exec; for one begun by fork, see
     /// [`Ledger::fork`]. Maps no memory.
     pub const fn new() -> Ledger {
-        Ledger { register: Register::new(), books: Books::new(), pools: Pools::new() }
+        Ledger { register: Register::new(), accounting: Accounting::new(), pools: Pools::new() }
     }
 
     /// Records that a call returned a block; also for `realloc` of a null pointer.
@@ -77,8 +77,8 @@ impl Ledger {
     ) -> Result<Allocated, OutOfMemory> {
         let stack = stack.or_root();
         let Sampled { size, rate } = size.into().kept();
-        let serial = self.books.enter(thread, stack, rate)?;
-        let block = Block { size, stack, serial, rate, inherited: false, set_aside: false };
+        let serial = self.accounting.enter(thread, stack, rate)?;
+        let block = Block { size, stack, serial, rate, inherited: false, untracked: false };
         if key.pool() != 0 {
             self.pools.reserve(key)?;
         }
@@ -87,8 +87,8 @@ impl Ledger {
             let is_live = |key, serial| self.register.get(key).is_some_and(|block| block.serial.0 == serial);
             self.pools.enter(key, serial.0, displaced.is_some(), is_live);
         }
-        self.books.allocate(session, time, thread, block, displaced);
-        Ok(Allocated { serial, displaced: displaced.filter(|block| !block.set_aside) })
+        self.accounting.allocate(session, time, thread, block, displaced);
+        Ok(Allocated { serial, displaced: displaced.filter(|block| !block.untracked) })
     }
 
     /// Records that a call released a block. Not for `free` of a null pointer, which is not an
@@ -99,7 +99,7 @@ impl Ledger {
         if key.pool() != 0 && freed != Freed::Unknown {
             self.pools.freed(key);
         }
-        self.books.free(session, thread, freed);
+        self.accounting.free(session, thread, freed);
         freed
     }
 
@@ -114,20 +114,20 @@ impl Ledger {
 
     /// Records that a block becomes backing memory of a user pool: it leaves the live totals, in
     /// which the pool's blocks take its place, and is not temporary. The later free of its memory
-    /// is not an event, [`Freed::Backing`].
+    /// is not an event, [`Freed::Untracked`].
     pub fn back(&mut self, session: &mut Session, thread: ThreadId, key: Key) -> Freed {
         let block = self.register.get(key);
         if let Some(block) = block {
-            self.register.replace(key, Block { inherited: true, set_aside: true, ..block }, ());
+            self.register.replace(key, Block { inherited: true, untracked: true, ..block }, ());
         }
-        self.books.back(session, thread, Freed::new(block))
+        self.accounting.back(session, thread, Freed::new(block))
     }
 
     /// Does what [`Ledger::back`] does, for a block whose free does not come any more, as when a
     /// recording is read.
     pub fn withdraw(&mut self, session: &mut Session, thread: ThreadId, key: Key) -> Freed {
         let block = self.register.remove(key);
-        self.books.back(session, thread, Freed::new(block))
+        self.accounting.back(session, thread, Freed::new(block))
     }
 
     /// Frees all blocks of a user pool, the latest first, as if by a call each. `each` is called
@@ -143,7 +143,7 @@ impl Ledger {
             let freed = Freed::new(self.register.remove(key));
             if freed != Freed::Unknown {
                 self.pools.freed(key);
-                self.books.free(session, thread, freed);
+                self.accounting.free(session, thread, freed);
                 each(freed, self.live());
             }
         }
@@ -169,7 +169,7 @@ impl Ledger {
         size: impl Into<Sampled>,
         stack: StackId,
     ) -> Result<Allocated, OutOfMemory> {
-        let (thread, is_event) = (pending.thread, pending.old() != Freed::Backing);
+        let (thread, is_event) = (pending.thread, pending.old() != Freed::Untracked);
         self.finish_as_free(session, pending);
         self.allocate_again(session, time, thread, key, size.into(), stack, is_event)
     }
@@ -203,7 +203,7 @@ impl Ledger {
         let allocated = self.allocate(session, time, thread, key, size, stack)?;
         if is_event {
             let Sampled { size, rate } = size.kept();
-            self.books.reallocated(Blocks(rate.stands_for(size, allocated.serial)));
+            self.accounting.reallocated(Blocks(rate.weight(size, allocated.serial)));
         }
         Ok(allocated)
     }
@@ -215,7 +215,7 @@ impl Ledger {
         if pending.block.is_some() {
             self.register.forget();
         }
-        self.books.free(session, pending.thread, pending.old());
+        self.accounting.free(session, pending.thread, pending.old());
     }
 
     /// Records that the reallocation failed: its block stays live, nothing has happened. Count the
@@ -225,19 +225,19 @@ impl Ledger {
     /// counts as freed without a free having been seen.
     pub fn cancel_realloc(&mut self, session: &mut Session, pending: Pending) {
         if let Some(block) = pending.block
-            && let Err(Taken) = self.register.restore(pending.key, block, ())
+            && let Err(KeyTaken) = self.register.restore(pending.key, block, ())
         {
-            self.books.lose(session, block);
+            self.accounting.count_missed_free(session, block);
         }
     }
 
     /// Records a block that is not to be counted: its free is not an event either,
-    /// [`Freed::Backing`]. Returns the block that was live under the same key; it has been counted
-    /// as freed, though no free was seen.
+    /// [`Freed::Untracked`]. Returns the block that was live under the same key; it has been
+    /// counted as freed, though no free was seen.
     pub fn ignore(&mut self, session: &mut Session, key: Key) -> Result<Option<Block>, OutOfMemory> {
-        let displaced = self.register.insert(key, Block::IGNORED)?.filter(|block| !block.set_aside);
+        let displaced = self.register.insert(key, Block::IGNORED)?.filter(|block| !block.untracked);
         if let Some(block) = displaced {
-            self.books.lose(session, block);
+            self.accounting.count_missed_free(session, block);
         }
         Ok(displaced)
     }
@@ -245,27 +245,28 @@ impl Ledger {
     /// Reattributes the live block with this key to another site, as if it had been allocated
     /// there: its context was declared after it. A site's share of a peak stays what it was. True
     /// if there was such a block.
-    pub fn move_block(&mut self, session: &Session, key: Key, to: StackId) -> Result<bool, OutOfMemory> {
+    pub fn reattribute_block(&mut self, session: &Session, key: Key, to: StackId) -> Result<bool, OutOfMemory> {
         let Some(block) = self.register.get(key) else { return Ok(false) };
         let to = to.or_root();
-        self.books.move_block(session, block, to)?;
+        self.accounting.reattribute_block(session, block, to)?;
         self.register.insert(key, Block { stack: to, ..block })?;
         Ok(true)
     }
 
-    /// Does what [`Ledger::move_block`] does, for a block that has been the other site's from the
-    /// beginning, which only now is known. So its share of the peaks moves to the other site too.
+    /// Does what [`Ledger::reattribute_block`] does, for a block that has been the other site's
+    /// from the beginning, which only now is known. So its share of the peaks moves to the other
+    /// site too.
     pub fn stamp_block(&mut self, session: &Session, key: Key, to: StackId) -> Result<bool, OutOfMemory> {
         let Some(block) = self.register.get(key) else { return Ok(false) };
         let to = to.or_root();
-        self.books.stamp_block(session, block, to)?;
+        self.accounting.stamp_block(session, block, to)?;
         self.register.insert(key, Block { stack: to, ..block })?;
         Ok(true)
     }
 
     /// Records that a call returned no block although one was asked for.
     pub fn fail(&mut self) {
-        self.books.fail();
+        self.accounting.fail();
     }
 
     /// Creates the ledger of a child forked now: the same blocks, all inherited, and nothing
@@ -273,27 +274,27 @@ impl Ledger {
     pub fn fork(&self) -> Result<Ledger, OutOfMemory> {
         let mut child = Ledger { register: self.register.copy()?, pools: self.pools.copy()?, ..Ledger::new() };
         for (_, block) in child.register.iter() {
-            child.books.inherit(block);
+            child.accounting.inherit(block);
         }
         Ok(child)
     }
 
     /// Records that a thread has ended: its number may be given to another one.
     pub fn end_thread(&mut self, thread: ThreadId) {
-        self.books.end_thread(thread);
+        self.accounting.end_thread(thread);
     }
 
     /// Counts calls and maxima anew from this moment on: another recording begins here. Live blocks
     /// stay, and are the first peak; serials go on; no block from before is temporary. Restart all
     /// other ledgers of the session next, after [`Session::restart`].
     pub fn restart(&mut self, time: Time) {
-        self.books.restart(time);
+        self.accounting.restart(time);
     }
 
     /// Records that the image has ended, by exit or exec: its live blocks leave the session. They
     /// remain here to be read. Later events still count here, but no longer in the session.
     pub fn end(&mut self, session: &mut Session) {
-        self.books.end(session);
+        self.accounting.end(session);
     }
 
     /// Prefetches the memory that the next event with this key will touch. Call some events ahead.
@@ -305,33 +306,33 @@ impl Ledger {
     /// Does the same for an allocation with this stack.
     #[inline(always)]
     pub fn prefetch_site(&self, stack: StackId) {
-        self.books.prefetch_site(stack);
+        self.accounting.prefetch_site(stack);
     }
 
     /// Sets the serial of the next allocation, as given by the recording that is read. With it, the
     /// weight of a sampled block is always the same.
     pub fn set_next_serial(&mut self, serial: Serial) {
-        self.books.serials = serial.0;
+        self.accounting.serials = serial.0;
     }
 
     /// Returns what happened so far.
     pub fn counts(&self) -> Counts {
-        self.books.counts()
+        self.accounting.counts()
     }
 
     /// Returns the live totals, and the image's own maxima.
     pub fn live(&self) -> Live {
-        self.books.live()
+        self.accounting.live()
     }
 
     /// Returns the variances of the estimates, if blocks are sampled.
     pub fn variances(&self) -> Variances {
-        self.books.variances()
+        self.accounting.variances()
     }
 
     /// Returns the live block with this key, inherited or not.
     pub fn get(&self, key: Key) -> Option<Block> {
-        self.register.get(key).filter(|block| !block.set_aside)
+        self.register.get(key).filter(|block| !block.untracked)
     }
 
     /// True if a block has this key, even one that is in no total.
@@ -340,29 +341,29 @@ impl Ledger {
         self.register.get(key).is_some()
     }
 
-    /// True if the block with this key is in no total: see [`Block::set_aside`].
-    pub fn is_set_aside(&self, key: Key) -> bool {
-        self.register.get(key).is_some_and(|block| block.set_aside)
+    /// True if the block with this key is in no total: see [`Block::untracked`].
+    pub fn is_untracked(&self, key: Key) -> bool {
+        self.register.get(key).is_some_and(|block| block.untracked)
     }
 
     /// Returns the live blocks, including the inherited ones, in no useful order.
     pub fn blocks(&self) -> impl Iterator<Item = (Key, Block)> {
-        self.register.iter().filter(|(_, block)| !block.set_aside)
+        self.register.iter().filter(|(_, block)| !block.untracked)
     }
 
     /// Returns the totals of one site, if it ever allocated.
     pub fn site(&self, session: &Session, stack: StackId) -> Option<Site> {
-        self.books.site(session, stack)
+        self.accounting.site(session, stack)
     }
 
     /// Returns the totals of every site, in the order of their first allocations.
     pub fn sites(&self, session: &Session) -> impl Iterator<Item = Site> {
-        self.books.sites(session)
+        self.accounting.sites(session)
     }
 
     /// Returns the bytes that the ledger has mapped, touched or not.
     pub fn bytes_mapped(&self) -> Bytes {
-        Bytes((self.register.bytes_mapped() + self.books.bytes_mapped() + self.pools.bytes_mapped()) as u64)
+        Bytes((self.register.bytes_mapped() + self.accounting.bytes_mapped() + self.pools.bytes_mapped()) as u64)
     }
 }
 

@@ -44,15 +44,15 @@
 //! - The session's live totals are the sums over the images that have not ended. When an image ends
 //!   its live blocks leave the session, but stay in the image's own totals.
 //! - A block that was [sampled](heapledger_core::sample) counts in all of these with its
-//!   [weight](Block::stands_for), which makes them estimates; their variances are summed up beside
+//!   [weight](Block::weight), which makes them estimates; their variances are summed up beside
 //!   them ([`Variance`]).
 #![no_std]
 
 pub mod mapped;
 
+mod accounting;
 mod arch;
 mod bars;
-mod books;
 mod contents;
 mod defects;
 mod details;
@@ -70,8 +70,8 @@ mod sites;
 mod snapshot;
 mod wide;
 
+pub use accounting::{Counts, Freed};
 pub use bars::{bar_of_blocks, bar_of_bytes};
-pub use books::{Counts, Freed};
 pub use contents::Read;
 pub use defects::{Defect, DefectKind};
 pub use details::LiveBlock;

@@ -38,8 +38,8 @@ impl Variance {
     pub(crate) const NONE: Variance = Variance { bytes: 0, blocks: 0 };
 
     /// Returns what a block with this weight adds.
-    pub fn of(size: Bytes, stands_for: Blocks) -> Variance {
-        let blocks = u128::from(stands_for.0) * u128::from(stands_for.0.saturating_sub(1));
+    pub fn of(size: Bytes, weight: Blocks) -> Variance {
+        let blocks = u128::from(weight.0) * u128::from(weight.0.saturating_sub(1));
         let size = u128::from(size.0);
         // At most 2¹⁵⁴, for a damaged file.
         Variance { bytes: blocks.wrapping_mul(size.wrapping_mul(size)), blocks }
@@ -76,7 +76,7 @@ pub struct Variances {
 /// Live totals, and the number of times that the peak was raised. Sums wrap around rather than
 /// panic; real ones never get there.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Meter {
+pub(crate) struct LiveTotals {
     pub(crate) live: Live,
     pub(crate) epoch: u64,
     /// The variance of the live totals. The next two fields are what it was at the peak, if it has
@@ -86,8 +86,8 @@ pub(crate) struct Meter {
     variance_epoch: u64,
 }
 
-impl Meter {
-    pub(crate) const fn new() -> Meter {
+impl LiveTotals {
+    pub(crate) const fn new() -> LiveTotals {
         let live = Live {
             bytes_live: Bytes(0),
             blocks_live: Blocks(0),
@@ -97,12 +97,12 @@ impl Meter {
             blocks_live_max: Blocks(0),
         };
         let (variance, variance_at_max) = (Variance::NONE, Variance::NONE);
-        Meter { live, epoch: 0, variance, variance_at_max, variance_epoch: 0 }
+        LiveTotals { live, epoch: 0, variance, variance_at_max, variance_epoch: 0 }
     }
 
     /// Changes the variance of the live totals: a sampled block is about to be allocated or freed.
     #[cold]
-    pub(crate) fn vary(&mut self, change: impl FnOnce(Variance) -> Variance) {
+    pub(crate) fn change_variance(&mut self, change: impl FnOnce(Variance) -> Variance) {
         if self.variance_epoch != self.epoch {
             (self.variance_at_max, self.variance_epoch) = (self.variance, self.epoch);
         }
@@ -116,7 +116,7 @@ impl Meter {
     }
 
     #[inline(always)]
-    pub(crate) fn rise(&mut self, time: Time, bytes: Bytes, blocks: Blocks) {
+    pub(crate) fn add(&mut self, time: Time, bytes: Bytes, blocks: Blocks) {
         let live = &mut self.live;
         live.bytes_live.0 = live.bytes_live.0.wrapping_add(bytes.0);
         live.blocks_live.0 = live.blocks_live.0.wrapping_add(blocks.0);
@@ -140,7 +140,7 @@ impl Meter {
     }
 
     #[inline(always)]
-    pub(crate) fn fall(&mut self, bytes: Bytes, blocks: Blocks) {
+    pub(crate) fn subtract(&mut self, bytes: Bytes, blocks: Blocks) {
         let live = &mut self.live;
         live.bytes_live.0 = live.bytes_live.0.wrapping_sub(bytes.0);
         live.blocks_live.0 = live.blocks_live.0.wrapping_sub(blocks.0);
@@ -151,78 +151,78 @@ impl Meter {
 /// from which it takes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Session {
-    pub(crate) meter: Meter,
+    pub(crate) live_totals: LiveTotals,
 }
 
 impl Session {
     /// Creates a session in which nothing has happened.
     pub const fn new() -> Session {
-        Session { meter: Meter::new() }
+        Session { live_totals: LiveTotals::new() }
     }
 
     /// Counts the maxima anew from this moment on, with the live totals as the first: see
     /// [`crate::Ledger::restart`].
     pub fn restart(&mut self, time: Time) {
-        self.meter.restart(time);
+        self.live_totals.restart(time);
     }
 
     /// Returns the totals over all images that have not ended, and their maxima.
     pub fn live(&self) -> Live {
-        self.meter.live
+        self.live_totals.live
     }
 
     /// Returns the variances of these totals, if blocks are sampled. The session has no sum of all
     /// allocations.
     pub fn variances(&self) -> Variances {
-        let [live, at_peak] = self.meter.variances();
+        let [live, at_peak] = self.live_totals.variances();
         Variances { allocated: Variance::NONE, live, at_peak }
     }
 }
 
 /// The totals that an image's totals are part of.
-pub(crate) trait Over {
+pub(crate) trait SessionTotals {
     fn epoch(&self) -> u64;
-    fn rise(&mut self, time: Time, bytes: Bytes, blocks: Blocks);
-    fn fall(&mut self, bytes: Bytes, blocks: Blocks);
-    /// See [`Meter::vary`].
-    fn vary(&mut self, change: impl FnOnce(Variance) -> Variance);
+    fn add(&mut self, time: Time, bytes: Bytes, blocks: Blocks);
+    fn subtract(&mut self, bytes: Bytes, blocks: Blocks);
+    /// See [`LiveTotals::change_variance`].
+    fn change_variance(&mut self, change: impl FnOnce(Variance) -> Variance);
 }
 
-impl Over for Session {
+impl SessionTotals for Session {
     #[inline(always)]
     fn epoch(&self) -> u64 {
-        self.meter.epoch
+        self.live_totals.epoch
     }
 
     #[inline(always)]
-    fn rise(&mut self, time: Time, bytes: Bytes, blocks: Blocks) {
-        self.meter.rise(time, bytes, blocks);
+    fn add(&mut self, time: Time, bytes: Bytes, blocks: Blocks) {
+        self.live_totals.add(time, bytes, blocks);
     }
 
     #[inline(always)]
-    fn fall(&mut self, bytes: Bytes, blocks: Blocks) {
-        self.meter.fall(bytes, blocks);
+    fn subtract(&mut self, bytes: Bytes, blocks: Blocks) {
+        self.live_totals.subtract(bytes, blocks);
     }
 
-    fn vary(&mut self, change: impl FnOnce(Variance) -> Variance) {
-        self.meter.vary(change);
+    fn change_variance(&mut self, change: impl FnOnce(Variance) -> Variance) {
+        self.live_totals.change_variance(change);
     }
 }
 
 /// No session: the image is alone.
-pub(crate) struct Alone;
+pub(crate) struct NoSession;
 
-impl Over for Alone {
+impl SessionTotals for NoSession {
     #[inline(always)]
     fn epoch(&self) -> u64 {
         0
     }
 
     #[inline(always)]
-    fn rise(&mut self, _: Time, _: Bytes, _: Blocks) {}
+    fn add(&mut self, _: Time, _: Bytes, _: Blocks) {}
 
     #[inline(always)]
-    fn fall(&mut self, _: Bytes, _: Blocks) {}
+    fn subtract(&mut self, _: Bytes, _: Blocks) {}
 
-    fn vary(&mut self, _: impl FnOnce(Variance) -> Variance) {}
+    fn change_variance(&mut self, _: impl FnOnce(Variance) -> Variance) {}
 }

@@ -8,7 +8,7 @@ use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;
 use core::slice;
 
-pub(crate) mod backing;
+pub(crate) mod source;
 
 /// The error that there is no room for what was to be recorded: the kernel refused memory, or the
 /// 2³⁷ serials of one process image are used up.
@@ -73,7 +73,7 @@ impl<T: Zeroed> Vector<T> {
         }
         let bytes = length.checked_mul(size_of::<T>()).ok_or(OutOfMemory)?;
         let bytes = bytes.checked_next_multiple_of(PAGE).ok_or(OutOfMemory)?;
-        let start = backing::map(bytes)?.cast();
+        let start = source::map(bytes)?.cast();
         Ok(Vector { start, length, capacity: bytes / size_of::<T>(), owned: PhantomData })
     }
 
@@ -201,7 +201,7 @@ impl<T: Zeroed> Drop for Vector<T> {
             let bytes = self.bytes_mapped();
             // SAFETY: exactly this range was mapped by `zeroed`, which rounded the same way, and
             // the owner goes.
-            unsafe { backing::unmap(self.start.cast(), bytes) };
+            unsafe { source::unmap(self.start.cast(), bytes) };
         }
     }
 }
@@ -240,7 +240,7 @@ impl<T: Zeroed> Iterator for Consumed<T> {
             // SAFETY: this part of what `zeroed` mapped is not released yet, is a multiple of the
             // page from its start, and ends at or before the element just read; nobody refers to
             // it, for elements are handed out by value.
-            unsafe { backing::discard(self.vector.start.cast().add(self.bytes_released), RELEASED_TOGETHER) };
+            unsafe { source::discard(self.vector.start.cast().add(self.bytes_released), RELEASED_TOGETHER) };
             self.bytes_released += RELEASED_TOGETHER;
         }
         self.taken += 1;

@@ -94,8 +94,8 @@ impl Table {
         }
         let mut entry = known.map_or(Entry::default(), |(_, entry)| entry);
         let answer = if known.is_some() { Marked::Again } else { Marked::Once };
-        if let Some(place) = entry.0.iter_mut().find(|place| place.reporter == 0) {
-            *place = Kept::new(mark);
+        if let Some(slot) = entry.0.iter_mut().find(|slot| slot.reporter == 0) {
+            *slot = Kept::new(mark);
             self.register.replace(key, Block::IGNORED, entry);
         }
         Ok(answer)
@@ -174,7 +174,7 @@ impl Table {
             let kept = entry.0.map(|mark| mark.mark().filter(|mark| mark.is_kept));
             self.restore(budget, 0, key, kept);
         }
-        budget.give(old.bytes_mapped());
+        budget.release(old.bytes_mapped());
     }
 }
 

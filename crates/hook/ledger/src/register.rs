@@ -77,12 +77,12 @@ pub struct Block {
     /// The rate at which it was sampled.
     pub rate: Rate,
     /// True if the block is not one of this image's own: it was allocated by another process image,
-    /// before the fork that made this one. Also true for every block that is set aside.
+    /// before the fork that made this one. Also true for every block that is untracked.
     pub inherited: bool,
     /// True if the block is untracked, in no total at all: it is backing memory of a pool, or was
     /// allocated while its thread ignored allocations. It is kept for its key, so that its free is
     /// recognized; it has no serial.
-    pub set_aside: bool,
+    pub untracked: bool,
 }
 
 impl Block {
@@ -93,14 +93,14 @@ impl Block {
         serial: Serial(0),
         rate: Rate::EXACT,
         inherited: true,
-        set_aside: true,
+        untracked: true,
     };
 
     /// Returns the block's weight: the number of blocks of its size and stack that it counts for.
     /// One, if it was not sampled.
     #[inline(always)]
-    pub fn stands_for(&self) -> Blocks {
-        Blocks(self.rate.stands_for(self.size, self.serial))
+    pub fn weight(&self) -> Blocks {
+        Blocks(self.rate.weight(self.size, self.serial))
     }
 }
 
@@ -156,7 +156,7 @@ impl Sampled {
 }
 
 /// The largest serial that a block can have: the register keeps 37 bits, and marks blocks that are
-/// set aside by the value after this one.
+/// untracked by the value after this one.
 pub const SERIAL_MAX: Serial = Serial(SERIAL_MASK - 1);
 
 const STACK_BITS: u32 = 26;
@@ -311,49 +311,49 @@ impl<D: Zeroed> Register<D> {
         None
     }
 
-    /// Finds the place of a key, where it is or would be until the register changes: enters a block
-    /// in two steps, with [`Register::at_place`] and [`Register::fill`].
+    /// Finds the position of a key, where it is or would be until the register changes: enters a
+    /// block in two steps, with [`Register::at_position`] and [`Register::fill`].
     #[inline(always)]
-    pub(crate) fn place(&self, key: Key) -> Place {
+    pub(crate) fn position(&self, key: Key) -> Position {
         let home = self.home(key);
-        Place { home, found: self.find(key, home) }
+        Position { home, found: self.find(key, home) }
     }
 
-    /// Returns a free place, if one is found at once: for most keys that are not there.
+    /// Returns a free position, if one is found at once: for most keys that are not there.
     #[inline(always)]
-    pub(crate) fn free_place(&self, key: Key) -> Option<FreePlace> {
+    pub(crate) fn free_position(&self, key: Key) -> Option<FreePosition> {
         let home = self.home(key);
         let header = self.headers.get(home.chunk)?;
-        if !header.find(home.tag).is_empty() || header.was_passed() {
+        if !header.find(home.tag).is_empty() || header.has_overflowed() {
             return None;
         }
-        Some(FreePlace { home, slot: header.find(FREE).next()? })
+        Some(FreePosition { home, slot: header.find(FREE).next()? })
     }
 
-    /// Enters a block at a free place.
+    /// Enters a block at a free position.
     #[inline(always)]
-    pub(crate) fn fill_free(&mut self, place: FreePlace, key: Key, block: Block, more: D) {
-        if let Some(header) = self.headers.get_mut(place.home.chunk)
-            && let Some(chunk) = self.chunks.get_mut(place.home.chunk)
+    pub(crate) fn fill_free(&mut self, position: FreePosition, key: Key, block: Block, more: D) {
+        if let Some(header) = self.headers.get_mut(position.home.chunk)
+            && let Some(chunk) = self.chunks.get_mut(position.home.chunk)
         {
-            header.set(place.slot, place.home.tag);
-            chunk[place.slot % SLOTS] = Entry::new(key, block, more);
+            header.set(position.slot, position.home.tag);
+            chunk[position.slot % SLOTS] = Entry::new(key, block, more);
             self.length += 1;
         }
     }
 
-    /// Returns the block that is at a place now.
+    /// Returns the block that is at a position now.
     #[inline(always)]
-    pub(crate) fn at_place(&self, place: Place) -> Option<(Block, D)> {
-        let (chunk, slot) = place.found?;
+    pub(crate) fn at_position(&self, position: Position) -> Option<(Block, D)> {
+        let (chunk, slot) = position.found?;
         Some(self.chunks.get(chunk)?[slot].contents())
     }
 
-    /// Enters a block at a place.
-    pub(crate) fn fill(&mut self, place: Place, key: Key, block: Block, more: D) {
+    /// Enters a block at a position.
+    pub(crate) fn fill(&mut self, position: Position, key: Key, block: Block, more: D) {
         let entry = Entry::new(key, block, more);
-        match place.found {
-            None => self.put(place.home, entry),
+        match position.found {
+            None => self.put(position.home, entry),
             Some((chunk, slot)) => {
                 if let Some(chunk) = self.chunks.get_mut(chunk) {
                     chunk[slot] = entry;
@@ -371,7 +371,7 @@ impl<D: Zeroed> Register<D> {
         self.headers.get_mut(chunk)?.set(slot, FREE);
         self.length -= 1;
         if chunk != home.chunk {
-            self.unpass(home.chunk, chunk);
+            self.uncount_overflow(home.chunk, chunk);
         }
         Some(contents)
     }
@@ -385,13 +385,13 @@ impl<D: Zeroed> Register<D> {
     }
 
     /// Puts a suspended block back, unless its key is taken by now.
-    pub(crate) fn restore(&mut self, key: Key, block: Block, more: D) -> Result<(), Taken> {
+    pub(crate) fn restore(&mut self, key: Key, block: Block, more: D) -> Result<(), KeyTaken> {
         self.forget();
-        let place = self.place(key);
-        if place.found.is_some() {
-            return Err(Taken);
+        let position = self.position(key);
+        if position.found.is_some() {
+            return Err(KeyTaken);
         }
-        self.fill(place, key, block, more);
+        self.fill(position, key, block, more);
         Ok(())
     }
 
@@ -455,7 +455,7 @@ impl<D: Zeroed> Register<D> {
                 }
             }
             // Entries that found their home full are after it, as far as the counts lead.
-            if number + 1 >= end && !header.was_passed() {
+            if number + 1 >= end && !header.has_overflowed() {
                 break;
             }
             at = self.after(at);
@@ -504,7 +504,7 @@ impl<D: Zeroed> Register<D> {
                     return Some((at, slot));
                 }
             }
-            if !header.was_passed() {
+            if !header.has_overflowed() {
                 return None;
             }
             at = self.after(at);
@@ -529,18 +529,18 @@ impl<D: Zeroed> Register<D> {
                 self.length += 1;
                 return;
             }
-            header.pass();
+            header.count_overflow();
             at = self.after(at);
         }
     }
 
     /// Uncounts an entry in the chunks that it had passed.
     #[cold]
-    fn unpass(&mut self, home: usize, chunk: usize) {
+    fn uncount_overflow(&mut self, home: usize, chunk: usize) {
         let mut at = home;
         while at != chunk {
             if let Some(header) = self.headers.get_mut(at) {
-                header.unpass();
+                header.uncount_overflow();
             }
             at = self.after(at);
         }
@@ -575,22 +575,22 @@ impl<D: Zeroed> fmt::Debug for Register<D> {
     }
 }
 
-/// See [`Register::place`].
+/// See [`Register::position`].
 #[derive(Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct Position {
     home: Home,
     /// Chunk and slot.
     found: Option<(usize, usize)>,
 }
 
-/// See [`Register::free_place`].
+/// See [`Register::free_position`].
 #[derive(Clone, Copy)]
-pub(crate) struct FreePlace {
+pub(crate) struct FreePosition {
     home: Home,
     slot: usize,
 }
 
-impl Place {
+impl Position {
     #[inline(always)]
     pub(crate) fn is_free(&self) -> bool {
         self.found.is_none()
@@ -598,7 +598,7 @@ impl Place {
 }
 
 /// The key of a suspended block has another block by now.
-pub(crate) struct Taken;
+pub(crate) struct KeyTaken;
 
 /// Up to this number of chunks (61 k slots, 1.5 MB) a table doubles, to get to size quickly; then
 /// it grows by a quarter.
@@ -655,8 +655,8 @@ struct Entry<D> {
 }
 
 const INHERITED: u64 = 1 << (STACK_BITS + SERIAL_BITS);
-/// The bits of a block that is set aside: inherited, with an impossible serial.
-const SET_ASIDE: u64 = INHERITED | SERIAL_MASK << STACK_BITS;
+/// The bits of a block that is untracked: inherited, with an impossible serial.
+const UNTRACKED: u64 = INHERITED | SERIAL_MASK << STACK_BITS;
 
 impl<D: Copy> Entry<D> {
     #[inline(always)]
@@ -664,7 +664,7 @@ impl<D: Copy> Entry<D> {
         let stack = u64::from(block.stack.min(StackId::MAX).0);
         let serial = block.serial.min(SERIAL_MAX).0 << STACK_BITS;
         let standing = match block {
-            Block { set_aside: true, .. } => SET_ASIDE,
+            Block { untracked: true, .. } => UNTRACKED,
             Block { inherited: true, .. } => INHERITED,
             _ => 0,
         };
@@ -679,15 +679,15 @@ impl<D: Copy> Entry<D> {
     #[inline(always)]
     fn block(&self) -> Block {
         let inherited = self.rest & INHERITED != 0;
-        let set_aside = inherited && self.rest & SET_ASIDE == SET_ASIDE;
+        let untracked = inherited && self.rest & UNTRACKED == UNTRACKED;
         let (size, rate) = unpack(self.size);
         Block {
             size,
             stack: StackId(self.rest as u32 & StackId::MAX.0),
-            serial: if set_aside { Serial(0) } else { Serial(self.rest >> STACK_BITS & SERIAL_MASK) },
+            serial: if untracked { Serial(0) } else { Serial(self.rest >> STACK_BITS & SERIAL_MASK) },
             rate,
             inherited,
-            set_aside,
+            untracked,
         }
     }
 }
@@ -716,8 +716,8 @@ unsafe impl Zeroed for Header {}
 const FREE: u8 = 0;
 
 /// The index of the count, and its largest value.
-const PASSED: usize = SLOTS;
-const MANY_PASSED: u8 = 0xff;
+const OVERFLOW: usize = SLOTS;
+const OVERFLOW_MAX: u8 = 0xff;
 
 impl Header {
     #[inline(always)]
@@ -736,17 +736,17 @@ impl Header {
     }
 
     #[inline(always)]
-    fn was_passed(self) -> bool {
-        self.bytes[PASSED] != 0
+    fn has_overflowed(self) -> bool {
+        self.bytes[OVERFLOW] != 0
     }
 
-    fn pass(&mut self) {
-        self.bytes[PASSED] = self.bytes[PASSED].saturating_add(1);
+    fn count_overflow(&mut self) {
+        self.bytes[OVERFLOW] = self.bytes[OVERFLOW].saturating_add(1);
     }
 
-    fn unpass(&mut self) {
-        if (1..MANY_PASSED).contains(&self.bytes[PASSED]) {
-            self.bytes[PASSED] -= 1;
+    fn uncount_overflow(&mut self) {
+        if (1..OVERFLOW_MAX).contains(&self.bytes[OVERFLOW]) {
+            self.bytes[OVERFLOW] -= 1;
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::details::{Details, LiveBlock};
 use crate::locked::{Guard, Locked};
 use crate::mapped::{OutOfMemory, Zeroed};
 use crate::marks::{Mark, Marked, Marks, Table};
-use crate::register::{Block, Key, Register, Taken};
+use crate::register::{Block, Key, KeyTaken, Register};
 use crate::wide::{WIDE, Wide};
 
 #[cfg(all(test, loom))]
@@ -77,11 +77,11 @@ impl SharedRegister {
         self.shard(key).register.at(key).map(|(block, details)| LiveBlock::new(key, block, details))
     }
 
-    /// Looks at the block with this key, under the lock of its shard: until `look` returns, the
+    /// Looks at the block with this key, under the lock of its shard: until `visit` returns, the
     /// block cannot be freed. `None` if there is no such block.
-    pub fn look_at<R>(&self, key: Key, look: impl FnOnce(LiveBlock) -> R) -> Option<R> {
+    pub fn with_block<R>(&self, key: Key, visit: impl FnOnce(LiveBlock) -> R) -> Option<R> {
         let shard = self.shard(key);
-        shard.register.at(key).map(|(block, details)| look(LiveBlock::new(key, block, details)))
+        shard.register.at(key).map(|(block, details)| visit(LiveBlock::new(key, block, details)))
     }
 
     /// Returns the block around an address: of any pool that has one there, else of the main heap.
@@ -116,7 +116,7 @@ impl SharedRegister {
     /// reallocated meanwhile, at most once, or once before and once after. Backing memory of pools
     /// is left out.
     pub fn blocks(&self) -> LiveBlocks<'_> {
-        LiveBlocks { register: self, shard: 0, from: 0, piece: Piece::new(), next: 0 }
+        LiveBlocks { register: self, shard: 0, from: 0, batch: Batch::new(), next: 0 }
     }
 
     /// Returns the number of blocks, including those that back a pool or are ignored. A sum over
@@ -187,11 +187,11 @@ impl SharedRegister {
             self.make_room(&mut shard.register, key)?;
         }
         if extent < WIDE
-            && let Some(place) = shard.register.free_place(key)
+            && let Some(position) = shard.register.free_position(key)
         {
             let (block, result) = make(None)?;
-            self.note(&mut shard, key, extent);
-            shard.register.fill_free(place, key, block, details);
+            self.update_lookup_bounds(&mut shard, key, extent);
+            shard.register.fill_free(position, key, block, details);
             return Ok(result);
         }
         self.insert_slowly(&mut shard, key, details, extent, make)
@@ -207,21 +207,21 @@ impl SharedRegister {
         extent: u64,
         make: impl FnOnce(Option<(Block, Details)>) -> Result<(Block, R), OutOfMemory>,
     ) -> Result<R, OutOfMemory> {
-        let place = shard.register.place(key);
-        let displaced = shard.register.at_place(place);
+        let position = shard.register.position(key);
+        let displaced = shard.register.at_position(position);
         let wide_displaced = displaced.map(|(block, details)| details.extent(block)).filter(|&extent| extent >= WIDE);
-        self.widen(key, extent, wide_displaced)?;
+        self.index_wide(key, extent, wide_displaced)?;
         match make(displaced) {
             Ok((block, result)) => {
-                self.note(shard, key, extent);
-                shard.register.fill(place, key, block, details);
+                self.update_lookup_bounds(shard, key, extent);
+                shard.register.fill(position, key, block, details);
                 if displaced.is_some() {
                     shard.marks.take(key);
                 }
                 Ok(result)
             }
             Err(error) => {
-                self.unwiden(key, extent, wide_displaced);
+                self.undo_index_wide(key, extent, wide_displaced);
                 Err(error)
             }
         }
@@ -231,17 +231,17 @@ impl SharedRegister {
     #[cold]
     fn make_room(&self, register: &mut Register<Details>, key: Key) -> Result<(), OutOfMemory> {
         let grown = self.budget.grow(register);
-        if register.place(key).is_free() { grown } else { Ok(()) }
+        if register.position(key).is_free() { grown } else { Ok(()) }
     }
 
     /// Notes what look-ups need to know about a block.
     #[inline(always)]
-    fn note(&self, shard: &mut Shard, key: Key, extent: u64) {
+    fn update_lookup_bounds(&self, shard: &mut Shard, key: Key, extent: u64) {
         if key.pool() == 0 {
             shard.address_bits[0] |= key.0;
         } else {
             shard.address_bits[1] |= key.0;
-            self.pools.note(key.pool());
+            self.pools.insert(key.pool());
         }
         if extent < WIDE {
             shard.extent_max = shard.extent_max.max(extent);
@@ -249,12 +249,12 @@ impl SharedRegister {
     }
 
     /// Takes a block out, and calls `then` under the lock of its shard. If frees are watched, calls
-    /// `watch` before, with the block and its marks.
+    /// `on_free` before, with the block and its marks.
     #[inline(always)]
     pub(crate) fn remove_with<R>(
         &self,
         key: Key,
-        watch: impl FnOnce(LiveBlock, Marks),
+        on_free: impl FnOnce(LiveBlock, Marks),
         then: impl FnOnce(Option<(Block, Details)>) -> R,
     ) -> R {
         let mut shard = self.shard(key);
@@ -267,7 +267,7 @@ impl SharedRegister {
         if shard.is_watched
             && let Some((block, details)) = taken
         {
-            watch(LiveBlock::new(key, block, details), shard.marks.take(key));
+            on_free(LiveBlock::new(key, block, details), shard.marks.take(key));
         }
         then(taken)
     }
@@ -280,10 +280,10 @@ impl SharedRegister {
         change: impl FnOnce(&mut Block, &mut Details) -> Result<R, OutOfMemory>,
     ) -> Result<Option<R>, OutOfMemory> {
         let mut shard = self.shard(key);
-        let place = shard.register.place(key);
-        let Some((mut block, mut details)) = shard.register.at_place(place) else { return Ok(None) };
+        let position = shard.register.position(key);
+        let Some((mut block, mut details)) = shard.register.at_position(position) else { return Ok(None) };
         let result = change(&mut block, &mut details)?;
-        shard.register.fill(place, key, block, details);
+        shard.register.fill(position, key, block, details);
         Ok(Some(result))
     }
 
@@ -291,7 +291,7 @@ impl SharedRegister {
     /// block.
     pub(crate) fn mark(&self, key: Key, mark: Mark) -> Result<Option<(LiveBlock, Marked)>, OutOfMemory> {
         let mut shard = self.shard(key);
-        let Some((block, details)) = shard.register.at(key).filter(|(block, _)| !block.set_aside) else {
+        let Some((block, details)) = shard.register.at(key).filter(|(block, _)| !block.untracked) else {
             return Ok(None);
         };
         let blocks = shard.register.len();
@@ -319,7 +319,7 @@ impl SharedRegister {
         }
     }
 
-    /// Sets whether every block that is taken out is passed to `watch` from now on.
+    /// Sets whether every block that is taken out is passed to `on_free` from now on.
     pub(crate) fn keep_freed(&self, keeps_freed: bool) {
         for shard in &self.shards {
             let mut shard = shard.lock();
@@ -363,7 +363,7 @@ impl SharedRegister {
             let mut wide = self.wide.lock();
             match restored {
                 Ok(()) => wide.restore(key, details.extent(block)),
-                Err(Taken) => wide.starts.forget(),
+                Err(KeyTaken) => wide.starts.forget(),
             }
         }
         match restored {
@@ -371,7 +371,7 @@ impl SharedRegister {
                 shard.marks.restore(&self.budget, 0, key, marks);
                 shard.is_watched |= marks[0].is_some();
             }
-            Err(Taken) => lost(),
+            Err(KeyTaken) => lost(),
         }
     }
 
@@ -396,8 +396,8 @@ impl SharedRegister {
     }
 
     /// Looks at one of the shards, under its lock.
-    pub(crate) fn with_shard<R>(&self, number: usize, look: impl FnOnce(&Shard) -> R) -> R {
-        look(&self.shards[number % SHARDS].lock())
+    pub(crate) fn with_shard<R>(&self, number: usize, visit: impl FnOnce(&Shard) -> R) -> R {
+        visit(&self.shards[number % SHARDS].lock())
     }
 
     /// Returns one of the shards, while all are held.
@@ -423,7 +423,7 @@ impl SharedRegister {
         self.shards[shard_of(key)].lock()
     }
 
-    fn widen(&self, key: Key, extent: u64, displaced: Option<u64>) -> Result<(), OutOfMemory> {
+    fn index_wide(&self, key: Key, extent: u64, displaced: Option<u64>) -> Result<(), OutOfMemory> {
         if extent < WIDE && displaced.is_none() {
             return Ok(());
         }
@@ -437,8 +437,8 @@ impl SharedRegister {
         if extent >= WIDE { wide.insert(key, extent) } else { Ok(()) }
     }
 
-    /// Undoes [`SharedRegister::widen`].
-    fn unwiden(&self, key: Key, extent: u64, displaced: Option<u64>) {
+    /// Undoes [`SharedRegister::index_wide`].
+    fn undo_index_wide(&self, key: Key, extent: u64, displaced: Option<u64>) {
         if extent < WIDE && displaced.is_none() {
             return;
         }
@@ -519,7 +519,7 @@ pub struct LiveBlocks<'r> {
     shard: usize,
     /// The hash from which the shard is still to be visited.
     from: u64,
-    piece: Piece,
+    batch: Batch,
     next: usize,
 }
 
@@ -528,16 +528,16 @@ impl Iterator for LiveBlocks<'_> {
 
     fn next(&mut self) -> Option<LiveBlock> {
         loop {
-            if let Some(&(key, block, details)) = self.piece.entries.get(self.next..self.piece.length)?.first() {
+            if let Some(&(key, block, details)) = self.batch.entries.get(self.next..self.batch.length)?.first() {
                 self.next += 1;
-                if !block.set_aside {
+                if !block.untracked {
                     return Some(LiveBlock::new(key, block, details));
                 }
                 continue;
             }
             let shard = self.register.shards.get(self.shard)?;
             self.next = 0;
-            match self.piece.fill(&shard.lock().register, self.from) {
+            match self.batch.fill(&shard.lock().register, self.from) {
                 Some(from) => self.from = from,
                 None => (self.shard, self.from) = (self.shard + 1, 0),
             }
@@ -552,24 +552,24 @@ impl fmt::Debug for LiveBlocks<'_> {
 }
 
 /// The blocks that an iteration takes under one lock.
-struct Piece {
-    entries: [(Key, Block, Details); PIECE],
+struct Batch {
+    entries: [(Key, Block, Details); BATCH],
     length: usize,
 }
 
-/// The number of blocks in a piece: a few more than there are slots in `PIECE_CHUNKS` chunks, since
+/// The number of blocks in a batch: a few more than there are slots in `BATCH_CHUNKS` chunks, since
 /// some entries are further on.
-const PIECE: usize = 64;
-const PIECE_CHUNKS: usize = 4;
+const BATCH: usize = 64;
+const BATCH_CHUNKS: usize = 4;
 
-impl Piece {
-    fn new() -> Piece {
-        Piece { entries: [(Key(0), Block::IGNORED, Details::default()); PIECE], length: 0 }
+impl Batch {
+    fn new() -> Batch {
+        Batch { entries: [(Key(0), Block::IGNORED, Details::default()); BATCH], length: 0 }
     }
 
     /// Takes the next blocks from a hash on. Returns the hash to go on from.
     fn fill(&mut self, register: &Register<Details>, from: u64) -> Option<u64> {
-        let mut until = register.hash_after(from, PIECE_CHUNKS);
+        let mut until = register.hash_after(from, BATCH_CHUNKS);
         loop {
             self.length = 0;
             let mut found = 0;
@@ -579,7 +579,7 @@ impl Piece {
                 }
                 found += 1;
             });
-            if found <= PIECE {
+            if found <= BATCH {
                 self.length = found;
                 return until;
             }
@@ -612,7 +612,7 @@ pub(crate) struct Shard {
     address_bits: [u64; 2],
 }
 
-/// The pool id of a block that is set aside for no pool.
+/// The pool id of a block that is untracked for no pool.
 const IGNORED: u32 = 0;
 const PAGE: u64 = 4096;
 /// The number of places tried under one lock.
@@ -652,7 +652,7 @@ fn shard_of(key: Key) -> usize {
 #[inline(always)]
 fn own(block: &LiveBlock) -> Block {
     let &LiveBlock { size, rate, stack, serial, backs, .. } = block;
-    Block { size, stack, serial, rate, inherited: backs.is_some(), set_aside: backs.is_some() }
+    Block { size, stack, serial, rate, inherited: backs.is_some(), untracked: backs.is_some() }
 }
 
 /// The set of pools that ever had a block.
@@ -670,7 +670,7 @@ impl Pools {
     }
 
     #[inline]
-    fn note(&self, pool: u32) {
+    fn insert(&self, pool: u32) {
         if let Some(word) = self.words.get(pool as usize / 64) {
             let bit = 1 << (pool % 64);
             if word.load(Ordering::Relaxed) & bit == 0 {
@@ -710,7 +710,7 @@ impl Budget {
         let bytes = bytes as u64;
         let mapped = self.mapped.fetch_add(bytes, Ordering::Relaxed);
         if mapped.saturating_add(bytes) > self.max.load(Ordering::Relaxed) {
-            self.give(bytes as usize);
+            self.release(bytes as usize);
             return Err(OutOfMemory);
         }
         Ok(())
@@ -727,10 +727,10 @@ impl Budget {
             return map();
         }
         self.take(bytes)?;
-        map().inspect_err(|_| self.give(bytes))
+        map().inspect_err(|_| self.release(bytes))
     }
 
-    pub(crate) fn give(&self, bytes: usize) {
+    pub(crate) fn release(&self, bytes: usize) {
         self.mapped.fetch_sub(bytes as u64, Ordering::Relaxed);
     }
 

@@ -6,13 +6,13 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use heapledger_core::sample::Rate;
 use heapledger_core::{Blocks, Bytes, Serial, StackId, ThreadId, TypeId};
 
+use crate::accounting::{Accounting, Counts, Freed};
 use crate::arch::prefetch;
-use crate::books::{Books, Counts, Freed};
 use crate::defects::{Defect, DefectKind, Defects};
 use crate::details::{Details, LiveBlock};
 use crate::freed::FreedTable;
 use crate::ledger::Allocated;
-use crate::live::{Alone, Live, Time, Variances};
+use crate::live::{Live, NoSession, Time, Variances};
 use crate::locked::Locked;
 use crate::mapped::OutOfMemory;
 use crate::marks::{Mark, Marked, Marks, Reported};
@@ -84,7 +84,7 @@ impl SharedPending {
 /// as unknown.
 pub struct SharedLedger {
     register: SharedRegister,
-    books: Locked<Books>,
+    accounting: Locked<Accounting>,
     /// Taken before the lock of a shard, by events of pools only.
     pools: Locked<Pools>,
     freed: Locked<FreedTable>,
@@ -104,7 +104,7 @@ impl SharedLedger {
     pub const fn new() -> SharedLedger {
         SharedLedger {
             register: SharedRegister::new(),
-            books: Locked::new(Books::new()),
+            accounting: Locked::new(Accounting::new()),
             pools: Locked::new(Pools::new()),
             freed: Locked::new(FreedTable::new()),
             defects: Locked::new(Defects::new()),
@@ -156,32 +156,32 @@ impl SharedLedger {
     /// that began it. On error the old block is freed all the same.
     #[inline]
     pub fn finish_realloc(&self, pending: SharedPending, new: &Allocation) -> Result<Allocated, OutOfMemory> {
-        let (thread, is_event) = (pending.thread, pending.old() != Freed::Backing);
+        let (thread, is_event) = (pending.thread, pending.old() != Freed::Untracked);
         self.finish_as_free(pending);
-        self.enter(&Allocation { thread, ..*new }, |books, block| {
+        self.enter(&Allocation { thread, ..*new }, |accounting, block| {
             if is_event {
-                books.reallocated(block.stands_for());
+                accounting.reallocated(block.weight());
             }
         })
     }
 
     /// See [`crate::Ledger::reallocate_unsampled`].
     pub fn reallocate_unsampled(&self, new: &Allocation) -> Result<Allocated, OutOfMemory> {
-        self.enter(new, |books, block| books.reallocated(block.stands_for()))
+        self.enter(new, |accounting, block| accounting.reallocated(block.weight()))
     }
 
     /// Records that the reallocation released its block and returned none, as glibc's
     /// `realloc(block, 0)` does: a free.
     #[inline]
     pub fn finish_as_free(&self, pending: SharedPending) {
-        let free = || self.books.lock().free(&mut Alone, pending.thread, pending.old());
+        let free = || self.accounting.lock().free(&mut NoSession, pending.thread, pending.old());
         match &pending.suspended {
             Some(suspended) => self.register.forget(suspended, || {
-                if self.is_of_now(&pending) {
+                if self.is_current(&pending) {
                     free();
                     if suspended.marks[0].is_some() || self.keeps_freed.load(Ordering::Relaxed) {
                         let block = LiveBlock::new(suspended.key, suspended.block, suspended.details);
-                        self.watch(block, suspended.marks);
+                        self.on_free(block, suspended.marks);
                     }
                 }
             }),
@@ -196,20 +196,22 @@ impl SharedLedger {
     /// counts as freed without a free having been seen.
     pub fn cancel_realloc(&self, pending: SharedPending) {
         if let Some(suspended) = &pending.suspended {
-            let is_of_now = || self.is_of_now(&pending);
-            self.register.restore(suspended, is_of_now, || self.books.lock().lose(&mut Alone, suspended.block));
+            let is_current = || self.is_current(&pending);
+            self.register.restore(suspended, is_current, || {
+                self.accounting.lock().count_missed_free(&mut NoSession, suspended.block)
+            });
         }
     }
 
     /// True if a reallocation began since the ledger was cleared last. Exact under a lock of the
     /// register.
-    fn is_of_now(&self, pending: &SharedPending) -> bool {
+    fn is_current(&self, pending: &SharedPending) -> bool {
         self.clears.load(Ordering::Relaxed) == pending.clears
     }
 
     /// Records that a call returned no block although one was asked for.
     pub fn fail(&self) {
-        self.books.lock().fail();
+        self.accounting.lock().fail();
     }
 
     /// Records that a block becomes backing memory of the user pool with this id, as
@@ -217,12 +219,12 @@ impl SharedLedger {
     pub fn back(&self, thread: ThreadId, key: Key, pool: u32) -> Freed {
         let backed = self.register.change(key, |block, details| {
             let freed = Freed::new(Some(*block));
-            (block.inherited, block.set_aside, details.stamp) = (true, true, pool);
-            Ok(self.books.lock().back(&mut Alone, thread, freed))
+            (block.inherited, block.untracked, details.stamp) = (true, true, pool);
+            Ok(self.accounting.lock().back(&mut NoSession, thread, freed))
         });
         match backed {
             Ok(Some(freed)) => freed,
-            _ => self.books.lock().back(&mut Alone, thread, Freed::Unknown),
+            _ => self.accounting.lock().back(&mut NoSession, thread, Freed::Unknown),
         }
     }
 
@@ -241,13 +243,13 @@ impl SharedLedger {
     }
 
     /// Records a block that is not to be counted: its free is not an event either,
-    /// [`Freed::Backing`]. Returns the block that was live under the same key; it has been counted
-    /// as freed, though no free was seen.
+    /// [`Freed::Untracked`]. Returns the block that was live under the same key; it has been
+    /// counted as freed, though no free was seen.
     pub fn ignore(&self, key: Key) -> Result<Option<Block>, OutOfMemory> {
         let entered = self.register.insert_with(key, Details::default(), Bytes(0), |displaced| {
-            let displaced = displaced.map(|(block, _)| block).filter(|block| !block.set_aside);
+            let displaced = displaced.map(|(block, _)| block).filter(|block| !block.untracked);
             if let Some(block) = displaced {
-                self.books.lock().lose(&mut Alone, block);
+                self.accounting.lock().count_missed_free(&mut NoSession, block);
             }
             Ok((Block::IGNORED, displaced))
         });
@@ -257,12 +259,12 @@ impl SharedLedger {
     /// Reattributes the live block with this key to another site, as if it had been allocated
     /// there: its context was declared after it. A site's share of a peak stays what it was. True
     /// if there was such a block.
-    pub fn move_block(&self, key: Key, to: StackId) -> Result<bool, OutOfMemory> {
+    pub fn reattribute_block(&self, key: Key, to: StackId) -> Result<bool, OutOfMemory> {
         let to = to.or_root();
         let changed = self.register.change(key, |block, _| {
-            let mut books = self.books.lock();
-            let bytes = books.bytes_to_move(to, block.rate);
-            self.register.budget().within(bytes, || books.move_block(&Alone, *block, to))?;
+            let mut accounting = self.accounting.lock();
+            let bytes = accounting.bytes_to_reattribute(to, block.rate);
+            self.register.budget().within(bytes, || accounting.reattribute_block(&NoSession, *block, to))?;
             block.stack = to;
             Ok(())
         });
@@ -272,10 +274,10 @@ impl SharedLedger {
     /// Declares a type for the live block with this key. True if there was such a block.
     pub fn stamp(&self, key: Key, stamp: TypeId) -> bool {
         let stamped = self.register.change(key, |block, details| {
-            if !block.set_aside {
+            if !block.untracked {
                 details.stamp = stamp.0;
             }
-            Ok(!block.set_aside)
+            Ok(!block.untracked)
         });
         stamped == Ok(Some(true))
     }
@@ -363,19 +365,19 @@ impl SharedLedger {
 
     /// Records that the thread has allocated something that is not in the sample: the block that it
     /// had before is not temporary.
-    pub fn tell_of_others(&self, thread: ThreadId) {
-        self.books.lock().end_thread(thread);
+    pub fn record_unsampled_allocations(&self, thread: ThreadId) {
+        self.accounting.lock().end_thread(thread);
     }
 
     /// Records that a thread has ended: its number may be given to another one.
     pub fn end_thread(&self, thread: ThreadId) {
-        self.books.lock().end_thread(thread);
+        self.accounting.lock().end_thread(thread);
     }
 
     /// Counts calls and maxima anew from this moment on. Live blocks stay, and are the first peak;
     /// serials go on; no block from before is temporary.
     pub fn restart(&self, time: Time) {
-        self.books.lock().restart(time);
+        self.accounting.lock().restart(time);
     }
 
     /// Forgets everything, as if nothing had happened yet, and gives the memory back. If a
@@ -384,7 +386,7 @@ impl SharedLedger {
         let mut pools = self.pools.lock();
         self.register.clear_with(|| {
             *pools = Pools::new();
-            *self.books.lock() = Books::new();
+            *self.accounting.lock() = Accounting::new();
             *self.freed.lock() = FreedTable::new();
             *self.defects.lock() = Defects::new();
             self.is_marking.store(false, Ordering::Relaxed);
@@ -396,18 +398,18 @@ impl SharedLedger {
 
     /// Returns what happened so far.
     pub fn counts(&self) -> Counts {
-        self.books.lock().counts()
+        self.accounting.lock().counts()
     }
 
     /// Returns the live totals, and their maxima.
     pub fn live(&self) -> Live {
-        self.books.lock().live()
+        self.accounting.lock().live()
     }
 
     /// Returns the counts, the live totals, and their variances if blocks are sampled, all for the
     /// same moment.
     pub fn totals(&self) -> (Counts, Live, Variances) {
-        self.books.lock().totals()
+        self.accounting.lock().totals()
     }
 
     /// Returns the number of events that could not be entered because memory was lacking:
@@ -419,7 +421,7 @@ impl SharedLedger {
     /// Returns the totals of one site, if it ever allocated. There is no session around this
     /// ledger: the site's shares in the session's peak are all zero.
     pub fn site(&self, stack: StackId) -> Option<Site> {
-        self.books.lock().site(&Alone, stack)
+        self.accounting.lock().site(&NoSession, stack)
     }
 
     /// Returns the totals of every site, in the order of their first allocations. Each is taken at
@@ -463,7 +465,7 @@ impl SharedLedger {
     pub fn before_fork(&self) {
         self.pools.hold();
         self.register.before_fork();
-        self.books.hold();
+        self.accounting.hold();
         self.freed.hold();
         self.defects.hold();
     }
@@ -480,7 +482,7 @@ impl SharedLedger {
         unsafe {
             self.defects.release();
             self.freed.release();
-            self.books.release();
+            self.accounting.release();
             self.register.after_fork();
             self.pools.release();
         }
@@ -502,21 +504,25 @@ impl SharedLedger {
     /// The calling thread has called [`SharedLedger::before_fork`], and not yet
     /// [`SharedLedger::after_fork`]. The references are dropped before it does, and before it asks
     /// for them again.
-    pub(crate) unsafe fn held(&self) -> (&Books, &FreedTable, &Defects) {
+    pub(crate) unsafe fn held(&self) -> (&Accounting, &FreedTable, &Defects) {
         // SAFETY: `Locked::held` requires that this thread has called `hold`, and uses no other
         // reference to the value before the release. `before_fork` has called it for each of the
         // three, and this function's `# Safety` requires the rest.
-        unsafe { (self.books.held(), self.freed.held(), self.defects.held()) }
+        unsafe { (self.accounting.held(), self.freed.held(), self.defects.held()) }
     }
 
     #[inline(always)]
-    fn enter(&self, new: &Allocation, then: impl FnOnce(&mut Books, &Block)) -> Result<Allocated, OutOfMemory> {
+    fn enter(&self, new: &Allocation, then: impl FnOnce(&mut Accounting, &Block)) -> Result<Allocated, OutOfMemory> {
         let entered = if new.key.pool() == 0 { self.enter_block(new, then) } else { self.enter_in_pool(new, then) };
         entered.inspect_err(|_| self.drop_event())
     }
 
     #[cold]
-    fn enter_in_pool(&self, new: &Allocation, then: impl FnOnce(&mut Books, &Block)) -> Result<Allocated, OutOfMemory> {
+    fn enter_in_pool(
+        &self,
+        new: &Allocation,
+        then: impl FnOnce(&mut Accounting, &Block),
+    ) -> Result<Allocated, OutOfMemory> {
         let mut pools = self.pools.lock();
         let bytes = pools.bytes_to_reserve(new.key);
         self.register.budget().within(bytes, || pools.reserve(new.key))?;
@@ -527,14 +533,22 @@ impl SharedLedger {
     }
 
     #[inline(always)]
-    fn enter_block(&self, new: &Allocation, then: impl FnOnce(&mut Books, &Block)) -> Result<Allocated, OutOfMemory> {
+    fn enter_block(
+        &self,
+        new: &Allocation,
+        then: impl FnOnce(&mut Accounting, &Block),
+    ) -> Result<Allocated, OutOfMemory> {
         // For blocks that are not sampled, the compiler drops all code about weights.
         if new.rate == Rate::EXACT { self.enter_either::<true>(new, then) } else { self.enter_sampled(new, then) }
     }
 
     #[cold]
     #[inline(never)]
-    fn enter_sampled(&self, new: &Allocation, then: impl FnOnce(&mut Books, &Block)) -> Result<Allocated, OutOfMemory> {
+    fn enter_sampled(
+        &self,
+        new: &Allocation,
+        then: impl FnOnce(&mut Accounting, &Block),
+    ) -> Result<Allocated, OutOfMemory> {
         self.enter_either::<false>(new, then)
     }
 
@@ -542,9 +556,9 @@ impl SharedLedger {
     fn enter_either<const IS_EXACT: bool>(
         &self,
         new: &Allocation,
-        then: impl FnOnce(&mut Books, &Block),
+        then: impl FnOnce(&mut Accounting, &Block),
     ) -> Result<Allocated, OutOfMemory> {
-        prefetch(&raw const self.books);
+        prefetch(&raw const self.accounting);
         let &Allocation { key, usable, thread, time, stamp, .. } = new;
         let stack = new.stack.or_root();
         let given = Sampled { size: new.size, rate: if IS_EXACT { Rate::EXACT } else { new.rate } };
@@ -553,13 +567,13 @@ impl SharedLedger {
         self.register.insert_with(key, known.details(), size, |displaced| {
             let displaced = displaced.map(|(block, _)| block);
             let rate = if IS_EXACT { Rate::EXACT } else { rate };
-            let mut books = self.books.lock();
-            let bytes = books.bytes_to_enter(thread, stack, rate);
-            let serial = self.register.budget().within(bytes, || books.enter(thread, stack, rate))?;
-            let block = Block { size, stack, serial, rate, inherited: false, set_aside: false };
-            books.allocate(&mut Alone, time, thread, block, displaced);
-            then(&mut books, &block);
-            Ok((block, Allocated { serial, displaced: displaced.filter(|block| !block.set_aside) }))
+            let mut accounting = self.accounting.lock();
+            let bytes = accounting.bytes_to_enter(thread, stack, rate);
+            let serial = self.register.budget().within(bytes, || accounting.enter(thread, stack, rate))?;
+            let block = Block { size, stack, serial, rate, inherited: false, untracked: false };
+            accounting.allocate(&mut NoSession, time, thread, block, displaced);
+            then(&mut accounting, &block);
+            Ok((block, Allocated { serial, displaced: displaced.filter(|block| !block.untracked) }))
         })
     }
 
@@ -582,12 +596,12 @@ impl SharedLedger {
     /// such a block.
     #[inline(always)]
     fn release(&self, thread: ThreadId, key: Key, is_event: impl FnOnce() -> bool) -> Freed {
-        prefetch(&raw const self.books);
-        let watch = |block, marks| self.watch(block, marks);
-        self.register.remove_with(key, watch, |taken| {
+        prefetch(&raw const self.accounting);
+        let on_free = |block, marks| self.on_free(block, marks);
+        self.register.remove_with(key, on_free, |taken| {
             let freed = Freed::new(taken.map(|(block, _)| block));
             if freed != Freed::Unknown || is_event() {
-                self.books.lock().free(&mut Alone, thread, freed);
+                self.accounting.lock().free(&mut NoSession, thread, freed);
             }
             freed
         })
@@ -595,7 +609,7 @@ impl SharedLedger {
 
     /// Handles the free of a block that may have been reported, or is to be counted.
     #[inline(never)]
-    fn watch(&self, block: LiveBlock, marks: Marks) {
+    fn on_free(&self, block: LiveBlock, marks: Marks) {
         for mark in marks.into_iter().flatten() {
             if mark.is_kept || self.is_marking.load(Ordering::Relaxed) {
                 self.add_defect(DefectKind::FreedWhileReported, mark, block.key.address(), Some(block), 0);
@@ -641,7 +655,7 @@ impl Iterator for Sites<'_> {
 
     fn next(&mut self) -> Option<Site> {
         loop {
-            let site = self.ledger.books.lock().site_by_number(&Alone, self.next)?;
+            let site = self.ledger.accounting.lock().site_by_number(&NoSession, self.next)?;
             self.next += 1;
             if let Some(site) = site {
                 return Some(site);

@@ -9,7 +9,7 @@ use heapledger_core::sample::Rate;
 use heapledger_core::{Blocks, Bytes, StackId};
 
 use crate::arch::prefetch;
-use crate::live::{Meter, Over, Variance};
+use crate::live::{LiveTotals, SessionTotals, Variance};
 use crate::mapped::{OutOfMemory, Vector, Zeroed};
 
 /// The totals of one site.
@@ -159,26 +159,26 @@ impl Sites {
 
     /// Changes a stack's variances, before its row changes.
     #[cold]
-    pub(crate) fn vary(
+    pub(crate) fn change_variance(
         &mut self,
         stack: StackId,
-        image: &Meter,
-        over: &impl Over,
+        image: &LiveTotals,
+        session: &impl SessionTotals,
         change: impl FnOnce(&mut VarianceRow),
     ) {
         let Some(row) = self.number(stack).and_then(|number| self.variances.get_mut(number)) else { return };
         if row.image_epoch != image.epoch {
             (row.image_epoch, row.image) = (image.epoch, row.live);
         }
-        if row.session_epoch != over.epoch() {
-            (row.session_epoch, row.session) = (over.epoch(), row.live);
+        if row.session_epoch != session.epoch() {
+            (row.session_epoch, row.session) = (session.epoch(), row.live);
         }
         change(row);
     }
 
-    /// Does what [`Sites::move_shares`] does, for the variances, which have been settled.
+    /// Does what [`Sites::reattribute_shares`] does, for the variances, which have been settled.
     #[cold]
-    pub(crate) fn move_variances(
+    pub(crate) fn reattribute_variances(
         &mut self,
         from: StackId,
         to: StackId,
@@ -285,17 +285,17 @@ impl Sites {
 
     /// Returns the row, ready to change: its shares in the latest peaks are settled.
     #[inline(always)]
-    fn settled(&mut self, stack: StackId, image: &Meter, over: &impl Over) -> Option<&mut Row> {
+    fn settled(&mut self, stack: StackId, image: &LiveTotals, session: &impl SessionTotals) -> Option<&mut Row> {
         let number = self.number(stack)?;
         let row = self.rows.get_mut(number)?;
-        if row.image_epoch != image.epoch || row.session_epoch != over.epoch() {
+        if row.image_epoch != image.epoch || row.session_epoch != session.epoch() {
             let peaks = self.peaks.get_mut(number)?;
             if row.image_epoch != image.epoch {
                 row.image_epoch = image.epoch;
                 peaks.image = row.live;
             }
-            if row.session_epoch != over.epoch() {
-                row.session_epoch = over.epoch();
+            if row.session_epoch != session.epoch() {
+                row.session_epoch = session.epoch();
                 peaks.session = row.live;
             }
         }
@@ -303,8 +303,15 @@ impl Sites {
     }
 
     #[inline(always)]
-    pub(crate) fn allocate(&mut self, stack: StackId, bytes: Bytes, blocks: Blocks, image: &Meter, over: &impl Over) {
-        if let Some(row) = self.settled(stack, image, over) {
+    pub(crate) fn allocate(
+        &mut self,
+        stack: StackId,
+        bytes: Bytes,
+        blocks: Blocks,
+        image: &LiveTotals,
+        session: &impl SessionTotals,
+    ) {
+        if let Some(row) = self.settled(stack, image, session) {
             row.allocations = row.allocations.wrapping_add(blocks.0);
             row.bytes_allocated = row.bytes_allocated.wrapping_add(bytes.0);
             row.live.bytes = row.live.bytes.wrapping_add(bytes.0);
@@ -319,10 +326,10 @@ impl Sites {
         bytes: Bytes,
         blocks: Blocks,
         temporary: Blocks,
-        image: &Meter,
-        over: &impl Over,
+        image: &LiveTotals,
+        session: &impl SessionTotals,
     ) {
-        if let Some(row) = self.settled(stack, image, over) {
+        if let Some(row) = self.settled(stack, image, session) {
             row.temporaries = row.temporaries.wrapping_add(temporary.0);
             row.live.bytes = row.live.bytes.wrapping_sub(bytes.0);
             row.live.blocks = row.live.blocks.wrapping_sub(blocks.0);
@@ -331,22 +338,22 @@ impl Sites {
 
     /// Reattributes a live block from `from` to `to`, as if it always had been there, except at the
     /// peaks so far. Both have rows. `is_counted` says that it is one of the allocations of `from`.
-    pub(crate) fn move_block(
+    pub(crate) fn reattribute_block(
         &mut self,
         from: StackId,
         to: StackId,
         (bytes, blocks): (Bytes, Blocks),
         is_counted: bool,
-        image: &Meter,
-        over: &impl Over,
+        image: &LiveTotals,
+        session: &impl SessionTotals,
     ) {
-        if let Some(row) = self.settled(to, image, over) {
+        if let Some(row) = self.settled(to, image, session) {
             row.allocations = row.allocations.wrapping_add(if is_counted { blocks.0 } else { 0 });
             row.bytes_allocated = row.bytes_allocated.wrapping_add(if is_counted { bytes.0 } else { 0 });
             row.live.bytes = row.live.bytes.wrapping_add(bytes.0);
             row.live.blocks = row.live.blocks.wrapping_add(blocks.0);
         }
-        if let Some(row) = self.settled(from, image, over) {
+        if let Some(row) = self.settled(from, image, session) {
             row.allocations = row.allocations.wrapping_sub(if is_counted { blocks.0 } else { 0 });
             row.bytes_allocated = row.bytes_allocated.wrapping_sub(if is_counted { bytes.0 } else { 0 });
             row.live.bytes = row.live.bytes.wrapping_sub(bytes.0);
@@ -355,17 +362,17 @@ impl Sites {
     }
 
     /// Moves a block's share in the peaks from `from` to `to`. Both have rows.
-    pub(crate) fn move_shares(
+    pub(crate) fn reattribute_shares(
         &mut self,
         from: StackId,
         to: StackId,
         (bytes, blocks): (Bytes, Blocks),
         [in_image, in_session]: [bool; 2],
-        image: &Meter,
-        over: &impl Over,
+        image: &LiveTotals,
+        session: &impl SessionTotals,
     ) {
         // Once settled, the shares are those in `peaks`.
-        let _ = (self.settled(from, image, over).is_some(), self.settled(to, image, over).is_some());
+        let _ = (self.settled(from, image, session).is_some(), self.settled(to, image, session).is_some());
         let (Some(from), Some(to)) = (self.number(from), self.number(to)) else { return };
         type Share = fn(&mut Peaks) -> &mut Amount;
         let shares: [(bool, Share); 2] =

@@ -8,7 +8,7 @@ use core::{array, fmt};
 
 use heapledger_core::Bytes;
 
-use crate::books::Counts;
+use crate::accounting::Counts;
 use crate::contents::{Contents, Read};
 use crate::defects::{Defect, Defects};
 use crate::details::{Details, LiveBlock};
@@ -54,7 +54,7 @@ impl Snapshot {
     /// pools is left out, as is a block in a pending reallocation.
     pub fn blocks(&self) -> impl Iterator<Item = (LiveBlock, Marks)> {
         self.shards.iter().flat_map(|shard| {
-            let entries = shard.register.entries().filter(|(_, block, _)| !block.set_aside);
+            let entries = shard.register.entries().filter(|(_, block, _)| !block.untracked);
             entries.map(|(key, block, details)| (LiveBlock::new(key, block, details), shard.marks.get(key)))
         })
     }
@@ -153,8 +153,8 @@ impl SharedLedger {
         // has just done, that the references end before `after_fork`, as they do with this block,
         // and that there is one to each value: each is asked for once.
         let copied = unsafe {
-            let (books, freed, defects) = self.held();
-            (snapshot.totals, snapshot.defects) = (books.totals(), *defects);
+            let (accounting, freed, defects) = self.held();
+            (snapshot.totals, snapshot.defects) = (accounting.totals(), *defects);
             let mut shards = snapshot.shards.iter_mut().enumerate();
             let copied = shards.try_for_each(|(number, copied)| copied.copy(self.register().held_shard(number)));
             copied.and_then(|()| snapshot.freed.copy_from(freed)).and_then(|()| snapshot.read_contents())

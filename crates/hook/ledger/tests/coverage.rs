@@ -39,7 +39,7 @@ fn sample(ends: &[u64], seed: u64, mut each: impl FnMut(u64, u64)) {
         let block = ends.partition_point(|&end| end < point);
         let Some(&end) = ends.get(block) else { return };
         let size = end - if block > 0 { ends[block - 1] } else { 0 };
-        each(size, Rate::nearest(Bytes(MEAN)).stands_for(Bytes(size), Serial(block as u64 + seed)));
+        each(size, Rate::nearest(Bytes(MEAN)).weight(Bytes(size), Serial(block as u64 + seed)));
         // The process has no memory: a block is sampled once, however many points are in it.
         at = end;
     }
@@ -62,11 +62,11 @@ fn error_bars_have_the_truth_as_often_as_they_say() {
             let (mut sampled, mut hits) = (0, [0_u32; 3]);
             for seed in 0..RUNS {
                 let (mut bytes, mut blocks, mut variance) = (0, 0, Variance::default());
-                sample(&ends, seed, |size, stands_for| {
+                sample(&ends, seed, |size, weight| {
                     sampled += 1;
-                    bytes += size * stands_for;
-                    blocks += stands_for;
-                    variance = variance.plus(Variance::of(Bytes(size), Blocks(stands_for)));
+                    bytes += size * weight;
+                    blocks += weight;
+                    variance = variance.plus(Variance::of(Bytes(size), Blocks(weight)));
                 });
                 let (of_bytes, of_blocks) = variance.errors();
                 let bars = [

@@ -28,7 +28,7 @@ fn the_register_is_dense_and_grows_in_place_of_itself() {
             stack: StackId(1),
             serial: Serial(n),
             inherited: false,
-            set_aside: false,
+            untracked: false,
             rate: Rate::EXACT,
         };
         assert_eq!(register.insert(Key(0x7f12_3456_0010 + n * 48), block), Ok(None));

@@ -85,7 +85,10 @@ impl Both {
             }
             What::Ignore => assert_eq!(self.one.ignore(&mut self.session, key), self.shared.ignore(key)),
             What::Move => {
-                assert_eq!(self.one.move_block(&self.session, key, stack), self.shared.move_block(key, stack));
+                assert_eq!(
+                    self.one.reattribute_block(&self.session, key, stack),
+                    self.shared.reattribute_block(key, stack)
+                );
             }
             What::Reset => {
                 let mut blocks = 0;
@@ -123,8 +126,8 @@ impl Both {
         assert_eq!(found.len(), expected.len());
         // Blocks that are being reallocated are still in the totals.
         if self.pending.is_empty() {
-            let stand_for = found.iter().map(|block| block.stands_for().0).sum::<u64>();
-            assert_eq!(stand_for, self.shared.live().blocks_live.0);
+            let weight = found.iter().map(|block| block.weight().0).sum::<u64>();
+            assert_eq!(weight, self.shared.live().blocks_live.0);
         }
         for found in found {
             let Block { size, rate, stack, serial, .. } = expected[&found.key];
@@ -246,11 +249,11 @@ fn details_are_kept() {
     assert_eq!(shared.block_at(0x1230 + 119), Some(block));
     assert_eq!(shared.block_at(0x1230 + 120), None);
     assert!(shared.stamp(new.key, TypeId(13)));
-    assert_eq!(shared.move_block(new.key, StackId(10)), Ok(true));
+    assert_eq!(shared.reattribute_block(new.key, StackId(10)), Ok(true));
     assert_eq!(shared.get(new.key), Some(LiveBlock { stamp: TypeId(13), stack: StackId(10), ..block }));
     assert_eq!(shared.site(StackId(9)).map(|site| site.blocks_live.0), Some(0));
     assert!(!shared.stamp(Key(0x1240), TypeId(1)));
-    assert_eq!(shared.move_block(Key(0x1240), StackId(1)), Ok(false));
+    assert_eq!(shared.reattribute_block(Key(0x1240), StackId(1)), Ok(false));
     // Backing memory of a pool has no stamp, and is not a live block.
     let Freed::Known(Block { serial: Serial(0), .. }) = shared.back(ThreadId(77), new.key, 3) else { panic!() };
     assert!(!shared.stamp(new.key, TypeId(1)));

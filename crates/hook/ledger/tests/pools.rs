@@ -64,7 +64,7 @@ fn the_memory_of_a_pool_is_not_counted_twice() {
     image.is_live(50, 1);
     // The memory goes back: no event. From then on its address is like any other.
     let before = image.ledger.counts();
-    assert_eq!(image.free(MEMORY), Freed::Backing);
+    assert_eq!(image.free(MEMORY), Freed::Untracked);
     assert_eq!(image.ledger.counts(), before);
     assert_eq!(before.temporaries, Blocks(0));
     assert_eq!(image.free(MEMORY), Freed::Unknown);
@@ -80,7 +80,7 @@ fn memory_that_is_reallocated_is_a_new_block() {
     image.back(MEMORY);
     // The reallocation fails: nothing has changed.
     let pending = image.ledger.begin_realloc(A, MEMORY);
-    assert_eq!(pending.old(), Freed::Backing);
+    assert_eq!(pending.old(), Freed::Untracked);
     image.ledger.cancel_realloc(&mut image.session, pending);
     // The block moves.
     let pending = image.ledger.begin_realloc(A, MEMORY);
@@ -112,11 +112,11 @@ fn a_reset_frees_the_latest_first() {
 fn an_ignored_block_is_freed_unseen() {
     let mut image = Image::default();
     assert_eq!(image.ledger.ignore(&mut image.session, MEMORY), Ok(None));
-    assert_eq!(image.free(MEMORY), Freed::Backing);
+    assert_eq!(image.free(MEMORY), Freed::Untracked);
     assert_eq!(image.free(MEMORY), Freed::Unknown);
     assert_eq!(image.ledger.ignore(&mut image.session, MEMORY), Ok(None));
     let pending = image.ledger.begin_realloc(A, MEMORY);
-    assert_eq!(pending.old(), Freed::Backing);
+    assert_eq!(pending.old(), Freed::Untracked);
     let _ = image.ledger.finish_realloc(&mut image.session, Time(0), pending, MEMORY, Bytes(9), STACK).unwrap();
     image.is_live(9, 1);
     assert_eq!((image.ledger.counts().frees, image.ledger.counts().frees_unknown), (Blocks(0), Blocks(1)));
@@ -134,7 +134,7 @@ fn a_child_resets_what_it_inherited() {
     child.ledger.reset_pool(&mut child.session, A, 1, |block, _| freed.push(block));
     assert!(matches!(freed.as_slice(), [Freed::Known(_), Freed::Inherited(_)]));
     assert_eq!(child.ledger.counts().blocks_inherited, Blocks(0));
-    assert_eq!(child.free(MEMORY), Freed::Backing);
+    assert_eq!(child.free(MEMORY), Freed::Untracked);
     image.is_live(10, 1);
 }
 
@@ -142,9 +142,9 @@ fn a_child_resets_what_it_inherited() {
 #[test]
 fn pools_that_are_never_reset_stay_small() {
     let mut image = Image::default();
-    for round in 0..100_000_u64 {
-        image.allocate(Key::in_pool(1, round % 7 * 16), 8);
-        image.free(Key::in_pool(1, round % 7 * 16));
+    for iteration in 0..100_000_u64 {
+        image.allocate(Key::in_pool(1, iteration % 7 * 16), 8);
+        image.free(Key::in_pool(1, iteration % 7 * 16));
     }
     assert!(image.ledger.bytes_mapped().0 < 64 << 10, "{:?}", image.ledger.bytes_mapped());
 }

@@ -86,7 +86,7 @@ fn an_allocation_and_its_free() {
         stack: STACK,
         serial: Serial(0),
         inherited: false,
-        set_aside: false,
+        untracked: false,
         rate: Rate::EXACT,
     };
     assert_eq!(image.ledger.get(P), Some(block));
@@ -364,7 +364,7 @@ fn an_address_is_not_live_twice() {
             stack: STACK,
             serial: Serial(0),
             inherited: false,
-            set_aside: false,
+            untracked: false,
             rate: Rate::EXACT
         })
     );
@@ -436,7 +436,7 @@ fn a_fork_inherits() {
         stack: STACK,
         serial: Serial(0),
         inherited: true,
-        set_aside: false,
+        untracked: false,
         rate: Rate::EXACT,
     };
     assert_eq!(child.free(&mut image.session, A, P), Freed::Inherited(block));

@@ -139,7 +139,7 @@ fn estimates_are_right_on_average_and_know_their_errors() {
 
 /// When all blocks are freed, their weights are gone from the totals.
 #[test]
-fn what_comes_goes() {
+fn estimates_return_to_zero() {
     let (mut ledger, mut session) = (Ledger::new(), Session::new());
     let mut order = Random::new(3);
     let mut live = Vec::new();
@@ -150,7 +150,7 @@ fn what_comes_goes() {
         let _ = ledger.allocate(&mut session, Time(number), ThreadId(0), key, new, stack).unwrap();
         live.push(key);
         if number % 5 == 0 {
-            assert_eq!(ledger.move_block(&session, key, StackId(9)), Ok(true));
+            assert_eq!(ledger.reattribute_block(&session, key, StackId(9)), Ok(true));
         }
         if number % 3 == 0 {
             let old = live.swap_remove((order.word() % live.len() as u64) as usize);
@@ -163,7 +163,7 @@ fn what_comes_goes() {
     assert!(whole.bytes_live.0 > 0 && variances.live.bytes > 0 && variances.at_peak != Variance::default());
     for key in live {
         let Freed::Known(block) = ledger.free_if_known(&mut session, ThreadId(0), key) else { panic!("{key:?}") };
-        assert!(block.stands_for().0 >= 1);
+        assert!(block.weight().0 >= 1);
     }
     assert_eq!(ledger.free_if_known(&mut session, ThreadId(0), Key(16)), Freed::Unknown);
     let counts = ledger.counts();

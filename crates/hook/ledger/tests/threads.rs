@@ -185,7 +185,10 @@ fn a_storm_adds_up() {
                 assert_eq!(counts.allocations.0 - counts.frees.0, live.blocks_live.0);
                 let at = once.iter().nth(count / 2).unwrap().0;
                 assert!(LEDGER.block_at(at).is_none_or(|block| block.contains(at)));
-                assert_eq!(LEDGER.move_block(stays.key, StackId(looks.load(Ordering::Relaxed) as u32 % 500)), Ok(true));
+                assert_eq!(
+                    LEDGER.reattribute_block(stays.key, StackId(looks.load(Ordering::Relaxed) as u32 % 500)),
+                    Ok(true)
+                );
                 looks.fetch_add(1, Ordering::Relaxed);
             }
         });

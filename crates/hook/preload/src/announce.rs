@@ -6,34 +6,34 @@ use core::ptr;
 
 use heapledger_core::program::Obstacle;
 use heapledger_core::{arch, sandbox, sys};
-use heapledger_record::hook;
+use heapledger_recorder::hook;
 
 use crate::environment::{Environment, for_child};
 use crate::init::with_guard;
 use crate::libraries::around_exec;
-use crate::verdict::{Child, Found};
+use crate::obstacles::{Child, ChildPath};
 
 /// The fate of a program that is started.
 #[derive(Clone, Copy)]
-pub(crate) enum Outlook {
+pub(crate) enum ChildStatus {
     /// Neither a session nor a hook library is interested.
-    Unwatched,
+    Unobserved,
     /// The program gets the additions, and is to introduce itself.
-    Follows,
+    Recorded,
     /// The program runs unrecorded.
-    Leaves(Obstacle),
+    Unrecorded(Obstacle),
 }
 
 /// Calls a function of the `exec` family with the environment for the other program, after
 /// announcing it. If the function returns, it has failed.
 pub(crate) fn replaced(environment: Environment, child: Child, exec: impl FnOnce(Environment) -> c_int) -> c_int {
     let since = ticks();
-    let mut found = Found::default();
-    let (environment, outlook) = for_child(environment, child, &mut found);
+    let mut found = ChildPath::default();
+    let (environment, status) = for_child(environment, child, &mut found);
     let pid = sys::process_id();
-    announce(outlook, pid, since, found.path());
+    announce(status, pid, since, found.path());
     let result = around_exec(|| exec(environment));
-    if !matches!(outlook, Outlook::Unwatched) {
+    if !matches!(status, ChildStatus::Unobserved) {
         with_guard(|sp| hook::exec_failed(pid, sp));
     }
     result
@@ -48,15 +48,15 @@ pub(crate) fn spawned(
     spawn: impl FnOnce(*mut c_int, Environment) -> c_int,
 ) -> c_int {
     let since = ticks();
-    let (mut found, mut own) = (Found::default(), 0);
-    let (environment, outlook) = for_child(environment, child, &mut found);
+    let (mut found, mut own) = (ChildPath::default(), 0);
+    let (environment, status) = for_child(environment, child, &mut found);
     let pid = if pid.is_null() { &raw mut own } else { pid };
     let result = spawn(pid, environment);
     if result == 0 {
         // SAFETY: the C library has written it; it is ours, or memory that the program gave for
         // that purpose.
         let pid = unsafe { ptr::read(pid) };
-        announce(outlook, pid.unsigned_abs(), since, found.path());
+        announce(status, pid.unsigned_abs(), since, found.path());
     }
     result
 }
@@ -67,11 +67,11 @@ pub(crate) fn ticks() -> u64 {
 }
 
 /// Announces a program that a process starts. `pid` is 0 if the process is not known.
-pub(crate) fn announce(outlook: Outlook, pid: u32, since: u64, path: &[u8]) {
-    let (obstacle, is_tight) = match outlook {
-        Outlook::Unwatched => return,
-        Outlook::Follows => (None, is_tight()),
-        Outlook::Leaves(obstacle) => (Some(obstacle), false),
+pub(crate) fn announce(status: ChildStatus, pid: u32, since: u64, path: &[u8]) {
+    let (obstacle, is_tight) = match status {
+        ChildStatus::Unobserved => return,
+        ChildStatus::Recorded => (None, is_tight()),
+        ChildStatus::Unrecorded(obstacle) => (Some(obstacle), false),
     };
     with_guard(|sp| hook::exec_begins(pid, obstacle, is_tight, since, path, sp));
 }

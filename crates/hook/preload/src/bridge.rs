@@ -4,10 +4,10 @@ use core::arch::naked_asm;
 use core::ffi::c_int;
 
 use heapledger_core::bridge::{self, Bridge, Extent, Marking};
-use heapledger_core::context::Stack;
+use heapledger_core::context::ScopeStack;
 use heapledger_core::hooks::{Caller, Hooks};
 use heapledger_core::stamp::Place;
-use heapledger_record::{hook, process};
+use heapledger_recorder::{hook, process};
 use heapledger_wire::event::{Extended, code};
 
 use crate::init::with_guard;
@@ -96,13 +96,13 @@ unsafe extern "C" fn unmark(block: u64, reporter: *const u8, length: u32) -> c_i
 
 extern "C" fn clear_marks() {
     if process::is_on() {
-        with_guard(|sp| hook::marks::tell(&Extended::MarksCleared, sp));
+        with_guard(|sp| hook::marks::marks_event(&Extended::MarksCleared, sp));
     }
 }
 
 extern "C" fn marks_complete() {
     if process::is_on() {
-        with_guard(|sp| hook::marks::tell(&Extended::MarksComplete, sp));
+        with_guard(|sp| hook::marks::marks_event(&Extended::MarksComplete, sp));
     }
 }
 
@@ -118,7 +118,7 @@ unsafe extern "C" fn block_around(_: u64, _: *mut Extent) -> c_int {
 /// # Safety
 ///
 /// See [`heapledger_thread::bind`].
-unsafe extern "C" fn contexts(stack: *mut Stack) -> *mut Stack {
+unsafe extern "C" fn contexts(stack: *mut ScopeStack) -> *mut ScopeStack {
     // SAFETY: `heapledger_thread::bind` requires what this function's `# Safety` requires of
     // `stack`.
     unsafe { heapledger_thread::bind(stack) }
@@ -150,7 +150,7 @@ unsafe extern "C" fn set_context_from(block: u64, slot: u64, rbp: u64) {
 /// The hook table of this process, which hook libraries are given too.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals, reason = "the name is a C symbol")]
-pub static heapledger_hooks_v1: Hooks = Hooks::new(&heapledger_family::PROGRAM);
+pub static heapledger_hooks_v1: Hooks = Hooks::new(&heapledger_interpose::PROGRAM);
 
 extern "C" fn is_recording() -> c_int {
     c_int::from(hook::session_is_live())

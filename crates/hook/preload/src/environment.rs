@@ -8,14 +8,14 @@ use core::ptr;
 
 use heapledger_core::program::Obstacle;
 use heapledger_core::{sandbox, sys};
-use heapledger_record::{connect, hook, process};
+use heapledger_recorder::{connect, hook, process};
 use heapledger_wire::session::{
     ENVIRONMENT_VARIABLE, HOOKS_VARIABLE, NAME_LENGTH, SAMPLES_SUFFIX, STALLED_SUFFIX, WAITS_SUFFIX,
 };
 
-use crate::announce::{self, Outlook, announce};
+use crate::announce::{self, ChildStatus, announce};
+use crate::obstacles::{self, Child, ChildPath, is_readable};
 use crate::scratch;
-use crate::verdict::{self, Child, Found, is_readable};
 
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
 const SESSION: &[u8] = b"HEAPLEDGER_SESSION=";
@@ -185,19 +185,19 @@ pub(crate) unsafe fn take_additions(start: *mut u64) -> &'static Taken {
 /// Returns the environment for a child: the program's, with our additions, in memory of the calling
 /// thread. Returns the program's own if the child is not to be followed, or could not take the
 /// additions out again.
-pub(crate) fn for_child(environment: Environment, child: Child, found: &mut Found) -> (Environment, Outlook) {
+pub(crate) fn for_child(environment: Environment, child: Child, found: &mut ChildPath) -> (Environment, ChildStatus) {
     let added = match Added::new(environment, child, found) {
         Ok(added) => added,
-        Err(outlook) => return (environment, outlook),
+        Err(status) => return (environment, status),
     };
     let memory = scratch::memory(added.length());
     if memory.is_null() {
-        return (environment, Outlook::Leaves(Obstacle::NoRoom));
+        return (environment, ChildStatus::Unrecorded(Obstacle::NoRoom));
     }
     // SAFETY: `Added::write` requires `length` bytes, aligned for pointers: `scratch::memory` has
     // returned whole pages, at least as many. It also requires the environment that `new` has
     // counted: the program changes none while a call reads it (POSIX).
-    (unsafe { added.write(memory) }, Outlook::Follows)
+    (unsafe { added.write(memory) }, ChildStatus::Recorded)
 }
 
 /// The additions to an environment, before they are written.
@@ -224,42 +224,47 @@ impl Added {
     /// program is, or runs: the programs that it starts are its own. (Ours were taken out when this
     /// program started.) Nor is anything added in a sandbox: the new program's start would make
     /// system calls of ours.
-    pub(crate) fn new(environment: Environment, child: Child, found: &mut Found) -> Result<Added, Outlook> {
+    pub(crate) fn new(environment: Environment, child: Child, found: &mut ChildPath) -> Result<Added, ChildStatus> {
         // SAFETY: written before any caller can be here; not written since.
         let taken = unsafe { &*TAKEN.0.get() };
         if sandbox::is_entered() {
             found.keep_as_named(child);
-            return Err(taken.session().map_or(Outlook::Unwatched, |_| Outlook::Leaves(Obstacle::Sandbox)));
+            return Err(taken
+                .session()
+                .map_or(ChildStatus::Unobserved, |_| ChildStatus::Unrecorded(Obstacle::Sandbox)));
         }
         let is_wanted = match taken.session() {
             Some(_) => hook::session_is_live(),
             None => taken.hooks().next().is_some(),
         };
         if !is_wanted || taken.library.get().is_empty() {
-            return Err(Outlook::Unwatched);
+            return Err(ChildStatus::Unobserved);
         }
         let can_load = || core::iter::once(taken.library.get()).chain(taken.hooks()).all(is_readable);
         // The file is checked first, for its path; that reason stays the same wherever the program
         // starts.
-        let obstacle = verdict::obstacle(child, found)
+        let obstacle = obstacles::obstacle(child, found)
             .or_else(|| process::is_in_other_network().then_some(Obstacle::OtherNetwork))
             .or_else(|| (!can_load()).then_some(Obstacle::LibraryUnreadable));
         if let Some(obstacle) = obstacle {
-            return Err(Outlook::Leaves(obstacle));
+            return Err(ChildStatus::Unrecorded(obstacle));
         }
         let is_stalled = hook::session_is_stalled();
         let mut added = Added { environment, count: 0, strings_length: 0, taken, preloaded: None, is_stalled };
-        let mut is_anothers = false;
+        let mut has_foreign_entries = false;
         for_each(environment, |entry| {
             added.count += 1;
-            is_anothers |= entry.strip_prefix(SESSION).is_some_and(|it| without_stall(it).0 != taken.session.get())
-                || entry.strip_prefix(HOOKS).is_some_and(|hooks| hooks != taken.hooks.get());
+            has_foreign_entries |=
+                entry.strip_prefix(SESSION).is_some_and(|it| without_stall(it).0 != taken.session.get())
+                    || entry.strip_prefix(HOOKS).is_some_and(|hooks| hooks != taken.hooks.get());
             if let Some(value) = entry.strip_prefix(PRELOAD) {
                 added.preloaded = Some(value);
             }
         });
-        if is_anothers {
-            return Err(taken.session().map_or(Outlook::Unwatched, |_| Outlook::Leaves(Obstacle::OtherSession)));
+        if has_foreign_entries {
+            return Err(taken
+                .session()
+                .map_or(ChildStatus::Unobserved, |_| ChildStatus::Unrecorded(Obstacle::OtherSession)));
         }
         added.strings_length = added.entries().as_flattened().iter().map(|part| part.len()).sum::<usize>() + ENTRIES;
         Ok(added)
@@ -300,11 +305,11 @@ impl Added {
         // terminators: `new` has counted both.
         unsafe {
             let mut to = entries.add(self.count + ENTRIES + 1).cast::<u8>();
-            for (place, parts) in ours.iter_mut().zip(self.entries()) {
+            for (entry, parts) in ours.iter_mut().zip(self.entries()) {
                 if parts.iter().all(|part| part.is_empty()) {
                     continue;
                 }
-                *place = to.cast();
+                *entry = to.cast();
                 for byte in parts.into_iter().flatten() {
                     to.write(*byte);
                     to = to.add(1);
@@ -348,11 +353,11 @@ pub(crate) fn with_shell_command<R>(command: *const c_char, start: impl FnOnce(*
     if command.is_null() {
         return start(command);
     }
-    let added = match Added::new(crate::exec::environ(), Child::Any, &mut Found::default()) {
+    let added = match Added::new(crate::exec::environ(), Child::Any, &mut ChildPath::default()) {
         Ok(added) => added,
-        Err(outlook) => {
+        Err(status) => {
             // The shell's process is not known.
-            announce(outlook, 0, announce::ticks(), b"/bin/sh");
+            announce(status, 0, announce::ticks(), b"/bin/sh");
             return start(command);
         }
     };
@@ -413,12 +418,12 @@ pub(crate) fn with_shell_command<R>(command: *const c_char, start: impl FnOnce(*
     result
 }
 
-pub(crate) fn for_each<'a>(environment: Environment, mut look: impl FnMut(&'a [u8])) {
+pub(crate) fn for_each<'a>(environment: Environment, mut visit: impl FnMut(&'a [u8])) {
     let mut at = environment;
     // SAFETY: an environment block, or null: strings up to a null pointer.
     unsafe {
         while !at.is_null() && !(*at).is_null() {
-            look(CStr::from_ptr(*at).to_bytes());
+            visit(CStr::from_ptr(*at).to_bytes());
             at = at.add(1);
         }
     }

@@ -22,9 +22,9 @@ use heapledger_unwind::modules;
 
 use crate::announce::{replaced, spawned};
 use crate::environment::{Environment, with_shell_command};
-use crate::verdict::Child;
+use crate::obstacles::Child;
 use crate::wrappers::{self, Exported};
-use heapledger_family::next::{IterateObjects, Objects, Scope};
+use heapledger_interpose::next::{IterateObjects, Objects, Scope};
 
 type Text = *const c_char;
 type Arguments = *const Text;
@@ -42,16 +42,16 @@ pub(crate) fn look_up(objects: &Objects<'_>) {
         // A program may have its own copy of the variable, made by the linker.
         (&ENVIRON, Scope::All, c"__environ"),
     ];
-    for (place, scope, name) in wanted {
-        place.store(objects.lookup(scope, name), Ordering::Release);
+    for (address, scope, name) in wanted {
+        address.store(objects.lookup(scope, name), Ordering::Release);
     }
     wrappers::look_up(objects);
 }
 
 /// Returns the function at a looked-up address.
 macro_rules! function {
-    ($place:ident: fn($($type:ty),*) -> $result:ty) => {{
-        let address = $place.load(Ordering::Acquire);
+    ($address:ident: fn($($type:ty),*) -> $result:ty) => {{
+        let address = $address.load(Ordering::Acquire);
         // SAFETY: null is `None`; otherwise the C library's function of the name it was looked up
         // by, of this type.
         unsafe { core::mem::transmute::<usize, Option<unsafe extern "C" fn($($type),*) -> $result>>(address) }
@@ -63,7 +63,7 @@ const ENOSYS: c_int = 38;
 /// Fails as a function that this C library does not have.
 #[cold]
 fn missing() -> c_int {
-    heapledger_family::set_errno(ENOSYS);
+    heapledger_interpose::set_errno(ENOSYS);
     -1
 }
 
@@ -300,11 +300,11 @@ extern "C" fn execle_from(path: Text, registers: Arguments, stack: Arguments) ->
 fn with_arguments(registers: Arguments, stack: Arguments, call: impl FnOnce(Arguments, Text) -> c_int) -> c_int {
     const IN_REGISTERS: usize = 5;
     let argument = |index: usize| {
-        let place =
+        let slot =
             if index < IN_REGISTERS { registers.wrapping_add(index) } else { stack.wrapping_add(index - IN_REGISTERS) };
         // SAFETY: the thunk spilled five register arguments; the caller passed the rest on its
         // stack, up to the null pointer, which is asked for before anything that follows it.
-        unsafe { place.read() }
+        unsafe { slot.read() }
     };
     let mut count = 0;
     while !argument(count).is_null() {
@@ -315,7 +315,7 @@ fn with_arguments(registers: Arguments, stack: Arguments, call: impl FnOnce(Argu
     // number of arguments is kept on the stack.
     let mut few = [ptr::null(); 64];
     if count < few.len() {
-        few.iter_mut().take(count).enumerate().for_each(|(index, place)| *place = argument(index));
+        few.iter_mut().take(count).enumerate().for_each(|(index, slot)| *slot = argument(index));
         return call(few.as_ptr(), next);
     }
     let length = (count + 1) * size_of::<Text>();

@@ -3,12 +3,12 @@
 use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use heapledger_core::hooks::{self, serve, way};
-use heapledger_family::next::{Objects, Scope};
-use heapledger_family::{initialise, next_allocator, set_errno};
-use heapledger_record::connect::Address;
-use heapledger_record::{hook, observer, process, verify};
-use heapledger_thread::Library;
+use heapledger_core::hooks::{self, dispatch, dispatch_path};
+use heapledger_interpose::next::{Objects, Scope};
+use heapledger_interpose::{initialise, next_allocator, set_errno};
+use heapledger_recorder::connect::Address;
+use heapledger_recorder::{hook, observer, process, verify};
+use heapledger_thread::KeyFunctions;
 use heapledger_unwind::modules;
 
 use crate::{environment, exec, libraries, unseen};
@@ -38,7 +38,7 @@ fn heapledger_family_starts(objects: &Objects<'_>) {
     // to any hook.
     hooks::hold();
     // SAFETY: once; the functions are those of the next allocator.
-    unsafe { serve::set_bottom(next_allocator(objects)) };
+    unsafe { dispatch::set_underlying(next_allocator(objects)) };
     // SAFETY: set by the dynamic linker before any object's code runs, and constant since.
     let start = unsafe { __libc_stack_end };
     if !start.is_null() {
@@ -51,7 +51,7 @@ fn heapledger_family_starts(objects: &Objects<'_>) {
             join(session, start as u64, objects);
         }
         let is_watched = taken.session().is_some() || taken.hooks().next().is_some();
-        libraries::invite(taken.hooks(), objects);
+        libraries::install_hooks(taken.hooks(), objects);
         if is_watched {
             unseen::redirect(objects);
         }
@@ -68,7 +68,7 @@ fn join(session: Address, stack_end: u64, objects: &Objects<'_>) {
         unsafe { process::watch_threads(core::ptr::with_exposed_provenance(has_one_thread)) };
     }
     let observer = if session.samples() {
-        way::offer(&hook::sample::OBSERVER, way::ELSEWHERE);
+        dispatch_path::set_sampling(&hook::sample::OBSERVER, dispatch_path::EXTERNAL_RATE);
         &raw const hook::sample::OBSERVER
     } else {
         &raw const observer::OBSERVER
@@ -85,7 +85,7 @@ fn join(session: Address, stack_end: u64, objects: &Objects<'_>) {
 
 /// Returns the functions of a C library by which we notice a thread's end. `address` returns a
 /// function's address.
-pub(crate) fn thread_library(address: impl Fn(&CStr) -> usize) -> Option<Library> {
+pub(crate) fn thread_library(address: impl Fn(&CStr) -> usize) -> Option<KeyFunctions> {
     /// Returns the function of this name, of the type that the structure requires.
     macro_rules! function {
         ($name:literal, $($type:ty),*) => {{
@@ -95,7 +95,7 @@ pub(crate) fn thread_library(address: impl Fn(&CStr) -> usize) -> Option<Library
             unsafe { core::mem::transmute::<usize, Option<unsafe extern "C" fn($($type),*) -> c_int>>(address) }?
         }};
     }
-    Some(Library {
+    Some(KeyFunctions {
         key_create: function!(c"pthread_key_create", *mut u32, Option<unsafe extern "C" fn(*mut c_void)>),
         key_delete: function!(c"pthread_key_delete", u32),
         set_specific: function!(c"pthread_setspecific", u32, *const c_void),
@@ -122,7 +122,7 @@ fn watch_forks() {
     // SAFETY: the C library's function of this name, whose type this is.
     let register = unsafe { core::mem::transmute::<usize, Register>(register) };
     with_guard(|sp| {
-        hook::internally(sp, || {
+        hook::untracked_scope(sp, || {
             // SAFETY: the handlers are part of this library, which is never unloaded: it is
             // preloaded.
             unsafe { register(before_fork, None, after_fork_in_child, core::ptr::null()) };
@@ -144,7 +144,7 @@ fn verify_stacks() {
     let backtrace = unsafe { core::mem::transmute::<usize, verify::Backtrace>(address) };
     let mut found = 0;
     with_guard(|sp| {
-        hook::internally(sp, || {
+        hook::untracked_scope(sp, || {
             let mut addresses = [core::ptr::null_mut(); 4];
             // SAFETY: `backtrace` requires room for as many addresses as it is told: the array has
             // 4. It is glibc's, of this type.
@@ -154,9 +154,9 @@ fn verify_stacks() {
     // A program finds 0 in `errno` when it starts.
     set_errno(0);
     // Constructors of other libraries may have started threads before ours runs.
-    let look = |objects: &Objects<'_>| objects.lookup_in(b"libgcc_s.so.1", c"_Unwind_Backtrace");
+    let search = |objects: &Objects<'_>| objects.lookup_in(b"libgcc_s.so.1", c"_Unwind_Backtrace");
     // SAFETY: the C library's function of this name, by which it was looked up.
-    let unwinder = exec::iterate_objects().and_then(|iterate| unsafe { Objects::locked(iterate, look) }).unwrap_or(0);
+    let unwinder = exec::iterate_objects().and_then(|iterate| unsafe { Objects::locked(iterate, search) }).unwrap_or(0);
     if found > 0 && unwinder != 0 {
         // SAFETY: `verify::start` requires glibc's `backtrace`, called once: `address` was looked
         // up in `libc.so.6`, and the call above has found frames.

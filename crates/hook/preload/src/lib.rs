@@ -1,9 +1,9 @@
 //! The preload library, which `LD_PRELOAD` loads into a program.
 //!
-//! It exports the malloc functions ([`heapledger_family`]), the functions that start other programs
-//! (`exec`) or enter a sandbox (`sandbox`), some of the dynamic linker's (`exec`, `unseen`), and
-//! the bridge (`bridge`); everything else is hidden. Built with the `preload` profile it is
-//! freestanding: no standard library, no allocator, no unwinding.
+//! It exports the malloc functions ([`heapledger_interpose`]), the functions that start other
+//! programs (`exec`) or enter a sandbox (`sandbox`), some of the dynamic linker's (`exec`,
+//! `unseen`), and the bridge (`bridge`); everything else is hidden. Built with the `preload`
+//! profile it is freestanding: no standard library, no allocator, no unwinding.
 #![cfg_attr(panic = "abort", no_std)]
 #![allow(unreachable_pub, reason = "exported C symbols must be `pub`, though no Rust code names them")]
 
@@ -14,11 +14,11 @@ mod exec;
 mod init;
 mod libraries;
 mod namespaces;
+mod obstacles;
 mod pools;
 mod sandbox;
 mod scratch;
 mod unseen;
-mod verdict;
 mod wrappers;
 
 /// Ends the program. No panic is reachable; if the compiler keeps one all the same, the program

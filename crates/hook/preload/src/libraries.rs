@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use heapledger_core::hooks::{Functions, Hooks};
 
 use crate::bridge::heapledger_hooks_v1;
-use heapledger_family::next::Objects;
+use heapledger_interpose::next::Objects;
 
 /// `heapledger_hook_init`: see include/heapledger/hooks.h.
 type Init = unsafe extern "C" fn(*const Functions, *const Hooks) -> c_int;
@@ -16,7 +16,7 @@ type Init = unsafe extern "C" fn(*const Functions, *const Hooks) -> c_int;
 type Around = [[AtomicUsize; 2]; 4];
 
 /// True if there is a hook library.
-static ARE_THERE: AtomicBool = AtomicBool::new(false);
+static IS_ANY_LOADED: AtomicBool = AtomicBool::new(false);
 
 static AROUND_EXEC: Around = [const { [const { AtomicUsize::new(0) }; 2] }; 4];
 static AROUND_SANDBOX: Around = [const { [const { AtomicUsize::new(0) }; 2] }; 4];
@@ -25,8 +25,8 @@ static AROUND_SANDBOX: Around = [const { [const { AtomicUsize::new(0) }; 2] }; 4
 static UNSEEN: [AtomicUsize; 4] = [const { AtomicUsize::new(0) }; 4];
 
 /// True if the process has hook libraries.
-pub(crate) fn are_there() -> bool {
-    ARE_THERE.load(Ordering::Relaxed)
+pub(crate) fn is_any_loaded() -> bool {
+    IS_ANY_LOADED.load(Ordering::Relaxed)
 }
 
 /// Notifies hook libraries that the program opens a library whose calls of the allocator are not
@@ -72,9 +72,9 @@ fn call(around: &Around, index: usize) {
 
 /// Lets each library install its hooks, in the order of the paths. Their results are ignored: a
 /// library that installs nothing changes nothing.
-pub(crate) fn invite<'a>(paths: impl Iterator<Item = &'a [u8]>, objects: &Objects<'_>) {
+pub(crate) fn install_hooks<'a>(paths: impl Iterator<Item = &'a [u8]>, objects: &Objects<'_>) {
     for path in paths {
-        ARE_THERE.store(true, Ordering::Relaxed);
+        IS_ANY_LOADED.store(true, Ordering::Relaxed);
         let address = objects.lookup_at(path, c"heapledger_hook_init");
         if address != 0 {
             // SAFETY: by defining the name, the library declares that the function is of this type;
@@ -84,8 +84,8 @@ pub(crate) fn invite<'a>(paths: impl Iterator<Item = &'a [u8]>, objects: &Object
             unsafe { init(heapledger_hooks_v1.real, &raw const heapledger_hooks_v1) };
         }
         let unseen = objects.lookup_at(path, c"heapledger_hook_library_unseen");
-        if let Some(place) = UNSEEN.iter().find(|place| unseen != 0 && place.load(Ordering::Relaxed) == 0) {
-            place.store(unseen, Ordering::Release);
+        if let Some(slot) = UNSEEN.iter().find(|slot| unseen != 0 && slot.load(Ordering::Relaxed) == 0) {
+            slot.store(unseen, Ordering::Release);
         }
         for (around, names) in [
             (&AROUND_EXEC, [c"heapledger_hook_exec_begins", c"heapledger_hook_exec_failed"]),
@@ -93,9 +93,9 @@ pub(crate) fn invite<'a>(paths: impl Iterator<Item = &'a [u8]>, objects: &Object
         ] {
             let functions = names.map(|name| objects.lookup_at(path, name));
             if functions != [0; 2]
-                && let Some(places) = around.iter().find(|[before, _]| before.load(Ordering::Relaxed) == 0)
+                && let Some(slots) = around.iter().find(|[before, _]| before.load(Ordering::Relaxed) == 0)
             {
-                places.iter().zip(functions).for_each(|(place, address)| place.store(address, Ordering::Release));
+                slots.iter().zip(functions).for_each(|(slot, address)| slot.store(address, Ordering::Release));
             }
         }
     }

@@ -12,10 +12,10 @@ use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use heapledger_core::arch;
-use heapledger_family::namespace_stubs;
-use heapledger_family::namespaces::{NAMESPACES_MAX, REDIRECTED, set_allocator, stub};
-use heapledger_family::next::{NamespaceLibrary, Objects};
-use heapledger_record::process;
+use heapledger_interpose::namespace_stubs;
+use heapledger_interpose::namespaces::{NAMESPACES_MAX, REDIRECTED, set_allocator, stub};
+use heapledger_interpose::next::{NamespaceLibrary, Objects};
+use heapledger_recorder::process;
 use heapledger_unwind::modules;
 
 use crate::{exec, init, libraries, unseen};
@@ -24,7 +24,7 @@ use crate::{exec, init, libraries, unseen};
 static LOADERS: [AtomicUsize; 8] = [const { AtomicUsize::new(0) }; 8];
 /// True once more threads than that were making namespaces at a time: from then on any thread may
 /// make one, at any call.
-static IS_CROWDED: AtomicBool = AtomicBool::new(false);
+static HAS_TOO_MANY_LOADERS: AtomicBool = AtomicBool::new(false);
 /// The address at which the dynamic linker is loaded, once it is known.
 static LINKER: AtomicUsize = AtomicUsize::new(0);
 /// The number of bytes of a path that are kept, including the zero behind it.
@@ -44,25 +44,25 @@ static ADDRESSES: [[AtomicUsize; NEXT.len()]; NAMESPACES_MAX] =
 ///
 /// If there are hook libraries, namespaces are not redirected, because a replacement is not called
 /// in a namespace: the hook libraries are notified of libraries whose calls they do not see.
-pub(crate) fn expect() -> bool {
-    if !process::is_on() || !unseen::is_redirected() || libraries::are_there() || !modules::can_ask_linker() {
+pub(crate) fn expect_namespace() -> bool {
+    if !process::is_on() || !unseen::is_redirected() || libraries::is_any_loaded() || !modules::can_ask_linker() {
         return false;
     }
     let own = arch::thread_pointer();
     let is_own = |loader: &AtomicUsize| loader.load(Ordering::SeqCst) == own;
     let take = |loader: &AtomicUsize| loader.compare_exchange(0, own, Ordering::SeqCst, Ordering::SeqCst).is_ok();
     if !LOADERS.iter().any(is_own) && !LOADERS.iter().any(take) {
-        IS_CROWDED.store(true, Ordering::SeqCst);
+        HAS_TOO_MANY_LOADERS.store(true, Ordering::SeqCst);
     }
-    heapledger_family::watch_malloc(Some(look));
+    heapledger_interpose::watch_malloc(Some(search));
     true
 }
 
 /// Looks for a namespace that has been made, at a call of `malloc` that returns to this address.
-fn look(caller: u64) {
+fn search(caller: u64) {
     let own = arch::thread_pointer();
     let loader = LOADERS.iter().find(|loader| loader.load(Ordering::Relaxed) == own);
-    if loader.is_none() && !IS_CROWDED.load(Ordering::Relaxed) {
+    if loader.is_none() && !HAS_TOO_MANY_LOADERS.load(Ordering::Relaxed) {
         return;
     }
     let start = modules::find(caller).map_or(0, |module| module.start() as usize);
@@ -105,27 +105,27 @@ fn look(caller: u64) {
     {
         loader.store(0, Ordering::SeqCst);
         if !is_expected() {
-            heapledger_family::watch_malloc(None);
+            heapledger_interpose::watch_malloc(None);
             // Another thread may have begun meanwhile.
             if is_expected() {
-                heapledger_family::watch_malloc(Some(look));
+                heapledger_interpose::watch_malloc(Some(search));
             }
         }
     }
     if let Ok(path) = CStr::from_bytes_until_nul(&unseen)
         && !path.is_empty()
     {
-        unseen::note_namespace(path.as_ptr());
+        unseen::record_unseen_namespace(path.as_ptr());
     }
 }
 
 fn is_expected() -> bool {
-    IS_CROWDED.load(Ordering::SeqCst) || LOADERS.iter().any(|loader| loader.load(Ordering::SeqCst) != 0)
+    HAS_TOO_MANY_LOADERS.load(Ordering::SeqCst) || LOADERS.iter().any(|loader| loader.load(Ordering::SeqCst) != 0)
 }
 
 /// True if a namespace's calls are seen.
 pub(crate) fn is_recorded(namespace: isize) -> bool {
-    let look = |objects: &Objects<'_>| {
+    let search = |objects: &Objects<'_>| {
         let mut found = false;
         objects.namespace_libraries(|library| {
             found |= library.namespace as isize == namespace && is_redirected(&library);
@@ -133,7 +133,7 @@ pub(crate) fn is_recorded(namespace: isize) -> bool {
         found
     };
     // SAFETY: the C library's function of this name, by which it was looked up.
-    exec::iterate_objects().and_then(|iterate| unsafe { Objects::locked(iterate, look) }).unwrap_or(false)
+    exec::iterate_objects().and_then(|iterate| unsafe { Objects::locked(iterate, search) }).unwrap_or(false)
 }
 
 fn is_redirected(library: &NamespaceLibrary<'_>) -> bool {
@@ -143,8 +143,8 @@ fn is_redirected(library: &NamespaceLibrary<'_>) -> bool {
 fn redirect(library: &NamespaceLibrary<'_>) -> bool {
     let namespace = library.namespace;
     let Some(addresses) = ADDRESSES.get(namespace) else { return false };
-    for (place, name) in addresses.iter().zip(NEXT) {
-        place.store(library.function(name), Ordering::Release);
+    for (slot, name) in addresses.iter().zip(NEXT) {
+        slot.store(library.function(name), Ordering::Release);
     }
     // SAFETY: the library has not been redirected, so no call of the namespace has come here; the
     // addresses are its own.
@@ -170,8 +170,8 @@ fn first_call(namespace: usize) {
 
 /// Returns the address of one of `NEXT`.
 fn next(namespace: usize, index: usize) -> usize {
-    let place = ADDRESSES.get(namespace).and_then(|addresses| addresses.get(index));
-    place.map_or(0, |place| place.load(Ordering::Acquire))
+    let slot = ADDRESSES.get(namespace).and_then(|addresses| addresses.get(index));
+    slot.map_or(0, |slot| slot.load(Ordering::Acquire))
 }
 
 /// Returns the address of a namespace's `dlmopen`.

@@ -7,8 +7,8 @@ use core::arch::naked_asm;
 
 use heapledger_core::hooks::Caller;
 use heapledger_core::pool::{ADDRESS_END, Pool};
-use heapledger_record::hook;
-use heapledger_record::process;
+use heapledger_recorder::hook;
+use heapledger_recorder::process;
 
 use crate::init::with_guard;
 
@@ -40,7 +40,7 @@ unsafe extern "C" fn allocated_from(pool: *const Pool, address: u64, size: u64, 
         (Some(id), Some(name)) if address < ADDRESS_END => unsafe {
             hook::pools::allocation(id, name, address, size, Caller { slot, rbp });
         },
-        _ => hook::pools::refuse(),
+        _ => hook::pools::count_refused(),
     }
 }
 
@@ -97,6 +97,6 @@ pub(crate) unsafe extern "C" fn closed(pool: *const Pool) {
 /// See [`allocated`].
 pub(crate) unsafe extern "C" fn backed(_: *const Pool, block: u64) {
     if block != 0 && process::is_on() {
-        with_guard(|sp| hook::pools::back(block, sp));
+        with_guard(|sp| hook::pools::add_backing_memory(block, sp));
     }
 }

@@ -1,15 +1,15 @@
 //! Handles a program that puts itself in a sandbox (`seccomp`): the recording says so, and hook
 //! libraries are notified.
 
-use heapledger_family::sandbox::Moment;
-use heapledger_record::hook;
+use heapledger_interpose::sandbox::Moment;
+use heapledger_recorder::hook;
 use heapledger_wire::event::code;
 
 use crate::init::with_guard;
 use crate::libraries;
 
-/// Handles [`heapledger_family::sandbox`]'s notification. In strict mode a thread may not even read
-/// the time stamp counter: it records nothing more, and its calls are counted as lost.
+/// Handles [`heapledger_interpose::sandbox`]'s notification. In strict mode a thread may not even
+/// read the time stamp counter: it records nothing more, and its calls are counted as lost.
 #[unsafe(no_mangle)]
 fn heapledger_family_sandbox(moment: Moment) {
     // Writing an annotation takes no system call.

@@ -6,7 +6,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use heapledger_core::{arch, sys};
-use heapledger_record::{hook, process};
+use heapledger_recorder::{hook, process};
 
 /// A thread's memory. A vfork child has the thread pointer of the thread that waits for it, and so
 /// its memory.

@@ -13,8 +13,8 @@ use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
-use heapledger_family::next::Objects;
-use heapledger_record::{hook, process};
+use heapledger_interpose::next::Objects;
+use heapledger_recorder::{hook, process};
 use heapledger_wire::event::code;
 
 use crate::init::with_guard;
@@ -38,13 +38,13 @@ static DLMOPEN: AtomicUsize = AtomicUsize::new(0);
 
 /// Redirects the definitions of the C library. Called once, at start.
 pub(crate) fn redirect(objects: &Objects<'_>) {
-    IS_REDIRECTED.store(objects.redirect(&heapledger_family::NAMES), Ordering::Relaxed);
+    IS_REDIRECTED.store(objects.redirect(&heapledger_interpose::NAMES), Ordering::Relaxed);
 }
 
 extern "C" fn dlopen_begins(path: *const c_char, flags: c_int) -> usize {
     const RTLD_DEEPBIND: c_int = 8;
     if flags & RTLD_DEEPBIND != 0 && !IS_REDIRECTED.load(Ordering::Relaxed) {
-        note(DEEP, path);
+        record_unseen(DEEP, path);
     }
     find_next(&DLOPEN, c"dlopen")
 }
@@ -67,20 +67,20 @@ fn namespace_begins(namespace: isize, path: *const c_char) {
     const LM_ID_NEWLM: isize = -1;
     let is_seen = match namespace {
         LM_ID_BASE => true,
-        LM_ID_NEWLM => namespaces::expect(),
+        LM_ID_NEWLM => namespaces::expect_namespace(),
         number => namespaces::is_recorded(number),
     };
     if !is_seen {
-        note(NAMESPACE, path);
+        record_unseen(NAMESPACE, path);
     }
 }
 
 /// Names a library that was opened in a namespace whose C library could not be redirected.
-pub(crate) fn note_namespace(path: *const c_char) {
-    note(NAMESPACE, path);
+pub(crate) fn record_unseen_namespace(path: *const c_char) {
+    record_unseen(NAMESPACE, path);
 }
 
-fn note(reason: u64, path: *const c_char) {
+fn record_unseen(reason: u64, path: *const c_char) {
     if path.is_null() {
         return;
     }
@@ -167,4 +167,4 @@ dlmopen!(
     "xor eax, eax"
 );
 // The `dlmopen` for the C library of another namespace.
-dlmopen!(dlmopen_of_namespace, heapledger_family::namespace_stubs!(), "movzx eax, al");
+dlmopen!(dlmopen_of_namespace, heapledger_interpose::namespace_stubs!(), "movzx eax, al");

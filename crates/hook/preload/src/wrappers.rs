@@ -11,7 +11,7 @@ use core::ffi::{CStr, c_char};
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
-use heapledger_family::next::{Objects, Scope};
+use heapledger_interpose::next::{Objects, Scope};
 
 /// An exported function: a jump through `entry`.
 pub(crate) struct Exported {
@@ -73,22 +73,22 @@ extern "C" fn next_dlsym() -> usize {
     find_next(&DLSYM, c"dlsym")
 }
 
-/// Returns the next definition of a function, and keeps it in `place`; 0 if there is none yet. May
+/// Returns the next definition of a function, and keeps it in `cache`; 0 if there is none yet. May
 /// be called at any time.
-pub(crate) fn find_next(place: &AtomicUsize, name: &CStr) -> usize {
-    let known = place.load(Ordering::Relaxed);
+pub(crate) fn find_next(cache: &AtomicUsize, name: &CStr) -> usize {
+    let known = cache.load(Ordering::Relaxed);
     if known != 0 {
         return known;
     }
-    let look = |objects: &Objects<'_>| objects.lookup(Scope::Next, name);
+    let search = |objects: &Objects<'_>| objects.lookup(Scope::Next, name);
     let found = match crate::exec::iterate_objects() {
         // SAFETY: the C library's function of this name, by which it was looked up.
-        Some(iterate) => unsafe { Objects::locked(iterate, look) }.unwrap_or(0),
+        Some(iterate) => unsafe { Objects::locked(iterate, search) }.unwrap_or(0),
         // SAFETY: `iterate_objects` is looked up by the first call of a malloc function, which
         // precedes the second thread and has not been made yet: there is one thread.
-        None => look(&unsafe { Objects::at_start() }),
+        None => search(&unsafe { Objects::at_start() }),
     };
-    place.store(found, Ordering::Relaxed);
+    cache.store(found, Ordering::Relaxed);
     found
 }
 

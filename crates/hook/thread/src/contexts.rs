@@ -6,13 +6,13 @@
 
 use core::ptr;
 
-use heapledger_core::context::Stack;
+use heapledger_core::context::ScopeStack;
 
 use crate::arch;
 
 /// Returns the calling thread's stack of scopes; null if it has not been in any.
 #[inline(always)]
-pub fn contexts() -> *mut Stack {
+pub fn contexts() -> *mut ScopeStack {
     ptr::with_exposed_provenance_mut(arch::contexts_word())
 }
 
@@ -22,7 +22,7 @@ pub fn contexts() -> *mut Stack {
 ///
 /// `stack` is the calling thread's [own stack](heapledger_core::context), and stays so as long as
 /// the thread may call its allocator.
-pub unsafe fn bind(stack: *mut Stack) -> *mut Stack {
+pub unsafe fn bind(stack: *mut ScopeStack) -> *mut ScopeStack {
     let bound = contexts();
     if !bound.is_null() {
         return bound;
@@ -37,13 +37,13 @@ mod tests {
 
     use core::ptr;
 
-    use heapledger_core::context::StackCell;
+    use heapledger_core::context::ScopeStackCell;
 
     use super::*;
 
     #[test]
     fn the_first_stack_is_the_threads() {
-        let (first, second) = (StackCell::new(), StackCell::new());
+        let (first, second) = (ScopeStackCell::new(), ScopeStackCell::new());
         assert!(contexts().is_null());
         // SAFETY: nothing in this thread reads its contexts after this test.
         unsafe {

@@ -9,7 +9,7 @@ use crate::{Block, Current, WORD_TORN_DOWN, arch, current};
 
 /// The maximum number of times that the C library runs a thread's key destructors (POSIX: at least
 /// 4; glibc and musl: 4).
-const DESTRUCTOR_ROUNDS: u32 = 4;
+const DESTRUCTOR_ITERATIONS: u32 = 4;
 
 type KeyCreate = unsafe extern "C" fn(*mut u32, Option<unsafe extern "C" fn(*mut c_void)>) -> i32;
 type KeyDelete = unsafe extern "C" fn(u32) -> i32;
@@ -17,7 +17,7 @@ type SetSpecific = unsafe extern "C" fn(u32, *const c_void) -> i32;
 
 /// The C library functions that are needed. Each may allocate; the hook is prepared for that.
 #[derive(Clone, Copy, Debug)]
-pub struct Library {
+pub struct KeyFunctions {
     /// `pthread_key_create`.
     pub key_create: KeyCreate,
     /// `pthread_key_delete`.
@@ -40,7 +40,7 @@ static KEY: AtomicU32 = AtomicU32::new(0);
 /// # Safety
 ///
 /// The functions are the process's C library's.
-pub unsafe fn create_key<B: Block>(library: Library) {
+pub unsafe fn create_key<B: Block>(library: KeyFunctions) {
     // SAFETY: `reserve` requires functions of one C library; this function's `# Safety` says that
     // they are the process's.
     if let Some(key) = unsafe { reserve::<B>(library) } {
@@ -56,7 +56,7 @@ pub unsafe fn create_key<B: Block>(library: Library) {
 /// # Safety
 ///
 /// The functions are the other C library's, and both are glibc.
-pub unsafe fn share_key<B: Block>(library: Library) {
+pub unsafe fn share_key<B: Block>(library: KeyFunctions) {
     let own = (SET_SPECIFIC.load(Ordering::Acquire) != 0).then(|| KEY.load(Ordering::Relaxed));
     // SAFETY: `reserve` requires functions of one C library; this function's `# Safety` says that
     // they are the other one's.
@@ -73,7 +73,7 @@ pub unsafe fn share_key<B: Block>(library: Library) {
 /// # Safety
 ///
 /// The functions are of one C library.
-unsafe fn reserve<B: Block>(library: Library) -> Option<u32> {
+unsafe fn reserve<B: Block>(library: KeyFunctions) -> Option<u32> {
     // Keys come in ascending order, so all before it are created, and deleted again.
     let (mut keys, mut count) = ([0; KEYS_SHARED], 0);
     for key in &mut keys {
@@ -111,30 +111,30 @@ pub(crate) fn watch_exit(block: *const c_void) {
     }
 }
 
-/// The key's destructor. Called in every round; the last one gives the block up, because
-/// destructors of other keys may still allocate and free in the rounds before.
+/// The key's destructor. Called in every iteration; the last one gives the block up, because
+/// destructors of other keys may still allocate and free in the iterations before.
 ///
 /// # Safety
 ///
 /// The C library calls it in the thread that ends. If the thread was inside the hook, it does not
 /// return there.
 unsafe extern "C" fn thread_exits<B: Block>(block: *mut c_void) {
-    let Some(pool) = B::pool() else { return };
+    let Some(free_list) = B::free_list() else { return };
     let Current::Block(current) = current::<B>() else { return };
     if current.as_ptr().cast() != block {
         return;
     }
     // SAFETY: the block is valid: it is this thread's, and is never unmapped. This thread alone
-    // uses it, and has left the hook for good: calls that `watch_exit` causes find `is_internal`
+    // uses it, and has left the hook for good: calls that `watch_exit` causes find `is_untracked`
     // and return.
     let state = unsafe { &mut *current.as_ptr() };
-    state.head().rounds += 1;
-    if state.head().rounds < DESTRUCTOR_ROUNDS {
-        state.head().is_internal = true;
+    state.head().iterations += 1;
+    if state.head().iterations < DESTRUCTOR_ITERATIONS {
+        state.head().is_untracked = true;
         let gate = mem::replace(&mut state.head().gate, u64::MAX);
         watch_exit(block);
         state.head().gate = gate;
-        state.head().is_internal = false;
+        state.head().is_untracked = false;
         return;
     }
     if state.head().gate == GATE_OPEN {
@@ -142,5 +142,5 @@ unsafe extern "C" fn thread_exits<B: Block>(block: *mut c_void) {
     }
     state.head().gate = GATE_UNATTACHED;
     arch::set_thread_word(WORD_TORN_DOWN);
-    pool.give(current);
+    free_list.push(current);
 }

@@ -20,10 +20,10 @@ pub struct Head<B> {
     pub guard_word: u64,
     /// The next block on the list of free blocks.
     pub(crate) next: *mut B,
-    /// The number of rounds of key destructors that have run.
-    pub(crate) rounds: u32,
+    /// The number of iterations of key destructors that have run.
+    pub(crate) iterations: u32,
     /// True while we call the C library: calls that come back are not the program's.
-    pub is_internal: bool,
+    pub is_untracked: bool,
 }
 
 impl<B> Clone for Head<B> {

@@ -9,7 +9,8 @@
 //!   block.
 //! - [`Head`]: gate and guard.
 //! - [`contexts`]: the other word, which points to the scopes that the thread is in.
-//! - [`Pool`]: blocks whose threads have ended; [`Library`]: how a thread's end is detected.
+//! - [`FreeList`]: blocks whose threads have ended; [`KeyFunctions`]: how a thread's
+//!   end is detected.
 //!
 //! # The guard
 //!
@@ -21,8 +22,8 @@
 mod arch;
 mod contexts;
 mod exit;
+mod free_list;
 mod head;
-mod pool;
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -32,9 +33,9 @@ use heapledger_unwind::walk::Walker;
 
 pub use contexts::{bind, contexts};
 use exit::watch_exit;
-pub use exit::{Library, create_key, share_key};
+pub use exit::{KeyFunctions, create_key, share_key};
+pub use free_list::FreeList;
 pub use head::{GATE_OPEN, GATE_UNATTACHED, Head};
-pub use pool::Pool;
 
 /// A thread's block, as its user defines it.
 ///
@@ -49,8 +50,8 @@ pub unsafe trait Block: Sized + 'static {
     /// Returns the walker for the thread's stacks.
     fn walker(&mut self) -> &mut Walker;
 
-    /// Returns the pool of blocks whose threads have ended; `None` while the hook is off.
-    fn pool() -> Option<&'static Pool<Self>>;
+    /// Returns the free list: blocks whose threads have ended; `None` while the hook is off.
+    fn free_list() -> Option<&'static FreeList<Self>>;
 
     /// Makes a block whose gate is not open ready for its thread, closes the gate at `sp`, and
     /// returns true; or leaves it unattached, and returns false.
@@ -115,18 +116,18 @@ pub fn enter<B: Block>(sp: u64) -> Option<&'static mut B> {
         block.head().close(sp);
         return Some(block);
     }
-    enter_rarely(sp)
+    enter_slow(sp)
 }
 
 /// Enters if the gate is not open: the thread is new, or its block is not attached, or it is inside
 /// already, or seems to be.
 #[cold]
 #[inline(never)]
-fn enter_rarely<B: Block>(sp: u64) -> Option<&'static mut B> {
-    let pool = B::pool()?;
+fn enter_slow<B: Block>(sp: u64) -> Option<&'static mut B> {
+    let free_list = B::free_list()?;
     let (block, is_adopted) = match current::<B>() {
         Current::TornDown => return None,
-        Current::None => (adopt(pool, sp)?, true),
+        Current::None => (adopt(free_list, sp)?, true),
         Current::Block(block) => (block, false),
     };
     // SAFETY: as in `open`.
@@ -134,7 +135,7 @@ fn enter_rarely<B: Block>(sp: u64) -> Option<&'static mut B> {
     if !is_adopted && block.head().gate != GATE_UNATTACHED {
         // A signal handler has interrupted the hook, or the C library calls back, or the guard is
         // stale.
-        if block.head().is_internal || !is_guard_stale(block, sp) {
+        if block.head().is_untracked || !is_guard_stale(block, sp) {
             return None;
         }
         block.walker().forget();
@@ -163,25 +164,25 @@ fn is_guard_stale<B: Block>(block: &mut B, sp: u64) -> bool {
 
 /// Gives this thread a block: one whose thread has ended, or a new one. The gate is closed at `sp`.
 #[cold]
-fn adopt<B: Block>(pool: &Pool<B>, sp: u64) -> Option<NonNull<B>> {
+fn adopt<B: Block>(free_list: &FreeList<B>, sp: u64) -> Option<NonNull<B>> {
     // Registering for the thread's end may take an allocation, which the program may not be able to
     // make.
     if sandbox::is_entered() {
         return None;
     }
-    let block = pool.take().or_else(new_block)?;
+    let block = free_list.pop().or_else(new_block)?;
     // SAFETY: the block is valid: zeroed, or as its last thread has left it (`Block`). It is ours
-    // alone: `take` has removed it from the pool, or `new_block` has just mapped it, and no TLS
+    // alone: `pop` has removed it from the free list, or `new_block` has just mapped it, and no TLS
     // word leads to it yet.
     let state = unsafe { &mut *block.as_ptr() };
     state.head().gate = sp;
-    state.head().rounds = 0;
+    state.head().iterations = 0;
     state.walker().start_thread();
     arch::set_thread_word(block.as_ptr().expose_provenance());
     // From here on calls of this thread see the closed gate.
-    state.head().is_internal = true;
+    state.head().is_untracked = true;
     watch_exit(block.as_ptr().cast());
-    state.head().is_internal = false;
+    state.head().is_untracked = false;
     Some(block)
 }
 

@@ -116,7 +116,7 @@ impl Stack {
     /// True if the word at an aligned address above the stack pointer is known to be readable,
     /// without a check.
     #[inline(always)]
-    pub fn covers_by_now(&self, address: u64) -> bool {
+    pub fn is_known_readable(&self, address: u64) -> bool {
         address < self.high
     }
 

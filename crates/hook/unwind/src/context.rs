@@ -8,10 +8,10 @@
 //! A thread remembers its previous context, frame by frame, and compares: unchanged frames, from
 //! the outside, have their nodes already.
 
-use heapledger_core::context::{self, DEPTH_MAX, Frame, Stack};
+use heapledger_core::context::{self, DEPTH_MAX, ScopeFrame, ScopeStack};
 use heapledger_core::{NodeKind, StackId};
 
-use crate::tree::{self, Place};
+use crate::tree::{self, NodeRef};
 use crate::{Sink, modules};
 
 /// A thread's memory of its previous context. Zeroed memory is a valid one.
@@ -27,10 +27,10 @@ pub struct Contexts {
     stack: StackId,
     context: StackId,
     leaf: StackId,
-    root: Place,
-    frames: [Frame; DEPTH_MAX],
+    root: NodeRef,
+    frames: [ScopeFrame; DEPTH_MAX],
     /// For each frame, the path up to it.
-    places: [Place; DEPTH_MAX],
+    nodes: [NodeRef; DEPTH_MAX],
 }
 
 /// True if the calling thread wants its allocations ignored. False if `stack` is null.
@@ -39,7 +39,7 @@ pub struct Contexts {
 ///
 /// `stack` is null or the calling thread's own.
 #[inline(always)]
-pub unsafe fn is_ignoring(stack: *const Stack) -> bool {
+pub unsafe fn is_ignoring(stack: *const ScopeStack) -> bool {
     // SAFETY: `context::is_ignoring` requires the calling thread's own stack; this function's
     // `# Safety` requires the same of `stack`, unless it is null.
     !stack.is_null() && unsafe { context::is_ignoring(stack) }
@@ -58,7 +58,7 @@ impl Contexts {
     ///
     /// `stack` is the calling thread's own, and everything that its frames refer to is static: see
     /// [`heapledger_core::context`].
-    pub unsafe fn leaf(&mut self, stack: *const Stack, id: StackId, sink: &mut dyn Sink) -> StackId {
+    pub unsafe fn leaf(&mut self, stack: *const ScopeStack, id: StackId, sink: &mut dyn Sink) -> StackId {
         // SAFETY: `context::depth` requires the calling thread's own stack; this function's
         // `# Safety` requires the same of `stack`.
         let depth = unsafe { context::depth(stack) };
@@ -75,7 +75,7 @@ impl Contexts {
             return id;
         }
         if (self.stack, self.context) != (id, context) {
-            let leaf = tree::child(Place::of(id), NodeKind::Context, u64::from(context.0), sink).id();
+            let leaf = tree::child(NodeRef::of(id), NodeKind::Context, u64::from(context.0), sink).id();
             (self.stack, self.context, self.leaf) = (id, context, leaf);
         }
         self.leaf
@@ -86,18 +86,18 @@ impl Contexts {
     /// # Safety
     ///
     /// As in [`Contexts::leaf`], and `depth` is the stack's.
-    unsafe fn path(&mut self, stack: *const Stack, depth: usize, sink: &mut dyn Sink) -> Place {
-        let mut place = self.root;
+    unsafe fn path(&mut self, stack: *const ScopeStack, depth: usize, sink: &mut dyn Sink) -> NodeRef {
+        let mut node = self.root;
         let mut index = 0;
         let known = depth.min(self.depth as usize);
-        for (remembered, reached) in self.frames.iter().zip(&self.places).take(known) {
+        for (remembered, reached) in self.frames.iter().zip(&self.nodes).take(known) {
             // SAFETY: `context::frame` requires the calling thread's own stack, as this function
             // does, and an index below its depth: `index` is below `known`, which is at most
             // `depth`.
             if unsafe { context::frame(stack, index) } != *remembered {
                 break;
             }
-            place = *reached;
+            node = *reached;
             index += 1;
         }
         if index < depth {
@@ -105,10 +105,10 @@ impl Contexts {
             // written already.
             self.depth = index as u32;
             // SAFETY: `extend` requires what this function does; `stack` and `depth` are the same.
-            place = unsafe { self.extend(stack, index, depth, place, sink) };
+            node = unsafe { self.extend(stack, index, depth, node, sink) };
         }
         self.depth = depth as u32;
-        place
+        node
     }
 
     /// Interns the frames from an index on.
@@ -119,32 +119,32 @@ impl Contexts {
     #[inline(never)]
     unsafe fn extend(
         &mut self,
-        stack: *const Stack,
+        stack: *const ScopeStack,
         from: usize,
         depth: usize,
-        mut place: Place,
+        mut node: NodeRef,
         sink: &mut dyn Sink,
-    ) -> Place {
+    ) -> NodeRef {
         for (index, (remembered, reached)) in
-            self.frames.iter_mut().zip(&mut self.places).enumerate().take(depth).skip(from)
+            self.frames.iter_mut().zip(&mut self.nodes).enumerate().take(depth).skip(from)
         {
             // SAFETY: `context::frame` requires the calling thread's own stack, as this function
             // does, and an index below its depth: `take(depth)` ends before `depth`.
             let frame = unsafe { context::frame(stack, index) };
-            let step = |place, kind, name: *const context::Name, sink: &mut dyn Sink| {
-                tree::child(place, kind, name.expose_provenance() as u64, sink)
+            let step = |node, kind, name: *const context::Name, sink: &mut dyn Sink| {
+                tree::child(node, kind, name.expose_provenance() as u64, sink)
             };
             if frame.name.is_null() {
-                place = self.root;
+                node = self.root;
             } else {
-                place = step(place, NodeKind::Scope, frame.name, sink);
+                node = step(node, NodeKind::Scope, frame.name, sink);
                 if !frame.value.is_null() {
-                    place = step(place, NodeKind::Value, frame.value, sink);
+                    node = step(node, NodeKind::Value, frame.value, sink);
                 }
             }
-            (*remembered, *reached) = (frame, place);
+            (*remembered, *reached) = (frame, node);
         }
-        place
+        node
     }
 
     #[cold]

@@ -29,7 +29,7 @@ pub struct Module<'a> {
 
 /// A module as the dynamic linker has it.
 #[derive(Clone, Copy, Debug)]
-pub struct Found {
+pub struct FoundModule {
     pub(crate) start: u64,
     pub(crate) end: u64,
     pub(crate) eh_frame_hdr: u64,
@@ -46,7 +46,7 @@ enum Origin {
 // SAFETY: the name that it points to is only read.
 unsafe impl Sync for Listed {}
 
-impl Found {
+impl FoundModule {
     /// Returns the module's first address.
     pub fn start(&self) -> u64 {
         self.start
@@ -136,9 +136,9 @@ pub unsafe fn list(module: Listed) {
     if listed().any(|known| known.start == module.start) {
         return;
     }
-    if let Some(place) = LISTED.modules.get(count) {
+    if let Some(slot) = LISTED.modules.get(count) {
         // SAFETY: the lock is held, and nobody reads the entry before the count is stored.
-        unsafe { *place.get() = module };
+        unsafe { *slot.get() = module };
         LISTED.count.store(count + 1, Ordering::Release);
     }
 }
@@ -225,7 +225,7 @@ pub fn can_ask_linker() -> bool {
 fn listed() -> impl Iterator<Item = &'static Listed> {
     let count = LISTED.count.load(Ordering::Acquire);
     // SAFETY: entries below the count are not written any more.
-    LISTED.modules.iter().take(count).map(|place| unsafe { &*place.get() })
+    LISTED.modules.iter().take(count).map(|module| unsafe { &*module.get() })
 }
 
 /// Returns the current module epoch.
@@ -248,16 +248,16 @@ pub fn advance_epoch() {
 /// glibc since 2.35, is made for unwinders. The modules passed to [`list`] are used without that
 /// function, in static programs, whose bounds it does not know, and for programs of which it knows
 /// only the segment around the address.
-pub fn find(address: u64) -> Option<Found> {
+pub fn find(address: u64) -> Option<FoundModule> {
     let found = dl_find_object().and_then(|find| ask_linker(find, address));
     found.filter(|found| found.contains(found.eh_frame_hdr)).or_else(|| {
         let found = listed().find(|module| (module.start..module.end).contains(&address))?;
         let Listed { start, end, eh_frame_hdr, .. } = *found;
-        Some(Found { start, end, eh_frame_hdr, origin: Origin::Listed(found) })
+        Some(FoundModule { start, end, eh_frame_hdr, origin: Origin::Listed(found) })
     })
 }
 
-fn ask_linker(find: DlFindObjectFunction, address: u64) -> Option<Found> {
+fn ask_linker(find: DlFindObjectFunction, address: u64) -> Option<FoundModule> {
     let mut found = DlFindObject {
         flags: 0,
         map_start: ptr::null_mut(),
@@ -271,7 +271,7 @@ fn ask_linker(find: DlFindObjectFunction, address: u64) -> Option<Found> {
     if unsafe { find(ptr::without_provenance_mut(address as usize), &mut found) } != 0 {
         return None;
     }
-    Some(Found {
+    Some(FoundModule {
         start: found.map_start as u64,
         end: found.map_end as u64,
         eh_frame_hdr: found.eh_frame as u64,
@@ -281,7 +281,7 @@ fn ask_linker(find: DlFindObjectFunction, address: u64) -> Option<Found> {
 
 /// Announces a module to the sink, once per epoch. False if that failed: then it is announced the
 /// next time.
-pub(crate) fn announce(found: &Found, epoch: u32, sink: &mut dyn Sink) -> bool {
+pub(crate) fn announce(found: &FoundModule, epoch: u32, sink: &mut dyn Sink) -> bool {
     let slot = (found.start >> 12) as usize % KNOWN_MAX;
     let mut claimed = None;
     for step in 0..KNOWN_MAX {
@@ -318,7 +318,7 @@ pub(crate) fn announce(found: &Found, epoch: u32, sink: &mut dyn Sink) -> bool {
 
 /// Returns the GNU build id note of a mapped module, found through its program headers (ELF
 /// specification; the note's type is NT_GNU_BUILD_ID, 3).
-fn build_id(found: &Found, bias: u64) -> Option<&'static [u8]> {
+fn build_id(found: &FoundModule, bias: u64) -> Option<&'static [u8]> {
     const PT_NOTE: u32 = 4;
     let read = |address: u64, length: u64| -> Option<&'static [u8]> {
         if address < found.start || length > 4096 || address.checked_add(length)? > found.end {

@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use heapledger_core::{NodeKind, StackId, sys};
 
-use crate::tree::Place;
+use crate::tree::NodeRef;
 
 const SEGMENTS: usize = 1 << 12;
 const SEGMENT_NODES: usize = (StackId::MAX.0 as usize + 1) / SEGMENTS;
@@ -28,7 +28,7 @@ struct Slot {
     /// The address in 47 bits, and above it the kind. Not 0, because no node has the address 0.
     /// Written last.
     key: AtomicU64,
-    /// The parent's [`Place`]: its id in 32 bits, and above it the hash of its path in 32.
+    /// The parent's [`NodeRef`]: its id in 32 bits, and above it the hash of its path in 32.
     rest: AtomicU64,
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct Words {
 impl Words {
     /// Returns the words of a child of `parent`.
     #[inline(always)]
-    pub(crate) const fn new(parent: Place, kind: NodeKind, address: u64) -> Words {
+    pub(crate) const fn new(parent: NodeRef, kind: NodeKind, address: u64) -> Words {
         Words { key: address | (kind as u64) << ADDRESS_BITS, rest: parent.packed() }
     }
 
@@ -83,7 +83,7 @@ pub(crate) fn initialise() -> bool {
 
 /// Makes room for a node; false if there is no memory.
 pub(crate) fn reserve(id: StackId) -> bool {
-    let (segment, _) = place(id);
+    let (segment, _) = locate(id);
     if !segment.load(Ordering::Acquire).is_null() {
         return true;
     }
@@ -155,13 +155,13 @@ pub(crate) fn path(id: StackId) -> Option<u64> {
     (key != 0).then(|| words.path(words.rest >> 32))
 }
 
-fn place(id: StackId) -> (&'static AtomicPtr<Segment>, usize) {
+fn locate(id: StackId) -> (&'static AtomicPtr<Segment>, usize) {
     let id = (id.0 & StackId::MAX.0) as usize;
     (&SEGMENT[id / SEGMENT_NODES % SEGMENTS], id % SEGMENT_NODES)
 }
 
 fn slot(id: StackId) -> Option<&'static Slot> {
-    let (segment, index) = place(id);
+    let (segment, index) = locate(id);
     // SAFETY: null, or a mapping of this type, which is never unmapped; zeroes are valid atomics.
     unsafe { segment.load(Ordering::Acquire).as_ref() }?.get(index)
 }

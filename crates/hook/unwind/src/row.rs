@@ -62,8 +62,8 @@ impl Row {
     }
 
     fn set(&mut self, register: Register, rule: Option<RegisterRule<usize>>) {
-        if let Some((_, place)) = REGISTERS.iter().zip(&mut self.registers).find(|&(&of, _)| of == register) {
-            *place = rule;
+        if let Some((_, entry)) = REGISTERS.iter().zip(&mut self.registers).find(|&(&of, _)| of == register) {
+            *entry = rule;
         }
     }
 }

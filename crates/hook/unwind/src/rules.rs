@@ -71,7 +71,7 @@ impl Cache {
     pub fn bits(self, return_address: u64) -> u64 {
         // If the address is the same, all bits of the entry except the rule cancel; otherwise some
         // remain.
-        self.entry(return_address).load(Ordering::Relaxed) ^ mark(return_address)
+        self.entry(return_address).load(Ordering::Relaxed) ^ address_tag(return_address)
     }
 
     /// Returns the cached rule of a return address.
@@ -102,7 +102,7 @@ pub fn compute(return_address: u64, sink: &mut dyn Sink) -> Option<Rule> {
     if let Some(cache) = cache() {
         let entry = cache.entry(return_address);
         note_written(return_address);
-        entry.store(mark(return_address) ^ u64::from(rule.bits()), Ordering::Relaxed);
+        entry.store(address_tag(return_address) ^ u64::from(rule.bits()), Ordering::Relaxed);
         // If the epoch has advanced meanwhile, the entry may belong to a module that was unloaded:
         // clear it.
         core::sync::atomic::fence(Ordering::SeqCst);
@@ -134,13 +134,13 @@ fn note_written(return_address: u64) {
 }
 
 #[inline(always)]
-const fn mark(return_address: u64) -> u64 {
+const fn address_tag(return_address: u64) -> u64 {
     return_address << 16 ^ PRESENT
 }
 
 /// Searches `.eh_frame_hdr` for the description of an address, and evaluates the row of the
 /// address.
-fn evaluate(lookup: u64, module: &modules::Found) -> Option<Rule> {
+fn evaluate(lookup: u64, module: &modules::FoundModule) -> Option<Rule> {
     let bytes = |from: u64| {
         // SAFETY: the dynamic linker says that this module is mapped up to `end` and that its
         // unwind information starts at `from`, inside it. The module cannot be unloaded while one
@@ -201,10 +201,10 @@ enum Searched {
 /// 32-bit offsets from that start, of a function and of its description. Source: LSB core
 /// specification, "Exception frames".
 fn search(header: &[u8], wanted: i64) -> Searched {
-    const USUAL: [u8; 4] =
+    const STANDARD: [u8; 4] =
         [1, gimli::DW_EH_PE_pcrel.0 | SDATA4, gimli::DW_EH_PE_udata4.0, gimli::DW_EH_PE_datarel.0 | SDATA4];
     const SDATA4: u8 = gimli::DW_EH_PE_sdata4.0;
-    let Some((head, table)) = header.split_at_checked(12).filter(|(head, _)| head.starts_with(&USUAL)) else {
+    let Some((head, table)) = header.split_at_checked(12).filter(|(head, _)| head.starts_with(&STANDARD)) else {
         return Searched::Unable;
     };
     let count = head.last_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes)) as usize;

@@ -60,17 +60,17 @@ static LIMIT: AtomicU64 = AtomicU64::new(u64::MAX);
 /// A position in the tree: a node, and a hash of its path in the upper half.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
-pub struct Place(u64);
+pub struct NodeRef(u64);
 
-impl Place {
+impl NodeRef {
     /// The position of the empty stack.
-    pub const ROOT: Place = Place(0x9e37_79b9 << 32);
+    pub const ROOT: NodeRef = NodeRef(0x9e37_79b9 << 32);
 
     /// Returns the position of a node of which only the id is known, for use as a parent: its
     /// children are found again under this position only.
     #[inline(always)]
-    pub const fn of(id: StackId) -> Place {
-        Place((id.0.wrapping_mul(0x9e37_79b9) as u64) << 32 | id.0 as u64)
+    pub const fn of(id: StackId) -> NodeRef {
+        NodeRef((id.0.wrapping_mul(0x9e37_79b9) as u64) << 32 | id.0 as u64)
     }
 
     /// Returns the node.
@@ -80,8 +80,8 @@ impl Place {
     }
 
     #[inline(always)]
-    const fn new(id: u32, path: u64) -> Place {
-        Place(path & !0xffff_ffff | id as u64)
+    const fn new(id: u32, path: u64) -> NodeRef {
+        NodeRef(path & !0xffff_ffff | id as u64)
     }
 
     #[inline(always)]
@@ -171,15 +171,15 @@ pub unsafe fn start_child() {
 }
 
 /// Returns the root of the stacks of a module epoch.
-pub fn root(epoch: u32, sink: &mut dyn Sink) -> Place {
-    if epoch == 0 { Place::ROOT } else { child(Place::ROOT, NodeKind::Epoch, u64::from(epoch), sink) }
+pub fn root(epoch: u32, sink: &mut dyn Sink) -> NodeRef {
+    if epoch == 0 { NodeRef::ROOT } else { child(NodeRef::ROOT, NodeKind::Epoch, u64::from(epoch), sink) }
 }
 
 /// Returns the child of `parent` for `address`: looked up, or made and announced.
 ///
 /// If the tree is full, or the node could not be announced, returns the parent itself: the stack
 /// loses its inner frames, not its outer ones.
-pub fn child(parent: Place, kind: NodeKind, address: u64, sink: &mut dyn Sink) -> Place {
+pub fn child(parent: NodeRef, kind: NodeKind, address: u64, sink: &mut dyn Sink) -> NodeRef {
     View::now().map_or(parent, |mut view| view.child(parent, parent.hash(), kind, address, sink).0)
 }
 
@@ -213,12 +213,12 @@ impl View {
     #[inline(always)]
     pub(crate) fn child(
         &mut self,
-        parent: Place,
+        parent: NodeRef,
         hash: u64,
         kind: NodeKind,
         address: u64,
         sink: &mut dyn Sink,
-    ) -> (Place, u64) {
+    ) -> (NodeRef, u64) {
         let words = Words::new(parent, kind, address);
         let path = words.path(hash);
         let first = path >> 32;
@@ -230,12 +230,12 @@ impl View {
             // entries are 0 or were stored, with release, after the nodes with their ids had been
             // written.
             if entry.may_be(path) && unsafe { nodes::is(entry.id(), words) } {
-                return (Place::new(entry.id(), path), first);
+                return (NodeRef::new(entry.id(), path), first);
             }
         }
-        let (place, view) = self.insert(parent, kind, address, sink);
+        let (node, view) = self.insert(parent, kind, address, sink);
         *self = view;
-        (place, place.hash())
+        (node, node.hash())
     }
 
     /// True if a child was not found and could not be made.
@@ -247,7 +247,7 @@ impl View {
     /// Returns the view after the insertion, too: both results are in registers.
     #[cold]
     #[inline(never)]
-    fn insert(self, parent: Place, kind: NodeKind, address: u64, sink: &mut dyn Sink) -> (Place, View) {
+    fn insert(self, parent: NodeRef, kind: NodeKind, address: u64, sink: &mut dyn Sink) -> (NodeRef, View) {
         let made = if self.is_full() { None } else { insert(parent, kind, address, sink) };
         let view = View::now().filter(|_| made.is_some()).unwrap_or(View(&EMPTY.table));
         (made.unwrap_or(parent), view)
@@ -315,14 +315,14 @@ fn is_crowded(next: u32, table: &Table) -> bool {
 
 #[cold]
 #[inline(never)]
-fn insert(parent: Place, kind: NodeKind, address: u64, sink: &mut dyn Sink) -> Option<Place> {
+fn insert(parent: NodeRef, kind: NodeKind, address: u64, sink: &mut dyn Sink) -> Option<NodeRef> {
     insert_from(View::now()?, parent, kind, address, sink)
 }
 
-fn insert_from(mut view: View, parent: Place, kind: NodeKind, address: u64, sink: &mut dyn Sink) -> Option<Place> {
+fn insert_from(mut view: View, parent: NodeRef, kind: NodeKind, address: u64, sink: &mut dyn Sink) -> Option<NodeRef> {
     loop {
         match attempt(view, parent, kind, address, sink) {
-            Insertion::Made(place) => return Some(place),
+            Insertion::Made(node) => return Some(node),
             Insertion::Unannounced => return None,
             Insertion::Replaced => view = View::now()?,
             Insertion::NoRoom => {
@@ -336,7 +336,7 @@ fn insert_from(mut view: View, parent: Place, kind: NodeKind, address: u64, sink
 /// The outcome of an attempt to find a node or to make it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Insertion {
-    Made(Place),
+    Made(NodeRef),
     /// Another table has replaced this one, which had no room.
     Replaced,
     /// There is no room for a node.
@@ -345,7 +345,7 @@ enum Insertion {
     Unannounced,
 }
 
-fn attempt(View(table): View, parent: Place, kind: NodeKind, address: u64, sink: &mut dyn Sink) -> Insertion {
+fn attempt(View(table): View, parent: NodeRef, kind: NodeKind, address: u64, sink: &mut dyn Sink) -> Insertion {
     let words = Words::new(parent, kind, address);
     let path = words.path(parent.hash());
     let first = path >> 32;
@@ -360,7 +360,7 @@ fn attempt(View(table): View, parent: Place, kind: NodeKind, address: u64, sink:
         // table is published after the first segment has been mapped. Entries are 0, or were
         // stored, with release, after their nodes.
         if entry.may_be(path) && unsafe { nodes::is(entry.id(), words) } {
-            return Insertion::Made(Place::new(entry.id(), path));
+            return Insertion::Made(NodeRef::new(entry.id(), path));
         }
     }
     let next = NEXT_ID.load(Ordering::Relaxed);
@@ -401,7 +401,7 @@ fn attempt(View(table): View, parent: Place, kind: NodeKind, address: u64, sink:
     if u64::from(number) > table.slots() / 8 * 3 && number & 15 == 0 {
         grow(table);
     }
-    Insertion::Made(Place::new(number, path))
+    Insertion::Made(NodeRef::new(number, path))
 }
 
 /// Announces the name at an address, after its category's name.
@@ -506,7 +506,7 @@ mod tests {
 
     /// An entry returns its id, and its tag fits one of 64 hashes.
     #[test]
-    fn entries_are_told_apart_by_their_tags() {
+    fn tags_distinguish_entries() {
         for id in [1, 77, StackId::PROGRAM_END.0, StackId::MAX.0].map(StackId) {
             for tag in 0..64_u64 {
                 let entry = Entry::new(id, tag << 58 | 0x3ff_ffff << 32);
@@ -533,11 +533,11 @@ mod tests {
         const ADDRESS: u64 = 0x7fff_1234_5678;
         let _alone = alone();
         assert!(initialise());
-        assert_eq!(child(Place::ROOT, NodeKind::Frame, ADDRESS, &mut Refusing), Place::ROOT);
+        assert_eq!(child(NodeRef::ROOT, NodeKind::Frame, ADDRESS, &mut Refusing), NodeRef::ROOT);
         let mut announced = Announced::default();
-        let place = child(Place::ROOT, NodeKind::Frame, ADDRESS, &mut announced);
-        assert_eq!(announced.0, [(place.id().0, 0, ADDRESS)]);
-        assert_eq!(child(Place::ROOT, NodeKind::Frame, ADDRESS, &mut Refusing), place);
+        let node = child(NodeRef::ROOT, NodeKind::Frame, ADDRESS, &mut announced);
+        assert_eq!(announced.0, [(node.id().0, 0, ADDRESS)]);
+        assert_eq!(child(NodeRef::ROOT, NodeKind::Frame, ADDRESS, &mut Refusing), node);
     }
 
     /// The situation of a thread that gets no processor between reading the table and inserting.
@@ -547,13 +547,13 @@ mod tests {
         assert!(initialise());
         let old = View::now().unwrap();
         for address in 1 << 40.. {
-            child(Place::ROOT, NodeKind::Frame, address, &mut Announced::default());
+            child(NodeRef::ROOT, NodeKind::Frame, address, &mut Announced::default());
             if !ptr::eq(View::now().unwrap().0, old.0) {
                 break;
             }
         }
         let mut announced = Announced::default();
-        let made = insert_from(old, Place::ROOT, NodeKind::Frame, 0x7fff_8765_4321, &mut announced).unwrap();
+        let made = insert_from(old, NodeRef::ROOT, NodeKind::Frame, 0x7fff_8765_4321, &mut announced).unwrap();
         assert_eq!(announced.0, [(made.id().0, 0, 0x7fff_8765_4321)]);
     }
 
@@ -567,7 +567,7 @@ mod tests {
         let (table, mut announced) = (View::now().unwrap().0, Announced::default());
         let mut make = |addresses: core::ops::Range<u64>| {
             for address in addresses {
-                assert_ne!(child(Place::ROOT, NodeKind::Frame, address, &mut announced), Place::ROOT, "{address}");
+                assert_ne!(child(NodeRef::ROOT, NodeKind::Frame, address, &mut announced), NodeRef::ROOT, "{address}");
             }
         };
         make(1 << 41..(1 << 41) + table.slots() * 2);
@@ -599,7 +599,7 @@ mod tests {
                             .collect();
                         let leaf = path
                             .iter()
-                            .fold(Place::ROOT, |at, &address| child(at, NodeKind::Frame, address, &mut announced));
+                            .fold(NodeRef::ROOT, |at, &address| child(at, NodeKind::Frame, address, &mut announced));
                         given.push((leaf.id().0, path));
                     }
                     let mut all = all.lock().unwrap();

@@ -17,10 +17,10 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use heapledger_core::{NodeKind, StackId};
 
-use crate::arch::{Exit, Position, Rule, Saved, leave};
+use crate::arch::{FrameRegisters, Rule, Saved, StepResult, step_out};
 use crate::bounds::OwnStack;
 use crate::rules;
-use crate::tree::{self, Place, View};
+use crate::tree::{self, NodeRef, View};
 use crate::{PAGE, Sink, bounds, modules};
 
 /// The number of frames remembered, and the maximum length of a stack.
@@ -30,7 +30,7 @@ pub const FRAMES_MAX: usize = 1024;
 pub const FRAMES_KEPT: usize = 768;
 
 /// The number of frames below which a cut stack is walked again completely.
-pub const FRAMES_FEWEST: usize = 256;
+pub const FRAMES_MIN: usize = 256;
 
 /// The number of bytes of memory that walkers take in this process.
 static BYTES: AtomicU64 = AtomicU64::new(0);
@@ -51,13 +51,13 @@ pub fn start_child() {
 /// A remembered frame, identified by the return address that leads into it and the slot that held
 /// it: the word below its stack pointer.
 ///
-/// The two are not adjacent as in [`Position`]: a pair that is copied in one piece right after it
-/// was written in two would have to wait for both stores to reach the cache.
+/// The two are not adjacent as in [`FrameRegisters`]: a pair that is copied in one piece right
+/// after it was written in two would have to wait for both stores to reach the cache.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Frame {
     slot: u64,
-    place: Place,
+    node: NodeRef,
     return_address: u64,
 }
 
@@ -65,7 +65,7 @@ struct Frame {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Step {
-    from: Position,
+    from: FrameRegisters,
     rule: u64,
 }
 
@@ -92,14 +92,14 @@ struct Check {
 /// Counters of stacks that could not be captured whole.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
-pub struct Defects {
+pub struct IncompleteStacks {
     /// Stacks of which only the innermost frames were kept.
     pub truncated: u64,
     /// Stacks that ended at a frame without a usable rule.
     pub lost: u64,
 }
 
-impl Defects {
+impl IncompleteStacks {
     /// Returns the number of such stacks.
     #[inline(always)]
     pub fn count(&self) -> u64 {
@@ -125,9 +125,9 @@ pub struct Walker {
     /// The module epoch of the remembered frames, plus one; 0 for none.
     epoch: u32,
     /// True if outer frames of the remembered stack were cut off.
-    is_cut: bool,
+    is_truncated: bool,
     /// The stacks that could not be captured whole so far.
-    pub defects: Defects,
+    pub incomplete: IncompleteStacks,
     /// The remembered frames, from index 1. Index 0 stands for everything beyond the outermost
     /// frame: its slot is above any stack pointer, and its place is the root of this epoch's
     /// stacks.
@@ -147,7 +147,7 @@ impl Walker {
     /// `frame` is a live frame of the calling thread: its return address is where the thread will
     /// continue. The walker is used by one thread at a time.
     #[inline(always)]
-    pub unsafe fn capture(&mut self, frame: Position, sink: &mut dyn Sink) -> StackId {
+    pub unsafe fn capture(&mut self, frame: FrameRegisters, sink: &mut dyn Sink) -> StackId {
         self.walk::<true>(frame.slot, frame.return_address, frame.rbp, sink)
     }
 
@@ -174,10 +174,10 @@ impl Walker {
         self.own.contains(one) && self.own.contains(other)
     }
 
-    /// Returns the stack from this position on. A *plain* walk does not handle rare cases, so that
+    /// Returns the stack from this position on. A *fast* walk does not handle rare cases, so that
     /// it has few variables: if it meets one, it starts a walk that does.
     #[inline(never)]
-    fn walk<const PLAIN: bool>(
+    fn walk<const FAST: bool>(
         &mut self,
         // Scalars, so that they are passed in registers.
         mut slot: u64,
@@ -185,15 +185,15 @@ impl Walker {
         mut rbp: u64,
         sink: &mut dyn Sink,
     ) -> StackId {
-        let start = Position { slot, return_address, rbp };
+        let start = FrameRegisters { slot, return_address, rbp };
         let Some(cache) = rules::cache() else { return StackId::ROOT };
         if self.epoch != modules::epoch().wrapping_add(1) {
             self.start_epoch(sink);
         }
         let (mut stack, mut is_own) = self.own.stack_at(slot.wrapping_add(8));
         if !is_own {
-            if PLAIN {
-                return self.walk_slowly(start, sink);
+            if FAST {
+                return self.walk_slow(start, sink);
             }
             self.forget();
         }
@@ -201,7 +201,7 @@ impl Walker {
         let mut candidate_slot = self.frame(candidate).slot;
         let mut new = 0;
         // The number of the new frames that are not to be remembered.
-        let mut passing = 0;
+        let mut not_remembered = 0;
         let mut uses_rbp = false;
         let kept = 'frames: loop {
             // The stack pointer grows outwards: skip remembered frames that lie further in.
@@ -220,12 +220,12 @@ impl Walker {
             }
             let mut bits = cache.bits(return_address);
             let rule = Rule::from_bits(bits as u32);
-            self.set_step(new, Step { from: Position { slot, return_address, rbp }, rule: bits });
+            self.set_step(new, Step { from: FrameRegisters { slot, return_address, rbp }, rule: bits });
             new += 1;
             slot = 'caller: {
                 if bits < Rule::BY_RSP_END {
                     let above = slot.wrapping_add(rule.distance());
-                    if stack.covers_by_now(above) {
+                    if stack.is_known_readable(above) {
                         break 'caller above;
                     }
                 } else if bits < Rule::BY_RBP_END {
@@ -233,12 +233,12 @@ impl Walker {
                     let above = rbp.wrapping_add_signed(rule.offset_from_rbp()).wrapping_sub(8);
                     // A wrong rbp may point anywhere.
                     let is_sound = above > slot && above & 7 == 0;
-                    if is_sound && stack.covers_by_now(above) && stack.is_above_start(above - rule.saved()) {
+                    if is_sound && stack.is_known_readable(above) && stack.is_above_start(above - rule.saved()) {
                         break 'caller above;
                     }
                 }
-                if PLAIN {
-                    return self.walk_slowly(start, sink);
+                if FAST {
+                    return self.walk_slow(start, sink);
                 }
                 if bits >= 1 << Rule::BITS {
                     match self.compute(return_address, sink) {
@@ -248,27 +248,27 @@ impl Walker {
                             break 'frames 0;
                         }
                     }
-                    self.set_step(new - 1, Step { from: Position { slot, return_address, rbp }, rule: bits });
+                    self.set_step(new - 1, Step { from: FrameRegisters { slot, return_address, rbp }, rule: bits });
                 }
                 uses_rbp = true;
-                match leave(Position { slot, return_address, rbp }, Rule::from_bits(bits as u32), &mut stack) {
-                    Exit::Caller(caller) => Position { slot, return_address, rbp } = caller,
-                    Exit::Interrupted(frame) => {
-                        Position { slot, return_address, rbp } = frame;
+                match step_out(FrameRegisters { slot, return_address, rbp }, Rule::from_bits(bits as u32), &mut stack) {
+                    StepResult::Caller(caller) => FrameRegisters { slot, return_address, rbp } = caller,
+                    StepResult::Interrupted(frame) => {
+                        FrameRegisters { slot, return_address, rbp } = frame;
                         // The interrupted frame is not remembered either, because no word of the
                         // stack leads there.
-                        passing = new + 1;
+                        not_remembered = new + 1;
                         is_own &= stack.starts_at(start.slot.wrapping_add(8));
                     }
-                    Exit::End => break 'frames 0,
-                    Exit::Lost => {
+                    StepResult::End => break 'frames 0,
+                    StepResult::Lost => {
                         // At the beginning of a thread's stack no frame has a caller: this is the
                         // dynamic linker's start.
-                        self.defects.lost += u64::from(slot.wrapping_add(8) != bounds::first_top());
+                        self.incomplete.lost += u64::from(slot.wrapping_add(8) != bounds::first_top());
                         // With a wrong rbp the rule names words anywhere, which `intact` must not
                         // read.
                         let rule = u64::from(Rule::from_bits(bits as u32).without_words().bits());
-                        self.set_step(new - 1, Step { from: Position { slot, return_address, rbp }, rule });
+                        self.set_step(new - 1, Step { from: FrameRegisters { slot, return_address, rbp }, rule });
                         break 'frames 0;
                     }
                 }
@@ -278,26 +278,26 @@ impl Walker {
             // words of their own frame.
             let saved = unsafe { stack.read(slot.wrapping_sub(rule.saved())) };
             rbp = select_unpredictable(rule.saved() == 0, rbp, saved);
-            // SAFETY: `slot` is covered too: `covers_by_now` returned true for it.
+            // SAFETY: `slot` is covered too: `is_known_readable` returned true for it.
             return_address = unsafe { stack.read(slot) };
         };
         let is_too_deep = kept + new > self.frames_counted && !self.count_frames(kept + new);
-        if is_too_deep || (self.is_cut && kept > 0 && kept + new < FRAMES_FEWEST) {
-            return self.walk_anew(start, kept, new, sink);
+        if is_too_deep || (self.is_truncated && kept > 0 && kept + new < FRAMES_MIN) {
+            return self.walk_again(start, kept, new, sink);
         }
-        self.is_cut &= kept > 0;
+        self.is_truncated &= kept > 0;
         if uses_rbp || self.needs_base(kept) {
             self.note_bases(kept, new, rbp);
         } else {
             self.bases_length = self.bases_length.min(kept);
             self.drop_checks(kept);
         }
-        let id = self.append(self.frame(kept).place, kept, new, sink);
-        if !PLAIN && !is_own {
+        let id = self.append(self.frame(kept).node, kept, new, sink);
+        if !FAST && !is_own {
             // The frames of another stack cannot be checked later: the stack may be gone.
             self.forget();
-        } else if !PLAIN && passing > 0 {
-            self.length = self.length.min((kept + new).saturating_sub(passing));
+        } else if !FAST && not_remembered > 0 {
+            self.length = self.length.min((kept + new).saturating_sub(not_remembered));
             self.bases_length = self.bases_length.min(self.length);
         }
         id
@@ -305,7 +305,7 @@ impl Walker {
 
     #[cold]
     #[inline(never)]
-    fn walk_slowly(&mut self, start: Position, sink: &mut dyn Sink) -> StackId {
+    fn walk_slow(&mut self, start: FrameRegisters, sink: &mut dyn Sink) -> StackId {
         self.walk::<false>(start.slot, start.return_address, start.rbp, sink)
     }
 
@@ -313,17 +313,17 @@ impl Walker {
     /// few frames are left.
     #[cold]
     #[inline(never)]
-    fn walk_anew(&mut self, start: Position, kept: usize, new: usize, sink: &mut dyn Sink) -> StackId {
+    fn walk_again(&mut self, start: FrameRegisters, kept: usize, new: usize, sink: &mut dyn Sink) -> StackId {
         self.forget();
         if kept > 0 && new < FRAMES_MAX {
-            return self.walk_slowly(start, sink);
+            return self.walk_slow(start, sink);
         }
         // Keep the innermost frames, under a node that marks the cut.
-        self.defects.truncated += 1;
-        self.is_cut = true;
-        let place = tree::child(self.frame(0).place, NodeKind::Truncated, 1, sink);
+        self.incomplete.truncated += 1;
+        self.is_truncated = true;
+        let node = tree::child(self.frame(0).node, NodeKind::Truncated, 1, sink);
         self.note_bases(0, FRAMES_KEPT, 0);
-        self.append(place, 0, FRAMES_KEPT, sink)
+        self.append(node, 0, FRAMES_KEPT, sink)
     }
 
     /// Returns the index of the innermost remembered frame that is above or at this slot and to
@@ -474,28 +474,28 @@ impl Walker {
     /// Remembers the new frames inside of the first `kept`, under this place, and gives each its
     /// node.
     #[inline(always)]
-    fn append(&mut self, mut place: Place, kept: usize, new: usize, sink: &mut dyn Sink) -> StackId {
+    fn append(&mut self, mut node: NodeRef, kept: usize, new: usize, sink: &mut dyn Sink) -> StackId {
         let Some(mut tree) = View::now() else { return StackId::ROOT };
         let length = kept + new;
-        let mut hash = place.hash();
+        let mut hash = node.hash();
         for step in (0..new).rev() {
-            let Position { slot, return_address, .. } = self.step(step).from;
-            (place, hash) = tree.child(place, hash, NodeKind::Frame, return_address.wrapping_sub(1), sink);
-            self.set_frame(length - step, Frame { slot, return_address, place });
+            let FrameRegisters { slot, return_address, .. } = self.step(step).from;
+            (node, hash) = tree.child(node, hash, NodeKind::Frame, return_address.wrapping_sub(1), sink);
+            self.set_frame(length - step, Frame { slot, return_address, node });
         }
         self.length = length;
         if tree.is_full() {
-            self.fold(kept, place);
+            self.fold(kept, node);
         }
-        place.id()
+        node.id()
     }
 
     /// Handles a tree that did not take all new frames: those without a node of their own are not
     /// remembered, so that each stack that loses them is reported.
     #[cold]
     #[inline(never)]
-    fn fold(&mut self, kept: usize, place: Place) {
-        while self.length > kept && self.frame(self.length - 1).place == place {
+    fn fold(&mut self, kept: usize, node: NodeRef) {
+        while self.length > kept && self.frame(self.length - 1).node == node {
             self.length -= 1;
         }
         self.bases_length = self.bases_length.min(self.length);
@@ -508,7 +508,7 @@ impl Walker {
         self.forget();
         let root = tree::root(epoch, sink);
         if let Some(beyond) = self.frames.first_mut() {
-            *beyond = Frame { slot: u64::MAX, return_address: 0, place: root };
+            *beyond = Frame { slot: u64::MAX, return_address: 0, node: root };
         }
         self.epoch = epoch.wrapping_add(1);
     }
@@ -521,7 +521,7 @@ impl Walker {
         /// The end of the addresses that programs can have.
         const USER_END: u64 = 1 << 47;
         if return_address == 0 || return_address >= USER_END {
-            self.defects.lost += u64::from(return_address != 0);
+            self.incomplete.lost += u64::from(return_address != 0);
             return None;
         }
         Some(rules::compute(return_address, sink).unwrap_or(Rule::UNSUPPORTED))

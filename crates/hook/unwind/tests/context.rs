@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::Mutex;
 
-use heapledger_core::context::{self, Category, Frame, Name, StackCell};
+use heapledger_core::context::{self, Category, Name, ScopeFrame, ScopeStackCell};
 use heapledger_core::{NodeKind, StackId};
 use heapledger_unwind::context::Contexts;
 use heapledger_unwind::modules::{self, Module};
@@ -103,7 +103,7 @@ proptest! {
         prop_assert!(rules::initialise() && tree::initialise());
         let mut announced = ANNOUNCED.lock().unwrap();
         let announced = announced.get_or_insert_default();
-        let (stack, mut memories, mut model) = (StackCell::new(), [memory(), memory()], Vec::new());
+        let (stack, mut memories, mut model) = (ScopeStackCell::new(), [memory(), memory()], Vec::new());
         for step in steps {
             let mut enter = |frame| {
                 // SAFETY: `enter` requires the calling thread's own stack: `stack` is a local,
@@ -112,9 +112,9 @@ proptest! {
                 model.push((frame, depth));
             };
             match step {
-                Step::Enter(name, None) => enter(Frame::new(&NAMES[name])),
-                Step::Enter(name, Some(value)) => enter(Frame::with_value(&NAMES[name], &VALUES[value])),
-                Step::Barrier => enter(Frame::BARRIER),
+                Step::Enter(name, None) => enter(ScopeFrame::new(&NAMES[name])),
+                Step::Enter(name, Some(value)) => enter(ScopeFrame::with_value(&NAMES[name], &VALUES[value])),
+                Step::Barrier => enter(ScopeFrame::BARRIER),
                 Step::Leave(count) => {
                     let left = model.split_off(model.len().saturating_sub(count));
                     if let Some((_, depth)) = left.first() {
@@ -126,12 +126,12 @@ proptest! {
                 Step::Forget(thread) => memories[thread].forget(),
                 Step::Unload => modules::advance_epoch(),
                 Step::Take(number, thread) => {
-                    let id = tree::child(tree::Place::ROOT, NodeKind::Frame, 0x1000 + number, announced).id();
+                    let id = tree::child(tree::NodeRef::ROOT, NodeKind::Frame, 0x1000 + number, announced).id();
                     // SAFETY: `leaf` requires the calling thread's own stack, in which all names
                     // are static: `stack` is a local, and its frames are from `NAMES` and `VALUES`.
                     let leaf = unsafe { memories[thread].leaf(stack.get(), id, announced) };
                     let kept = &model[..model.len().min(context::DEPTH_MAX)];
-                    let from = kept.iter().rposition(|(frame, _)| *frame == Frame::BARRIER).map_or(0, |at| at + 1);
+                    let from = kept.iter().rposition(|(frame, _)| *frame == ScopeFrame::BARRIER).map_or(0, |at| at + 1);
                     let expected: Vec<_> = kept[from..]
                         .iter()
                         .flat_map(|(frame, _)| [(NodeKind::Scope, frame.name), (NodeKind::Value, frame.value)])

@@ -8,9 +8,9 @@ use std::hint::black_box;
 use std::sync::{LazyLock, Mutex};
 
 use heapledger_core::{NodeKind, StackId};
-use heapledger_unwind::arch::Position;
+use heapledger_unwind::arch::FrameRegisters;
 use heapledger_unwind::modules::Module;
-use heapledger_unwind::walk::{FRAMES_FEWEST, FRAMES_MAX, Walker};
+use heapledger_unwind::walk::{FRAMES_MAX, FRAMES_MIN, Walker};
 use heapledger_unwind::{Sink, bounds, rules, tree};
 use proptest::prelude::*;
 
@@ -67,10 +67,10 @@ fn check() {
     };
     WALKER.with_borrow_mut(|walker| {
         let nodes = &mut *NODES.lock().unwrap();
-        let lost = walker.defects.lost;
+        let lost = walker.incomplete.lost;
         // SAFETY: these are this frame's registers, and the frame stays live.
-        let id = unsafe { walker.capture(Position { slot: sp - 8, return_address: lookup + 1, rbp }, nodes) };
-        assert_eq!(walker.defects.lost, lost, "a frame without a rule");
+        let id = unsafe { walker.capture(FrameRegisters { slot: sp - 8, return_address: lookup + 1, rbp }, nodes) };
+        assert_eq!(walker.incomplete.lost, lost, "a frame without a rule");
         let (mut id, mut found, mut truncated) = (id, Vec::new(), false);
         while id != StackId::ROOT {
             let (parent, kind, address) = nodes.parents[&id];
@@ -83,7 +83,7 @@ fn check() {
         }
         // The first entries are different addresses in this function itself.
         if truncated {
-            assert!(found.len() >= FRAMES_FEWEST && found.len() <= FRAMES_MAX && count > found.len());
+            assert!(found.len() >= FRAMES_MIN && found.len() <= FRAMES_MAX && count > found.len());
             assert_eq!(found[1..], expected[1..found.len()]);
         } else {
             assert_eq!(found[1..], expected[1..]);
@@ -193,7 +193,7 @@ fn deep_stacks_are_cut_and_say_so() {
         .spawn(|| {
             descend(3000, 7);
             recurse(3000, 7);
-            WALKER.with_borrow(|walker| assert!(walker.defects.truncated > 0));
+            WALKER.with_borrow(|walker| assert!(walker.incomplete.truncated > 0));
         })
         .unwrap()
         .join()

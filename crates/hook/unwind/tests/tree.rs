@@ -6,7 +6,7 @@ use std::sync::Mutex;
 
 use heapledger_core::{NodeKind, StackId};
 use heapledger_unwind::modules::Module;
-use heapledger_unwind::tree::{self, Place};
+use heapledger_unwind::tree::{self, NodeRef};
 use heapledger_unwind::{Sink, rules};
 use proptest::prelude::*;
 
@@ -48,13 +48,13 @@ proptest! {
         let mut state = STATE.lock().unwrap();
         let state = state.get_or_insert_default();
         for path in paths {
-            let mut place = Place::ROOT;
+            let mut node = NodeRef::ROOT;
             for (depth, &address) in path.iter().enumerate() {
-                place = tree::child(place, NodeKind::Frame, address, state);
-                let known = state.model.insert(path[..=depth].to_vec(), place.id());
-                prop_assert!(known.is_none_or(|known| known == place.id()), "two ids for one path");
+                node = tree::child(node, NodeKind::Frame, address, state);
+                let known = state.model.insert(path[..=depth].to_vec(), node.id());
+                prop_assert!(known.is_none_or(|known| known == node.id()), "two ids for one path");
             }
-            let (mut id, mut back) = (place.id(), Vec::new());
+            let (mut id, mut back) = (node.id(), Vec::new());
             while id != StackId::ROOT {
                 let (parent, address) = state.nodes[&id];
                 back.push(address);

@@ -94,7 +94,7 @@ pub const fn realloc_end(step: u64, address: u64, size: u64, stack: StackId) -> 
 
 /// Sets the step of a compact event that was made with step 0.
 #[inline(always)]
-pub const fn later<const N: usize>(mut words: [u64; N], step: u64) -> [u64; N] {
+pub const fn with_step<const N: usize>(mut words: [u64; N], step: u64) -> [u64; N] {
     if let Some(first) = words.first_mut() {
         *first |= step << 4;
     }
@@ -142,8 +142,8 @@ pub mod code {
     pub const TEXT: u16 = 12;
     /// [`super::Extended::Ignored`].
     pub const IGNORED: u16 = 13;
-    /// [`super::Extended::Moved`].
-    pub const MOVED: u16 = 14;
+    /// [`super::Extended::Reattributed`].
+    pub const REATTRIBUTED: u16 = 14;
     /// [`super::Extended::Stamped`].
     pub const STAMPED: u16 = 15;
     /// [`super::Extended::Marked`].
@@ -154,8 +154,8 @@ pub mod code {
     pub const MARKS_CLEARED: u16 = 18;
     /// [`super::Extended::MarksComplete`].
     pub const MARKS_COMPLETE: u16 = 19;
-    /// [`super::Extended::Others`].
-    pub const OTHERS: u16 = 20;
+    /// [`super::Extended::Unsampled`].
+    pub const UNSAMPLED: u16 = 20;
     /// [`super::Extended::Exec`].
     pub const EXEC: u16 = 21;
     /// [`super::Extended::ExecFailed`].
@@ -324,7 +324,7 @@ pub enum Extended<'words> {
         address: u64,
     },
     /// The program declared that a live block belongs to another context than it was allocated in.
-    Moved {
+    Reattributed {
         /// The block.
         address: u64,
         /// The stack of the declaration, within the new context.
@@ -369,7 +369,7 @@ pub enum Extended<'words> {
     MarksComplete,
     /// In a session that samples: this thread has made allocations that are not in the sample since
     /// its latest one that is.
-    Others,
+    Unsampled,
     /// A process is about to run another program by exec, or has started one.
     Exec {
         /// The process of this image, as its own pid namespace numbers it.
@@ -417,7 +417,7 @@ impl Packed<'_> {
 }
 
 /// Packs as many bytes into words as there is room for.
-pub fn pack_some(bytes: impl IntoIterator<Item = u8>, words: &mut [u64]) -> Packed<'_> {
+pub fn pack_truncated(bytes: impl IntoIterator<Item = u8>, words: &mut [u64]) -> Packed<'_> {
     let mut length = 0;
     for (at, byte) in bytes.into_iter().take(words.len() * 8).enumerate() {
         if let Some(word) = words.get_mut(at / 8) {
@@ -501,9 +501,9 @@ pub fn extended<'buffer>(stamp: u64, event: &Extended<'_>, buffer: &'buffer mut 
             writer.put(&[address])?;
             code::IGNORED
         }
-        Extended::Moved { address, stack } => {
+        Extended::Reattributed { address, stack } => {
             writer.put(&[address, u64::from(stack.0)])?;
-            code::MOVED
+            code::REATTRIBUTED
         }
         Extended::Stamped { address, stamp } => {
             writer.put(&[address, stamp])?;
@@ -520,7 +520,7 @@ pub fn extended<'buffer>(stamp: u64, event: &Extended<'_>, buffer: &'buffer mut 
         }
         Extended::MarksCleared => code::MARKS_CLEARED,
         Extended::MarksComplete => code::MARKS_COMPLETE,
-        Extended::Others => code::OTHERS,
+        Extended::Unsampled => code::UNSAMPLED,
         Extended::Exec { process, pid, reason, is_tight, since, path } => {
             let what = u64::from(reason) | u64::from(is_tight) << 16 | (path.length as u64) << 32;
             writer.put(&[u64::from(process) | u64::from(pid) << 32, what, since])?;
@@ -793,7 +793,7 @@ impl<'words> Extended<'words> {
                 let (address, flags, category) = (word(0)?, word(1)? as u32, word(2)?);
                 Extended::Text { address, flags, category, text: Packed { words, length } }
             }
-            code::MOVED => Extended::Moved { address: word(0)?, stack: stack(1)? },
+            code::REATTRIBUTED => Extended::Reattributed { address: word(0)?, stack: stack(1)? },
             code::STAMPED => Extended::Stamped { address: word(0)?, stamp: word(1)? },
             code::IGNORED => Extended::Ignored { address: word(0)? },
             code::MARKED => Extended::Marked {
@@ -808,7 +808,7 @@ impl<'words> Extended<'words> {
             code::UNMARKED => Extended::Unmarked { address: word(0)?, reporter: word(1)? },
             code::MARKS_CLEARED => Extended::MarksCleared,
             code::MARKS_COMPLETE => Extended::MarksComplete,
-            code::OTHERS => Extended::Others,
+            code::UNSAMPLED => Extended::Unsampled,
             code::EXEC => {
                 let (processes, what) = (word(0)?, word(1)?);
                 let length = (what >> 32) as usize;

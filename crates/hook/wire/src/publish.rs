@@ -4,10 +4,10 @@ use core::sync::atomic::Ordering;
 
 use heapledger_core::sys;
 
-use crate::event::{STEP_END, Words, later, units};
+use crate::event::{STEP_END, Words, units, with_step};
 use crate::ring::Ring;
 use crate::session::SessionPage;
-use crate::stall::{LOOK_MILLISECONDS, Watch};
+use crate::stall::{POLL_MILLISECONDS, Watchdog};
 
 /// The producer's private state, in addition to the shared ring.
 #[derive(Debug)]
@@ -18,25 +18,25 @@ pub struct Producer {
     /// The consumer's position when it was last read.
     tail_seen: u64,
     /// The position up to which there is space and no quarter of the ring ends.
-    plain_end: u64,
+    fast_end: u64,
     /// The stamp of the last event, in units; compact events carry the difference to it.
     pub last: u64,
 }
 
 /// The reason why an event was not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unwritten {
+pub enum WriteError {
     /// The collector is gone, or has ended the session: nobody will make space.
-    Gone,
+    Disconnected,
     /// There is no space now because the recorder is stalled; there may be space later.
-    NoRoom,
+    NoSpace,
 }
 
 impl Producer {
     /// Returns a producer that continues at the ring's present position. There must be one producer
     /// for a ring at a time.
     pub fn new(ring: Ring) -> Producer {
-        Producer { ring, head: ring.head(), tail_seen: ring.tail(), plain_end: 0, last: 0 }
+        Producer { ring, head: ring.head(), tail_seen: ring.tail(), fast_end: 0, last: 0 }
     }
 
     /// Returns the ring.
@@ -66,10 +66,10 @@ impl Producer {
     /// returns false and does nothing: a sync event has to come first, or there may be no space, or
     /// the collector has to be woken. Then use [`Producer::step`] and [`Producer::write`].
     #[inline(always)]
-    pub fn write_plainly<const N: usize>(&mut self, ticks: u64, words: [u64; N]) -> bool {
+    pub fn write_fast<const N: usize>(&mut self, ticks: u64, words: [u64; N]) -> bool {
         let now = units(ticks);
         let step = now.wrapping_sub(self.last);
-        let is_written = step < STEP_END && self.write_unstamped_plainly(later(words, step));
+        let is_written = step < STEP_END && self.write_unstamped_fast(with_step(words, step));
         if is_written {
             self.last = now;
         }
@@ -78,10 +78,10 @@ impl Producer {
 
     /// Writes and publishes an event that needs no stamp, if nothing else has to be done.
     #[inline(always)]
-    pub fn write_unstamped_plainly<const N: usize>(&mut self, words: [u64; N]) -> bool {
+    pub fn write_unstamped_fast<const N: usize>(&mut self, words: [u64; N]) -> bool {
         let (ring, head) = (self.ring, self.head);
         let end = head + N as u64;
-        if end > self.plain_end {
+        if end > self.fast_end {
             return false;
         }
         for (offset, word) in words.into_iter().enumerate() {
@@ -96,13 +96,13 @@ impl Producer {
     /// a quarter of the ring was crossed.
     ///
     /// `is_gone` is called about every 100 ms of waiting and returns true if the collector is gone.
-    /// If the collector is stalled for too long, the event is not written: see [`Watch`].
+    /// If the collector is stalled for too long, the event is not written: see [`Watchdog`].
     pub fn write(
         &mut self,
         session: &SessionPage,
         is_gone: impl Fn() -> bool,
         words: Words<'_>,
-    ) -> Result<(), Unwritten> {
+    ) -> Result<(), WriteError> {
         let count = words.len() as u64;
         if self.head + count - self.tail_seen > self.ring.capacity() {
             self.wait_for_space(session, is_gone, count)?;
@@ -118,7 +118,7 @@ impl Producer {
             session.ring_doorbell();
         }
         let quarter_end = self.head | (quarter - 1);
-        self.plain_end = quarter_end.min(self.tail_seen + self.ring.capacity());
+        self.fast_end = quarter_end.min(self.tail_seen + self.ring.capacity());
         Ok(())
     }
 
@@ -145,16 +145,16 @@ impl Producer {
     }
 
     /// The number of drops between two checks whether the collector is gone.
-    const DROPS_PER_LOOK: u64 = 1 << 16;
+    const DROPS_PER_CHECK: u64 = 1 << 16;
 
     /// Counts an event that is not written for lack of space. `Err` if the collector is found to be
     /// gone.
     #[cold]
-    pub fn drop_event(&mut self, session: &SessionPage, is_gone: impl Fn() -> bool) -> Result<(), Unwritten> {
+    pub fn drop_event(&mut self, session: &SessionPage, is_gone: impl Fn() -> bool) -> Result<(), WriteError> {
         self.ring.add_dropped();
         session.ring_doorbell();
-        let is_looked_for = self.ring.dropped().is_multiple_of(Producer::DROPS_PER_LOOK);
-        if session.is_over() || (is_looked_for && is_gone()) { Err(Unwritten::Gone) } else { Ok(()) }
+        let is_check_due = self.ring.dropped().is_multiple_of(Producer::DROPS_PER_CHECK);
+        if session.is_over() || (is_check_due && is_gone()) { Err(WriteError::Disconnected) } else { Ok(()) }
     }
 
     #[cold]
@@ -163,35 +163,35 @@ impl Producer {
         session: &SessionPage,
         is_gone: impl Fn() -> bool,
         count: u64,
-    ) -> Result<(), Unwritten> {
+    ) -> Result<(), WriteError> {
         if count > self.ring.capacity() {
-            return Err(Unwritten::Gone);
+            return Err(WriteError::Disconnected);
         }
         let waiting = self.ring.waiting();
-        let mut rounds = 0_u32;
-        let mut watch = Watch::new(session.pulse());
+        let mut iterations = 0_u32;
+        let mut watchdog = Watchdog::new(session.heartbeat());
         loop {
             self.tail_seen = self.ring.tail();
             if self.head + count - self.tail_seen <= self.ring.capacity() {
                 return Ok(());
             }
-            if session.is_over() || (rounds % 5 == 4 && is_gone()) {
-                return Err(Unwritten::Gone);
+            if session.is_over() || (iterations % 5 == 4 && is_gone()) {
+                return Err(WriteError::Disconnected);
             }
-            if watch.has_stalled(session, session.pulse()) {
-                // The next words are not written plainly either, because they belong to the same
-                // event.
-                self.plain_end = 0;
-                return Err(Unwritten::NoRoom);
+            if watchdog.has_stalled(session, session.heartbeat()) {
+                // The next words are not written on the fast path either, because they belong to
+                // the same event.
+                self.fast_end = 0;
+                return Err(WriteError::NoSpace);
             }
             waiting.store(1, Ordering::Relaxed);
             core::sync::atomic::fence(Ordering::SeqCst);
             if self.head + count - self.ring.tail() > self.ring.capacity() {
                 session.ring_doorbell();
-                sys::futex_wait(waiting, 1, Some(LOOK_MILLISECONDS));
+                sys::futex_wait(waiting, 1, Some(POLL_MILLISECONDS));
             }
             waiting.store(0, Ordering::Relaxed);
-            rounds = rounds.wrapping_add(1);
+            iterations = iterations.wrapping_add(1);
         }
     }
 }

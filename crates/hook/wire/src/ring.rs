@@ -226,11 +226,11 @@ impl Ring {
     ///
     /// If the head claims more than the ring holds, the ring is corrupt: takes nothing and returns
     /// `Err`.
-    pub fn drain(&self, mut take: impl FnMut(u64)) -> Result<u64, Wild> {
+    pub fn drain(&self, mut take: impl FnMut(u64)) -> Result<u64, CorruptRing> {
         let (head, tail) = (self.head(), self.tail());
         let count = head.wrapping_sub(tail);
         if count > self.capacity() {
-            return Err(Wild);
+            return Err(CorruptRing);
         }
         if count == 0 {
             return Ok(0);
@@ -257,7 +257,7 @@ impl Ring {
 
 /// The error for a corrupt ring, whose positions make no sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wild;
+pub struct CorruptRing;
 
 /// One call of the recorder in this many is timed, for the overhead estimate. Prime, because calls
 /// come in patterns.

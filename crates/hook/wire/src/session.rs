@@ -79,7 +79,7 @@ pub struct SessionPage {
     /// mean distance of sample points; 0 while everything is recorded. It may change at any time.
     pub rate: AtomicU32,
     /// Incremented whenever the collector drains or the writer writes: see
-    /// [`Watch`](crate::stall::Watch).
+    /// [`Watchdog`](crate::stall::Watchdog).
     pub heartbeat: AtomicU32,
     /// Incremented at each iteration of the broker, which may run while the collector is stalled.
     pub heartbeat_of_broker: AtomicU32,
@@ -105,13 +105,13 @@ impl SessionPage {
     }
 
     /// Returns the heartbeat of the collector.
-    pub fn pulse(&self) -> u32 {
+    pub fn heartbeat(&self) -> u32 {
         self.heartbeat.load(Ordering::Acquire)
     }
 
     /// Returns the heartbeat of the recorder as a whole.
-    pub fn pulse_of_all(&self) -> u32 {
-        self.pulse().wrapping_add(self.heartbeat_of_broker.load(Ordering::Acquire))
+    pub fn heartbeat_of_all(&self) -> u32 {
+        self.heartbeat().wrapping_add(self.heartbeat_of_broker.load(Ordering::Acquire))
     }
 
     /// Declares that the recorder is stalled.

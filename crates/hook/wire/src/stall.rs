@@ -12,44 +12,44 @@ use heapledger_core::{sandbox, sys};
 use crate::session::SessionPage;
 
 /// The time that a thread waits between two polls, in milliseconds.
-pub const LOOK_MILLISECONDS: u32 = 20;
+pub const POLL_MILLISECONDS: u32 = 20;
 /// The maximum time that one poll adds, in nanoseconds.
-const LOOK_NANOSECONDS_MAX: u64 = 2 * LOOK_MILLISECONDS as u64 * 1_000_000;
+const POLL_NANOSECONDS_MAX: u64 = 2 * POLL_MILLISECONDS as u64 * 1_000_000;
 /// The time after which a thread stops waiting in a sandbox, where it can only spin.
 const SPIN_NANOSECONDS_MAX: u64 = 1_000_000_000;
 
 /// The time for which a heartbeat has not changed.
 #[derive(Clone, Copy, Debug)]
-pub struct Watch {
+pub struct Watchdog {
     beat: u32,
-    looked_at: u64,
-    still: u64,
+    polled_at: u64,
+    unchanged_for: u64,
 }
 
-impl Watch {
-    /// Returns a watch over a heartbeat that is at `beat`.
-    pub fn new(beat: u32) -> Watch {
-        Watch { beat, looked_at: sys::monotonic_nanoseconds(), still: 0 }
+impl Watchdog {
+    /// Returns a watchdog over a heartbeat that is at `beat`.
+    pub fn new(beat: u32) -> Watchdog {
+        Watchdog { beat, polled_at: sys::monotonic_nanoseconds(), unchanged_for: 0 }
     }
 
     /// Polls the heartbeat after a wait. Returns for how many nanoseconds it has not changed.
-    pub fn look(&mut self, beat: u32) -> u64 {
+    pub fn poll(&mut self, beat: u32) -> u64 {
         if sandbox::is_entered() {
-            return self.look_after(beat, sys::SPIN_NANOSECONDS);
+            return self.poll_after(beat, sys::SPIN_NANOSECONDS);
         }
         let now = sys::monotonic_nanoseconds();
-        let passed = now.saturating_sub(self.looked_at);
-        self.looked_at = now;
-        self.look_after(beat, passed)
+        let passed = now.saturating_sub(self.polled_at);
+        self.polled_at = now;
+        self.poll_after(beat, passed)
     }
 
-    fn look_after(&mut self, beat: u32, passed: u64) -> u64 {
+    fn poll_after(&mut self, beat: u32, passed: u64) -> u64 {
         if beat == self.beat {
-            self.still += passed.min(LOOK_NANOSECONDS_MAX);
+            self.unchanged_for += passed.min(POLL_NANOSECONDS_MAX);
         } else {
-            (self.beat, self.still) = (beat, 0);
+            (self.beat, self.unchanged_for) = (beat, 0);
         }
-        self.still
+        self.unchanged_for
     }
 
     /// Polls a heartbeat of a session after a wait. True if threads no longer wait for it, which
@@ -58,13 +58,13 @@ impl Watch {
         if session.is_stalled() {
             return true;
         }
-        let still = self.look(beat);
+        let unchanged_for = self.poll(beat);
         let limit = match session.stall_milliseconds.load(Ordering::Relaxed) {
             _ if sandbox::is_entered() => SPIN_NANOSECONDS_MAX,
             0 => return false,
             milliseconds => u64::from(milliseconds) * 1_000_000,
         };
-        let has_stalled = still >= limit;
+        let has_stalled = unchanged_for >= limit;
         if has_stalled {
             session.stall();
         }
@@ -77,13 +77,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_time_without_a_beat_counts_and_of_each_look_so_much() {
-        let mut watch = Watch::new(7);
-        assert_eq!(watch.look_after(7, 20_000_000), 20_000_000);
-        assert_eq!(watch.look_after(7, 5_000), 20_005_000);
+    fn each_poll_adds_a_bounded_time_without_heartbeat() {
+        let mut watchdog = Watchdog::new(7);
+        assert_eq!(watchdog.poll_after(7, 20_000_000), 20_000_000);
+        assert_eq!(watchdog.poll_after(7, 5_000), 20_005_000);
         // An hour in which the thread was stopped too.
-        assert_eq!(watch.look_after(7, 3_600_000_000_000), 20_005_000 + LOOK_NANOSECONDS_MAX);
-        assert_eq!(watch.look_after(8, 20_000_000), 0);
-        assert_eq!(watch.look_after(8, 1), 1);
+        assert_eq!(watchdog.poll_after(7, 3_600_000_000_000), 20_005_000 + POLL_NANOSECONDS_MAX);
+        assert_eq!(watchdog.poll_after(8, 20_000_000), 0);
+        assert_eq!(watchdog.poll_after(8, 1), 1);
     }
 }

@@ -71,7 +71,7 @@ enum Owned {
     Module(u64, Vec<u8>, Vec<u8>),
     Text(u64, u32, Vec<u8>),
     Ignored(u64),
-    Moved(u64, u32),
+    Reattributed(u64, u32),
     Stamped(u64, u64),
     Marked(u64, u64, u32, bool),
     Unmarked(u64, u64),
@@ -105,7 +105,7 @@ fn owned() -> impl Strategy<Value = Owned> {
         (any::<u64>(), any::<u32>(), prop::collection::vec(any::<u8>(), 0..250))
             .prop_map(|(a, f, t)| Owned::Text(a, f, t)),
         any::<u64>().prop_map(Owned::Ignored),
-        (any::<u64>(), stack()).prop_map(|(a, k)| Owned::Moved(a, k)),
+        (any::<u64>(), stack()).prop_map(|(a, k)| Owned::Reattributed(a, k)),
         any::<[u64; 2]>().prop_map(|[a, s]| Owned::Stamped(a, s)),
         (any::<[u64; 2]>(), stack(), any::<bool>()).prop_map(|([a, r], k, kept)| Owned::Marked(a, r, k, kept)),
         any::<[u64; 2]>().prop_map(|[a, r]| Owned::Unmarked(a, r)),
@@ -193,7 +193,9 @@ fn with_event<R>(owned: &Owned, use_it: impl FnOnce(Whole<'_>) -> R) -> R {
             let text = Packed { words: &second[..words], length: text.len() };
             Whole::Extended(Extended::Text { address, flags, category: address ^ 7, text })
         }
-        Owned::Moved(address, stack) => Whole::Extended(Extended::Moved { address, stack: StackId(stack) }),
+        Owned::Reattributed(address, stack) => {
+            Whole::Extended(Extended::Reattributed { address, stack: StackId(stack) })
+        }
         Owned::Stamped(address, stamp) => Whole::Extended(Extended::Stamped { address, stamp }),
         Owned::Marked(address, reporter, stack, is_kept) => {
             let (stack, measured) = (StackId(stack), address ^ 9);
@@ -354,7 +356,7 @@ fn two_threads_lose_nothing() {
 }
 
 #[test]
-fn a_wild_head_is_refused() {
+fn a_corrupt_head_is_refused() {
     let memory = TestRing::new(64);
     memory.ring.publish(65);
     assert!(memory.ring.drain(|_| panic!("nothing to take")).is_err());
@@ -373,7 +375,7 @@ fn texts_are_packed_as_far_as_there_is_room() {
     for (length, room) in [(0, 2), (1, 2), (8, 2), (9, 2), (16, 2), (17, 2), (3, 0)] {
         let bytes: Vec<u8> = (1..=length).collect();
         let mut words = vec![u64::MAX; room];
-        let packed = event::pack_some(bytes.iter().copied(), &mut words);
+        let packed = event::pack_truncated(bytes.iter().copied(), &mut words);
         assert_eq!(packed.length, bytes.len().min(room * 8));
         assert_eq!(packed.bytes().collect::<Vec<_>>(), bytes[..packed.length]);
         let mut same = vec![0; room];

@@ -10,14 +10,14 @@
 
 #[cfg_attr(not(all(target_arch = "x86_64", target_os = "linux")), path = "frame_none.rs")]
 mod frame;
-#[cfg_attr(not(all(target_arch = "x86_64", target_os = "linux")), path = "settle_none.rs")]
-mod settle;
+#[cfg_attr(not(all(target_arch = "x86_64", target_os = "linux")), path = "initialise_none.rs")]
+mod initialise;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr;
 
 use heapledger_core::Api;
-use heapledger_core::hooks::{Functions, Pointer, UsableSize, serve, tell, way};
+use heapledger_core::hooks::{Functions, Pointer, UsableSize, dispatch, dispatch_path, notify};
 
 use frame::with_caller;
 
@@ -72,7 +72,8 @@ impl<A: GlobalAlloc> Allocator<A> {
     /// # const MI_MALLOC: System = System;
     /// # use malloc_usable_size as mi_usable_size;
     /// // SAFETY: all blocks are mimalloc's.
-    /// static ALLOCATOR: Allocator<MiMalloc> = unsafe { Allocator::wrapping(MI_MALLOC).with_usable_size(mi_usable_size) };
+    /// static ALLOCATOR: Allocator<MiMalloc> = unsafe {
+    /// Allocator::wrapping(MI_MALLOC).with_usable_size(mi_usable_size) };
     /// ```
     ///
     /// # Safety
@@ -96,52 +97,52 @@ impl<A: GlobalAlloc> Allocator<A> {
 unsafe impl<A: GlobalAlloc> GlobalAlloc for Allocator<A> {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if way::passes_malloc(layout.size()) {
+        if dispatch_path::may_bypass_malloc(layout.size()) {
             // SAFETY: `inner.alloc` requires what `GlobalAlloc::alloc` does. Our caller keeps that
             // for the same arguments.
             return unsafe { self.inner.alloc(layout) };
         }
-        // SAFETY: `alloc_watched` requires what `GlobalAlloc::alloc` does. Our caller keeps that
+        // SAFETY: `alloc_hooked` requires what `GlobalAlloc::alloc` does. Our caller keeps that
         // for the same arguments.
-        unsafe { self.alloc_watched(layout) }
+        unsafe { self.alloc_hooked(layout) }
     }
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        if way::passes_malloc(layout.size()) {
+        if dispatch_path::may_bypass_malloc(layout.size()) {
             // SAFETY: `inner.alloc_zeroed` requires what `GlobalAlloc::alloc_zeroed` does. Our
             // caller keeps that for the same arguments.
             return unsafe { self.inner.alloc_zeroed(layout) };
         }
-        // SAFETY: `alloc_zeroed_watched` requires what `GlobalAlloc::alloc_zeroed` does. Our caller
+        // SAFETY: `alloc_zeroed_hooked` requires what `GlobalAlloc::alloc_zeroed` does. Our caller
         // keeps that for the same arguments.
-        unsafe { self.alloc_zeroed_watched(layout) }
+        unsafe { self.alloc_zeroed_hooked(layout) }
     }
 
     #[inline]
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        if way::passes_free(block.cast()) {
+        if dispatch_path::may_bypass_free(block.cast()) {
             // SAFETY: `inner.dealloc` requires a block that `inner` allocated, with its layout. Our
             // caller vouches for the layout. The block is an *inner block*: no replacement has a
             // block if the free passes.
             return unsafe { self.inner.dealloc(block, layout) };
         }
-        // SAFETY: `dealloc_watched` requires what `GlobalAlloc::dealloc` does. Our caller keeps
+        // SAFETY: `dealloc_hooked` requires what `GlobalAlloc::dealloc` does. Our caller keeps
         // that for the same arguments.
-        unsafe { self.dealloc_watched(block, layout) }
+        unsafe { self.dealloc_hooked(block, layout) }
     }
 
     #[inline]
     unsafe fn realloc(&self, old: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        if way::passes_realloc(old.cast(), size) {
+        if dispatch_path::may_bypass_realloc(old.cast(), size) {
             // SAFETY: `inner.realloc` requires a block that `inner` allocated, with its layout, and
             // a size that is not 0. Our caller vouches for layout and size. The block is an *inner
             // block*: no replacement has a block if the call passes.
             return unsafe { self.inner.realloc(old, layout, size) };
         }
-        // SAFETY: `realloc_watched` requires what `GlobalAlloc::realloc` does. Our caller keeps
+        // SAFETY: `realloc_hooked` requires what `GlobalAlloc::realloc` does. Our caller keeps
         // that for the same arguments.
-        unsafe { self.realloc_watched(old, layout, size) }
+        unsafe { self.realloc_hooked(old, layout, size) }
     }
 }
 
@@ -153,7 +154,7 @@ fn is_plain(layout: Layout) -> bool {
     layout.align() <= MALLOC_ALIGNMENT && layout.align() <= layout.size()
 }
 
-/// The contracts of all are those of [`GlobalAlloc`], for the method before `_watched`.
+/// The contracts of all are those of [`GlobalAlloc`], for the method before `_hooked`.
 ///
 /// **Inner block**: a live block is one of `inner`, unless a replacement that is installed has
 /// allocated it. Replacements are installed for the system's allocator only, and the functions
@@ -165,15 +166,16 @@ impl<A: GlobalAlloc> Allocator<A> {
     /// See above.
     #[cold]
     #[inline(never)]
-    unsafe fn alloc_watched(&self, layout: Layout) -> *mut u8 {
+    unsafe fn alloc_hooked(&self, layout: Layout) -> *mut u8 {
         let block = match self.functions() {
-            // SAFETY: the tables of `serve` are complete, and hold the C functions of these names.
+            // SAFETY: the tables of `dispatch` are complete, and hold the C functions of these
+            // names.
             Some(functions) => unsafe { malloc_of(functions, layout) },
             // SAFETY: `inner.alloc` requires what `GlobalAlloc::alloc` does, which this function's
             // `# Safety` requires of the same layout.
             None => unsafe { self.inner.alloc(layout) },
         };
-        tell_allocation(block, layout);
+        notify_allocation(block, layout);
         block
     }
 
@@ -182,16 +184,16 @@ impl<A: GlobalAlloc> Allocator<A> {
     /// See above.
     #[cold]
     #[inline(never)]
-    unsafe fn alloc_zeroed_watched(&self, layout: Layout) -> *mut u8 {
+    unsafe fn alloc_zeroed_hooked(&self, layout: Layout) -> *mut u8 {
         let block = match self.functions() {
             Some(Functions { calloc: Some(calloc), .. }) if is_plain(layout) => {
                 // SAFETY: `calloc` takes any two numbers, by the contract of the C function. The
-                // tables of `serve` hold the C functions of these names.
+                // tables of `dispatch` hold the C functions of these names.
                 unsafe { calloc(layout.size(), 1).cast::<u8>() }
             }
             Some(functions) => {
                 // SAFETY: `malloc_of` requires an allocator's functions, complete, as the tables of
-                // `serve` are, and a size that is not 0, as `GlobalAlloc` does. `write_bytes`
+                // `dispatch` are, and a size that is not 0, as `GlobalAlloc` does. `write_bytes`
                 // requires a block of `layout.size()` bytes: as many were asked for.
                 unsafe {
                     let block = malloc_of(functions, layout);
@@ -206,11 +208,11 @@ impl<A: GlobalAlloc> Allocator<A> {
             None => unsafe { self.inner.alloc_zeroed(layout) },
         };
         if is_plain(layout) && !block.is_null() {
-            // SAFETY: `tell::calloc` requires the live calling frame of this thread. On x86-64
+            // SAFETY: `notify::calloc` requires the live calling frame of this thread. On x86-64
             // Linux `with_caller` gives it: an *own frame*.
-            with_caller(|caller| unsafe { tell::calloc(block.cast(), layout.size(), 1, caller) });
+            with_caller(|caller| unsafe { notify::calloc(block.cast(), layout.size(), 1, caller) });
         } else {
-            tell_allocation(block, layout);
+            notify_allocation(block, layout);
         }
         block
     }
@@ -220,11 +222,11 @@ impl<A: GlobalAlloc> Allocator<A> {
     /// See above.
     #[cold]
     #[inline(never)]
-    unsafe fn dealloc_watched(&self, block: *mut u8, layout: Layout) {
+    unsafe fn dealloc_hooked(&self, block: *mut u8, layout: Layout) {
         let functions = self.functions();
-        // SAFETY: `tell::free` requires the live calling frame of this thread. On x86-64 Linux
+        // SAFETY: `notify::free` requires the live calling frame of this thread. On x86-64 Linux
         // `with_caller` gives it: an *own frame*.
-        with_caller(|caller| unsafe { tell::free(block.cast(), caller) });
+        with_caller(|caller| unsafe { notify::free(block.cast(), caller) });
         match functions.and_then(|functions| functions.free) {
             // SAFETY: the block came from these functions, or from `System`, which is below them.
             Some(free) => unsafe { free(block.cast()) },
@@ -240,30 +242,30 @@ impl<A: GlobalAlloc> Allocator<A> {
     /// See above.
     #[cold]
     #[inline(never)]
-    unsafe fn realloc_watched(&self, old: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+    unsafe fn realloc_hooked(&self, old: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         let functions = self.functions();
         // SAFETY: by the contract of `GlobalAlloc::realloc` the size, rounded up to the alignment,
         // is no larger than `isize::MAX`.
         let new_layout = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
         if self.is_system && !(is_plain(layout) && is_plain(new_layout)) {
             // As `System` does it: the C library would not keep the alignment.
-            // SAFETY: `alloc_watched` and `dealloc_watched` require what `GlobalAlloc` does, which
+            // SAFETY: `alloc_hooked` and `dealloc_hooked` require what `GlobalAlloc` does, which
             // our caller keeps for `old`, `layout` and `size`. Both blocks are live while the bytes
             // are copied, so they do not overlap, and have that many bytes.
             unsafe {
-                let block = self.alloc_watched(new_layout);
+                let block = self.alloc_hooked(new_layout);
                 if !block.is_null() {
                     ptr::copy_nonoverlapping(old, block, layout.size().min(size));
-                    self.dealloc_watched(old, layout);
+                    self.dealloc_hooked(old, layout);
                 }
                 return block;
             }
         }
-        // SAFETY: `tell::realloc_begins` requires the live calling frame of this thread. On x86-64
-        // Linux `with_caller` gives it: an *own frame*.
-        with_caller(|caller| unsafe { tell::realloc_begins(Api::Realloc, old.cast(), caller) });
+        // SAFETY: `notify::realloc_begins` requires the live calling frame of this thread. On
+        // x86-64 Linux `with_caller` gives it: an *own frame*.
+        with_caller(|caller| unsafe { notify::realloc_begins(Api::Realloc, old.cast(), caller) });
         let block = match functions.and_then(|functions| functions.realloc) {
-            // SAFETY: `realloc` requires a live block of the same allocator, as `dealloc_watched`
+            // SAFETY: `realloc` requires a live block of the same allocator, as `dealloc_hooked`
             // does for `free`: the block came from these functions, or from `System`, which is
             // below them.
             Some(realloc) => unsafe { realloc(old.cast(), size).cast::<u8>() },
@@ -272,20 +274,20 @@ impl<A: GlobalAlloc> Allocator<A> {
             // block is an *inner block*: without functions there are no replacements.
             None => unsafe { self.inner.realloc(old, layout, size) },
         };
-        // SAFETY: `tell::realloc_ends` requires the live calling frame of this thread. On x86-64
+        // SAFETY: `notify::realloc_ends` requires the live calling frame of this thread. On x86-64
         // Linux `with_caller` gives it: an *own frame*.
-        with_caller(|caller| unsafe { tell::realloc_ends(old.cast(), block.cast(), size, caller) });
+        with_caller(|caller| unsafe { notify::realloc_ends(old.cast(), block.cast(), size, caller) });
         block
     }
 
     /// Returns the functions that allocate if the wrapped allocator is the system's; `None` if it
     /// is another one.
     fn functions(&self) -> Option<&'static Functions> {
-        if !way::is_settled() {
-            settle::settle(self);
+        if !dispatch_path::is_initialised() {
+            initialise::initialise(self);
         }
-        let is_served = cfg!(all(target_arch = "x86_64", target_os = "linux")) && self.is_system;
-        if is_served { serve::functions() } else { None }
+        let can_be_replaced = cfg!(all(target_arch = "x86_64", target_os = "linux")) && self.is_system;
+        if can_be_replaced { dispatch::functions() } else { None }
     }
 }
 
@@ -310,18 +312,18 @@ unsafe fn malloc_of(functions: &Functions, layout: Layout) -> *mut u8 {
 }
 
 /// Notifies observers that a call for a block of this layout has returned.
-fn tell_allocation(block: *mut u8, layout: Layout) {
+fn notify_allocation(block: *mut u8, layout: Layout) {
     let (size, alignment) = (layout.size(), layout.align());
     with_caller(|caller| {
-        // SAFETY: the functions of `tell` require the live calling frame of this thread. On x86-64
-        // Linux `with_caller` gives it: an *own frame*.
+        // SAFETY: the functions of `notify` require the live calling frame of this thread. On
+        // x86-64 Linux `with_caller` gives it: an *own frame*.
         unsafe {
             if block.is_null() {
-                tell::failed(Api::Malloc, size, alignment, 0, caller);
+                notify::failed(Api::Malloc, size, alignment, 0, caller);
             } else if is_plain(layout) {
-                tell::malloc(block.cast(), size, caller);
+                notify::malloc(block.cast(), size, caller);
             } else {
-                tell::aligned(Api::PosixMemalign, block.cast(), alignment, size, caller);
+                notify::aligned(Api::PosixMemalign, block.cast(), alignment, size, caller);
             }
         }
     });

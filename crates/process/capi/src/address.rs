@@ -10,7 +10,7 @@ use crate::calls::{FAILED, OK};
 /// # Safety
 ///
 /// `to` is null, or may be written for `length` bytes.
-pub(crate) unsafe fn give(address: &str, to: *mut c_char, length: usize) -> c_int {
+pub(crate) unsafe fn write_address(address: &str, to: *mut c_char, length: usize) -> c_int {
     let address = address.as_bytes();
     if to.is_null() || length <= address.len() {
         return FAILED;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use heapledger_context::{Context, untracked};
+use heapledger_annotate::{Context, untracked};
 use heapledger_dump::{AllocationContext, AllocationRegister};
 
 /// `heapledger_allocation_context`.

@@ -12,9 +12,9 @@ use std::io::Write;
 use std::os::fd::BorrowedFd;
 use std::{mem, ptr};
 
-use heapledger_context::untracked;
+use heapledger_annotate::untracked;
 use heapledger_core::Bytes;
-use heapledger_inspect::{Block, Held, Ledger, Options, Order, Site, Stack, Stacks, StandardError};
+use heapledger_query::{Block, Held, Ledger, LedgerOptions, Site, SiteOrder, Stack, Stacks, StandardError};
 
 use crate::misuses;
 
@@ -232,14 +232,14 @@ unsafe extern "C" fn start(options: *const COptions) -> c_int {
         _ => return FAILED,
     };
     let or = |bytes: u64| Some(bytes).filter(|&bytes| bytes != 0).map(Bytes);
-    let bytes_max = or(given.bytes_max).unwrap_or(Options::EXACT.bytes_max);
+    let bytes_max = or(given.bytes_max).unwrap_or(LedgerOptions::EXACT.bytes_max);
     let sample_every = or(given.sample_every);
     // One that is no probability between 0 and 1 is none.
     let (stack_probability, keep_freed) = (Some(given.stack_probability), given.keep_freed != 0);
-    let options = Options { sample_every, stacks, bytes_max, keep_freed, stack_probability };
+    let options = LedgerOptions { sample_every, stacks, bytes_max, keep_freed, stack_probability };
     match Ledger::start(options) {
         Ok(_) => OK,
-        Err(heapledger_inspect::StartError::Running) => STATE,
+        Err(heapledger_query::StartError::Running) => STATE,
         Err(_) => FAILED,
     }
 }
@@ -351,7 +351,7 @@ extern "C" fn print(what: c_int, descriptor: c_int, count: usize) -> c_int {
     let ledger = Ledger::get();
     let printed = match what {
         0 => ledger.print_totals(to),
-        1 => ledger.print_sites(to, count, Order::BytesLive),
+        1 => ledger.print_sites(to, count, SiteOrder::BytesLive),
         2 => ledger.print_blocks(to),
         3 => ledger.print_types(to),
         4 => return print_text(to, || ledger.census_by_vtable().to_string()),
@@ -415,7 +415,7 @@ fn c_block(block: &Block) -> CBlock {
         bytes_usable: block.usable.0,
         age_ns: block.age.as_nanos() as u64,
         serial: block.serial.0,
-        at: place(block.stack),
+        at: location(block.stack),
     }
 }
 
@@ -428,17 +428,17 @@ fn c_site(site: &Site) -> CSite {
         blocks_live: site.blocks_live.0,
         bytes_live: site.bytes_live.0,
         temporaries: site.temporaries.0,
-        at: place(site.stack),
+        at: location(site.stack),
         allocated_standard_error: site.allocated_standard_error.into(),
         live_standard_error: site.live_standard_error.into(),
     }
 }
 
 /// Where something was allocated, in C's terms. Allocates nothing.
-pub(crate) fn place(stack: Stack) -> Where {
+pub(crate) fn location(stack: Stack) -> Where {
     let mut at = Where::NONE;
-    for (place, frame) in at.frames.iter_mut().zip(stack.frames()) {
-        *place = frame.address;
+    for (slot, frame) in at.frames.iter_mut().zip(stack.frames()) {
+        *slot = frame.address;
         at.frames_count += 1;
     }
     // Scopes come innermost first, and are shown outermost first.
@@ -466,8 +466,8 @@ impl Text<'_> {
         let room = self.bytes.len().saturating_sub(self.length + 1);
         let cut = (0..=text.len().min(room)).rev().find(|&cut| text.is_char_boundary(cut)).unwrap_or(0);
         let text = text.get(..cut).unwrap_or("");
-        if let Some(place) = self.bytes.get_mut(self.length..self.length + text.len()) {
-            place.copy_from_slice(text.as_bytes());
+        if let Some(room) = self.bytes.get_mut(self.length..self.length + text.len()) {
+            room.copy_from_slice(text.as_bytes());
             self.length += text.len();
         }
     }

@@ -6,8 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
-use heapledger_context::untracked;
-use heapledger_report::dark_matter::{self, Error, Mode, Options};
+use heapledger_annotate::untracked;
+use heapledger_reporters::dark_matter::{self, DarkMatterError, DarkMatterOptions, Mode};
 
 use crate::calls::{ELSEWHERE, FAILED, OK, STATE, read};
 
@@ -75,9 +75,9 @@ unsafe extern "C" fn at_exit(directory: *const c_char, options: *const COptions)
 fn answer(run: impl FnOnce() -> io::Result<()>) -> c_int {
     let _untracked = untracked::enter();
     let Err(error) = run() else { return OK };
-    match error.get_ref().and_then(|error| error.downcast_ref::<Error>()) {
-        Some(Error::NotRunning) => STATE,
-        Some(Error::Recorded) => ELSEWHERE,
+    match error.get_ref().and_then(|error| error.downcast_ref::<DarkMatterError>()) {
+        Some(DarkMatterError::NotRunning) => STATE,
+        Some(DarkMatterError::Recorded) => ELSEWHERE,
         _ => FAILED,
     }
 }
@@ -87,7 +87,7 @@ fn answer(run: impl FnOnce() -> io::Result<()>) -> c_int {
 /// # Safety
 ///
 /// As [`save`]; the path stays for as long as it is used.
-unsafe fn given<'a>(path: *const c_char, options: *const COptions) -> Option<(&'a Path, Options)> {
+unsafe fn given<'a>(path: *const c_char, options: *const COptions) -> Option<(&'a Path, DarkMatterOptions)> {
     if path.is_null() {
         return None;
     }
@@ -100,12 +100,12 @@ unsafe fn given<'a>(path: *const c_char, options: *const COptions) -> Option<(&'
         read(options, &mut given);
         CStr::from_ptr(path)
     };
-    let defaults = Options::default();
+    let defaults = DarkMatterOptions::default();
     let or = |milliseconds: u32, default: Duration| match milliseconds {
         0 => default,
         _ => Duration::from_millis(milliseconds.into()),
     };
-    let options = Options {
+    let options = DarkMatterOptions {
         mode: *[Mode::DarkMatter, Mode::Live, Mode::Cumulative, Mode::Scan].get(given.mode as usize)?,
         report: given.flags & AS_IT_IS == 0,
         anonymous: given.flags & ANONYMOUS != 0,

@@ -8,10 +8,11 @@ use std::process;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use heapledger_context::untracked;
+use heapledger_annotate::untracked;
 use heapledger_dump::{
-    self as dump, AllocatorDump, Amount, Config, Cost, DumpArgs, Failed, Guid, Heap, HeapFormat, Kind, Level, Overhead,
-    ProcessDump, Provider, ProviderOptions, Registration, Schedule, Session, StartError, Trigger,
+    self as dump, AllocatorDump, Amount, Cost, DumpArgs, Guid, Heap, HeapFormat, Kind, Level, ProcessDump, Provider,
+    ProviderError, ProviderOptions, ProviderOverhead, ProviderRegistration, Schedule, TraceConfig, TraceError,
+    TraceSession, Trigger,
 };
 
 use crate::allocations::{self, CAllocation, CContext, CRegister};
@@ -144,9 +145,9 @@ pub static heapledger_dumps_v1: Table = Table {
 /// A provider that is written in C.
 ///
 /// *Callable*: by the contract of [`register`] both functions may be called with `data`, one at a
-/// time, until the provider is unregistered. After [`Registration::unregister`] has returned nobody
-/// calls them.
-struct OfC {
+/// time, until the provider is unregistered. After [`ProviderRegistration::unregister`] has
+/// returned nobody calls them.
+struct ProviderInC {
     dump: DumpFunction,
     heap_profiling: Option<HeapProfiling>,
     data: *mut c_void,
@@ -154,10 +155,10 @@ struct OfC {
 
 // SAFETY: the header says that the functions are called in threads of ours, one at a time, with
 // this pointer.
-unsafe impl Send for OfC {}
+unsafe impl Send for ProviderInC {}
 
-impl Provider for OfC {
-    fn dump(&mut self, args: &DumpArgs, dump: &mut ProcessDump) -> Result<(), Failed> {
+impl Provider for ProviderInC {
+    fn dump(&mut self, args: &DumpArgs, dump: &mut ProcessDump) -> Result<(), ProviderError> {
         let given = CArgs {
             size: size_of::<CArgs>() as u32,
             level: args.level as u32,
@@ -165,8 +166,8 @@ impl Provider for OfC {
             reserved: 0,
             guid: args.guid.0,
         };
-        // SAFETY: `self` is *callable* (`OfC`). The arguments and the dump are there during the
-        // call, and the dump is this function's `&mut`, which it does not use meanwhile.
+        // SAFETY: `self` is *callable* (`ProviderInC`). The arguments and the dump are there during
+        // the call, and the dump is this function's `&mut`, which it does not use meanwhile.
         match unsafe { (self.dump)(&raw const given, dump, self.data) } {
             0 => Ok(()),
             code => Err(format!("it answered {code}").into()),
@@ -174,16 +175,16 @@ impl Provider for OfC {
     }
 
     fn heap_profiling_enabled(&mut self, is_enabled: bool) {
-        if let Some(tell) = self.heap_profiling {
-            // SAFETY: `self` is *callable* (`OfC`), with the number and `data`.
-            unsafe { tell(is_enabled.into(), self.data) };
+        if let Some(notify) = self.heap_profiling {
+            // SAFETY: `self` is *callable* (`ProviderInC`), with the number and `data`.
+            unsafe { notify(is_enabled.into(), self.data) };
         }
     }
 }
 
 /// `heapledger_registered_provider`.
 #[derive(Debug)]
-pub struct Registered(Registration);
+pub struct Registered(ProviderRegistration);
 
 /// # Safety
 ///
@@ -215,7 +216,7 @@ unsafe extern "C" fn register(provider: *const CProvider) -> *mut Registered {
         unsafe { text_of(*given.background.add(at)) }
     });
     let options = ProviderOptions { background: background.collect(), ..ProviderOptions::default() };
-    let provider = OfC { dump, heap_profiling: given.heap_profiling, data: given.data };
+    let provider = ProviderInC { dump, heap_profiling: given.heap_profiling, data: given.data };
     Box::into_raw(Box::new(Registered(dump::register_with(name, provider, options))))
 }
 
@@ -266,8 +267,8 @@ unsafe fn with<const N: usize, R: Default>(
     // `# Safety` of each text.
     let texts: Option<Vec<String>> = texts.into_iter().map(|text| unsafe { text_of(text) }).collect();
     // SAFETY: `as_mut` requires null, or a live dump that is used through this reference only. By
-    // this function's `# Safety` it is the one that `OfC::dump` has lent to the provider until it
-    // returns, and nobody else uses it during this call.
+    // this function's `# Safety` it is the one that `ProviderInC::dump` has lent to the provider
+    // until it returns, and nobody else uses it during this call.
     let dump = unsafe { dump.as_mut() };
     match (dump, texts.and_then(|texts| texts.try_into().ok())) {
         (Some(dump), Some(texts)) => run(dump, texts),
@@ -383,7 +384,7 @@ unsafe extern "C" fn cost(
         return;
     };
     let add = |dump: &mut ProcessDump, [allocator, purpose]: [String; 2]| {
-        let mut overhead = Overhead::default();
+        let mut overhead = ProviderOverhead::default();
         overhead.add(&purpose, Cost { count, bytes_allocated, bytes_mapped, bytes_resident });
         overhead.dump_into(&allocator, dump);
     };
@@ -407,7 +408,7 @@ unsafe extern "C" fn register_cost(register: *const CRegister, cost: *mut CCost)
 }
 
 /// The current trace, and the process that makes it: a forked child has none.
-static SESSION: Mutex<Option<(u32, Session)>> = Mutex::new(None);
+static SESSION: Mutex<Option<(u32, TraceSession)>> = Mutex::new(None);
 
 /// Begins a trace.
 ///
@@ -440,20 +441,20 @@ unsafe extern "C" fn start(file: *const c_char, options: *const COptions) -> c_i
     };
     let Some(config) = given.config() else { return FAILED };
     let mut session = SESSION.lock().unwrap_or_else(PoisonError::into_inner);
-    match Session::to_file(Path::new(OsStr::from_bytes(file.to_bytes())), config) {
+    match TraceSession::to_file(Path::new(OsStr::from_bytes(file.to_bytes())), config) {
         Ok(new) => {
             // A session that was inherited from the parent process is forgotten, so that it does
             // not write the parent's file.
             *session = Some((process::id(), new));
             OK
         }
-        Err(StartError::Running) => STATE,
+        Err(TraceError::Running) => STATE,
         Err(_) => FAILED,
     }
 }
 
 impl COptions {
-    fn config(&self) -> Option<Config> {
+    fn config(&self) -> Option<TraceConfig> {
         let periods = [
             (Level::Background, self.background_ms),
             (Level::Light, self.light_ms),
@@ -469,12 +470,12 @@ impl COptions {
             (false, []) => Schedule::default(),
             (false, triggers) => Schedule::new(triggers).ok()?,
         };
-        let defaults = Config::default();
+        let defaults = TraceConfig::default();
         let or = |milliseconds: u32, default: Duration| match milliseconds {
             0 => default,
             _ => Duration::from_millis(milliseconds.into()),
         };
-        Some(Config {
+        Some(TraceConfig {
             schedule,
             heaps: if self.flags & AGGREGATED != 0 { HeapFormat::Aggregated } else { defaults.heaps },
             children: self.flags & WITH_CHILDREN != 0,

@@ -8,11 +8,11 @@ use std::mem::ManuallyDrop;
 use std::os::fd::FromRawFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
-use heapledger_context::untracked;
+use heapledger_annotate::untracked;
 use heapledger_core::arch::{self, nr};
 use heapledger_core::sys;
 
-use heapledger_inspect::{Ledger, Options, Order};
+use heapledger_query::{Ledger, LedgerOptions, SiteOrder};
 
 const VARIABLE: &str = "HEAPLEDGER_AT_EXIT";
 /// If this variable is set, requests for reports are answered although the program itself does not
@@ -23,13 +23,13 @@ const SITES: usize = 10;
 
 /// Runs before `main`, after the C library's own start.
 extern "C" fn constructor() {
-    heapledger_family::initialise();
+    heapledger_interpose::initialise();
     let _untracked = untracked::enter();
     if !crate::is_recorded() && std::env::var_os(VARIABLE).is_some() {
         IS_WANTED.store(true, Ordering::Relaxed);
         keep_standard_error();
         // If the ledger cannot start, the report says so.
-        let _ = Ledger::start(Options::EXACT);
+        let _ = Ledger::start(LedgerOptions::EXACT);
     }
     if std::env::var_os(LISTEN).is_some() {
         // If it cannot listen, requests find no listener.
@@ -105,7 +105,7 @@ fn report(ledger: Ledger, wanted: &str, to: &mut impl Write) -> io::Result<()> {
             "totals" => writeln!(to, "heapledger: totals\n{}", ledger.totals())?,
             "sites" => {
                 writeln!(to, "heapledger: sites with the most live bytes")?;
-                for site in ledger.top_sites(SITES, Order::BytesLive) {
+                for site in ledger.top_sites(SITES, SiteOrder::BytesLive) {
                     write!(to, "{site}")?;
                 }
             }

@@ -3,12 +3,12 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
 
-use heapledger_context::untracked;
-use heapledger_family::next::Objects;
-use heapledger_inspect::elf;
-use heapledger_inspect::{Call, Checks, ChecksError, Misuse, MisuseKind, Stack};
+use heapledger_annotate::untracked;
+use heapledger_interpose::next::Objects;
+use heapledger_query::elf;
+use heapledger_query::{Call, Checks, ChecksError, Misuse, MisuseKind, Stack};
 
-use crate::calls::{ELSEWHERE, FAILED, OK, STATE, Where, place};
+use crate::calls::{ELSEWHERE, FAILED, OK, STATE, Where, location};
 
 /// `heapledger_misuse`.
 #[repr(C)]
@@ -34,7 +34,7 @@ pub(crate) type Each = unsafe extern "C" fn(*const CMisuse, *mut c_void) -> c_in
 /// Returns all misuses, as text for people. Checks the canaries of all live blocks first.
 pub(crate) fn text() -> String {
     let checks = Checks::get();
-    checks.look();
+    checks.check_canaries();
     checks.misuses().map(|misuse| misuse.to_string()).collect()
 }
 
@@ -43,7 +43,7 @@ pub(crate) extern "C" fn check() -> c_int {
         return ELSEWHERE;
     }
     let _untracked = untracked::enter();
-    if has_allocator_other_ways() {
+    if has_other_allocator() {
         return FAILED;
     }
     match Checks::start() {
@@ -55,7 +55,7 @@ pub(crate) extern "C" fn check() -> c_int {
 
 /// Searches the libraries that are loaded now, under the linker's lock: other threads may be
 /// loading and unloading some.
-fn has_allocator_other_ways() -> bool {
+fn has_other_allocator() -> bool {
     unsafe extern "C" {
         fn dl_iterate_phdr(
             callback: unsafe extern "C" fn(*mut c_void, usize, *mut c_void) -> c_int,
@@ -66,7 +66,7 @@ fn has_allocator_other_ways() -> bool {
     // SAFETY: `Objects::locked` requires the C library's `dl_iterate_phdr`, to which the linker
     // resolves the declaration of this name. In its type `c_void` stands for the structure that
     // `<link.h>` describes.
-    let look = || unsafe { Objects::locked(dl_iterate_phdr, |objects| objects.has_allocator_other_ways()) };
+    let look = || unsafe { Objects::locked(dl_iterate_phdr, |objects| objects.has_other_allocator()) };
     elf::without_forks(look).unwrap_or(true)
 }
 
@@ -79,7 +79,7 @@ pub(crate) unsafe extern "C" fn misuses(each: Option<Each>, data: *mut c_void) -
     if !checks.is_running() {
         return STATE;
     }
-    checks.look();
+    checks.check_canaries();
     for misuse in checks.misuses() {
         let misuse = c_misuse(&misuse);
         // SAFETY: `each` requires a misuse that stays during the call, as the local does, and the
@@ -93,7 +93,7 @@ pub(crate) unsafe extern "C" fn misuses(each: Option<Each>, data: *mut c_void) -
 
 fn c_misuse(misuse: &Misuse) -> CMisuse {
     let by = |call: Option<(Call, Stack)>| call.map_or(ptr::null(), |(call, _)| call.c_name().as_ptr());
-    let at = |call: Option<(Call, Stack)>| call.map_or(Where::NONE, |(_, stack)| place(stack));
+    let at = |call: Option<(Call, Stack)>| call.map_or(Where::NONE, |(_, stack)| location(stack));
     let (kind, first, last) = match &misuse.kind {
         MisuseKind::DoubleFree(..) => (1, 0, 0),
         MisuseKind::NotABlock(inside) => (2, inside.map_or(0, |inside| inside.0), 0),

@@ -5,11 +5,11 @@ use std::os::fd::BorrowedFd;
 use std::process;
 use std::sync::{Mutex, PoisonError};
 
-use heapledger_context::untracked;
-use heapledger_reports::about;
-use heapledger_serve::{Options, Server};
+use heapledger_annotate::untracked;
+use heapledger_report_format::about;
+use heapledger_serve::{PageServer, PageServerOptions};
 
-use crate::address::give;
+use crate::address::write_address;
 use crate::calls::{FAILED, print_text};
 use crate::reports::{Collection, given};
 
@@ -28,8 +28,8 @@ pub(crate) unsafe extern "C" fn print(what: *const Collection, descriptor: c_int
     // one that is not open is refused by the kernel.
     let (given, to) = unsafe { (given(what), BorrowedFd::borrow_raw(descriptor)) };
     print_text(to, || {
-        let reports = heapledger_report::collect(&given.options());
-        let shown = about::Options { verbose: given.flags & VERBOSE != 0, ..about::Options::default() };
+        let reports = heapledger_reporters::collect(&given.options());
+        let shown = about::AboutOptions { verbose: given.flags & VERBOSE != 0, ..about::AboutOptions::default() };
         let mut text = String::new();
         // A string takes everything.
         let _ = about::Page::of(&reports, &shown).print(&mut text);
@@ -38,7 +38,7 @@ pub(crate) unsafe extern "C" fn print(what: *const Collection, descriptor: c_int
 }
 
 /// The server and its process: a forked child has none of its parent's threads.
-static SERVER: Mutex<Option<(u32, Server)>> = Mutex::new(None);
+static SERVER: Mutex<Option<(u32, PageServer)>> = Mutex::new(None);
 
 /// Serves the page for the rest of the process's life, and writes its address to `url`.
 ///
@@ -49,13 +49,13 @@ pub(crate) unsafe extern "C" fn serve(url: *mut c_char, length: usize) -> c_int 
     let _untracked = untracked::enter();
     let mut server = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
     if server.as_ref().is_none_or(|(of, _)| *of != process::id()) {
-        let Ok(new) = Server::start(Options::default()) else { return FAILED };
+        let Ok(new) = PageServer::start(PageServerOptions::default()) else { return FAILED };
         if let Some((_, parents)) = server.replace((process::id(), new)) {
             parents.keep();
         }
     }
     let Some((_, running)) = &*server else { return FAILED };
-    // SAFETY: `give` requires null, or `length` bytes that may be written; this function's
+    // SAFETY: `write_address` requires null, or `length` bytes that may be written; this function's
     // `# Safety` requires the same of `url`.
-    unsafe { give(running.url(), url, length) }
+    unsafe { write_address(running.url(), url, length) }
 }

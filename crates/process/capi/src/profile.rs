@@ -9,12 +9,14 @@ use std::path::Path;
 use std::process;
 use std::sync::{Mutex, PoisonError};
 
-use heapledger_context::untracked;
+use heapledger_annotate::untracked;
 use heapledger_core::Bytes;
-use heapledger_profile::formats::pprof;
-use heapledger_profile::{self as profile, Names, Options, Server, ServerOptions, StartError};
+use heapledger_live_profile::formats::pprof;
+use heapledger_live_profile::{
+    self as profile, FrameNames, ProfileOptions, ProfileServer, ProfileServerOptions, StartError,
+};
 
-use crate::address::give;
+use crate::address::write_address;
 use crate::calls::{ELSEWHERE, FAILED, OK, STATE};
 
 /// `heapledger_profile`: functions are only ever appended.
@@ -41,7 +43,8 @@ extern "C" fn start(sample_every: u64) -> c_int {
         return ELSEWHERE;
     }
     let _untracked = untracked::enter();
-    let options = if sample_every == 0 { Options::default() } else { Options::every(Bytes(sample_every)) };
+    let options =
+        if sample_every == 0 { ProfileOptions::default() } else { ProfileOptions::every(Bytes(sample_every)) };
     match profile::start(options) {
         Ok(()) => OK,
         Err(StartError::Running) => STATE,
@@ -88,12 +91,12 @@ unsafe extern "C" fn save(file: *const c_char) -> c_int {
 fn write(path: &Path) -> io::Result<()> {
     let _untracked = untracked::enter();
     let mut out = BufWriter::new(File::create(path)?);
-    pprof::write(&profile::snapshot(Names::Known), &mut out)?;
+    pprof::write(&profile::snapshot(FrameNames::Known), &mut out)?;
     out.flush()
 }
 
 /// The server and its process: a forked child has none of its parent's threads.
-static SERVER: Mutex<Option<(u32, Server)>> = Mutex::new(None);
+static SERVER: Mutex<Option<(u32, ProfileServer)>> = Mutex::new(None);
 
 /// Serves profiles for the rest of the process's life, and writes the address below which they are
 /// to `url`.
@@ -110,13 +113,15 @@ unsafe extern "C" fn serve(port: u32, url: *mut c_char, length: usize) -> c_int 
     let mut server = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
     if server.as_ref().is_none_or(|(of, _)| *of != process::id()) {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let Ok(new) = Server::start(ServerOptions { address, ..ServerOptions::default() }) else { return FAILED };
+        let Ok(new) = ProfileServer::start(ProfileServerOptions { address, ..ProfileServerOptions::default() }) else {
+            return FAILED;
+        };
         if let Some((_, parents)) = server.replace((process::id(), new)) {
             parents.keep();
         }
     }
     let Some((_, running)) = &*server else { return FAILED };
-    // SAFETY: `give` requires null, or `length` bytes that may be written; this function's
+    // SAFETY: `write_address` requires null, or `length` bytes that may be written; this function's
     // `# Safety` requires the same of `url`.
-    unsafe { give(running.url(), url, length) }
+    unsafe { write_address(running.url(), url, length) }
 }

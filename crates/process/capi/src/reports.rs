@@ -7,8 +7,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use std::{process, ptr};
 
-use heapledger_context::untracked;
-use heapledger_report::{Listener, Options, Report};
+use heapledger_annotate::untracked;
+use heapledger_reporters::{Listener, Report, ReportOptions};
 
 use crate::calls::{FAILED, OK, read};
 
@@ -43,7 +43,7 @@ pub(crate) struct Found {
 
 type EachReport = unsafe extern "C" fn(*const Found, *mut c_void) -> c_int;
 
-/// `heapledger_reports`: functions are only ever appended.
+/// `heapledger_report_format`: functions are only ever appended.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Table {
@@ -82,11 +82,11 @@ unsafe extern "C" fn collect(what: *const Collection, each: Option<EachReport>, 
     let _untracked = untracked::enter();
     // SAFETY: `given` requires null or a *sized* structure; this function's `# Safety` requires the
     // same of `what`.
-    let reports = heapledger_report::collect(&unsafe { given(what) }.options());
+    let reports = heapledger_reporters::collect(&unsafe { given(what) }.options());
     for report in &reports.reports {
-        // SAFETY: `tell` requires that `each` may be called with a report and `data`, as this
-        // function's `# Safety` does.
-        if unsafe { tell(report, each, data) } != 0 {
+        // SAFETY: `pass_report` requires that `each` may be called with a report and `data`, as
+        // this function's `# Safety` does.
+        if unsafe { pass_report(report, each, data) } != 0 {
             break;
         }
     }
@@ -96,7 +96,7 @@ unsafe extern "C" fn collect(what: *const Collection, each: Option<EachReport>, 
 /// # Safety
 ///
 /// `each` may be called with a pointer to a report and with `data`.
-unsafe fn tell(report: &Report, each: EachReport, data: *mut c_void) -> c_int {
+unsafe fn pass_report(report: &Report, each: EachReport, data: *mut c_void) -> c_int {
     let text = |text: &str| CString::new(text.replace('\0', "")).unwrap_or_default();
     let [process, path, description] = [&report.process, &report.path, &report.description].map(|it| text(it));
     let stable_path = report.stable_path.as_deref().map(text);
@@ -130,7 +130,7 @@ unsafe extern "C" fn save(what: *const Collection, file: *const c_char) -> c_int
     // `what`. `CStr::from_ptr` requires a text that ends with NUL and stays as long as the result,
     // which this call uses: the same section says so of `file`, and it is not null here.
     let (options, file) = unsafe { (given(what).options(), CStr::from_ptr(file)) };
-    match heapledger_report::save(Path::new(OsStr::from_bytes(file.to_bytes())), &options) {
+    match heapledger_reporters::save(Path::new(OsStr::from_bytes(file.to_bytes())), &options) {
         Ok(()) => OK,
         Err(_) => FAILED,
     }
@@ -143,7 +143,7 @@ pub(crate) extern "C" fn listen() -> c_int {
     let mut listener = LISTENER.lock().unwrap_or_else(PoisonError::into_inner);
     // A listener that was inherited from the parent process does not answer for this one.
     if listener.as_ref().is_none_or(|(process, _)| *process != process::id()) {
-        let Ok(new) = heapledger_report::listen() else { return FAILED };
+        let Ok(new) = heapledger_reporters::listen() else { return FAILED };
         *listener = Some((process::id(), new));
     }
     OK
@@ -161,13 +161,13 @@ pub(crate) unsafe fn given(what: *const Collection) -> Collection {
 }
 
 impl Collection {
-    pub(crate) fn options(&self) -> Options {
-        let defaults = Options::default();
+    pub(crate) fn options(&self) -> ReportOptions {
+        let defaults = ReportOptions::default();
         let or = |milliseconds: u32, default: Duration| match milliseconds {
             0 => default,
             _ => Duration::from_millis(milliseconds.into()),
         };
-        Options {
+        ReportOptions {
             anonymous: self.flags & ANONYMOUS != 0,
             mark: self.flags & MARK != 0,
             children: self.flags & CHILDREN != 0,

@@ -1,11 +1,11 @@
 //! Sandboxes (`seccomp`) that the program enters: from then on Heapledger makes no system calls.
 
-use heapledger_family::sandbox::Moment;
-use heapledger_inspect::Ledger;
+use heapledger_interpose::sandbox::Moment;
+use heapledger_query::Ledger;
 
 use crate::environment;
 
-/// See [`heapledger_family::sandbox`]. In strict mode a thread may not even read the time stamp
+/// See [`heapledger_interpose::sandbox`]. In strict mode a thread may not even read the time stamp
 /// counter.
 #[unsafe(no_mangle)]
 fn heapledger_family_sandbox(moment: Moment) {

@@ -34,8 +34,8 @@ pub(crate) fn expand(mut input: DeriveInput) -> Result<TokenStream, Error> {
     for (path, fields) in variants {
         let (mut patterns, mut sizes) = (Vec::new(), Vec::new());
         for (index, field) in fields.iter().enumerate() {
-            let how = How::of(field)?;
-            if matches!(how, How::Skip) {
+            let how = FieldTreatment::of(field)?;
+            if matches!(how, FieldTreatment::Skip) {
                 continue;
             }
             let name = match &field.ident {
@@ -49,11 +49,11 @@ pub(crate) fn expand(mut input: DeriveInput) -> Result<TokenStream, Error> {
             patterns.push(quote!(#name: #value));
             let of = &field.ty;
             let span = of.span();
-            if !matches!(how, How::With(_)) {
+            if !matches!(how, FieldTreatment::With(_)) {
                 measured.push(of.clone());
             }
             match how {
-                How::Measure => {
+                FieldTreatment::Measure => {
                     sizes.push(quote_spanned!(span=> #krate::HeapSize::heap_size(#value, meter)));
                     // A type that may be unsized cannot be asked here: its fields are measured one
                     // by one.
@@ -63,19 +63,19 @@ pub(crate) fn expand(mut input: DeriveInput) -> Result<TokenStream, Error> {
                         quote_spanned!(span=> <#of as #krate::HeapSize>::owns_nothing())
                     });
                 }
-                How::Shared => {
+                FieldTreatment::Shared => {
                     sizes.push(quote_spanned!(span=> #krate::SharedHeapSize::heap_size_if_first(#value, meter)));
                     owns_nothing.push(quote!(false));
                 }
-                How::Owner => {
+                FieldTreatment::Owner => {
                     sizes.push(quote_spanned!(span=> #krate::SharedHeapSize::heap_size_as_owner(#value, meter)));
                     owns_nothing.push(quote!(false));
                 }
-                How::With(function) => {
+                FieldTreatment::With(function) => {
                     sizes.push(quote_spanned!(function.span()=> #function(#value, meter)));
                     owns_nothing.push(quote!(false));
                 }
-                How::Skip => {}
+                FieldTreatment::Skip => {}
             }
         }
         arms.push(quote!(#path { #(#patterns,)* .. } => #krate::Bytes(0) #(+ #sizes)*,));
@@ -104,7 +104,7 @@ pub(crate) fn expand(mut input: DeriveInput) -> Result<TokenStream, Error> {
 }
 
 /// The treatment of a field.
-enum How {
+enum FieldTreatment {
     /// Counts the memory that the field owns.
     Measure,
     /// Counts the memory that the field shares, if this is its first visit.
@@ -117,17 +117,17 @@ enum How {
     Skip,
 }
 
-impl How {
-    fn of(field: &Field) -> Result<How, Error> {
+impl FieldTreatment {
+    fn of(field: &Field) -> Result<FieldTreatment, Error> {
         let mut how = None;
         for attribute in field.attrs.iter().filter(|attribute| attribute.path().is_ident("heap")) {
             attribute.parse_nested_meta(|meta| {
                 let this = if meta.path.is_ident("shared") {
-                    How::Shared
+                    FieldTreatment::Shared
                 } else if meta.path.is_ident("owner") {
-                    How::Owner
+                    FieldTreatment::Owner
                 } else if meta.path.is_ident("with") {
-                    How::With(meta.value()?.parse()?)
+                    FieldTreatment::With(meta.value()?.parse()?)
                 } else if meta.path.is_ident("skip") {
                     const REASON: &str = "a field that is not measured has a reason: `#[heap(skip = \"what measures it, or why \
                         nothing does\")]`";
@@ -136,7 +136,7 @@ impl How {
                     if reason.value().trim().is_empty() {
                         return Err(Error::new(reason.span(), REASON));
                     }
-                    How::Skip
+                    FieldTreatment::Skip
                 } else {
                     return Err(meta.error("a field is `shared`, `owner`, `with = path` or `skip = \"reason\"`"));
                 };
@@ -146,7 +146,7 @@ impl How {
                 Ok(())
             })?;
         }
-        Ok(how.unwrap_or(How::Measure))
+        Ok(how.unwrap_or(FieldTreatment::Measure))
     }
 }
 

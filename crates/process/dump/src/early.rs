@@ -1,19 +1,19 @@
 //! Set-up before `main`.
 
-use heapledger_profiles::chrome::set_scope;
-use heapledger_report::{Collector, between};
+use heapledger_profile_formats::chrome::set_scope;
+use heapledger_reporters::{Collector, internal};
 
-use crate::{made, malloc, profiling, reports};
+use crate::{global_dump, malloc, profiling, reports};
 
 /// The environment variable that turns on heap profiling from the beginning, if it is `1`.
 const VARIABLE: &str = "HEAPLEDGER_HEAP_PROFILING";
 
 extern "C" fn begin() {
-    between::untracked::scope(|| {
-        set_scope(|run| between::untracked::scope(run));
-        let _ = between::MAKE_DUMP.set(made::answer);
+    internal::untracked::scope(|| {
+        set_scope(|run| internal::untracked::scope(run));
+        let _ = internal::MAKE_DUMP.set(global_dump::answer);
         if std::env::var_os(VARIABLE).is_some_and(|value| value == "1") {
-            profiling::note(true);
+            profiling::set_is_profiling(true);
             // Providers are told when they are registered.
             malloc::set_heap_profiling(true);
         }
@@ -27,7 +27,7 @@ static BEGIN: extern "C" fn() = begin;
 
 /// Reports the figures of the providers as memory reports, too.
 fn report(collector: &mut Collector) {
-    between::untracked::scope(|| reports::report(collector));
+    internal::untracked::scope(|| reports::report(collector));
 }
 
-heapledger_report::__reporter!("dumps", report);
+heapledger_reporters::__reporter!("dumps", report);

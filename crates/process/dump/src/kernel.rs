@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use heapledger_profiles::chrome::{Region, Totals, protection};
+use heapledger_profile_formats::chrome::{Region, Totals, protection};
 
 pub(crate) fn totals() -> Option<Totals> {
     let status = fs::read_to_string("/proc/self/status").ok()?;

@@ -3,19 +3,19 @@
 //! shows.
 //!
 //! A [`Provider`] is asked by each dump and answers with allocator dumps: names, sizes, ownership,
-//! heaps by stack and type. [`register`] registers it. A [`Session`] makes dumps at intervals, on
-//! demand, and at peaks of the live bytes, and writes them to a file; [`dump`] makes one dump and
-//! returns its numbers. Every dump includes the figures of the allocator, the [memory
+//! heaps by stack and type. [`register`] registers it. A [`TraceSession`] makes dumps at intervals,
+//! on demand, and at peaks of the live bytes, and writes them to a file; [`dump`] makes one dump
+//! and returns its numbers. Every dump includes the figures of the allocator, the [memory
 //! reporters](heapledger_report) and the kernel without further set-up.
 //!
 //! ```
-//! use heapledger_dump::{self as dump, DumpArgs, Failed, Level, ProcessDump, Provider};
+//! use heapledger_dump::{self as dump, DumpArgs, ProviderError, Level, ProcessDump, Provider};
 //! use std::sync::{Arc, Mutex};
 //!
 //! struct Pages(Arc<Mutex<Vec<[u8; 4096]>>>);
 //!
 //! impl Provider for Pages {
-//!     fn dump(&mut self, args: &DumpArgs, dump: &mut ProcessDump) -> Result<(), Failed> {
+//!     fn dump(&mut self, args: &DumpArgs, dump: &mut ProcessDump) -> Result<(), ProviderError> {
 //!         let count = self.0.lock().map_err(|_| "the pages are damaged")?.len() as u64;
 //!         let pages = dump.allocator("cache/pages").set_size(count * 4096).set_object_count(count).guid;
 //!         // They are blocks of malloc.
@@ -26,7 +26,7 @@
 //!
 //! let pages = Arc::new(Mutex::new(vec![[0; 4096]]));
 //! let _registration = dump::register("Pages", Pages(pages));
-//! let made = dump::dump(&dump::Options { level: Level::Light, ..dump::Options::default() });
+//! let made = dump::dump(&dump::DumpOptions { level: Level::Light, ..dump::DumpOptions::default() });
 //! assert_eq!(made.own().size_of("cache/pages"), Some(4096));
 //! ```
 //!
@@ -47,13 +47,13 @@
 //!
 //! All functions may be called in any thread, except in signal handlers and providers. A child made
 //! by `fork` has the providers of its parent, but no session; it is a part of its parent's dumps if
-//! it [listens](heapledger_report::listen). If a library has its own copy of this crate, its
+//! it [listens](heapledger_reporters::listen). If a library has its own copy of this crate, its
 //! providers are registered in that copy.
 
+mod call_queue;
 mod early;
-mod inbox;
+mod global_dump;
 mod kernel;
-mod made;
 mod malloc;
 mod names;
 mod overhead;
@@ -66,19 +66,19 @@ mod reports;
 mod schedule;
 mod session;
 
+pub use call_queue::CallQueue;
+pub use global_dump::{DumpOptions, GlobalDump, dump};
 pub use heapledger_ledger::{Enumerate, LiveBlock};
-pub use heapledger_profiles::Amount;
-pub use heapledger_profiles::chrome::{
+pub use heapledger_profile_formats::Amount;
+pub use heapledger_profile_formats::chrome::{
     AllocatorDump, Attribute, Cut, Edge, Guid, Heap, HeapFormat, Kind, Level, ProcessDump, Region, Totals, UNKNOWN_TYPE,
 };
-pub use inbox::Inbox;
-pub use made::{GlobalDump, Options, dump};
 pub use malloc::MALLOC_OBJECTS;
-pub use overhead::{Cost, Overhead};
-pub use process::Failure;
+pub use overhead::{Cost, ProviderOverhead};
+pub use process::DumpFailure;
 pub use profiling::{is_heap_profiling, set_heap_profiling};
-pub use provider::{DumpArgs, Failed, Provider, ProviderOptions};
+pub use provider::{DumpArgs, Provider, ProviderError, ProviderOptions};
 pub use register::{AllocationContext, AllocationRegister, heap_of};
-pub use registry::{Registration, register, register_with};
+pub use registry::{ProviderRegistration, register, register_with};
 pub use schedule::{InvalidSchedule, Schedule, Trigger};
-pub use session::{Config, Peak, Session, StartError, Summary};
+pub use session::{PeakTrigger, TraceConfig, TraceError, TraceSession, TraceSummary};

@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use heapledger_core::sys;
-use heapledger_inspect::{Ledger, Options, Snapshot, SnapshotOptions, Stack};
-use heapledger_profiles::Amount;
-use heapledger_profiles::chrome::{Heap, Level, ProcessDump};
-use heapledger_report::between::Figures;
+use heapledger_profile_formats::Amount;
+use heapledger_profile_formats::chrome::{Heap, Level, ProcessDump};
+use heapledger_query::{Ledger, LedgerOptions, Snapshot, SnapshotOptions, Stack};
+use heapledger_reporters::internal::Figures;
 
 use crate::names::{self, Names};
-use crate::overhead::{Cost, Overhead};
+use crate::overhead::{Cost, ProviderOverhead};
 
 /// The allocator dump of all blocks that the program has. Other allocator dumps whose memory is
 /// allocated are [parts of it](ProcessDump::suballocate).
@@ -30,7 +30,7 @@ static HAS_STARTED: AtomicBool = AtomicBool::new(false);
 /// started, dumps have the allocator's own figures.
 pub(crate) fn set_heap_profiling(is_enabled: bool) {
     if is_enabled {
-        if Ledger::start(Options::EXACT).is_ok() {
+        if Ledger::start(LedgerOptions::EXACT).is_ok() {
             HAS_STARTED.store(true, Ordering::Relaxed);
         }
     } else if HAS_STARTED.swap(false, Ordering::Relaxed) {
@@ -77,7 +77,7 @@ pub(crate) fn dump(level: Level, dump: &mut ProcessDump) -> Result<Option<Live>,
 /// Adds the memory that the ledger itself has mapped, by purpose, and how much of it is resident.
 fn add_overhead(ledger: Ledger, dump: &mut ProcessDump) {
     let of_ledger = ledger.overhead();
-    let mut overhead = Overhead::default();
+    let mut overhead = ProviderOverhead::default();
     for (purpose, bytes) in [
         ("register", of_ledger.bytes_ledger),
         ("stacks", of_ledger.bytes_stacks),
@@ -100,8 +100,8 @@ impl Live {
         let mut groups: HashMap<_, Amount> = HashMap::new();
         for block in snapshot.blocks() {
             let amount = groups.entry((block.stack, block.type_name())).or_default();
-            amount.blocks += block.stands_for.0;
-            amount.bytes += block.stands_for.0 * block.size.0;
+            amount.blocks += block.weight.0;
+            amount.bytes += block.weight.0 * block.size.0;
         }
         Live(groups)
     }

@@ -4,15 +4,15 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Instant;
 
-use heapledger_inspect::{Frame, Stack};
-use heapledger_report::between::{self, quiet};
+use heapledger_query::{Frame, Stack};
+use heapledger_reporters::internal::{self, untracked_thread};
 
 /// The functions at addresses that have been looked up, the innermost first, kept from dump to
 /// dump. The memory is Heapledger's, not the program's.
 static KNOWN: Mutex<Option<HashMap<u64, Arc<[Function]>>>> = Mutex::new(None);
 
 /// The number of addresses that are kept.
-const PLACES_MAX: usize = 1 << 18;
+const ADDRESSES_MAX: usize = 1 << 18;
 
 #[derive(Clone)]
 struct Function {
@@ -23,7 +23,7 @@ struct Function {
 
 fn with<R>(run: impl FnOnce(&mut HashMap<u64, Arc<[Function]>>) -> R) -> R {
     // Forks are blocked meanwhile.
-    let _guard = between::dumps();
+    let _guard = internal::lock_dumps();
     run(KNOWN.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
 }
 
@@ -31,20 +31,20 @@ fn with<R>(run: impl FnOnce(&mut HashMap<u64, Arc<[Function]>>) -> R) -> R {
 ///
 /// The look-up runs in a thread, since the first one reads the program's debug information and
 /// takes an unbounded time. Names that are read after `end` are there for the next dump.
-pub(crate) fn look_up(mut places: HashSet<Frame>, end: Instant) {
+pub(crate) fn look_up(mut frames: HashSet<Frame>, end: Instant) {
     with(|known| {
-        places.retain(|frame| !known.contains_key(&frame.address));
-        if known.len() + places.len() > PLACES_MAX {
+        frames.retain(|frame| !known.contains_key(&frame.address));
+        if known.len() + frames.len() > ADDRESSES_MAX {
             known.clear();
         }
     });
-    if places.is_empty() {
+    if frames.is_empty() {
         return;
     }
     let (sender, done) = mpsc::channel::<()>();
     let run = move || {
         let _sender = sender;
-        for frame in places.into_iter().take(PLACES_MAX) {
+        for frame in frames.into_iter().take(ADDRESSES_MAX) {
             if Instant::now() >= end {
                 return;
             }
@@ -52,7 +52,7 @@ pub(crate) fn look_up(mut places: HashSet<Frame>, end: Instant) {
             with(|known| known.insert(frame.address, functions));
         }
     };
-    if quiet::thread("heapledger-name", run).is_ok() {
+    if untracked_thread::spawn("heapledger-name", run).is_ok() {
         // The thread sends nothing: it ends, or is late.
         let _ = done.recv_timeout(end.saturating_duration_since(Instant::now()));
     }

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use heapledger_profiles::chrome::ProcessDump;
-use heapledger_report::between::untracked;
+use heapledger_profile_formats::chrome::ProcessDump;
+use heapledger_reporters::internal::untracked;
 
 /// The memory that a provider needs for its accounting of blocks, by purpose. It belongs in the
 /// same dump as the heap, since viewers subtract it from the memory that the program holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Overhead(BTreeMap<String, Cost>);
+pub struct ProviderOverhead(BTreeMap<String, Cost>);
 
 /// The cost of one purpose: of some tables or the like.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct Cost {
     pub bytes_resident: u64,
 }
 
-impl Overhead {
+impl ProviderOverhead {
     /// Adds the cost of some tables.
     pub fn add(&mut self, purpose: &str, cost: Cost) {
         let sum = untracked::scope(|| self.0.entry(purpose.to_owned()).or_default());

@@ -8,9 +8,9 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use heapledger_core::sys::monotonic_nanoseconds;
-use heapledger_profiles::chrome::{Guid, Kind, Level, ProcessDump};
-use heapledger_report::between::untracked;
-use heapledger_report::{Options as ReportOptions, between};
+use heapledger_profile_formats::chrome::{Guid, Kind, Level, ProcessDump};
+use heapledger_reporters::internal::untracked;
+use heapledger_reporters::{ReportOptions, internal};
 
 use crate::provider::DumpArgs;
 use crate::registry::{self, Entry};
@@ -19,7 +19,7 @@ use crate::{kernel, malloc, reports};
 /// A provider, or a process, that is not in a dump.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Failure {
+pub struct DumpFailure {
     /// The name of the provider, or `pid N`.
     pub name: String,
     /// The reason.
@@ -28,7 +28,7 @@ pub struct Failure {
     pub is_disabled: bool,
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for DumpFailure {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{} is not in the dump: {}", self.name, self.reason)?;
         out.write_str(if self.is_disabled { "; it is not asked any more" } else { "" })
@@ -43,30 +43,30 @@ pub(crate) struct Limits {
 }
 
 /// Asks all providers of the process, its reporters and the kernel.
-pub(crate) fn dump(args: &DumpArgs, limits: Limits) -> (ProcessDump, Vec<Failure>) {
+pub(crate) fn dump(args: &DumpArgs, limits: Limits) -> (ProcessDump, Vec<DumpFailure>) {
     let end = Instant::now() + limits.deadline;
     // Collects the reports before other threads wait for this dump, since a collection may wait for
     // dumps.
-    let said = if args.level > Level::Background {
+    let collected = if args.level > Level::Background {
         let Limits { provider_deadline: reporter_deadline, deadline } = limits;
-        between::reports_for_dump(&ReportOptions { reporter_deadline, deadline, ..ReportOptions::default() })
+        internal::reports_for_dump(&ReportOptions { reporter_deadline, deadline, ..ReportOptions::default() })
     } else {
         Vec::new()
     };
-    let _turn = between::DUMPING.wait();
+    let _guard = internal::DUMP_LOCK.acquire();
     let mut dump = begin(args.level);
     let mut failures = Vec::new();
     let live = untracked::scope(|| malloc::dump(args.level, &mut dump)).unwrap_or_else(|reason| {
-        failures.push(Failure { name: "the heap of malloc".to_owned(), reason, is_disabled: false });
+        failures.push(DumpFailure { name: "the heap of malloc".to_owned(), reason, is_disabled: false });
         None
     });
     for entry in registry::entries() {
-        entry.tell();
+        entry.notify_profiling();
         if entry.is_for(args.level) {
             failures.extend(ask(&entry, args, &mut dump, limits.provider_deadline, end));
         }
     }
-    reports::add(&said, &mut dump);
+    reports::add(&collected, &mut dump);
     dump.totals = kernel::totals();
     if args.level == Level::Detailed {
         dump.regions = kernel::regions();
@@ -79,7 +79,7 @@ pub(crate) fn dump(args: &DumpArgs, limits: Limits) -> (ProcessDump, Vec<Failure
 
 /// Asks the providers alone.
 pub(crate) fn of_providers(level: Level) -> ProcessDump {
-    let _turn = between::DUMPING.wait();
+    let _guard = internal::DUMP_LOCK.acquire();
     let mut dump = begin(level);
     let args = DumpArgs::new(level, Kind::Summary, Guid::default());
     let each = ReportOptions::default().reporter_deadline / 2;
@@ -91,7 +91,7 @@ pub(crate) fn of_providers(level: Level) -> ProcessDump {
 }
 
 fn begin(level: Level) -> ProcessDump {
-    ProcessDump::new(process::id(), between::program(), monotonic_nanoseconds() / 1000, level)
+    ProcessDump::new(process::id(), internal::program(), monotonic_nanoseconds() / 1000, level)
 }
 
 /// Asks a provider, in its thread. Its answer is in the dump as a whole, or not at all.
@@ -101,12 +101,12 @@ fn ask(
     dump: &mut ProcessDump,
     deadline: Duration,
     end: Instant,
-) -> Option<Failure> {
+) -> Option<DumpFailure> {
     if entry.is_disabled() {
         return None;
     }
     let deadline = deadline.min(end.saturating_duration_since(Instant::now()));
-    let fail = |reason: String, is_disabled| Some(Failure { name: entry.name.clone(), reason, is_disabled });
+    let fail = |reason: String, is_disabled| Some(DumpFailure { name: entry.name.clone(), reason, is_disabled });
     if deadline.is_zero() {
         return fail("the time for the dump was over before it was asked".to_owned(), false);
     }
@@ -133,7 +133,7 @@ fn ask(
         }
         Err(RecvTimeoutError::Disconnected) => Err("its thread has ended".to_owned()),
     };
-    let is_disabled = entry.judge(outcome.is_err());
+    let is_disabled = entry.count_outcome(outcome.is_err());
     match outcome {
         Ok(part) => {
             dump.add(part);

@@ -2,9 +2,9 @@
 
 use std::error::Error;
 
-use heapledger_profiles::chrome::{Guid, Kind, Level, ProcessDump};
+use heapledger_profile_formats::chrome::{Guid, Kind, Level, ProcessDump};
 
-use crate::inbox::Inbox;
+use crate::call_queue::CallQueue;
 
 /// A part of a program that knows its memory.
 ///
@@ -18,7 +18,7 @@ pub trait Provider: Send {
     ///
     /// An error if the provider cannot answer: its answer is left out. A provider that fails or
     /// panics three times in a row is not asked any more.
-    fn dump(&mut self, args: &DumpArgs, dump: &mut ProcessDump) -> Result<(), Failed>;
+    fn dump(&mut self, args: &DumpArgs, dump: &mut ProcessDump) -> Result<(), ProviderError>;
 
     /// Turns the provider's accounting of blocks on or off, whether or not there are dumps. Called
     /// as early as possible: in the thread that registers the provider, if profiling is on by then,
@@ -29,7 +29,7 @@ pub trait Provider: Send {
 }
 
 /// The reason why a provider could not answer: a text, or any error.
-pub type Failed = Box<dyn Error + Send + Sync>;
+pub type ProviderError = Box<dyn Error + Send + Sync>;
 
 /// The properties of a dump that is requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,8 +52,8 @@ impl DumpArgs {
 /// The ways in which a provider is asked.
 #[derive(Clone, Debug, Default)]
 pub struct ProviderOptions {
-    /// The inbox of the thread that calls the provider. `None` for the thread `MemoryInfra`.
-    pub on: Option<Inbox>,
+    /// The queue of the thread that calls the provider. `None` for the thread `MemoryInfra`.
+    pub on: Option<CallQueue>,
     /// The names of allocator dumps that the provider may use in the background; `0x?` in them
     /// stands for any hexadecimal number. They must not reveal anything about the program's users.
     /// If empty, the provider is not asked in the background.

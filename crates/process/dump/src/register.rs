@@ -5,12 +5,12 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use heapledger_context::Context;
+use heapledger_annotate::Context;
 use heapledger_core::{Blocks, Bytes, StackId};
 use heapledger_ledger::{Enumerate, LiveBlock, SharedRegister};
-use heapledger_profiles::Amount;
-use heapledger_profiles::chrome::Heap;
-use heapledger_report::between::untracked;
+use heapledger_profile_formats::Amount;
+use heapledger_profile_formats::chrome::Heap;
+use heapledger_reporters::internal::untracked;
 
 use crate::overhead::Cost;
 
@@ -34,7 +34,7 @@ impl AllocationContext {
 /// context. The register is in memory mapped from the kernel; any thread may use it at any time.
 ///
 /// It cannot be used for `malloc` itself, since the first allocation in a new context allocates;
-/// the [ledger](heapledger_inspect::Ledger) keeps account of that. An allocator that can walk over
+/// the [ledger](heapledger_query::Ledger) keeps account of that. An allocator that can walk over
 /// its own blocks needs no register: see [`heap_of`].
 ///
 /// ```
@@ -107,7 +107,7 @@ impl AllocationRegister {
         heap_of(self, |block| self.context_of(block))
     }
 
-    /// Returns what the register costs, for [`Overhead`](crate::Overhead).
+    /// Returns what the register costs, for [`ProviderOverhead`](crate::ProviderOverhead).
     pub fn cost(&self) -> Cost {
         let contexts = self.contexts();
         // The memory of the standard library's map: an entry, and a control byte for each.

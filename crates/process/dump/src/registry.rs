@@ -7,10 +7,10 @@ use std::process;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::{self, ThreadId};
 
-use heapledger_profiles::chrome::{Level, ProcessDump};
-use heapledger_report::between::{self, untracked};
+use heapledger_profile_formats::chrome::{Level, ProcessDump};
+use heapledger_reporters::internal::{self, untracked};
 
-use crate::inbox::{Task, abandon_memory_infra, in_memory_infra};
+use crate::call_queue::{Task, abandon_memory_infra, in_memory_infra};
 use crate::profiling;
 use crate::provider::{DumpArgs, Provider, ProviderOptions};
 
@@ -19,7 +19,7 @@ const FAILURES_MAX: u32 = 3;
 
 /// Registers a provider: from now on it is asked by every dump except those in the background, in
 /// the thread `MemoryInfra`.
-pub fn register(name: impl Into<String>, provider: impl Provider + 'static) -> Registration {
+pub fn register(name: impl Into<String>, provider: impl Provider + 'static) -> ProviderRegistration {
     register_with(name, provider, ProviderOptions::default())
 }
 
@@ -28,22 +28,22 @@ pub fn register_with(
     name: impl Into<String>,
     provider: impl Provider + 'static,
     options: ProviderOptions,
-) -> Registration {
+) -> ProviderRegistration {
     untracked::scope(|| {
         let entry = Entry::new(name.into(), Box::new(provider), options);
         with(|entries| entries.push(Arc::clone(&entry)));
         // Profiling may have been turned on before.
-        entry.tell();
-        Registration(Some(entry))
+        entry.notify_profiling();
+        ProviderRegistration(Some(entry))
     })
 }
 
 /// A provider that is registered until this is dropped. A dump that is being made may still call it
-/// afterwards: see [`Registration::unregister`].
+/// afterwards: see [`ProviderRegistration::unregister`].
 #[must_use = "the provider is registered until this is dropped; `keep` keeps it for good"]
-pub struct Registration(Option<Arc<Entry>>);
+pub struct ProviderRegistration(Option<Arc<Entry>>);
 
-impl Registration {
+impl ProviderRegistration {
     /// Leaves the provider registered for as long as the program runs.
     pub fn keep(mut self) {
         self.0 = None;
@@ -61,13 +61,13 @@ impl Registration {
     }
 
     /// True if the provider has failed so often that it is not asked any more, until a
-    /// [`Session`](crate::Session) begins.
+    /// [`TraceSession`](crate::TraceSession) begins.
     pub fn is_disabled(&self) -> bool {
         self.0.as_ref().is_some_and(|entry| entry.is_disabled())
     }
 }
 
-impl Drop for Registration {
+impl Drop for ProviderRegistration {
     fn drop(&mut self) {
         if let Some(entry) = self.0.take() {
             let _untracked = untracked::enter();
@@ -77,9 +77,9 @@ impl Drop for Registration {
     }
 }
 
-impl fmt::Debug for Registration {
+impl fmt::Debug for ProviderRegistration {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_tuple("Registration").field(&self.0.as_ref().map(|entry| &entry.name)).finish()
+        out.debug_tuple("ProviderRegistration").field(&self.0.as_ref().map(|entry| &entry.name)).finish()
     }
 }
 
@@ -88,7 +88,7 @@ static ENTRIES: Mutex<Vec<Arc<Entry>>> = Mutex::new(Vec::new());
 
 /// Calls a function with the list. Forks are blocked meanwhile.
 fn with<R>(change: impl FnOnce(&mut Vec<Arc<Entry>>) -> R) -> R {
-    let _guard = between::dumps();
+    let _guard = internal::lock_dumps();
     change(&mut ENTRIES.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
@@ -106,7 +106,7 @@ pub(crate) fn entries() -> Vec<Arc<Entry>> {
 }
 
 /// Has all providers asked again, whatever failures they had.
-pub(crate) fn forgive() {
+pub(crate) fn reset_failures() {
     entries().iter().for_each(|entry| entry.lock().failures = 0);
 }
 
@@ -157,7 +157,7 @@ impl Entry {
     /// Runs a task in the provider's thread.
     pub(crate) fn post(&self, task: Task) {
         match &self.options.on {
-            Some(inbox) => inbox.post(task),
+            Some(queue) => queue.post(task),
             None => in_memory_infra(task),
         }
     }
@@ -170,7 +170,7 @@ impl Entry {
     }
 
     /// Counts the outcome of a call. True if the provider is not to be asked any more.
-    pub(crate) fn judge(&self, has_failed: bool) -> bool {
+    pub(crate) fn count_outcome(&self, has_failed: bool) -> bool {
         let mut state = self.lock();
         state.failures = if has_failed { state.failures + 1 } else { 0 };
         state.failures >= FAILURES_MAX
@@ -184,7 +184,7 @@ impl Entry {
 
     /// Tells the provider whether heaps are profiled, unless it knows. If it is being called, the
     /// next dump tells it.
-    pub(crate) fn tell(&self) {
+    pub(crate) fn notify_profiling(&self) {
         let is_profiling = profiling::is_heap_profiling();
         if self.lock().is_profiling == is_profiling {
             return;

@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use heapledger_profiles::chrome::{Level, ProcessDump, leaves};
-use heapledger_report::{Collector, Kind, Report, Unit};
+use heapledger_profile_formats::chrome::{Level, ProcessDump, leaves};
+use heapledger_reporters::{Collector, Kind, Report, Unit};
 
 use crate::malloc::MALLOC_OBJECTS;
 use crate::process;

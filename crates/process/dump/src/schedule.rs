@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use heapledger_profiles::chrome::Level;
-use heapledger_report::between::untracked;
+use heapledger_profile_formats::chrome::Level;
+use heapledger_reporters::internal::untracked;
 
 /// Dumps of a level, at intervals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

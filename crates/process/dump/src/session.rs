@@ -10,28 +10,28 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use heapledger_core::Bytes;
-use heapledger_inspect::Ledger;
-use heapledger_profiles::chrome::{Guid, HeapFormat, Kind, Level, Trace};
-use heapledger_report::between::{self, Figures, quiet, untracked};
+use heapledger_profile_formats::chrome::{Guid, HeapFormat, Kind, Level, Trace};
+use heapledger_query::Ledger;
+use heapledger_reporters::internal::{self, Figures, untracked, untracked_thread};
 
-use crate::made::{self, GlobalDump, Options};
-use crate::process::Failure;
+use crate::global_dump::{self, DumpOptions, GlobalDump};
+use crate::process::DumpFailure;
 use crate::registry;
 use crate::schedule::Schedule;
 
 /// The time from the beginning to the first tick.
 const FIRST_TICK: Duration = Duration::from_millis(200);
 
-/// The configuration of a [`Session`].
+/// The configuration of a [`TraceSession`].
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct TraceConfig {
     /// The times at which dumps are made.
     pub schedule: Schedule,
     /// If set, dumps are made when more is live than ever before.
-    pub peak: Option<Peak>,
+    pub peak: Option<PeakTrigger>,
     /// The format of heaps in the file.
     pub heaps: HeapFormat,
-    /// True to include the descendants of this process that [listen](heapledger_report::listen).
+    /// True to include the descendants of this process that [listen](heapledger_reporters::listen).
     pub children: bool,
     /// The time that each provider, and each reporter, may take.
     pub provider_deadline: Duration,
@@ -41,12 +41,12 @@ pub struct Config {
     pub deadline: Duration,
 }
 
-impl Default for Config {
-    /// The defaults of [`Schedule`], [`HeapFormat`] and [`Options`]; no dumps at peaks, none of
+impl Default for TraceConfig {
+    /// The defaults of [`Schedule`], [`HeapFormat`] and [`DumpOptions`]; no dumps at peaks, none of
     /// children.
-    fn default() -> Config {
-        let Options { provider_deadline, deadline, .. } = Options::default();
-        Config {
+    fn default() -> TraceConfig {
+        let DumpOptions { provider_deadline, deadline, .. } = DumpOptions::default();
+        TraceConfig {
             schedule: Schedule::default(),
             peak: None,
             heaps: HeapFormat::default(),
@@ -60,7 +60,7 @@ impl Default for Config {
 /// Dumps at peaks: when more is live than ever before, by the ledger, if it runs, else by the
 /// allocator's figures.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Peak {
+pub struct PeakTrigger {
     /// The fraction by which the live bytes have to exceed the last peak: 0.1 for a tenth.
     pub share: f64,
     /// The number of live bytes below which there is no peak.
@@ -71,51 +71,51 @@ pub struct Peak {
     pub level: Level,
 }
 
-impl Default for Peak {
+impl Default for PeakTrigger {
     /// A detailed dump at each increase by a tenth, from a mebibyte, checked twenty times a second.
-    fn default() -> Peak {
+    fn default() -> PeakTrigger {
         let (share, bytes_min) = (0.1, Bytes(1 << 20));
-        Peak { share, bytes_min, every: Duration::from_millis(50), level: Level::Detailed }
+        PeakTrigger { share, bytes_min, every: Duration::from_millis(50), level: Level::Detailed }
     }
 }
 
 /// The reason why a session did not begin.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum StartError {
+pub enum TraceError {
     /// Another session is running.
     Running,
     /// The file cannot be written, or no thread can be made.
     Io(io::Error),
 }
 
-impl fmt::Display for StartError {
+impl fmt::Display for TraceError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            StartError::Running => out.write_str("the trace was not begun: there is one already"),
-            StartError::Io(error) => write!(out, "the trace was not begun: {error}"),
+            TraceError::Running => out.write_str("the trace was not begun: there is one already"),
+            TraceError::Io(error) => write!(out, "the trace was not begun: {error}"),
         }
     }
 }
 
-impl std::error::Error for StartError {}
+impl std::error::Error for TraceError {}
 
-impl From<io::Error> for StartError {
-    fn from(error: io::Error) -> StartError {
-        StartError::Io(error)
+impl From<io::Error> for TraceError {
+    fn from(error: io::Error) -> TraceError {
+        TraceError::Io(error)
     }
 }
 
 /// The outcome of a session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Summary {
+pub struct TraceSummary {
     /// The number of dumps in the file.
     pub dumps: u64,
     /// The number of these dumps that were made at a peak.
     pub dumps_at_peak: u64,
     /// The first 64 failures of providers and processes.
-    pub failures: Vec<Failure>,
+    pub failures: Vec<DumpFailure>,
 }
 
 const FAILURES_MAX: usize = 64;
@@ -123,10 +123,10 @@ const FAILURES_MAX: usize = 64;
 /// A trace that is being made. Dropping it ends the trace and completes the file.
 ///
 /// ```
-/// use heapledger_dump::{Config, Level, Schedule, Session};
+/// use heapledger_dump::{TraceConfig, Level, Schedule, TraceSession};
 /// # let path = std::env::temp_dir().join(format!("doc-{}.trace.json", std::process::id()));
 ///
-/// let session = Session::to_file(&path, Config { schedule: Schedule::never(), ..Config::default() })?;
+/// let session = TraceSession::to_file(&path, TraceConfig { schedule: Schedule::never(), ..TraceConfig::default() })?;
 /// // … what the program does
 /// session.dump(Level::Detailed)?;
 /// let summary = session.finish()?;
@@ -137,21 +137,21 @@ const FAILURES_MAX: usize = 64;
 ///
 /// A process has at most one session at a time. A child made by `fork` has none.
 #[must_use = "the trace ends when this is dropped"]
-pub struct Session {
+pub struct TraceSession {
     shared: Arc<Shared>,
-    thread: Option<quiet::Thread>,
+    thread: Option<untracked_thread::Thread>,
     process: u32,
 }
 
 struct Shared {
-    config: Config,
+    config: TraceConfig,
     state: Mutex<State>,
     changed: Condvar,
 }
 
 struct State {
     trace: Option<Trace<Box<dyn Write + Send>>>,
-    summary: Summary,
+    summary: TraceSummary,
     error: Option<io::Error>,
     is_over: bool,
 }
@@ -163,16 +163,16 @@ fn owner() -> MutexGuard<'static, u32> {
     OWNER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Session {
+impl TraceSession {
     /// Begins a trace in a new file, which only this user can read.
     ///
     /// # Errors
     ///
-    /// See [`StartError`].
-    pub fn to_file(path: impl AsRef<Path>, config: Config) -> Result<Session, StartError> {
+    /// See [`TraceError`].
+    pub fn to_file(path: impl AsRef<Path>, config: TraceConfig) -> Result<TraceSession, TraceError> {
         untracked::scope(|| {
             let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
-            Session::start(BufWriter::new(file), config)
+            TraceSession::start(BufWriter::new(file), config)
         })
     }
 
@@ -180,32 +180,32 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// See [`StartError`].
-    pub fn start(out: impl Write + Send + 'static, config: Config) -> Result<Session, StartError> {
+    /// See [`TraceError`].
+    pub fn start(out: impl Write + Send + 'static, config: TraceConfig) -> Result<TraceSession, TraceError> {
         {
-            let _guard = between::dumps();
+            let _guard = internal::lock_dumps();
             let (mut owner, own) = (owner(), process::id());
             if *owner == own {
-                return Err(StartError::Running);
+                return Err(TraceError::Running);
             }
             *owner = own;
         }
-        let begin = || -> io::Result<Session> {
-            registry::forgive();
+        let begin = || -> io::Result<TraceSession> {
+            registry::reset_failures();
             let out: Box<dyn Write + Send> = Box::new(out);
             let trace = Some(Trace::begin(out, config.heaps)?);
-            let state = State { trace, summary: Summary::default(), error: None, is_over: false };
+            let state = State { trace, summary: TraceSummary::default(), error: None, is_over: false };
             let shared = Arc::new(Shared { config, state: Mutex::new(state), changed: Condvar::new() });
             let run = {
                 let shared = Arc::clone(&shared);
                 move || shared.run()
             };
-            let thread = quiet::thread("heapledger-dump", run)?;
-            Ok(Session { shared, thread: Some(thread), process: process::id() })
+            let thread = untracked_thread::spawn("heapledger-dump", run)?;
+            Ok(TraceSession { shared, thread: Some(thread), process: process::id() })
         };
         untracked::scope(begin).map_err(|error| {
             *owner() = 0;
-            StartError::Io(error)
+            TraceError::Io(error)
         })
     }
 
@@ -226,11 +226,11 @@ impl Session {
     /// # Errors
     ///
     /// The first error of writing the file.
-    pub fn finish(mut self) -> io::Result<Summary> {
+    pub fn finish(mut self) -> io::Result<TraceSummary> {
         untracked::scope(|| self.end())
     }
 
-    fn end(&mut self) -> io::Result<Summary> {
+    fn end(&mut self) -> io::Result<TraceSummary> {
         // A copy in a forked child has neither the thread nor the right to write the parent's file.
         if self.process != process::id() {
             std::mem::forget(self.thread.take());
@@ -238,7 +238,7 @@ impl Session {
             std::mem::forget(Arc::clone(&self.shared));
             return Err(io::Error::other("the trace is that of another process"));
         }
-        let Some(thread) = self.thread.take() else { return Ok(Summary::default()) };
+        let Some(thread) = self.thread.take() else { return Ok(TraceSummary::default()) };
         self.shared.lock().is_over = true;
         self.shared.changed.notify_all();
         thread.join();
@@ -253,16 +253,16 @@ impl Session {
     }
 }
 
-impl Drop for Session {
+impl Drop for TraceSession {
     fn drop(&mut self) {
         // The result is ignored here: `finish` returns it.
         let _ = untracked::scope(|| self.end());
     }
 }
 
-impl fmt::Debug for Session {
+impl fmt::Debug for TraceSession {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Session").field("config", &self.shared.config).finish_non_exhaustive()
+        out.debug_struct("TraceSession").field("config", &self.shared.config).finish_non_exhaustive()
     }
 }
 
@@ -272,9 +272,9 @@ impl Shared {
     }
 
     fn dump(&self, level: Level, kind: Kind) -> io::Result<Guid> {
-        let Config { children, provider_deadline, deadline, .. } = self.config;
-        let options = Options { level, kind, children, provider_deadline, deadline };
-        self.write(made::dump(&options), kind)
+        let TraceConfig { children, provider_deadline, deadline, .. } = self.config;
+        let options = DumpOptions { level, kind, children, provider_deadline, deadline };
+        self.write(global_dump::dump(&options), kind)
     }
 
     fn write(&self, dump: GlobalDump, kind: Kind) -> io::Result<Guid> {
@@ -294,9 +294,9 @@ impl Shared {
         let began = Instant::now();
         let tick = self.config.schedule.tick();
         let mut next_tick = tick.map(|_| began + FIRST_TICK);
-        let mut next_look = self.config.peak.map(|_| began);
+        let mut next_peak_check = self.config.peak.map(|_| began);
         let (mut ticks, mut peak) = (0, 0);
-        while self.wait([next_tick, next_look].into_iter().flatten().min()) {
+        while self.wait([next_tick, next_peak_check].into_iter().flatten().min()) {
             let now = Instant::now();
             let mut result = Ok(());
             if let (Some(at), Some(tick)) = (next_tick, tick)
@@ -309,14 +309,14 @@ impl Shared {
                 // After a late tick, the missed ones are skipped.
                 next_tick = Some((at + tick).max(Instant::now()));
             }
-            if let (Some(at), Some(config)) = (next_look, self.config.peak)
+            if let (Some(at), Some(config)) = (next_peak_check, self.config.peak)
                 && at <= now
             {
                 if let Some(live) = live_bytes().filter(|&live| config.is_peak(live, peak)) {
                     peak = live;
                     result = result.and(self.dump(config.level, Kind::Peak).map(drop));
                 }
-                next_look = Some(Instant::now() + config.every.max(Duration::from_millis(1)));
+                next_peak_check = Some(Instant::now() + config.every.max(Duration::from_millis(1)));
             }
             if let Err(error) = result {
                 self.lock().error.get_or_insert(error);
@@ -341,7 +341,7 @@ impl Shared {
     }
 }
 
-impl Peak {
+impl PeakTrigger {
     fn is_peak(&self, live: u64, last: u64) -> bool {
         live >= self.bytes_min.0 && live as f64 > last as f64 * (1.0 + self.share.max(0.0))
     }
@@ -362,7 +362,7 @@ mod tests {
 
     #[test]
     fn a_peak_is_more_than_the_last_by_a_share() {
-        let peak = Peak { share: 0.1, bytes_min: Bytes(100), ..Peak::default() };
+        let peak = PeakTrigger { share: 0.1, bytes_min: Bytes(100), ..PeakTrigger::default() };
         assert!(!peak.is_peak(99, 0) && peak.is_peak(100, 0));
         assert!(!peak.is_peak(1_100, 1_000) && peak.is_peak(1_101, 1_000));
     }

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use heapledger_allocator::Allocator;
 use heapledger_dump::{
-    self as dump, Config, DumpArgs, Failed, GlobalDump, Inbox, Kind, Level, Options, Peak, ProcessDump, Provider,
-    ProviderOptions, Schedule, Session, Trigger,
+    self as dump, CallQueue, DumpArgs, DumpOptions, GlobalDump, Kind, Level, PeakTrigger, ProcessDump, Provider,
+    ProviderError, ProviderOptions, Schedule, TraceConfig, TraceSession, Trigger,
 };
-use heapledger_inspect::Ledger;
-use heapledger_report::{self as reports, Collector};
+use heapledger_query::Ledger;
+use heapledger_reporters::{self as reports, Collector};
 use serde_json::Value;
 
 #[global_allocator]
@@ -23,8 +23,8 @@ static ALLOCATOR: Allocator = Allocator::system();
 /// A provider that is a function.
 struct Says<F>(F);
 
-impl<F: FnMut(&DumpArgs, &mut ProcessDump) -> Result<(), Failed> + Send> Provider for Says<F> {
-    fn dump(&mut self, args: &DumpArgs, dump: &mut ProcessDump) -> Result<(), Failed> {
+impl<F: FnMut(&DumpArgs, &mut ProcessDump) -> Result<(), ProviderError> + Send> Provider for Says<F> {
+    fn dump(&mut self, args: &DumpArgs, dump: &mut ProcessDump) -> Result<(), ProviderError> {
         (self.0)(args, dump)
     }
 }
@@ -39,12 +39,17 @@ fn alone() -> MutexGuard<'static, ()> {
 const DEADLINE: Duration = Duration::from_secs(120);
 
 fn made(level: Level) -> GlobalDump {
-    dump::dump(&Options { level, provider_deadline: DEADLINE, deadline: DEADLINE, ..Options::default() })
+    dump::dump(&DumpOptions { level, provider_deadline: DEADLINE, deadline: DEADLINE, ..DumpOptions::default() })
 }
 
 /// Dumps when the test says so.
-fn on_demand() -> Config {
-    Config { schedule: Schedule::never(), provider_deadline: DEADLINE, deadline: DEADLINE, ..Config::default() }
+fn on_demand() -> TraceConfig {
+    TraceConfig {
+        schedule: Schedule::never(),
+        provider_deadline: DEADLINE,
+        deadline: DEADLINE,
+        ..TraceConfig::default()
+    }
 }
 
 fn has(dump: &GlobalDump, name: &str) -> bool {
@@ -86,7 +91,7 @@ fn three_failures_in_a_row_are_too_many() {
     assert_eq!(outcomes, expected);
     assert!(registration.is_disabled());
     // A trace begins anew.
-    let _session = Session::start(io::sink(), on_demand()).unwrap();
+    let _session = TraceSession::start(io::sink(), on_demand()).unwrap();
     assert!(!registration.is_disabled());
 }
 
@@ -105,7 +110,7 @@ fn malloc_and_its_heap_are_in_a_dump_however_late_it_is() {
     for _ in 0..5 {
         let made = |level| {
             let (provider_deadline, deadline) = (Duration::ZERO, Duration::ZERO);
-            dump::dump(&Options { level, provider_deadline, deadline, ..Options::default() })
+            dump::dump(&DumpOptions { level, provider_deadline, deadline, ..DumpOptions::default() })
         };
         assert!(has(&made(Level::Light), "malloc"));
         let late = made(Level::Detailed);
@@ -152,13 +157,13 @@ fn providers_have_their_threads() {
     let (ready, is_ready) = mpsc::channel();
     let own = thread::Builder::new().name("window".into()).spawn(move || {
         let (wake, woken) = mpsc::channel();
-        let _ = ready.send(Inbox::new(move || _ = wake.send(())));
+        let _ = ready.send(CallQueue::new(move || _ = wake.send(())));
         woken
     });
-    let inbox = is_ready.recv().unwrap();
+    let queue = is_ready.recv().unwrap();
     let woken = own.unwrap().join().unwrap();
     // Its thread has ended: another takes it over.
-    let (is_over, over) = (Arc::new(AtomicBool::new(false)), inbox.clone());
+    let (is_over, over) = (Arc::new(AtomicBool::new(false)), queue.clone());
     let end = Arc::clone(&is_over);
     let window = thread::Builder::new().name("window".into()).spawn(move || {
         while !end.load(Ordering::Relaxed) {
@@ -167,7 +172,7 @@ fn providers_have_their_threads() {
             }
         }
     });
-    let options = ProviderOptions { on: Some(inbox), ..ProviderOptions::default() };
+    let options = ProviderOptions { on: Some(queue), ..ProviderOptions::default() };
     let _bound = dump::register_with("Bound", provider("Bound"), options);
     let _unbound = dump::register("Unbound", provider("Unbound"));
     made(Level::Light);
@@ -184,7 +189,7 @@ fn providers_have_their_threads() {
 #[test]
 fn a_thread_may_dump_what_is_its_own() {
     let _alone = alone();
-    let options = ProviderOptions { on: Some(Inbox::new(|| {})), ..ProviderOptions::default() };
+    let options = ProviderOptions { on: Some(CallQueue::new(|| {})), ..ProviderOptions::default() };
     let own = Says(|_: &DumpArgs, dump: &mut ProcessDump| {
         dump.allocator("of_this_thread").set_size(1);
         Ok(())
@@ -194,7 +199,7 @@ fn a_thread_may_dump_what_is_its_own() {
 }
 
 #[test]
-fn who_hangs_is_left_behind() {
+fn a_provider_that_hangs_is_abandoned() {
     let _alone = alone();
     let (go_on, wait) = mpsc::channel::<()>();
     let hangs = dump::register(
@@ -212,11 +217,11 @@ fn who_hangs_is_left_behind() {
         }),
     );
     let began = Instant::now();
-    let dump = dump::dump(&Options { provider_deadline: Duration::from_millis(300), ..Options::default() });
+    let dump = dump::dump(&DumpOptions { provider_deadline: Duration::from_millis(300), ..DumpOptions::default() });
     assert!(began.elapsed() < Duration::from_secs(20) && has(&dump, "next"));
     let failure = dump.failures.iter().find(|failure| failure.name == "Hanging").unwrap();
     assert_eq!(failure.reason, "it had not answered after 0.3 s");
-    let again = dump::dump(&Options::default());
+    let again = dump::dump(&DumpOptions::default());
     assert!(
         again.failures.iter().any(|failure| failure.reason == "it has not returned from an earlier call"),
         "{again:?}"
@@ -253,11 +258,11 @@ fn in_the_background_numbers_of_listed_names() {
 }
 
 #[test]
-fn profiling_is_told_early_and_late() {
+fn providers_are_notified_of_profiling_early_and_late() {
     let _alone = alone();
     struct Told(Arc<Mutex<Vec<bool>>>);
     impl Provider for Told {
-        fn dump(&mut self, _: &DumpArgs, _: &mut ProcessDump) -> Result<(), Failed> {
+        fn dump(&mut self, _: &DumpArgs, _: &mut ProcessDump) -> Result<(), ProviderError> {
             Ok(())
         }
 
@@ -291,7 +296,7 @@ fn reports_and_dumps_are_one_model() {
     let dump = made(Level::Light);
     assert_eq!(dump.own().size_of("one-model/pages"), Some(4096));
     assert!(!dump.own().allocators().any(|dump| dump.name.starts_with("dumps/")), "they are there already");
-    let collected = reports::collect(&reports::Options::default());
+    let collected = reports::collect(&reports::ReportOptions::default());
     let amount = |path: &str| collected.reports.iter().find(|report| &*report.path == path).map(|report| report.amount);
     assert_eq!(amount("dumps/other-model/files"), Some(100));
     assert_eq!(amount("dumps/one-model/pages"), None, "reporters say it themselves");
@@ -327,8 +332,8 @@ fn a_session_writes_what_is_live() {
     dump::set_heap_profiling(true);
     let file = Memory::default();
     let kept = vec![vec![1_u8; 1000]; 100];
-    let session = Session::start(file.clone(), on_demand()).unwrap();
-    assert!(Session::start(io::sink(), Config::default()).is_err(), "there is one");
+    let session = TraceSession::start(file.clone(), on_demand()).unwrap();
+    assert!(TraceSession::start(io::sink(), TraceConfig::default()).is_err(), "there is one");
     let guid = session.dump(Level::Detailed).unwrap();
     session.dump(Level::Light).unwrap();
     assert_eq!(session.finish().unwrap().dumps, 2);
@@ -373,8 +378,11 @@ fn the_clock_and_peaks_make_dumps() {
     let file = Memory::default();
     let trigger = |level, ms| Trigger { level, period: Duration::from_millis(ms) };
     let schedule = Schedule::new(&[trigger(Level::Background, 20), trigger(Level::Light, 40)]).unwrap();
-    let peak = Peak { share: 0.5, every: Duration::from_millis(5), level: Level::Background, ..Peak::default() };
-    let session = Session::start(file.clone(), Config { schedule, peak: Some(peak), ..Config::default() }).unwrap();
+    let peak =
+        PeakTrigger { share: 0.5, every: Duration::from_millis(5), level: Level::Background, ..PeakTrigger::default() };
+    let session =
+        TraceSession::start(file.clone(), TraceConfig { schedule, peak: Some(peak), ..TraceConfig::default() })
+            .unwrap();
     let of_kind = |kind: Kind| {
         let written = file.0.lock().unwrap();
         String::from_utf8_lossy(&written).matches(&format!("\"name\":\"{}\"", kind.name())).count()
@@ -466,7 +474,7 @@ impl Drop for Running {
 fn children_are_in_the_same_dump() {
     let _alone = alone();
     let children = [Running::start(), Running::start()];
-    let dump = dump::dump(&Options { children: true, level: Level::Detailed, ..Options::default() });
+    let dump = dump::dump(&DumpOptions { children: true, level: Level::Detailed, ..DumpOptions::default() });
     assert_eq!(dump.own().pid, std::process::id());
     for Running(child) in &children {
         let own = dump.processes.iter().find(|dump| dump.pid == child.id()).unwrap_or_else(|| panic!("{dump:?}"));
@@ -479,7 +487,7 @@ fn children_are_in_the_same_dump() {
     // One that does not answer is named, and holds nobody up.
     let stopped = Command::new("kill").args(["-STOP", &children[0].0.id().to_string()]).status().unwrap();
     assert!(stopped.success());
-    let options = Options { children: true, deadline: Duration::from_millis(700), ..Options::default() };
+    let options = DumpOptions { children: true, deadline: Duration::from_millis(700), ..DumpOptions::default() };
     let dump = dump::dump(&options);
     let name = format!("pid {}", children[0].0.id());
     assert!(dump.failures.iter().any(|failure| failure.name == name && failure.reason.contains("in time")), "{dump:?}");

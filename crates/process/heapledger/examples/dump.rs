@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use heapledger::reports::dark_matter::{self, dump};
 use heapledger::reports::{self, Collector};
-use heapledger::{Allocator, Ledger, Options};
+use heapledger::{Allocator, Ledger, LedgerOptions};
 
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator::system();
@@ -33,8 +33,10 @@ fn main() {
         [1_000_000, 2].map(|default| arguments.next().map_or(default, |number| number.parse().expect("a number")));
     let ledger = match mode.as_str() {
         "bare" => None,
-        "exact" => Some(Options::EXACT),
-        "stacks" => Some(Options { stack_probability: Some(heapledger::STACK_PROBABILITY), ..Options::EXACT }),
+        "exact" => Some(LedgerOptions::EXACT),
+        "stacks" => {
+            Some(LedgerOptions { stack_probability: Some(heapledger::STACK_PROBABILITY), ..LedgerOptions::EXACT })
+        }
         _ => panic!("the mode is bare, exact or stacks"),
     };
     STORE.lock().unwrap().reserve(blocks);
@@ -47,7 +49,7 @@ fn main() {
     STORE.lock().unwrap().extend(parts.into_iter().flatten());
     if let Some(ledger) = ledger {
         let before = cpu();
-        reports::collect(&reports::Options { mark: true, ..reports::Options::default() });
+        reports::collect(&reports::ReportOptions { mark: true, ..reports::ReportOptions::default() });
         let marked = (cpu() - before).as_nanos() as f64 / blocks as f64;
         let overhead = ledger.overhead();
         print!(
@@ -61,7 +63,7 @@ fn main() {
 
 /// Nothing but the marks that there are: the pause has nothing to do with how long reporters take.
 fn dumps() {
-    let options = dark_matter::Options { report: false, ..dark_matter::Options::default() };
+    let options = dark_matter::DarkMatterOptions { report: false, ..dark_matter::DarkMatterOptions::default() };
     let (mut pauses, mut stalls, mut walls, mut bytes) = (Vec::new(), Vec::new(), Vec::new(), 0);
     static IS_OVER: AtomicBool = AtomicBool::new(false);
     static LONGEST: AtomicU64 = AtomicU64::new(0);

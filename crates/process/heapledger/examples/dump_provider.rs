@@ -8,8 +8,8 @@ use std::error::Error;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use heapledger::dump::{
-    self, AllocationContext, AllocationRegister, Config, DumpArgs, Enumerate, Failed, HeapFormat, Level, Overhead,
-    ProcessDump, Provider, Schedule, Session,
+    self, AllocationContext, AllocationRegister, DumpArgs, Enumerate, HeapFormat, Level, ProcessDump, Provider,
+    ProviderError, ProviderOverhead, Schedule, TraceConfig, TraceSession,
 };
 use heapledger::{Allocator, context};
 
@@ -52,7 +52,7 @@ impl Provider for FooDumpProvider {
         lock(&self.0).register = is_enabled.then(Arc::default);
     }
 
-    fn dump(&mut self, args: &DumpArgs, dump: &mut ProcessDump) -> Result<(), Failed> {
+    fn dump(&mut self, args: &DumpArgs, dump: &mut ProcessDump) -> Result<(), ProviderError> {
         let allocator = self.0.lock().map_err(|_| "somebody panicked in the allocator")?;
         // The regular dump.
         let memory = dump.allocator("foo_allocator").set_size(allocator.memory.len() as u64).guid;
@@ -64,7 +64,7 @@ impl Provider for FooDumpProvider {
         // The heap, in detailed dumps only. The register needs no lock of the allocator's.
         if let Some(register) = register.filter(|_| args.level == Level::Detailed) {
             dump.add_heap("foo_allocator", register.heap());
-            let mut overhead = Overhead::default();
+            let mut overhead = ProviderOverhead::default();
             overhead.add("AllocationRegister", register.cost());
             overhead.dump_into("foo_allocator", dump);
         }
@@ -85,7 +85,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     // Blocks of before the trace are in its dumps, too.
     let kept = render(&allocator, 100)?;
-    let session = Session::to_file(&path, Config { schedule: Schedule::never(), heaps, ..Config::default() })?;
+    let session =
+        TraceSession::to_file(&path, TraceConfig { schedule: Schedule::never(), heaps, ..TraceConfig::default() })?;
     session.dump(Level::Light)?;
     session.dump(Level::Detailed)?;
     let at_first: u64 = live(&allocator);

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
 
 use heapledger::dump::{
-    self, AllocationContext, DumpArgs, Enumerate, Failed, Level, LiveBlock, Options, ProcessDump, Provider,
+    self, AllocationContext, DumpArgs, DumpOptions, Enumerate, Level, LiveBlock, ProcessDump, Provider, ProviderError,
 };
 use heapledger::{Allocator, Bytes};
 
@@ -30,7 +30,7 @@ impl Enumerate for Arena {
 struct Records(Arc<Mutex<Arena>>);
 
 impl Provider for Records {
-    fn dump(&mut self, args: &DumpArgs, dump: &mut ProcessDump) -> Result<(), Failed> {
+    fn dump(&mut self, args: &DumpArgs, dump: &mut ProcessDump) -> Result<(), ProviderError> {
         let arena = self.0.lock().map_err(|_| "somebody panicked in the arena")?;
         let (blocks, bytes) = arena.held();
         let records = dump.allocator("records").set_size(bytes.0).set_object_count(blocks.0).guid;
@@ -47,7 +47,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let arena = Arena((0..100).map(|number| (number % 3 > 0).then_some([number; 8])).collect());
     let arena = Arc::new(Mutex::new(arena));
     let _registration = dump::register("Records", Records(Arc::clone(&arena)));
-    let made = dump::dump(&Options { level: Level::Detailed, ..Options::default() });
+    let made = dump::dump(&DumpOptions { level: Level::Detailed, ..DumpOptions::default() });
     let (_, heap) = made.own().heaps().find(|(allocator, _)| *allocator == "records").ok_or("there is no heap")?;
     println!("{} records, {} bytes", heap.total().blocks, heap.total().bytes);
     Ok(())

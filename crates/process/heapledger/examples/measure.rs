@@ -7,7 +7,7 @@
 
 use std::hint::black_box;
 
-use heapledger::{Allocator, HeapSize, Ledger, Meter, Options};
+use heapledger::{Allocator, HeapSize, Ledger, LedgerOptions, Meter};
 
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator::system();
@@ -26,7 +26,7 @@ fn main() {
     let marks = hows.iter().any(|how| how == "mark");
     let ledger = Ledger::get();
     if marks {
-        Ledger::start(Options::EXACT).unwrap();
+        Ledger::start(LedgerOptions::EXACT).unwrap();
     }
     let mut all: Vec<Box<Small>> =
         (0..blocks as u64).map(|number| Box::new(Small { number, _room: [number; 4] })).collect();

@@ -7,7 +7,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::hint::black_box;
 
-use heapledger::{Allocator, Bytes, Ledger, Options, STACK_PROBABILITY, Stacks};
+use heapledger::{Allocator, Bytes, Ledger, LedgerOptions, STACK_PROBABILITY, Stacks};
 
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator::system();
@@ -17,10 +17,10 @@ fn main() {
     let mode = arguments.next().unwrap_or_default();
     let count: usize = arguments.next().and_then(|count| count.parse().ok()).unwrap_or(1_000);
     let options = match mode.as_str() {
-        "exact" => Some(Options::EXACT),
-        "counts" => Some(Options { stacks: Stacks::None, ..Options::EXACT }),
-        "some-stacks" => Some(Options { stack_probability: Some(STACK_PROBABILITY), ..Options::EXACT }),
-        "sampled" => Some(Options { sample_every: Some(Bytes(512 << 10)), ..Options::EXACT }),
+        "exact" => Some(LedgerOptions::EXACT),
+        "counts" => Some(LedgerOptions { stacks: Stacks::None, ..LedgerOptions::EXACT }),
+        "some-stacks" => Some(LedgerOptions { stack_probability: Some(STACK_PROBABILITY), ..LedgerOptions::EXACT }),
+        "sampled" => Some(LedgerOptions { sample_every: Some(Bytes(512 << 10)), ..LedgerOptions::EXACT }),
         _ => None,
     };
     if let Some(options) = options {

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use heapledger::profile::{self, Server, ServerOptions};
+use heapledger::profile::{self, ProfileServer, ProfileServerOptions};
 use heapledger::{Allocator, context};
 
 #[global_allocator]
@@ -23,9 +23,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let port = u16::try_from(arguments.next().transpose()?.unwrap_or(0))?;
     let seconds = arguments.next().transpose()?.unwrap_or(u64::MAX);
 
-    profile::start(profile::Options::default())?;
+    profile::start(profile::ProfileOptions::default())?;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    let server = Server::start(ServerOptions { address, ..ServerOptions::default() })?;
+    let server = ProfileServer::start(ProfileServerOptions { address, ..ProfileServerOptions::default() })?;
     println!("go tool pprof {}/heap", server.url());
 
     let until = Instant::now().checked_add(Duration::from_secs(seconds));

@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use heapledger::{Allocator, Bytes, Ledger, Options, SnapshotOptions};
+use heapledger::{Allocator, Bytes, Ledger, LedgerOptions, SnapshotOptions};
 
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator::system();
@@ -15,7 +15,7 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let number = |at: usize| arguments.get(at).and_then(|text| text.parse().ok()).unwrap_or(1);
     let contents_max = arguments.get(3).map(|_| Bytes(u64::MAX));
-    Ledger::start(Options::EXACT).expect("it does not run yet");
+    Ledger::start(LedgerOptions::EXACT).expect("it does not run yet");
     let mut state = 1_u64;
     let kept: Vec<Vec<u8>> = (0..number(0)).map(|_| vec![1; size(&mut state)]).collect();
     let is_over = AtomicBool::new(false);

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::hint::black_box;
 
-use heapledger::{Allocator, Ledger, Options, stamp};
+use heapledger::{Allocator, Ledger, LedgerOptions, stamp};
 
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator::system();
@@ -17,7 +17,7 @@ fn main() {
     let (mode, with_ledger) = mode.strip_suffix("-ledger").map_or((&*mode, false), |mode| (mode, true));
     let map: HashMap<u64, u64> = (0..100).map(|number| (number, number)).collect();
     if with_ledger {
-        Ledger::start(Options::EXACT).expect("it does not run yet");
+        Ledger::start(LedgerOptions::EXACT).expect("it does not run yet");
     }
     let map = if with_ledger { map.clone() } else { map };
     match mode {

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use heapledger::{Allocator, Ledger, Options, OwnsBlocks, stamp, stamped};
+use heapledger::{Allocator, Ledger, LedgerOptions, OwnsBlocks, stamp, stamped};
 
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator::system();
@@ -50,7 +50,7 @@ fn index(text: &str, copies: u32) -> Index {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let copies = std::env::args().nth(1).map_or(Ok(100), |copies| copies.parse())?;
-    let ledger = Ledger::start(Options::EXACT)?;
+    let ledger = Ledger::start(LedgerOptions::EXACT)?;
     let index = index(include_str!("words.rs"), copies);
     let last = index.words.get("fn").and_then(|places| places.last()).map(|place| (place.line, place.column));
     eprintln!("{} words in {} lines, the last fn at {last:?}", index.words.len(), index.lines.len());

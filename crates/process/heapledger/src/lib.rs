@@ -12,13 +12,13 @@
 //! Declare the allocator, start the ledger, query it:
 //!
 //! ```
-//! use heapledger::{Allocator, Ledger, Options, Order};
+//! use heapledger::{Allocator, Ledger, LedgerOptions, SiteOrder};
 //!
 //! #[global_allocator]
 //! static ALLOCATOR: Allocator = Allocator::system();
 //!
 //! fn main() -> Result<(), heapledger::StartError> {
-//!     let ledger = Ledger::start(Options::EXACT)?;
+//!     let ledger = Ledger::start(LedgerOptions::EXACT)?;
 //!     let page = vec![0_u8; 4096];
 //!
 //!     // Any pointer into a block will do.
@@ -27,7 +27,7 @@
 //!     println!("{block}"); // size, thread, age, and the functions that led here
 //!
 //!     println!("{}", ledger.totals());
-//!     for site in ledger.top_sites(3, Order::BytesLive) {
+//!     for site in ledger.top_sites(3, SiteOrder::BytesLive) {
 //!         println!("{site}");
 //!     }
 //!     ledger.stop();
@@ -60,18 +60,18 @@
 //!
 //! # Exact or sampled
 //!
-//! [`Options::EXACT`] records every call. With [`Options::sample_every`] every allocated byte is a
-//! sample point with the same small probability, and the allocated and the live amounts are
-//! estimated without bias: a block in the ledger counts for all that it [stands
-//! for](Block::stands_for), and amounts come with a [`StandardError`]. The rate may be changed at
+//! [`LedgerOptions::EXACT`] records every call. With [`LedgerOptions::sample_every`] every
+//! allocated byte is a sample point with the same small probability, and the allocated and the live
+//! amounts are estimated without bias: a block in the ledger counts with its
+//! [weight](Block::weight), and amounts come with a [`StandardError`]. The rate may be changed at
 //! any time.
 //!
 //! ```
-//! use heapledger::{Bytes, Ledger, Options};
+//! use heapledger::{Bytes, Ledger, LedgerOptions};
 //! # #[global_allocator]
 //! # static ALLOCATOR: heapledger::Allocator = heapledger::Allocator::system();
 //!
-//! let ledger = Ledger::start(Options { sample_every: Some(Bytes(512 << 10)), ..Options::EXACT }).unwrap();
+//! let ledger = Ledger::start(LedgerOptions { sample_every: Some(Bytes(512 << 10)), ..LedgerOptions::EXACT }).unwrap();
 //! let large = vec![0_u8; 64 << 20];
 //! assert!(ledger.block_at(large.as_ptr()).is_some(), "nearly certain: 128 times the mean");
 //! ledger.set_sampling(Some(Bytes(64 << 10)));
@@ -91,8 +91,8 @@
 //! # static ALLOCATOR: heapledger::Allocator = heapledger::Allocator::system();
 //! use heapledger::profile;
 //!
-//! profile::start(profile::Options::default()).unwrap();
-//! let server = profile::Server::start(profile::ServerOptions::default()).unwrap();
+//! profile::start(profile::ProfileOptions::default()).unwrap();
+//! let server = profile::ProfileServer::start(profile::ProfileServerOptions::default()).unwrap();
 //! eprintln!("go tool pprof {}/heap", server.url());
 //! # }
 //! ```
@@ -105,11 +105,11 @@
 //! own blocks through a [`Pool`].
 //!
 //! ```
-//! use heapledger::{Ledger, Options};
+//! use heapledger::{Ledger, LedgerOptions};
 //! # #[global_allocator]
 //! # static ALLOCATOR: heapledger::Allocator = heapledger::Allocator::system();
 //!
-//! let ledger = Ledger::start(Options::EXACT).unwrap();
+//! let ledger = Ledger::start(LedgerOptions::EXACT).unwrap();
 //! let body = {
 //!     let _scope = heapledger::context!("render", route = "/users");
 //!     vec![0_u8; 1000]
@@ -128,10 +128,10 @@
 //! stamped. Without the feature `stamps` all of this expands to nothing.
 //!
 //! ```
-//! # use heapledger::{Allocator, Ledger, Options, stamp};
+//! # use heapledger::{Allocator, Ledger, LedgerOptions, stamp};
 //! # #[global_allocator]
 //! # static ALLOCATOR: Allocator = Allocator::system();
-//! # let ledger = Ledger::start(Options::EXACT).unwrap();
+//! # let ledger = Ledger::start(LedgerOptions::EXACT).unwrap();
 //! let rows = stamp!(vec![0_u32; 100], "rows of a page");
 //! let block = ledger.block_at(rows.as_ptr()).unwrap();
 //! # #[cfg(feature = "stamps")]
@@ -143,10 +143,10 @@
 //!
 #![cfg_attr(feature = "types", doc = "```")]
 #![cfg_attr(not(feature = "types"), doc = "```ignore")]
-//! # use heapledger::{Allocator, Ledger, Options, TypeCertainty};
+//! # use heapledger::{Allocator, Ledger, LedgerOptions, TypeCertainty};
 //! # #[global_allocator]
 //! # static ALLOCATOR: Allocator = Allocator::system();
-//! # let ledger = Ledger::start(Options::EXACT).unwrap();
+//! # let ledger = Ledger::start(LedgerOptions::EXACT).unwrap();
 //! let rows = vec![String::from("a row"); 100];
 //! let types = ledger.types();
 //! assert!(types.rows.iter().map(|row| row.blocks.0).sum::<u64>() > 100);
@@ -165,7 +165,7 @@
 //!
 #![cfg_attr(feature = "reports", doc = "```")]
 #![cfg_attr(not(feature = "reports"), doc = "```ignore")]
-//! use heapledger::reports::{self, Collector, Options};
+//! use heapledger::reports::{self, Collector, ReportOptions};
 //! use heapledger::Allocator;
 //! use std::sync::Mutex;
 //!
@@ -183,7 +183,7 @@
 //!
 //! CACHE.lock().unwrap().push("a name".repeat(100));
 //! let _listener = reports::listen()?; // for `heapledger reports show PID`
-//! let collected = reports::collect(&Options::default());
+//! let collected = reports::collect(&ReportOptions::default());
 //! let cache = collected.reports.iter().find(|report| &*report.path == "explicit/cache/entries").unwrap();
 //! assert!(cache.amount >= 600);
 //! # Ok::<(), std::io::Error>(())
@@ -193,7 +193,7 @@
 //!
 //! ```
 //! # #[cfg(feature = "serve")] {
-//! let page = heapledger::serve::Server::start(heapledger::serve::Options::default()).unwrap();
+//! let page = heapledger::serve::PageServer::start(heapledger::serve::PageServerOptions::default()).unwrap();
 //! eprintln!("about:memory at {}", page.url());
 //! # }
 //! ```
@@ -206,9 +206,9 @@
 //!
 //! ```
 //! # #[cfg(feature = "dump")] {
-//! use heapledger::dump::{self, Level, Options};
+//! use heapledger::dump::{self, DumpOptions, Level};
 //!
-//! let made = dump::dump(&Options { level: Level::Light, ..Options::default() });
+//! let made = dump::dump(&DumpOptions { level: Level::Light, ..DumpOptions::default() });
 //! println!("{:?} bytes are allocated", made.own().size_of(dump::MALLOC_OBJECTS));
 //! # }
 //! ```
@@ -221,7 +221,7 @@
 //! have been reported, and by whom.
 //!
 //! ```
-//! # use heapledger::{Allocator, Ledger, Options};
+//! # use heapledger::{Allocator, Ledger, LedgerOptions};
 //! # #[global_allocator]
 //! # static ALLOCATOR: Allocator = Allocator::system();
 //! use heapledger::{HeapSize, Meter};
@@ -235,7 +235,7 @@
 //!     index: Arc<Vec<u32>>,
 //! }
 //!
-//! let ledger = Ledger::start(Options::EXACT).unwrap();
+//! let ledger = Ledger::start(LedgerOptions::EXACT).unwrap();
 //! let cache = Cache { pages: (0..9).map(|page| (page, "text".repeat(99))).collect(), index: vec![1; 9].into() };
 //! let bytes = cache.heap_size(&mut Meter::marking("explicit/cache"));
 //! assert_eq!(ledger.reported().once.bytes_usable, bytes);
@@ -250,9 +250,9 @@
 //!
 //! Memory: about 80 bytes for each live block that is recorded (`benches/linked`), besides the
 //! stacks; [`Ledger::overhead`] says how much it is, by purpose, and how much time was spent.
-//! [`Options::bytes_max`] bounds the register and the totals: what would take more is not recorded,
-//! and counted in [`Ledger::losses`]; frees of recorded blocks still are. Time: `docs/overhead.md`
-//! of the project.
+//! [`LedgerOptions::bytes_max`] bounds the register and the totals: what would take more is not
+//! recorded, and counted in [`Ledger::losses`]; frees of recorded blocks still are. Time:
+//! `docs/overhead.md` of the project.
 //!
 //! # Threads, signals, forks
 //!
@@ -278,13 +278,13 @@
 
 pub use heapledger_allocator::Allocator;
 #[doc(inline)]
-pub use heapledger_context::contexts;
+pub use heapledger_annotate::contexts;
 #[cfg(feature = "tracing")]
-pub use heapledger_context::tracing;
+pub use heapledger_annotate::tracing;
 #[doc(hidden)]
-pub use heapledger_context::{__entry, __private};
-pub use heapledger_context::{Category, Context, IgnoreGuard, InContext, ScopeGuard, WithContext};
-pub use heapledger_context::{category, context, ignore, set_context};
+pub use heapledger_annotate::{__entry, __private};
+pub use heapledger_annotate::{Category, Context, IgnoreGuard, InContext, OwnsBlocks, Pool, ScopeGuard, WithContext};
+pub use heapledger_annotate::{category, context, ignore, set_context, stamp};
 pub use heapledger_core::{Blocks, Bytes, Serial, ThreadId, hooks};
 // The examples of the macros.
 #[cfg(doctest)]
@@ -305,22 +305,20 @@ pub use heapledger_dump as dump;
 #[cfg(all(doctest, feature = "dump"))]
 #[doc = include_str!("../../../../docs/dumps.md")]
 pub use heapledger_dump as guide_to_dumps;
-pub use heapledger_inspect::*;
-pub use heapledger_measure::{Counter, HeapContainer, HeapSize, MarkCounts, Meter, SharedHeapSize, Sizes};
-pub use heapledger_pool::Pool;
 #[cfg(all(feature = "profile", target_os = "linux"))]
 #[doc(inline)]
-pub use heapledger_profile as profile;
+pub use heapledger_live_profile as profile;
+pub use heapledger_measure::{Counter, HeapContainer, HeapSize, MarkCounts, Meter, SharedHeapSize, Sizes};
+pub use heapledger_query::*;
 #[cfg(all(feature = "reports", target_os = "linux"))]
 #[doc(inline)]
-pub use heapledger_report as reports;
+pub use heapledger_reporters as reports;
 #[cfg(all(doctest, feature = "reports"))]
 #[doc = include_str!("../../../../docs/reporters.md")]
-pub use heapledger_report as guide;
+pub use heapledger_reporters as guide;
 #[cfg(all(feature = "reports", target_os = "linux"))]
 #[doc(hidden)]
-pub use heapledger_report::__reporter;
+pub use heapledger_reporters::__reporter;
 #[cfg(all(feature = "serve", target_os = "linux"))]
 #[doc(inline)]
 pub use heapledger_serve as serve;
-pub use heapledger_stamp::{OwnsBlocks, stamp};

@@ -3,7 +3,7 @@
 use std::alloc::{Layout, alloc, dealloc, realloc};
 use std::hint::black_box;
 
-use heapledger::{Allocator, Bytes, Call, Checks, ChecksError, Ledger, MisuseKind, Options};
+use heapledger::{Allocator, Bytes, Call, Checks, ChecksError, Ledger, LedgerOptions, MisuseKind};
 
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator::system();
@@ -13,11 +13,11 @@ fn main() {
     let checks = Checks::start().unwrap();
     assert_eq!(Checks::start().unwrap_err(), ChecksError::Running);
     // Beside the ledger.
-    let ledger = Ledger::start(Options::EXACT).unwrap();
+    let ledger = Ledger::start(LedgerOptions::EXACT).unwrap();
     // Blocks from before the start are not checked, and freeing them is not a misuse.
     drop(before);
     what_is_allowed();
-    checks.look();
+    checks.check_canaries();
     assert_eq!(checks.misuses().count(), 0);
 
     // From one place, not from three.
@@ -27,7 +27,7 @@ fn main() {
     write_past_the_end(40, &[40, 43]);
     let live = live_and_overwritten();
     assert_eq!(checks.misuses().count(), 2);
-    checks.look();
+    checks.check_canaries();
     std::thread::spawn(free_twice).join().unwrap();
 
     let found: Vec<_> = checks.misuses().collect();
@@ -47,7 +47,7 @@ fn main() {
     assert!(at_look.freed.is_none() && at_look.kind == MisuseKind::Overwrite(2..3), "{at_look}");
     assert!(at_look.to_string().contains("live_and_overwritten"), "{at_look}");
     assert_eq!(at_look.address, live as u64);
-    assert_eq!(checks.beyond(), 0);
+    assert_eq!(checks.misuses_lost(), 0);
     ledger.stop();
     println!("the checks found what was done, and nothing else");
 }

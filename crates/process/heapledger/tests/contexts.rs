@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::sync::Mutex;
 use std::task::{self, Poll, Waker};
 
-use heapledger::{Allocator, Context, InContext, Ledger, Options, Stacks, category, context, in_context};
+use heapledger::{Allocator, Context, InContext, Ledger, LedgerOptions, Stacks, category, context, in_context};
 
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator::system();
@@ -104,7 +104,7 @@ fn in_a_thread(number: usize, request: &Context) {
 fn main() {
     // Entered before there is a ledger.
     let early = context!("early");
-    let ledger = Ledger::start(Options::EXACT).unwrap();
+    let ledger = Ledger::start(LedgerOptions::EXACT).unwrap();
     keep(0, "early");
     drop(early);
     let request = {

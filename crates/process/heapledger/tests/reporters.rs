@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use heapledger::reports::dark_matter::{self, Error, Mode, dump};
-use heapledger::reports::{self, Collector, Options, Reports};
+use heapledger::reports::dark_matter::{self, DarkMatterError, Mode, dump};
+use heapledger::reports::{self, Collector, ReportOptions, Reports};
 use heapledger::{Allocator, Bytes, HeapSize, Ledger, Meter};
 use heapledger_dmd::{Defect, DefectKind, Group, Log, NameId};
 
@@ -27,7 +27,7 @@ fn report(collector: &mut Collector) {
 fn main() {
     let tests: &[(&str, fn())] = &[
         ("the_heap_is_what_reporters_say", the_heap_is_what_reporters_say),
-        ("marks_tell_what_nobody_reports", marks_tell_what_nobody_reports),
+        ("marks_show_what_nobody_reports", marks_show_what_nobody_reports),
         ("a_log_is_of_the_heap_that_reporters_saw", a_log_is_of_the_heap_that_reporters_saw),
         ("a_signal_has_a_log_written", a_signal_has_a_log_written),
         ("a_child_can_collect_whatever_its_parent_does", a_child_can_collect_whatever_its_parent_does),
@@ -54,10 +54,10 @@ fn amount(reports: &Reports, path: &str) -> u64 {
 }
 
 fn the_heap_is_what_reporters_say() {
-    let ledger = Ledger::start(heapledger::Options::EXACT).unwrap();
+    let ledger = Ledger::start(heapledger::LedgerOptions::EXACT).unwrap();
     fill(20_000);
     let live: Bytes = ledger.blocks().map(|block| block.usable).sum();
-    let reports = reports::collect(&Options::default());
+    let reports = reports::collect(&ReportOptions::default());
     let (allocated, stored) = (amount(&reports, "heap-allocated"), amount(&reports, "explicit/store"));
     assert!((live.0..live.0 + (64 << 10)).contains(&allocated), "{allocated} of {live:?}");
     // The rest is unclassified: less than 1 percent.
@@ -69,14 +69,14 @@ fn the_heap_is_what_reporters_say() {
     assert!(reports.has_usable_size);
 }
 
-fn marks_tell_what_nobody_reports() {
-    let ledger = Ledger::start(heapledger::Options::EXACT).unwrap();
+fn marks_show_what_nobody_reports() {
+    let ledger = Ledger::start(heapledger::LedgerOptions::EXACT).unwrap();
     fill(1_000);
     let forgotten = black_box(vec![1_u8; 100_000]);
     let bytes = STORE.lock().unwrap().heap_size(&mut Meter::new());
-    reports::collect(&Options::default());
+    reports::collect(&ReportOptions::default());
     assert_eq!(ledger.reported().once.bytes, Bytes(0), "nobody asked for marks");
-    let marking = Options { mark: true, ..Options::default() };
+    let marking = ReportOptions { mark: true, ..ReportOptions::default() };
     for _ in 0..2 {
         reports::collect(&marking);
         let reported = ledger.reported();
@@ -130,9 +130,9 @@ fn a_child_can_collect_whatever_its_parent_does() {
         }
         collector.count("", 1, "It is over.");
     });
-    let collection = thread::spawn(|| reports::collect(&Options::default()));
+    let collection = thread::spawn(|| reports::collect(&ReportOptions::default()));
     has_begun.recv().unwrap();
-    in_a_child(|| amount(&reports::collect(&Options::default()), "stuck") == 1);
+    in_a_child(|| amount(&reports::collect(&ReportOptions::default()), "stuck") == 1);
     drop(go);
     assert_eq!(amount(&collection.join().unwrap(), "stuck"), 1);
     registration.unregister();
@@ -145,7 +145,7 @@ fn a_child_can_collect_whatever_its_parent_does() {
             thread::spawn(move || {
                 while !is_over.load(Ordering::Relaxed) {
                     let _registration = reports::register("brief", |_: &mut Collector| {});
-                    reports::collect(&Options::default());
+                    reports::collect(&ReportOptions::default());
                 }
             })
         })
@@ -154,7 +154,7 @@ fn a_child_can_collect_whatever_its_parent_does() {
     while begun.elapsed() < Duration::from_millis(300) {
         in_a_child(|| {
             let _registration = reports::register("own", |collector: &mut Collector| collector.count("", 1, "One."));
-            amount(&reports::collect(&Options::default()), "own") == 1
+            amount(&reports::collect(&ReportOptions::default()), "own") == 1
         });
     }
     is_over.store(true, Ordering::Relaxed);
@@ -185,8 +185,8 @@ fn forget() -> Vec<Vec<u8>> {
 }
 
 fn a_log_is_of_the_heap_that_reporters_saw() {
-    assert_eq!(dump(&Default::default()).unwrap_err(), Error::NotRunning);
-    let ledger = Ledger::start(heapledger::Options::EXACT).unwrap();
+    assert_eq!(dump(&Default::default()).unwrap_err(), DarkMatterError::NotRunning);
+    let ledger = Ledger::start(heapledger::LedgerOptions::EXACT).unwrap();
     fill(20_000);
     let forgotten = forget();
     let live = |size| ledger.blocks().filter(|block| block.usable.0 >= size).count() as u64;
@@ -232,9 +232,9 @@ fn a_log_is_of_the_heap_that_reporters_saw() {
     drop(forgotten);
 
     // Without asking anybody: the marks are those of the last time.
-    let as_it_is = dark_matter::Options { report: false, ..Default::default() };
+    let as_it_is = dark_matter::DarkMatterOptions { report: false, ..Default::default() };
     assert_eq!(reported(&dump(&as_it_is).unwrap(), Some("explicit/store")), (20_001, store.0));
-    let of = |mode| dump(&dark_matter::Options { mode, ..Default::default() });
+    let of = |mode| dump(&dark_matter::DarkMatterOptions { mode, ..Default::default() });
     let pointed_to = black_box(Box::new(7_u64));
     assert!(of(Mode::Live).unwrap().groups.iter().all(|group| group.reports == [None, None]));
     let pointers = black_box(vec![0x1234_5678_9abc_def0_u64, &raw const *pointed_to as u64]);
@@ -242,11 +242,13 @@ fn a_log_is_of_the_heap_that_reporters_saw() {
     let block = log.scanned.blocks.iter().find(|block| block.address == pointers.as_ptr() as u64).unwrap();
     assert_eq!((block.requested, log.scanned.contents(block)), (16, &pointers[..]));
     assert!(log.scanned.blocks.iter().any(|block| block.address == pointers[1]));
-    let log = dump(&dark_matter::Options { mode: Mode::Scan, anonymous: true, ..Default::default() }).unwrap();
+    let log =
+        dump(&dark_matter::DarkMatterOptions { mode: Mode::Scan, anonymous: true, ..Default::default() }).unwrap();
     assert!(log.scanned.words.is_empty() && log.scanned.blocks.len() > 20_000);
-    assert_eq!(of(Mode::Cumulative).unwrap_err(), Error::NotKept);
+    assert_eq!(of(Mode::Cumulative).unwrap_err(), DarkMatterError::NotKept);
     ledger.stop();
-    let ledger = Ledger::start(heapledger::Options { keep_freed: true, ..heapledger::Options::EXACT }).unwrap();
+    let ledger =
+        Ledger::start(heapledger::LedgerOptions { keep_freed: true, ..heapledger::LedgerOptions::EXACT }).unwrap();
     (0..1000).for_each(|_| drop(black_box(Vec::<u8>::with_capacity(3333))));
     let log = of(Mode::Cumulative).unwrap();
     let freed = log.groups.iter().flat_map(|group| &group.sizes).filter(|size| size.requested == 3333);
@@ -255,7 +257,7 @@ fn a_log_is_of_the_heap_that_reporters_saw() {
     ledger.stop();
 
     // Stacks of some, and all that is exact without them.
-    let sampled = heapledger::Options { stack_probability: Some(0.003), ..heapledger::Options::EXACT };
+    let sampled = heapledger::LedgerOptions { stack_probability: Some(0.003), ..heapledger::LedgerOptions::EXACT };
     let ledger = Ledger::start(sampled).unwrap();
     STORE.lock().unwrap().clear();
     fill(20_000);
@@ -273,7 +275,7 @@ fn a_log_is_of_the_heap_that_reporters_saw() {
 }
 
 fn a_signal_has_a_log_written() {
-    let _ledger = Ledger::start(heapledger::Options::EXACT).unwrap();
+    let _ledger = Ledger::start(heapledger::LedgerOptions::EXACT).unwrap();
     let directory = std::env::temp_dir().join(format!("heapledger-signal-{}", std::process::id()));
     std::fs::create_dir(&directory).unwrap();
     let on_signal = dark_matter::on_signal(libc::SIGUSR2, &directory, Default::default()).unwrap();
@@ -313,8 +315,8 @@ fn a_signal_has_a_log_written() {
 
 fn late_ledgers_are_not_believed() {
     fill(20_000);
-    let _ledger = Ledger::start(heapledger::Options::EXACT).unwrap();
-    let reports = reports::collect(&Options::default());
+    let _ledger = Ledger::start(heapledger::LedgerOptions::EXACT).unwrap();
+    let reports = reports::collect(&ReportOptions::default());
     let (allocated, stored) = (amount(&reports, "heap-allocated"), amount(&reports, "explicit/store"));
     assert!(allocated >= stored, "{allocated} {stored}");
 }

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{self, Poll, Waker};
 
-use heapledger::{Allocator, Block, Bytes, Ledger, Options, OwnsBlocks, Pool, Stamp, stamp, stamped};
+use heapledger::{Allocator, Block, Bytes, Ledger, LedgerOptions, OwnsBlocks, Pool, Stamp, stamp, stamped};
 
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator::system();
@@ -53,7 +53,7 @@ fn main() {
 }
 
 fn start() -> Ledger {
-    Ledger::start(Options::EXACT).unwrap()
+    Ledger::start(LedgerOptions::EXACT).unwrap()
 }
 
 /// The blocks with stamps of a type, and with what.
@@ -315,11 +315,11 @@ fn blocks_of_pools_are_stamped() {
 }
 
 fn samples_keep_their_weight() {
-    let ledger = Ledger::start(Options { sample_every: Some(Bytes(4096)), ..Options::EXACT }).unwrap();
+    let ledger = Ledger::start(LedgerOptions { sample_every: Some(Bytes(4096)), ..LedgerOptions::EXACT }).unwrap();
     let kept: Vec<Box<[u64; 64]>> = (0..2_000).map(|_| stamp!(Box::new([7; 64]))).collect();
     let sampled: Vec<Block> = ledger.blocks().filter(|block| block.type_name() == Some("[u64; 64]")).collect();
     assert!(sampled.len() > 100 && sampled.len() < 600, "{}", sampled.len());
-    let blocks: u64 = sampled.iter().map(|block| block.stands_for.0).sum();
+    let blocks: u64 = sampled.iter().map(|block| block.weight.0).sum();
     assert!((1_600..2_400).contains(&blocks), "{blocks}");
     assert_eq!(ledger.losses().stamps_unknown, 0, "most are not in the sample");
     drop(kept);

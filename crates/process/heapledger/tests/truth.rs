@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use heapledger::{Allocator, Bytes, Ledger, Options, Order, Stacks, StartError};
+use heapledger::{Allocator, Bytes, Ledger, LedgerOptions, SiteOrder, Stacks, StartError};
 
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator::system();
@@ -58,8 +58,8 @@ fn nothing_is_seen_before_the_start() {
     let kept = block(SIZE);
     assert!(!ledger.is_running());
     assert_eq!((ledger.totals().allocations.0, ledger.block_at(kept.as_ptr()).map(|block| block.size)), (0, None));
-    let started = Ledger::start(Options::EXACT).unwrap();
-    assert_eq!(Ledger::start(Options::EXACT).unwrap_err(), StartError::Running);
+    let started = Ledger::start(LedgerOptions::EXACT).unwrap();
+    assert_eq!(Ledger::start(LedgerOptions::EXACT).unwrap_err(), StartError::Running);
     assert!(started.block_at(kept.as_ptr()).is_none());
     drop(kept);
     let totals = started.totals();
@@ -69,7 +69,7 @@ fn nothing_is_seen_before_the_start() {
 fn counts_are_exact() {
     const BLOCKS: usize = 1_000;
     let mut kept: Vec<Vec<u8>> = Vec::with_capacity(BLOCKS);
-    let ledger = Ledger::start(Options::EXACT).unwrap();
+    let ledger = Ledger::start(LedgerOptions::EXACT).unwrap();
     for number in 0..BLOCKS {
         kept.push(block(16 + number));
     }
@@ -95,7 +95,7 @@ fn counts_are_exact() {
 }
 
 fn reallocations_and_temporaries() {
-    let ledger = Ledger::start(Options::EXACT).unwrap();
+    let ledger = Ledger::start(LedgerOptions::EXACT).unwrap();
     let mut growing = block(100);
     growing.resize(100, 1);
     growing.reserve_exact(100_000);
@@ -112,7 +112,7 @@ fn reallocations_and_temporaries() {
 }
 
 fn any_pointer_into_a_block_finds_it() {
-    let ledger = Ledger::start(Options::EXACT).unwrap();
+    let ledger = Ledger::start(LedgerOptions::EXACT).unwrap();
     for size in [1, 24, 1_000, 5_000, 300_000, 5 << 20] {
         let kept = block(size);
         let start = kept.as_ptr();
@@ -143,7 +143,7 @@ fn allocates_here() -> Vec<u8> {
 }
 
 fn stacks_lead_to_the_function() {
-    let ledger = Ledger::start(Options::EXACT).unwrap();
+    let ledger = Ledger::start(LedgerOptions::EXACT).unwrap();
     let kept: Vec<Vec<u8>> = (0..10).map(|_| allocates_here()).collect();
     let found = ledger.block_at(kept[0].as_ptr()).unwrap();
     assert!(found.stack.frames().count() >= 4, "{} frames", found.stack.frames().count());
@@ -155,14 +155,14 @@ fn stacks_lead_to_the_function() {
     assert!(own < outer && names.iter().any(|name| name.ends_with("main")), "{names:#?}");
     let shown = found.to_string();
     assert!(shown.contains("1237 bytes") && shown.contains("truth.rs:"), "{shown}");
-    assert!(!shown.contains("alloc_watched") && !shown.contains("with_caller"), "{shown}");
-    let top = ledger.top_sites(1, Order::BytesLive);
+    assert!(!shown.contains("alloc_hooked") && !shown.contains("with_caller"), "{shown}");
+    let top = ledger.top_sites(1, SiteOrder::BytesLive);
     assert_eq!((top[0].stack, top[0].blocks_live.0, top[0].bytes_live.0), (found.stack, 10, 10 * SIZE as u64));
     assert_eq!(top[0].allocations.0, 10);
 }
 
 fn stacks_can_be_left_out() {
-    let ledger = Ledger::start(Options { stacks: Stacks::None, ..Options::EXACT }).unwrap();
+    let ledger = Ledger::start(LedgerOptions { stacks: Stacks::None, ..LedgerOptions::EXACT }).unwrap();
     let without = allocates_here();
     assert_eq!(ledger.block_at(without.as_ptr()).unwrap().stack.frames().count(), 0);
     ledger.set_stacks(Stacks::Native);
@@ -171,7 +171,7 @@ fn stacks_can_be_left_out() {
 }
 
 fn a_pause_records_frees_only() {
-    let ledger = Ledger::start(Options::EXACT).unwrap();
+    let ledger = Ledger::start(LedgerOptions::EXACT).unwrap();
     let (first, second) = (block(SIZE), block(SIZE));
     ledger.pause();
     let unseen = block(SIZE);
@@ -187,7 +187,7 @@ fn a_pause_records_frees_only() {
 fn bounded_memory_is_counted_not_crashed() {
     const BLOCKS: u64 = 100_000;
     let bytes_max = Bytes(2 << 20);
-    let ledger = Ledger::start(Options { bytes_max, ..Options::EXACT }).unwrap();
+    let ledger = Ledger::start(LedgerOptions { bytes_max, ..LedgerOptions::EXACT }).unwrap();
     let kept: Vec<Vec<u8>> = (0..BLOCKS).map(|_| block(SIZE)).collect();
     let (totals, losses, overhead) = (ledger.totals(), ledger.losses(), ledger.overhead());
     assert!(losses.refused.0 > 0 && totals.blocks_live.0 > 1_000, "{losses:?} {totals:?}");
@@ -200,7 +200,7 @@ fn bounded_memory_is_counted_not_crashed() {
 
 fn threads_come_and_go() {
     const THREADS: u64 = 200;
-    let ledger = Ledger::start(Options::EXACT).unwrap();
+    let ledger = Ledger::start(LedgerOptions::EXACT).unwrap();
     let kept: Vec<Vec<u8>> = (0..THREADS)
         .map(|_| {
             std::thread::spawn(|| {
@@ -263,7 +263,7 @@ fn storms_while_it_starts_and_stops() {
     storm(3, || {
         for rounds in 0..12_u64 {
             let sample_every = if rounds % 3 == 0 { None } else { Some(Bytes(64 << (rounds % 10))) };
-            let ledger = Ledger::start(Options { sample_every, ..Options::EXACT }).unwrap();
+            let ledger = Ledger::start(LedgerOptions { sample_every, ..LedgerOptions::EXACT }).unwrap();
             for step in 0..20 {
                 match step % 5 {
                     0 => ledger.set_sampling((step > 10).then_some(Bytes(1_000))),
@@ -282,7 +282,7 @@ fn storms_while_it_starts_and_stops() {
         }
     });
     // When all is over the ledger is as good as new.
-    let ledger = Ledger::start(Options::EXACT).unwrap();
+    let ledger = Ledger::start(LedgerOptions::EXACT).unwrap();
     let kept = block(SIZE);
     assert_eq!((live_blocks(), ledger.totals().blocks_live.0), (1, 1));
     drop(kept);
@@ -298,7 +298,7 @@ fn samples_estimate_what_there_was() {
     const BLOCKS: u64 = 200_000;
     const EVERY: u64 = 16 << 10;
     let mut kept = Vec::with_capacity(BLOCKS as usize);
-    let ledger = Ledger::start(Options { sample_every: Some(Bytes(EVERY)), ..Options::EXACT }).unwrap();
+    let ledger = Ledger::start(LedgerOptions { sample_every: Some(Bytes(EVERY)), ..LedgerOptions::EXACT }).unwrap();
     assert_eq!(ledger.sampling(), Some(Bytes(EVERY)));
     for number in 0..BLOCKS {
         kept.push(block(if number % 100 == 0 { 20_000 } else { 200 }));
@@ -311,7 +311,7 @@ fn samples_estimate_what_there_was() {
     assert!(error(totals.blocks_live.0, BLOCKS) < 0.15, "{totals:?}");
     let sampled = ledger.blocks().count() as u64;
     assert!((2_000..8_000).contains(&sampled), "{sampled} samples");
-    let top = ledger.top_sites(1, Order::BytesLive);
+    let top = ledger.top_sites(1, SiteOrder::BytesLive);
     assert!(error(top[0].bytes_live.0, bytes) < 0.08, "{top:?}");
     kept.truncate(BLOCKS as usize / 2);
     let totals = ledger.totals();
@@ -325,7 +325,7 @@ fn samples_estimate_what_there_was() {
 fn the_rate_changes_while_it_runs() {
     const BLOCKS: usize = 20_000;
     let mut kept = Vec::with_capacity(4 * BLOCKS);
-    let ledger = Ledger::start(Options { sample_every: Some(Bytes(1 << 40)), ..Options::EXACT }).unwrap();
+    let ledger = Ledger::start(LedgerOptions { sample_every: Some(Bytes(1 << 40)), ..LedgerOptions::EXACT }).unwrap();
     // The rate of an earlier ledger is a thread's for a millisecond's allocations, at most 2 MiB.
     (0..3_000).for_each(|_| drop(block(1_000)));
     let mut phase = |sample_every| {
@@ -362,7 +362,7 @@ fn in_child(run: impl FnOnce() -> bool) {
 }
 
 fn a_child_goes_on_with_what_was_live() {
-    let ledger = Ledger::start(Options::EXACT).unwrap();
+    let ledger = Ledger::start(LedgerOptions::EXACT).unwrap();
     let kept = block(SIZE);
     let before = ledger.totals();
     in_child(|| {
@@ -373,7 +373,7 @@ fn a_child_goes_on_with_what_was_live() {
         drop(own);
         std::thread::spawn(|| drop(block(SIZE))).join().unwrap();
         ledger.stop();
-        Ledger::start(Options::EXACT).unwrap();
+        Ledger::start(LedgerOptions::EXACT).unwrap();
         let own = block(SIZE);
         live_blocks() == 1 && own.capacity() >= SIZE
     });
@@ -383,7 +383,7 @@ fn a_child_goes_on_with_what_was_live() {
 }
 
 fn forks_in_a_storm() {
-    let ledger = Ledger::start(Options::EXACT).unwrap();
+    let ledger = Ledger::start(LedgerOptions::EXACT).unwrap();
     storm(2, || {
         for _ in 0..40 {
             in_child(|| {
@@ -404,7 +404,7 @@ fn a_signal_handler_may_allocate() {
         let _ = Ledger::get().totals();
         HANDLED.fetch_add(1, Ordering::Relaxed);
     }
-    let ledger = Ledger::start(Options::EXACT).unwrap();
+    let ledger = Ledger::start(LedgerOptions::EXACT).unwrap();
     // SAFETY: the handler only asks the ledger, which is made for it; the timer is stopped before
     // the test ends.
     unsafe {
@@ -426,7 +426,7 @@ fn printing_allocates_nothing() {
     let path = std::env::temp_dir().join(format!("heapledger-truth-{}", std::process::id()));
     let file = std::fs::File::options().create(true).truncate(true).read(true).write(true).open(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
-    let ledger = Ledger::start(Options::EXACT).unwrap();
+    let ledger = Ledger::start(LedgerOptions::EXACT).unwrap();
     let kept: Vec<Vec<u8>> = (0..3).map(|_| allocates_here()).collect();
     let other = block(10 * SIZE);
     for stamped in &kept {
@@ -435,7 +435,7 @@ fn printing_allocates_nothing() {
     let before = ledger.totals();
     ledger.print_blocks(&file).unwrap();
     ledger.print_types(&file).unwrap();
-    ledger.print_sites(&file, 5, Order::BytesLive).unwrap();
+    ledger.print_sites(&file, 5, SiteOrder::BytesLive).unwrap();
     ledger.print_totals(&file).unwrap();
     assert_eq!(ledger.totals(), before);
     drop(other);
@@ -459,7 +459,7 @@ fn printing_allocates_nothing() {
 }
 
 fn the_ledger_says_what_it_costs() {
-    let ledger = Ledger::start(Options::EXACT).unwrap();
+    let ledger = Ledger::start(LedgerOptions::EXACT).unwrap();
     let began = Instant::now();
     for _ in 0..100_000 {
         drop(block(SIZE));

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::hint::black_box;
 
-use heapledger::{Allocator, Bytes, Ledger, LiveTypes, Options, TypeCertainty, stamp};
+use heapledger::{Allocator, Bytes, Ledger, LedgerOptions, LiveTypes, TypeCertainty, stamp};
 
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator::system();
@@ -51,7 +51,7 @@ fn list(length: u32) -> Option<Box<Node>> {
 }
 
 fn types_are_inferred_where_there_is_no_stamp() {
-    let ledger = Ledger::start(Options::EXACT).unwrap();
+    let ledger = Ledger::start(LedgerOptions::EXACT).unwrap();
     let tokens: Vec<Vec<Token>> = (1..8).map(|count| vec![Token::default(); count]).collect();
     let nodes = list(20);
     let texts: Vec<String> = (0..30).map(|number| format!("the text number {number}")).collect();
@@ -87,7 +87,7 @@ fn types_are_inferred_where_there_is_no_stamp() {
 }
 
 fn contexts_do_not_split_types() {
-    let ledger = Ledger::start(Options::EXACT).unwrap();
+    let ledger = Ledger::start(LedgerOptions::EXACT).unwrap();
     let mut kept = Vec::with_capacity(10);
     for number in 0..10 {
         let _scope = (number % 2 == 0).then(|| heapledger::context!("even"));
@@ -99,16 +99,16 @@ fn contexts_do_not_split_types() {
 }
 
 fn samples_keep_their_weight() {
-    let ledger = Ledger::start(Options { sample_every: Some(Bytes(4096)), ..Options::EXACT }).unwrap();
+    let ledger = Ledger::start(LedgerOptions { sample_every: Some(Bytes(4096)), ..LedgerOptions::EXACT }).unwrap();
     let nodes: Vec<Box<Node>> = (0..10_000).map(|key| black_box(Box::new(Node { key, next: None }))).collect();
     let types = ledger.types();
     let (blocks, bytes, _) = row(&types, "Node");
-    let expected: u64 = ledger.blocks().filter(|block| block.size.0 == 16).map(|block| block.stands_for.0).sum();
+    let expected: u64 = ledger.blocks().filter(|block| block.size.0 == 16).map(|block| block.weight.0).sum();
     assert_eq!((blocks, bytes), (expected, 16 * expected), "{types}");
     assert_eq!(nodes.len(), 10_000);
 }
 
 fn an_empty_ledger_has_no_types() {
-    let ledger = Ledger::start(Options::EXACT).unwrap();
+    let ledger = Ledger::start(LedgerOptions::EXACT).unwrap();
     assert!(ledger.types().rows.iter().all(|row| row.bytes.0 < 4096));
 }

@@ -9,11 +9,12 @@ use std::task::{self, Poll, Waker};
 use std::thread;
 
 use heapledger::dump::{
-    self, Amount, Config, Cost, DumpArgs, Failed, Guid, Heap, Level, Overhead, ProcessDump, Provider, Schedule, Session,
+    self, Amount, Cost, DumpArgs, Guid, Heap, Level, ProcessDump, Provider, ProviderError, ProviderOverhead, Schedule,
+    TraceConfig, TraceSession,
 };
 use heapledger::reports::dark_matter::{self, Mode};
-use heapledger::reports::{self, Collector, Options};
-use heapledger::{Allocator, Context, Ledger, Meter, Order, SnapshotOptions, context, serve};
+use heapledger::reports::{self, Collector, ReportOptions};
+use heapledger::{Allocator, Context, Ledger, Meter, SiteOrder, SnapshotOptions, context, serve};
 use http_body::{Body, Frame};
 use tower_service::Service;
 
@@ -30,7 +31,7 @@ fn keep() {
 struct Own;
 
 impl Provider for Own {
-    fn dump(&mut self, args: &DumpArgs, dump: &mut ProcessDump) -> Result<(), Failed> {
+    fn dump(&mut self, args: &DumpArgs, dump: &mut ProcessDump) -> Result<(), ProviderError> {
         keep();
         let own = dump.allocator("own/kept").set_size(100).set_object_count(1).set_text("what", "a vector").guid;
         dump.suballocate(own, dump::MALLOC_OBJECTS);
@@ -45,7 +46,7 @@ impl Provider for Own {
             });
             heap.add(frames, Some("Vec"), Amount { blocks: 1, bytes: 100 });
             dump.add_heap("own/kept", heap);
-            let mut overhead = Overhead::default();
+            let mut overhead = ProviderOverhead::default();
             overhead.add("Register", Cost { count: 1, bytes_allocated: 64, bytes_mapped: 4096, bytes_resident: 4096 });
             overhead.dump_into("own", dump);
         }
@@ -70,14 +71,14 @@ impl Body for Sent {
 }
 
 /// Asks the page, in a server that has nothing else to do.
-fn ask_mounted(path: &str) {
+fn ask_service(path: &str) {
     let (options, request) = {
         let _ignored = heapledger::ignore();
         let request = http::Request::get(path).header("host", "127.0.0.1").body(Sent).unwrap();
         (serve::PageOptions { base: "/page".to_owned(), ..serve::PageOptions::default() }, request)
     };
-    let mut mount = serve::Mount::new(options).unwrap();
-    let mut answer = mount.call(request);
+    let mut service = serve::PageService::new(options).unwrap();
+    let mut answer = service.call(request);
     let mut waiting = task::Context::from_waker(Waker::noop());
     let response = loop {
         match answer.as_mut().poll(&mut waiting) {
@@ -96,14 +97,14 @@ fn main() {
     // Also of what was there before the ledger, nothing is missed when it goes.
     let early = reports::register("early", |_: &mut Collector| ());
     let listener = reports::listen().unwrap();
-    let ledger = Ledger::start(heapledger::Options::EXACT).unwrap();
+    let ledger = Ledger::start(heapledger::LedgerOptions::EXACT).unwrap();
     let counts = || {
         let totals = ledger.totals();
         [totals.allocations.0, totals.blocks_live.0, totals.frees_unknown.0]
     };
     assert_eq!(counts(), [0; 3], "nothing but a start");
 
-    let sites = || ledger.top_sites(9, Order::BytesAllocated).iter().map(ToString::to_string).collect::<String>();
+    let sites = || ledger.top_sites(9, SiteOrder::BytesAllocated).iter().map(ToString::to_string).collect::<String>();
     let kept = |what: &str| {
         let kept = KEPT.lock().unwrap().len() as u64;
         assert_eq!(counts(), [kept, kept, 0], "{what}\n{}", sites());
@@ -116,38 +117,39 @@ fn main() {
     let registered = dump::register("Own", Own);
     kept("registrations");
     for mark in [false, true] {
-        drop(reports::collect(&Options { mark, ..Options::default() }));
+        drop(reports::collect(&ReportOptions { mark, ..ReportOptions::default() }));
         kept("a collection");
     }
     // Each asks the reporter, and the provider, whose dump is reported.
     assert_eq!(KEPT.lock().unwrap().len(), 4, "what reporters do is the program's");
-    reports::save(&reports_file, &Options::default()).unwrap();
+    reports::save(&reports_file, &ReportOptions::default()).unwrap();
     kept("a file of reports");
     for mode in [Mode::DarkMatter, Mode::Live, Mode::Scan] {
-        let options = dark_matter::Options { mode, ..dark_matter::Options::default() };
+        let options = dark_matter::DarkMatterOptions { mode, ..dark_matter::DarkMatterOptions::default() };
         dark_matter::save(&log, &options).unwrap();
         kept("a log");
     }
     let kept_before = KEPT.lock().unwrap().len();
-    let made = dump::dump(&dump::Options { level: Level::Detailed, ..dump::Options::default() });
+    let made = dump::dump(&dump::DumpOptions { level: Level::Detailed, ..dump::DumpOptions::default() });
     assert_eq!(made.own().size_of("own/kept"), Some(100), "{:?}", made.failures);
     assert_eq!(KEPT.lock().unwrap().len() - kept_before, 5, "the reporter, the provider, and three frames");
     drop(made);
     kept("a dump");
-    let session = Session::to_file(&trace, Config { schedule: Schedule::never(), ..Config::default() }).unwrap();
+    let session =
+        TraceSession::to_file(&trace, TraceConfig { schedule: Schedule::never(), ..TraceConfig::default() }).unwrap();
     session.dump(Level::Detailed).unwrap();
     drop(session.finish().unwrap());
     kept("a trace");
     for path in ["/page/", "/page/metrics"] {
         let kept_before = KEPT.lock().unwrap().len();
-        ask_mounted(path);
+        ask_service(path);
         assert!(KEPT.lock().unwrap().len() > kept_before, "the body of a request is read by the program");
         kept(path);
     }
-    let signal = dark_matter::on_signal(libc::SIGUSR2, &directory, dark_matter::Options::default()).unwrap();
+    let signal = dark_matter::on_signal(libc::SIGUSR2, &directory, dark_matter::DarkMatterOptions::default()).unwrap();
     drop(signal);
     drop(ledger.snapshot(&SnapshotOptions::default()).unwrap());
-    drop(ledger.top_sites(10, Order::BytesLive));
+    drop(ledger.top_sites(10, SiteOrder::BytesLive));
     drop(ledger.census_by_vtable());
     drop(ledger.defects());
     {

@@ -6,8 +6,8 @@ use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::ptr;
 
-use heapledger_context::untracked;
-use heapledger_core::bridge::{self, Extent, Found, Marking, mark};
+use heapledger_annotate::untracked;
+use heapledger_core::bridge::{self, BridgeRef, Extent, Marking, mark};
 use heapledger_core::hooks::{UsableSize, usable_size};
 use heapledger_core::{Bytes, sys};
 
@@ -38,18 +38,18 @@ use heapledger_core::{Bytes, sys};
 /// ```
 pub struct Meter {
     usable_size: Option<UsableSize>,
-    observer: Option<Found>,
+    observer: Option<BridgeRef>,
     /// The program's own ledger, if it is not the observer.
-    own: Option<Found>,
-    telling: Telling,
+    own: Option<BridgeRef>,
+    mark_action: MarkAction,
     seen: HashSet<usize, BuildHasherDefault<AddressHasher>>,
     computed: Bytes,
     marks: MarkCounts,
 }
 
-/// The message that a meter sends to the ledger for each block.
+/// The mark that a meter makes in the ledger for each block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Telling {
+enum MarkAction {
     Nothing,
     /// This reporter has reported the block, with these flags of a mark.
     Mark(&'static str, u32),
@@ -80,7 +80,7 @@ impl Meter {
             usable_size: usable_size(),
             observer: bridge::find(),
             own: bridge::own(),
-            telling: Telling::Nothing,
+            mark_action: MarkAction::Nothing,
             seen: HashSet::default(),
             computed: Bytes(0),
             marks: MarkCounts::default(),
@@ -90,7 +90,7 @@ impl Meter {
     /// Returns a meter that marks every block it measures as reported, under this name and with the
     /// stack of the call. Without a ledger in the program it is the same as [`Meter::new`].
     pub fn marking(reporter: &'static str) -> Meter {
-        Meter { telling: Telling::Mark(reporter, 0), ..Meter::new() }
+        Meter { mark_action: MarkAction::Mark(reporter, 0), ..Meter::new() }
     }
 
     /// Returns a meter whose marks stay when marks are cleared: for a reporter that measures blocks
@@ -109,13 +109,13 @@ impl Meter {
     /// assert_eq!(bytes.0, 0);
     /// ```
     pub fn marking_and_keeping(reporter: &'static str) -> Meter {
-        Meter { telling: Telling::Mark(reporter, mark::KEEP), ..Meter::new() }
+        Meter { mark_action: MarkAction::Mark(reporter, mark::KEEP), ..Meter::new() }
     }
 
     /// Returns a meter that takes this reporter's kept marks off every block it measures, because
     /// these are about to be freed.
     pub fn unmarking(reporter: &'static str) -> Meter {
-        Meter { telling: Telling::Unmark(reporter), ..Meter::new() }
+        Meter { mark_action: MarkAction::Unmark(reporter), ..Meter::new() }
     }
 
     /// True if the allocator can be asked for the sizes of blocks. Otherwise slop is left out,
@@ -146,8 +146,8 @@ impl Meter {
             Some(usable_size) => Bytes(unsafe { usable_size(start) } as u64),
             None => self.block_unasked(start.addr(), requested),
         };
-        if self.telling != Telling::Nothing {
-            self.tell(start.addr() as u64, bytes, 0);
+        if self.mark_action != MarkAction::Nothing {
+            self.notify(start.addr() as u64, bytes, 0);
         }
         bytes
     }
@@ -162,7 +162,7 @@ impl Meter {
             return Bytes(0);
         }
         let bytes = Bytes(bytes as u64);
-        self.tell(start.addr() as u64, bytes, 0);
+        self.notify(start.addr() as u64, bytes, 0);
         bytes
     }
 
@@ -233,7 +233,7 @@ impl Meter {
     /// Counts a block that the ledger knows.
     pub(crate) fn known(&mut self, extent: Extent) -> Bytes {
         let bytes = Bytes(extent.bytes_usable);
-        self.tell(extent.address, bytes, 0);
+        self.notify(extent.address, bytes, 0);
         bytes
     }
 
@@ -248,7 +248,7 @@ impl Meter {
     /// Counts the computed size for a block that nobody can be asked about, and nevertheless marks
     /// the block around the address: a recorder finds that block later.
     pub(crate) fn computed_around<T: ?Sized>(&mut self, inside: *const T, bytes: usize) -> Bytes {
-        self.tell(inside.cast::<u8>().addr() as u64, Bytes(0), mark::AROUND);
+        self.notify(inside.cast::<u8>().addr() as u64, Bytes(0), mark::AROUND);
         self.computed(bytes)
     }
 
@@ -281,11 +281,11 @@ impl Meter {
     }
 
     #[inline(never)]
-    fn tell(&mut self, start: u64, measured: Bytes, more: u32) {
+    fn notify(&mut self, start: u64, measured: Bytes, more: u32) {
         let Some(observer) = self.observer else { return };
-        match self.telling {
-            Telling::Nothing => {}
-            Telling::Mark(reporter, flags) => {
+        match self.mark_action {
+            MarkAction::Nothing => {}
+            MarkAction::Mark(reporter, flags) => {
                 let marking = Marking::new(reporter, flags | more, measured.0);
                 // SAFETY: `mark` of a `Bridge` requires a marking that may be read during the call,
                 // whose reporter's name is static. The marking is a local, and `Marking::new` has
@@ -293,7 +293,7 @@ impl Meter {
                 let answer = observer.mark().map(|mark| unsafe { mark(start, &raw const marking) });
                 self.count(answer.unwrap_or(mark::UNKNOWN));
             }
-            Telling::Unmark(reporter) => {
+            MarkAction::Unmark(reporter) => {
                 let length = u32::try_from(reporter.len()).unwrap_or(u32::MAX);
                 if let Some(unmark) = observer.unmark() {
                     // SAFETY: `unmark` of a `Bridge` requires a static name with its length. The
@@ -325,7 +325,7 @@ impl Default for Meter {
 impl fmt::Debug for Meter {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("Meter")
-            .field("telling", &self.telling)
+            .field("mark_action", &self.mark_action)
             .field("seen", &self.seen.len())
             .field("computed", &self.computed)
             .field("marks", &self.marks)

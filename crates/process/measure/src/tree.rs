@@ -9,7 +9,7 @@ use heapledger_core::Bytes;
 use crate::{HeapContainer, HeapSize, Meter};
 
 /// The number of elements that a node of the standard library's B-trees has room for.
-const ROOM: usize = 11;
+const NODE_CAPACITY: usize = 11;
 /// The maximal number of levels of a tree in this address space: a node has at least six children.
 const LEVELS_MAX: usize = 24;
 
@@ -17,8 +17,8 @@ const LEVELS_MAX: usize = 24;
 #[expect(dead_code, reason = "for its size")]
 struct Leaf<K, V> {
     parent: *const u8,
-    keys: [MaybeUninit<K>; ROOM],
-    values: [MaybeUninit<V>; ROOM],
+    keys: [MaybeUninit<K>; NODE_CAPACITY],
+    values: [MaybeUninit<V>; NODE_CAPACITY],
     numbers: [u16; 2],
 }
 
@@ -26,7 +26,7 @@ struct Leaf<K, V> {
 #[repr(C)]
 struct Internal<K, V> {
     leaf: Leaf<K, V>,
-    children: [*const u8; ROOM + 1],
+    children: [*const u8; NODE_CAPACITY + 1],
 }
 
 /// Measures the nodes of a B-tree, from the addresses of its elements in order.
@@ -95,7 +95,7 @@ impl Walk {
             None => {
                 self.bytes += meter.computed_around(inside, self.internal_bytes);
                 // The element is the node's first; the others are within this distance.
-                (element, (ROOM - 1) * self.stride + 1)
+                (element, (NODE_CAPACITY - 1) * self.stride + 1)
             }
         };
         if let Some(place) = self.open.get_mut(self.depth) {

@@ -3,16 +3,16 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use heapledger_context::untracked;
+use heapledger_annotate::untracked;
 use heapledger_dmd::Log;
-use heapledger_page::{Abilities, Source, Wish};
-use heapledger_report::{Options, allocator_statistics, collect, dark_matter};
-use heapledger_reports::Reports;
+use heapledger_report_format::Reports;
+use heapledger_reporters::{ReportOptions, allocator_statistics, collect, dark_matter};
+use heapledger_web::{Capabilities, MeasureOptions, Source};
 
 /// The program that this code is part of.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Program {
-    /// True to ask its children that [listen](heapledger_report::listen), too.
+    /// True to ask its children that [listen](heapledger_reporters::listen), too.
     pub children: bool,
 }
 
@@ -23,18 +23,25 @@ impl Source for Program {
         format!("{name} (pid {})", std::process::id())
     }
 
-    fn abilities(&self) -> Abilities {
+    fn capabilities(&self) -> Capabilities {
         // Marks are kept in the ledger; under a recorder they are in the recording.
-        let dark_matter = heapledger_resident::control::is_running();
-        Abilities { measure: true, dark_matter, minimise: true, allocator: true }
+        let dark_matter = heapledger_inprocess::control::is_running();
+        Capabilities { measure: true, dark_matter, minimise: true, allocator: true }
     }
 
-    fn measure(&self, wish: Wish) -> Result<Reports, String> {
-        Ok(collect(&Options { anonymous: wish.anonymous, children: self.children, ..Options::default() }))
+    fn measure(&self, measure_options: MeasureOptions) -> Result<Reports, String> {
+        Ok(collect(&ReportOptions {
+            anonymous: measure_options.anonymous,
+            children: self.children,
+            ..ReportOptions::default()
+        }))
     }
 
-    fn dark_matter(&self, wish: Wish) -> Result<Log, String> {
-        let options = dark_matter::Options { anonymous: wish.anonymous, ..dark_matter::Options::default() };
+    fn dark_matter(&self, measure_options: MeasureOptions) -> Result<Log, String> {
+        let options = dark_matter::DarkMatterOptions {
+            anonymous: measure_options.anonymous,
+            ..dark_matter::DarkMatterOptions::default()
+        };
         let log = dark_matter::dump(&options).map_err(|error| error.to_string())?;
         #[cfg(feature = "symbols")]
         let log = {

@@ -5,9 +5,9 @@
 
 use std::time::Duration;
 
-use heapledger_analysis::{By, Moment, Names, Selection, breakdown};
+use heapledger_analysis::{Moment, Names, PartBy, Selection, parts};
 use heapledger_recording::Recording;
-use heapledger_symbols::{Options, Symbolizer};
+use heapledger_symbols::{Symbolizer, SymbolizerOptions};
 
 fn main() {
     for path in std::env::args().skip(1) {
@@ -16,10 +16,10 @@ fn main() {
         let mut events = 0;
         let mut best = Duration::MAX;
         for _ in 0..5 {
-            let mut names = Names::new(&recording, Symbolizer::new(Options::default()));
+            let mut names = Names::new(&recording, Symbolizer::new(SymbolizerOptions::default()));
             let (selection, mut progress) = (Selection::at(Moment::Peak), |done, _| events = done);
             let start = cpu_time();
-            let parts = breakdown(&mut names, By::Thread, &selection, &mut progress);
+            let parts = parts(&mut names, PartBy::Thread, &selection, &mut progress);
             best = best.min(cpu_time() - start);
             assert!(parts.unwrap().damage.is_empty());
         }

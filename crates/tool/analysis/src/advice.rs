@@ -7,12 +7,12 @@
 use heapledger_core::{Blocks, Bytes};
 use heapledger_recording::Damage;
 
+use crate::block_filter::each_once;
 use crate::error::Error;
 use crate::moment::Selection;
 use crate::names::Names;
 use crate::owners::Owner;
 use crate::replay::Progress;
-use crate::sieve::each_once;
 
 mod growth;
 mod reporters;
@@ -76,7 +76,7 @@ impl AdviceList {
     /// Applies every rule to the selected blocks. The selection's moment does not matter. Makes
     /// several passes over all events. Needs as much memory as the largest of
     /// [`growth`](crate::Growth), [`reallocations`](crate::reallocations) and
-    /// [`breakdown`](crate::breakdown).
+    /// [`parts`](crate::parts).
     pub fn load(names: &mut Names<'_, '_>, selection: &Selection, progress: Progress<'_>) -> Result<AdviceList, Error> {
         let mut list = AdviceList::default();
         for rule in [growth::find, reserve::find, temporary::find, slop::find, reporters::find] {

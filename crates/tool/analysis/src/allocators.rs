@@ -24,17 +24,17 @@ const NAMES: &[&str] = &[
     "__posix_memalign",
     // Heapledger's own: the exports of libheapledger, and the functions that declare a block in a
     // pool of the program.
-    "heapledger_family::thunks::malloc_from",
-    "heapledger_family::thunks::calloc_from",
-    "heapledger_family::thunks::realloc_from",
-    "heapledger_family::thunks::reallocate",
-    "heapledger_family::thunks::aligned_alloc_from",
-    "heapledger_family::thunks::memalign_from",
-    "heapledger_family::thunks::posix_memalign_from",
+    "heapledger_interpose::thunks::malloc_from",
+    "heapledger_interpose::thunks::calloc_from",
+    "heapledger_interpose::thunks::realloc_from",
+    "heapledger_interpose::thunks::reallocate",
+    "heapledger_interpose::thunks::aligned_alloc_from",
+    "heapledger_interpose::thunks::memalign_from",
+    "heapledger_interpose::thunks::posix_memalign_from",
     // Declare blocks of a program's own heaps.
     "heapledger_pool_alloc",
     "heapledger::pool::alloc",
-    "heapledger_pool::Pool::alloc",
+    "heapledger_annotate::pool::Pool::alloc",
     // C++.
     "operator new",
     "operator new[]",
@@ -161,7 +161,7 @@ const PREFIXES: &[&str] = &[
     "core::alloc::",
     "std::alloc::",
     "std::sys::alloc::",
-    "heapledger_pool::",
+    "heapledger_annotate::pool::",
     "heapledger_allocator::",
 ];
 
@@ -205,7 +205,9 @@ mod tests {
         {
             assert!(is_allocator(name, None), "{name}");
         }
-        assert!(is_allocator("heapledger_pool_alloc", None) && is_allocator("heapledger_pool::Pool::alloc", None));
+        assert!(
+            is_allocator("heapledger_pool_alloc", None) && is_allocator("heapledger_annotate::pool::Pool::alloc", None)
+        );
         assert!(is_allocator("<alloc::alloc::Global as core::alloc::Allocator>::allocate", Some("x.rs")));
         for name in ["main", "my_malloc", "xmalloc_report", "alloc::vec::Vec::push", "strdup", "operator delete", ""] {
             assert!(!is_allocator(name, None), "{name}");

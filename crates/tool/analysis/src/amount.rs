@@ -26,7 +26,7 @@ pub struct Amount {
 
 /// The amounts that a site or a group of blocks holds at each moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Holding {
+pub struct MomentAmounts {
     /// All that was ever allocated.
     pub total: Amount,
     /// The amount at the peak.
@@ -35,7 +35,7 @@ pub struct Holding {
     pub live: Amount,
 }
 
-impl Holding {
+impl MomentAmounts {
     /// Returns the amount held at this moment.
     pub fn at(&self, moment: Moment) -> Amount {
         match moment {
@@ -47,12 +47,12 @@ impl Holding {
 
     /// True if nothing is held at any moment.
     pub fn is_nothing(&self) -> bool {
-        *self == Holding::default()
+        *self == MomentAmounts::default()
     }
 }
 
-impl AddAssign for Holding {
-    fn add_assign(&mut self, other: Holding) {
+impl AddAssign for MomentAmounts {
+    fn add_assign(&mut self, other: MomentAmounts) {
         self.total += other.total;
         self.peak += other.peak;
         self.live += other.live;
@@ -120,12 +120,12 @@ impl Amount {
     }
 
     /// Returns the amount that a recorded block of this size counts for, with the weight
-    /// `stands_for`.
-    pub(crate) fn of_block(size: Bytes, stands_for: Blocks) -> Amount {
+    /// `weight`.
+    pub(crate) fn of_block(size: Bytes, weight: Blocks) -> Amount {
         Amount {
-            bytes: Bytes(size.0.saturating_mul(stands_for.0)),
-            blocks: stands_for,
-            variance: Variance::of(size, stands_for),
+            bytes: Bytes(size.0.saturating_mul(weight.0)),
+            blocks: weight,
+            variance: Variance::of(size, weight),
             ..Amount::default()
         }
     }

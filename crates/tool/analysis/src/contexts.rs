@@ -42,7 +42,7 @@ pub enum Layer {
     Context,
     /// The group of the stack: its owner, its heap, or the type of its blocks.
     Group(RankBy),
-    /// The part of a site in a [profile by parts](crate::Profile::load_apart); no level in another
+    /// The part of a site in a [profile by parts](crate::Profile::load_split); no level in another
     /// profile.
     Part,
 }

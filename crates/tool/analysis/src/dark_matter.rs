@@ -6,13 +6,13 @@ use heapledger_core::{Blocks, Bytes, StackId};
 use heapledger_dmd::{Block, Builder, Defect, FrameId, Log, Mode, Module, NameId, Report, TraceId};
 use heapledger_recording::{Damage, ImageId, ModuleId, NodeKind};
 
+use crate::block_filter::{BlockFilter, SharedProgress, Verdict, each_once};
 use crate::error::Error;
 use crate::events::expect_events;
 use crate::moment::{Moment, Selection, last_images};
 use crate::names::Names;
 use crate::replay::{Marks, Origin, Progress, ReplayedImage, Span, replay};
-use crate::reports::{Misreport, times_complete};
-use crate::sieve::{Rounds, Sieve, Verdict, each_once};
+use crate::reports::{ReportDefect, times_complete};
 use crate::stacks::{ContextId, MergedStacks, NodeId, StackFrame};
 
 /// A log, and the parts of the recording that are missing in it.
@@ -75,27 +75,28 @@ pub fn dark_matter(
         wants_freed: mode == Mode::Cumulative,
         ..Span::default()
     };
-    let mut rounds = Rounds::new(progress, filter, is_at_peak);
-    let mut sieve = Sieve::new(names, filter, &images, true, memory_max, &mut rounds)?;
+    let mut shared_progress = SharedProgress::new(progress, filter, is_at_peak);
+    let mut block_filter = BlockFilter::new(names, filter, &images, true, memory_max, &mut shared_progress)?;
     if is_at_peak {
         let all = |_: Origin| OUTSIDE;
         let replayed =
-            rounds.round(|progress| replay(recording, &images, Span::default(), memory_max, all, progress))?;
+            shared_progress.pass(|progress| replay(recording, &images, Span::default(), memory_max, all, progress))?;
         span.stop_at = Some(replayed.live.bytes_live_max);
     }
     let mut merged = MergedStacks::new(recording);
     let mut numbers: HashMap<NodeId, StackId> = HashMap::new();
     let mut nodes: Vec<NodeId> = Vec::new();
-    let group = |origin: Origin| match sieve.verdict(names, &mut merged, &origin) {
+    let group = |origin: Origin| match block_filter.verdict(names, &mut merged, &origin) {
         Verdict::Outside | Verdict::LeftOut => OUTSIDE,
         Verdict::Selected(node) => *numbers.entry(node).or_insert_with(|| {
             nodes.push(node);
             StackId(STACKS_FIRST + nodes.len() as u32 - 1)
         }),
     };
-    let mut replayed = rounds.round(|progress| replay(recording, &images, span, memory_max, group, progress))?;
+    let mut replayed =
+        shared_progress.pass(|progress| replay(recording, &images, span, memory_max, group, progress))?;
     let mut damage = std::mem::take(&mut replayed.damage);
-    damage.extend(sieve.damage());
+    damage.extend(block_filter.damage());
 
     let last = last_images(recording);
     let is_at_end = until.is_none() && !is_at_peak && !is_complete;
@@ -161,7 +162,7 @@ impl<'n, 'r, 'a> Writer<'n, 'r, 'a> {
                 _ => [None; 2],
             };
             let reports = reports.map(|mark| mark.map(|mark| self.report(image.image, mark.by)));
-            self.add(block.group, (block.size, block.usable.unwrap_or(block.size)), (1, block.stands_for), reports);
+            self.add(block.group, (block.size, block.usable.unwrap_or(block.size)), (1, block.weight), reports);
         }
     }
 
@@ -174,15 +175,15 @@ impl<'n, 'r, 'a> Writer<'n, 'r, 'a> {
         }
     }
 
-    /// Adds `count` blocks, each with the weight `stands_for`.
+    /// Adds `count` blocks, each with the weight `block_weight`.
     fn add(
         &mut self,
         group: StackId,
         (size, usable): (Bytes, Bytes),
-        (count, stands_for): (u64, Blocks),
+        (count, block_weight): (u64, Blocks),
         reports: [Option<Report>; 2],
     ) {
-        let weight = stands_for.0 as f64;
+        let weight = block_weight.0 as f64;
         let Some(Site { trace, type_name, context }) = self.site(group) else { return };
         self.builder.add(&Block {
             requested: size.0,
@@ -258,7 +259,7 @@ impl<'n, 'r, 'a> Writer<'n, 'r, 'a> {
         if self.mode != Mode::DarkMatter {
             return;
         }
-        for &Misreport { kind, by, address, group, measured, usable, count } in &image.reports.defects {
+        for &ReportDefect { kind, by, address, group, measured, usable, count } in &image.reports.defects {
             let Report { trace, reporter } = self.report(image.image, by);
             let alloc = group.and_then(|group| self.site(group)).and_then(|site| site.trace);
             // Equal stacks may have several ids in the program, but they have one trace.

@@ -129,7 +129,7 @@ fn label(profile: &Profile, names: &mut Names<'_, '_>, rank: &Rank) -> Label {
     let named = |text: &str| Label { text: text.to_owned(), ..Label::default() };
     match rank.key {
         Key::Module(module) => named(library(&names.module_path(module))),
-        Key::Line(id) | Key::File(id) if names.function(id).declared => named(file_name(&names.function(id).short)),
+        Key::Line(id) | Key::File(id) if names.function(id).is_label => named(file_name(&names.function(id).short)),
         Key::Owner(function) | Key::Line(function) | Key::File(function) | Key::Function(function) => {
             let function = function_label(names, function, rank.frame.location.as_ref().map(|it| &*it.file));
             Label { functions: vec![function], ..Label::default() }

@@ -6,7 +6,7 @@
 pub enum Error {
     /// The recording cannot be read.
     #[error(transparent)]
-    Recording(#[from] heapledger_recording::Error),
+    Recording(#[from] heapledger_recording::RecordingError),
     /// No process of the session had this pid, or ran a program of this name.
     #[error("the recording has no process {0}")]
     NoSuchProcess(String),

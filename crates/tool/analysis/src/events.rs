@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use heapledger_recording::{Damage, Error as RecordingError, Event, EventsBuffer, ImageId, Recording};
+use heapledger_recording::{Damage, Event, EventsBuffer, ImageId, Recording, RecordingError};
 
 use crate::error::Error;
 

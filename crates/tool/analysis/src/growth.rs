@@ -5,13 +5,13 @@ use std::cmp::Reverse;
 use heapledger_core::Bytes;
 use heapledger_recording::{Damage, Time};
 
+use crate::block_filter::each_once;
 use crate::error::Error;
 use crate::history::History;
 use crate::moment::{Moment, Selection};
 use crate::names::Names;
 use crate::replay::Progress;
 use crate::shares::{ShareGroup, Shares, SharesBy};
-use crate::sieve::each_once;
 use crate::stacks::Stacks;
 use crate::trend::{Trend, TrendKind, WINDOWS, trend};
 
@@ -35,7 +35,7 @@ pub struct Growth {
     pub groups: usize,
     /// The groups that grow: first those that grow steadily, then those that grow in steps, then
     /// those that slow down; within each kind, the fastest first.
-    pub grown: Vec<Grown>,
+    pub grown: Vec<GrowingGroup>,
     /// The stacks of the groups.
     pub stacks: Stacks,
     /// Parts of the recording that could not be read, and are missing here.
@@ -44,7 +44,7 @@ pub struct Growth {
 
 /// A group of blocks that becomes larger.
 #[derive(Clone, Debug)]
-pub struct Grown {
+pub struct GrowingGroup {
     /// The group.
     pub group: ShareGroup,
     /// Its trend, in windows of [`seconds_of_window`](Growth::seconds_of_window) seconds.
@@ -74,7 +74,7 @@ impl Growth {
         }
         let moment = |at: u128| Time(from.0 + (u128::from(to.0 - from.0) * (at + 1) / TIMES as u128) as u64);
         let times: Vec<Time> = (0..TIMES as u128).map(moment).collect();
-        let shares = Shares::load(names, &selection.moved(Moment::Total), by, GROUPS_MAX, &times, progress)?;
+        let shares = Shares::load(names, &selection.with_moment(Moment::Total), by, GROUPS_MAX, &times, progress)?;
         growth.groups = shares.groups.len();
         growth.stacks = shares.stacks;
         growth.damage.extend(shares.damage);
@@ -83,7 +83,7 @@ impl Growth {
         let grown = shares.groups.into_iter().filter_map(|(group, live)| {
             let trend = trend(&live).filter(|trend| trend.gained >= gain_min)?;
             let since = if trend.since == 0 { from } else { moment((trend.since * TIMES / WINDOWS) as u128) };
-            Some(Grown { group, trend, since, live: Bytes(live.last().copied().unwrap_or(0)) })
+            Some(GrowingGroup { group, trend, since, live: Bytes(live.last().copied().unwrap_or(0)) })
         });
         growth.grown = grown.collect();
         growth

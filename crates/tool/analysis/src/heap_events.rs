@@ -7,12 +7,12 @@ use heapledger_core::{Blocks, Bytes, Serial, StackId, ThreadId};
 use heapledger_recording::{Damage, ImageId, Recording, Time};
 
 use crate::amount::Amount;
+use crate::block_filter::{BlockFilter, SharedProgress, Verdict, each_once};
 use crate::error::Error;
 use crate::events::{EventMap, expect_events};
 use crate::moment::{Moment, Selection, last_images};
 use crate::names::Names;
-use crate::replay::{Follower, Gone, Origin, Progress, Span, Why, replay};
-use crate::sieve::{Rounds, Sieve, Verdict, each_once};
+use crate::replay::{BlockEnd, BlockVisitor, EndReason, Origin, Progress, Span, replay};
 use crate::stacks::{MergedStacks, NodeId, Stacks};
 
 /// An event of a block.
@@ -30,11 +30,11 @@ pub struct HeapEvent {
     /// Its requested size; for a sampled block, the bytes that it counts for.
     pub size: Bytes,
     /// The weight: the number of blocks that it counts for, 1 if it was not sampled.
-    pub stands_for: Blocks,
+    pub weight: Blocks,
     /// The stack that allocated it.
     pub stack: NodeId,
     /// The kind of event.
-    pub what: Happened,
+    pub what: HeapEventKind,
     /// True for a free if its thread has allocated or freed blocks that the selection leaves out
     /// since its latest event here.
     pub is_interrupted: bool,
@@ -42,13 +42,13 @@ pub struct HeapEvent {
 
 /// The kinds of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Happened {
+pub enum HeapEventKind {
     /// The block was allocated, or was there already when the recording began.
     Allocated,
     /// The block was freed. A reallocation is a free followed at once by an allocation.
     Freed,
     /// The block was live when its image ended.
-    Gone,
+    ImageEnded,
 }
 
 /// The treatment of blocks that are live when an image ends. If the selection's moment is a time,
@@ -65,8 +65,8 @@ pub enum Heaps {
 /// Figures about the events that were handed out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeapEvents {
-    /// The number of blocks that [went](Happened::Gone) at the end of an image.
-    pub gone: u64,
+    /// The number of blocks that [were live](HeapEventKind::ImageEnded) at the end of an image.
+    pub ended_with_image: u64,
     /// Parts of the recording that could not be read, and are missing.
     pub damage: Vec<Damage>,
 }
@@ -91,43 +91,48 @@ pub fn heap_events<'r, 'a: 'r, N: AsMut<Names<'r, 'a>>>(
     selection.expect_time(recording)?;
     let images = filter.images(recording)?;
     let is_at_peak = selection.moment == Moment::Peak;
-    let mut rounds = Rounds::new(progress, filter, is_at_peak);
-    let sieve = Sieve::new(names.as_mut(), filter, &images, true, memory_max, &mut rounds)?;
+    let mut shared_progress = SharedProgress::new(progress, filter, is_at_peak);
+    let block_filter = BlockFilter::new(names.as_mut(), filter, &images, true, memory_max, &mut shared_progress)?;
     let mut span = Span { until: selection.moment.time(), ..Span::default() };
     if is_at_peak {
         let all = |_: Origin| OUTSIDE;
         let replayed =
-            rounds.round(|progress| replay(recording, &images, Span::default(), memory_max, all, progress))?;
+            shared_progress.pass(|progress| replay(recording, &images, Span::default(), memory_max, all, progress))?;
         span.stop_at = Some(replayed.live.bytes_live_max);
     }
-    let mut teller = Teller {
+    let mut emitter = EventEmitter {
         names,
         merged: MergedStacks::new(recording),
-        sieve,
+        block_filter,
         numbers: EventMap::default(),
         nodes: Vec::new(),
-        moves_from: None,
+        reattributed_from: None,
         interrupted: HashSet::new(),
         begins: recording.session().map_or(Time(0), |session| session.begins),
-        stays: if selection.moment.time().is_some() { HashSet::new() } else { staying(recording, &images, heaps) },
-        gone: 0,
+        stay_live: if selection.moment.time().is_some() {
+            HashSet::new()
+        } else {
+            images_that_stay_live(recording, &images, heaps)
+        },
+        ended_with_image: 0,
         is_over: false,
         each,
     };
-    let replayed = rounds.round(|progress| replay(recording, &images, span, memory_max, &mut teller, progress));
-    let Teller { merged, sieve, gone, .. } = teller;
+    let replayed =
+        shared_progress.pass(|progress| replay(recording, &images, span, memory_max, &mut emitter, progress));
+    let EventEmitter { merged, block_filter, ended_with_image, .. } = emitter;
     let mut damage = match replayed {
         Ok(replayed) => replayed.damage,
         Err(Error::Stopped) => Vec::new(),
         Err(other) => return Err(other),
     };
-    damage.extend(sieve.damage());
+    damage.extend(block_filter.damage());
     damage.extend(merged.damage);
-    Ok(HeapEvents { gone, damage: each_once(damage) })
+    Ok(HeapEvents { ended_with_image, damage: each_once(damage) })
 }
 
 /// Returns the images whose blocks stay live after their end.
-fn staying(recording: &Recording<'_>, images: &[ImageId], heaps: Heaps) -> HashSet<ImageId> {
+fn images_that_stay_live(recording: &Recording<'_>, images: &[ImageId], heaps: Heaps) -> HashSet<ImageId> {
     let end = |image: ImageId| recording.image_end(image).map_or(Time(u64::MAX), |end| end.time);
     match heaps {
         Heaps::One => {
@@ -141,27 +146,27 @@ fn staying(recording: &Recording<'_>, images: &[ImageId], heaps: Heaps) -> HashS
 /// The group of blocks outside the selection. `nodes[n]` is group `n + 1`.
 const OUTSIDE: StackId = StackId(0);
 
-struct Teller<'n, 'r, 'a, 'f, N, E> {
+struct EventEmitter<'n, 'r, 'a, 'f, N, E> {
     names: &'n mut N,
     merged: MergedStacks<'r, 'a>,
-    sieve: Sieve<'f>,
+    block_filter: BlockFilter<'f>,
     /// The groups that the replay counts blocks in, in the place of stacks.
     numbers: EventMap<NodeId, StackId>,
     nodes: Vec<NodeId>,
     /// The group of a block that is being reattributed: it stays in that group.
-    moves_from: Option<StackId>,
+    reattributed_from: Option<StackId>,
     /// Threads whose latest event is not of a block of the selection.
     interrupted: HashSet<(ImageId, ThreadId)>,
     begins: Time,
     /// Images whose blocks stay live after their end.
-    stays: HashSet<ImageId>,
-    gone: u64,
+    stay_live: HashSet<ImageId>,
+    ended_with_image: u64,
     is_over: bool,
     each: E,
 }
 
-impl<N, E: FnMut(&mut N, &Stacks, &HeapEvent) -> ControlFlow<()>> Teller<'_, '_, '_, '_, N, E> {
-    fn tell(&mut self, event: &HeapEvent) {
+impl<N, E: FnMut(&mut N, &Stacks, &HeapEvent) -> ControlFlow<()>> EventEmitter<'_, '_, '_, '_, N, E> {
+    fn emit(&mut self, event: &HeapEvent) {
         if !self.is_over {
             self.is_over = (self.each)(self.names, &self.merged.stacks, event).is_break();
         }
@@ -174,20 +179,20 @@ impl<N, E: FnMut(&mut N, &Stacks, &HeapEvent) -> ControlFlow<()>> Teller<'_, '_,
     }
 }
 
-impl<'r, 'a, N, E> Follower for &mut Teller<'_, 'r, 'a, '_, N, E>
+impl<'r, 'a, N, E> BlockVisitor for &mut EventEmitter<'_, 'r, 'a, '_, N, E>
 where
     N: AsMut<Names<'r, 'a>>,
     E: FnMut(&mut N, &Stacks, &HeapEvent) -> ControlFlow<()>,
 {
-    const WANTS_GONE: bool = true;
+    const WANTS_FREES: bool = true;
 
-    fn enters(&mut self, origin: Origin) -> StackId {
-        if let Some(from) = self.moves_from.take() {
+    fn on_alloc(&mut self, origin: Origin) -> StackId {
+        if let Some(from) = self.reattributed_from.take() {
             return from;
         }
         let this = &mut **self;
         let caller = origin.call.map(|(thread, _)| (origin.image, thread));
-        let Verdict::Selected(stack) = this.sieve.verdict(this.names.as_mut(), &mut this.merged, &origin) else {
+        let Verdict::Selected(stack) = this.block_filter.verdict(this.names.as_mut(), &mut this.merged, &origin) else {
             this.interrupted.extend(caller);
             return OUTSIDE;
         };
@@ -195,11 +200,11 @@ where
             this.resume(caller);
         }
         // One event for each recorded block, with the bytes and blocks that it counts for.
-        let Amount { bytes: size, blocks: stands_for, .. } = origin.amount();
+        let Amount { bytes: size, blocks: weight, .. } = origin.amount();
         let Origin { image, serial, call, .. } = origin;
         let (thread, time) = call.map_or((None, self.begins), |(thread, time)| (Some(thread), time));
-        let (what, is_interrupted) = (Happened::Allocated, false);
-        self.tell(&HeapEvent { time, thread, image, serial, size, stands_for, stack, what, is_interrupted });
+        let (what, is_interrupted) = (HeapEventKind::Allocated, false);
+        self.emit(&HeapEvent { time, thread, image, serial, size, weight, stack, what, is_interrupted });
         let nodes = &mut self.nodes;
         *self.numbers.entry(stack).or_insert_with(|| {
             nodes.push(stack);
@@ -207,23 +212,23 @@ where
         })
     }
 
-    fn goes(&mut self, gone: Gone) {
-        let Gone { image, serial, at: time, amount, group, why, .. } = gone;
-        let Amount { bytes: size, blocks: stands_for, .. } = amount;
-        let (thread, what) = match why {
-            Why::Freed(thread) => (Some(thread), Happened::Freed),
-            Why::ImageOver if !self.stays.contains(&image) => (None, Happened::Gone),
-            Why::ImageOver | Why::ReplayOver => return,
-            Why::Moves => {
-                self.moves_from = Some(group);
+    fn on_free(&mut self, block_end: BlockEnd) {
+        let BlockEnd { image, serial, at: time, amount, group, reason, .. } = block_end;
+        let Amount { bytes: size, blocks: weight, .. } = amount;
+        let (thread, what) = match reason {
+            EndReason::Freed(thread) => (Some(thread), HeapEventKind::Freed),
+            EndReason::ImageEnded if !self.stay_live.contains(&image) => (None, HeapEventKind::ImageEnded),
+            EndReason::ImageEnded | EndReason::ReplayEnded => return,
+            EndReason::Reattributed => {
+                self.reattributed_from = Some(group);
                 return;
             }
         };
         let node = (group.0 as usize).checked_sub(1).and_then(|at| self.nodes.get(at));
         if let Some(&stack) = node {
-            self.gone += u64::from(what == Happened::Gone);
+            self.ended_with_image += u64::from(what == HeapEventKind::ImageEnded);
             let is_interrupted = thread.is_some_and(|thread| self.resume((image, thread)));
-            self.tell(&HeapEvent { time, thread, image, serial, size, stands_for, stack, what, is_interrupted });
+            self.emit(&HeapEvent { time, thread, image, serial, size, weight, stack, what, is_interrupted });
         } else {
             self.interrupted.extend(thread.map(|thread| (image, thread)));
         }

@@ -8,12 +8,12 @@ use heapledger_recording::{
     Time, Timeline,
 };
 
+use crate::block_filter::{BlockFilter, SharedProgress, Verdict, each_once};
 use crate::error::Error;
 use crate::events::expect_events;
 use crate::moment::Selection;
 use crate::names::Names;
-use crate::replay::{Follower, Gone, Origin, Progress, Span, Why, replay};
-use crate::sieve::{Rounds, Sieve, Verdict, each_once};
+use crate::replay::{BlockEnd, BlockVisitor, EndReason, Origin, Progress, Span, replay};
 use crate::stacks::MergedStacks;
 
 /// Live memory over time, and what else happened.
@@ -35,7 +35,7 @@ pub struct History {
     /// not tell blocks apart.
     pub memory: Vec<MemorySample>,
     /// Changes of the processes, in time order.
-    pub marks: Vec<Mark>,
+    pub process_changes: Vec<ProcessChange>,
     /// The pauses of the recording.
     pub pauses: Vec<Pause>,
     /// Parts of the recording that could not be read, and are missing here.
@@ -44,18 +44,18 @@ pub struct History {
 
 /// A change of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mark {
+pub struct ProcessChange {
     /// The time of the change.
     pub time: Time,
     /// The image of the process.
     pub image: ImageId,
     /// The kind of change.
-    pub what: Change,
+    pub what: ProcessChangeKind,
 }
 
 /// The kinds of changes of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum ProcessChangeKind {
     /// The process began, or was there already when the recording began.
     Began,
     /// The process runs another program from now on.
@@ -87,12 +87,12 @@ impl History {
         if is_of_all {
             history.memory = memory(recording, &images, &mut history.damage);
         }
-        history.marks = marks(recording, &images);
+        history.process_changes = process_changes(recording, &images);
         let last = [
             recording.footer().map(|footer| footer.time),
             history.live.last().map(|sample| sample.time),
             history.memory.last().map(|sample| sample.time),
-            history.marks.last().map(|mark| mark.time),
+            history.process_changes.last().map(|change| change.time),
         ];
         history.ends = last.into_iter().flatten().max().unwrap_or_default().max(history.begins);
         for sample in &history.live {
@@ -115,24 +115,25 @@ fn selected(
     let recording = names.recording();
     expect_events(recording)?;
     let (filter, memory_max) = (&selection.filter, selection.memory_max);
-    let mut rounds = Rounds::new(progress, filter, false);
-    let sieve = Sieve::new(names, filter, images, false, memory_max, &mut rounds)?;
+    let mut shared_progress = SharedProgress::new(progress, filter, false);
+    let block_filter = BlockFilter::new(names, filter, images, false, memory_max, &mut shared_progress)?;
     let (merged, timeline) = (MergedStacks::new(recording), Timeline::new());
-    let mut course = Course { names, merged, sieve, timeline, live: Live::default(), begins: history.begins };
-    let replayed =
-        rounds.round(|progress| replay(recording, images, Span::default(), memory_max, &mut course, progress))?;
+    let mut visitor =
+        LiveVisitor { names, merged, block_filter, timeline, live: Live::default(), begins: history.begins };
+    let replayed = shared_progress
+        .pass(|progress| replay(recording, images, Span::default(), memory_max, &mut visitor, progress))?;
     history.damage.extend(replayed.damage);
-    history.damage.append(&mut course.merged.damage);
-    history.damage.extend(course.sieve.damage());
+    history.damage.append(&mut visitor.merged.damage);
+    history.damage.extend(visitor.block_filter.damage());
     history.damage = each_once(std::mem::take(&mut history.damage));
-    Ok(course.timeline.finish())
+    Ok(visitor.timeline.finish())
 }
 
 /// The visitor that follows live memory of the selected blocks.
-struct Course<'n, 'r, 'a, 'f> {
+struct LiveVisitor<'n, 'r, 'a, 'f> {
     names: &'n mut Names<'r, 'a>,
     merged: MergedStacks<'r, 'a>,
-    sieve: Sieve<'f>,
+    block_filter: BlockFilter<'f>,
     timeline: Timeline,
     live: Live,
     begins: Time,
@@ -142,33 +143,33 @@ struct Course<'n, 'r, 'a, 'f> {
 const NOT_SELECTED: StackId = StackId(0);
 const SELECTED: StackId = StackId(1);
 
-impl Course<'_, '_, '_, '_> {
-    fn note(&mut self, time: Time) {
+impl LiveVisitor<'_, '_, '_, '_> {
+    fn add_sample(&mut self, time: Time) {
         self.timeline.add(time.max(self.timeline.last_time()), self.live);
     }
 }
 
-impl Follower for &mut Course<'_, '_, '_, '_> {
-    const WANTS_GONE: bool = true;
+impl BlockVisitor for &mut LiveVisitor<'_, '_, '_, '_> {
+    const WANTS_FREES: bool = true;
 
-    fn enters(&mut self, origin: Origin) -> StackId {
-        if !matches!(self.sieve.verdict(self.names, &mut self.merged, &origin), Verdict::Selected(_)) {
+    fn on_alloc(&mut self, origin: Origin) -> StackId {
+        if !matches!(self.block_filter.verdict(self.names, &mut self.merged, &origin), Verdict::Selected(_)) {
             return NOT_SELECTED;
         }
         let amount = origin.amount();
         self.live.bytes.0 = self.live.bytes.0.saturating_add(amount.bytes.0);
         self.live.blocks.0 = self.live.blocks.0.saturating_add(amount.blocks.0);
-        self.note(origin.call.map_or(self.begins, |(_, time)| time));
+        self.add_sample(origin.call.map_or(self.begins, |(_, time)| time));
         SELECTED
     }
 
-    fn goes(&mut self, gone: Gone) {
-        if gone.group != SELECTED || gone.why == Why::ReplayOver {
+    fn on_free(&mut self, block_end: BlockEnd) {
+        if block_end.group != SELECTED || block_end.reason == EndReason::ReplayEnded {
             return;
         }
-        self.live.bytes.0 = self.live.bytes.0.saturating_sub(gone.amount.bytes.0);
-        self.live.blocks.0 = self.live.blocks.0.saturating_sub(gone.amount.blocks.0);
-        self.note(gone.at);
+        self.live.bytes.0 = self.live.bytes.0.saturating_sub(block_end.amount.bytes.0);
+        self.live.blocks.0 = self.live.blocks.0.saturating_sub(block_end.amount.blocks.0);
+        self.add_sample(block_end.at);
     }
 }
 
@@ -242,17 +243,21 @@ fn summed<const N: usize>(mut steps: Vec<(Time, ImageId, [u64; N])>) -> Vec<(Tim
     sums
 }
 
-fn marks(recording: &Recording<'_>, images: &[ImageId]) -> Vec<Mark> {
-    let mut marks = Vec::new();
+fn process_changes(recording: &Recording<'_>, images: &[ImageId]) -> Vec<ProcessChange> {
+    let mut process_changes = Vec::new();
     for start in images.iter().filter_map(|&image| recording.image(image)) {
         let &ImageStart { image, time, how, .. } = start;
-        let what = if how == ImageOrigin::Exec { Change::Exec } else { Change::Began };
-        marks.push(Mark { time, image, what });
+        let what = if how == ImageOrigin::Exec { ProcessChangeKind::Exec } else { ProcessChangeKind::Began };
+        process_changes.push(ProcessChange { time, image, what });
         let end = recording.image_end(image).filter(|end| end.reason == ImageEndReason::Exit);
-        marks.extend(end.map(|end| Mark { time: end.time, image, what: Change::Ended(end.exit) }));
+        process_changes.extend(end.map(|end| ProcessChange {
+            time: end.time,
+            image,
+            what: ProcessChangeKind::Ended(end.exit),
+        }));
     }
-    marks.sort_by_key(|mark| mark.time);
-    marks
+    process_changes.sort_by_key(|change| change.time);
+    process_changes
 }
 
 #[cfg(test)]

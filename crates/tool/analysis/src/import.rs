@@ -1,15 +1,15 @@
 //! Imports other tools' files as recordings.
 //!
 //! A [`Profile`] has amounts only, and so has its recording, like one made by `record --aggregate`.
-//! Places keep the [names](heapledger_recording::Place) that the file has; those without names are
-//! looked up in the modules, as always. If a file has events, [`ImportedEvents`] makes a recording
-//! with events.
+//! Places keep the [names](heapledger_recording::ImportedLocation) that the file has; those without
+//! names are looked up in the modules, as always. If a file has events, [`ImportedEvents`] makes a
+//! recording with events.
 
 use std::collections::HashMap;
 use std::io::Write;
 
 use heapledger_core::{Blocks, Bytes, StackId};
-use heapledger_profiles::{Amount, Amounts, Known, Point, Profile};
+use heapledger_profile_formats::{Amount, Amounts, Known, Point, Profile};
 use heapledger_recording::{
     self as recording, Counts, Footer, ImageCounts, ImageId, Live, ProcessCounts, Record, Site, SitesEncoder, Time,
     TimelineEncoder,

@@ -2,14 +2,14 @@
 //!
 //! - [`overview`]: the totals of the session, its processes and images.
 //! - [`Profile`]: what every site holds at a [`Moment`], over all processes or one.
-//! - [`breakdown`]: the same by thread, process or size, which only the events tell.
+//! - [`parts`]: the same by thread, process or size, which only the events tell.
 //! - [`Selection`] and its [`Filter`]: the blocks that a question is about, by function, module,
 //!   thread, process, size, lifetime and time.
 //! - [`reallocations`]: the stacks that change the sizes of blocks. [`relations`]: the callers or
 //!   callees of one function, with what goes through them.
 //! - [`types`]: the types of blocks, and how sure they are.
 //! - [`live_blocks`]: the live blocks, one by one. [`heap_events`]: the events of each block.
-//! - [`lives`]: for each stack, the most that was live and the lifetimes of its blocks.
+//! - [`block_lifetimes`]: for each stack, the most that was live and the lifetimes of its blocks.
 //! - [`Names`]: the functions behind the addresses, looked up when they are asked for.
 //!   [`find_names`]: all of them at once, to be kept in the recording.
 //! - [`History`]: what was live over time.
@@ -42,10 +42,11 @@
 #![forbid(unsafe_code)]
 
 mod advice;
+mod allocation_calls;
 mod allocators;
 mod amount;
-mod births;
-mod breakdown;
+mod block_filter;
+mod block_lifetimes;
 mod calls;
 mod contexts;
 mod dark_matter;
@@ -53,19 +54,20 @@ mod diff;
 mod error;
 mod events;
 mod filter;
+mod find_names;
 pub mod fuzzing;
+mod group_totals;
 mod growth;
 mod heap_events;
 mod history;
 mod import;
-mod lifetimes;
+mod lifetime_filter;
 mod live;
-mod lives;
 mod moment;
 mod names;
-mod naming;
 mod overview;
 mod owners;
+mod parts;
 mod pattern;
 mod profile;
 mod rank;
@@ -75,11 +77,9 @@ mod replay;
 mod reports;
 pub mod rewrite;
 mod shares;
-mod sieve;
 mod size_classes;
 mod stacks;
 mod suppressions;
-mod tally;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
@@ -90,30 +90,30 @@ mod wrappers;
 
 pub use advice::{Advice, AdviceList, Finding, Grows, Reporters, Reserve, Skipped, Slop, Temporary};
 pub use allocators::is_allocator;
-pub use amount::{Amount, Holding, Metric};
-pub use breakdown::{Breakdown, By, Part, breakdown};
+pub use amount::{Amount, Metric, MomentAmounts};
+pub use block_lifetimes::{BlockLifetimes, GroupLifetimes, block_lifetimes};
 pub use calls::{CallId, CallNode, CallTree, Direction};
 pub use contexts::Layer;
 pub use dark_matter::{DarkMatter, dark_matter};
 pub use diff::{Difference, diff, growth};
 pub use error::Error;
 pub use filter::{Filter, ProcessPattern, ThreadPattern};
-pub use growth::{Grown, Growth};
-pub use heap_events::{Happened, HeapEvent, HeapEvents, Heaps, heap_events};
-pub use history::{Change, History, Mark, resident_max};
+pub use find_names::{EncodedNames, FoundNames, find_names};
+pub use growth::{GrowingGroup, Growth};
+pub use heap_events::{HeapEvent, HeapEventKind, HeapEvents, Heaps, heap_events};
+pub use history::{History, ProcessChange, ProcessChangeKind, resident_max};
 pub use import::{ImportedEvents, assumed, import};
-pub use lifetimes::Lifetime;
+pub use lifetime_filter::LifetimeCondition;
 pub use live::{LiveBlock, LiveBlocks, live_blocks};
-pub use lives::{Lived, Lives, lives};
 pub use moment::{Moment, Selection};
-pub use names::{Frame, FunctionId, FunctionName, Location, Names, Place, Unnamed};
-pub use naming::{EncodedNames, FoundNames, find_names};
+pub use names::{Frame, FunctionId, FunctionName, Location, Names, Position, Unnamed};
 pub use overview::{ImageOverview, Overview, ProcessOverview, overview};
 pub use owners::{Declared, Owner};
+pub use parts::{Part, PartBy, Parts, parts};
 pub use pattern::{Pattern, PatternError};
-pub use profile::{Apart, Holdings, Profile, Site, Totals, totals};
+pub use profile::{PartSplit, Profile, Site, SiteTotals, Totals, totals};
 pub use rank::{Key, Rank, RankBy, rank};
-pub use reallocations::{Reallocating, Reallocations, reallocations};
+pub use reallocations::{ReallocationTotals, Reallocations, reallocations};
 pub use relations::{Relation, Relations, relations};
 pub use replay::Progress;
 pub use shares::{ShareGroup, Shares, SharesBy};

@@ -5,14 +5,14 @@ use std::cmp::Reverse;
 use heapledger_core::{Blocks, Bytes, Serial, ThreadId};
 use heapledger_recording::{Damage, ImageId, Recording, Time};
 
+use crate::allocation_calls::allocation_calls;
 use crate::amount::Amount;
-use crate::births::births;
+use crate::block_filter::{BlockFilter, SharedProgress, Verdict, each_once};
 use crate::error::Error;
 use crate::events::expect_events;
 use crate::moment::{Moment, Selection, last_images};
 use crate::names::Names;
 use crate::replay::{Origin, Progress, Replayed, ReplayedBlock, Span, replay};
-use crate::sieve::{Rounds, Sieve, Verdict, each_once};
 use crate::stacks::{MergedStacks, NodeId, Stacks};
 
 /// A block that is live at a moment.
@@ -25,7 +25,7 @@ pub struct LiveBlock {
     /// Its requested size.
     pub size: Bytes,
     /// The weight: the number of blocks that it counts for, 1 if it was not sampled.
-    pub stands_for: Blocks,
+    pub weight: Blocks,
     /// The thread that allocated it and the time; `None` if that was before the recording begins.
     pub call: Option<(ThreadId, Time)>,
     /// The moment at which it is live.
@@ -37,7 +37,7 @@ pub struct LiveBlock {
 impl LiveBlock {
     /// Returns the amount that it counts for.
     pub fn amount(&self) -> Amount {
-        Amount::of_block(self.size, self.stands_for)
+        Amount::of_block(self.size, self.weight)
     }
 }
 
@@ -70,13 +70,13 @@ pub fn live_blocks(
     expect_events(recording)?;
     selection.expect_time(recording)?;
     let images = filter.images(recording)?;
-    let mut rounds = Rounds::new(progress, filter, selection.moment == Moment::Peak);
-    let mut sieve = Sieve::new(names, filter, &images, true, memory_max, &mut rounds)?;
-    let mut held = Held { recording, images: &images, memory_max, blocks: Vec::new(), damage: Vec::new() };
+    let mut shared_progress = SharedProgress::new(progress, filter, selection.moment == Moment::Peak);
+    let mut block_filter = BlockFilter::new(names, filter, &images, true, memory_max, &mut shared_progress)?;
+    let mut held = BlocksAtMoment { recording, images: &images, memory_max, blocks: Vec::new(), damage: Vec::new() };
     match selection.moment {
-        Moment::At(time) => held.at(time, &mut rounds)?,
-        Moment::End | Moment::Total => held.at_end(&mut rounds)?,
-        Moment::Peak => held.at_peak(&mut rounds)?,
+        Moment::At(time) => held.at(time, &mut shared_progress)?,
+        Moment::End | Moment::Total => held.at_end(&mut shared_progress)?,
+        Moment::Peak => held.at_peak(&mut shared_progress)?,
     }
 
     let mut merged = MergedStacks::new(recording);
@@ -84,21 +84,21 @@ pub fn live_blocks(
     for (image, at, mut blocks) in held.blocks {
         blocks.sort_unstable_by_key(|block| block.serial);
         let serials: Vec<Serial> = blocks.iter().map(|block| block.serial).collect();
-        let calls = births(recording, image, &serials, &mut found.damage)?;
+        let calls = allocation_calls(recording, image, &serials, &mut found.damage)?;
         for (block, call) in blocks.into_iter().zip(calls) {
-            let ReplayedBlock { serial, size, rate, stands_for, group: stack, .. } = block;
+            let ReplayedBlock { serial, size, rate, weight, group: stack, .. } = block;
             let origin = Origin { image, serial, call, size, rate, stack };
-            match sieve.verdict(names, &mut merged, &origin) {
+            match block_filter.verdict(names, &mut merged, &origin) {
                 Verdict::Outside => {}
                 Verdict::LeftOut => found.left_out += origin.amount(),
                 Verdict::Selected(stack) => {
                     found.whole += origin.amount();
-                    found.blocks.push(LiveBlock { image, serial, size, stands_for, call, at, stack });
+                    found.blocks.push(LiveBlock { image, serial, size, weight, call, at, stack });
                 }
             }
         }
     }
-    found.damage.extend(sieve.damage());
+    found.damage.extend(block_filter.damage());
     found.blocks.sort_unstable_by_key(|block| (Reverse(block.size), block.image, block.serial));
     found.damage.append(&mut merged.damage);
     found.damage = each_once(found.damage);
@@ -107,7 +107,7 @@ pub fn live_blocks(
 }
 
 /// The blocks that images hold at a moment, with the stacks of their images.
-struct Held<'i, 'r> {
+struct BlocksAtMoment<'i, 'r> {
     recording: &'r Recording<'r>,
     images: &'i [ImageId],
     memory_max: Bytes,
@@ -116,20 +116,20 @@ struct Held<'i, 'r> {
     damage: Vec<Damage>,
 }
 
-impl Held<'_, '_> {
-    fn at(&mut self, time: Time, rounds: &mut Rounds<'_>) -> Result<(), Error> {
+impl BlocksAtMoment<'_, '_> {
+    fn at(&mut self, time: Time, shared_progress: &mut SharedProgress<'_>) -> Result<(), Error> {
         let span = Span { from: Some(time), until: Some(time), wants_blocks: true, ..Span::default() };
-        let replayed = rounds.round(|progress| self.replay(self.images, span, progress))?;
+        let replayed = shared_progress.pass(|progress| self.replay(self.images, span, progress))?;
         self.take(replayed, time);
         Ok(())
     }
 
     /// Each process has its own end, so each last image is replayed alone.
-    fn at_end(&mut self, rounds: &mut Rounds<'_>) -> Result<(), Error> {
+    fn at_end(&mut self, shared_progress: &mut SharedProgress<'_>) -> Result<(), Error> {
         let last = last_images(self.recording);
         let images: Vec<ImageId> = self.images.iter().copied().filter(|image| last.contains(image)).collect();
         let of = images.len() as u64;
-        rounds.round(|progress| {
+        shared_progress.pass(|progress| {
             for (image, done) in images.into_iter().zip(0..) {
                 let end = self.recording.image_end(image).map(|end| end.time);
                 let from = Some(end.unwrap_or(Time(u64::MAX)));
@@ -144,7 +144,7 @@ impl Held<'_, '_> {
         })
     }
 
-    fn at_peak(&mut self, rounds: &mut Rounds<'_>) -> Result<(), Error> {
+    fn at_peak(&mut self, shared_progress: &mut SharedProgress<'_>) -> Result<(), Error> {
         if let &[image] = self.images
             && let Some(counts) = self.recording.image_counts(image).filter(|counts| counts.bytes_live_max.0 > 0)
         {
@@ -153,7 +153,7 @@ impl Held<'_, '_> {
             let from = Time(counts.bytes_live_max_time.0.saturating_sub(tick.into()));
             let (from, stop_at) = (Some(from), Some(counts.bytes_live_max));
             let span = Span { from, stop_at, wants_blocks: true, ..Span::default() };
-            let replayed = rounds.round(|progress| self.replay(self.images, span, progress))?;
+            let replayed = shared_progress.pass(|progress| self.replay(self.images, span, progress))?;
             // If parts of the recording are missing, the peak may be missing too.
             if replayed.live.bytes_live_max >= counts.bytes_live_max {
                 let peak = Time(replayed.live.bytes_live_max_time.0);
@@ -161,9 +161,9 @@ impl Held<'_, '_> {
                 return Ok(());
             }
         }
-        let first = rounds.round(|progress| self.replay(self.images, Span::default(), progress))?;
+        let first = shared_progress.pass(|progress| self.replay(self.images, Span::default(), progress))?;
         let span = Span { stop_at: Some(first.live.bytes_live_max), wants_blocks: true, ..Span::default() };
-        let replayed = rounds.round(|progress| self.replay(self.images, span, progress))?;
+        let replayed = shared_progress.pass(|progress| self.replay(self.images, span, progress))?;
         self.take(replayed, Time(first.live.bytes_live_max_time.0));
         Ok(())
     }
@@ -182,7 +182,7 @@ impl Held<'_, '_> {
 
 #[cfg(test)]
 mod tests {
-    use heapledger_symbols::{Options, Symbolizer};
+    use heapledger_symbols::{Symbolizer, SymbolizerOptions};
 
     use super::*;
     use crate::testing::{steps_around_a_checkpoint, write};
@@ -193,7 +193,7 @@ mod tests {
         let recording = Recording::open(&finished).unwrap();
         let end = recording.footer().unwrap().time;
         for moment in [Moment::Peak, Moment::End, Moment::At(end)] {
-            let mut names = Names::new(&recording, Symbolizer::new(Options::default()));
+            let mut names = Names::new(&recording, Symbolizer::new(SymbolizerOptions::default()));
             let (selection, mut events) = (Selection::at(moment), 0);
             let found = live_blocks(&mut names, &selection, &mut |done, _| events = done).unwrap();
             assert_eq!(found.blocks.len(), 504, "{moment:?}");

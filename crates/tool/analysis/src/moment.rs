@@ -52,7 +52,7 @@ impl Selection {
     }
 
     /// Returns a selection of the same blocks at another moment.
-    pub fn moved(&self, moment: Moment) -> Selection {
+    pub fn with_moment(&self, moment: Moment) -> Selection {
         Selection { moment, ..self.clone() }
     }
 

@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use heapledger_dmd::Whose;
+use heapledger_dmd::CodeClass;
 use heapledger_recording::{ModuleId, NamedFunction, Names as RecordedNames, NodeKind, Recording};
 use heapledger_symbols::{Extent, Function, ModuleRef, ModuleState, NameSource, Symbolizer, TypeName};
 
 use crate::allocators::is_allocator;
-use crate::naming::{has_files, is_whole};
+use crate::find_names::{has_files, is_whole};
 use crate::owners::{Declared, Roles};
 use crate::stacks::{NodeId, StackFrame, Stacks};
 use crate::types::Types;
@@ -58,7 +58,7 @@ impl Frame {
 
 /// A position in a stack, with the functions that are there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Position {
     /// The recorded frame; `None` for a stack that could not be taken.
     pub at: Option<StackFrame>,
     /// The function, and before it those that were inlined there, the innermost first. Never empty.
@@ -97,13 +97,13 @@ pub struct FunctionName {
     /// True if it only passes on requests for memory.
     pub allocator: bool,
     /// The class of its code: the program's own, a library and so on.
-    pub whose: Whose,
+    pub whose: CodeClass,
     /// True if it was found to allocate for its callers.
     pub wrapper: bool,
     /// True if the name is a real name, and not an address.
     pub known: bool,
     /// True if this is not a function, but the name of something else, such as a scope or a line.
-    pub declared: bool,
+    pub is_label: bool,
 }
 
 /// A function that has no name.
@@ -182,7 +182,7 @@ impl<'r, 'a> Names<'r, 'a> {
 
     /// Returns the [useful frames](Self::useful_frames) grouped by their places, from the innermost
     /// to the outermost.
-    pub fn useful_places(&mut self, stacks: &Stacks, stack: NodeId) -> Vec<Place> {
+    pub fn useful_positions(&mut self, stacks: &Stacks, stack: NodeId) -> Vec<Position> {
         let mut rest = self.useful_frames(stacks, stack);
         let mut places = Vec::new();
         // Matched from the outside, because frames were left out at the inner end.
@@ -193,10 +193,10 @@ impl<'r, 'a> Names<'r, 'a> {
             if frames.is_empty() {
                 break;
             }
-            places.push(Place { at: Some(at), frames });
+            places.push(Position { at: Some(at), frames });
         }
         if !rest.is_empty() {
-            places.push(Place { at: None, frames: rest });
+            places.push(Position { at: None, frames: rest });
         }
         places.reverse();
         places
@@ -287,7 +287,7 @@ impl<'r, 'a> Names<'r, 'a> {
             return false;
         }
         name.wrapper = true;
-        name.whose = if name.whose == Whose::Own { Whose::Helper } else { Whose::Library };
+        name.whose = if name.whose == CodeClass::Own { CodeClass::Helper } else { CodeClass::Library };
         true
     }
 
@@ -314,7 +314,7 @@ impl<'r, 'a> Names<'r, 'a> {
     }
 
     fn look_up_address(&mut self, module: ModuleId, offset: u64) {
-        if let Some(place) = self.recording.place(module, offset) {
+        if let Some(place) = self.recording.imported_location(module, offset) {
             return self.push_named(module, place.functions().collect());
         }
         // Recorded names with files come from the debug information of the very program that ran.
@@ -331,10 +331,10 @@ impl<'r, 'a> Names<'r, 'a> {
                 full,
                 module: ModuleId::UNKNOWN,
                 allocator: false,
-                whose: Whose::Library,
+                whose: CodeClass::Library,
                 wrapper: false,
                 known: false,
-                declared: false,
+                is_label: false,
             };
             let function = self.intern(name, None);
             self.frames.push(Frame { function, location: None, inlined: false });
@@ -359,10 +359,10 @@ impl<'r, 'a> Names<'r, 'a> {
                 full: unnamed.as_deref().unwrap_or(function.full()).into(),
                 module,
                 allocator: is_allocator(function.short(), frame.file.as_deref()),
-                whose: Whose::Library,
+                whose: CodeClass::Library,
                 wrapper: false,
                 known: is_known,
-                declared: false,
+                is_label: false,
             };
             name.whose = self.roles.whose(&name, &path, frame.file.as_deref());
             let function = self.intern(name, frame.file.clone());
@@ -393,10 +393,10 @@ impl<'r, 'a> Names<'r, 'a> {
                 full: function.full().into(),
                 module,
                 allocator: is_allocator(function.short(), file.as_deref()),
-                whose: Whose::Library,
+                whose: CodeClass::Library,
                 wrapper: false,
                 known: true,
-                declared: false,
+                is_label: false,
             };
             name.whose = self.roles.whose(&name, &path, file.as_deref());
             let function = self.intern(name, file.clone());
@@ -439,7 +439,7 @@ impl<'r, 'a> Names<'r, 'a> {
     }
 
     fn intern(&mut self, name: FunctionName, file: Option<Arc<str>>) -> FunctionId {
-        *self.ids.entry((name.module, name.short.clone(), file, name.declared)).or_insert_with(|| {
+        *self.ids.entry((name.module, name.short.clone(), file, name.is_label)).or_insert_with(|| {
             self.functions.push(name);
             FunctionId(self.functions.len() as u32 - 1)
         })
@@ -464,11 +464,11 @@ fn qualified<'f>(function: &Function, outer: impl IntoIterator<Item = &'f Functi
 }
 
 /// Returns a name that belongs to no module.
-fn named(name: &str, declared: bool) -> FunctionName {
+fn named(name: &str, is_label: bool) -> FunctionName {
     let name: Arc<str> = name.into();
     let (short, full) = (name.clone(), name);
-    let (allocator, whose) = (false, Whose::Library);
-    FunctionName { short, full, module: ModuleId::UNKNOWN, allocator, whose, wrapper: false, known: true, declared }
+    let (allocator, whose) = (false, CodeClass::Library);
+    FunctionName { short, full, module: ModuleId::UNKNOWN, allocator, whose, wrapper: false, known: true, is_label }
 }
 
 #[cfg(test)]

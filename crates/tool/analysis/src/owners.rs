@@ -1,11 +1,11 @@
 //! Owners: the program's own function that blocks are allocated for.
 //!
-//! Code is classified by [`Whose`], as for advice on dark matter. This module adds what a recording
-//! knows: which modules are the programs that were recorded.
+//! Code is classified by [`CodeClass`], as for advice on dark matter. This module adds what a
+//! recording knows: which modules are the programs that were recorded.
 
 use std::collections::HashMap;
 
-use heapledger_dmd::{Code, Whose};
+use heapledger_dmd::{Code, CodeClass};
 use heapledger_recording::{ModuleId, Recording};
 
 use crate::names::{Frame, FunctionId, FunctionName, Names};
@@ -87,9 +87,9 @@ impl Roles {
     }
 
     /// Classifies a function of a module with this path.
-    pub(crate) fn whose(&mut self, name: &FunctionName, path: &str, file: Option<&str>) -> Whose {
+    pub(crate) fn whose(&mut self, name: &FunctionName, path: &str, file: Option<&str>) -> CodeClass {
         if name.allocator {
-            return Whose::Library;
+            return CodeClass::Library;
         }
         let is_wrapper = |name: &FunctionName| {
             self.declared.wrappers.iter().any(|pattern| name.matches(pattern))
@@ -99,8 +99,8 @@ impl Roles {
         let (is_wrapper, is_own) = (is_wrapper(name), self.is_declared_own(name));
         match self.by_place(name, path, file) {
             // Code that is not the program's own stays so even if it allocates for its callers.
-            Whose::Own if is_wrapper => Whose::Helper,
-            _ if is_own && !is_wrapper => Whose::Own,
+            CodeClass::Own if is_wrapper => CodeClass::Helper,
+            _ if is_own && !is_wrapper => CodeClass::Own,
             whose => whose,
         }
     }
@@ -115,20 +115,20 @@ impl Roles {
         self.known.get(&name.module) == Some(&Role::Extension)
     }
 
-    fn by_place(&mut self, name: &FunctionName, path: &str, file: Option<&str>) -> Whose {
+    fn by_place(&mut self, name: &FunctionName, path: &str, file: Option<&str>) -> CodeClass {
         let executables = &self.executables;
         let role = *self.known.entry(name.module).or_insert_with(|| role(path, executables));
         let code = |module, is_system_own| Code { function: &name.full, file, module, is_system_own };
         match role {
-            Role::Library => Whose::Library,
-            Role::Interpreter => match Whose::of_code(&code(None, true)) {
-                Whose::Own => Whose::Dependency,
-                _ => Whose::Library,
+            Role::Library => CodeClass::Library,
+            Role::Interpreter => match CodeClass::of_code(&code(None, true)) {
+                CodeClass::Own => CodeClass::Dependency,
+                _ => CodeClass::Library,
             },
-            Role::Program | Role::Extension => Whose::of_code(&code(None, true)),
+            Role::Program | Role::Extension => CodeClass::of_code(&code(None, true)),
             // Files of other tools may not name modules; then only the source files tell.
-            Role::Other if path.is_empty() => Whose::of_code(&code(None, false)),
-            Role::Other => Whose::of_code(&code(Some(path), true)),
+            Role::Other if path.is_empty() => CodeClass::of_code(&code(None, false)),
+            Role::Other => CodeClass::of_code(&code(Some(path), true)),
         }
     }
 }
@@ -311,8 +311,8 @@ impl Names<'_, '_> {
         let whose = |frame: &Frame| self.function(frame.function).whose;
         let best = frames.iter().enumerate().min_by_key(|(_, frame)| whose(frame));
         let at = match best {
-            Some((at, frame)) if whose(frame) == Whose::Own => self.outside_of_helper(frames, at),
-            Some((at, frame)) if whose(frame) != Whose::Library => at,
+            Some((at, frame)) if whose(frame) == CodeClass::Own => self.outside_of_helper(frames, at),
+            Some((at, frame)) if whose(frame) != CodeClass::Library => at,
             _ => self.allocators(frames),
         };
         match self.called_by_script(frames, at) {
@@ -324,7 +324,7 @@ impl Names<'_, '_> {
     /// True if this frame is the program's own and no frame further out can be the owner instead.
     fn is_settled(&self, frame: &Frame) -> bool {
         let name = self.function(frame.function);
-        name.whose == Whose::Own && name.known && !self.roles().is_of_package(name)
+        name.whose == CodeClass::Own && name.known && !self.roles().is_of_package(name)
     }
 
     /// Returns the innermost own frame outside of a helper. Functions without names that a named
@@ -334,14 +334,14 @@ impl Names<'_, '_> {
         while let Some(frame) = frames.get(at) {
             let name = self.function(frame.function);
             match name.whose {
-                Whose::Helper if name.known => {
-                    let own = |frame: &Frame| self.function(frame.function).whose == Whose::Own;
+                CodeClass::Helper if name.known => {
+                    let own = |frame: &Frame| self.function(frame.function).whose == CodeClass::Own;
                     let Some(outside) = frames[at..].iter().position(own) else { break };
                     at += outside;
                     owner = at;
                     continue;
                 }
-                Whose::Own if name.known => break,
+                CodeClass::Own if name.known => break,
                 _ => at += 1,
             }
         }
@@ -353,12 +353,12 @@ impl Names<'_, '_> {
     /// first.
     fn called_by_script(&self, frames: &[Frame], at: usize) -> Option<usize> {
         let name = |at: usize| self.function(frames[at].function);
-        let mut outermost = (self.roles().is_of_package(name(at)) && name(at).whose == Whose::Own).then_some(at)?;
+        let mut outermost = (self.roles().is_of_package(name(at)) && name(at).whose == CodeClass::Own).then_some(at)?;
         for outside in at + 1..frames.len() {
             let name = name(outside);
             match name.whose {
-                Whose::Own if self.roles().is_of_package(name) => outermost = outside,
-                Whose::Own => return Some(outside),
+                CodeClass::Own if self.roles().is_of_package(name) => outermost = outside,
+                CodeClass::Own => return Some(outside),
                 _ if *name.short == *EVALUATOR => return (outermost != at).then_some(outermost),
                 _ => {}
             }

@@ -6,16 +6,16 @@ use std::fmt;
 use heapledger_core::Blocks;
 use heapledger_recording::{self as recording, Counts, Damage, ImageId, Recording, Time};
 
-use crate::amount::{Amount, Holding};
-use crate::breakdown::{By, Part};
+use crate::amount::{Amount, MomentAmounts};
 use crate::error::Error;
 use crate::filter::StackFilter;
-use crate::lifetimes::Lifetime;
+use crate::group_totals::{Needs, PeakOf, group_totals, moment_amounts};
+use crate::lifetime_filter::LifetimeCondition;
 use crate::moment::{Moment, Selection, largest, last_images};
 use crate::names::{FunctionId, Names};
+use crate::parts::{Part, PartBy};
 use crate::replay::{Origin, Progress};
 use crate::stacks::{MergedStacks, NodeId, Stacks};
-use crate::tally::{Needs, PeakOf, holding, tally};
 use crate::wrappers::{Evidence, Search};
 
 /// The amounts that every site of a selection holds at its moment. Equal stacks of different images
@@ -44,54 +44,54 @@ pub struct Site {
     pub stack: NodeId,
     /// The amount that it holds.
     pub amount: Amount,
-    /// The label of its part, in a [profile by parts](Profile::load_apart).
+    /// The label of its part, in a [profile by parts](Profile::load_split).
     pub part: Option<FunctionId>,
 }
 
 /// A request to keep the sites of each thread, process or size apart.
 #[derive(Clone, Copy)]
-pub struct Apart<'l> {
+pub struct PartSplit<'l> {
     /// The property that keeps them apart; only events tell it.
-    pub by: By,
+    pub by: PartBy,
     /// Returns the label of a part, shown in place of a function. Parts with the same label are
     /// one.
     pub label: &'l dyn Fn(Part) -> String,
 }
 
-impl Apart<'_> {
+impl PartSplit<'_> {
     /// Returns what must be known about blocks to keep sites apart.
-    pub(crate) fn needs(apart: Option<&Apart<'_>>) -> Needs {
-        Needs { stack: true, thread: apart.is_some_and(|apart| apart.by == By::Thread) }
+    pub(crate) fn needs(split: Option<&PartSplit<'_>>) -> Needs {
+        Needs { stack: true, thread: split.is_some_and(|split| split.by == PartBy::Thread) }
     }
 
-    /// Returns the part that a block belongs to; `None` if it is not known. Without `apart`, all
+    /// Returns the part that a block belongs to; `None` if it is not known. Without `split`, all
     /// blocks belong to one part.
-    pub(crate) fn part(apart: Option<&Apart<'_>>, recording: &Recording<'_>, origin: &Origin) -> Option<Part> {
-        apart.map_or(Some(Part::Rest), |apart| apart.by.part(recording, origin))
+    pub(crate) fn part(split: Option<&PartSplit<'_>>, recording: &Recording<'_>, origin: &Origin) -> Option<Part> {
+        split.map_or(Some(Part::Rest), |split| split.by.part(recording, origin))
     }
 }
 
-impl fmt::Debug for Apart<'_> {
+impl fmt::Debug for PartSplit<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Apart").field("by", &self.by).finish_non_exhaustive()
+        formatter.debug_struct("PartSplit").field("by", &self.by).finish_non_exhaustive()
     }
 }
 
 /// A cache of the labels of parts.
 pub(crate) struct PartLabels<'a, 'l> {
-    apart: Option<&'a Apart<'l>>,
+    split: Option<&'a PartSplit<'l>>,
     known: HashMap<Part, FunctionId>,
 }
 
 impl<'a, 'l> PartLabels<'a, 'l> {
-    pub(crate) fn new(apart: Option<&'a Apart<'l>>) -> PartLabels<'a, 'l> {
-        PartLabels { apart, known: HashMap::new() }
+    pub(crate) fn new(split: Option<&'a PartSplit<'l>>) -> PartLabels<'a, 'l> {
+        PartLabels { split, known: HashMap::new() }
     }
 
     /// Returns the label of a part; `None` if sites are not kept apart.
     pub(crate) fn of(&mut self, names: &mut Names<'_, '_>, part: Part) -> Option<FunctionId> {
-        let apart = self.apart?;
-        Some(*self.known.entry(part).or_insert_with(|| names.label(&(apart.label)(part)).function))
+        let split = self.split?;
+        Some(*self.known.entry(part).or_insert_with(|| names.label(&(split.label)(part)).function))
     }
 }
 
@@ -99,9 +99,9 @@ impl<'a, 'l> PartLabels<'a, 'l> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// The totals of the selected blocks.
-    pub selected: Holding,
+    pub selected: MomentAmounts,
     /// The totals of the blocks that the selection leaves out.
-    pub left_out: Holding,
+    pub left_out: MomentAmounts,
     /// True if the selected amount at the peak is known.
     pub is_peak_known: bool,
     /// Parts of the recording that could not be read, and are missing here.
@@ -112,7 +112,7 @@ impl Profile {
     /// Returns the profile of a selection. Takes no longer than reading the sites, unless events
     /// must be replayed.
     pub fn load(names: &mut Names<'_, '_>, selection: &Selection, progress: Progress<'_>) -> Result<Profile, Error> {
-        Ok(Holdings::load(names, selection, progress)?.profile(selection))
+        Ok(SiteTotals::load(names, selection, progress)?.profile(selection))
     }
 
     /// Returns the profile of a selection in which blocks with this lifetime count as temporary.
@@ -120,37 +120,37 @@ impl Profile {
     pub fn load_within(
         names: &mut Names<'_, '_>,
         selection: &Selection,
-        within: &Lifetime,
+        within: &LifetimeCondition,
         progress: Progress<'_>,
     ) -> Result<Profile, Error> {
-        Ok(Holdings::load_within(names, selection, Some(within), progress)?.profile(selection))
+        Ok(SiteTotals::load_within(names, selection, Some(within), progress)?.profile(selection))
     }
 
     /// Returns the profile of a selection with the sites of each thread, process or size apart.
     /// Always a replay.
-    pub fn load_apart(
+    pub fn load_split(
         names: &mut Names<'_, '_>,
         selection: &Selection,
-        apart: &Apart<'_>,
+        split: &PartSplit<'_>,
         progress: Progress<'_>,
     ) -> Result<Profile, Error> {
         let recording = names.recording();
         let mut merged = MergedStacks::new(recording);
-        let needs = Apart::needs(Some(apart));
-        let key = |origin: &Origin, stack, _| apart.by.part(recording, origin).map(|part| (part, stack));
-        let tally = tally(names, &mut merged, selection, needs, key, None, progress)?;
-        let mut damage = tally.damage;
+        let needs = PartSplit::needs(Some(split));
+        let key = |origin: &Origin, stack, _| split.by.part(recording, origin).map(|part| (part, stack));
+        let group_totals = group_totals(names, &mut merged, selection, needs, key, None, progress)?;
+        let mut damage = group_totals.damage;
         damage.append(&mut merged.damage);
-        let mut profile = Profile::of_nothing(merged.stacks, tally.left_out, damage, selection);
-        let mut labels = PartLabels::new(Some(apart));
-        for (key, holding) in tally.groups {
+        let mut profile = Profile::of_nothing(merged.stacks, group_totals.left_out, damage, selection);
+        let mut labels = PartLabels::new(Some(split));
+        for (key, moment_amounts) in group_totals.groups {
             let (part, stack) = key.unwrap_or((Part::Rest, NodeId::ROOT));
-            profile.add(stack, labels.of(names, part), holding, selection.moment);
+            profile.add(stack, labels.of(names, part), moment_amounts, selection.moment);
         }
         Ok(profile)
     }
 
-    fn of_nothing(stacks: Stacks, left_out: Holding, damage: Vec<Damage>, selection: &Selection) -> Profile {
+    fn of_nothing(stacks: Stacks, left_out: MomentAmounts, damage: Vec<Damage>, selection: &Selection) -> Profile {
         Profile {
             stacks,
             left_out: left_out.at(selection.moment),
@@ -160,11 +160,11 @@ impl Profile {
         }
     }
 
-    fn add(&mut self, stack: NodeId, part: Option<FunctionId>, holding: Holding, moment: Moment) {
+    fn add(&mut self, stack: NodeId, part: Option<FunctionId>, moment_amounts: MomentAmounts, moment: Moment) {
         if let Some(allocated) = &mut self.allocated {
-            *allocated += holding.total;
+            *allocated += moment_amounts.total;
         }
-        let amount = holding.at(moment);
+        let amount = moment_amounts.at(moment);
         if !amount.is_nothing() {
             self.whole += amount;
             self.sites.push(Site { stack, amount, part });
@@ -173,17 +173,20 @@ impl Profile {
 }
 
 /// Returns what a selection holds in total, at the end (or at its own time) and, if it can be
-/// [known](Holdings::at_peak), at the peak.
+/// [known](SiteTotals::at_peak), at the peak.
 pub fn totals(names: &mut Names<'_, '_>, selection: &Selection, progress: Progress<'_>) -> Result<Totals, Error> {
-    let gathered = Holdings::load(names, selection, progress)?;
+    let gathered = SiteTotals::load(names, selection, progress)?;
     let (left_out, damage) = (gathered.left_out, gathered.damage);
-    let mut totals = Totals { selected: Holding::default(), left_out, is_peak_known: true, damage };
-    gathered.sites.iter().for_each(|(_, holding)| totals.selected += *holding);
+    let mut totals = Totals { selected: MomentAmounts::default(), left_out, is_peak_known: true, damage };
+    gathered.sites.iter().for_each(|(_, moment_amounts)| totals.selected += *moment_amounts);
     if !knows_peak(names.recording(), selection)? {
-        let at_peak = Holdings::at_peak(names, selection, progress)?;
+        let at_peak = SiteTotals::at_peak(names, selection, progress)?;
         totals.is_peak_known = at_peak.is_some();
         totals.selected.peak = Amount::default();
-        at_peak.iter().flat_map(|it| &it.sites).for_each(|(_, holding)| totals.selected.peak += holding.peak);
+        at_peak
+            .iter()
+            .flat_map(|it| &it.sites)
+            .for_each(|(_, moment_amounts)| totals.selected.peak += moment_amounts.peak);
     }
     Ok(totals)
 }
@@ -207,36 +210,36 @@ fn knows_peak(recording: &Recording<'_>, selection: &Selection) -> Result<bool, 
 /// The sites of a selection with what they hold at each moment. Equal stacks of different images
 /// are one site.
 #[derive(Debug)]
-pub struct Holdings {
+pub struct SiteTotals {
     /// The stacks.
     pub stacks: Stacks,
     /// The sites, in no particular order.
-    pub sites: Vec<(NodeId, Holding)>,
+    pub sites: Vec<(NodeId, MomentAmounts)>,
     /// The totals of the blocks that the selection leaves out.
-    pub left_out: Holding,
+    pub left_out: MomentAmounts,
     /// The time of the peak, if it had to be found by a replay.
     pub peak_time: Option<Time>,
     /// Parts of the recording that could not be read, and are missing here.
     pub damage: Vec<Damage>,
 }
 
-impl Holdings {
+impl SiteTotals {
     /// Returns what the sites of a selection hold at each moment, and at the selection's own time
     /// if it has one. Takes no longer than reading the sites, unless events must be replayed.
-    pub fn load(names: &mut Names<'_, '_>, selection: &Selection, progress: Progress<'_>) -> Result<Holdings, Error> {
-        Holdings::load_within(names, selection, None, progress)
+    pub fn load(names: &mut Names<'_, '_>, selection: &Selection, progress: Progress<'_>) -> Result<SiteTotals, Error> {
+        SiteTotals::load_within(names, selection, None, progress)
     }
 
     /// Returns what the sites hold at the peak of the selected processes, whatever the selection's
-    /// moment is: holdings loaded for another moment may not know it. `None` if the recording does
+    /// moment is: totals loaded for another moment may not know it. `None` if the recording does
     /// not know it either, because it has several processes and no events.
     pub fn at_peak(
         names: &mut Names<'_, '_>,
         selection: &Selection,
         progress: Progress<'_>,
-    ) -> Result<Option<Holdings>, Error> {
-        match Holdings::load(names, &selection.moved(Moment::Peak), progress) {
-            Ok(holdings) => Ok(Some(holdings)),
+    ) -> Result<Option<SiteTotals>, Error> {
+        match SiteTotals::load(names, &selection.with_moment(Moment::Peak), progress) {
+            Ok(site_totals) => Ok(Some(site_totals)),
             Err(Error::NoEvents) => Ok(None),
             Err(error) => Err(error),
         }
@@ -245,9 +248,9 @@ impl Holdings {
     fn load_within(
         names: &mut Names<'_, '_>,
         selection: &Selection,
-        within: Option<&Lifetime>,
+        within: Option<&LifetimeCondition>,
         progress: Progress<'_>,
-    ) -> Result<Holdings, Error> {
+    ) -> Result<SiteTotals, Error> {
         let images = selection.filter.images(names.recording())?;
         if within.is_none()
             && !selection.filter.needs_events()
@@ -255,25 +258,25 @@ impl Holdings {
             && let Some(recorded) = recorded(names.recording(), &images)
             && let Some(peaks) = peaks(names.recording(), selection, &recorded)
         {
-            return Ok(Holdings::from_totals(names, selection, recorded, &peaks));
+            return Ok(SiteTotals::from_totals(names, selection, recorded, &peaks));
         }
         let mut merged = MergedStacks::new(names.recording());
         let needs = Needs { stack: true, ..Needs::default() };
         let key = |_: &Origin, stack, is_within| Some((stack, is_within));
-        let tally = tally(names, &mut merged, selection, needs, key, within, progress)?;
-        let mut damage = tally.damage;
+        let group_totals = group_totals(names, &mut merged, selection, needs, key, within, progress)?;
+        let mut damage = group_totals.damage;
         damage.append(&mut merged.damage);
         let mut sites = Sites::default();
-        for (key, mut holding) in tally.groups {
+        for (key, mut moment_amounts) in group_totals.groups {
             let (stack, is_within) = key.unwrap_or((NodeId::ROOT, false));
             if within.is_some() {
-                let temporaries = if is_within { holding.total.blocks } else { Blocks(0) };
-                holding.total = holding.total.with_temporaries(temporaries);
+                let temporaries = if is_within { moment_amounts.total.blocks } else { Blocks(0) };
+                moment_amounts.total = moment_amounts.total.with_temporaries(temporaries);
             }
-            sites.add(stack, holding);
+            sites.add(stack, moment_amounts);
         }
-        let (left_out, peak_time) = (tally.left_out, Some(tally.peak_time));
-        Ok(Holdings { stacks: merged.stacks, sites: sites.sites, left_out, peak_time, damage })
+        let (left_out, peak_time) = (group_totals.left_out, Some(group_totals.peak_time));
+        Ok(SiteTotals { stacks: merged.stacks, sites: sites.sites, left_out, peak_time, damage })
     }
 
     fn from_totals(
@@ -281,10 +284,10 @@ impl Holdings {
         selection: &Selection,
         recorded: Vec<ImageSites>,
         peaks: &HashMap<ImageId, PeakOf>,
-    ) -> Holdings {
+    ) -> SiteTotals {
         let mut merged = MergedStacks::new(names.recording());
         let mut filter = StackFilter::new(&selection.filter);
-        let (mut sites, mut left_out) = (Sites::default(), Holding::default());
+        let (mut sites, mut left_out) = (Sites::default(), MomentAmounts::default());
         let last = last_images(names.recording());
         // Wrappers are searched for among all stacks, whatever is selected.
         let is_evidence =
@@ -292,32 +295,32 @@ impl Holdings {
         let mut evidence = Vec::new();
         for image in recorded {
             let is_last = last.contains(&image.image);
-            let peak = peaks.get(&image.image).copied().unwrap_or(PeakOf::Nobody);
+            let peak = peaks.get(&image.image).copied().unwrap_or(PeakOf::NotCounted);
             for site in &image.sites {
-                let holding = holding(site, peak, is_last);
+                let moment_amounts = moment_amounts(site, peak, is_last);
                 let stack = merged.node(image.image, site.stack);
                 if is_evidence {
                     let (blocks, temporaries) = (site.allocations.0, site.temporaries.0);
                     evidence.push(Evidence { stack, blocks, temporaries });
                 }
                 if !filter.passes(names, &merged.stacks, stack) {
-                    left_out += holding;
+                    left_out += moment_amounts;
                     continue;
                 }
-                sites.add(stack, holding);
+                sites.add(stack, moment_amounts);
             }
             merged.forget(image.image);
         }
         if is_evidence && matches!(names.search, Search::NotBegun) {
             names.search = Search::Readable(merged.stacks.number(), evidence);
         }
-        Holdings { stacks: merged.stacks, sites: sites.sites, left_out, peak_time: None, damage: merged.damage }
+        SiteTotals { stacks: merged.stacks, sites: sites.sites, left_out, peak_time: None, damage: merged.damage }
     }
 
     fn profile(self, selection: &Selection) -> Profile {
         let mut profile = Profile::of_nothing(self.stacks, self.left_out, self.damage, selection);
-        for (stack, holding) in self.sites {
-            profile.add(stack, None, holding, selection.moment);
+        for (stack, moment_amounts) in self.sites {
+            profile.add(stack, None, moment_amounts, selection.moment);
         }
         profile
     }
@@ -326,17 +329,17 @@ impl Holdings {
 /// A list of sites without duplicates.
 #[derive(Default)]
 struct Sites {
-    sites: Vec<(NodeId, Holding)>,
+    sites: Vec<(NodeId, MomentAmounts)>,
     places: HashMap<NodeId, usize>,
 }
 
 impl Sites {
-    fn add(&mut self, stack: NodeId, holding: Holding) {
+    fn add(&mut self, stack: NodeId, moment_amounts: MomentAmounts) {
         let at = *self.places.entry(stack).or_insert(self.sites.len());
         if at == self.sites.len() {
-            self.sites.push((stack, Holding::default()));
+            self.sites.push((stack, MomentAmounts::default()));
         }
-        self.sites[at].1 += holding;
+        self.sites[at].1 += moment_amounts;
     }
 }
 

@@ -36,7 +36,7 @@ pub enum RankBy {
     Heap,
     /// The type of the blocks.
     Type(TypeBy),
-    /// The thread, process or size of sites that are kept [apart](crate::Apart).
+    /// The thread, process or size of sites that are kept [split](crate::PartSplit).
     Part,
 }
 

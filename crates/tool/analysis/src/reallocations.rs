@@ -8,15 +8,15 @@ use heapledger_ledger::Variance;
 use heapledger_recording::{Damage, Event, EventKind, FreedBlock, LiveBlock};
 
 use crate::amount::Amount;
-use crate::breakdown::Part;
+use crate::block_filter::{BlockFilter, SharedProgress, Verdict, each_once};
 use crate::error::Error;
 use crate::events::{bytes_of, events_in, expect_events, for_each_chunk};
 use crate::moment::Selection;
 use crate::names::{FunctionId, Names};
-use crate::profile::{Apart, PartLabels};
+use crate::parts::Part;
+use crate::profile::{PartLabels, PartSplit};
 use crate::rank::{Key, Rank, RankBy, group};
 use crate::replay::{Origin, Progress};
-use crate::sieve::{Rounds, Sieve, Verdict, each_once};
 use crate::stacks::{MergedStacks, NodeId, Stacks};
 
 /// The reallocations of a selection: blocks that took the place of another one.
@@ -26,16 +26,16 @@ pub struct Reallocations {
     pub stacks: Stacks,
     /// The stacks that called `realloc`, in no particular order, each with the label of its part if
     /// parts are kept apart.
-    pub sites: Vec<((NodeId, Option<FunctionId>), Reallocating)>,
+    pub sites: Vec<((NodeId, Option<FunctionId>), ReallocationTotals)>,
     /// Their sum.
-    pub whole: Reallocating,
+    pub whole: ReallocationTotals,
     /// Parts of the recording that could not be read, and are missing here.
     pub damage: Vec<Damage>,
 }
 
 /// The reallocations of a stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reallocating {
+pub struct ReallocationTotals {
     /// The number of times that a block took the place of another one.
     pub reallocations: Blocks,
     /// The number of these in which the new block was larger.
@@ -58,8 +58,8 @@ pub struct Reallocating {
     pub size_max: Bytes,
 }
 
-impl Reallocating {
-    fn add(&mut self, other: &Reallocating) {
+impl ReallocationTotals {
+    fn add(&mut self, other: &ReallocationTotals) {
         self.reallocations.0 += other.reallocations.0;
         self.grown.0 += other.grown.0;
         self.shrunk.0 += other.shrunk.0;
@@ -74,8 +74,8 @@ impl Reallocating {
 impl Reallocations {
     /// Returns the stacks in groups, in no particular order, with the reallocations of each group.
     /// The largest stack of a group is the one that copied most.
-    pub fn grouped(&self, names: &mut Names<'_, '_>, by: RankBy) -> Vec<(Rank, Reallocating)> {
-        let mut groups: Vec<(Rank, Reallocating)> = Vec::new();
+    pub fn grouped(&self, names: &mut Names<'_, '_>, by: RankBy) -> Vec<(Rank, ReallocationTotals)> {
+        let mut groups: Vec<(Rank, ReallocationTotals)> = Vec::new();
         let mut places: HashMap<Key, (usize, u64)> = HashMap::new();
         for ((stack, part), site) in &self.sites {
             let (key, frame) = group(names, &self.stacks, (*stack, *part), by);
@@ -83,7 +83,7 @@ impl Reallocations {
             let (at, most) = places.entry(key).or_insert((groups.len(), copied));
             if *at == groups.len() {
                 let rank = Rank { key, amount: Amount::default(), sites: 0, largest: *stack, frame };
-                groups.push((rank, Reallocating::default()));
+                groups.push((rank, ReallocationTotals::default()));
             } else if copied > *most {
                 *most = copied;
                 (groups[*at].0.largest, groups[*at].0.frame) = (*stack, frame);
@@ -100,25 +100,25 @@ type Block = (Bytes, u32);
 
 /// Returns the reallocations whose new blocks are in a selection; its moment does not matter. Goes
 /// through all events, one image after the other. Takes 50 to 150 bytes for each block that is live
-/// at once in one image, and 300 to 700 for each site. `apart` keeps sites apart for
+/// at once in one image, and 300 to 700 for each site. `split` keeps sites apart for
 /// [`RankBy::Part`].
 pub fn reallocations(
     names: &mut Names<'_, '_>,
     selection: &Selection,
-    apart: Option<&Apart<'_>>,
+    split: Option<&PartSplit<'_>>,
     progress: Progress<'_>,
 ) -> Result<Reallocations, Error> {
     let recording = names.recording();
     let (filter, memory_max) = (&selection.filter, selection.memory_max);
     expect_events(recording)?;
     let images = filter.images(recording)?;
-    let mut rounds = Rounds::new(progress, filter, false);
-    let mut sieve = Sieve::new(names, filter, &images, true, memory_max, &mut rounds)?;
+    let mut shared_progress = SharedProgress::new(progress, filter, false);
+    let mut block_filter = BlockFilter::new(names, filter, &images, true, memory_max, &mut shared_progress)?;
     let mut merged = MergedStacks::new(recording);
     let mut found = Reallocations::default();
-    let mut sites: HashMap<(NodeId, Part), Reallocating> = HashMap::new();
+    let mut sites: HashMap<(NodeId, Part), ReallocationTotals> = HashMap::new();
     let (mut done, all) = (0, events_in(recording, &images));
-    rounds.round(|progress| {
+    shared_progress.pass(|progress| {
         for &image in &images {
             let mut live: HashMap<Serial, Block> = HashMap::new();
             if let Some(carried) = recording.carried(image) {
@@ -139,8 +139,8 @@ pub fn reallocations(
                         rate: event.sampled.rate,
                         stack: one.stack,
                     };
-                    if let Verdict::Selected(stack) = sieve.verdict(names, &mut merged, &origin) {
-                        let part = Apart::part(apart, recording, &origin).unwrap_or(Part::Rest);
+                    if let Verdict::Selected(stack) = block_filter.verdict(names, &mut merged, &origin) {
+                        let part = PartSplit::part(split, recording, &origin).unwrap_or(Part::Rest);
                         sites.entry((stack, part)).or_default().add(&one.counted());
                     }
                 }
@@ -157,20 +157,20 @@ pub fn reallocations(
         Ok::<(), Error>(())
     })?;
     found.damage.append(&mut merged.damage);
-    found.damage.extend(sieve.damage());
+    found.damage.extend(block_filter.damage());
     found.damage = each_once(found.damage);
     found.stacks = merged.stacks;
     sites.values().for_each(|site| found.whole.add(site));
-    let mut labels = PartLabels::new(apart);
+    let mut labels = PartLabels::new(split);
     found.sites = sites.into_iter().map(|((stack, part), site)| ((stack, labels.of(names, part)), site)).collect();
     Ok(found)
 }
 
 /// A block in the place of another one.
-struct Reallocated {
+struct ReallocatedBlock {
     serial: Serial,
     /// Its weight.
-    stands_for: u64,
+    weight: u64,
     stack: StackId,
     /// `None` if the old block's allocation was not seen.
     old: Option<Bytes>,
@@ -178,11 +178,11 @@ struct Reallocated {
     chain: u32,
 }
 
-impl Reallocated {
-    fn counted(&self) -> Reallocating {
+impl ReallocatedBlock {
+    fn counted(&self) -> ReallocationTotals {
         let old = self.old.unwrap_or(self.new);
-        let all = self.stands_for;
-        Reallocating {
+        let all = self.weight;
+        ReallocationTotals {
             reallocations: Blocks(all),
             grown: Blocks(if old < self.new { all } else { 0 }),
             shrunk: Blocks(if old > self.new { all } else { 0 }),
@@ -195,7 +195,7 @@ impl Reallocated {
     }
 }
 
-fn reallocated(live: &mut HashMap<Serial, Block>, event: &Event) -> Option<Reallocated> {
+fn reallocated(live: &mut HashMap<Serial, Block>, event: &Event) -> Option<ReallocatedBlock> {
     match event.kind {
         EventKind::Alloc { serial, size, .. } | EventKind::Realloc { old: FreedBlock::None, serial, size, .. } => {
             live.insert(serial, (size, 0));
@@ -209,10 +209,10 @@ fn reallocated(live: &mut HashMap<Serial, Block>, event: &Event) -> Option<Reall
             let replaced = if let FreedBlock::Known(old) = old { live.remove(&old) } else { None };
             let chain = replaced.map_or(1, |(_, chain)| chain.saturating_add(1));
             live.insert(serial, (size, chain));
-            let stands_for = event.sampled.rate.stands_for(size, serial);
-            Some(Reallocated { serial, stands_for, stack, old: replaced.map(|(size, _)| size), new: size, chain })
+            let weight = event.sampled.rate.weight(size, serial);
+            Some(ReallocatedBlock { serial, weight, stack, old: replaced.map(|(size, _)| size), new: size, chain })
         }
-        EventKind::Free { .. } | EventKind::Failed { .. } | EventKind::Move { .. } => None,
+        EventKind::Free { .. } | EventKind::Failed { .. } | EventKind::Reattributed { .. } => None,
     }
 }
 
@@ -250,7 +250,7 @@ mod tests {
     #[test]
     fn what_is_copied_is_the_smaller_one() {
         let one = |old, new| {
-            Reallocated { stands_for: 1, serial: Serial(0), stack: StackId(0), old, new: Bytes(new), chain: 1 }
+            ReallocatedBlock { weight: 1, serial: Serial(0), stack: StackId(0), old, new: Bytes(new), chain: 1 }
                 .counted()
         };
         let grown = one(Some(Bytes(10)), 30);

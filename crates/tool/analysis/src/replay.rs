@@ -11,9 +11,9 @@ use heapledger_core::sample::Rate;
 use heapledger_core::{Api, Blocks, Bytes, Serial, StackId, ThreadId};
 use heapledger_ledger::{self as ledger, Key, Ledger};
 use heapledger_recording::{
-    CountErrors, Counts, Damage, Error as RecordingError, Event, EventChunk, EventKind, EventsBuffer, FreedBlock,
-    ImageEndReason, ImageId, Live, LiveBlock, Mark, NodeCache, NodeKind, Recording, Sample, Site, SiteErrors,
-    StackTree, Time, Timeline,
+    CountErrors, Counts, Damage, Event, EventChunk, EventKind, EventsBuffer, FreedBlock, ImageEndReason, ImageId, Live,
+    LiveBlock, Mark, NodeCache, NodeKind, Recording, RecordingError, Sample, Site, SiteErrors, StackTree, Time,
+    Timeline,
 };
 
 use crate::amount::Amount;
@@ -41,52 +41,52 @@ pub(crate) struct Origin {
 impl Origin {
     /// Returns the block's bytes and its weight.
     pub(crate) fn amount(&self) -> Amount {
-        Amount::of_block(self.size, Blocks(self.rate.stands_for(self.size, self.serial)))
+        Amount::of_block(self.size, Blocks(self.rate.weight(self.size, self.serial)))
     }
 }
 
 /// A block that is no longer live.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Gone {
+pub(crate) struct BlockEnd {
     pub(crate) image: ImageId,
     pub(crate) serial: Serial,
     pub(crate) at: Time,
-    /// The thread that allocated it, and the time, if the follower [wants](Follower::WANTS_CALLS)
-    /// to know. `None` if the block comes from a checkpoint.
+    /// The thread that allocated it, and the time, if the visitor
+    /// [wants](BlockVisitor::WANTS_CALLS) to know. `None` if the block comes from a checkpoint.
     pub(crate) call: Option<(ThreadId, Time)>,
     /// The block's bytes and weight.
     pub(crate) amount: Amount,
     /// The group that it was counted under.
     pub(crate) group: StackId,
-    pub(crate) why: Why,
+    pub(crate) reason: EndReason,
 }
 
 /// The reason why a block is no longer live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Why {
+pub(crate) enum EndReason {
     /// It was freed by this thread.
     Freed(ThreadId),
     /// It is still live: it was reattributed, and is entered again at once under another group.
-    Moves,
+    Reattributed,
     /// Its image ended.
-    ImageOver,
+    ImageEnded,
     /// It is still live, but the replay is over.
-    ReplayOver,
+    ReplayEnded,
 }
 
-/// A visitor of the replay that assigns each block to a group, and may be notified when blocks go.
-/// A function that returns the group of a block is one.
-pub(crate) trait Follower {
+/// A visitor of the replay that assigns each block to a group, and may be notified when blocks are
+/// no longer live. A function that returns the group of a block is one.
+pub(crate) trait BlockVisitor {
     /// True if it is notified of blocks that are no longer live.
-    const WANTS_GONE: bool = false;
+    const WANTS_FREES: bool = false;
     /// True if it is given the thread that allocated them, and the time.
     const WANTS_CALLS: bool = false;
 
     /// Returns the group that a block is counted under.
-    fn enters(&mut self, origin: Origin) -> StackId;
+    fn on_alloc(&mut self, origin: Origin) -> StackId;
 
     /// Handles a block that is no longer live.
-    fn goes(&mut self, _: Gone) {}
+    fn on_free(&mut self, _: BlockEnd) {}
 
     /// Returns false to stop the replay. Called after each chunk of events is decoded.
     fn wants_more(&self) -> bool {
@@ -94,9 +94,9 @@ pub(crate) trait Follower {
     }
 }
 
-impl<F: FnMut(Origin) -> StackId> Follower for F {
+impl<F: FnMut(Origin) -> StackId> BlockVisitor for F {
     #[inline]
-    fn enters(&mut self, origin: Origin) -> StackId {
+    fn on_alloc(&mut self, origin: Origin) -> StackId {
         self(origin)
     }
 }
@@ -146,7 +146,7 @@ impl Span {
 
     /// True if images that ended before the end of the span contribute the blocks that they had
     /// live.
-    fn goes_to_the_end(&self) -> bool {
+    fn reaches_the_end(&self) -> bool {
         self.until.is_none() && self.stop_at.is_none()
     }
 }
@@ -196,21 +196,21 @@ pub(crate) struct ReplayedBlock {
     /// The rate at which it was sampled.
     pub(crate) rate: Rate,
     /// Its weight.
-    pub(crate) stands_for: Blocks,
+    pub(crate) weight: Blocks,
     /// Its usable size, if it was recorded and [asked for](Span::wants_usable).
     pub(crate) usable: Option<Bytes>,
     /// The group that it is counted under.
     pub(crate) group: StackId,
 }
 
-/// Replays these images together, in the order of time. The follower returns the group that a block
+/// Replays these images together, in the order of time. The visitor returns the group that a block
 /// is counted under.
 pub(crate) fn replay(
     recording: &Recording<'_>,
     images: &[ImageId],
     span: Span,
     memory_max: Bytes,
-    mut follower: impl Follower,
+    mut visitor: impl BlockVisitor,
     progress: Progress<'_>,
 ) -> Result<Replayed, Error> {
     expect_events(recording)?;
@@ -221,7 +221,7 @@ pub(crate) fn replay(
     let mut events_all = 0;
     let mut memory = Memory { taken: 0, max: memory_max.0 };
     for &image in images {
-        if let Some(mut player) = Player::new(recording, image, span, &mut session, &mut follower)? {
+        if let Some(mut player) = Player::new(recording, image, span, &mut session, &mut visitor)? {
             memory.check(&mut player)?;
             events_all += player.events_left();
             next_steps.push(Reverse((player.next_time(), image, players.len())));
@@ -237,7 +237,7 @@ pub(crate) fn replay(
         // The blocks in the ledgers were carried into this recording: they are live, but not
         // allocated in it.
         session.restart(ledger::Time(begins.0));
-        note(&mut timeline, begins, session.live());
+        add_to_timeline(&mut timeline, begins, session.live());
         for player in players.iter_mut().flatten() {
             player.restart(begins);
         }
@@ -252,7 +252,7 @@ pub(crate) fn replay(
         let is_due = |time: Time| turn.is_none_or(|turn| (Some(time), image) <= (turn.0, turn.1));
         while let Some(time) = player.next_time()
             && is_due(time)
-            && (!span.is_over(session.live()) || player.goes_on_with_a_stamp())
+            && (!span.is_over(session.live()) || player.is_before_a_stamp())
         {
             if player.needs_chunk() {
                 match player.load_chunk(&mut buffer) {
@@ -262,11 +262,11 @@ pub(crate) fn replay(
                 }
                 memory.check(player)?;
                 progress(events_done, events_all);
-                if !follower.wants_more() {
+                if !visitor.wants_more() {
                     return Err(Error::Stopped);
                 }
             } else {
-                player.play(&mut session, &mut timeline, &mut follower, is_due)?;
+                player.play(&mut session, &mut timeline, &mut visitor, is_due)?;
             }
         }
         match player.next_time() {
@@ -281,7 +281,7 @@ pub(crate) fn replay(
     }
     let end = recording.footer().map_or(Time(0), |footer| footer.time).max(timeline.last_time());
     for player in players.into_iter().flatten() {
-        player.let_go(end, Why::ReplayOver, &mut follower);
+        player.notify_ends(end, EndReason::ReplayEnded, &mut visitor);
         replayed.images.push(player.finish(&session));
     }
 
@@ -319,7 +319,7 @@ impl Memory {
 /// A key that is not used by any block.
 const NO_BLOCK: Key = Key(u64::MAX - 1);
 /// The number of events ahead for which memory is prefetched.
-const AHEAD: usize = 12;
+const PREFETCH_DISTANCE: usize = 12;
 
 /// One image under replay.
 struct Player<'r> {
@@ -341,7 +341,7 @@ struct Player<'r> {
     marks_position: usize,
     reports: Reports,
     /// The number of times that reporters still have to be asked until the span is over.
-    until_over: Option<u32>,
+    collections_left: Option<u32>,
     freed: HashMap<(StackId, Bytes, Bytes), u64>,
     /// The first serial after the checkpoint; allocations before it are in the checkpoint.
     first: Serial,
@@ -356,7 +356,7 @@ struct Player<'r> {
     threads: Vec<bool>,
     /// The calls that allocated the live blocks. Kept only if some blocks are reattributed later,
     /// or if calls or usable sizes are asked for.
-    calls: Option<EventMap<Serial, Called>>,
+    calls: Option<EventMap<Serial, AllocationCall>>,
     /// The stacks that the blocks of the checkpoint are attributed to. Kept only if some blocks are
     /// reattributed later.
     carried: EventMap<Serial, StackId>,
@@ -372,12 +372,12 @@ struct Player<'r> {
 
 impl<'r> Player<'r> {
     /// Returns `None` if nothing of the image is in the span.
-    fn new<F: Follower>(
+    fn new<F: BlockVisitor>(
         recording: &'r Recording<'_>,
         image: ImageId,
         span: Span,
         session: &mut ledger::Session,
-        follower: &mut F,
+        visitor: &mut F,
     ) -> Result<Option<Player<'r>>, Error> {
         let until = span.until.unwrap_or(Time(u64::MAX));
         let start = recording.image(image);
@@ -391,7 +391,7 @@ impl<'r> Player<'r> {
             return Ok(None);
         }
         let recorded = recording.image_counts(image).copied().unwrap_or_default();
-        let has_moves = recording.event_chunks(image).any(|chunk| chunk.head().moves > 0);
+        let has_reattributions = recording.event_chunks(image).any(|chunk| chunk.head().moves > 0);
         let follows = span.marks != Marks::Ignored;
         let mut player = Player {
             image,
@@ -406,7 +406,7 @@ impl<'r> Player<'r> {
             marks: Vec::new(),
             marks_position: 0,
             reports: Reports::default(),
-            until_over: (span.marks == Marks::UpToTheLast).then(|| times_complete(recording, image)),
+            collections_left: (span.marks == Marks::UpToTheLast).then(|| times_complete(recording, image)),
             freed: HashMap::new(),
             first: Serial(0),
             end,
@@ -430,9 +430,9 @@ impl<'r> Player<'r> {
                 ..Counts::default()
             },
             threads: Vec::new(),
-            calls: (span.wants_usable() || has_moves || F::WANTS_CALLS).then(EventMap::default),
+            calls: (span.wants_usable() || has_reattributions || F::WANTS_CALLS).then(EventMap::default),
             carried: EventMap::default(),
-            tree: (has_moves || follows).then(|| recording.stack_tree(image, &mut NodeCache::default())),
+            tree: (has_reattributions || follows).then(|| recording.stack_tree(image, &mut NodeCache::default())),
             memory: 0,
             paused_from: recording
                 .pauses()
@@ -455,7 +455,7 @@ impl<'r> Player<'r> {
             if checkpoint.for_each_part(|part| blocks.extend_from_slice(part)).is_ok() {
                 from = checkpoint.time();
                 player.first = checkpoint.next_serial();
-                if has_moves {
+                if has_reattributions {
                     player.carried.extend(blocks.iter().map(|block| (block.serial, block.stack)));
                 }
                 for block in blocks {
@@ -468,7 +468,7 @@ impl<'r> Player<'r> {
                         stack: block.stack,
                     };
                     let size = ledger::Sampled { size: block.size, rate: block.rate };
-                    player.allocate(session, from, ThreadId(0), block.serial, size, follower.enters(origin))?;
+                    player.allocate(session, from, ThreadId(0), block.serial, size, visitor.on_alloc(origin))?;
                 }
             }
         }
@@ -485,13 +485,13 @@ impl<'r> Player<'r> {
     /// Resets the counts: the live blocks were carried into this recording.
     fn restart(&mut self, begins: Time) {
         self.ledger.restart(ledger::Time(begins.0));
-        note(&mut self.timeline, begins, self.ledger.live());
+        add_to_timeline(&mut self.timeline, begins, self.ledger.live());
     }
 
     /// True if the next event is a stamp on a live block. A stamp belongs to the event before it,
     /// and is played with it even if the span is over.
-    fn goes_on_with_a_stamp(&self) -> bool {
-        let Some(&Event { kind: EventKind::Move { block, stack }, .. }) = self.events.get(self.position) else {
+    fn is_before_a_stamp(&self) -> bool {
+        let Some(&Event { kind: EventKind::Reattributed { block, stack }, .. }) = self.events.get(self.position) else {
             return false;
         };
         self.is_stamp(self.stack_of(block), stack)
@@ -503,7 +503,7 @@ impl<'r> Player<'r> {
 
     /// Returns the time when the next step is due; `None` if nothing more happens in the span.
     fn next_time(&mut self) -> Option<Time> {
-        if self.until_over == Some(0) {
+        if self.collections_left == Some(0) {
             return None;
         }
         let time = match self.events.get(self.position) {
@@ -532,7 +532,7 @@ impl<'r> Player<'r> {
         let sizes = events
             .all_extras()
             .iter()
-            .filter_map(|(index, extras)| Some((*index, extras.freed_size?, extras.stands_for.unwrap_or(Blocks(1)))));
+            .filter_map(|(index, extras)| Some((*index, extras.freed_size?, extras.weight.unwrap_or(Blocks(1)))));
         self.freed_sizes.extend(sizes);
         if self.span.wants_usable() {
             let sizes = events.all_extras().iter().filter_map(|(index, extras)| Some((*index, extras.usable?)));
@@ -551,32 +551,32 @@ impl<'r> Player<'r> {
         &mut self,
         session: &mut ledger::Session,
         timeline: &mut Timeline,
-        follower: &mut impl Follower,
+        visitor: &mut impl BlockVisitor,
         is_due: impl Fn(Time) -> bool,
     ) -> Result<(), Error> {
         if self.position == self.events.len() {
             let end = self.end.take().unwrap_or_default();
             let end = Time(end.0.saturating_sub(self.runs_on.into()));
             self.ended = true;
-            self.let_go(end, Why::ImageOver, follower);
+            self.notify_ends(end, EndReason::ImageEnded, visitor);
             self.ledger.end(session);
-            note(timeline, end, session.live());
+            add_to_timeline(timeline, end, session.live());
             return Ok(());
         }
-        while self.until_over != Some(0)
+        while self.collections_left != Some(0)
             && let Some(&event) = self.events.get(self.position)
             && self.span.until.is_none_or(|until| event.time <= until)
             && is_due(event.time)
-            && (!self.span.is_over(session.live()) || self.goes_on_with_a_stamp())
+            && (!self.span.is_over(session.live()) || self.is_before_a_stamp())
         {
             self.position += 1;
-            if let Some(ahead) = self.events.get(self.position + AHEAD) {
+            if let Some(ahead) = self.events.get(self.position + PREFETCH_DISTANCE) {
                 self.prefetch(&ahead.kind);
             }
-            self.play_event(session, follower, &event)?;
+            self.play_event(session, visitor, &event)?;
             self.play_marks();
-            note(&mut self.timeline, event.time, self.ledger.live());
-            note(timeline, event.time, session.live());
+            add_to_timeline(&mut self.timeline, event.time, self.ledger.live());
+            add_to_timeline(timeline, event.time, session.live());
         }
         Ok(())
     }
@@ -586,7 +586,7 @@ impl<'r> Player<'r> {
     fn play_marks(&mut self) {
         while let Some(&(at, mark)) = self.marks.get(self.marks_position)
             && at as usize <= self.position
-            && self.until_over != Some(0)
+            && self.collections_left != Some(0)
         {
             self.marks_position += 1;
             self.play_mark(&mark);
@@ -597,40 +597,42 @@ impl<'r> Player<'r> {
     fn play_mark(&mut self, mark: &Mark) {
         let tree = self.tree.as_ref();
         let usable = |serial| self.calls.as_ref().and_then(|calls| calls.get(&serial)?.usable);
-        self.reports.see(mark, &self.ledger, tree, usable);
-        if let (Mark::Complete { .. }, Some(left)) = (mark, &mut self.until_over) {
+        self.reports.on_mark(mark, &self.ledger, tree, usable);
+        if let (Mark::Complete { .. }, Some(left)) = (mark, &mut self.collections_left) {
             *left -= 1;
         }
     }
 
-    /// Notifies the follower and the reports that a block, which is still in the ledger, is about
+    /// Notifies the visitor and the reports that a block, which is still in the ledger, is about
     /// to be freed.
     #[cold]
-    fn say_farewell<F: Follower>(&mut self, serial: Serial, by: &Event, follower: &mut F) {
+    fn notify_free<F: BlockVisitor>(&mut self, serial: Serial, by: &Event, visitor: &mut F) {
         let Some(block) = self.ledger.get(Key::from(serial)) else { return };
-        if F::WANTS_GONE {
-            follower.goes(self.gone(serial, &block, by.time, Why::Freed(by.thread)));
+        if F::WANTS_FREES {
+            visitor.on_free(self.block_end(serial, &block, by.time, EndReason::Freed(by.thread)));
         }
         let usable = self.calls.as_ref().and_then(|calls| calls.get(&serial)?.usable);
-        self.reports.freed(serial, &block, usable);
+        self.reports.on_free(serial, &block, usable);
         if self.span.wants_freed {
             let count = self.freed.entry((block.stack, block.size, usable.unwrap_or(block.size))).or_default();
-            *count = count.saturating_add(block.stands_for().0);
+            *count = count.saturating_add(block.weight().0);
         }
     }
 
-    /// Notifies the follower that all blocks are gone.
-    fn let_go<F: Follower>(&self, at: Time, why: Why, follower: &mut F) {
-        if F::WANTS_GONE {
-            self.ledger.blocks().for_each(|(key, block)| follower.goes(self.gone(Serial(key.0), &block, at, why)));
+    /// Notifies the visitor that no block is live any more.
+    fn notify_ends<F: BlockVisitor>(&self, at: Time, reason: EndReason, visitor: &mut F) {
+        if F::WANTS_FREES {
+            self.ledger
+                .blocks()
+                .for_each(|(key, block)| visitor.on_free(self.block_end(Serial(key.0), &block, at, reason)));
         }
     }
 
-    fn gone(&self, serial: Serial, block: &ledger::Block, at: Time, why: Why) -> Gone {
+    fn block_end(&self, serial: Serial, block: &ledger::Block, at: Time, reason: EndReason) -> BlockEnd {
         let call = self.calls.as_ref().and_then(|calls| calls.get(&serial));
         let call = call.map(|call| (call.thread, call.time));
-        let amount = Amount::of_block(block.size, block.stands_for());
-        Gone { image: self.image, serial, at, call, amount, group: block.stack, why }
+        let amount = Amount::of_block(block.size, block.weight());
+        BlockEnd { image: self.image, serial, at, call, amount, group: block.stack, reason }
     }
 
     /// Prefetches the memory that an event will need.
@@ -648,34 +650,34 @@ impl<'r> Player<'r> {
                 freed(old);
                 self.ledger.prefetch(Key::from(*serial));
             }
-            EventKind::Move { block, .. } => self.ledger.prefetch(Key::from(*block)),
+            EventKind::Reattributed { block, .. } => self.ledger.prefetch(Key::from(*block)),
             EventKind::Failed { .. } => {}
         }
     }
 
-    fn play_event<F: Follower>(
+    fn play_event<F: BlockVisitor>(
         &mut self,
         session: &mut ledger::Session,
-        follower: &mut F,
+        visitor: &mut F,
         event: &Event,
     ) -> Result<(), Error> {
-        if (self.span.wants_freed || F::WANTS_GONE || !self.reports.is_empty())
+        if (self.span.wants_freed || F::WANTS_FREES || !self.reports.is_empty())
             && let EventKind::Free { block: FreedBlock::Known(old) }
             | EventKind::Realloc { old: FreedBlock::Known(old), .. } = event.kind
         {
-            self.say_farewell(old, event, follower);
+            self.notify_free(old, event, visitor);
         }
         if let Some(calls) = &mut self.calls {
             let index = (self.position - 1) as u32;
             let usable = self.usable_sizes.binary_search_by_key(&index, |(at, _)| *at);
-            note_call(calls, event, usable.ok().map(|at| self.usable_sizes[at].1));
+            update_calls(calls, event, usable.ok().map(|at| self.usable_sizes[at].1));
         }
         let thread = ThreadId(event.thread.0.min(THREADS_MAX));
         // A reattribution is not a call of a thread.
-        if !matches!(event.kind, EventKind::Move { .. }) {
-            self.saw(thread);
+        if !matches!(event.kind, EventKind::Reattributed { .. }) {
+            self.count_thread(thread);
         }
-        if event.sampled.after_others {
+        if event.sampled.after_unsampled {
             self.ledger.end_thread(thread);
         }
         let (image, rate) = (self.image, event.sampled.rate);
@@ -685,7 +687,7 @@ impl<'r> Player<'r> {
             EventKind::Alloc { serial, size, stack }
             | EventKind::Realloc { old: FreedBlock::None, serial, size, stack } => {
                 if serial >= self.first {
-                    let group = follower.enters(origin(serial, size, stack));
+                    let group = visitor.on_alloc(origin(serial, size, stack));
                     self.allocate(session, event.time, thread, serial, ledger::Sampled { size, rate }, group)?;
                 }
             }
@@ -699,7 +701,7 @@ impl<'r> Player<'r> {
             }
             EventKind::Realloc { old: FreedBlock::Unknown, serial, size, stack } if self.is_sample => {
                 if serial >= self.first {
-                    let (stack, time) = (follower.enters(origin(serial, size, stack)), ledger::Time(event.time.0));
+                    let (stack, time) = (visitor.on_alloc(origin(serial, size, stack)), ledger::Time(event.time.0));
                     self.ledger.set_next_serial(serial);
                     let (size, key) = (ledger::Sampled { size, rate }, Key::from(serial));
                     let _ = self.ledger.reallocate_unsampled(session, time, thread, key, size, stack)?;
@@ -709,22 +711,22 @@ impl<'r> Player<'r> {
                 if serial >= self.first {
                     let key = self.freed(event.time, old);
                     let pending = self.ledger.begin_realloc(thread, key);
-                    let stack = follower.enters(origin(serial, size, stack));
+                    let stack = visitor.on_alloc(origin(serial, size, stack));
                     let (time, size) = (ledger::Time(event.time.0), ledger::Sampled { size, rate });
                     self.ledger.set_next_serial(serial);
                     let _ = self.ledger.finish_realloc(session, time, pending, Key::from(serial), size, stack)?;
                 }
             }
             EventKind::Failed { .. } => self.ledger.fail(),
-            EventKind::Move { block, stack } => {
+            EventKind::Reattributed { block, stack } => {
                 if let Some(live) = self.ledger.get(Key::from(block)) {
                     let call = self.calls.as_ref().and_then(|calls| calls.get(&block));
                     let is_stamp = self.is_stamp(self.stack_of(block), stack);
                     let by = call.map(|call| (call.thread, call.time));
-                    if F::WANTS_GONE {
-                        follower.goes(self.gone(block, &live, event.time, Why::Moves));
+                    if F::WANTS_FREES {
+                        visitor.on_free(self.block_end(block, &live, event.time, EndReason::Reattributed));
                     }
-                    let to = follower.enters(Origin {
+                    let to = visitor.on_alloc(Origin {
                         image,
                         serial: block,
                         call: by,
@@ -736,7 +738,7 @@ impl<'r> Player<'r> {
                     let _ = if is_stamp {
                         ledger.stamp_block(session, key, to)
                     } else {
-                        ledger.move_block(session, key, to)
+                        ledger.reattribute_block(session, key, to)
                     }?;
                     if let Some(call) = self.calls.as_mut().and_then(|calls| calls.get_mut(&block)) {
                         call.stack = stack;
@@ -802,7 +804,7 @@ impl<'r> Player<'r> {
         NO_BLOCK
     }
 
-    fn saw(&mut self, thread: ThreadId) {
+    fn count_thread(&mut self, thread: ThreadId) {
         let at = thread.0 as usize;
         if at >= self.threads.len() {
             self.threads.resize(at + 1, false);
@@ -838,15 +840,15 @@ impl<'r> Player<'r> {
     }
 
     fn blocks(&self) -> Vec<ReplayedBlock> {
-        if !self.span.wants_blocks || (self.ended && !self.span.goes_to_the_end()) {
+        if !self.span.wants_blocks || (self.ended && !self.span.reaches_the_end()) {
             return Vec::new();
         }
         let block = |(key, block): (Key, ledger::Block)| {
             let serial = Serial(key.0);
             let call = self.calls.as_ref().and_then(|calls| calls.get(&serial));
             let usable = call.and_then(|call| call.usable);
-            let (rate, stands_for) = (block.rate, block.stands_for());
-            ReplayedBlock { serial, size: block.size, rate, stands_for, usable, group: block.stack }
+            let (rate, weight) = (block.rate, block.weight());
+            ReplayedBlock { serial, size: block.size, rate, weight, usable, group: block.stack }
         };
         self.ledger.blocks().map(block).collect()
     }
@@ -854,7 +856,7 @@ impl<'r> Player<'r> {
 
 /// The call that allocated a live block.
 #[derive(Clone, Copy)]
-struct Called {
+struct AllocationCall {
     thread: ThreadId,
     time: Time,
     /// The stack that the block is attributed to.
@@ -864,19 +866,19 @@ struct Called {
 }
 
 /// Updates the calls that allocated the live blocks.
-fn note_call(calls: &mut EventMap<Serial, Called>, event: &Event, usable: Option<Bytes>) {
+fn update_calls(calls: &mut EventMap<Serial, AllocationCall>, event: &Event, usable: Option<Bytes>) {
     if let EventKind::Free { block: FreedBlock::Known(old) } | EventKind::Realloc { old: FreedBlock::Known(old), .. } =
         event.kind
     {
         calls.remove(&old);
     }
     if let EventKind::Alloc { serial, stack, .. } | EventKind::Realloc { serial, stack, .. } = event.kind {
-        calls.insert(serial, Called { thread: event.thread, time: event.time, stack, usable });
+        calls.insert(serial, AllocationCall { thread: event.thread, time: event.time, stack, usable });
     }
 }
 
 /// Adds the live amount to a timeline. A damaged file may have times that go backwards.
-fn note(timeline: &mut Timeline, time: Time, live: ledger::Live) {
+fn add_to_timeline(timeline: &mut Timeline, time: Time, live: ledger::Live) {
     let live = Live { bytes: live.bytes_live, blocks: live.blocks_live };
     timeline.add(time.max(timeline.last_time()), live);
 }

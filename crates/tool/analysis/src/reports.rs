@@ -6,14 +6,16 @@ use std::collections::hash_map::Entry;
 use heapledger_core::{Bytes, Serial, StackId};
 use heapledger_dmd::DefectKind;
 use heapledger_ledger::{Block, Key, Ledger};
-use heapledger_recording::{EventsBuffer, ImageId, Kept, Mark, Marked, Recording, Reported, StackTree, TextId};
+use heapledger_recording::{
+    BlockMark, EventsBuffer, ImageId, Mark, MarkedBlocks, Recording, Reported, StackTree, TextId,
+};
 
 /// The reports of an image so far.
 #[derive(Debug, Default)]
 pub(crate) struct Reports {
-    marked: Marked,
+    marked: MarkedBlocks,
     /// The defects, in the order of the first of each kind and place.
-    pub(crate) defects: Vec<Misreport>,
+    pub(crate) defects: Vec<ReportDefect>,
     places: HashMap<(DefectKind, StackId), usize>,
     /// The number of all defects.
     pub(crate) defects_count: u64,
@@ -21,7 +23,7 @@ pub(crate) struct Reports {
 
 /// The first report with a defect of one kind from one place, and the number of all such reports.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Misreport {
+pub(crate) struct ReportDefect {
     pub(crate) kind: DefectKind,
     /// The stack that made the report; its leaf names the reporter.
     pub(crate) by: StackId,
@@ -44,12 +46,12 @@ impl Reports {
     }
 
     /// Returns the marks of a block.
-    pub(crate) fn of(&self, block: Serial) -> [Option<Kept>; 2] {
+    pub(crate) fn of(&self, block: Serial) -> [Option<BlockMark>; 2] {
         self.marked.of(block)
     }
 
     /// Applies a mark. `usable` returns the usable size of a block, if it is known.
-    pub(crate) fn see(
+    pub(crate) fn on_mark(
         &mut self,
         mark: &Mark,
         ledger: &Ledger,
@@ -76,7 +78,7 @@ impl Reports {
 
     /// Removes the marks of a block that is freed, and counts those that should have lasted as
     /// defects.
-    pub(crate) fn freed(&mut self, serial: Serial, block: &Block, usable: Option<Bytes>) {
+    pub(crate) fn on_free(&mut self, serial: Serial, block: &Block, usable: Option<Bytes>) {
         let is_collecting = self.marked.is_collecting();
         for mark in self.marked.free(serial).into_iter().flatten().flatten() {
             if mark.is_kept || is_collecting {
@@ -102,7 +104,7 @@ impl Reports {
                 place.insert(self.defects.len());
                 let group = block.map(|(block, _)| block.stack);
                 let usable = block.map_or(Bytes(0), |(block, usable)| usable.unwrap_or(block.size));
-                self.defects.push(Misreport { kind, by, address, group, measured, usable, count: 1 });
+                self.defects.push(ReportDefect { kind, by, address, group, measured, usable, count: 1 });
             }
         }
     }

@@ -10,8 +10,8 @@
 use std::io::{self, Write};
 
 use heapledger_recording::{
-    CodeExtent, Compressor, EncodedChunk, Error as RecordingError, Footer, ImageCounts, ImageId, NamedPlace,
-    NamesEncoder, Node, NodesEncoder, ProcessCounts, Record, Recording, RecordingWriter, SitesEncoder, TimelineEncoder,
+    CodeExtent, Compressor, EncodedChunk, Footer, ImageCounts, ImageId, NamedLocation, NamesEncoder, Node,
+    NodesEncoder, ProcessCounts, Record, Recording, RecordingError, RecordingWriter, SitesEncoder, TimelineEncoder,
     encode_records,
 };
 
@@ -71,8 +71,8 @@ pub enum Error {
     Write(#[from] io::Error),
 }
 
-impl From<heapledger_recording::Error> for Error {
-    fn from(error: heapledger_recording::Error) -> Error {
+impl From<heapledger_recording::RecordingError> for Error {
+    fn from(error: heapledger_recording::RecordingError) -> Error {
         Error::Analysis(error.into())
     }
 }
@@ -173,7 +173,7 @@ impl<W: Write> Draft<W> {
     }
 
     /// Adds names of functions.
-    pub(crate) fn names(&mut self, places: &[NamedPlace<'_>]) -> Result<(), Error> {
+    pub(crate) fn names(&mut self, places: &[NamedLocation<'_>]) -> Result<(), Error> {
         self.names.extend(NamesEncoder::encode(places, &mut self.compressor)?);
         Ok(())
     }

@@ -7,16 +7,16 @@ use heapledger_core::sample::Rate;
 use heapledger_core::{Bytes, Serial, ThreadId};
 use heapledger_recording::{Damage, Event, EventKind, FreedBlock, ImageEndReason, ImageId, LiveBlock, Time};
 
-use crate::amount::{Holding, Metric};
-use crate::breakdown::{By, Part, breakdown};
+use crate::amount::{Metric, MomentAmounts};
+use crate::block_filter::{BlockFilter, SharedProgress, Verdict, each_once};
 use crate::error::Error;
 use crate::events::{bytes_of, events_in, expect_events, for_each_chunk};
 use crate::moment::Selection;
 use crate::names::Names;
+use crate::parts::{Part, PartBy, parts};
 use crate::profile::Profile;
 use crate::rank::{Key, Rank, RankBy, group, rank};
 use crate::replay::{Origin, Progress};
-use crate::sieve::{Rounds, Sieve, Verdict, each_once};
 use crate::stacks::{MergedStacks, NodeId, Stacks};
 
 /// The property by which blocks are grouped.
@@ -25,7 +25,7 @@ pub enum SharesBy {
     /// A property of their sites.
     Rank(RankBy),
     /// A property that only events tell.
-    Part(By),
+    Part(PartBy),
 }
 
 /// A group of blocks.
@@ -83,13 +83,20 @@ impl Shares {
         let images = selection.filter.images(recording)?;
         let (mut done, all) = (0, events_in(recording, &images));
         let is_by_stack = matches!(by, SharesBy::Rank(_));
-        let mut rounds = Rounds::new(&mut *progress, &selection.filter, false);
-        let mut sieve = Sieve::new(names, &selection.filter, &images, is_by_stack, selection.memory_max, &mut rounds)?;
-        let mut merged = MergedStacks::beside(stacks, recording);
+        let mut shared_progress = SharedProgress::new(&mut *progress, &selection.filter, false);
+        let mut block_filter = BlockFilter::new(
+            names,
+            &selection.filter,
+            &images,
+            is_by_stack,
+            selection.memory_max,
+            &mut shared_progress,
+        )?;
+        let mut merged = MergedStacks::with_stacks(stacks, recording);
         let mut sums = vec![vec![0_u64; times.len()]; groups.len() + 1];
         let mut known: HashMap<NodeId, u32> = HashMap::new();
         let mut number = |origin: &Origin, merged: &mut MergedStacks<'_, '_>| {
-            let Verdict::Selected(node) = sieve.verdict(names, merged, origin) else { return NOT_SELECTED };
+            let Verdict::Selected(node) = block_filter.verdict(names, merged, origin) else { return NOT_SELECTED };
             match by {
                 SharesBy::Rank(by) => *known.entry(node).or_insert_with(|| {
                     let (key, _) = group(names, &merged.stacks, (node, None), by);
@@ -104,30 +111,30 @@ impl Shares {
         for image in images {
             let mut number = |origin: &Origin| number(origin, &mut merged);
             let (live, held) = (HashMap::new(), vec![0; sums.len()]);
-            let mut course = Course { image, times, next: 0, live, held, sums: &mut sums };
+            let mut image_shares = ImageShares { image, times, next: 0, live, held, sums: &mut sums };
             if let Some(carried) = recording.carried(image) {
                 // Blocks that cannot be read are missing, as events are.
                 let read = carried.for_each_part(|blocks| {
                     blocks.iter().for_each(|&LiveBlock { serial, size, rate, stack, .. }| {
-                        course.enter(&Origin { image, serial, call: None, size, rate, stack }, &mut number);
+                        image_shares.enter(&Origin { image, serial, call: None, size, rate, stack }, &mut number);
                     });
                 });
-                if let Err(heapledger_recording::Error::Damaged(found)) = read {
+                if let Err(heapledger_recording::RecordingError::Damaged(found)) = read {
                     damage.push(found);
                 }
             }
             for_each_chunk(recording, image, &mut damage, |events| {
-                events.iter().for_each(|event| course.event(event, &mut number));
+                events.iter().for_each(|event| image_shares.event(event, &mut number));
                 done += events.len() as u64;
                 progress(done, all);
-                let is_too_much = bytes_of(&course.live) > selection.memory_max.0;
+                let is_too_much = bytes_of(&image_shares.live) > selection.memory_max.0;
                 if is_too_much { Err(Error::MemoryLimit(selection.memory_max)) } else { Ok(()) }
             })?;
-            course.finish(ended(recording, image));
+            image_shares.finish(end_time(recording, image));
             merged.forget(image);
         }
         damage.append(&mut merged.damage);
-        damage.extend(sieve.damage());
+        damage.extend(block_filter.damage());
         let others = sums.pop().unwrap_or_default();
         let groups = groups.into_iter().zip(sums).collect();
         Ok(Shares { groups, others, stacks: merged.stacks, damage: each_once(damage) })
@@ -149,8 +156,9 @@ fn largest(
             Ok((ranks.map(ShareGroup::Rank).collect(), profile.stacks, profile.damage))
         }
         SharesBy::Part(by) => {
-            let found = breakdown(names, by, selection, progress)?;
-            let held = |(part, holding): (Part, Holding)| (part, holding.at(selection.moment).bytes);
+            let found = parts(names, by, selection, progress)?;
+            let held =
+                |(part, moment_amounts): (Part, MomentAmounts)| (part, moment_amounts.at(selection.moment).bytes);
             let mut parts: Vec<(Part, Bytes)> = found.parts.into_iter().map(held).collect();
             parts.retain(|(part, bytes)| *part != Part::Rest && bytes.0 > 0);
             parts.sort_unstable_by_key(|(part, bytes)| (Reverse(*bytes), *part));
@@ -161,12 +169,12 @@ fn largest(
 }
 
 /// Returns the bytes of a block multiplied by its weight.
-fn stands_for(rate: Rate, size: Bytes, serial: Serial) -> Bytes {
-    Bytes(size.0.saturating_mul(rate.stands_for(size, serial)))
+fn weighted_bytes(rate: Rate, size: Bytes, serial: Serial) -> Bytes {
+    Bytes(size.0.saturating_mul(rate.weight(size, serial)))
 }
 
 /// Returns the time when the live blocks of an image were gone.
-fn ended(recording: &heapledger_recording::Recording<'_>, image: ImageId) -> Time {
+fn end_time(recording: &heapledger_recording::Recording<'_>, image: ImageId) -> Time {
     let end = recording.image_end(image).filter(|end| end.reason != ImageEndReason::Detached);
     end.map_or(Time(u64::MAX), |end| end.time)
 }
@@ -186,7 +194,7 @@ struct Live {
 }
 
 /// The bytes that the groups hold in one image as time goes on.
-struct Course<'t> {
+struct ImageShares<'t> {
     image: ImageId,
     times: &'t [Time],
     /// The index of the next time.
@@ -196,11 +204,11 @@ struct Course<'t> {
     sums: &'t mut [Vec<u64>],
 }
 
-impl Course<'_> {
+impl ImageShares<'_> {
     fn event(&mut self, event: &Event, number: &mut impl FnMut(&Origin) -> u32) {
         // Most events pass no time.
         if self.times.get(self.next).is_some_and(|&time| time < event.time) {
-            self.pass(event.time);
+            self.advance_to(event.time);
         }
         let (image, rate, call) = (self.image, event.sampled.rate, Some((event.thread, event.time)));
         match event.kind {
@@ -213,7 +221,7 @@ impl Course<'_> {
                 self.enter(&Origin { image, serial, call, size, rate, stack }, number);
             }
             EventKind::Failed { .. } => {}
-            EventKind::Move { block: serial, stack } => {
+            EventKind::Reattributed { block: serial, stack } => {
                 if let Some(&Live { size, rate, thread, .. }) = self.live.get(&serial) {
                     self.release(FreedBlock::Known(serial));
                     let call = (thread != NO_THREAD).then_some((thread, event.time));
@@ -224,7 +232,7 @@ impl Course<'_> {
     }
 
     /// Adds what is held at the times before `until` to the sums.
-    fn pass(&mut self, until: Time) {
+    fn advance_to(&mut self, until: Time) {
         while self.times.get(self.next).is_some_and(|&time| time < until) {
             for (sums, held) in self.sums.iter_mut().zip(&self.held) {
                 sums[self.next] = sums[self.next].saturating_add(*held);
@@ -237,7 +245,7 @@ impl Course<'_> {
         let Origin { serial, size, rate, call, .. } = *origin;
         let group = number(origin);
         if let Some(held) = self.held.get_mut(group as usize) {
-            *held = held.saturating_add(stands_for(rate, size, serial).0);
+            *held = held.saturating_add(weighted_bytes(rate, size, serial).0);
         }
         let thread = call.map_or(NO_THREAD, |(thread, _)| thread);
         self.live.insert(serial, Live { size, rate, group, thread });
@@ -248,11 +256,11 @@ impl Course<'_> {
         if let Some(Live { size, rate, group, .. }) = self.live.remove(&serial)
             && let Some(held) = self.held.get_mut(group as usize)
         {
-            *held = held.saturating_sub(stands_for(rate, size, serial).0);
+            *held = held.saturating_sub(weighted_bytes(rate, size, serial).0);
         }
     }
 
     fn finish(mut self, end: Time) {
-        self.pass(end);
+        self.advance_to(end);
     }
 }

@@ -4,16 +4,16 @@ use std::collections::{BTreeMap, HashMap};
 
 use heapledger_core::Bytes;
 
-use crate::amount::{Amount, Holding, Metric};
-use crate::breakdown::{Part, size_class};
+use crate::amount::{Amount, Metric, MomentAmounts};
 use crate::error::Error;
+use crate::group_totals::group_totals;
 use crate::moment::Selection;
 use crate::names::{FunctionId, Names};
-use crate::profile::{Apart, PartLabels, Profile, Site};
+use crate::parts::{Part, size_class};
+use crate::profile::{PartLabels, PartSplit, Profile, Site};
 use crate::rank::{Key, Rank, RankBy, group, rank};
 use crate::replay::{Origin, Progress};
 use crate::stacks::{MergedStacks, NodeId};
-use crate::tally::tally;
 
 /// Groups of sites, each with the amount that it holds in each size class.
 #[derive(Debug, Default)]
@@ -26,35 +26,36 @@ pub struct SizeClasses {
 }
 
 /// Breaks the groups of a selection down by the sizes of their blocks, by a replay of the events.
-/// `apart` keeps sites apart for [`RankBy::Part`].
+/// `split` keeps sites apart for [`RankBy::Part`].
 pub fn size_classes(
     names: &mut Names<'_, '_>,
     by: RankBy,
-    apart: Option<&Apart<'_>>,
+    split: Option<&PartSplit<'_>>,
     metric: Metric,
     selection: &Selection,
     progress: Progress<'_>,
 ) -> Result<SizeClasses, Error> {
     let recording = names.recording();
     let mut merged = MergedStacks::new(recording);
-    let needs = Apart::needs(apart);
+    let needs = PartSplit::needs(split);
     let key = |origin: &Origin, stack, _| {
-        Apart::part(apart, recording, origin).map(|part| (part, stack, size_class(origin.size)))
+        PartSplit::part(split, recording, origin).map(|part| (part, stack, size_class(origin.size)))
     };
-    let tally = tally(names, &mut merged, selection, needs, key, None, progress)?;
+    let group_totals = group_totals(names, &mut merged, selection, needs, key, None, progress)?;
     let moment = selection.moment;
-    let mut profile = Profile { left_out: tally.left_out.at(moment), damage: tally.damage, ..Profile::default() };
+    let mut profile =
+        Profile { left_out: group_totals.left_out.at(moment), damage: group_totals.damage, ..Profile::default() };
     profile.damage.append(&mut merged.damage);
     profile.stacks = merged.stacks;
-    let mut all = Holding::default();
-    let mut labels = PartLabels::new(apart);
+    let mut all = MomentAmounts::default();
+    let mut labels = PartLabels::new(split);
     // Blocks beyond the limit of groups have no known size.
     let whole = |key: Option<(Part, NodeId, Bytes)>| key.unwrap_or((Part::Rest, NodeId::ROOT, Bytes(u64::MAX)));
     let mut sites: HashMap<(NodeId, Option<FunctionId>), Amount> = HashMap::new();
-    for (key, holding) in &tally.groups {
-        all += *holding;
+    for (key, moment_amounts) in &group_totals.groups {
+        all += *moment_amounts;
         let (part, stack, _) = whole(*key);
-        *sites.entry((stack, labels.of(names, part))).or_default() += holding.at(moment);
+        *sites.entry((stack, labels.of(names, part))).or_default() += moment_amounts.at(moment);
     }
     profile.whole = all.at(moment);
     profile.allocated = selection.filter.allocated.as_ref().map(|_| all.total);
@@ -63,9 +64,9 @@ pub fn size_classes(
     profile.sites.sort_unstable_by_key(|site| (site.stack, site.part));
 
     let mut classes: HashMap<Key, BTreeMap<Bytes, Amount>> = HashMap::new();
-    for (key, holding) in tally.groups {
+    for (key, moment_amounts) in group_totals.groups {
         let (part, stack, class) = whole(key);
-        let amount = holding.at(moment);
+        let amount = moment_amounts.at(moment);
         if !amount.is_nothing() {
             let site = (stack, labels.of(names, part));
             let (key, _) = group(names, &profile.stacks, site, by);

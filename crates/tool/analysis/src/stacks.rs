@@ -266,12 +266,12 @@ pub(crate) struct MergedStacks<'r, 'a> {
 
 impl<'r, 'a> MergedStacks<'r, 'a> {
     pub(crate) fn new(recording: &'r Recording<'a>) -> MergedStacks<'r, 'a> {
-        MergedStacks::beside(Stacks::default(), recording)
+        MergedStacks::with_stacks(Stacks::default(), recording)
     }
 
     /// Continues with stacks of the same recording that were merged before: equal stacks get the
     /// same nodes.
-    pub(crate) fn beside(stacks: Stacks, recording: &'r Recording<'a>) -> MergedStacks<'r, 'a> {
+    pub(crate) fn with_stacks(stacks: Stacks, recording: &'r Recording<'a>) -> MergedStacks<'r, 'a> {
         let (cache, mergers, texts) = (NodeCache::default(), HashMap::new(), Texts::new(recording));
         MergedStacks { recording, cache, mergers, texts, stacks, damage: Vec::new() }
     }

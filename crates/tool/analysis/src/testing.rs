@@ -275,7 +275,7 @@ impl Model {
             What::FreeUnknown => (Api::Free, EventKind::Free { block: FreedBlock::Unknown }),
             What::Move { block, stack } => {
                 let Some(block) = known(image, block) else { return };
-                (Api::Malloc, EventKind::Move { block: Serial(block), stack: StackId(stack) })
+                (Api::Malloc, EventKind::Reattributed { block: Serial(block), stack: StackId(stack) })
             }
             What::Fail { size, stack } => (Api::Malloc, EventKind::Failed { size: Bytes(size), stack: StackId(stack) }),
             What::Checkpoint | What::Fork | What::Exec | What::Exit { .. } => return,
@@ -437,7 +437,7 @@ impl Image {
 
     fn apply(&mut self, event: &Event) {
         let thread = event.thread.0;
-        if !self.threads.contains(&thread) && !matches!(event.kind, EventKind::Move { .. }) {
+        if !self.threads.contains(&thread) && !matches!(event.kind, EventKind::Reattributed { .. }) {
             self.threads.push(thread);
             self.counts.threads += 1;
         }
@@ -448,7 +448,7 @@ impl Image {
                 self.allocate_after(thread, old, serial, size, stack);
             }
             EventKind::Failed { .. } => self.counts.failed.0 += 1,
-            EventKind::Move { block, stack } => {
+            EventKind::Reattributed { block, stack } => {
                 let moved = self.live.get_mut(&block.0).expect("a live block");
                 let from = std::mem::replace(&mut moved.stack, stack);
                 let size = moved.size;

@@ -9,7 +9,7 @@ use heapledger_recording::{
     Live, ModuleId, Node, NodeCache, NodeKind, NodesEncoder, Record, Recording, RecordingWriter, Session, Site,
     SitesEncoder, Text, TextId, Time, encode_records,
 };
-use heapledger_symbols::{Options, Symbolizer};
+use heapledger_symbols::{Symbolizer, SymbolizerOptions};
 use proptest::prelude::*;
 
 use crate::testing::{self, steps, write};
@@ -31,7 +31,7 @@ fn held(profile: &Profile) -> Held {
 }
 
 fn names<'r, 'a>(recording: &'r Recording<'a>) -> Names<'r, 'a> {
-    Names::new(recording, Symbolizer::new(Options::default()))
+    Names::new(recording, Symbolizer::new(SymbolizerOptions::default()))
 }
 
 fn selection(process: Option<u32>, moment: Moment) -> Selection {
@@ -42,17 +42,17 @@ fn load(recording: &Recording<'_>, process: Option<u32>, moment: Moment) -> Prof
     Profile::load(&mut names(recording), &selection(process, moment), &mut |_, _| ()).expect("a profile")
 }
 
-fn broken_down(recording: &Recording<'_>, by: By, process: Option<u32>, moment: Moment) -> Breakdown {
-    breakdown(&mut names(recording), by, &selection(process, moment), &mut |_, _| ()).expect("a breakdown")
+fn broken_down(recording: &Recording<'_>, by: PartBy, process: Option<u32>, moment: Moment) -> Parts {
+    parts(&mut names(recording), by, &selection(process, moment), &mut |_, _| ()).expect("a breakdown")
 }
 
 /// A block from its allocation to its end.
-struct Life {
+struct BlockLife {
     size: u64,
     thread: u32,
     /// Its stack, and the stacks that it was reattributed to, each with the time.
-    stacks: Vec<(u64, Said)>,
-    born: u64,
+    stacks: Vec<(u64, StackProperties)>,
+    allocated_at: u64,
     freed: Option<u64>,
     /// The number of allocations that its thread had made before it, and until it was freed.
     made_before: u64,
@@ -66,40 +66,40 @@ struct Life {
 
 /// The properties of a stack.
 #[derive(Clone)]
-struct Said {
+struct StackProperties {
     frames: Vec<u64>,
     context: &'static str,
     heap: Option<&'static str>,
     stamp: Option<&'static str>,
 }
 
-impl Life {
+impl BlockLife {
     /// Returns its stack after all reattributions before a time.
-    fn before(&self, time: u64) -> &Said {
+    fn before(&self, time: u64) -> &StackProperties {
         let moved = self.stacks.iter().skip(1).rfind(|(moved, _)| *moved < time);
         &moved.unwrap_or(&self.stacks[0]).1
     }
 
     /// Returns its last stack.
-    fn said(&self) -> &Said {
+    fn properties(&self) -> &StackProperties {
         self.before(u64::MAX)
     }
 
     fn is_live(&self, time: u64) -> bool {
-        self.born <= time && self.freed.is_none_or(|freed| freed > time) && self.over > time
+        self.allocated_at <= time && self.freed.is_none_or(|freed| freed > time) && self.over > time
     }
 }
 
 /// Returns every block of a recording, by plain bookkeeping.
-fn lives(recording: &Recording<'_>) -> Vec<Life> {
-    let mut lives = Vec::new();
+fn block_lives(recording: &Recording<'_>) -> Vec<BlockLife> {
+    let mut block_lives = Vec::new();
     for image in recording.images() {
         let tree = recording.stack_tree(image.image, &mut NodeCache::default());
-        let said = |stack: StackId| {
+        let properties = |stack: StackId| {
             let is_frame = |node: &&Node| node.kind == NodeKind::Frame;
             let frames = tree.frames(stack).filter(is_frame).map(|node| node.offset).collect::<Vec<_>>();
             let (context, heap, stamp) = (testing::context(stack), testing::heap(stack), testing::stamp(stack));
-            Said { frames, context, heap, stamp }
+            StackProperties { frames, context, heap, stamp }
         };
         let end = recording.image_end(image.image);
         let over = end.map_or(recording.footer().unwrap().time.0 + 1, |end| end.time.0);
@@ -114,32 +114,32 @@ fn lives(recording: &Recording<'_>) -> Vec<Life> {
                     EventKind::Realloc { old, serial, size, stack } => (Some(old), Some((serial, size, stack))),
                     EventKind::Free { block } => (Some(block), None),
                     EventKind::Failed { .. } => (None, None),
-                    EventKind::Move { block, stack } => {
-                        let life: &mut Life = &mut lives[places[&block]];
-                        life.stacks.push((event.time.0, said(stack)));
+                    EventKind::Reattributed { block, stack } => {
+                        let life: &mut BlockLife = &mut block_lives[places[&block]];
+                        life.stacks.push((event.time.0, properties(stack)));
                         continue;
                     }
                 };
                 if let Some(FreedBlock::Known(serial)) = freed {
-                    let life: &mut Life = &mut lives[places[&serial]];
+                    let life: &mut BlockLife = &mut block_lives[places[&serial]];
                     life.freed = Some(event.time.0);
                     life.made_until = Some(made[&life.thread]);
                 }
                 if let Some((serial, size, stack)) = allocated {
-                    places.insert(serial, lives.len());
-                    let (size, thread, born) = (size.0, event.thread.0, event.time.0);
+                    places.insert(serial, block_lives.len());
+                    let (size, thread, allocated_at) = (size.0, event.thread.0, event.time.0);
                     let replaced = match freed {
-                        Some(FreedBlock::Known(old)) => Some(lives[places[&old]].size),
+                        Some(FreedBlock::Known(old)) => Some(block_lives[places[&old]].size),
                         _ => None,
                     };
                     let made_before = *made.entry(thread).or_default();
                     made.insert(thread, made_before + 1);
                     let (freed, made_until) = (None, None);
-                    lives.push(Life {
+                    block_lives.push(BlockLife {
                         size,
                         thread,
-                        stacks: vec![(event.time.0, said(stack))],
-                        born,
+                        stacks: vec![(event.time.0, properties(stack))],
+                        allocated_at,
                         freed,
                         made_before,
                         made_until,
@@ -151,13 +151,13 @@ fn lives(recording: &Recording<'_>) -> Vec<Life> {
             }
         }
     }
-    lives
+    block_lives
 }
 
 /// True if a pattern matches one scope of the block, or its whole context.
-fn is_in_context(pattern: &Pattern, said: &Said) -> bool {
-    let scopes = said.context.split(" > ").filter(|_| said.context != "(no context)");
-    pattern.matches(said.context)
+fn is_in_context(pattern: &Pattern, properties: &StackProperties) -> bool {
+    let scopes = properties.context.split(" > ").filter(|_| properties.context != "(no context)");
+    pattern.matches(properties.context)
         || scopes.clone().any(|scope| pattern.matches(scope))
         || scopes.clone().any(|scope| pattern.matches(scope.split('{').next().unwrap_or_default()))
 }
@@ -184,12 +184,12 @@ proptest! {
             for moment in [Moment::Peak, Moment::End, Moment::Total] {
                 let profile = load(&finished, process, moment);
                 prop_assert_eq!(held(&profile), held(&load(&unfinished, process, moment)), "{:?} {:?}", process, moment);
-                let threads = broken_down(&finished, By::Thread, process, moment);
-                let sizes = broken_down(&unfinished, By::Size, process, moment);
+                let threads = broken_down(&finished, PartBy::Thread, process, moment);
+                let sizes = broken_down(&unfinished, PartBy::Size, process, moment);
                 prop_assert_eq!(threads.whole.at(moment), profile.whole);
                 prop_assert_eq!(sizes.whole.at(moment), profile.whole);
-                for (part, holding) in sizes.parts {
-                    let amount = holding.at(moment);
+                for (part, moment_amounts) in sizes.parts {
+                    let amount = moment_amounts.at(moment);
                     let Part::Size(Bytes(size)) = part else { panic!("{part:?}") };
                     prop_assert_eq!(amount.bytes.0, size * amount.blocks.0);
                 }
@@ -221,7 +221,7 @@ proptest! {
             let expected: BTreeMap<u64, (u64, u64)> =
                 expected.iter().map(|(stack, live)| (*stack, (live.bytes.0, live.blocks.0))).collect();
             prop_assert_eq!(&live, &expected);
-            for by in [By::Size, By::Thread] {
+            for by in [PartBy::Size, PartBy::Thread] {
                 prop_assert_eq!(broken_down(&recording, by, None, Moment::At(*time)).whole.live, profile.whole);
             }
         }
@@ -239,7 +239,7 @@ proptest! {
             return Ok(());
         }
         let whole = Recording::open(&finished).unwrap();
-        let lives = lives(&whole);
+        let block_lives = block_lives(&whole);
         let end = whole.footer().unwrap().time.0;
         let range = |a: usize, b: usize, most: u64| {
             let (a, b) = (bounds[a].index(most as usize + 1) as u64, bounds[b].index(most as usize + 1) as u64);
@@ -269,15 +269,15 @@ proptest! {
         let is_in = |range: &Option<std::ops::RangeInclusive<u64>>, value: u64| {
             range.as_ref().is_none_or(|range| range.contains(&value))
         };
-        let matches = |filter: &Filter, life: &Life, said: &Said| {
-            let is = |pattern: &Pattern| said.frames.first().is_some_and(|frame| pattern.matches(&format!("+{frame:#x}")));
+        let matches = |filter: &Filter, life: &BlockLife, properties: &StackProperties| {
+            let is = |pattern: &Pattern| properties.frames.first().is_some_and(|frame| pattern.matches(&format!("+{frame:#x}")));
             is_in(&filter.size, life.size)
-                && is_in(&filter.lifetime, life.freed.unwrap_or(life.over.min(end)) - life.born)
-                && is_in(&filter.allocated, life.born)
+                && is_in(&filter.lifetime, life.freed.unwrap_or(life.over.min(end)) - life.allocated_at)
+                && is_in(&filter.allocated, life.allocated_at)
                 && (filter.threads.is_empty() || life.thread == thread)
-                && filter.contexts.iter().all(|pattern| is_in_context(pattern, said))
-                && !filter.not_contexts.iter().any(|pattern| is_in_context(pattern, said))
-                && (filter.heaps.is_empty() || filter.heaps.iter().any(|it| it.matches(said.heap.unwrap_or("(no heap)"))))
+                && filter.contexts.iter().all(|pattern| is_in_context(pattern, properties))
+                && !filter.not_contexts.iter().any(|pattern| is_in_context(pattern, properties))
+                && (filter.heaps.is_empty() || filter.heaps.iter().any(|it| it.matches(properties.heap.unwrap_or("(no heap)"))))
                 && filter.functions.iter().all(is)
                 && !filter.not_functions.iter().chain(&filter.not_allocated_by).any(is)
         };
@@ -285,25 +285,25 @@ proptest! {
         let peak = truth.counts.bytes_live_max_time;
         for filter in &filters {
             let of_thread = !filter.threads.is_empty();
-            if of_thread && !lives.iter().any(|life| life.thread == thread) {
+            if of_thread && !block_lives.iter().any(|life| life.thread == thread) {
                 continue;
             }
             for moment in [Moment::Total, Moment::End, Moment::Peak, Moment::At(at)] {
                 let selection = Selection { filter: filter.clone(), ..Selection::at(moment) };
-                let is_there = |life: &&Life| match moment {
+                let is_there = |life: &&BlockLife| match moment {
                     Moment::Total => true,
                     Moment::End => life.freed.is_none() && life.is_of_last_image,
                     Moment::Peak => life.is_live(peak.0) && truth.counts.bytes_live_max.0 > 0,
                     Moment::At(at) => life.is_live(at.0),
                 };
-                let expected = lives.iter().filter(is_there).filter(|life| {
+                let expected = block_lives.iter().filter(is_there).filter(|life| {
                     // At the peak, a block has the stack that it had then.
-                    let said = match moment {
+                    let properties = match moment {
                         Moment::Peak => life.before(peak.0),
                         Moment::At(at) => life.before(at.0 + 1),
-                        Moment::Total | Moment::End => life.said(),
+                        Moment::Total | Moment::End => life.properties(),
                     };
-                    matches(filter, life, said)
+                    matches(filter, life, properties)
                 });
                 let expected = expected.fold((0, 0), |(bytes, blocks), life| (bytes + life.size, blocks + 1));
                 for bytes in [&finished, &unfinished] {
@@ -315,7 +315,7 @@ proptest! {
                     let profile = Profile::load(&mut names(&recording), &selection, &mut |_, _| ()).unwrap();
                     let found = (profile.whole.bytes.0, profile.whole.blocks.0);
                     prop_assert_eq!(found, expected, "{:?}", &selection);
-                    let sizes = breakdown(&mut names(&recording), By::Size, &selection, &mut |_, _| ()).unwrap();
+                    let sizes = parts(&mut names(&recording), PartBy::Size, &selection, &mut |_, _| ()).unwrap();
                     prop_assert_eq!(sizes.whole.at(moment), profile.whole);
                     let totals = totals(&mut names(&recording), &selection, &mut |_, _| ()).unwrap();
                     prop_assert_eq!(totals.selected.at(moment), profile.whole);
@@ -333,20 +333,20 @@ proptest! {
     fn blocks_that_are_freed_soon(steps in steps(150), allocations in 0_u64..4, time in 0_u64..30) {
         let (finished, ..) = write(&steps);
         let recording = Recording::open(&finished).unwrap();
-        let lives = lives(&recording);
+        let block_lives = block_lives(&recording);
         let size = Filter { size: Some(50..=250), ..Filter::default() };
         for (within, is) in [
-            (Lifetime::Allocations(allocations), &(|life: &&Life| {
+            (LifetimeCondition::Allocations(allocations), &(|life: &&BlockLife| {
                 life.made_until.is_some_and(|made| made - life.made_before - 1 <= allocations)
-            }) as &dyn Fn(&&Life) -> bool),
-            (Lifetime::Freed(time), &|life: &&Life| life.freed.is_some_and(|freed| freed - life.born <= time)),
+            }) as &dyn Fn(&&BlockLife) -> bool),
+            (LifetimeCondition::Freed(time), &|life: &&BlockLife| life.freed.is_some_and(|freed| freed - life.allocated_at <= time)),
         ] {
             for filter in [Filter::default(), size.clone()] {
-                let is_selected = |life: &&Life| filter.size.as_ref().is_none_or(|size| size.contains(&life.size));
+                let is_selected = |life: &&BlockLife| filter.size.as_ref().is_none_or(|size| size.contains(&life.size));
                 let selection = Selection { filter: filter.clone(), ..Selection::at(Moment::Total) };
                 let profile =
                     Profile::load_within(&mut names(&recording), &selection, &within, &mut |_, _| ()).unwrap();
-                let selected: Vec<&Life> = lives.iter().filter(is_selected).collect();
+                let selected: Vec<&BlockLife> = block_lives.iter().filter(is_selected).collect();
                 let soon = selected.iter().filter(|life| is(life)).count();
                 let found = profile.whole.temporaries.0 as usize;
                 prop_assert_eq!(profile.whole.blocks.0 as usize, selected.len());
@@ -359,11 +359,11 @@ proptest! {
     fn reallocations_are_those_of_plain_bookkeeping(steps in steps(150), most in 0_u64..300) {
         let (finished, ..) = write(&steps);
         let recording = Recording::open(&finished).unwrap();
-        let lives = lives(&recording);
+        let block_lives = block_lives(&recording);
         let filter = Filter { size: Some(0..=most), ..Filter::default() };
         let selection = Selection { filter, ..Selection::default() };
         let found = reallocations(&mut names(&recording), &selection, None, &mut |_, _| ()).unwrap();
-        let expected = lives.iter().filter(|life| life.size <= most).filter_map(|life| Some((life.replaced?, life.size)));
+        let expected = block_lives.iter().filter(|life| life.size <= most).filter_map(|life| Some((life.replaced?, life.size)));
         let sum = expected.fold((0, 0, 0, 0), |sum, (old, new)| {
             (sum.0 + 1, sum.1 + u64::from(old < new), sum.2 + u64::from(old > new), sum.3 + old.min(new))
         });
@@ -400,7 +400,7 @@ proptest! {
         let recording = Recording::open(&finished).unwrap();
         let process = process.then(|| recording.images()[0].pid);
         let last = truth.history.last().map_or(0, |(time, _)| time.0);
-        let lives = lives(&recording);
+        let block_lives = block_lives(&recording);
         for moment in [Moment::Peak, Moment::End, Moment::At(Time(last * part / 100))] {
             let blocks = live_blocks(&mut names(&recording), &selection(process, moment), &mut |_, _| ()).unwrap();
             let mut sums = Held::new();
@@ -408,9 +408,9 @@ proptest! {
                 let frames = blocks.stacks.frames(block.stack).map(|frame| frame.offset).collect();
                 let one = Amount { bytes: block.size, blocks: Blocks(1), ..Amount::default() };
                 *sums.entry(frames).or_default() += one;
-                let (thread, born) = block.call.unwrap();
-                let is_it = |life: &Life| (life.size, life.thread, life.born) == (block.size.0, thread.0, born.0);
-                prop_assert!(born <= block.at && lives.iter().any(is_it));
+                let (thread, allocated_at) = block.call.unwrap();
+                let is_it = |life: &BlockLife| (life.size, life.thread, life.allocated_at) == (block.size.0, thread.0, allocated_at.0);
+                prop_assert!(allocated_at <= block.at && block_lives.iter().any(is_it));
             }
             let mut expected = Held::new();
             let profile = load(&recording, process, moment);
@@ -444,8 +444,8 @@ proptest! {
             let told = heap_events(&mut names(&recording), &selection, heaps, &mut |_, _| (), |_, _, event| {
                 let (key, block) = ((event.image, event.serial), (event.size, event.stack));
                 let is_as_expected = match event.what {
-                    Happened::Allocated => live.insert(key, block).is_none(),
-                    Happened::Freed | Happened::Gone => live.remove(&key) == Some(block),
+                    HeapEventKind::Allocated => live.insert(key, block).is_none(),
+                    HeapEventKind::Freed | HeapEventKind::ImageEnded => live.remove(&key) == Some(block),
                 };
                 if !is_as_expected || event.time < now {
                     wrong.push(*event);
@@ -470,8 +470,8 @@ proptest! {
             heap_events(&mut names(&recording), selection, Heaps::One, &mut |_, _| (), |_, _, event| {
                 let thread = (event.image, event.thread);
                 match event.what {
-                    Happened::Allocated => _ = latest.insert(thread, event.serial),
-                    Happened::Freed | Happened::Gone => {
+                    HeapEventKind::Allocated => _ = latest.insert(thread, event.serial),
+                    HeapEventKind::Freed | HeapEventKind::ImageEnded => {
                         if latest.remove(&thread) == Some(event.serial) && !event.is_interrupted {
                             found.insert((event.image, event.serial, event.size));
                         }
@@ -507,17 +507,17 @@ proptest! {
         let recording = Recording::open(&finished).unwrap();
         let mut names = names(&recording);
         let profile = load(&recording, None, Moment::Total);
-        let lives = lives(&recording);
+        let block_lives = block_lives(&recording);
         let innermost = |context: &str| context.rsplit(" > ").next().unwrap().split('{').next().unwrap().to_owned();
         for (by, called) in [
-            (RankBy::Context, &(|life: &Life| life.said().context.to_owned()) as &dyn Fn(&Life) -> String),
-            (RankBy::Scope, &|life| innermost(life.said().context)),
-            (RankBy::Task, &|life| if life.said().context == "(no context)" { "(no task)" } else { "request{v=1}" }.to_owned()),
-            (RankBy::Heap, &|life| life.said().heap.unwrap_or("(no heap)").to_owned()),
-            (RankBy::Type(TypeBy::Element), &|life| life.said().stamp.unwrap_or(UNKNOWN_TYPE).to_owned()),
+            (RankBy::Context, &(|life: &BlockLife| life.properties().context.to_owned()) as &dyn Fn(&BlockLife) -> String),
+            (RankBy::Scope, &|life| innermost(life.properties().context)),
+            (RankBy::Task, &|life| if life.properties().context == "(no context)" { "(no task)" } else { "request{v=1}" }.to_owned()),
+            (RankBy::Heap, &|life| life.properties().heap.unwrap_or("(no heap)").to_owned()),
+            (RankBy::Type(TypeBy::Element), &|life| life.properties().stamp.unwrap_or(UNKNOWN_TYPE).to_owned()),
         ] {
             let mut expected: BTreeMap<String, (u64, u64)> = BTreeMap::new();
-            for life in &lives {
+            for life in &block_lives {
                 let sum = expected.entry(called(life)).or_default();
                 *sum = (sum.0 + life.size, sum.1 + 1);
             }
@@ -569,7 +569,7 @@ proptest! {
                     for function in outermost {
                         let name = names.function(function);
                         let is_outermost = ["(no context)", "request{v=1}"].contains(&&*name.short);
-                        prop_assert!(name.declared && is_outermost);
+                        prop_assert!(name.is_label && is_outermost);
                     }
                 }
                 let mut open = vec![CallId::ROOT];
@@ -648,7 +648,7 @@ fn what_is_not_where_it_belongs_is_left_out() {
     let names = names(&recording);
 
     let mut merged = crate::stacks::MergedStacks::new(&recording);
-    let mut said = |id: u32| {
+    let mut properties = |id: u32| {
         let stack = merged.node(ImageId(0), StackId(id));
         let frames: Vec<u64> = merged.stacks.frames(stack).map(|frame| frame.offset).collect();
         let heap = merged.stacks.heap(stack).map(|heap| names.text(heap)).unwrap_or_default();
@@ -656,7 +656,7 @@ fn what_is_not_where_it_belongs_is_left_out() {
     };
     let stack = || vec![101, 100];
     let mut expect = |id: u32, frames: Vec<u64>, context: &str, heap: &str| {
-        assert_eq!(said(id), (frames, context.to_owned(), heap.to_owned()), "{id}");
+        assert_eq!(properties(id), (frames, context.to_owned(), heap.to_owned()), "{id}");
     };
     for id in [20, 21, 22] {
         expect(id, stack(), "a > b{v}", "");
@@ -726,6 +726,6 @@ fn questions_to_a_recording_without_events() {
     for filter in filters {
         assert_eq!(ask(Selection { filter, ..Selection::at(Moment::End) }), Err(Error::NoEvents));
     }
-    let sizes = breakdown(&mut names(&recording), By::Size, &Selection::default(), &mut |_, _| ());
+    let sizes = parts(&mut names(&recording), PartBy::Size, &Selection::default(), &mut |_, _| ());
     assert_eq!(sizes.map(|_| ()), Err(Error::NoEvents));
 }

@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::mem;
 
-use heapledger_dmd::Whose;
+use heapledger_dmd::CodeClass;
 use heapledger_recording::{ModuleId, Node, NodeKind, Recording};
 
 use crate::names::{FunctionId, Names};
@@ -219,7 +219,7 @@ impl<'s> Code<'s> {
         for (node, place) in self.stacks.steps(stack) {
             let Some((function, is_inlined)) = self.owner_at(names, node, place) else { continue };
             let found = (!is_inlined).then_some((function, node, place));
-            if names.function(function).whose == Whose::Own {
+            if names.function(function).whose == CodeClass::Own {
                 return found;
             }
             dependency.get_or_insert(found);
@@ -230,7 +230,8 @@ impl<'s> Code<'s> {
     /// Returns the innermost function at a node that is the program's own or a dependency's, and
     /// whether it is inlined.
     fn owner_at(&mut self, names: &mut Names<'_, '_>, node: NodeId, place: StackFrame) -> Option<(FunctionId, bool)> {
-        let is_owner = |names: &Names<'_, '_>, id| matches!(names.function(id).whose, Whose::Own | Whose::Dependency);
+        let is_owner =
+            |names: &Names<'_, '_>, id| matches!(names.function(id).whose, CodeClass::Own | CodeClass::Dependency);
         let known = &mut self.owners[node.number()];
         match *known {
             Some(None) => return None,

@@ -49,12 +49,12 @@ pub(crate) fn run(arguments: &Advise, out: &mut Output) -> Result<()> {
     let left_out = list.advice.len() - items.len();
     if left_out > 0 {
         out.line("")?;
-        out.aside(format_args!("and {} more: -n 0 shows them", count(left_out as u64)))?;
+        out.dim_line(format_args!("and {} more: -n 0 shows them", count(left_out as u64)))?;
     }
     if !list.skipped.is_empty() {
         out.line("")?;
         let skipped = list.skipped.iter().map(|skipped| format!("{} ({})", skipped.rule, skipped.why));
-        out.aside(format_args!("not looked for: {}", skipped.collect::<Vec<_>>().join(", ")))?;
+        out.dim_line(format_args!("not looked for: {}", skipped.collect::<Vec<_>>().join(", ")))?;
     }
     Ok(())
 }
@@ -102,7 +102,7 @@ struct Item {
 impl Item {
     fn new(question: &Question<'_, '_>, advice: &Advice) -> Item {
         let labels = &question.labels;
-        let (sentence, evidence, options) = told(&advice.finding);
+        let (sentence, evidence, options) = describe(&advice.finding);
         let file = quoted(&shown(&question.input.path));
         let (verb, options) = options.split_once(' ').unwrap_or((&options, ""));
         let proof = [&format!("heapledger {verb} {file}"), options].join(" ").trim_end().to_owned();
@@ -130,7 +130,7 @@ impl Item {
 }
 
 /// Returns the sentence of a finding, its figures, and the verb and options that show it.
-fn told(finding: &Finding) -> (String, Value, String) {
+fn describe(finding: &Finding) -> (String, Value, String) {
     match finding {
         Finding::Grows(grows) => {
             let (rate, since) = (rate(grows.bytes_per_second), time(grows.since));

@@ -3,7 +3,7 @@
 use std::fs;
 
 use heapledger_collect::peer;
-use heapledger_reports::request::SOCKET_PREFIX;
+use heapledger_report_format::request::SOCKET_PREFIX;
 
 use crate::code::Code;
 use crate::control;

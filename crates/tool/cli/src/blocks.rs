@@ -7,14 +7,14 @@ use std::time::Duration;
 use heapledger_analysis::{Amount, Frame, Key, LiveBlock, LiveBlocks, Metric, Moment, NodeId, TypeBy, live_blocks};
 use heapledger_core::ThreadId;
 use heapledger_recording::{ImageId, Recording};
-use heapledger_reports::{Row, Tree};
+use heapledger_report_format::{Row, Tree};
 use serde::Serialize;
 
 use crate::args::Blocks;
 use crate::document::Document;
 use crate::error::Result;
 use crate::format::{count, duration};
-use crate::label::{DeclaredJson, FrameJson, Labels, seconds};
+use crate::label::{FrameJson, GroupNameJson, Labels, seconds};
 use crate::output::Output;
 use crate::question::{Question, SelectionJson};
 use crate::ranks::{AmountJson, Depth, limit, stack_row};
@@ -46,7 +46,7 @@ pub(crate) fn run(arguments: &Blocks, out: &mut Output) -> Result<()> {
         let mut sum = Amount::default();
         rest.iter().for_each(|block| sum += block.amount());
         let (more, size) = (count(rest.len() as u64), sampled::bytes_of(&sum));
-        out.aside(format_args!("and {more} more with {size} in all: -n 0 shows them"))?;
+        out.dim_line(format_args!("and {more} more with {size} in all: -n 0 shows them"))?;
     }
     print_stacks(&mut question, &found, &stacks, out)
 }
@@ -83,7 +83,7 @@ fn print_blocks(
         let cells = [
             pid.map_or_else(|| count(block.serial.0), |pid| format!("{}, {}", pid, count(block.serial.0))),
             count(block.size.0),
-            count(block.stands_for.0),
+            count(block.weight.0),
             age(block).map_or("?".to_owned(), duration),
             block.call.map_or("?".to_owned(), |(thread, _)| called(recording, block.image, thread)),
             format!("#{}", numbers[&block.stack]),
@@ -161,7 +161,8 @@ struct BlockJson {
     bytes: u64,
     /// The weight: the number of blocks of its size that it counts for, if it was sampled.
     #[serde(skip_serializing_if = "Option::is_none")]
-    stands_for: Option<u64>,
+    #[serde(rename = "stands_for")]
+    weight: Option<u64>,
     /// The time of the allocation; `null` if it was before the recording began.
     allocated_seconds: Option<f64>,
     age_seconds: Option<f64>,
@@ -181,7 +182,7 @@ struct StackJson {
     /// The number of the stack, from 1.
     stack: usize,
     #[serde(flatten)]
-    declared: DeclaredJson,
+    declared: GroupNameJson,
     /// The number of the innermost frame; `null` if the stack has none.
     frame: Option<usize>,
 }
@@ -236,7 +237,7 @@ fn document(question: &mut Question<'_, '_>, found: &LiveBlocks, shown: &[LiveBl
             image: block.image.0,
             block: block.serial.0,
             bytes: block.size.0,
-            stands_for: recording.is_sample().then_some(block.stands_for.0),
+            weight: recording.is_sample().then_some(block.weight.0),
             allocated_seconds: block.call.map(|(_, time)| seconds(time)),
             age_seconds: age(block).map(|age| age.as_secs_f64()),
             thread: block.call.map(|(thread, _)| thread.0),
@@ -251,7 +252,7 @@ fn document(question: &mut Question<'_, '_>, found: &LiveBlocks, shown: &[LiveBl
         let useful = labels.names.useful_frames(&found.stacks, stack);
         described.push(StackJson {
             stack: at + 1,
-            declared: DeclaredJson::new(labels, &found.stacks, Key::Site(stack)),
+            declared: GroupNameJson::new(labels, &found.stacks, Key::Site(stack)),
             frame: frames.add(labels, useful),
         });
     }

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use heapledger_collect::{self as collect, die_by};
 use heapledger_recording::ExitStatus;
-use heapledger_reports::escape;
+use heapledger_report_format::escape;
 use serde::Serialize;
 
 use self::found::{Findings, Frame, Misuse, Unverified};
@@ -21,7 +21,7 @@ use crate::label::shortened;
 use crate::nested;
 use crate::new_file::NewFile;
 use crate::preload::{CHECKER, LIBRARY};
-use crate::record::{failure, say};
+use crate::record::{failure, report_findings};
 use crate::target::Target;
 
 /// The number of frames shown of a stack.
@@ -31,8 +31,8 @@ const UNVERIFIED_MAX: usize = 8;
 
 pub(crate) fn run(arguments: &Check) -> Result<ExitCode> {
     let target = arguments.command.first().map_or_else(Target::default, |program| Target::inspect(program));
-    say(&target, "check", "it will run without checks", arguments.quiet)?;
-    nested::say("check", arguments.quiet);
+    report_findings(&target, "check", "it will run without checks", arguments.quiet)?;
+    nested::warn_of_nesting("check", arguments.quiet);
     let target = arguments.output.as_ref().map(|path| NewFile::create(path, arguments.force, &[])).transpose()?;
     let (exit, reports) = collect::check(&arguments.command, LIBRARY, CHECKER).map_err(failure)?;
     let findings = Findings::read(&reports, &arguments.symbols);

@@ -6,11 +6,11 @@ mod linked;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use heapledger_collect::{Request, Running, Status};
+use heapledger_collect::{ControlRequest, RunningSession, Status};
 use heapledger_core::Bytes;
 use heapledger_core::sample::Rate;
-use heapledger_reports::request::ledger::State;
-use heapledger_reports::{Row, Tree};
+use heapledger_report_format::request::ledger::LedgerState;
+use heapledger_report_format::{Row, Tree};
 use serde::Serialize;
 
 use self::linked::Linked;
@@ -24,29 +24,29 @@ use crate::input::shown;
 use crate::output::Output;
 use crate::sampled;
 
-pub(crate) fn run(arguments: &Control, request: Request, out: &mut Output) -> Result<()> {
+pub(crate) fn run(arguments: &Control, request: ControlRequest, out: &mut Output) -> Result<()> {
     let all = running()?;
     if let Some(linked) = linked_of(&all, arguments) {
         let linked = match request {
-            Request::Start => linked.start()?,
-            Request::Stop => linked.stop()?,
-            Request::Sample(_) | Request::Status | Request::Save => linked,
+            ControlRequest::Start => linked.start()?,
+            ControlRequest::Stop => linked.stop()?,
+            ControlRequest::Sample(_) | ControlRequest::Status | ControlRequest::Save => linked,
         };
-        return tell(&[], &[linked], arguments.data.form(), out);
+        return print_status(&[], &[linked], arguments.data.form(), out);
     }
-    let is_for_all = request == Request::Status && arguments.target.is_none();
+    let is_for_all = request == ControlRequest::Status && arguments.target.is_none();
     let linked = if is_for_all { Linked::all() } else { Vec::new() };
     let chosen =
         if all.is_empty() && !linked.is_empty() { all } else { choose(all, arguments.target.as_deref(), request)? };
-    tell(&asked(&chosen, request)?, &linked, arguments.data.form(), out)
+    print_status(&asked(&chosen, request)?, &linked, arguments.data.form(), out)
 }
 
 /// Sets the rate of a sampled recording, or of a program's own ledger.
 pub(crate) fn sample(arguments: &Sample, out: &mut Output) -> Result<()> {
-    let request = Request::Sample(arguments.rate);
+    let request = ControlRequest::Sample(arguments.rate);
     let all = running()?;
     if let Some(linked) = linked_of(&all, &arguments.control) {
-        return tell(&[], &[linked.sample(arguments.rate)?], arguments.control.data.form(), out);
+        return print_status(&[], &[linked.sample(arguments.rate)?], arguments.control.data.form(), out);
     }
     let chosen = choose(all, arguments.control.target.as_deref(), request)?;
     if let Some(running) = chosen.iter().find(|running| running.status.sampling.is_none()) {
@@ -54,7 +54,7 @@ pub(crate) fn sample(arguments: &Sample, out: &mut Output) -> Result<()> {
         let hint = "begin a sampled one with: heapledger record --sample 512KiB -- COMMAND";
         return Err(Failure::new(Exit::Usage, what).hint(hint));
     }
-    tell(&asked(&chosen, request)?, &[], arguments.control.data.form(), out)
+    print_status(&asked(&chosen, request)?, &[], arguments.control.data.form(), out)
 }
 
 /// Returns the recorder of the recording that has this process, if there is one.
@@ -63,19 +63,19 @@ pub(crate) fn recorder_of(target: &str) -> Result<Option<u32>> {
     Ok(all.iter().find(|running| is_meant(&running.status, target)).map(|running| running.status.recorder))
 }
 
-fn running() -> Result<Vec<Running>> {
-    Running::all().map_err(|error| Failure::caused(Exit::Unexpected, "cannot look for recordings", error))
+fn running() -> Result<Vec<RunningSession>> {
+    RunningSession::all().map_err(|error| Failure::caused(Exit::Unexpected, "cannot look for recordings", error))
 }
 
 /// Returns the named program, if it is not recorded and has a ledger of its own.
-fn linked_of(all: &[Running], arguments: &Control) -> Option<Linked> {
+fn linked_of(all: &[RunningSession], arguments: &Control) -> Option<Linked> {
     let target = arguments.target.as_deref()?;
     if all.iter().any(|running| is_meant(&running.status, target)) { None } else { Linked::find(target) }
 }
 
 /// Makes a request to each recorder, and returns their states after it.
-fn asked(chosen: &[Running], request: Request) -> Result<Vec<Status>> {
-    let answered = |running: &Running| {
+fn asked(chosen: &[RunningSession], request: ControlRequest) -> Result<Vec<Status>> {
+    let answered = |running: &RunningSession| {
         let what = format!("heapledger record (process {}) does not answer", running.status.recorder);
         running.ask(request).map_err(|error| Failure::caused(Exit::Unexpected, what, error))
     };
@@ -84,7 +84,7 @@ fn asked(chosen: &[Running], request: Request) -> Result<Vec<Status>> {
 
 /// Returns the recordings that are meant: the named one, or the only one; all, if the request only
 /// asks for the state.
-fn choose(all: Vec<Running>, target: Option<&str>, request: Request) -> Result<Vec<Running>> {
+fn choose(all: Vec<RunningSession>, target: Option<&str>, request: ControlRequest) -> Result<Vec<RunningSession>> {
     let nothing =
         |what: &str| Failure::new(Exit::NothingRecorded, what).hint("`heapledger status` lists what is recorded");
     let Some(target) = target else {
@@ -92,14 +92,14 @@ fn choose(all: Vec<Running>, target: Option<&str>, request: Request) -> Result<V
             0 => Err(Failure::new(Exit::NothingRecorded, "nothing is being recorded")
                 .hint("begin with: heapledger record --start-paused -- COMMAND")),
             1 => Ok(all),
-            _ if request == Request::Status => Ok(all),
+            _ if request == ControlRequest::Status => Ok(all),
             _ => Err(Failure::new(Exit::Usage, "several programs are being recorded")
                 .hint("say which, by its process id; `heapledger status` lists them")),
         };
     };
-    let chosen: Vec<Running> = all.into_iter().filter(|running| is_meant(&running.status, target)).collect();
+    let chosen: Vec<RunningSession> = all.into_iter().filter(|running| is_meant(&running.status, target)).collect();
     if chosen.is_empty() {
-        let is_to_begin = matches!(request, Request::Start | Request::Sample(_));
+        let is_to_begin = matches!(request, ControlRequest::Start | ControlRequest::Sample(_));
         let runs = target.parse::<u32>().is_ok_and(|pid| Path::new(&format!("/proc/{pid}")).exists());
         return Err(match is_to_begin && runs {
             true => attach::refuse(target),
@@ -141,7 +141,7 @@ fn unnumbered(segment: &Path) -> Option<PathBuf> {
     is_number(rest.extension()?).then(|| rest.with_extension(ending))
 }
 
-fn tell(states: &[Status], linked: &[Linked], form: Option<Form>, out: &mut Output) -> Result<()> {
+fn print_status(states: &[Status], linked: &[Linked], form: Option<Form>, out: &mut Output) -> Result<()> {
     if let Some(form) = form {
         let all = states.iter().map(RecordingJson::from).chain(linked.iter().map(RecordingJson::from));
         return out.document(&StatusJson { rows: all.collect() }, form);
@@ -191,7 +191,7 @@ fn ledgers(linked: &[Linked]) -> Tree {
     table
 }
 
-fn rate(state: &State) -> Option<Rate> {
+fn rate(state: &LedgerState) -> Option<Rate> {
     state.sample_every.map(|mean| Rate::nearest(Bytes(mean)))
 }
 

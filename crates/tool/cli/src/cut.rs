@@ -5,7 +5,7 @@ use std::error::Error as _;
 use std::io;
 use std::path::Path;
 
-use heapledger_collect::{Error, Outcome};
+use heapledger_collect::{Outcome, RecordError};
 use heapledger_recording::{ChunkKind, Recording, Time};
 
 use crate::code::Code;
@@ -38,9 +38,9 @@ impl Readable {
 }
 
 /// Returns the error that ended a recording, with the state in which it left the file.
-pub(crate) fn failure(outcome: &Outcome, problem: &Error) -> Failure {
+pub(crate) fn failure(outcome: &Outcome, problem: &RecordError) -> Failure {
     let mut text = reason(problem);
-    if let Error::WriteOutput { .. } = problem {
+    if let RecordError::WriteOutput { .. } = problem {
         let readable = Readable::of(&outcome.output).unwrap_or_default();
         let missing = outcome.events_of_file.saturating_sub(readable.events);
         let missing = counted(missing, "event is", "events are");
@@ -54,7 +54,7 @@ pub(crate) fn failure(outcome: &Outcome, problem: &Error) -> Failure {
 }
 
 /// Returns the error and its cause in one line: `cannot write x.hl: no space left on device`.
-fn reason(problem: &Error) -> String {
+fn reason(problem: &RecordError) -> String {
     let mut text = problem.to_string();
     if let Some(source) = problem.source() {
         let cause = source.to_string();
@@ -75,11 +75,12 @@ mod tests {
 
     #[test]
     fn the_cause_is_in_the_systems_words() {
-        let full = |number| Error::WriteOutput { path: "x.hl".into(), source: io::Error::from_raw_os_error(number) };
+        let full =
+            |number| RecordError::WriteOutput { path: "x.hl".into(), source: io::Error::from_raw_os_error(number) };
         assert_eq!(reason(&full(28)), "cannot write x.hl: no space left on device");
         assert_eq!(reason(&full(27)), "cannot write x.hl: file too large");
         assert_eq!(reason(&full(122)), "cannot write x.hl: disk quota exceeded");
         assert_eq!(reason(&full(5)), "cannot write x.hl: input/output error");
-        assert_eq!(reason(&Error::OutOfMemory), "out of memory for the table of live blocks");
+        assert_eq!(reason(&RecordError::OutOfMemory), "out of memory for the table of live blocks");
     }
 }

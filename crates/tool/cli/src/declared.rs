@@ -92,7 +92,7 @@ impl Declared {
     }
 
     /// Adds the lines of the summary.
-    pub(crate) fn tell(&self, fact: &mut impl FnMut(&str, String, String)) {
+    pub(crate) fn print(&self, fact: &mut impl FnMut(&str, String, String)) {
         for (at, context) in self.contexts.iter().enumerate() {
             let name = if at == 0 { "contexts at the peak" } else { "" };
             fact(name, bytes(context.bytes_at_peak), format!("{} {}", share(context.share), context.context));

@@ -6,14 +6,14 @@ use std::path::Path;
 
 use heapledger_collect::Outcome;
 use heapledger_recording::{Departure, Recording};
-use heapledger_reports::{Row, Tree};
+use heapledger_report_format::{Row, Tree};
 use serde::Serialize;
 
 use crate::code::Code;
 use crate::error::Result;
 use crate::format::{count, counted, time};
 use crate::label::seconds;
-use crate::output::{Output, tell, warn};
+use crate::output::{Output, notify, warn};
 use crate::target::{Effect, Finding, Target};
 
 /// The number of rows listed.
@@ -84,15 +84,15 @@ pub(crate) fn print(recording: &Recording<'_>, out: &mut Output) -> Result<()> {
     out.tree(&table)?;
     if groups.len() > ROWS_MAX {
         let more = count((groups.len() - ROWS_MAX) as u64);
-        out.aside(format_args!("and {more} more: --json lists them all"))?;
+        out.dim_line(format_args!("and {more} more: --json lists them all"))?;
     }
-    out.aside("heapledger explain CODE says why, and what to do")?;
+    out.dim_line("heapledger explain CODE says why, and what to do")?;
     Ok(())
 }
 
 /// Warns at the end of `record` about programs that ran unrecorded, and about recorded programs
 /// with allocators of their own, except the one that was launched.
-pub(crate) fn tell_of(outcome: &Outcome, launched: &Target) {
+pub(crate) fn notify_of(outcome: &Outcome, launched: &Target) {
     let mut groups = grouped(&outcome.departures);
     // The nested heapledger has reported this itself.
     groups.retain(|group| group.first().is_none_or(|first| first.reason != Code::Nested as u32));
@@ -106,11 +106,11 @@ pub(crate) fn tell_of(outcome: &Outcome, launched: &Target) {
         };
         match Code::of_number(first.reason) {
             Some(explanation) => warn(explanation.code, text),
-            None => tell(format_args!("heapledger: {text}")),
+            None => notify(format_args!("heapledger: {text}")),
         }
     }
     if groups.len() > WARNINGS_MAX {
-        tell(format_args!("heapledger: and others: `heapledger summary` lists what ran unrecorded"));
+        notify(format_args!("heapledger: and others: `heapledger summary` lists what ran unrecorded"));
     }
     for finding in elsewhere(outcome, launched).into_iter().take(WARNINGS_MAX) {
         warn(finding.code, &finding);

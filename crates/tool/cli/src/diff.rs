@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use heapledger_analysis::{Amount, Apart, By, Difference, Metric, Moment, Profile, Rank, diff, growth};
+use heapledger_analysis::{Amount, Difference, Metric, Moment, PartBy, PartSplit, Profile, Rank, diff, growth};
 use heapledger_recording::Recording;
-use heapledger_reports::{Row, Tree, escape};
+use heapledger_report_format::{Row, Tree, escape};
 use serde::Serialize;
 
 use crate::args::{Diff, Grouping};
@@ -15,8 +15,8 @@ use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::format::{bytes, count};
 use crate::input::{Input, shown};
-use crate::label::{DeclaredJson, FrameJson, Labels, OwnerJson};
-use crate::output::{Output, tell};
+use crate::label::{FrameJson, GroupNameJson, Labels, OwnerJson};
+use crate::output::{Output, notify};
 use crate::parts::part_labels_of_any_run;
 use crate::question::{Question, SelectionJson};
 use crate::ranks::{AmountJson, Depth, limit, module_and_frame, row, type_of};
@@ -60,12 +60,12 @@ pub(crate) fn run(arguments: &Diff, out: &mut Output) -> Result<()> {
 }
 
 /// Returns what sites hold, split by parts if the groups are parts.
-fn profile(question: &mut Question<'_, '_>, parts: Option<By>) -> Result<Profile> {
+fn profile(question: &mut Question<'_, '_>, parts: Option<PartBy>) -> Result<Profile> {
     let Some(by) = parts else { return question.profile_or_nothing() };
     let label = part_labels_of_any_run(question.recording);
-    let apart = Apart { by, label: &label };
+    let split = PartSplit { by, label: &label };
     let profile =
-        question.answer(|names, selection, progress| Profile::load_apart(names, selection, &apart, progress))?;
+        question.answer(|names, selection, progress| Profile::load_split(names, selection, &split, progress))?;
     question.input.warn_of(&profile.damage);
     Ok(profile)
 }
@@ -145,7 +145,7 @@ impl Comparison<'_, '_> {
     }
 
     /// Returns text such as `3.1 MiB live at the peak (1.2 s) of a.hl`.
-    fn told(&self, question: &Question<'_, '_>, whole: &Amount) -> String {
+    fn describe(&self, question: &Question<'_, '_>, whole: &Amount) -> String {
         format!("{} {} of {}", self.figure(whole), question.what(), shown(&question.input.path))
     }
 
@@ -204,11 +204,11 @@ impl Comparison<'_, '_> {
         let [before, after] = self.wholes();
         out.title(self.verdict())?;
         for notice in self.notices() {
-            out.aside(notice)?;
+            out.dim_line(notice)?;
         }
-        out.line(format_args!("before: {}", self.told(&self.before, &before)))?;
+        out.line(format_args!("before: {}", self.describe(&self.before, &before)))?;
         self.before.filters(&self.profiles[0].left_out, out)?;
-        out.line(format_args!("after:  {}", self.told(&self.after, &after)))?;
+        out.line(format_args!("after:  {}", self.describe(&self.after, &after)))?;
         self.after.filters(&self.profiles[1].left_out, out)?;
         out.line("")?;
         let mut table = Tree::new(["change", "", "before", "after"]);
@@ -221,7 +221,7 @@ impl Comparison<'_, '_> {
             out.tree(&table)?;
         }
         for (number, how) in self.rest() {
-            out.aside(format_args!("and {} that {how}", count(number as u64)))?;
+            out.dim_line(format_args!("and {} that {how}", count(number as u64)))?;
         }
         let unnamed = |rank: &Option<Rank>| rank.as_ref().map(|rank| rank.frame.function);
         let functions: Vec<_> = shown.iter().filter_map(|it| unnamed(&it.rank_after)).collect();
@@ -354,7 +354,7 @@ impl Comparison<'_, '_> {
                 Err(Failure::new(Exit::Grew, format!("it grew by more than {limit}: {}", self.verdict())))
             }
             Some(limit) if self.grew() > limit.of(self.wholes()[0].by(self.metric)) => {
-                tell(format_args!("heapledger: it may have grown by more, or not: {}", self.verdict()));
+                notify(format_args!("heapledger: it may have grown by more, or not: {}", self.verdict()));
                 Ok(())
             }
             _ => Ok(()),
@@ -462,7 +462,7 @@ struct GroupJson {
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     owner: Option<OwnerJson>,
     #[serde(flatten)]
-    declared: DeclaredJson,
+    declared: GroupNameJson,
     /// The stack of the site that holds the most, innermost first.
     stack: Vec<FrameJson>,
 }
@@ -472,7 +472,7 @@ impl GroupJson {
         let stack = labels.names.useful_frames(&profile.stacks, rank.largest);
         let (module, frame) = module_and_frame(labels, rank);
         let owner = frame.is_some().then(|| OwnerJson::new(labels, &profile.stacks, rank.largest));
-        let declared = DeclaredJson::new(labels, &profile.stacks, rank.key);
+        let declared = GroupNameJson::new(labels, &profile.stacks, rank.key);
         let type_name = type_of(labels, rank);
         GroupJson {
             module,

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use heapledger_dmd::{
-    Analysis, By, DifferentModes, Log, MOZILLA_PROBABILITY, Mode, Options, Plan, RECORDS_MAX, Sampling, Sort,
+    Analysis, DifferentModes, DmdOptions, GroupBy, Log, MOZILLA_PROBABILITY, Mode, Plan, RECORDS_MAX, Sampling, Sort,
     TextOptions,
 };
 
@@ -18,18 +18,18 @@ use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::label::symbolizer;
 use crate::new_file::NewFile;
-use crate::output::{Output, tell};
+use crate::output::{Output, notify};
 use crate::page;
 
 mod groups;
 mod names;
-mod passing;
 mod process;
 mod recording;
 pub(crate) mod referrers;
 mod source;
 mod spooled;
 mod types;
+mod wrapper_frames;
 
 use self::source::Source;
 
@@ -46,7 +46,7 @@ pub(crate) fn run(arguments: &Dmd, out: &mut Output) -> Result<()> {
             clamp(source, &mut log, arguments.view.print_clamp_stats)?;
         }
         if arguments.process.show_dump_stats {
-            tell(format_args!("{source}: {}", log.dump_stats_text().trim_end()));
+            notify(format_args!("{source}: {}", log.dump_stats_text().trim_end()));
         }
         let is_last = logs.len() + 1 == arguments.sources.len();
         let mut saved = is_last.then(|| arguments.beyond.save.as_ref().zip(saved.take())).flatten();
@@ -134,7 +134,7 @@ fn show(
         return write_document(&document, target, out);
     }
     let advice = plan.map(ToString::to_string).unwrap_or_default();
-    if analysis.by != By::Stack {
+    if analysis.by != GroupBy::Stack {
         let text = groups::text(analysis, beyond.defects) + &advice;
         return write(target, out, |file| file.write_all(text.as_bytes()));
     }
@@ -193,9 +193,9 @@ fn write(
     }
 }
 
-fn options(arguments: &Dmd) -> Options {
+fn options(arguments: &Dmd) -> DmdOptions {
     let view = &arguments.view;
-    Options {
+    DmdOptions {
         max_frames: view.max_frames.into(),
         sort: match view.sort_by {
             DmdSort::Usable => Sort::Usable,
@@ -208,14 +208,14 @@ fn options(arguments: &Dmd) -> Options {
         filter_stacks_for_testing: view.filter_stacks_for_testing,
         estimate: arguments.beyond.estimate.then_some(MOZILLA_PROBABILITY),
         by: match arguments.beyond.by {
-            None => By::Stack,
-            Some(DmdBy::Type) => By::Type,
-            Some(DmdBy::Module) => By::Module,
-            Some(DmdBy::Context) => By::Context,
-            Some(DmdBy::Owner) => By::Owner,
-            Some(DmdBy::Line) => By::Line,
-            Some(DmdBy::File) => By::File,
-            Some(DmdBy::Function) => By::Function,
+            None => GroupBy::Stack,
+            Some(DmdBy::Type) => GroupBy::Type,
+            Some(DmdBy::Module) => GroupBy::Module,
+            Some(DmdBy::Context) => GroupBy::Context,
+            Some(DmdBy::Owner) => GroupBy::Owner,
+            Some(DmdBy::Line) => GroupBy::Line,
+            Some(DmdBy::File) => GroupBy::File,
+            Some(DmdBy::Function) => GroupBy::Function,
         },
         records_max: if arguments.beyond.json || arguments.beyond.by.is_some() { usize::MAX } else { RECORDS_MAX },
     }
@@ -253,7 +253,7 @@ fn clamp(source: &str, log: &mut Log, with_stats: bool) -> Result<()> {
     }
     let stats = log.clamp().map_err(|error| Failure::caused(Exit::Unreadable, cannot(), error))?;
     if with_stats {
-        tell(stats);
+        notify(stats);
     }
     Ok(())
 }

@@ -4,7 +4,7 @@
 mod machine;
 mod program;
 
-use heapledger_reports::{Row, Tree};
+use heapledger_report_format::{Row, Tree};
 use serde::Serialize;
 
 use crate::args::Doctor;

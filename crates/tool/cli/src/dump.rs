@@ -4,8 +4,8 @@ use std::io;
 use std::thread;
 use std::time::SystemTime;
 
-use heapledger_profiles::chrome::request::Request;
-use heapledger_profiles::chrome::{Cut, Guid, HeapFormat, Kind, Level, ProcessDump, Trace};
+use heapledger_profile_formats::chrome::request::DumpRequest;
+use heapledger_profile_formats::chrome::{Cut, Guid, HeapFormat, Kind, Level, ProcessDump, Trace};
 
 use crate::args::{Dump, DumpHeaps, DumpLevel};
 use crate::error::{Failure, Result};
@@ -56,7 +56,7 @@ fn ask_all(arguments: &Dump) -> Result<(Guid, Vec<ProcessDump>)> {
     };
     let guid = Guid::of(&format!("{}:{:?}", std::process::id(), SystemTime::now()));
     let (provider_deadline, deadline) = (REPORTER_DEADLINE, DEADLINE);
-    let request = Request { guid, level, kind: Kind::Explicit, provider_deadline, deadline };
+    let request = DumpRequest { guid, level, kind: Kind::Explicit, provider_deadline, deadline };
     let line = request.to_line();
     let answers: Vec<Result<ProcessDump>> = thread::scope(|scope| {
         let asked: Vec<_> = arguments
@@ -99,7 +99,7 @@ mod tests {
     use std::os::linux::net::SocketAddrExt;
     use std::os::unix::net::{SocketAddr, UnixListener};
 
-    use heapledger_reports::request::SOCKET_PREFIX;
+    use heapledger_report_format::request::SOCKET_PREFIX;
 
     use super::*;
 

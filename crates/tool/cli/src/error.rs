@@ -4,7 +4,7 @@
 use std::error::Error;
 use std::fmt::{self, Write as _};
 
-use heapledger_reports::escape;
+use heapledger_report_format::escape;
 
 use crate::code::Code;
 use crate::exit::Exit;

@@ -1,6 +1,6 @@
 //! `heapledger explain`: the meaning of a code.
 
-use heapledger_reports::{Row, Tree};
+use heapledger_report_format::{Row, Tree};
 use serde::Serialize;
 
 use crate::args::Explain;

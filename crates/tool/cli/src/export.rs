@@ -4,8 +4,8 @@ use std::io::{self, Write};
 
 use clap::ValueEnum;
 use heapledger_analysis::Moment;
-use heapledger_profiles::chrome::{Cut, HeapFormat};
-use heapledger_profiles::{
+use heapledger_profile_formats::chrome::{Cut, HeapFormat};
+use heapledger_profile_formats::{
     Holds, Profile, chrome, collapsed, dhat, gperftools, heapprofile, massif, otlp, perfetto, pprof, speedscope,
 };
 
@@ -15,7 +15,7 @@ use crate::exit::Exit;
 use crate::flame;
 use crate::input::Input;
 use crate::new_file::NewFile;
-use crate::output::{Output, tell};
+use crate::output::{Output, notify};
 use crate::question::Question;
 use crate::sampled;
 
@@ -23,7 +23,8 @@ mod events;
 mod gather;
 
 /// The formats that can be written. A new one is a variant here, its writer below, and a module of
-/// `heapledger-profiles`. The doc comments of the variants are printed in the help of `--to`.
+/// `heapledger-profile-formats`. The doc comments of the variants are printed in the help of
+/// `--to`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// For `go tool pprof`, Speedscope, Grafana Pyroscope and others
@@ -72,15 +73,15 @@ enum Writer {
     /// Writes a profile; `Holds` says which data of it the format can hold.
     Profile(WriteProfile, Holds),
     /// Writes events, one by one.
-    Events(events::Format),
+    Events(events::EventFormat),
 }
 
 impl Format {
     fn writer(self, cut: Cut) -> Result<Writer> {
         let chrome = |heaps| Box::new(move |profile: &Profile, out: &mut dyn Write| chrome::write(profile, out, heaps));
         let (write, holds): (WriteProfile, Holds) = match self {
-            Format::Heaptrack => return Ok(Writer::Events(events::Format::Heaptrack)),
-            Format::Firefox => return Ok(Writer::Events(events::Format::Firefox)),
+            Format::Heaptrack => return Ok(Writer::Events(events::EventFormat::Heaptrack)),
+            Format::Firefox => return Ok(Writer::Events(events::EventFormat::Firefox)),
             Format::Massif => (Box::new(massif::write), massif::HOLDS),
             Format::Pprof => (Box::new(pprof::write), pprof::HOLDS),
             Format::Dhat => (Box::new(dhat::write), dhat::HOLDS),
@@ -94,7 +95,9 @@ impl Format {
             Format::Perfetto => (Box::new(perfetto::write), perfetto::HOLDS),
             Format::Otlp => (Box::new(otlp::write), otlp::HOLDS),
             #[cfg(feature = "parquet")]
-            Format::Parquet => (Box::new(heapledger_profiles::parquet::write), heapledger_profiles::parquet::HOLDS),
+            Format::Parquet => {
+                (Box::new(heapledger_profile_formats::parquet::write), heapledger_profile_formats::parquet::HOLDS)
+            }
             #[cfg(not(feature = "parquet"))]
             Format::Parquet => {
                 let what = "this heapledger cannot write Parquet: it was built without the feature `parquet`";
@@ -128,14 +131,14 @@ pub(crate) fn run(arguments: &Export, out: &mut Output) -> Result<()> {
             {
                 question.selection.moment = Moment::End;
             }
-            let (profile, told) = events::export(question, format, arguments, target, out)?;
-            told.into_iter().for_each(|told| tell(format_args!("heapledger: {told}")));
+            let (profile, notices) = events::export(question, format, arguments, target, out)?;
+            notices.into_iter().for_each(|notice| notify(format_args!("heapledger: {notice}")));
             if let Some(notice) = sampled::notice(&recording) {
-                tell(format_args!(
+                notify(format_args!(
                     "heapledger: this is {notice}; each block of it has the bytes that it stands for, and counts once"
                 ));
             }
-            tell_lost(&name, &format.holds(), &profile);
+            notify_of_lost(&name, &format.holds(), &profile);
             return Ok(());
         }
     };
@@ -148,21 +151,21 @@ pub(crate) fn run(arguments: &Export, out: &mut Output) -> Result<()> {
         return Err(Failure::new(Exit::NothingRecorded, what).hint("all that was ever allocated: add --total"));
     }
     if let Some(notice) = sampled::notice(&recording) {
-        tell(format_args!("heapledger: this is {notice}"));
+        notify(format_args!("heapledger: this is {notice}"));
     }
-    tell_lost(&name, &holds, &profile);
+    notify_of_lost(&name, &holds, &profile);
     let unknown = holds.unknown(&profile);
     if !unknown.is_empty() {
         let unknown = unknown.join(", ");
-        tell(format_args!("heapledger: {name} asks for {unknown}, which this recording does not tell"));
+        notify(format_args!("heapledger: {name} asks for {unknown}, which this recording does not tell"));
     }
     target.write(out.stream(), |out| write(&profile, out))
 }
 
 /// Prints which data of the profile is lost because the format cannot hold it.
-fn tell_lost(name: &str, holds: &Holds, profile: &Profile) {
+fn notify_of_lost(name: &str, holds: &Holds, profile: &Profile) {
     let lost = holds.lost(profile);
     if !lost.is_empty() {
-        tell(format_args!("heapledger: {name} has no place for {}", lost.join(", ")));
+        notify(format_args!("heapledger: {name} has no place for {}", lost.join(", ")));
     }
 }

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 use heapledger_analysis::{Amount, CallTree, Direction, Frame, Layer, Metric, Moment, Profile};
-use heapledger_dmd::Whose;
-use heapledger_profiles::collapsed::Lines;
-use heapledger_profiles::{self as profiles, Figure};
-use heapledger_reports::escape;
+use heapledger_dmd::CodeClass;
+use heapledger_profile_formats::collapsed::Lines;
+use heapledger_profile_formats::{self as profiles, Figure};
+use heapledger_report_format::escape;
 use inferno::flamegraph::color::PaletteMap;
 use inferno::flamegraph::{self, Options};
 
@@ -16,7 +16,7 @@ use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::format::{bytes, count};
 use crate::label::{Labels, shown_command};
-use crate::output::{Output, tell};
+use crate::output::{Output, notify};
 use crate::palette::{self, Paint};
 use crate::question::Question;
 use crate::sampled;
@@ -33,7 +33,7 @@ pub(crate) fn run(arguments: &Flame, out: &mut Output) -> Result<()> {
     let input = arguments.input.find(out)?;
     let recording = input.open()?;
     if !arguments.collapsed && arguments.input.form().is_none() {
-        out.draw_beside(&input, "flame", &arguments.input.written)?;
+        out.draw_to_default(&input, "flame", &arguments.input.written)?;
     }
     let mut question = Question::new(&input, &recording, &arguments.symbols, selection, metric).expect_something()?;
     let levels = Levels::new(&arguments.by)?;
@@ -61,7 +61,7 @@ pub(crate) fn run(arguments: &Flame, out: &mut Output) -> Result<()> {
     let total = amount_of(&profile.whole, metric);
     let notice = sampled::notice(&recording);
     if let Some(notice) = &notice {
-        tell(format_args!("heapledger: {total} {what}: {notice}"));
+        notify(format_args!("heapledger: {total} {what}: {notice}"));
     }
     let out = out.stream();
     if arguments.collapsed {
@@ -192,7 +192,7 @@ fn shown_of(labels: &Labels<'_, '_>, frame: &Frame) -> Shown {
     let name = labels.names.function(frame.function);
     let area = palette::area(&name.short).map_or_else(|| labels.module(name.module), str::to_owned);
     let paint = match () {
-        () if name.declared => Paint::Declared,
+        () if name.is_label => Paint::Declared,
         () if is_own(labels, frame) => Paint::Own,
         () => Paint::Other,
     };
@@ -222,5 +222,5 @@ fn run_of(labels: &Labels<'_, '_>, frames: &[Frame]) -> Shown {
 
 fn is_own(labels: &Labels<'_, '_>, frame: &Frame) -> bool {
     let name = labels.names.function(frame.function);
-    name.declared || matches!(name.whose, Whose::Own | Whose::Helper)
+    name.is_label || matches!(name.whose, CodeClass::Own | CodeClass::Helper)
 }

@@ -1,8 +1,8 @@
 //! `heapledger growth`: memory that grows steadily, how fast, and since when.
 
-use heapledger_analysis::{Grown, Growth, Selection, ShareGroup, SharesBy, TrendKind};
+use heapledger_analysis::{GrowingGroup, Growth, Selection, ShareGroup, SharesBy, TrendKind};
 use heapledger_analysis::{Metric, Moment};
-use heapledger_reports::{Row, Tree};
+use heapledger_report_format::{Row, Tree};
 use serde::Serialize;
 
 use crate::args::Growth as Arguments;
@@ -74,22 +74,22 @@ fn print(
         out.tree(&table)?;
         let left_out = shown.saturating_sub(limit(arguments.rows));
         if left_out > 0 {
-            out.aside(format_args!("and {} more: -n 0 shows them", count(left_out as u64)))?;
+            out.dim_line(format_args!("and {} more: -n 0 shows them", count(left_out as u64)))?;
         }
     }
     let steps = growth.count(TrendKind::Steps);
     if steps > 0 {
         let verb = if steps == 1 { "grows" } else { "grow" };
-        out.aside(format_args!("{} more {verb} in steps, as a container does that doubles", count(steps as u64)))?;
+        out.dim_line(format_args!("{} more {verb} in steps, as a container does that doubles", count(steps as u64)))?;
     }
     if slowing > 0 && !arguments.all {
         let verb = if slowing == 1 { "grows" } else { "grow" };
         let number = count(slowing as u64);
-        out.aside(format_args!("{number} {verb} more and more slowly, or no more, as caches do: --all shows them"))?;
+        out.dim_line(format_args!("{number} {verb} more and more slowly, or no more, as caches do: --all shows them"))?;
     }
     let length = (growth.to.0 - growth.from.0) as f64 / 1e9;
     if length < SECONDS_MIN && shown > 0 {
-        out.aside("in a run this short, what a program builds when it starts looks like growth")?;
+        out.dim_line("in a run this short, what a program builds when it starts looks like growth")?;
     }
     if let Some(first) = growth.grown.first().filter(|first| first.trend.kind == TrendKind::Steady) {
         let file = quoted(&shown_path(question));
@@ -104,7 +104,7 @@ fn shown_path(question: &Question<'_, '_>) -> String {
     shown(&question.input.path)
 }
 
-fn row_of(row: Row, growth: &Growth, grown: &Grown) -> Row {
+fn row_of(row: Row, growth: &Growth, grown: &GrowingGroup) -> Row {
     let trend = &grown.trend;
     let sure = match (trend.kind, trend.is_certain) {
         (TrendKind::Steady, true) => "certain",

@@ -6,7 +6,7 @@ use std::time::Duration;
 use heapledger_recording::{
     Annotation, ChunkKind, ImageEndReason, ImageId, ImageOrigin, ModuleId, NodeKind, Recording, Text, TextId, Thread,
 };
-use heapledger_reports::{Row, Tree};
+use heapledger_report_format::{Row, Tree};
 use heapledger_symbols::{BuildId, DebugInfo, ModuleState};
 use serde::Serialize;
 
@@ -45,7 +45,7 @@ pub(crate) fn run(arguments: &Info, out: &mut Output) -> Result<()> {
             bytes: input.length().0,
             events: events(&recording),
             marks: marks(&recording),
-            part: recording.session().map_or(0, |session| session.part),
+            part: recording.session().map_or(0, |session| session.segment),
             begins_seconds: recording.session().map_or(0.0, |session| seconds(session.begins)),
             totals_only: recording.session().is_some_and(|session| session.totals_only),
             sampling: rates_json(&recording),
@@ -94,7 +94,7 @@ const ROWS_MAX: usize = 50;
 
 fn and_more(all: usize, out: &mut Output) -> Result<()> {
     if all > ROWS_MAX {
-        out.aside(format_args!("and {} more: --json lists them all", count((all - ROWS_MAX) as u64)))?;
+        out.dim_line(format_args!("and {} more: --json lists them all", count((all - ROWS_MAX) as u64)))?;
     }
     Ok(())
 }
@@ -113,8 +113,8 @@ fn session(input: &Input, recording: &Recording<'_>, out: &mut Output) -> Result
         if !session.options.is_empty() {
             fact("options", session.options.clone());
         }
-        if session.part > 0 {
-            fact("part", format!("{} of its session, which it joins at {}", session.part, time(session.begins)));
+        if session.segment > 0 {
+            fact("part", format!("{} of its session, which it joins at {}", session.segment, time(session.begins)));
         }
         if session.totals_only {
             fact("events", "none: sites and totals only".to_owned());
@@ -135,16 +135,16 @@ fn session(input: &Input, recording: &Recording<'_>, out: &mut Output) -> Result
         let until = pause.until.map_or("the end".to_owned(), time);
         fact(if pause.is_stall { "stalled" } else { "paused" }, format!("from {} to {until}", time(pause.from)));
     }
-    if let Some(lost) = recording.footer().and_then(|footer| lost::told(&footer.counts)) {
+    if let Some(lost) = recording.footer().and_then(|footer| lost::describe(&footer.counts)) {
         fact("lost", lost);
     }
     if let Some(bounds) = recording.footer().and_then(lost::peak_bounds) {
         fact("peak", bounds);
     }
-    if let Some(told) = unseen::told(recording) {
-        fact("unseen", told);
+    if let Some(text) = unseen::describe(recording) {
+        fact("unseen", text);
     }
-    if let Some(checks) = recording.footer().and_then(|footer| stack_checks::told(&footer.counts.stacks)) {
+    if let Some(checks) = recording.footer().and_then(|footer| stack_checks::describe(&footer.counts.stacks)) {
         fact("stacks", checks);
     }
     let counts = recording.footer().map(|footer| footer.counts).unwrap_or_default();

@@ -14,11 +14,11 @@ use crate::args::{self, Named};
 use crate::code::Code;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
-use crate::foreign::{Cannot, Foreign, Imported};
 use crate::format::{counted, time};
+use crate::import_format::{ImportError, ImportFormat, Imported};
 use crate::lost;
 use crate::near::nearest;
-use crate::output::{Output, tell, warn};
+use crate::output::{Output, notify, warn};
 use crate::report::quoted;
 
 impl args::Input {
@@ -47,7 +47,7 @@ impl Input {
             Some(path) => Input::map(path),
             None => {
                 let path = newest()?;
-                tell(format_args!("heapledger: reading {}", shown(&path)));
+                notify(format_args!("heapledger: reading {}", shown(&path)));
                 Input::map(&path)
             }
         }
@@ -80,26 +80,27 @@ impl Input {
             _ => Some(unsafe { Mmap::map(&file) }.map_err(cannot)?),
         };
         let mut input = Input { path: path.to_owned(), bytes, is_converted: false };
-        if let Some(foreign) = input.foreign() {
-            input.bytes = Some(input.converted(foreign)?);
+        if let Some(import_format) = input.import_format() {
+            input.bytes = Some(input.converted(import_format)?);
             input.is_converted = true;
         }
         Ok(input)
     }
 
     /// Returns the tool that wrote the file, if it is another tool's.
-    fn foreign(&self) -> Option<Foreign> {
+    fn import_format(&self) -> Option<ImportFormat> {
         let bytes = self.bytes.as_deref()?;
-        let is_other = Recording::open(bytes).is_err_and(|error| error == heapledger_recording::Error::NotARecording);
-        if is_other { Foreign::of(bytes) } else { None }
+        let is_other =
+            Recording::open(bytes).is_err_and(|error| error == heapledger_recording::RecordingError::NotARecording);
+        if is_other { ImportFormat::of(bytes) } else { None }
     }
 
     /// Converts another tool's file into a recording, in a file without a name.
-    fn converted(&self, foreign: Foreign) -> Result<Mmap> {
-        let cannot = |error: Cannot| error.failure(&self.path);
+    fn converted(&self, import_format: ImportFormat) -> Result<Mmap> {
+        let cannot = |error: ImportError| error.failure(&self.path);
         let file = tempfile::tempfile().map_err(|error| cannot(error.into()))?;
-        let imported = foreign.import(self.bytes.as_deref().unwrap_or_default(), &file).map_err(cannot)?;
-        told(&self.path, foreign, &imported);
+        let imported = import_format.import(self.bytes.as_deref().unwrap_or_default(), &file).map_err(cannot)?;
+        notify_of_import(&self.path, import_format, &imported);
         // SAFETY: `Mmap::map` requires that the file is not changed or truncated while it is
         // mapped. The file has no name, no other process has it open, and this process has finished
         // writing it.
@@ -128,7 +129,7 @@ impl Input {
         if let Some(stalls) = lost::stalls(recording.pauses()) {
             warn(Code::Stalled, stalls);
         }
-        if let Some(lost) = recording.footer().and_then(|footer| lost::told(&footer.counts)) {
+        if let Some(lost) = recording.footer().and_then(|footer| lost::describe(&footer.counts)) {
             warn(Code::Lost, lost);
         }
         if let Some(missed) = recording.footer().and_then(|footer| lost::missed(&footer.counts)) {
@@ -223,20 +224,20 @@ impl Input {
         (!near.is_empty()).then(|| format!("did you mean {}?", near.join(" or ")))
     }
 
-    fn unreadable(&self, error: heapledger_recording::Error) -> Failure {
+    fn unreadable(&self, error: heapledger_recording::RecordingError) -> Failure {
         Failure::caused(Exit::Unreadable, format_args!("cannot read `{}`", self.path.display()), error)
     }
 }
 
 /// Says on stderr which tool wrote a file, and which data it lacks.
-pub(crate) fn told(path: &Path, foreign: Foreign, imported: &Imported) {
-    tell(format_args!("heapledger: {} is a file of {foreign}", shown(path)));
+pub(crate) fn notify_of_import(path: &Path, import_format: ImportFormat, imported: &Imported) {
+    notify(format_args!("heapledger: {} is a file of {import_format}", shown(path)));
     if !imported.assumed.is_empty() {
         let assumed = imported.assumed.join(", ");
-        tell(format_args!("heapledger: it does not say {assumed}: other figures of it stand there"));
+        notify(format_args!("heapledger: it does not say {assumed}: other figures of it stand there"));
     }
     if imported.is_cut {
-        tell(format_args!("heapledger: it ends before the program did: what happened later is not in it"));
+        notify(format_args!("heapledger: it ends before the program did: what happened later is not in it"));
     }
 }
 
@@ -259,5 +260,5 @@ fn newest() -> Result<PathBuf> {
 
 /// Returns a path for people.
 pub(crate) fn shown(path: &Path) -> String {
-    heapledger_reports::escape(&path.to_string_lossy()).into_owned()
+    heapledger_report_format::escape(&path.to_string_lossy()).into_owned()
 }

@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use heapledger_analysis::{ContextId, Frame, FunctionId, Key, Location, Names, NodeId, Scope, Stacks, Stamp};
 use heapledger_recording::{ImageStart, ModuleId, Recording};
-use heapledger_reports::escape;
-use heapledger_symbols::{Options, Symbolizer, TypeName};
+use heapledger_report_format::escape;
+use heapledger_symbols::{Symbolizer, SymbolizerOptions, TypeName};
 use serde::Serialize;
 
 use crate::args::{Frames, SymbolFiles, Symbols};
 use crate::config;
 use crate::format::counted;
-use crate::output::tell;
+use crate::output::notify;
 
 /// The number of scopes of a deep context that are shown at each end.
 const SCOPES_OUTER: usize = 6;
@@ -204,7 +204,7 @@ impl<'r, 'a> Labels<'r, 'a> {
             function: name.short.to_string(),
             full: (name.full != name.short).then(|| name.full.to_string()),
             module: Some(self.names.module_path(name.module)).filter(|path| !path.is_empty()),
-            declared: name.declared,
+            declared: name.is_label,
         }
     }
 
@@ -274,7 +274,7 @@ impl OwnerJson {
 /// or size have a part.
 #[derive(Debug, Default, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(crate) struct DeclaredJson {
+pub(crate) struct GroupNameJson {
     /// The name of the thread, process or size.
     #[serde(skip_serializing_if = "Option::is_none")]
     part: Option<String>,
@@ -323,10 +323,10 @@ struct ScopeJson {
     value: Option<String>,
 }
 
-impl DeclaredJson {
-    pub(crate) fn new(labels: &Labels<'_, '_>, stacks: &Stacks, key: Key) -> DeclaredJson {
+impl GroupNameJson {
+    pub(crate) fn new(labels: &Labels<'_, '_>, stacks: &Stacks, key: Key) -> GroupNameJson {
         let context = |context| Some(stacks.scopes(context).into_iter().map(|scope| labels.scope(scope)).collect());
-        let mut declared = DeclaredJson::default();
+        let mut declared = GroupNameJson::default();
         match key {
             Key::Owner(_) | Key::Line(_) | Key::File(_) | Key::Function(_) | Key::Module(_) | Key::Type(_) => {}
             Key::Part(label) => declared.part = label.map(|label| labels.names.function(label).short.to_string()),
@@ -359,7 +359,7 @@ pub(crate) struct FrameJson {
 
 /// Creates the symbolizer with these options.
 pub(crate) fn symbolizer(symbols: &SymbolFiles) -> Symbolizer {
-    let mut options = Options { sysroot: symbols.sysroot.clone(), ..Options::default() };
+    let mut options = SymbolizerOptions { sysroot: symbols.sysroot.clone(), ..SymbolizerOptions::default() };
     options.debug_dirs.splice(0..0, symbols.debug_dir.iter().cloned());
     options.search.clone_from(&symbols.search);
     options.breakpad.clone_from(&symbols.breakpad_symbols);
@@ -368,7 +368,7 @@ pub(crate) fn symbolizer(symbols: &SymbolFiles) -> Symbolizer {
     }
     options.cache = cache_directory().map(|directory| directory.join("heapledger/symbols"));
     if symbols.download && std::env::var_os("DEBUGINFOD_URLS").is_some_and(|urls| !urls.is_empty()) {
-        options.debuginfod = Some(|name| tell(format_args!("heapledger: asking debuginfod for {}", escape(name))));
+        options.debuginfod = Some(|name| notify(format_args!("heapledger: asking debuginfod for {}", escape(name))));
     }
     Symbolizer::new(options)
 }

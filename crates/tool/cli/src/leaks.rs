@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use heapledger_analysis::{Amount, Metric, Moment, RankBy, Suppressions};
-use heapledger_reports::{Row, Tree};
+use heapledger_report_format::{Row, Tree};
 use serde::Serialize;
 
 use crate::args::{Leaks, Rows};
@@ -48,7 +48,7 @@ pub(crate) fn run(arguments: &Leaks, out: &mut Output) -> Result<ExitCode> {
     question.headline(&profile.whole, &profile.left_out, out)?;
     question.allocated(profile.allocated, out)?;
     if !profile.sites.is_empty() && question.selection.moment == Moment::End {
-        out.aside(NOT_UNREACHABLE)?;
+        out.dim_line(NOT_UNREACHABLE)?;
     }
     listing.print(&mut question, &profile, out)?;
     used(&suppressions, &suppressed, out)?;
@@ -59,7 +59,7 @@ pub(crate) fn run(arguments: &Leaks, out: &mut Output) -> Result<ExitCode> {
 fn by_events(
     arguments: &Leaks,
     question: &mut Question<'_, '_>,
-    by: heapledger_analysis::By,
+    by: heapledger_analysis::PartBy,
     out: &mut Output,
 ) -> Result<ExitCode> {
     if !arguments.suppressions.is_empty() {

@@ -30,7 +30,7 @@ impl LostJson {
 
 /// Describes the lost events, if there are any:
 /// `12 events were lost (10 because a ring was full, 2 …): …`.
-pub(crate) fn told(counts: &Counts) -> Option<String> {
+pub(crate) fn describe(counts: &Counts) -> Option<String> {
     if counts.events_lost == 0 {
         return None;
     }
@@ -141,14 +141,14 @@ mod tests {
     #[test]
     fn lost_events_are_told_by_cause() {
         let mut counts = Counts::default();
-        assert_eq!(told(&counts), None);
+        assert_eq!(describe(&counts), None);
         assert_eq!(at_least(&counts, "7".into()), "7");
         counts = Counts { events_lost: 1, events_lost_full: 1, ..counts };
-        assert!(told(&counts).unwrap().starts_with("1 event was lost because a ring was full: "));
+        assert!(describe(&counts).unwrap().starts_with("1 event was lost because a ring was full: "));
         counts = Counts { events_lost: 1_003, events_lost_full: 1_001, events_lost_nested: 2, ..counts };
         let text = "1,003 events were lost (1,001 because a ring was full, 2 of signal handlers that interrupted the \
                     recorder): numbers of allocations and frees are lower bounds, and what is live may be off either way";
-        assert_eq!(told(&counts).as_deref(), Some(text));
+        assert_eq!(describe(&counts).as_deref(), Some(text));
         assert_eq!(at_least(&counts, "7".into()), "≥ 7");
     }
 }

@@ -4,12 +4,12 @@
 use std::process::ExitCode;
 
 use heapledger_analysis::Relation;
-use heapledger_collect::Request;
+use heapledger_collect::ControlRequest;
 
 use crate::args::{Arguments, Refusal, Verb};
 use crate::error::Result;
 use crate::exit::Exit;
-use crate::output::{Output, tell};
+use crate::output::{Output, notify};
 
 mod advise;
 mod anonymize;
@@ -35,11 +35,11 @@ mod exit;
 mod explain;
 mod export;
 mod flame;
-mod foreign;
 mod format;
 mod growth;
 mod hook;
 mod import;
+mod import_format;
 mod info;
 mod input;
 mod label;
@@ -93,7 +93,7 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(Refusal::Clap(error)) => error.exit(),
         Err(Refusal::Failure(failure)) => {
-            tell(&failure);
+            notify(&failure);
             return failure.exit.into();
         }
     };
@@ -102,7 +102,7 @@ fn main() -> ExitCode {
         // The reader of the output has closed the pipe: it has seen enough.
         Err(failure) if failure.is_broken_pipe() => Exit::Ok.into(),
         Err(failure) => {
-            tell(&failure);
+            notify(&failure);
             failure.exit.into()
         }
     }
@@ -144,10 +144,10 @@ fn show(arguments: &Arguments, out: &mut Output) -> Result<()> {
     match &arguments.verb {
         Verb::Summary(summary) => summary::run(summary, out),
         Verb::Attach(attach) => Err(attach::refuse(&attach.pid)),
-        Verb::Start(start) => control::run(&start.control, Request::Start, out),
-        Verb::Pause(pause) => control::run(&pause.control, Request::Stop, out),
+        Verb::Start(start) => control::run(&start.control, ControlRequest::Start, out),
+        Verb::Pause(pause) => control::run(&pause.control, ControlRequest::Stop, out),
         Verb::Sample(sample) => control::sample(sample, out),
-        Verb::Status(status) => control::run(&status.control, Request::Status, out),
+        Verb::Status(status) => control::run(&status.control, ControlRequest::Status, out),
         Verb::Top(top) => top::run(top, out),
         Verb::Types(types) => types::run(types, out),
         Verb::Blocks(blocks) => blocks::run(blocks, out),

@@ -81,7 +81,7 @@ fn sibling(path: &Path, own: u32, other: u32) -> Option<PathBuf> {
 /// Returns the longest run of consecutive files from a segment's session.
 fn consecutive(arguments: &Merge, recordings: &[Recording<'_>], at: usize) -> Vec<PathBuf> {
     let session = |recording: &Recording<'_>| {
-        recording.session().map(|session| (session.start_unix_ns, session.part)).unwrap_or_default()
+        recording.session().map(|session| (session.start_unix_ns, session.segment)).unwrap_or_default()
     };
     let (start, _) = session(&recordings[at]);
     let all = recordings.iter().zip(&arguments.files).map(|(recording, file)| (session(recording), file));

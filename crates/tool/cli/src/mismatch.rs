@@ -2,7 +2,7 @@
 //! first of them.
 
 use heapledger_recording::{Annotation, ImageId, Recording};
-use heapledger_reports::{Row, Tree};
+use heapledger_report_format::{Row, Tree};
 use serde::Serialize;
 
 use crate::error::Result;

@@ -24,7 +24,7 @@ use crate::format::{bytes, count};
 use crate::input::{Input, shown};
 use crate::label::symbolizer;
 use crate::new_file::{NewFile, is_stream};
-use crate::output::tell;
+use crate::output::notify;
 use crate::progress::Progress;
 use crate::report::quoted;
 
@@ -61,7 +61,7 @@ pub(crate) fn run(arguments: &Names) -> Result<()> {
     let input = Input::find(arguments.file.as_deref())?;
     let symbolizer = Arc::new(symbolizer(&arguments.symbols));
     let named = add(&input, &symbolizer, Limits { time: None, is_small: false, is_part: false })?;
-    tell(format_args!(
+    notify(format_args!(
         "heapledger: {} has the names of {} places ({})",
         shown(&input.path),
         count(named.places as u64),
@@ -163,7 +163,7 @@ pub(crate) fn add_at_end(outcome: &Outcome, namer: Namer, symbolizer: &Arc<Symbo
         if let Some(why) = why.filter(|_| !is_quiet) {
             let name = shown(path);
             let hint = hint_lines(&format!("heapledger names {}", quoted(&name)));
-            tell(format_args!("heapledger: {name} {why}\n{hint}"));
+            notify(format_args!("heapledger: {name} {why}\n{hint}"));
         }
     }
     length
@@ -193,8 +193,8 @@ fn add(input: &Input, symbolizer: &Arc<Symbolizer>, limits: Limits) -> Result<Na
     let failed = |why| Failure::caused(Exit::Unexpected, "cannot look names up", why);
     // While the program runs, the terminal belongs to the program: no progress bar.
     let mut progress = (!limits.is_part).then(Progress::new);
-    let mut tell = |done, all| progress.iter_mut().for_each(|progress| progress.places(done, all));
-    let found = find_names(&recording, symbolizer, limits.time, &mut tell).map_err(failed)?;
+    let mut show_progress = |done, all| progress.iter_mut().for_each(|progress| progress.places(done, all));
+    let found = find_names(&recording, symbolizer, limits.time, &mut show_progress).map_err(failed)?;
     drop(progress);
     let room = Bytes((input.length().0 / 100 * SHARE).max(BYTES_MIN));
     let cannot_write = |error| Failure::caused(Exit::Unexpected, "cannot write names", error);

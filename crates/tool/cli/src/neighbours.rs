@@ -1,7 +1,7 @@
 //! `heapledger callers` and `callees`: the amounts that go through one function.
 
 use heapledger_analysis::{Amount, FunctionId, Relation, Relations, relations};
-use heapledger_reports::Row;
+use heapledger_report_format::Row;
 use serde::Serialize;
 
 use crate::args::Neighbours;
@@ -37,7 +37,7 @@ pub(crate) fn run(arguments: &Neighbours, relation: Relation, out: &mut Output) 
     let blocks = sampled::blocks_of(&found.whole, "block", "blocks");
     let (size, what) = (sampled::bytes_of(&found.whole), question.what());
     out.title(format_args!("{size} in {blocks} {what}, through {}{more}", names.join(", ")))?;
-    sampled::tell(question.recording, out)?;
+    sampled::print_notice(question.recording, out)?;
     question.filters(&profile.left_out, out)?;
     let (shown, rest) = found.neighbours.split_at(found.neighbours.len().min(limit(arguments.rows)));
     let rows = shown.iter().map(|(neighbour, amount)| (row(labels, relation, *neighbour), *amount));

@@ -9,7 +9,7 @@ use crate::output::warn;
 
 /// Warns that the program that `verb` starts is seen by this `heapledger` alone, if another one
 /// observes this process. The other one cannot always warn: there may be a shell between the two.
-pub(crate) fn say(verb: &str, is_quiet: bool) {
+pub(crate) fn warn_of_nesting(verb: &str, is_quiet: bool) {
     if is_quiet || !is_observed() {
         return;
     }

@@ -17,7 +17,7 @@ use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::format::bytes;
 use crate::input::{Input, shown};
-use crate::output::tell;
+use crate::output::notify;
 use crate::progress::Progress;
 use crate::report::quoted;
 
@@ -25,15 +25,15 @@ use crate::report::quoted;
 #[derive(Debug)]
 pub(crate) struct NewFile {
     /// The unpublished file, if the contents are held back until they are complete.
-    draft: Option<Unseen>,
-    place: Place,
+    draft: Option<Unpublished>,
+    destination: Destination,
     path: PathBuf,
-    told: Told,
+    note: Note,
 }
 
 /// The note that is printed when the file is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Told {
+enum Note {
     Nothing,
     Name,
     NameAndLength,
@@ -41,7 +41,7 @@ enum Told {
 
 /// The destination of the bytes.
 #[derive(Debug)]
-enum Place {
+enum Destination {
     Stdout,
     /// A device or a pipe.
     Stream(File),
@@ -55,7 +55,7 @@ enum Place {
 
 /// A new file that is not visible under its name yet.
 #[derive(Debug)]
-enum Unseen {
+enum Unpublished {
     /// A file without a name, which disappears when this process ends, however it ends.
     Unnamed(File),
     /// A file under a temporary name, if the file system does not support files without one.
@@ -66,47 +66,47 @@ impl NewFile {
     /// Begins a file; `-` is standard output, and devices and pipes are written to directly.
     /// Refuses to replace a file without `force`, and to overwrite any of `inputs`, which are read.
     pub(crate) fn create(path: &Path, force: bool, inputs: &[&Path]) -> Result<NewFile> {
-        let (place, before) = place(path, force, inputs)?;
-        let draft = match place {
-            Place::Name { .. } | Place::Kept => {
+        let (destination, before) = destination(path, force, inputs)?;
+        let draft = match destination {
+            Destination::Name { .. } | Destination::Kept => {
                 // A file that is replaced keeps its permissions.
                 let mode = before.as_ref().map_or(0o666, |before| before.mode() & 0o777);
-                Some(Unseen::beside(path, mode).map_err(|error| cannot_begin(path, error))?)
+                Some(Unpublished::create_in_directory(path, mode).map_err(|error| cannot_begin(path, error))?)
             }
-            Place::Stdout | Place::Stream(_) => None,
+            Destination::Stdout | Destination::Stream(_) => None,
         };
         if let (Some(draft), Some(before)) = (&draft, before) {
             let permissions = Permissions::from_mode(before.mode() & 0o777);
             draft.file().set_permissions(permissions).map_err(|error| cannot(path, error))?;
         }
-        Ok(NewFile { draft, place, path: path.to_owned(), told: Told::Name })
+        Ok(NewFile { draft, destination, path: path.to_owned(), note: Note::Name })
     }
 
     /// Begins a recording that only its owner may read. Even for a device or a pipe, all of it is
     /// held back, because parts of a recording are read again while it is written.
     pub(crate) fn recording(target: &Target, inputs: &[&Path]) -> Result<NewFile> {
         let path = &target.output;
-        let (place, _) = place(path, target.force, inputs)?;
-        let draft = match place {
-            Place::Name { .. } | Place::Kept => Unseen::beside(path, 0o600),
-            Place::Stdout | Place::Stream(_) => tempfile::tempfile().map(Unseen::Unnamed),
+        let (destination, _) = destination(path, target.force, inputs)?;
+        let draft = match destination {
+            Destination::Name { .. } | Destination::Kept => Unpublished::create_in_directory(path, 0o600),
+            Destination::Stdout | Destination::Stream(_) => tempfile::tempfile().map(Unpublished::Unnamed),
         };
         let draft = draft.map_err(|error| cannot_begin(path, error))?;
-        Ok(NewFile { draft: Some(draft), place, path: path.clone(), told: Told::NameAndLength })
+        Ok(NewFile { draft: Some(draft), destination, path: path.clone(), note: Note::NameAndLength })
     }
 
     /// Suppresses the note at the end.
     pub(crate) fn quiet(self) -> NewFile {
-        NewFile { told: Told::Nothing, ..self }
+        NewFile { note: Note::Nothing, ..self }
     }
 
     /// Replaces an existing file only if it has not been removed in the meantime.
     pub(crate) fn if_still_there(self) -> NewFile {
-        let place = match self.place {
-            Place::Name { replaces: true } => Place::Kept,
-            place => place,
+        let destination = match self.destination {
+            Destination::Name { replaces: true } => Destination::Kept,
+            destination => destination,
         };
-        NewFile { place, ..self }
+        NewFile { destination, ..self }
     }
 
     /// Writes the file, and gives it its name; or writes to `stdout`, if that is the destination.
@@ -115,9 +115,9 @@ impl NewFile {
         stdout: &mut dyn Write,
         write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     ) -> Result<()> {
-        let file = match (&self.draft, &mut self.place) {
+        let file = match (&self.draft, &mut self.destination) {
             (Some(draft), _) => draft.file(),
-            (None, Place::Stream(file)) => file,
+            (None, Destination::Stream(file)) => file,
             (None, _) => return Ok(write(stdout)?),
         };
         let mut file = BufWriter::new(file);
@@ -129,9 +129,9 @@ impl NewFile {
 
     /// Returns a handle of its own on the stream to write to; `None` for standard output.
     pub(crate) fn stream(&self) -> Result<Option<File>> {
-        let file = match (&self.draft, &self.place) {
+        let file = match (&self.draft, &self.destination) {
             (Some(draft), _) => draft.file(),
-            (None, Place::Stream(file)) => file,
+            (None, Destination::Stream(file)) => file,
             (None, _) => return Ok(None),
         };
         file.try_clone().map(Some).map_err(|error| self.cannot(error))
@@ -155,7 +155,7 @@ impl NewFile {
     /// Counts the events in the draft, ends the file with the totals, and keeps it.
     pub(crate) fn count_and_keep(self, mut draft: Draft<File>, footer: Footer) -> Result<()> {
         draft.flush().map_err(|error| self.failed(error))?;
-        let input = Input::map(&self.draft.as_ref().map(Unseen::path).unwrap_or_default())?;
+        let input = Input::map(&self.draft.as_ref().map(Unpublished::path).unwrap_or_default())?;
         let so_far = input.recording()?;
         let mut progress = Progress::new();
         draft
@@ -167,24 +167,24 @@ impl NewFile {
 
     /// Gives the complete file its name, or copies it to its destination.
     pub(crate) fn keep(self) -> Result<()> {
-        let NewFile { draft, place, path, told } = self;
+        let NewFile { draft, destination, path, note } = self;
         let Some(draft) = draft else { return Ok(()) };
         let length = draft.file().metadata().map_err(|error| cannot(&path, error))?.len();
-        let kept = match place {
-            Place::Name { replaces } => draft.rename(&path, replaces),
-            Place::Kept => draft.exchange(&path),
-            Place::Stream(mut file) => draft.copy(&mut file),
-            Place::Stdout => return Ok(draft.copy(&mut io::stdout())?),
+        let kept = match destination {
+            Destination::Name { replaces } => draft.rename(&path, replaces),
+            Destination::Kept => draft.exchange(&path),
+            Destination::Stream(mut file) => draft.copy(&mut file),
+            Destination::Stdout => return Ok(draft.copy(&mut io::stdout())?),
         };
         match kept {
             Ok(()) => {}
             Err(error) if error.kind() == ErrorKind::AlreadyExists => return Err(exists(&path)),
             Err(error) => return Err(cannot(&path, error)),
         }
-        match told {
-            Told::Nothing => {}
-            Told::Name => tell(format_args!("heapledger: wrote {}", shown(&path))),
-            Told::NameAndLength => tell(format_args!("heapledger: wrote {} ({})", shown(&path), bytes(length))),
+        match note {
+            Note::Nothing => {}
+            Note::Name => notify(format_args!("heapledger: wrote {}", shown(&path))),
+            Note::NameAndLength => notify(format_args!("heapledger: wrote {} ({})", shown(&path), bytes(length))),
         }
         Ok(())
     }
@@ -197,13 +197,13 @@ impl NewFile {
     }
 }
 
-impl Unseen {
+impl Unpublished {
     /// Creates a file in the directory of its future name.
-    fn beside(path: &Path, mode: u32) -> io::Result<Unseen> {
+    fn create_in_directory(path: &Path, mode: u32) -> io::Result<Unpublished> {
         let directory = directory(path);
         let mut options = OpenOptions::new();
         options.read(true).write(true).mode(mode).custom_flags(OFlags::TMPFILE.bits() as i32);
-        let unnamed = options.open(directory).map(Unseen::Unnamed);
+        let unnamed = options.open(directory).map(Unpublished::Unnamed);
         match unnamed {
             // The file gets its name later by way of /proc, which must be mounted.
             Ok(unnamed) if unnamed.path().exists() => return Ok(unnamed),
@@ -212,21 +212,25 @@ impl Unseen {
             _ => {}
         }
         let mut named = tempfile::Builder::new();
-        named.prefix(".heapledger.").permissions(Permissions::from_mode(mode)).tempfile_in(directory).map(Unseen::Named)
+        named
+            .prefix(".heapledger.")
+            .permissions(Permissions::from_mode(mode))
+            .tempfile_in(directory)
+            .map(Unpublished::Named)
     }
 
     fn file(&self) -> &File {
         match self {
-            Unseen::Unnamed(file) => file,
-            Unseen::Named(file) => file.as_file(),
+            Unpublished::Unnamed(file) => file,
+            Unpublished::Named(file) => file.as_file(),
         }
     }
 
     /// Returns a path by which the file can be opened.
     fn path(&self) -> PathBuf {
         match self {
-            Unseen::Unnamed(file) => format!("/proc/self/fd/{}", file.as_raw_fd()).into(),
-            Unseen::Named(file) => file.path().to_owned(),
+            Unpublished::Unnamed(file) => format!("/proc/self/fd/{}", file.as_raw_fd()).into(),
+            Unpublished::Named(file) => file.path().to_owned(),
         }
     }
 
@@ -235,20 +239,20 @@ impl Unseen {
         // If the name is a symbolic link, its target is replaced, not the link.
         let to = if replaces { fs::canonicalize(to).unwrap_or_else(|_| to.to_owned()) } else { to.to_owned() };
         let file = match self {
-            Unseen::Named(file) if replaces => return file.persist(to).map(drop).map_err(|error| error.error),
-            Unseen::Named(file) => return file.persist_noclobber(to).map(drop).map_err(|error| error.error),
-            Unseen::Unnamed(_) => self.path(),
+            Unpublished::Named(file) if replaces => return file.persist(to).map(drop).map_err(|error| error.error),
+            Unpublished::Named(file) => return file.persist_noclobber(to).map(drop).map_err(|error| error.error),
+            Unpublished::Unnamed(_) => self.path(),
         };
         let name = |name: &Path| linkat(CWD, &file, CWD, name, AtFlags::SYMLINK_FOLLOW);
         match name(&to) {
             // `linkat` cannot replace a name; only a rename can.
             Err(rustix::io::Errno::EXIST) if replaces => {
-                let passing = directory(&to).join(format!(".heapledger.{}", std::process::id()));
+                let temporary = directory(&to).join(format!(".heapledger.{}", std::process::id()));
                 // An earlier process with the same pid may have left one behind.
-                let _ = fs::remove_file(&passing);
-                name(&passing)?;
-                fs::rename(&passing, &to).inspect_err(|_| {
-                    let _ = fs::remove_file(&passing);
+                let _ = fs::remove_file(&temporary);
+                name(&temporary)?;
+                fs::rename(&temporary, &to).inspect_err(|_| {
+                    let _ = fs::remove_file(&temporary);
                 })
             }
             named => Ok(named?),
@@ -258,13 +262,13 @@ impl Unseen {
     /// Takes the place of an existing file. Fails if there is none any more, or if the file system
     /// cannot exchange names.
     fn exchange(self, with: &Path) -> io::Result<()> {
-        let passing = directory(with).join(format!(".heapledger.{}.part", std::process::id()));
+        let temporary = directory(with).join(format!(".heapledger.{}.part", std::process::id()));
         // An earlier process with the same pid may have left one behind.
-        let _ = fs::remove_file(&passing);
-        linkat(CWD, self.path(), CWD, &passing, AtFlags::SYMLINK_FOLLOW)?;
-        let exchanged = renameat_with(CWD, &passing, CWD, with, RenameFlags::EXCHANGE);
+        let _ = fs::remove_file(&temporary);
+        linkat(CWD, self.path(), CWD, &temporary, AtFlags::SYMLINK_FOLLOW)?;
+        let exchanged = renameat_with(CWD, &temporary, CWD, with, RenameFlags::EXCHANGE);
         // By now this is the old file, or the new one if the exchange failed.
-        let _ = fs::remove_file(&passing);
+        let _ = fs::remove_file(&temporary);
         Ok(exchanged?)
     }
 
@@ -278,11 +282,11 @@ impl Unseen {
 }
 
 /// Returns the destination for a path, and the metadata of the file that exists there.
-fn place(path: &Path, force: bool, inputs: &[&Path]) -> Result<(Place, Option<fs::Metadata>)> {
+fn destination(path: &Path, force: bool, inputs: &[&Path]) -> Result<(Destination, Option<fs::Metadata>)> {
     if ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"].map(Path::new).contains(&path) {
-        return Ok((Place::Stdout, None));
+        return Ok((Destination::Stdout, None));
     }
-    let Ok(before) = fs::metadata(path) else { return Ok((Place::Name { replaces: force }, None)) };
+    let Ok(before) = fs::metadata(path) else { return Ok((Destination::Name { replaces: force }, None)) };
     let is_it = |input: fs::Metadata| (input.dev(), input.ino()) == (before.dev(), before.ino());
     if before.is_file() && inputs.iter().any(|input| fs::metadata(input).is_ok_and(is_it)) {
         let what = format_args!("`{}` is read, and cannot be written at the same time", path.display());
@@ -294,9 +298,9 @@ fn place(path: &Path, force: bool, inputs: &[&Path]) -> Result<(Place, Option<fs
     }
     if is_stream(path, &before) {
         let stream = OpenOptions::new().append(true).open(path).map_err(|error| cannot(path, error))?;
-        return Ok((Place::Stream(stream), None));
+        return Ok((Destination::Stream(stream), None));
     }
-    if force { Ok((Place::Name { replaces: true }, Some(before))) } else { Err(exists(path)) }
+    if force { Ok((Destination::Name { replaces: true }, Some(before))) } else { Err(exists(path)) }
 }
 
 /// True if an existing file is written to in place, and not replaced.
@@ -356,12 +360,12 @@ mod tests {
     fn a_name_is_taken_over_only_by_force() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("x");
-        let named = || tempfile::Builder::new().tempfile_in(directory.path()).map(Unseen::Named);
-        for unseen in [&|path: &Path| Unseen::beside(path, 0o666), &|_: &Path| named()]
-            as [&dyn Fn(&Path) -> io::Result<Unseen>; 2]
+        let named = || tempfile::Builder::new().tempfile_in(directory.path()).map(Unpublished::Named);
+        for unseen in [&|path: &Path| Unpublished::create_in_directory(path, 0o666), &|_: &Path| named()]
+            as [&dyn Fn(&Path) -> io::Result<Unpublished>; 2]
         {
             let begin = |text: &str| {
-                let unseen: Unseen = unseen(&path).unwrap();
+                let unseen: Unpublished = unseen(&path).unwrap();
                 unseen.file().write_all(text.as_bytes()).unwrap();
                 assert_eq!(fs::read(unseen.path()).unwrap(), text.as_bytes());
                 unseen

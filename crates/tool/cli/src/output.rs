@@ -4,8 +4,8 @@ use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::Path;
 
-use heapledger_reports::about::Page;
-use heapledger_reports::{Layout, Tree};
+use heapledger_report_format::about::Page;
+use heapledger_report_format::{Layout, Tree};
 
 use crate::args::{Color, Written};
 use crate::code::Code;
@@ -60,7 +60,7 @@ impl Output {
 
     /// Redirects output to a picture named after the recording: NAME.WHAT.svg for NAME.hl, in the
     /// current directory, unless output goes to a file already.
-    pub(crate) fn draw_beside(&mut self, input: &Input, what: &str, written: &Written) -> Result<()> {
+    pub(crate) fn draw_to_default(&mut self, input: &Input, what: &str, written: &Written) -> Result<()> {
         if self.file.is_some() {
             return Ok(());
         }
@@ -84,7 +84,7 @@ impl Output {
     }
 
     /// Writes a less important line.
-    pub(crate) fn aside(&mut self, text: impl fmt::Display) -> io::Result<()> {
+    pub(crate) fn dim_line(&mut self, text: impl fmt::Display) -> io::Result<()> {
         let (start, end) = if self.colors { DIM } else { PLAIN };
         let text = self.fitted(text);
         writeln!(self.stdout, "{start}{text}{end}")
@@ -161,7 +161,7 @@ impl Output {
             }
         }
         if let Some(hint) = self.hint.filter(|_| io::stderr().is_terminal()) {
-            tell(format_args!("\n{}", hint_lines(&hint)));
+            notify(format_args!("\n{}", hint_lines(&hint)));
         }
         Ok(())
     }
@@ -177,7 +177,7 @@ fn use_colors(color: Color, is_terminal: bool) -> bool {
 }
 
 /// Writes a text to stderr; on a terminal, breaks it between words. Ignores write errors.
-pub(crate) fn tell(text: impl fmt::Display) {
+pub(crate) fn notify(text: impl fmt::Display) {
     let stderr = io::stderr();
     let width = rustix::termios::tcgetwinsize(&stderr).ok().map(|size| usize::from(size.ws_col));
     let text = match width.filter(|&width| width >= WIDTH_MIN) {
@@ -224,7 +224,7 @@ fn message(text: &str, width: usize) -> String {
 
 /// Writes a warning to stderr.
 pub(crate) fn warn(code: Code, text: impl fmt::Display) {
-    tell(format_args!("warning[{code}]: {text}"));
+    notify(format_args!("warning[{code}]: {text}"));
 }
 
 /// An adapter that writes formatted text to a byte stream, and keeps the error.

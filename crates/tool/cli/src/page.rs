@@ -6,12 +6,12 @@ use std::os::fd::AsFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use heapledger_page::{Clients, Files, Handler, Interest, Options};
+use heapledger_web::{Clients, Files, Handler, Interest, PageOptions};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
-use crate::output::tell;
+use crate::output::notify;
 
 /// The pause after a failure for want of descriptors or memory.
 const BACK_OFF: Duration = Duration::from_millis(100);
@@ -23,9 +23,9 @@ pub(crate) fn serve(title: String, fill: impl FnOnce(&Handler)) -> Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(cannot)?;
     listener.set_nonblocking(true).map_err(cannot)?;
     let base = format!("/{}", token().map_err(cannot)?);
-    let handler = Handler::new(Files(title), Options { base: base.clone(), ..Options::default() });
+    let handler = Handler::new(Files(title), PageOptions { base: base.clone(), ..PageOptions::default() });
     fill(&handler);
-    tell(format_args!("about:memory at http://{}{base}/, until Ctrl-C", listener.local_addr().map_err(cannot)?));
+    notify(format_args!("about:memory at http://{}{base}/, until Ctrl-C", listener.local_addr().map_err(cannot)?));
     let mut clients = Clients::new(|stream: &TcpStream| stream.shutdown(Shutdown::Write));
     loop {
         // A failure for want of descriptors, for example, is temporary, and `poll` cannot wait for
@@ -56,7 +56,7 @@ fn turn(listener: &TcpListener, clients: &mut Clients<TcpStream>, handler: &Hand
         Err(error) => return Err(error.into()),
     }
     let is_ready: Vec<bool> = descriptors.iter().map(|descriptor| !descriptor.revents().is_empty()).collect();
-    clients.turn(is_ready[1..].iter().copied(), handler, Instant::now);
+    clients.process_ready(is_ready[1..].iter().copied(), handler, Instant::now);
     if !is_ready[0] {
         return Ok(());
     }

@@ -2,10 +2,10 @@
 
 use std::cmp::Reverse;
 
-use heapledger_analysis::{Amount, By, Metric, Part, breakdown};
+use heapledger_analysis::{Amount, Metric, Part, PartBy, parts};
 use heapledger_core::Bytes;
 use heapledger_recording::{ImageStart, Recording};
-use heapledger_reports::Row;
+use heapledger_report_format::Row;
 use serde::Serialize;
 
 use crate::document::Document;
@@ -26,12 +26,12 @@ pub(crate) struct Parts {
     pub(crate) allocated: Option<Amount>,
 }
 
-pub(crate) fn load(question: &mut Question<'_, '_>, by: By) -> Result<Parts> {
-    let answer = question.answer(|names, selection, progress| breakdown(names, by, selection, progress))?;
+pub(crate) fn load(question: &mut Question<'_, '_>, by: PartBy) -> Result<Parts> {
+    let answer = question.answer(|names, selection, progress| parts(names, by, selection, progress))?;
     question.input.warn_of(&answer.damage);
     question.expect_match(answer.whole.is_nothing())?;
     let (moment, metric) = (question.selection.moment, question.metric);
-    let parts = answer.parts.into_iter().map(|(part, holding)| (part, holding.at(moment)));
+    let parts = answer.parts.into_iter().map(|(part, moment_amounts)| (part, moment_amounts.at(moment)));
     let is_there = |amount: &Amount| if metric == Metric::Bytes { !amount.is_nothing() } else { amount.by(metric) > 0 };
     let mut parts: Vec<(Part, Amount)> = parts.filter(|(_, amount)| is_there(amount)).collect();
     parts.sort_by_key(|(part, amount)| (Reverse(amount.by(metric)), *part));

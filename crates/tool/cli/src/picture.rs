@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use heapledger_analysis::Change;
+use heapledger_analysis::ProcessChangeKind;
 use heapledger_recording::Time;
-use heapledger_reports::escape;
+use heapledger_report_format::escape;
 
 use crate::format::{bytes, count, time};
 use crate::sampled;
@@ -22,9 +22,8 @@ const LINE: usize = 18;
 pub(crate) const COLUMNS: usize = WIDTH - LEFT - RIGHT;
 
 const LIVE_COLOR: &str = "#4c78a8";
-/// The colours of layers, except for the last layer, which is that of all others.
-const LAYER_COLORS: [&str; 8] =
-    ["#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2", "#edc948", "#b07aa1", "#9c755f"];
+/// The colours of bands, except for the last band, which is that of all others.
+const BAND_COLORS: [&str; 8] = ["#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2", "#edc948", "#b07aa1", "#9c755f"];
 const OTHERS_COLOR: &str = "#bab0ac";
 const MEMORY_COLORS: [&str; 4] = ["#d62728", "#ff7f0e", "#2ca02c", "#9467bd"];
 
@@ -32,8 +31,8 @@ const MEMORY_COLORS: [&str; 4] = ["#d62728", "#ff7f0e", "#2ca02c", "#9467bd"];
 pub(crate) fn draw(view: &View<'_, '_>, title: &str) -> String {
     let (programs, more) = view.listed();
     let listed = if view.programs.len() > 1 { programs.len() + 1 } else { 0 };
-    let layers = if view.layers.is_empty() { 0 } else { view.layers.len() + 1 };
-    let height = TOP + AREA + GAP + BLOCKS + GAP + (layers + listed) * LINE + 10;
+    let bands = if view.bands.is_empty() { 0 } else { view.bands.len() + 1 };
+    let height = TOP + AREA + GAP + BLOCKS + GAP + (bands + listed) * LINE + 10;
     let mut svg = String::new();
     let command = view.recording.images().first().map(crate::label::shown_command).unwrap_or_default();
     let heading = xml(&format!("{command}: {title}"));
@@ -57,7 +56,7 @@ pub(crate) fn draw(view: &View<'_, '_>, title: &str) -> String {
     panel.draw(&programs);
     key(view, &mut svg);
     if listed > 0 {
-        list(&programs, more, layers, &mut svg);
+        list(&programs, more, bands, &mut svg);
     }
     svg.push_str("</svg>\n");
     svg
@@ -71,8 +70,8 @@ struct Panel<'v, 'r, 'a> {
 impl Panel<'_, '_, '_> {
     fn draw(mut self, programs: &[&Program]) {
         let live = self.view.live(COLUMNS);
-        // Together with layers, lines of resident memory would only be confusing.
-        let has_memory = !self.view.history.memory.is_empty() && self.view.layers.is_empty();
+        // Together with bands, lines of resident memory would only be confusing.
+        let has_memory = !self.view.history.memory.is_empty() && self.view.bands.is_empty();
         let memory: Vec<_> = match has_memory {
             true => MEMORY.iter().map(|&(name, figure)| (name, self.view.memory(COLUMNS, figure))).collect(),
             false => Vec::new(),
@@ -84,10 +83,10 @@ impl Panel<'_, '_, '_> {
 
         self.pauses();
         self.grid(&scale, binary_step(most), &bytes);
-        if self.view.layers.is_empty() {
+        if self.view.bands.is_empty() {
             self.area(&live, &scale);
         } else {
-            self.layers(&scale);
+            self.bands(&scale);
         }
         for ((_, values), color) in memory.iter().zip(MEMORY_COLORS) {
             let path = path(values, &scale, false);
@@ -141,23 +140,23 @@ impl Panel<'_, '_, '_> {
         );
     }
 
-    /// Draws the layers stacked, the largest at the bottom.
-    fn layers(&mut self, scale: &Scale) {
+    /// Draws the bands stacked, the largest at the bottom.
+    fn bands(&mut self, scale: &Scale) {
         let mut sums = vec![0_u64; COLUMNS];
         let mut outlines = Vec::new();
-        for (at, layer) in self.view.layers.iter().enumerate() {
-            sums.iter_mut().zip(&layer.bytes).for_each(|(sum, bytes)| *sum = sum.saturating_add(*bytes));
+        for (at, band) in self.view.bands.iter().enumerate() {
+            sums.iter_mut().zip(&band.bytes).for_each(|(sum, bytes)| *sum = sum.saturating_add(*bytes));
             let values: Vec<Option<u64>> = sums.iter().copied().map(Some).collect();
-            outlines.push((path(&values, scale, true), layer_color(self.view, at)));
+            outlines.push((path(&values, scale, true), band_color(self.view, at)));
         }
-        // Each layer is drawn from the bottom up, over the lower part of the one drawn before.
+        // Each band is drawn from the bottom up, over the lower part of the one drawn before.
         for (outline, color) in outlines.into_iter().rev() {
             let _ = writeln!(self.svg, r#"<path d="{outline}" fill="{color}"/>"#);
         }
     }
 
     fn legend(&mut self, memory: &[(&str, Vec<Option<u64>>)]) {
-        let live = self.view.layers.is_empty().then_some(("live bytes", LIVE_COLOR));
+        let live = self.view.bands.is_empty().then_some(("live bytes", LIVE_COLOR));
         let entries = live.into_iter().chain(memory.iter().zip(MEMORY_COLORS).map(|((name, _), color)| (*name, color)));
         let mut x = LEFT;
         for (name, color) in entries {
@@ -228,18 +227,18 @@ impl Panel<'_, '_, '_> {
     }
 }
 
-fn layer_color(view: &View<'_, '_>, at: usize) -> &'static str {
-    if at + 1 == view.layers.len() { OTHERS_COLOR } else { LAYER_COLORS[at % LAYER_COLORS.len()] }
+fn band_color(view: &View<'_, '_>, at: usize) -> &'static str {
+    if at + 1 == view.bands.len() { OTHERS_COLOR } else { BAND_COLORS[at % BAND_COLORS.len()] }
 }
 
-/// Draws the key of the layers below the picture, in the order in which they are stacked, from top
+/// Draws the key of the bands below the picture, in the order in which they are stacked, from top
 /// to bottom.
 fn key(view: &View<'_, '_>, svg: &mut String) {
     let top = TOP + AREA + GAP + BLOCKS + GAP + LINE;
-    for (row, (at, layer)) in view.layers.iter().enumerate().rev().enumerate() {
+    for (row, (at, band)) in view.bands.iter().enumerate().rev().enumerate() {
         let y = top + row * LINE;
-        let color = layer_color(view, at);
-        let most = bytes(layer.bytes.iter().copied().max().unwrap_or(0));
+        let color = band_color(view, at);
+        let most = bytes(band.bytes.iter().copied().max().unwrap_or(0));
         let _ = writeln!(
             svg,
             r##"<rect x="{LEFT}" y="{}" width="14" height="10" fill="{color}"/>
@@ -247,7 +246,7 @@ fn key(view: &View<'_, '_>, svg: &mut String) {
 <text x="{}" y="{y}" fill="#777" text-anchor="end">at most {most}</text>"##,
             y - 9,
             LEFT + 20,
-            xml(&cut(&layer.name, 105)),
+            xml(&cut(&band.name, 105)),
             WIDTH - RIGHT,
         );
     }
@@ -261,7 +260,7 @@ fn list(programs: &[&Program], more: usize, lines: usize, svg: &mut String) {
     };
     for (row, program) in programs.iter().enumerate() {
         let to = program.to.map_or("the end".to_owned(), time);
-        let how = if program.how == Change::Exec { "by exec: " } else { "" };
+        let how = if program.how == ProcessChangeKind::Exec { "by exec: " } else { "" };
         cell(LEFT, row, "#333", &letter(row).to_string());
         cell(LEFT + 20, row, "#333", &format!("{} to {to}", time(program.from)));
         cell(LEFT + 180, row, "#333", &program.pid.to_string());

@@ -3,7 +3,7 @@
 use std::io;
 
 use heapledger_recording::Time;
-use heapledger_reports::without_middle;
+use heapledger_report_format::without_middle;
 
 use crate::format::{bytes, time};
 

@@ -4,8 +4,8 @@
 /// The bytes of `libheapledger_preload.so`.
 pub(crate) static LIBRARY: &[u8] = include_bytes!(env!("HEAPLEDGER_PRELOAD_LIBRARY"));
 
-/// The bytes of `libheapledger_checker.so`.
-pub(crate) static CHECKER: &[u8] = include_bytes!(env!("HEAPLEDGER_CHECKER_LIBRARY"));
+/// The bytes of `libheapledger_memcheck_preload.so`.
+pub(crate) static CHECKER: &[u8] = include_bytes!(env!("HEAPLEDGER_MEMCHECK_LIBRARY"));
 
 #[cfg(test)]
 mod tests {

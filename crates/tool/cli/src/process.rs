@@ -1,14 +1,14 @@
 //! Requests to a running process, which answers over a socket of its own:
-//! `format/reports/src/request.rs`, `format/dmd/src/request.rs`.
+//! `format/report-format/src/request.rs`, `format/dmd/src/request.rs`.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
-use heapledger_collect::peer::{self, Connected};
-use heapledger_reports::request::SOCKET_PREFIX;
-use heapledger_reports::request::peer::Impostor;
+use heapledger_collect::peer::{self, PeerConnection};
+use heapledger_report_format::request::SOCKET_PREFIX;
+use heapledger_report_format::request::peer::Impostor;
 use rustix::net::{RecvFlags, SendFlags, SocketType};
 
 use crate::code::Code;
@@ -20,7 +20,7 @@ pub(crate) const REPORTER_DEADLINE: Duration = Duration::from_secs(5);
 /// The longest time that all reporters together may take.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 /// The longest time that the process may be silent during any request.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Returns the pid that a source means, if it means one: a number that is not the name of a file.
 pub(crate) fn number(source: &str) -> Option<u32> {
@@ -43,7 +43,7 @@ pub(crate) fn ask(pid: u32, line: &str, wanted: &str, bytes_max: usize) -> Resul
     if listed.is_empty() {
         return Err(Failure::new(Exit::Unreadable, format_args!("process {pid} does not answer")).hint(LISTEN));
     }
-    let connected = match peer::connect(&listed, Some(pid), SocketType::STREAM, PATIENCE) {
+    let connected = match peer::connect(&listed, Some(pid), SocketType::STREAM, TIMEOUT) {
         Ok(connected) => connected,
         Err(error) if error.get_ref().is_some_and(|inner| inner.is::<Impostor>()) => {
             let what = format_args!("process {pid} does not answer, and others in its place are not believed");
@@ -62,7 +62,7 @@ const LISTEN: &str = "a program answers once it has called `heapledger::reports:
                       `heapledger_listen()`; see docs/reporters.md";
 
 /// Returns the answer to a request line, of at most `bytes_max` bytes.
-pub(crate) fn exchange(connected: &Connected, line: &str, bytes_max: usize) -> io::Result<Vec<u8>> {
+pub(crate) fn exchange(connected: &PeerConnection, line: &str, bytes_max: usize) -> io::Result<Vec<u8>> {
     let socket = &connected.socket;
     rustix::net::send(socket, line.as_bytes(), SendFlags::NOSIGNAL)?;
     read(socket, bytes_max)

@@ -12,7 +12,7 @@ pub(crate) struct Progress {
     bar: Option<ProgressBar>,
 }
 
-const PATIENCE: Duration = Duration::from_millis(500);
+const SHOW_AFTER: Duration = Duration::from_millis(500);
 
 impl Progress {
     pub(crate) fn new() -> Progress {
@@ -30,7 +30,7 @@ impl Progress {
     }
 
     fn show(&mut self, template: &str, done: u64, all: u64) {
-        if self.bar.is_none() && self.started.elapsed() < PATIENCE {
+        if self.bar.is_none() && self.started.elapsed() < SHOW_AFTER {
             return;
         }
         let bar = self.bar.get_or_insert_with(|| {

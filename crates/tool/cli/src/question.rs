@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use heapledger_analysis::{
-    self as analysis, Amount, Filter, Holdings, Lifetime, Metric, Moment, Names, Profile, Selection,
+    self as analysis, Amount, Filter, LifetimeCondition, Metric, Moment, Names, Profile, Selection, SiteTotals,
 };
 use heapledger_recording::{ChunkKind, Counts, Recording, Time};
 use serde::Serialize;
@@ -97,16 +97,16 @@ impl<'r, 'a> Question<'r, 'a> {
 
     /// Returns the amounts that every site holds: in total, at the peak, and at the end or the time
     /// that was asked for.
-    pub(crate) fn holdings(&mut self) -> Result<Holdings> {
-        let holdings = self.answer(|names, selection, progress| Holdings::load(names, selection, progress))?;
-        self.input.warn_of(&holdings.damage);
-        self.expect_match(holdings.sites.is_empty())?;
-        Ok(holdings)
+    pub(crate) fn site_totals(&mut self) -> Result<SiteTotals> {
+        let site_totals = self.answer(|names, selection, progress| SiteTotals::load(names, selection, progress))?;
+        self.input.warn_of(&site_totals.damage);
+        self.expect_match(site_totals.sites.is_empty())?;
+        Ok(site_totals)
     }
 
     /// Returns the amount that every site holds; temporary are the blocks whose lifetime is
     /// `within`.
-    pub(crate) fn profile_within(&mut self, within: &Lifetime) -> Result<Profile> {
+    pub(crate) fn profile_within(&mut self, within: &LifetimeCondition) -> Result<Profile> {
         let profile =
             self.answer(|names, selection, progress| Profile::load_within(names, selection, within, progress))?;
         self.input.warn_of(&profile.damage);
@@ -129,14 +129,14 @@ impl<'r, 'a> Question<'r, 'a> {
     pub(crate) fn headline(&self, whole: &Amount, left_out: &Amount, out: &mut Output) -> Result<()> {
         let blocks = sampled::blocks_of(whole, "block", "blocks");
         out.title(format_args!("{} in {blocks} {}", sampled::bytes_of(whole), self.what()))?;
-        sampled::tell(self.recording, out)?;
+        sampled::print_notice(self.recording, out)?;
         self.filters(left_out, out)
     }
 
     /// Prints the filters.
     pub(crate) fn words(&self, out: &mut Output) -> Result<()> {
         let filters = filter_words(&self.selection.filter);
-        if filters.is_empty() { Ok(()) } else { Ok(out.aside(format_args!("only: {}", filters.join(" · ")))?) }
+        if filters.is_empty() { Ok(()) } else { Ok(out.dim_line(format_args!("only: {}", filters.join(" · ")))?) }
     }
 
     /// Prints the filters, and the amount that they leave out.
@@ -150,7 +150,7 @@ impl<'r, 'a> Question<'r, 'a> {
             true => "leaves nothing out".to_owned(),
             false => format!("leaves out {} in {blocks}", sampled::bytes_of(left_out)),
         };
-        Ok(out.aside(format_args!("only: {} ({rest})", filters.join(" · ")))?)
+        Ok(out.dim_line(format_args!("only: {} ({rest})", filters.join(" · ")))?)
     }
 
     /// Prints the amount allocated in the time that was asked for, whether live or not.
@@ -159,7 +159,7 @@ impl<'r, 'a> Question<'r, 'a> {
             (None, _) | (_, Moment::Total) => Ok(()),
             (Some(all), _) => {
                 let blocks = sampled::blocks_of(&all, "block", "blocks");
-                Ok(out.aside(format_args!("of {} in {blocks} allocated in that time", sampled::bytes_of(&all)))?)
+                Ok(out.dim_line(format_args!("of {} in {blocks} allocated in that time", sampled::bytes_of(&all)))?)
             }
         }
     }

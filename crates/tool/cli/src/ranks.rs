@@ -2,13 +2,13 @@
 //! `record`.
 
 use heapledger_analysis::{Amount, Frame, Key, Metric, Moment, NodeId, Profile, Rank, RankBy, Stacks, rank};
-use heapledger_reports::{Row, Tree};
+use heapledger_report_format::{Row, Tree};
 use serde::Serialize;
 
 use crate::document::{Document, Form};
 use crate::error::Result;
 use crate::format::{count, share};
-use crate::label::{DeclaredJson, FrameJson, Labels, OwnerJson};
+use crate::label::{FrameJson, GroupNameJson, Labels, OwnerJson};
 use crate::output::Output;
 use crate::question::{Question, SelectionJson};
 use crate::sampled::{self, ErrorsJson};
@@ -71,7 +71,7 @@ pub(crate) fn print_rows(
     if rows > 0 {
         let shown = if columns.metric == Metric::Temporaries { Metric::Temporaries } else { Metric::Bytes };
         let figure = sampled::figure(&sum, shown);
-        out.aside(format_args!("and {} more with {figure} in all: -n 0 shows them", count(rows)))?;
+        out.dim_line(format_args!("and {} more with {figure} in all: -n 0 shows them", count(rows)))?;
     }
     Ok(())
 }
@@ -89,7 +89,7 @@ pub(crate) struct Listing {
 
 impl Listing {
     /// Prints the document.
-    pub(crate) fn tell(
+    pub(crate) fn print_document(
         self,
         question: &mut Question<'_, '_>,
         profile: &Profile,
@@ -153,7 +153,7 @@ pub(crate) fn row(labels: &mut Labels<'_, '_>, stacks: &Stacks, rank: &Rank, dep
         return Row::new(labels.function(rank.frame.function));
     }
     if let Key::Line(id) | Key::File(id) = rank.key
-        && labels.names.function(id).declared
+        && labels.names.function(id).is_label
     {
         let called = labels.file(&labels.names.function(id).short).into_owned();
         let function = matches!(rank.key, Key::Line(_)).then(|| labels.function(rank.frame.function));
@@ -307,7 +307,7 @@ pub(crate) struct RankJson {
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     owner: Option<OwnerJson>,
     #[serde(flatten)]
-    declared: DeclaredJson,
+    declared: GroupNameJson,
     /// The number of sites in the group.
     sites: usize,
     /// The stack of the site that holds the most, innermost first.
@@ -327,7 +327,7 @@ impl RankJson {
             type_name: type_of(labels, rank),
             frame,
             owner,
-            declared: DeclaredJson::new(labels, &profile.stacks, rank.key),
+            declared: GroupNameJson::new(labels, &profile.stacks, rank.key),
             sites: rank.sites,
             stack: stack.iter().map(|frame| labels.frame(frame)).collect(),
         }

@@ -3,16 +3,16 @@
 
 use std::cmp::Reverse;
 
-use heapledger_analysis::{Apart, Metric, Rank, Reallocating, Reallocations as Found, reallocations};
+use heapledger_analysis::{Metric, PartSplit, Rank, ReallocationTotals, Reallocations as Found, reallocations};
 use heapledger_core::Blocks;
-use heapledger_reports::Tree;
+use heapledger_report_format::Tree;
 use serde::Serialize;
 
 use crate::args::{ReallocationOrder, Reallocations};
 use crate::document::Document;
 use crate::error::Result;
 use crate::format::{bytes, count, percent};
-use crate::label::{DeclaredJson, FrameJson, OwnerJson};
+use crate::label::{FrameJson, GroupNameJson, OwnerJson};
 use crate::output::Output;
 use crate::parts::part_labels;
 use crate::question::{Question, SelectionJson};
@@ -26,9 +26,9 @@ pub(crate) fn run(arguments: &Reallocations, out: &mut Output) -> Result<()> {
     let mut question =
         Question::new(&input, &recording, &arguments.symbols, selection, Metric::Blocks).expect_something()?;
     let label = part_labels(&recording);
-    let apart = arguments.by.parts.map(|by| Apart { by, label: &label });
+    let split = arguments.by.parts.map(|by| PartSplit { by, label: &label });
     let found =
-        question.answer(|names, selection, progress| reallocations(names, selection, apart.as_ref(), progress))?;
+        question.answer(|names, selection, progress| reallocations(names, selection, split.as_ref(), progress))?;
     input.warn_of(&found.damage);
     question.expect_match(found.sites.is_empty())?;
     let mut groups = found.grouped(&mut question.labels.names, arguments.by.rank);
@@ -55,7 +55,7 @@ pub(crate) fn run(arguments: &Reallocations, out: &mut Output) -> Result<()> {
     let unit = if whole.reallocations.0 == 1 { "reallocation" } else { "reallocations" };
     let copied = sampled::bytes_with(whole.bytes_copied_max, error_copied);
     out.title(format_args!("{times} {unit} ({growing}{unknown}), {copied} copied at most"))?;
-    sampled::tell(question.recording, out)?;
+    sampled::print_notice(question.recording, out)?;
     question.words(out)?;
     if groups.is_empty() {
         return Ok(());
@@ -82,7 +82,7 @@ pub(crate) fn run(arguments: &Reallocations, out: &mut Output) -> Result<()> {
     if !rest.is_empty() {
         let copied = rest.iter().fold(0_u64, |sum, (_, site)| sum.saturating_add(site.bytes_copied_max.0));
         let rows = count(rest.len() as u64);
-        out.aside(format_args!("and {rows} more with {} in all: -n 0 shows them", bytes(copied)))?;
+        out.dim_line(format_args!("and {rows} more with {} in all: -n 0 shows them", bytes(copied)))?;
     }
     out.hint(question.labels.hint_for_unnamed(functions));
     Ok(())
@@ -118,7 +118,7 @@ struct SiteJson {
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     owner: Option<OwnerJson>,
     #[serde(flatten)]
-    declared: DeclaredJson,
+    declared: GroupNameJson,
     /// The number of stacks.
     sites: usize,
     /// The stack that copied most, innermost first.
@@ -144,8 +144,8 @@ struct ReallocatingJson {
     size_max: u64,
 }
 
-impl From<&Reallocating> for ReallocatingJson {
-    fn from(site: &Reallocating) -> ReallocatingJson {
+impl From<&ReallocationTotals> for ReallocatingJson {
+    fn from(site: &ReallocationTotals) -> ReallocatingJson {
         let (bytes, blocks) = site.variance.errors();
         let given = |error: u64| Some(error).filter(|&error| error > 0);
         ReallocatingJson {
@@ -165,7 +165,7 @@ impl From<&Reallocating> for ReallocatingJson {
 fn json(
     question: &mut Question<'_, '_>,
     found: &Found,
-    groups: &[(Rank, Reallocating)],
+    groups: &[(Rank, ReallocationTotals)],
     arguments: &Reallocations,
 ) -> ReallocationsJson {
     let labels = &mut question.labels;
@@ -178,7 +178,7 @@ fn json(
             type_name: type_of(labels, rank),
             owner: frame.is_some().then(|| OwnerJson::new(labels, &found.stacks, rank.largest)),
             frame,
-            declared: DeclaredJson::new(labels, &found.stacks, rank.key),
+            declared: GroupNameJson::new(labels, &found.stacks, rank.key),
             sites: rank.sites,
             stack: stack.iter().map(|frame| labels.frame(frame)).collect(),
         }

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use heapledger_analysis::Names;
 use heapledger_recording::{ModuleId, Recording};
-use heapledger_reports::escape;
+use heapledger_report_format::escape;
 
 use crate::code::Code;
 use crate::output::warn;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use heapledger_collect::{self as collect, Begin, Options, Progress, Rotation, die_by};
+use heapledger_collect::{self as collect, Begin, Progress, RecordOptions, Rotation, die_by};
 use heapledger_recording::ExitStatus;
 
 use crate::args::{FileLimit, OnFull, Record, Stacks, SymbolFiles};
@@ -19,7 +19,7 @@ use crate::label::symbolizer;
 use crate::names::{self, Namer};
 use crate::nested;
 use crate::new_file::directory_hint;
-use crate::output::{tell, warn};
+use crate::output::{notify, warn};
 use crate::preload::LIBRARY;
 use crate::report;
 use crate::target::{Effect, Finding, Target};
@@ -33,20 +33,20 @@ pub(crate) fn run(arguments: &Record) -> Result<ExitCode> {
         return Err(Failure::new(Exit::Usage, what).hint("heapledger record -o /dev/fd/3 -- COMMAND 3> FILE"));
     }
     let target = arguments.command.first().map_or_else(Target::default, |program| Target::inspect(program));
-    say(&target, "record", "it will not be recorded", arguments.quiet)?;
-    nested::say("record", arguments.quiet);
+    report_findings(&target, "record", "it will not be recorded", arguments.quiet)?;
+    nested::warn_of_nesting("record", arguments.quiet);
     let hooks = hook::libraries(&arguments.hook)?;
 
-    let mut options = Options::new(arguments.command.clone(), LIBRARY);
+    let mut options = RecordOptions::new(arguments.command.clone(), LIBRARY);
     options.output = arguments.output.clone();
     options.force = arguments.force;
     options.wait_for_descendants = arguments.wait;
     options.tool_version = env!("CARGO_PKG_VERSION").to_owned();
     options.stacks = match arguments.stacks {
-        Stacks::Mixed => collect::Stacks::Mixed,
-        Stacks::Native => collect::Stacks::Native,
-        Stacks::Pseudo => collect::Stacks::Pseudo,
-        Stacks::None => collect::Stacks::None,
+        Stacks::Mixed => collect::StackMode::Mixed,
+        Stacks::Native => collect::StackMode::Native,
+        Stacks::Pseudo => collect::StackMode::Pseudo,
+        Stacks::None => collect::StackMode::None,
     };
     options.sample_every = arguments.sample;
     options.verify_stacks = arguments.verify_stacks;
@@ -68,27 +68,27 @@ pub(crate) fn run(arguments: &Record) -> Result<ExitCode> {
     options.options_text = options_text(arguments);
     let mut namer = Namer::new(arguments.names);
     let mut observe = |progress: Progress<'_>| {
-        if let Progress::PartEnded { path } = progress {
+        if let Progress::SegmentEnded { path } = progress {
             namer.add_names(path);
         }
         if arguments.quiet {
             return;
         }
         if let Progress::TimeIsUp = progress {
-            tell("heapledger: the time is up; the program goes on unrecorded");
+            notify("heapledger: the time is up; the program goes on unrecorded");
         }
         if let Progress::CommandEnded { running, waits: true, .. } = progress
             && running > 0
         {
             let others = counted(running.into(), "process", "processes");
-            tell(format_args!("heapledger: the command has ended; waiting for {others} that it started"));
+            notify(format_args!("heapledger: the command has ended; waiting for {others} that it started"));
         }
     };
     let outcome = collect::record(&options, &mut observe).map_err(failure)?;
 
     // The loss of a recording is reported in any case, and before all figures.
     if let Some(problem) = &outcome.problem {
-        tell(cut::failure(&outcome, problem));
+        notify(cut::failure(&outcome, problem));
     }
     // The end of a run must not wait for a symbol server: none is asked.
     let symbolizer = Arc::new(symbolizer(&SymbolFiles::default()));
@@ -120,7 +120,7 @@ fn rotation(arguments: &Record) -> Option<Rotation> {
 /// Says, before the program runs, which of its allocations cannot be seen and why. Fails if it must
 /// not be run under the recorder. `what` is the action in words, and `misses` is the effect on a
 /// program that cannot be recorded.
-pub(crate) fn say(target: &Target, what: &str, misses: &str, is_quiet: bool) -> Result<()> {
+pub(crate) fn report_findings(target: &Target, what: &str, misses: &str, is_quiet: bool) -> Result<()> {
     for finding in &target.findings {
         let Finding { code, effect, hint, .. } = finding;
         let what_follows = match effect {
@@ -154,7 +154,7 @@ fn options_text(arguments: &Record) -> String {
     }
     match arguments.stall_timeout.0 {
         None => options.push("--stall-timeout never".to_owned()),
-        Some(time) if time != Options::new(Vec::new(), LIBRARY).stall_timeout.unwrap_or_default() => {
+        Some(time) if time != RecordOptions::new(Vec::new(), LIBRARY).stall_timeout.unwrap_or_default() => {
             options.push(format!("--stall-timeout {}s", time.as_secs_f64()));
         }
         Some(_) => {}
@@ -200,31 +200,31 @@ fn options_text(arguments: &Record) -> String {
 }
 
 /// Explains why the program was not started.
-pub(crate) fn failure(error: collect::Error) -> Failure {
-    use collect::Error;
+pub(crate) fn failure(error: collect::RecordError) -> Failure {
+    use collect::RecordError;
     let (exit, hint) = match &error {
-        Error::CommandNotFound { program } if !program.as_encoded_bytes().contains(&b'/') => {
+        RecordError::CommandNotFound { program } if !program.as_encoded_bytes().contains(&b'/') => {
             let name = program.display();
             let hint = format!("it is in no directory of PATH; a program that is here is called `./{name}`");
             (Exit::NotFound, Some(hint))
         }
-        Error::CommandNotFound { .. } => (Exit::NotFound, None),
-        Error::NotExecutable { .. } | Error::Launch { .. } => (Exit::NotExecutable, None),
-        Error::OutputExists { .. } => (Exit::Unexpected, Some("to replace it, add --force".to_owned())),
-        Error::CreateOutput { path, .. } if path == Path::new(".") => {
+        RecordError::CommandNotFound { .. } => (Exit::NotFound, None),
+        RecordError::NotExecutable { .. } | RecordError::Launch { .. } => (Exit::NotExecutable, None),
+        RecordError::OutputExists { .. } => (Exit::Unexpected, Some("to replace it, add --force".to_owned())),
+        RecordError::CreateOutput { path, .. } if path == Path::new(".") => {
             let hint =
                 "the recording is made in the current directory; elsewhere: heapledger record -o FILE -- COMMAND";
             (Exit::NotStarted, Some(hint.to_owned()))
         }
-        Error::CreateOutput { path, source } => (Exit::NotStarted, directory_hint(path, source.kind())),
-        Error::NoCommand => (Exit::Usage, None),
+        RecordError::CreateOutput { path, source } => (Exit::NotStarted, directory_hint(path, source.kind())),
+        RecordError::NoCommand => (Exit::Usage, None),
         _ => (Exit::NotStarted, None),
     };
     let code = match &error {
-        Error::Library { .. } => Some(Code::NoLibraryPlace),
-        Error::Session { .. } => Some(Code::System),
-        Error::CreateOutput { .. } => Some(Code::NoOutput),
-        Error::OutputExists { .. } => Some(Code::FileExists),
+        RecordError::Library { .. } => Some(Code::NoLibraryPlace),
+        RecordError::Session { .. } => Some(Code::System),
+        RecordError::CreateOutput { .. } => Some(Code::NoOutput),
+        RecordError::OutputExists { .. } => Some(Code::FileExists),
         _ => None,
     };
     let failure = Failure::from_error(exit, error);

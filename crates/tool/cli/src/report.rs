@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use heapledger_analysis::{Metric, Moment, Pattern, Profile, RankBy, Selection, rank, resident_max};
-use heapledger_collect::{Error, Outcome};
+use heapledger_collect::{Outcome, RecordError};
 use heapledger_core::Bytes;
 use heapledger_recording::{Footer, Live, RunCosts};
-use heapledger_reports::{Layout, Tree};
+use heapledger_report_format::{Layout, Tree};
 use heapledger_symbols::Symbolizer;
 
 use crate::args::Symbols;
@@ -22,7 +22,7 @@ use crate::format::{bytes, count, counted, duration, percent, time};
 use crate::input::{Input, shown};
 use crate::label::Labels;
 use crate::lost;
-use crate::output::{tell, warn};
+use crate::output::{notify, warn};
 use crate::ranks::{Columns, Depth, row};
 use crate::resident;
 use crate::sampled;
@@ -51,24 +51,24 @@ pub(crate) fn print(outcome: &Outcome, target: &Target, wrappers: &[Pattern], sy
             if outcome.departures_count > 0 {
                 totals = format!("{totals} · {}", departures::how_many(outcome.departures_count));
             }
-            tell(totals);
+            notify(totals);
             if let Some(resident) = resident(&outcome.output) {
-                tell(format_args!("heapledger: {resident}"));
+                notify(format_args!("heapledger: {resident}"));
             }
         }
         if let Some(notice) = notice(&outcome.output) {
-            tell(format_args!("heapledger: {notice}"));
+            notify(format_args!("heapledger: {notice}"));
         }
         if let Some(costs) = costs(&outcome.footer.costs) {
-            tell(format_args!("heapledger: {costs}"));
+            notify(format_args!("heapledger: {costs}"));
         }
     }
     if has_table {
         table(&outcome.output, wrappers, symbolizer);
     }
-    departures::tell_of(outcome, target);
-    if let Some(checks) = stack_checks::told(&outcome.footer.counts.stacks) {
-        tell(format_args!("heapledger: stacks: {checks}"));
+    departures::notify_of(outcome, target);
+    if let Some(checks) = stack_checks::describe(&outcome.footer.counts.stacks) {
+        notify(format_args!("heapledger: stacks: {checks}"));
     }
     if outcome.footer.counts.stacks.mismatched > 0 {
         let name = shown(&outcome.output);
@@ -84,7 +84,7 @@ pub(crate) fn print(outcome: &Outcome, target: &Target, wrappers: &[Pattern], sy
     if let Some(stalls) = lost::stalls(&outcome.stalls) {
         warn(Code::Stalled, stalls);
     }
-    if let Some(lost) = lost::told(&outcome.footer.counts) {
+    if let Some(lost) = lost::describe(&outcome.footer.counts) {
         warn(Code::Lost, lost);
     }
     if let Some(missed) = lost::missed(&outcome.footer.counts) {
@@ -93,24 +93,24 @@ pub(crate) fn print(outcome: &Outcome, target: &Target, wrappers: &[Pattern], sy
     if let Some(folded) = lost::folded(&outcome.footer.counts) {
         warn(Code::Folded, folded);
     }
-    if let Some(told) = unseen_libraries(&outcome.output) {
-        warn(Code::UnseenLibrary, told);
+    if let Some(text) = unseen_libraries(&outcome.output) {
+        warn(Code::UnseenLibrary, text);
     }
     let running = outcome.processes.iter().filter(|process| process.running).count() as u64;
     if running > 0 && !outcome.time_is_up && outcome.problem.is_none() {
         let who = counted(running, "process is still running, and goes", "processes are still running, and go");
-        tell(format_args!("heapledger: {who} on unrecorded (--wait waits for them)"));
+        notify(format_args!("heapledger: {who} on unrecorded (--wait waits for them)"));
     }
 }
 
 /// Prints the name and the size of the recording, and the next command to type.
 pub(crate) fn print_file(outcome: &Outcome, length: Bytes) {
     let (name, length) = (shown(&outcome.output), bytes(length.0));
-    match outcome.parts {
-        0 => tell(format_args!("heapledger: wrote {name} ({length})")),
+    match outcome.segments {
+        0 => notify(format_args!("heapledger: wrote {name} ({length})")),
         parts => {
             let files = counted(parts.into(), "file", "files");
-            tell(format_args!("heapledger: wrote {files}, the last of them {name} ({length})"));
+            notify(format_args!("heapledger: wrote {files}, the last of them {name} ({length})"));
         }
     }
     let has_table = if is_cut(outcome) {
@@ -119,24 +119,24 @@ pub(crate) fn print_file(outcome: &Outcome, length: Bytes) {
         outcome.footer.counts.allocations.0 > 0
     };
     if has_table {
-        tell(format_args!("            next: heapledger top {}", quoted(&name)));
+        notify(format_args!("            next: heapledger top {}", quoted(&name)));
     }
 }
 
 /// True if the file could not be written to its end: more was recorded than it contains.
 fn is_cut(outcome: &Outcome) -> bool {
-    matches!(outcome.problem, Some(Error::WriteOutput { .. }))
+    matches!(outcome.problem, Some(RecordError::WriteOutput { .. }))
 }
 
 /// Says how much can be read of a file that could not be written to its end. Returns true if there
 /// are events in it.
 fn rest(path: &Path) -> bool {
     let Some(Readable { events, until }) = Readable::of(path) else {
-        tell("heapledger: nothing of the file can be read");
+        notify("heapledger: nothing of the file can be read");
         return false;
     };
     let number = counted(events, "event", "events");
-    tell(format_args!("heapledger: what can be read of the file: {number}, until {}", time(until)));
+    notify(format_args!("heapledger: what can be read of the file: {number}, until {}", time(until)));
     events > 0
 }
 
@@ -145,20 +145,23 @@ fn nothing(outcome: &Outcome, obstacle: Option<&Finding>) {
     match obstacle {
         Some(obstacle) => {
             let code = obstacle.code;
-            tell(format_args!("heapledger: nothing was recorded[{code}]: {obstacle}\n{}", hint_lines(&obstacle.hint)));
+            notify(format_args!(
+                "heapledger: nothing was recorded[{code}]: {obstacle}\n{}",
+                hint_lines(&obstacle.hint)
+            ));
         }
         None if !outcome.has_begun => {
             let hint = "while the program runs: heapledger start";
-            tell(format_args!("heapledger: nothing was recorded: nobody started it\n{}", hint_lines(hint)));
+            notify(format_args!("heapledger: nothing was recorded: nobody started it\n{}", hint_lines(hint)));
         }
         None if outcome.command_recorded() => {
             let code = Code::Nothing;
-            tell(format_args!("heapledger: nothing was recorded[{code}]: the program made no allocator call"));
+            notify(format_args!("heapledger: nothing was recorded[{code}]: the program made no allocator call"));
         }
         None => {
             let hint = "it may have ended before it began, it does not start with the usual dynamic linker, or it was kept\n\
                         from reaching the recorder (a sandbox; no descriptor, process or memory to be had: see `ulimit -a`)";
-            tell(format_args!(
+            notify(format_args!(
                 "heapledger: nothing was recorded[{}]: the program did not load the recorder\n{}",
                 Code::Nothing,
                 hint_lines(hint)
@@ -208,7 +211,7 @@ fn resident(path: &Path) -> Option<String> {
 
 fn unseen_libraries(path: &Path) -> Option<String> {
     let input = Input::map(path).ok().filter(|_| path.is_file())?;
-    unseen::told(&input.recording().ok()?)
+    unseen::describe(&input.recording().ok()?)
 }
 
 /// Says that recorded programs are in sandboxes, if any are.
@@ -270,12 +273,12 @@ fn table(path: &Path, wrappers: &[Pattern], symbolizer: &Arc<Symbolizer>) {
             row(&mut labels, &profile.stacks, rank, Depth::Function).cells(columns.cells(&rank.amount, &profile.whole)),
         );
     }
-    tell("");
+    notify("");
     let _ = print_table(&table);
-    tell("");
+    notify("");
     let without_place = ranks.iter().filter(|rank| rank.frame.location.is_none());
     if let Some(hint) = labels.hint(without_place.map(|rank| rank.frame.function)) {
-        tell(format_args!("{}\n", hint_lines(&hint)));
+        notify(format_args!("{}\n", hint_lines(&hint)));
     }
 }
 
@@ -285,7 +288,7 @@ fn print_table(table: &Tree) -> std::fmt::Result {
     let mut text = String::new();
     let width = width.map(|size| usize::from(size.ws_col).saturating_sub(2)).filter(|&width| width >= 40);
     table.print(&mut text, &Layout { width, ..Layout::default() })?;
-    text.lines().for_each(|line| tell(format_args!("  {line}")));
+    text.lines().for_each(|line| notify(format_args!("  {line}")));
     Ok(())
 }
 

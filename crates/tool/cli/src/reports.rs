@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use heapledger_reports::about::{Filter, Options, Page};
-use heapledger_reports::{Difference, Reports, escape};
+use heapledger_report_format::about::{AboutOptions, Filter, Page};
+use heapledger_report_format::{Difference, Reports, escape};
 
 use crate::args::{
     DiffReports, MergeReports, Privacy, ReportsAction, ReportsFormat, ReportsTarget, ReportsView, SaveReports,
@@ -71,14 +71,14 @@ fn save(arguments: &SaveReports, out: &mut Output) -> Result<()> {
     write(&read(&arguments.source, &arguments.privacy)?, &arguments.target, target, out)
 }
 
-fn options(view: &ReportsView) -> Result<Options> {
+fn options(view: &ReportsView) -> Result<AboutOptions> {
     let filter = match &view.filter {
         Some(pattern) if view.regex => Some(Filter::pattern(pattern).map_err(|error| {
             Failure::caused(Exit::Usage, format_args!("`{pattern}` is no regular expression"), error)
         })?),
         text => text.clone().map(Filter::text),
     };
-    Ok(Options { verbose: view.verbose, filter })
+    Ok(AboutOptions { verbose: view.verbose, filter })
 }
 
 fn read_all(sources: &[String], privacy: &Privacy) -> Result<Reports> {

@@ -10,15 +10,15 @@ use crate::error::Result;
 use crate::hook;
 use crate::nested;
 use crate::preload::LIBRARY;
-use crate::record::{failure, say};
+use crate::record::{failure, report_findings};
 use crate::target::Target;
 
 pub(crate) fn run(arguments: &Run) -> Result<ExitCode> {
     let hooks = hook::libraries(&arguments.hook)?;
     if !hooks.is_empty() {
         let target = arguments.command.first().map_or_else(Target::default, |program| Target::inspect(program));
-        say(&target, "run with hooks", "it will run without hooks", arguments.quiet)?;
-        nested::say("run", arguments.quiet);
+        report_findings(&target, "run with hooks", "it will run without hooks", arguments.quiet)?;
+        nested::warn_of_nesting("run", arguments.quiet);
     }
     match collect::run(&arguments.command, LIBRARY, &hooks).map_err(failure)? {
         ExitStatus::Code(code) => Ok(ExitCode::from(code as u8)),

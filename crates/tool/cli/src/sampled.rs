@@ -17,9 +17,9 @@ use crate::label::seconds;
 use crate::output::Output;
 
 /// Says below the title of an answer that the recording is a sample, if it is one.
-pub(crate) fn tell(recording: &Recording<'_>, out: &mut Output) -> Result<()> {
+pub(crate) fn print_notice(recording: &Recording<'_>, out: &mut Output) -> Result<()> {
     match notice(recording) {
-        Some(notice) => Ok(out.aside(notice)?),
+        Some(notice) => Ok(out.dim_line(notice)?),
         None => Ok(()),
     }
 }

@@ -5,8 +5,10 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use heapledger_analysis::{Filter, Lifetime, Metric, Moment, Pattern, ProcessPattern, Selection, ThreadPattern};
-use heapledger_profiles::chrome::Cut;
+use heapledger_analysis::{
+    Filter, LifetimeCondition, Metric, Moment, Pattern, ProcessPattern, Selection, ThreadPattern,
+};
+use heapledger_profile_formats::chrome::Cut;
 use heapledger_recording::Time;
 
 use crate::error::{self, Failure};
@@ -161,13 +163,13 @@ pub(crate) enum LiveMetric {
 
 impl What {
     /// Returns true if the command line asks for a moment.
-    pub(crate) fn has_moment(&self, beside: Option<Moment>) -> bool {
-        self.at.or(beside).is_some()
+    pub(crate) fn has_moment(&self, in_name: Option<Moment>) -> bool {
+        self.at.or(in_name).is_some()
     }
 
-    /// Returns the selection, and the metric. `beside` is the moment given with the file's name.
-    pub(crate) fn resolve(&self, beside: Option<Moment>) -> error::Result<(Selection, Metric)> {
-        let moment = match (self.metric, one_moment(self.at, beside)?) {
+    /// Returns the selection, and the metric. `in_name` is the moment given with the file's name.
+    pub(crate) fn resolve(&self, in_name: Option<Moment>) -> error::Result<(Selection, Metric)> {
+        let moment = match (self.metric, one_moment(self.at, in_name)?) {
             (_, Some(_)) if self.total => return Err(usage("all that was ever allocated has no moment")),
             (AnyMetric::Temporary, Some(_)) => {
                 let what = "temporary allocations are gone at once: there is no moment to count them at";
@@ -184,19 +186,19 @@ impl What {
 
 impl Live {
     /// Returns the selection; its moment is `usual` if none is asked for.
-    pub(crate) fn resolve(&self, beside: Option<Moment>, usual: Moment) -> error::Result<Selection> {
-        let at = one_moment(self.at, beside)?;
+    pub(crate) fn resolve(&self, in_name: Option<Moment>, usual: Moment) -> error::Result<Selection> {
+        let at = one_moment(self.at, in_name)?;
         Ok(self.which.at(at.or(self.which.retained()).unwrap_or(usual)))
     }
 }
 
 /// Returns the moment that is asked for, by an option or with the file's name.
-pub(crate) fn one_moment(option: Option<Moment>, beside: Option<Moment>) -> error::Result<Option<Moment>> {
-    match (option, beside) {
-        (Some(option), Some(beside)) if option != beside => {
+pub(crate) fn one_moment(option: Option<Moment>, in_name: Option<Moment>) -> error::Result<Option<Moment>> {
+    match (option, in_name) {
+        (Some(option), Some(in_name)) if option != in_name => {
             Err(usage("the file's name has a moment, and --at is another one").hint("leave one of them out"))
         }
-        (option, beside) => Ok(option.or(beside)),
+        (option, in_name) => Ok(option.or(in_name)),
     }
 }
 
@@ -236,9 +238,9 @@ impl Which {
 
     /// Returns the selection of all these blocks, live or not; with a moment given with the file's
     /// name, those allocated up to then.
-    pub(crate) fn until(&self, beside: Option<Moment>) -> error::Result<Selection> {
+    pub(crate) fn until(&self, in_name: Option<Moment>) -> error::Result<Selection> {
         let mut selection = self.at(Moment::Total);
-        match beside {
+        match in_name {
             None | Some(Moment::End | Moment::Total) => {}
             Some(Moment::At(end)) => {
                 let (first, last) = self.during.clone().unwrap_or(0..=u64::MAX).into_inner();
@@ -314,11 +316,11 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// Parses a number of allocations, or a time with its unit.
-pub(crate) fn within(text: &str) -> Result<Lifetime, String> {
+pub(crate) fn within(text: &str) -> Result<LifetimeCondition, String> {
     match text.parse() {
-        Ok(allocations) => Ok(Lifetime::Allocations(allocations)),
+        Ok(allocations) => Ok(LifetimeCondition::Allocations(allocations)),
         Err(_) if text.ends_with(|last: char| last.is_ascii_alphabetic()) => {
-            duration(text).map(|time| Lifetime::Freed(nanoseconds(time)))
+            duration(text).map(|time| LifetimeCondition::Freed(nanoseconds(time)))
         }
         Err(_) => Err(invalid("number or time", text, "a number of allocations, or a time with its unit", "10 or 1ms")),
     }
@@ -467,8 +469,8 @@ mod tests {
 
     #[test]
     fn soon_is_a_number_of_allocations_or_a_time() {
-        assert_eq!(within("10"), Ok(Lifetime::Allocations(10)));
-        assert_eq!(within("10ms"), Ok(Lifetime::Freed(10_000_000)));
+        assert_eq!(within("10"), Ok(LifetimeCondition::Allocations(10)));
+        assert_eq!(within("10ms"), Ok(LifetimeCondition::Freed(10_000_000)));
         assert!(within("1.5").is_err() && within("x").is_err() && within("").is_err());
     }
 

@@ -1,8 +1,8 @@
 //! `heapledger sizes`: a histogram by size class.
 
-use heapledger_analysis::{Amount, Apart, By, Metric, Part, size_classes};
+use heapledger_analysis::{Amount, Metric, Part, PartBy, PartSplit, size_classes};
 use heapledger_core::Bytes;
-use heapledger_reports::Row;
+use heapledger_report_format::Row;
 use serde::Serialize;
 
 use crate::args::{Grouping, Sizes};
@@ -28,7 +28,7 @@ pub(crate) fn run(arguments: &Sizes, out: &mut Output) -> Result<()> {
     if let Some(by) = arguments.by {
         return by_group(&mut question, by, arguments, out);
     }
-    let mut parts = parts::load(&mut question, By::SizeClass)?;
+    let mut parts = parts::load(&mut question, PartBy::SizeClass)?;
     parts.parts.sort_by_key(|(part, _)| *part);
     if let Some(form) = arguments.input.form() {
         return out.document(&parts::document(&question, &parts, "size_class", 0), form);
@@ -52,9 +52,9 @@ fn by_group(question: &mut Question<'_, '_>, by: Grouping, arguments: &Sizes, ou
     let metric = question.metric;
     let Grouping { name, rank: by, parts, depth } = by;
     let label = part_labels(question.recording);
-    let apart = parts.map(|by| Apart { by, label: &label });
+    let split = parts.map(|by| PartSplit { by, label: &label });
     let found = question
-        .answer(|names, selection, progress| size_classes(names, by, apart.as_ref(), metric, selection, progress))?;
+        .answer(|names, selection, progress| size_classes(names, by, split.as_ref(), metric, selection, progress))?;
     let profile = &found.profile;
     question.input.warn_of(&profile.damage);
     question.expect_match(profile.whole.is_nothing())?;
@@ -90,7 +90,7 @@ fn by_group(question: &mut Question<'_, '_>, by: Grouping, arguments: &Sizes, ou
         let mut sum = Amount::default();
         rest.iter().for_each(|(rank, _)| sum += rank.amount);
         let more = count(rest.len() as u64);
-        out.aside(format_args!("and {more} more with {} in all: -n 0 shows them", sampled::figure(&sum, metric)))?;
+        out.dim_line(format_args!("and {more} more with {} in all: -n 0 shows them", sampled::figure(&sum, metric)))?;
     }
     out.hint(question.labels.hint_for_unnamed(shown.iter().map(|(rank, _)| rank.frame.function)));
     Ok(())

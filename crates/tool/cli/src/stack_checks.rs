@@ -50,7 +50,7 @@ pub(crate) fn incomparable(stacks: &StackCounts) -> impl Iterator<Item = (u64, &
 
 /// Returns `601 verified, 0 mismatched, 51 incomparable (1: …; 50: …)`, if stacks were to be
 /// compared.
-pub(crate) fn told(stacks: &StackCounts) -> Option<String> {
+pub(crate) fn describe(stacks: &StackCounts) -> Option<String> {
     if !stacks.were_verified() {
         return None;
     }
@@ -70,15 +70,15 @@ mod tests {
 
     #[test]
     fn each_stack_is_in_one_class() {
-        assert_eq!(told(&StackCounts { missing: 3, truncated: 4, ..Default::default() }), None);
+        assert_eq!(describe(&StackCounts { missing: 3, truncated: 4, ..Default::default() }), None);
         let stacks = StackCounts { verified: 1_601, unasked: 1, missing: 50, ..Default::default() };
         let text =
             format!("1,601 verified, 0 mismatched, 51 incomparable (1: glibc could not be asked; 50: {MISSING})");
-        assert_eq!(told(&stacks), Some(text));
+        assert_eq!(describe(&stacks), Some(text));
         let json = StackChecksJson::new(&stacks);
         assert_eq!(json.stacks_verified + json.stacks_mismatched + json.stacks_incomparable, 1_652);
         let stacks = StackCounts { verified: 5, ..Default::default() };
-        assert_eq!(told(&stacks).as_deref(), Some("5 verified, 0 mismatched, 0 incomparable"));
+        assert_eq!(describe(&stacks).as_deref(), Some("5 verified, 0 mismatched, 0 incomparable"));
         // Without --verify-stacks, no stack was to be compared.
         let json = StackChecksJson::new(&StackCounts { missing: 3, ..Default::default() });
         assert_eq!((json.stacks_incomparable, json.stacks_incomparable_missing), (0, 0));

@@ -7,7 +7,7 @@ use heapledger_analysis::{
 };
 use heapledger_core::{Blocks, Bytes};
 use heapledger_recording::{Counts, ExitStatus, ImageOrigin, Live, MemorySample, Recording, StackCounts};
-use heapledger_reports::{Row, Tree};
+use heapledger_report_format::{Row, Tree};
 use serde::Serialize;
 
 use crate::args;
@@ -75,7 +75,7 @@ fn of_selection(mut question: Question<'_, '_>, form: Option<Form>, out: &mut Ou
         return out.document(&document, form);
     }
     out.title(shown(&question.input.path))?;
-    sampled::tell(question.recording, out)?;
+    sampled::print_notice(question.recording, out)?;
     question.filters(&left_out.total, out)?;
     out.line("")?;
     let mut facts = Tree::new([""]);
@@ -416,7 +416,7 @@ fn print(
         None => String::new(),
     };
     out.title(format_args!("{} ({}{running})", shown(&input.path), bytes(input.length().0)))?;
-    sampled::tell(recording, out)?;
+    sampled::print_notice(recording, out)?;
     out.line("")?;
 
     let mut facts = Tree::new([""]);
@@ -472,22 +472,22 @@ fn print(
             "not live, or not recorded when allocated".to_owned(),
         );
     }
-    if let Some(told) = unseen::told(recording) {
-        fact("unseen", String::new(), told);
+    if let Some(text) = unseen::describe(recording) {
+        fact("unseen", String::new(), text);
     }
     let blocks_least = least.filter(|least| least.blocks != counts.blocks_live_max);
     let note = blocks_least.map_or(String::new(), |least| format!("at most, at least {}", count(least.blocks.0)));
     fact("most blocks at once", count(counts.blocks_live_max.0), note);
     fact("threads", count(counts.threads), String::new());
     stacks(&counts.stacks, &mut fact);
-    declared.tell(&mut fact);
+    declared.print(&mut fact);
     out.tree(&facts)?;
 
     if !totals.processes.is_empty() {
         out.line("")?;
         out.tree(&processes(recording, totals))?;
         if let Some(more) = totals.processes.len().checked_sub(PROCESSES_MAX).filter(|&more| more > 0) {
-            out.aside(format_args!("and {more} more: --json lists them all"))?;
+            out.dim_line(format_args!("and {more} more: --json lists them all"))?;
         }
     }
     departures::print(recording, out)

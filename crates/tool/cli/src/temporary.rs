@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use heapledger_analysis::{Lifetime, Metric};
+use heapledger_analysis::{LifetimeCondition, Metric};
 
 use crate::args::{Rows, Temporary};
 use crate::error::{Failure, Result};
@@ -18,7 +18,7 @@ pub(crate) fn run(arguments: &Temporary, out: &mut Output) -> Result<()> {
     let selection = arguments.which.until(arguments.input.at())?;
     let input = arguments.input.find(out)?;
     let recording = input.open()?;
-    if recording.is_sample() && matches!(arguments.within, Some(Lifetime::Allocations(_))) {
+    if recording.is_sample() && matches!(arguments.within, Some(LifetimeCondition::Allocations(_))) {
         let what = "a sample does not tell how many allocations a thread made before it freed a block";
         return Err(
             Failure::new(Exit::Usage, what).hint("freed before the next one: without --within; by time: --within 1ms")
@@ -46,21 +46,21 @@ pub(crate) fn run(arguments: &Temporary, out: &mut Output) -> Result<()> {
     };
     let listing = Listing { name: arguments.by.name(), by, depth, rows: arguments.rows };
     if let Some(form) = arguments.input.form() {
-        return listing.tell(&mut question, &profile, form, out);
+        return listing.print_document(&mut question, &profile, form, out);
     }
     let part = percent(profile.whole.temporaries.0, profile.whole.blocks.0);
     let [temporary, all] = [Metric::Temporaries, Metric::Blocks].map(|metric| sampled::figure(&profile.whole, metric));
     let what = match &arguments.within {
         None => "temporary".to_owned(),
-        Some(Lifetime::Allocations(0)) => "freed before their thread's next allocation".to_owned(),
-        Some(Lifetime::Allocations(most)) => {
+        Some(LifetimeCondition::Allocations(0)) => "freed before their thread's next allocation".to_owned(),
+        Some(LifetimeCondition::Allocations(most)) => {
             format!("freed within {} of their thread", counted(*most, "further allocation", "further allocations"))
         }
-        Some(Lifetime::Freed(most)) => format!("freed within {}", duration(Duration::from_nanos(*most))),
-        Some(Lifetime::Time(_)) => "of that lifetime".to_owned(),
+        Some(LifetimeCondition::Freed(most)) => format!("freed within {}", duration(Duration::from_nanos(*most))),
+        Some(LifetimeCondition::Time(_)) => "of that lifetime".to_owned(),
     };
     out.title(format_args!("{temporary} of {all} allocations were {what} ({part})"))?;
-    sampled::tell(question.recording, out)?;
+    sampled::print_notice(question.recording, out)?;
     question.filters(&profile.left_out, out)?;
     listing.print(&mut question, &profile, out)
 }

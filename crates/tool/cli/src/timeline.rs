@@ -7,11 +7,11 @@ pub(crate) use json::PauseJson;
 use std::io::Write as _;
 
 use heapledger_analysis::{
-    Amount, Change, Filter, History, Metric, Moment, Profile, Selection, ShareGroup, Shares, SharesBy,
+    Amount, Filter, History, Metric, Moment, ProcessChangeKind, Profile, Selection, ShareGroup, Shares, SharesBy,
 };
 use heapledger_core::Bytes;
 use heapledger_recording::{ExitStatus, ImageId, MemorySample, Recording, Sample, Time};
-use heapledger_reports::{Row, Tree, escape};
+use heapledger_report_format::{Row, Tree, escape};
 
 use crate::args::{By, Rows, Timeline};
 use crate::error::{Failure, Result};
@@ -37,7 +37,7 @@ pub(crate) fn run(arguments: &Timeline, out: &mut Output) -> Result<()> {
     let input = arguments.input.find(out).map_err(|failure| hint_at_output(arguments, failure))?;
     let recording = input.open()?;
     if arguments.svg {
-        out.draw_beside(&input, "timeline", &arguments.input.written)?;
+        out.draw_to_default(&input, "timeline", &arguments.input.written)?;
     }
     let selection = Selection { filter: arguments.blocks.filter(), ..Selection::default() };
     let question = Question::new(&input, &recording, &arguments.symbols, selection, Metric::Bytes);
@@ -54,7 +54,7 @@ pub(crate) fn run(arguments: &Timeline, out: &mut Output) -> Result<()> {
             _ => picture::COLUMNS,
         };
         view.times = view.ends(columns);
-        view.layers = layers(&mut question, by, arguments.rows.into(), &view)?;
+        view.bands = bands(&mut question, by, arguments.rows.into(), &view)?;
     }
 
     if let Some(form) = arguments.input.form() {
@@ -105,18 +105,18 @@ pub(crate) struct View<'r, 'a> {
     pub(crate) programs: Vec<Program>,
     /// The amounts that groups of sites held at each of the times: the largest group first, and
     /// last the sum of all others. Empty if groups were not asked for.
-    pub(crate) layers: Vec<Layer>,
+    pub(crate) bands: Vec<Band>,
     pub(crate) times: Vec<Time>,
 }
 
 /// The bytes that a group of sites held over time.
-pub(crate) struct Layer {
+pub(crate) struct Band {
     pub(crate) name: String,
     pub(crate) bytes: Vec<u64>,
 }
 
 /// Returns the bytes that the largest groups held at these times.
-fn layers(question: &mut Question<'_, '_>, by: By, rows: usize, view: &View<'_, '_>) -> Result<Vec<Layer>> {
+fn bands(question: &mut Question<'_, '_>, by: By, rows: usize, view: &View<'_, '_>) -> Result<Vec<Band>> {
     let (by, depth) = match by.rows() {
         Rows::Sites(by, depth) => (SharesBy::Rank(by), depth),
         Rows::Events(by) => (SharesBy::Part(by), Depth::Function),
@@ -124,11 +124,11 @@ fn layers(question: &mut Question<'_, '_>, by: By, rows: usize, view: &View<'_, 
     // If only some blocks are selected, the moment of their peak is known only from their history.
     let is_of_all = question.selection.filter.is_of_all_blocks();
     let moment = if is_of_all { Moment::Peak } else { Moment::At(view.peak.time) };
-    let (selection, times) = (question.selection.moved(moment), &view.times);
+    let (selection, times) = (question.selection.with_moment(moment), &view.times);
     let shares = question.answer(|names, _, progress| Shares::load(names, &selection, by, rows, times, progress))?;
     question.input.warn_of(&shares.damage);
     let several = question.recording.images().len() > 1;
-    let mut layers = Vec::new();
+    let mut bands = Vec::new();
     for (group, bytes) in shares.groups {
         let row = match group {
             ShareGroup::Rank(rank) => row(&mut question.labels, &shares.stacks, &rank, depth),
@@ -136,10 +136,10 @@ fn layers(question: &mut Question<'_, '_>, by: By, rows: usize, view: &View<'_, 
         };
         let texts = row.lines().iter().flat_map(|line| [line.text.as_str(), line.note.as_str()]);
         let name = texts.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("  ");
-        layers.push(Layer { name: escape(&name).into_owned(), bytes });
+        bands.push(Band { name: escape(&name).into_owned(), bytes });
     }
-    layers.push(Layer { name: "all others".to_owned(), bytes: shares.others });
-    Ok(layers)
+    bands.push(Band { name: "all others".to_owned(), bytes: shares.others });
+    Ok(bands)
 }
 
 /// A program that ran in the shown part.
@@ -148,7 +148,7 @@ pub(crate) struct Program {
     pub(crate) pid: u32,
     pub(crate) from: Time,
     pub(crate) to: Option<Time>,
-    pub(crate) how: Change,
+    pub(crate) how: ProcessChangeKind,
     pub(crate) exit: Option<ExitStatus>,
     pub(crate) command: String,
     bytes_live_max: Bytes,
@@ -175,9 +175,9 @@ impl<'r, 'a> View<'r, 'a> {
         }
         let programs = programs(recording, &history);
         let programs = programs.into_iter().filter(|it| it.from <= to && it.to.is_none_or(|end| end >= from)).collect();
-        let (layers, times) = (Vec::new(), Vec::new());
+        let (bands, times) = (Vec::new(), Vec::new());
         let at_peak = Amount { bytes: peak.live.bytes, blocks: peak.live.blocks, ..Amount::default() };
-        Ok(View { recording, filter, from, to, history, peak, at_peak, programs, layers, times })
+        Ok(View { recording, filter, from, to, history, peak, at_peak, programs, bands, times })
     }
 
     /// Computes the error of the amount live at the peak. For a part of the time, this takes a
@@ -188,9 +188,9 @@ impl<'r, 'a> View<'r, 'a> {
         }
         let moment =
             if self.is_whole() && self.filter.is_of_all_blocks() { Moment::Peak } else { Moment::At(self.peak.time) };
-        let selection = question.selection.moved(moment);
-        if let Ok(told) = question.answer(|names, _, progress| Profile::load(names, &selection, progress)) {
-            self.at_peak.variance = told.whole.variance;
+        let selection = question.selection.with_moment(moment);
+        if let Ok(profile) = question.answer(|names, _, progress| Profile::load(names, &selection, progress)) {
+            self.at_peak.variance = profile.whole.variance;
         }
     }
 
@@ -292,19 +292,19 @@ pub(crate) const MEMORY: [(&str, Figure); 4] = [
 ];
 
 fn programs(recording: &Recording<'_>, history: &History) -> Vec<Program> {
-    let starts = history.marks.iter().filter(|mark| !matches!(mark.what, Change::Ended(_)));
-    let program = |mark: &heapledger_analysis::Mark| {
-        let start = recording.image(mark.image)?;
-        let end = recording.image_end(mark.image);
+    let starts = history.process_changes.iter().filter(|change| !matches!(change.what, ProcessChangeKind::Ended(_)));
+    let program = |change: &heapledger_analysis::ProcessChange| {
+        let start = recording.image(change.image)?;
+        let end = recording.image_end(change.image);
         Some(Program {
-            image: mark.image,
+            image: change.image,
             pid: start.pid,
-            from: mark.time,
+            from: change.time,
             to: end.map(|end| end.time),
-            how: mark.what,
+            how: change.what,
             exit: end.and_then(|end| end.exit),
             command: shown_command(start),
-            bytes_live_max: recording.image_counts(mark.image).map_or(Bytes(0), |counts| counts.bytes_live_max),
+            bytes_live_max: recording.image_counts(change.image).map_or(Bytes(0), |counts| counts.bytes_live_max),
         })
     };
     starts.filter_map(program).collect()
@@ -328,7 +328,7 @@ fn title(view: &View<'_, '_>) -> String {
 
 fn print(view: &View<'_, '_>, question: &Question<'_, '_>, out: &mut Output) -> Result<()> {
     out.title(title(view))?;
-    sampled::tell(view.recording, out)?;
+    sampled::print_notice(view.recording, out)?;
     if !view.filter.is_of_all_blocks() {
         question.words(out)?;
     }
@@ -340,9 +340,9 @@ fn print(view: &View<'_, '_>, question: &Question<'_, '_>, out: &mut Output) -> 
     if has_memory {
         strips.extend(MEMORY.map(|(name, figure)| Strip::new(name, view.memory(columns, figure), bytes)));
     }
-    for layer in &view.layers {
-        let values = layer.bytes.iter().copied().map(Some).collect();
-        strips.push(Strip::new("", values, bytes).note(&layer.name));
+    for band in &view.bands {
+        let values = band.bytes.iter().copied().map(Some).collect();
+        strips.push(Strip::new("", values, bytes).note(&band.name));
     }
     let (programs, more) = view.listed();
     let letters = programs.iter().enumerate().map(|(at, program)| {
@@ -365,21 +365,25 @@ fn print(view: &View<'_, '_>, question: &Question<'_, '_>, out: &mut Output) -> 
         let mut table = Tree::new(["", "from", "to", "pid"]);
         for (at, program) in programs.iter().enumerate() {
             let to = program.to.map_or("running".to_owned(), time);
-            let row = Row::new(program.command.as_str()).note(if program.how == Change::Exec { "by exec" } else { "" });
+            let row = Row::new(program.command.as_str()).note(if program.how == ProcessChangeKind::Exec {
+                "by exec"
+            } else {
+                ""
+            });
             table.push(0, row.cells([letter(at).to_string(), time(program.from), to, program.pid.to_string()]));
         }
         out.tree(&table)?;
         if more > 0 {
-            out.aside(format_args!("and {more} smaller ones: --json lists them"))?;
+            out.dim_line(format_args!("and {more} smaller ones: --json lists them"))?;
         }
     }
     for pause in &view.history.pauses {
         let until = pause.until.map_or("the end".to_owned(), time);
         let what = if pause.is_stall { "the recorder stood still" } else { "recording was paused" };
-        out.aside(format_args!("{what} from {} to {until}", time(pause.from)))?;
+        out.dim_line(format_args!("{what} from {} to {until}", time(pause.from)))?;
     }
     if !has_memory && view.filter.is_of_all_blocks() {
-        out.aside("nobody looked at resident memory while this was recorded")?;
+        out.dim_line("nobody looked at resident memory while this was recorded")?;
     }
     Ok(())
 }

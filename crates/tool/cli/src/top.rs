@@ -26,7 +26,7 @@ pub(crate) fn run(arguments: &Top, out: &mut Output) -> Result<()> {
     let profile = question.profile()?;
     let listing = Listing { name, by, depth, rows };
     if let Some(form) = arguments.input.form() {
-        return listing.tell(&mut question, &profile, form, out);
+        return listing.print_document(&mut question, &profile, form, out);
     }
     question.headline(&profile.whole, &profile.left_out, out)?;
     question.allocated(profile.allocated, out)?;

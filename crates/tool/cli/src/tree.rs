@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
 
-use heapledger_analysis::{Amount, Apart, By as Parts, CallId, CallTree, Direction, Layer, Metric, Profile, RankBy};
-use heapledger_reports::Row;
+use heapledger_analysis::{Amount, CallId, CallTree, Direction, Layer, Metric, PartBy, PartSplit, Profile, RankBy};
+use heapledger_report_format::Row;
 use serde::Serialize;
 
 use crate::args::{By, Rows, Tree};
@@ -49,7 +49,7 @@ pub(crate) struct Levels {
     /// The levels, each once.
     pub(crate) layers: Vec<Layer>,
     /// The parts (threads, processes or sizes) among the levels, which only events provide.
-    parts: Option<Parts>,
+    parts: Option<PartBy>,
 }
 
 impl Levels {
@@ -83,9 +83,9 @@ impl Levels {
     pub(crate) fn profile(&self, question: &mut Question<'_, '_>) -> Result<Profile> {
         let Some(by) = self.parts else { return question.profile() };
         let label = part_labels(question.recording);
-        let apart = Apart { by, label: &label };
+        let split = PartSplit { by, label: &label };
         let profile =
-            question.answer(|names, selection, progress| Profile::load_apart(names, selection, &apart, progress))?;
+            question.answer(|names, selection, progress| Profile::load_split(names, selection, &split, progress))?;
         question.input.warn_of(&profile.damage);
         question.expect_match(profile.whole.is_nothing())?;
         Ok(profile)

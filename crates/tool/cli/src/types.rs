@@ -5,7 +5,7 @@ mod sites;
 mod sources;
 
 use heapledger_analysis::{Amount, Metric, Moment, TypeBy, TypeGroup, types};
-use heapledger_reports::{Row, Tree};
+use heapledger_report_format::{Row, Tree};
 
 use crate::args::{Types, TypesBy};
 use crate::error::Result;

@@ -59,7 +59,7 @@ fn library(annotation: &Annotation) -> Option<UnseenLibrary> {
 }
 
 /// Returns `the allocator calls of 1 library are not recorded: libplugin.so`, if there is one.
-pub(crate) fn told(recording: &Recording<'_>) -> Option<String> {
+pub(crate) fn describe(recording: &Recording<'_>) -> Option<String> {
     let all = libraries(recording);
     let mut paths: Vec<&str> = all.iter().map(|library| library.path.as_str()).collect();
     paths.sort_unstable();

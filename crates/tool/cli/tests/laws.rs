@@ -223,7 +223,7 @@ fn zones_depend_downwards_only() {
                 }
                 ("tool", None) => true,
                 ("process", Some("process" | "format" | "hook")) => true,
-                ("process", Some("tool")) => name == "heapledger-inspect" && dependency == "heapledger-symbols",
+                ("process", Some("tool")) => name == "heapledger-query" && dependency == "heapledger-symbols",
                 ("process", None) => true,
                 _ => false,
             };
@@ -270,7 +270,7 @@ const CHECKER_UNDEFINED_ALLOWED: &[&str] =
 
 #[test]
 fn the_library_of_the_checks_needs_and_offers_what_it_says() {
-    let bytes = fs::read(env!("HEAPLEDGER_CHECKER_LIBRARY")).unwrap();
+    let bytes = fs::read(env!("HEAPLEDGER_MEMCHECK_LIBRARY")).unwrap();
     let library = object::File::parse(&*bytes).unwrap();
     for symbol in library.dynamic_symbols() {
         let name = symbol.name().unwrap();

@@ -7,7 +7,7 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use heapledger_collect::{Options, record};
+use heapledger_collect::{RecordOptions, record};
 
 #[path = "../tests/support/mod.rs"]
 mod support;
@@ -50,7 +50,7 @@ fn measure(shape: Shape) {
     let command = vec![OsString::from("/usr/bin/env"), assignment.into(), program];
     let directory = tempfile::tempdir().unwrap();
     // An empty library: the loader reports that it ignores it.
-    let mut options = Options::new(command, Vec::new());
+    let mut options = RecordOptions::new(command, Vec::new());
     options.output = Some(directory.path().join("x.hl"));
     let outcome = record(&options, &mut |_| {}).unwrap();
     let counts = outcome.footer.counts;
@@ -88,8 +88,8 @@ fn churn(thread: &mut FakeThread, number: u64, shape: Shape) {
     let mut random = number + 1;
     for pair in 0..shape.pairs / shape.threads {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let place = (random >> 33) % live;
-        let address = base + place * 64;
+        let slot = (random >> 33) % live;
+        let address = base + slot * 64;
         if pair >= live {
             thread.free(address).unwrap();
         } else {

@@ -25,8 +25,8 @@ use rustix::net::{
 };
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use crate::error::Error;
-use crate::inbox::{Inbox, NewFork, NewImage, NewRing, News};
+use crate::error::RecordError;
+use crate::inbox::{Inbox, Message, NewFork, NewImage, NewRing};
 use crate::process::Description;
 use crate::session::Session;
 use crate::shared::{Page, Pool, SharedRing};
@@ -35,11 +35,11 @@ use crate::unix;
 /// The maximum number of connections without a request; a further one displaces the oldest.
 const CLIENTS_MAX: usize = 256;
 /// The time after which a connection without a request is dropped.
-const CLIENT_PATIENCE: Duration = Duration::from_secs(1);
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(1);
 /// The maximum number of ended processes whose exit status is outstanding.
 const ENDED_MAX: usize = 256;
 /// The time to wait for the exit status of an ended process; its parent may be slow to reap it.
-const ENDED_PATIENCE: Duration = Duration::from_secs(10);
+const ENDED_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The number of processes up to which rings are pooled: the pool has a descriptor for each ring.
 const POOLING_PROCESSES_MAX: usize = 128;
@@ -67,10 +67,10 @@ impl Broker {
         inbox: Arc<Inbox>,
         pool: Arc<Pool>,
         ring_capacity: usize,
-    ) -> Result<Broker, Error> {
+    ) -> Result<Broker, RecordError> {
         let failed = "the broker's thread";
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let wake = Arc::new(rustix::event::eventfd(0, flags).map_err(Error::session(failed))?);
+        let wake = Arc::new(rustix::event::eventfd(0, flags).map_err(RecordError::session(failed))?);
         let (orders, receiver) = channel();
         let state = State {
             session,
@@ -86,7 +86,7 @@ impl Broker {
             ended: Vec::new(),
         };
         let thread = std::thread::Builder::new().name("broker".into()).spawn(move || state.run());
-        Ok(Broker { orders, wake, thread: Some(thread.map_err(Error::session(failed))?) })
+        Ok(Broker { orders, wake, thread: Some(thread.map_err(RecordError::session(failed))?) })
     }
 
     fn wake(&self) {
@@ -95,7 +95,7 @@ impl Broker {
     }
 
     /// Waits until everything that has happened so far is in the inbox.
-    pub(crate) fn look(&self) {
+    pub(crate) fn synchronise(&self) {
         let (answer, done) = channel();
         // An error means that the thread has panicked, so there is nothing to wait for.
         let _ = self.orders.send(answer);
@@ -157,11 +157,11 @@ struct Ended {
 impl State {
     fn run(mut self) {
         loop {
-            self.round(self.patience());
+            self.iterate(self.timeout());
             loop {
                 match self.orders.try_recv() {
                     Ok(answer) => {
-                        self.round(Some(Duration::ZERO));
+                        self.iterate(Some(Duration::ZERO));
                         // The requester may be gone.
                         let _ = answer.send(());
                     }
@@ -176,16 +176,16 @@ impl State {
     }
 
     /// Returns how long to wait if nothing happens.
-    fn patience(&self) -> Option<Duration> {
-        let clients = self.clients.iter().map(|client| CLIENT_PATIENCE.saturating_sub(client.since.elapsed()));
+    fn timeout(&self) -> Option<Duration> {
+        let clients = self.clients.iter().map(|client| CLIENT_TIMEOUT.saturating_sub(client.since.elapsed()));
         // An exit status appears when the parent waits, usually at once: ask less and less often.
         let ended = self.ended.iter().map(|ended| ended.since.elapsed());
-        clients.chain(ended).min().map(|patience| patience.max(Duration::from_millis(5)))
+        clients.chain(ended).min().map(|timeout| timeout.max(Duration::from_millis(5)))
     }
 
     /// Waits for events, and handles them.
-    fn round(&mut self, patience: Option<Duration>) {
-        let ready = self.wait(patience);
+    fn iterate(&mut self, timeout: Option<Duration>) {
+        let ready = self.wait(timeout);
         // A client waits for its answer as long as other clients get theirs.
         self.page.beat_of_broker();
         // Ends are handled before requests: the pid of an ended process may belong to another by
@@ -195,10 +195,10 @@ impl State {
         if ready.listener {
             self.accept();
         }
-        self.ask_for_exits(ENDED_PATIENCE);
+        self.ask_for_exits(ENDED_TIMEOUT);
     }
 
-    fn wait(&self, patience: Option<Duration>) -> Ready {
+    fn wait(&self, timeout: Option<Duration>) -> Ready {
         let fixed = [self.wake.as_fd(), self.session.listener.as_fd()];
         let clients = self.clients.iter().map(|client| client.connection.as_fd());
         let processes = self.processes.values().map(|process| process.pidfd.as_fd());
@@ -208,10 +208,8 @@ impl State {
             .chain(processes)
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
             .collect();
-        let timeout = patience.map(|patience| Timespec {
-            tv_sec: patience.as_secs() as i64,
-            tv_nsec: i64::from(patience.subsec_nanos()),
-        });
+        let timeout = timeout
+            .map(|timeout| Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) });
         // If the call is interrupted, or short of memory, nothing is ready, and the next iteration
         // asks again.
         let _ = poll(&mut polled, timeout.as_ref());
@@ -237,7 +235,7 @@ impl State {
         self.image_ended(process.image, ImageEndReason::Exit);
         if self.ended.len() == ENDED_MAX {
             let oldest = self.ended.remove(0);
-            self.inbox.post([News::Exit { image: oldest.image, exit: None }]);
+            self.inbox.post([Message::Exit { image: oldest.image, exit: None }]);
         }
         self.ended.push(Ended { pidfd: process.pidfd, image: process.image, since: Instant::now() });
         crate::command::wake(&self.page);
@@ -247,16 +245,16 @@ impl State {
         if let Some(state) = self.images.get_mut(image.0 as usize) {
             state.is_running = false;
         }
-        self.inbox.post([News::Ended { image, reason, stamp: units(arch::ticks()) }]);
+        self.inbox.post([Message::Ended { image, reason, stamp: units(arch::ticks()) }]);
     }
 
-    fn ask_for_exits(&mut self, patience: Duration) {
+    fn ask_for_exits(&mut self, timeout: Duration) {
         let inbox = &self.inbox;
         self.ended.retain(|ended| {
             let exit = unix::exit_of(ended.pidfd.as_fd());
-            let settled = exit.is_some() || ended.since.elapsed() >= patience;
+            let settled = exit.is_some() || ended.since.elapsed() >= timeout;
             if settled {
-                inbox.post([News::Exit { image: ended.image, exit }]);
+                inbox.post([Message::Exit { image: ended.image, exit }]);
             }
             !settled
         });
@@ -288,7 +286,7 @@ impl State {
         for client in std::mem::take(&mut self.clients) {
             let is_ready = ready.next().copied().unwrap_or(false);
             let is_done = is_ready && self.serve(&client.connection);
-            if !is_done && client.since.elapsed() < CLIENT_PATIENCE {
+            if !is_done && client.since.elapsed() < CLIENT_TIMEOUT {
                 self.clients.push(client);
             }
         }
@@ -337,7 +335,7 @@ impl State {
                 Some((Answer { refused: 0, image: 0, common_length: 0, ring_length: 0 }, Vec::new()))
             }
             kind if kind == RequestKind::Decline as u32 => {
-                self.inbox.post([News::Declined { image: ImageId(request.image), stamp: units(arch::ticks()) }]);
+                self.inbox.post([Message::Declined { image: ImageId(request.image), stamp: units(arch::ticks()) }]);
                 self.refuse()
             }
             _ => None,
@@ -390,10 +388,10 @@ impl State {
         });
         self.images.push(Image { rings: 1, is_running: true });
         let Description { parent_pid, executable, argv } = description;
-        let image_news =
-            News::Image(NewImage { image, stamp, pid, parent_pid, parent_image, how, fork, executable, argv });
-        let ring = |ring, is_common| News::Ring(NewRing { image, ring, is_common, thread: request.thread });
-        self.inbox.post([image_news, ring(common, true), ring(own, false)]);
+        let image_message =
+            Message::Image(NewImage { image, stamp, pid, parent_pid, parent_image, how, fork, executable, argv });
+        let ring = |ring, is_common| Message::Ring(NewRing { image, ring, is_common, thread: request.thread });
+        self.inbox.post([image_message, ring(common, true), ring(own, false)]);
         // A forked child that has no room for the page works without it: it has its parent's
         // mapping.
         Some((answer, vec![common_fd, own_fd, page]))
@@ -408,13 +406,13 @@ impl State {
             image.rings += 1;
         }
         let new = NewRing { image: ImageId(request.image), ring, is_common: false, thread: request.thread };
-        self.inbox.post([News::Ring(new)]);
+        self.inbox.post([Message::Ring(new)]);
         Some((Answer { refused: 0, image: request.image, common_length: 0, ring_length }, vec![fd]))
     }
 
     /// Notes that a process or thread goes unrecorded because resources are short.
     fn refuse<T>(&self) -> Option<T> {
-        self.inbox.post([News::Refused]);
+        self.inbox.post([Message::Refused]);
         None
     }
 
@@ -480,14 +478,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_news_of_a_process_come_in_order() {
+    fn the_messages_of_a_process_come_in_order() {
         let session = Session::new().unwrap();
         let environment = session.to_environment(false, false);
         let page = Arc::new(crate::session::page(0, Default::default(), None).unwrap());
         let inbox = Arc::new(Inbox::default());
         let broker = Broker::start(session, page, Arc::clone(&inbox), Arc::default(), 256 << 10).unwrap();
         drop(environment);
-        broker.look();
+        broker.synchronise();
         assert!(inbox.is_empty());
     }
 }

@@ -35,7 +35,7 @@ const FRACTION: u32 = 32;
 const RATE_MIN: u64 = (16 << FRACTION) / 10;
 const RATE_MAX: u64 = 160 << FRACTION;
 /// The largest change of the rate by a correction, as a divisor of the rate: 1/1,024.
-const BEND: u64 = 1024;
+const SLEW_DIVISOR: u64 = 1024;
 
 /// The measured relation between the two clocks. Time 0 is the time of the first reading.
 #[derive(Clone, Copy, Debug)]
@@ -85,7 +85,7 @@ impl Clock {
         let target = self.next_correction - self.first.nanoseconds;
         let rate = u128::from(measured) * u128::from(target.saturating_sub(here)) / u128::from(until.max(1));
         let rate = u64::try_from(rate).unwrap_or(u64::MAX);
-        self.rate = rate.clamp(measured - measured / BEND, measured + measured / BEND);
+        self.rate = rate.clamp(measured - measured / SLEW_DIVISOR, measured + measured / SLEW_DIVISOR);
         (self.stamp, self.nanoseconds) = (reading.stamp, here);
     }
 
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_first_measurement_is_mended_without_jumps() {
+    fn a_bad_first_measurement_is_corrected_by_slewing() {
         // The second reading is off by 10 %.
         let mut clock = Clock::new(at(0, 0), at(160_000, 1_100_000));
         let (mut before, mut now) = (0, 2_000_000);

@@ -1,7 +1,7 @@
 //! The collector: drains the rings, puts events in order, and updates the ledgers and the file.
 //!
-//! One iteration reads the counter, takes the messages of the broker, looks at every ring
-//! ([`Source::look`]), and then merges the copied events by stamp. The merge ends at the *horizon*:
+//! One iteration reads the counter, takes the messages of the broker, polls every ring
+//! ([`Source::poll`]), and then merges the copied events by stamp. The merge ends at the *horizon*:
 //! the smallest stamp of an event that may still come. Only rings without copied events limit it,
 //! so it moves closer while the merge goes on.
 
@@ -29,10 +29,10 @@ use heapledger_wire::session::ImageCounters;
 use crate::clock::{Clock, Reading};
 use crate::departures::Departures;
 use crate::early::{EARLY_MAX, Early, Found, Search};
-use crate::error::Error;
+use crate::error::RecordError;
 use crate::forks::Forks;
-use crate::image::{Image, Noted, Shared, errors};
-use crate::inbox::{Inbox, NewFork, NewImage, NewRing, News};
+use crate::image::{ExternalCounters, Image, Shared, errors};
+use crate::inbox::{Inbox, Message, NewFork, NewImage, NewRing};
 use crate::lost::Lost;
 use crate::memory::{Budget, Prober, thread_time};
 use crate::outcome::{self, ImageOutcome, ProcessOutcome, Totals};
@@ -47,19 +47,19 @@ use crate::writer::{self, Job, Writer};
 /// whose stamp is earlier by more than this.
 const SETTLING: Duration = Duration::from_micros(50);
 /// The time for which a busy ring holds up the others.
-const BUSY_PATIENCE: Duration = Duration::from_secs(1);
+const BUSY_TIMEOUT: Duration = Duration::from_secs(1);
 /// The same when the session ends.
-const BUSY_PATIENCE_AT_END: Duration = Duration::from_millis(50);
+const BUSY_TIMEOUT_AT_END: Duration = Duration::from_millis(50);
 /// The maximum number of words that wait to be merged (256 MiB), besides one copy of each ring.
 /// Beyond it, rings are left full.
 const BACKLOG_MAX: usize = 32 << 20;
 /// The maximum number of events that are merged per iteration, so that the rings are looked at
 /// again.
-const ROUND_EVENTS_MAX: u64 = 1 << 19;
+const ITERATION_EVENTS_MAX: u64 = 1 << 19;
 /// The same while files are rotated, which happens between iterations. Also the minimum number of
 /// events in such a file: a new file already has all live blocks and stacks, so its length alone is
 /// no reason to end it.
-const PART_EVENTS_MIN: u64 = 1 << 16;
+const SEGMENT_EVENTS_MIN: u64 = 1 << 16;
 /// The shortest sleep, after activity, and the longest.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(50);
@@ -165,11 +165,11 @@ pub(crate) struct Collector {
     costs: Costs,
     prober: Prober,
     probing: Budget,
-    patience: Duration,
+    timeout: Duration,
     backlog_max: usize,
     /// The session record of the current segment.
     session: SessionRecord,
-    part_began: Instant,
+    segment_began: Instant,
     events_before: u64,
     /// The totals of the earlier segments.
     counts_before: Counts,
@@ -185,7 +185,7 @@ pub(crate) struct Collector {
     was_refused: bool,
     /// The requests to be notified when the file has everything up to a stamp.
     saves: Vec<(u64, SyncSender<()>)>,
-    news: Vec<News>,
+    messages: Vec<Message>,
 }
 
 /// The end of a session, apart from its images.
@@ -216,7 +216,7 @@ impl Collector {
             departures: Departures::default(),
             compressor: Compressor::new(),
             writer,
-            keeps_nodes: session.part > 0,
+            keeps_nodes: session.segment > 0,
             keeps_events: !session.totals_only,
             is_sample: session.samples,
             records: vec![Record::Session(session.clone())],
@@ -244,10 +244,10 @@ impl Collector {
             costs: Costs::default(),
             prober: Prober::default(),
             probing: Budget::default(),
-            patience: BUSY_PATIENCE,
+            timeout: BUSY_TIMEOUT,
             backlog_max: BACKLOG_MAX,
             session,
-            part_began: Instant::now(),
+            segment_began: Instant::now(),
             events_before: 0,
             counts_before: Counts::default(),
             next_flush: Time(0),
@@ -257,7 +257,7 @@ impl Collector {
             horizon: 0,
             was_refused: false,
             saves: Vec::new(),
-            news: Vec::new(),
+            messages: Vec::new(),
         }
     }
 
@@ -267,7 +267,7 @@ impl Collector {
     }
 
     /// Ends the recording with an error.
-    pub(crate) fn fail(&mut self, error: Error) {
+    pub(crate) fn fail(&mut self, error: RecordError) {
         self.shared.fail(error);
     }
 
@@ -293,29 +293,29 @@ impl Collector {
     }
 
     /// Performs one iteration: takes what has come, and merges what is complete.
-    pub(crate) fn round(&mut self) {
+    pub(crate) fn iterate(&mut self) {
         self.page.beat();
         let stamp = units(arch::ticks());
-        self.take_news();
+        self.take_messages();
         let clock = &self.order.clock;
         let settling = clock.units(SETTLING.as_nanos() as u64);
         let now = Now {
             floor: stamp.saturating_sub(settling),
             nanoseconds: clock.time(stamp),
-            patience: self.patience.as_nanos() as u64,
+            timeout: self.timeout.as_nanos() as u64,
         };
         let mut backlog: usize = self.sources.iter().map(Source::backlog).sum();
         let mut words = 0;
         for source in &mut self.sources {
-            let look = source.look(now, backlog >= self.backlog_max);
-            backlog += look.words as usize;
-            words += look.words;
+            let polled = source.poll(now, backlog >= self.backlog_max);
+            backlog += polled.words as usize;
+            words += polled.words;
             if let Some(slot) = self.slots.get_mut(source.image) {
-                slot.lost.add_full(look.events_dropped);
-                slot.lost.add_unreadable(look.events_lost);
+                slot.lost.add_full(polled.events_dropped);
+                slot.lost.add_unreadable(polled.events_lost);
             }
         }
-        // Read after the last look: this process may have been stopped for any time since the
+        // Read after the last poll: this process may have been stopped for any time since the
         // first.
         let clock = &self.order.clock;
         self.order.stamp_max = units(arch::ticks()).saturating_add(clock.units(1_000_000_000));
@@ -345,36 +345,36 @@ impl Collector {
         self.page.sleeping.store(0, Ordering::Relaxed);
     }
 
-    fn take_news(&mut self) {
-        let mut news = std::mem::take(&mut self.news);
-        self.inbox.take(&mut news);
-        for news in news.drain(..) {
-            match news {
-                News::Image(new) => self.add_image(new),
-                News::Ring(new) => self.add_ring(new),
-                News::Ended { image, reason, stamp } => self.end_image(image.0 as usize, reason, stamp),
-                News::Exit { image, exit } => self.set_exit(image.0 as usize, exit),
-                News::Paused { stamp } => {
+    fn take_messages(&mut self) {
+        let mut messages = std::mem::take(&mut self.messages);
+        self.inbox.take(&mut messages);
+        for message in messages.drain(..) {
+            match message {
+                Message::Image(new) => self.add_image(new),
+                Message::Ring(new) => self.add_ring(new),
+                Message::Ended { image, reason, stamp } => self.end_image(image.0 as usize, reason, stamp),
+                Message::Exit { image, exit } => self.set_exit(image.0 as usize, exit),
+                Message::Paused { stamp } => {
                     let time = Time(self.order.clock.time(stamp));
                     self.pause(time);
                 }
-                News::Resumed { stamp } => {
+                Message::Resumed { stamp } => {
                     let until = Time(self.order.clock.time(stamp));
                     if let Some(pause) = self.pauses.iter_mut().rfind(|pause| !pause.is_stall) {
                         pause.until = Some(until);
                         self.shared.records.push(Record::Pause(*pause));
                     }
                 }
-                News::Rated { stamp, rate } => {
+                Message::Rated { stamp, rate } => {
                     let from = Time(self.order.clock.time(stamp));
                     self.rate(from, rate);
                 }
-                News::Save { stamp, done } => self.saves.push((stamp, done)),
-                News::Declined { image, stamp } => self.decline(image, stamp),
-                News::Refused => self.was_refused = true,
+                Message::Save { stamp, done } => self.saves.push((stamp, done)),
+                Message::Declined { image, stamp } => self.decline(image, stamp),
+                Message::Refused => self.was_refused = true,
             }
         }
-        self.news = news;
+        self.messages = messages;
     }
 
     /// Notes that an image could not take what the broker gave it.
@@ -562,8 +562,8 @@ impl Collector {
 
     /// Merges what is complete. Returns true if there was too much for one iteration.
     fn merge(&mut self, floor: u64) -> bool {
-        let round_max = if self.session.part > 0 { PART_EVENTS_MIN } else { ROUND_EVENTS_MAX };
-        let events_max = self.shared.events + round_max;
+        let iteration_max = if self.session.segment > 0 { SEGMENT_EVENTS_MIN } else { ITERATION_EVENTS_MAX };
+        let events_max = self.shared.events + iteration_max;
         let mut heap = std::mem::take(&mut self.merge);
         heap.clear();
         let mut horizon = u64::MAX;
@@ -738,7 +738,7 @@ impl Collector {
         let time = time.max(self.session.begins).max(self.shared.timeline.last_time());
         let is_gone = slot.ended.is_some_and(|(reason, _)| reason != ImageEndReason::Detached);
         slot.frees_rings = is_gone && !slot.has_forked && !image.has_forked();
-        let (counts, sites) = image.finish(&mut self.shared, time, &slot.noted());
+        let (counts, sites) = image.finish(&mut self.shared, time, &slot.external_counters());
         slot.common = None;
         slot.counts = counts;
         // The exit status of a process that was still running will not be reported.
@@ -792,9 +792,9 @@ impl Collector {
         self.note_private_bytes();
         let before = Time(now.0.saturating_sub(interval));
         for slot in &mut self.slots {
-            let noted = slot.noted();
+            let external = slot.external_counters();
             if let Stage::Running(image) = &mut slot.stage {
-                image.flush(&mut self.shared, before, &noted);
+                image.flush(&mut self.shared, before, &external);
             }
         }
         self.write_settled_sites(false);
@@ -813,9 +813,9 @@ impl Collector {
             return;
         }
         for slot in &mut self.slots {
-            let noted = slot.noted();
+            let external = slot.external_counters();
             if let Stage::Running(image) = &mut slot.stage {
-                image.flush(&mut self.shared, Time(u64::MAX), &noted);
+                image.flush(&mut self.shared, Time(u64::MAX), &external);
             }
         }
         self.shared.flush_records();
@@ -826,21 +826,23 @@ impl Collector {
     }
 
     /// True if the current file has reached this age or this length.
-    pub(crate) fn is_part_full(&self, age: Option<Duration>, length: Option<u64>) -> bool {
+    pub(crate) fn is_segment_full(&self, age: Option<Duration>, length: Option<u64>) -> bool {
         let writer = &self.shared.writer;
         let is_long = |length| {
-            let has_begun = writer.parts() + 1 == self.session.part;
-            has_begun && self.shared.events - self.events_before >= PART_EVENTS_MIN && writer.bytes_written() >= length
+            let has_begun = writer.segments() + 1 == self.session.segment;
+            has_begun
+                && self.shared.events - self.events_before >= SEGMENT_EVENTS_MIN
+                && writer.bytes_written() >= length
         };
-        let is_due = age.is_some_and(|age| self.part_began.elapsed() >= age) || length.is_some_and(is_long);
+        let is_due = age.is_some_and(|age| self.segment_began.elapsed() >= age) || length.is_some_and(is_long);
         // A file without running images would be empty, and the last file of a session would have
         // no exit status.
         is_due && self.slots.iter().any(|slot| matches!(slot.stage, Stage::Running(_)))
     }
 
     /// Returns the number of complete files that were followed by another one.
-    pub(crate) fn parts_ended(&self) -> u32 {
-        self.shared.writer.parts()
+    pub(crate) fn segments_ended(&self) -> u32 {
+        self.shared.writer.segments()
     }
 
     /// Ends the file here, and continues in another one, which can be read on its own.
@@ -850,15 +852,15 @@ impl Collector {
         let now = Time(self.order.clock.time(self.order.reached)).max(self.session.begins);
         self.write_settled_sites(true);
         for slot in &mut self.slots {
-            let noted = slot.noted();
+            let external = slot.external_counters();
             match &mut slot.stage {
-                Stage::Running(image) => slot.counts = image.end_part(&mut self.shared, now, &noted),
+                Stage::Running(image) => slot.counts = image.end_segment(&mut self.shared, now, &external),
                 Stage::Over if !slot.end_is_written => write_end(slot, &mut self.shared),
                 _ => {}
             }
         }
         let (counts, records) = self.process_totals();
-        outcome::add_part(&mut self.counts_before, &counts);
+        outcome::add_segment(&mut self.counts_before, &counts);
         let shared = &mut self.shared;
         shared.records.extend(records);
         shared.flush_records();
@@ -871,9 +873,9 @@ impl Collector {
         shared.writer.send(Job::Finish(Box::new(footer)));
 
         shared.writer.send(Job::Next(next));
-        self.part_began = Instant::now();
+        self.segment_began = Instant::now();
         self.events_before = shared.events;
-        self.session.part += 1;
+        self.session.segment += 1;
         self.session.begins = now;
         shared.session.restart(heapledger_ledger::Time(now.0));
         shared.timeline.add(now, live);
@@ -883,9 +885,9 @@ impl Collector {
         shared.records.extend(shared.modules.all().map(Record::Module));
         shared.records.extend(shared.texts.used().map(Record::Text));
         for slot in &mut self.slots {
-            let noted = slot.noted();
+            let external = slot.external_counters();
             match &mut slot.stage {
-                Stage::Running(image) => image.begin_part(&mut self.shared, now, &slot.start, &noted),
+                Stage::Running(image) => image.begin_segment(&mut self.shared, now, &slot.start, &external),
                 Stage::Over => slot.stage = Stage::Past,
                 _ => {}
             }
@@ -900,7 +902,7 @@ impl Collector {
             let mut jobs = Vec::new();
             for slot in &self.slots {
                 if let Stage::Running(image) = &slot.stage {
-                    jobs.extend(image.snapshot(&self.shared, &slot.noted()));
+                    jobs.extend(image.snapshot(&self.shared, &slot.external_counters()));
                 }
             }
             jobs.extend(self.open_sites.iter().map(|open| Job::Sites(open.image, open.sites.clone())));
@@ -993,9 +995,9 @@ impl Collector {
             waiting.store(0, Ordering::Release);
             sys::futex_wake(waiting, 1);
         }
-        self.patience = BUSY_PATIENCE_AT_END;
+        self.timeout = BUSY_TIMEOUT_AT_END;
         while self.horizon <= end && self.sources.iter().any(|source| !source.has_ended) && !self.has_failed() {
-            self.round();
+            self.iterate();
             std::thread::sleep(SETTLING);
         }
         let now = units(arch::ticks());
@@ -1005,7 +1007,7 @@ impl Collector {
             }
         }
         while !self.sources.is_empty() && !self.has_failed() {
-            self.round();
+            self.iterate();
         }
         // After a failure, nothing more is merged.
         self.sources.clear();
@@ -1016,7 +1018,7 @@ impl Collector {
 
     /// Writes what is known only at the end, and finishes the file.
     pub(crate) fn finish(mut self, end: &SessionEnd) -> Finished {
-        self.take_news();
+        self.take_messages();
         self.write_settled_sites(true);
         self.write_departures(None);
         for slot in &mut self.slots {
@@ -1073,7 +1075,7 @@ impl Collector {
             Err((bytes, there)) => (bytes, Some(Failed::Writing(there))),
         };
         let mut counts = self.counts_before;
-        outcome::add_part(&mut counts, &total);
+        outcome::add_segment(&mut counts, &total);
         let footer = Footer { complete: footer.complete && failure.is_none(), counts, ..footer };
         let command_has_come = self.command_has_come;
         Finished {
@@ -1107,14 +1109,14 @@ pub(crate) struct Finished {
 /// The place where a recording failed.
 #[derive(Debug)]
 pub(crate) enum Failed {
-    Here(Error),
+    Here(RecordError),
     Writing(writer::Failure),
 }
 
 impl Slot {
-    fn noted(&self) -> Noted {
+    fn external_counters(&self) -> ExternalCounters {
         let Some(counters) = self.common.as_deref().map(image_counters) else {
-            return Noted { lost: self.lost, stacks: StackCounts::default() };
+            return ExternalCounters { lost: self.lost, stacks: StackCounts::default() };
         };
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let stacks = StackCounts {
@@ -1127,13 +1129,13 @@ impl Slot {
             missing: read(&counters.stacks_missing),
             folded: read(&counters.stacks_folded),
         };
-        Noted { lost: self.lost.with(counters), stacks }
+        ExternalCounters { lost: self.lost.with(counters), stacks }
     }
 
     fn counts_so_far(&self) -> Counts {
         match &self.stage {
             Stage::New | Stage::Absent | Stage::Past => Counts::default(),
-            Stage::Running(image) => image.counts(&self.noted()),
+            Stage::Running(image) => image.counts(&self.external_counters()),
             Stage::Over => self.counts,
         }
     }

@@ -10,7 +10,7 @@ use heapledger_recording::ExitStatus;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid};
 
-use crate::error::Error;
+use crate::error::RecordError;
 use crate::process::is_stopped;
 use crate::shared::Page;
 use crate::unix;
@@ -38,9 +38,9 @@ impl RunningCommand {
     /// Waits for the child in a thread of its own, which wakes the collector. If `stops_us`, this
     /// process stops when the child is stopped from the keyboard, and the child continues when this
     /// process does.
-    pub(crate) fn watch(pid: Pid, page: Arc<Page>, stops_us: bool) -> Result<RunningCommand, Error> {
+    pub(crate) fn watch(pid: Pid, page: Arc<Page>, stops_us: bool) -> Result<RunningCommand, RecordError> {
         let failed = "a handle of the command";
-        let pidfd = Arc::new(pidfd_open(pid, PidfdFlags::empty()).map_err(Error::session(failed))?);
+        let pidfd = Arc::new(pidfd_open(pid, PidfdFlags::empty()).map_err(RecordError::session(failed))?);
         let ended = Arc::new(OnceLock::new());
         let (thread_pidfd, thread_ended) = (Arc::clone(&pidfd), Arc::clone(&ended));
         let run = move || {
@@ -50,7 +50,7 @@ impl RunningCommand {
             wake(&page);
         };
         let thread = std::thread::Builder::new().name("waiter".into()).spawn(run);
-        let thread = thread.map_err(Error::session("the waiting thread"))?;
+        let thread = thread.map_err(RecordError::session("the waiting thread"))?;
         let _orphans = Orphans::reap(stops_us, pid, Arc::clone(&ended));
         Ok(RunningCommand { pidfd, ended, thread, _orphans })
     }

@@ -26,9 +26,9 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType};
 
-use crate::inbox::{Inbox, News};
+use crate::inbox::{Inbox, Message};
 use crate::outcome::Totals;
-use crate::peer::{self, Connected, Listed};
+use crate::peer::{self, ListedSocket, PeerConnection};
 use crate::session::random_digits;
 use crate::shared::Page;
 use crate::unix;
@@ -38,13 +38,13 @@ const PREFIX: &str = "heapledger-control.";
 /// The maximum length of an answer in bytes; processes beyond it are left out.
 const ANSWER_MAX: usize = 64 << 10;
 /// The timeout of either side for messages of the other.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 /// The maximum number of clients without a request; a further one displaces the oldest.
 const CLIENTS_MAX: usize = 64;
 /// The pause after a failure for want of descriptors.
 const BACK_OFF: Duration = Duration::from_millis(100);
 /// The timeout for requests that wait for the file to be written.
-const PATIENCE_WRITING: Duration = Duration::from_secs(30);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Switches recording on and off, and sets its rate, in all processes of the session at once.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ impl Switch {
             return;
         }
         began.get_or_insert_with(Instant::now);
-        self.inbox.post([News::Resumed { stamp: units(arch::ticks()) }]);
+        self.inbox.post([Message::Resumed { stamp: units(arch::ticks()) }]);
         self.page.mode.fetch_and(!(mode::PAUSED | mode::IDLE), Ordering::SeqCst);
         crate::command::wake(&self.page);
     }
@@ -82,7 +82,7 @@ impl Switch {
         let _began = self.lock();
         if self.is_on() {
             self.page.mode.fetch_or(mode::PAUSED, Ordering::SeqCst);
-            self.inbox.post([News::Paused { stamp: units(arch::ticks()) }]);
+            self.inbox.post([Message::Paused { stamp: units(arch::ticks()) }]);
             crate::command::wake(&self.page);
         }
     }
@@ -92,7 +92,7 @@ impl Switch {
         let _began = self.lock();
         if self.is_sample && self.sampling() != Some(rate) {
             self.page.rate.store(rate.logarithm().into(), Ordering::SeqCst);
-            self.inbox.post([News::Rated { stamp: units(arch::ticks()), rate }]);
+            self.inbox.post([Message::Rated { stamp: units(arch::ticks()), rate }]);
             crate::command::wake(&self.page);
         }
     }
@@ -110,9 +110,9 @@ impl Switch {
     /// fails.
     fn save(&self) -> bool {
         let (done, is_done) = sync_channel(1);
-        self.inbox.post([News::Save { stamp: units(arch::ticks()), done }]);
+        self.inbox.post([Message::Save { stamp: units(arch::ticks()), done }]);
         crate::command::wake(&self.page);
-        let until = Instant::now() + PATIENCE_WRITING;
+        let until = Instant::now() + WRITE_TIMEOUT;
         // The end of the recording does not wait for this.
         while !self.is_over.load(Ordering::Acquire) && Instant::now() < until {
             match is_done.recv_timeout(Duration::from_millis(50)) {
@@ -243,7 +243,7 @@ impl Control {
     }
 
     /// Updates the status.
-    pub(crate) fn tell(&self, totals: Totals, processes: impl Iterator<Item = u32>, output: &Path) {
+    pub(crate) fn update(&self, totals: Totals, processes: impl Iterator<Item = u32>, output: &Path) {
         let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
         status.elapsed_ns = totals.elapsed.as_nanos() as u64;
         status.allocations = totals.allocations.0;
@@ -284,7 +284,7 @@ fn serve(listener: &OwnedFd, switch: &Switch, status: &Mutex<Status>) {
     loop {
         let mut entries = vec![PollFd::new(listener, PollFlags::IN)];
         entries.extend(clients.iter().map(|(client, _)| PollFd::new(client, PollFlags::IN)));
-        let left = clients.iter().map(|(_, since)| PATIENCE.saturating_sub(since.elapsed())).min();
+        let left = clients.iter().map(|(_, since)| TIMEOUT.saturating_sub(since.elapsed())).min();
         // Rounded up, to avoid busy waiting in the last millisecond.
         let left = left.and_then(|left| Timespec::try_from(left + Duration::from_millis(1)).ok());
         if let Err(error) = poll(&mut entries, left.as_ref())
@@ -304,7 +304,7 @@ fn serve(listener: &OwnedFd, switch: &Switch, status: &Mutex<Status>) {
                 // A client that does not take the answer misses it.
                 let _ = answer(client.as_fd(), switch, status);
             }
-            !is_ready && since.elapsed() < PATIENCE
+            !is_ready && since.elapsed() < TIMEOUT
         });
         if !is_ready[0] {
             continue;
@@ -358,14 +358,14 @@ fn parse_rate(logarithm: &[u8]) -> Option<Rate> {
 
 fn wait_briefly(socket: BorrowedFd<'_>) -> io::Result<()> {
     for timeout in [Timeout::Recv, Timeout::Send] {
-        set_socket_timeout(socket, timeout, Some(PATIENCE))?;
+        set_socket_timeout(socket, timeout, Some(TIMEOUT))?;
     }
     Ok(())
 }
 
 /// A request to a recording in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Request {
+pub enum ControlRequest {
     /// Record allocations from now on.
     Start,
     /// Do not record them from now on.
@@ -383,19 +383,19 @@ pub enum Request {
 /// A recording of this user (for root: of any user) that is in progress on this machine and in this
 /// network namespace.
 #[derive(Debug)]
-pub struct Running {
-    address: Listed,
+pub struct RunningSession {
+    address: ListedSocket,
     /// The status when it was found.
     pub status: Status,
 }
 
-impl Running {
+impl RunningSession {
     /// Returns all recordings in progress.
-    pub fn all() -> io::Result<Vec<Running>> {
+    pub fn all() -> io::Result<Vec<RunningSession>> {
         let mut running = Vec::new();
         for address in peer::listed(PREFIX)? {
-            if let Ok(status) = ask(&address, Request::Status) {
-                running.push(Running { address, status });
+            if let Ok(status) = ask(&address, ControlRequest::Status) {
+                running.push(RunningSession { address, status });
             }
         }
         running.sort_by_key(|running| running.status.recorder);
@@ -403,22 +403,22 @@ impl Running {
     }
 
     /// Makes a request. Returns the status after it.
-    pub fn ask(&self, request: Request) -> io::Result<Status> {
+    pub fn ask(&self, request: ControlRequest) -> io::Result<Status> {
         ask(&self.address, request)
     }
 }
 
-fn ask(address: &Listed, request: Request) -> io::Result<Status> {
-    let Connected { socket, .. } = peer::connect(slice::from_ref(address), None, SocketType::SEQPACKET, PATIENCE)?;
+fn ask(address: &ListedSocket, request: ControlRequest) -> io::Result<Status> {
+    let PeerConnection { socket, .. } = peer::connect(slice::from_ref(address), None, SocketType::SEQPACKET, TIMEOUT)?;
     let word = match request {
-        Request::Start => "start".to_owned(),
-        Request::Stop => "stop".to_owned(),
-        Request::Sample(rate) => format!("{RATE}{}", rate.logarithm()),
-        Request::Status => "status".to_owned(),
-        Request::Save => "save".to_owned(),
+        ControlRequest::Start => "start".to_owned(),
+        ControlRequest::Stop => "stop".to_owned(),
+        ControlRequest::Sample(rate) => format!("{RATE}{}", rate.logarithm()),
+        ControlRequest::Status => "status".to_owned(),
+        ControlRequest::Save => "save".to_owned(),
     };
-    if request == Request::Save {
-        set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE_WRITING))?;
+    if request == ControlRequest::Save {
+        set_socket_timeout(&socket, Timeout::Recv, Some(WRITE_TIMEOUT))?;
     }
     rustix::net::send(&socket, word.as_bytes(), SendFlags::NOSIGNAL)?;
     let mut text = vec![0_u8; ANSWER_MAX];
@@ -465,36 +465,36 @@ mod tests {
         let inbox = Arc::new(Inbox::default());
         let switch = Arc::new(Switch::new(Arc::clone(&page), Arc::clone(&inbox), true));
         let control = Control::start(Arc::clone(&switch), status()).unwrap();
-        let is_ours = |running: &Running| running.status.recorder == std::process::id();
-        let running = Running::all().unwrap().into_iter().find(is_ours).unwrap();
+        let is_ours = |running: &RunningSession| running.status.recorder == std::process::id();
+        let running = RunningSession::all().unwrap().into_iter().find(is_ours).unwrap();
         assert_eq!(running.status, status());
-        assert!(!running.ask(Request::Stop).unwrap().is_on && !switch.is_on());
-        assert!(!running.ask(Request::Stop).unwrap().is_on);
-        assert!(running.ask(Request::Start).unwrap().is_on && switch.is_on());
+        assert!(!running.ask(ControlRequest::Stop).unwrap().is_on && !switch.is_on());
+        assert!(!running.ask(ControlRequest::Stop).unwrap().is_on);
+        assert!(running.ask(ControlRequest::Start).unwrap().is_on && switch.is_on());
         let rate = Rate::from_logarithm(20);
-        assert_eq!(running.ask(Request::Sample(rate)).unwrap().sampling, Some(rate));
-        assert_eq!(running.ask(Request::Sample(rate)).unwrap().sampling, Some(rate));
+        assert_eq!(running.ask(ControlRequest::Sample(rate)).unwrap().sampling, Some(rate));
+        assert_eq!(running.ask(ControlRequest::Sample(rate)).unwrap().sampling, Some(rate));
         assert_eq!(page.rate(), 20);
-        let mut news = Vec::new();
-        inbox.take(&mut news);
-        let Some(News::Rated { rate: told, .. }) = news.pop() else { panic!("{news:?}") };
-        assert_eq!(told, rate);
-        assert!(matches!(news[..], [News::Paused { .. }, News::Resumed { .. }]), "{news:?}");
+        let mut messages = Vec::new();
+        inbox.take(&mut messages);
+        let Some(Message::Rated { rate: posted, .. }) = messages.pop() else { panic!("{messages:?}") };
+        assert_eq!(posted, rate);
+        assert!(matches!(messages[..], [Message::Paused { .. }, Message::Resumed { .. }]), "{messages:?}");
         // A request to save is answered when it is done.
         let collector = std::thread::spawn(move || {
             loop {
-                let mut news = Vec::new();
-                inbox.take(&mut news);
-                match news.pop() {
-                    Some(News::Save { stamp, done }) => break done.send(()).map(|()| stamp),
+                let mut messages = Vec::new();
+                inbox.take(&mut messages);
+                match messages.pop() {
+                    Some(Message::Save { stamp, done }) => break done.send(()).map(|()| stamp),
                     _ => std::thread::sleep(Duration::from_millis(1)),
                 }
             }
         });
-        assert_eq!(running.ask(Request::Save).unwrap().output, status().output);
+        assert_eq!(running.ask(ControlRequest::Save).unwrap().output, status().output);
         assert!(collector.join().unwrap().unwrap() > 0);
         drop(control);
-        assert!(running.ask(Request::Status).is_err());
-        assert!(!Running::all().unwrap().iter().any(is_ours));
+        assert!(running.ask(ControlRequest::Status).is_err());
+        assert!(!RunningSession::all().unwrap().iter().any(is_ours));
     }
 }

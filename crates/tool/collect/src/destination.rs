@@ -81,13 +81,13 @@ impl Destination {
     /// succeed.
     pub(crate) fn snapshot(
         &mut self,
-        passing: &[EncodedChunk],
+        additional: &[EncodedChunk],
         footer: &Footer,
         compressor: &mut Compressor,
         state: &State,
     ) {
         if let Destination::Replaced { path: Some(path), chunks, is_sample, .. } = self {
-            let recording = whole(*is_sample, chunks.iter().chain(passing), footer, compressor);
+            let recording = whole(*is_sample, chunks.iter().chain(additional), footer, compressor);
             if replace(path, recording.pending(), state).is_ok() {
                 state.bytes_written.store(recording.length(), Ordering::Relaxed);
             }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 /// The reason why a command could not be recorded, or not to its end.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum RecordError {
     /// The command is empty.
     #[error("no command was given")]
     NoCommand,
@@ -76,12 +76,12 @@ pub enum Error {
     OutOfMemory,
     /// The recording could not be encoded: an error in Heapledger.
     #[error("the recording could not be encoded")]
-    Encode(#[from] heapledger_recording::Error),
+    Encode(#[from] heapledger_recording::RecordingError),
 }
 
-impl Error {
+impl RecordError {
     /// Returns a function for `map_err` that converts a failed system call about `what`.
-    pub(crate) fn session<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> Error {
-        move |error| Error::Session { what, source: error.into() }
+    pub(crate) fn session<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> RecordError {
+        move |error| RecordError::Session { what, source: error.into() }
     }
 }

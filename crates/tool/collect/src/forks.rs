@@ -14,18 +14,18 @@ const POINTS_MAX: usize = 64;
 /// The maximum memory of these copies together, in bytes.
 const BYTES_MAX: u64 = 1 << 30;
 /// The time for which a copy is kept: a fork may have failed.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const CHILD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The time in which a child begins on an idle machine.
-const BEGINS_WITHIN: Duration = Duration::from_millis(100);
+const CHILD_START_TIME: Duration = Duration::from_millis(100);
 
 /// Returns the time to wait for a forked child that has not introduced itself when the command has
 /// ended. The more threads share a processor, the later the child gets one.
-pub(crate) fn begins_within() -> Duration {
+pub(crate) fn child_start_timeout() -> Duration {
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let sharing = runnable(&load).unwrap_or(1) / processors as u32;
-    PATIENCE.min(BEGINS_WITHIN * sharing.max(1))
+    CHILD_TIMEOUT.min(CHILD_START_TIME * sharing.max(1))
 }
 
 /// Returns the number of threads that run or wait for a processor: the fourth field of
@@ -70,7 +70,7 @@ impl Forks {
 
     /// Drops the forks whose children did not come in time.
     pub(crate) fn expire(&mut self, now: Time) {
-        while self.0.front().is_some_and(|point| point.time.0.saturating_add(PATIENCE.as_nanos() as u64) < now.0) {
+        while self.0.front().is_some_and(|point| point.time.0.saturating_add(CHILD_TIMEOUT.as_nanos() as u64) < now.0) {
             self.0.pop_front();
         }
     }
@@ -93,7 +93,7 @@ mod tests {
     fn threads_that_are_runnable() {
         assert_eq!(runnable("58.69 50.44 44.03 61/812 19258\n"), Some(61));
         assert_eq!((runnable(""), runnable("0.1 0.1 0.1 x 1")), (None, None));
-        assert!(begins_within() >= BEGINS_WITHIN && begins_within() <= PATIENCE);
+        assert!(child_start_timeout() >= CHILD_START_TIME && child_start_timeout() <= CHILD_TIMEOUT);
     }
 
     fn point(image: u32, sequence: u32, time: u64) -> ForkPoint {
@@ -110,7 +110,7 @@ mod tests {
         assert!(forks.claim(ImageId(1), 2).is_some());
         assert!(forks.claim(ImageId(1), 2).is_none());
         assert!(forks.claim(ImageId(3), 1).is_none());
-        forks.expire(Time(PATIENCE.as_nanos() as u64 + 1));
+        forks.expire(Time(CHILD_TIMEOUT.as_nanos() as u64 + 1));
         assert!(forks.claim(ImageId(1), 1).is_none());
         assert!(forks.claim(ImageId(2), 1).is_some());
     }

@@ -16,11 +16,11 @@ use heapledger_recording::{
 use heapledger_wire::event::{Corrupt, Event, Extended, ReallocOutcome, code};
 
 use crate::departures::{Announced, Departures};
-use crate::error::Error;
+use crate::error::RecordError;
 use crate::forks::{ForkPoint, Forks};
 use crate::lost::Lost;
 use crate::memory::{Prober, Samples};
-use crate::stamps::Finder;
+use crate::stamps::AddressIndex;
 use crate::texts::Texts;
 use crate::tree::{self, Modules, NewNode, Tree};
 use crate::writer::{Job, Writer};
@@ -55,11 +55,11 @@ pub(crate) struct Shared {
     /// attributed to the pause.
     pub(crate) paused_from: Option<Time>,
     /// The error that ends the recording.
-    pub(crate) failure: Option<Error>,
+    pub(crate) failure: Option<RecordError>,
 }
 
 impl Shared {
-    pub(crate) fn fail(&mut self, error: Error) {
+    pub(crate) fn fail(&mut self, error: RecordError) {
         self.failure.get_or_insert(error);
     }
 
@@ -75,14 +75,14 @@ impl Shared {
 /// External counters of an image: counts that are not in its events, but are kept by the program
 /// and the collector elsewhere.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Noted {
+pub(crate) struct ExternalCounters {
     pub(crate) lost: Lost,
     pub(crate) stacks: StackCounts,
 }
 
-impl Noted {
+impl ExternalCounters {
     /// Returns the counts since an earlier state.
-    fn since(&self, before: &Noted) -> Noted {
+    fn since(&self, before: &ExternalCounters) -> ExternalCounters {
         let (now, then) = (&self.stacks, &before.stacks);
         let stacks = StackCounts {
             truncated: now.truncated.saturating_sub(then.truncated),
@@ -94,7 +94,7 @@ impl Noted {
             missing: now.missing.saturating_sub(then.missing),
             folded: now.folded.saturating_sub(then.folded),
         };
-        Noted { lost: self.lost.since(before.lost), stacks }
+        ExternalCounters { lost: self.lost.since(before.lost), stacks }
     }
 }
 
@@ -108,30 +108,30 @@ struct Thread {
     /// True if the thread has announced itself; otherwise events on its behalf have introduced it.
     is_announced: bool,
     /// True if the file does not have its latest state.
-    is_news: bool,
+    is_changed: bool,
     /// Its reallocation that has begun and not ended.
     pending: Option<Pending>,
     /// True if it has made allocations that are not in the sample since its latest event.
-    has_others: bool,
+    has_unsampled: bool,
 }
 
 /// The current owner of a ring, the thread that writes to it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Line {
+pub(crate) struct RingOwner {
     thread: Option<ThreadId>,
     /// The thread that asked for the ring; it counts as the owner until another one is announced.
     tid: u32,
 }
 
-impl Line {
-    pub(crate) fn new(tid: u32) -> Line {
-        Line { thread: None, tid }
+impl RingOwner {
+    pub(crate) fn new(tid: u32) -> RingOwner {
+        RingOwner { thread: None, tid }
     }
 }
 
 /// The thread and the time of an event, and its relation to a sample.
 #[derive(Clone, Copy)]
-struct Moment {
+struct EventHeader {
     thread: ThreadId,
     time: Time,
     sampled: Sampled,
@@ -173,12 +173,12 @@ pub(crate) struct Image {
     frees_paused: Blocks,
     /// The number of blocks whose address was handed out again although their free was not seen.
     frees_missed: Blocks,
-    finder: Finder,
+    address_index: AddressIndex,
     /// The number of stamps that were not on a live block.
     stamps_unknown: u64,
     reports: Reports,
     /// The external counters at the beginning of this segment.
-    noted_before: Noted,
+    external_before: ExternalCounters,
 }
 
 impl Image {
@@ -204,10 +204,10 @@ impl Image {
             events_reordered: 0,
             frees_paused: Blocks(0),
             frees_missed: Blocks(0),
-            finder: Finder::new(),
+            address_index: AddressIndex::new(),
             stamps_unknown: 0,
             reports: Reports::new(start.pid),
-            noted_before: Noted::default(),
+            external_before: ExternalCounters::default(),
         }
     }
 
@@ -242,31 +242,31 @@ impl Image {
     pub(crate) fn apply(
         &mut self,
         shared: &mut Shared,
-        line: &mut Line,
+        ring_owner: &mut RingOwner,
         time: Time,
         event: &Event<'_>,
     ) -> Result<(), Corrupt> {
         match *event {
             Event::Free { address } => {
-                let moment = self.moment(line, time);
-                self.free(shared, moment, Api::Free, address, &Extras::NONE);
+                let header = self.header(ring_owner, time);
+                self.free(shared, header, Api::Free, address, &Extras::NONE);
             }
             Event::Malloc { address, size, stack } => {
-                let moment = self.moment(line, time);
-                self.allocate(shared, moment, Api::Malloc, address, size, stack, &Extras::NONE);
+                let header = self.header(ring_owner, time);
+                self.allocate(shared, header, Api::Malloc, address, size, stack, &Extras::NONE);
             }
             Event::Calloc { address, size, stack, count, .. } => {
-                let moment = self.moment(line, time);
+                let header = self.header(ring_owner, time);
                 let extras = Extras { count: Some(u64::from(count)), ..Extras::NONE };
-                self.allocate(shared, moment, Api::Calloc, address, size, stack, &extras);
+                self.allocate(shared, header, Api::Calloc, address, size, stack, &extras);
             }
             Event::ReallocBegin { address } => {
-                let moment = self.moment(line, time);
-                self.begin_realloc(shared, moment, address);
+                let header = self.header(ring_owner, time);
+                self.begin_realloc(shared, header, address);
             }
             Event::ReallocEnd { address, size, stack } => {
-                let moment = self.moment(line, time);
-                self.finish_realloc(shared, moment, Api::Realloc, address, size, stack, &Extras::NONE);
+                let header = self.header(ring_owner, time);
+                self.finish_realloc(shared, header, Api::Realloc, address, size, stack, &Extras::NONE);
             }
             Event::Node { id, parent, kind, address } => {
                 let address = if kind.has_text() { self.text(shared, address) } else { address };
@@ -275,7 +275,7 @@ impl Image {
             Event::Nothing => {}
             Event::Extended { code, payload } => {
                 if let Some(event) = Extended::parse(code, payload)? {
-                    self.apply_extended(shared, line, time, &event)?;
+                    self.apply_extended(shared, ring_owner, time, &event)?;
                 }
             }
         }
@@ -286,14 +286,14 @@ impl Image {
     fn apply_extended(
         &mut self,
         shared: &mut Shared,
-        line: &mut Line,
+        ring_owner: &mut RingOwner,
         time: Time,
         event: &Extended<'_>,
     ) -> Result<(), Corrupt> {
         let given = |value: u64| (value != 0).then_some(value);
         match *event {
             Extended::Alloc { api, address, size, stack, alignment, count, usable, rate } => {
-                let moment = self.sampled_moment(line, time, rate);
+                let header = self.sampled_header(ring_owner, time, rate);
                 let extras = Extras {
                     alignment: given(alignment),
                     count: given(count),
@@ -301,13 +301,13 @@ impl Image {
                     ..Extras::NONE
                 };
                 check_address(address)?;
-                self.allocate(shared, moment, api, address, size, stack, &extras);
+                self.allocate(shared, header, api, address, size, stack, &extras);
                 if api == Api::PoolAlloc {
-                    self.finder.note(Key(address), Bytes(size));
+                    self.address_index.insert(Key(address), Bytes(size));
                 }
             }
             Extended::Free { api, address, size, alignment } => {
-                let moment = self.sampled_moment(line, time, Rate::EXACT);
+                let header = self.sampled_header(ring_owner, time, Rate::EXACT);
                 let says_size = matches!(api, Api::FreeSized | Api::FreeAlignedSized);
                 let extras = Extras {
                     alignment: given(alignment),
@@ -318,30 +318,30 @@ impl Image {
                     Api::PoolBack => {
                         let key = Key(address);
                         let freed = match shared.is_sample {
-                            false => self.ledger.back(&mut shared.session, moment.thread, key),
+                            false => self.ledger.back(&mut shared.session, header.thread, key),
                             // The later free is then one of a block that is no longer in the
                             // sample.
                             true if self.ledger.get(key).is_some() => {
-                                self.ledger.withdraw(&mut shared.session, moment.thread, key)
+                                self.ledger.withdraw(&mut shared.session, header.thread, key)
                             }
                             true => Freed::Unknown,
                         };
-                        self.push_freed(shared, moment, api, freed, &extras);
+                        self.push_freed(shared, header, api, freed, &extras);
                     }
-                    Api::PoolReset => self.reset_pool(shared, moment, Key(address).pool()),
-                    _ => self.free(shared, moment, api, address, &extras),
+                    Api::PoolReset => self.reset_pool(shared, header, Key(address).pool()),
+                    _ => self.free(shared, header, api, address, &extras),
                 }
             }
-            Extended::Moved { address, stack } => {
-                let moment = self.moment(line, time);
-                self.move_block(shared, moment, Key(address), stack);
+            Extended::Reattributed { address, stack } => {
+                let header = self.header(ring_owner, time);
+                self.reattribute_block(shared, header, Key(address), stack);
             }
             Extended::Stamped { address, stamp } => {
-                let moment = self.moment(line, time);
-                self.stamp(shared, moment, address, stamp);
+                let header = self.header(ring_owner, time);
+                self.stamp(shared, header, address, stamp);
             }
             Extended::Marked { address, reporter, stack, is_kept, is_on_stack, is_around, measured } => {
-                let moment = self.moment(line, time);
+                let header = self.header(ring_owner, time);
                 let Some(by) = self.reporter(shared, stack, reporter) else { return Ok(()) };
                 let what = if is_around {
                     self.block_of(address).map(Reported::Block)
@@ -350,83 +350,83 @@ impl Image {
                 };
                 if let Some(what) = what {
                     let measured = Bytes(measured);
-                    self.push_mark(shared, moment.time, &Mark::Reported { what, by, is_kept, measured });
+                    self.push_mark(shared, header.time, &Mark::Reported { what, by, is_kept, measured });
                 }
             }
             Extended::Unmarked { address, reporter } => {
-                let moment = self.moment(line, time);
-                self.take_report_back(shared, moment, address, reporter);
+                let header = self.header(ring_owner, time);
+                self.remove_mark(shared, header, address, reporter);
             }
             Extended::MarksCleared => self.push_mark(shared, time, &Mark::Cleared),
             Extended::MarksComplete => self.push_mark(shared, time, &Mark::Complete { time }),
             Extended::Ignored { address } => {
-                let moment = self.moment(line, time);
+                let header = self.header(ring_owner, time);
                 match self.ledger.ignore(&mut shared.session, Key(address)) {
                     Ok(None) => {}
                     Ok(Some(block)) => {
-                        self.frees_missed.0 += block.stands_for().0;
-                        self.push_freed(shared, moment, Api::Free, known(block), &Extras::NONE);
+                        self.frees_missed.0 += block.weight().0;
+                        self.push_freed(shared, header, Api::Free, known(block), &Extras::NONE);
                     }
-                    Err(OutOfMemory) => shared.fail(Error::OutOfMemory),
+                    Err(OutOfMemory) => shared.fail(RecordError::OutOfMemory),
                 }
             }
             Extended::ReallocBegin { address, .. } => {
-                let moment = self.moment(line, time);
-                self.begin_realloc(shared, moment, address);
+                let header = self.header(ring_owner, time);
+                self.begin_realloc(shared, header, address);
             }
             Extended::ReallocEnd { api, outcome, address, size, stack, count, rate } => {
-                let moment = self.sampled_moment(line, time, rate);
+                let header = self.sampled_header(ring_owner, time, rate);
                 let extras = Extras { count: given(count), ..Extras::NONE };
                 match outcome {
                     ReallocOutcome::Returned => {
                         check_address(address)?;
-                        self.finish_realloc(shared, moment, api, address, size, stack, &extras);
+                        self.finish_realloc(shared, header, api, address, size, stack, &extras);
                     }
                     ReallocOutcome::Failed => {
-                        if let Some(pending) = self.take_pending(moment.thread) {
+                        if let Some(pending) = self.take_pending(header.thread) {
                             self.ledger.cancel_realloc(&mut shared.session, pending);
                         }
-                        self.fail(shared, moment, api, size, stack, &extras);
+                        self.fail(shared, header, api, size, stack, &extras);
                     }
                     ReallocOutcome::Freed => {
-                        if let Some(pending) = self.take_pending(moment.thread) {
+                        if let Some(pending) = self.take_pending(header.thread) {
                             let freed = pending.old();
                             if freed != Freed::Unknown || !shared.is_sample {
-                                self.forget_latest(moment);
+                                self.forget_latest(header);
                                 self.ledger.finish_as_free(&mut shared.session, pending);
-                                self.push_freed(shared, moment, api, freed, &extras);
+                                self.push_freed(shared, header, api, freed, &extras);
                             }
                         }
                     }
                 }
             }
             Extended::Failed { api, size, stack, alignment, count } => {
-                let moment = self.moment(line, time);
+                let header = self.header(ring_owner, time);
                 let extras = Extras { alignment: given(alignment), count: given(count), ..Extras::NONE };
-                self.fail(shared, moment, api, size, stack, &extras);
+                self.fail(shared, header, api, size, stack, &extras);
             }
             Extended::ThreadStart { thread, name } => {
                 // A ring that was taken over from a thread that could not announce its end.
-                if let Some(before) = line.thread {
+                if let Some(before) = ring_owner.thread {
                     self.end_thread(shared, before, time);
                 }
-                line.thread = Some(self.start_thread(thread, name, time));
+                ring_owner.thread = Some(self.start_thread(thread, name, time));
             }
             Extended::ThreadName { name } => {
-                let thread = self.thread(line, time);
+                let thread = self.thread(ring_owner, time);
                 if let Some(thread) = self.threads.get_mut(thread.0 as usize).filter(|thread| thread.name != name) {
                     thread.name = name;
-                    thread.is_news = true;
+                    thread.is_changed = true;
                 }
             }
             Extended::ThreadEnd => {
-                let thread = self.thread(line, time);
+                let thread = self.thread(ring_owner, time);
                 self.end_thread(shared, thread, time);
-                line.thread = None;
+                ring_owner.thread = None;
             }
             Extended::OnBehalf { thread } => {
                 let known = self.by_tid.get(&thread).copied();
-                line.thread = Some(known.unwrap_or_else(|| self.new_thread(thread, [0; 16], false, time)));
+                ring_owner.thread = Some(known.unwrap_or_else(|| self.new_thread(thread, [0; 16], false, time)));
             }
             Extended::Fork { sequence } => {
                 self.has_forked = true;
@@ -452,22 +452,22 @@ impl Image {
                 shared.departures.announce(Announced { image, process, pid, reason, is_tight, since, time, path });
             }
             Extended::ExecFailed { pid } => shared.departures.exec_failed(self.id, pid),
-            Extended::Others => {
-                let thread = self.thread(line, time);
+            Extended::Unsampled => {
+                let thread = self.thread(ring_owner, time);
                 if let Some(thread) = self.threads.get_mut(thread.0 as usize) {
-                    thread.has_others = true;
+                    thread.has_unsampled = true;
                 }
             }
             Extended::Text { address, flags, category, text } => {
                 let bytes = text.bytes().collect();
-                self.tree.texts.tell(&mut shared.texts, address, flags, category, bytes);
+                self.tree.texts.set(&mut shared.texts, address, flags, category, bytes);
             }
             // Annotations of the recorder itself are few.
             Extended::Annotation { code, payload }
                 if shared.keeps_events
                     || [code::STACK_MISMATCH, code::UNSEEN_LIBRARY, code::SANDBOX].contains(&code) =>
             {
-                let thread = self.thread(line, time);
+                let thread = self.thread(ring_owner, time);
                 let payload = payload.iter().flat_map(|word| word.to_le_bytes()).collect();
                 let annotation = Annotation { image: self.id, thread, time, code: u32::from(code), payload };
                 if self.annotations.is_full() {
@@ -489,95 +489,95 @@ impl Image {
     fn allocate(
         &mut self,
         shared: &mut Shared,
-        moment: Moment,
+        header: EventHeader,
         api: Api,
         address: u64,
         size: u64,
         stack: StackId,
         extras: &Extras,
     ) {
-        let (time, key) = (heapledger_ledger::Time(moment.time.0), Key(address));
+        let (time, key) = (heapledger_ledger::Time(header.time.0), Key(address));
         let (size, session) = (Bytes(size), &mut shared.session);
-        let sampled = ledger::Sampled { size, rate: moment.sampled.rate };
-        match self.ledger.allocate(session, time, moment.thread, key, sampled, stack) {
+        let sampled = ledger::Sampled { size, rate: header.sampled.rate };
+        match self.ledger.allocate(session, time, header.thread, key, sampled, stack) {
             Ok(Allocated { serial, displaced }) => {
                 if let Some(block) = displaced {
-                    self.push_displaced(shared, moment, block, key);
+                    self.push_displaced(shared, header, block, key);
                 }
-                if size >= self.finder.noted_from {
-                    self.finder.note(key, size);
+                if size >= self.address_index.indexed_from {
+                    self.address_index.insert(key, size);
                 }
                 let kind = if api.is_realloc() {
                     EventKind::Realloc { old: FreedBlock::None, serial, size, stack }
                 } else {
                     EventKind::Alloc { serial, size, stack }
                 };
-                self.push(shared, moment, api, kind, extras);
+                self.push(shared, header, api, kind, extras);
             }
-            Err(OutOfMemory) => shared.fail(Error::OutOfMemory),
+            Err(OutOfMemory) => shared.fail(RecordError::OutOfMemory),
         }
     }
 
     #[inline(always)]
-    fn free(&mut self, shared: &mut Shared, moment: Moment, api: Api, address: u64, extras: &Extras) {
+    fn free(&mut self, shared: &mut Shared, header: EventHeader, api: Api, address: u64, extras: &Extras) {
         let freed = if shared.is_sample {
-            self.forget_latest(moment);
-            self.ledger.free_if_known(&mut shared.session, moment.thread, Key(address))
+            self.forget_latest(header);
+            self.ledger.free_if_known(&mut shared.session, header.thread, Key(address))
         } else {
-            self.ledger.free(&mut shared.session, moment.thread, Key(address))
+            self.ledger.free(&mut shared.session, header.thread, Key(address))
         };
-        self.push_freed(shared, moment, api, freed, extras);
+        self.push_freed(shared, header, api, freed, extras);
     }
 
     /// Forgets a thread's latest allocation if others that are not in the sample came after it: the
     /// block that is about to be freed is then not temporary.
-    fn forget_latest(&mut self, moment: Moment) {
-        if moment.sampled.after_others {
-            self.ledger.end_thread(moment.thread);
+    fn forget_latest(&mut self, header: EventHeader) {
+        if header.sampled.after_unsampled {
+            self.ledger.end_thread(header.thread);
         }
     }
 
     /// Resets a pool. For readers, this is recorded as a free of each block.
-    fn reset_pool(&mut self, shared: &mut Shared, moment: Moment, pool: u32) {
+    fn reset_pool(&mut self, shared: &mut Shared, header: EventHeader, pool: u32) {
         let mut all = Vec::new();
-        self.ledger.reset_pool(&mut shared.session, moment.thread, pool, |freed, live| all.push((freed, live)));
+        self.ledger.reset_pool(&mut shared.session, header.thread, pool, |freed, live| all.push((freed, live)));
         for (freed, live) in all {
             let (block, freed_size) = name(freed);
             let live = Live { bytes: live.bytes_live, blocks: live.blocks_live };
             let (kind, extras) = (EventKind::Free { block }, Extras { freed_size, ..Extras::NONE });
-            self.push_with(shared, moment, Api::PoolReset, kind, &extras, live);
+            self.push_with(shared, header, Api::PoolReset, kind, &extras, live);
         }
     }
 
     #[inline(always)]
-    fn push_freed(&mut self, shared: &mut Shared, moment: Moment, api: Api, freed: Freed, extras: &Extras) {
+    fn push_freed(&mut self, shared: &mut Shared, header: EventHeader, api: Api, freed: Freed, extras: &Extras) {
         let (block, freed_size) = name(freed);
         match freed {
             Freed::Unknown if shared.is_sample => return,
-            Freed::Unknown => self.count_unknown(shared, moment),
-            Freed::Backing => return,
+            Freed::Unknown => self.count_unknown(shared, header),
+            Freed::Untracked => return,
             Freed::Known(_) | Freed::Inherited(_) => {}
         }
         let kind = EventKind::Free { block };
         match freed_size {
-            None => self.push(shared, moment, api, kind, extras),
+            None => self.push(shared, header, api, kind, extras),
             Some(_) => {
-                let extras = Extras { freed_size, stands_for: stands_for(freed), ..*extras };
-                self.push(shared, moment, api, kind, &extras);
+                let extras = Extras { freed_size, weight: weight(freed), ..*extras };
+                self.push(shared, header, api, kind, &extras);
             }
         }
     }
 
     #[cold]
-    fn count_unknown(&mut self, shared: &Shared, moment: Moment) {
-        let is_paused = shared.paused_from.is_some_and(|from| moment.time >= from);
+    fn count_unknown(&mut self, shared: &Shared, header: EventHeader) {
+        let is_paused = shared.paused_from.is_some_and(|from| header.time >= from);
         self.frees_paused.0 += u64::from(is_paused);
     }
 
-    fn begin_realloc(&mut self, shared: &mut Shared, moment: Moment, address: u64) {
-        self.cancel_pending(shared, moment.thread);
-        let pending = self.ledger.begin_realloc(moment.thread, Key(address));
-        if let Some(thread) = self.threads.get_mut(moment.thread.0 as usize) {
+    fn begin_realloc(&mut self, shared: &mut Shared, header: EventHeader, address: u64) {
+        self.cancel_pending(shared, header.thread);
+        let pending = self.ledger.begin_realloc(header.thread, Key(address));
+        if let Some(thread) = self.threads.get_mut(header.thread.0 as usize) {
             thread.pending = Some(pending);
         }
     }
@@ -592,16 +592,22 @@ impl Image {
 
     /// Begins a reallocation before its thread comes to it, because the address is already free for
     /// others.
-    pub(crate) fn suspend(&mut self, line: &mut Line, time: Time, address: u64) -> Pending {
-        let moment = self.moment(line, time);
-        self.ledger.begin_realloc(moment.thread, Key(address))
+    pub(crate) fn suspend(&mut self, ring_owner: &mut RingOwner, time: Time, address: u64) -> Pending {
+        let header = self.header(ring_owner, time);
+        self.ledger.begin_realloc(header.thread, Key(address))
     }
 
     /// Continues a suspended reallocation when its thread comes to it.
-    pub(crate) fn continue_realloc(&mut self, shared: &mut Shared, line: &mut Line, time: Time, pending: Pending) {
-        let moment = self.moment(line, time);
-        self.cancel_pending(shared, moment.thread);
-        if let Some(thread) = self.threads.get_mut(moment.thread.0 as usize) {
+    pub(crate) fn continue_realloc(
+        &mut self,
+        shared: &mut Shared,
+        ring_owner: &mut RingOwner,
+        time: Time,
+        pending: Pending,
+    ) {
+        let header = self.header(ring_owner, time);
+        self.cancel_pending(shared, header.thread);
+        if let Some(thread) = self.threads.get_mut(header.thread.0 as usize) {
             thread.pending = Some(pending);
         }
     }
@@ -614,30 +620,30 @@ impl Image {
     fn finish_realloc(
         &mut self,
         shared: &mut Shared,
-        moment: Moment,
+        header: EventHeader,
         api: Api,
         address: u64,
         size: u64,
         stack: StackId,
         extras: &Extras,
     ) {
-        let pending = self.take_pending(moment.thread);
+        let pending = self.take_pending(header.thread);
         // Without a beginning, this is a reallocation of the null pointer, or of a block that is
         // not in the sample.
         if pending.is_none() && !shared.is_sample {
-            return self.allocate(shared, moment, api, address, size, stack, extras);
+            return self.allocate(shared, header, api, address, size, stack, extras);
         }
         let freed = pending.as_ref().map_or(Freed::Unknown, Pending::old);
         if freed == Freed::Unknown && !shared.is_sample {
-            self.count_unknown(shared, moment);
+            self.count_unknown(shared, header);
         }
         let (old, freed_size) = name(freed);
-        let (time, key) = (ledger::Time(moment.time.0), Key(address));
+        let (time, key) = (ledger::Time(header.time.0), Key(address));
         let size = Bytes(size);
-        let sampled = ledger::Sampled { size, rate: moment.sampled.rate };
-        let thread = moment.thread;
+        let sampled = ledger::Sampled { size, rate: header.sampled.rate };
+        let thread = header.thread;
         let is_known = freed != Freed::Unknown || !shared.is_sample;
-        self.forget_latest(moment);
+        self.forget_latest(header);
         let session = &mut shared.session;
         let allocated = match pending.filter(|_| is_known) {
             Some(pending) => self.ledger.finish_realloc(session, time, pending, key, sampled, stack),
@@ -646,46 +652,46 @@ impl Image {
         match allocated {
             Ok(Allocated { serial, displaced }) => {
                 if let Some(block) = displaced {
-                    self.push_displaced(shared, moment, block, key);
+                    self.push_displaced(shared, header, block, key);
                 }
-                if size >= self.finder.noted_from {
-                    self.finder.note(key, size);
+                if size >= self.address_index.indexed_from {
+                    self.address_index.insert(key, size);
                 }
-                let extras = Extras { freed_size, stands_for: stands_for(freed), ..*extras };
-                self.push(shared, moment, api, EventKind::Realloc { old, serial, size, stack }, &extras);
+                let extras = Extras { freed_size, weight: weight(freed), ..*extras };
+                self.push(shared, header, api, EventKind::Realloc { old, serial, size, stack }, &extras);
                 if let Freed::Known(block) | Freed::Inherited(block) = freed
                     && let (_, Some(stamp)) = self.tree.stamps.parts(block.stack)
                 {
                     let to = self.stamped(shared, stack, stamp);
-                    self.move_to(shared, moment, key, to, Ledger::stamp_block);
+                    self.reattribute(shared, header, key, to, Ledger::stamp_block);
                 }
             }
-            Err(OutOfMemory) => shared.fail(Error::OutOfMemory),
+            Err(OutOfMemory) => shared.fail(RecordError::OutOfMemory),
         }
     }
 
     /// Reattributes a block to another context; it keeps its stamp.
-    fn move_block(&mut self, shared: &mut Shared, moment: Moment, key: Key, stack: StackId) {
+    fn reattribute_block(&mut self, shared: &mut Shared, header: EventHeader, key: Key, stack: StackId) {
         let Some(block) = self.ledger.get(key) else { return };
         let to = match self.tree.stamps.parts(block.stack) {
             (_, Some(stamp)) => self.stamped(shared, stack, stamp),
             (_, None) => stack,
         };
-        self.move_to(shared, moment, key, to, Ledger::move_block);
+        self.reattribute(shared, header, key, to, Ledger::reattribute_block);
     }
 
     /// Applies a stamp to the block at, or around, an address.
-    fn stamp(&mut self, shared: &mut Shared, moment: Moment, address: u64, stamp: u64) {
+    fn stamp(&mut self, shared: &mut Shared, header: EventHeader, address: u64, stamp: u64) {
         let stamp = self.tree.texts.get(stamp);
-        match self.finder.find(&self.ledger, address).filter(|_| stamp != TextId::UNKNOWN) {
+        match self.address_index.find(&self.ledger, address).filter(|_| stamp != TextId::UNKNOWN) {
             Some((key, block)) => {
                 let to = self.stamped(shared, block.stack, stamp);
                 if to != block.stack {
-                    self.move_to(shared, moment, key, to, Ledger::stamp_block);
+                    self.reattribute(shared, header, key, to, Ledger::stamp_block);
                 }
             }
             // An untracked block is in no total, but it exists.
-            None if self.ledger.is_set_aside(Key(address)) => {}
+            None if self.ledger.is_untracked(Key(address)) => {}
             None if shared.is_sample => {}
             None => self.stamps_unknown += 1,
         }
@@ -703,64 +709,64 @@ impl Image {
 
     /// Reattributes a block to another stack. Recorded only if the recording has the block's
     /// allocation: not for blocks that are inherited or untracked.
-    fn move_to(
+    fn reattribute(
         &mut self,
         shared: &mut Shared,
-        moment: Moment,
+        header: EventHeader,
         key: Key,
         stack: StackId,
         how: fn(&mut Ledger, &heapledger_ledger::Session, Key, StackId) -> Result<bool, OutOfMemory>,
     ) {
         let Some(block) = self.ledger.get(key) else { return };
         match how(&mut self.ledger, &shared.session, key, stack) {
-            Ok(_) if block.inherited || block.set_aside => {}
+            Ok(_) if block.inherited || block.untracked => {}
             Ok(_) => {
-                let kind = EventKind::Move { block: block.serial, stack };
-                self.push(shared, moment, Api::Malloc, kind, &Extras::NONE);
+                let kind = EventKind::Reattributed { block: block.serial, stack };
+                self.push(shared, header, Api::Malloc, kind, &Extras::NONE);
             }
-            Err(OutOfMemory) => shared.fail(Error::OutOfMemory),
+            Err(OutOfMemory) => shared.fail(RecordError::OutOfMemory),
         }
     }
 
-    fn fail(&mut self, shared: &mut Shared, moment: Moment, api: Api, size: u64, stack: StackId, extras: &Extras) {
+    fn fail(&mut self, shared: &mut Shared, header: EventHeader, api: Api, size: u64, stack: StackId, extras: &Extras) {
         self.ledger.fail();
-        self.push(shared, moment, api, EventKind::Failed { size: Bytes(size), stack }, extras);
+        self.push(shared, header, api, EventKind::Failed { size: Bytes(size), stack }, extras);
     }
 
     /// Records the free of a live block whose address was handed out again: the free was not seen,
     /// but must have come before.
     #[cold]
-    fn push_displaced(&mut self, shared: &mut Shared, moment: Moment, block: Block, new: Key) {
-        self.frees_missed.0 += block.stands_for().0;
+    fn push_displaced(&mut self, shared: &mut Shared, header: EventHeader, block: Block, new: Key) {
+        self.frees_missed.0 += block.weight().0;
         let (block, freed_size) = name(known(block));
         // The ledger already has the new block.
         let Live { bytes, blocks } = self.live();
-        let new = self.ledger.get(new).map_or((0, 0), |new| (new.size.0, new.stands_for().0));
+        let new = self.ledger.get(new).map_or((0, 0), |new| (new.size.0, new.weight().0));
         let live = Live {
             bytes: Bytes(bytes.0.wrapping_sub(new.0.wrapping_mul(new.1))),
             blocks: Blocks(blocks.0.wrapping_sub(new.1)),
         };
         let extras = Extras { freed_size, ..Extras::NONE };
-        self.push_with(shared, moment, Api::Free, EventKind::Free { block }, &extras, live);
+        self.push_with(shared, header, Api::Free, EventKind::Free { block }, &extras, live);
     }
 
     #[inline(always)]
-    fn push(&mut self, shared: &mut Shared, moment: Moment, api: Api, kind: EventKind, extras: &Extras) {
+    fn push(&mut self, shared: &mut Shared, header: EventHeader, api: Api, kind: EventKind, extras: &Extras) {
         let live = self.live();
-        self.push_with(shared, moment, api, kind, extras, live);
+        self.push_with(shared, header, api, kind, extras, live);
     }
 
     #[inline(always)]
     fn push_with(
         &mut self,
         shared: &mut Shared,
-        moment: Moment,
+        header: EventHeader,
         api: Api,
         kind: EventKind,
         extras: &Extras,
         live: Live,
     ) {
-        let Moment { thread, time, sampled } = moment;
+        let EventHeader { thread, time, sampled } = header;
         if self.events.is_empty() {
             self.chunk_time = time;
         }
@@ -770,7 +776,7 @@ impl Image {
         {
             shared.fail(error.into());
         }
-        self.reports.see(&kind);
+        self.reports.on_event(&kind);
         self.timeline.add(time, live);
         let session = shared.session.live();
         shared.timeline.add(time, Live { bytes: session.bytes_live, blocks: session.blocks_live });
@@ -787,29 +793,29 @@ impl Image {
     }
 
     #[inline(always)]
-    fn moment(&mut self, line: &mut Line, time: Time) -> Moment {
-        Moment { thread: self.thread(line, time), time, sampled: Sampled::NOT }
+    fn header(&mut self, ring_owner: &mut RingOwner, time: Time) -> EventHeader {
+        EventHeader { thread: self.thread(ring_owner, time), time, sampled: Sampled::NOT }
     }
 
     /// Returns the thread and time of an event that may belong to a sample.
-    fn sampled_moment(&mut self, line: &mut Line, time: Time, rate: Rate) -> Moment {
-        let thread = self.thread(line, time);
-        let others = self.threads.get_mut(thread.0 as usize).map(|thread| std::mem::take(&mut thread.has_others));
-        Moment { thread, time, sampled: Sampled { rate, after_others: others.unwrap_or_default() } }
+    fn sampled_header(&mut self, ring_owner: &mut RingOwner, time: Time, rate: Rate) -> EventHeader {
+        let thread = self.thread(ring_owner, time);
+        let unsampled = self.threads.get_mut(thread.0 as usize).map(|thread| std::mem::take(&mut thread.has_unsampled));
+        EventHeader { thread, time, sampled: Sampled { rate, after_unsampled: unsampled.unwrap_or_default() } }
     }
 
     #[inline(always)]
-    fn thread(&mut self, line: &mut Line, time: Time) -> ThreadId {
-        match line.thread {
+    fn thread(&mut self, ring_owner: &mut RingOwner, time: Time) -> ThreadId {
+        match ring_owner.thread {
             Some(thread) => thread,
-            None => self.first_contact(line, time),
+            None => self.first_contact(ring_owner, time),
         }
     }
 
     #[cold]
-    fn first_contact(&mut self, line: &mut Line, time: Time) -> ThreadId {
-        let known = self.by_tid.get(&line.tid).copied();
-        *line.thread.insert(known.unwrap_or_else(|| self.new_thread(line.tid, [0; 16], false, time)))
+    fn first_contact(&mut self, ring_owner: &mut RingOwner, time: Time) -> ThreadId {
+        let known = self.by_tid.get(&ring_owner.tid).copied();
+        *ring_owner.thread.insert(known.unwrap_or_else(|| self.new_thread(ring_owner.tid, [0; 16], false, time)))
     }
 
     fn start_thread(&mut self, tid: u32, name: [u8; 16], time: Time) -> ThreadId {
@@ -818,15 +824,23 @@ impl Image {
             && let Some(thread) = self.threads.get_mut(known.0 as usize)
             && !thread.is_announced
         {
-            (thread.name, thread.is_announced, thread.is_news) = (name, true, true);
+            (thread.name, thread.is_announced, thread.is_changed) = (name, true, true);
             return known;
         }
         self.new_thread(tid, name, true, time)
     }
 
     fn new_thread(&mut self, tid: u32, name: [u8; 16], is_announced: bool, time: Time) -> ThreadId {
-        let thread =
-            Thread { tid, name, start: time, end: None, is_announced, is_news: true, pending: None, has_others: false };
+        let thread = Thread {
+            tid,
+            name,
+            start: time,
+            end: None,
+            is_announced,
+            is_changed: true,
+            pending: None,
+            has_unsampled: false,
+        };
         self.threads_seen += 1;
         let free = self.free_threads.pop();
         let id = free.unwrap_or(ThreadId(self.threads.len() as u32));
@@ -841,7 +855,7 @@ impl Image {
     fn end_thread(&mut self, shared: &mut Shared, id: ThreadId, time: Time) {
         let Some(thread) = self.threads.get_mut(id.0 as usize) else { return };
         thread.end = Some(time);
-        thread.is_news = true;
+        thread.is_changed = true;
         // The thread ended before its reallocation returned, so the block was not touched.
         if let Some(pending) = thread.pending.take() {
             self.ledger.cancel_realloc(&mut shared.session, pending);
@@ -896,14 +910,14 @@ impl Image {
         // A block with a pending reallocation still has its old place.
         let pending = self.threads.iter().filter_map(|thread| match thread.pending.as_ref()?.old() {
             Freed::Known(block) => Some(block),
-            Freed::Inherited(_) | Freed::Backing | Freed::Unknown => None,
+            Freed::Inherited(_) | Freed::Untracked | Freed::Unknown => None,
         });
         let live = blocks
             .chain(pending)
             .filter(|block| !block.inherited)
             .map(|Block { serial, size, stack, rate, .. }| LiveBlock { serial, size, stack, rate })
             .collect();
-        let counts = self.counts(&Noted::default());
+        let counts = self.counts(&ExternalCounters::default());
         let checkpoint = CheckpointEncoder::new(self.id, time, self.events.next_serial(), counts);
         shared.writer.send(Job::Checkpoint(checkpoint, live));
     }
@@ -932,8 +946,8 @@ impl Image {
         if !shared.keeps_events {
             return;
         }
-        for (number, thread) in self.threads.iter_mut().enumerate().filter(|(_, thread)| thread.is_news) {
-            thread.is_news = false;
+        for (number, thread) in self.threads.iter_mut().enumerate().filter(|(_, thread)| thread.is_changed) {
+            thread.is_changed = false;
             let name = thread.name.iter().copied().take_while(|&byte| byte != 0).collect();
             shared.records.push(Record::Thread(ThreadRecord {
                 image: self.id,
@@ -957,10 +971,10 @@ impl Image {
     }
 
     /// Brings the file up to date, if it lacks events from before `before`.
-    pub(crate) fn flush(&mut self, shared: &mut Shared, before: Time, noted: &Noted) {
+    pub(crate) fn flush(&mut self, shared: &mut Shared, before: Time, external: &ExternalCounters) {
         if !self.events.is_empty() && self.chunk_time < before {
             self.flush_events(shared);
-            shared.records.push(Record::ImageCounts(ImageCounts { image: self.id, counts: self.counts(noted) }));
+            shared.records.push(Record::ImageCounts(ImageCounts { image: self.id, counts: self.counts(external) }));
         } else if self.tree.has_open() || !shared.keeps_events {
             self.flush_nodes(shared, false);
         }
@@ -969,8 +983,8 @@ impl Image {
     }
 
     /// Returns the totals so far.
-    pub(crate) fn counts(&self, noted: &Noted) -> Counts {
-        let noted = noted.since(&self.noted_before);
+    pub(crate) fn counts(&self, external: &ExternalCounters) -> Counts {
+        let external = external.since(&self.external_before);
         let (counts, live) = (self.ledger.counts(), self.ledger.live());
         let mut counts = Counts {
             allocations: counts.allocations,
@@ -995,17 +1009,22 @@ impl Image {
             events_reordered: self.events_reordered,
             stamps_unknown: self.stamps_unknown,
             threads: self.threads_seen,
-            stacks: noted.stacks,
+            stacks: external.stacks,
             errors: count_errors(self.ledger.variances()),
             ..Counts::default()
         };
-        noted.lost.enter(&mut counts);
+        external.lost.enter(&mut counts);
         counts
     }
 
     /// Finishes an image that has ended: writes everything except the sites, which are returned
     /// with the totals.
-    pub(crate) fn finish(mut self, shared: &mut Shared, time: Time, noted: &Noted) -> (Counts, Vec<Site>) {
+    pub(crate) fn finish(
+        mut self,
+        shared: &mut Shared,
+        time: Time,
+        external: &ExternalCounters,
+    ) -> (Counts, Vec<Site>) {
         for thread in &mut self.threads {
             if let Some(pending) = thread.pending.take() {
                 self.ledger.cancel_realloc(&mut shared.session, pending);
@@ -1018,7 +1037,7 @@ impl Image {
         self.flush_events(shared);
         self.flush_annotations(shared);
         self.flush_threads(shared);
-        let counts = self.counts(noted);
+        let counts = self.counts(external);
         shared.records.push(Record::ImageCounts(ImageCounts { image: self.id, counts }));
         let sites = self.sites(shared);
         shared.writer.send(Job::Timeline(Some(self.id), self.timeline.finish()));
@@ -1027,13 +1046,13 @@ impl Image {
     }
 
     /// Ends the current file for an image that continues: writes its part of the file.
-    pub(crate) fn end_part(&mut self, shared: &mut Shared, time: Time, noted: &Noted) -> Counts {
+    pub(crate) fn end_segment(&mut self, shared: &mut Shared, time: Time, external: &ExternalCounters) -> Counts {
         self.flush_nodes(shared, false);
         self.flush_events(shared);
         self.flush_annotations(shared);
         self.flush_threads(shared);
         self.timeline.add(time, self.live());
-        let counts = self.counts(noted);
+        let counts = self.counts(external);
         let (reason, exit) = (ImageEndReason::Detached, None);
         shared.records.push(Record::ImageEnd(ImageEnd { image: self.id, time, reason, exit }));
         shared.records.push(Record::ImageCounts(ImageCounts { image: self.id, counts }));
@@ -1044,11 +1063,17 @@ impl Image {
         counts
     }
 
-    /// Begins another file, after [`Image::end_part`]: writes everything that is needed to read it
-    /// on its own. The session's ledger must have been restarted.
-    pub(crate) fn begin_part(&mut self, shared: &mut Shared, time: Time, start: &ImageStart, noted: &Noted) {
+    /// Begins another file, after [`Image::end_segment`]: writes everything that is needed to read
+    /// it on its own. The session's ledger must have been restarted.
+    pub(crate) fn begin_segment(
+        &mut self,
+        shared: &mut Shared,
+        time: Time,
+        start: &ImageStart,
+        external: &ExternalCounters,
+    ) {
         self.ledger.restart(heapledger_ledger::Time(time.0));
-        self.noted_before = *noted;
+        self.external_before = *external;
         (self.frees_paused, self.frees_missed) = (Blocks(0), Blocks(0));
         (self.events_late, self.events_reordered, self.stamps_unknown) = (0, 0, 0);
         self.events_since_checkpoint = 0;
@@ -1064,12 +1089,12 @@ impl Image {
         }));
         shared.records.extend(self.tree.mappings(self.id).map(Record::Mapping));
         for thread in self.threads.iter_mut().filter(|thread| thread.end.is_none()) {
-            thread.is_news = true;
+            thread.is_changed = true;
         }
         self.flush_threads(shared);
         self.write_kept_nodes(shared);
         self.write_checkpoint(shared, time);
-        self.report_again(shared, time);
+        self.repeat_marks(shared, time);
         self.timeline.add(time, self.live());
     }
 
@@ -1082,8 +1107,8 @@ impl Image {
     }
 
     /// Returns the current state of the image, for a file that is replaced later.
-    pub(crate) fn snapshot(&self, shared: &Shared, noted: &Noted) -> [Job; 4] {
-        let counts = Record::ImageCounts(ImageCounts { image: self.id, counts: self.counts(noted) });
+    pub(crate) fn snapshot(&self, shared: &Shared, external: &ExternalCounters) -> [Job; 4] {
+        let counts = Record::ImageCounts(ImageCounts { image: self.id, counts: self.counts(external) });
         [
             Job::Records(vec![counts]),
             Job::Sites(self.id, self.sites(shared)),
@@ -1148,15 +1173,15 @@ fn name(freed: Freed) -> (FreedBlock, Option<Bytes>) {
     match freed {
         Freed::Known(block) => (FreedBlock::Known(block.serial), None),
         Freed::Inherited(block) => (FreedBlock::Inherited, Some(block.size)),
-        Freed::Backing => (FreedBlock::None, None),
+        Freed::Untracked => (FreedBlock::None, None),
         Freed::Unknown => (FreedBlock::Unknown, None),
     }
 }
 
 /// Returns the weight of a sampled inherited block, which the recording does not have otherwise.
-fn stands_for(freed: Freed) -> Option<Blocks> {
+fn weight(freed: Freed) -> Option<Blocks> {
     match freed {
-        Freed::Inherited(block) if block.rate != Rate::EXACT => Some(block.stands_for()),
+        Freed::Inherited(block) if block.rate != Rate::EXACT => Some(block.weight()),
         _ => None,
     }
 }

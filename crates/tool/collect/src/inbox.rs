@@ -10,7 +10,7 @@ use crate::shared::SharedRing;
 
 /// A message. Stamps are in units, as in events.
 #[derive(Debug)]
-pub(crate) enum News {
+pub(crate) enum Message {
     /// A new image. Its rings follow.
     Image(NewImage),
     /// Another ring of an image.
@@ -68,21 +68,21 @@ pub(crate) struct NewRing {
 
 /// A queue of messages from the broker's thread to the collector's.
 #[derive(Debug, Default)]
-pub(crate) struct Inbox(Mutex<Vec<News>>);
+pub(crate) struct Inbox(Mutex<Vec<Message>>);
 
 impl Inbox {
-    fn lock(&self) -> MutexGuard<'_, Vec<News>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Message>> {
         // The vector is consistent between any two calls.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds messages. The messages of one call are taken together.
-    pub(crate) fn post(&self, news: impl IntoIterator<Item = News>) {
-        self.lock().extend(news);
+    pub(crate) fn post(&self, messages: impl IntoIterator<Item = Message>) {
+        self.lock().extend(messages);
     }
 
     /// Moves all messages to `to`, which must be empty.
-    pub(crate) fn take(&self, to: &mut Vec<News>) {
+    pub(crate) fn take(&self, to: &mut Vec<Message>) {
         std::mem::swap(&mut *self.lock(), to);
     }
 

@@ -13,7 +13,7 @@ use rustix::fs::Access;
 use rustix::io::Errno;
 use rustix::process::Pid;
 
-use crate::error::Error;
+use crate::error::RecordError;
 use crate::session::Library;
 use crate::unix;
 
@@ -29,8 +29,8 @@ pub(crate) struct Launch<'a> {
 
 impl<'a> Launch<'a> {
     /// Looks the command up.
-    pub(crate) fn find(command: &'a [OsString]) -> Result<Launch<'a>, Error> {
-        let (name, arguments) = command.split_first().ok_or(Error::NoCommand)?;
+    pub(crate) fn find(command: &'a [OsString]) -> Result<Launch<'a>, RecordError> {
+        let (name, arguments) = command.split_first().ok_or(RecordError::NoCommand)?;
         // The path that execvp searches if PATH is not set.
         let path = std::env::var_os("PATH").unwrap_or_else(|| OsString::from("/bin:/usr/bin"));
         Ok(Launch { name, arguments, file: find(name, &path)? })
@@ -45,7 +45,7 @@ impl<'a> Launch<'a> {
     /// that they look for. The program keeps our standard streams, directory and process group. All
     /// our descriptors are closed on exec, and all signals that we handle are reset to their
     /// defaults.
-    pub(crate) fn start(&self, library: Option<&Library>, session: Option<&OsStr>) -> Result<Pid, Error> {
+    pub(crate) fn start(&self, library: Option<&Library>, session: Option<&OsStr>) -> Result<Pid, RecordError> {
         // In a static program, nothing would remove the additions from the environment again.
         let environment = match library.filter(|_| is_recordable(&self.file, INTERPRETERS_MAX)) {
             Some(library) => environment(library, session),
@@ -66,7 +66,7 @@ impl<'a> Launch<'a> {
             let command = [text("/bin/sh".as_ref()), text(self.file.as_os_str())].into_iter().chain(arguments());
             spawn(Command::new("/bin/sh"), Path::new("/bin/sh"), command.collect())
         });
-        let failed = |source| Error::Launch { program: self.name.to_owned(), source };
+        let failed = |source| RecordError::Launch { program: self.name.to_owned(), source };
         let id = id.map_err(failed)?;
         // Process ids of the kernel are positive.
         Pid::from_raw(id as i32).ok_or_else(|| failed(io::Error::from(io::ErrorKind::Other)))
@@ -91,7 +91,7 @@ fn is_recordable(file: &Path, interpreters_left: usize) -> bool {
     if program::gains_rights(metadata.mode(), (metadata.uid(), metadata.gid()), caller) {
         return false;
     }
-    match program::judge(&head) {
+    match program::classify(&head) {
         Program::Dynamic | Program::Unknown => true,
         Program::Other(_) => false,
         Program::Script(interpreter) => {
@@ -156,12 +156,12 @@ fn joined(parts: impl IntoIterator<Item = impl AsRef<OsStr>>) -> OsString {
 }
 
 /// Returns the file that `execvp` would run.
-fn find(name: &OsStr, path: &OsStr) -> Result<PathBuf, Error> {
-    let not_found = || Error::CommandNotFound { program: name.to_owned() };
+fn find(name: &OsStr, path: &OsStr) -> Result<PathBuf, RecordError> {
+    let not_found = || RecordError::CommandNotFound { program: name.to_owned() };
     if name.is_empty() {
         return Err(not_found());
     }
-    let not_executable = |source| Error::NotExecutable { program: name.to_owned(), source };
+    let not_executable = |source| RecordError::NotExecutable { program: name.to_owned(), source };
     if name.as_bytes().contains(&b'/') {
         let file = PathBuf::from(name);
         return match check(&file) {
@@ -212,13 +212,13 @@ mod tests {
         let found = |name: &Path| find(name.as_os_str(), &path);
         assert_eq!(found(Path::new("tool")).unwrap(), tool);
         assert_eq!(found(&tool).unwrap(), tool);
-        assert!(matches!(found(Path::new("plain")), Err(Error::NotExecutable { .. })));
-        assert!(matches!(found(&plain), Err(Error::NotExecutable { .. })));
-        assert!(matches!(found(directory.path()), Err(Error::NotExecutable { .. })));
-        assert!(matches!(found(Path::new("neither")), Err(Error::CommandNotFound { .. })));
-        assert!(matches!(found(Path::new("/nonexistent/tool")), Err(Error::CommandNotFound { .. })));
-        assert!(matches!(found(Path::new("")), Err(Error::CommandNotFound { .. })));
-        assert!(matches!(Launch::find(&[]), Err(Error::NoCommand)));
+        assert!(matches!(found(Path::new("plain")), Err(RecordError::NotExecutable { .. })));
+        assert!(matches!(found(&plain), Err(RecordError::NotExecutable { .. })));
+        assert!(matches!(found(directory.path()), Err(RecordError::NotExecutable { .. })));
+        assert!(matches!(found(Path::new("neither")), Err(RecordError::CommandNotFound { .. })));
+        assert!(matches!(found(Path::new("/nonexistent/tool")), Err(RecordError::CommandNotFound { .. })));
+        assert!(matches!(found(Path::new("")), Err(RecordError::CommandNotFound { .. })));
+        assert!(matches!(Launch::find(&[]), Err(RecordError::NoCommand)));
     }
 
     #[test]

@@ -70,8 +70,8 @@ use slowness::SlownessWatch;
 use unix::Signals;
 use writer::{Job, Writer};
 
-pub use control::{Request, Running, Status};
-pub use error::Error;
+pub use control::{ControlRequest, RunningSession, Status};
+pub use error::RecordError;
 pub use outcome::{ImageOutcome, Outcome, ProcessOutcome, Progress, Totals};
 pub use run::{check, run};
 pub use session::is_observed;
@@ -80,7 +80,7 @@ pub use unix::die_by;
 /// The options of a recording.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Options {
+pub struct RecordOptions {
     /// The program and its arguments. The program is searched for as a shell would.
     pub command: Vec<OsString>,
     /// The file to write. `None`: `heapledger.PROGRAM.PID.hl` in the current directory.
@@ -122,7 +122,7 @@ pub struct Options {
     /// estimates. `None`: all blocks.
     pub sample_every: Option<Bytes>,
     /// The parts of an allocation's stack and context that are recorded.
-    pub stacks: Stacks,
+    pub stacks: StackMode,
     /// Compare every stack with the one from the program's C library.
     pub verify_stacks: bool,
     /// Handle the signals that the process gets meanwhile: ignore those of the keyboard, pass on
@@ -149,7 +149,7 @@ pub enum OnFull {
 
 /// The parts of an allocation's stack and context that are recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Stacks {
+pub enum StackMode {
     /// The stack, and the context that the program declares.
     #[default]
     Mixed,
@@ -185,10 +185,10 @@ pub enum Begin {
     OnRequest,
 }
 
-impl Options {
+impl RecordOptions {
     /// Returns the default options.
-    pub fn new(command: Vec<OsString>, library: impl Into<Cow<'static, [u8]>>) -> Options {
-        Options {
+    pub fn new(command: Vec<OsString>, library: impl Into<Cow<'static, [u8]>>) -> RecordOptions {
+        RecordOptions {
             command,
             output: None,
             force: false,
@@ -204,7 +204,7 @@ impl Options {
             hooks: Vec::new(),
             ring_capacity: 256 << 10,
             sample_every: None,
-            stacks: Stacks::Mixed,
+            stacks: StackMode::Mixed,
             verify_stacks: false,
             handle_signals: true,
             tool_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -220,8 +220,8 @@ impl Options {
         };
         let begin = if self.begin == Begin::AtOnce { 0 } else { mode::PAUSED | mode::IDLE };
         let stacks = match self.stacks {
-            Stacks::Mixed | Stacks::Native => 0,
-            Stacks::Pseudo | Stacks::None => mode::NO_STACKS,
+            StackMode::Mixed | StackMode::Native => 0,
+            StackMode::Pseudo | StackMode::None => mode::NO_STACKS,
         };
         on_full | begin | stacks | if self.verify_stacks { mode::VERIFIES_STACKS } else { 0 }
     }
@@ -231,7 +231,7 @@ impl Options {
     }
 }
 
-/// The default of [`Options::stall_timeout`].
+/// The default of [`RecordOptions::stall_timeout`].
 const STALL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The interval at which [`Progress::Running`] is reported.
@@ -242,7 +242,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 /// If something fails before the command runs, an error is returned, and no file is left. A later
 /// failure ends the recording, but not the command; the outcome then has a
 /// [`problem`](Outcome::problem).
-pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Result<Outcome, Error> {
+pub fn record(options: &RecordOptions, observer: &mut dyn FnMut(Progress<'_>)) -> Result<Outcome, RecordError> {
     let launch = Launch::find(&options.command)?;
     let signals = if options.handle_signals { Signals::handle() } else { None };
     let rotation = options.rotate.filter(|_| !options.totals_only);
@@ -254,12 +254,12 @@ pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Resu
         true => Destination::replaced(file, is_sample),
         false => Destination::appended(file, is_sample),
     };
-    let library = Library::place(&options.library, &options.hooks)?;
+    let library = Library::install(&options.library, &options.hooks)?;
     let session = Session::new()?;
     let environment = session.to_environment(is_sample, options.stall_timeout.is_none());
     let page = Arc::new(session::page(options.mode(), sampling.unwrap_or_default(), options.stall_timeout)?);
     let writer = Writer::start(destination, Some(Arc::clone(&page)))?;
-    let takes_contexts = matches!(options.stacks, Stacks::Mixed | Stacks::Pseudo);
+    let takes_contexts = matches!(options.stacks, StackMode::Mixed | StackMode::Pseudo);
     page.without_contexts.store(u32::from(!takes_contexts), Ordering::Relaxed);
     // 0 means no limit.
     page.target_memory.store(options.target_memory.map_or(0, |limit| limit.0.max(1)), Ordering::Relaxed);
@@ -309,17 +309,17 @@ pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Resu
         },
     );
     let mut next_progress = Instant::now();
-    let (mut end_is_told, mut time_is_up) = (false, false);
-    let mut begins_within = None;
-    let mut parts_told = 0;
+    let (mut end_is_reported, mut time_is_up) = (false, false);
+    let mut child_start_timeout = None;
+    let mut segments_reported = 0;
     while !collector.has_failed() {
-        collector.round();
+        collector.iterate();
         collector.keep_up();
         if Instant::now() >= next_progress {
             next_progress = Instant::now() + PROGRESS_INTERVAL;
             let totals = collector.totals();
             if let Some(control) = &control {
-                control.tell(totals, collector.pids(), output.path());
+                control.update(totals, collector.pids(), output.path());
             }
             observer(Progress::Running(totals));
         }
@@ -342,14 +342,14 @@ pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Resu
             }
             wake_at = Some(began + duration);
         }
-        while parts_told < collector.parts_ended() {
-            parts_told += 1;
-            if let Some(path) = output.kept_part(parts_told) {
-                observer(Progress::PartEnded { path });
+        while segments_reported < collector.segments_ended() {
+            segments_reported += 1;
+            if let Some(path) = output.kept_segment(segments_reported) {
+                observer(Progress::SegmentEnded { path });
             }
         }
         if let Some(Rotation { age, bytes, keep }) = rotation
-            && collector.is_part_full(age, bytes)
+            && collector.is_segment_full(age, bytes)
         {
             match output.next(options.force, keep) {
                 Ok(file) => collector.rotate(file),
@@ -359,11 +359,11 @@ pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Resu
         if let Some(ended) = command.ended() {
             // Processes that ended before the command must be reported before the running ones are
             // counted.
-            broker.look();
-            collector.round();
+            broker.synchronise();
+            collector.iterate();
             let (running, waits) = (collector.running(), options.wait_for_descendants);
-            if !end_is_told {
-                end_is_told = true;
+            if !end_is_reported {
+                end_is_reported = true;
                 observer(Progress::CommandEnded { exit: ended.exit, running, waits });
                 if let Some(signals) = &signals {
                     signals.command_ended();
@@ -373,13 +373,17 @@ pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Resu
             // A child that is just being forked is to be recorded and, if asked for, waited for: on
             // a busy machine it may get no processor for seconds. Only forks that failed, or whose
             // child was killed at once, take all that time.
-            let moment = if waits { forks::PATIENCE } else { *begins_within.get_or_insert_with(forks::begins_within) };
+            let moment = if waits {
+                forks::CHILD_TIMEOUT
+            } else {
+                *child_start_timeout.get_or_insert_with(forks::child_start_timeout)
+            };
             let has_all_come = !collector.awaits_children(moment);
             if is_hurried || (has_all_come && (running == 0 || !waits)) {
                 break;
             }
         }
-        collector.sleep(wake_at, || !end_is_told && command.ended().is_some());
+        collector.sleep(wake_at, || !end_is_reported && command.ended().is_some());
     }
 
     if !collector.has_failed() {
@@ -404,9 +408,9 @@ pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Resu
         collector.finish(&end);
     let problem = failure.map(|failure| match failure {
         Failed::Here(error) => error,
-        Failed::Writing(writer::Failure::Encode(error)) => Error::Encode(error),
+        Failed::Writing(writer::Failure::Encode(error)) => RecordError::Encode(error),
         Failed::Writing(writer::Failure::Write(source)) => {
-            Error::WriteOutput { path: output.path().to_owned(), source }
+            RecordError::WriteOutput { path: output.path().to_owned(), source }
         }
     });
     if let Some(problem) = &problem {
@@ -416,7 +420,7 @@ pub fn record(options: &Options, observer: &mut dyn FnMut(Progress<'_>)) -> Resu
     Ok(Outcome {
         output: output.path().to_owned(),
         bytes_written,
-        parts: output.parts(),
+        segments: output.segments(),
         earlier: output.earlier(),
         command_pid,
         exit: ended.exit,
@@ -441,7 +445,7 @@ fn give_up_command(pid: Pid) {
     let _ = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty());
 }
 
-fn session_record(options: &Options) -> SessionRecord {
+fn session_record(options: &RecordOptions) -> SessionRecord {
     let start = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let directory = std::env::current_dir().unwrap_or_default();
     SessionRecord {
@@ -454,7 +458,7 @@ fn session_record(options: &Options) -> SessionRecord {
         clock: ClockKind::Tsc,
         totals_only: options.totals_only,
         samples: options.sample_every.is_some(),
-        part: u32::from(options.rotate.is_some() && !options.totals_only),
+        segment: u32::from(options.rotate.is_some() && !options.totals_only),
         ..SessionRecord::default()
     }
 }

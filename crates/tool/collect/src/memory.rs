@@ -152,8 +152,8 @@ trait SplitOnce {
 
 impl SplitOnce for [u8] {
     fn split_once_at(&self, at: u8) -> Option<(&[u8], &[u8])> {
-        let place = self.iter().position(|&byte| byte == at)?;
-        Some((&self[..place], &self[place + 1..]))
+        let index = self.iter().position(|&byte| byte == at)?;
+        Some((&self[..index], &self[index + 1..]))
     }
 }
 

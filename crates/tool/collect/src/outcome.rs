@@ -8,7 +8,7 @@ use heapledger_recording::{
     CountErrors, Counts, Departure, ExitStatus, Footer, ImageEndReason, ImageId, ImageOrigin, Live, Pause,
 };
 
-use crate::error::Error;
+use crate::error::RecordError;
 
 /// The progress of a recording. Reported on the thread that called [`record`](crate::record), which
 /// does nothing else meanwhile.
@@ -25,7 +25,7 @@ pub enum Progress<'a> {
     /// The figures so far; about ten times a second.
     Running(Totals),
     /// One of several files is complete, and the next has begun.
-    PartEnded {
+    SegmentEnded {
         /// The file.
         path: &'a Path,
     },
@@ -41,7 +41,7 @@ pub enum Progress<'a> {
     /// The time for recording is over. The command, if it still runs, continues unrecorded.
     TimeIsUp,
     /// The recording had to end before the command did, which continues unrecorded.
-    Failed(&'a Error),
+    Failed(&'a RecordError),
     /// Everything is recorded, and the file is being completed.
     Finishing,
 }
@@ -77,7 +77,7 @@ pub struct Outcome {
     /// Its length in bytes.
     pub bytes_written: u64,
     /// The number of files, of which this is the last; 0 if only one was asked for.
-    pub parts: u32,
+    pub segments: u32,
     /// The earlier files that were kept, the oldest first.
     pub earlier: Vec<PathBuf>,
     /// The command's process.
@@ -105,7 +105,7 @@ pub struct Outcome {
     /// True if the recording ended because its time was over.
     pub time_is_up: bool,
     /// The reason why the recording ended before the command did. The file can be read up to there.
-    pub problem: Option<Error>,
+    pub problem: Option<RecordError>,
 }
 
 impl Outcome {
@@ -186,9 +186,9 @@ pub(crate) fn add_process(session: &mut Counts, process: &Counts) {
 
 /// Adds a later segment to the totals of a session. The largest peak counts, and the live figures
 /// are those of the last segment.
-pub(crate) fn add_part(session: &mut Counts, part: &Counts) {
-    let threads = session.threads.max(part.threads);
-    add_image(session, part);
+pub(crate) fn add_segment(session: &mut Counts, segment: &Counts) {
+    let threads = session.threads.max(segment.threads);
+    add_image(session, segment);
     session.threads = threads;
 }
 

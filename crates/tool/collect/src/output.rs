@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
-use crate::error::Error;
+use crate::error::RecordError;
 use crate::session::random_digits;
 
 /// A new, empty output file. Unless it is kept, it is removed when dropped.
@@ -24,12 +24,12 @@ pub(crate) struct Output {
     is_ours: bool,
     /// The path of the file that it will replace.
     replaces: Option<PathBuf>,
-    parts: Option<Parts>,
+    segments: Option<Segments>,
 }
 
 /// The files of an output that continues in further files.
 #[derive(Debug)]
-struct Parts {
+struct Segments {
     /// The name without a number.
     base: PathBuf,
     /// The number of the current file, from 1.
@@ -40,22 +40,28 @@ struct Parts {
 
 impl Output {
     /// Creates the file under the name that was asked for, or under a temporary one.
-    pub(crate) fn create(path: Option<&Path>, force: bool, has_parts: bool) -> Result<Output, Error> {
-        let parts = has_parts.then(|| Parts {
+    pub(crate) fn create(path: Option<&Path>, force: bool, has_segments: bool) -> Result<Output, RecordError> {
+        let segments = has_segments.then(|| Segments {
             base: path.map(Path::to_owned).unwrap_or_default(),
             number: 1,
-            kept: path.map(|path| part_path(path, 1)).into_iter().collect(),
+            kept: path.map(|path| segment_path(path, 1)).into_iter().collect(),
         });
-        let first = path.map(|path| if has_parts { part_path(path, 1) } else { path.to_owned() });
+        let first = path.map(|path| if has_segments { segment_path(path, 1) } else { path.to_owned() });
         let Some(path) = first.as_deref() else {
-            let failed = |source| Error::CreateOutput { path: PathBuf::from("."), source };
-            let path = passing_path(None).map_err(failed)?;
+            let failed = |source| RecordError::CreateOutput { path: PathBuf::from("."), source };
+            let path = temporary_path(None).map_err(failed)?;
             let file = new_file(&path).map_err(failed)?;
-            return Ok(Output { file, path, is_unnamed: true, is_ours: true, replaces: None, parts });
+            return Ok(Output { file, path, is_unnamed: true, is_ours: true, replaces: None, segments });
         };
-        let failed = |source| Error::CreateOutput { path: path.to_owned(), source };
-        let output =
-            |file, is_ours| Output { file, path: path.to_owned(), is_unnamed: false, is_ours, replaces: None, parts };
+        let failed = |source| RecordError::CreateOutput { path: path.to_owned(), source };
+        let output = |file, is_ours| Output {
+            file,
+            path: path.to_owned(),
+            is_unnamed: false,
+            is_ours,
+            replaces: None,
+            segments,
+        };
         match new_file(path) {
             Ok(file) => Ok(output(file, true)),
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(failed(error)),
@@ -64,13 +70,13 @@ impl Output {
             Err(_) if is_stream(path) => {
                 OpenOptions::new().append(true).open(path).map(|file| output(file, false)).map_err(failed)
             }
-            Err(_) if !force => Err(Error::OutputExists { path: path.to_owned() }),
+            Err(_) if !force => Err(RecordError::OutputExists { path: path.to_owned() }),
             // A file is replaced, not overwritten, so a process that has it mapped keeps the old
             // contents. It is replaced only when the program runs.
             Err(_) => {
-                let passing = passing_path(path.parent()).map_err(failed)?;
-                let mut output = output(new_file(&passing).map_err(failed)?, true);
-                (output.path, output.replaces) = (passing, Some(path.to_owned()));
+                let temporary = temporary_path(path.parent()).map_err(failed)?;
+                let mut output = output(new_file(&temporary).map_err(failed)?, true);
+                (output.path, output.replaces) = (temporary, Some(path.to_owned()));
                 Ok(output)
             }
         }
@@ -79,9 +85,10 @@ impl Output {
     /// Gives the file its final name. Without a name that was asked for, this is
     /// `heapledger.PROGRAM.PID.hl`, or with a number before the ending if that exists and is not to
     /// be replaced.
-    pub(crate) fn name(&mut self, program: &OsStr, pid: u32, force: bool) -> Result<(), Error> {
+    pub(crate) fn name(&mut self, program: &OsStr, pid: u32, force: bool) -> Result<(), RecordError> {
         if let Some(path) = self.replaces.take() {
-            std::fs::rename(&self.path, &path).map_err(|source| Error::CreateOutput { path: path.clone(), source })?;
+            std::fs::rename(&self.path, &path)
+                .map_err(|source| RecordError::CreateOutput { path: path.clone(), source })?;
             self.path = path;
         }
         if !self.is_unnamed {
@@ -94,59 +101,60 @@ impl Output {
             let ending = if number == 0 { format!(".{pid}.hl") } else { format!(".{pid}.{number}.hl") };
             name.push(ending);
             let base = PathBuf::from(name);
-            let path = if self.parts.is_some() { part_path(&base, 1) } else { base.clone() };
+            let path = if self.segments.is_some() { segment_path(&base, 1) } else { base.clone() };
             match rename(&self.path, &path, force) {
                 Ok(()) => {
-                    if let Some(parts) = &mut self.parts {
-                        (parts.base, parts.kept) = (base, [path.clone()].into());
+                    if let Some(segments) = &mut self.segments {
+                        (segments.base, segments.kept) = (base, [path.clone()].into());
                     }
                     self.path = path;
                     self.is_unnamed = false;
                     return Ok(());
                 }
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
-                Err(source) => return Err(Error::CreateOutput { path, source }),
+                Err(source) => return Err(RecordError::CreateOutput { path, source }),
             }
         }
     }
 
     /// Returns the number of files so far; 0 if only one was asked for.
-    pub(crate) fn parts(&self) -> u32 {
-        self.parts.as_ref().map_or(0, |parts| parts.number)
+    pub(crate) fn segments(&self) -> u32 {
+        self.segments.as_ref().map_or(0, |segments| segments.number)
     }
 
     /// Returns the path of a file by its number, from 1, if it is kept.
-    pub(crate) fn kept_part(&self, number: u32) -> Option<&Path> {
-        let parts = self.parts.as_ref()?;
-        let path = part_path(&parts.base, number);
-        parts.kept.iter().find(|kept| **kept == path).map(PathBuf::as_path)
+    pub(crate) fn kept_segment(&self, number: u32) -> Option<&Path> {
+        let segments = self.segments.as_ref()?;
+        let path = segment_path(&segments.base, number);
+        segments.kept.iter().find(|kept| **kept == path).map(PathBuf::as_path)
     }
 
     /// Returns the earlier files that are kept, the oldest first.
     pub(crate) fn earlier(&self) -> Vec<PathBuf> {
-        let kept = self.parts.as_ref().map(|parts| parts.kept.iter().filter(|&path| *path != self.path).cloned());
+        let kept =
+            self.segments.as_ref().map(|segments| segments.kept.iter().filter(|&path| *path != self.path).cloned());
         kept.into_iter().flatten().collect()
     }
 
     /// Creates the next file, and removes the oldest ones beyond the number to keep.
-    pub(crate) fn next(&mut self, force: bool, keep: Option<u32>) -> Result<File, Error> {
-        let Some(parts) = &mut self.parts else { return self.file() };
-        let path = part_path(&parts.base, parts.number + 1);
+    pub(crate) fn next(&mut self, force: bool, keep: Option<u32>) -> Result<File, RecordError> {
+        let Some(segments) = &mut self.segments else { return self.file() };
+        let path = segment_path(&segments.base, segments.number + 1);
         let failed = |source: io::Error| match source.kind() {
-            io::ErrorKind::AlreadyExists => Error::OutputExists { path: path.clone() },
-            _ => Error::CreateOutput { path: path.clone(), source },
+            io::ErrorKind::AlreadyExists => RecordError::OutputExists { path: path.clone() },
+            _ => RecordError::CreateOutput { path: path.clone(), source },
         };
         if force {
             // It need not exist; if it cannot be removed, the next line fails.
             let _ = std::fs::remove_file(&path);
         }
         self.file = new_file(&path).map_err(failed)?;
-        parts.number += 1;
-        parts.kept.push_back(path.clone());
+        segments.number += 1;
+        segments.kept.push_back(path.clone());
         self.path = path;
         while let Some(keep) = keep
-            && parts.kept.len() > keep.max(1) as usize
-            && let Some(oldest) = parts.kept.pop_front()
+            && segments.kept.len() > keep.max(1) as usize
+            && let Some(oldest) = segments.kept.pop_front()
         {
             // The user may have moved it away.
             let _ = std::fs::remove_file(oldest);
@@ -159,8 +167,8 @@ impl Output {
     }
 
     /// Returns another handle of the open file.
-    pub(crate) fn file(&self) -> Result<File, Error> {
-        self.file.try_clone().map_err(|source| Error::CreateOutput { path: self.path.clone(), source })
+    pub(crate) fn file(&self) -> Result<File, RecordError> {
+        self.file.try_clone().map_err(|source| RecordError::CreateOutput { path: self.path.clone(), source })
     }
 
     /// Keeps the file when this is dropped.
@@ -179,7 +187,7 @@ impl Drop for Output {
 }
 
 /// Returns `NAME.0007.hl` for `NAME.hl`, or `NAME.0007` without an ending.
-fn part_path(base: &Path, number: u32) -> PathBuf {
+fn segment_path(base: &Path, number: u32) -> PathBuf {
     let mut ending = format!("{number:04}");
     if let Some(given) = base.extension() {
         ending.push('.');
@@ -191,7 +199,7 @@ fn part_path(base: &Path, number: u32) -> PathBuf {
 }
 
 /// Returns an unused name in a directory.
-fn passing_path(directory: Option<&Path>) -> io::Result<PathBuf> {
+fn temporary_path(directory: Option<&Path>) -> io::Result<PathBuf> {
     let mut name = OsString::from(".heapledger.");
     name.push(OsStr::from_bytes(&random_digits()?));
     Ok(directory.unwrap_or(Path::new("")).join(name))
@@ -242,7 +250,7 @@ mod tests {
         output.file().unwrap().write_all(b"old").unwrap();
         assert_eq!(output.path(), path);
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
-        assert!(matches!(Output::create(Some(&path), false, false), Err(Error::OutputExists { .. })));
+        assert!(matches!(Output::create(Some(&path), false, false), Err(RecordError::OutputExists { .. })));
         assert_eq!(std::fs::read(&path).unwrap(), b"old");
         // If the program does not run after all, the file stays as it was.
         drop(Output::create(Some(&path), true, false).unwrap());
@@ -253,11 +261,11 @@ mod tests {
         assert_eq!((std::fs::read(&path).unwrap(), output.path()), (vec![], &*path));
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
         let missing = directory.path().join("no/x.hl");
-        assert!(matches!(Output::create(Some(&missing), false, false), Err(Error::CreateOutput { .. })));
+        assert!(matches!(Output::create(Some(&missing), false, false), Err(RecordError::CreateOutput { .. })));
     }
 
     #[test]
-    fn parts_are_numbered_and_the_oldest_go() {
+    fn segments_are_numbered_and_the_oldest_are_removed() {
         let directory = tempfile::tempdir().unwrap();
         let mut output = Output::create(Some(&directory.path().join("a.b.hl")), false, true).unwrap();
         output.keep();
@@ -271,11 +279,11 @@ mod tests {
             names
         };
         assert_eq!(names(), ["a.b.0003.hl", "a.b.0004.hl"]);
-        assert_eq!((output.parts(), output.path().ends_with("a.b.0004.hl")), (4, true));
+        assert_eq!((output.segments(), output.path().ends_with("a.b.0004.hl")), (4, true));
         std::fs::write(directory.path().join("a.b.0005.hl"), "mine").unwrap();
-        assert!(matches!(output.next(false, None), Err(Error::OutputExists { .. })));
+        assert!(matches!(output.next(false, None), Err(RecordError::OutputExists { .. })));
         output.next(true, None).unwrap();
-        assert_eq!(part_path(Path::new("x/name"), 12_345), Path::new("x/name.12345"));
+        assert_eq!(segment_path(Path::new("x/name"), 12_345), Path::new("x/name.12345"));
     }
 
     #[test]

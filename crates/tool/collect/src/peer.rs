@@ -7,8 +7,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use heapledger_reports::request::peer::{Impostor, numbers};
-use heapledger_reports::request::sockets;
+use heapledger_report_format::request::peer::{Impostor, numbers};
+use heapledger_report_format::request::sockets;
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -20,7 +20,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 /// A listening socket from the list of sockets: its name, and the process in the name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
+pub struct ListedSocket {
     /// The pid in the process's own pid namespace.
     pub number: u32,
     /// The socket's abstract name.
@@ -29,7 +29,7 @@ pub struct Listed {
 
 /// A connection to a process that is the one in its socket's name.
 #[derive(Debug)]
-pub struct Connected {
+pub struct PeerConnection {
     /// The connection, with the timeout that was given to [`connect`].
     pub socket: OwnedFd,
     /// The pid in this process's pid namespace.
@@ -37,14 +37,14 @@ pub struct Connected {
 }
 
 /// Returns the sockets whose names begin with this prefix, of any process.
-pub fn listed(prefix: &str) -> io::Result<Vec<Listed>> {
+pub fn listed(prefix: &str) -> io::Result<Vec<ListedSocket>> {
     let all = sockets(prefix, &fs::read("/proc/net/unix")?);
-    Ok(all.into_iter().map(|(number, name)| Listed { number, name }).collect())
+    Ok(all.into_iter().map(|(number, name)| ListedSocket { number, name }).collect())
 }
 
 /// Returns the sockets that may belong to a process, judging by their names. Only connecting tells
 /// whether they do.
-pub fn listed_of(prefix: &str, pid: u32) -> io::Result<Vec<Listed>> {
+pub fn listed_of(prefix: &str, pid: u32) -> io::Result<Vec<ListedSocket>> {
     let status = status(pid);
     let is_its = |number| number == pid || numbers(&status).any(|other| other == number);
     Ok(listed(prefix)?.into_iter().filter(|listed| is_its(listed.number)).collect())
@@ -52,15 +52,20 @@ pub fn listed_of(prefix: &str, pid: u32) -> io::Result<Vec<Listed>> {
 
 /// Connects to the first of these sockets that belongs to the process in its name and, if `asked`
 /// is given, to that process. Others are skipped. This call, and each later read and write, waits
-/// for at most `patience`.
+/// for at most `timeout`.
 ///
 /// # Errors
 ///
 /// If no socket qualifies, the reason of the last one. An [`Impostor`] takes precedence over all
 /// others.
-pub fn connect(listed: &[Listed], asked: Option<u32>, kind: SocketType, patience: Duration) -> io::Result<Connected> {
-    let end = Instant::now() + patience;
-    let mut left: Vec<&Listed> = listed.iter().collect();
+pub fn connect(
+    listed: &[ListedSocket],
+    asked: Option<u32>,
+    kind: SocketType,
+    timeout: Duration,
+) -> io::Result<PeerConnection> {
+    let end = Instant::now() + timeout;
+    let mut left: Vec<&ListedSocket> = listed.iter().collect();
     let mut reason = io::Error::from(io::ErrorKind::NotFound);
     let mut is_impostor = false;
     while !left.is_empty() {
@@ -69,7 +74,7 @@ pub fn connect(listed: &[Listed], asked: Option<u32>, kind: SocketType, patience
             if connected.is_some() {
                 return false;
             }
-            match try_connect(listed, asked, kind, patience) {
+            match try_connect(listed, asked, kind, timeout) {
                 Ok(found) => connected = Some(found),
                 // The queue is full. A process that has taken such a name may keep it full; it must
                 // not hide others by that.
@@ -97,7 +102,12 @@ pub fn connect(listed: &[Listed], asked: Option<u32>, kind: SocketType, patience
     Err(reason)
 }
 
-fn try_connect(listed: &Listed, asked: Option<u32>, kind: SocketType, patience: Duration) -> io::Result<Connected> {
+fn try_connect(
+    listed: &ListedSocket,
+    asked: Option<u32>,
+    kind: SocketType,
+    timeout: Duration,
+) -> io::Result<PeerConnection> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
     rustix::net::connect(&socket, &SocketAddrUnix::new_abstract_name(&listed.name)?).map_err(|error| match error {
@@ -112,10 +122,10 @@ fn try_connect(listed: &Listed, asked: Option<u32>, kind: SocketType, patience: 
     };
     checked.map_err(|impostor| io::Error::new(io::ErrorKind::PermissionDenied, impostor))?;
     rustix::io::ioctl_fionbio(&socket, false)?;
-    for timeout in [Timeout::Recv, Timeout::Send] {
-        set_socket_timeout(&socket, timeout, Some(patience))?;
+    for direction in [Timeout::Recv, Timeout::Send] {
+        set_socket_timeout(&socket, direction, Some(timeout))?;
     }
-    Ok(Connected { socket, pid: peer.pid })
+    Ok(PeerConnection { socket, pid: peer.pid })
 }
 
 /// Returns the kernel's status of a process; empty if there is no such process.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use heapledger_recording::ExitStatus;
 use rustix::process::{PidfdFlags, pidfd_open};
 
-use crate::error::Error;
+use crate::error::RecordError;
 use crate::launch::Launch;
 use crate::session::Library;
 use crate::unix::Signals;
@@ -21,17 +21,18 @@ use crate::{command, give_up_command};
 /// would by itself. Processes that still run then continue unchanged; processes that they start
 /// later have no hooks.
 ///
-/// Signals are handled as [`Options::handle_signals`](crate::Options::handle_signals) says.
+/// Signals are handled as [`RecordOptions::handle_signals`](crate::RecordOptions::handle_signals)
+/// says.
 ///
 /// # Errors
 ///
 /// Fails if the command was not started.
-pub fn run(command: &[OsString], library: &[u8], hooks: &[PathBuf]) -> Result<ExitStatus, Error> {
+pub fn run(command: &[OsString], library: &[u8], hooks: &[PathBuf]) -> Result<ExitStatus, RecordError> {
     let launch = Launch::find(command)?;
     if hooks.is_empty() {
         return run_with(&launch, None);
     }
-    run_with(&launch, Some(&Library::place(library, hooks)?))
+    run_with(&launch, Some(&Library::install(library, hooks)?))
 }
 
 /// Runs a command with the preload library and with a hook library given by its bytes, which writes
@@ -41,9 +42,9 @@ pub fn run(command: &[OsString], library: &[u8], hooks: &[PathBuf]) -> Result<Ex
 /// # Errors
 ///
 /// Fails if the command was not started.
-pub fn check(command: &[OsString], library: &[u8], checker: &[u8]) -> Result<(ExitStatus, Vec<String>), Error> {
+pub fn check(command: &[OsString], library: &[u8], checker: &[u8]) -> Result<(ExitStatus, Vec<String>), RecordError> {
     let launch = Launch::find(command)?;
-    let mut library = Library::place(library, &[])?;
+    let mut library = Library::install(library, &[])?;
     library.add_hook("checks.so", checker)?;
     let exit = run_with(&launch, Some(&library))?;
     Ok((exit, reports(library.directory())))
@@ -68,10 +69,10 @@ fn reports(directory: &Path) -> Vec<String> {
 const REPORTS_MAX: usize = 4096;
 const REPORTS_LENGTH_MAX: u64 = 64 << 20;
 
-fn run_with(launch: &Launch, library: Option<&Library>) -> Result<ExitStatus, Error> {
+fn run_with(launch: &Launch, library: Option<&Library>) -> Result<ExitStatus, RecordError> {
     let signals = Signals::handle();
     let pid = launch.start(library, None)?;
-    let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(Error::session("a handle of the command"));
+    let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(RecordError::session("a handle of the command"));
     let pidfd = pidfd.inspect_err(|_| give_up_command(pid))?;
     if let Some(signals) = &signals {
         signals.command_runs(pidfd.as_fd());

@@ -16,7 +16,7 @@ use heapledger_wire::session::{ADDRESS_PREFIX, NAME_LENGTH, SAMPLES_SUFFIX, WAIT
 use rustix::fs::{FlockOperation, Mode, OFlags, StatVfsMountFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-use crate::error::Error;
+use crate::error::RecordError;
 use crate::shared::Page;
 
 /// The parts of a session that exist before the program starts.
@@ -28,10 +28,10 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new() -> Result<Session, Error> {
-        let name = random_digits().map_err(Error::session("the session's name"))?;
-        let token = random_digits().map_err(Error::session("the session's token"))?;
-        let listener = listen(&name).map_err(Error::session("the session's socket"))?;
+    pub(crate) fn new() -> Result<Session, RecordError> {
+        let name = random_digits().map_err(RecordError::session("the session's name"))?;
+        let token = random_digits().map_err(RecordError::session("the session's token"))?;
+        let listener = listen(&name).map_err(RecordError::session("the session's socket"))?;
         Ok(Session { listener, token, name })
     }
 
@@ -66,8 +66,8 @@ fn listen(name: &[u8; NAME_LENGTH]) -> rustix::io::Result<OwnedFd> {
 
 /// Returns the session page for a new session, in this [mode](heapledger_wire::session::mode) and
 /// with this sampling rate. Threads wait for `stall_timeout` for a recorder that stands still.
-pub(crate) fn page(mode: u32, rate: Rate, stall_timeout: Option<Duration>) -> Result<Page, Error> {
-    let page = Page::new().map_err(Error::session("the session page"))?;
+pub(crate) fn page(mode: u32, rate: Rate, stall_timeout: Option<Duration>) -> Result<Page, RecordError> {
+    let page = Page::new().map_err(RecordError::session("the session page"))?;
     // 0 means forever.
     let milliseconds = stall_timeout.map_or(0, |time| u32::try_from(time.as_millis()).unwrap_or(u32::MAX).max(1));
     page.stall_milliseconds.store(milliseconds, Ordering::Relaxed);
@@ -108,19 +108,19 @@ pub(crate) struct Library {
 
 impl Library {
     /// Creates the directory. `hooks` must be absolute paths.
-    pub(crate) fn place(bytes: &[u8], hooks: &[PathBuf]) -> Result<Library, Error> {
+    pub(crate) fn install(bytes: &[u8], hooks: &[PathBuf]) -> Result<Library, RecordError> {
         let mut failure = None;
         for parent in parents() {
-            match Library::place_in(&parent, bytes, hooks) {
+            match Library::install_in(&parent, bytes, hooks) {
                 Ok(library) => return Ok(library),
-                Err(source) => failure = failure.or(Some(Error::Library { path: parent, source })),
+                Err(source) => failure = failure.or(Some(RecordError::Library { path: parent, source })),
             }
         }
-        let nowhere = || Error::Library { path: std::env::temp_dir(), source: io::ErrorKind::NotFound.into() };
+        let nowhere = || RecordError::Library { path: std::env::temp_dir(), source: io::ErrorKind::NotFound.into() };
         Err(failure.unwrap_or_else(nowhere))
     }
 
-    fn place_in(parent: &Path, bytes: &[u8], hooks: &[PathBuf]) -> io::Result<Library> {
+    fn install_in(parent: &Path, bytes: &[u8], hooks: &[PathBuf]) -> io::Result<Library> {
         // The loader could not map a library from there.
         if rustix::fs::statvfs(parent)?.f_flag.contains(StatVfsMountFlags::NOEXEC) {
             return Err(io::Error::other("the file system is mounted noexec"));
@@ -143,12 +143,12 @@ impl Library {
     }
 
     /// Adds a hook library from its bytes.
-    pub(crate) fn add_hook(&mut self, name: &str, bytes: &[u8]) -> Result<(), Error> {
+    pub(crate) fn add_hook(&mut self, name: &str, bytes: &[u8]) -> Result<(), RecordError> {
         let path = self.directory.join(name);
         let write = || -> io::Result<()> {
             OpenOptions::new().write(true).create_new(true).mode(0o500).open(&path)?.write_all(bytes)
         };
-        write().map_err(|source| Error::Library { path: self.directory.clone(), source })?;
+        write().map_err(|source| RecordError::Library { path: self.directory.clone(), source })?;
         self.hooks.push(path);
         Ok(())
     }
@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn the_library_comes_and_goes() {
         let elsewhere = tempfile::NamedTempFile::new().unwrap();
-        let library = Library::place(b"not really", &[elsewhere.path().to_owned()]).unwrap();
+        let library = Library::install(b"not really", &[elsewhere.path().to_owned()]).unwrap();
         assert_eq!(std::fs::read(library.path()).unwrap(), b"not really");
         assert_eq!(std::fs::read_link(&library.hooks()[0]).unwrap(), elsewhere.path());
         let path = library.path().to_owned();

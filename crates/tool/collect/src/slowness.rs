@@ -40,7 +40,7 @@ impl SlownessWatch {
             while !is_over_too.load(Ordering::Acquire) {
                 thread::park_timeout(interval);
                 if let Some(collector) = Stat::read(&path) {
-                    beats.look(&page, collector.state == 'R', collector.used);
+                    beats.poll(&page, collector.state == 'R', collector.used);
                 }
             }
         };
@@ -63,21 +63,21 @@ impl Drop for SlownessWatch {
 /// The beats made for the collector since its own latest one.
 #[derive(Debug, Default)]
 struct Beats {
-    /// The heartbeat after the latest look.
-    pulse: u32,
+    /// The heartbeat after the latest poll.
+    heartbeat: u32,
     /// The collector's processor time at its own latest beat, as far as it was seen.
     used: Duration,
 }
 
 impl Beats {
     /// Beats if the collector has not, but could run. `used` is its processor time.
-    fn look(&mut self, page: &SessionPage, is_runnable: bool, used: Duration) {
-        let pulse = page.pulse();
-        if pulse != self.pulse {
-            (self.pulse, self.used) = (pulse, used);
+    fn poll(&mut self, page: &SessionPage, is_runnable: bool, used: Duration) {
+        let heartbeat = page.heartbeat();
+        if heartbeat != self.heartbeat {
+            (self.heartbeat, self.used) = (heartbeat, used);
         } else if is_runnable && used.saturating_sub(self.used) <= PROCESSOR_TIME_MAX {
             page.beat();
-            self.pulse = pulse.wrapping_add(1);
+            self.heartbeat = heartbeat.wrapping_add(1);
         }
     }
 }
@@ -91,9 +91,9 @@ mod tests {
         let page = crate::session::page(0, Default::default(), None).unwrap();
         let mut beats = Beats::default();
         let mut beats_at = |is_runnable, seconds| {
-            let before = page.pulse();
-            beats.look(&page, is_runnable, Duration::from_secs(seconds));
-            page.pulse() != before
+            let before = page.heartbeat();
+            beats.poll(&page, is_runnable, Duration::from_secs(seconds));
+            page.heartbeat() != before
         };
         assert!(beats_at(true, 1) && beats_at(true, 2));
         assert!(!beats_at(false, 2));

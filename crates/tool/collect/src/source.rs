@@ -7,11 +7,11 @@ use heapledger_wire::event::{Corrupt, Decoder, Event, code, look_ahead, stack_ah
 
 use crate::clock::Clock;
 use crate::early::{Early, Found, Pulled, SEARCHED_MAX, Search, allocates, frees};
-use crate::image::{Image, Line, Shared};
+use crate::image::{Image, RingOwner, Shared};
 use crate::shared::SharedRing;
 
 /// The number of words ahead of the decoder for which memory is prefetched.
-const AHEAD: usize = 24;
+const PREFETCH_DISTANCE: usize = 24;
 
 /// A ring that is being read.
 ///
@@ -28,11 +28,11 @@ pub(crate) struct Source {
     words: Vec<u64>,
     at: usize,
     /// The number of words that came before `words`.
-    gone: u64,
+    words_before: u64,
     /// The index in `words` up to which memory was prefetched.
-    ahead: usize,
+    prefetched: usize,
     decoder: Decoder,
-    pub(crate) line: Line,
+    pub(crate) ring_owner: RingOwner,
     /// The position of the next event in the order, once it is known.
     pub(crate) next: Option<Key>,
     /// The next event, if it is an allocation of an address that is live.
@@ -51,7 +51,7 @@ pub(crate) struct Source {
     /// True if everything has been copied.
     is_drained: bool,
     /// True if the ring is corrupt: it is emptied, but not read.
-    is_wild: bool,
+    is_corrupt: bool,
 }
 
 /// A position in the order of events. Events are ordered by stamp; at equal stamps, releases come
@@ -67,8 +67,8 @@ impl Key {
     #[inline(always)]
     fn new(stamp: u64, releases: bool) -> Key {
         // Greater than `NONE` even at stamp 0.
-        let place = (stamp.min((u64::MAX >> 1) - 1) + 1) << 1 | u64::from(!releases);
-        Key(u128::from(place) << 64)
+        let position = (stamp.min((u64::MAX >> 1) - 1) + 1) << 1 | u64::from(!releases);
+        Key(u128::from(position) << 64)
     }
 
     /// Returns the key of the end of an image, after all events with this stamp.
@@ -82,9 +82,9 @@ impl Key {
     }
 }
 
-/// The result of looking at a ring.
+/// The result of polling a ring.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Look {
+pub(crate) struct PollResult {
     /// The number of words that were copied.
     pub(crate) words: u64,
     /// The number of events that the producer has dropped for want of room.
@@ -93,14 +93,14 @@ pub(crate) struct Look {
     pub(crate) events_lost: u64,
 }
 
-/// A moment, in the forms that a look at a ring needs.
+/// A moment, in the forms that a poll of a ring needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Now {
     /// The stamp below which no idle ring will get an event.
     pub(crate) floor: u64,
     pub(crate) nanoseconds: u64,
     /// The time for which a busy ring is waited for, in nanoseconds.
-    pub(crate) patience: u64,
+    pub(crate) timeout: u64,
 }
 
 impl Source {
@@ -110,10 +110,10 @@ impl Source {
             image,
             words: Vec::new(),
             at: 0,
-            gone: 0,
-            ahead: 0,
+            words_before: 0,
+            prefetched: 0,
             decoder: Decoder::default(),
-            line: Line::new(tid),
+            ring_owner: RingOwner::new(tid),
             next: None,
             early: None,
             pulled: Vec::new(),
@@ -123,7 +123,7 @@ impl Source {
             dropped: 0,
             has_ended: false,
             is_drained: false,
-            is_wild: false,
+            is_corrupt: false,
         }
     }
 
@@ -133,7 +133,7 @@ impl Source {
 
     /// Returns the ring, unless it is corrupt.
     pub(crate) fn into_sound_ring(self) -> Option<Arc<SharedRing>> {
-        (!self.is_wild).then_some(self.ring)
+        (!self.is_corrupt).then_some(self.ring)
     }
 
     /// Returns the number of words that are copied and not merged yet.
@@ -152,41 +152,41 @@ impl Source {
         ring.readable() >= ring.capacity() / 4
     }
 
-    /// Looks at the ring, and copies its contents. If `is_full`, they are copied only if few words
+    /// Polls the ring, and copies its contents. If `is_full`, they are copied only if few words
     /// are left from before: events of other rings may depend on them.
-    pub(crate) fn look(&mut self, now: Now, is_full: bool) -> Look {
+    pub(crate) fn poll(&mut self, now: Now, is_full: bool) -> PollResult {
         // The order matters. A producer that has ended by this line wrote everything before it; one
         // that is idle at the next line wrote its events before that. The amount in the ring is
         // read only after both.
         let ring = self.ring.ring();
         let has_ended = self.has_ended || ring.is_closed();
         let is_busy = ring.is_busy();
-        if self.is_wild {
+        if self.is_corrupt {
             let words = ring.discard();
             self.is_drained = has_ended;
-            return Look { words, events_lost: words.div_ceil(2), ..Look::default() };
+            return PollResult { words, events_lost: words.div_ceil(2), ..PollResult::default() };
         }
-        let is_looked_at = !is_full || self.backlog() < SEARCHED_MAX;
-        let mut look = Look { events_dropped: self.newly_dropped(), ..Look::default() };
-        if is_looked_at {
+        let is_polled = !is_full || self.backlog() < SEARCHED_MAX;
+        let mut polled = PollResult { events_dropped: self.newly_dropped(), ..PollResult::default() };
+        if is_polled {
             match self.copy() {
-                Ok(words) => look.words = words,
-                Err(Corrupt) => return Look { events_lost: self.give_up(), ..look },
+                Ok(words) => polled.words = words,
+                Err(Corrupt) => return PollResult { events_lost: self.give_up(), ..polled },
             }
         }
-        self.is_drained = has_ended && is_looked_at;
+        self.is_drained = has_ended && is_polled;
         let is_stuck = match self.busy_since {
-            _ if !is_busy || !is_looked_at => {
+            _ if !is_busy || !is_polled => {
                 self.busy_since = None;
                 false
             }
-            Some(since) if look.words == 0 => now.nanoseconds.saturating_sub(since) > now.patience,
+            Some(since) if polled.words == 0 => now.nanoseconds.saturating_sub(since) > now.timeout,
             _ => {
                 self.busy_since = Some(now.nanoseconds);
                 false
             }
         };
-        if is_looked_at {
+        if is_polled {
             if has_ended || is_stuck {
                 self.floor = u64::MAX;
             } else if !is_busy {
@@ -196,7 +196,7 @@ impl Source {
                 self.floor = self.last;
             }
         }
-        look
+        polled
     }
 
     fn newly_dropped(&mut self) -> u64 {
@@ -210,8 +210,8 @@ impl Source {
         let (ring, words) = (self.ring.ring(), &mut self.words);
         if self.at > words.len() / 2 || self.at == words.len() {
             words.drain(..self.at);
-            self.gone += self.at as u64;
-            (self.at, self.ahead) = (0, self.ahead.saturating_sub(self.at));
+            self.words_before += self.at as u64;
+            (self.at, self.prefetched) = (0, self.prefetched.saturating_sub(self.at));
         }
         words.reserve(ring.readable().min(ring.capacity()) as usize);
         ring.drain(|word| words.push(word)).map_err(|_| Corrupt)
@@ -220,14 +220,14 @@ impl Source {
     /// Marks the ring as corrupt: nothing more is read from it. Returns an estimate of the number
     /// of events lost.
     pub(crate) fn give_up(&mut self) -> u64 {
-        self.is_wild = true;
+        self.is_corrupt = true;
         (self.next, self.early) = (None, None);
         self.pulled = Vec::new();
         self.floor = u64::MAX;
         // An event has two words on average.
         let words = self.backlog() as u64 + self.ring.ring().discard();
         self.words = Vec::new();
-        (self.at, self.ahead) = (0, 0);
+        (self.at, self.prefetched) = (0, 0);
         self.is_drained = self.has_ended || self.ring.ring().is_closed();
         words.div_ceil(2).max(1)
     }
@@ -299,19 +299,19 @@ impl Source {
                 }
                 time = Time(order.clock.time(order.reached));
             }
-            while self.ahead < (self.at + AHEAD).min(self.words.len()) {
-                let (length, address) = look_ahead(self.words[self.ahead]);
-                self.ahead += length;
+            while self.prefetched < (self.at + PREFETCH_DISTANCE).min(self.words.len()) {
+                let (length, address) = look_ahead(self.words[self.prefetched]);
+                self.prefetched += length;
                 if let Some(address) = address {
                     let stack =
-                        self.words.get(self.ahead - length + 1).filter(|_| length > 1).copied().map(stack_ahead);
+                        self.words.get(self.prefetched - length + 1).filter(|_| length > 1).copied().map(stack_ahead);
                     image.prefetch(address, stack);
                 }
             }
-            match take(&mut self.pulled, self.gone + self.at as u64) {
-                None => image.apply(shared, &mut self.line, time, &event)?,
+            match take(&mut self.pulled, self.words_before + self.at as u64) {
+                None => image.apply(shared, &mut self.ring_owner, time, &event)?,
                 Some(Pulled { pending: Some(pending), .. }) => {
-                    image.continue_realloc(shared, &mut self.line, time, pending);
+                    image.continue_realloc(shared, &mut self.ring_owner, time, pending);
                 }
                 Some(Pulled { pending: None, .. }) => {}
             }
@@ -322,8 +322,8 @@ impl Source {
     }
 
     /// Returns the number of words of the ring that come before the word at this index.
-    fn place(&self, at: usize) -> u64 {
-        self.gone + at as u64
+    fn position(&self, at: usize) -> u64 {
+        self.words_before + at as u64
     }
 
     /// Searches the events that have not been merged for the free that made an allocation possible.
@@ -351,7 +351,7 @@ impl Source {
                 if decoder.stamp > until || is_of_address(allocates(&event)) {
                     return Search::Nothing;
                 }
-                let is_pulled = || self.pulled.iter().any(|pulled| pulled.at == self.place(at));
+                let is_pulled = || self.pulled.iter().any(|pulled| pulled.at == self.position(at));
                 if is_of_address(frees(&event).map(|(address, _)| address)) && !is_pulled() {
                     return Search::Found(Found { at, stamp: decoder.stamp, decoder: before });
                 }
@@ -372,13 +372,13 @@ impl Source {
         let mut decoder = found.decoder;
         let Some((event, _)) = decoder.next(self.words.get(found.at..).unwrap_or(&[]))? else { return Err(Corrupt) };
         let pending = match frees(&event) {
-            Some((address, true)) => Some(image.suspend(&mut self.line, time, address)),
+            Some((address, true)) => Some(image.suspend(&mut self.ring_owner, time, address)),
             _ => {
-                image.apply(shared, &mut self.line, time, &event)?;
+                image.apply(shared, &mut self.ring_owner, time, &event)?;
                 None
             }
         };
-        self.pulled.push(Pulled { at: self.place(found.at), pending });
+        self.pulled.push(Pulled { at: self.position(found.at), pending });
         image.events_reordered += 1;
         Ok(())
     }
@@ -399,11 +399,11 @@ pub(crate) struct Order {
 
 /// Removes and returns the event at this position in its ring, if it was pulled forward.
 #[inline(always)]
-fn take(pulled: &mut Vec<Pulled>, place: u64) -> Option<Pulled> {
+fn take(pulled: &mut Vec<Pulled>, position: u64) -> Option<Pulled> {
     if pulled.is_empty() {
         return None;
     }
-    let index = pulled.iter().position(|pulled| pulled.at == place)?;
+    let index = pulled.iter().position(|pulled| pulled.at == position)?;
     Some(pulled.swap_remove(index))
 }
 

@@ -66,25 +66,25 @@ const STEP: usize = 8;
 /// An address index: finds the blocks around addresses in a register that is not ordered by
 /// address.
 #[derive(Debug)]
-pub(crate) struct Finder {
-    /// The size from which blocks must be passed to [`Finder::note`].
-    pub(crate) noted_from: Bytes,
+pub(crate) struct AddressIndex {
+    /// The size from which blocks must be passed to [`AddressIndex::insert`].
+    pub(crate) indexed_from: Bytes,
     /// The addresses at which wide blocks begin, or once began.
     wide: BTreeSet<Key>,
     /// The pools that ever had a block.
     pools: BTreeSet<u32>,
 }
 
-impl Finder {
-    /// Returns an index that has not been asked yet, and so needs no notes.
-    pub(crate) fn new() -> Finder {
-        Finder { noted_from: Bytes(u64::MAX), wide: BTreeSet::new(), pools: BTreeSet::new() }
+impl AddressIndex {
+    /// Returns an index that has not been used yet, and is filled at its first use.
+    pub(crate) fn new() -> AddressIndex {
+        AddressIndex { indexed_from: Bytes(u64::MAX), wide: BTreeSet::new(), pools: BTreeSet::new() }
     }
 
     /// Notes that a block of this size, or in a pool, was entered.
     #[cold]
-    pub(crate) fn note(&mut self, key: Key, size: Bytes) {
-        if self.noted_from.0 == u64::MAX {
+    pub(crate) fn insert(&mut self, key: Key, size: Bytes) {
+        if self.indexed_from.0 == u64::MAX {
             return;
         }
         if size.0 >= WIDE {
@@ -98,8 +98,8 @@ impl Finder {
     /// Returns the block at, or around, an address: that of a pool if one has a block there, else
     /// the allocator's.
     pub(crate) fn find(&mut self, ledger: &Ledger, address: u64) -> Option<(Key, Block)> {
-        if self.noted_from.0 == u64::MAX || self.wide.len() as u64 > ledger.live().blocks_live.0 + (1 << 20) {
-            self.look_at_all(ledger);
+        if self.indexed_from.0 == u64::MAX || self.wide.len() as u64 > ledger.live().blocks_live.0 + (1 << 20) {
+            self.index_all(ledger);
         }
         // Addresses that are too large are in no pool.
         let in_pools = if Key(address).pool() == 0 { &self.pools } else { &BTreeSet::new() };
@@ -108,12 +108,12 @@ impl Finder {
     }
 
     /// Indexes the wide blocks and pools of the whole ledger.
-    fn look_at_all(&mut self, ledger: &Ledger) {
-        self.noted_from = Bytes(WIDE);
+    fn index_all(&mut self, ledger: &Ledger) {
+        self.indexed_from = Bytes(WIDE);
         self.wide.clear();
         for (key, block) in ledger.blocks() {
             if block.size.0 >= WIDE || key.pool() != 0 {
-                self.note(key, block.size);
+                self.insert(key, block.size);
             }
         }
     }
@@ -157,15 +157,17 @@ mod tests {
     #[test]
     fn blocks_are_found_by_any_address_in_them() {
         let (mut ledger, mut session) = (Ledger::new(), Session::new());
-        let mut finder = Finder::new();
-        let mut enter = |ledger: &mut Ledger, finder: &mut Finder, key: Key, size: u64| {
+        let mut address_index = AddressIndex::new();
+        let mut enter = |ledger: &mut Ledger, address_index: &mut AddressIndex, key: Key, size: u64| {
             let entered = ledger.allocate(&mut session, Time(0), ThreadId(0), key, Bytes(size), StackId(1));
             assert_eq!(entered.unwrap().displaced, None);
-            finder.note(key, Bytes(size));
+            address_index.insert(key, Bytes(size));
         };
-        enter(&mut ledger, &mut finder, Key(0x1000), 24);
-        enter(&mut ledger, &mut finder, Key(0x10_0000), 1 << 20);
-        let starts = |finder: &mut Finder, ledger: &Ledger, address| finder.find(ledger, address).map(|(key, _)| key.0);
+        enter(&mut ledger, &mut address_index, Key(0x1000), 24);
+        enter(&mut ledger, &mut address_index, Key(0x10_0000), 1 << 20);
+        let starts = |address_index: &mut AddressIndex, ledger: &Ledger, address| {
+            address_index.find(ledger, address).map(|(key, _)| key.0)
+        };
         for (address, expected) in [
             (0x1000, Some(0x1000)),
             (0x1017, Some(0x1000)),
@@ -178,18 +180,18 @@ mod tests {
             (0x1f_ffff, Some(0x10_0000)),
             (0x20_0000, None),
         ] {
-            assert_eq!(starts(&mut finder, &ledger, address), expected, "{address:#x}");
+            assert_eq!(starts(&mut address_index, &ledger, address), expected, "{address:#x}");
         }
         // A block entered after the first question; then a block of a pool inside of it.
-        enter(&mut ledger, &mut finder, Key(0x40_0000), 10_000);
-        assert_eq!(starts(&mut finder, &ledger, 0x40_2000), Some(0x40_0000));
+        enter(&mut ledger, &mut address_index, Key(0x40_0000), 10_000);
+        assert_eq!(starts(&mut address_index, &ledger, 0x40_2000), Some(0x40_0000));
         let pooled = Key::in_pool(3, 0x40_2000);
-        enter(&mut ledger, &mut finder, pooled, 5000);
-        assert_eq!(starts(&mut finder, &ledger, 0x40_2000), Some(pooled.0));
-        assert_eq!(starts(&mut finder, &ledger, 0x40_2000 + 4999), Some(pooled.0));
-        assert_eq!(starts(&mut finder, &ledger, 0x40_1000), Some(0x40_0000));
+        enter(&mut ledger, &mut address_index, pooled, 5000);
+        assert_eq!(starts(&mut address_index, &ledger, 0x40_2000), Some(pooled.0));
+        assert_eq!(starts(&mut address_index, &ledger, 0x40_2000 + 4999), Some(pooled.0));
+        assert_eq!(starts(&mut address_index, &ledger, 0x40_1000), Some(0x40_0000));
         // A block that was freed is not found.
         let _ = ledger.free(&mut Session::new(), ThreadId(0), Key(0x40_0000));
-        assert_eq!(starts(&mut finder, &ledger, 0x40_1000), None);
+        assert_eq!(starts(&mut address_index, &ledger, 0x40_1000), None);
     }
 }

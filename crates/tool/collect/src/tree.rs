@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn wild_ids_are_refused() {
+    fn implausible_ids_are_refused() {
         let mut tree = Tree::default().fork(StackId(10));
         assert!(tree.add(node(9, 0, 0)).is_err());
         assert!(tree.add(node(StackId::MAX.0, 0, 0)).is_err());

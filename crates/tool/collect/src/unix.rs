@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use heapledger_recording::ExitStatus;
-use heapledger_reports::request::peer::Peer;
+use heapledger_report_format::request::peer::Peer;
 
 use crate::launch::Image;
 
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn wait_statuses_are_told_apart() {
+    fn wait_statuses_are_distinguished() {
         assert_eq!(exit_status(0x0300), ExitStatus::Code(3));
         assert_eq!(exit_status(0x8b), ExitStatus::Signal(11));
     }

@@ -15,7 +15,7 @@ use heapledger_recording::{
 };
 
 use crate::destination::Destination;
-use crate::error::Error;
+use crate::error::RecordError;
 use crate::shared::Page;
 
 /// The maximum number of waiting jobs. A chunk has at most a few megabytes, and the collector waits
@@ -57,11 +57,11 @@ pub(crate) struct Writer {
 #[derive(Debug)]
 pub(crate) enum Failure {
     Write(io::Error),
-    Encode(heapledger_recording::Error),
+    Encode(heapledger_recording::RecordingError),
 }
 
-impl From<heapledger_recording::Error> for Failure {
-    fn from(error: heapledger_recording::Error) -> Failure {
+impl From<heapledger_recording::RecordingError> for Failure {
+    fn from(error: heapledger_recording::RecordingError) -> Failure {
         Failure::Encode(error)
     }
 }
@@ -72,7 +72,7 @@ pub(crate) struct State {
     page: Option<Arc<Page>>,
     pub(crate) bytes_written: AtomicU64,
     /// The number of files that were begun after the first.
-    parts: AtomicU32,
+    segments: AtomicU32,
     has_snapshots_to_do: AtomicBool,
     has_failed: AtomicBool,
 }
@@ -92,7 +92,7 @@ impl State {
 }
 
 impl Writer {
-    pub(crate) fn start(file: Destination, page: Option<Arc<Page>>) -> Result<Writer, Error> {
+    pub(crate) fn start(file: Destination, page: Option<Arc<Page>>) -> Result<Writer, RecordError> {
         let (jobs, receiver) = sync_channel(JOBS_MAX);
         let state = Arc::new(State { page, ..State::default() });
         let for_thread = Arc::clone(&state);
@@ -106,7 +106,7 @@ impl Writer {
             result
         };
         let thread = std::thread::Builder::new().name("writer".into()).spawn(run);
-        Ok(Writer { jobs, state, thread: thread.map_err(Error::session("the writer's thread"))? })
+        Ok(Writer { jobs, state, thread: thread.map_err(RecordError::session("the writer's thread"))? })
     }
 
     /// Sends a job. Waits while too many jobs are unfinished; without effect once the writer has
@@ -131,8 +131,8 @@ impl Writer {
     }
 
     /// Returns the number of files that were begun after the first.
-    pub(crate) fn parts(&self) -> u32 {
-        self.state.parts.load(Ordering::Acquire)
+    pub(crate) fn segments(&self) -> u32 {
+        self.state.segments.load(Ordering::Acquire)
     }
 
     pub(crate) fn bytes_written(&self) -> u64 {
@@ -170,7 +170,7 @@ fn run(mut file: Destination, jobs: &Receiver<Job>, state: &State) -> Result<(),
             Job::Next(next) => {
                 file = file.next(next);
                 file.begin(state)?;
-                state.parts.fetch_add(1, Ordering::Release);
+                state.segments.fetch_add(1, Ordering::Release);
             }
             // The requester may not be waiting any more.
             Job::Written(done) => _ = done.try_send(()),

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use heapledger_collect::{Error, Options, Outcome, Progress, record};
+use heapledger_collect::{Outcome, Progress, RecordError, RecordOptions, record};
 use heapledger_core::sys;
 use heapledger_recording::{EventKind, EventsBuffer};
 use heapledger_recording::{ExitStatus, FreedBlock, ImageEndReason, ImageOrigin, Recording};
@@ -83,14 +83,14 @@ impl Recorded {
     }
 }
 
-fn options(command: Vec<OsString>, directory: &Path) -> Options {
-    let mut options = Options::new(command, library());
+fn options(command: Vec<OsString>, directory: &Path) -> RecordOptions {
+    let mut options = RecordOptions::new(command, library());
     options.output = Some(directory.join("x.hl"));
     options.handle_signals = false;
     options
 }
 
-fn record_with(command: Vec<OsString>, change: impl FnOnce(&mut Options)) -> Recorded {
+fn record_with(command: Vec<OsString>, change: impl FnOnce(&mut RecordOptions)) -> Recorded {
     let directory = tempfile::tempdir().unwrap();
     let mut options = options(command, directory.path());
     change(&mut options);
@@ -278,8 +278,8 @@ fn lingers() {
     let (_, mut thread) = Hook::from_environment().image();
     thread.malloc(0x1000, 77, 1).unwrap();
     std::fs::write(&file, "here").unwrap();
-    let patience = std::env::var("LINGERS_MILLISECONDS").unwrap().parse().unwrap();
-    let until = Instant::now() + Duration::from_millis(patience);
+    let timeout = std::env::var("LINGERS_MILLISECONDS").unwrap().parse().unwrap();
+    let until = Instant::now() + Duration::from_millis(timeout);
     // The file is removed when the recorder is done.
     while Instant::now() < until && file.exists() {
         std::thread::sleep(Duration::from_millis(5));
@@ -325,7 +325,7 @@ fn who_is_left_behind_can_be_waited_for() {
 }
 
 #[test]
-fn statuses_are_told_and_nothing_else_is_needed() {
+fn statuses_are_reported_and_nothing_else_is_needed() {
     for (command, exit) in [("exit 3", ExitStatus::Code(3)), ("kill -TERM $$", ExitStatus::Signal(15))] {
         let recorded = record_with(["/bin/sh", "-c", command].map(OsString::from).to_vec(), |_| {});
         assert_eq!(recorded.outcome.exit, exit);
@@ -341,33 +341,33 @@ fn statuses_are_told_and_nothing_else_is_needed() {
 }
 
 #[test]
-fn progress_is_told_from_start_to_end() {
+fn progress_is_reported_from_start_to_end() {
     let directory = tempfile::tempdir().unwrap();
     let go = directory.path().join("go");
     let waits = format!("until [ -e '{}' ]; do sleep 0.01; done", go.display());
     let options = options(["sh", "-c", &waits].map(OsString::from).to_vec(), directory.path());
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     let started = Instant::now();
     record(&options, &mut |progress| {
-        told.push(match progress {
+        reported.push(match progress {
             Progress::Started { .. } => "started",
             Progress::Running(_) => "running",
             Progress::CommandEnded { exit: ExitStatus::Code(0), running: 0, waits: false } => "ended",
             Progress::Finishing => "finishing",
             _ => "something else",
         });
-        if told == ["started", "running", "running", "running"] {
+        if reported == ["started", "running", "running", "running"] {
             std::fs::write(&go, "").unwrap();
         }
     })
     .unwrap();
-    let running = told.len() - 3;
-    assert_eq!(told[0], "started");
-    assert!(told[1..=running].iter().all(|what| *what == "running"), "{told:?}");
-    assert_eq!(told[told.len() - 2..], ["ended", "finishing"]);
+    let running = reported.len() - 3;
+    assert_eq!(reported[0], "started");
+    assert!(reported[1..=running].iter().all(|what| *what == "running"), "{reported:?}");
+    assert_eq!(reported[reported.len() - 2..], ["ended", "finishing"]);
     // One at once, and one in each 100 ms at most.
     let most = 1 + started.elapsed().as_millis() / 100;
-    assert!((3..=most as usize).contains(&running), "{told:?} in {:?}", started.elapsed());
+    assert!((3..=most as usize).contains(&running), "{reported:?} in {:?}", started.elapsed());
 }
 
 /// Writes until nobody reads any more, and then a little more.
@@ -393,14 +393,14 @@ fn a_full_disk_ends_the_recording_and_not_the_program() {
     options.force = true;
     let outcome = record(&options, &mut |progress| {
         if let Progress::Failed(error) = progress {
-            assert!(matches!(error, Error::WriteOutput { .. }));
+            assert!(matches!(error, RecordError::WriteOutput { .. }));
             failed += 1;
         }
     })
     .unwrap();
     assert_eq!(outcome.exit, ExitStatus::Code(42));
     assert_eq!(failed, 1);
-    let Some(Error::WriteOutput { path, source }) = outcome.problem else { panic!("{:?}", outcome.problem) };
+    let Some(RecordError::WriteOutput { path, source }) = outcome.problem else { panic!("{:?}", outcome.problem) };
     assert_eq!(path, Path::new("/dev/full"));
     assert_eq!(source.kind(), std::io::ErrorKind::StorageFull);
     assert!(!outcome.footer.complete);
@@ -415,10 +415,10 @@ fn only_what_starts_leaves_a_file() {
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
         error
     };
-    assert!(matches!(refused(&[]), Error::NoCommand));
-    assert!(matches!(refused(&["/nonexistent/program"]), Error::CommandNotFound { .. }));
-    assert!(matches!(refused(&["no-such-command-at-all"]), Error::CommandNotFound { .. }));
-    assert!(matches!(refused(&["/etc/passwd"]), Error::NotExecutable { .. }));
+    assert!(matches!(refused(&[]), RecordError::NoCommand));
+    assert!(matches!(refused(&["/nonexistent/program"]), RecordError::CommandNotFound { .. }));
+    assert!(matches!(refused(&["no-such-command-at-all"]), RecordError::CommandNotFound { .. }));
+    assert!(matches!(refused(&["/etc/passwd"]), RecordError::NotExecutable { .. }));
     // A script without an interpreter line: `execvp` leaves it to the shell.
     let scripts = tempfile::tempdir().unwrap();
     let file = scripts.path().join("script");
@@ -428,13 +428,13 @@ fn only_what_starts_leaves_a_file() {
     assert_eq!(record(&options(command, directory.path()), &mut |_| {}).unwrap().exit, ExitStatus::Code(6));
     std::fs::write(directory.path().join("x.hl"), "precious").unwrap();
     let error = record(&options(vec!["true".into()], directory.path()), &mut |_| {}).unwrap_err();
-    assert!(matches!(error, Error::OutputExists { .. }));
+    assert!(matches!(error, RecordError::OutputExists { .. }));
     assert_eq!(std::fs::read(directory.path().join("x.hl")).unwrap(), b"precious");
 }
 
 /// Tests strangers and clients that misbehave while another program is recorded.
 #[test]
-fn the_broker_serves_the_well_behaved() {
+fn the_broker_answers_well_behaved_clients() {
     let directory = tempfile::tempdir().unwrap();
     let options = options(["sleep", "0.8"].map(OsString::from).to_vec(), directory.path());
     let mut is_done = false;
@@ -515,7 +515,7 @@ fn records_in_another_directory() {
     let Some(directory) = std::env::var_os("RECORD_IN") else { return };
     std::env::set_current_dir(&directory).unwrap();
     let command = std::env::var("RECORD_FAKE").map_or_else(|_| vec!["true".into()], |scenario| fake(&scenario));
-    let mut options = Options::new(command, library());
+    let mut options = RecordOptions::new(command, library());
     options.handle_signals = false;
     let outcome = record(&options, &mut |_| {}).unwrap();
     assert!(outcome.output.exists());

@@ -3,12 +3,12 @@
 
 use std::env;
 
-use heapledger_symbols::{ModuleRef, Options, Symbolizer};
+use heapledger_symbols::{ModuleRef, Symbolizer, SymbolizerOptions};
 
 fn main() {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let Some((path, offsets)) = arguments.split_first() else { return eprintln!("usage: lookup FILE OFFSET…") };
-    let symbolizer = Symbolizer::new(Options::default());
+    let symbolizer = Symbolizer::new(SymbolizerOptions::default());
     let module = ModuleRef { path: path.as_bytes(), build_id: b"" };
     for offset in offsets {
         let Ok(offset) = u64::from_str_radix(offset.trim_start_matches("0x"), 16) else {

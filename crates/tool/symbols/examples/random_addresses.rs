@@ -7,7 +7,7 @@ use std::error::Error;
 use std::fs::{self, File};
 use std::time::Instant;
 
-use heapledger_symbols::{ModuleRef, Options, Symbolizer};
+use heapledger_symbols::{ModuleRef, Symbolizer, SymbolizerOptions};
 use object::{Object, ObjectSection, ReadCache};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
 
     let before = peak_kib()?;
-    let symbolizer = Symbolizer::new(Options::default());
+    let symbolizer = Symbolizer::new(SymbolizerOptions::default());
     let module = ModuleRef { path: path.as_bytes(), build_id: b"" };
     let begin = Instant::now();
     symbolizer.frames(module, start);

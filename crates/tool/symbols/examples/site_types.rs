@@ -9,7 +9,7 @@ use std::fs::{self, File};
 use std::path::PathBuf;
 use std::time::Instant;
 
-use heapledger_symbols::{ModuleRef, Options, SiteSizes, Symbolizer};
+use heapledger_symbols::{ModuleRef, SiteSizes, Symbolizer, SymbolizerOptions};
 use object::{Object, ObjectSection, ReadCache};
 
 /// The number of places of a stack, and of different places for all but the innermost.
@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let shared: Vec<u64> = (0..SHARED).map(|_| start + random() % size).collect();
 
     let begin = Instant::now();
-    let symbolizer = Symbolizer::new(Options { cache, ..Options::default() });
+    let symbolizer = Symbolizer::new(SymbolizerOptions { cache, ..SymbolizerOptions::default() });
     let module = ModuleRef { path: path.as_bytes(), build_id: &build_id };
     let mut typed = 0;
     for _ in 0..count {

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use prost::Message;
 
-use crate::frame::{Frame, Function, NameSource};
+use crate::frame::{Function, NameSource, SymbolFrame};
 use crate::state::{BuildId, DebugInfo};
 use crate::types::TypedFrame;
 pub(crate) use sites::{Concluded, Sites, key as site_key};
@@ -44,7 +44,7 @@ pub(crate) struct Kept {
     /// The kind of debug information that the module has.
     pub(crate) debug: DebugInfo,
     /// Addresses, and the frames there; empty for an address without a name.
-    pub(crate) places: HashMap<u64, Arc<[Frame]>>,
+    pub(crate) places: HashMap<u64, Arc<[SymbolFrame]>>,
 }
 
 /// Returns the identity of the files that names were made from, with their lengths and times.
@@ -90,7 +90,7 @@ pub(crate) fn write<'p>(
     build_id: &[u8],
     fingerprint: &[u8],
     debug: DebugInfo,
-    places: impl Iterator<Item = (u64, &'p [Frame])>,
+    places: impl Iterator<Item = (u64, &'p [SymbolFrame])>,
 ) {
     let (Some(path), Some(bytes)) = (path(directory, build_id), encode(fingerprint, debug, places)) else { return };
     let _ = replace(directory, &path, &bytes).and_then(|()| trim(directory, DIRECTORY_MAX));
@@ -164,7 +164,7 @@ const MAGIC: [u8; 8] = *b"\x89HLS\r\n\x1a\n";
 fn encode<'p>(
     fingerprint: &[u8],
     debug: DebugInfo,
-    places: impl Iterator<Item = (u64, &'p [Frame])>,
+    places: impl Iterator<Item = (u64, &'p [SymbolFrame])>,
 ) -> Option<Vec<u8>> {
     let mut file = Names { fingerprint: fingerprint.to_vec(), debug: debug as u32, ..Names::default() };
     let (mut functions, mut strings) = (HashMap::new(), HashMap::new());
@@ -220,7 +220,7 @@ pub(crate) fn decode(bytes: &[u8], fingerprint: Option<&[u8]>) -> Option<Kept> {
         let last = place.frames.len().saturating_sub(1);
         let frame = |(at, frame): (usize, &NamedFrame)| {
             let sources = [NameSource::Debug, NameSource::SymbolTable, NameSource::Nearest];
-            Some(Frame {
+            Some(SymbolFrame {
                 function: functions.get(frame.function as usize)?.clone(),
                 file: frame.file.map(|file| files.get(file as usize).cloned().ok_or(())).transpose().ok()?,
                 line: frame.line,
@@ -229,7 +229,7 @@ pub(crate) fn decode(bytes: &[u8], fingerprint: Option<&[u8]>) -> Option<Kept> {
                 source: sources.into_iter().find(|&known| known as u32 == frame.source)?,
             })
         };
-        let frames: Option<Arc<[Frame]>> = place.frames.iter().enumerate().map(frame).collect();
+        let frames: Option<Arc<[SymbolFrame]>> = place.frames.iter().enumerate().map(frame).collect();
         Some((place.offset, frames?))
     };
     let places = file.places.into_iter().map(place).collect::<Option<_>>()?;
@@ -308,7 +308,7 @@ mod tests {
     use super::*;
 
     fn sample() -> Vec<u8> {
-        let frame = |name: &str, source, inlined| Frame {
+        let frame = |name: &str, source, inlined| SymbolFrame {
             function: Function::new(&format!("{name}<int>(int)"), name, Some("_Z1x")),
             file: Some("a.cc".into()),
             line: Some(7),

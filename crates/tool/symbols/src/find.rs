@@ -14,22 +14,22 @@ use crate::breakpad::{self, Breakpad};
 use crate::index::Index;
 use crate::mapped::{self, Mapped};
 use crate::state::{BuildId, Problem};
-use crate::symbolizer::Options;
+use crate::symbolizer::SymbolizerOptions;
 
 /// The time limit of a server; a slower one is not asked again.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
-pub(crate) struct Finder {
-    pub(crate) options: Options,
+pub(crate) struct DebugFileFinder {
+    pub(crate) options: SymbolizerOptions,
     /// The index of the search directories; made when it is first needed.
     index: OnceLock<Index>,
     /// True if `debuginfod-find` has failed and is not used any more.
     gave_up: AtomicBool,
 }
 
-impl Finder {
-    pub(crate) fn new(options: Options) -> Self {
+impl DebugFileFinder {
+    pub(crate) fn new(options: SymbolizerOptions) -> Self {
         Self { options, index: OnceLock::new(), gave_up: AtomicBool::new(false) }
     }
 
@@ -153,7 +153,7 @@ impl Finder {
             let file = Mapped::open(Path::new(OsStr::from_bytes(path))).ok()?;
             check(&file, build_id).is_ok().then_some(file)
         });
-        if client.is_err() || found.is_none() && begin.elapsed() > PATIENCE {
+        if client.is_err() || found.is_none() && begin.elapsed() > TIMEOUT {
             self.gave_up.store(true, Ordering::Relaxed);
         }
         found

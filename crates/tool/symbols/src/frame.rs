@@ -6,7 +6,7 @@ use std::sync::Arc;
 /// One function at an address: the function itself, or one of those that the compiler inlined
 /// there.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Frame {
+pub struct SymbolFrame {
     /// The function; if no name is known, `module+0xoffset` of its beginning, or of the address if
     /// that is unknown, too.
     pub function: Function,

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use crate::find;
 use crate::state::{DebugInfo, ModuleState, Problem};
-use crate::symbolizer::{ModuleRef, Options};
+use crate::symbolizer::{ModuleRef, SymbolizerOptions};
 
-pub(crate) fn hint(state: &ModuleState, module: ModuleRef<'_>, options: &Options) -> Option<String> {
+pub(crate) fn hint(state: &ModuleState, module: ModuleRef<'_>, options: &SymbolizerOptions) -> Option<String> {
     let name = &state.name;
     let has = |wanted: fn(&Problem) -> bool| state.problems.iter().any(wanted);
     if has(|problem| matches!(problem, Problem::NotAFile)) {
@@ -83,7 +83,7 @@ fn is_wheel(path: &Path) -> bool {
 }
 
 /// Returns the Debian package that installed a file.
-fn package(path: &Path, file: &Path, options: &Options) -> Option<String> {
+fn package(path: &Path, file: &Path, options: &SymbolizerOptions) -> Option<String> {
     let database = Path::new("/var/lib/dpkg/info");
     let database = options.sysroot.as_ref().map_or(database.to_path_buf(), |root| find::below(root, database));
     let real = file.canonicalize().ok();

@@ -18,13 +18,13 @@ use typed_arena::Arena;
 
 use crate::demangle;
 use crate::extents::Extent;
-use crate::find::Finder;
+use crate::find::DebugFileFinder;
 use crate::frame::NameSource;
 use crate::mapped::{self, Mapped};
 use crate::meter::{Meter, Metered};
 use crate::state::{DebugInfo, Problem};
 use crate::symtab::{Symbol, Symbols};
-use crate::types::aftermath::{self, Body};
+use crate::types::call_site::{self, Body};
 use crate::types::{Constructed, Entries, Facts, Language, Pointee, Received, Sources, TypeName, Written};
 
 /// The maximum number of frames per address; those between this and the physical function are left
@@ -189,7 +189,7 @@ impl Image {
         })
     }
 
-    pub(crate) fn lookup(&self, address: u64, finder: &Finder, problems: &mut Vec<Problem>) -> Answer {
+    pub(crate) fn lookup(&self, address: u64, finder: &DebugFileFinder, problems: &mut Vec<Problem>) -> Answer {
         self.0.with_dependent(|files, tables| {
             let symbol = tables.symbol(address);
             let frames = tables.frames(address, files, finder, problems);
@@ -199,13 +199,13 @@ impl Image {
         })
     }
 
-    pub(crate) fn typed(&self, address: u64, finder: &Finder, problems: &mut Vec<Problem>) -> TypedAnswer {
+    pub(crate) fn typed(&self, address: u64, finder: &DebugFileFinder, problems: &mut Vec<Problem>) -> TypedAnswer {
         self.0.with_dependent(|files, tables| {
             let symbol = tables.symbol(address);
             let aliases =
                 symbol.iter().flat_map(|symbol| &symbol.aliases).map(|name| unversioned(name).to_vec()).collect();
             let (frames, body) = tables.typed(address, files, finder, problems);
-            let (constructed, received) = tables.aftermath(address, &frames, body.as_deref());
+            let (constructed, received) = tables.call_site(address, &frames, body.as_deref());
             let symbol = symbol.map(|symbol| unversioned(symbol.name).to_vec());
             let called = tables.called(address, files).map(<[u8]>::to_vec);
             TypedAnswer { frames, symbol, aliases, constructed: constructed.into(), received, called }
@@ -260,7 +260,13 @@ impl<'a> Tables<'a> {
         found.min_by_key(|symbol| symbol.source)
     }
 
-    fn frames(&self, address: u64, files: &'a Files, finder: &Finder, problems: &mut Vec<Problem>) -> Vec<RawFrame> {
+    fn frames(
+        &self,
+        address: u64,
+        files: &'a Files,
+        finder: &DebugFileFinder,
+        problems: &mut Vec<Problem>,
+    ) -> Vec<RawFrame> {
         let each = |dwarf: &Context<Metered<'a>>, frame: addr2line::Frame<'_, Metered<'a>>| {
             let (file, line, column) = place(frame.location);
             let name = frame.function.map(|function| function.name.bytes());
@@ -277,7 +283,7 @@ impl<'a> Tables<'a> {
         &self,
         address: u64,
         files: &'a Files,
-        finder: &Finder,
+        finder: &DebugFileFinder,
         problems: &mut Vec<Problem>,
     ) -> (Vec<RawTyped>, Option<Arc<Body>>) {
         let mut entries = self.entries.borrow_mut();
@@ -317,7 +323,7 @@ impl<'a> Tables<'a> {
 
     /// Returns the use that the code after a call at `address` (an address in the call) makes of
     /// the result.
-    fn aftermath(
+    fn call_site(
         &self,
         address: u64,
         frames: &[RawTyped],
@@ -329,7 +335,7 @@ impl<'a> Tables<'a> {
         };
         let Some(after) = address.checked_add(1) else { return (Vec::new(), None) };
         let code = self.code_at(after);
-        let code = &code[..code.len().min(aftermath::WINDOW as usize)];
+        let code = &code[..code.len().min(call_site::WINDOW as usize)];
         let received = body.and_then(|body| body.received(after, code, language));
         let mut constructed = body.map(|body| body.constructed(after)).unwrap_or_default();
         if language == Language::Cxx {
@@ -354,18 +360,18 @@ impl<'a> Tables<'a> {
         const LONGEST: u64 = 6;
         let after = address.checked_add(1)?;
         let call = self.code_at(after.checked_sub(LONGEST)?).first_chunk::<{ LONGEST as usize }>()?;
-        let slot = aftermath::slot_of_call(call, after, |stub| self.code_at(stub))?;
+        let slot = call_site::slot_of_call(call, after, |stub| self.code_at(stub))?;
         self.slots.get_or_init(|| slots(files).unwrap_or_default()).get(&slot).copied()
     }
 
     fn constructors_called(&self, after: u64, code: &[u8]) -> Vec<Constructed> {
         let mut found = Vec::new();
-        for (at, distance) in aftermath::calls(code) {
+        for (at, distance) in call_site::calls(code) {
             let Some(target) = after.checked_add_signed(distance).filter(|&target| target != u64::MAX) else {
                 continue;
             };
             let Some(symbol) = self.symbol(target).filter(|symbol| symbol.start == target) else { continue };
-            let class = symbol.aliases.iter().find_map(|name| aftermath::class_of_symbol(unversioned(name)));
+            let class = symbol.aliases.iter().find_map(|name| call_site::class_of_symbol(unversioned(name)));
             let Some(class) = class else { continue };
             let class = TypeName::new(Language::Cxx, &class.full());
             let (mut size, mut line, mut column) = (None, None, None);
@@ -396,7 +402,7 @@ impl<'a> Tables<'a> {
         &self,
         address: u64,
         files: &'a Files,
-        finder: &Finder,
+        finder: &DebugFileFinder,
         problems: &mut Vec<Problem>,
         mut each: impl FnMut(&Context<Metered<'a>>, addr2line::Frame<'_, Metered<'a>>) -> F,
     ) -> Vec<F> {
@@ -460,7 +466,7 @@ impl<'a> Tables<'a> {
         &self,
         load: SplitDwarfLoad<Metered<'a>>,
         files: &'a Files,
-        finder: &Finder,
+        finder: &DebugFileFinder,
         problems: &mut Vec<Problem>,
     ) -> Option<Arc<Dwarf<Metered<'a>>>> {
         if let Some(package) = &self.package
@@ -482,7 +488,7 @@ fn split_file<'a>(
     path: &Path,
     load: &SplitDwarfLoad<Metered<'a>>,
     files: &'a Files,
-    finder: &Finder,
+    finder: &DebugFileFinder,
 ) -> Option<Arc<Dwarf<Metered<'a>>>> {
     let file: &'a Mapped = files.split.alloc(finder.split(path)?);
     let elf = file.elf().ok()?;

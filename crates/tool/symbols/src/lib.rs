@@ -7,21 +7,22 @@
 //! `module+0xoffset`, where the offset is that of the function if unwind information tells its
 //! beginning; so there is always an answer.
 //!
-//! Symbol files of Breakpad come before all of these, if [`Options::breakpad`] names directories
-//! with some.
+//! Symbol files of Breakpad come before all of these, if [`SymbolizerOptions::breakpad`] names
+//! directories with some.
 //!
 //! A file is used only if its build id is the recorded one. [`Symbolizer::module_state`] returns
 //! what was found, and [`Symbolizer::hint`] what to do about it.
 //!
 //! ```
-//! use heapledger_symbols::{ModuleRef, Options, Symbolizer};
+//! use heapledger_symbols::{ModuleRef, SymbolizerOptions, Symbolizer};
 //!
-//! let symbolizer = Symbolizer::new(Options::default());
+//! let symbolizer = Symbolizer::new(SymbolizerOptions::default());
 //! let frames = symbolizer.frames(ModuleRef { path: b"[vdso]", build_id: b"" }, 0x91f);
 //! assert_eq!(frames[0].function.full(), "[vdso]+0x91f");
 //! ```
 //!
-//! [`Options::cache`] names a directory in which answers are kept from run to run, by build id.
+//! [`SymbolizerOptions::cache`] names a directory in which answers are kept from run to run, by
+//! build id.
 //!
 //! ELF and DWARF files may come from anybody. Damage means fewer names, never a panic, and the work
 //! and the memory spent on a file are bounded by a multiple of its size.
@@ -49,10 +50,10 @@ pub use breakpad::exercise as exercise_breakpad;
 #[doc(hidden)]
 pub use cache::exercise as exercise_cache;
 pub use extents::Extent;
-pub use frame::{Frame, Function, NameSource};
+pub use frame::{Function, NameSource, SymbolFrame};
 pub use headers::{Headers, Segment};
 pub use state::{BuildId, DebugInfo, ModuleState, NameCounts, Problem};
-pub use symbolizer::{ModuleRef, Options, Symbolizer};
+pub use symbolizer::{ModuleRef, Symbolizer, SymbolizerOptions};
 pub use types::{
     Confidence, Constructed, EachSize, Evidence, Language, Parameter, Pointee, Received, SiteSizes, SiteType,
     SizeCheck, TypeName, TypedFrame, Written,

@@ -14,8 +14,8 @@ use crate::breakpad::Breakpad;
 use crate::cache;
 use crate::demangle;
 use crate::extents::{self, Extent};
-use crate::find::Finder;
-use crate::frame::{Frame, Function, NameSource};
+use crate::find::DebugFileFinder;
+use crate::frame::{Function, NameSource, SymbolFrame};
 use crate::image::{Answer, Files, Image, RawFrame, TypedAnswer};
 use crate::mapped::{self, Mapped};
 use crate::state::{DebugInfo, ModuleState, NameCounts, Problem};
@@ -27,7 +27,7 @@ pub(crate) struct Module {
     pub(crate) state: ModuleState,
     source: Source,
     breakpad: Option<Breakpad>,
-    answers: HashMap<u64, Arc<[Frame]>>,
+    answers: HashMap<u64, Arc<[SymbolFrame]>>,
     typed: HashMap<u64, Arc<[TypedFrame]>>,
     rendering: Rendering,
     /// Types that an earlier run found; outer `None`: not read yet.
@@ -43,7 +43,7 @@ pub(crate) struct Module {
     /// The identity of the files that answers are made from.
     fingerprint: Vec<u8>,
     /// Answers of earlier runs that have not been asked for in this one.
-    kept: HashMap<u64, Arc<[Frame]>>,
+    kept: HashMap<u64, Arc<[SymbolFrame]>>,
     /// True if there are answers that no earlier run had.
     is_new: bool,
 }
@@ -57,7 +57,7 @@ enum Source {
 }
 
 impl Module {
-    pub(crate) fn load(module: ModuleRef<'_>, finder: &Finder) -> Self {
+    pub(crate) fn load(module: ModuleRef<'_>, finder: &DebugFileFinder) -> Self {
         let mut state = ModuleState {
             name: name(module.path),
             file: None,
@@ -101,7 +101,7 @@ impl Module {
         module
     }
 
-    pub(crate) fn frames(&mut self, offset: u64, finder: &Finder) -> Arc<[Frame]> {
+    pub(crate) fn frames(&mut self, offset: u64, finder: &DebugFileFinder) -> Arc<[SymbolFrame]> {
         if let Some(frames) = self.answers.get(&offset) {
             return frames.clone();
         }
@@ -150,7 +150,7 @@ impl Module {
         image.neighbours(function).map(|name| name.map(|name| self.function(&name)))
     }
 
-    pub(crate) fn typed_frames(&mut self, offset: u64, finder: &Finder) -> Arc<[TypedFrame]> {
+    pub(crate) fn typed_frames(&mut self, offset: u64, finder: &DebugFileFinder) -> Arc<[TypedFrame]> {
         if let Some(frames) = self.typed.get(&offset) {
             return frames.clone();
         }
@@ -167,7 +167,7 @@ impl Module {
         frames
     }
 
-    fn kept_types(&mut self, finder: &Finder) -> Option<&mut cache::Types> {
+    fn kept_types(&mut self, finder: &DebugFileFinder) -> Option<&mut cache::Types> {
         let directory = finder.options.cache.as_deref();
         let fingerprint = (!self.fingerprint.is_empty()).then_some(&*self.fingerprint);
         let read = || cache::read_types(directory?, &self.build_id, fingerprint);
@@ -175,7 +175,7 @@ impl Module {
     }
 
     /// Returns the conclusions about stacks that begin here.
-    pub(crate) fn sites(&mut self, finder: &Finder) -> &mut cache::Sites {
+    pub(crate) fn sites(&mut self, finder: &DebugFileFinder) -> &mut cache::Sites {
         let directory = finder.options.cache.as_deref();
         let read = || directory.and_then(|directory| cache::read_sites(directory, &self.build_id));
         self.sites.get_or_insert_with(|| read().unwrap_or_default())
@@ -267,7 +267,7 @@ impl Module {
         self.source = Source::Image(image);
     }
 
-    fn render(&mut self, answer: Answer, offset: u64) -> Arc<[Frame]> {
+    fn render(&mut self, answer: Answer, offset: u64) -> Arc<[SymbolFrame]> {
         let mut raw = answer.frames;
         if raw.is_empty() {
             raw.push(RawFrame { name: None, plain: None, file: None, line: None, column: None });
@@ -289,7 +289,7 @@ impl Module {
             };
             let file = frame.file.map(|file| self.file(&file));
             let inlined = at < last;
-            frames.push(Frame { function, file, line: frame.line, column: frame.column, inlined, source });
+            frames.push(SymbolFrame { function, file, line: frame.line, column: frame.column, inlined, source });
         }
         frames.into()
     }
@@ -351,7 +351,7 @@ impl fmt::Debug for Source {
 }
 
 /// Returns the build id of a module, and its files, if there are any.
-fn find(module: ModuleRef<'_>, finder: &Finder, state: &mut ModuleState) -> (Box<[u8]>, Option<Files>) {
+fn find(module: ModuleRef<'_>, finder: &DebugFileFinder, state: &mut ModuleState) -> (Box<[u8]>, Option<Files>) {
     if !is_file(module.path) {
         state.problems.push(Problem::NotAFile);
         return (Box::default(), None);
@@ -384,7 +384,7 @@ fn find_breakpad(
     module: ModuleRef<'_>,
     build_id: &[u8],
     files: Option<&Files>,
-    finder: &Finder,
+    finder: &DebugFileFinder,
     state: &mut ModuleState,
 ) -> Option<Breakpad> {
     if finder.options.breakpad.is_empty() || !is_file(module.path) {

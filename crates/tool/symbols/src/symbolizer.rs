@@ -5,15 +5,15 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::extents::Extent;
-use crate::find::Finder;
-use crate::frame::{Frame, Function};
+use crate::find::DebugFileFinder;
+use crate::frame::{Function, SymbolFrame};
 use crate::hint;
 use crate::module::Module;
 use crate::state::ModuleState;
 
 /// The places to look for files.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct SymbolizerOptions {
     /// Directories with separate debug files, searched in this order; `/usr/lib/debug` by default.
     pub debug_dirs: Vec<PathBuf>,
     /// Root of the file system that the program ran in, if it was not this system's. All absolute
@@ -37,7 +37,7 @@ pub struct Options {
     pub cache: Option<PathBuf>,
 }
 
-impl Default for Options {
+impl Default for SymbolizerOptions {
     fn default() -> Self {
         Self {
             debug_dirs: vec![PathBuf::from("/usr/lib/debug")],
@@ -66,7 +66,7 @@ pub struct ModuleRef<'a> {
 /// threads with a small one.
 #[derive(Debug)]
 pub struct Symbolizer {
-    finder: Finder,
+    finder: DebugFileFinder,
     /// Keyed by path, then by build id.
     modules: Mutex<HashMap<Box<[u8]>, Vec<Slot>>>,
 }
@@ -79,8 +79,8 @@ struct Slot {
 
 impl Symbolizer {
     /// Makes a symbolizer that has loaded nothing yet.
-    pub fn new(options: Options) -> Self {
-        Self { finder: Finder::new(options), modules: Mutex::default() }
+    pub fn new(options: SymbolizerOptions) -> Self {
+        Self { finder: DebugFileFinder::new(options), modules: Mutex::default() }
     }
 
     /// Returns the functions at `offset`, innermost inlined function first; never empty. The last
@@ -89,7 +89,7 @@ impl Symbolizer {
     /// `offset` is in the module's own ELF addresses and is looked up as it is: the caller has
     /// already subtracted 1 from return addresses. Answers are kept: asking again for the same
     /// offset is cheap.
-    pub fn frames(&self, module: ModuleRef<'_>, offset: u64) -> Arc<[Frame]> {
+    pub fn frames(&self, module: ModuleRef<'_>, offset: u64) -> Arc<[SymbolFrame]> {
         self.with(module, |module, finder| module.frames(offset, finder))
     }
 
@@ -124,7 +124,7 @@ impl Symbolizer {
     }
 
     /// Calls `ask` with the module, loading it first if this is the first time.
-    pub(crate) fn with<T>(&self, module: ModuleRef<'_>, ask: impl FnOnce(&mut Module, &Finder) -> T) -> T {
+    pub(crate) fn with<T>(&self, module: ModuleRef<'_>, ask: impl FnOnce(&mut Module, &DebugFileFinder) -> T) -> T {
         // Loading may take long, so not under the lock of the table.
         let slot = self.slot(module);
         let loaded = slot.get_or_init(|| Mutex::new(Module::load(module, &self.finder)));

@@ -5,8 +5,8 @@
 //! in symbol names. [`Symbolizer::typed_frames`] reads them; [`Symbolizer::site_type`] draws the
 //! conclusion. The rules depend on the language of the code that allocates: one file each.
 
-pub(crate) mod aftermath;
 mod c;
+pub(crate) mod call_site;
 mod cxx;
 mod cxx_name;
 mod entries;
@@ -209,7 +209,7 @@ impl Symbolizer {
                 break;
             }
         }
-        (conclude(&places, Below::of(stack, &places), sizes), places.len())
+        (conclude(&places, InnermostPlaces::of(stack, &places), sizes), places.len())
     }
 
     /// Returns a hash of the files that the modules of these places are read from. `None` if better
@@ -228,7 +228,7 @@ impl Symbolizer {
 
 /// The properties of the innermost places of a stack.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Below {
+pub(crate) struct InnermostPlaces {
     /// The number of places that are in the C library or its loader.
     in_libc: usize,
     /// True if the code that asks the allocator is in a shared library: its functions are called by
@@ -236,7 +236,7 @@ pub(crate) struct Below {
     is_shared: bool,
 }
 
-impl Below {
+impl InnermostPlaces {
     fn of(stack: &[(ModuleRef<'_>, u64)], places: Places<'_>) -> Self {
         let starts = |name: &[u8]| {
             [&b"libc.so"[..], b"libc-", b"libc.musl-", b"libpthread", b"ld-"]
@@ -260,8 +260,8 @@ const PLACES_MAX: usize = 64;
 const ALLOCATOR_MAX: usize = 16;
 
 /// Applies the rules of the language that allocates.
-fn conclude(places: Places<'_>, below: Below, sizes: SiteSizes) -> SiteType {
-    if let Some(found) = python::site_type(places, below, sizes) {
+fn conclude(places: Places<'_>, innermost: InnermostPlaces, sizes: SiteSizes) -> SiteType {
+    if let Some(found) = python::site_type(places, innermost, sizes) {
         return found;
     }
     let frames = places.iter().flat_map(|frames| frames.iter());
@@ -271,18 +271,18 @@ fn conclude(places: Places<'_>, below: Below, sizes: SiteSizes) -> SiteType {
     let language = languages.find(|language| *language != Language::Other);
     // Memory that the C library needs for itself is named the same, with or without its debug
     // information.
-    let frames = places.iter().skip(below.in_libc).flat_map(|frames| frames.iter());
+    let frames = places.iter().skip(innermost.in_libc).flat_map(|frames| frames.iter());
     let calls = frames.map(|frame| frame.language).find(|&language| language != Language::Other);
-    let is_libcs = below.in_libc > 0;
+    let is_libcs = innermost.in_libc > 0;
     if (is_library || is_libcs)
-        && let Some(found) = c::library_block(places, below, calls)
+        && let Some(found) = c::library_block(places, innermost, calls)
     {
         return found;
     }
     let mut found = match language {
         Some(Language::Rust) => rust::site_type(places, sizes),
         Some(Language::Cxx) => cxx::site_type(places, sizes),
-        Some(Language::C) => c::site_type(places, below, sizes),
+        Some(Language::C) => c::site_type(places, innermost, sizes),
         _ => SiteType::unknown(),
     };
     // Without known sizes, nothing can be consistent with them.

@@ -7,7 +7,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use heapledger_symbols::{Frame, NameSource, Options};
+use heapledger_symbols::{NameSource, SymbolFrame, SymbolizerOptions};
 use object::{Object, ObjectSection};
 use support::{Scratch, Subject};
 
@@ -38,7 +38,7 @@ fn ask(tool: &str, file: &Path, offsets: &[u64]) -> Option<Vec<Vec<Line>>> {
     (answers.len() == offsets.len()).then_some(answers)
 }
 
-fn place(frame: &Frame) -> String {
+fn place(frame: &SymbolFrame) -> String {
     let line = frame.line.map_or("?".to_owned(), |line| line.to_string());
     format!("{}:{line}", frame.file.as_deref().unwrap_or("??"))
 }
@@ -59,7 +59,7 @@ fn same_place(ours: &str, theirs: &str, tool: &str) -> bool {
 }
 
 /// True if the names agree. Our spelling has more of scopes and types: the rest must be in theirs.
-fn same_name(ours: &Frame, theirs: &str) -> bool {
+fn same_name(ours: &SymbolFrame, theirs: &str) -> bool {
     let last = ours.function.short().rsplit("::").next().unwrap().trim_matches(['{', '}', '_']);
     theirs.contains(last)
 }
@@ -118,7 +118,7 @@ fn rust_program() {
 #[test]
 fn c_library() {
     let path = "/lib/x86_64-linux-gnu/libc.so.6";
-    let subject = Subject::with(path, Options::default());
+    let subject = Subject::with(path, SymbolizerOptions::default());
     if subject.state().debug_file.is_none() {
         return support::not_here(&format!("no debug information of {path}"));
     }

@@ -7,7 +7,7 @@ use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
 use heapledger_symbols::{
-    BuildId, DebugInfo, ModuleRef, NameSource, Options, Problem, SiteSizes, Symbolizer, TypedFrame,
+    BuildId, DebugInfo, ModuleRef, NameSource, Problem, SiteSizes, Symbolizer, SymbolizerOptions, TypedFrame,
 };
 use support::{Scratch, Subject, build_id, chain, extent, line_of};
 
@@ -78,8 +78,8 @@ impl Split {
         format!("usr/lib/debug/.build-id/{}/{}.debug", &hex[..2], &hex[2..])
     }
 
-    fn options(&self) -> Options {
-        Options { debug_dirs: vec![self.scratch.path("usr/lib/debug")], ..Options::default() }
+    fn options(&self) -> SymbolizerOptions {
+        SymbolizerOptions { debug_dirs: vec![self.scratch.path("usr/lib/debug")], ..SymbolizerOptions::default() }
     }
 
     fn subject(&self) -> Subject {
@@ -226,7 +226,7 @@ fn other_file_system_root() {
         return;
     }
     let root = split.scratch.path("");
-    let options = Options { sysroot: Some(root), ..Options::default() };
+    let options = SymbolizerOptions { sysroot: Some(root), ..SymbolizerOptions::default() };
     // Recorded as /bin/program; this system's /bin has none.
     let debug = split.move_debug("usr/lib/debug/bin/program.debug");
     let subject = Subject::with("/bin/program", options.clone());
@@ -316,7 +316,7 @@ fn common_debug_information_by_hand() {
     let debug = scratch.path(&format!("debug/.build-id/cd/{}.debug", &id[2..]));
     fs::create_dir_all(debug.parent().unwrap()).unwrap();
     fs::copy(scratch.path("elsewhere/file"), debug).unwrap();
-    let options = Options { debug_dirs: vec![scratch.path("debug")], ..Options::default() };
+    let options = SymbolizerOptions { debug_dirs: vec![scratch.path("debug")], ..SymbolizerOptions::default() };
     let subject = Subject::with(&library, options);
     assert_eq!(subject.frames(code + 1)[0].function.full(), "shared_name");
 }
@@ -414,7 +414,7 @@ fn searched_directories() {
     if !split.link() {
         return;
     }
-    let searched = |path: &str| Options { search: vec![split.scratch.path(path)], ..split.options() };
+    let searched = |path: &str| SymbolizerOptions { search: vec![split.scratch.path(path)], ..split.options() };
     let debug = split.move_debug("kept/deep/down/any name");
     // Stripped in place.
     let subject = Subject::with(&split.program, searched("kept"));
@@ -455,7 +455,7 @@ fn searched_directories_without_build_id() {
     let debug = split.move_debug("kept/1/program.debug");
     fs::create_dir_all(split.scratch.path("kept/2")).unwrap();
     fs::rename(&split.program, split.scratch.path("kept/2/program")).unwrap();
-    let options = Options { search: vec![split.scratch.path("kept")], ..split.options() };
+    let options = SymbolizerOptions { search: vec![split.scratch.path("kept")], ..split.options() };
     split.assert_found(&Subject::with(&split.program, options), Some(debug));
 }
 
@@ -487,7 +487,8 @@ fn searched_directories_with_split_debug_information() {
     for part in parts() {
         fs::rename(&part, scratch.path("kept").join(part.file_name().unwrap())).unwrap();
     }
-    let options = || Options { search: vec![scratch.path("kept")], debug_dirs: vec![], ..Options::default() };
+    let options =
+        || SymbolizerOptions { search: vec![scratch.path("kept")], debug_dirs: vec![], ..SymbolizerOptions::default() };
     let packaged = scratch.path("program.dwp");
     if packaged.exists() {
         support::assert_chain(&Subject::new(&program).answers_in(&program, "outer"), &expected, "code.c");
@@ -505,7 +506,8 @@ fn names_of_earlier_runs() {
     let cache = split.scratch.path("cache/symbols");
     let kept = cache.join(BuildId(split.build_id.as_slice().into()).to_string());
     let subject = |cache: &PathBuf| {
-        let mut subject = Subject::with(&split.program, Options { cache: Some(cache.clone()), ..split.options() });
+        let mut subject =
+            Subject::with(&split.program, SymbolizerOptions { cache: Some(cache.clone()), ..split.options() });
         subject.build_id = split.build_id.clone();
         subject
     };
@@ -552,7 +554,7 @@ fn names_of_earlier_runs() {
 
 #[test]
 fn no_file() {
-    let symbolizer = Symbolizer::new(Options::default());
+    let symbolizer = Symbolizer::new(SymbolizerOptions::default());
     let expected = [
         ("[vdso]", "[vdso]+0x91f"),
         ("linux-vdso.so.1", "[vdso]+0x91f"),
@@ -660,7 +662,8 @@ fn types_of_earlier_runs() {
     fs::create_dir_all(debug.parent().unwrap()).unwrap();
     split.move_debug(&split.by_build_id());
     let ask = || {
-        let mut subject = Subject::with(&split.program, Options { cache: Some(cache.clone()), ..split.options() });
+        let mut subject =
+            Subject::with(&split.program, SymbolizerOptions { cache: Some(cache.clone()), ..split.options() });
         subject.build_id = split.build_id.clone();
         let typed = |offset| {
             let place = (subject.module(), offset);

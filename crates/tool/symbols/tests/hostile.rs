@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use heapledger_symbols::{DebugInfo, Options, Problem, SiteSizes};
+use heapledger_symbols::{DebugInfo, Problem, SiteSizes, SymbolizerOptions};
 use object::{Object, ObjectSection, ObjectSymbol};
 use support::{Scratch, Subject, extent};
 
@@ -81,7 +81,8 @@ impl Random {
 
 /// Asks all possible questions; returns the types that were found.
 fn exercise(path: &Path, offsets: &[u64]) -> BTreeSet<String> {
-    let subject = Subject::with(path, Options { debug_dirs: vec!["/nowhere".into()], ..Options::default() });
+    let subject =
+        Subject::with(path, SymbolizerOptions { debug_dirs: vec!["/nowhere".into()], ..SymbolizerOptions::default() });
     for &offset in offsets {
         assert!(!subject.frames(offset).is_empty());
         assert!(!subject.symbolizer.typed_frames(subject.module(), offset).is_empty());

@@ -6,7 +6,7 @@ pub(super) struct Frame<'a> {
     /// The function as written; `???`: not known.
     pub(super) function: &'a str,
     /// Its `file:line`.
-    pub(super) place: Option<&'a str>,
+    pub(super) location: Option<&'a str>,
     /// The file of the program or library that it is in, if the text has no line.
     pub(super) library: Option<&'a str>,
 }
@@ -26,24 +26,24 @@ pub(super) struct Name {
 
 impl<'a> Frame<'a> {
     pub(super) fn parse(text: &'a str) -> Frame<'a> {
-        if let Some((function, place)) = in_brackets(text, " (", ')').or_else(|| in_brackets(text, " [", ']')) {
+        if let Some((function, location)) = in_brackets(text, " (", ')').or_else(|| in_brackets(text, " [", ']')) {
             let is_place =
-                place.rsplit_once(':').is_some_and(|(_, line)| line.bytes().all(|byte| byte.is_ascii_digit()));
+                location.rsplit_once(':').is_some_and(|(_, line)| line.bytes().all(|byte| byte.is_ascii_digit()));
             if is_place {
-                return Frame { function, place: Some(place), library: None };
+                return Frame { function, location: Some(location), library: None };
             }
         }
         if let Some((function, inside)) = in_brackets(text, "[", ']')
             && let Some((library, _)) = inside.rsplit_once(" +0x")
         {
-            return Frame { function, place: None, library: Some(library) };
+            return Frame { function, location: None, library: Some(library) };
         }
-        Frame { function: text, place: None, library: None }
+        Frame { function: text, location: None, library: None }
     }
 
     /// Returns the source file.
     pub(super) fn file(&self) -> Option<&'a str> {
-        Some(self.place?.rsplit_once(':')?.0)
+        Some(self.location?.rsplit_once(':')?.0)
     }
 }
 
@@ -205,8 +205,8 @@ mod tests {
     #[test]
     fn a_frame_is_taken_apart() {
         let parse = |text| {
-            let Frame { function, place, library } = Frame::parse(text);
-            (function, place, library)
+            let Frame { function, location, library } = Frame::parse(text);
+            (function, location, library)
         };
         assert_eq!(parse("f(int) (a b/c.cc:12)"), ("f(int)", Some("a b/c.cc:12"), None));
         assert_eq!(parse("f (int)"), ("f (int)", None, None));

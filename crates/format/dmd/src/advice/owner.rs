@@ -1,7 +1,7 @@
 //! The owner of an allocation.
 
+use super::code_class::CodeClass;
 use super::frame::{Frame, Name};
-use super::whose::Whose;
 
 /// The function of the program's own that a block is allocated for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,14 +11,14 @@ pub struct Owner {
     /// The type whose method it is; `None`: it is a free function, or this is not known.
     pub of_type: Option<String>,
     /// Its `file:line`.
-    pub place: Option<String>,
+    pub location: Option<String>,
     /// True if it is the program's own; otherwise it is in a library that the program is built of,
     /// since nothing else is on the stack.
     pub is_own: bool,
 }
 
 /// The class of a frame, and the owner that it would be. `None`: nothing is known about it.
-pub(crate) type KnownFrame<'o> = Option<&'o (Whose, Owner)>;
+pub(crate) type KnownFrame<'o> = Option<&'o (CodeClass, Owner)>;
 
 /// Returns the owner of the blocks that a stack allocated, given from the inside.
 pub(crate) fn owner_in(stack: &[KnownFrame<'_>]) -> Option<Owner> {
@@ -37,25 +37,25 @@ pub(crate) fn owner_in(stack: &[KnownFrame<'_>]) -> Option<Owner> {
 /// Returns the index of the owner's frame in a stack: the innermost of the best class on the
 /// stack. `None`: all frames are library code (of the language, the system or the allocator).
 pub(crate) fn owner_at(stack: &[KnownFrame<'_>]) -> Option<usize> {
-    let whose = |frame: &KnownFrame<'_>| frame.map_or(Whose::Library, |(whose, _)| *whose);
-    let (at, best) = stack.iter().enumerate().min_by_key(|(_, frame)| whose(frame))?;
-    (whose(best) != Whose::Library).then_some(at)
+    let class = |frame: &KnownFrame<'_>| frame.map_or(CodeClass::Library, |(class, _)| *class);
+    let (at, best) = stack.iter().enumerate().min_by_key(|(_, frame)| class(frame))?;
+    (class(best) != CodeClass::Library).then_some(at)
 }
 
 impl Owner {
     pub(crate) fn of(text: &str) -> Owner {
         let frame = Frame::parse(text);
-        let is_own = Whose::of(text) <= Whose::Helper;
-        let place = frame.place.map(str::to_owned);
+        let is_own = CodeClass::of(text) <= CodeClass::Helper;
+        let location = frame.location.map(str::to_owned);
         let name = Name::parse(frame.function);
         let scope = name.whole_scope();
         let function = if scope.is_empty() { name.function.clone() } else { format!("{scope}::{}", name.function) };
-        Owner { function, of_type: name.is_of_type().then_some(scope), place, is_own }
+        Owner { function, of_type: name.is_of_type().then_some(scope), location, is_own }
     }
 
     /// Returns its source file.
     pub(crate) fn file(&self) -> Option<&str> {
-        Some(self.place.as_ref()?.rsplit_once(':')?.0)
+        Some(self.location.as_ref()?.rsplit_once(':')?.0)
     }
 
     /// Returns the name for which a reporter would be made.
@@ -91,9 +91,9 @@ impl Owner {
 impl std::fmt::Display for Owner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.function)?;
-        let Some(place) = &self.place else { return Ok(()) };
-        let from = place.rmatch_indices('/').nth(1).map_or(0, |(at, _)| at + 1);
-        write!(f, " ({})", &place[from..])
+        let Some(location) = &self.location else { return Ok(()) };
+        let from = location.rmatch_indices('/').nth(1).map_or(0, |(at, _)| at + 1);
+        write!(f, " ({})", &location[from..])
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::fmt;
 
 use super::{Advice, Adviser};
-use crate::analysis::{Analysis, KindName, Options};
+use crate::analysis::{Analysis, DmdOptions, KindName};
 use crate::log::Log;
 use crate::text::{counted, number, percent};
 
@@ -40,7 +40,7 @@ pub struct Step {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
     /// The function, and its place in the source.
-    pub place: String,
+    pub location: String,
     /// Their type, if it is known.
     pub type_name: Option<String>,
     /// Their usable bytes.
@@ -68,11 +68,11 @@ impl Plan {
             let mut parts: HashMap<String, Vec<(Advice, Part)>> = HashMap::new();
             for record in &kind.records {
                 let Some(advice) = adviser.record(kind.name, record) else { continue };
-                let place = adviser.owner(&record.alloc).as_ref().map(ToString::to_string).unwrap_or_default();
+                let location = adviser.owner(&record.alloc).as_ref().map(ToString::to_string).unwrap_or_default();
                 let parts = parts.entry(key(&advice)).or_default();
                 parts.extend(record.types.iter().map(|share| {
                     let type_name = share.name.as_ref().map(ToString::to_string);
-                    let part = Part { place: place.clone(), type_name, bytes: share.bytes, blocks: share.blocks };
+                    let part = Part { location: location.clone(), type_name, bytes: share.bytes, blocks: share.blocks };
                     (advice.clone(), part)
                 }));
             }
@@ -82,9 +82,9 @@ impl Plan {
     }
 
     /// Returns the plan for a log, whose frames should have the names of functions. `estimate` is
-    /// that of [`Options`].
+    /// that of [`DmdOptions`].
     pub fn of_log(log: &Log, estimate: Option<f64>) -> Plan {
-        let analysis = Analysis::of(log, &Options { max_frames: usize::MAX, estimate, ..Options::default() });
+        let analysis = Analysis::of(log, &DmdOptions { max_frames: usize::MAX, estimate, ..DmdOptions::default() });
         Plan::of(&analysis, &Adviser::of(&analysis))
     }
 }
@@ -105,18 +105,18 @@ fn sorted(steps: HashMap<String, Vec<(Advice, Part)>>) -> Vec<Step> {
         .map(|(key, parts)| {
             let mut together: HashMap<(String, Option<String>), (Advice, Part)> = HashMap::new();
             for (advice, part) in parts {
-                let place = (part.place.clone(), part.type_name.clone());
-                match together.get_mut(&place) {
+                let location = (part.location.clone(), part.type_name.clone());
+                match together.get_mut(&location) {
                     Some((_, same)) => {
                         same.bytes += part.bytes;
                         same.blocks += part.blocks;
                     }
-                    None => _ = together.insert(place, (advice, part)),
+                    None => _ = together.insert(location, (advice, part)),
                 }
             }
             let mut parts: Vec<(Advice, Part)> = together.into_values().collect();
             parts.sort_by(|(_, one), (_, other)| {
-                let names = |part: &Part| (part.place.clone(), part.type_name.clone());
+                let names = |part: &Part| (part.location.clone(), part.type_name.clone());
                 other.bytes.cmp(&one.bytes).then_with(|| names(one).cmp(&names(other)))
             });
             let advice = parts[0].0.clone();
@@ -144,15 +144,15 @@ impl fmt::Display for Plan {
             if !steps.is_empty() {
                 writeln!(f, "  {heading}:")?;
             }
-            for (place, step) in (1..=STEPS_SHOWN).zip(steps) {
+            for (position, step) in (1..=STEPS_SHOWN).zip(steps) {
                 let share = percent(step.bytes, total);
                 let (bytes, blocks) = (number(step.bytes), counted(step.blocks.unsigned_abs(), "block", "blocks"));
-                writeln!(f, "  {place}. {bytes} bytes ({share:.2}% of {kind}) in {blocks}")?;
+                writeln!(f, "  {position}. {bytes} bytes ({share:.2}% of {kind}) in {blocks}")?;
                 writeln!(f, "     {}", step.advice)?;
                 for part in step.parts.iter().take(PARTS_SHOWN) {
                     let type_name = part.type_name.as_ref().map(|name| format!(", of type {name}")).unwrap_or_default();
                     let (bytes, blocks) = (number(part.bytes), counted(part.blocks.unsigned_abs(), "block", "blocks"));
-                    writeln!(f, "       {bytes} bytes in {blocks} by {}{type_name}", part.place)?;
+                    writeln!(f, "       {bytes} bytes in {blocks} by {}{type_name}", part.location)?;
                 }
                 if step.parts.len() > PARTS_SHOWN {
                     writeln!(f, "       and {} more", step.parts.len() - PARTS_SHOWN)?;

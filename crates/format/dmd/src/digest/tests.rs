@@ -31,9 +31,9 @@ fn log() -> Log {
 fn in_several_passes_as_in_one() {
     let log = log();
     let filters = [vec![], vec!["f3".to_owned()], vec!["!f3".to_owned(), "f5".to_owned()]];
-    for by in [By::Stack, By::Module, By::Function] {
+    for by in [GroupBy::Stack, GroupBy::Module, GroupBy::Function] {
         for (sort, filters) in [Sort::Usable, Sort::Blocks, Sort::Slop].iter().zip(&filters) {
-            let options = Options { by, sort: *sort, filters: filters.clone(), ..Options::default() };
+            let options = DmdOptions { by, sort: *sort, filters: filters.clone(), ..DmdOptions::default() };
             let analyse = |records_max: usize, at_once: usize| {
                 let Ok(digest) = Digest::in_parts(&mut &log, &options, Some(records_max), at_once);
                 format!("{:#?}", digest.analysis(&options))
@@ -50,14 +50,14 @@ fn in_several_passes_as_in_one() {
 
 #[test]
 fn each_record_is_in_one_pass() {
-    let (log, options) = (log(), Options::default());
+    let (log, options) = (log(), DmdOptions::default());
     let Ok(texts) = Texts::of(&mut &log, &options, true);
     let keys = Keys { mode: log.mode, options: &options, probability: None, texts: &texts, seed: Seeded::default() };
     let (mut seen, mut passes, mut range) = (SeededMap::default(), 0, Some(HashRange::ALL));
     while let Some(part) = range {
         let mut sums = Sums::new(&keys, part, Some(30));
         let Ok(()) = (&log).each_group(|group| sums.add(group));
-        sums.add_waiting();
+        sums.add_queued();
         assert!(sums.list.len() <= 30 && sums.list.len() == sums.numbers.len());
         for (sum, moments) in sums.list.iter().zip(&sums.moments) {
             assert!(seen.insert(sum.key.packed(), moments.counted).is_none());

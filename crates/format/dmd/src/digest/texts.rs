@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use heapledger_reports::escape;
+use heapledger_report_format::escape;
 
 use super::Sum;
-use crate::advice::{Owner, Whose, owner_in};
-use crate::analysis::{By, Options, Stack, is_alloc_fn};
+use crate::advice::{CodeClass, Owner, owner_in};
+use crate::analysis::{DmdOptions, DmdStack, GroupBy, is_alloc_fn};
+use crate::block_source::BlockSource;
 use crate::hash::Map;
-use crate::heap::Heap;
 use crate::log::{FrameId, NameId, TraceId};
-use crate::read::place;
+use crate::read::put_at;
 use crate::stacks::Stacks;
 
 /// The text shown for the stack of blocks without one.
@@ -42,7 +42,11 @@ pub(super) struct Texts {
 impl Texts {
     /// Reads the stacks. Unless `keeps_stacks`, their frames are read again when they are
     /// [shown](Texts::show).
-    pub(super) fn of<H: Heap>(heap: &mut H, options: &Options, keeps_stacks: bool) -> Result<Texts, H::Error> {
+    pub(super) fn of<H: BlockSource>(
+        heap: &mut H,
+        options: &DmdOptions,
+        keeps_stacks: bool,
+    ) -> Result<Texts, H::Error> {
         let log = heap.log();
         let frames: Vec<Arc<str>> = log.frames.iter().map(|frame| Arc::from(escape(frame))).collect();
         let allocates: Vec<bool> = log.frames.iter().map(|frame| is_alloc_fn(frame)).collect();
@@ -73,18 +77,18 @@ impl Texts {
             let innermost = all.iter().find(|frame| !texts.allocates[at(frame)]);
             let module = innermost.and_then(|frame| libraries.get(at(frame)).copied().flatten());
             texts.take_compared(all, options, &mut stack);
-            place(&mut texts.modules, trace.0, module);
+            put_at(&mut texts.modules, trace.0, module);
             if let Some(code) = &mut code {
-                place(&mut texts.code, trace.0, code.name(all, innermost, &mut texts.names));
+                put_at(&mut texts.code, trace.0, code.name(all, innermost, &mut texts.names));
             }
-            place(&mut texts.stack_of, trace.0, texts.stacks.number(&stack));
+            put_at(&mut texts.stack_of, trace.0, texts.stacks.number(&stack));
         })?;
         texts.none = texts.stacks.count();
         Ok(texts)
     }
 
     /// Sets `stack` to the frames of a stack by which it is compared and shown.
-    fn take_compared(&self, all: &[FrameId], options: &Options, stack: &mut Vec<FrameId>) {
+    fn take_compared(&self, all: &[FrameId], options: &DmdOptions, stack: &mut Vec<FrameId>) {
         let at = |frame: &FrameId| frame.0 as usize;
         let is_ignored = |frame: &FrameId| {
             options.ignore_alloc_fns && (self.allocates[at(frame)] || self.frames[at(frame)].contains("???"))
@@ -95,10 +99,10 @@ impl Texts {
     }
 
     /// Reads the frames of these stacks and of the stacks of defects, so that they can be shown.
-    pub(super) fn show<H: Heap>(
+    pub(super) fn show<H: BlockSource>(
         &mut self,
         heap: &mut H,
-        options: &Options,
+        options: &DmdOptions,
         stacks: impl Iterator<Item = u32>,
     ) -> Result<(), H::Error> {
         let defects = heap.log().about.defects.iter().flat_map(|defect| [defect.trace, defect.alloc]).flatten();
@@ -115,7 +119,7 @@ impl Texts {
         })
     }
 
-    pub(super) fn stack(&self, stack: u32) -> Stack {
+    pub(super) fn stack(&self, stack: u32) -> DmdStack {
         if stack == self.none {
             return vec![Arc::from(NO_STACK)];
         }
@@ -131,16 +135,16 @@ impl Texts {
     }
 
     /// True if a record of stacks passes the filters.
-    pub(super) fn sum_passes(&self, sum: &Sum, options: &Options) -> bool {
+    pub(super) fn sum_passes(&self, sum: &Sum, options: &DmdOptions) -> bool {
         let shown = sum.key.numbers[0].checked_sub(1).map(|stack| self.shown(stack, options.filter_stacks_for_testing));
         passes(|| shown.unwrap_or_default(), &options.filters)
     }
 
-    pub(super) fn alloc(&self, trace: Option<TraceId>) -> Stack {
+    pub(super) fn alloc(&self, trace: Option<TraceId>) -> DmdStack {
         self.stack(trace.map_or(self.none, |trace| self.stack_of[trace.0 as usize]))
     }
 
-    pub(super) fn shown(&self, stack: u32, is_for_testing: bool) -> Stack {
+    pub(super) fn shown(&self, stack: u32, is_for_testing: bool) -> DmdStack {
         let stack = self.stack(stack);
         if is_for_testing && stack.iter().filter(|frame| frame.contains("DMD")).count() >= 3 {
             return vec![Arc::from(DETECTOR)];
@@ -151,30 +155,30 @@ impl Texts {
 
 /// The names by which blocks are grouped, if that is by a part of the program.
 struct CodeNames {
-    by: By,
+    by: GroupBy,
     /// The class of each frame, and the owner that it would be.
-    frames: Vec<(Whose, Owner)>,
+    frames: Vec<(CodeClass, Owner)>,
     numbers: Map<String, NameId>,
 }
 
 impl CodeNames {
-    fn new(by: By, frames: &[String]) -> Option<CodeNames> {
-        let is_code = matches!(by, By::Owner | By::Line | By::File | By::Function);
-        let known = |frame: &String| (Whose::of(frame), Owner::of(frame));
+    fn new(by: GroupBy, frames: &[String]) -> Option<CodeNames> {
+        let is_code = matches!(by, GroupBy::Owner | GroupBy::Line | GroupBy::File | GroupBy::Function);
+        let known = |frame: &String| (CodeClass::of(frame), Owner::of(frame));
         is_code.then(|| CodeNames { by, frames: frames.iter().map(known).collect(), numbers: Map::default() })
     }
 
     /// Returns the name for a stack; a new name is added at the end of the names.
     fn name(&mut self, stack: &[FrameId], innermost: Option<&FrameId>, names: &mut Vec<Arc<str>>) -> Option<NameId> {
-        let owner = if self.by == By::Function {
+        let owner = if self.by == GroupBy::Function {
             self.frames.get(innermost?.0 as usize)?.1.clone()
         } else {
             let known: Vec<_> = stack.iter().map(|frame| self.frames.get(frame.0 as usize)).collect();
             owner_in(&known)?
         };
         let text = match self.by {
-            By::Line => owner.place?,
-            By::File => owner.file()?.to_owned(),
+            GroupBy::Line => owner.location?,
+            GroupBy::File => owner.file()?.to_owned(),
             _ => owner.function,
         };
         Some(*self.numbers.entry(text).or_insert_with_key(|text| {
@@ -185,7 +189,7 @@ impl CodeNames {
 }
 
 /// True if a stack passes all filters, which look at frames as they are printed.
-pub(super) fn passes(stack: impl FnOnce() -> Stack, filters: &[String]) -> bool {
+pub(super) fn passes(stack: impl FnOnce() -> DmdStack, filters: &[String]) -> bool {
     if filters.is_empty() {
         return true;
     }

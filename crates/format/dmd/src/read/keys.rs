@@ -3,7 +3,7 @@
 use crate::hash::Map;
 
 /// Puts an item at the index of its number.
-pub(crate) fn place<T: Default>(list: &mut Vec<T>, number: u32, item: T) {
+pub(crate) fn put_at<T: Default>(list: &mut Vec<T>, number: u32, item: T) {
     let at = number as usize;
     if list.len() <= at {
         list.resize_with(at + 1, T::default);
@@ -59,7 +59,7 @@ impl Numbers {
     }
 
     pub(super) fn define(&mut self, number: u32) {
-        place(&mut self.is_defined, number, true);
+        put_at(&mut self.is_defined, number, true);
     }
 
     pub(super) fn is_defined(&self, number: u32) -> bool {

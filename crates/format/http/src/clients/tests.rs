@@ -3,7 +3,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use super::*;
-use crate::{Later, Request};
+use crate::{DeferredAnswer, HttpRequest};
 
 /// A stream whose other side is the test.
 #[derive(Clone, Default)]
@@ -71,21 +71,21 @@ impl Write for Wire {
 struct Echo;
 
 impl Responder for Echo {
-    fn admit(&self, _: &Request<'_>) -> Result<(), Response> {
+    fn admit(&self, _: &HttpRequest<'_>) -> Result<(), HttpResponse> {
         Ok(())
     }
 
-    fn body_bytes_max(&self, _: &Request<'_>) -> usize {
+    fn body_bytes_max(&self, _: &HttpRequest<'_>) -> usize {
         0
     }
 
-    fn answer(&self, request: &Request<'_>) -> Response {
-        Response::text(200, request.target)
+    fn answer(&self, request: &HttpRequest<'_>) -> HttpResponse {
+        HttpResponse::text(200, request.target)
     }
 
-    fn later(&self, request: &Request<'_>) -> Option<Later> {
-        let finish = Box::new(|| Response::text(200, "at last"));
-        (request.target == "/later").then_some(Later { after: Duration::from_secs(3600), finish })
+    fn deferred(&self, request: &HttpRequest<'_>) -> Option<DeferredAnswer> {
+        let finish = Box::new(|| HttpResponse::text(200, "at last"));
+        (request.target == "/later").then_some(DeferredAnswer { after: Duration::from_secs(3600), finish })
     }
 }
 
@@ -106,8 +106,8 @@ impl Server {
         wire
     }
 
-    /// Takes a turn after `seconds`, with every stream that is ready.
-    fn turn(&mut self, seconds: u64) {
+    /// Processes after `seconds`, with every stream that is ready.
+    fn advance(&mut self, seconds: u64) {
         self.now.set(self.now.get() + Duration::from_secs(seconds));
         let ready: Vec<bool> = self
             .clients
@@ -118,7 +118,7 @@ impl Server {
                 Interest::Hangup => wire.0.borrow().is_closed,
             })
             .collect();
-        self.clients.turn(ready, &Echo, || self.now.get());
+        self.clients.process_ready(ready, &Echo, || self.now.get());
     }
 
     fn count(&self) -> usize {
@@ -135,12 +135,12 @@ fn a_request_has_to_be_whole_in_time_however_it_comes() {
     let (_silent, trickling) = (server.connect(), server.connect());
     for byte in GET.chars().take(15) {
         trickling.send(&byte.to_string());
-        server.turn(1);
+        server.advance(1);
     }
     assert_eq!(server.count(), 2);
     for _ in 0..15 {
         trickling.send("x");
-        server.turn(1);
+        server.advance(1);
     }
     assert_eq!((server.count(), server.clients.timeout(server.now.get())), (0, None));
 }
@@ -150,7 +150,7 @@ fn a_whole_request_is_answered_however_late_the_server_is() {
     let mut server = Server::new();
     let client = server.connect();
     client.send(GET);
-    server.turn(3600);
+    server.advance(3600);
     assert!(client.text().ends_with("\r\n\r\n/a\n"), "{}", client.text());
     assert_eq!(server.count(), 1);
 }
@@ -161,12 +161,12 @@ fn an_answer_has_to_be_taken_in_time() {
     let client = server.connect();
     client.0.borrow_mut().room = 10;
     client.send(GET);
-    server.turn(29);
+    server.advance(29);
     assert_eq!(client.text().len(), 10);
-    server.turn(29);
+    server.advance(29);
     client.0.borrow_mut().room = 1;
     assert_eq!(server.count(), 1);
-    server.turn(1);
+    server.advance(1);
     assert_eq!((client.text().len(), server.count()), (11, 0));
 }
 
@@ -175,13 +175,13 @@ fn idle_clients_make_room() {
     let mut server = Server::new();
     let silent: Vec<Wire> = (0..1000)
         .map(|_| {
-            server.turn(0);
+            server.advance(0);
             server.connect()
         })
         .collect();
     let client = server.connect();
     client.send(GET);
-    server.turn(0);
+    server.advance(0);
     assert!(client.text().starts_with("HTTP/1.1 200 OK"), "{}", client.text());
     assert_eq!(server.count(), CLIENTS_MAX);
     drop(silent);
@@ -193,23 +193,23 @@ fn an_answer_that_takes_time_holds_up_nobody() {
     let (waiting, gone, other) = (server.connect(), server.connect(), server.connect());
     waiting.send(LATER);
     gone.send(LATER);
-    server.turn(0);
+    server.advance(0);
     other.send(GET);
-    server.turn(0);
+    server.advance(0);
     assert!(other.text().ends_with("/a\n"));
     assert_eq!((server.count(), waiting.text(), gone.text()), (3, String::new(), String::new()));
     // The client that has gone is noticed at once, and the other one is answered at its time.
     gone.0.borrow_mut().is_closed = true;
-    server.turn(1);
+    server.advance(1);
     assert_eq!(server.count(), 2);
     other.0.borrow_mut().is_closed = true;
-    server.turn(3598);
+    server.advance(3598);
     assert_eq!((server.count(), waiting.text().len()), (1, 0));
     assert_eq!(server.clients.timeout(server.now.get()), Some(Duration::from_secs(1)));
-    server.turn(1);
+    server.advance(1);
     assert!(waiting.text().ends_with("at last\n"), "{}", waiting.text());
     waiting.send(GET);
-    server.turn(0);
+    server.advance(0);
     assert!(waiting.text().ends_with("/a\n"), "the connection goes on");
 }
 
@@ -220,7 +220,7 @@ fn not_all_may_wait() {
         .map(|_| {
             let client = server.connect();
             client.send(LATER);
-            server.turn(0);
+            server.advance(0);
             client
         })
         .collect();
@@ -236,12 +236,12 @@ fn two_hosts_are_refused() {
     let mut server = Server::new();
     let client = server.connect();
     client.send("GET /a HTTP/1.1\r\nHost: a\r\nhost: b\r\n\r\nGET /b HTTP/1.1\r\nHost: a\r\n\r\n");
-    server.turn(0);
-    assert!(client.text().starts_with("HTTP/1.1 400 Bad Request\r\n"), "{}", client.text());
+    server.advance(0);
+    assert!(client.text().starts_with("HTTP/1.1 400 Bad HttpRequest\r\n"), "{}", client.text());
     assert!(!client.text().contains("/b"), "{}", client.text());
     // It is dropped two seconds later, if it does not close the connection.
-    server.turn(1);
+    server.advance(1);
     assert_eq!(server.count(), 1);
-    server.turn(1);
+    server.advance(1);
     assert_eq!(server.count(), 0);
 }

@@ -5,7 +5,7 @@ use heapledger_core::{Api, Bytes, Serial, StackId, ThreadId};
 
 use super::marks::{self, Mark};
 use super::ops::{self, *};
-use super::{EXTRA_AFTER_OTHERS, EXTRA_RATE, Event, EventKind, Extras, FreedBlock, Sampled};
+use super::{EXTRA_AFTER_UNSAMPLED, EXTRA_RATE, Event, EventKind, Extras, FreedBlock, Sampled};
 use crate::columns::{self, CODEC_BYTES, CODEC_DELTA, CODEC_VARINT, Column};
 use crate::error::Reason;
 use crate::frame::Unpacker;
@@ -177,7 +177,7 @@ impl Decoded {
             marks::decode(varints(column)?, head, &self.events, &mut self.marks)?;
         }
         match columns::find_optional(contents, COLUMN_MOVES)? {
-            Some(moves) => self.decode_moves(varints(moves)?, head),
+            Some(moves) => self.decode_reattributions(varints(moves)?, head),
             None if head.moves > 0 => Err(Reason::Invalid("a column is missing")),
             None => Ok(()),
         }
@@ -185,7 +185,7 @@ impl Decoded {
 
     /// Inserts the moves between the events, which are all decoded.
     #[cold]
-    fn decode_moves(&mut self, mut moves: Varints<'_>, head: &ChunkHead) -> Result<(), Reason> {
+    fn decode_reattributions(&mut self, mut moves: Varints<'_>, head: &ChunkHead) -> Result<(), Reason> {
         if head.moves as usize > CHUNK_ROWS_MAX {
             return Err(Reason::Invalid("the number of moves"));
         }
@@ -232,7 +232,7 @@ impl Decoded {
                 kind: EventKind::Free { block: FreedBlock::None },
             };
             let before = self.events.last().copied().unwrap_or(first);
-            let kind = EventKind::Move { block, stack };
+            let kind = EventKind::Reattributed { block, stack };
             self.events.push(Event { kind, sampled: Sampled::NOT, ..before });
         }
         marks.for_each(|(at, _)| *at = self.events.len() as u32);
@@ -249,14 +249,14 @@ impl Decoded {
                 return Err(Reason::Invalid("extras of an event that is not there"));
             }
             let index = index as u32;
-            if matches!(tag, EXTRA_RATE | EXTRA_AFTER_OTHERS) {
+            if matches!(tag, EXTRA_RATE | EXTRA_AFTER_UNSAMPLED) {
                 let event = &mut self.events[index as usize];
                 // For an event of another kind, it means nothing.
                 if tag == EXTRA_RATE && event.kind.allocates() {
                     event.sampled.rate = Rate::from_logarithm(value);
                 }
-                if tag == EXTRA_AFTER_OTHERS && event.kind.releases() {
-                    event.sampled.after_others = value != 0;
+                if tag == EXTRA_AFTER_UNSAMPLED && event.kind.releases() {
+                    event.sampled.after_unsampled = value != 0;
                 }
                 continue;
             }
@@ -377,22 +377,22 @@ impl EventColumns<'_> {
 
     #[inline]
     fn release(&mut self, op: u8, thread: ThreadId) -> FreedBlock {
-        let (serial, place) = match op {
+        let (serial, index) = match op {
             YOUNG..SAME_SIZE => {
                 let serial = self.next_serial.checked_sub(u64::from(op - YOUNG) + 1);
                 return self.known(serial);
             }
             AHEAD..YOUNG => {
-                let place = usize::from(op) % RECENT;
+                let index = usize::from(op) % RECENT;
                 let distance = if op < NEXT { next_byte(&mut self.near, &mut self.wrong) } else { 1 };
-                let recent = self.recent.of(thread)[place];
+                let recent = self.recent.of(thread)[index];
                 let is_ahead = op < BEHIND || (NEXT..PREVIOUS).contains(&op);
                 let serial = if is_ahead {
                     recent.checked_add(u64::from(distance))
                 } else {
                     recent.checked_sub(u64::from(distance))
                 };
-                (serial, place)
+                (serial, index)
             }
             ops::FAR => {
                 let low = u64::from(next_byte(&mut self.far_low, &mut self.wrong));
@@ -413,7 +413,7 @@ impl EventColumns<'_> {
         };
         let block = self.known(serial);
         if let FreedBlock::Known(serial) = block {
-            ops::follow(self.recent.of(thread), place, serial.0);
+            ops::follow(self.recent.of(thread), index, serial.0);
         }
         block
     }

@@ -5,9 +5,9 @@ use heapledger_core::{Api, Bytes, Serial, StackId, ThreadId};
 
 use super::marks::{self, Mark, Marks};
 use super::ops::{self, *};
-use super::{EXTRA_AFTER_OTHERS, EXTRA_RATE, Event, EventKind, Extras, FreedBlock, Sampled, TICK_NS};
+use super::{EXTRA_AFTER_UNSAMPLED, EXTRA_RATE, Event, EventKind, Extras, FreedBlock, Sampled, TICK_NS};
 use crate::columns::{self, CODEC_BYTES, CODEC_DELTA, CODEC_VARINT};
-use crate::error::Error;
+use crate::error::RecordingError;
 use crate::frame::{Compressor, EncodedChunk, RawChunk};
 use crate::head::{CHUNK_ROWS_MAX, ChunkHead, ChunkKind};
 use crate::ids::{Call, ImageId, Live, Time};
@@ -120,7 +120,7 @@ impl EventsEncoder {
     /// if a serial is not the image's next one, a freed block has no earlier serial, a stack id is
     /// out of range, or the chunk is full.
     #[inline(always)]
-    pub fn push(&mut self, event: &Event, extras: &Extras, live_after: Live) -> Result<(), Error> {
+    pub fn push(&mut self, event: &Event, extras: &Extras, live_after: Live) -> Result<(), RecordingError> {
         let index = self.rows;
         self.push_event(event, live_after)?;
         // If the caller has nothing to add, the compiler sees it.
@@ -134,12 +134,12 @@ impl EventsEncoder {
     }
 
     #[inline]
-    fn push_event(&mut self, event: &Event, live_after: Live) -> Result<(), Error> {
+    fn push_event(&mut self, event: &Event, live_after: Live) -> Result<(), RecordingError> {
         if self.is_full() {
-            return Err(Error::Unwritable("an event for which its chunk has no room"));
+            return Err(RecordingError::Unwritable("an event for which its chunk has no room"));
         }
-        if let EventKind::Move { block, stack } = event.kind {
-            return self.push_move(event, block, stack);
+        if let EventKind::Reattributed { block, stack } = event.kind {
+            return self.push_reattribution(event, block, stack);
         }
         let index = self.rows;
         match event.kind {
@@ -174,7 +174,7 @@ impl EventsEncoder {
                 self.push_size(size);
             }
             // Moves have a column of their own.
-            EventKind::Move { .. } => {}
+            EventKind::Reattributed { .. } => {}
         }
         self.rows += 1;
         if event.thread != self.thread {
@@ -196,9 +196,9 @@ impl EventsEncoder {
     /// Fails, and adds nothing, if the mark is on a block with a later serial than the last one, a
     /// stack id is out of range, or the chunk is full.
     #[cold]
-    pub fn push_mark(&mut self, time: Time, mark: &Mark) -> Result<(), Error> {
+    pub fn push_mark(&mut self, time: Time, mark: &Mark) -> Result<(), RecordingError> {
         if self.is_full() {
-            return Err(Error::Unwritable("a mark for which its chunk has no room"));
+            return Err(RecordingError::Unwritable("a mark for which its chunk has no room"));
         }
         marks::check(mark, self.next_serial)?;
         if self.is_empty() {
@@ -217,7 +217,7 @@ impl EventsEncoder {
 
     /// True if the unfinished chunk has no event.
     pub fn is_empty(&self) -> bool {
-        self.rows == 0 && self.has_no_others()
+        self.rows == 0 && self.has_only_rows()
     }
 
     /// True if the chunk must be finished before the next event.
@@ -231,7 +231,7 @@ impl EventsEncoder {
 
     /// True if the unfinished chunk has nothing but rows.
     #[inline]
-    fn has_no_others(&self) -> bool {
+    fn has_only_rows(&self) -> bool {
         self.head.moves == 0 && self.head.marks == 0
     }
 
@@ -310,7 +310,7 @@ impl EventsEncoder {
     #[inline]
     fn begin_at_first(&mut self, event: &Event) {
         if self.rows == 0 {
-            if self.has_no_others() {
+            if self.has_only_rows() {
                 self.begin(event.time);
             }
             self.thread = event.thread;
@@ -340,16 +340,20 @@ impl EventsEncoder {
     }
 
     #[inline]
-    fn check_new_block(&self, serial: Serial, stack: StackId) -> Result<(), Error> {
+    fn check_new_block(&self, serial: Serial, stack: StackId) -> Result<(), RecordingError> {
         check_stack(stack)?;
-        if serial == self.next_serial { Ok(()) } else { Err(Error::Unwritable("a block out of the order of serials")) }
+        if serial == self.next_serial {
+            Ok(())
+        } else {
+            Err(RecordingError::Unwritable("a block out of the order of serials"))
+        }
     }
 
     #[inline]
-    fn check_freed(&self, block: FreedBlock) -> Result<(), Error> {
+    fn check_freed(&self, block: FreedBlock) -> Result<(), RecordingError> {
         match block {
             FreedBlock::Known(serial) if serial >= self.next_serial => {
-                Err(Error::Unwritable("a released block that was never allocated"))
+                Err(RecordingError::Unwritable("a released block that was never allocated"))
             }
             _ => Ok(()),
         }
@@ -401,21 +405,21 @@ impl EventsEncoder {
         }
         let recent = self.recent.of(thread);
         // A reference needs an operand too, so it must be much smaller than the age.
-        let Some((place, distance)) = near(recent, serial, (age / 4).min(u64::from(u8::MAX))) else {
+        let Some((index, distance)) = near(recent, serial, (age / 4).min(u64::from(u8::MAX))) else {
             self.ops.push(ops::FAR);
             self.far_low.push(age as u8);
             self.far_middle.push((age >> 8) as u8);
             varint::put(&mut self.far_high, age >> 16);
             return ops::follow(recent, RECENT - 1, serial);
         };
-        let is_ahead = serial >= recent[place];
+        let is_ahead = serial >= recent[index];
         if distance == 1 {
-            self.ops.push(place as u8 + if is_ahead { ops::NEXT } else { ops::PREVIOUS });
+            self.ops.push(index as u8 + if is_ahead { ops::NEXT } else { ops::PREVIOUS });
         } else {
-            self.ops.push(place as u8 + if is_ahead { ops::AHEAD } else { ops::BEHIND });
+            self.ops.push(index as u8 + if is_ahead { ops::AHEAD } else { ops::BEHIND });
             self.near.push(distance as u8);
         }
-        ops::follow(recent, place, serial);
+        ops::follow(recent, index, serial);
     }
 
     fn push_thread_run(&mut self, end: usize) {
@@ -435,7 +439,7 @@ impl EventsEncoder {
     }
 
     #[cold]
-    fn push_move(&mut self, event: &Event, block: Serial, stack: StackId) -> Result<(), Error> {
+    fn push_reattribution(&mut self, event: &Event, block: Serial, stack: StackId) -> Result<(), RecordingError> {
         check_stack(stack)?;
         self.check_freed(FreedBlock::Known(block))?;
         if self.is_empty() {
@@ -464,10 +468,10 @@ impl EventsEncoder {
 
     #[inline(never)]
     fn push_sampled(&mut self, index: usize, event: &Event) {
-        let Sampled { rate, after_others } = event.sampled;
+        let Sampled { rate, after_unsampled } = event.sampled;
         let rate = (rate != Rate::EXACT && event.kind.allocates()).then_some((EXTRA_RATE, u64::from(rate.logarithm())));
-        let others = (after_others && event.kind.releases()).then_some((EXTRA_AFTER_OTHERS, 1));
-        for (tag, value) in [rate, others].into_iter().flatten() {
+        let unsampled = (after_unsampled && event.kind.releases()).then_some((EXTRA_AFTER_UNSAMPLED, 1));
+        for (tag, value) in [rate, unsampled].into_iter().flatten() {
             for number in [(index - self.extras_index) as u64, tag, value] {
                 varint::put(&mut self.extras, number);
             }
@@ -476,8 +480,8 @@ impl EventsEncoder {
     }
 }
 
-fn check_stack(stack: StackId) -> Result<(), Error> {
-    if stack <= StackId::MAX { Ok(()) } else { Err(Error::Unwritable("a stack id out of range")) }
+fn check_stack(stack: StackId) -> Result<(), RecordingError> {
+    if stack <= StackId::MAX { Ok(()) } else { Err(RecordingError::Unwritable("a stack id out of range")) }
 }
 
 /// Returns the first of the recent blocks whose serial is at most `distance_max` away: its index,
@@ -527,7 +531,7 @@ impl Sources {
 
     /// Returns the slot of the key, or the free one where it belongs.
     #[inline]
-    fn place(&self, key: u64) -> usize {
+    fn slot_of(&self, key: u64) -> usize {
         let mask = self.slots.len() - 1;
         let mut at = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize & mask;
         while self.slots[at].key_and_number >> NUMBER_BITS != key && self.slots[at].key_and_number != 0 {
@@ -539,8 +543,8 @@ impl Sources {
     /// Returns the number of a source, and true if its last size was this one; it is from now on.
     #[inline]
     fn find(&mut self, stack: StackId, call: u8, size: Bytes) -> Option<(u32, bool)> {
-        let place = self.place(Sources::key(stack, call));
-        let slot = &mut self.slots[place];
+        let index = self.slot_of(Sources::key(stack, call));
+        let slot = &mut self.slots[index];
         if slot.key_and_number == 0 {
             return None;
         }
@@ -554,14 +558,14 @@ impl Sources {
             let old = std::mem::take(&mut self.slots);
             self.slots.resize(old.len() * 2, Slot::default());
             for slot in old.into_iter().filter(|slot| slot.key_and_number != 0) {
-                let place = self.place(slot.key_and_number >> NUMBER_BITS);
-                self.slots[place] = slot;
+                let index = self.slot_of(slot.key_and_number >> NUMBER_BITS);
+                self.slots[index] = slot;
             }
         }
         let key = Sources::key(stack, call);
-        let place = self.place(key);
+        let index = self.slot_of(key);
         let key_and_number = key << NUMBER_BITS | u64::from(self.length);
-        self.slots[place] = Slot { key_and_number, last_size: size.0 };
+        self.slots[index] = Slot { key_and_number, last_size: size.0 };
         self.length += 1;
     }
 }

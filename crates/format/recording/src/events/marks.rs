@@ -8,7 +8,7 @@ use heapledger_core::{Bytes, Serial, StackId};
 use super::ops::{self, COLUMN_MARKS};
 use super::{Event, EventKind};
 use crate::columns;
-use crate::error::{Error, Reason};
+use crate::error::{Reason, RecordingError};
 use crate::head::{CHUNK_ROWS_MAX, ChunkHead};
 use crate::ids::Time;
 use crate::varint::{self, Varints};
@@ -29,7 +29,7 @@ pub enum Mark {
         measured: Bytes,
     },
     /// A reporter does not report the block any more.
-    TakenBack {
+    Removed {
         /// The block.
         block: Serial,
         /// The reporter: as in [`Mark::Reported`], but under no stack.
@@ -105,9 +105,9 @@ impl Marks {
                 let by = self.stack(by);
                 self.put(&[by, measured.0]);
             }
-            Mark::TakenBack { block, by } => {
+            Mark::Removed { block, by } => {
                 let (block, by) = (self.serial(block), self.stack(by));
-                self.put(&[ops::MARK_TAKEN_BACK, block, by]);
+                self.put(&[ops::MARK_REMOVED, block, by]);
             }
             Mark::Cleared => self.put(&[ops::MARK_CLEARED]),
             Mark::Complete { time } => {
@@ -130,17 +130,17 @@ impl Marks {
 }
 
 /// Fails if a mark refers to a block or stack that cannot exist.
-pub(super) fn check(mark: &Mark, next_serial: Serial) -> Result<(), Error> {
+pub(super) fn check(mark: &Mark, next_serial: Serial) -> Result<(), RecordingError> {
     let (block, stack) = match *mark {
         Mark::Reported { what: Reported::Block(block) | Reported::Inside { block, .. }, by, .. } => (Some(block), by),
         Mark::Reported { by, .. } => (None, by),
-        Mark::TakenBack { block, by } => (Some(block), by),
+        Mark::Removed { block, by } => (Some(block), by),
         Mark::Cleared | Mark::Complete { .. } => (None, StackId::ROOT),
     };
     if block.is_none_or(|block| block < next_serial) && stack <= StackId::MAX {
         Ok(())
     } else {
-        Err(Error::Unwritable("a mark on what there cannot be"))
+        Err(RecordingError::Unwritable("a mark on what there cannot be"))
     }
 }
 
@@ -186,7 +186,7 @@ pub(super) fn decode(
                 let (by, measured) = (by(number()?)?, Bytes(number()?));
                 Mark::Reported { what, by, is_kept: code & ops::MARK_KEPT != 0, measured }
             }
-            (None, ops::MARK_TAKEN_BACK) => Mark::TakenBack { block: block(number()?)?, by: by(number()?)? },
+            (None, ops::MARK_REMOVED) => Mark::Removed { block: block(number()?)?, by: by(number()?)? },
             (None, ops::MARK_CLEARED) => Mark::Cleared,
             (None, ops::MARK_COMPLETE) => Mark::Complete { time: Time(head.time_first.0.saturating_add(number()?)) },
             _ => return Err(Reason::Invalid("a mark")),
@@ -206,7 +206,7 @@ pub(super) fn find<'c>(contents: &'c [u8], head: &ChunkHead) -> Result<Option<co
 
 /// One of the two marks of a block that count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct BlockMark {
     /// The stack and the reporter: see [`Mark::Reported`].
     pub by: StackId,
     /// True if the mark stays when marks are cleared.
@@ -218,13 +218,13 @@ pub struct Kept {
 /// The marks on the blocks of an image, by the rules of the dark matter detector: the first two
 /// marks of each block count.
 #[derive(Clone, Debug, Default)]
-pub struct Marked {
-    blocks: HashMap<Serial, [Option<Kept>; 2]>,
+pub struct MarkedBlocks {
+    blocks: HashMap<Serial, [Option<BlockMark>; 2]>,
     /// True while reporters are being asked.
     is_collecting: bool,
 }
 
-impl Marked {
+impl MarkedBlocks {
     /// True if no block is marked.
     pub fn is_empty(&self) -> bool {
         self.blocks.is_empty()
@@ -242,13 +242,13 @@ impl Marked {
             Mark::Reported { what: Reported::Block(block), by, is_kept, measured } => {
                 let marks = self.blocks.entry(block).or_default();
                 if let Some(free) = marks.iter_mut().find(|mark| mark.is_none()) {
-                    *free = Some(Kept { by, is_kept, measured });
+                    *free = Some(BlockMark { by, is_kept, measured });
                 }
             }
             Mark::Reported { .. } => {}
-            Mark::TakenBack { block, by } => {
+            Mark::Removed { block, by } => {
                 let Some(marks) = self.blocks.get_mut(&block) else { return };
-                let is_its = |mark: &Option<Kept>| mark.is_some_and(|mark| mark.is_kept && is_same(mark.by, by));
+                let is_its = |mark: &Option<BlockMark>| mark.is_some_and(|mark| mark.is_kept && is_same(mark.by, by));
                 if let Some(at) = marks.iter().position(is_its) {
                     marks[at] = None;
                     marks.sort_by_key(Option::is_none);
@@ -272,26 +272,26 @@ impl Marked {
     }
 
     /// Removes a block that is freed, and returns its marks.
-    pub fn free(&mut self, block: Serial) -> Option<[Option<Kept>; 2]> {
+    pub fn free(&mut self, block: Serial) -> Option<[Option<BlockMark>; 2]> {
         if self.blocks.is_empty() { None } else { self.blocks.remove(&block) }
     }
 
     /// Returns the marks of a block.
-    pub fn of(&self, block: Serial) -> [Option<Kept>; 2] {
+    pub fn of(&self, block: Serial) -> [Option<BlockMark>; 2] {
         self.blocks.get(&block).copied().unwrap_or_default()
     }
 
     /// Returns all marked blocks, in no particular order.
-    pub fn all(&self) -> impl Iterator<Item = (Serial, [Option<Kept>; 2])> + '_ {
+    pub fn all(&self) -> impl Iterator<Item = (Serial, [Option<BlockMark>; 2])> + '_ {
         self.blocks.iter().map(|(&block, &marks)| (block, marks))
     }
 
     /// Returns the marks that, applied in this order, reproduce this state.
-    pub fn again(&self) -> Vec<Mark> {
+    pub fn as_marks(&self) -> Vec<Mark> {
         let mut blocks: Vec<_> = self.all().collect();
         blocks.sort_unstable_by_key(|(block, _)| *block);
         let marks = blocks.into_iter().flat_map(|(block, marks)| {
-            marks.into_iter().flatten().map(move |Kept { by, is_kept, measured }| Mark::Reported {
+            marks.into_iter().flatten().map(move |BlockMark { by, is_kept, measured }| Mark::Reported {
                 what: Reported::Block(block),
                 by,
                 is_kept,

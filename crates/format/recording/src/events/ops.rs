@@ -33,7 +33,7 @@ pub(super) const MARK_BLOCK: u64 = 0;
 pub(super) const MARK_INSIDE: u64 = 1;
 pub(super) const MARK_NOTHING: u64 = 2;
 pub(super) const MARK_NOT_HEAP: u64 = 3;
-pub(super) const MARK_TAKEN_BACK: u64 = 4;
+pub(super) const MARK_REMOVED: u64 = 4;
 pub(super) const MARK_CLEARED: u64 = 5;
 pub(super) const MARK_COMPLETE: u64 = 6;
 /// In addition to one of the first four.
@@ -108,9 +108,9 @@ impl Recent {
     }
 }
 
-/// Replaces the block at `place` by the one released after it.
+/// Replaces the block at `index` by the one released after it.
 #[inline]
-pub(super) fn follow(recent: &mut [u64; RECENT], place: usize, serial: u64) {
-    recent.copy_within(..place, 1);
+pub(super) fn follow(recent: &mut [u64; RECENT], index: usize, serial: u64) {
+    recent.copy_within(..index, 1);
     recent[0] = serial;
 }

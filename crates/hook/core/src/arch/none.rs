@@ -65,7 +65,7 @@ pub unsafe fn syscall(_: usize, _: [usize; 6]) -> isize {
 /// # Safety
 ///
 /// None is needed.
-pub unsafe fn run_aside(_: usize, _: extern "C" fn(*mut u8), _: *mut u8) -> isize {
+pub unsafe fn run_in_clone(_: usize, _: extern "C" fn(*mut u8), _: *mut u8) -> isize {
     UNKNOWN_CALL
 }
 
@@ -101,17 +101,17 @@ pub fn thread_pointer() -> usize {
     0
 }
 
-/// Returns the state of [`way`](crate::hooks::way).
+/// Returns the state of [`dispatch_path`](crate::hooks::dispatch_path).
 #[inline(always)]
-pub(crate) fn way() -> &'static AtomicU32 {
-    static WAY: AtomicU32 = AtomicU32::new(crate::hooks::way::UNSETTLED);
-    &WAY
+pub(crate) fn dispatch_path() -> &'static AtomicU32 {
+    static STATE: AtomicU32 = AtomicU32::new(crate::hooks::dispatch_path::UNINITIALISED);
+    &STATE
 }
 
-/// True if the state of [`way`](crate::hooks::way) is 0.
+/// True if the state of [`dispatch_path`](crate::hooks::dispatch_path) is 0.
 #[inline(always)]
-pub(crate) fn is_way_zero() -> bool {
-    way().load(Ordering::Relaxed) == 0
+pub(crate) fn is_dispatch_direct() -> bool {
+    dispatch_path().load(Ordering::Relaxed) == 0
 }
 
 /// Counts nothing, and returns false.
@@ -122,7 +122,7 @@ pub fn count_down(_: usize, _: u32) -> bool {
 
 /// Returns this thread's countdown: nothing has been drawn.
 pub fn countdown() -> Countdown {
-    Countdown { left: 0, rate: 0, beyond: 0, stride: 0, looked: 0 }
+    Countdown { until_reread: 0, rate: 0, after_reread: 0, stride: 0, reread_at: 0 }
 }
 
 /// Does nothing.

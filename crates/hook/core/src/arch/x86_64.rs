@@ -82,7 +82,7 @@ pub unsafe fn syscall(number: usize, arguments: [usize; 6]) -> isize {
 /// `flags` contain `CLONE_VM` and `CLONE_VFORK`, which make the shared stack safe. No signal may be
 /// delivered to the new thread, because it has this thread's thread pointer. `run` returns, and is
 /// sound to call with `task` in such a thread.
-pub unsafe fn run_aside(flags: usize, run: extern "C" fn(*mut u8), task: *mut u8) -> isize {
+pub unsafe fn run_in_clone(flags: usize, run: extern "C" fn(*mut u8), task: *mut u8) -> isize {
     let answer: isize;
     // SAFETY: the kernel's calling convention as stated above; clone(2) with stack 0 continues on
     // the same stack pointer. The assembly may push (it is not `nostack`), so nothing of ours lies
@@ -175,7 +175,7 @@ pub fn thread_pointer() -> usize {
 // The assembly that accesses them rests on **the thread's countdown**: `@GOTTPOFF` is an entry of
 // the global offset table. It holds the offset from the FS base to this thread's copy of these 40
 // bytes (the initial-exec sequence of the x86-64 TLS ABI). Only the functions below and the entry
-// points of `hook/family` access the copy: in its own thread, and by assembly.
+// points of `hook/interpose` access the copy: in its own thread, and by assembly.
 global_asm!(
     ".pushsection .tbss,\"awT\",@nobits",
     ".globl heapledger_countdown",
@@ -194,44 +194,45 @@ global_asm!(
 #[cfg(not(any(miri, all(test, loom))))]
 global_asm!(
     ".pushsection .data.heapledger_way,\"aw\",@progbits",
-    ".globl heapledger_way",
-    ".hidden heapledger_way",
-    ".type heapledger_way, @object",
-    ".size heapledger_way, 64",
+    ".globl heapledger_dispatch_path",
+    ".hidden heapledger_dispatch_path",
+    ".type heapledger_dispatch_path, @object",
+    ".size heapledger_dispatch_path, 64",
     ".p2align 6",
-    "heapledger_way:",
-    ".long {unsettled}",
+    "heapledger_dispatch_path:",
+    ".long {uninitialised}",
     ".zero 60",
     ".popsection",
-    unsettled = const crate::hooks::way::UNSETTLED,
+    uninitialised = const crate::hooks::dispatch_path::UNINITIALISED,
 );
 
-/// Returns the state of [`way`](crate::hooks::way).
+/// Returns the state of [`dispatch_path`](crate::hooks::dispatch_path).
 #[cfg(not(any(miri, all(test, loom))))]
 #[inline(always)]
-pub(crate) fn way() -> &'static AtomicU32 {
+pub(crate) fn dispatch_path() -> &'static AtomicU32 {
     unsafe extern "C" {
-        safe static heapledger_way: AtomicU32;
+        safe static heapledger_dispatch_path: AtomicU32;
     }
-    &heapledger_way
+    &heapledger_dispatch_path
 }
 
-/// Returns the state of [`way`](crate::hooks::way), which is defined without assembly here.
+/// Returns the state of [`dispatch_path`](crate::hooks::dispatch_path), which is defined without
+/// assembly here.
 #[cfg(miri)]
-pub(crate) fn way() -> &'static AtomicU32 {
-    static WAY: AtomicU32 = AtomicU32::new(crate::hooks::way::UNSETTLED);
-    &WAY
+pub(crate) fn dispatch_path() -> &'static AtomicU32 {
+    static STATE: AtomicU32 = AtomicU32::new(crate::hooks::dispatch_path::UNINITIALISED);
+    &STATE
 }
 
-/// True if the state of [`way`](crate::hooks::way) is 0.
+/// True if the state of [`dispatch_path`](crate::hooks::dispatch_path) is 0.
 #[inline(always)]
-pub(crate) fn is_way_zero() -> bool {
+pub(crate) fn is_dispatch_direct() -> bool {
     #[cfg(not(miri))]
     // SAFETY: reads the variable above, which is never removed, as a relaxed load of an aligned
     // word does.
     unsafe {
         asm!(
-            "cmp dword ptr [rip + heapledger_way], 0",
+            "cmp dword ptr [rip + heapledger_dispatch_path], 0",
             "jne {other}",
             other = label { return false },
             options(nostack, readonly),
@@ -240,7 +241,7 @@ pub(crate) fn is_way_zero() -> bool {
     }
     #[cfg(miri)]
     {
-        way().load(core::sync::atomic::Ordering::Relaxed) == 0
+        dispatch_path().load(core::sync::atomic::Ordering::Relaxed) == 0
     }
 }
 
@@ -295,27 +296,27 @@ fn count_up(size: usize) {
 
 /// Returns this thread's countdown.
 pub fn countdown() -> Countdown {
-    let (left, rate, beyond, stride, looked): (i64, u64, u64, u64, u64);
+    let (until_reread, rate, after_reread, stride, reread_at): (i64, u64, u64, u64, u64);
     // SAFETY: reads the 40 bytes of the thread's countdown (see there). Nothing is written, and
     // moves change no flags.
     unsafe {
         asm!(
             "mov {at}, qword ptr [rip + heapledger_countdown@GOTTPOFF]",
-            "mov {left}, qword ptr fs:[{at}]",
+            "mov {until_reread}, qword ptr fs:[{at}]",
             "mov {rate}, qword ptr fs:[{at} + 8]",
-            "mov {beyond}, qword ptr fs:[{at} + 16]",
+            "mov {after_reread}, qword ptr fs:[{at} + 16]",
             "mov {stride}, qword ptr fs:[{at} + 24]",
-            "mov {looked}, qword ptr fs:[{at} + 32]",
+            "mov {reread_at}, qword ptr fs:[{at} + 32]",
             at = out(reg) _,
-            left = out(reg) left,
+            until_reread = out(reg) until_reread,
             rate = out(reg) rate,
-            beyond = out(reg) beyond,
+            after_reread = out(reg) after_reread,
             stride = out(reg) stride,
-            looked = out(reg) looked,
+            reread_at = out(reg) reread_at,
             options(nostack, preserves_flags, readonly),
         );
     }
-    Countdown { left, rate, beyond, stride, looked }
+    Countdown { until_reread, rate, after_reread, stride, reread_at }
 }
 
 /// Sets this thread's countdown.
@@ -327,16 +328,16 @@ pub fn set_countdown(to: Countdown) {
             "mov {at}, qword ptr [rip + heapledger_countdown@GOTTPOFF]",
             "mov qword ptr fs:[{at}], 0",
             "mov qword ptr fs:[{at} + 8], {rate}",
-            "mov qword ptr fs:[{at} + 16], {beyond}",
+            "mov qword ptr fs:[{at} + 16], {after_reread}",
             "mov qword ptr fs:[{at} + 24], {stride}",
-            "mov qword ptr fs:[{at} + 32], {looked}",
-            "mov qword ptr fs:[{at}], {left}",
+            "mov qword ptr fs:[{at} + 32], {reread_at}",
+            "mov qword ptr fs:[{at}], {until_reread}",
             at = out(reg) _,
-            left = in(reg) to.left,
+            until_reread = in(reg) to.until_reread,
             rate = in(reg) to.rate,
-            beyond = in(reg) to.beyond,
+            after_reread = in(reg) to.after_reread,
             stride = in(reg) to.stride,
-            looked = in(reg) to.looked,
+            reread_at = in(reg) to.reread_at,
             options(nostack, preserves_flags),
         );
     }

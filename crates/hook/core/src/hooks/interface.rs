@@ -3,7 +3,7 @@
 
 use core::ffi::c_int;
 
-use super::{Caller, Error, Functions, Observer, Pointer, Replacement, VERSION, registry, serve, tell};
+use super::{Caller, Functions, HookError, Observer, Pointer, Replacement, VERSION, dispatch, notify, registry};
 use crate::Api;
 
 /// The functions and tables that a loaded object with a registry offers. Entries are only ever
@@ -25,15 +25,17 @@ pub struct Hooks {
     /// other means than the malloc family, and wants them seen as if by it. The blocks are live at
     /// these calls, and `caller` is a live frame of the calling thread.
     pub tell: *const Observer,
-    /// See [`install_observer`](super::install_observer). Returns 0, or the number of an [`Error`].
+    /// See [`install_observer`](super::install_observer). Returns 0, or the number of a
+    /// [`HookError`].
     pub install_observer: unsafe extern "C" fn(*const Observer) -> c_int,
-    /// See [`remove_observer`](super::remove_observer). Returns 0, or the number of an [`Error`].
+    /// See [`remove_observer`](super::remove_observer). Returns 0, or the number of a
+    /// [`HookError`].
     pub remove_observer: unsafe extern "C" fn(*const Observer) -> c_int,
-    /// See [`install_replacement`](super::install_replacement). Returns 0, or the number of an
-    /// [`Error`].
+    /// See [`install_replacement`](super::install_replacement). Returns 0, or the number of a
+    /// [`HookError`].
     pub install_replacement: unsafe extern "C" fn(*const Replacement) -> c_int,
-    /// See [`remove_replacement`](super::remove_replacement). Returns 0, or the number of an
-    /// [`Error`].
+    /// See [`remove_replacement`](super::remove_replacement). Returns 0, or the number of a
+    /// [`HookError`].
     pub remove_replacement: unsafe extern "C" fn(*const Replacement) -> c_int,
 }
 
@@ -47,9 +49,9 @@ impl Hooks {
         Hooks {
             size: size_of::<Hooks>() as u32,
             version: VERSION,
-            real: serve::real_table(),
+            real: dispatch::underlying_table(),
             program,
-            tell: &raw const TELL,
+            tell: &raw const NOTIFY,
             install_observer,
             remove_observer,
             install_replacement,
@@ -58,7 +60,7 @@ impl Hooks {
     }
 }
 
-fn number(result: Result<(), Error>) -> c_int {
+fn number(result: Result<(), HookError>) -> c_int {
     result.err().map_or(0, |error| error as c_int)
 }
 
@@ -95,48 +97,48 @@ unsafe extern "C" fn remove_replacement(replacement: *const Replacement) -> c_in
     number(registry::remove_replacement(replacement))
 }
 
-static TELL: Observer = Observer {
+static NOTIFY: Observer = Observer {
     name: c"all".as_ptr(),
-    calloc: Some(tell_calloc),
-    aligned: Some(tell_aligned),
-    free_sized: Some(tell_free_sized),
-    realloc_begins: Some(tell_realloc_begins),
-    realloc_ends: Some(tell_realloc_ends),
-    reallocarray_ends: Some(tell_reallocarray_ends),
-    failed: Some(tell_failed),
-    ..Observer::new(tell_malloc, tell_free)
+    calloc: Some(notify_calloc),
+    aligned: Some(notify_aligned),
+    free_sized: Some(notify_free_sized),
+    realloc_begins: Some(notify_realloc_begins),
+    realloc_ends: Some(notify_realloc_ends),
+    reallocarray_ends: Some(notify_reallocarray_ends),
+    failed: Some(notify_failed),
+    ..Observer::new(notify_malloc, notify_free)
 };
 
-/// Defines a function of [`TELL`].
-macro_rules! tell {
+/// Defines a function of [`NOTIFY`].
+macro_rules! notify {
     ($name:ident: $function:ident($($argument:ident: $type:ty),*)) => {
         /// # Safety
         ///
-        /// The [contract of telling](tell): that of [`Hooks::tell`].
+        /// The [contract of notification](notify): that of [`Hooks::tell`].
         unsafe extern "C" fn $name($($argument: $type,)* caller: Caller) {
-            // SAFETY: the function asks for the contract of telling, and so does this one.
-            unsafe { tell::$function($($argument,)* caller) };
+            // SAFETY: the function asks for the contract of notification, and so does this one.
+            unsafe { notify::$function($($argument,)* caller) };
         }
     };
     ($name:ident: $function:ident(api $(, $argument:ident: $type:ty)*)) => {
         /// # Safety
         ///
-        /// The [contract of telling](tell): that of [`Hooks::tell`].
+        /// The [contract of notification](notify): that of [`Hooks::tell`].
         unsafe extern "C" fn $name(api: u32, $($argument: $type,)* caller: Caller) {
             if let Some(api) = u8::try_from(api).ok().and_then(Api::from_number) {
-                // SAFETY: the function asks for the contract of telling, and so does this one.
-                unsafe { tell::$function(api, $($argument,)* caller) };
+                // SAFETY: the function asks for the contract of notification, and so does this one.
+                unsafe { notify::$function(api, $($argument,)* caller) };
             }
         }
     };
 }
 
-tell!(tell_malloc: malloc(block: Pointer, size: usize));
-tell!(tell_free: free(block: Pointer));
-tell!(tell_calloc: calloc(block: Pointer, count: usize, each: usize));
-tell!(tell_aligned: aligned(api, block: Pointer, alignment: usize, size: usize));
-tell!(tell_free_sized: free_sized(api, block: Pointer, size: usize, alignment: usize));
-tell!(tell_realloc_begins: realloc_begins(api, old: Pointer));
-tell!(tell_realloc_ends: realloc_ends(old: Pointer, block: Pointer, size: usize));
-tell!(tell_reallocarray_ends: reallocarray_ends(old: Pointer, block: Pointer, count: usize, each: usize));
-tell!(tell_failed: failed(api, size: usize, alignment: usize, count: usize));
+notify!(notify_malloc: malloc(block: Pointer, size: usize));
+notify!(notify_free: free(block: Pointer));
+notify!(notify_calloc: calloc(block: Pointer, count: usize, each: usize));
+notify!(notify_aligned: aligned(api, block: Pointer, alignment: usize, size: usize));
+notify!(notify_free_sized: free_sized(api, block: Pointer, size: usize, alignment: usize));
+notify!(notify_realloc_begins: realloc_begins(api, old: Pointer));
+notify!(notify_realloc_ends: realloc_ends(old: Pointer, block: Pointer, size: usize));
+notify!(notify_reallocarray_ends: reallocarray_ends(old: Pointer, block: Pointer, count: usize, each: usize));
+notify!(notify_failed: failed(api, size: usize, alignment: usize, count: usize));

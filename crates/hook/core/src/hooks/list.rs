@@ -7,9 +7,9 @@
 //!
 //! The unsafe code here rests on two rules:
 //!
-//! - **Locked**: `state` and every `place` are accessed only while the list's lock is held, by code
-//!   of this module. Its private functions that do so say that the lock must be held; all their
-//!   callers hold the guard, or say the same.
+//! - **Locked**: `state` and every `position` are accessed only while the list's lock is held, by
+//!   code of this module. Its private functions that do so say that the lock must be held; all
+//!   their callers hold the guard, or say the same.
 //! - **Written once**: a `value` is written once, under the lock, before the first link to its slot
 //!   is stored with Release. It is read under the lock, or through a link that was loaded with
 //!   Acquire.
@@ -19,7 +19,7 @@ mod sync;
 use core::mem::MaybeUninit;
 use core::ptr;
 
-use super::Error;
+use super::HookError;
 use sync::{AtomicBool, AtomicPtr, Cell, Lock, Ordering};
 
 /// A list of at most `N` different entries.
@@ -28,7 +28,7 @@ pub(super) struct List<T: Copy + 'static, const N: usize> {
     first: AtomicPtr<Slot<T>>,
     slots: [Slot<T>; N],
     state: Cell<State>,
-    /// Held while the list is changed, and while `state` or a `place` is read.
+    /// Held while the list is changed, and while `state` or a `position` is read.
     lock: Lock,
 }
 
@@ -40,77 +40,77 @@ pub(super) struct Slot<T: Copy + 'static> {
     /// True while the entry is installed. An entry that is not may still be linked, to handle its
     /// own blocks.
     is_active: AtomicBool,
-    place: Cell<Place>,
+    position: Cell<Position>,
 }
 
 #[derive(Clone, Copy)]
 struct State {
     /// The number of slots in use.
-    taken: usize,
+    used: usize,
     /// True while nothing is to be found from the beginning of the list.
     is_held: bool,
 }
 
 #[derive(Clone, Copy)]
-struct Place {
+struct Position {
     /// The address that identifies the entry.
     identity: *const (),
     order: i32,
     is_linked: bool,
 }
 
-// SAFETY: all fields but the cells are `Sync`. `state` and `place` are accessed by one thread at a
-// time, by the rule "locked". No `value` is written while others may read it, by the rule "written
-// once"; a `T` is sent to other threads and shared with them, as `Send` and `Sync` allow.
+// SAFETY: all fields but the cells are `Sync`. `state` and `position` are accessed by one thread at
+// a time, by the rule "locked". No `value` is written while others may read it, by the rule
+// "written once"; a `T` is sent to other threads and shared with them, as `Send` and `Sync` allow.
 unsafe impl<T: Copy + Send + Sync, const N: usize> Sync for List<T, N> {}
-// SAFETY: slots exist in a `List` only, whose rules apply to them: `place` is accessed under its
+// SAFETY: slots exist in a `List` only, whose rules apply to them: `position` is accessed under its
 // lock, by "locked", and `value` is not written while others may read it, by "written once".
 unsafe impl<T: Copy + Send + Sync> Sync for Slot<T> {}
 
 impl<T: Copy + 'static, const N: usize> List<T, N> {
-    /// Adds an entry. `lead` is called with the number of its slot before it can be found; `then`
-    /// is called before the lock is released, with true if anything can be found now.
+    /// Adds an entry. `prepare` is called with the number of its slot before it can be found;
+    /// `on_change` is called before the lock is released, with true if anything can be found now.
     pub(super) fn install(
         &'static self,
         identity: *const (),
         order: i32,
         value: T,
-        lead: impl FnOnce(usize),
-        then: impl FnOnce(bool),
-    ) -> Result<(), Error> {
+        prepare: impl FnOnce(usize),
+        on_change: impl FnOnce(bool),
+    ) -> Result<(), HookError> {
         let _guard = self.lock.lock();
         let index = match self.find(identity) {
             Some(index) => index,
-            None => self.take(identity, order, value)?,
+            None => self.allocate_slot(identity, order, value)?,
         };
         let slot = &self.slots[index];
         if slot.is_active.load(Ordering::Relaxed) {
-            return Err(Error::AlreadyInstalled);
+            return Err(HookError::AlreadyInstalled);
         }
-        lead(index);
+        prepare(index);
         slot.is_active.store(true, Ordering::Release);
         self.link(index, true);
-        then(self.first().is_some());
+        on_change(self.first().is_some());
         Ok(())
     }
 
-    /// Removes an entry. If `serves_on` returns true for it, it stays linked but is not active.
+    /// Removes an entry. If `stays_linked` returns true for it, it stays linked but is not active.
     pub(super) fn remove(
         &'static self,
         identity: *const (),
-        serves_on: impl FnOnce(&T) -> bool,
-        then: impl FnOnce(bool),
-    ) -> Result<(), Error> {
+        stays_linked: impl FnOnce(&T) -> bool,
+        on_change: impl FnOnce(bool),
+    ) -> Result<(), HookError> {
         let _guard = self.lock.lock();
-        let index = self.find(identity).ok_or(Error::NotInstalled)?;
+        let index = self.find(identity).ok_or(HookError::NotInstalled)?;
         let slot = &self.slots[index];
         if !slot.is_active.load(Ordering::Relaxed) {
-            return Err(Error::NotInstalled);
+            return Err(HookError::NotInstalled);
         }
         slot.is_active.store(false, Ordering::Release);
-        if !serves_on(slot.value()) {
+        if !stays_linked(slot.value()) {
             self.link(index, false);
-            then(self.first().is_some());
+            on_change(self.first().is_some());
         }
         Ok(())
     }
@@ -123,11 +123,11 @@ impl<T: Copy + 'static, const N: usize> List<T, N> {
     }
 
     /// Ends [`List::hold`].
-    pub(super) fn release(&'static self, then: impl FnOnce(bool)) {
+    pub(super) fn release(&'static self, on_change: impl FnOnce(bool)) {
         let _guard = self.lock.lock();
         self.set_state(State { is_held: false, ..self.state() });
         self.first.store(self.next_linked(None), Ordering::Release);
-        then(self.first().is_some());
+        on_change(self.first().is_some());
     }
 
     /// Returns the first entry.
@@ -149,21 +149,21 @@ impl<T: Copy + 'static, const N: usize> List<T, N> {
 
     /// Returns the slot of an entry that was installed before. The lock must be held.
     fn find(&self, identity: *const ()) -> Option<usize> {
-        (0..self.state().taken).find(|&index| ptr::eq(self.place(index).identity, identity))
+        (0..self.state().used).find(|&index| ptr::eq(self.position(index).identity, identity))
     }
 
     /// Gives a new entry a slot. The lock must be held.
-    fn take(&self, identity: *const (), order: i32, value: T) -> Result<usize, Error> {
-        let index = self.state().taken;
-        let slot = self.slots.get(index).ok_or(Error::Full)?;
+    fn allocate_slot(&self, identity: *const (), order: i32, value: T) -> Result<usize, HookError> {
+        let index = self.state().used;
+        let slot = self.slots.get(index).ok_or(HookError::Full)?;
         // SAFETY: `Cell::set` demands that nobody reads or writes the cells meanwhile. The caller
         // holds the lock (rule "locked"), and others reach a slot's value through links only: to
         // this slot, which was not in use, there is none.
         unsafe {
             slot.value.set(MaybeUninit::new(value));
-            slot.place.set(Place { identity, order, is_linked: false });
+            slot.position.set(Position { identity, order, is_linked: false });
         }
-        self.set_state(State { taken: index + 1, ..self.state() });
+        self.set_state(State { used: index + 1, ..self.state() });
         Ok(index)
     }
 
@@ -173,10 +173,10 @@ impl<T: Copy + 'static, const N: usize> List<T, N> {
     /// The others may follow in any order: each leads to a later position at every moment.
     fn link(&self, index: usize, is_linked: bool) {
         // SAFETY: `Cell::set` demands that nobody reads or writes the cell meanwhile. The caller
-        // holds the lock (rule "locked"), and `place` has returned a copy.
-        unsafe { self.slots[index].place.set(Place { is_linked, ..self.place(index) }) };
-        let State { taken, is_held } = self.state();
-        for from in core::iter::once(index).chain((0..taken).filter(|&from| from != index)) {
+        // holds the lock (rule "locked"), and `position` has returned a copy.
+        unsafe { self.slots[index].position.set(Position { is_linked, ..self.position(index) }) };
+        let State { used, is_held } = self.state();
+        for from in core::iter::once(index).chain((0..used).filter(|&from| from != index)) {
             self.slots[from].next.store(self.next_linked(Some(from)), Ordering::Release);
         }
         if !is_held {
@@ -187,9 +187,9 @@ impl<T: Copy + 'static, const N: usize> List<T, N> {
     /// Returns the linked slot with the next position after that of a slot, or the first of all.
     /// The lock must be held.
     fn next_linked(&self, from: Option<usize>) -> *mut Slot<T> {
-        let key = |index: usize| (self.place(index).order, index);
-        let next = (0..self.state().taken)
-            .filter(|&index| self.place(index).is_linked)
+        let key = |index: usize| (self.position(index).order, index);
+        let next = (0..self.state().used)
+            .filter(|&index| self.position(index).is_linked)
             .filter(|&index| from.is_none_or(|from| key(index) > key(from)))
             .min_by_key(|&index| key(index));
         next.map_or(ptr::null_mut(), |index| ptr::from_ref(&self.slots[index]).cast_mut())
@@ -209,11 +209,12 @@ impl<T: Copy + 'static, const N: usize> List<T, N> {
         unsafe { self.state.set(state) };
     }
 
-    /// Reads the place of a slot. The lock must be held.
-    fn place(&self, index: usize) -> Place {
+    /// Reads the position of a slot. The lock must be held.
+    fn position(&self, index: usize) -> Position {
         // SAFETY: `Cell::get` demands that nobody writes while its reference is in use: until the
-        // place has been copied. The caller holds the lock, without which nobody writes ("locked").
-        unsafe { *self.slots[index].place.get() }
+        // position has been copied. The caller holds the lock, without which nobody writes
+        // ("locked").
+        unsafe { *self.slots[index].position.get() }
     }
 }
 
@@ -247,7 +248,7 @@ impl<T: Copy + 'static, const N: usize> List<T, N> {
     /// Returns an empty list.
     pub(super) const fn new() -> List<T, N> {
         let slots = [const { Slot::new() }; N];
-        let state = Cell::new(State { taken: 0, is_held: false });
+        let state = Cell::new(State { used: 0, is_held: false });
         List { first: AtomicPtr::new(ptr::null_mut()), slots, state, lock: Lock::new() }
     }
 }
@@ -259,7 +260,7 @@ impl<T: Copy + 'static> Slot<T> {
             next: AtomicPtr::new(ptr::null_mut()),
             value: Cell::new(MaybeUninit::uninit()),
             is_active: AtomicBool::new(false),
-            place: Cell::new(Place { identity: ptr::null(), order: 0, is_linked: false }),
+            position: Cell::new(Position { identity: ptr::null(), order: 0, is_linked: false }),
         }
     }
 }
@@ -272,9 +273,9 @@ impl<T: Copy + 'static, const N: usize> List<T, N> {
             next: AtomicPtr::new(ptr::null_mut()),
             value: Cell::new(MaybeUninit::uninit()),
             is_active: AtomicBool::new(false),
-            place: Cell::new(Place { identity: ptr::null(), order: 0, is_linked: false }),
+            position: Cell::new(Position { identity: ptr::null(), order: 0, is_linked: false }),
         };
-        let state = Cell::new(State { taken: 0, is_held: false });
+        let state = Cell::new(State { used: 0, is_held: false });
         List { first: AtomicPtr::new(ptr::null_mut()), slots: core::array::from_fn(slot), state, lock: Lock::new() }
     }
 }

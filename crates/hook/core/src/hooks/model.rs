@@ -15,7 +15,7 @@ use std::vec::Vec;
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
 
-use super::Error;
+use super::HookError;
 use super::list::List;
 
 type Entries = List<(u32, u32), 3>;
@@ -31,11 +31,11 @@ fn identity(number: u32) -> *const () {
     core::ptr::without_provenance(8 * number as usize)
 }
 
-fn install(list: &'static Entries, number: u32) -> Result<(), Error> {
+fn install(list: &'static Entries, number: u32) -> Result<(), HookError> {
     list.install(identity(number), number as i32, (number, !number), |_| {}, |_| {})
 }
 
-fn remove(list: &'static Entries, number: u32) -> Result<(), Error> {
+fn remove(list: &'static Entries, number: u32) -> Result<(), HookError> {
     list.remove(identity(number), |_| false, |_| {})
 }
 
@@ -88,7 +88,7 @@ fn once_a_removal_has_returned_no_call_that_begins_enters() {
 }
 
 #[test]
-fn a_call_in_an_entry_that_comes_and_goes_finds_its_way_on() {
+fn a_call_in_a_removed_and_reinstalled_entry_goes_on() {
     loom::model(|| {
         let list = list();
         for number in 1..=3 {
@@ -108,20 +108,20 @@ fn a_call_in_an_entry_that_comes_and_goes_finds_its_way_on() {
 }
 
 #[test]
-fn of_two_who_install_the_same_one_does() {
+fn one_of_two_equal_installations_succeeds() {
     loom::model(|| {
         let list = list();
         let other = thread::spawn(move || install(list, 1));
         let ours = install(list, 1);
         let theirs = other.join().unwrap();
         assert_ne!(ours.is_ok(), theirs.is_ok());
-        assert_eq!(ours.and(theirs), Err(Error::AlreadyInstalled));
+        assert_eq!(ours.and(theirs), Err(HookError::AlreadyInstalled));
         assert_eq!(walk(list), [1]);
     });
 }
 
 #[test]
-fn of_two_changes_none_is_lost() {
+fn no_concurrent_change_is_lost() {
     loom::model(|| {
         let list = list();
         install(list, 2).unwrap();
@@ -130,12 +130,12 @@ fn of_two_changes_none_is_lost() {
         install(list, 3).unwrap();
         other.join().unwrap();
         assert_eq!(walk(list), [1, 3]);
-        assert_eq!(install(list, 4), Err(Error::Full));
+        assert_eq!(install(list, 4), Err(HookError::Full));
     });
 }
 
 #[test]
-fn what_is_held_is_not_met() {
+fn held_entries_are_not_visited() {
     loom::model(|| {
         let list = list();
         list.hold();

@@ -1,7 +1,7 @@
 //! The two lists of this loaded object, and the functions that change them.
 
 use super::list::List;
-use super::{Error, OBSERVERS_MAX, Observer, REPLACEMENTS_MAX, Replacement, serve, way};
+use super::{HookError, OBSERVERS_MAX, Observer, REPLACEMENTS_MAX, Replacement, dispatch, dispatch_path};
 
 pub(super) static OBSERVERS: List<Observer, OBSERVERS_MAX> = List::new();
 pub(super) static REPLACEMENTS: List<Replacement, REPLACEMENTS_MAX> = List::new();
@@ -10,27 +10,27 @@ pub(super) static REPLACEMENTS: List<Replacement, REPLACEMENTS_MAX> = List::new(
 ///
 /// # Errors
 ///
-/// [`Error::Malformed`], [`Error::Full`], [`Error::AlreadyInstalled`].
+/// [`HookError::Malformed`], [`HookError::Full`], [`HookError::AlreadyInstalled`].
 ///
 /// # Safety
 ///
 /// `observer` is null or points to a table that begins as [`Observer`] does and has as many bytes
 /// as its `size` says. Its functions keep the contract stated at [`Observer`], for as long as the
 /// process lives.
-pub unsafe fn install_observer(observer: *const Observer) -> Result<(), Error> {
+pub unsafe fn install_observer(observer: *const Observer) -> Result<(), HookError> {
     // SAFETY: `Observer::read` asks for null or a table that has as many bytes as its `size` says.
     // This function's `# Safety` asks for the same.
-    let table = unsafe { Observer::read(observer) }.ok_or(Error::Malformed)?;
-    OBSERVERS.install(observer.cast(), table.order, table, |_| {}, note_observers)
+    let table = unsafe { Observer::read(observer) }.ok_or(HookError::Malformed)?;
+    OBSERVERS.install(observer.cast(), table.order, table, |_| {}, on_observers_changed)
 }
 
 /// Removes an observer.
 ///
 /// # Errors
 ///
-/// [`Error::NotInstalled`].
-pub fn remove_observer(observer: *const Observer) -> Result<(), Error> {
-    OBSERVERS.remove(observer.cast(), |_| false, note_observers)
+/// [`HookError::NotInstalled`].
+pub fn remove_observer(observer: *const Observer) -> Result<(), HookError> {
+    OBSERVERS.remove(observer.cast(), |_| false, on_observers_changed)
 }
 
 /// Installs a replacement. The address of the table identifies it. [`Replacement::below`] is set
@@ -38,27 +38,28 @@ pub fn remove_observer(observer: *const Observer) -> Result<(), Error> {
 ///
 /// # Errors
 ///
-/// [`Error::Malformed`], [`Error::Full`], [`Error::AlreadyInstalled`], [`Error::NoAllocator`].
+/// [`HookError::Malformed`], [`HookError::Full`], [`HookError::AlreadyInstalled`],
+/// [`HookError::NoAllocator`].
 ///
 /// # Safety
 ///
 /// `replacement` is null or points to a table that begins as [`Replacement`] does and has as many
 /// bytes as its `size`s say. Its functions keep the contract stated at [`Replacement`], for as long
 /// as the process lives.
-pub unsafe fn install_replacement(replacement: *const Replacement) -> Result<(), Error> {
-    if !serve::has_bottom() {
-        return Err(Error::NoAllocator);
+pub unsafe fn install_replacement(replacement: *const Replacement) -> Result<(), HookError> {
+    if !dispatch::has_underlying() {
+        return Err(HookError::NoAllocator);
     }
     // SAFETY: `Replacement::read` asks for null or a table that has as many bytes as its `size`s
     // say. This function's `# Safety` asks for the same.
-    let table = unsafe { Replacement::read(replacement) }.ok_or(Error::Malformed)?;
+    let table = unsafe { Replacement::read(replacement) }.ok_or(HookError::Malformed)?;
     let below = table.below;
-    let lead = |slot| {
+    let prepare = |slot| {
         // SAFETY: `Replacement::read` has checked that it is not null; by the caller's contract it
         // is a variable of the hook's that may be written here.
-        unsafe { below.write(serve::below(slot)) }
+        unsafe { below.write(dispatch::next_table(slot)) }
     };
-    REPLACEMENTS.install(replacement.cast(), table.order, table, lead, note_replacements)
+    REPLACEMENTS.install(replacement.cast(), table.order, table, prepare, on_replacements_changed)
 }
 
 /// Removes a replacement. One that has [`Replacement::owns`] goes on handling the blocks that it
@@ -66,9 +67,9 @@ pub unsafe fn install_replacement(replacement: *const Replacement) -> Result<(),
 ///
 /// # Errors
 ///
-/// [`Error::NotInstalled`].
-pub fn remove_replacement(replacement: *const Replacement) -> Result<(), Error> {
-    REPLACEMENTS.remove(replacement.cast(), |replacement| replacement.owns.is_some(), note_replacements)
+/// [`HookError::NotInstalled`].
+pub fn remove_replacement(replacement: *const Replacement) -> Result<(), HookError> {
+    REPLACEMENTS.remove(replacement.cast(), |replacement| replacement.owns.is_some(), on_replacements_changed)
 }
 
 /// Disables hooks that are installed until [`release`] is called. Meant for the start of a program:
@@ -80,16 +81,16 @@ pub fn hold() {
 
 /// Ends [`hold`]: calls enter the hooks that have been installed.
 pub fn release() {
-    REPLACEMENTS.release(note_replacements);
-    OBSERVERS.release(note_observers);
+    REPLACEMENTS.release(on_replacements_changed);
+    OBSERVERS.release(on_observers_changed);
 }
 
-fn note_observers(_: bool) {
-    way::update();
+fn on_observers_changed(_: bool) {
+    dispatch_path::update();
 }
 
-fn note_replacements(has_replacements: bool) {
+fn on_replacements_changed(has_replacements: bool) {
     // In this order, so that nobody frees on the straight path what a replacement has allocated.
-    way::update();
-    serve::select(has_replacements);
+    dispatch_path::update();
+    dispatch::select(has_replacements);
 }

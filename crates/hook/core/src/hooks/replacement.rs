@@ -182,12 +182,12 @@ impl Replacement {
         // `None`.
         unsafe { read_table(table, &mut copy, Replacement::SIZE_MIN) }?;
         let Functions { version, free, realloc, malloc_usable_size, .. } = copy.functions;
-        let serves_its_own = free.is_some() && realloc.is_some() && malloc_usable_size.is_some();
+        let handles_own_blocks = free.is_some() && realloc.is_some() && malloc_usable_size.is_some();
         let is_well_formed = copy.version == VERSION
             && version == VERSION
             && copy.reserved == 0
             && !copy.below.is_null()
-            && (copy.owns.is_none() || serves_its_own);
+            && (copy.owns.is_none() || handles_own_blocks);
         is_well_formed.then_some(copy)
     }
 }

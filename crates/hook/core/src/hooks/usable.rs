@@ -8,7 +8,7 @@ use core::{
 };
 
 #[cfg(not(all(test, loom)))]
-use super::serve;
+use super::dispatch;
 
 /// A function that returns the usable size of a live block, given its address, such as
 /// `malloc_usable_size`.
@@ -32,11 +32,11 @@ pub unsafe fn set_usable_size(function: UsableSize) {
 
 /// Returns the function that gives the usable sizes of blocks of this object's allocator, through
 /// the replacements if there are any. `None` if there is no such function, or before
-/// [settling](super::way::settle).
+/// [initialisation](super::dispatch_path::set_initialised).
 #[cfg(not(all(test, loom)))]
 #[inline(always)]
 pub fn usable_size() -> Option<UsableSize> {
-    if let Some(functions) = serve::functions() {
+    if let Some(functions) = dispatch::functions() {
         // SAFETY: both types take a pointer and return a size; neither function writes through the
         // pointer, which is all that the types differ in.
         return functions.malloc_usable_size.map(|function| unsafe { mem::transmute(function) });

@@ -121,7 +121,7 @@ mod tests {
     use crate::sys;
 
     #[test]
-    fn what_was_touched_is_resident() {
+    fn touched_pages_are_resident() {
         const LENGTH: usize = 64 << 20;
         let start = sys::map_private(LENGTH).unwrap();
         let address = start.expose_provenance();

@@ -21,13 +21,13 @@ fn is_there(address: u64) -> bool {
 
 /// Reads memory in which each word holds its own address.
 fn read(pieces: &[[u64; 2]], words: &mut [u64]) -> usize {
-    let mut places = words.iter_mut();
+    let mut slots = words.iter_mut();
     let mut read = 0;
     for &[address, bytes] in pieces {
         assert!(address % 8 == 0 && bytes % 8 == 0 && bytes > 0);
         for at in (address..address + bytes).step_by(8) {
-            let Some(place) = places.next().filter(|_| is_there(at)) else { return read };
-            *place = at;
+            let Some(slot) = slots.next().filter(|_| is_there(at)) else { return read };
+            *slot = at;
             read += 8;
         }
     }
@@ -49,7 +49,7 @@ proptest! {
 
     /// Every block whose memory is there is found with its contents, whatever lies beside it.
     #[test]
-    fn what_is_there_is_read(blocks in prop::collection::vec((0_u64..8, 0_u64..9000), 0..400)) {
+    fn existing_memory_is_read(blocks in prop::collection::vec((0_u64..8, 0_u64..9000), 0..400)) {
         let ledger = Box::new(SharedLedger::new());
         let mut address = PAGE;
         let mut expected = Vec::new();

@@ -88,7 +88,7 @@ fn a_mark_that_stays_is_taken_back_before_the_block_is_freed() {
 }
 
 #[test]
-fn what_is_freed_while_reporters_are_asked() {
+fn blocks_freed_while_reporters_are_asked() {
     let ledger = ledger(4);
     let mark_and_free = |number| {
         ledger.mark(key(number), mark(1, false), 0).unwrap();
@@ -110,10 +110,10 @@ fn what_is_freed_while_reporters_are_asked() {
 fn the_first_different_ones_are_kept_and_all_are_counted() {
     let ledger = ledger(1);
     let inside = ledger.get(key(0));
-    for round in 0..3 {
+    for iteration in 0..3 {
         for reporter in 0..100 {
             let inside = inside.filter(|_| reporter % 2 == 0);
-            ledger.misreport(0x1001 + round, mark(reporter + 1, reporter % 4 == 0), inside, 0);
+            ledger.misreport(0x1001 + iteration, mark(reporter + 1, reporter % 4 == 0), inside, 0);
         }
     }
     let found = defects(&ledger);

@@ -55,7 +55,7 @@ fn freed_blocks_are_counted_by_what_they_have_in_common() {
                 *expected.entry((new.size, new.usable, new.stack, new.stamp)).or_default() += 1;
             }
         }
-        // A block that is set aside is not counted.
+        // A block that is untracked is not counted.
         let _ = ledger.allocate(&allocation(0)).unwrap();
         let _ = ledger.back(THREAD, allocation(0).key, 1);
         let _ = ledger.free(THREAD, allocation(0).key);
@@ -72,7 +72,7 @@ fn freed_blocks_are_counted_by_what_they_have_in_common() {
 }
 
 #[test]
-fn what_there_is_no_room_for_is_lost_and_counted() {
+fn blocks_without_room_are_counted_as_lost() {
     let ledger = Box::new(SharedLedger::new());
     ledger.keep_freed(true);
     let _ = ledger.allocate(&allocation(1)).unwrap();
@@ -87,7 +87,7 @@ fn what_there_is_no_room_for_is_lost_and_counted() {
 
 /// Sampled blocks count with their weights, at each rate.
 #[test]
-fn sampled_blocks_stand_for_more() {
+fn sampled_blocks_count_with_their_weights() {
     let ledger = Box::new(SharedLedger::new());
     ledger.keep_freed(true);
     let mut expected = BTreeMap::new();
@@ -97,11 +97,11 @@ fn sampled_blocks_stand_for_more() {
         let new = Allocation { size, usable, stack, rate, stamp: TypeId::NONE, ..allocation(number) };
         let _ = ledger.allocate(&new).unwrap();
         let block = ledger.get(new.key).unwrap();
-        assert_eq!((block.rate, block.stands_for().0 > 1), (rate, rate != Rate::EXACT));
-        *expected.entry(rate).or_insert(0) += block.stands_for().0;
+        assert_eq!((block.rate, block.weight().0 > 1), (rate, rate != Rate::EXACT));
+        *expected.entry(rate).or_insert(0) += block.weight().0;
         let _ = ledger.free(THREAD, new.key);
     }
-    let mut found: Vec<_> = freed(&ledger).0.iter().map(|one| (one.blocks.0, one.stand_for.0)).collect();
+    let mut found: Vec<_> = freed(&ledger).0.iter().map(|one| (one.blocks.0, one.weight.0)).collect();
     found.sort_unstable();
-    assert_eq!(found, expected.into_values().map(|stand_for| (100, stand_for)).collect::<Vec<_>>());
+    assert_eq!(found, expected.into_values().map(|weight| (100, weight)).collect::<Vec<_>>());
 }

@@ -11,7 +11,7 @@ use heapledger_core::sample::Rate;
 use proptest::prelude::*;
 
 use super::*;
-use crate::mapped::backing::standard::with_mappings;
+use crate::mapped::source::standard::with_mappings;
 use crate::register::SERIAL_MAX;
 
 /// Bytes and blocks.
@@ -131,7 +131,7 @@ impl ImageModel {
         site.bytes_allocated += size.0;
         self.blocks.insert(
             key,
-            Block { size, stack, serial: Serial(serial), inherited: false, set_aside: false, rate: Rate::EXACT },
+            Block { size, stack, serial: Serial(serial), inherited: false, untracked: false, rate: Rate::EXACT },
         );
         self.latest.insert(thread, Some(serial));
     }
@@ -399,7 +399,7 @@ proptest! {
 #[test]
 fn serials_end() {
     let (mut session, mut ledger) = (Session::new(), Ledger::new());
-    ledger.books.serials = SERIAL_MAX.0;
+    ledger.accounting.serials = SERIAL_MAX.0;
     let mut allocate = |key| ledger.allocate(&mut session, Time(0), ThreadId(0), key, Bytes(1), StackId(1));
     assert_eq!(allocate(Key(16)), Ok(Allocated { serial: SERIAL_MAX, displaced: None }));
     assert_eq!(allocate(Key(32)), Err(OutOfMemory));

@@ -6,7 +6,7 @@ use std::vec::Vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::mapped::backing::standard::with_mappings;
+use crate::mapped::source::standard::with_mappings;
 
 fn block(size: u64) -> Block {
     Block {
@@ -14,7 +14,7 @@ fn block(size: u64) -> Block {
         stack: StackId(size as u32 & StackId::MAX.0),
         serial: Serial(size.wrapping_mul(77) % SERIAL_MAX.0),
         inherited: size.is_multiple_of(5),
-        set_aside: false,
+        untracked: false,
         rate: Rate::EXACT,
     }
 }
@@ -93,7 +93,7 @@ fn check(register: &Register, model: &HashMap<Key, Block>) {
         }
     }
     for (header, passed) in register.headers.iter().zip(passed) {
-        let count = u64::from(header.bytes[PASSED]);
+        let count = u64::from(header.bytes[OVERFLOW]);
         assert!(count == passed || count == 255, "{count} for {passed}");
     }
 }
@@ -164,14 +164,14 @@ proptest! {
 
     #[test]
     fn blocks_keep_every_bit(
-        size: u64, stack in 0..=StackId::MAX.0, serial in 0..=SERIAL_MAX.0, inherited: bool, set_aside: bool,
+        size: u64, stack in 0..=StackId::MAX.0, serial in 0..=SERIAL_MAX.0, inherited: bool, untracked: bool,
         key: u64, rate in 0..=40_u64,
     ) {
-        let serial = Serial(if set_aside { 0 } else { serial });
-        let inherited = inherited | set_aside;
+        let serial = Serial(if untracked { 0 } else { serial });
+        let inherited = inherited | untracked;
         let rate = Rate::from_logarithm(rate);
         let size = Bytes(size >> if rate == Rate::EXACT { 1 } else { 7 });
-        let block = Block { size, stack: StackId(stack), serial, rate, inherited, set_aside };
+        let block = Block { size, stack: StackId(stack), serial, rate, inherited, untracked };
         let mut register = Register::new();
         prop_assert_eq!(register.insert(Key(key), block), Ok(None));
         prop_assert_eq!(register.get(Key(key)), Some(block));
@@ -188,7 +188,7 @@ fn an_entry_is_24_bytes_and_a_header_16() {
 fn values_beyond_their_bits_are_cut() {
     let mut register = Register::new();
     let (stack, serial) = (StackId(u32::MAX), Serial(u64::MAX));
-    let large = Block { size: Bytes(1), stack, serial, inherited: false, set_aside: false, rate: Rate::EXACT };
+    let large = Block { size: Bytes(1), stack, serial, inherited: false, untracked: false, rate: Rate::EXACT };
     register.insert(Key(1), large).unwrap();
     assert_eq!(register.get(Key(1)), Some(Block { stack: StackId::MAX, serial: SERIAL_MAX, ..large }));
 }
@@ -260,15 +260,15 @@ fn a_count_that_was_too_high_to_keep_costs_time_only() {
     for &key in &keys {
         assert_eq!(register.insert(key, block(key.0)), Ok(model.insert(key, block(key.0))));
     }
-    assert_eq!(register.headers[home].bytes[PASSED], 255);
+    assert_eq!(register.headers[home].bytes[OVERFLOW], 255);
     check(&register, &model);
     for key in keys {
         assert_eq!(register.remove(key), model.remove(&key));
         check(&register, &model);
     }
-    assert_eq!(register.headers[home].bytes[PASSED], 255);
+    assert_eq!(register.headers[home].bytes[OVERFLOW], 255);
     register.grow().unwrap();
-    assert!(register.headers.iter().all(|header| header.bytes[PASSED] == 0));
+    assert!(register.headers.iter().all(|header| header.bytes[OVERFLOW] == 0));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::live::Time;
-use crate::mapped::backing::standard::with_mappings;
+use crate::mapped::source::standard::with_mappings;
 
 fn block(key: Key, usable: u64, serial: u64) -> LiveBlock {
     LiveBlock {
@@ -48,10 +48,10 @@ fn a_map_of_addresses() {
     REGISTER.clear();
     assert!(REGISTER.is_empty());
     // Cells are used again: memory does not grow with the number of calls.
-    let rounds = if cfg!(miri) { 1_000 } else { 100_000 };
-    for round in 0..rounds {
-        REGISTER.insert(&block(Key(round % 1000 * 16), 16, round)).unwrap();
-        REGISTER.remove(Key((round + 500) % 1000 * 16));
+    let iterations = if cfg!(miri) { 1_000 } else { 100_000 };
+    for iteration in 0..iterations {
+        REGISTER.insert(&block(Key(iteration % 1000 * 16), 16, iteration)).unwrap();
+        REGISTER.remove(Key((iteration + 500) % 1000 * 16));
     }
     assert!(REGISTER.bytes_mapped().0 <= SHARDS as u64 * 5 * PAGE, "{:?}", REGISTER.bytes_mapped());
 }
@@ -187,22 +187,22 @@ proptest! {
 
 /// Far more blocks of one hash range than fit in a piece.
 #[test]
-fn crowded_pieces_are_taken_in_parts() {
+fn crowded_batches_are_split() {
     let mut register = Register::<Details>::new();
     register.grow().unwrap();
     let mut keys = Vec::new();
     while !register.is_full() {
         let key = Key(keys.len() as u64 * 16);
-        let place = register.place(key);
-        register.fill(place, key, Block::IGNORED, Details::default());
+        let position = register.position(key);
+        register.fill(position, key, Block::IGNORED, Details::default());
         keys.push(key);
     }
-    assert!(keys.len() > PIECE);
-    let (mut piece, mut from, mut found) = (Piece::new(), Some(0), Vec::new());
+    assert!(keys.len() > BATCH);
+    let (mut batch, mut from, mut found) = (Batch::new(), Some(0), Vec::new());
     let mut pieces = 0;
     while let Some(hash) = from {
-        from = piece.fill(&register, hash);
-        found.extend(piece.entries[..piece.length].iter().map(|entry| entry.0));
+        from = batch.fill(&register, hash);
+        found.extend(batch.entries[..batch.length].iter().map(|entry| entry.0));
         pieces += 1;
     }
     found.sort();

@@ -21,7 +21,7 @@ impl SharedLedger {
     pub(crate) fn new() -> SharedLedger {
         SharedLedger {
             register: SharedRegister::new(),
-            books: Locked::new(Books::new()),
+            accounting: Locked::new(Accounting::new()),
             pools: Locked::new(Pools::new()),
             freed: Locked::new(FreedTable::new()),
             defects: Locked::new(Defects::new()),
@@ -113,7 +113,7 @@ fn a_reallocation_gives_its_address_away() {
 
 /// A block is found while it is live, and totals never show half an event.
 #[test]
-fn who_looks_sees_whole_events() {
+fn readers_see_whole_events() {
     orders(
         |ledger| {
             allocate(ledger, MAIN, Key(0x1000), 10);
@@ -132,14 +132,14 @@ fn who_looks_sees_whole_events() {
     );
 }
 
-/// A fork finds register and books of the same moment, and nobody at work.
+/// A fork finds register and accounting of the same moment, and nobody at work.
 #[test]
 fn a_fork_is_between_two_events() {
     orders(
         |ledger| {
             ledger.before_fork();
             // SAFETY: the lock is held by `before_fork`, and this is the only reference.
-            let (counts, live) = unsafe { (ledger.books.held().counts(), ledger.books.held().live()) };
+            let (counts, live) = unsafe { (ledger.accounting.held().counts(), ledger.accounting.held().live()) };
             assert_eq!(ledger.register.held_len() as u64, live.blocks_live.0);
             assert_eq!(counts.allocations.0 - counts.frees.0, live.blocks_live.0);
             // SAFETY: `after_fork` requires that this thread called `before_fork`, as it did at the

@@ -9,7 +9,7 @@ use heapledger_core::{StackId, ThreadId, TypeId};
 
 use super::*;
 use crate::live::Time;
-use crate::mapped::backing::standard::with_mappings;
+use crate::mapped::source::standard::with_mappings;
 use crate::marks::Mark;
 use crate::shared::Allocation;
 

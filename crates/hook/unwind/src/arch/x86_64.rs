@@ -17,7 +17,7 @@ pub(crate) const REGISTERS: [Register; 2] = [RBP, RETURN_ADDRESS];
 /// A frame, and the registers that rules need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
-pub struct Position {
+pub struct FrameRegisters {
     /// The address of the word below the frame's stack pointer, which held the return address that
     /// led into the frame.
     pub slot: u64,
@@ -28,7 +28,7 @@ pub struct Position {
     pub rbp: u64,
 }
 
-impl Position {
+impl FrameRegisters {
     /// Returns the frame's stack pointer.
     #[inline(always)]
     pub const fn sp(&self) -> u64 {
@@ -196,9 +196,9 @@ impl Rule {
                         None,
                     ) => match (slot, saved) {
                         (Some(0), _) => Rule::new(Kind::Deref, offset, 0),
-                        (None, Some(RegisterRule::Expression(place))) => {
-                            let Ok(place) = place.get(section) else { return Rule::UNSUPPORTED };
-                            let mut operations = place.operations(encoding);
+                        (None, Some(RegisterRule::Expression(location))) => {
+                            let Ok(location) = location.get(section) else { return Rule::UNSUPPORTED };
+                            let mut operations = location.operations(encoding);
                             match (operations.next(), operations.next()) {
                                 (Ok(Some(Operation::RegisterOffset { register: RBP, offset: 0, .. })), Ok(None)) => {
                                     Rule::new(Kind::Deref, offset, 2)
@@ -246,11 +246,11 @@ pub enum Saved {
 
 /// The result of stepping out of a frame.
 #[derive(Clone, Copy, Debug)]
-pub enum Exit {
+pub enum StepResult {
     /// The caller, whose rule is to be looked up by its return address.
-    Caller(Position),
+    Caller(FrameRegisters),
     /// An interrupted frame.
-    Interrupted(Position),
+    Interrupted(FrameRegisters),
     /// There is no caller: this is the thread's first frame.
     End,
     /// The caller cannot be found.
@@ -259,8 +259,8 @@ pub enum Exit {
 
 /// Steps out of a frame by any rule. Reads the stack only within its bounds.
 #[inline(never)]
-pub fn leave(from: Position, rule: Rule, stack: &mut Stack) -> Exit {
-    let Position { slot, return_address, rbp } = from;
+pub fn step_out(from: FrameRegisters, rule: Rule, stack: &mut Stack) -> StepResult {
+    let FrameRegisters { slot, return_address, rbp } = from;
     let kind = rule.kind();
     let word = |stack: &mut Stack, address: u64| {
         (address & 7 == 0 && stack.covers(address)).then(|| {
@@ -269,20 +269,24 @@ pub fn leave(from: Position, rule: Rule, stack: &mut Stack) -> Exit {
         })
     };
     if kind == Kind::End as u32 {
-        return Exit::End;
+        return StepResult::End;
     }
     if kind == Kind::Signal as u32 {
         // sp points at the ucontext; its saved registers start at 40: …, rbp at 120, …, rsp at 160,
         // rip at 168.
         let sp = slot.wrapping_add(8);
         let mut saved = |offset: u64| word(stack, sp.wrapping_add(offset));
-        let (Some(rbp), Some(sp), Some(rip)) = (saved(120), saved(160), saved(168)) else { return Exit::Lost };
+        let (Some(rbp), Some(sp), Some(rip)) = (saved(120), saved(160), saved(168)) else { return StepResult::Lost };
         if sp & 7 != 0 {
-            return Exit::Lost;
+            return StepResult::Lost;
         }
         // The interrupted frame may be on another stack.
         stack.enter(sp);
-        return Exit::Interrupted(Position { slot: sp.wrapping_sub(8), return_address: rip.wrapping_add(1), rbp });
+        return StepResult::Interrupted(FrameRegisters {
+            slot: sp.wrapping_sub(8),
+            return_address: rip.wrapping_add(1),
+            rbp,
+        });
     }
     let caller_slot = if kind == Kind::Rsp as u32 {
         Some(slot.wrapping_add(rule.distance()))
@@ -295,15 +299,17 @@ pub fn leave(from: Position, rule: Rule, stack: &mut Stack) -> Exit {
     } else {
         None
     };
-    let Some(caller_slot) = caller_slot.filter(|&caller_slot| caller_slot > slot) else { return Exit::Lost };
+    let Some(caller_slot) = caller_slot.filter(|&caller_slot| caller_slot > slot) else { return StepResult::Lost };
     let caller_rbp = match rule.uses(rbp).saved {
         Saved::Nowhere => Some(rbp),
         Saved::BelowReturnAddress(distance) => word(stack, caller_slot.wrapping_sub(distance)),
         Saved::At(address) => word(stack, address),
     };
     match (word(stack, caller_slot), caller_rbp) {
-        (Some(return_address), Some(rbp)) => Exit::Caller(Position { slot: caller_slot, return_address, rbp }),
-        _ => Exit::Lost,
+        (Some(return_address), Some(rbp)) => {
+            StepResult::Caller(FrameRegisters { slot: caller_slot, return_address, rbp })
+        }
+        _ => StepResult::Lost,
     }
 }
 

@@ -1,20 +1,22 @@
 //! Marks in the ledger.
 
-use heapledger::{Bytes, Counter, Defect, DefectKind, HeapSize, Ledger, Mark, Marked, Meter, Options, SnapshotOptions};
+use heapledger::{
+    Bytes, Counter, Defect, DefectKind, HeapSize, Ledger, LedgerOptions, Mark, Marked, Meter, SnapshotOptions,
+};
 
 use crate::truth::words;
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("marks_say_who_reported", marks_say_who_reported),
     ("marks_go_with_their_blocks", marks_go_with_their_blocks),
-    ("a_sample_stands_for_all", a_sample_stands_for_all),
+    ("a_sample_counts_with_its_weight", a_sample_counts_with_its_weight),
     ("counters", counters),
     ("defects", defects),
     ("counted_as_they_come_and_go", counted_as_they_come_and_go),
 ];
 
 fn marks_say_who_reported() {
-    let ledger = Ledger::start(Options::EXACT).unwrap();
+    let ledger = Ledger::start(LedgerOptions::EXACT).unwrap();
     let text = "a text of a page".to_owned();
     assert_eq!(ledger.mark(text.as_ptr(), "explicit/one"), Marked::Once);
     assert_eq!(ledger.mark(text.as_ptr(), "explicit/two"), Marked::Again);
@@ -60,7 +62,7 @@ fn marks_say_who_reported() {
 }
 
 fn marks_go_with_their_blocks() {
-    let ledger = Ledger::start(Options::EXACT).unwrap();
+    let ledger = Ledger::start(LedgerOptions::EXACT).unwrap();
     let reported = || ledger.reported().once.blocks.0;
     let many: Vec<Box<u64>> = (0..10_000).map(Box::new).collect();
     for (at, one) in many.iter().enumerate() {
@@ -111,8 +113,8 @@ fn marks_go_with_their_blocks() {
     assert_eq!(ledger.block_at(stays.as_ptr()).unwrap().marks[0].unwrap().reporter, "explicit/stays");
 }
 
-fn a_sample_stands_for_all() {
-    let ledger = Ledger::start(Options { sample_every: Some(Bytes(4096)), ..Options::EXACT }).unwrap();
+fn a_sample_counts_with_its_weight() {
+    let ledger = Ledger::start(LedgerOptions { sample_every: Some(Bytes(4096)), ..LedgerOptions::EXACT }).unwrap();
     let (some, others) =
         [30_000, 60_000].map(|count| (0..count).map(|_| Box::new([0_u8; 500])).collect::<Vec<_>>()).into();
     let mut meter = Meter::marking("explicit/some");
@@ -128,7 +130,7 @@ fn a_sample_stands_for_all() {
 
 fn counters() {
     static LIBRARY: Counter = Counter::new("explicit/library");
-    let ledger = Ledger::start(Options::EXACT).unwrap();
+    let ledger = Ledger::start(LedgerOptions::EXACT).unwrap();
     let blocks: Vec<Box<[u8; 100]>> = (0..10).map(|_| Box::new([0; 100])).collect();
     for block in &blocks {
         // SAFETY: `allocated` requires where a live block of the global allocator begins, as
@@ -153,7 +155,7 @@ fn counters() {
 
 fn defects() {
     static TABLE: [u64; 4] = [1, 2, 3, 4];
-    let ledger = Ledger::start(Options::EXACT).unwrap();
+    let ledger = Ledger::start(LedgerOptions::EXACT).unwrap();
     let kinds = |reporter: &str| -> Vec<_> {
         let snapshot = ledger.snapshot(&SnapshotOptions::default()).unwrap();
         // Which memory looks like the heap's depends on the blocks that are live at the moment.
@@ -242,7 +244,7 @@ impl Drop for Mapping {
 
 fn counted_as_they_come_and_go() {
     const REPORTER: &str = "explicit/pages";
-    let ledger = Ledger::start(Options::EXACT).unwrap();
+    let ledger = Ledger::start(LedgerOptions::EXACT).unwrap();
     let pages: Vec<String> = words(3).collect();
     let bytes = pages.heap_size(&mut Meter::marking_and_keeping(REPORTER));
     ledger.clear_marks();

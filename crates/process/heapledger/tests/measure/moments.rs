@@ -3,13 +3,13 @@
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use heapledger::{Bytes, Ledger, Marked, Options, STACK_PROBABILITY, SnapshotOptions, context};
+use heapledger::{Bytes, Ledger, LedgerOptions, Marked, STACK_PROBABILITY, SnapshotOptions, context};
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("a_snapshot_is_of_one_moment", a_snapshot_is_of_one_moment),
     ("contents_are_those_of_the_moment", contents_are_those_of_the_moment),
     ("freed_blocks_are_counted", freed_blocks_are_counted),
-    ("some_stacks_stand_for_all", some_stacks_stand_for_all),
+    ("some_stacks_estimate_the_whole", some_stacks_estimate_the_whole),
 ];
 
 #[inline(never)]
@@ -22,7 +22,7 @@ fn block(size: usize) -> Vec<u8> {
 fn a_snapshot_is_of_one_moment() {
     const THREADS: usize = 2;
     const SIZE: usize = 4_321;
-    let ledger = Ledger::start(Options::EXACT).unwrap();
+    let ledger = Ledger::start(LedgerOptions::EXACT).unwrap();
     let kept: Vec<_> = (0..2_000).map(|number| block(number + 1)).collect();
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -72,7 +72,7 @@ fn a_snapshot_is_of_one_moment() {
 /// Also of blocks that nobody may read.
 fn contents_are_those_of_the_moment() {
     const PAGE: usize = 4096;
-    let ledger = Ledger::start(Options::EXACT).unwrap();
+    let ledger = Ledger::start(LedgerOptions::EXACT).unwrap();
     let mut lists: Vec<Vec<u64>> = (0..3_000_u64).map(|number| (number..number + number % 60).collect()).collect();
     let hidden = vec![7_u64; 64 * PAGE / 8];
     let beyond = vec![9_u64; 64 * PAGE / 8];
@@ -105,7 +105,7 @@ fn contents_are_those_of_the_moment() {
 
 fn freed_blocks_are_counted() {
     for keep_freed in [false, true] {
-        let ledger = Ledger::start(Options { keep_freed, ..Options::EXACT }).unwrap();
+        let ledger = Ledger::start(LedgerOptions { keep_freed, ..LedgerOptions::EXACT }).unwrap();
         for number in 0..100 {
             let mut growing = block(if number % 2 == 0 { 333 } else { 555 });
             if number % 4 == 0 {
@@ -116,7 +116,7 @@ fn freed_blocks_are_counted() {
         let count = |size: u64| -> u64 {
             let of_size: Vec<_> = snapshot.freed().filter(|freed| freed.size.0 == size).collect();
             for freed in &of_size {
-                assert!(freed.usable.0 >= size && freed.stand_for == freed.blocks);
+                assert!(freed.usable.0 >= size && freed.weight == freed.blocks);
                 let stack = freed.allocated_at().unwrap().to_string();
                 assert!(stack.contains("freed_blocks_are_counted"), "{stack}");
             }
@@ -133,13 +133,13 @@ fn freed_blocks_are_counted() {
 }
 
 /// All blocks are known, with what they are; where they come from is an estimate.
-fn some_stacks_stand_for_all() {
+fn some_stacks_estimate_the_whole() {
     const P: f64 = STACK_PROBABILITY;
     #[inline(never)]
     fn many(count: usize, size: usize) -> Vec<Vec<u8>> {
         (0..count).map(|_| block(size)).collect()
     }
-    let ledger = Ledger::start(Options { stack_probability: Some(P), ..Options::EXACT }).unwrap();
+    let ledger = Ledger::start(LedgerOptions { stack_probability: Some(P), ..LedgerOptions::EXACT }).unwrap();
     assert_eq!(ledger.stack_probability(), Some(P));
     let small = many(20_000, 40);
     let large = {
@@ -165,7 +165,7 @@ fn some_stacks_stand_for_all() {
     }
     // The sites with most are found, with about what they have: all of it is not in the chosen
     // ones.
-    let sites = ledger.top_sites(2, heapledger::Order::BytesLive);
+    let sites = ledger.top_sites(2, heapledger::SiteOrder::BytesLive);
     for (site, bytes) in sites.iter().zip([2_000.0 * 1_000.0, 20_000.0 * 40.0]) {
         assert!((site.bytes_live.0 as f64 / bytes - 1.0).abs() < 0.15, "{site:?}, not {bytes}");
     }
@@ -174,13 +174,13 @@ fn some_stacks_stand_for_all() {
     let address = std::ptr::without_provenance::<u8>(without.address as usize);
     assert_eq!(ledger.mark(address, "explicit/small"), Marked::Once);
     let marks = ledger.block_at(address).unwrap().marks;
-    assert!(marks[0].unwrap().stack.to_string().contains("some_stacks_stand_for_all"));
+    assert!(marks[0].unwrap().stack.to_string().contains("some_stacks_estimate_the_whole"));
     ledger.stop();
     drop((small, large, snapshot));
 
     // Each start begins with the same trials.
     let chosen = || -> Vec<bool> {
-        let ledger = Ledger::start(Options { stack_probability: Some(0.01), ..Options::EXACT }).unwrap();
+        let ledger = Ledger::start(LedgerOptions { stack_probability: Some(0.01), ..LedgerOptions::EXACT }).unwrap();
         let mut kept = Vec::with_capacity(500);
         kept.extend((0..500).map(|_| block(50)));
         let chosen =
@@ -193,7 +193,7 @@ fn some_stacks_stand_for_all() {
     assert!((50..450).contains(&first.iter().filter(|is_chosen| **is_chosen).count()));
 
     // Without a probability every block has a stack again.
-    let ledger = Ledger::start(Options::EXACT).unwrap();
+    let ledger = Ledger::start(LedgerOptions::EXACT).unwrap();
     let kept = many(100, 40);
     assert!(kept.iter().all(|block| ledger.block_at(block.as_ptr()).unwrap().stack.frames().count() > 2));
 }

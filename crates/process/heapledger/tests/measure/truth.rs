@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 
-use heapledger::{Bytes, HeapSize, Ledger, Meter, Options, Reported};
+use heapledger::{Bytes, HeapSize, Ledger, LedgerOptions, Meter, Reported};
 
 /// How what is measured without a ledger relates to the truth.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -37,7 +37,7 @@ pub(crate) fn expect<T>(
     make: impl FnOnce() -> T,
     measure: impl Fn(&T, &mut Meter) -> Bytes,
 ) -> u64 {
-    let ledger = Ledger::start(Options::EXACT).unwrap();
+    let ledger = Ledger::start(LedgerOptions::EXACT).unwrap();
     let before = live();
     let value = black_box(make());
     let after = live();

@@ -25,8 +25,8 @@ fn table(element: Option<*const u8>, bytes: usize, value: &impl Sized, meter: &m
     }
 }
 
-/// The place of something in a table, if it takes room.
-fn place<T>(element: &T) -> Option<*const u8> {
+/// Returns the address of an element in a table, unless its size is zero.
+fn address_if_sized<T>(element: &T) -> Option<*const u8> {
     (size_of::<T>() > 0).then_some(ptr::from_ref(element).cast())
 }
 
@@ -37,7 +37,8 @@ impl<K: Eq + Hash, V, S: BuildHasher> HeapContainer for HashMap<K, V, S> {
         Self: 'c;
 
     fn shallow_size(&self, meter: &mut Meter) -> Bytes {
-        let element = self.iter().next().and_then(|(key, value)| place(key).or_else(|| place(value)));
+        let element =
+            self.iter().next().and_then(|(key, value)| address_if_sized(key).or_else(|| address_if_sized(value)));
         table(element, self.allocation_size(), self, meter)
     }
 
@@ -66,7 +67,7 @@ impl<T: Eq + Hash, S: BuildHasher> HeapContainer for HashSet<T, S> {
         Self: 'c;
 
     fn shallow_size(&self, meter: &mut Meter) -> Bytes {
-        table(self.iter().next().and_then(place), self.allocation_size(), self, meter)
+        table(self.iter().next().and_then(address_if_sized), self.allocation_size(), self, meter)
     }
 
     fn heap_size_with<'c, F>(&'c self, meter: &mut Meter, mut size: F) -> Bytes
@@ -90,7 +91,7 @@ impl<T> HeapContainer for HashTable<T> {
         Self: 'c;
 
     fn shallow_size(&self, meter: &mut Meter) -> Bytes {
-        table(self.iter().next().and_then(place), self.allocation_size(), self, meter)
+        table(self.iter().next().and_then(address_if_sized), self.allocation_size(), self, meter)
     }
 
     fn heap_size_with<'c, F>(&'c self, meter: &mut Meter, mut size: F) -> Bytes

@@ -28,7 +28,7 @@ pub(super) fn find(
     list: &mut AdviceList,
     progress: Progress<'_>,
 ) -> Result<(), Error> {
-    let found = dark_matter(names, Mode::DarkMatter, &selection.moved(Moment::Total), progress)?;
+    let found = dark_matter(names, Mode::DarkMatter, &selection.with_moment(Moment::Total), progress)?;
     if !found.is_complete {
         list.skip(NAME, "the program asked no memory reporters");
         return Ok(());

@@ -49,7 +49,7 @@ pub(super) fn find(
 ) -> Result<(), Error> {
     let found = reallocations(names, selection, None, progress)?;
     list.damage.extend(&found.damage);
-    let allocated = Profile::load(names, &selection.moved(Moment::Total), progress)?.whole.bytes;
+    let allocated = Profile::load(names, &selection.with_moment(Moment::Total), progress)?.whole.bytes;
     let least = COPIED_MIN.0.max(allocated.0 / 100 * COPIED_PERCENT);
     for (rank, site) in found.grouped(names, RankBy::Owner) {
         let is_growth = is_part(site.grown, site.reallocations, GROWN_PERCENT) && site.chain_max >= CHAIN_MIN;

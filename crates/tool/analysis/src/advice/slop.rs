@@ -3,10 +3,10 @@
 use heapledger_core::{Blocks, Bytes};
 
 use super::{Advice, AdviceList, Finding};
-use crate::breakdown::{By, Part, breakdown};
 use crate::error::Error;
 use crate::moment::{Moment, Selection};
 use crate::names::Names;
+use crate::parts::{Part, PartBy, parts};
 use crate::replay::Progress;
 
 pub(super) const NAME: &str = "slop";
@@ -46,12 +46,12 @@ pub(super) fn find(
         list.skip(NAME, "the program has an allocator of its own, whose sizes are not known");
         return Ok(());
     }
-    let found = breakdown(names, By::Size, &selection.moved(Moment::Peak), progress)?;
+    let found = parts(names, PartBy::Size, &selection.with_moment(Moment::Peak), progress)?;
     list.damage.extend(&found.damage);
     let least = SLOP_MIN.0.max(found.whole.peak.bytes.0 / 100 * LIVE_PERCENT);
-    for (part, holding) in found.parts {
+    for (part, moment_amounts) in found.parts {
         let Part::Size(size) = part else { continue };
-        let (taken, blocks) = (taken(size), holding.peak.blocks);
+        let (taken, blocks) = (taken(size), moment_amounts.peak.blocks);
         let slop = (taken.0 - size.0).saturating_mul(blocks.0);
         if (taken.0 - size.0) * 100 < taken.0 * SLOP_PERCENT || slop < least {
             continue;

@@ -38,7 +38,7 @@ pub(super) fn find(
     list: &mut AdviceList,
     progress: Progress<'_>,
 ) -> Result<(), Error> {
-    let profile = Profile::load(names, &selection.moved(Moment::Total), progress)?;
+    let profile = Profile::load(names, &selection.with_moment(Moment::Total), progress)?;
     list.damage.extend(&profile.damage);
     for rank in rank(&profile, names, RankBy::Owner, Metric::Temporaries) {
         let (temporaries, allocations) = (rank.amount.temporaries, rank.amount.blocks);

@@ -6,7 +6,7 @@ use heapledger_recording::{
     Compressor, Event, EventKind, EventsEncoder, Extras, FreedBlock, ImageStart, Live, Mark, Node, NodesEncoder,
     Record, Recording, RecordingWriter, Reported, Sampled, Session, Text, TextId, Time, encode_records,
 };
-use heapledger_symbols::{Options, Symbolizer};
+use heapledger_symbols::{Symbolizer, SymbolizerOptions};
 
 use super::*;
 use crate::rewrite::{Draft, trim};
@@ -120,7 +120,7 @@ fn shown(log: &Log) -> (Vec<String>, Vec<String>) {
 
 fn of(bytes: &[u8], mode: Mode, moment: Moment) -> (DarkMatter, (Vec<String>, Vec<String>)) {
     let recording = Recording::open(bytes).unwrap();
-    let mut names = Names::new(&recording, Symbolizer::new(Options::default()));
+    let mut names = Names::new(&recording, Symbolizer::new(SymbolizerOptions::default()));
     let found = dark_matter(&mut names, mode, &Selection::at(moment), &mut |_, _| ()).unwrap();
     assert!(found.damage.is_empty());
     let shown = shown(&found.log);

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::io::Write;
 
 use heapledger_core::{Api, Blocks, Bytes, Serial, ThreadId};
-use heapledger_profiles::{self as profiles, Profile};
+use heapledger_profile_formats::{self as profiles, Profile};
 use heapledger_recording::{
     Event, EventKind, EventsEncoder, Extras, Footer, FreedBlock, ImageId, Live, Record, Sampled, Thread, Time,
 };

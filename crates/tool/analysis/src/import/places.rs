@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use heapledger_profiles::{self as profiles, Location, Profile};
-use heapledger_recording::{Module, ModuleId, NamedFunction, Place, Record, Text, TextId};
+use heapledger_profile_formats::{self as profiles, Location, Profile};
+use heapledger_recording::{ImportedLocation, Module, ModuleId, NamedFunction, Record, Text, TextId};
 use heapledger_symbols::Headers;
 
 /// Records that all images have in common.
@@ -106,14 +106,18 @@ impl Common {
             // The same address with other names gets a place of its own.
             if *named.or_insert_with(|| functions.clone()) == functions {
                 if is_new {
-                    self.places.push(Record::Place(Place { module: own.0, offset: own.1, functions }));
+                    self.places.push(Record::ImportedLocation(ImportedLocation {
+                        module: own.0,
+                        offset: own.1,
+                        functions,
+                    }));
                 }
                 return own;
             }
         }
         let offset = self.nowhere;
         self.nowhere += 1;
-        self.places.push(Record::Place(Place { module: NOWHERE, offset, functions }));
+        self.places.push(Record::ImportedLocation(ImportedLocation { module: NOWHERE, offset, functions }));
         (NOWHERE, offset)
     }
 }

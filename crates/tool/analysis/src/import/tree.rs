@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use heapledger_core::StackId;
-use heapledger_profiles::{self as profiles, Profile};
+use heapledger_profile_formats::{self as profiles, Profile};
 use heapledger_recording::{
     ImageEnd, ImageEndReason, ImageId, ImageStart, Mapping, ModuleId, Node, NodeKind, Record, Session, StampText, Time,
 };

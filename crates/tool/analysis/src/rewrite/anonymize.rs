@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use std::io::Write;
 
 use heapledger_recording::{
-    ChunkKind, Damage, Departure, Error as RecordingError, Footer, ImageCounts, ImageStart, Module, Node, NodeKind,
-    Place, Record, Recording, Session, StampText, Text, TextId, Thread,
+    ChunkKind, Damage, Departure, Footer, ImageCounts, ImageStart, ImportedLocation, Module, Node, NodeKind, Record,
+    Recording, RecordingError, Session, StampText, Text, TextId, Thread,
 };
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -123,9 +123,9 @@ fn records(recording: &Recording<'_>, names: &Names<'_>) -> Vec<Record> {
         let bytes = if is_stamp { names.stamp(&text.stamp()) } else { names.text(&text.bytes, is_value) };
         Record::Text(Text { bytes, category: names.text(&text.category, false), ..text.clone() })
     }));
-    records.extend(recording.places().iter().map(|place| {
+    records.extend(recording.imported_locations().iter().map(|place| {
         let functions = place.functions.iter().map(|text| names.stamp(&StampText::parse(text))).collect();
-        Record::Place(Place { functions, ..place.clone() })
+        Record::ImportedLocation(ImportedLocation { functions, ..place.clone() })
     }));
     for start in recording.images() {
         let executable = names.path(&start.executable);

@@ -5,9 +5,9 @@ use std::io::Write;
 
 use heapledger_core::Bytes;
 use heapledger_recording::{
-    Annotation, AnnotationsEncoder, ChunkEntry, ChunkHead, ChunkKind, CodeExtent, Counts, Damage, Departure,
-    Error as RecordingError, Footer, ImageCounts, ImageEnd, ImageId, ImageStart, Mapping, MemoryEncoder, MemorySample,
-    Module, ModuleId, NamedPlace, Node, Pause, Place, Record, Recording, RunCosts, Sample, Sampling, Session, Site,
+    Annotation, AnnotationsEncoder, ChunkEntry, ChunkHead, ChunkKind, CodeExtent, Counts, Damage, Departure, Footer,
+    ImageCounts, ImageEnd, ImageId, ImageStart, ImportedLocation, Mapping, MemoryEncoder, MemorySample, Module,
+    ModuleId, NamedLocation, Node, Pause, Record, Recording, RecordingError, RunCosts, Sample, Sampling, Session, Site,
     Text, TextId, Thread, Time,
 };
 
@@ -68,7 +68,7 @@ pub fn merge<W: Write>(recordings: &[&Recording<'_>], draft: &mut Draft<W>) -> R
         };
         let samples = recordings.iter().any(|recording| recording.is_sample());
         draft.begin(samples);
-        records.push(Record::Session(Session { options, samples, part: 0, totals_only, ..session.clone() }));
+        records.push(Record::Session(Session { options, samples, segment: 0, totals_only, ..session.clone() }));
     }
     let mut known = Known::default();
     let mut images = 0;
@@ -174,7 +174,7 @@ impl<'r, 'a> Source<'r, 'a> {
     }
 
     fn take_modules(&mut self, recording: &Recording<'_>, known: &mut Known, records: &mut Vec<Record>) {
-        let named: HashSet<ModuleId> = recording.places().iter().map(|place| place.module).collect();
+        let named: HashSet<ModuleId> = recording.imported_locations().iter().map(|place| place.module).collect();
         for module in recording.modules() {
             // An earlier segment has it.
             if self.modules.contains_key(&module.module) {
@@ -192,8 +192,11 @@ impl<'r, 'a> Source<'r, 'a> {
             }
             self.modules.insert(module.module, id);
         }
-        for place in recording.places() {
-            records.push(Record::Place(Place { module: self.module(place.module), ..place.clone() }));
+        for place in recording.imported_locations() {
+            records.push(Record::ImportedLocation(ImportedLocation {
+                module: self.module(place.module),
+                ..place.clone()
+            }));
         }
     }
 
@@ -218,7 +221,7 @@ impl<'r, 'a> Source<'r, 'a> {
     ) -> Result<(), Error> {
         for &(at, recording) in &self.joined.segments {
             let names = recording.names();
-            let here = names.iter().map(|place| NamedPlace { module: self.module(place.module), ..place });
+            let here = names.iter().map(|place| NamedLocation { module: self.module(place.module), ..place });
             let mut new: Vec<_> = here.filter(|place| named.insert((place.module, place.offset))).collect();
             new.sort_by_key(|place| (place.module, place.offset));
             draft.names(&new)?;

@@ -5,8 +5,8 @@ use std::io::Write;
 
 use heapledger_core::StackId;
 use heapledger_recording::{
-    ChunkHead, Counts, Damage, Error as RecordingError, EventChunk, EventKind, EventsBuffer, EventsEncoder, Extras,
-    FreedBlock, ImageEnd, ImageId, ImageStart, Mapping, Mark, Marked, Node, NodeCache, Recording, StackTree, Time,
+    ChunkHead, Counts, Damage, EventChunk, EventKind, EventsBuffer, EventsEncoder, Extras, FreedBlock, ImageEnd,
+    ImageId, ImageStart, Mapping, Mark, MarkedBlocks, Node, NodeCache, Recording, RecordingError, StackTree, Time,
 };
 
 use super::{Draft, Error};
@@ -48,7 +48,7 @@ pub(super) fn by_session<'r, 'a>(recordings: &[&'r Recording<'a>]) -> Result<Vec
 
 /// Returns the number of a segment in its session, from 1; 0 for a recording of a whole session.
 fn number(recording: &Recording<'_>) -> u32 {
-    recording.session().map_or(0, |session| session.part)
+    recording.session().map_or(0, |session| session.segment)
 }
 
 impl<'r, 'a> Joined<'r, 'a> {
@@ -70,8 +70,8 @@ impl<'r, 'a> Joined<'r, 'a> {
     /// True if a recording is another segment of the session.
     fn is_session_of(&self, other: &Recording<'_>) -> bool {
         let (Some(own), Some(other)) = (self.first().session(), other.session()) else { return false };
-        own.part > 0
-            && other.part > 0
+        own.segment > 0
+            && other.segment > 0
             && (own.start_unix_ns, &own.command, &own.directory, &own.tool_version, own.clock)
                 == (other.start_unix_ns, &other.command, &other.directory, &other.tool_version, other.clock)
     }
@@ -157,7 +157,7 @@ pub(super) fn following(before: Option<&Counts>, counts: &Counts) -> Counts {
 /// The marks of memory reporters in an image, followed over all segments. Each segment begins by
 /// repeating the marks that still hold; if these were kept, blocks would be marked twice.
 pub(super) struct Repeated {
-    marked: Marked,
+    marked: MarkedBlocks,
     /// The image's stacks, by which reporters are identified.
     tree: StackTree,
     /// The repeated marks with which the segment is still expected to begin.
@@ -171,7 +171,7 @@ impl Repeated {
         let mut later = joined.recordings().skip(1);
         let has_marks = |recording: &Recording<'_>| recording.event_chunks(image).any(|chunk| chunk.head().marks > 0);
         later.any(has_marks).then(|| Repeated {
-            marked: Marked::default(),
+            marked: MarkedBlocks::default(),
             tree: StackTree::default(),
             expected: VecDeque::new(),
             buffer: EventsBuffer::default(),
@@ -180,7 +180,7 @@ impl Repeated {
 
     /// Begins a segment.
     pub(super) fn begin(&mut self, recording: &Recording<'_>, image: ImageId) {
-        self.expected = self.marked.again().into();
+        self.expected = self.marked.as_marks().into();
         self.tree = recording.stack_tree(image, &mut NodeCache::default());
     }
 

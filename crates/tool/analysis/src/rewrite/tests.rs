@@ -5,7 +5,7 @@ use heapledger_recording::{
     Counts, Event, EventKind, EventsBuffer, EventsEncoder, Extras, FreedBlock, ImageStart, Live, Mark, ModuleId,
     NodeKind, Record, Recording, Reported, Session, Text, TextId, Time,
 };
-use heapledger_symbols::{Options, Symbolizer};
+use heapledger_symbols::{Symbolizer, SymbolizerOptions};
 use proptest::prelude::*;
 
 use super::*;
@@ -57,7 +57,7 @@ proptest! {
         prop_assert_eq!(found.counts.bytes_live_end.0, a.bytes_live_end.0 + b.bytes_live_end.0);
         let most = a.bytes_live_max.max(b.bytes_live_max);
         prop_assert!((most.0..=a.bytes_live_max.0 + b.bytes_live_max.0).contains(&found.counts.bytes_live_max.0));
-        let mut names = Names::new(&both, Symbolizer::new(Options::default()));
+        let mut names = Names::new(&both, Symbolizer::new(SymbolizerOptions::default()));
         let peak = Profile::load(&mut names, &Selection::at(Moment::Peak), &mut |_, _| ()).unwrap();
         prop_assert_eq!(peak.whole.bytes, found.counts.bytes_live_max);
 
@@ -104,7 +104,7 @@ proptest! {
             prop_assert_eq!(again.footer().unwrap().peak_least, sum.footer().unwrap().peak_least);
             for moment in [Moment::End, Moment::Total, Moment::Peak] {
                 let [of_sum, of_exact] = [&sum, &exact].map(|recording| {
-                    let mut names = Names::new(recording, Symbolizer::new(Options::default()));
+                    let mut names = Names::new(recording, Symbolizer::new(SymbolizerOptions::default()));
                     Profile::load(&mut names, &Selection::at(moment), &mut |_, _| ()).unwrap().whole
                 });
                 match moment {
@@ -150,13 +150,13 @@ fn segment(recording: &Recording<'_>, from: u64, to: u64, number: u32) -> Vec<u8
     assert!(damage.is_empty(), "{damage:?}");
     let session = Recording::open(&so_far).unwrap().session().cloned().expect("a session");
     // If there are several session records, the last one counts.
-    draft.records(&[Record::Session(Session { part: number, ..session })]).expect("a draft");
+    draft.records(&[Record::Session(Session { segment: number, ..session })]).expect("a draft");
     draft.count_and_finish(&Recording::open(&so_far).expect("a draft"), footer, &mut |_, _| ()).expect("a recording");
     bytes
 }
 
 fn profile(recording: &Recording<'_>, moment: Moment) -> Profile {
-    let mut names = Names::new(recording, Symbolizer::new(Options::default()));
+    let mut names = Names::new(recording, Symbolizer::new(SymbolizerOptions::default()));
     Profile::load(&mut names, &Selection::at(moment), &mut |_, _| ()).expect("a profile")
 }
 
@@ -255,7 +255,7 @@ proptest! {
         let bytes = merged(&parts.iter().collect::<Vec<_>>());
         let joined = Recording::open(&bytes).unwrap();
         prop_assert!(joined.complete() && joined.verify().is_empty(), "{:?}", joined.verify());
-        prop_assert_eq!(joined.session().unwrap().part, 0);
+        prop_assert_eq!(joined.session().unwrap().segment, 0);
         prop_assert_eq!(totals(&joined).counts, totals(&whole).counts);
         prop_assert_eq!(by_process(&joined), by_process(&whole));
         for moment in [Moment::Peak, Moment::End, Moment::Total] {
@@ -272,7 +272,7 @@ proptest! {
             }
             let from = parts[1].session().unwrap().begins.0;
             if let Some(before) = from.checked_sub(1) {
-                let mut names = Names::new(&parts[1], Symbolizer::new(Options::default()));
+                let mut names = Names::new(&parts[1], Symbolizer::new(SymbolizerOptions::default()));
                 let answer = Profile::load(&mut names, &Selection::at(Moment::At(Time(before))), &mut |_, _| ());
                 prop_assert_eq!(answer.map(drop), Err(crate::Error::BeforeBeginning(Time(from))));
             }
@@ -367,7 +367,7 @@ fn marked() -> Vec<u8> {
     // Marking a block again is another report.
     report(&mut encoder, 125, 1, 0, true);
     push(&mut encoder, 130);
-    encoder.push_mark(Time(140), &Mark::TakenBack { block: Serial(1), by: reporters[0] }).unwrap();
+    encoder.push_mark(Time(140), &Mark::Removed { block: Serial(1), by: reporters[0] }).unwrap();
     encoder.push_mark(Time(150), &Mark::Complete { time: Time(150) }).unwrap();
     push(&mut encoder, 160);
 

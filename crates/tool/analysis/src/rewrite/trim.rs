@@ -7,10 +7,10 @@ use std::ops::RangeInclusive;
 use heapledger_core::sample::Rate;
 use heapledger_core::{Blocks, Bytes, Serial, StackId};
 use heapledger_recording::{
-    AnnotationsEncoder, Checkpoint, CheckpointEncoder, Compressor, Counts, Damage, Error as RecordingError, Event,
-    EventChunk, EventKind, EventsBuffer, EventsEncoder, Extras, Footer, FreedBlock, ImageCounts, ImageEnd,
-    ImageEndReason, ImageStart, Live, LiveBlock, Mark, Marked, MemoryEncoder, Module, ModuleId, Node, NodeCache,
-    Record, Recording, Session, StackTree, TextId, Time,
+    AnnotationsEncoder, Checkpoint, CheckpointEncoder, Compressor, Counts, Damage, Event, EventChunk, EventKind,
+    EventsBuffer, EventsEncoder, Extras, Footer, FreedBlock, ImageCounts, ImageEnd, ImageEndReason, ImageStart, Live,
+    LiveBlock, Mark, MarkedBlocks, MemoryEncoder, Module, ModuleId, Node, NodeCache, Record, Recording, RecordingError,
+    Session, StackTree, TextId, Time,
 };
 
 use super::{Draft, Error};
@@ -53,7 +53,7 @@ pub fn trim<W: Write>(
     let mut cache = NodeCache::default();
     let mut texts = BTreeSet::new();
     for start in images {
-        let mut cut = Cut::new(recording, start, (from, to));
+        let mut cut = Trimmer::new(recording, start, (from, to));
         cut.events(draft, &mut |done| {
             events.0 += done;
             progress(events.0, events.1);
@@ -81,16 +81,16 @@ pub fn trim<W: Write>(
 /// Returns the records of the session and of the modules of these images.
 fn descriptions(recording: &Recording<'_>, from: Time, images: &[&ImageStart]) -> Vec<Record> {
     let begins = recording.session().map_or(Time(0), |session| session.begins).max(from);
-    let session = recording.session().map(|session| Session { begins, part: 0, ..session.clone() });
+    let session = recording.session().map(|session| Session { begins, segment: 0, ..session.clone() });
     let mut records: Vec<Record> = session.map(Record::Session).into_iter().collect();
     records.extend(recording.pauses().iter().copied().map(Record::Pause));
     records.extend(recording.sampling().iter().copied().map(Record::Sampling));
     let mapped: BTreeSet<ModuleId> =
         images.iter().flat_map(|start| recording.mappings(start.image)).map(|mapping| mapping.module).collect();
-    let named: BTreeSet<ModuleId> = recording.places().iter().map(|place| place.module).collect();
+    let named: BTreeSet<ModuleId> = recording.imported_locations().iter().map(|place| place.module).collect();
     let is_kept = |module: &&Module| mapped.contains(&module.module) || named.contains(&module.module);
     records.extend(recording.modules().iter().filter(is_kept).cloned().map(Record::Module));
-    records.extend(recording.places().iter().cloned().map(Record::Place));
+    records.extend(recording.imported_locations().iter().cloned().map(Record::ImportedLocation));
     records
 }
 
@@ -102,7 +102,7 @@ fn module(record: &Record) -> Option<ModuleId> {
 }
 
 /// An image whose part of the time is being cut out.
-struct Cut<'r, 'a> {
+struct Trimmer<'r, 'a> {
     recording: &'r Recording<'a>,
     start: &'r ImageStart,
     from: Time,
@@ -111,7 +111,7 @@ struct Cut<'r, 'a> {
     live: BTreeMap<Serial, (Bytes, StackId, Rate)>,
     live_sum: Live,
     /// The marks of reporters before the part begins.
-    marked: Marked,
+    marked: MarkedBlocks,
     /// The image's stacks, by which reporters are identified; loaded when needed.
     tree: Option<StackTree>,
     inherited: Live,
@@ -123,17 +123,17 @@ struct Cut<'r, 'a> {
     damage: Vec<Damage>,
 }
 
-impl<'r, 'a> Cut<'r, 'a> {
-    fn new(recording: &'r Recording<'a>, start: &'r ImageStart, (from, to): (Time, Time)) -> Cut<'r, 'a> {
+impl<'r, 'a> Trimmer<'r, 'a> {
+    fn new(recording: &'r Recording<'a>, start: &'r ImageStart, (from, to): (Time, Time)) -> Trimmer<'r, 'a> {
         let inherited = Live { bytes: start.inherited_bytes, blocks: start.inherited_blocks };
-        Cut {
+        Trimmer {
             recording,
             start,
             from,
             to,
             live: BTreeMap::new(),
             live_sum: Live::default(),
-            marked: Marked::default(),
+            marked: MarkedBlocks::default(),
             tree: None,
             inherited,
             next_serial: Serial(0),
@@ -259,7 +259,7 @@ impl<'r, 'a> Cut<'r, 'a> {
             return Ok(());
         }
         self.begin(draft)?;
-        if let Mark::Reported { by, .. } | Mark::TakenBack { by, .. } = *mark {
+        if let Mark::Reported { by, .. } | Mark::Removed { by, .. } = *mark {
             self.stacks.insert(by);
         }
         let encoder = encoder.get_or_insert_with(|| self.encoder(chunk));
@@ -272,7 +272,7 @@ impl<'r, 'a> Cut<'r, 'a> {
     /// Repeats the marks that hold when the part begins.
     fn marks<W: Write>(&mut self, draft: &mut Draft<W>) -> Result<(), Error> {
         let mut encoder = EventsEncoder::new(self.start.image).starting_at(self.next_serial, self.live_sum);
-        for mark in std::mem::take(&mut self.marked).again() {
+        for mark in std::mem::take(&mut self.marked).as_marks() {
             if let Mark::Reported { by, .. } = mark {
                 self.stacks.insert(by);
             }
@@ -362,7 +362,7 @@ impl<'r, 'a> Cut<'r, 'a> {
                 self.enter(serial, size, stack, event.sampled.rate);
             }
             EventKind::Failed { .. } => {}
-            EventKind::Move { block, stack } => {
+            EventKind::Reattributed { block, stack } => {
                 if let Some((_, now, _)) = self.live.get_mut(&block) {
                     *now = stack;
                 }
@@ -372,7 +372,7 @@ impl<'r, 'a> Cut<'r, 'a> {
 
     fn enter(&mut self, serial: Serial, size: Bytes, stack: StackId, rate: Rate) {
         self.live.insert(serial, (size, stack, rate));
-        let blocks = rate.stands_for(size, serial);
+        let blocks = rate.weight(size, serial);
         self.live_sum.bytes.0 = self.live_sum.bytes.0.saturating_add(size.0.saturating_mul(blocks));
         self.live_sum.blocks.0 = self.live_sum.blocks.0.saturating_add(blocks);
         self.next_serial = Serial(serial.0 + 1);
@@ -383,14 +383,14 @@ impl<'r, 'a> Cut<'r, 'a> {
             FreedBlock::Known(serial) => {
                 self.marked.free(serial);
                 if let Some((size, _, rate)) = self.live.remove(&serial) {
-                    let blocks = rate.stands_for(size, serial);
+                    let blocks = rate.weight(size, serial);
                     let bytes = self.live_sum.bytes.0.saturating_sub(size.0.saturating_mul(blocks));
                     (self.live_sum.bytes, self.live_sum.blocks) =
                         (Bytes(bytes), Blocks(self.live_sum.blocks.0.saturating_sub(blocks)));
                 }
             }
             FreedBlock::Inherited => {
-                let (size, blocks) = (extras.freed_size.unwrap_or_default(), extras.stands_for.map_or(1, |it| it.0));
+                let (size, blocks) = (extras.freed_size.unwrap_or_default(), extras.weight.map_or(1, |it| it.0));
                 let bytes = size.0.saturating_mul(blocks);
                 self.inherited.bytes.0 = self.inherited.bytes.0.saturating_sub(bytes);
                 self.inherited.blocks.0 = self.inherited.blocks.0.saturating_sub(blocks);
@@ -444,7 +444,7 @@ fn stack_of(event: &Event) -> Option<StackId> {
         EventKind::Alloc { stack, .. }
         | EventKind::Realloc { stack, .. }
         | EventKind::Failed { stack, .. }
-        | EventKind::Move { stack, .. } => Some(stack),
+        | EventKind::Reattributed { stack, .. } => Some(stack),
         EventKind::Free { .. } => None,
     }
 }

@@ -1,11 +1,11 @@
 //! The values of `--by`: the same words in every verb that has rows of sites.
 //!
-//! [`By`] has all of them. `By` of the analysis, called `Parts` here, has only those that events
-//! tell: thread, process, size, and the size classes of `sizes`.
+//! [`By`] has all of them. [`PartBy`] of the analysis has only those that events tell:
+//! thread, process, size, and the size classes of `sizes`.
 
 use clap::ValueEnum;
 use clap::builder::{EnumValueParser, TypedValueParser};
-use heapledger_analysis::{By as Parts, RankBy, TypeBy};
+use heapledger_analysis::{PartBy, RankBy, TypeBy};
 
 use crate::ranks::Depth;
 
@@ -50,7 +50,7 @@ pub(crate) enum Rows {
     /// Groups of sites, with stacks shown to this depth.
     Sites(RankBy, Depth),
     /// Groups that only the events tell apart.
-    Events(Parts),
+    Events(PartBy),
 }
 
 impl By {
@@ -69,9 +69,9 @@ impl By {
             By::Task => RankBy::Task,
             By::Heap => RankBy::Heap,
             By::Type => RankBy::Type(TypeBy::Block),
-            By::Thread => return Rows::Events(Parts::Thread),
-            By::Process => return Rows::Events(Parts::Process),
-            By::Size => return Rows::Events(Parts::Size),
+            By::Thread => return Rows::Events(PartBy::Thread),
+            By::Process => return Rows::Events(PartBy::Process),
+            By::Size => return Rows::Events(PartBy::Size),
         };
         Rows::Sites(rank, Depth::Function)
     }
@@ -112,7 +112,7 @@ pub(crate) struct Grouping {
     /// The key of a group.
     pub(crate) rank: RankBy,
     /// The breakdown by events that sites are split by first, if it is one of those.
-    pub(crate) parts: Option<Parts>,
+    pub(crate) parts: Option<PartBy>,
     /// The depth to which stacks are shown.
     pub(crate) depth: Depth,
 }

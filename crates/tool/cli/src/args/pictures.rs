@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, ValueHint};
-use heapledger_profiles::chrome::Cut;
+use heapledger_profile_formats::chrome::Cut;
 
 use crate::args::{By, Input, Named, Range, Symbols};
 use crate::select::{self, BlockFilter, What, number, percentage};

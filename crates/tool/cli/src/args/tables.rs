@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, ValueHint};
-use heapledger_analysis::{Lifetime, Pattern};
+use heapledger_analysis::{LifetimeCondition, Pattern};
 
 use super::by::{self, By, Grouping};
 use crate::args::{Input, Symbols};
@@ -167,7 +167,7 @@ pub(crate) struct Temporary {
     /// Count blocks that are freed within N further allocations of their thread, or within a time
     /// such as 1ms
     #[arg(long, value_name = "N|TIME", value_parser = within)]
-    pub(crate) within: Option<Lifetime>,
+    pub(crate) within: Option<LifetimeCondition>,
 
     /// Sum up by this
     #[arg(long, value_name = "WHAT", default_value = "site")]

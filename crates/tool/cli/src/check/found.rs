@@ -357,7 +357,7 @@ impl Names {
             segments.iter().find(|[offset, length, _]| at.checked_sub(*offset).is_some_and(|at| at < *length));
         let Some(&[offset, _, start]) = segment else { return vec![unknown(Some(path))] };
         let frames = self.symbolizer.frames(module(path), start.wrapping_add(at - offset));
-        let frame = |frame: &heapledger_symbols::Frame| Frame {
+        let frame = |frame: &heapledger_symbols::SymbolFrame| Frame {
             function: frame.function.short().to_owned(),
             file: frame.file.as_ref().map(|file| file.to_string()),
             line: frame.line,

@@ -6,8 +6,8 @@ use std::time::Duration;
 use heapledger_collect::peer;
 use heapledger_core::Bytes;
 use heapledger_core::sample::Rate;
-use heapledger_reports::request::SOCKET_PREFIX;
-use heapledger_reports::request::ledger::{Answer, Request, State};
+use heapledger_report_format::request::SOCKET_PREFIX;
+use heapledger_report_format::request::ledger::{LedgerAnswer, LedgerRequest, LedgerState};
 use rustix::net::SocketType;
 
 use crate::error::{Failure, Result};
@@ -15,7 +15,7 @@ use crate::exit::Exit;
 use crate::process;
 
 /// The timeout for each program when all are asked.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 const ANSWER_BYTES_MAX: usize = 1 << 10;
 /// The mean distance between sample points, in bytes, if the user sets no other.
 const MEAN: u64 = 512 << 10;
@@ -24,7 +24,7 @@ const MEAN: u64 = 512 << 10;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Linked {
     pub(super) process: u32,
-    pub(super) state: State,
+    pub(super) state: LedgerState,
 }
 
 impl Linked {
@@ -34,11 +34,11 @@ impl Linked {
             .unwrap_or_default()
             .iter()
             .filter_map(|listed| {
-                let connected = peer::connect(slice::from_ref(listed), None, SocketType::STREAM, PATIENCE).ok()?;
-                let answer = process::exchange(&connected, &Request::State.to_line(), ANSWER_BYTES_MAX).ok()?;
-                match Answer::parse(&answer)? {
-                    Answer::State(state) => Some(Linked { process: connected.pid, state }),
-                    Answer::Refused(_) => None,
+                let connected = peer::connect(slice::from_ref(listed), None, SocketType::STREAM, TIMEOUT).ok()?;
+                let answer = process::exchange(&connected, &LedgerRequest::State.to_line(), ANSWER_BYTES_MAX).ok()?;
+                match LedgerAnswer::parse(&answer)? {
+                    LedgerAnswer::State(state) => Some(Linked { process: connected.pid, state }),
+                    LedgerAnswer::Refused(_) => None,
                 }
             })
             .collect();
@@ -50,36 +50,36 @@ impl Linked {
     pub(super) fn find(target: &str) -> Option<Linked> {
         let process = target.parse().ok()?;
         let is_there = !peer::listed_of(SOCKET_PREFIX, process).ok()?.is_empty();
-        let state = is_there.then(|| ask(process, Request::State).ok())??;
+        let state = is_there.then(|| ask(process, LedgerRequest::State).ok())??;
         Some(Linked { process, state })
     }
 
     /// Sets the sampling rate, or records all blocks; starts the ledger if there is none.
     pub(super) fn sample(self, rate: Rate) -> Result<Linked> {
-        let request = rate.mean().map_or(Request::Exact, |Bytes(mean)| Request::Sample(mean));
+        let request = rate.mean().map_or(LedgerRequest::Exact, |Bytes(mean)| LedgerRequest::Sample(mean));
         self.steered(request)
     }
 
     /// Starts the ledger, if it does not run.
     pub(super) fn start(self) -> Result<Linked> {
-        if self.state.is_on { Ok(self) } else { self.steered(Request::Sample(MEAN)) }
+        if self.state.is_on { Ok(self) } else { self.steered(LedgerRequest::Sample(MEAN)) }
     }
 
     /// Stops the ledger.
     pub(super) fn stop(self) -> Result<Linked> {
-        self.steered(Request::Stop)
+        self.steered(LedgerRequest::Stop)
     }
 
-    fn steered(self, request: Request) -> Result<Linked> {
+    fn steered(self, request: LedgerRequest) -> Result<Linked> {
         Ok(Linked { state: ask(self.process, request)?, ..self })
     }
 }
 
-fn ask(process: u32, request: Request) -> Result<State> {
+fn ask(process: u32, request: LedgerRequest) -> Result<LedgerState> {
     let answer = process::ask(process, &request.to_line(), "the ledger", ANSWER_BYTES_MAX)?.unwrap_or_default();
-    match Answer::parse(&answer) {
-        Some(Answer::State(state)) => Ok(state),
-        Some(Answer::Refused(reason)) => Err(Failure::caused(
+    match LedgerAnswer::parse(&answer) {
+        Some(LedgerAnswer::State(state)) => Ok(state),
+        Some(LedgerAnswer::Refused(reason)) => Err(Failure::caused(
             Exit::Usage,
             format_args!("the ledger of process {process} stays as it is"),
             Reason(reason),

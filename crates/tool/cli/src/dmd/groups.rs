@@ -1,7 +1,7 @@
 //! Blocks by owner, type, library or context: one table for each kind of record.
 
-use heapledger_dmd::{Analysis, By, Kind, Record};
-use heapledger_reports::{Layout, Row, Tree};
+use heapledger_dmd::{Analysis, GroupBy, Kind, Record};
+use heapledger_report_format::{Layout, Row, Tree};
 
 use crate::format::{bytes, count};
 
@@ -50,16 +50,16 @@ fn table(analysis: &Analysis, kind: &Kind) -> Tree {
     table
 }
 
-fn name(by: By, record: &Record) -> String {
+fn name(by: GroupBy, record: &Record) -> String {
     let unknown = match by {
-        By::Type => "(type not known)",
-        By::Module => "(library not known)",
-        By::Context => "(no context)",
-        By::Owner => "(no function of the program's own)",
-        By::Line => "(line not known)",
-        By::File => "(file not known)",
-        By::Function => "(function not known)",
-        By::Stack => "",
+        GroupBy::Type => "(type not known)",
+        GroupBy::Module => "(library not known)",
+        GroupBy::Context => "(no context)",
+        GroupBy::Owner => "(no function of the program's own)",
+        GroupBy::Line => "(line not known)",
+        GroupBy::File => "(file not known)",
+        GroupBy::Function => "(function not known)",
+        GroupBy::Stack => "",
     };
     record.name.as_deref().unwrap_or(unknown).to_owned()
 }

@@ -2,38 +2,38 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use heapledger_dmd::{FrameTexts, Log, Unresolved};
-use heapledger_reports::escape;
-use heapledger_symbols::{Frame, ModuleRef, NameSource, Problem, Symbolizer};
+use heapledger_dmd::{FrameTexts, Log, UnresolvedFrame};
+use heapledger_report_format::escape;
+use heapledger_symbols::{ModuleRef, NameSource, Problem, SymbolFrame, Symbolizer};
 
 use crate::code::Code;
 use crate::output::warn;
 
-use super::passing::Passing;
+use super::wrapper_frames::WrapperFrames;
 
 /// Gives names to the log's frames, in memory. Frames without a known name stay as they are. In
 /// logs of heapledger, wrapper frames at the beginning of stacks are removed.
 pub(super) fn resolve(log: &mut impl FrameTexts, symbolizer: &Symbolizer) {
     let build_ids = BuildIds::of(log.log());
-    let mut passing = Passing::default();
+    let mut wrappers = WrapperFrames::default();
     let mut asked: BTreeSet<String> = BTreeSet::new();
     log.map_frames(|text| {
-        let Some(place) = Unresolved::parse(text) else { return Vec::new() };
+        let Some(place) = UnresolvedFrame::parse(text) else { return Vec::new() };
         if !asked.contains(place.path) {
             asked.insert(place.path.to_owned());
         }
         let frames = symbolizer.frames(build_ids.module(&place), call(&place));
         match frames.last() {
-            Some(Frame { source: NameSource::None, .. }) | None => Vec::new(),
+            Some(SymbolFrame { source: NameSource::None, .. }) | None => Vec::new(),
             Some(_) => {
                 let texts: Vec<String> = frames.iter().map(|frame| shown(frame, &place)).collect();
-                frames.iter().zip(&texts).for_each(|(frame, text)| passing.note(frame, text));
+                frames.iter().zip(&texts).for_each(|(frame, text)| wrappers.add(frame, text));
                 texts
             }
         }
     });
     if !log.log().about.is_nothing() {
-        passing.leave_out(log);
+        wrappers.leave_out(log);
     }
     for path in &asked {
         let module = ModuleRef { path: path.as_bytes(), build_id: build_ids.of_path(path) };
@@ -52,7 +52,7 @@ pub(super) fn resolve(log: &mut impl FrameTexts, symbolizer: &Symbolizer) {
 }
 
 /// Returns the text of a frame in the format of Mozilla's fix_stacks.
-fn shown(frame: &Frame, place: &Unresolved<'_>) -> String {
+fn shown(frame: &SymbolFrame, place: &UnresolvedFrame<'_>) -> String {
     let function = frame.function.full();
     match (&frame.file, frame.line) {
         (Some(file), Some(line)) => format!("{function} ({file}:{line})"),
@@ -62,7 +62,7 @@ fn shown(frame: &Frame, place: &Unresolved<'_>) -> String {
 }
 
 /// Returns an address inside the call to which a frame returns.
-pub(super) fn call(place: &Unresolved<'_>) -> u64 {
+pub(super) fn call(place: &UnresolvedFrame<'_>) -> u64 {
     place.offset.saturating_sub(1)
 }
 
@@ -79,7 +79,7 @@ impl BuildIds {
         self.0.get(path).map_or(&[], Vec::as_slice)
     }
 
-    pub(super) fn module<'a>(&'a self, place: &Unresolved<'a>) -> ModuleRef<'a> {
+    pub(super) fn module<'a>(&'a self, place: &UnresolvedFrame<'a>) -> ModuleRef<'a> {
         ModuleRef { path: place.path.as_bytes(), build_id: self.of_path(place.path) }
     }
 }

@@ -5,14 +5,14 @@ use std::io::Read;
 use std::path::Path;
 
 use heapledger_analysis::{Filter, Metric, Moment, ProcessPattern, Selection, dark_matter};
-use heapledger_collect::{Request, Running};
+use heapledger_collect::{ControlRequest, RunningSession};
 use heapledger_dmd::{Log, Mode};
 
 use crate::args::Dmd;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::input::Input;
-use crate::output::tell;
+use crate::output::notify;
 use crate::question::Question;
 use crate::select::one_moment;
 
@@ -28,11 +28,11 @@ pub(super) fn is_recording(path: &Path) -> bool {
 }
 
 /// Returns the log of a recording.
-pub(super) fn log(path: &Path, beside: Option<Moment>, arguments: &Dmd) -> Result<Log> {
+pub(super) fn log(path: &Path, in_name: Option<Moment>, arguments: &Dmd) -> Result<Log> {
     let input = Input::map(path)?;
     // Fails with the reason if the file is damaged.
     drop(input.open()?);
-    let at = one_moment(arguments.recording.at, beside)?;
+    let at = one_moment(arguments.recording.at, in_name)?;
     log_of(&input, &arguments.recording.processes, at, arguments)
 }
 
@@ -42,10 +42,10 @@ pub(super) fn log_so_far(pid: u32, arguments: &Dmd) -> Result<Log> {
         let what = format_args!("cannot read the recording of process {pid}").to_string();
         Failure::caused(Exit::Unreadable, what, error).hint("`heapledger status` lists what is being recorded")
     };
-    let is_meant = |running: &Running| running.status.processes.contains(&pid) || running.status.command == pid;
-    let recorder = Running::all().map_err(cannot)?.into_iter().find(is_meant);
+    let is_meant = |running: &RunningSession| running.status.processes.contains(&pid) || running.status.command == pid;
+    let recorder = RunningSession::all().map_err(cannot)?.into_iter().find(is_meant);
     let recorder = recorder.ok_or(std::io::ErrorKind::NotFound.into()).map_err(cannot)?;
-    let asked = recorder.ask(Request::Save).map_err(cannot)?;
+    let asked = recorder.ask(ControlRequest::Save).map_err(cannot)?;
     log_of(&Input::map(&asked.output)?, &[ProcessPattern::Pid(pid)], arguments.recording.at, arguments)
 }
 
@@ -63,11 +63,11 @@ fn log_of(input: &Input, processes: &[ProcessPattern], at: Option<Moment>, argum
     let found = question.answer(|names, selection, progress| dark_matter(names, mode, selection, progress))?;
     input.warn_of(&found.damage);
     if mode == Mode::DarkMatter && !found.is_complete && at.is_none() {
-        tell("heapledger: nobody in the recording has asked reporters: this is what was live at the end");
+        notify("heapledger: nobody in the recording has asked reporters: this is what was live at the end");
     }
     if found.images.len() > 1 {
         let count = found.images.len();
-        tell(format_args!("heapledger: of {count} processes and programs together: --process chooses among them"));
+        notify(format_args!("heapledger: of {count} processes and programs together: --process chooses among them"));
     }
     Ok(found.log)
 }

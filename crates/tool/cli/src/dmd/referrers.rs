@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use heapledger_dmd::{Chains, Link, Log, Mode, Options, Referrers, is_alloc_fn};
-use heapledger_reports::escape;
+use heapledger_dmd::{Chains, DmdOptions, Link, Log, Mode, Referrers, is_alloc_fn};
+use heapledger_report_format::escape;
 use serde::Serialize;
 
 use crate::document::Document;
@@ -27,7 +27,7 @@ pub(super) fn find(source: &str, log: &Log, address: u64) -> Result<Chains> {
 }
 
 /// Returns the chains as text.
-pub(super) fn text(log: &Log, chains: &Chains, address: u64, options: &Options) -> String {
+pub(super) fn text(log: &Log, chains: &Chains, address: u64, options: &DmdOptions) -> String {
     let mut text = Text { log, chains, options, above: above(chains), out: String::new() };
     text.target(address);
     for link in text.above[0].clone() {
@@ -76,7 +76,7 @@ struct PointingJson<'log> {
 }
 
 /// Returns the chains for JSON.
-pub(super) fn to_json<'log>(log: &'log Log, chains: &Chains, address: u64, options: &Options) -> PointersJson<'log> {
+pub(super) fn to_json<'log>(log: &'log Log, chains: &Chains, address: u64, options: &DmdOptions) -> PointersJson<'log> {
     let link = |(at, link): (usize, &Link)| {
         let block = &log.scanned.blocks[link.block];
         PointingJson {
@@ -106,7 +106,7 @@ fn type_name<'log>(log: &'log Log, link: &Link) -> Option<&'log str> {
 }
 
 /// Returns the frames that allocated a block, without functions that allocate.
-fn stack<'log>(log: &'log Log, link: &Link, options: &Options) -> Vec<&'log str> {
+fn stack<'log>(log: &'log Log, link: &Link, options: &DmdOptions) -> Vec<&'log str> {
     let block = &log.scanned.blocks[link.block];
     let Some(trace) = log.groups[block.group as usize].alloc else { return Vec::new() };
     let frames = log.trace(trace).iter().map(|frame| log.frame(*frame));
@@ -133,7 +133,7 @@ fn above(chains: &Chains) -> Vec<Vec<usize>> {
 struct Text<'a> {
     log: &'a Log,
     chains: &'a Chains,
-    options: &'a Options,
+    options: &'a DmdOptions,
     above: Vec<Vec<usize>>,
     out: String,
 }
@@ -233,7 +233,7 @@ mod tests {
             builder.add_scanned(&block, address, words);
         }
         let log = builder.finish();
-        let options = Options::default();
+        let options = DmdOptions::default();
         let shown = |address| find("scan.json", &log, address).map(|chains| text(&log, &chains, address, &options));
         let text_shown = shown(0x1004).unwrap();
         assert_eq!(

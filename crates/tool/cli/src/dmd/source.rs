@@ -10,10 +10,10 @@ use crate::args::{Dmd, Named};
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::format::duration;
-use crate::output::tell;
+use crate::output::notify;
 use crate::process::number;
 
-use super::process::{self, Told};
+use super::process::{self, HeapAnswer};
 use super::{mode, mode_asked, recording};
 
 /// The source of a log.
@@ -91,13 +91,13 @@ fn open(path: &str) -> Result<File> {
 
 fn of_process(pid: u32, arguments: &Dmd) -> Result<Log> {
     match process::ask(pid, mode(arguments), arguments.process.anonymize)? {
-        Told::Log(file) => {
+        HeapAnswer::Log(file) => {
             let log = parse(&pid.to_string(), &file[..], arguments)?;
             let pause = duration(Duration::from_nanos(log.about.pause_ns));
-            tell(format_args!("heapledger: process {pid} was held up for {pause}"));
+            notify(format_args!("heapledger: process {pid} was held up for {pause}"));
             Ok(log)
         }
-        Told::Recorded => recording::log_so_far(pid, arguments),
+        HeapAnswer::Recorded => recording::log_so_far(pid, arguments),
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use heapledger_dmd::{Log, NameId, TraceId, Unresolved};
+use heapledger_dmd::{Log, NameId, TraceId, UnresolvedFrame};
 use heapledger_symbols::{EachSize, SiteSizes, Symbolizer};
 
 use super::names::{BuildIds, call};
@@ -33,7 +33,7 @@ pub(super) fn find(log: &mut Log, symbolizer: &Symbolizer) {
     let mut found: HashMap<TraceId, String> = HashMap::new();
     for (trace, sum) in sizes {
         let sizes = SiteSizes { each: each.get(&trace).copied().flatten(), ..sum };
-        let places = log.trace(trace).iter().map_while(|frame| Unresolved::parse(log.frame(*frame)));
+        let places = log.trace(trace).iter().map_while(|frame| UnresolvedFrame::parse(log.frame(*frame)));
         let stack: Vec<_> = places.map(|place| (build_ids.module(&place), call(&place))).collect();
         if let Some(name) = symbolizer.site_type(&stack, sizes).block {
             found.insert(trace, name.full().to_owned());

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
-use heapledger_collect::{self as collect, Options, Outcome};
+use heapledger_collect::{self as collect, Outcome, RecordOptions};
 use rustix::fs::{Access, MemfdFlags};
 use rustix::process::{PidfdFlags, Resource, getpid, getrlimit, pidfd_open};
 
@@ -222,7 +222,7 @@ fn record_the_self_test() -> Result<(Outcome, u64), String> {
     };
     let directory = tempfile::tempdir().map_err(|error| told(&error))?;
     let own = std::env::current_exe().map_err(|error| told(&error))?;
-    let mut options = Options::new(vec![own.into_os_string(), "self-test".into()], LIBRARY);
+    let mut options = RecordOptions::new(vec![own.into_os_string(), "self-test".into()], LIBRARY);
     options.output = Some(directory.path().join("self-test.hl"));
     options.verify_stacks = true;
     let outcome = collect::record(&options, &mut |_| {}).map_err(|error| told(&error))?;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use heapledger_core::program::is_supported_linker;
-use heapledger_reports::{Row, Tree};
+use heapledger_report_format::{Row, Tree};
 use heapledger_symbols::{BuildId, DebugInfo, ModuleRef, Symbolizer};
 use object::Endianness;
 use object::elf;

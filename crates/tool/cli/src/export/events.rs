@@ -6,8 +6,10 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use flate2::write::GzEncoder;
-use heapledger_analysis::{self as analysis, Filter, Happened, HeapEvent, Heaps, History, Moment, NodeId, Selection};
-use heapledger_profiles::{
+use heapledger_analysis::{
+    self as analysis, Filter, HeapEvent, HeapEventKind, Heaps, History, Moment, NodeId, Selection,
+};
+use heapledger_profile_formats::{
     Amount, Event, EventKind, EventWriter, Holds, Known, Point, Process, Profile, Snapshot, firefox, heaptrack, massif,
 };
 use heapledger_recording::{ImageId, Recording, Time};
@@ -24,23 +26,23 @@ use crate::question::Question;
 
 /// A format that holds events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Format {
+pub(super) enum EventFormat {
     Heaptrack,
     Firefox,
 }
 
-impl Format {
+impl EventFormat {
     pub(super) fn holds(self) -> Holds {
         match self {
-            Format::Heaptrack => heaptrack::HOLDS,
-            Format::Firefox => firefox::HOLDS,
+            EventFormat::Heaptrack => heaptrack::HOLDS,
+            EventFormat::Firefox => firefox::HOLDS,
         }
     }
 
     fn heaps(self) -> Heaps {
         match self {
-            Format::Heaptrack => Heaps::One,
-            Format::Firefox => Heaps::PerProcess,
+            EventFormat::Heaptrack => Heaps::One,
+            EventFormat::Firefox => Heaps::PerProcess,
         }
     }
 }
@@ -48,7 +50,7 @@ impl Format {
 /// Writes the file; returns what went into it, and sentences about what did not.
 pub(super) fn export(
     mut question: Question<'_, '_>,
-    format: Format,
+    format: EventFormat,
     arguments: &Export,
     target: NewFile,
     out: &mut Output,
@@ -61,7 +63,7 @@ pub(super) fn export(
         return Err(input.unanswered(analysis::Error::NoEvents));
     }
     let (mut processes, places) = processes(recording, &images);
-    for process in processes.iter_mut().filter(|_| format == Format::Firefox) {
+    for process in processes.iter_mut().filter(|_| format == EventFormat::Firefox) {
         process.timeline = timeline(&mut question, selection.moment, Some(process.pid))?;
     }
     let mut gatherer = Gatherer::new(recording, &mut question.labels);
@@ -73,15 +75,15 @@ pub(super) fn export(
     }
 
     let mut samples: Numbers<NodeId, usize> = Numbers::default();
-    let (mut happened, mut told) = (Ok(analysis::HeapEvents::default()), Vec::new());
+    let (mut outcome, mut notices) = (Ok(analysis::HeapEvents::default()), Vec::new());
     let saved = target.write(out.stream(), |out| {
         let mut out = Compressed::new(&arguments.output, out)?;
         let mut writer: Box<dyn EventWriter + '_> = match format {
-            Format::Heaptrack => Box::new(heaptrack::Writer::new(&mut out, peak(recording, &selection))),
-            Format::Firefox => Box::new(firefox::Writer::new(&mut out, arguments.blocks_max)),
+            EventFormat::Heaptrack => Box::new(heaptrack::Writer::new(&mut out, peak(recording, &selection))),
+            EventFormat::Firefox => Box::new(firefox::Writer::new(&mut out, arguments.blocks_max)),
         };
         let (mut progress, mut written) = (Progress::new(), Ok(()));
-        happened = analysis::heap_events(
+        outcome = analysis::heap_events(
             &mut gatherer,
             &selection,
             format.heaps(),
@@ -102,24 +104,24 @@ pub(super) fn export(
         );
         drop(progress);
         written?;
-        if happened.is_err() {
+        if outcome.is_err() {
             return Err(io::Error::other("it is not known what happened"));
         }
         writer.finish(&gatherer.profile)?;
-        told.extend(writer.merged());
+        notices.extend(writer.merged());
         drop(writer);
         out.finish()
     });
-    let happened = happened.map_err(|error| input.unanswered(error))?;
+    let outcome = outcome.map_err(|error| input.unanswered(error))?;
     saved?;
-    input.warn_of(&happened.damage);
-    if happened.gone > 0 && format.heaps() == Heaps::One {
-        let blocks = counted(happened.gone, "block that was", "blocks that were");
-        told.push(format!(
+    input.warn_of(&outcome.damage);
+    if outcome.ended_with_image > 0 && format.heaps() == Heaps::One {
+        let blocks = counted(outcome.ended_with_image, "block that was", "blocks that were");
+        notices.push(format!(
             "{blocks} live when a process was over, before others were, are freed there: --process exports one alone"
         ));
     }
-    Ok((gatherer.profile, told))
+    Ok((gatherer.profile, notices))
 }
 
 /// Returns the bytes live at the peak, if all blocks are selected and the moment is not before it;
@@ -162,7 +164,7 @@ pub(super) fn timeline(question: &mut Question<'_, '_>, moment: Moment, pid: Opt
         return Ok(Vec::new());
     }
     let until = moment.time().unwrap_or(Time(u64::MAX));
-    let mut selection = question.selection.moved(moment);
+    let mut selection = question.selection.with_moment(moment);
     selection.filter = pid.map_or(selection.filter, Filter::process);
     let history = question.answer(|names, _, progress| History::load(names, &selection, progress))?;
     question.input.warn_of(&history.damage);
@@ -190,9 +192,9 @@ pub(super) fn snapshots(
     let (mut samples, mut live): (HashMap<NodeId, usize>, Vec<Amount>) = (HashMap::new(), Vec::new());
     let (mut times, mut taken) = (times.into_iter().peekable(), Vec::new());
     let mut progress = Progress::new();
-    let happened = analysis::heap_events(
+    let outcome = analysis::heap_events(
         gatherer,
-        &selection.moved(Moment::At(Time(last))),
+        &selection.with_moment(Moment::At(Time(last))),
         Heaps::One,
         &mut |done, all| progress.events(done, all),
         |gatherer, stacks, event| {
@@ -201,10 +203,10 @@ pub(super) fn snapshots(
             }
             let at = *samples.entry(event.stack).or_insert_with(|| gatherer.sample(stacks, event.stack));
             live.resize(live.len().max(at + 1), Amount::default());
-            let (live, bytes, blocks) = (&mut live[at], event.size.0, event.stands_for.0);
+            let (live, bytes, blocks) = (&mut live[at], event.size.0, event.weight.0);
             (live.blocks, live.bytes) = match event.what {
-                Happened::Allocated => (live.blocks.saturating_add(blocks), live.bytes.saturating_add(bytes)),
-                Happened::Freed | Happened::Gone => {
+                HeapEventKind::Allocated => (live.blocks.saturating_add(blocks), live.bytes.saturating_add(bytes)),
+                HeapEventKind::Freed | HeapEventKind::ImageEnded => {
                     (live.blocks.saturating_sub(blocks), live.bytes.saturating_sub(bytes))
                 }
             };
@@ -212,7 +214,7 @@ pub(super) fn snapshots(
         },
     );
     drop(progress);
-    match happened {
+    match outcome {
         // Damage is reported elsewhere, once.
         Ok(_) => taken.extend(times.map(|time_ns| Snapshot { time_ns, live: live.clone() })),
         Err(analysis::Error::NoEvents) => {}
@@ -234,8 +236,8 @@ fn shown(recording: &Recording<'_>, places: &Places, event: &HeapEvent, sample: 
         thread: thread.map_or(0, |thread| thread.tid),
         address: (number << SERIAL_BITS | event.serial.0) + 1,
         kind: match event.what {
-            Happened::Allocated => EventKind::Allocated { bytes, sample },
-            Happened::Freed | Happened::Gone => EventKind::Freed { bytes, sample },
+            HeapEventKind::Allocated => EventKind::Allocated { bytes, sample },
+            HeapEventKind::Freed | HeapEventKind::ImageEnded => EventKind::Freed { bytes, sample },
         },
     }
 }

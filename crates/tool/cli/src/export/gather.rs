@@ -7,10 +7,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use heapledger_analysis::{
-    self as analysis, ContextId, Holding, Holdings, Metric, Moment, Names, NodeId, Place, StackFrame, Stacks, TypeBy,
-    UNKNOWN_TYPE,
+    self as analysis, ContextId, Metric, Moment, MomentAmounts, Names, NodeId, Position, SiteTotals, StackFrame,
+    Stacks, TypeBy, UNKNOWN_TYPE,
 };
-use heapledger_profiles::{Amount, Amounts, Figure, Frame, Holds, Known, Location, Module, Profile, Sample, Snapshot};
+use heapledger_profile_formats::{
+    Amount, Amounts, Figure, Frame, Holds, Known, Location, Module, Profile, Sample, Snapshot,
+};
 use heapledger_recording::{ModuleId, NodeKind, Recording};
 use heapledger_symbols::{BuildId, Headers};
 
@@ -32,43 +34,43 @@ pub(super) fn profile(mut question: Question<'_, '_>, holds: &Holds) -> Result<P
     // A replay up to a time, such as 1.5s, does not know the later figures: these follow.
     let now = match moment {
         Moment::At(_) => {
-            let now = question.holdings()?;
+            let now = question.site_totals()?;
             question.selection.moment = Moment::End;
             Some(now)
         }
         _ => None,
     };
-    let mut holdings = question.holdings()?;
+    let mut site_totals = question.site_totals()?;
     let at_peak = match moment {
         Moment::Peak => None,
-        _ => question.answer(|names, selection, progress| Holdings::at_peak(names, selection, progress))?,
+        _ => question.answer(|names, selection, progress| SiteTotals::at_peak(names, selection, progress))?,
     };
     let is_peak_known = moment == Moment::Peak || at_peak.is_some();
     let notice = sampled::notice(question.recording);
     // The first of several rates: figures are already estimates of everything, whatever the rate
     // is.
     let sampling_bytes = question.recording.sampling().first().and_then(|one| one.rate.mean()).map(|mean| mean.0);
-    let found = at_peak.as_ref().unwrap_or(&holdings).peak_time;
+    let found = at_peak.as_ref().unwrap_or(&site_totals).peak_time;
     let peak_ns = question.peak_time().or(found).map_or(0, |time| time.0);
     let timeline = if holds.timeline { events::timeline(&mut question, Moment::End, None)? } else { Vec::new() };
     let mut gatherer = Gatherer::new(question.recording, &mut question.labels);
     gatherer.names_owners = holds.labels;
-    let samples = gatherer.add(&holdings.stacks, &holdings.sites, |holding, sum| {
-        add(&mut sum.allocated, holding.total);
-        sum.temporaries += holding.total.temporaries.0;
-        add(&mut sum.end, holding.live);
+    let samples = gatherer.add(&site_totals.stacks, &site_totals.sites, |moment_amounts, sum| {
+        add(&mut sum.allocated, moment_amounts.total);
+        sum.temporaries += moment_amounts.total.temporaries.0;
+        add(&mut sum.end, moment_amounts.live);
         if moment == Moment::Peak {
-            add(&mut sum.peak, holding.peak);
+            add(&mut sum.peak, moment_amounts.peak);
         }
         if now.is_none() {
-            add(&mut sum.live, holding.at(moment));
+            add(&mut sum.live, moment_amounts.at(moment));
         }
     });
     if let Some(now) = &now {
-        gatherer.add(&now.stacks, &now.sites, |holding, sum| add(&mut sum.live, holding.live));
+        gatherer.add(&now.stacks, &now.sites, |moment_amounts, sum| add(&mut sum.live, moment_amounts.live));
     }
     if let Some(at_peak) = &at_peak {
-        gatherer.add(&at_peak.stacks, &at_peak.sites, |holding, sum| add(&mut sum.peak, holding.peak));
+        gatherer.add(&at_peak.stacks, &at_peak.sites, |moment_amounts, sum| add(&mut sum.peak, moment_amounts.peak));
     }
     let snapshots = events::snapshots(&mut gatherer, question.input, &question.selection, &timeline, peak_ns)?;
     let groups = gatherer.groups(samples, holds);
@@ -77,12 +79,13 @@ pub(super) fn profile(mut question: Question<'_, '_>, holds: &Holds) -> Result<P
     profile.known.peak = is_peak_known;
     let has_events = question.recording.session().is_some_and(|session| !session.totals_only);
     if has_events && (holds.amounts.most || holds.amounts.lifetimes) {
-        let lives = question
-            .answer(|names, selection, progress| analysis::lives(names, &mut holdings, &groups, selection, progress))?;
-        question.input.warn_of(&lives.damage);
-        for (sample, lived) in profile.samples.iter_mut().zip(lives.groups) {
-            add(&mut sample.amounts.most, lived.most);
-            sample.amounts.lifetimes_ns = lived.lifetimes_ns;
+        let block_lifetimes = question.answer(|names, selection, progress| {
+            analysis::block_lifetimes(names, &mut site_totals, &groups, selection, progress)
+        })?;
+        question.input.warn_of(&block_lifetimes.damage);
+        for (sample, group) in profile.samples.iter_mut().zip(block_lifetimes.groups) {
+            add(&mut sample.amounts.most, group.most);
+            sample.amounts.lifetimes_ns = group.lifetimes_ns;
         }
         (profile.known.most, profile.known.lifetimes) = (true, true);
     }
@@ -190,13 +193,13 @@ impl<'q, 'r, 'a> Gatherer<'q, 'r, 'a> {
     fn add(
         &mut self,
         stacks: &Stacks,
-        sites: &[(NodeId, Holding)],
-        add: impl Fn(&Holding, &mut Amounts),
+        sites: &[(NodeId, MomentAmounts)],
+        add: impl Fn(&MomentAmounts, &mut Amounts),
     ) -> HashMap<NodeId, usize> {
         let mut added = HashMap::new();
-        for (stack, holding) in sites.iter().filter(|(_, holding)| !holding.is_nothing()) {
+        for (stack, moment_amounts) in sites.iter().filter(|(_, moment_amounts)| !moment_amounts.is_nothing()) {
             let at = self.sample(stacks, *stack);
-            add(holding, &mut self.profile.samples[at].amounts);
+            add(moment_amounts, &mut self.profile.samples[at].amounts);
             added.insert(*stack, at);
         }
         added
@@ -204,7 +207,7 @@ impl<'q, 'r, 'a> Gatherer<'q, 'r, 'a> {
 
     /// Returns the index of the sample that a stack is a part of, and adds the sample if it is new.
     pub(super) fn sample(&mut self, stacks: &Stacks, stack: NodeId) -> usize {
-        let places = self.labels.names.useful_places(stacks, stack);
+        let places = self.labels.names.useful_positions(stacks, stack);
         let locations: Vec<usize> = places.iter().map(|place| self.location(place)).collect();
         let mut labels = self.declared(stacks, stack);
         let typed = self.labels.names.typed(stacks, stack);
@@ -248,7 +251,7 @@ impl<'q, 'r, 'a> Gatherer<'q, 'r, 'a> {
         labels
     }
 
-    fn location(&mut self, place: &Place) -> usize {
+    fn location(&mut self, place: &Position) -> usize {
         let key = (place.at, place.frames.len());
         if let Some(&at) = self.locations.get(&key) {
             return at;

@@ -1,7 +1,7 @@
 //! The page about:memory as JSON.
 
-use heapledger_reports::Unit;
-use heapledger_reports::about::{Node, Page, Section};
+use heapledger_report_format::Unit;
+use heapledger_report_format::about::{Node, Page, Section};
 use serde::Serialize;
 
 use crate::document::Document;

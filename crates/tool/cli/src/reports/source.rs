@@ -3,14 +3,14 @@
 use std::fs::File;
 use std::io::{self, Read};
 
-use heapledger_profiles::chrome;
-use heapledger_reports::request::Request;
-use heapledger_reports::{FILE_BYTES_MAX, Reports};
+use heapledger_profile_formats::chrome;
+use heapledger_report_format::request::ReportsRequest;
+use heapledger_report_format::{FILE_BYTES_MAX, Reports};
 
 use super::url;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
-use crate::foreign;
+use crate::import_format;
 use crate::process::{self, DEADLINE, REPORTER_DEADLINE};
 
 /// Reads the reports in a file, or asks a running process or a page for them; `-` is standard
@@ -37,7 +37,7 @@ pub(super) fn read(source: &str, is_anonymous: bool) -> Result<Reports> {
 /// Asks a process for its report file, which includes the reports of its descendants.
 fn of_process(pid: u32, anonymous: bool) -> Result<Vec<u8>> {
     let (reporter_deadline, deadline) = (REPORTER_DEADLINE, DEADLINE);
-    let request = Request { anonymous, mark: false, children: true, reporter_deadline, deadline };
+    let request = ReportsRequest { anonymous, mark: false, children: true, reporter_deadline, deadline };
     process::ask(pid, &request.to_line(), "the reports", FILE_BYTES_MAX)?.ok_or_else(|| {
         Failure::new(Exit::Unreadable, format_args!("process {pid} gives no memory reports"))
             .hint("it may have been built with another version of Heapledger; see docs/reporters.md")
@@ -53,7 +53,7 @@ fn all_of(from: impl Read) -> io::Result<Vec<u8>> {
 }
 
 fn parse(source: &str, bytes: &[u8]) -> Result<Reports> {
-    let trace = foreign::unpacked(bytes).ok().filter(|bytes| chrome::is_one(&bytes[..bytes.len().min(1 << 16)]));
+    let trace = import_format::unpacked(bytes).ok().filter(|bytes| chrome::detects(&bytes[..bytes.len().min(1 << 16)]));
     if let Some(trace) = trace {
         return chrome::reports(&trace)
             .map_err(|error| Failure::caused(Exit::Unreadable, format_args!("cannot read `{source}`"), error));

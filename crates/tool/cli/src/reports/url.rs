@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-use heapledger_reports::FILE_BYTES_MAX;
+use heapledger_report_format::FILE_BYTES_MAX;
 
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
@@ -72,7 +72,7 @@ fn body(answer: &[u8]) -> io::Result<Vec<u8>> {
         Some(200) => Ok(content.to_vec()),
         Some(code) => {
             let why = String::from_utf8_lossy(&content[..content.len().min(200)]);
-            let why = heapledger_reports::escape(why.trim()).into_owned();
+            let why = heapledger_report_format::escape(why.trim()).into_owned();
             Err(io::Error::other(format!("the program answered {code}: {why}")))
         }
         None => Err(strange()),

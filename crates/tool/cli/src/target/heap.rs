@@ -79,7 +79,7 @@ struct Symbols {
     /// makes a difference.
     names_malloc: bool,
     /// The allocator of [`TEXTS`] whose text was found, also only looked for in that case.
-    told: Option<&'static str>,
+    named_in_text: Option<&'static str>,
 }
 
 pub(super) fn check<'d>(
@@ -95,7 +95,7 @@ pub(super) fn check<'d>(
     let sanitizer = SANITIZERS.iter().find(|(init, _)| symbols.has(init));
     let allocator =
         ALLOCATORS.iter().find(|(_, names)| names.iter().any(|name| symbols.has(name) || symbols.names.contains(name)));
-    let linked = allocator.map(|&(name, _)| name).or(symbols.told);
+    let linked = allocator.map(|&(name, _)| name).or(symbols.named_in_text);
     if let Some(&(init, sanitizer)) = sanitizer {
         if symbols.defines("malloc") {
             findings.push(finding(
@@ -321,8 +321,8 @@ impl Symbols {
                 let bytes = data.read_bytes_at(section.sh_offset(endian), length).unwrap_or_default();
                 // The linker may have merged the name with the end of another text.
                 symbols.names_malloc |= memmem::find(bytes, b"malloc\0").is_some();
-                let told = TEXTS.iter().find(|(_, text)| memmem::find(bytes, text.as_bytes()).is_some());
-                symbols.told = symbols.told.or(told.map(|&(name, _)| name));
+                let named_in_text = TEXTS.iter().find(|(_, text)| memmem::find(bytes, text.as_bytes()).is_some());
+                symbols.named_in_text = symbols.named_in_text.or(named_in_text.map(|&(name, _)| name));
             }
             if section.sh_type(endian) == elf::SHT_SYMTAB
                 && let Some(strings) = strings_of(SectionIndex(section.sh_link(endian) as usize))

@@ -1,10 +1,10 @@
 //! The document that `heapledger timeline --json` prints.
 
-use heapledger_analysis::{Change, Metric, Selection};
+use heapledger_analysis::{Metric, ProcessChangeKind, Selection};
 use heapledger_recording::{MemorySample, Pause, Sample, Time};
 use serde::Serialize;
 
-use super::{Layer, Program, View, at};
+use super::{Band, Program, View, at};
 use crate::document::Document;
 use crate::label::seconds;
 use crate::question::SelectionJson;
@@ -129,7 +129,7 @@ impl TimelineJson {
             memory: view.history.memory.iter().filter(|sample| inside(sample.time)).map(MemoryJson::from).collect(),
             programs: view.programs.iter().map(ProgramJson::from).collect(),
             times_seconds: view.times.iter().copied().map(seconds).collect(),
-            groups: view.layers.iter().map(LayerJson::from).collect(),
+            groups: view.bands.iter().map(LayerJson::from).collect(),
             pauses: view.history.pauses.iter().map(PauseJson::from).collect(),
         }
     }
@@ -160,7 +160,7 @@ impl From<&Program> for ProgramJson {
         ProgramJson {
             image: program.image.0,
             pid: program.pid,
-            how: if program.how == Change::Exec { "exec" } else { "began" },
+            how: if program.how == ProcessChangeKind::Exec { "exec" } else { "began" },
             from_seconds: seconds(program.from),
             to_seconds: program.to.map(seconds),
             exit: program.exit.map(ExitJson::from),
@@ -179,8 +179,8 @@ impl From<&Pause> for PauseJson {
     }
 }
 
-impl From<&Layer> for LayerJson {
-    fn from(layer: &Layer) -> LayerJson {
-        LayerJson { name: layer.name.clone(), bytes: layer.bytes.clone() }
+impl From<&Band> for LayerJson {
+    fn from(band: &Band) -> LayerJson {
+        LayerJson { name: band.name.clone(), bytes: band.bytes.clone() }
     }
 }

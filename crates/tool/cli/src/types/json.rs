@@ -5,7 +5,7 @@ use heapledger_symbols::{BuildId, SizeCheck, TypeName};
 use serde::Serialize;
 
 use crate::document::Document;
-use crate::label::{DeclaredJson, FrameJson};
+use crate::label::{FrameJson, GroupNameJson};
 use crate::question::Question;
 use crate::ranks::{AmountJson, TableJson, limit};
 
@@ -46,7 +46,7 @@ struct SiteJson {
     frame: FrameJson,
     /// The declarations of the program, including its stamp.
     #[serde(flatten)]
-    declared: DeclaredJson,
+    declared: GroupNameJson,
     /// The frames, innermost first; only if asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     stack: Option<Vec<FrameJson>>,
@@ -120,7 +120,7 @@ fn of_site(
         confidence: typed.certainty().to_string(),
         inferred: inferred(question, typed),
         frame: question.labels.frame(&frame),
-        declared: DeclaredJson::new(&question.labels, &profile.stacks, Key::Site(site.stack)),
+        declared: GroupNameJson::new(&question.labels, &profile.stacks, Key::Site(site.stack)),
         stack: stack.map(|stack| stack.iter().map(|frame| question.labels.frame(frame)).collect()),
     }
 }

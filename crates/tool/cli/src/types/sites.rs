@@ -1,7 +1,7 @@
 //! The sites of a type, with the evidence for it.
 
 use heapledger_analysis::{Amount, Frame, Profile, TypeGroup, Typed};
-use heapledger_reports::{Row, Tree};
+use heapledger_report_format::{Row, Tree};
 use heapledger_symbols::{SizeCheck, TypeName};
 
 use crate::format::counted;
@@ -33,7 +33,7 @@ pub(super) fn add(
         let first = |row: Row, frame: &Frame| row.line(labels.function(frame.function), labels.place_via(frame, via));
         let mut row = own.iter().fold(Row::default(), first);
         let said = labels.declared(&profile.stacks, site.stack);
-        row = said.into_iter().chain(told(labels, typed)).fold(row, |row, said| row.line("", said));
+        row = said.into_iter().chain(describe(labels, typed)).fold(row, |row, said| row.line("", said));
         if with_stacks {
             row = callers.iter().fold(row, |row, frame| line(row, "← ", frame));
         } else if !callers.is_empty() {
@@ -50,7 +50,7 @@ pub(super) fn add(
 }
 
 /// Returns the evidence for the type of a site, one line per fact.
-fn told(labels: &Labels<'_, '_>, typed: &Typed) -> Vec<String> {
+fn describe(labels: &Labels<'_, '_>, typed: &Typed) -> Vec<String> {
     let site = &typed.inferred.site;
     let mut lines = Vec::new();
     if typed.stamp.is_some() {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use heapledger_analysis::{Amount, Metric, Profile, TypeGroup};
 use heapledger_recording::ModuleId;
-use heapledger_reports::{Row, Tree};
+use heapledger_report_format::{Row, Tree};
 use heapledger_symbols::{BuildId, DebugInfo};
 
 use crate::error::Result;

@@ -110,13 +110,13 @@ impl Subject {
     }
 
     /// Prints a line for docs/agreement.md.
-    fn told(&self, what: &str, ours: i64, theirs: i64) {
+    fn print_line(&self, what: &str, ours: i64, theirs: i64) {
         println!("{:8} {what:16} {ours:10} {theirs:10}", self.name);
     }
 
     #[track_caller]
     fn assert_close(&self, what: &str, ours: i64, theirs: i64) {
-        self.told(what, ours, theirs);
+        self.print_line(what, ours, theirs);
         let tolerance = self.tolerance(what.starts_with("bytes"));
         assert!((ours - theirs).abs() <= tolerance, "{what} of {}: {ours} here, {theirs} there", self.name);
     }
@@ -213,9 +213,9 @@ fn with_heaptrack() {
         subject.assert_close("allocations", number(&ours, "allocations") + 1, sum("allocations"));
         subject.assert_close("bytes_live_max", number(&ours, "bytes_live_max") + RESERVE, sum("peak"));
         // heaptrack 1.4 lets libc free its buffers first.
-        subject.told("temporary", number(&ours, "temporary_allocations"), sum("temporary"));
+        subject.print_line("temporary", number(&ours, "temporary_allocations"), sum("temporary"));
         let (ours, theirs) = (number(&ours, "bytes_live_end"), sum("leaked"));
-        subject.told("bytes_live_end", ours, theirs);
+        subject.print_line("bytes_live_end", ours, theirs);
         assert!((ours - 16_384..=ours).contains(&theirs), "{}: {ours} live at the end, {theirs} there", subject.name);
     }
 }

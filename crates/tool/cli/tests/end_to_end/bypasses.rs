@@ -111,7 +111,7 @@ fn every_namespace_of_a_crowd() {
     assert_eq!(recording.summary["unseen_libraries"], serde_json::json!([]), "{recording:?}");
     // The dynamic linker's allocations for a thread depend on the other threads; a namespace makes
     // 9,000 allocations.
-    let told = outcome.told().pop().unwrap();
+    let told = outcome.printed_objects().pop().unwrap();
     for name in ["allocations", "frees"] {
         let beyond = recording.total(name) - number(&told, name);
         assert!((0..1000).contains(&beyond), "{name}: {told}\n{recording:?}");

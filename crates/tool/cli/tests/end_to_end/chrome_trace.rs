@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use heapledger_dump::{DumpArgs, Failed, ProcessDump, Provider};
+use heapledger_dump::{DumpArgs, ProcessDump, Provider, ProviderError};
 use serde_json::Value;
 
 use crate::harness::{Job, Recording, Scratch, heapledger};
@@ -74,13 +74,13 @@ fn aggregated_heaps_add_up() {
 fn a_running_program_is_asked() {
     struct Pages;
     impl Provider for Pages {
-        fn dump(&mut self, args: &DumpArgs, dump: &mut ProcessDump) -> Result<(), Failed> {
+        fn dump(&mut self, args: &DumpArgs, dump: &mut ProcessDump) -> Result<(), ProviderError> {
             dump.allocator("pages").set_size(4096).set_text("level", args.level.name());
             Ok(())
         }
     }
     let _registration = heapledger_dump::register("Pages", Pages);
-    let _listener = heapledger_report::listen().unwrap();
+    let _listener = heapledger_reporters::listen().unwrap();
     let scratch = Scratch::new();
     let file = scratch.file("trace.json");
     let pid = std::process::id().to_string();

@@ -7,9 +7,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use heapledger_core::Bytes;
-use heapledger_reports::about::{Node, Options, Page};
-use heapledger_reports::{Kind, Report, Reports, Unit};
-use heapledger_serve::{Server, on_minimise};
+use heapledger_report_format::about::{AboutOptions, Node, Page};
+use heapledger_report_format::{Kind, Report, Reports, Unit};
+use heapledger_serve::{PageServer, on_minimise};
 
 use crate::browser::webdriver::{Chromium, key};
 use crate::harness::{HEAPLEDGER, Scratch, heapledger};
@@ -84,7 +84,7 @@ fn drawn(chromium: &Chromium) -> Vec<(String, String)> {
 }
 
 /// Returns the rows that the page should draw.
-fn expected(reports: Vec<Report>, options: &Options) -> Vec<(String, String)> {
+fn expected(reports: Vec<Report>, options: &AboutOptions) -> Vec<(String, String)> {
     fn add(rows: &mut Vec<(String, String)>, node: &Node) {
         rows.push((node.value.trim().to_owned(), node.name.to_string()));
         if !node.is_collapsed {
@@ -126,7 +126,7 @@ fn a_report_file_is_looked_through() {
     chromium.open(&served.1);
     chromium.wait(READY);
 
-    assert_eq!(drawn(&chromium), expected(sample(), &Options::default()));
+    assert_eq!(drawn(&chromium), expected(sample(), &AboutOptions::default()));
     picture(&chromium, &scratch, "light.png");
     let light = chromium.eval("getComputedStyle(document.body).backgroundColor");
     chromium.prefer_dark(true);
@@ -299,7 +299,7 @@ pub(crate) fn ask(address: &str, request: &str) -> String {
 
 #[test]
 fn a_page_answers_only_those_who_know_it() {
-    let server = Server::start(heapledger_serve::Options::default()).unwrap();
+    let server = PageServer::start(heapledger_serve::PageServerOptions::default()).unwrap();
     let (address, path) = server.url()["http://".len()..].split_once('/').unwrap();
     let get = |path: &str, host: &str| ask(address, &format!("GET /{path} HTTP/1.0\nHost: {host}\n\n"));
     let page = get(path, address);
@@ -341,11 +341,12 @@ fn a_page_answers_only_those_who_know_it() {
 fn a_program_is_measured_again() {
     let scratch = Scratch::new();
     let Some(chromium) = Chromium::start(&scratch) else { return };
-    let registration = heapledger_report::register("explicit/tests", |collector: &mut heapledger_report::Collector| {
-        collector.non_heap("amount", Bytes(AMOUNT.load(Ordering::Relaxed)), "What the test says.");
-    });
+    let registration =
+        heapledger_reporters::register("explicit/tests", |collector: &mut heapledger_reporters::Collector| {
+            collector.non_heap("amount", Bytes(AMOUNT.load(Ordering::Relaxed)), "What the test says.");
+        });
     on_minimise(|| AMOUNT.store(1 << 20, Ordering::Relaxed));
-    let server = Server::start(heapledger_serve::Options::default()).unwrap();
+    let server = PageServer::start(heapledger_serve::PageServerOptions::default()).unwrap();
     chromium.resize(1280, 900);
     chromium.open(server.url());
     chromium.wait(READY);

@@ -3,8 +3,8 @@
 use std::sync::Mutex;
 
 use heapledger_dmd::{Block, Builder, Defect, DefectKind, Log, Mode, Report, TraceId};
-use heapledger_reports::Reports;
-use heapledger_serve::{Abilities, Server, Source, Wish};
+use heapledger_report_format::Reports;
+use heapledger_serve::{Capabilities, MeasureOptions, PageServer, Source};
 
 use crate::browser::webdriver::{Chromium, key};
 use crate::chromium::{Served, ask, picture};
@@ -19,15 +19,15 @@ impl Source for Pretended {
         "store (pid 12)".to_owned()
     }
 
-    fn abilities(&self) -> Abilities {
-        Abilities { dark_matter: true, ..Abilities::default() }
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { dark_matter: true, ..Capabilities::default() }
     }
 
-    fn measure(&self, _: Wish) -> Result<Reports, String> {
+    fn measure(&self, _: MeasureOptions) -> Result<Reports, String> {
         Err("not here".to_owned())
     }
 
-    fn dark_matter(&self, _: Wish) -> Result<Log, String> {
+    fn dark_matter(&self, _: MeasureOptions) -> Result<Log, String> {
         let mut logs = self.0.lock().unwrap();
         Ok(if logs.len() > 1 { logs.remove(0) } else { logs[0].clone() })
     }
@@ -181,7 +181,7 @@ fn dark_matter_is_looked_through() {
     let scratch = Scratch::new();
     let Some(chromium) = Chromium::start(&scratch) else { return };
     let source = Pretended(Mutex::new(vec![heap(100), heap(300)]));
-    let server = Server::of(source, heapledger_serve::Options::default()).unwrap();
+    let server = PageServer::of(source, heapledger_serve::PageServerOptions::default()).unwrap();
     chromium.resize(1440, 900);
     chromium.prefer_dark(false);
     chromium.open(server.url());

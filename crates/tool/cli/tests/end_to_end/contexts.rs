@@ -21,7 +21,7 @@ fn job(work: &str) -> Job {
 
 /// Returns the program's own sums. The child prints nothing, and is in one of its parent's
 /// contexts.
-fn told(told: &Value) -> Sums {
+fn sums_of(told: &Value) -> Sums {
     let mut sums = Sums::new();
     for (context, figures) in told["contexts"].as_object().unwrap() {
         let context = context.strip_prefix("child: ").unwrap_or(context);
@@ -76,7 +76,7 @@ static RECORDED: LazyLock<Recorded> = LazyLock::new(|| {
     let (_, idle) = job("000").both(&scratch);
     let (outcome, recording) = job("500").both(&scratch);
     recording.assert_whole().assert_adds_up();
-    let told = told(&outcome.told().pop().unwrap());
+    let told = sums_of(&outcome.printed_objects().pop().unwrap());
     Recorded { told, recording, idle: recorded(&idle, &[]), scratch }
 });
 
@@ -222,11 +222,11 @@ fn rotated(scratch: &Scratch) -> (Value, Vec<Recording>) {
     let outcome = running.outcome();
     let part = |number: u32| file.with_extension(format!("{number:04}.hl"));
     let parts = (1..).map(part).take_while(|part| part.exists()).map(Recording::open).collect();
-    (outcome.told().pop().unwrap(), parts)
+    (outcome.printed_objects().pop().unwrap(), parts)
 }
 
 /// The session's mode selects what is recorded. Futures of tokio, in tasks that move between
-/// threads, and spans of `tracing`: `crates/process/context/examples/service.rs`.
+/// threads, and spans of `tracing`: `crates/process/annotate/examples/service.rs`.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn a_rust_service() {
@@ -236,7 +236,7 @@ fn a_rust_service() {
         let job = Job::new([service.as_os_str(), "60".as_ref()]).option("--stacks").option(mode);
         let (outcome, recording) = job.recorded(&scratch);
         recording.assert_whole().assert_adds_up();
-        let told = told(&outcome.told().pop().unwrap());
+        let told = sums_of(&outcome.printed_objects().pop().unwrap());
         assert_eq!(recorded(&recording, &["--size", "70000.."]), told, "{mode}");
         // Ignored allocations have sizes in that range, too, and are freed outside of the ignored
         // scope.
@@ -287,7 +287,7 @@ fn heaps_in_contexts() {
         let job = options.iter().fold(Job::fixture("heaps", "40"), |job, option| job.option(option));
         let (outcome, recording) = job.both(&scratch);
         recording.assert_whole().assert_adds_up();
-        let told = outcome.told().pop().unwrap();
+        let told = outcome.printed_objects().pop().unwrap();
         let (live, total) = (sums(&told["live"]), sums(&told["total"]));
         assert_eq!(by_context_and_heap(&recording, &["--at", "end"]), live);
         assert_eq!(by_context_and_heap(&recording, &["--total"]), total);

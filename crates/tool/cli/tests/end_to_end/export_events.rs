@@ -24,7 +24,7 @@ fn exported(
     (file, outcome)
 }
 
-fn told(outcome: &Outcome) -> String {
+fn stderr_of(outcome: &Outcome) -> String {
     String::from_utf8_lossy(&outcome.stderr).into_owned()
 }
 
@@ -67,7 +67,7 @@ fn heaptrack_counts_what_we_count() {
             assert_eq!(sum("peak"), recording.total("bytes_live_max"), "{recording:?}");
             assert_eq!(sum("leaked"), recording.total("bytes_live_end"), "{recording:?}");
         } else {
-            assert!(told(&outcome).contains("live when a process was over"), "{outcome:?}");
+            assert!(stderr_of(&outcome).contains("live when a process was over"), "{outcome:?}");
         }
         // Each thread may have had one that was live at the peak, or when a time was written.
         let (temporaries, expected) = (sum("temporary"), recording.total("temporary_allocations"));
@@ -176,7 +176,7 @@ fn firefox_profiles_retain_what_is_live() {
     let (file, outcome) = exported(&scratch, &recording, "firefox", "few.json", &["--blocks-max", "10"]);
     let few: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
     assert_eq!(retained(&few), retained(&profile));
-    assert!(told(&outcome).contains("more than 10 blocks"), "{outcome:?}");
+    assert!(stderr_of(&outcome).contains("more than 10 blocks"), "{outcome:?}");
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn events_that_there_are_not() {
     let (_, recording) = Job::fixture("mix", "100").option("--aggregate").recorded(&scratch);
     let path = recording.path.to_str().unwrap();
     let outcome = heapledger(["export", path, "--to", "heaptrack", "-o", scratch.file("x.zst").to_str().unwrap()]);
-    assert!(outcome.status.code() == Some(2) && told(&outcome).contains("--aggregate"), "{outcome:?}");
+    assert!(outcome.status.code() == Some(2) && stderr_of(&outcome).contains("--aggregate"), "{outcome:?}");
     assert!(!scratch.file("x.zst").exists());
     // The file has the live bytes over time, and at the peak.
     let (file, _) = exported(&scratch, &recording, "massif", "massif.out", &[]);
@@ -199,5 +199,8 @@ fn a_full_device_is_an_error() {
     let (_, recording) = Job::fixture("mix", "3000").recorded(&scratch);
     let words = [HEAPLEDGER, "export", "--to", "heaptrack", "-o", "/dev/full", recording.path.to_str().unwrap()];
     let outcome = Job::new(words).bare();
-    assert!(outcome.status.code() == Some(1) && told(&outcome).contains("cannot write `/dev/full`"), "{outcome:?}");
+    assert!(
+        outcome.status.code() == Some(1) && stderr_of(&outcome).contains("cannot write `/dev/full`"),
+        "{outcome:?}"
+    );
 }

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::process::Command;
 
 use heapledger_core::Bytes;
-use heapledger_report::{Collector, variable};
-use heapledger_reports::about::{Filter, Options, Page};
-use heapledger_reports::{Difference, Kind, Report, Reports, Unit};
+use heapledger_report_format::about::{AboutOptions, Filter, Page};
+use heapledger_report_format::{Difference, Kind, Report, Reports, Unit};
+use heapledger_reporters::{Collector, variable};
 use serde_json::{Value, json};
 
 use crate::browser::marionette::Firefox;
@@ -304,7 +304,7 @@ fn random_files_are_shown_alike() {
         let reports = random_reports(&mut random, seed % 3 > 0);
         let json = reports.to_json();
         for verbose in [false, true] {
-            let options = Options { verbose, ..Options::default() };
+            let options = AboutOptions { verbose, ..AboutOptions::default() };
             let what = || format!("seed {seed}, verbose: {verbose}");
             assert_same(&ours(&Page::of(&reports, &options)), &firefox.show(&json, verbose), what);
         }
@@ -326,7 +326,7 @@ fn filters_are_the_same() {
             [("a", false), ("\\", false), ("explicit/.*[aeiou]$", true), ("nowhere", false), ("", false)]
         {
             let filter = if is_pattern { Filter::pattern(text).unwrap() } else { Filter::text(text) };
-            let options = Options { verbose: seed % 2 == 0, filter: Some(filter) };
+            let options = AboutOptions { verbose: seed % 2 == 0, filter: Some(filter) };
             let what = || format!("seed {seed}, filter {text}");
             assert_same(&ours(&Page::of(&reports, &options)), &firefox.filter(text, is_pattern), what);
         }
@@ -345,7 +345,7 @@ fn differences_are_the_same() {
         let files = [scratch.write("first.json.gz", first.to_gzip()), scratch.write("second.json", second.to_json())];
         let difference = Difference::between(&first, &second).unwrap();
         for verbose in [false, true] {
-            let options = Options { verbose, ..Options::default() };
+            let options = AboutOptions { verbose, ..AboutOptions::default() };
             let what = || format!("seed {seed}, verbose: {verbose}");
             let theirs = firefox.load(&[&files[0], &files[1]], verbose);
             assert_same(&ours(&Page::of_difference(&difference, &options)), &theirs, what);
@@ -397,7 +397,8 @@ fn files_of_firefox_are_shown_alike() {
 fn kept_texts_are_those_of_firefox() {
     let scratch = Scratch::new();
     let Some(mut firefox) = AboutMemory::open(&scratch) else { return };
-    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../format/reports/tests/firefox").canonicalize().unwrap();
+    let kept =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../format/report-format/tests/firefox").canonicalize().unwrap();
     let [first, second] = ["first.json", "second.json"].map(|name| kept.join(name));
     let mut texts = vec![];
     for (verbose, end) in [(false, "txt"), (true, "verbose.txt")] {
@@ -421,13 +422,13 @@ fn kept_texts_are_those_of_firefox() {
 fn files_of_programs_are_shown_alike() {
     let scratch = Scratch::new();
     let Some(mut firefox) = AboutMemory::open(&scratch) else { return };
-    let _held = heapledger_report::register("explicit/größe", |collector: &mut Collector| {
+    let _held = heapledger_reporters::register("explicit/größe", |collector: &mut Collector| {
         collector.non_heap(format_args!("n°{}/名前", variable(7)), Bytes(3 << 20), "What it is.");
     });
-    let reports = heapledger_report::collect(&heapledger_report::Options::default());
+    let reports = heapledger_reporters::collect(&heapledger_reporters::ReportOptions::default());
     let file = scratch.write("own.json.gz", reports.to_gzip());
     for verbose in [false, true] {
-        let page = ours(&Page::of(&reports, &Options { verbose, ..Options::default() }));
+        let page = ours(&Page::of(&reports, &AboutOptions { verbose, ..AboutOptions::default() }));
         assert!(page.contains("größe/n°7/名前") && page.contains("heap-unclassified"), "{page}");
         assert_same(&page, &firefox.load(&[&file], verbose), || format!("verbose: {verbose}"));
     }

@@ -23,7 +23,7 @@ pub(crate) const HEAPLEDGER: &str = env!("CARGO_BIN_EXE_heapledger");
 
 /// A time limit beyond any command: one that is still running then hangs. With 30 busy processes on
 /// two processors a second of work takes sixteen.
-const PATIENCE: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_secs(600);
 
 // ---------------------------------------------------------------------------------------- programs
 
@@ -310,7 +310,7 @@ impl Outcome {
     }
 
     /// Returns the JSON objects that a truth program printed, each on a line, perhaps among others.
-    pub(crate) fn told(&self) -> Vec<Value> {
+    pub(crate) fn printed_objects(&self) -> Vec<Value> {
         let text = self.text();
         let objects = text.lines().filter(|line| line.starts_with('{'));
         objects.map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("no JSON: {self:?}"))).collect()
@@ -338,7 +338,7 @@ pub(crate) struct Job {
     environment: Vec<(OsString, OsString)>,
     directory: Option<PathBuf>,
     stdin: Vec<u8>,
-    patience: Duration,
+    timeout: Duration,
 }
 
 impl Job {
@@ -351,7 +351,7 @@ impl Job {
             environment: vec![],
             directory: None,
             stdin: vec![],
-            patience: PATIENCE,
+            timeout: TIMEOUT,
         }
     }
 
@@ -388,8 +388,8 @@ impl Job {
     }
 
     /// Sets the time limit after which it counts as hanging.
-    pub(crate) fn patience(mut self, patience: Duration) -> Self {
-        self.patience = patience;
+    pub(crate) fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
         self
     }
 
@@ -448,13 +448,13 @@ impl Job {
 
     /// Starts the job without the recorder, and returns while it runs.
     pub(crate) fn start_bare(&self) -> Running {
-        Running::start(&self.command(&self.line), self.command(&self.line), &self.stdin, self.patience)
+        Running::start(&self.command(&self.line), self.command(&self.line), &self.stdin, self.timeout)
     }
 
     /// Starts the recording and returns while it runs.
     pub(crate) fn start(&self, output: Option<&Path>) -> Running {
         let line = self.recording_line(output);
-        Running::start(&self.command(&line), self.command(&line), &self.stdin, self.patience)
+        Running::start(&self.command(&line), self.command(&line), &self.stdin, self.timeout)
     }
 
     /// Starts the job through a verb of the command's, with hook libraries.
@@ -463,7 +463,7 @@ impl Job {
         line.extend(libraries.iter().flat_map(|library| ["--hook".into(), library.into()]));
         line.push("--".into());
         line.extend(self.line.iter().cloned());
-        Running::start(&self.command(&line), self.command(&line), &self.stdin, self.patience)
+        Running::start(&self.command(&line), self.command(&line), &self.stdin, self.timeout)
     }
 
     pub(crate) fn recorded(&self, scratch: &Scratch) -> (Outcome, Recording) {
@@ -494,7 +494,7 @@ impl Job {
 pub(crate) struct Running {
     child: Child,
     line: String,
-    patience: Duration,
+    timeout: Duration,
     stdout: mpsc::Receiver<Vec<u8>>,
     stderr: mpsc::Receiver<Vec<u8>>,
 }
@@ -510,13 +510,13 @@ impl Drop for Running {
 }
 
 impl Running {
-    fn start(shown: &Command, mut command: Command, stdin: &[u8], patience: Duration) -> Self {
+    fn start(shown: &Command, mut command: Command, stdin: &[u8], timeout: Duration) -> Self {
         let mut child = command.spawn().unwrap_or_else(|error| panic!("cannot start {shown:?}: {error}"));
         let (mut input, stdin) = (child.stdin.take().unwrap(), stdin.to_owned());
         std::thread::spawn(move || _ = input.write_all(&stdin));
         let stdout = read_all(child.stdout.take().unwrap());
         let stderr = read_all(child.stderr.take().unwrap());
-        Running { child, line: format!("{shown:?}"), patience, stdout, stderr }
+        Running { child, line: format!("{shown:?}"), timeout, stdout, stderr }
     }
 
     pub(crate) fn pid(&self) -> Pid {
@@ -525,7 +525,7 @@ impl Running {
 
     /// Waits for the end of the command and of its output.
     pub(crate) fn outcome(mut self) -> Outcome {
-        let deadline = Instant::now() + self.patience;
+        let deadline = Instant::now() + self.timeout;
         let status = loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 break status;
@@ -550,7 +550,7 @@ impl Running {
             .filter(|line| line.split_whitespace().any(|word| word == group))
             .collect::<Vec<_>>()
             .join("\n");
-        panic!("{} {how} after {:?}\n{family}", self.line, self.patience);
+        panic!("{} {how} after {:?}\n{family}", self.line, self.timeout);
     }
 }
 
@@ -566,12 +566,12 @@ fn read_all(mut from: impl Read + Send + 'static) -> mpsc::Receiver<Vec<u8>> {
 
 /// Waits until a condition holds.
 pub(crate) fn wait_until(what: &str, so: impl FnMut() -> bool) {
-    assert!(comes(PATIENCE, so), "waited in vain until {what}");
+    assert!(is_true_within(TIMEOUT, so), "waited in vain until {what}");
 }
 
 /// Waits until a condition holds; false if it does not within the time limit.
-pub(crate) fn comes(patience: Duration, mut so: impl FnMut() -> bool) -> bool {
-    let deadline = Instant::now() + patience;
+pub(crate) fn is_true_within(timeout: Duration, mut so: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + timeout;
     loop {
         match so() {
             true => return true,

@@ -13,7 +13,7 @@ use crate::harness::{
 };
 
 #[test]
-fn answers_of_the_malloc_family() {
+fn results_of_the_malloc_functions() {
     let scratch = Scratch::new();
     Job::fixture("answers", "").both(&scratch).1.assert_whole();
 }
@@ -72,7 +72,7 @@ fn a_program_that_is_killed_while_its_threads_allocate() {
 fn ten_thousand_short_threads() {
     let scratch = Scratch::new();
     let (outcome, recording) = Job::fixture("short_threads", "10000").both(&scratch);
-    let told = &outcome.told()[0];
+    let told = &outcome.printed_objects()[0];
     recording.assert_whole();
     for name in ["allocations", "bytes_allocated"] {
         // libc allocates a little for each new stack, and the number of new ones depends on timing.
@@ -98,7 +98,7 @@ fn blocks_before_main_and_after_it() {
 fn leaving_the_recorder_by_siglongjmp() {
     let scratch = Scratch::new();
     let (outcome, recording) = Job::fixture("escapes", "50000").both(&scratch);
-    let told = &outcome.told()[0];
+    let told = &outcome.printed_objects()[0];
     assert_eq!(recording.summary["complete"], true, "{recording:?}");
     // At most the one event under way at each of the 300 jumps may be missing.
     for (name, most) in [("blocks_live_end", 300), ("bytes_live_end", 300 * 777)] {
@@ -143,7 +143,7 @@ fn the_smallest_stacks() {
     let (outcome, recording) = Job::fixture("tiny_stacks", "100").both(&scratch);
     // libc keeps one block for the one stack that all these threads used in turn.
     let kept = recording.assert_whole().total("blocks_live_end") - idle.total("blocks_live_end");
-    assert_eq!(kept, number(&outcome.told()[0], "blocks_live_end") + 1, "{recording:?}");
+    assert_eq!(kept, number(&outcome.printed_objects()[0], "blocks_live_end") + 1, "{recording:?}");
 }
 
 #[test]
@@ -254,7 +254,7 @@ fn a_collector_that_is_stopped_and_continued() {
     assert!(outcome.status.success(), "{outcome:?}");
     let recording = Recording::open(file);
     recording.assert_whole();
-    let told = &outcome.told()[0];
+    let told = &outcome.printed_objects()[0];
     // libc keeps the stacks of a few of the eight threads, with one block each.
     let kept = recording.total("blocks_live_end") - number(told, "blocks_live_end");
     assert!((0..=8).contains(&kept), "{kept} too many live at the end: {outcome:?} {recording:?}");
@@ -350,7 +350,7 @@ fn a_program_that_is_killed_for_its_memory() {
 fn the_price_of_depth() {
     let scratch = Scratch::new();
     let (outcome, _) = Job::fixture("depths", "50000").recorded(&scratch);
-    let told = &outcome.told()[0];
+    let told = &outcome.printed_objects()[0];
     for [shallow, deep] in [["down_shallow", "down_deep"], ["bottom_shallow", "bottom_deep"]] {
         let [shallow, deep] = [number(told, shallow), number(told, deep)];
         assert!(deep < 3 * shallow, "ten times as deep, {} times as long: {told}", deep / shallow.max(1));

@@ -128,7 +128,7 @@ fn an_observer_sees_as_many_calls_as_the_recorder() {
 
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
-fn a_replacement_serves_programs_as_they_are() {
+fn a_replacement_handles_calls_of_unmodified_programs() {
     let scratch = Scratch::new();
     let (histogram, fences) = examples();
     for (index, job) in programs(&scratch).into_iter().enumerate() {
@@ -327,7 +327,7 @@ fn a_storm_of_hooks() {
     let job = Job::fixture("hooks_storm", "2000");
     let sums = |outcome: &Outcome| {
         assert!(outcome.status.success(), "{outcome:?}");
-        let told: Value = outcome.told().remove(0);
+        let told: Value = outcome.printed_objects().remove(0);
         ["allocations", "frees"].map(|name| number(&told, name))
     };
     let (outcome, recording) = job.recorded(&scratch);

@@ -8,8 +8,8 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use heapledger_report::{Collector, listen, register};
-use heapledger_reports::{Kind, Report, Reports, Unit};
+use heapledger_report_format::{Kind, Report, Reports, Unit};
+use heapledger_reporters::{Collector, listen, register};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::{Pid, Signal, Uid};

@@ -7,7 +7,7 @@ use heapledger_analysis::{Moment, Names, Selection, dark_matter};
 use heapledger_collect as collect;
 use heapledger_dmd::{Log, Mode};
 use heapledger_recording::Recording as File;
-use heapledger_symbols::{Options, Symbolizer};
+use heapledger_symbols::{Symbolizer, SymbolizerOptions};
 use serde_json::Value;
 
 use crate::c::libheapledger;
@@ -16,7 +16,7 @@ use crate::harness::{Job, Scratch, heapledger, number, program, wait_until};
 fn log(path: &Path, mode: Mode, moment: Moment) -> Log {
     let bytes = std::fs::read(path).unwrap();
     let file = File::open(&bytes).unwrap();
-    let mut names = Names::new(&file, Symbolizer::new(Options::default()));
+    let mut names = Names::new(&file, Symbolizer::new(SymbolizerOptions::default()));
     let found = dark_matter(&mut names, mode, &Selection::at(moment), &mut |_, _| ()).unwrap();
     assert!(found.damage.is_empty(), "{:?}", found.damage);
     assert_eq!(found.is_complete, mode == Mode::DarkMatter && moment == Moment::Total);
@@ -45,7 +45,7 @@ fn defects(log: &Log) -> BTreeMap<String, i64> {
     sums
 }
 
-fn told(truth: &Value) -> (BTreeMap<String, [i64; 3]>, BTreeMap<String, i64>) {
+fn sums_of(truth: &Value) -> (BTreeMap<String, [i64; 3]>, BTreeMap<String, i64>) {
     let figures = |figures: &Value| [0, 1, 2].map(|at| figures[at].as_i64().unwrap());
     let marks = truth["marks"].as_object().unwrap();
     let defects = truth["defects"].as_object().unwrap();
@@ -60,7 +60,7 @@ fn reports_are_what_the_program_says() {
     let scratch = Scratch::new();
     let (outcome, recording) = Job::fixture("marks", "100").both(&scratch);
     recording.assert_whole().assert_adds_up();
-    let expected = told(&outcome.told().pop().unwrap());
+    let expected = sums_of(&outcome.printed_objects().pop().unwrap());
     let of = |path: &Path| {
         let log = log(path, Mode::DarkMatter, Moment::Total);
         (marks(&log), defects(&log))
@@ -118,14 +118,14 @@ fn a_recorder_brings_its_file_up_to_date() {
     let job = Job::fixture("marks", "50").argument("wait").argument(&flag);
     let running = job.start(Some(&file));
     wait_until("the reporters have been asked", || flag.exists());
-    let is_ours = |it: &collect::Running| it.status.recorder == running.pid().as_raw_nonzero().get() as u32;
-    let recorder = collect::Running::all().unwrap().into_iter().find(is_ours).unwrap();
-    let asked = recorder.ask(collect::Request::Save).unwrap();
+    let is_ours = |it: &collect::RunningSession| it.status.recorder == running.pid().as_raw_nonzero().get() as u32;
+    let recorder = collect::RunningSession::all().unwrap().into_iter().find(is_ours).unwrap();
+    let asked = recorder.ask(collect::ControlRequest::Save).unwrap();
     assert_eq!(asked.output, file);
     let so_far = log(&file, Mode::DarkMatter, Moment::Total);
     std::fs::remove_file(&flag).unwrap();
     let outcome = running.outcome();
-    let expected = told(&outcome.told().pop().unwrap());
+    let expected = sums_of(&outcome.printed_objects().pop().unwrap());
     assert_eq!((marks(&so_far), defects(&so_far)), expected);
     let whole = log(&file, Mode::DarkMatter, Moment::Total);
     assert_eq!((marks(&whole), defects(&whole)), expected);
@@ -143,7 +143,7 @@ fn marks_of_segments_count_once() {
     wait_until("there are more files", || scratch.recordings().len() >= before + 3);
     std::fs::remove_file(&flag).unwrap();
     let outcome = running.outcome();
-    let expected = told(&outcome.told().pop().unwrap());
+    let expected = sums_of(&outcome.printed_objects().pop().unwrap());
     let said = |path: &Path| -> u32 {
         let bytes = std::fs::read(path).unwrap();
         let file = File::open(&bytes).unwrap();
@@ -226,11 +226,11 @@ fn a_recorded_process_is_asked() {
     let line = ["env".into(), preload, "HEAPLEDGER_LISTEN=1".into(), program("listens").display().to_string()];
     let running = Job::new(line).argument(&flag).start(Some(&file));
     wait_until("the program is ready", || flag.exists());
-    let is_ours = |it: &collect::Running| it.status.recorder == running.pid().as_raw_nonzero().get() as u32;
+    let is_ours = |it: &collect::RunningSession| it.status.recorder == running.pid().as_raw_nonzero().get() as u32;
     let mut pid = None;
     // A recorder that does not answer within two seconds is not in the list.
     wait_until("the recorder answers", || {
-        pid = collect::Running::all().unwrap().into_iter().find(is_ours).map(|it| it.status.command);
+        pid = collect::RunningSession::all().unwrap().into_iter().find(is_ours).map(|it| it.status.command);
         pid.is_some()
     });
     let pid = pid.unwrap();

@@ -35,7 +35,7 @@ fn full_rings_drop() {
     wait_until("the program is done, without its recorder", || done.exists());
     kill_process(running.pid(), Signal::CONT).unwrap();
     let outcome = running.outcome();
-    let told = &outcome.told()[0];
+    let told = &outcome.printed_objects()[0];
     let recording = Recording::open(file);
 
     let lost = recording.total("events_lost");
@@ -75,7 +75,7 @@ fn rings_with_room_drop_nothing() {
     let scratch = Scratch::new();
     let job = |work: &str| Job::fixture("mix", work).option("--on-full=drop");
     let ((_, without), (busy, with)) = (job("0000").recorded(&scratch), job("1000").recorded(&scratch));
-    let told = &busy.told()[0];
+    let told = &busy.printed_objects()[0];
     for name in ["allocations", "frees", "reallocations", "bytes_allocated", "blocks_live_end"] {
         assert_eq!(with.total(name) - without.total(name), number(told, name), "{name}: {with:?}");
     }
@@ -436,7 +436,7 @@ fn rotated_files_are_one_recording() {
         let (_, one) = Job::fixture(fixture, work).recorded(&whole);
         let job = Job::fixture(fixture, work).option("--rotate=64KiB");
         let outcome = job.start(Some(&scratch.file("app.hl"))).outcome();
-        let told = &outcome.told()[0];
+        let told = &outcome.printed_objects()[0];
         let parts = parts(&scratch);
         assert!(parts.len() >= 3, "{parts:?}");
         assert!(parts[0].path.ends_with("app.0001.hl") && parts[2].path.ends_with("app.0003.hl"), "{parts:?}");

@@ -30,7 +30,7 @@ fn children_of_fork() {
     for how in ["", "raw"] {
         let (outcome, recording) = Job::fixture("forks", how).recorded(&scratch);
         assert_eq!(outcome.status, exited(10), "{outcome:?}");
-        processes_agree(&outcome.told(), &recording);
+        processes_agree(&outcome.printed_objects(), &recording);
         recording.assert_whole().assert_adds_up();
         assert_eq!(recording.total("frees_inherited"), 350, "{recording:?}");
     }
@@ -41,7 +41,7 @@ fn fork_while_threads_allocate() {
     let scratch = Scratch::new();
     let (_, idle) = Job::fixture("fork_threads", "0").recorded(&scratch);
     let (outcome, recording) = Job::fixture("fork_threads", "100").recorded(&scratch);
-    let told = &outcome.told()[0];
+    let told = &outcome.printed_objects()[0];
     assert_eq!(number(told, "bad"), 0, "{outcome:?}");
     recording.assert_whole().assert_adds_up();
     assert_eq!(recording.processes().len(), 101, "{:?}", recording.path);

@@ -12,7 +12,7 @@ static RECORDED: LazyLock<(Scratch, Recording, Vec<String>)> = LazyLock::new(|| 
     let (outcome, recording) = Job::fixture("questions", "").recorded(&scratch);
     recording.assert_whole();
     let start = recording.ask("info", &[])["start_unix_ns"].as_u64().unwrap();
-    let told = outcome.told().pop().unwrap();
+    let told = outcome.printed_objects().pop().unwrap();
     let times = told["began"].as_array().unwrap().iter().map(|time| format!("{}ns", time.as_u64().unwrap() - start));
     (scratch, recording, times.collect())
 });

@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
-use heapledger_report::{Collector, listen, private, register};
-use heapledger_reports::Reports;
+use heapledger_report_format::Reports;
+use heapledger_reporters::{Collector, listen, private, register};
 
 use crate::harness::{Job, Scratch, exited, heapledger};
 use crate::variants::{JEMALLOC, MIMALLOC, STATIC, SYSTEM, Variant, build, build_for_musl};

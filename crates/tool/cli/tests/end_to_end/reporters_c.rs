@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use heapledger_reports::Reports;
+use heapledger_report_format::Reports;
 
 use crate::c::{WITH_ALL, install, libheapledger};
 use crate::harness::{Job, Scratch, exited, headers, heapledger, installed, plain_command};

@@ -311,7 +311,7 @@ fn segments_merge_to_what_one_recording_says() {
         let (_, whole) = Job::fixture(fixture, work).recorded(&plain);
         let job = Job::fixture(fixture, work).option("--rotate=64KiB");
         let outcome = job.start(Some(&scratch.file("app.hl"))).outcome();
-        let told = &outcome.told()[0];
+        let told = &outcome.printed_objects()[0];
         let files = scratch.recordings();
         assert!(files.len() >= 4, "{files:?}");
         let mut given: Vec<&Path> = files.iter().map(|file| &**file).collect();

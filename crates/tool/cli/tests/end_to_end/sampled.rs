@@ -30,7 +30,7 @@ fn totals_are_estimated_with_their_errors() {
     for (fixture, work) in [("mix", "150000"), ("mix_threads", "15000")] {
         let (outcome, recording) = Job::fixture(fixture, work).option("--sample=16KiB").both(&scratch);
         recording.assert_whole().assert_adds_up();
-        let told = &outcome.told()[0];
+        let told = &outcome.printed_objects()[0];
         let of = |name: &str| number(told, name);
         assert_near(&recording, "bytes_allocated", "bytes_allocated", of("bytes_allocated"), 100 << 10);
         assert_near(&recording, "allocations", "allocations", of("allocations"), 200);
@@ -93,7 +93,7 @@ fn whatever_programs_do_is_sampled() {
     }
     // A child frees the blocks that it inherits, whether its parent sampled them or not.
     let (outcome, recording) = Job::fixture("forks", "").option("--sample=64B").recorded(&scratch);
-    for told in outcome.told() {
+    for told in outcome.printed_objects() {
         let process = recording.process(number(&told, "pid"));
         let (estimate, truth) = (number(process, "bytes_allocated"), number(&told, "bytes_allocated"));
         let error = process["standard_errors"].get("bytes_allocated").map_or(0, |error| error.as_i64().unwrap());
@@ -126,7 +126,7 @@ fn the_rate_can_be_set_while_the_program_runs() {
     assert_eq!((&status["sampled"], &status["sample_mean_bytes"]), (&Value::Bool(true), &Value::Null));
     fs::write(&go, "").unwrap();
     let outcome = running.outcome();
-    let told = &outcome.told()[0];
+    let told = &outcome.printed_objects()[0];
     let recording = Recording::open(file);
     recording.assert_whole();
     // Two threads; and the program's other allocations at its end.
@@ -311,7 +311,7 @@ fn samples_without_events_and_in_parts() {
     let scratch = Scratch::new();
     let (outcome, recording) =
         Job::fixture("mix", "60000").option("--sample=16KiB").option("--aggregate").both(&scratch);
-    let truth = number(&outcome.told()[0], "bytes_allocated");
+    let truth = number(&outcome.printed_objects()[0], "bytes_allocated");
     assert_near(&recording, "bytes_allocated", "bytes_allocated", truth, 100 << 10);
     let whole = recording.ask("top", &["--by", "stack", "--total", "-n", "0"]);
     assert_eq!(number(&whole["total"], "bytes"), recording.total("bytes_allocated"));

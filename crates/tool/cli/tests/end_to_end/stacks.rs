@@ -59,7 +59,7 @@ fn after_exceptions_and_longjmp() {
     let scratch = Scratch::new();
     let (_, idle) = Job::fixture("unwinds", "0").recorded(&scratch);
     let (outcome, recording) = Job::fixture("unwinds", "2000").both(&scratch);
-    let told = &outcome.told()[0];
+    let told = &outcome.printed_objects()[0];
     for name in ["allocations", "blocks_live_end"] {
         assert_eq!(recording.total(name) - idle.total(name), number(told, name), "{name}: {recording:?}");
     }
@@ -96,7 +96,7 @@ fn of_libraries_that_come_and_go() {
     build("plugin_b", Build::Module);
     let (outcome, recording) = Job::fixture("plugins", &format!("{} 100", directory.display())).both(&scratch);
     assert_eq!(
-        number(&outcome.told()[0], "mostly_same"),
+        number(&outcome.printed_objects()[0], "mostly_same"),
         1,
         "the second library seldom took the place of the first: {outcome:?}"
     );

@@ -73,7 +73,7 @@ fn a_stopped_recorder_is_not_waited_for_for_ever() {
         .iter()
         .filter(|process| process["command"].as_str().is_some_and(|command| command.starts_with(flood_program)))
         .collect();
-    let told = outcome.told();
+    let told = outcome.printed_objects();
     let [first, second] = of_floods[..] else { panic!("{recording:?}") };
     // The first flood lost most of its events, and each is counted. The ends of reallocations are
     // not among them.

@@ -13,7 +13,7 @@ use crate::harness::{Job, Scratch, heapledger, number};
 /// Allocated blocks and bytes, live blocks and bytes, by `TYPE|LINE|LABEL`.
 pub(crate) type Sums = BTreeMap<String, [i64; 4]>;
 
-fn told(told: &Value) -> Sums {
+fn sums_of(told: &Value) -> Sums {
     let figures = |figures: &Value| [0, 1, 2, 3].map(|at| figures[at].as_i64().unwrap());
     told["stamps"].as_object().unwrap().iter().map(|(stamp, sums)| (stamp.clone(), figures(sums))).collect()
 }
@@ -51,8 +51,8 @@ fn stamped_blocks_are_what_the_program_says() {
     let scratch = Scratch::new();
     let (outcome, recording) = Job::fixture("stamps", "300").both(&scratch);
     recording.assert_whole().assert_adds_up();
-    let truth = outcome.told().pop().unwrap();
-    assert_eq!(recorded(&recording.path), told(&truth));
+    let truth = outcome.printed_objects().pop().unwrap();
+    assert_eq!(recorded(&recording.path), sums_of(&truth));
     assert_eq!(recording.total("stamps_unknown"), number(&truth, "unknown"));
 
     // Recordings made from it have them, too; an anonymous one has the names only if that is
@@ -66,7 +66,7 @@ fn stamped_blocks_are_what_the_program_says() {
         assert!(at_peak >= 50_000_000, "{verb}: {at_peak}");
         sums
     };
-    let (sums, path) = (told(&truth), &*recording.path);
+    let (sums, path) = (sums_of(&truth), &*recording.path);
     let twice: Sums = sums.iter().map(|(stamp, sum)| (stamp.clone(), sum.map(|figure| 2 * figure))).collect();
     assert_eq!(made("merge", &[], &[path, path]), twice);
     assert_eq!(made("trim", &[], &[path]), sums);
@@ -84,7 +84,7 @@ fn stamped_blocks_are_what_the_program_says() {
     for options in [&["--aggregate"][..], &["--stacks", "none"], &["--stacks", "native"]] {
         let job = options.iter().fold(Job::fixture("stamps", "20"), |job, option| job.option(option));
         let (outcome, recording) = job.recorded(&scratch);
-        let truth = outcome.told().pop().unwrap();
-        assert_eq!(recorded(&recording.path), told(&truth), "{options:?}");
+        let truth = outcome.printed_objects().pop().unwrap();
+        assert_eq!(recorded(&recording.path), sums_of(&truth), "{options:?}");
     }
 }

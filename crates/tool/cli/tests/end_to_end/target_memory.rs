@@ -13,7 +13,7 @@ fn reported(recording: &Recording) -> i64 {
 }
 
 /// Returns the kernel's figures that a program prints last, in KiB.
-fn told(told: &[Value]) -> (i64, i64) {
+fn sums_of(told: &[Value]) -> (i64, i64) {
     let last = told.last().unwrap();
     (number(last, "anonymous"), number(last, "shared"))
 }
@@ -21,9 +21,9 @@ fn told(told: &[Value]) -> (i64, i64) {
 /// Returns the additional resident memory with the recorder, and the reported one: both in KiB.
 #[track_caller]
 fn compared(job: &Job, scratch: &Scratch) -> (i64, i64, Recording) {
-    let (bare, _) = told(&job.bare().told());
+    let (bare, _) = sums_of(&job.bare().printed_objects());
     let (outcome, recording) = job.recorded(scratch);
-    let (anonymous, shared) = told(&outcome.told());
+    let (anonymous, shared) = sums_of(&outcome.printed_objects());
     let rings = number(&recording.ask("summary", &[])["costs"], "ring_bytes") / 1024;
     assert!(shared <= rings, "{shared} KiB of rings are in the program, of {rings}");
     (anonymous - bare, reported(&recording), recording)
@@ -112,9 +112,9 @@ fn a_limit_is_kept_and_what_is_folded_is_told() {
     assert_eq!(whole.total("stacks_folded"), 0, "{whole:?}");
 
     let job = job.option("--target-memory=1MiB").with_report();
-    let (bare, _) = told(&job.bare().told());
+    let (bare, _) = sums_of(&job.bare().printed_objects());
     let (outcome, recording) = job.recorded(&scratch);
-    let (anonymous, _) = told(&outcome.told());
+    let (anonymous, _) = sums_of(&outcome.printed_objects());
     assert!(anonymous - bare <= 1024 + 64 && reported(&recording) <= 1024, "{} KiB, {recording:?}", anonymous - bare);
     // Only the stacks are fewer than without the limit.
     for name in ["allocations", "frees", "bytes_allocated", "blocks_live_end", "events_lost"] {
@@ -144,7 +144,7 @@ fn a_program_near_its_limit_lives() {
     for limit in [None, Some("--target-memory=1MiB")] {
         let job = limit.into_iter().fold(Job::shell(&line), Job::option);
         let (outcome, recording) = job.recorded(&scratch);
-        assert!(outcome.status.success() && told(&outcome.told()).0 < 16_000, "{outcome:?}");
+        assert!(outcome.status.success() && sums_of(&outcome.printed_objects()).0 < 16_000, "{outcome:?}");
         assert!(recording.total("allocations") >= 1 << 17 && recording.total("events_lost") == 0, "{recording:?}");
         assert!(recording.total("stacks_folded") > 0, "{recording:?}");
     }

@@ -15,7 +15,7 @@ pub(crate) fn agrees(job: impl Fn(&str) -> Job, work: &str) -> (Value, Recording
     let (idle, without) = job(&"0".repeat(work.len())).recorded(&scratch);
     let (busy, with) = job(work).recorded(&scratch);
     assert!(idle.status.success() && busy.status.success(), "{idle:?}\n{busy:?}");
-    let (idle, busy) = (idle.told().pop().unwrap(), busy.told().pop().unwrap());
+    let (idle, busy) = (idle.printed_objects().pop().unwrap(), busy.printed_objects().pop().unwrap());
     let mut wrong = vec![];
     for (name, value) in busy.as_object().unwrap() {
         let told = value.as_i64().unwrap() - number(&idle, name);
@@ -133,7 +133,7 @@ fn exchanges(events_min: i64, rounds: u32, late_max: fn(i64) -> i64) {
                         assert!(late <= late_max(made), "{late} of {made} recordings are late: {recording:?}");
                         continue;
                     }
-                    let told = &outcome.told()[0];
+                    let told = &outcome.printed_objects()[0];
                     for name in ["allocations", "frees", "reallocations", "bytes_allocated", "blocks_live_end"] {
                         let recorded = recording.total(name) - idle[variant % 4].total(name);
                         assert_eq!(recorded, number(told, name), "{name}, variant {}: {recording:?}", variant % 4);
@@ -206,7 +206,7 @@ fn frees_that_nobody_saw_among_others() {
     for caches in ["", "glibc.malloc.tcache_count=0"] {
         let job = Job::fixture("exchange", "200000 bypass").variable("GLIBC_TUNABLES", caches);
         let (outcome, recording) = job.recorded(&scratch);
-        let told = &outcome.told()[0];
+        let told = &outcome.printed_objects()[0];
         assert!(recording.total("frees_missed") > 100_000, "{recording:?}");
         assert_eq!((recording.total("frees_unknown"), recording.total("events_late")), (0, 0), "{recording:?}");
         // Each of them is one more free, except for the blocks whose addresses are not in use

@@ -11,7 +11,7 @@ use std::process::Command;
 use heapledger_analysis::{Moment, Names, Profile, Selection};
 use heapledger_recording::{NodeKind, Recording as File};
 use heapledger_symbols::{
-    Confidence, Language, ModuleRef, Options, SiteSizes, SiteType, SizeCheck, Symbolizer, TypeName,
+    Confidence, Language, ModuleRef, SiteSizes, SiteType, SizeCheck, Symbolizer, SymbolizerOptions, TypeName,
 };
 
 use crate::harness::{Job, Scratch, headers, installed, skipped};
@@ -68,7 +68,7 @@ impl fmt::Debug for Score {
 pub(crate) fn score(recording: &Path, language: Language, debug_dirs: &[PathBuf]) -> Score {
     let bytes = fs::read(recording).unwrap();
     let file = File::open(&bytes).unwrap();
-    let options = || Options { debug_dirs: debug_dirs.to_vec(), ..Options::default() };
+    let options = || SymbolizerOptions { debug_dirs: debug_dirs.to_vec(), ..SymbolizerOptions::default() };
     let mut names = Names::new(&file, Symbolizer::new(options()));
     let symbolizer = Symbolizer::new(options());
     let profile = Profile::load(&mut names, &Selection::at(Moment::Total), &mut |_, _| ()).unwrap();

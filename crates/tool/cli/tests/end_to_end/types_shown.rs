@@ -96,7 +96,7 @@ fn verbs_agree() {
 fn stamps_are_types() {
     let scratch = Scratch::new();
     let (outcome, recording) = Job::fixture("stamps", "50").recorded(&scratch);
-    let truth = outcome.told().pop().unwrap();
+    let truth = outcome.printed_objects().pop().unwrap();
     for (moment, at) in [(&["--total"][..], 0), (&["--at", "end"], 2)] {
         let mut expected = Sums::new();
         for (stamp, figures) in truth["stamps"].as_object().unwrap() {

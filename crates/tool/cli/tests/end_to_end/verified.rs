@@ -13,7 +13,7 @@ use crate::harness::{Build, HEAPLEDGER, Job, Recording, Scratch, build, heapledg
 /// stacks.
 #[track_caller]
 fn verified(job: Job, scratch: &Scratch) -> i64 {
-    let (_, recording) = job.option("--verify-stacks").patience(Duration::from_secs(600)).both(scratch);
+    let (_, recording) = job.option("--verify-stacks").timeout(Duration::from_secs(600)).both(scratch);
     let compared = recording.total("stacks_verified");
     assert_eq!(recording.total("stacks_mismatched"), 0, "{:#}\n{recording:?}", mismatches(&recording));
     assert_eq!(recording.total("stacks_incomparable_outlasting"), 0, "{recording:?}");
@@ -155,7 +155,7 @@ fn by_the_million() {
     let scratch = Scratch::new();
     let mut all = 0;
     for workload in workloads(&scratch, 10) {
-        let (_, recording) = workload.job.option("--verify-stacks").patience(Duration::from_secs(3600)).both(&scratch);
+        let (_, recording) = workload.job.option("--verify-stacks").timeout(Duration::from_secs(3600)).both(&scratch);
         let of = |name| recording.total(name);
         let (verified, mismatched) = (of("stacks_verified"), of("stacks_mismatched"));
         println!(

@@ -30,7 +30,7 @@ struct Bench {
 }
 
 /// A producer's end of a ring, mapped as a program would map it.
-struct Line {
+struct TestRing {
     producer: Producer,
     page: Arc<Page>,
     start: u64,
@@ -38,8 +38,8 @@ struct Line {
 
 struct FakeImage {
     id: ImageId,
-    common: Line,
-    own: Line,
+    common: TestRing,
+    own: TestRing,
 }
 
 const TID: u32 = 700;
@@ -58,21 +58,21 @@ impl Bench {
         std::thread::sleep(Duration::from_millis(2));
         let clock = Clock::new(first, Reading::now());
         let mut collector = Collector::new(page, Arc::default(), Arc::default(), writer, clock, record, 100);
-        collector.patience = Duration::from_millis(20);
+        collector.timeout = Duration::from_millis(20);
         // Room for the stamps that tests make up, before the time that is not settled yet.
         std::thread::sleep(Duration::from_millis(1));
         let start = arch::ticks() - 1_000_000;
         Bench { collector, file, _directory: directory, start }
     }
 
-    fn ring(&mut self, image: ImageId, is_common: bool, thread: u32, capacity: usize) -> Line {
+    fn ring(&mut self, image: ImageId, is_common: bool, thread: u32, capacity: usize) -> TestRing {
         let (ring, fd) = SharedRing::new(capacity).unwrap();
         let length = ring.length();
         let mapping = NonNull::new(sys::map_shared(fd.as_raw_fd(), length).unwrap()).unwrap();
         // SAFETY: the mapping is fresh and shared, has this length, and is never unmapped.
         let view = unsafe { Ring::new(mapping, length) }.unwrap();
-        self.collector.inbox.post([News::Ring(NewRing { image, ring, is_common, thread })]);
-        Line { producer: Producer::new(view), page: Arc::clone(&self.collector.page), start: self.start }
+        self.collector.inbox.post([Message::Ring(NewRing { image, ring, is_common, thread })]);
+        TestRing { producer: Producer::new(view), page: Arc::clone(&self.collector.page), start: self.start }
     }
 
     fn image(&mut self, pid: u32, fork: Option<NewFork>) -> FakeImage {
@@ -88,30 +88,30 @@ impl Bench {
             executable: b"/bin/test".to_vec(),
             argv: vec![b"test".to_vec()],
         };
-        self.collector.inbox.post([News::Image(new)]);
+        self.collector.inbox.post([Message::Image(new)]);
         FakeImage { id, common: self.ring(id, true, TID, 32 << 10), own: self.ring(id, false, TID, 64 << 10) }
     }
 
     fn posted_images(&self) -> u32 {
-        let mut news = Vec::new();
-        self.collector.inbox.take(&mut news);
-        let count = news.iter().filter(|news| matches!(news, News::Image(_))).count();
-        self.collector.inbox.post(news);
+        let mut messages = Vec::new();
+        self.collector.inbox.take(&mut messages);
+        let count = messages.iter().filter(|message| matches!(message, Message::Image(_))).count();
+        self.collector.inbox.post(messages);
         count as u32
     }
 
     fn end(&mut self, image: ImageId, reason: ImageEndReason) {
-        self.collector.inbox.post([News::Ended { image, reason, stamp: units(arch::ticks()) }]);
+        self.collector.inbox.post([Message::Ended { image, reason, stamp: units(arch::ticks()) }]);
     }
 
     /// Ends an image at a time given as for events.
     fn end_at(&mut self, at: u64, image: ImageId) {
         let stamp = units(self.start + at * 16);
-        self.collector.inbox.post([News::Ended { image, reason: ImageEndReason::Exit, stamp }]);
+        self.collector.inbox.post([Message::Ended { image, reason: ImageEndReason::Exit, stamp }]);
     }
 
-    fn round(&mut self) {
-        self.collector.round();
+    fn iterate(&mut self) {
+        self.collector.iterate();
     }
 
     /// Ends the session and reads the file.
@@ -130,7 +130,7 @@ impl Bench {
     }
 }
 
-impl Line {
+impl TestRing {
     fn put(&mut self, words: &[u64]) {
         self.producer.write(&self.page, || false, words).unwrap();
     }
@@ -268,9 +268,9 @@ fn one_thread_from_start_to_end() {
     own.extended(9, &Extended::Failed { api: Api::Malloc, size: u64::MAX, stack: StackId(2), alignment: 0, count: 0 });
     own.free(10, 0xdead0);
     own.extended(11, &Extended::Annotation { code: event::code::MARKER, payload: &[0x6968] });
-    bench.round();
+    bench.iterate();
     bench.end(id, ImageEndReason::Exit);
-    bench.collector.inbox.post([News::Exit { image: id, exit: Some(ExitStatus::Code(3)) }]);
+    bench.collector.inbox.post([Message::Exit { image: id, exit: Some(ExitStatus::Code(3)) }]);
     let (finished, bytes) = bench.finish();
     let recording = open(&bytes);
     assert!(recording.complete());
@@ -337,19 +337,19 @@ fn rings_are_merged_into_the_one_true_history() {
         let mut random = Random(seed);
         let mut bench = Bench::new();
         let FakeImage { id, own, .. } = bench.image(100, None);
-        let mut lines = vec![own];
+        let mut rings = vec![own];
         for thread in 1..5 {
-            lines.push(bench.ring(id, false, TID + thread, 64 << 10));
+            rings.push(bench.ring(id, false, TID + thread, 64 << 10));
         }
-        for (number, line) in lines.iter_mut().enumerate() {
-            line.thread(0, TID + number as u32, "worker");
+        for (number, ring) in rings.iter_mut().enumerate() {
+            ring.thread(0, TID + number as u32, "worker");
         }
         let mut live: Vec<(u64, u64, u64)> = Vec::new();
         let mut released: Vec<u64> = Vec::new();
         let mut expected = Vec::new();
         let (mut at, mut serial, mut bytes, mut bytes_max) = (10, 0, 0, 0);
         for _ in 0..20_000 {
-            let line = random.below(5) as usize;
+            let ring = random.below(5) as usize;
             // An allocation may follow a release within the same unit; other orders could not be
             // told apart.
             at += random.below(3) + u64::from(matches!(expected.last(), Some((_, EventKind::Alloc { .. }))));
@@ -359,17 +359,17 @@ fn rings_are_merged_into_the_one_true_history() {
             if random.below(2) == 0 && !live.is_empty() {
                 at += 1;
                 let (address, block, size) = live.swap_remove(random.below(live.len() as u64) as usize);
-                lines[line].free(at, address);
-                expected.push((line, freed(block)));
+                rings[ring].free(at, address);
+                expected.push((ring, freed(block)));
                 released.push(address);
                 bytes -= size;
             } else {
                 let address = released.pop().unwrap_or(0x10_0000 + serial * 16);
                 let size = random.below(500);
-                lines[line].malloc(at, address, size, 1 + random.below(30) as u32);
+                rings[ring].malloc(at, address, size, 1 + random.below(30) as u32);
                 live.push((address, serial, size));
                 expected.push((
-                    line,
+                    ring,
                     EventKind::Alloc { serial: heapledger_core::Serial(serial), size: Bytes(size), stack: StackId(0) },
                 ));
                 serial += 1;
@@ -377,10 +377,10 @@ fn rings_are_merged_into_the_one_true_history() {
                 bytes_max = bytes_max.max(bytes);
             }
             if random.below(1_000) == 0 {
-                bench.round();
+                bench.iterate();
             }
         }
-        bench.round();
+        bench.iterate();
         bench.end(id, ImageEndReason::Exit);
         let (finished, file) = bench.finish();
         let recording = open(&file);
@@ -388,8 +388,8 @@ fn rings_are_merged_into_the_one_true_history() {
             recording.threads(id).iter().map(|thread| (thread.thread.0, thread.tid - TID)).collect();
         let events = events_of(&recording, id);
         assert_eq!(events.len(), expected.len());
-        for ((event, _), (line, kind)) in events.iter().zip(&expected) {
-            assert_eq!(threads[&event.thread.0], *line as u32);
+        for ((event, _), (ring, kind)) in events.iter().zip(&expected) {
+            assert_eq!(threads[&event.thread.0], *ring as u32);
             match (event.kind, kind) {
                 (EventKind::Alloc { serial, size, .. }, EventKind::Alloc { serial: s, size: z, .. }) => {
                     assert_eq!((serial, size), (*s, *z));
@@ -460,7 +460,7 @@ fn reallocations_are_put_together() {
     // Here the process ends before the call returns.
     other.malloc(27, a, 70, 6);
     other.realloc(28, a);
-    bench.round();
+    bench.iterate();
     bench.end(id, ImageEndReason::Exit);
     let (finished, bytes) = bench.finish();
     let recording = open(&bytes);
@@ -488,9 +488,9 @@ fn reallocations_are_put_together() {
 #[test]
 fn children_inherit_what_was_live_at_the_fork() {
     let mut bench = Bench::new();
-    let FakeImage { id: parent, own: mut line, .. } = bench.image(100, None);
-    line.thread(0, TID, "parent");
-    line.extended(
+    let FakeImage { id: parent, own: mut ring, .. } = bench.image(100, None);
+    ring.thread(0, TID, "parent");
+    ring.extended(
         1,
         &Extended::Module {
             start: 0x1000,
@@ -501,37 +501,37 @@ fn children_inherit_what_was_live_at_the_fork() {
             path: Packed { words: &[], length: 0 },
         },
     );
-    line.node(1, 0, NodeKind::Epoch, 0);
-    line.node(2, 1, NodeKind::Frame, 0x1010);
-    line.malloc(10, 0x1000, 10, 2);
-    line.malloc(11, 0x2000, 20, 2);
-    line.extended(12, &Extended::Fork { sequence: 1 });
+    ring.node(1, 0, NodeKind::Epoch, 0);
+    ring.node(2, 1, NodeKind::Frame, 0x1010);
+    ring.malloc(10, 0x1000, 10, 2);
+    ring.malloc(11, 0x2000, 20, 2);
+    ring.extended(12, &Extended::Fork { sequence: 1 });
     // From here on, the parent's events do not concern the child.
-    line.free(13, 0x1000);
-    line.malloc(14, 0x3000, 40, 2);
+    ring.free(13, 0x1000);
+    ring.malloc(14, 0x3000, 40, 2);
     let fork = NewFork { parent, sequence: 1, node_base: 3 };
-    let FakeImage { id: child, own: mut child_line, .. } = bench.image(101, Some(fork));
-    child_line.thread(20, TID + 1, "child");
-    child_line.node(3, 2, NodeKind::Frame, 0x1020);
-    child_line.free(21, 0x1000);
-    child_line.malloc(22, 0x1000, 80, 3);
-    child_line.free(23, 0x3000);
-    bench.round();
+    let FakeImage { id: child, own: mut child_ring, .. } = bench.image(101, Some(fork));
+    child_ring.thread(20, TID + 1, "child");
+    child_ring.node(3, 2, NodeKind::Frame, 0x1020);
+    child_ring.free(21, 0x1000);
+    child_ring.malloc(22, 0x1000, 80, 3);
+    child_ring.free(23, 0x3000);
+    bench.iterate();
     // A fork that was not announced: the child inherits what the parent has now.
-    let FakeImage { id: raw, own: mut raw_line, .. } = bench.image(102, Some(NewFork { sequence: 1, ..fork }));
-    raw_line.thread(30, TID + 2, "raw");
-    raw_line.free(31, 0x3000);
-    bench.round();
+    let FakeImage { id: raw, own: mut raw_ring, .. } = bench.image(102, Some(NewFork { sequence: 1, ..fork }));
+    raw_ring.thread(30, TID + 2, "raw");
+    raw_ring.free(31, 0x3000);
+    bench.iterate();
     // A child that ends before it does anything.
-    line.extended(40, &Extended::Fork { sequence: 2 });
-    let FakeImage { id: idle, own: mut idle_line, .. } = bench.image(103, Some(NewFork { sequence: 2, ..fork }));
-    idle_line.thread(41, TID + 3, "idle");
-    bench.round();
+    ring.extended(40, &Extended::Fork { sequence: 2 });
+    let FakeImage { id: idle, own: mut idle_ring, .. } = bench.image(103, Some(NewFork { sequence: 2, ..fork }));
+    idle_ring.thread(41, TID + 3, "idle");
+    bench.iterate();
     for (image, reason) in [(idle, ImageEndReason::Exec), (child, ImageEndReason::Exit), (raw, ImageEndReason::Exit)] {
         bench.end(image, reason);
     }
-    bench.round();
-    line.free(50, 0x3000);
+    bench.iterate();
+    ring.free(50, 0x3000);
     bench.end(parent, ImageEndReason::Exit);
     let (finished, bytes) = bench.finish();
     let recording = open(&bytes);
@@ -578,10 +578,10 @@ fn a_later_peak_takes_the_shares_of_those_that_have_gone() {
             image.own.malloc(at, 0x1000, size, 1);
             bench.end_at(end, image.id);
             if !is_at_once {
-                bench.round();
+                bench.iterate();
             }
         }
-        bench.round();
+        bench.iterate();
         let (finished, bytes) = bench.finish();
         let recording = open(&bytes);
         let shares: Vec<u64> = ids.iter().map(|&id| recording.sites(id).rows[0].live_at_session_peak.bytes.0).collect();
@@ -600,11 +600,11 @@ fn exec_ends_one_image_and_begins_the_next_of_the_same_process() {
     let FakeImage { id: second, own: mut next, .. } = bench.image(100, None);
     next.free(30, 0x1000);
     next.malloc(31, 0x1000, 20, 1);
-    bench.round();
-    bench.round();
+    bench.iterate();
+    bench.iterate();
     assert_eq!(bench.collector.running(), 1);
     bench.end(second, ImageEndReason::Exit);
-    bench.collector.inbox.post([News::Exit { image: second, exit: Some(ExitStatus::Signal(9)) }]);
+    bench.collector.inbox.post([Message::Exit { image: second, exit: Some(ExitStatus::Signal(9)) }]);
     let (finished, bytes) = bench.finish();
     let recording = open(&bytes);
     assert_eq!(recording.image_end(first).unwrap().reason, ImageEndReason::Exec);
@@ -628,9 +628,9 @@ fn who_cannot_take_its_rings_comes_again() {
         for round in 0..3 {
             let FakeImage { id, .. } = bench.image(100, None);
             if round < declines {
-                bench.collector.inbox.post([News::Refused]);
+                bench.collector.inbox.post([Message::Refused]);
             }
-            bench.round();
+            bench.iterate();
             bench.end(id, ImageEndReason::Exec);
         }
         let FakeImage { id, mut own, .. } = bench.image(100, None);
@@ -638,7 +638,7 @@ fn who_cannot_take_its_rings_comes_again() {
         own.malloc(2, 0x1000, 10, 1);
         // This image is killed before it has written anything, so nothing of it is missing.
         let FakeImage { id: never, .. } = bench.image(101, None);
-        bench.round();
+        bench.iterate();
         bench.end(never, ImageEndReason::Exit);
         bench.end(id, ImageEndReason::Exit);
         let (finished, bytes) = bench.finish();
@@ -680,7 +680,7 @@ fn a_ring_passes_from_thread_to_thread() {
         own.thread(10 + number * 10, TID + 1, "later");
         own.malloc(11 + number * 10, 0x3000 + number * 0x1000, 1, 1);
     }
-    bench.round();
+    bench.iterate();
     bench.end(id, ImageEndReason::Exit);
     let (finished, bytes) = bench.finish();
     let recording = open(&bytes);
@@ -696,45 +696,45 @@ fn a_ring_passes_from_thread_to_thread() {
 }
 
 #[test]
-fn a_wild_producer_harms_only_itself() {
+fn a_corrupt_producer_harms_only_itself() {
     for kind in 0..4 {
         let mut bench = Bench::new();
-        let FakeImage { id: good, own: mut good_line, .. } = bench.image(100, None);
-        let FakeImage { id: wild, own: mut wild_line, .. } = bench.image(101, None);
-        good_line.malloc(1, 0x1000, 10, 1);
-        wild_line.malloc(2, 0x1000, 10, 1);
-        bench.round();
+        let FakeImage { id: good, own: mut good_ring, .. } = bench.image(100, None);
+        let FakeImage { id: corrupt, own: mut corrupt_ring, .. } = bench.image(101, None);
+        good_ring.malloc(1, 0x1000, 10, 1);
+        corrupt_ring.malloc(2, 0x1000, 10, 1);
+        bench.iterate();
         match kind {
             // A position that is impossible.
-            0 => wild_line.producer.ring().publish(1 << 40),
+            0 => corrupt_ring.producer.ring().publish(1 << 40),
             // A word that is not an event.
-            1 => wild_line.put(&[0]),
+            1 => corrupt_ring.put(&[0]),
             // Only a part of an event.
-            2 => wild_line.put(&event::malloc(0, 0x2000, 1, StackId(1))[..1]),
+            2 => corrupt_ring.put(&event::malloc(0, 0x2000, 1, StackId(1))[..1]),
             // A stamp that is far in the future.
-            _ => wild_line.put(event::extended(u64::MAX, &Extended::ThreadEnd, &mut [0; 8]).unwrap()),
+            _ => corrupt_ring.put(event::extended(u64::MAX, &Extended::ThreadEnd, &mut [0; 8]).unwrap()),
         }
-        bench.round();
+        bench.iterate();
         // Its producer is not left waiting, however much it writes.
         for _ in 0..20 {
             if kind > 0 {
                 for _ in 0..1_000 {
-                    wild_line.put(&[7, 7]);
+                    corrupt_ring.put(&[7, 7]);
                 }
             }
-            bench.round();
-            assert_eq!(wild_line.producer.ring().readable(), 0);
+            bench.iterate();
+            assert_eq!(corrupt_ring.producer.ring().readable(), 0);
         }
-        good_line.free(50, 0x1000);
-        bench.round();
-        bench.end(wild, ImageEndReason::Exit);
+        good_ring.free(50, 0x1000);
+        bench.iterate();
+        bench.end(corrupt, ImageEndReason::Exit);
         bench.end(good, ImageEndReason::Exit);
         let (finished, bytes) = bench.finish();
         let recording = open(&bytes);
         assert_eq!(kinds_of(&recording, good), [alloc(0, 10, 1), freed(0)]);
-        assert_eq!(kinds_of(&recording, wild), [alloc(0, 10, 1)]);
+        assert_eq!(kinds_of(&recording, corrupt), [alloc(0, 10, 1)]);
         assert_eq!(recording.image_counts(good).unwrap().events_lost, 0);
-        let lost = recording.image_counts(wild).unwrap().events_lost;
+        let lost = recording.image_counts(corrupt).unwrap().events_lost;
         assert!(lost >= if kind > 0 { 20_000 } else { 1 }, "{kind}: {lost}");
         assert_eq!(finished.footer.counts.events_lost, lost);
     }
@@ -753,15 +753,15 @@ fn a_thread_that_is_stopped_between_stamp_and_publication_holds_up_nobody_for_lo
     for number in 0..100 {
         own.malloc(20 + number, 0x10_0000 + number * 16, 1, 1);
     }
-    bench.round();
+    bench.iterate();
     assert_eq!(bench.collector.shared.events, 1, "the stopped thread's last stamp is the horizon");
-    std::thread::sleep(bench.collector.patience * 2);
-    bench.round();
+    std::thread::sleep(bench.collector.timeout * 2);
+    bench.iterate();
     assert_eq!(bench.collector.shared.events, 101, "it is passed");
     stopped.malloc(stamp, 0x2000, 1, 1);
     stopped.producer.end();
-    bench.round();
-    bench.round();
+    bench.iterate();
+    bench.iterate();
     bench.end(id, ImageEndReason::Exit);
     let (finished, bytes) = bench.finish();
     let recording = open(&bytes);
@@ -776,13 +776,13 @@ fn a_thread_that_is_stopped_between_stamp_and_publication_holds_up_nobody_for_lo
 fn what_waits_to_be_merged_is_bounded() {
     let mut bench = Bench::new();
     bench.collector.backlog_max = 10_000;
-    bench.collector.patience = Duration::from_secs(60);
+    bench.collector.timeout = Duration::from_secs(60);
     let FakeImage { id, mut own, .. } = bench.image(100, None);
     let mut stopped = bench.ring(id, false, TID + 1, 64 << 10);
     stopped.malloc(1, 0x1000, 1, 1);
     stopped.producer.begin();
     let (mut written, capacity) = (0, own.producer.ring().capacity());
-    let fill = |own: &mut Line, written: &mut u64| {
+    let fill = |own: &mut TestRing, written: &mut u64| {
         while own.producer.ring().readable() + 8 < capacity {
             *written += 1;
             own.malloc(1 + *written, *written << 4, 1, 1);
@@ -790,7 +790,7 @@ fn what_waits_to_be_merged_is_bounded() {
     };
     for _ in 0..10 {
         fill(&mut own, &mut written);
-        bench.round();
+        bench.iterate();
     }
     // The ring was emptied until the limit was exceeded; from then on the producer would wait.
     assert!(own.producer.ring().readable() > 0);
@@ -798,7 +798,7 @@ fn what_waits_to_be_merged_is_bounded() {
     assert_eq!(bench.collector.shared.events, 1);
     stopped.producer.end();
     while own.producer.ring().readable() > 0 {
-        bench.round();
+        bench.iterate();
         std::thread::sleep(Duration::from_millis(1));
     }
     bench.end(id, ImageEndReason::Exit);
@@ -827,26 +827,26 @@ fn said(recording: &Recording<'_>, image: ImageId, stack: u32) -> (Vec<String>, 
 fn contexts_and_heaps_have_their_texts() {
     for record in [
         SessionRecord::default(),
-        SessionRecord { part: 1, ..SessionRecord::default() },
+        SessionRecord { segment: 1, ..SessionRecord::default() },
         SessionRecord { totals_only: true, ..SessionRecord::default() },
     ] {
-        let (is_rotated, totals_only) = (record.part > 0, record.totals_only);
+        let (is_rotated, totals_only) = (record.segment > 0, record.totals_only);
         let mut bench = Bench::of(record);
-        let FakeImage { id: parent, own: mut line, .. } = bench.image(100, None);
+        let FakeImage { id: parent, own: mut ring, .. } = bench.image(100, None);
         let mut other = bench.ring(parent, false, TID + 1, 32 << 10);
-        line.thread(0, TID, "main");
-        line.node(1, 0, NodeKind::Epoch, 0);
-        line.node(2, 1, NodeKind::Frame, 0x1010);
-        line.text(1, 0x7000, 0, 0, "net");
-        line.text(1, 0x7100, 1, 0x7000, "request");
-        line.node(3, 1, NodeKind::Scope, 0x7100);
-        line.text(2, 0x7200, 0, 0, "route=/");
-        line.node(4, 3, NodeKind::Value, 0x7200);
-        line.node(5, 2, NodeKind::Context, 4);
-        line.malloc(3, 0x1000, 10, 5);
-        line.text(4, 0x7300, 0, 0, "arena");
-        line.node(6, 5, NodeKind::Heap, 0x7300);
-        line.malloc(5, 0x2000, 20, 6);
+        ring.thread(0, TID, "main");
+        ring.node(1, 0, NodeKind::Epoch, 0);
+        ring.node(2, 1, NodeKind::Frame, 0x1010);
+        ring.text(1, 0x7000, 0, 0, "net");
+        ring.text(1, 0x7100, 1, 0x7000, "request");
+        ring.node(3, 1, NodeKind::Scope, 0x7100);
+        ring.text(2, 0x7200, 0, 0, "route=/");
+        ring.node(4, 3, NodeKind::Value, 0x7200);
+        ring.node(5, 2, NodeKind::Context, 4);
+        ring.malloc(3, 0x1000, 10, 5);
+        ring.text(4, 0x7300, 0, 0, "arena");
+        ring.node(6, 5, NodeKind::Heap, 0x7300);
+        ring.malloc(5, 0x2000, 20, 6);
         // Equal scopes at other addresses.
         other.thread(6, TID + 1, "other");
         other.text(7, 0x8000, 0, 0, "net");
@@ -855,35 +855,35 @@ fn contexts_and_heaps_have_their_texts() {
         other.node(8, 0, NodeKind::Context, 7);
         other.malloc(8, 0x3000, 30, 8);
         // The memory of a text is reused.
-        line.text(9, 0x7200, 0, 0, "route=/other");
-        line.node(9, 3, NodeKind::Value, 0x7200);
-        line.node(10, 2, NodeKind::Context, 9);
-        line.malloc(10, 0x4000, 40, 10);
+        ring.text(9, 0x7200, 0, 0, "route=/other");
+        ring.node(9, 3, NodeKind::Value, 0x7200);
+        ring.node(10, 2, NodeKind::Context, 9);
+        ring.malloc(10, 0x4000, 40, 10);
         // A text that was not announced.
-        line.node(11, 1, NodeKind::Scope, 0x9999);
-        line.node(12, 2, NodeKind::Context, 11);
-        line.extended(20, &Extended::Fork { sequence: 1 });
+        ring.node(11, 1, NodeKind::Scope, 0x9999);
+        ring.node(12, 2, NodeKind::Context, 11);
+        ring.extended(20, &Extended::Fork { sequence: 1 });
         let fork = NewFork { parent, sequence: 1, node_base: 13 };
-        let FakeImage { id: child, own: mut child_line, .. } = bench.image(101, Some(fork));
-        child_line.thread(21, TID + 2, "child");
-        child_line.node(13, 3, NodeKind::Value, 0x7300);
-        child_line.node(14, 2, NodeKind::Context, 13);
-        child_line.malloc(22, 0x5000, 50, 14);
-        child_line.malloc(23, 0x6000, 60, 5);
-        line.text(24, 0x7300, 0, 0, "too late for the child");
-        bench.round();
+        let FakeImage { id: child, own: mut child_ring, .. } = bench.image(101, Some(fork));
+        child_ring.thread(21, TID + 2, "child");
+        child_ring.node(13, 3, NodeKind::Value, 0x7300);
+        child_ring.node(14, 2, NodeKind::Context, 13);
+        child_ring.malloc(22, 0x5000, 50, 14);
+        child_ring.malloc(23, 0x6000, 60, 5);
+        ring.text(24, 0x7300, 0, 0, "too late for the child");
+        bench.iterate();
         let next = bench.file.with_extension("next");
         let rotated = is_rotated.then(|| {
             let file = std::fs::File::options().read(true).write(true).create_new(true).open(&next).unwrap();
             bench.collector.rotate(file);
             bench.file.clone()
         });
-        line.malloc(60_000, 0x7000, 70, 6);
-        bench.round();
+        ring.malloc(60_000, 0x7000, 70, 6);
+        bench.iterate();
         for image in [parent, child] {
             bench.end(image, ImageEndReason::Exit);
         }
-        bench.round();
+        bench.iterate();
         bench.collector.end_session();
         let end = SessionEnd { exit: None, program_cpu_ns: None, program_wall_ns: 2, collector_cpu_ns: 3 };
         bench.collector.finish(&end);
@@ -917,31 +917,32 @@ fn contexts_and_heaps_have_their_texts() {
 /// Tests that the program attributes a block to a stack later. In a second file the block is not an
 /// allocation.
 #[test]
-fn blocks_are_put_down_to_other_stacks() {
-    let mut bench = Bench::of(SessionRecord { part: 1, ..SessionRecord::default() });
-    let FakeImage { id, own: mut line, .. } = bench.image(100, None);
-    let moved = |address, stack| Extended::Moved { address, stack: StackId(stack) };
-    line.thread(0, TID, "main");
-    line.malloc(1, 0x1000, 10, 1);
-    line.malloc(2, 0x2000, 20, 1);
-    line.extended(3, &moved(0x1000, 2));
-    line.extended(4, &moved(0x9000, 2));
-    line.malloc(5, 0x3000, 5, 2);
-    line.free(6, 0x3000);
-    bench.round();
+fn blocks_are_reattributed_to_other_stacks() {
+    let mut bench = Bench::of(SessionRecord { segment: 1, ..SessionRecord::default() });
+    let FakeImage { id, own: mut ring, .. } = bench.image(100, None);
+    let moved = |address, stack| Extended::Reattributed { address, stack: StackId(stack) };
+    ring.thread(0, TID, "main");
+    ring.malloc(1, 0x1000, 10, 1);
+    ring.malloc(2, 0x2000, 20, 1);
+    ring.extended(3, &moved(0x1000, 2));
+    ring.extended(4, &moved(0x9000, 2));
+    ring.malloc(5, 0x3000, 5, 2);
+    ring.free(6, 0x3000);
+    bench.iterate();
     let next = bench.file.with_extension("next");
     bench.collector.rotate(std::fs::File::options().read(true).write(true).create_new(true).open(&next).unwrap());
-    line.extended(60_000, &moved(0x1000, 3));
-    line.extended(60_001, &moved(0x2000, 3));
-    bench.round();
+    ring.extended(60_000, &moved(0x1000, 3));
+    ring.extended(60_001, &moved(0x2000, 3));
+    bench.iterate();
     bench.end(id, ImageEndReason::Exit);
     let file = bench.file.clone();
-    bench.round();
+    bench.iterate();
     bench.collector.end_session();
     let end = SessionEnd { exit: None, program_cpu_ns: None, program_wall_ns: 2, collector_cpu_ns: 3 };
     bench.collector.finish(&end);
     let (first, second) = (std::fs::read(file).unwrap(), std::fs::read(next).unwrap());
-    let to = |block: u64, stack| EventKind::Move { block: heapledger_core::Serial(block), stack: StackId(stack) };
+    let to =
+        |block: u64, stack| EventKind::Reattributed { block: heapledger_core::Serial(block), stack: StackId(stack) };
     let (first, second) = (open(&first), open(&second));
     assert_eq!(kinds_of(&first, id), [alloc(0, 10, 1), alloc(1, 20, 1), to(0, 2), alloc(2, 5, 2), freed(2)]);
     assert_eq!(kinds_of(&second, id), [to(0, 3), to(1, 3)]);
@@ -990,7 +991,7 @@ fn pools_stand_for_the_memory_they_have() {
     own.extended(6, &free(Api::PoolFree, key(0x1010)));
     own.extended(7, &free(Api::PoolReset, key(0)));
     own.free(8, 0x1000);
-    bench.round();
+    bench.iterate();
     bench.end(id, ImageEndReason::Exit);
     let (finished, bytes) = bench.finish();
     let counts = finished.footer.counts;
@@ -1023,7 +1024,7 @@ fn an_address_is_live_only_once() {
     own.malloc(3, 0x2000, 30, 2);
     own.realloc(4, 0x2000);
     own.realloc_returns(5, 0x1000, 40, 2);
-    bench.round();
+    bench.iterate();
     bench.end(id, ImageEndReason::Exit);
     let (finished, bytes) = bench.finish();
     let recording = open(&bytes);
@@ -1042,15 +1043,15 @@ fn a_collector_that_dies_leaves_a_readable_file() {
     for number in 0..1_000 {
         own.malloc(1 + number, 0x1000 + number * 16, 10, 1);
     }
-    bench.round();
+    bench.iterate();
     // Flushes as if a second had passed.
     bench.collector.order.clock = Clock::new(Reading::now(), Reading::now());
     let now = bench.collector.now();
     let Stage::Running(image) = &mut bench.collector.slots[0].stage else { panic!() };
-    image.flush(&mut bench.collector.shared, Time(now.0 + 1_000_000_000), &Noted::default());
+    image.flush(&mut bench.collector.shared, Time(now.0 + 1_000_000_000), &ExternalCounters::default());
     bench.collector.shared.flush_records();
     own.malloc(2_000, 0x9000_0000, 10, 1);
-    bench.round();
+    bench.iterate();
     let Bench { collector, file, _directory, .. } = bench;
     // The file gets what the writer has received, and no footer.
     let Collector { shared: Shared { writer, .. }, .. } = collector;
@@ -1072,7 +1073,7 @@ fn descendants_that_go_on_are_let_go_of() {
     // The producer is even in the middle of an event.
     common.producer.begin();
     own.producer.begin();
-    bench.round();
+    bench.iterate();
     let (finished, bytes) = bench.finish();
     let recording = open(&bytes);
     assert_eq!(recording.image_end(id).unwrap().reason, ImageEndReason::Detached);
@@ -1098,10 +1099,10 @@ fn checkpoints_are_written_on_the_way() {
             own.realloc_returns(at, 0x10_0000 + number * 16, 8, 1);
         }
         if number % 1_000 == 0 {
-            bench.round();
+            bench.iterate();
         }
     }
-    bench.round();
+    bench.iterate();
     bench.end(id, ImageEndReason::Exit);
     let (finished, bytes) = bench.finish();
     let recording = open(&bytes);
@@ -1123,7 +1124,7 @@ fn checkpoints_are_written_on_the_way() {
             live += match event.kind {
                 EventKind::Alloc { .. } => 1,
                 EventKind::Free { .. } => -1,
-                EventKind::Realloc { .. } | EventKind::Failed { .. } | EventKind::Move { .. } => 0,
+                EventKind::Realloc { .. } | EventKind::Failed { .. } | EventKind::Reattributed { .. } => 0,
             };
         }
     }
@@ -1136,32 +1137,32 @@ fn checkpoints_are_written_on_the_way() {
 #[test]
 fn stamped_blocks_are_leaves_of_their_stacks() {
     let mut bench = Bench::new();
-    let FakeImage { id: parent, own: mut line, .. } = bench.image(100, None);
+    let FakeImage { id: parent, own: mut ring, .. } = bench.image(100, None);
     let mut other = bench.ring(parent, false, TID + 1, 32 << 10);
-    line.thread(0, TID, "main");
-    line.node(1, 0, NodeKind::Epoch, 0);
-    line.node(2, 1, NodeKind::Frame, 0x1010);
-    line.text(1, 0x7000, 0, 0, "Token\nsrc/a.rs:7");
-    line.malloc(2, 0x1000, 100, 2);
-    line.extended(3, &Extended::Stamped { address: 0x1000, stamp: 0x7000 });
-    line.malloc(4, 0x2000, 10_000, 2);
+    ring.thread(0, TID, "main");
+    ring.node(1, 0, NodeKind::Epoch, 0);
+    ring.node(2, 1, NodeKind::Frame, 0x1010);
+    ring.text(1, 0x7000, 0, 0, "Token\nsrc/a.rs:7");
+    ring.malloc(2, 0x1000, 100, 2);
+    ring.extended(3, &Extended::Stamped { address: 0x1000, stamp: 0x7000 });
+    ring.malloc(4, 0x2000, 10_000, 2);
     other.thread(5, TID + 1, "other");
     other.extended(6, &Extended::Stamped { address: 0x2000 + 9_999, stamp: 0x7000 });
     other.extended(7, &Extended::Stamped { address: 0x2000 + 10_000, stamp: 0x7000 });
     other.extended(8, &Extended::Stamped { address: 0x1000, stamp: 0x7777 });
-    line.realloc(9, 0x1000);
-    line.realloc_returns(10, 0x3000, 200, 2);
-    line.extended(11, &Extended::Ignored { address: 0x5000 });
-    line.extended(12, &Extended::Stamped { address: 0x5000, stamp: 0x7000 });
-    line.extended(20, &Extended::Fork { sequence: 1 });
+    ring.realloc(9, 0x1000);
+    ring.realloc_returns(10, 0x3000, 200, 2);
+    ring.extended(11, &Extended::Ignored { address: 0x5000 });
+    ring.extended(12, &Extended::Stamped { address: 0x5000, stamp: 0x7000 });
+    ring.extended(20, &Extended::Fork { sequence: 1 });
     let fork = NewFork { parent, sequence: 1, node_base: 3 };
-    let FakeImage { id: child, own: mut child_line, .. } = bench.image(101, Some(fork));
-    child_line.thread(21, TID + 2, "child");
-    child_line.realloc(22, 0x2000);
-    child_line.realloc_returns(23, 0x6000, 300, 2);
-    bench.round();
+    let FakeImage { id: child, own: mut child_ring, .. } = bench.image(101, Some(fork));
+    child_ring.thread(21, TID + 2, "child");
+    child_ring.realloc(22, 0x2000);
+    child_ring.realloc_returns(23, 0x6000, 300, 2);
+    bench.iterate();
     // A program that uses an id of the collector's own is corrupt.
-    child_line.node(StackId::PROGRAM_END.0, 2, NodeKind::Frame, 0x1020);
+    child_ring.node(StackId::PROGRAM_END.0, 2, NodeKind::Frame, 0x1020);
     for image in [parent, child] {
         bench.end(image, ImageEndReason::Exit);
     }
@@ -1183,7 +1184,8 @@ fn stamped_blocks_are_leaves_of_their_stacks() {
     // child's own.
     let own = *recording.sites(child).rows.iter().find(|site| site.allocations.0 > 0).unwrap();
     assert_eq!((own.live_end.bytes.0, stamp(own.stack, child)), (300, "Token".to_owned()));
-    let moves =
-        events_of(&recording, parent).into_iter().filter(|(event, _)| matches!(event.kind, EventKind::Move { .. }));
+    let moves = events_of(&recording, parent)
+        .into_iter()
+        .filter(|(event, _)| matches!(event.kind, EventKind::Reattributed { .. }));
     assert_eq!(moves.count(), 3);
 }

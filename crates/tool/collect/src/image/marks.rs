@@ -6,33 +6,33 @@ use std::fs;
 
 use heapledger_core::{Serial, StackId};
 use heapledger_ledger::{Block, Key};
-use heapledger_recording::{EventKind, FreedBlock, Mark, Marked, Reported, TextId, Time};
+use heapledger_recording::{EventKind, FreedBlock, Mark, MarkedBlocks, Reported, TextId, Time};
 
-use super::{Image, Moment, Shared};
+use super::{EventHeader, Image, Shared};
 
 /// The reports of an image.
 #[derive(Debug)]
 pub(super) struct Reports {
     pid: u32,
     /// The marks that hold, if they have to be repeated in another file.
-    marked: Marked,
-    /// For each place that reported an address outside of all blocks: true if the memory there is
+    marked: MarkedBlocks,
+    /// For each stack that reported an address outside of all blocks: true if the memory there is
     /// of another kind.
-    places: HashMap<StackId, bool>,
+    stacks: HashMap<StackId, bool>,
 }
 
-/// The maximum number of places for which this is found out, because it reads the mappings of the
+/// The maximum number of stacks for which this is found out, because it reads the mappings of the
 /// process.
-const PLACES_MAX: usize = 64;
+const STACKS_MAX: usize = 64;
 
 impl Reports {
     pub(super) fn new(pid: u32) -> Reports {
-        Reports { pid, marked: Marked::default(), places: HashMap::new() }
+        Reports { pid, marked: MarkedBlocks::default(), stacks: HashMap::new() }
     }
 
     /// Removes the marks of a block that is freed.
     #[inline(always)]
-    pub(super) fn see(&mut self, kind: &EventKind) {
+    pub(super) fn on_event(&mut self, kind: &EventKind) {
         if !self.marked.is_empty() {
             self.forget(kind);
         }
@@ -50,17 +50,17 @@ impl Reports {
 
 impl Image {
     /// Takes back the report of a block by a reporter.
-    pub(super) fn take_report_back(&mut self, shared: &mut Shared, moment: Moment, address: u64, reporter: u64) {
+    pub(super) fn remove_mark(&mut self, shared: &mut Shared, header: EventHeader, address: u64, reporter: u64) {
         let Some(by) = self.reporter(shared, StackId::ROOT, reporter) else { return };
         if let Some(block) = self.block_of(address) {
-            self.push_mark(shared, moment.time, &Mark::TakenBack { block, by });
+            self.push_mark(shared, header.time, &Mark::Removed { block, by });
         }
     }
 
     /// Returns the block at, or around, an address, if the recording has it.
     pub(super) fn block_of(&mut self, address: u64) -> Option<Serial> {
-        let in_finder = || self.finder.find(&self.ledger, address).map(|(_, block)| block);
-        let block = self.ledger.get(Key(address)).or_else(in_finder)?;
+        let in_index = || self.address_index.find(&self.ledger, address).map(|(_, block)| block);
+        let block = self.ledger.get(Key(address)).or_else(in_index)?;
         (!block.inherited).then_some(block.serial)
     }
 
@@ -87,13 +87,13 @@ impl Image {
         if let Some(block) = self.ledger.get(Key(address)) {
             return known(block).map(Reported::Block);
         }
-        if let Some((key, block)) = self.finder.find(&self.ledger, address) {
+        if let Some((key, block)) = self.address_index.find(&self.ledger, address) {
             let is_whole = key.address() == address;
             let named = |block| if is_whole { Reported::Block(block) } else { Reported::Inside { block, address } };
             return known(block).map(named);
         }
         // The block may have been allocated in a pause, or not be in the sample.
-        if self.ledger.is_set_aside(Key(address)) || shared.paused_from.is_some() || shared.is_sample {
+        if self.ledger.is_untracked(Key(address)) || shared.paused_from.is_some() || shared.is_sample {
             return None;
         }
         let is_in_module =
@@ -101,12 +101,12 @@ impl Image {
         if is_on_stack || is_in_module() {
             return Some(Reported::NotHeap { address });
         }
-        let is_other = match self.reports.places.get(&by) {
+        let is_other = match self.reports.stacks.get(&by) {
             Some(&known) => known,
-            None if self.reports.places.len() >= PLACES_MAX => false,
+            None if self.reports.stacks.len() >= STACKS_MAX => false,
             None => {
-                let found = self.is_of_no_heap(address);
-                self.reports.places.insert(by, found);
+                let found = self.is_outside_heap(address);
+                self.reports.stacks.insert(by, found);
                 found
             }
         };
@@ -116,7 +116,7 @@ impl Image {
     /// True if an address is in a mapping without blocks. The program has continued since, and may
     /// have ended.
     #[cold]
-    fn is_of_no_heap(&self, address: u64) -> bool {
+    fn is_outside_heap(&self, address: u64) -> bool {
         let maps = fs::read(format!("/proc/{}/maps", self.reports.pid)).unwrap_or_default();
         let Some(mapping) = mapping_around(&maps, address) else { return false };
         let is_in = |key: Key| key.pool() == 0 && mapping.range.contains(&key.address());
@@ -144,9 +144,9 @@ impl Image {
     }
 
     /// Repeats the marks that hold at the beginning of another file.
-    pub(super) fn report_again(&mut self, shared: &mut Shared, time: Time) {
-        let marks = self.reports.marked.again();
-        self.reports.marked = Marked::default();
+    pub(super) fn repeat_marks(&mut self, shared: &mut Shared, time: Time) {
+        let marks = self.reports.marked.as_marks();
+        self.reports.marked = MarkedBlocks::default();
         for mark in marks {
             self.push_mark(shared, time, &mark);
         }
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mappings_are_told_apart() {
+    fn mappings_are_distinguished() {
         let maps = b"564b018f1000-564b018f2000 rw-p 00002000 fe:00 247282   /usr/bin/a b\n\
                      564b01a00000-564b01a21000 rw-p 00000000 00:00 0        [heap]\n\
                      7f0000000000-7f0000021000 rw-p 00000000 00:00 0 \n\

@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 
 use heapledger_core::{StackId, arch, sys};
 use heapledger_wire::event::{self, Extended, WORDS_MAX, units};
-use heapledger_wire::publish::{Producer, Unwritten};
+use heapledger_wire::publish::{Producer, WriteError};
 use heapledger_wire::ring::Ring;
 use heapledger_wire::session::{
     ADDRESS_PREFIX, ANSWER_LENGTH, Answer, ENVIRONMENT_VARIABLE, NAME_LENGTH, PAGE_LENGTH, Request, RequestKind,
@@ -132,19 +132,19 @@ impl FakeThread {
         FakeThread { image, producer: Producer::new(ring) }
     }
 
-    pub fn start(&mut self, name: &str) -> Result<(), Unwritten> {
+    pub fn start(&mut self, name: &str) -> Result<(), WriteError> {
         let mut padded = [0; 16];
         padded[..name.len()].copy_from_slice(name.as_bytes());
         self.extended(&Extended::ThreadStart { thread: sys::thread_id(), name: padded })
     }
 
     #[inline]
-    pub fn put(&mut self, words: &[u64]) -> Result<(), Unwritten> {
+    pub fn put(&mut self, words: &[u64]) -> Result<(), WriteError> {
         self.producer.write(self.image.page, || false, words)
     }
 
     #[inline]
-    fn step(&mut self, ticks: u64) -> Result<u64, Unwritten> {
+    fn step(&mut self, ticks: u64) -> Result<u64, WriteError> {
         if let Some(step) = self.producer.step(ticks) {
             return Ok(step);
         }
@@ -154,7 +154,7 @@ impl FakeThread {
     }
 
     #[inline]
-    pub fn malloc(&mut self, address: u64, size: u64, stack: u32) -> Result<(), Unwritten> {
+    pub fn malloc(&mut self, address: u64, size: u64, stack: u32) -> Result<(), WriteError> {
         self.producer.begin();
         let step = self.step(arch::ticks())?;
         self.put(&event::malloc(step, address, size, StackId(stack)))?;
@@ -163,7 +163,7 @@ impl FakeThread {
     }
 
     #[inline]
-    pub fn free(&mut self, address: u64) -> Result<(), Unwritten> {
+    pub fn free(&mut self, address: u64) -> Result<(), WriteError> {
         self.producer.begin();
         let step = self.step(arch::ticks_after_loads())?;
         self.put(&event::free(step, address))?;
@@ -171,7 +171,7 @@ impl FakeThread {
         Ok(())
     }
 
-    pub fn extended(&mut self, event: &Extended<'_>) -> Result<(), Unwritten> {
+    pub fn extended(&mut self, event: &Extended<'_>) -> Result<(), WriteError> {
         self.producer.begin();
         let mut buffer = [0; WORDS_MAX];
         self.producer.last = units(arch::ticks());

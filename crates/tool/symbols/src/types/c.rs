@@ -5,16 +5,16 @@
 
 use super::cxx_name::Type;
 use super::frame::{Language, TypedFrame};
-use super::{Below, Confidence, Evidence, Places, SiteSizes, SiteType, SizeCheck, TypeName};
+use super::{Confidence, Evidence, InnermostPlaces, Places, SiteSizes, SiteType, SizeCheck, TypeName};
 
 /// The maximum number of nested wrappers around an allocator that are followed.
 const WRAPPERS_MAX: usize = 8;
 
 /// Returns the type of the blocks that a stack allocates if its innermost function, apart from
 /// allocators, is C.
-pub(crate) fn site_type(places: Places<'_>, below: Below, sizes: SiteSizes) -> SiteType {
+pub(crate) fn site_type(places: Places<'_>, innermost: InnermostPlaces, sizes: SiteSizes) -> SiteType {
     let known = by_text(places, sizes);
-    known.or_else(|| library_block(places, below, Some(Language::C))).unwrap_or_else(SiteType::unknown)
+    known.or_else(|| library_block(places, innermost, Some(Language::C))).unwrap_or_else(SiteType::unknown)
 }
 
 /// Returns the type according to the source text, variables and results of the innermost function,
@@ -27,7 +27,7 @@ pub(crate) fn by_text(places: Places<'_>, sizes: SiteSizes) -> Option<SiteType> 
         if !matches!(frame.language, Language::C | Language::Cxx) || frame.file.is_none() {
             return None;
         }
-        let mut answers = said(frame, sizes).map(|(of, evidence)| answer(of, evidence, place, sizes));
+        let mut answers = named_type(frame, sizes).map(|(of, evidence)| answer(of, evidence, place, sizes));
         // The text may be from another version of the file, or the variable another one in the same
         // register.
         let fits = |found: &SiteType| !matches!(found.size_check, SizeCheck::Inconsistent(_));
@@ -42,7 +42,7 @@ pub(crate) fn by_text(places: Places<'_>, sizes: SiteSizes) -> Option<SiteType> 
 }
 
 /// A type according to some text or variable.
-struct Said<'f> {
+struct NamedType<'f> {
     type_name: &'f TypeName,
     size: Option<u64>,
     is_array: Option<bool>,
@@ -50,13 +50,14 @@ struct Said<'f> {
 }
 
 /// Returns the evidence in a function, the most certain first.
-fn said(frame: &TypedFrame, sizes: SiteSizes) -> impl Iterator<Item = (Said<'_>, Evidence)> {
+fn named_type(frame: &TypedFrame, sizes: SiteSizes) -> impl Iterator<Item = (NamedType<'_>, Evidence)> {
     let exact = frame.written.iter().find(|written| !written.is_result).map(|written| {
         let is_array = Some(written.is_array).filter(|is_array| *is_array || written.is_more);
-        let said = Said { type_name: &written.type_name, size: written.size, is_array, is_more: written.is_more };
-        (said, Evidence::SourceText)
+        let named_type =
+            NamedType { type_name: &written.type_name, size: written.size, is_array, is_more: written.is_more };
+        (named_type, Evidence::SourceText)
     });
-    let guess = |type_name, size| Said { type_name, size, is_array: None, is_more: false };
+    let guess = |type_name, size| NamedType { type_name, size, is_array: None, is_more: false };
     // If the block is smaller than the variable's type, the variable is another one in the same
     // register.
     let fits = move |size: Option<u64>| size.is_none_or(|size| sizes.are_at_least(size) != Some(false));
@@ -73,19 +74,20 @@ fn said(frame: &TypedFrame, sizes: SiteSizes) -> impl Iterator<Item = (Said<'_>,
     [exact, received, put, returned].into_iter().flatten()
 }
 
-fn answer(said: Said<'_>, evidence: Evidence, place: usize, sizes: SiteSizes) -> SiteType {
-    let size = said.size.or_else(|| Type::parse(said.type_name.full())?.known_size()).filter(|&size| size > 0);
+fn answer(named_type: NamedType<'_>, evidence: Evidence, place: usize, sizes: SiteSizes) -> SiteType {
+    let size =
+        named_type.size.or_else(|| Type::parse(named_type.type_name.full())?.known_size()).filter(|&size| size > 0);
     let is_one = size.and_then(|size| sizes.are(size));
-    let is_array = if said.is_more { false } else { said.is_array.unwrap_or(is_one == Some(false)) };
+    let is_array = if named_type.is_more { false } else { named_type.is_array.unwrap_or(is_one == Some(false)) };
     let fits = size.and_then(|size| match () {
-        () if said.is_more => sizes.are_at_least(size),
+        () if named_type.is_more => sizes.are_at_least(size),
         () if is_array => sizes.are_several(size, 0),
         () => is_one,
     });
     let check = match (fits, size) {
         (Some(true), _) => SizeCheck::Consistent,
         (Some(false), Some(size)) => {
-            let of = said.type_name.short();
+            let of = named_type.type_name.short();
             SizeCheck::Inconsistent(format!("{}, but {of} has {size}", sizes.in_words()).into())
         }
         _ => SizeCheck::NotPossible,
@@ -93,9 +95,9 @@ fn answer(said: Said<'_>, evidence: Evidence, place: usize, sizes: SiteSizes) ->
     // If the sizes contradict it, the block is not shown as an array: it may have something behind
     // it, or be something else.
     let is_array = is_array && !matches!(check, SizeCheck::Inconsistent(_));
-    let element = is_array.then(|| said.type_name.clone());
+    let element = is_array.then(|| named_type.type_name.clone());
     SiteType {
-        block: Some(if is_array { said.type_name.buffer() } else { said.type_name.clone() }),
+        block: Some(if is_array { named_type.type_name.buffer() } else { named_type.type_name.clone() }),
         element,
         container: None,
         confidence: Confidence::Probable,
@@ -111,12 +113,16 @@ fn answer(said: Said<'_>, evidence: Evidence, place: usize, sizes: SiteSizes) ->
 /// exported function names it; in other libraries the innermost exported function without debug
 /// information. If a library has no symbol for it, the symbol that its caller called may name it.
 /// Code in the program itself is not a library's, except below Rust.
-pub(crate) fn library_block(places: Places<'_>, below: Below, caller: Option<Language>) -> Option<SiteType> {
+pub(crate) fn library_block(
+    places: Places<'_>,
+    innermost: InnermostPlaces,
+    caller: Option<Language>,
+) -> Option<SiteType> {
     let is_rust = caller == Some(Language::Rust);
-    if !below.is_shared && !is_rust {
+    if !innermost.is_shared && !is_rust {
         return None;
     }
-    let in_libc = below.in_libc;
+    let in_libc = innermost.in_libc;
     // The function that the program calls says most about a library's own block; a tail call may
     // have removed its frame.
     let caller = places.get(in_libc).filter(|_| in_libc > 0).and_then(|frames| frames.last());

@@ -4,7 +4,7 @@
 //! of the standard library that make one `T`; the constructor that runs right after the call; the
 //! text of the line; names of functions in symbol tables.
 
-mod merge;
+mod identical_code;
 
 use std::sync::Arc;
 
@@ -85,7 +85,7 @@ pub(crate) fn site_type(places: Places<'_>, sizes: SiteSizes) -> SiteType {
 
     // The objects that a container constructs and its variables are its own, and tell nothing about
     // its elements.
-    let is_container = frames.first().is_some_and(|frame| frame.is_in_std() && merge::is_of_container(frame));
+    let is_container = frames.first().is_some_and(|frame| frame.is_in_std() && identical_code::is_of_container(frame));
     let claim = by_allocator(frames)
         .or_else(|| by_maker(frames))
         .or_else(|| if is_container { None } else { by_expression(places, frames, sizes, is_array) })
@@ -126,7 +126,8 @@ fn by_allocator(frames: &[Frame<'_>]) -> Option<Claim> {
         return None;
     }
     let frame = &frames[asked];
-    let merge::Told { of, is_certain } = merge::told(is_asked(frame)?, &frames[asked..]);
+    let identical_code::RequestedType { of, is_certain } =
+        identical_code::requested_type(is_asked(frame)?, &frames[asked..]);
     let standard = frame.class().is_some_and(|class| is_allocator_class(&class.name)) || frame.is_in_std();
     let size = frame.size_of(&of).or_else(|| {
         let others = frames[asked + 1..].iter().take_while(|frame| frame.is_in_std());

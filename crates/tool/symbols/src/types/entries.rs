@@ -11,7 +11,7 @@ use gimli::{
     AttributeValue, DebugInfoOffset, DebugTypeSignature, Dwarf, Unit, UnitHeader, UnitOffset, UnitRef, UnitType,
 };
 
-use super::aftermath::Body;
+use super::call_site::Body;
 use super::frame::{Language, Parameter};
 use super::lookup::{Definitions, Names};
 use super::name::TypeName;

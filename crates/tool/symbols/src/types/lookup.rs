@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use gimli::{Dwarf, UnitOffset, UnitRef};
 
-use super::aftermath::Spot;
+use super::call_site::Spot;
 use super::cxx_name::{Path, Type};
 use super::entries::{Entries, Spelled, address, is_class, key, name_of};
 use super::frame::{Language, Written};

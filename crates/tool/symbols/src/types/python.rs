@@ -6,7 +6,7 @@
 //! containers in Rust and C++. Nothing proves it: these answers are probable.
 
 use super::frame::Language;
-use super::{Below, Confidence, EachSize, Evidence, Places, SiteSizes, SiteType, SizeCheck, TypeName};
+use super::{Confidence, EachSize, Evidence, InnermostPlaces, Places, SiteSizes, SiteType, SizeCheck, TypeName};
 
 /// The maximum number of functions without a name that are skipped before the first that has one.
 const UNNAMED_MAX: usize = 3;
@@ -14,11 +14,11 @@ const UNNAMED_MAX: usize = 3;
 const OBJECT_MAX: u64 = 512;
 /// The sizes of the parts of the map that pymalloc keeps of its arenas, with 64-bit addresses.
 const ARENA_MAPS: [u64; 2] = [1 << 17, 1 << 18];
-const ARENA_MAP: Is = Memory("pymalloc arena map");
+const ARENA_MAP: ObjectKind = Memory("pymalloc arena map");
 
 /// The kind of a block, according to the function that asks for it.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Is {
+enum ObjectKind {
     /// An object of one size.
     Object(&'static str),
     /// An object of variable size.
@@ -32,17 +32,17 @@ enum Is {
     /// The function does not tell.
     Nothing,
 }
-use Is::{Memory, Nothing, Object, Part, Several, Varying};
+use ObjectKind::{Memory, Nothing, Object, Part, Several, Varying};
 
-const ITEMS: Is = Several("PyObject*", 8, "list");
-const KEYS: Is = Part("PyDictKeysObject", "dict");
-const TEXT: Is = Varying("PyUnicodeObject");
-const BYTES: Is = Varying("PyBytesObject");
-const INTEGER: Is = Varying("PyLongObject");
+const ITEMS: ObjectKind = Several("PyObject*", 8, "list");
+const KEYS: ObjectKind = Part("PyDictKeysObject", "dict");
+const TEXT: ObjectKind = Varying("PyUnicodeObject");
+const BYTES: ObjectKind = Varying("PyBytesObject");
+const INTEGER: ObjectKind = Varying("PyLongObject");
 
 /// Functions, by name or (with `*`) its beginning: what they ask the allocator for, and what they
 /// ask the allocator of objects for. The first rule that matches applies.
-const RULES: &[(&[&str], Is, Is)] = &[
+const RULES: &[(&[&str], ObjectKind, ObjectKind)] = &[
     // pymalloc itself. Its arenas come from malloc only if there is no mmap.
     (&["_PyObject_ArenaMalloc"], Memory("pymalloc arena"), Nothing),
     (&["arena_map_get", "arena_map_mark_used"], ARENA_MAP, Nothing),
@@ -193,8 +193,8 @@ const OF_OBJECTS: [&str; 13] = [
 
 /// Returns the type of the blocks that a stack allocates if a function of CPython tells it; `None`
 /// also if the allocating code is not CPython's.
-pub(crate) fn site_type(places: Places<'_>, below: Below, sizes: SiteSizes) -> Option<SiteType> {
-    if below.in_libc > 0 || !is_python(places) {
+pub(crate) fn site_type(places: Places<'_>, innermost: InnermostPlaces, sizes: SiteSizes) -> Option<SiteType> {
+    if innermost.in_libc > 0 || !is_python(places) {
         return None;
     }
     let (mut unnamed, mut of_objects) = (0, None);
@@ -232,7 +232,7 @@ pub(crate) fn site_type(places: Places<'_>, below: Below, sizes: SiteSizes) -> O
 
 /// True if these blocks are the map of pymalloc's arenas, by their sizes. The map grows when some
 /// object is allocated. Tables of containers may have the same sizes.
-fn is_arena_map(known: Is, sizes: SiteSizes) -> bool {
+fn is_arena_map(known: ObjectKind, sizes: SiteSizes) -> bool {
     let is_table = matches!(known, Several(..) | Part(..));
     let are_maps = |each: EachSize| ARENA_MAPS.contains(&each.least) && ARENA_MAPS.contains(&each.most);
     !is_table && sizes.each().is_some_and(are_maps)
@@ -252,7 +252,7 @@ fn is_one_of(name: &str, functions: &[&str]) -> bool {
 }
 
 /// Returns the answer, unless sizes contradict it.
-fn answer(is: Is, (place, function): (usize, &str), sizes: SiteSizes) -> Option<SiteType> {
+fn answer(is: ObjectKind, (place, function): (usize, &str), sizes: SiteSizes) -> Option<SiteType> {
     let mut found = SiteType {
         confidence: Confidence::Probable,
         evidence: Evidence::CFunction(function.into()),

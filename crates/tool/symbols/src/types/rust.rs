@@ -43,7 +43,7 @@ enum Sliced {
 
 impl Shape {
     /// Returns a number that two shapes share if one may be part of making the other.
-    fn family(self) -> u8 {
+    fn group(self) -> u8 {
         match self {
             Self::One | Self::Counted(..) => 0,
             Self::Buffer | Self::Headed => 1,
@@ -364,7 +364,7 @@ fn decide(places: Places<'_>, first: Candidate) -> Option<Candidate> {
         }
         // Only the container for which the physical function was called: called by the innermost
         // function there. A container of such containers does not count.
-        let direct = caller.frame == 0 && caller.shape.family() == current.shape.family();
+        let direct = caller.frame == 0 && caller.shape.group() == current.shape.group();
         let same_container = physical.is_in("alloc::raw_vec") || physical.is_in("hashbrown::raw");
         let elementwise = || places[current.place].last().is_some_and(|frame| is_elementwise(physical.details(frame)));
         if !direct || !same_container && elementwise() {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use heapledger_symbols::{Frame, ModuleRef, ModuleState, Options, Symbolizer};
+use heapledger_symbols::{ModuleRef, ModuleState, SymbolFrame, Symbolizer, SymbolizerOptions};
 use object::{Object, ObjectSymbol};
 use tempfile::TempDir;
 
@@ -94,10 +94,10 @@ pub(crate) struct Subject {
 impl Subject {
     /// Makes a subject for a file, without debug directories.
     pub(crate) fn new(path: impl Into<PathBuf>) -> Self {
-        Self::with(path, Options { debug_dirs: Vec::new(), ..Options::default() })
+        Self::with(path, SymbolizerOptions { debug_dirs: Vec::new(), ..SymbolizerOptions::default() })
     }
 
-    pub(crate) fn with(path: impl Into<PathBuf>, options: Options) -> Self {
+    pub(crate) fn with(path: impl Into<PathBuf>, options: SymbolizerOptions) -> Self {
         Self { path: path.into(), build_id: Vec::new(), symbolizer: Symbolizer::new(options) }
     }
 
@@ -105,7 +105,7 @@ impl Subject {
         ModuleRef { path: self.path.as_os_str().as_bytes(), build_id: &self.build_id }
     }
 
-    pub(crate) fn frames(&self, offset: u64) -> Arc<[Frame]> {
+    pub(crate) fn frames(&self, offset: u64) -> Arc<[SymbolFrame]> {
         self.symbolizer.frames(self.module(), offset)
     }
 
@@ -118,9 +118,9 @@ impl Subject {
     }
 
     /// Returns all distinct answers in the function that `file` has under this raw name.
-    pub(crate) fn answers_in(&self, file: &Path, function: &str) -> Vec<Arc<[Frame]>> {
+    pub(crate) fn answers_in(&self, file: &Path, function: &str) -> Vec<Arc<[SymbolFrame]>> {
         let (start, size) = extent(file, |name| name == function);
-        let mut answers: Vec<Arc<[Frame]>> = Vec::new();
+        let mut answers: Vec<Arc<[SymbolFrame]>> = Vec::new();
         for offset in start..start + size {
             let frames = self.frames(offset);
             if !answers.contains(&frames) {
@@ -150,7 +150,7 @@ pub(crate) fn build_id(file: &Path) -> Vec<u8> {
 }
 
 /// Returns `function:line` per frame, innermost first, with the short names.
-pub(crate) fn chain(frames: &[Frame]) -> Vec<String> {
+pub(crate) fn chain(frames: &[SymbolFrame]) -> Vec<String> {
     frames.iter().map(|frame| format!("{}:{}", frame.function.short(), frame.line.unwrap_or(0))).collect()
 }
 
@@ -163,7 +163,7 @@ pub(crate) fn line_of(source: &str, text: &str) -> u32 {
 
 /// Asserts that one of the answers has these functions, in this file.
 #[track_caller]
-pub(crate) fn assert_chain(answers: &[Arc<[Frame]>], expected: &[String], file: &str) {
+pub(crate) fn assert_chain(answers: &[Arc<[SymbolFrame]>], expected: &[String], file: &str) {
     let found = answers.iter().find(|frames| chain(frames) == expected);
     let Some(frames) = found else {
         let chains: Vec<_> = answers.iter().map(|frames| chain(frames)).collect();

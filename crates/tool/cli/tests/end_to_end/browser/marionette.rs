@@ -15,7 +15,7 @@ use super::end;
 use crate::harness::{Scratch, installed};
 
 /// A time limit beyond any request to a browser on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A running Firefox with a profile of its own, ended when dropped.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ impl Firefox {
         let mut firefox = Firefox { process: firefox.0.take().unwrap(), stream, requests: 0 };
         firefox.receive();
         firefox.call("WebDriver:NewSession", json!({}));
-        firefox.call("WebDriver:SetTimeouts", json!({"script": PATIENCE.as_millis() as u64}));
+        firefox.call("WebDriver:SetTimeouts", json!({"script": TIMEOUT.as_millis() as u64}));
         Some(firefox)
     }
 
@@ -114,10 +114,10 @@ fn connect(port: &PathBuf) -> BufReader<TcpStream> {
     loop {
         let number = fs::read_to_string(port).ok().and_then(|text| text.trim().parse::<u16>().ok());
         if let Some(stream) = number.and_then(|number| TcpStream::connect(("127.0.0.1", number)).ok()) {
-            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            stream.set_read_timeout(Some(TIMEOUT)).unwrap();
             return BufReader::new(stream);
         }
-        assert!(started.elapsed() < PATIENCE, "Firefox does not listen: {}", directory(port).display());
+        assert!(started.elapsed() < TIMEOUT, "Firefox does not listen: {}", directory(port).display());
         std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -11,10 +11,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::end;
-use crate::harness::{Scratch, comes, installed, wait_until};
+use crate::harness::{Scratch, installed, is_true_within, wait_until};
 
 /// A time limit beyond any request to a browser on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A running Chromium with a profile of its own, ended when dropped.
 #[derive(Debug)]
@@ -63,7 +63,7 @@ impl Chromium {
         chromium.session = answer["sessionId"].as_str().unwrap().to_owned();
         let address = answer["capabilities"]["goog:chromeOptions"]["debuggerAddress"].as_str().unwrap();
         chromium.devtools = format!("http://{address}/devtools");
-        chromium.post("timeouts", json!({"script": PATIENCE.as_millis() as u64}));
+        chromium.post("timeouts", json!({"script": TIMEOUT.as_millis() as u64}));
         Some(chromium)
     }
 
@@ -80,7 +80,7 @@ impl Chromium {
 
     /// Waits until an expression is true in the page.
     pub(crate) fn wait(&self, expression: &str) {
-        if !comes(2 * PATIENCE, || self.eval(expression) == true) {
+        if !is_true_within(2 * TIMEOUT, || self.eval(expression) == true) {
             let loaded = "performance.getEntries().map((one) => [one.name, one.responseStatus, one.duration])";
             panic!(
                 "waited in vain until {expression}\nthe page: {}\nloaded: {}\nlog: {}",
@@ -148,7 +148,7 @@ impl Chromium {
     fn send(&self, method: &str, path: &str, body: Option<&Value>) -> Value {
         let body = body.map_or(String::new(), Value::to_string);
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         write!(
             stream,
             "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nContent-Type: application/json\r\n\

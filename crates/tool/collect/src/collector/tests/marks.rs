@@ -9,49 +9,49 @@ use super::*;
 /// ignored blocks are not recorded.
 #[test]
 fn reports_name_blocks_by_serial() {
-    let mut bench = Bench::of(SessionRecord { part: 1, ..SessionRecord::default() });
-    let FakeImage { id, own: mut line, .. } = bench.image(100, None);
+    let mut bench = Bench::of(SessionRecord { segment: 1, ..SessionRecord::default() });
+    let FakeImage { id, own: mut ring, .. } = bench.image(100, None);
     let marked = |address, reporter, is_kept| {
         let (stack, measured, is_on_stack, is_around) = (StackId(2), 5, address == 0x7_0000, false);
         Extended::Marked { address, reporter, stack, is_kept, is_on_stack, is_around, measured }
     };
-    line.thread(0, TID, "main");
-    line.node(1, 0, NodeKind::Epoch, 0);
-    line.node(2, 1, NodeKind::Frame, 0x1010);
-    line.text(1, 0x7000, 0, 0, "cache");
-    line.text(1, 0x7100, 0, 0, "index");
-    line.malloc(2, 0x1000, 100, 2);
-    line.malloc(3, 0x2000, 10_000, 2);
-    line.malloc(4, 0x3000, 30, 2);
-    line.extended(5, &Extended::Ignored { address: 0x5000 });
-    line.extended(6, &Extended::MarksCleared);
-    line.extended(7, &marked(0x1000, 0x7000, true));
-    line.extended(8, &marked(0x2000 + 9_999, 0x7100, false));
-    line.extended(9, &marked(0x2000 + 10_000, 0x7100, false));
-    line.extended(10, &marked(0x7_0000, 0x7100, false));
-    line.extended(10, &marked(0x5000, 0x7000, false));
-    line.extended(11, &marked(0x1000, 0x7777, false));
-    line.extended(12, &marked(0x3000, 0x7000, true));
-    line.extended(13, &marked(0x3000, 0x7100, true));
+    ring.thread(0, TID, "main");
+    ring.node(1, 0, NodeKind::Epoch, 0);
+    ring.node(2, 1, NodeKind::Frame, 0x1010);
+    ring.text(1, 0x7000, 0, 0, "cache");
+    ring.text(1, 0x7100, 0, 0, "index");
+    ring.malloc(2, 0x1000, 100, 2);
+    ring.malloc(3, 0x2000, 10_000, 2);
+    ring.malloc(4, 0x3000, 30, 2);
+    ring.extended(5, &Extended::Ignored { address: 0x5000 });
+    ring.extended(6, &Extended::MarksCleared);
+    ring.extended(7, &marked(0x1000, 0x7000, true));
+    ring.extended(8, &marked(0x2000 + 9_999, 0x7100, false));
+    ring.extended(9, &marked(0x2000 + 10_000, 0x7100, false));
+    ring.extended(10, &marked(0x7_0000, 0x7100, false));
+    ring.extended(10, &marked(0x5000, 0x7000, false));
+    ring.extended(11, &marked(0x1000, 0x7777, false));
+    ring.extended(12, &marked(0x3000, 0x7000, true));
+    ring.extended(13, &marked(0x3000, 0x7100, true));
     let around = |address| match marked(address, 0x7100, false) {
         Extended::Marked { address, reporter, stack, is_kept, is_on_stack, measured, .. } => {
             Extended::Marked { address, reporter, stack, is_kept, is_on_stack, is_around: true, measured }
         }
         other => other,
     };
-    line.extended(13, &around(0x2000 + 9_999));
-    line.extended(13, &around(0x2000 + 10_000));
-    line.extended(14, &Extended::Unmarked { address: 0x3000, reporter: 0x7000 });
-    line.free(15, 0x1000);
-    line.extended(16, &Extended::MarksComplete);
-    bench.round();
+    ring.extended(13, &around(0x2000 + 9_999));
+    ring.extended(13, &around(0x2000 + 10_000));
+    ring.extended(14, &Extended::Unmarked { address: 0x3000, reporter: 0x7000 });
+    ring.free(15, 0x1000);
+    ring.extended(16, &Extended::MarksComplete);
+    bench.iterate();
     let next = bench.file.with_extension("next");
     bench.collector.rotate(std::fs::File::options().read(true).write(true).create_new(true).open(&next).unwrap());
-    line.free(60_000, 0x3000);
-    bench.round();
+    ring.free(60_000, 0x3000);
+    bench.iterate();
     bench.end(id, ImageEndReason::Exit);
     let file = bench.file.clone();
-    bench.round();
+    bench.iterate();
     bench.collector.end_session();
     let end = SessionEnd { exit: None, program_cpu_ns: None, program_wall_ns: 2, collector_cpu_ns: 3 };
     bench.collector.finish(&end);
@@ -75,7 +75,7 @@ fn reports_name_blocks_by_serial() {
                     assert_eq!(measured, Bytes(5));
                     format!("{at} {what:?} {} {is_kept}", name(by))
                 }
-                Mark::TakenBack { block, by } => format!("{at} {block:?} not {}", name(by)),
+                Mark::Removed { block, by } => format!("{at} {block:?} not {}", name(by)),
                 Mark::Cleared => format!("{at} cleared"),
                 Mark::Complete { .. } => format!("{at} complete"),
             }));

@@ -6,15 +6,15 @@ use super::*;
 const EARLY: u64 = 100;
 
 /// Returns a process with this many threads, each with a ring.
-fn threads(bench: &mut Bench, count: u32) -> (ImageId, Vec<Line>) {
+fn threads(bench: &mut Bench, count: u32) -> (ImageId, Vec<TestRing>) {
     bench.collector.order.early_max = EARLY;
     let FakeImage { id, own, .. } = bench.image(100, None);
-    let mut lines = vec![own];
-    lines.extend((1..count).map(|thread| bench.ring(id, false, TID + thread, 1 << 20)));
-    for (number, line) in lines.iter_mut().enumerate() {
-        line.thread(0, TID + number as u32, "worker");
+    let mut rings = vec![own];
+    rings.extend((1..count).map(|thread| bench.ring(id, false, TID + thread, 1 << 20)));
+    for (number, ring) in rings.iter_mut().enumerate() {
+        ring.thread(0, TID + number as u32, "worker");
     }
-    (id, lines)
+    (id, rings)
 }
 
 /// Returns the numbers of missed frees, reordered events, frees of unknown blocks, and late events.
@@ -26,8 +26,8 @@ fn figures(finished: &Finished) -> [u64; 4] {
 #[test]
 fn the_free_of_its_address_is_pulled_before_an_allocation() {
     let mut bench = Bench::new();
-    let (id, mut lines) = threads(&mut bench, 2);
-    let [one, two] = &mut lines[..] else { unreachable!() };
+    let (id, mut rings) = threads(&mut bench, 2);
+    let [one, two] = &mut rings[..] else { unreachable!() };
     one.malloc(10, 0x1000, 10, 1);
     // Three allocations that are stamped before the free, through entry points of every form, and
     // the next event of each thread.
@@ -55,7 +55,7 @@ fn the_free_of_its_address_is_pulled_before_an_allocation() {
     // The first half of a reallocation also releases an address.
     one.realloc(404, 0x3000);
     one.realloc_returns(405, 0x6000, 50, 1);
-    bench.round();
+    bench.iterate();
     bench.end(id, ImageEndReason::Exit);
     let (finished, bytes) = bench.finish();
     assert_eq!(figures(&finished), [0, 3, 0, 0]);
@@ -83,14 +83,14 @@ fn the_free_of_its_address_is_pulled_before_an_allocation() {
 #[test]
 fn the_frees_of_one_address_are_pulled_in_their_order() {
     let mut bench = Bench::new();
-    let (id, mut lines) = threads(&mut bench, 3);
-    lines[0].malloc(10, 0x1000, 10, 1);
-    lines[2].malloc(20, 0x1000, 20, 1);
-    lines[1].malloc(21, 0x1000, 30, 1);
-    lines[0].free(30, 0x1000);
-    lines[2].free(31, 0x1000);
-    lines[1].free(32, 0x1000);
-    bench.round();
+    let (id, mut rings) = threads(&mut bench, 3);
+    rings[0].malloc(10, 0x1000, 10, 1);
+    rings[2].malloc(20, 0x1000, 20, 1);
+    rings[1].malloc(21, 0x1000, 30, 1);
+    rings[0].free(30, 0x1000);
+    rings[2].free(31, 0x1000);
+    rings[1].free(32, 0x1000);
+    bench.iterate();
     bench.end(id, ImageEndReason::Exit);
     let (finished, bytes) = bench.finish();
     assert_eq!(figures(&finished), [0, 2, 0, 0]);
@@ -104,8 +104,8 @@ fn the_frees_of_one_address_are_pulled_in_their_order() {
 #[test]
 fn a_missed_free_delays_nothing() {
     let mut bench = Bench::new();
-    let (id, mut lines) = threads(&mut bench, 2);
-    let [one, two] = &mut lines[..] else { unreachable!() };
+    let (id, mut rings) = threads(&mut bench, 2);
+    let [one, two] = &mut rings[..] else { unreachable!() };
     one.malloc(10, 0x1000, 10, 1);
     two.malloc(20, 0x1000, 20, 1);
     two.malloc(21, 0x2000, 21, 1);
@@ -113,7 +113,7 @@ fn a_missed_free_delays_nothing() {
     two.free(23, 0x1000);
     two.malloc(24, 0x1000, 24, 1);
     one.free(25, 0x1000);
-    bench.round();
+    bench.iterate();
     bench.end(id, ImageEndReason::Exit);
     let (finished, bytes) = bench.finish();
     assert_eq!(figures(&finished), [1, 0, 0, 0]);
@@ -127,8 +127,8 @@ fn a_missed_free_delays_nothing() {
 #[test]
 fn the_beginning_of_a_reallocation_is_pulled_over_another() {
     let mut bench = Bench::new();
-    let (id, mut lines) = threads(&mut bench, 2);
-    let [one, two] = &mut lines[..] else { unreachable!() };
+    let (id, mut rings) = threads(&mut bench, 2);
+    let [one, two] = &mut rings[..] else { unreachable!() };
     one.malloc(10, 0x1000, 10, 1);
     one.malloc(11, 0x2000, 11, 1);
     two.malloc(20, 0x1000, 20, 1);
@@ -136,7 +136,7 @@ fn the_beginning_of_a_reallocation_is_pulled_over_another() {
     one.realloc_returns(31, 0x3000, 31, 1);
     one.realloc(40, 0x1000);
     one.realloc_returns(41, 0x4000, 41, 1);
-    bench.round();
+    bench.iterate();
     bench.end(id, ImageEndReason::Exit);
     let (finished, bytes) = bench.finish();
     assert_eq!(figures(&finished), [0, 1, 0, 0]);
@@ -150,19 +150,19 @@ fn the_beginning_of_a_reallocation_is_pulled_over_another() {
 #[test]
 fn the_free_comes_in_a_later_round() {
     let mut bench = Bench::new();
-    let (id, mut lines) = threads(&mut bench, 2);
-    let [one, two] = &mut lines[..] else { unreachable!() };
+    let (id, mut rings) = threads(&mut bench, 2);
+    let [one, two] = &mut rings[..] else { unreachable!() };
     one.malloc(10, 0x1000, 10, 1);
     one.malloc(28, 0x2000, 11, 1);
     one.producer.begin();
     two.malloc(20, 0x1000, 20, 1);
     two.free(35, 0x1000);
-    bench.round();
+    bench.iterate();
     assert_eq!(bench.collector.shared.events, 1);
     assert!(bench.collector.sources.iter().any(|source| source.early.is_some()));
     one.free(30, 0x1000);
     one.producer.end();
-    bench.round();
+    bench.iterate();
     assert_eq!(bench.collector.shared.events, 5);
     bench.end(id, ImageEndReason::Exit);
     let (finished, bytes) = bench.finish();
@@ -177,11 +177,11 @@ fn the_free_comes_in_a_later_round() {
 fn a_free_is_not_pulled_over_any_time() {
     for (late, expected) in [(EARLY, [0, 1, 0, 0]), (EARLY + 1, [1, 0, 0, 0])] {
         let mut bench = Bench::new();
-        let (id, mut lines) = threads(&mut bench, 2);
-        lines[0].malloc(10, 0x1000, 10, 1);
-        lines[1].malloc(20, 0x1000, 20, 1);
-        lines[0].free(20 + late, 0x1000);
-        bench.round();
+        let (id, mut rings) = threads(&mut bench, 2);
+        rings[0].malloc(10, 0x1000, 10, 1);
+        rings[1].malloc(20, 0x1000, 20, 1);
+        rings[0].free(20 + late, 0x1000);
+        bench.iterate();
         bench.end(id, ImageEndReason::Exit);
         let (finished, _) = bench.finish();
         assert_eq!(figures(&finished), expected, "{late}");
@@ -192,27 +192,27 @@ fn a_free_is_not_pulled_over_any_time() {
 /// there is a free.
 #[test]
 fn what_is_not_known_at_the_end_is_taken() {
-    for is_wild in [false, true] {
+    for is_corrupt in [false, true] {
         let mut bench = Bench::new();
-        let (id, mut lines) = threads(&mut bench, 2);
-        let [one, two] = &mut lines[..] else { unreachable!() };
+        let (id, mut rings) = threads(&mut bench, 2);
+        let [one, two] = &mut rings[..] else { unreachable!() };
         one.malloc(10, 0x1000, 10, 1);
         one.malloc(50, 0x2000, 10, 1);
         one.producer.begin();
         two.malloc(20, 0x1000, 20, 1);
-        bench.round();
+        bench.iterate();
         let early = bench.collector.sources.iter_mut().find(|source| source.early.is_some()).unwrap();
-        if is_wild {
+        if is_corrupt {
             early.give_up();
             one.free(60, 0x1000);
         }
         one.producer.end();
-        bench.round();
+        bench.iterate();
         bench.end(id, ImageEndReason::Exit);
         let (finished, _) = bench.finish();
         assert!(finished.failure.is_none());
         let counts = finished.footer.counts;
-        let taken = u64::from(!is_wild);
+        let taken = u64::from(!is_corrupt);
         assert_eq!((counts.blocks_live_end.0, counts.frees_missed.0), (1 + taken, taken));
     }
 }
@@ -222,21 +222,21 @@ fn what_is_not_known_at_the_end_is_taken() {
 #[test]
 fn addresses_that_are_handed_out_again_and_again() {
     let mut bench = Bench::new();
-    let (id, mut lines) = threads(&mut bench, 4);
+    let (id, mut rings) = threads(&mut bench, 4);
     let mut random = Random(1);
     let (mut allocations, mut addresses) = (0, std::collections::HashSet::new());
     for at in 0..20_000 {
         let address = 0x1000 + 16 * random.below(50);
-        lines[random.below(4) as usize].malloc(10 + at, address, 8, 1);
+        rings[random.below(4) as usize].malloc(10 + at, address, 8, 1);
         addresses.insert(address);
         allocations += 1;
         if random.below(1_000) == 0 {
-            bench.round();
+            bench.iterate();
             assert_eq!(bench.collector.sources.iter().map(Source::backlog).sum::<usize>(), 0);
             assert!(bench.collector.sources.iter().all(|source| source.early.is_none()));
         }
     }
-    bench.round();
+    bench.iterate();
     bench.end(id, ImageEndReason::Exit);
     let (finished, bytes) = bench.finish();
     let live = addresses.len() as u64;
@@ -261,7 +261,7 @@ fn the_true_history_is_found_again() {
         // All other blocks pass from thread to thread at once.
         let (early, missed_of) = if seed % 2 == 0 { (1 + random.below(EARLY), 0) } else { (0, 50) };
         let mut bench = Bench::new();
-        let (id, mut lines) = threads(&mut bench, 5);
+        let (id, mut rings) = threads(&mut bench, 5);
         let mut last = [0; 5];
         // The address, the size, the thread that allocated it, and the time from which others may
         // free it.
@@ -271,19 +271,19 @@ fn the_true_history_is_found_again() {
         let (mut sizes, mut allocated) = (HashMap::new(), HashMap::new());
         for _ in 0..3_000 {
             at += 1 + random.below(3);
-            let mut line = random.below(5) as usize;
+            let mut ring = random.below(5) as usize;
             if random.below(2) == 0 && !live.is_empty() {
                 let (address, size, owner, shared_from) = live.swap_remove(random.below(live.len() as u64) as usize);
                 if shared_from > at {
-                    line = owner;
+                    ring = owner;
                 }
                 // Frees keep their stamps.
-                last[line] = at;
+                last[ring] = at;
                 if missed_of > 0 && shared_from <= at && random.below(missed_of) == 0 {
                     dropped.insert(address);
                     unseen += 1;
                 } else {
-                    lines[line].free(at, address);
+                    rings[ring].free(at, address);
                     *sizes.entry(size).or_insert(0_i64) -= 1;
                 }
                 released.push(address);
@@ -297,15 +297,15 @@ fn the_true_history_is_found_again() {
                 // The stamps of a thread never go back, and a block lives longer than the stamp of
                 // the next one is early.
                 let before = allocated.insert(address, at).unwrap_or(0);
-                last[line] = (at - random.below(early + 1)).max(last[line]).max(before + 1);
+                last[ring] = (at - random.below(early + 1)).max(last[ring]).max(before + 1);
                 let size = 1 + random.below(500);
-                lines[line].malloc(last[line], address, size, 1);
+                rings[ring].malloc(last[ring], address, size, 1);
                 *sizes.entry(size).or_insert(0) += 1;
                 allocations += 1;
-                live.push((address, size, line, if is_missed { at + 2 * EARLY } else { 0 }));
+                live.push((address, size, ring, if is_missed { at + 2 * EARLY } else { 0 }));
             }
         }
-        bench.round();
+        bench.iterate();
         bench.end(id, ImageEndReason::Exit);
         let (finished, bytes) = bench.finish();
         let [frees_missed, reordered, unknown, late] = figures(&finished);

@@ -1,0 +1,126 @@
+//! Selects how an intercepted call is dispatched.
+//!
+//! Most programs most of the time have no hook installed, or only one observer that samples. Then a
+//! call goes on to the program's own allocator after a few instructions, without a look at the hook
+//! table.
+
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+use super::{Observer, Pointer, registry};
+use crate::lock::Lock;
+use crate::{arch, filter};
+
+/// The dispatch paths of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DispatchPath {
+    /// To the program's own allocator: nobody observes, and nothing is replaced.
+    Direct,
+    /// To the program's own allocator for blocks that are not in the sample of the only observer.
+    Sampled,
+    /// Through the hook table.
+    Hooked,
+}
+
+/// The largest value of the state that is a sampling rate.
+const RATE_MAX: u32 = 0xff;
+/// Set until this object's allocator is known.
+pub(crate) const UNINITIALISED: u32 = 0x100;
+const HOOKED: u32 = 0x200;
+/// The value for [`set_sampling`] that stands for a rate which another process may change at any
+/// time and which the observer reads itself.
+pub const EXTERNAL_RATE: u32 = HOOKED;
+
+/// Returns the dispatch state of this loaded object: 0 is [`DispatchPath::Direct`], a number up to
+/// [`RATE_MAX`] is [`DispatchPath::Sampled`] at the rate with this logarithm. [`UNINITIALISED`] at
+/// first.
+#[inline(always)]
+fn state() -> &'static AtomicU32 {
+    arch::dispatch_path()
+}
+
+/// Held while the state, except its bit `UNINITIALISED`, or the watcher in `WATCHER` is updated.
+static LOCK: Lock = Lock::new();
+static SAMPLER: AtomicPtr<Observer> = AtomicPtr::new(ptr::null_mut());
+static SAMPLING_RATE: AtomicU32 = AtomicU32::new(0);
+/// A `fn(DispatchPath)`, or null.
+static WATCHER: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
+
+/// True if a call for `size` bytes, from 1 to [`isize::MAX`], may go straight to the program's own
+/// allocator. False until [`set_initialised`].
+#[inline(always)]
+pub fn may_bypass_malloc(size: usize) -> bool {
+    // No countdown was drawn at a number that is not a rate.
+    arch::is_dispatch_direct() || arch::count_down(size, state().load(Ordering::Relaxed))
+}
+
+/// True if the free of a block may go straight to the program's own allocator.
+#[inline(always)]
+pub fn may_bypass_free(block: Pointer) -> bool {
+    arch::is_dispatch_direct() || state().load(Ordering::Relaxed) <= RATE_MAX && !filter::may_contain(block as u64)
+}
+
+/// True if a reallocation to `size` bytes may go straight to the program's own allocator.
+#[inline(always)]
+pub fn may_bypass_realloc(old: Pointer, size: usize) -> bool {
+    // As in `may_bypass_malloc`.
+    arch::is_dispatch_direct()
+        || !filter::may_contain(old as u64) && arch::count_down(size, state().load(Ordering::Relaxed))
+}
+
+/// True if [`set_initialised`] has been called.
+#[inline]
+pub fn is_initialised() -> bool {
+    state().load(Ordering::Acquire) & UNINITIALISED == 0
+}
+
+/// Declares that the work of the first call is done, such as
+/// [`set_underlying`](super::dispatch::set_underlying).
+pub fn set_initialised() {
+    state().fetch_and(!UNINITIALISED, Ordering::Release);
+}
+
+/// Declares that this observer, if it is the only one, does not want to be notified of blocks for
+/// which the [`countdown`](crate::countdown) finds no sample point at this rate, nor of frees of
+/// blocks that [`filter`] does not hold. With rate 0 it is notified of all. Only one observer may
+/// call this, as often as it likes.
+pub fn set_sampling(observer: &'static Observer, rate: u32) {
+    SAMPLER.store(ptr::from_ref(observer).cast_mut(), Ordering::Relaxed);
+    SAMPLING_RATE.store(rate, Ordering::Relaxed);
+    update();
+}
+
+/// Calls `watcher` with the dispatch path now and whenever it changes. There is one such watcher.
+pub fn watch(watcher: fn(DispatchPath)) {
+    WATCHER.store(watcher as *mut (), Ordering::Release);
+    update();
+}
+
+/// Updates the dispatch path after observers or replacements, or the targets of the entry points,
+/// have changed.
+pub fn update() {
+    let _guard = LOCK.lock();
+    let rate = if is_alone() { SAMPLING_RATE.load(Ordering::Relaxed) } else { 0 };
+    let (dispatch_path, new) = match (registry::OBSERVERS.first(), registry::REPLACEMENTS.first()) {
+        (None, None) => (DispatchPath::Direct, 0),
+        (Some(_), None) if rate != 0 => (DispatchPath::Sampled, rate),
+        _ => (DispatchPath::Hooked, HOOKED),
+    };
+    let _ = state().fetch_update(Ordering::Release, Ordering::Relaxed, |old| Some(old & UNINITIALISED | new));
+    let watcher = WATCHER.load(Ordering::Acquire);
+    if !watcher.is_null() {
+        // SAFETY: `transmute` asks that the bits are a valid `fn(DispatchPath)`. `WATCHER` is not
+        // null, so `watch` has stored it: it was a `fn(DispatchPath)` there, and both types have
+        // the size of an address.
+        unsafe { core::mem::transmute::<*mut (), fn(DispatchPath)>(watcher)(dispatch_path) };
+    }
+}
+
+/// True if the observer that samples is the only observer.
+fn is_alone() -> bool {
+    // SAFETY: null, or a static that was passed to `set_sampling`.
+    let sampler = unsafe { SAMPLER.load(Ordering::Relaxed).as_ref() };
+    let (Some(sampler), Some(first)) = (sampler, registry::OBSERVERS.first()) else { return false };
+    let function = |observer: &Observer| observer.malloc.map(|function| function as usize);
+    first.next().is_none() && function(first.value()) == function(sampler)
+}

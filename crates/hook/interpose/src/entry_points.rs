@@ -1,0 +1,97 @@
+//! The entry points of the most frequent calls.
+//!
+//! Each exported function is one jump: to the next allocator while nothing is installed, to the
+//! code for one observer that samples ([`arch`]), or to the thunk that notifies all observers.
+
+use core::arch::naked_asm;
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use heapledger_core::hooks::dispatch_path::{self, DispatchPath};
+use heapledger_core::hooks::{Functions, Pointer, dispatch};
+
+use crate::{arch, thunks};
+
+/// Defines an exported function, and the variable that holds its target.
+macro_rules! entry_point {
+    ($name:ident, $target:ident, $hooked:ident, $($argument:ident: $type:ty),* => $result:ty) => {
+        static $target: AtomicPtr<()> = AtomicPtr::new(thunks::$hooked as *mut ());
+
+        /// The C function of this name: jumps to its present target.
+        ///
+        /// # Safety
+        ///
+        /// The contract of the C function.
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        pub unsafe extern "C" fn $name($($argument: $type),*) -> $result {
+            naked_asm!("jmp qword ptr [rip + {target}]", target = sym $target)
+        }
+    };
+}
+
+entry_point!(malloc, MALLOC, malloc_hooked, size: usize => Pointer);
+entry_point!(calloc, CALLOC, calloc_hooked, count: usize, each: usize => Pointer);
+entry_point!(realloc, REALLOC, realloc_hooked, old: Pointer, size: usize => Pointer);
+entry_point!(free, FREE, free_hooked, block: Pointer => ());
+
+/// Calls `watcher` with the return address of each call of `malloc`, before the call is made; with
+/// `None`, ends that. The dynamic linker calls `malloc` while it loads a library.
+pub fn watch_malloc(watcher: Option<fn(u64)>) {
+    WATCHER.store(watcher.map_or(ptr::null_mut(), |watcher| watcher as *mut ()), Ordering::SeqCst);
+    dispatch_path::update();
+}
+
+/// The function that [`watch_malloc`] has set.
+static WATCHER: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
+
+/// `malloc`, while its calls are watched. Passes the caller's registers on like the thunks.
+#[unsafe(naked)]
+unsafe extern "C" fn malloc_watched(size: usize) -> Pointer {
+    naked_asm!("mov rsi, rsp", "mov rdx, rbp", "jmp {watched}", watched = sym watched)
+}
+
+extern "C" fn watched(size: usize, sp: u64, rbp: u64) -> Pointer {
+    let watcher = WATCHER.load(Ordering::Acquire);
+    if !watcher.is_null() {
+        // SAFETY: on entry to a function the return address is at the stack pointer, which the
+        // thunk has passed on.
+        let caller = unsafe { ptr::with_exposed_provenance::<u64>(sp as usize).read() };
+        // SAFETY: `transmute` requires that the pointer is a `fn(u64)`. It is not null, and
+        // `watch_malloc`, which stores all others, makes them from a `fn(u64)`.
+        unsafe { core::mem::transmute::<*mut (), fn(u64)>(watcher)(caller) };
+    }
+    thunks::malloc_from(size, sp, rbp)
+}
+
+/// Sets the dispatch path of calls. Only once there is an allocator.
+pub(crate) fn set_dispatch_path(path: DispatchPath) {
+    let [malloc, calloc, realloc, free] = match path {
+        DispatchPath::Direct => {
+            // SAFETY: `set_underlying` has written it, and nobody writes it again.
+            let Functions { malloc, calloc, realloc, free, .. } = unsafe { &*dispatch::underlying_table() };
+            [
+                malloc.map_or(thunks::malloc_hooked as *mut (), |function| function as *mut ()),
+                calloc.map_or(thunks::calloc_hooked as *mut (), |function| function as *mut ()),
+                realloc.map_or(thunks::realloc_hooked as *mut (), |function| function as *mut ()),
+                free.map_or(thunks::free_hooked as *mut (), |function| function as *mut ()),
+            ]
+        }
+        DispatchPath::Sampled => {
+            [arch::malloc as *mut (), arch::calloc as *mut (), arch::realloc as *mut (), arch::free as *mut ()]
+        }
+        DispatchPath::Hooked => [
+            thunks::malloc_hooked as *mut (),
+            thunks::calloc_hooked as *mut (),
+            thunks::realloc_hooked as *mut (),
+            thunks::free_hooked as *mut (),
+        ],
+    };
+    let malloc = if WATCHER.load(Ordering::Acquire).is_null() { malloc } else { malloc_watched as *mut () };
+    // In this order, so that observers are notified of the free of every block whose allocation
+    // they were notified of.
+    FREE.store(free, Ordering::Release);
+    REALLOC.store(realloc, Ordering::Release);
+    CALLOC.store(calloc, Ordering::Release);
+    MALLOC.store(malloc, Ordering::Release);
+}

@@ -1,0 +1,250 @@
+//! The file of this process's findings: `PID.RANDOM.reports`, in the directory of the library
+//! itself.
+//!
+//! The file is opened for each finding, and closed again: nothing stays open in the program. It is
+//! text, a line each:
+//!
+//! ```text
+//! report NUMBER KIND ADDRESS SIZE DETAIL DETAIL THREAD
+//! allocated|freed|first ADDRESS… by CALL
+//! maps
+//! (of /proc/self/maps)
+//!
+//! times NUMBER COUNT
+//! begun PID NAME
+//! end BEYOND MISSED
+//! looked exit|exec|signal
+//! stopped REASON LIBRARY
+//! confined
+//! unchecked
+//! ```
+//!
+//! After the last `begun` there is a `looked` if the live blocks were looked at when the process
+//! ended, or a `confined` if nothing was written any more because it had put itself in a sandbox.
+
+use core::ffi::CStr;
+use core::fmt::Write;
+use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+
+use heapledger_core::arch::{self, nr, syscall};
+use heapledger_core::print::Printer;
+use heapledger_core::{StackId, sandbox, sys};
+use heapledger_memcheck::Call;
+use heapledger_memcheck::report::{self, Kind, Report};
+
+use crate::object::Object;
+
+const PATH_MAX: usize = 1024;
+
+/// The directory, ending with `/`.
+static DIRECTORY: [AtomicU8; PATH_MAX] = [const { AtomicU8::new(0) }; PATH_MAX];
+static LENGTH: AtomicUsize = AtomicUsize::new(0);
+/// A number that tells the images of one process apart.
+static IMAGE: AtomicU64 = AtomicU64::new(0);
+
+/// Finds the directory that this library was loaded from. True if there is one.
+pub(crate) fn find() -> bool {
+    let Some(object) = Object::of((&raw const LENGTH).expose_provenance()) else { return false };
+    // SAFETY: the loader's text, which ends with NUL and stays.
+    let path = unsafe { CStr::from_ptr(object.file) }.to_bytes();
+    let Some(slash) = path.iter().rposition(|&byte| byte == b'/').filter(|&slash| slash < PATH_MAX - 64) else {
+        return false;
+    };
+    for (to, from) in DIRECTORY.iter().zip(path.iter().take(slash + 1)) {
+        to.store(*from, Ordering::Relaxed);
+    }
+    IMAGE.store(arch::ticks(), Ordering::Relaxed);
+    LENGTH.store(slash + 1, Ordering::Release);
+    true
+}
+
+/// Opens the file for appending. `None` if that fails.
+fn open() -> Option<i32> {
+    const O_WRONLY_CREAT_APPEND_CLOEXEC: usize = 1 | 0o100 | 0o2000 | 0o2000000;
+    if sandbox::is_entered() {
+        return None;
+    }
+    let mut path = Path { bytes: [0; PATH_MAX], length: 0 };
+    for byte in DIRECTORY.iter().take(LENGTH.load(Ordering::Acquire)) {
+        path.push(byte.load(Ordering::Relaxed));
+    }
+    write!(path, "{}.{:x}.reports", sys::process_id(), IMAGE.load(Ordering::Relaxed)).ok()?;
+    path.push(0);
+    // SAFETY: open(2) reads up to a NUL. `find` accepts at most `PATH_MAX - 64` bytes of directory,
+    // and the file's name takes at most 35, so the NUL pushed above fits into `path.bytes`. A new
+    // descriptor breaks no assumption of other code.
+    let opened =
+        unsafe { syscall(nr::OPEN, [path.bytes.as_ptr() as usize, O_WRONLY_CREAT_APPEND_CLOEXEC, 0o600, 0, 0, 0]) };
+    sys::check(opened).ok().map(|fd| fd as i32)
+}
+
+struct Path {
+    bytes: [u8; PATH_MAX],
+    length: usize,
+}
+
+impl Path {
+    fn push(&mut self, byte: u8) {
+        if let Some(slot) = self.bytes.get_mut(self.length) {
+            *slot = byte;
+            self.length += 1;
+        }
+    }
+}
+
+impl Write for Path {
+    fn write_str(&mut self, text: &str) -> core::fmt::Result {
+        text.bytes().for_each(|byte| self.push(byte));
+        Ok(())
+    }
+}
+
+/// The number of times that each finding is written at first. Later times are written at every
+/// power of two, and the total at the end.
+const TIMES_WRITTEN: u64 = 1000;
+
+/// Writes a finding.
+pub(crate) fn write(report: &Report, number: usize, times: u64) {
+    if times > TIMES_WRITTEN && !times.is_power_of_two() {
+        return;
+    }
+    let Some(fd) = open() else { return };
+    let mut out = Printer::new(fd);
+    if times == 1 {
+        // Nobody could be notified that writing failed.
+        let _ = write_report(&mut out, report, number);
+    }
+    let _ = writeln!(out, "times {number} {times}");
+    out.finish();
+    sys::close(fd);
+}
+
+fn write_report(out: &mut Printer, report: &Report, number: usize) -> core::fmt::Result {
+    let (kind, details) = match &report.kind {
+        Kind::DoubleFree { .. } => ("double-free", (0, 0)),
+        Kind::NotABlock { inside } => ("no-block", (inside.unwrap_or(0), 0)),
+        Kind::Mismatch => ("mismatch", (0, 0)),
+        Kind::WrongSize { declared } => ("wrong-size", (*declared, 0)),
+        Kind::Overwrite { bytes } => ("overwrite", (bytes.start, bytes.end)),
+        _ => return Ok(()),
+    };
+    let Report { address, size, thread, .. } = report;
+    writeln!(out, "report {number} {kind} {address} {size} {} {} {}", details.0, details.1, thread.0)?;
+    if let Some(call) = report.freed {
+        stack(out, "freed", call, report.freed_at)?;
+    }
+    if let Kind::DoubleFree { first, first_at } = report.kind {
+        stack(out, "first", first, first_at)?;
+    }
+    if let Some(call) = report.allocated {
+        stack(out, "allocated", call, report.allocated_at)?;
+    }
+    writeln!(out, "maps")?;
+    maps(out)?;
+    writeln!(out)
+}
+
+fn stack(out: &mut Printer, name: &str, call: Call, stack: StackId) -> core::fmt::Result {
+    write!(out, "{name}")?;
+    report::frames(stack).try_for_each(|address| write!(out, " {address:x}"))?;
+    writeln!(out, " by {}", call.name())
+}
+
+/// Writes which file is mapped where, as the kernel says.
+fn maps(out: &mut Printer) -> core::fmt::Result {
+    const O_CLOEXEC: usize = 0o2000000;
+    // SAFETY: open(2) reads up to the NUL that ends the literal, which is static. A new descriptor,
+    // closed below, breaks no assumption of other code.
+    let opened = unsafe { syscall(nr::OPEN, [c"/proc/self/maps".as_ptr() as usize, O_CLOEXEC, 0, 0, 0, 0]) };
+    let Ok(fd) = sys::check(opened) else { return Ok(()) };
+    let mut bytes = [0_u8; 1024];
+    loop {
+        // SAFETY: the kernel writes at most that many bytes to the live array.
+        let read = unsafe { syscall(nr::READ, [fd, bytes.as_mut_ptr() as usize, bytes.len(), 0, 0, 0]) };
+        let Ok(count @ 1..) = sys::check(read) else { break };
+        for chunk in bytes.get(..count).unwrap_or(&[]).utf8_chunks() {
+            out.write_str(chunk.valid())?;
+            chunk.invalid().iter().try_for_each(|_| out.write_str("\u{fffd}"))?;
+        }
+    }
+    sys::close(fd as i32);
+    Ok(())
+}
+
+/// Writes that this process is not checked.
+pub(crate) fn refuse() {
+    let Some(fd) = open() else { return };
+    let mut out = Printer::new(fd);
+    let _ = writeln!(out, "unchecked");
+    out.finish();
+    sys::close(fd);
+}
+
+/// A way for a process to end, or to become another program.
+#[derive(Clone, Copy)]
+pub(crate) enum End {
+    Exit,
+    Exec,
+    Signal,
+}
+
+/// Writes that this process runs; its live blocks have not been inspected.
+pub(crate) fn begin() {
+    let Some(fd) = open() else { return };
+    let mut out = Printer::new(fd);
+    let name = sys::thread_name();
+    let name = name.split(|&byte| byte == 0).next().unwrap_or(&[]);
+    let _ = write!(out, "begun {} ", sys::process_id());
+    for chunk in name.utf8_chunks() {
+        // A name can have any bytes.
+        chunk.valid().split('\n').try_for_each(|part| out.write_str(part)).unwrap_or(());
+    }
+    let _ = writeln!(out);
+    out.finish();
+    sys::close(fd);
+}
+
+/// Writes that nothing is reported any more, since the program opens this library, whose calls are
+/// not seen.
+pub(crate) fn stop(reason: u64, library: &CStr) {
+    let Some(fd) = open() else { return };
+    let mut out = Printer::new(fd);
+    let _ = write!(out, "stopped {reason} ");
+    for chunk in library.to_bytes().utf8_chunks() {
+        chunk.valid().split('\n').try_for_each(|part| out.write_str(part)).unwrap_or(());
+    }
+    let _ = writeln!(out);
+    out.finish();
+    sys::close(fd);
+}
+
+/// Writes that nothing is reported any more, because the program enters a sandbox.
+pub(crate) fn confine() {
+    let Some(fd) = open() else { return };
+    let mut out = Printer::new(fd);
+    let _ = writeln!(out, "confined");
+    out.finish();
+    sys::close(fd);
+}
+
+/// Writes how often each thing was found, and, with `inspected`, that all live blocks were
+/// inspected before this end.
+pub(crate) fn finish(inspected: Option<End>) {
+    let Some(fd) = open() else { return };
+    let mut out = Printer::new(fd);
+    for number in 0..report::REPORTS_MAX {
+        let Some((_, times)) = report::get(number) else { break };
+        let _ = writeln!(out, "times {number} {times}");
+    }
+    let _ = writeln!(out, "end {} {}", report::beyond(), heapledger_memcheck::missed());
+    if let Some(end) = inspected {
+        let end = match end {
+            End::Exit => "exit",
+            End::Exec => "exec",
+            End::Signal => "signal",
+        };
+        let _ = writeln!(out, "looked {end}");
+    }
+    out.finish();
+    sys::close(fd);
+}

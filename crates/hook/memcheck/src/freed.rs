@@ -1,0 +1,92 @@
+//! The blocks that were freed last.
+
+use core::sync::atomic::{AtomicPtr, Ordering};
+use core::{mem, ptr};
+
+use heapledger_core::lock::Lock;
+use heapledger_core::{StackId, sys};
+
+/// The largest number of freed blocks that are remembered: each takes the place of one that was
+/// freed earlier.
+pub const FREED_MAX: usize = 1 << 16;
+
+/// A block that was freed.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct FreedBlock {
+    /// The address of the block; 0 in a free slot.
+    pub(crate) address: u64,
+    pub(crate) size: u64,
+    pub(crate) usable: u64,
+    /// As in the register: which call allocated the block, and whether it had a canary.
+    pub(crate) stamp: u32,
+    /// The number of the `Call` that freed the block.
+    pub(crate) freed_by: u8,
+    pub(crate) allocated_at: StackId,
+    pub(crate) freed_at: StackId,
+}
+
+pub(crate) struct Table {
+    lock: Lock,
+    slots: AtomicPtr<[FreedBlock; FREED_MAX]>,
+}
+
+impl Table {
+    pub(crate) const fn new() -> Table {
+        Table { lock: Lock::new(), slots: AtomicPtr::new(ptr::null_mut()) }
+    }
+
+    /// Maps the table's memory. Idempotent.
+    pub(crate) fn prepare(&self) -> bool {
+        let _guard = self.lock.lock();
+        if self.slots.load(Ordering::Relaxed).is_null() {
+            let length = size_of::<[FreedBlock; FREED_MAX]>();
+            let Ok(memory) = sys::map_private(length) else { return false };
+            sys::dont_dump(memory, length);
+            self.slots.store(memory.cast(), Ordering::Release);
+        }
+        true
+    }
+
+    pub(crate) fn put(&self, block: FreedBlock) {
+        self.with(block.address, |slot| *slot = block);
+    }
+
+    pub(crate) fn get(&self, address: u64) -> Option<FreedBlock> {
+        self.with(address, |slot| *slot).filter(|block| block.address == address)
+    }
+
+    /// Takes a block out that is live after all.
+    pub(crate) fn take(&self, address: u64) -> Option<FreedBlock> {
+        let taken = self.with(address, |slot| match slot.address == address {
+            true => Some(mem::replace(&mut slot.address, 0)).map(|address| FreedBlock { address, ..*slot }),
+            false => None,
+        });
+        taken.flatten()
+    }
+
+    fn with<R>(&self, address: u64, run: impl FnOnce(&mut FreedBlock) -> R) -> Option<R> {
+        // Addresses are multiples of 16.
+        let slot = (address >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize >> (64 - FREED_MAX.ilog2());
+        let _guard = self.lock.lock();
+        // SAFETY: null, or a mapping of this type, which stays, and is reached under the lock only;
+        // zeroes are valid integers.
+        let slots = unsafe { self.slots.load(Ordering::Acquire).as_mut() }?;
+        slots.get_mut(slot).map(run)
+    }
+
+    /// For a fork: see `SharedRegister::before_fork`.
+    pub(crate) fn hold(&self) {
+        mem::forget(self.lock.lock());
+    }
+
+    /// # Safety
+    ///
+    /// This thread called `hold`, or is a copy of the one that did.
+    pub(crate) unsafe fn release(&self) {
+        // SAFETY: `Lock::unlock` requires that this thread, or the one that it was copied from by a
+        // fork, took the lock and forgot the guard. `hold` does both, and this function's
+        // `# Safety` requires that call.
+        unsafe { self.lock.unlock() };
+    }
+}

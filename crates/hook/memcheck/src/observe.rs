@@ -1,0 +1,329 @@
+//! The functions that the hook table calls: they register blocks that come and go, and check each
+//! free.
+
+use core::ops::Range;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use heapledger_core::hooks::{Caller, Observer, Pointer};
+use heapledger_core::sample::Rate;
+use heapledger_core::{Bytes, Serial, StackId, ThreadId, TypeId};
+use heapledger_inprocess::capture;
+use heapledger_ledger::{Key, LiveBlock, SharedRegister, Time};
+
+use crate::call::Call;
+use crate::freed::{self, FreedBlock};
+use crate::report::{Kind, Report, is_stopped, note};
+use crate::{canary, thread};
+
+/// The observer, which is called before the program's ledger: the ledger must not see a block that
+/// was freed twice as gone twice.
+pub(crate) static OBSERVER: Observer = Observer {
+    name: c"checks".as_ptr(),
+    order: 50,
+    calloc: Some(calloc),
+    aligned: Some(aligned),
+    free_sized: Some(free_sized),
+    realloc_begins: Some(realloc_begins),
+    realloc_ends: Some(realloc_ends),
+    failed: Some(failed),
+    ..Observer::new(malloc, free)
+};
+
+/// The live blocks. The stamp of a block says which call allocated it, and whether it has a canary.
+pub(crate) static REGISTER: SharedRegister = SharedRegister::new();
+pub(crate) static FREED: freed::Table = freed::Table::new();
+/// The number of calls that could not be handled: in signal handlers that interrupted a hook.
+static MISSED: AtomicU64 = AtomicU64::new(0);
+/// True if the checks have run since before the first block.
+static KNOWS_ALL: AtomicBool = AtomicBool::new(true);
+
+/// True once a block has been allocated.
+static HAS_SEEN: AtomicBool = AtomicBool::new(false);
+
+const PADDED: u32 = 1 << 8;
+
+/// True if any block was ever allocated through the hook table.
+pub fn has_seen_blocks() -> bool {
+    HAS_SEEN.load(Ordering::Relaxed)
+}
+
+/// Returns the number of allocator calls that were not checked. From the first one on, frees of
+/// unknown addresses say nothing, and are not reported.
+pub fn missed() -> u64 {
+    MISSED.load(Ordering::Relaxed)
+}
+
+/// Notes that there are blocks from before the checks started.
+pub(crate) fn begin_late() {
+    KNOWS_ALL.store(false, Ordering::Relaxed);
+}
+
+pub(crate) fn miss() {
+    MISSED.fetch_add(1, Ordering::Relaxed);
+}
+
+pub(crate) fn allocated_by(stamp: TypeId) -> Option<Call> {
+    Call::from_number(stamp.0 as u8)
+}
+
+/// True if a block with this stamp has a canary behind it.
+pub(crate) fn is_padded(stamp: TypeId) -> bool {
+    stamp.0 & PADDED != 0
+}
+
+// **Live caller**: the functions from here to `failed` are entered through `OBSERVER` only. By the
+// contract of `Observer`, `caller` is the frame of this thread that made the call: it is live, and
+// the intercepted function has yet to return to it.
+
+unsafe extern "C" fn malloc(block: Pointer, size: usize, caller: Caller) {
+    // SAFETY: `allocated` requires a live `caller`. Only `OBSERVER` leads here, so `caller` is a
+    // *live caller*.
+    unsafe { allocated(block, size, Call::Malloc, caller) };
+}
+
+unsafe extern "C" fn calloc(block: Pointer, count: usize, each: usize, caller: Caller) {
+    // SAFETY: `allocated` requires a live `caller`. Only `OBSERVER` leads here, so `caller` is a
+    // *live caller*.
+    unsafe { allocated(block, count.wrapping_mul(each), Call::Calloc, caller) };
+}
+
+unsafe extern "C" fn aligned(_: u32, block: Pointer, _: usize, size: usize, caller: Caller) {
+    // SAFETY: `allocated` requires a live `caller`. Only `OBSERVER` leads here, so `caller` is a
+    // *live caller*.
+    unsafe { allocated(block, size, Call::Aligned, caller) };
+}
+
+unsafe extern "C" fn free(block: Pointer, caller: Caller) {
+    // SAFETY: `on_free` requires a live `caller`. Only `OBSERVER` leads here, so `caller` is a
+    // *live caller*.
+    unsafe { on_free(block, Call::Free, None, caller) };
+}
+
+unsafe extern "C" fn free_sized(api: u32, block: Pointer, size: usize, _: usize, caller: Caller) {
+    // `cfree` gives no size.
+    const CFREE: u32 = heapledger_core::Api::Cfree as u32;
+    let (call, declared) = if api == CFREE { (Call::Free, None) } else { (Call::FreeSized, Some(size)) };
+    // SAFETY: `on_free` requires a live `caller`. Only `OBSERVER` leads here, so `caller` is a
+    // *live caller*.
+    unsafe { on_free(block, call, declared, caller) };
+}
+
+unsafe extern "C" fn realloc_begins(_: u32, old: Pointer, caller: Caller) {
+    // SAFETY: `on_free` requires a live `caller`. Only `OBSERVER` leads here, so `caller` is a
+    // *live caller*.
+    unsafe { on_free(old, Call::Realloc, None, caller) };
+}
+
+unsafe extern "C" fn realloc_ends(old: Pointer, block: Pointer, size: usize, caller: Caller) {
+    if !block.is_null() {
+        // SAFETY: `allocated` requires a live `caller`. Only `OBSERVER` leads here, so `caller` is
+        // a *live caller*.
+        unsafe { allocated(block, size, Call::Realloc, caller) };
+    } else if !old.is_null() && size != 0 {
+        // SAFETY: `restore` requires a live `caller`. Only `OBSERVER` leads here, so `caller` is a
+        // *live caller*.
+        unsafe { restore(old, caller) };
+    }
+}
+
+unsafe extern "C" fn failed(_: u32, _: usize, _: usize, _: usize, _: Caller) {
+    thread::refuse_new();
+}
+
+/// # Safety
+///
+/// `caller` is the live frame of this thread to which the intercepted function has yet to return.
+unsafe fn allocated(block: Pointer, size: usize, call: Call, caller: Caller) {
+    let call = thread::take_new(size).unwrap_or(call);
+    let canary = thread::take_padded(block as usize);
+    let new = NewBlock {
+        address: block as u64,
+        size: size as u64,
+        // A size that is rounded up has the canary further behind.
+        usable: canary.unwrap_or(size).max(size) as u64,
+        stamp: call as u32 | if canary.is_some_and(|at| at >= size) { PADDED } else { 0 },
+    };
+    // SAFETY: `capture::with_stack` requires the live frame of this thread to which the called
+    // function has yet to return. This function's `# Safety` requires the same of `caller`.
+    let is_seen = unsafe {
+        capture::with_stack(caller, |stack, thread| {
+            enter(&new, stack, thread);
+        })
+    };
+    if !is_seen {
+        miss();
+    }
+}
+
+struct NewBlock {
+    address: u64,
+    size: u64,
+    /// The usable bytes, behind which the canary is, if the block has one.
+    usable: u64,
+    stamp: u32,
+}
+
+fn enter(new: &NewBlock, stack: StackId, thread: ThreadId) {
+    if !has_seen_blocks() {
+        HAS_SEEN.store(true, Ordering::Relaxed);
+    }
+    let block = LiveBlock {
+        key: Key(new.address),
+        size: Bytes(new.size),
+        rate: Rate::EXACT,
+        usable: Bytes(new.usable),
+        stack,
+        serial: Serial(0),
+        stamp: TypeId(new.stamp),
+        thread,
+        time: Time(0),
+        backs: None,
+    };
+    if REGISTER.insert(&block).is_err() {
+        miss();
+    }
+}
+
+/// Notes that a reallocation has failed: the block that counted as freed is live.
+///
+/// # Safety
+///
+/// `caller` is the live frame of this thread to which the intercepted function has yet to return.
+unsafe fn restore(old: Pointer, caller: Caller) {
+    // SAFETY: `capture::with_stack` requires the live frame of this thread to which the called
+    // function has yet to return. This function's `# Safety` requires the same of `caller`.
+    let is_seen = unsafe {
+        capture::with_stack(caller, |_, thread| match FREED.take(old as u64) {
+            Some(FreedBlock { address, size, usable, stamp, allocated_at, .. }) => {
+                enter(&NewBlock { address, size, usable, stamp }, allocated_at, thread);
+            }
+            None => miss(),
+        })
+    };
+    if !is_seen {
+        miss();
+    }
+}
+
+/// # Safety
+///
+/// `caller` is the live frame of this thread to which the intercepted function has yet to return.
+unsafe fn on_free(block: Pointer, call: Call, declared: Option<usize>, caller: Caller) {
+    let (call, declared, alignment) = thread::take_delete(block as usize).unwrap_or((call, declared, 0));
+    // SAFETY: `capture::with_stack` requires the live frame of this thread to which the called
+    // function has yet to return. This function's `# Safety` requires the same of `caller`.
+    let is_seen = unsafe {
+        capture::with_stack(caller, |stack, thread| {
+            let free = Free { address: block as u64, call, declared, alignment, stack, thread };
+            match REGISTER.remove(Key(free.address)) {
+                Some(block) => free.check_known(&block),
+                None => free.check_unknown(),
+            }
+        })
+    };
+    if !is_seen {
+        miss();
+    }
+}
+
+/// Returns the part of a block's canary that was written over, in bytes from the end of the block.
+///
+/// # Safety
+///
+/// The block is live, and has a canary.
+pub(crate) unsafe fn overwritten(block: &LiveBlock) -> Option<Range<u64>> {
+    // If a free has not been seen, the block may not be live after all.
+    if missed() != 0 {
+        return None;
+    }
+    // SAFETY: `canary::overwritten` requires `LENGTH` bytes behind the given size. The block has a
+    // canary, by this function's `# Safety`, and `allocated` entered as its usable bytes those in
+    // front of the canary. The memory is there, because the block is live.
+    let bytes = unsafe { canary::overwritten(block.key.0 as *const u8, block.usable.0 as usize) }?;
+    let slop = block.usable.0 - block.size.0;
+    Some(bytes.start + slop..bytes.end + slop)
+}
+
+/// A free that is about to happen.
+struct Free {
+    address: u64,
+    call: Call,
+    declared: Option<usize>,
+    alignment: usize,
+    stack: StackId,
+    thread: ThreadId,
+}
+
+impl Free {
+    /// Checks the free of a live block, which has left the register.
+    fn check_known(&self, block: &LiveBlock) {
+        let found = |kind| self.report(kind, block.size.0, allocated_by(block.stamp), block.stack);
+        if is_padded(block.stamp) {
+            // SAFETY: the block was live until now, and the free is ours to pass on; its stamp says
+            // that it has a canary.
+            if let Some(bytes) = unsafe { overwritten(block) } {
+                found(Kind::Overwrite { bytes });
+            }
+        }
+        let allocated = allocated_by(block.stamp).unwrap_or(Call::Malloc);
+        if allocated.allocation_type() != self.call.allocation_type() {
+            if thread::trusts_operators() {
+                found(Kind::Mismatch);
+            }
+        } else if let Some(declared) = self.declared
+            && !self.fits(declared as u64, block.size.0)
+            && thread::trusts_operators()
+        {
+            found(Kind::WrongSize { declared: declared as u64 });
+        }
+        FREED.put(FreedBlock {
+            address: self.address,
+            size: block.size.0,
+            usable: block.usable.0,
+            stamp: block.stamp.0,
+            freed_by: self.call as u8,
+            allocated_at: block.stack,
+            freed_at: self.stack,
+        });
+    }
+
+    /// True if `declared` may be given as the size of a block of `size` bytes. The operators ask
+    /// for one byte rather than none, and for whole multiples of the alignment.
+    fn fits(&self, declared: u64, size: u64) -> bool {
+        let alignment = (self.alignment as u64).max(1);
+        declared == size || declared.max(1).checked_next_multiple_of(alignment) == Some(size)
+    }
+
+    /// Checks the free of an address that is not a live block.
+    fn check_unknown(&self) {
+        if missed() != 0 || is_stopped() {
+            return;
+        }
+        if let Some(block) = FREED.get(self.address) {
+            let first = Call::from_number(block.freed_by).unwrap_or(Call::Free);
+            let kind = Kind::DoubleFree { first, first_at: block.freed_at };
+            self.report(kind, block.size, allocated_by(TypeId(block.stamp)), block.allocated_at);
+            if self.call != Call::Realloc {
+                thread::swallow(self.address as usize);
+            }
+        } else if let Some(block) = REGISTER.block_at(self.address) {
+            let inside = Some(self.address - block.key.address());
+            self.report(Kind::NotABlock { inside }, block.size.0, allocated_by(block.stamp), block.stack);
+        } else if KNOWS_ALL.load(Ordering::Relaxed) {
+            self.report(Kind::NotABlock { inside: None }, 0, None, StackId::ROOT);
+        }
+    }
+
+    fn report(&self, kind: Kind, size: u64, allocated: Option<Call>, allocated_at: StackId) {
+        note(Report {
+            kind,
+            address: self.address,
+            size,
+            allocated,
+            allocated_at,
+            freed: Some(self.call),
+            freed_at: self.stack,
+            thread: self.thread,
+        });
+    }
+}

@@ -1,0 +1,388 @@
+//! The recorder of a session that samples: a Poisson process over the bytes that each thread
+//! allocates picks the blocks that are recorded, with their frees and reallocations.
+//!
+//! The recorder knows nothing of other blocks: their allocation is a subtraction from the thread's
+//! [countdown], their free a look-up in the [filter]. If there is no other observer, the malloc
+//! entry points do both themselves. Every recorded event says at which rate its thread's countdown
+//! was drawn, so the rate may change at any time without notice.
+
+use core::mem::MaybeUninit;
+use core::sync::atomic::compiler_fence;
+
+use heapledger_core::hooks::{Observer, Pointer};
+use heapledger_core::sample::Poisson;
+use heapledger_core::{countdown, filter};
+
+use super::*;
+
+/// The recorder as an observer that samples, to be installed instead of
+/// [`crate::observer::OBSERVER`] if the session samples.
+pub static OBSERVER: Observer = Observer {
+    name: c"recorder".as_ptr(),
+    calloc: Some(calloc),
+    aligned: Some(aligned),
+    free_sized: Some(free_sized),
+    realloc_begins: Some(realloc_begins),
+    realloc_ends: Some(realloc_ends),
+    reallocarray_ends: Some(reallocarray_ends),
+    failed: Some(failed),
+    ..Observer::new(malloc, free)
+};
+
+/// The sampling state of a thread, beside its [countdown]. Zeroes are valid: nothing is drawn yet.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Sampling {
+    is_seeded: bool,
+    sampler: MaybeUninit<Poisson>,
+    /// The bytes until the next sample after the thread's latest event. Another value now means
+    /// that there were allocations in between.
+    until_sample_at_event: u64,
+    /// The block of the reallocation that has begun, if it is in the sample.
+    pub(crate) reallocated: u64,
+}
+
+impl Sampling {
+    fn sampler(&mut self) -> &mut Poisson {
+        if !self.is_seeded {
+            // The seeds of threads differ by the addresses of their blocks, those of runs by the
+            // time.
+            let address = ptr::from_mut(self) as u64;
+            self.sampler.write(Poisson::new(arch::ticks() ^ address << 20));
+            // A signal handler may leave this function by `siglongjmp`: the sampler comes first.
+            compiler_fence(Ordering::Release);
+            self.is_seeded = true;
+        }
+        // SAFETY: `assume_init_mut` requires an initialised sampler. It was written just now, or
+        // before `is_seeded` was set.
+        unsafe { self.sampler.assume_init_mut() }
+    }
+}
+
+/// Returns the rate at which a block of this size is in the sample, if it is: the caller then
+/// records it. A thread gets its thread block when it has something to record.
+pub(crate) fn draw(size: u64, sp: u64) -> Option<Rate> {
+    if let (Current::None, Some(page)) = (thread::current::<ThreadBlock>(), process::known_page()) {
+        return countdown::draw_with_shared_seed(size, page.rate());
+    }
+    let Some(block) = thread::enter::<ThreadBlock>(sp) else {
+        return countdown::draw_with_shared_seed(size, process::known_page()?.rate());
+    };
+    let rate = countdown::draw(size, process::page().rate(), |mean| block.sampling.sampler().distance(mean));
+    block.head.leave();
+    rate
+}
+
+/// Counts a block of this size down while nothing is recorded, so that later blocks are as likely
+/// to be in the sample as ever.
+fn count_down(size: u64) {
+    if let Some(page) = process::known_page() {
+        let _ = countdown::draw_with_shared_seed(size, page.rate());
+    }
+}
+
+/// True if a block of this size is not in the sample, and no observer need see it. The entry points
+/// find this out themselves if this observer is the only one.
+#[inline(always)]
+fn is_unsampled(size: u64) -> bool {
+    process::known_page().is_some_and(|page| countdown::count_unsampled(size as usize, page.rate()))
+}
+
+// These are called under the contract of `Observer`. It gives *live caller* (`super::malloc`): the
+// call is in this thread, and the caller's frame is live until they return.
+
+/// # Safety
+///
+/// The contract of [`Observer`].
+unsafe extern "C" fn malloc(block: Pointer, size: usize, caller: Caller) {
+    // SAFETY: `allocated` requires *live caller*, which the contract of `Observer` gives: the
+    // caller's frame is live until we return.
+    unsafe { allocated(Api::Malloc, block as u64, size as u64, 0, 0, caller) };
+}
+
+/// # Safety
+///
+/// The contract of [`Observer`].
+unsafe extern "C" fn calloc(block: Pointer, count: usize, each: usize, caller: Caller) {
+    // The call succeeded, so the product does not overflow.
+    let size = count.wrapping_mul(each) as u64;
+    // SAFETY: `allocated` requires *live caller*, which the contract of `Observer` gives: the
+    // caller's frame is live until we return.
+    unsafe { allocated(Api::Calloc, block as u64, size, 0, count as u64, caller) };
+}
+
+/// # Safety
+///
+/// The contract of [`Observer`].
+unsafe extern "C" fn aligned(api: u32, block: Pointer, alignment: usize, size: usize, caller: Caller) {
+    if let Some(api) = api_from_number(api) {
+        // SAFETY: `allocated` requires *live caller*, which the contract of `Observer` gives: the
+        // caller's frame is live until we return.
+        unsafe { allocated(api, block as u64, size as u64, alignment as u64, 0, caller) };
+    }
+}
+
+/// # Safety
+///
+/// The contract of [`Observer`].
+unsafe extern "C" fn free(block: Pointer, caller: Caller) {
+    if filter::may_contain(block as u64) {
+        freed(Api::Free, block as u64, 0, 0, caller.sp());
+    }
+}
+
+/// # Safety
+///
+/// The contract of [`Observer`].
+unsafe extern "C" fn free_sized(api: u32, block: Pointer, size: usize, alignment: usize, caller: Caller) {
+    if filter::may_contain(block as u64)
+        && let Some(api) = api_from_number(api)
+    {
+        freed(api, block as u64, size as u64, alignment as u64, caller.sp());
+    }
+}
+
+/// # Safety
+///
+/// The contract of [`Observer`].
+unsafe extern "C" fn realloc_begins(api: u32, old: Pointer, caller: Caller) {
+    if filter::may_contain(old as u64)
+        && let Some(api) = api_from_number(api)
+    {
+        begins(api, old as u64, caller.sp());
+    }
+}
+
+/// # Safety
+///
+/// The contract of [`Observer`].
+unsafe extern "C" fn realloc_ends(old: Pointer, block: Pointer, size: usize, caller: Caller) {
+    // SAFETY: `ends` requires *live caller*, which the contract of `Observer` gives: the caller's
+    // frame is live until we return.
+    unsafe { ends(Api::Realloc, old as u64, block as u64, size as u64, 0, caller) };
+}
+
+/// # Safety
+///
+/// The contract of [`Observer`].
+unsafe extern "C" fn reallocarray_ends(old: Pointer, block: Pointer, count: usize, each: usize, caller: Caller) {
+    let size = count.saturating_mul(each) as u64;
+    // SAFETY: `ends` requires *live caller*, which the contract of `Observer` gives: the caller's
+    // frame is live until we return.
+    unsafe { ends(Api::Reallocarray, old as u64, block as u64, size, count as u64, caller) };
+}
+
+/// # Safety
+///
+/// The contract of [`Observer`].
+#[cold]
+unsafe extern "C" fn failed(api: u32, size: usize, alignment: usize, count: usize, caller: Caller) {
+    if let Some(api) = api_from_number(api) {
+        // SAFETY: `failure` requires *live caller*, which the contract of `Observer` gives: the
+        // caller's frame is live until we return.
+        unsafe { failure(api, size as u64, alignment as u64, count as u64, caller) };
+    }
+}
+
+/// Returns the entry point with this number: all that observers are given are known here.
+fn api_from_number(api: u32) -> Option<Api> {
+    u8::try_from(api).ok().and_then(Api::from_number)
+}
+
+/// # Safety
+///
+/// See [`malloc`](super::malloc).
+#[inline(always)]
+unsafe fn allocated(api: Api, address: u64, size: u64, alignment: u64, count: u64, caller: Caller) {
+    if is_unsampled(size) {
+        return;
+    }
+    // SAFETY: `allocated_slow` requires *live caller*; this function's `# Safety` requires the
+    // same of `caller`.
+    unsafe { allocated_slow(api, address, size, alignment, count, caller) };
+}
+
+/// # Safety
+///
+/// See [`malloc`](super::malloc).
+#[cold]
+#[inline(never)]
+unsafe fn allocated_slow(api: Api, address: u64, size: u64, alignment: u64, count: u64, caller: Caller) {
+    if is_paused(Kind::Allocation) {
+        return count_down(size);
+    }
+    let Some(rate) = draw(size, caller.sp()) else { return };
+    // Only blocks that are in the sample are recorded, and not those that the program wants
+    // ignored.
+    if is_ignoring() {
+        return;
+    }
+    let Some(block) = enter(caller.sp()) else {
+        addresses::add(address);
+        let stack = StackId::ROOT;
+        return write_to_common_ring(&Extended::Alloc { api, address, size, stack, alignment, count, usable: 0, rate });
+    };
+    if block.skips(Kind::Allocation) {
+        return;
+    }
+    addresses::add(address);
+    block.begin();
+    // SAFETY: `capture_slow` requires *live caller*; this function's `# Safety` requires the same
+    // of `caller`.
+    let stack = unsafe { block.capture_slow(caller) };
+    let ticks = block.stamp();
+    let event = Extended::Alloc { api, address, size, stack, alignment, count, usable: 0, rate };
+    let written = block.write_extended(ticks, &event);
+    block.sampling.until_sample_at_event = countdown::bytes_until_sample();
+    block.finish(written);
+}
+
+/// Records the free of a block that may be in the sample, before it happens.
+#[cold]
+#[inline(never)]
+pub(crate) fn freed(api: Api, address: u64, size: u64, alignment: u64, sp: u64) {
+    if !addresses::take(address) || is_paused(Kind::Free) {
+        return;
+    }
+    let event = Extended::Free { api, address, size, alignment };
+    let Some(block) = enter(sp) else {
+        return write_to_common_ring(&event);
+    };
+    if block.skips(Kind::Free) {
+        return;
+    }
+    block.begin();
+    let ticks = block.stamp();
+    let written = block.record_unsampled_allocations(ticks).and_then(|()| block.write_extended(ticks, &event));
+    block.finish(written);
+}
+
+#[cold]
+#[inline(never)]
+fn begins(api: Api, address: u64, sp: u64) {
+    if !addresses::take(address) || is_paused(Kind::Free) {
+        return;
+    }
+    let Some(block) = enter(sp) else {
+        // A thread that cannot remember what has begun records that the block is gone.
+        return write_to_common_ring(&Extended::Free { api, address, size: 0, alignment: 0 });
+    };
+    if block.skips(Kind::Free) {
+        return;
+    }
+    block.sampling.reallocated = address;
+    block.begin();
+    let ticks = block.stamp();
+    let written = block.write_extended(ticks, &Extended::ReallocBegin { api, address });
+    block.finish(written);
+}
+
+/// # Safety
+///
+/// See [`malloc`](super::malloc).
+#[inline(always)]
+unsafe fn ends(api: Api, old: u64, address: u64, size: u64, count: u64, caller: Caller) {
+    if address != 0
+        && let Some(block) = thread::open::<ThreadBlock>()
+        && block.sampling.reallocated == 0
+        && is_unsampled(size)
+    {
+        return;
+    }
+    // SAFETY: `ends_slow` requires *live caller*; this function's `# Safety` requires the same of
+    // `caller`.
+    unsafe { ends_slow(api, old, address, size, count, caller) };
+}
+
+/// # Safety
+///
+/// See [`malloc`](super::malloc).
+#[cold]
+#[inline(never)]
+unsafe fn ends_slow(api: Api, old: u64, address: u64, size: u64, count: u64, caller: Caller) {
+    if old == 0 {
+        // SAFETY: `failure` and `allocated_slow` require *live caller*; this function's
+        // `# Safety` requires the same of `caller`.
+        return unsafe {
+            match address {
+                0 => failure(api, size, 0, count, caller),
+                _ => allocated_slow(api, address, size, 0, count, caller),
+            }
+        };
+    }
+    let was_recorded = match thread::enter::<ThreadBlock>(caller.sp()) {
+        Some(block) => {
+            let was_recorded = block.sampling.reallocated == old;
+            block.sampling.reallocated = 0;
+            block.head.leave();
+            was_recorded
+        }
+        None => false,
+    };
+    let outcome = match (address, size) {
+        // As in the exact recorder.
+        (0, 0) => ReallocOutcome::Freed,
+        (0, _) => ReallocOutcome::Failed,
+        _ => ReallocOutcome::Returned,
+    };
+    let rate = match outcome {
+        ReallocOutcome::Returned if is_paused(Kind::Allocation) => {
+            count_down(size);
+            None
+        }
+        ReallocOutcome::Returned => draw(size, caller.sp()).filter(|_| !is_ignoring()),
+        ReallocOutcome::Failed if was_recorded => {
+            addresses::add(old);
+            Some(Rate::EXACT)
+        }
+        // SAFETY: `failure` requires *live caller*; this function's `# Safety` requires the same of
+        // `caller`.
+        ReallocOutcome::Failed => return unsafe { failure(api, size, 0, count, caller) },
+        ReallocOutcome::Freed => None,
+    };
+    if rate.is_none() && !was_recorded {
+        return;
+    }
+    if rate.is_some() && outcome == ReallocOutcome::Returned {
+        addresses::add(address);
+    }
+    let Some(block) = enter(caller.sp()) else {
+        let (stack, rate) = (StackId::ROOT, rate.unwrap_or_default());
+        return write_to_common_ring(&Extended::Alloc {
+            api,
+            address,
+            size,
+            stack,
+            alignment: 0,
+            count,
+            usable: 0,
+            rate,
+        });
+    };
+    let is_taken = process::page().mode() == 0 || block.accepts(Kind::Allocation);
+    let Some(rate) = rate.filter(|_| is_taken || outcome != ReallocOutcome::Returned) else {
+        return if was_recorded { block.end_as_free(api) } else { block.head.leave() };
+    };
+    block.begin();
+    // SAFETY: `capture_slow` requires *live caller*; this function's `# Safety` requires the same
+    // of `caller`.
+    let stack = unsafe { block.capture_slow(caller) };
+    let ticks = block.stamp();
+    let event = Extended::ReallocEnd { api, outcome, address, size, stack, count, rate };
+    let announced = if was_recorded { block.record_unsampled_allocations(ticks) } else { Ok(()) };
+    let written = announced.and_then(|()| block.write_extended(ticks, &event));
+    block.sampling.until_sample_at_event = countdown::bytes_until_sample();
+    block.finish(written);
+}
+
+impl ThreadBlock {
+    /// Writes, before the event of a free, that the thread has made unsampled allocations since its
+    /// latest event: whether the freed block was temporary depends on it.
+    fn record_unsampled_allocations(&mut self, ticks: u64) -> Result<(), WriteError> {
+        let left = countdown::bytes_until_sample();
+        if core::mem::replace(&mut self.sampling.until_sample_at_event, left) == left {
+            return Ok(());
+        }
+        self.write_extended(ticks, &Extended::Unsampled)
+    }
+}

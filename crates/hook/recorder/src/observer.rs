@@ -1,0 +1,137 @@
+//! The recorder as an observer: its entry in the hook table.
+
+use heapledger_core::Api;
+use heapledger_core::hooks::{Caller, Observer, Pointer};
+use heapledger_wire::event::ReallocOutcome;
+
+use crate::hook;
+
+/// The recorder. To be installed once [`process::start`](crate::process::start) has been called.
+pub static OBSERVER: Observer = Observer {
+    name: c"recorder".as_ptr(),
+    calloc: Some(calloc),
+    aligned: Some(aligned),
+    free_sized: Some(free_sized),
+    realloc_begins: Some(realloc_begins),
+    realloc_ends: Some(realloc_ends),
+    reallocarray_ends: Some(reallocarray_ends),
+    failed: Some(failed),
+    ..Observer::new(malloc, free)
+};
+
+// These are called under the contract of `Observer`. It gives *live caller* (`hook::malloc`): the
+// call is in this thread, and the caller's frame is live until they return.
+
+/// # Safety
+///
+/// The contract of [`Observer`].
+unsafe extern "C" fn malloc(block: Pointer, size: usize, caller: Caller) {
+    // SAFETY: `hook::malloc` requires *live caller*, which the contract of `Observer` gives: the
+    // caller's frame is live until we return.
+    unsafe { hook::malloc(block as u64, size as u64, caller) };
+}
+
+/// # Safety
+///
+/// The contract of [`Observer`].
+unsafe extern "C" fn calloc(block: Pointer, count: usize, each: usize, caller: Caller) {
+    // SAFETY: `hook::calloc` requires *live caller*, which the contract of `Observer` gives: the
+    // caller's frame is live until we return.
+    unsafe { hook::calloc(block as u64, count as u64, each as u64, caller) };
+}
+
+/// # Safety
+///
+/// The contract of [`Observer`].
+unsafe extern "C" fn aligned(api: u32, block: Pointer, alignment: usize, size: usize, caller: Caller) {
+    if let Some(api) = api_from_number(api) {
+        // SAFETY: `hook::allocation` requires *live caller*, which the contract of `Observer`
+        // gives: the caller's frame is live until we return.
+        unsafe { hook::allocation(api, block as u64, size as u64, alignment as u64, 0, caller) };
+    }
+}
+
+/// # Safety
+///
+/// The contract of [`Observer`].
+unsafe extern "C" fn free(block: Pointer, caller: Caller) {
+    hook::free(block as u64, caller.sp());
+}
+
+/// # Safety
+///
+/// The contract of [`Observer`].
+unsafe extern "C" fn free_sized(api: u32, block: Pointer, size: usize, alignment: usize, caller: Caller) {
+    if let Some(api) = api_from_number(api) {
+        hook::free_with(api, block as u64, size as u64, alignment as u64, caller.sp());
+    }
+}
+
+/// # Safety
+///
+/// The contract of [`Observer`].
+unsafe extern "C" fn realloc_begins(api: u32, old: Pointer, caller: Caller) {
+    if let Some(api) = api_from_number(api) {
+        hook::reallocation_begins(api, old as u64, caller.sp());
+    }
+}
+
+/// # Safety
+///
+/// The contract of [`Observer`].
+unsafe extern "C" fn realloc_ends(old: Pointer, block: Pointer, size: usize, caller: Caller) {
+    // SAFETY: `end` requires *live caller*, which the contract of `Observer` gives: the caller's
+    // frame is live until we return.
+    unsafe { end(Api::Realloc, old, block, size, 0, caller) };
+}
+
+/// # Safety
+///
+/// The contract of [`Observer`].
+unsafe extern "C" fn reallocarray_ends(old: Pointer, block: Pointer, count: usize, each: usize, caller: Caller) {
+    // SAFETY: `end` requires *live caller*, which the contract of `Observer` gives: the caller's
+    // frame is live until we return.
+    unsafe { end(Api::Reallocarray, old, block, count.saturating_mul(each), count, caller) };
+}
+
+/// # Safety
+///
+/// See [`hook::malloc`].
+#[inline(always)]
+unsafe fn end(api: Api, old: Pointer, block: Pointer, size: usize, count: usize, caller: Caller) {
+    let (address, size, count) = (block as u64, size as u64, count as u64);
+    // SAFETY: `reallocation_ends`, `failure` and `allocation` of `hook` require *live caller*; this
+    // function's `# Safety` requires the same of `caller`.
+    unsafe {
+        if !old.is_null() {
+            let outcome = match (block.is_null(), size) {
+                (false, _) => ReallocOutcome::Returned,
+                // glibc frees; so do jemalloc and tcmalloc if they return null here.
+                (true, 0) => ReallocOutcome::Freed,
+                (true, _) => ReallocOutcome::Failed,
+            };
+            hook::reallocation_ends(api, outcome, address, size, count, caller);
+        } else if block.is_null() {
+            hook::failure(api, size, 0, count, caller);
+        } else {
+            hook::allocation(api, address, size, 0, count, caller);
+        }
+    }
+}
+
+/// # Safety
+///
+/// The contract of [`Observer`].
+#[cold]
+unsafe extern "C" fn failed(api: u32, size: usize, alignment: usize, count: usize, caller: Caller) {
+    if let Some(api) = api_from_number(api) {
+        // SAFETY: `hook::failure` requires *live caller*, which the contract of `Observer` gives:
+        // the caller's frame is live until we return.
+        unsafe { hook::failure(api, size as u64, alignment as u64, count as u64, caller) };
+    }
+}
+
+/// Returns the entry point with this number: all that observers are given are known here.
+fn api_from_number(api: u32) -> Option<Api> {
+    u8::try_from(api).ok().and_then(Api::from_number)
+}

@@ -1,0 +1,345 @@
+//! The process's state: the session, the image, the common ring, the list of free thread blocks.
+//!
+//! State that must not survive a fork is in a page that a child finds zeroed ([`Process`]). State
+//! that a child continues (the address of the session, the image's number as its parent's) is in
+//! statics.
+
+use core::cell::UnsafeCell;
+use core::mem::MaybeUninit;
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use heapledger_core::lock::Lock;
+use heapledger_core::sys;
+use heapledger_thread::{self as thread, FreeList, KeyFunctions};
+use heapledger_unwind::{bounds, rules, tree, walk};
+use heapledger_wire::publish::Producer;
+use heapledger_wire::ring::Ring;
+use heapledger_wire::session::{IN_OTHER_NETWORK, ImageCounters, RequestKind, SessionPage};
+
+use crate::addresses;
+use crate::block::ThreadBlock;
+use crate::connect::{self, Address, Granted, Refusal, RequestArguments};
+
+/// The state that every process has of its own.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Process {
+    /// 0 until the process is introduced to the collector, as in a fresh child.
+    introduced: AtomicU32,
+    /// Taken while introducing.
+    lock: Lock,
+    /// The id of the process, once it is introduced.
+    id: AtomicU32,
+    /// Not 0 if the process has counted itself among those that could not introduce themselves.
+    is_unreached: AtomicU32,
+    blocks: FreeList<ThreadBlock>,
+    common: UnsafeCell<MaybeUninit<Producer>>,
+}
+
+/// Bytes of memory that the library takes in a process before it has recorded anything: its data,
+/// the page with the process's state, and the pages of the C library's symbol table and of the
+/// dynamic linker's data that are written. Measured by the kernel's figure for private pages
+/// (`Anonymous` in smaps) with glibc 2.36.
+const LIBRARY_BYTES: u64 = 96 << 10;
+
+static PROCESS: AtomicPtr<Process> = AtomicPtr::new(ptr::null_mut());
+static STATE: AtomicU32 = AtomicU32::new(STATE_UNDECIDED);
+const STATE_UNDECIDED: u32 = 0;
+const STATE_ON: u32 = 1;
+const STATE_OFF: u32 = 2;
+
+/// True if the session records a sample.
+static SAMPLES: AtomicBool = AtomicBool::new(false);
+
+/// The state that is fixed once the session is known.
+struct Fixed {
+    address: Address,
+}
+
+struct FixedCell(UnsafeCell<MaybeUninit<Fixed>>);
+// SAFETY: written once in `start`, before `STATE` becomes `STATE_ON`, and only read after that was
+// seen.
+unsafe impl Sync for FixedCell {}
+static FIXED: FixedCell = FixedCell(UnsafeCell::new(MaybeUninit::uninit()));
+
+static IMAGE: AtomicU32 = AtomicU32::new(u32::MAX);
+static FORKS: AtomicU32 = AtomicU32::new(0);
+static PAGE: AtomicPtr<SessionPage> = AtomicPtr::new(ptr::null_mut());
+/// The counters of the image's losses; in a forked child that could not introduce itself, its
+/// parent's.
+static COUNTERS: AtomicPtr<ImageCounters> = AtomicPtr::new(ptr::null_mut());
+static UNKNOWN_THREADS: AtomicU8 = AtomicU8::new(0);
+/// The inode of the network namespace at the start, in which the session is reached. 0 if unknown.
+static NETWORK: AtomicU64 = AtomicU64::new(0);
+static HAS_ONE_THREAD: AtomicPtr<AtomicU8> = AtomicPtr::new((&raw const UNKNOWN_THREADS).cast_mut());
+
+/// Joins a session. Call once, before any hook may find recording on.
+///
+/// # Safety
+///
+/// This is the first call. `first_top` is the address where the first thread's stack began.
+pub unsafe fn start(address: Address, first_top: u64) {
+    bounds::set_first_top(first_top);
+    SAMPLES.store(address.samples(), Ordering::Relaxed);
+    NETWORK.store(network().unwrap_or(0), Ordering::Relaxed);
+    // SAFETY: nobody else refers to the cell: by this function's `# Safety` this is the only write,
+    // and `fixed` reads the cell only after `STATE_ON`, which is stored below.
+    unsafe { (*FIXED.0.get()).write(Fixed { address }) };
+    let Ok(page) = sys::map_private(size_of::<Process>()) else { return turn_off() };
+    // SAFETY: just mapped; a zeroed `Process` is one that is not introduced.
+    if unsafe { sys::wipe_on_fork(page, size_of::<Process>()) }.is_err() {
+        return turn_off();
+    }
+    if !rules::initialise() || !tree::initialise() {
+        return turn_off();
+    }
+    PROCESS.store(page.cast(), Ordering::Release);
+    STATE.store(STATE_ON, Ordering::Release);
+}
+
+/// Sets the address of the C library's flag that is not 0 while the process has only ever had one
+/// thread.
+///
+/// # Safety
+///
+/// The byte stays readable, and becomes 0 before there is a second thread.
+pub unsafe fn watch_threads(has_one: *const u8) {
+    HAS_ONE_THREAD.store(has_one.cast_mut().cast(), Ordering::Relaxed);
+}
+
+/// Returns the inode of the network namespace of the calling thread.
+fn network() -> Option<u64> {
+    sys::inode(c"/proc/thread-self/ns/net")
+}
+
+/// True if the calling thread is in another network namespace than the process was at its start: an
+/// abstract socket is found in its own namespace only.
+pub fn is_in_other_network() -> bool {
+    let before = NETWORK.load(Ordering::Relaxed);
+    before != 0 && network().is_some_and(|now| now != before)
+}
+
+/// True if this thread is known to be the process's only one.
+#[inline(always)]
+pub(crate) fn has_one_thread() -> bool {
+    // SAFETY: a static of ours, or the byte that stays readable by the contract of `watch_threads`.
+    unsafe { (*HAS_ONE_THREAD.load(Ordering::Relaxed)).load(Ordering::Relaxed) != 0 }
+}
+
+/// Switches recording off for good in this process.
+#[cold]
+pub fn turn_off() {
+    STATE.store(STATE_OFF, Ordering::Release);
+}
+
+/// True if recording is on, or may still become so.
+#[inline]
+pub fn is_on() -> bool {
+    STATE.load(Ordering::Acquire) == STATE_ON
+}
+
+/// Creates the key whose destructor reports the end of a thread. Call once, when the C library can
+/// do that.
+///
+/// # Safety
+///
+/// [`start`] has been called, no thread has a block yet, and the functions are the process's C
+/// library's.
+pub unsafe fn create_key(library: KeyFunctions) {
+    if is_on() {
+        // SAFETY: `thread::create_key` requires functions of the process's C library; this
+        // function's `# Safety` requires the same of `library`.
+        unsafe { thread::create_key::<ThreadBlock>(library) };
+    }
+}
+
+/// Notes that a linker namespace with a C library of its own records in this process: the ends of
+/// threads are learnt from that library as well, and the program's C library no longer knows how
+/// many threads there are.
+///
+/// # Safety
+///
+/// The functions are that library's. It and the process's own C library are glibc.
+pub unsafe fn share_key(library: KeyFunctions) {
+    HAS_ONE_THREAD.store((&raw const UNKNOWN_THREADS).cast_mut().cast(), Ordering::Relaxed);
+    // SAFETY: `thread::share_key` requires functions of the other C library, and both to be glibc;
+    // this function's `# Safety` requires the same.
+    unsafe { thread::share_key::<ThreadBlock>(library) };
+}
+
+fn fixed() -> &'static Fixed {
+    // SAFETY: hooks get here only after `is_on`, which reads what `start` released after writing.
+    unsafe { (*FIXED.0.get()).assume_init_ref() }
+}
+
+/// True if the session records a sample of all blocks, at any rate.
+#[inline(always)]
+pub fn samples() -> bool {
+    SAMPLES.load(Ordering::Relaxed)
+}
+
+/// True if the collector is gone for good.
+pub(crate) fn is_gone() -> bool {
+    connect::is_gone(&fixed().address)
+}
+
+/// Returns the session page. Call only while introduced.
+#[inline(always)]
+pub(crate) fn page() -> &'static SessionPage {
+    // SAFETY: set before `introduced`, never unmapped; a forked child inherits the mapping.
+    unsafe { &*PAGE.load(Ordering::Relaxed) }
+}
+
+/// Returns the session page, if this process or the one that forked it has been introduced.
+#[inline(always)]
+pub(crate) fn known_page() -> Option<&'static SessionPage> {
+    // SAFETY: `as_ref` requires null or a live page: `PAGE` is null until `introduce` stores the
+    // session page, which is never unmapped, and which a forked child inherits. Its fields are
+    // atomic.
+    unsafe { PAGE.load(Ordering::Relaxed).as_ref() }
+}
+
+/// Returns the image's number.
+pub fn image() -> u32 {
+    IMAGE.load(Ordering::Relaxed)
+}
+
+/// Returns a number for a fork that is about to happen.
+pub(crate) fn next_fork() -> u32 {
+    FORKS.fetch_add(1, Ordering::Relaxed) + 1
+}
+
+impl Process {
+    /// Returns the process's state, if recording is on.
+    #[inline]
+    pub(crate) fn get() -> Option<&'static Process> {
+        if !is_on() {
+            return None;
+        }
+        // SAFETY: set by `start` before `STATE_ON`, never unmapped; all access to its cells is
+        // under its lock.
+        unsafe { PROCESS.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// Obtains a ring for the calling thread: with the introduction for a process's first thread,
+    /// by request for others.
+    pub(crate) fn obtain_ring(&self) -> Result<Ring, Refusal> {
+        if self.introduced.load(Ordering::Acquire) == 0 {
+            let _lock = self.lock.lock();
+            if self.introduced.load(Ordering::Acquire) == 0 {
+                return self.introduce();
+            }
+        }
+        let arguments = RequestArguments { kind: RequestKind::Ring, image: image(), fork: 0, node_base: 0 };
+        connect::request(&fixed().address, known_page(), arguments).map(|granted| granted.ring)
+    }
+
+    /// Makes the first contact with the collector. Call under the lock.
+    fn introduce(&self) -> Result<Ring, Refusal> {
+        let parent = image();
+        let arguments = if parent == u32::MAX {
+            RequestArguments { kind: RequestKind::Image, image: 0, fork: 0, node_base: 0 }
+        } else {
+            // SAFETY: in a fresh child there is one thread.
+            unsafe { tree::start_child() };
+            rules::start_child();
+            walk::start_child();
+            thread::start_child();
+            RequestArguments {
+                kind: RequestKind::Fork,
+                image: parent,
+                fork: FORKS.load(Ordering::Relaxed),
+                node_base: tree::next_id().0,
+            }
+        };
+        let granted =
+            connect::request(&fixed().address, known_page(), arguments).inspect_err(|_| self.count_unreached())?;
+        let Granted { image, page: Some(page), common: Some(common), ring } = granted else {
+            return Err(Refusal::Permanent);
+        };
+        COUNTERS.store(ptr::from_ref(&common.header().image).cast_mut(), Ordering::Release);
+        // SAFETY: no other reference to the cell exists: `introduce` runs under `lock`, while
+        // `introduced` is 0, and `with_common` uses the cell only once it is not.
+        unsafe { (*self.common.get()).write(Producer::new(common)) };
+        PAGE.store(page.as_ptr(), Ordering::Release);
+        IMAGE.store(image, Ordering::Relaxed);
+        FORKS.store(0, Ordering::Relaxed);
+        self.id.store(sys::process_id(), Ordering::Relaxed);
+        self.introduced.store(1, Ordering::Release);
+        Ok(ring)
+    }
+
+    /// Counts this process as unrecorded, once, in the counters of the parent's image, which it has
+    /// inherited.
+    #[cold]
+    fn count_unreached(&self) {
+        let Some(counters) = self.counters() else { return };
+        let is_over = known_page().is_none_or(SessionPage::is_over);
+        if is_over || self.is_unreached.swap(1, Ordering::Relaxed) != 0 {
+            return;
+        }
+        let index = counters.children_unreached.fetch_add(1, Ordering::Relaxed);
+        if let Some(child) = counters.unreached.get(index as usize) {
+            let flag = if is_in_other_network() { IN_OTHER_NETWORK } else { 0 };
+            child.store(sys::process_id() | flag, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the id of the process, as its own pid namespace numbers it. In a child of `vfork`
+    /// this is not the caller's id.
+    pub(crate) fn id(&self) -> u32 {
+        self.id.load(Ordering::Relaxed)
+    }
+
+    /// Lends the common ring of the process, under a lock in the ring itself, so that the process
+    /// page's lock stays free. `wait` says whether to wait for the lock. `None` also if the process
+    /// is not introduced.
+    pub(crate) fn with_common<R>(&self, wait: bool, lend: impl FnOnce(&mut Producer) -> R) -> Option<R> {
+        if self.introduced.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        // SAFETY: written before `introduced`; only the ring's address is read before the lock is
+        // held.
+        let ring = *unsafe { (*self.common.get()).assume_init_ref() }.ring();
+        let lock = &ring.header().common;
+        let _guard = if wait { lock.lock() } else { lock.try_lock()? };
+        // SAFETY: the producer was written before `introduced` was set, which was seen above. Every
+        // exclusive reference to it is made here, under the lock that `_guard` holds; a thread
+        // without the lock reads the ring's address only, which does not change.
+        Some(lend(unsafe { (*self.common.get()).assume_init_mut() }))
+    }
+
+    /// Returns the counters of this image, which the collector reads; the parent's, if this process
+    /// could not introduce itself.
+    pub(crate) fn counters(&self) -> Option<&'static ImageCounters> {
+        // SAFETY: null, or in the header of a common ring, whose mapping lives as long as the
+        // process, and is inherited.
+        unsafe { COUNTERS.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// True if the collector knows this process.
+    pub(crate) fn is_introduced(&self) -> bool {
+        self.introduced.load(Ordering::Acquire) != 0
+    }
+
+    /// Returns the thread blocks whose threads have ended, with their rings.
+    pub(crate) fn blocks(&self) -> &FreeList<ThreadBlock> {
+        &self.blocks
+    }
+
+    /// Reports what memory the recorder takes in this process, and keeps the stack tree within what
+    /// is left of the limit.
+    pub(crate) fn report_memory(&self) {
+        if let Some(counters) = self.counters().filter(|_| self.is_introduced()) {
+            let of_sample = if samples() { addresses::BYTES } else { 0 };
+            let blocks = thread::blocks() * ThreadBlock::BYTES_LEAST + walk::bytes();
+            let fixed_bytes = LIBRARY_BYTES + blocks + rules::bytes() + of_sample;
+            counters.private_bytes.store(fixed_bytes + tree::bytes(), Ordering::Relaxed);
+            match page().target_memory.load(Ordering::Relaxed) {
+                0 => {}
+                limit => tree::limit(limit.saturating_sub(fixed_bytes)),
+            }
+        }
+    }
+}

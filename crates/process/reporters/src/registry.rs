@@ -1,0 +1,474 @@
+//! The reporters of this loaded object.
+
+use std::any::Any;
+use std::collections::HashSet;
+use std::ffi::c_void;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::{self, ThreadId};
+
+use heapledger_annotate::untracked;
+use heapledger_core::Bytes;
+use heapledger_measure::{HeapContainer, HeapSize, Meter, SharedHeapSize};
+use heapledger_report_format::{Kind, Unit};
+
+use crate::abi::{Each, Entry, RetainedSink, Sink, Text, VERSION};
+use crate::collector::{Collector, Pending};
+use crate::fork;
+
+/// A value that measures its own memory: a cache, a pool, an index. Registered by [`register_weak`]
+/// or [`register_strong`], it needs no separate reporter.
+pub trait ReportItself: Send + Sync {
+    /// Makes the measurements. Called in a thread of Heapledger, once per collection, never twice
+    /// at a time.
+    fn report(&self, collector: &mut Collector);
+}
+
+/// Registers a reporter: a function that is called when reports are collected. It reports below the
+/// path, such as `explicit/cache`, and the path is its name.
+///
+/// It is called in a thread of Heapledger's, once per collection, never twice at a time. Where it
+/// would wait for what the collecting thread holds, it is given up on when its time is over
+/// ([`ReportOptions`](crate::ReportOptions)).
+///
+/// ```
+/// # use heapledger_reporters as reports;
+/// use reports::{Collector, ReportOptions};
+/// use std::sync::{Arc, Mutex};
+///
+/// let names = Arc::new(Mutex::new(vec!["a".to_owned()]));
+/// let reported = Arc::clone(&names);
+/// let registration = reports::register("name-count", move |collector: &mut Collector| {
+///     collector.count("", reported.lock().unwrap().len() as u64, "The names that are known.");
+/// });
+/// let found = || reports::collect(&ReportOptions::default()).reports.iter().any(|report| &*report.path == "name-count");
+/// assert!(found());
+/// drop(registration);
+/// assert!(!found());
+/// ```
+pub fn register(
+    path: impl fmt::Display,
+    report: impl Fn(&mut Collector) + Send + Sync + 'static,
+) -> ReporterRegistration {
+    add(&path, || Callback::Function(Box::new(report)))
+}
+
+/// Registers a value that reports itself, and keeps it alive until the registration is dropped.
+pub fn register_strong<T: ReportItself + 'static>(path: impl fmt::Display, value: Arc<T>) -> ReporterRegistration {
+    add(&path, || Callback::Function(Box::new(move |collector| value.report(collector))))
+}
+
+/// Registers a value that reports itself for as long as it lives. The registration neither keeps
+/// the value alive nor has to be dropped with it. During a collection the value is kept alive.
+pub fn register_weak<T: ReportItself + 'static>(path: impl fmt::Display, value: &Arc<T>) -> ReporterRegistration {
+    add(&path, || Callback::Weak(Arc::downgrade(value) as Weak<dyn ReportItself>))
+}
+
+/// Registers a reporter that may answer later, from another thread or task: it is given what to
+/// answer with. That it has answered is said by dropping it. All asynchronous reporters of a
+/// collection are waited for together.
+///
+/// ```
+/// # use heapledger_reporters as reports;
+/// use reports::ReportOptions;
+///
+/// let _registration = reports::register_async("worker", |pending: reports::Pending| {
+///     std::thread::spawn(move || pending.collect(|collector| collector.count("jobs", 7, "Jobs that wait.")));
+/// });
+/// let reports = reports::collect(&ReportOptions::default());
+/// assert!(reports.reports.iter().any(|report| &*report.path == "worker/jobs" && report.amount == 7));
+/// ```
+pub fn register_async(
+    path: impl fmt::Display,
+    report: impl Fn(Pending) + Send + Sync + 'static,
+) -> ReporterRegistration {
+    add(&path, || Callback::Async(Box::new(report)))
+}
+
+/// A reporter that is registered until this is dropped. A collection that is running may still call
+/// it afterwards: see [`ReporterRegistration::unregister`].
+#[must_use = "the reporter is registered until this is dropped; `keep` keeps it for good"]
+pub struct ReporterRegistration(Option<Arc<DynamicReporter>>);
+
+impl ReporterRegistration {
+    /// Leaves the reporter registered for as long as the program, or the library, is there.
+    pub fn keep(mut self) {
+        self.0 = None;
+    }
+
+    /// Unregisters the reporter, and waits while it is being called, so that its data may be freed
+    /// afterwards. Called from the reporter itself, it does not wait.
+    pub fn unregister(mut self) {
+        if let Some(reporter) = self.0.take() {
+            let _untracked = untracked::enter();
+            remove(&reporter);
+            reporter.run.wait();
+            drop(reporter);
+        }
+    }
+}
+
+impl Drop for ReporterRegistration {
+    fn drop(&mut self) {
+        if let Some(reporter) = self.0.take() {
+            let _untracked = untracked::enter();
+            remove(&reporter);
+            drop(reporter);
+        }
+    }
+}
+
+impl fmt::Debug for ReporterRegistration {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_tuple("ReporterRegistration").field(&self.0.as_ref().map(|reporter| &reporter.path)).finish()
+    }
+}
+
+/// A reporter that is registered before `main` begins, or by the loading of the library that it is
+/// in: see the attribute `reporter`.
+#[doc(hidden)]
+pub struct StaticReporter {
+    path: &'static str,
+    report: fn(&mut Collector),
+    run: Run,
+    next: AtomicPtr<StaticReporter>,
+    is_registered: AtomicBool,
+}
+
+impl StaticReporter {
+    #[doc(hidden)]
+    pub const fn new(path: &'static str, report: fn(&mut Collector)) -> StaticReporter {
+        let (next, is_registered) = (AtomicPtr::new(ptr::null_mut()), AtomicBool::new(false));
+        StaticReporter { path, report, run: Run::new(), next, is_registered }
+    }
+
+    /// Allocates nothing, and needs nothing of the standard library: it is called by a constructor
+    /// of the loaded object.
+    #[doc(hidden)]
+    #[inline(never)]
+    pub fn register(&'static self) {
+        if self.is_registered.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let mut first = STATIC.load(Ordering::Relaxed);
+        loop {
+            self.next.store(first, Ordering::Relaxed);
+            let own = ptr::from_ref(self).cast_mut();
+            match STATIC.compare_exchange_weak(first, own, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(other) => first = other,
+            }
+        }
+    }
+}
+
+impl fmt::Debug for StaticReporter {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_tuple("StaticReporter").field(&self.path).finish()
+    }
+}
+
+/// The last that was registered statically.
+static STATIC: AtomicPtr<StaticReporter> = AtomicPtr::new(ptr::null_mut());
+/// The others, in the order of registration.
+static DYNAMIC: Mutex<Vec<Arc<DynamicReporter>>> = Mutex::new(Vec::new());
+
+/// The registry's locks.
+pub(crate) type ForkGuards = (MutexGuard<'static, Vec<Arc<DynamicReporter>>>, MutexGuard<'static, Names>);
+
+/// Takes them.
+pub(crate) fn lock_for_fork() -> ForkGuards {
+    (dynamic(), names())
+}
+
+fn dynamic() -> MutexGuard<'static, Vec<Arc<DynamicReporter>>> {
+    // A list of pointers is whole between any two calls.
+    DYNAMIC.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The registry's own reporter.
+static SELF: StaticReporter = StaticReporter::new("explicit/heapledger/reporters", report_itself);
+
+fn report_itself(collector: &mut Collector) {
+    // Heapledger's own blocks: no ledger knows them, so there is nothing to mark.
+    let bytes = untracked::scope(own_bytes);
+    let description = "The list of reporters that are registered, without what they hold themselves.";
+    // They are in no ledger: where `heap-allocated` is the ledger's, they are not in it.
+    let kind = if heapledger_inprocess::control::is_running() { Kind::NonHeap } else { Kind::Heap };
+    collector.report("", kind, Unit::Bytes, bytes.0 as i64, description);
+}
+
+fn own_bytes() -> Bytes {
+    let meter = &mut Meter::new();
+    // Not under the lock: whoever registers would wait for the walk.
+    let reporters = dynamic().clone();
+    let size = |reporter: &Arc<DynamicReporter>, meter: &mut Meter| {
+        reporter.shallow_size_as_owner(meter) + reporter.path.heap_size(meter) + reporter.report.shallow_size(meter)
+    };
+    let list = dynamic().shallow_size(meter);
+    let each = reporters.iter().map(|reporter| size(reporter, meter)).sum::<Bytes>();
+    let names = names().as_ref().map_or(Bytes(0), |names| {
+        // Each is a block of its own, of so many bytes.
+        names.heap_size_with(meter, |name, _| Bytes(name.len() as u64))
+    });
+    list + each + names
+}
+
+pub(crate) struct DynamicReporter {
+    path: String,
+    report: Callback,
+    run: Run,
+}
+
+enum Callback {
+    Function(Box<dyn Fn(&mut Collector) + Send + Sync>),
+    Weak(Weak<dyn ReportItself>),
+    Async(Box<dyn Fn(Pending) + Send + Sync>),
+}
+
+impl Callback {
+    /// The block around the function.
+    fn shallow_size(&self, meter: &mut Meter) -> Bytes {
+        let (block, size) = match self {
+            Callback::Function(report) => (ptr::from_ref(&**report).cast::<u8>(), size_of_val(&**report)),
+            Callback::Async(report) => (ptr::from_ref(&**report).cast::<u8>(), size_of_val(&**report)),
+            Callback::Weak(_) => return Bytes(0),
+        };
+        if size == 0 {
+            return Bytes(0);
+        }
+        // SAFETY: `Meter::block` requires where a live block of the global allocator begins. By the
+        // documentation of `Box` a value that is not of size zero lies there, and the check above
+        // excludes that size.
+        unsafe { meter.block(block, size) }
+    }
+}
+
+fn add(path: &dyn fmt::Display, report: impl FnOnce() -> Callback) -> ReporterRegistration {
+    untracked::scope(|| {
+        fork::install_handlers();
+        let reporter = Arc::new(DynamicReporter { path: path.to_string(), report: report(), run: Run::new() });
+        dynamic().push(Arc::clone(&reporter));
+        ReporterRegistration(Some(reporter))
+    })
+}
+
+fn remove(reporter: &Arc<DynamicReporter>) {
+    let _untracked = untracked::enter();
+    let removed: Vec<_> = dynamic().extract_if(.., |other| Arc::ptr_eq(other, reporter)).collect();
+    // Outside the lock: it may be the last, and what it holds may register reporters when it is
+    // dropped.
+    drop(removed);
+}
+
+/// Gives out this loaded object's reporters: see [`crate::abi::Registry`].
+///
+/// # Safety
+///
+/// `each` may be called with this context and the address of an entry, several times.
+pub(crate) unsafe extern "C" fn visit(context: *mut c_void, each: Each) {
+    // SAFETY: `visit_all` requires that `each` may be called with `context`, as this function's
+    // `# Safety` does.
+    untracked::scope(|| unsafe { visit_all(context, each) });
+}
+
+/// # Safety
+///
+/// As [`visit`].
+unsafe fn visit_all(context: *mut c_void, each: Each) {
+    let give = |path: &str, reporter: *const c_void, run, release| {
+        let size = size_of::<Entry>() as u32;
+        let entry = Entry { size, version: VERSION, path: Text::new(path), reporter, run, release };
+        // SAFETY: `each` requires `context`, with which it may be called by this function's
+        // `# Safety`, and an entry that is live during the call, as the local is.
+        unsafe { each(context, &raw const entry) };
+    };
+    give(SELF.path, (&raw const SELF).cast(), run_static, release_static);
+    let mut all = Vec::new();
+    let mut next = STATIC.load(Ordering::Acquire);
+    // SAFETY: `as_ref` requires null or a live value that is only shared. Each element of the list
+    // is a `&'static StaticReporter` that `register` has put there, with a release store that the
+    // load above sees.
+    while let Some(reporter) = unsafe { next.as_ref() } {
+        all.push(reporter);
+        next = reporter.next.load(Ordering::Relaxed);
+    }
+    for reporter in all.into_iter().rev() {
+        give(reporter.path, ptr::from_ref(reporter).cast(), run_static, release_static);
+    }
+    let is_gone =
+        |reporter: &Arc<DynamicReporter>| matches!(&reporter.report, Callback::Weak(it) if it.strong_count() == 0);
+    let gone: Vec<_> = dynamic().extract_if(.., |reporter| is_gone(reporter)).collect();
+    drop(gone);
+    // Not under the lock: paths are copied.
+    let all = dynamic().clone();
+    for reporter in all {
+        let path = ptr::from_ref(reporter.path.as_str());
+        // SAFETY: the text is the reporter's, and stays until `release_dynamic` gives back the
+        // count that `into_raw` gives away. Nobody can have that called before `each` has the
+        // entry, and `give` does not use the text afterwards.
+        give(unsafe { &*path }, Arc::into_raw(reporter).cast(), run_dynamic, release_dynamic);
+    }
+}
+
+/// # Safety
+///
+/// [`visit`] gave out `reporter`, a [`StaticReporter`], which is not released yet: *until
+/// released* ([`Entry`]). The sink is *held* ([`Sink`]) until this returns.
+unsafe extern "C" fn run_static(reporter: *const c_void, sink: *const Sink) {
+    // SAFETY: by this function's `# Safety` the reporter, a static, is live, and so is the sink
+    // until this returns. Both are only shared.
+    let (reporter, sink) = unsafe { (&*reporter.cast::<StaticReporter>(), &*sink) };
+    reporter.run.once(sink, || {
+        // SAFETY: `RetainedSink::new` requires a sink that is held: this one is until this returns.
+        let sink = unsafe { RetainedSink::new(sink) };
+        (reporter.report)(&mut Collector::new(sink, reporter.path));
+    });
+}
+
+/// # Safety
+///
+/// None is needed: a static is not freed.
+unsafe extern "C" fn release_static(_: *const c_void) {}
+
+/// # Safety
+///
+/// [`visit`] gave out `reporter`, a [`DynamicReporter`], which is not released yet: *until
+/// released* ([`Entry`]). The sink is *held* ([`Sink`]) until this returns.
+unsafe extern "C" fn run_dynamic(reporter: *const c_void, sink: *const Sink) {
+    // SAFETY: by this function's `# Safety` the reporter is live, since its count is not given
+    // back, and so is the sink until this returns. Both are only shared.
+    let (reporter, sink) = unsafe { (&*reporter.cast::<DynamicReporter>(), &*sink) };
+    // SAFETY: `RetainedSink::new` requires a sink that is held: this one is until this returns.
+    let held = || unsafe { RetainedSink::new(sink) };
+    reporter.run.once(sink, || match &reporter.report {
+        Callback::Function(report) => report(&mut Collector::new(held(), &reporter.path)),
+        Callback::Weak(value) => {
+            if let Some(value) = value.upgrade() {
+                value.report(&mut Collector::new(held(), &reporter.path));
+            }
+        }
+        Callback::Async(report) => report(Pending::new(held(), &reporter.path)),
+    });
+}
+
+/// # Safety
+///
+/// [`visit`] gave out `reporter`, a [`DynamicReporter`], which is not released yet: *until
+/// released* ([`Entry`]).
+unsafe extern "C" fn release_dynamic(reporter: *const c_void) {
+    // The reporter holds values of the program, whose destructors may panic.
+    // SAFETY: `Arc::from_raw` requires an address that `Arc::into_raw` has returned, and a count
+    // that nobody else drops. By this function's `# Safety` `visit` gave it out, and it has not
+    // been released yet.
+    let _ = catch_unwind(|| untracked::scope(|| drop(unsafe { Arc::from_raw(reporter.cast::<DynamicReporter>()) })));
+}
+
+/// Ensures that a reporter is called by one thread at a time.
+struct Run {
+    /// The thread that calls it, and its process: a child of that has a copy of this, and not of
+    /// the thread.
+    caller: Mutex<Option<(ThreadId, u32)>>,
+    ended: Condvar,
+}
+
+impl Run {
+    const fn new() -> Run {
+        Run { caller: Mutex::new(None), ended: Condvar::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<(ThreadId, u32)>> {
+        self.caller.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Calls the reporter, and tells the sink if it fails.
+    fn once(&self, sink: &Sink, report: impl FnOnce()) {
+        untracked::scope(|| self.once_untracked(sink, report));
+    }
+
+    fn once_untracked(&self, sink: &Sink, report: impl FnOnce()) {
+        {
+            let mut caller = self.lock();
+            if caller.is_some_and(|(_, process)| process == process::id()) {
+                drop(caller);
+                fail(sink, "it has not returned from an earlier call");
+                return;
+            }
+            *caller = Some((thread::current().id(), process::id()));
+        }
+        let outcome = catch_unwind(AssertUnwindSafe(|| untracked::callback(report)));
+        *self.lock() = None;
+        self.ended.notify_all();
+        if let Err(panic) = outcome {
+            fail(sink, &message(&*panic));
+            // The payload of the panic may itself panic when it is dropped.
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(panic)));
+        }
+    }
+
+    fn wait(&self) {
+        let own = (thread::current().id(), process::id());
+        let mut caller = self.lock();
+        while caller.is_some_and(|(thread, process)| thread != own.0 && process == own.1) {
+            caller = self.ended.wait(caller).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+fn fail(sink: &Sink, reason: &str) {
+    // SAFETY: the sink's own function and context; the text lives that long.
+    unsafe { (sink.fail)(sink.context, Text::new(reason)) };
+}
+
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    match text {
+        Some(text) => format!("it panicked: {text}"),
+        None => "it panicked".to_owned(),
+    }
+}
+
+pub(crate) type Names = Option<HashSet<&'static str>>;
+
+fn names() -> MutexGuard<'static, Names> {
+    static NAMES: Mutex<Names> = Mutex::new(None);
+    NAMES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A name that is kept for good, once: those who mark blocks keep it.
+pub(crate) fn keep_name(name: &str) -> &'static str {
+    let mut names = names();
+    let names = names.get_or_insert_default();
+    match names.get(name) {
+        Some(name) => name,
+        None => {
+            let name: &'static str = Box::leak(name.into());
+            names.insert(name);
+            name
+        }
+    }
+}
+
+/// Registers a function before `main` begins.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __reporter {
+    ($path:expr, $report:path) => {
+        const _: () = {
+            static REPORTER: $crate::StaticReporter = $crate::StaticReporter::new($path, $report);
+
+            extern "C" fn register() {
+                REPORTER.register();
+            }
+
+            // SAFETY: the loader calls what is there, functions of this type, once each.
+            #[used]
+            #[unsafe(link_section = ".init_array")]
+            static REGISTER: extern "C" fn() = register;
+        };
+    };
+}

@@ -1,0 +1,176 @@
+//! Counts blocks in groups by any property, from the events.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::ops::RangeInclusive;
+
+use heapledger_core::StackId;
+use heapledger_recording::{self as recording, Damage, Live, Time};
+
+use crate::amount::{Amount, MomentAmounts};
+use crate::block_filter::{BlockFilter, SharedProgress, Verdict, each_once};
+use crate::error::Error;
+use crate::events::expect_events;
+use crate::lifetime_filter::{LifetimeCondition, MatchingBlocks};
+use crate::moment::{Moment, Selection, last_images};
+use crate::names::Names;
+use crate::replay::{Origin, Progress, Span, replay};
+use crate::stacks::{MergedStacks, NodeId};
+
+/// The data that are needed to determine the group of a block.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Needs {
+    /// The thread; checkpoints do not have it.
+    pub(crate) thread: bool,
+    /// The stack. If it is not needed, the root is given.
+    pub(crate) stack: bool,
+}
+
+/// Blocks counted in groups.
+#[derive(Debug)]
+pub(crate) struct GroupTotals<K> {
+    /// The groups that hold something at some moment. `None` stands for all groups beyond
+    /// `GROUPS_MAX`.
+    pub(crate) groups: Vec<(Option<K>, MomentAmounts)>,
+    /// The totals of the blocks that were allocated in the time that the selection asks for, but
+    /// are not selected.
+    pub(crate) left_out: MomentAmounts,
+    /// The time of the peak of the selected processes, within the part that was replayed.
+    pub(crate) peak_time: Time,
+    pub(crate) damage: Vec<Damage>,
+}
+
+/// The ledger counts under the number of a group instead of a stack. The following are not groups.
+const OUTSIDE: StackId = StackId(0);
+const LEFT_OUT: StackId = StackId(1);
+const REST: StackId = StackId(2);
+const GROUPS_FIRST: usize = 3;
+/// The maximum number of groups, each of which takes some 200 bytes. Further ones are counted as
+/// one.
+const GROUPS_MAX: usize = 1 << 22;
+
+/// Counts the blocks of a selection by a replay of the events. `key` returns the group of a block,
+/// or `None` to count it with all blocks without a group. Its last argument tells whether the
+/// lifetime of the block matches `within`.
+pub(crate) fn group_totals<K: Copy + Eq + Hash>(
+    names: &mut Names<'_, '_>,
+    merged: &mut MergedStacks<'_, '_>,
+    selection: &Selection,
+    needs: Needs,
+    mut key: impl FnMut(&Origin, NodeId, bool) -> Option<K>,
+    within: Option<&LifetimeCondition>,
+    progress: Progress<'_>,
+) -> Result<GroupTotals<K>, Error> {
+    let recording = names.recording();
+    let (filter, memory_max) = (&selection.filter, selection.memory_max);
+    expect_events(recording)?;
+    selection.expect_time(recording)?;
+    let images = filter.images(recording)?;
+    let mut shared_progress = SharedProgress::new(progress, filter, within.is_some());
+    let mut block_filter = BlockFilter::new(names, filter, &images, needs.stack, memory_max, &mut shared_progress)?;
+    let find = |lifetime: &LifetimeCondition| {
+        shared_progress.pass(|progress| MatchingBlocks::find(recording, &images, lifetime, memory_max, progress))
+    };
+    let within = within.map(find).transpose()?;
+
+    let mut numbers: HashMap<K, StackId> = HashMap::new();
+    // The next block is often in the same group.
+    let mut latest: Option<(K, StackId)> = None;
+    let mut keys: Vec<Option<K>> = vec![None; GROUPS_FIRST];
+    let number = |origin: Origin| {
+        let stack = match block_filter.verdict(names, merged, &origin) {
+            Verdict::Outside => return OUTSIDE,
+            Verdict::LeftOut => return LEFT_OUT,
+            Verdict::Selected(stack) => stack,
+        };
+        let is_within = within.as_ref().is_some_and(|within| within.has(origin.image, origin.serial));
+        let Some(key) = key(&origin, stack, is_within) else { return REST };
+        if let Some((_, number)) = latest.filter(|(latest, _)| *latest == key) {
+            return number;
+        }
+        if let Some(number) = numbers.get(&key) {
+            latest = Some((key, *number));
+            return *number;
+        }
+        if keys.len() >= GROUPS_MAX {
+            return REST;
+        }
+        let number = StackId(keys.len() as u32);
+        keys.push(Some(key));
+        numbers.insert(key, number);
+        number
+    };
+    let span = span(selection, needs.thread || !filter.threads.is_empty());
+    let replayed = shared_progress.pass(|progress| replay(recording, &images, span, memory_max, number, progress))?;
+    let peak_time = Time(replayed.live.bytes_live_max_time.0);
+    let mut damage = replayed.damage;
+    damage.extend(within.into_iter().flat_map(|within| within.damage));
+    damage.extend(block_filter.damage());
+    let damage = each_once(damage);
+
+    let mut totals = vec![MomentAmounts::default(); keys.len()];
+    let last = last_images(recording);
+    for image in &replayed.images {
+        let is_live = match selection.moment {
+            Moment::At(_) => !image.ended,
+            _ => last.contains(&image.image),
+        };
+        for site in &image.sites {
+            if let Some(sum) = totals.get_mut(site.stack.0 as usize) {
+                // Only the selected images were replayed, so their common peak is the one that was
+                // asked for.
+                *sum += moment_amounts(site, PeakOf::Session, is_live);
+            }
+        }
+    }
+    let left_out = totals[LEFT_OUT.0 as usize];
+    let groups = keys.into_iter().zip(totals).skip(REST.0 as usize).filter(|(_, held)| !held.is_nothing());
+    Ok(GroupTotals { groups: groups.collect(), left_out, peak_time, damage })
+}
+
+/// The images whose common peak counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PeakOf {
+    Session,
+    Image,
+    NotCounted,
+}
+
+/// Returns the amounts that a site holds. `is_live`: whether its blocks at the end count as live.
+pub(crate) fn moment_amounts(site: &recording::Site, peak: PeakOf, is_live: bool) -> MomentAmounts {
+    let errors = &site.errors;
+    let allocated = Live { bytes: site.bytes_allocated, blocks: site.allocations };
+    MomentAmounts {
+        total: Amount::estimated(allocated, errors.allocated).with_temporaries(site.temporaries),
+        peak: match peak {
+            PeakOf::Session => Amount::estimated(site.live_at_session_peak, errors.live_at_session_peak),
+            PeakOf::Image => Amount::estimated(site.live_at_image_peak, errors.live_at_image_peak),
+            PeakOf::NotCounted => Amount::default(),
+        },
+        live: if is_live { Amount::estimated(site.live_end, errors.live_end) } else { Amount::default() },
+    }
+}
+
+/// Returns the span to replay for a selection. `skips_checkpoints`: blocks from a checkpoint
+/// cannot be used, because a checkpoint does not have their threads.
+fn span(selection: &Selection, skips_checkpoints: bool) -> Span {
+    let filter = &selection.filter;
+    // Nor does a checkpoint have the times of their allocation.
+    let skips_checkpoints = skips_checkpoints || filter.allocated.is_some();
+    let first = filter.allocated.as_ref().map(RangeInclusive::start).filter(|&&start| start > 0);
+    let first = first.map(|&start| Time(start));
+    match selection.moment {
+        // All blocks are needed to find the time of the peak.
+        Moment::Peak => Span::default(),
+        // Replayed to the end: only later events show whether a block is temporary.
+        Moment::Total | Moment::End => Span { from: first, ..Span::default() },
+        // A checkpoint also lacks the times at which its blocks were allocated.
+        Moment::At(time) if skips_checkpoints || filter.allocated.is_some() => {
+            Span { from: first.map(|first| first.min(time)), until: Some(time), ..Span::default() }
+        }
+        Moment::At(time) => {
+            let from = first.map_or(time, |first| first.min(time));
+            Span { from: Some(from), until: Some(time), ..Span::default() }
+        }
+    }
+}
