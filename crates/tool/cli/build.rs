@@ -3,23 +3,28 @@
 //! A nested `cargo build` in its own profile and its own target directory: the library is
 //! freestanding and must not be built with the flags, the profile or the wrappers of whatever
 //! builds the command (debug builds, coverage, clippy).
+//!
+//! A package cannot depend on a shared library, so the package of the command has the sources. The
+//! folder `hook` links to the sources and manifests of `crates/hook`, and `cargo package` follows
+//! the links. In the repository as in a package, the libraries are built from this folder, in a
+//! workspace below `OUT_DIR` that has the layout of the repository.
 
-use std::env;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, exit};
+use std::{env, fs, io};
 
 fn main() {
     let own = PathBuf::from(variable("CARGO_MANIFEST_DIR"));
-    let Some(root) = own.ancestors().nth(3).filter(|root| root.join("crates/hook/preload/Cargo.toml").is_file()) else {
-        fail("its sources (crates/hook) are not there: heapledger-cli is built inside its repository", "");
-    };
-    for path in ["crates/hook", "Cargo.toml", "Cargo.lock"].map(|path| root.join(path)) {
-        // A file that is not there would count as changed every time.
-        if path.exists() {
-            println!("cargo::rerun-if-changed={}", path.display());
-        }
+    let sources = own.join("hook");
+    // Cargo follows the links.
+    println!("cargo::rerun-if-changed={}", sources.display());
+    let out = PathBuf::from(variable("OUT_DIR"));
+    let workspace = out.join("hook");
+    if let Err(error) = lay_out(&sources, &workspace) {
+        fail(&format!("the sources in {} cannot be used", sources.display()), &error.to_string());
     }
-    let directory = build(root);
+    let directory = build(&workspace, &out.join("preload"), &own);
     for (name, variable) in
         [("preload", "HEAPLEDGER_PRELOAD_LIBRARY"), ("memcheck_preload", "HEAPLEDGER_MEMCHECK_LIBRARY")]
     {
@@ -31,41 +36,99 @@ fn main() {
     }
 }
 
-/// Returns the directory that they are in.
-fn build(root: &Path) -> PathBuf {
-    let manifest = root.join("Cargo.toml");
-    let directory = PathBuf::from(variable("OUT_DIR")).join("preload");
-    let mut cargo = Command::new(variable("CARGO"));
-    cargo.args(["build", "--quiet", "--profile", "preload"]);
-    cargo.args(["--package", "heapledger-preload", "--package", "heapledger-memcheck-preload"]);
-    cargo.arg("--manifest-path").arg(&manifest).arg("--target-dir").arg(&directory);
-    if root.join("Cargo.lock").is_file() {
-        cargo.arg("--locked");
+/// Writes the manifests of the workspace, with links to its sources.
+fn lay_out(sources: &Path, workspace: &Path) -> io::Result<()> {
+    if workspace.exists() {
+        fs::remove_dir_all(workspace)?;
     }
-    let mut output = directory.clone();
+    let crates = workspace.join("crates/hook");
+    fs::create_dir_all(&crates)?;
+    for entry in fs::read_dir(sources)? {
+        let entry = entry?;
+        let (source, package) = (entry.path(), crates.join(entry.file_name()));
+        if source.is_dir() {
+            fs::create_dir(&package)?;
+            let manifest = fs::read_to_string(source.join("manifest.toml"))?;
+            fs::write(package.join("Cargo.toml"), without_dev_dependencies(&manifest))?;
+            symlink(source.join("src"), package.join("src"))?;
+        }
+    }
+
+    // Profiles, lints and dependencies are those of the repository; only the members are fewer.
+    let manifest = fs::read_to_string(sources.join("workspace.toml"))?;
+    let Some(shared) = manifest.find("[workspace.package]") else {
+        return Err(io::Error::other("workspace.toml has no [workspace.package]"));
+    };
+    let members = "[workspace]\nresolver = \"3\"\nmembers = [\"crates/hook/*\"]\n\n";
+    fs::write(workspace.join("Cargo.toml"), members.to_owned() + &manifest[shared..])?;
+    let lock = sources.join("workspace.lock");
+    if lock.exists() {
+        // Not by `fs::copy`, which keeps permissions: cargo has to be able to write to it.
+        fs::write(workspace.join("Cargo.lock"), fs::read(lock)?)?;
+    }
+    Ok(())
+}
+
+/// Removes the tables of dependencies that only tests have: cargo would look for them even so.
+fn without_dev_dependencies(manifest: &str) -> String {
+    let mut is_kept = true;
+    let lines = manifest.split_inclusive('\n').filter(|line| {
+        if line.starts_with('[') {
+            is_kept = !line.contains("dev-dependencies");
+        }
+        is_kept
+    });
+    lines.collect()
+}
+
+/// Returns the directory that the libraries are in.
+fn build(workspace: &Path, target_directory: &Path, own: &Path) -> PathBuf {
+    // A command that is installed without `--locked` may have newer dependencies than the lock file
+    // says, and cargo has downloaded only those. Without the lock file, it takes what it has.
+    let lock = workspace.join("Cargo.lock");
+    if lock.exists() && run(&mut cargo("fetch", workspace, own)).is_err() {
+        let _ = fs::remove_file(lock);
+    }
+
+    let mut build = cargo("build", workspace, own);
+    build.args(["--profile", "preload", "--package", "heapledger-preload", "--package", "heapledger-memcheck-preload"]);
+    build.arg("--target-dir").arg(target_directory);
+    // A directory for intermediate files that is shared between builds would be locked by the outer
+    // one.
+    build.env("CARGO_BUILD_BUILD_DIR", target_directory);
+    let mut output = target_directory.to_owned();
     let (target, host) = (variable("TARGET"), variable("HOST"));
     if target != host {
-        cargo.args(["--target", &target]);
+        build.args(["--target", &target]);
         output.push(target);
     }
+    if let Err((what, details)) = run(&mut build) {
+        fail(&what, &details);
+    }
+    output.join("preload")
+}
+
+/// Returns a command of cargo for the workspace. It reads the configuration that holds for the
+/// package (a mirror, vendored sources), and the outer build has downloaded all that it needs.
+fn cargo(command: &str, workspace: &Path, own: &Path) -> Command {
+    let mut cargo = Command::new(variable("CARGO"));
+    cargo.args([command, "--quiet", "--offline", "--manifest-path"]).arg(workspace.join("Cargo.toml"));
     for (name, _) in env::vars_os() {
         if name.to_str().is_some_and(is_of_the_outer_build) {
             cargo.env_remove(name);
         }
     }
-    // A directory for intermediate files that is shared between builds would be locked by the outer
-    // one.
-    cargo.env("CARGO_BUILD_BUILD_DIR", &directory);
-    cargo.current_dir(root);
+    cargo.current_dir(own);
+    cargo
+}
 
-    let done = match cargo.output() {
-        Ok(done) => done,
-        Err(error) => fail("cargo cannot be started", &error.to_string()),
-    };
-    if !done.status.success() {
-        fail(&format!("cargo failed ({})", done.status), &String::from_utf8_lossy(&done.stderr));
+/// Runs a command to its end. An error says what failed, and has what the command printed.
+fn run(command: &mut Command) -> Result<(), (String, String)> {
+    let done = command.output().map_err(|error| ("cargo cannot be started".to_owned(), error.to_string()))?;
+    if done.status.success() {
+        return Ok(());
     }
-    output.join("preload")
+    Err((format!("cargo failed ({})", done.status), String::from_utf8_lossy(&done.stderr).into_owned()))
 }
 
 /// Variables that would change how the library is built.

@@ -1,8 +1,8 @@
 //! Advice on memory that no reporter reports, or that two report.
 
-mod code_class;
+pub(crate) mod code_class;
 mod frame;
-mod owner;
+pub(crate) mod owner;
 mod plan;
 
 use std::collections::BTreeMap;
@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 pub use code_class::{Code, CodeClass};
 pub use owner::Owner;
-pub(crate) use owner::{owner_at, owner_in};
 pub use plan::{Part, Plan, Step};
 
+use self::owner::{owner_at, owner_in};
 use crate::analysis::{Analysis, DmdStack, KindName, Record, Reported};
 use crate::hash::Map;
 

@@ -1,13 +1,9 @@
-//! The analysis of a log, which puts blocks into records by the stacks that allocated and reported
-//! them; and the difference of two logs.
+//! The result of an analysis, in which blocks are in records by the stacks that allocated and
+//! reported them; and the options for it.
 
-use std::io;
 use std::sync::Arc;
 
-use crate::block_source::BlockSource;
-use crate::digest::Digest;
-use crate::log::{DefectKind, Log, Mode};
-use crate::spooled::SpooledLog;
+use crate::log::{DefectKind, Mode};
 
 /// The probability with which each byte of Mozilla's own logs has its block chosen
 /// (`--stacks=partial`).
@@ -253,59 +249,7 @@ pub struct DefectRecord {
     pub count: u64,
 }
 
-/// Two logs that cannot be compared: they are of different modes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DifferentModes(pub Mode, pub Mode);
-
-impl std::fmt::Display for DifferentModes {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "one is of mode `{}`, the other of mode `{}`", self.0.name(), self.1.name())
-    }
-}
-
-impl std::error::Error for DifferentModes {}
-
 impl Analysis {
-    /// Analyses a log.
-    pub fn of(mut log: &Log, options: &DmdOptions) -> Analysis {
-        let Ok(digest) = Digest::of(&mut log, options, Some(options.records_max));
-        digest.analysis(options)
-    }
-
-    /// Analyses a stored log.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the stored log cannot be read.
-    pub fn of_spooled(log: &mut SpooledLog<'_>, options: &DmdOptions) -> io::Result<Analysis> {
-        Ok(Digest::of(log, options, Some(options.records_max))?.analysis(options))
-    }
-
-    /// Returns what is in the second log and not in the first one, and the other way around with
-    /// negative numbers.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the logs are of different modes.
-    pub fn difference(mut before: &Log, mut after: &Log, options: &DmdOptions) -> Result<Analysis, DifferentModes> {
-        let Ok(analysis) = difference_of(&mut before, &mut after, options);
-        analysis
-    }
-
-    /// Returns the difference of two stored logs.
-    ///
-    /// # Errors
-    ///
-    /// The outer error: a stored log cannot be read. The inner one: the logs are of different
-    /// modes.
-    pub fn difference_spooled(
-        before: &mut SpooledLog<'_>,
-        after: &mut SpooledLog<'_>,
-        options: &DmdOptions,
-    ) -> io::Result<Result<Analysis, DifferentModes>> {
-        difference_of(before, after, options)
-    }
-
     /// True if a reporter has reported any of the blocks.
     pub(crate) fn is_any_reported(&self) -> bool {
         let reported = [KindName::OnceReported, KindName::TwiceReported].map(|name| self.kind(name));
@@ -316,34 +260,4 @@ impl Analysis {
     pub fn kind(&self, name: KindName) -> Option<&Kind> {
         self.kinds.iter().find(|kind| kind.name == name)
     }
-}
-
-fn difference_of<H: BlockSource>(
-    before: &mut impl BlockSource<Error = H::Error>,
-    after: &mut H,
-    options: &DmdOptions,
-) -> Result<Result<Analysis, DifferentModes>, H::Error> {
-    let (before, after) = (Digest::of(before, options, None)?, Digest::of(after, options, None)?);
-    if before.mode != after.mode {
-        return Ok(Err(DifferentModes(before.mode, after.mode)));
-    }
-    Ok(Ok(after.minus(before).analysis(options)))
-}
-
-/// Texts that make a function an allocating one if its name contains one of them.
-const ALLOC_FNS: [&str; 9] = [
-    "malloc",
-    "calloc",
-    "realloc",
-    "memalign",
-    "operator new(",
-    "operator new[](",
-    "g_slice_alloc",
-    "mozilla::dmd::AllocCallback",
-    "mozilla::dmd::StackTrace::Get",
-];
-
-/// True if a frame is in an allocating function.
-pub fn is_alloc_fn(frame: &str) -> bool {
-    ALLOC_FNS.iter().any(|part| frame.contains(part))
 }

@@ -4,30 +4,7 @@ use std::hash::Hash;
 
 use crate::frames::UnresolvedFrame;
 use crate::hash::Map;
-use crate::log::{About, FrameId, Group, Log, Mode, NameId, Report, Size, TraceId};
-
-/// A block, or several blocks that have all of this in common.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Block {
-    /// The requested size, in bytes.
-    pub requested: u64,
-    /// The slop, in bytes.
-    pub slop: u64,
-    /// The number of blocks.
-    pub count: u64,
-    /// The weight of each block: 1, unless it is sampled.
-    pub weight: f64,
-    /// The variance of each block's weight: 0 if it is not sampled.
-    pub variance: f64,
-    /// The stack that allocated it; `None`: it was not recorded.
-    pub alloc: Option<TraceId>,
-    /// The first two reports of it.
-    pub reports: [Option<Report>; 2],
-    /// Its type.
-    pub type_name: Option<NameId>,
-    /// The context in which it was allocated.
-    pub context: Option<NameId>,
-}
+use crate::log::{About, Block, FrameId, Group, Log, Mode, NameId, Report, Size, TraceId};
 
 /// Adds blocks up. There are few groups to a stack, and few sizes to a group, so lists are faster
 /// and smaller here than tables.

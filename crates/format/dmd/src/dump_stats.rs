@@ -1,49 +1,10 @@
-//! The memory that making a log takes, as the detector in Firefox shows it with
+//! The memory that making a log takes as text, as the detector in Firefox shows it with
 //! `--show-dump-stats=yes`.
 
 use std::fmt::Write;
 
 use crate::log::Log;
 use crate::text::number;
-
-/// The memory of the program that made a log, by purpose, in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DumpStats {
-    /// The register of live blocks, and the totals.
-    pub register: u64,
-    /// The stacks that have allocated.
-    pub stacks: u64,
-    /// Rules by which stacks are unwound.
-    pub rules: u64,
-    /// The state of the ledger for each thread.
-    pub threads: u64,
-    /// Sampled events that are kept, and the filter of sampled addresses.
-    pub events: u64,
-    /// The copy of the register that the log is made from. It is freed afterwards.
-    pub copy: u64,
-}
-
-impl DumpStats {
-    /// The names of the JSON object's members.
-    const NAMES: [&str; 6] = ["registerBytes", "stacksBytes", "rulesBytes", "threadsBytes", "eventsBytes", "copyBytes"];
-
-    /// Returns the members of the JSON object.
-    pub(crate) fn members(mut self) -> impl Iterator<Item = (&'static str, u64)> {
-        let amounts = self.amounts().map(|bytes| *bytes);
-        DumpStats::NAMES.into_iter().zip(amounts)
-    }
-
-    /// Returns the member of this name.
-    pub(crate) fn member(&mut self, name: &str) -> Option<&mut u64> {
-        let at = DumpStats::NAMES.iter().position(|other| *other == name)?;
-        self.amounts().into_iter().nth(at)
-    }
-
-    fn amounts(&mut self) -> [&mut u64; 6] {
-        let DumpStats { register, stacks, rules, threads, events, copy } = self;
-        [register, stacks, rules, threads, events, copy]
-    }
-}
 
 impl Log {
     /// Returns what making the log took as text: a block in the layout of the detector in Firefox,
@@ -86,7 +47,9 @@ fn group(text: &mut String, title: &str, lines: &[(&str, u64)], unit: &str) {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Block, Builder, DumpStats, Log, Mode};
+    use super::*;
+    use crate::builder::Builder;
+    use crate::log::{Block, DumpStats, Mode};
 
     #[test]
     fn a_dump_says_what_it_took() {

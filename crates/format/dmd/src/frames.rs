@@ -1,4 +1,4 @@
-//! Frames: the texts of those that are not resolved, and resolving them.
+//! Frames: their texts, those that are not resolved, and resolving them.
 
 use crate::hash::Map;
 use crate::log::{FrameId, Log, NameId};
@@ -22,6 +22,24 @@ impl<'a> UnresolvedFrame<'a> {
         let (function, path) = front.split_once('[')?;
         Some(UnresolvedFrame { function, path, offset })
     }
+}
+
+/// Texts that make a function an allocating one if its name contains one of them.
+const ALLOC_FNS: [&str; 9] = [
+    "malloc",
+    "calloc",
+    "realloc",
+    "memalign",
+    "operator new(",
+    "operator new[](",
+    "g_slice_alloc",
+    "mozilla::dmd::AllocCallback",
+    "mozilla::dmd::StackTrace::Get",
+];
+
+/// True if a frame is in an allocating function.
+pub fn is_alloc_fn(frame: &str) -> bool {
+    ALLOC_FNS.iter().any(|part| frame.contains(part))
 }
 
 /// The texts of a log's frames, which can be replaced.
@@ -128,7 +146,8 @@ impl LeadingWrappers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Block, Builder, Mode};
+    use crate::builder::Builder;
+    use crate::log::{Block, Mode};
 
     #[test]
     fn an_unresolved_frame_has_a_path_and_an_offset() {

@@ -2,7 +2,13 @@
 
 use std::io::Cursor;
 
-use crate::{Analysis, DmdOptions, FrameTexts, GroupBy, Log, Mode, Referrers, Sort, SpooledLog, Spooling, TextOptions};
+use crate::analysis::{Analysis, DmdOptions, GroupBy, Sort};
+use crate::frames::FrameTexts;
+use crate::log::{Log, Mode, Size};
+use crate::referrers::Referrers;
+use crate::spool::Spooling;
+use crate::spooled::SpooledLog;
+use crate::text::TextOptions;
 
 /// Reads the data as a log, and derives everything from it that can be derived. Panics if that
 /// does, or if the results are not consistent.
@@ -67,7 +73,7 @@ pub fn log(data: &[u8]) {
     }
 }
 
-fn is_counted(size: &crate::Size) -> bool {
+fn is_counted(size: &Size) -> bool {
     size.variance == 0.0 && size.weight == size.count as f64
 }
 

@@ -8,7 +8,8 @@
 
 use std::io::Read;
 
-use crate::read::{ReadError, short_key};
+use crate::read_error::ReadError;
+use crate::table_keys::short_key;
 
 /// The size of the buffer, in bytes.
 const BUFFER: usize = 256 << 10;

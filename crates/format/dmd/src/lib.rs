@@ -19,28 +19,30 @@ mod json;
 mod lexer;
 mod log;
 mod read;
+mod read_error;
 mod referrers;
 pub mod request;
 mod scan;
 mod spool;
 mod spooled;
 mod stacks;
+mod table_keys;
 mod text;
 mod write;
 
 pub use advice::{Advice, Adviser, Code, CodeClass, Owner, Part, Plan, Reason, ReporterName, SharedProperty, Step};
 pub use analysis::{
-    Analysis, DefectRecord, DifferentModes, DmdOptions, DmdStack, Estimate, GroupBy, Kind, KindName,
-    MOZILLA_PROBABILITY, Record, Reported, Share, Sort, Total, is_alloc_fn,
+    Analysis, DefectRecord, DmdOptions, DmdStack, Estimate, GroupBy, Kind, KindName, MOZILLA_PROBABILITY, Record,
+    Reported, Share, Sort, Total,
 };
-pub use builder::{Block, Builder};
-pub use dump_stats::DumpStats;
-pub use frames::{FrameTexts, UnresolvedFrame};
+pub use builder::Builder;
+pub use digest::DifferentModes;
+pub use frames::{FrameTexts, UnresolvedFrame, is_alloc_fn};
 pub use log::{
-    About, Defect, DefectKind, FrameId, Group, Log, Mode, Module, NameId, Report, Sampling, Scanned, ScannedBlock,
-    Size, TraceId,
+    About, Block, Defect, DefectKind, DumpStats, FrameId, Group, Log, Mode, Module, NameId, Report, Sampling, Scanned,
+    ScannedBlock, Size, TraceId,
 };
-pub use read::ReadError;
+pub use read_error::ReadError;
 pub use referrers::{Chains, Link, Referrers};
 pub use scan::{ClampStats, Overlap};
 pub use spool::{SpoolFile, Spooling};

@@ -1,7 +1,5 @@
 //! The contents of a log.
 
-use crate::dump_stats::DumpStats;
-
 /// The kind of blocks that a log holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
@@ -97,6 +95,29 @@ impl Log {
     }
 }
 
+/// A block, or several blocks that have all of this in common.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Block {
+    /// The requested size, in bytes.
+    pub requested: u64,
+    /// The slop, in bytes.
+    pub slop: u64,
+    /// The number of blocks.
+    pub count: u64,
+    /// The weight of each block: 1, unless it is sampled.
+    pub weight: f64,
+    /// The variance of each block's weight: 0 if it is not sampled.
+    pub variance: f64,
+    /// The stack that allocated it; `None`: it was not recorded.
+    pub alloc: Option<TraceId>,
+    /// The first two reports of it.
+    pub reports: [Option<Report>; 2],
+    /// Its type.
+    pub type_name: Option<NameId>,
+    /// The context in which it was allocated.
+    pub context: Option<NameId>,
+}
+
 /// Blocks that are shown as one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Group {
@@ -139,7 +160,7 @@ pub struct ScannedBlock {
 }
 
 impl Scanned {
-    pub(crate) fn push(&mut self, block: &crate::Block, group: u32, address: u64, contents: &[u64]) {
+    pub(crate) fn push(&mut self, block: &Block, group: u32, address: u64, contents: &[u64]) {
         let from = self.words.len();
         self.words.extend_from_slice(contents);
         let words = from..self.words.len();
@@ -215,6 +236,45 @@ impl About {
 pub struct Sampling {
     /// The probability with which each usable byte had its block chosen.
     pub probability: f64,
+}
+
+/// The memory of the program that made a log, by purpose, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DumpStats {
+    /// The register of live blocks, and the totals.
+    pub register: u64,
+    /// The stacks that have allocated.
+    pub stacks: u64,
+    /// Rules by which stacks are unwound.
+    pub rules: u64,
+    /// The state of the ledger for each thread.
+    pub threads: u64,
+    /// Sampled events that are kept, and the filter of sampled addresses.
+    pub events: u64,
+    /// The copy of the register that the log is made from. It is freed afterwards.
+    pub copy: u64,
+}
+
+impl DumpStats {
+    /// The names of the JSON object's members.
+    const NAMES: [&str; 6] = ["registerBytes", "stacksBytes", "rulesBytes", "threadsBytes", "eventsBytes", "copyBytes"];
+
+    /// Returns the members of the JSON object.
+    pub(crate) fn members(mut self) -> impl Iterator<Item = (&'static str, u64)> {
+        let amounts = self.amounts().map(|bytes| *bytes);
+        DumpStats::NAMES.into_iter().zip(amounts)
+    }
+
+    /// Returns the member of this name.
+    pub(crate) fn member(&mut self, name: &str) -> Option<&mut u64> {
+        let at = DumpStats::NAMES.iter().position(|other| *other == name)?;
+        self.amounts().into_iter().nth(at)
+    }
+
+    fn amounts(&mut self) -> [&mut u64; 6] {
+        let DumpStats { register, stacks, rules, threads, events, copy } = self;
+        [register, stacks, rules, threads, events, copy]
+    }
 }
 
 /// A file that was mapped to be executed.

@@ -1,59 +1,17 @@
 //! Reading a log. A stream is read once, and its stacks and blocks go to a [`Sink`] as they come,
 //! because a log has its blocks before their stacks, and those before the texts of their frames.
 
-use std::fmt;
 use std::io::{self, Cursor, Read};
 
 use flate2::read::MultiGzDecoder;
 
-use self::keys::{Keys, Numbers};
-pub(crate) use self::keys::{put_at, short_key};
-use crate::builder::{Block, Groups};
-use crate::dump_stats::DumpStats;
+use crate::builder::Groups;
 use crate::frames::UnresolvedFrame;
 use crate::hash::Map;
 use crate::lexer::Lexer;
-use crate::log::{Defect, DefectKind, FrameId, Log, Mode, Module, NameId, Report, Sampling, TraceId};
-
-mod keys;
-
-/// The reasons why a log cannot be read.
-#[derive(Debug)]
-pub enum ReadError {
-    /// The stream fails.
-    Io(io::Error),
-    /// The text is not a log.
-    Malformed {
-        /// The offset in bytes from the beginning of the JSON text, which may have been unpacked.
-        offset: u64,
-        /// The error there.
-        reason: String,
-    },
-}
-
-impl fmt::Display for ReadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ReadError::Io(_) => f.write_str("it cannot be read"),
-            ReadError::Malformed { offset, reason } => write!(f, "at byte {offset}: {reason}"),
-        }
-    }
-}
-
-impl From<io::Error> for ReadError {
-    fn from(error: io::Error) -> ReadError {
-        ReadError::Io(error)
-    }
-}
-
-impl std::error::Error for ReadError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            ReadError::Io(error) => Some(error),
-            ReadError::Malformed { .. } => None,
-        }
-    }
-}
+use crate::log::{Block, Defect, DefectKind, DumpStats, FrameId, Log, Mode, Module, NameId, Report, Sampling, TraceId};
+use crate::read_error::ReadError;
+use crate::table_keys::{Keys, Numbers, put_at};
 
 type Result<T> = std::result::Result<T, ReadError>;
 

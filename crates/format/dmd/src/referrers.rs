@@ -160,7 +160,8 @@ fn end(block: &ScannedBlock) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Block, Builder, Mode};
+    use crate::builder::Builder;
+    use crate::log::{Block, Mode};
 
     /// Returns a log of these blocks, given by address and contents.
     fn heap(blocks: &[(u64, &[u64])]) -> Log {

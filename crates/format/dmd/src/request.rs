@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use heapledger_report_format::request::{RequestLine, refusal, refused};
 
-use crate::Mode;
+use crate::log::Mode;
 
 const WORD: &str = "heapledger-dmd";
 

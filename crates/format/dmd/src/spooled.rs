@@ -5,10 +5,10 @@ use std::fmt;
 use std::io::{self, Read};
 
 use crate::block_source::BlockSource;
-use crate::builder::Block;
 use crate::frames::{FrameTexts, LeadingWrappers, Replaced};
-use crate::log::{FrameId, Group, Log, NameId, Report, Size, TraceId};
-use crate::read::{self, Names, ReadError, Sink};
+use crate::log::{Block, FrameId, Group, Log, NameId, Report, Size, TraceId};
+use crate::read::{self, Names, Sink};
+use crate::read_error::ReadError;
 use crate::spool::{Numbers, Spool, Spooling};
 
 /// A log whose stacks and blocks are stored in a compact form.

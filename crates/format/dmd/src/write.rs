@@ -309,7 +309,8 @@ fn base32(mut number: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Block, Builder};
+    use crate::builder::Builder;
+    use crate::log::Block;
 
     #[test]
     fn keys_are_in_base_32() {

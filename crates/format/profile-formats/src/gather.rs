@@ -25,6 +25,7 @@ impl Loaded {
     }
 
     /// True if everything in `other` is here, too, at the same addresses.
+    #[cfg(feature = "readers")]
     pub(crate) fn has_all_of(&self, other: &Loaded) -> bool {
         other.0.iter().all(|(start, part)| self.0.get(start) == Some(part))
     }

@@ -24,8 +24,9 @@
 //! - [`heaptrack`]: `heaptrack_print`, `heaptrack_gui`.
 //! - [`firefox`]: the Firefox Profiler.
 //!
-//! Formats that are only read: [`bytehound`], [`jemalloc`], [`memray`], and [`heaptimeline`] of V8.
-//! All of those above are read, too, except `otlp`, `perfetto` and `parquet`.
+//! Formats that are only read: [`jemalloc`], [`heaptimeline`] of V8, and with the feature `readers`
+//! `bytehound` and `memray`. All of those above are read, too, except `otlp`, `perfetto` and
+//! `parquet`.
 //!
 //! Writers take a profile as it is; data that a format cannot hold is left out, and
 //! [`Holds::lost`] names it. Readers take memory in proportion to the file, never panic, and report
@@ -34,6 +35,7 @@
 #![forbid(unsafe_code)]
 
 mod addresses;
+#[cfg(feature = "readers")]
 pub mod bytehound;
 mod calls;
 pub mod chrome;
@@ -41,6 +43,7 @@ pub mod collapsed;
 pub mod dhat;
 mod events;
 pub mod firefox;
+#[cfg(feature = "readers")]
 #[doc(hidden)]
 pub mod fuzzing;
 mod gather;
@@ -49,11 +52,13 @@ pub mod heapprofile;
 pub mod heaptimeline;
 pub mod heaptrack;
 mod holds;
+#[cfg(feature = "readers")]
 mod input;
 pub mod jemalloc;
 mod json;
 mod maps;
 pub mod massif;
+#[cfg(feature = "readers")]
 pub mod memray;
 pub mod otlp;
 #[cfg(feature = "parquet")]

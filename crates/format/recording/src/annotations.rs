@@ -1,27 +1,11 @@
 //! Events that are not about blocks: markers, stamps, contexts, and what later versions add.
 
-use heapledger_core::ThreadId;
-
 use crate::error::{Reason, RecordingError};
 use crate::frame::{CHUNK_RAW_MAX, Compressor, EncodedChunk};
 use crate::head::{CHUNK_ROWS_MAX, ChunkHead, ChunkKind};
-use crate::ids::{ImageId, Time};
+use crate::ids::ImageId;
+use crate::messages::Annotation;
 use crate::{proto, records};
-
-/// An event that is not about a block.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Annotation {
-    /// The image.
-    pub image: ImageId,
-    /// The thread.
-    pub thread: ThreadId,
-    /// The time.
-    pub time: Time,
-    /// The kind: its code in the ring protocol.
-    pub code: u32,
-    /// Its contents.
-    pub payload: Vec<u8>,
-}
 
 /// Gathers annotations of one image into chunks. Reused from chunk to chunk.
 #[derive(Debug)]

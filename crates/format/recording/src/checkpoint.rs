@@ -5,11 +5,10 @@ use heapledger_core::{Bytes, Serial, StackId};
 
 use crate::columns::{self, CODEC_BYTES, CODEC_DELTA, CODEC_VARINT, Spec};
 use crate::error::{Reason, RecordingError};
-use crate::frame::{Compressor, EncodedChunk, Unpacker};
-use crate::head::{CHUNK_ROWS_MAX, ChunkEntry, ChunkHead, ChunkKind};
+use crate::frame::{Compressor, EncodedChunk};
+use crate::head::{CHUNK_ROWS_MAX, ChunkHead, ChunkKind};
 use crate::ids::{ImageId, Time};
 use crate::messages::Counts;
-use crate::reader::{EventChunk, Recording};
 use crate::sites;
 
 /// A live block of a checkpoint.
@@ -102,67 +101,4 @@ pub(crate) fn decode(contents: &[u8], head: &ChunkHead, blocks: &mut Vec<LiveBlo
         })?;
     }
     Ok(())
-}
-
-/// A checkpoint of a recording, not yet unpacked.
-#[derive(Clone, Debug)]
-pub struct Checkpoint<'r> {
-    pub(crate) recording: &'r Recording<'r>,
-    /// At least one.
-    pub(crate) parts: Vec<&'r ChunkEntry>,
-}
-
-impl Checkpoint<'_> {
-    /// Returns its moment.
-    pub fn time(&self) -> Time {
-        self.head().time_first
-    }
-
-    /// Returns the serial of the image's next allocation.
-    pub fn next_serial(&self) -> Serial {
-        self.head().serial_first
-    }
-
-    /// Returns the image's totals at that moment.
-    pub fn counts(&self) -> Counts {
-        self.head().counts.unwrap_or_default()
-    }
-
-    /// Returns the number of live blocks.
-    pub fn len(&self) -> usize {
-        self.parts.iter().map(|part| part.head.rows as usize).sum()
-    }
-
-    /// True if nothing was live.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Unpacks the live blocks one chunk at a time: each call of `each` gets some of them.
-    pub fn for_each_part(&self, mut each: impl FnMut(&[LiveBlock])) -> Result<(), RecordingError> {
-        let mut unpacker = Unpacker::default();
-        let mut blocks = Vec::new();
-        for part in &self.parts {
-            blocks.clear();
-            self.recording.read(part, &mut unpacker, |contents| decode(contents, &part.head, &mut blocks))?;
-            each(&blocks);
-        }
-        Ok(())
-    }
-
-    /// Returns the event chunks with which replay goes on: those of the image that come after the
-    /// checkpoint.
-    pub fn event_chunks_after(&self) -> impl Iterator<Item = EventChunk<'_>> {
-        let image = self.head().image.unwrap_or_default();
-        let offset = self.parts[0].offset;
-        self.recording.event_chunks(image).filter(move |chunk| chunk.entry().offset > offset)
-    }
-
-    pub(crate) fn offset(&self) -> u64 {
-        self.parts[0].offset
-    }
-
-    fn head(&self) -> &ChunkHead {
-        &self.parts[0].head
-    }
 }

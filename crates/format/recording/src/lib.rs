@@ -48,8 +48,8 @@ pub mod timeline;
 mod varint;
 pub mod writer;
 
-pub use annotations::{Annotation, AnnotationsEncoder};
-pub use checkpoint::{Checkpoint, CheckpointEncoder, LiveBlock};
+pub use annotations::AnnotationsEncoder;
+pub use checkpoint::{CheckpointEncoder, LiveBlock};
 pub use error::{Damage, Reason, RecordingError};
 pub use events::{
     BlockMark, Event, EventKind, Events, EventsBuffer, EventsEncoder, Extras, FreedBlock, Mark, MarkedBlocks, Reported,
@@ -60,13 +60,13 @@ pub use head::{CHUNK_ROWS_MAX, ChunkEntry, ChunkHead, ChunkKind};
 pub use ids::{Call, ImageId, Live, ModuleId, TextId, Time};
 pub use memory::{MemoryEncoder, MemorySample};
 pub use messages::{
-    Clock, CountErrors, Counts, Departure, ExitStatus, Footer, ImageCounts, ImageEnd, ImageEndReason, ImageOrigin,
-    ImageStart, ImportedLocation, Mapping, Module, NamedFunction, Pause, ProcessCounts, Record, RunCosts, Sampling,
-    Session, StackCounts, Text, Thread,
+    Annotation, Clock, CountErrors, Counts, Departure, ExitStatus, Footer, ImageCounts, ImageEnd, ImageEndReason,
+    ImageOrigin, ImageStart, ImportedLocation, Mapping, Module, NamedFunction, Pause, ProcessCounts, Record, RunCosts,
+    Sampling, Session, StackCounts, Text, Thread,
 };
 pub use names::{CodeExtent, NamedLocation, Names, NamesEncoder};
 pub use nodes::{Frames, Node, NodeCache, NodeKind, NodeTable, NodesEncoder, StackTree};
-pub use reader::{EventChunk, Limits, Process, Recording, Rows};
+pub use reader::{Checkpoint, EventChunk, Limits, Process, Recording, Rows};
 pub use sites::{Site, SiteErrors, SitesEncoder};
 pub use stamps::StampText;
 pub use timeline::{Sample, Timeline, TimelineEncoder};

@@ -1,5 +1,5 @@
 //! The records of a recording that are not events: the session, its images, modules, threads and
-//! totals.
+//! totals; and annotations.
 
 use std::borrow::Cow;
 
@@ -292,6 +292,13 @@ pub struct Text {
     pub category: Vec<u8>,
 }
 
+impl Text {
+    /// Parses it as the text of a [stamp](crate::NodeKind::Stamp).
+    pub fn stamp(&self) -> StampText<'_> {
+        StampText::parse(&self.bytes)
+    }
+}
+
 /// The functions at a place in a module, as another tool found them. It is for recordings made from
 /// that tool's files, whose places can no longer be looked up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -334,6 +341,21 @@ impl ImportedLocation {
             NamedFunction { name, file, line }
         })
     }
+}
+
+/// An event that is not about a block.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Annotation {
+    /// The image.
+    pub image: ImageId,
+    /// The thread.
+    pub thread: ThreadId,
+    /// The time.
+    pub time: Time,
+    /// The kind: its code in the ring protocol.
+    pub code: u32,
+    /// Its contents.
+    pub payload: Vec<u8>,
 }
 
 /// Totals of an image, a process or a session, up to a moment.

@@ -4,9 +4,9 @@
 use heapledger_core::sample::Rate;
 use heapledger_core::{Blocks, Bytes, Serial, StackId, ThreadId};
 
+use crate::head;
 use crate::ids::{self, ImageId, ModuleId, TextId, Time};
 use crate::messages::{self, Clock, ImageEndReason, ImageOrigin};
-use crate::{annotations, head};
 
 /// Defines messages. Each line is `number name [wire type]: type`, as in FORMAT.md.
 macro_rules! messages {
@@ -187,7 +187,7 @@ messages! {
         6 program_cpu_ns [uint64, optional]: Option<u64>,
         7 program_wall_ns [uint64, optional]: Option<u64>,
     }
-    annotations::Annotation {
+    messages::Annotation {
         1 image [uint32]: u32,
         2 thread [uint32]: u32,
         3 time [uint64]: u64,

@@ -6,23 +6,31 @@ use std::sync::Arc;
 
 use heapledger_core::ThreadId;
 
-use crate::annotations::{self, Annotation};
-use crate::checkpoint::{self, Checkpoint};
 use crate::error::{Damage, Reason, RecordingError};
-use crate::events::{Decoded, Events, EventsBuffer};
-use crate::frame::{self, ChunkFrame, EncodedChunk, FILE_HEADER, NoFrame, TRAILER, Trailer, Unpacker};
-use crate::head::{CHUNK_ROWS_MAX, ChunkEntry, ChunkHead, ChunkKind};
+use crate::events::Decoded;
+use crate::frame::{self, ChunkFrame, EncodedChunk, Unpacker};
+use crate::head::{ChunkEntry, ChunkHead, ChunkKind};
 use crate::ids::{ImageId, ModuleId, TextId, Time};
 use crate::memory::{self, MemorySample};
 use crate::messages::{
-    Counts, Departure, Footer, ImageCounts, ImageEnd, ImageOrigin, ImageStart, ImportedLocation, Mapping, Module,
-    Pause, ProcessCounts, Record, Sampling, Session, Text, Thread,
+    Annotation, Counts, Departure, Footer, ImageEnd, ImageStart, ImportedLocation, Mapping, Module, Pause,
+    ProcessCounts, Sampling, Session, Text, Thread,
 };
 use crate::names::Names;
 use crate::nodes::{self, NodeCache, NodeTable, StackTree};
 use crate::sites::{self, Site};
 use crate::timeline::{self, Sample};
-use crate::{proto, records};
+use crate::{annotations, checkpoint};
+
+mod directory;
+mod metadata;
+mod on_demand;
+
+use directory::{Directory, read_chunk};
+use metadata::Metadata;
+
+pub use metadata::Process;
+pub use on_demand::{Checkpoint, EventChunk};
 
 /// The limits on the memory that a reader may take.
 #[derive(Clone, Copy, Debug)]
@@ -70,15 +78,6 @@ pub struct Rows<T> {
     pub damage: Vec<Damage>,
 }
 
-/// A process of the session.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Process {
-    /// Its pid.
-    pub pid: u32,
-    /// Its images in order: each but the first was started by `exec`.
-    pub images: Vec<ImageId>,
-}
-
 impl<'a> Recording<'a> {
     /// Opens the bytes of a file. A damaged or unfinished file opens too: see
     /// [`complete`](Self::complete) and [`damage`](Self::damage). Fails only if the file is not a
@@ -93,7 +92,7 @@ impl<'a> Recording<'a> {
         let Directory { chunks, footer, mut damage } = Directory::read(file);
         let mut by_kind: Vec<usize> = (0..chunks.len()).collect();
         by_kind.sort_by_key(|&index| order(&chunks[index]));
-        let metadata = Metadata::read(file, &chunks, limits, &mut damage);
+        let metadata = Metadata::read(file, &chunks, limits.table_bytes, &mut damage);
         damage.sort_by_key(|damage| damage.offset);
         Ok(Recording { file, limits, version, damage, chunks, by_kind, footer, metadata })
     }
@@ -447,33 +446,6 @@ impl<'a> Recording<'a> {
     }
 }
 
-/// A chunk of events, not yet unpacked.
-#[derive(Clone, Copy, Debug)]
-pub struct EventChunk<'r> {
-    recording: &'r Recording<'r>,
-    chunk: &'r ChunkEntry,
-}
-
-impl<'r> EventChunk<'r> {
-    /// Returns the chunk's entry, which tells where it is.
-    pub fn entry(&self) -> &'r ChunkEntry {
-        self.chunk
-    }
-
-    /// Returns the chunk's head: the number of events, the first and last time, the first serial,
-    /// and the live totals.
-    pub fn head(&self) -> &'r ChunkHead {
-        &self.chunk.head
-    }
-
-    /// Unpacks the events into the buffer, whose earlier contents are dropped.
-    pub fn decode<'b>(&self, buffer: &'b mut EventsBuffer) -> Result<Events<'b>, RecordingError> {
-        let EventsBuffer { unpacker, decoded } = buffer;
-        self.recording.read(self.chunk, unpacker, |contents| decoded.decode(contents, &self.chunk.head))?;
-        Ok(decoded.events())
-    }
-}
-
 fn order(chunk: &ChunkEntry) -> (u16, Option<ImageId>) {
     (chunk.kind.number(), chunk.head.image)
 }
@@ -491,320 +463,4 @@ fn all<T, K: Ord>(items: &[T], key: K, key_of: impl Fn(&T) -> K) -> &[T] {
 
 fn one<T, K: Ord>(items: &[T], key: K, key_of: impl Fn(&T) -> K) -> Option<&T> {
     items.binary_search_by_key(&key, key_of).ok().map(|at| &items[at])
-}
-
-/// Returns the contents of a chunk, which must be the one that its entry describes.
-fn read_chunk<'u, 'a: 'u>(file: &'a [u8], chunk: &ChunkEntry, unpacker: &'u mut Unpacker) -> Result<&'u [u8], Reason> {
-    let bytes = usize::try_from(chunk.offset).ok().and_then(|offset| file.get(offset..)).unwrap_or(&[]);
-    let frame = ChunkFrame::parse(bytes).map_err(|_| Reason::ChunkHeader)?;
-    let contents = unpacker.unpack(&frame)?;
-    if frame.kind != chunk.kind || frame.length() != chunk.length as usize || frame.head()? != chunk.head {
-        return Err(Reason::IndexMismatch);
-    }
-    if chunk.head.rows as usize > CHUNK_ROWS_MAX {
-        return Err(Reason::Invalid("more rows than a chunk may have"));
-    }
-    Ok(contents)
-}
-
-/// The chunks that a file has.
-#[derive(Debug, Default)]
-struct Directory {
-    chunks: Vec<ChunkEntry>,
-    footer: Option<Footer>,
-    damage: Vec<Damage>,
-}
-
-impl Directory {
-    fn read(file: &[u8]) -> Directory {
-        let end = file.len().saturating_sub(TRAILER).max(FILE_HEADER);
-        let Some(trailer) = file.get(end..).and_then(Trailer::from_bytes) else {
-            return Directory::scan(file, Damage { offset: file.len() as u64, reason: Reason::NoTrailer });
-        };
-        Directory::from_index(&file[..end], trailer).unwrap_or_else(|| {
-            // The trailer is not at fault, but there is no better place to point at: scanning finds
-            // what is wrong.
-            Directory::scan(file, Damage { offset: end as u64, reason: Reason::BadIndex })
-        })
-    }
-
-    /// Reads the index. `file` ends where the trailer begins.
-    fn from_index(file: &[u8], trailer: Trailer) -> Option<Directory> {
-        let index = usize::try_from(trailer.index).ok()?;
-        let footer = usize::try_from(trailer.footer).ok()?;
-        if index < FILE_HEADER || index > footer || footer > file.len() {
-            return None;
-        }
-        let mut unpacker = Unpacker::default();
-        let mut directory =
-            Directory { footer: Some(read_footer(&file[footer..], &mut unpacker)?), ..Directory::default() };
-        let mut end = FILE_HEADER as u64;
-        let mut rest = &file[index..footer];
-        while !rest.is_empty() {
-            let frame = ChunkFrame::parse(rest).ok().filter(|frame| frame.kind == ChunkKind::Index)?;
-            rest = &rest[frame.length()..];
-            for entry in records::read::<proto::IndexEntry>(unpacker.unpack(&frame).ok()?) {
-                let proto::IndexEntry { length, kind, head } = entry.ok()?;
-                let offset = end;
-                end += u64::from(length);
-                // This bounds the number of entries by the size of the file.
-                if (length as usize) < frame::CHUNK_HEADER || end > trailer.index {
-                    return None;
-                }
-                let kind = ChunkKind::from_number(u16::try_from(kind).ok()?);
-                directory.chunks.push(ChunkEntry { offset, length, kind, head: head?.into() });
-            }
-        }
-        // The chunks fill the file: none was left out.
-        (end == trailer.index).then_some(directory)
-    }
-
-    /// Goes from chunk to chunk, and skips bytes that are not a chunk.
-    fn scan(file: &[u8], why: Damage) -> Directory {
-        let mut directory = Directory { damage: vec![why], ..Directory::default() };
-        let mut unpacker = Unpacker::default();
-        let mut astray = file.len();
-        let mut at = FILE_HEADER;
-        while at < file.len() {
-            let rest = &file[at..];
-            if rest.len() == TRAILER && Trailer::from_bytes(rest).is_some() {
-                break;
-            }
-            let mut wrong = |reason| directory.damage.push(Damage { offset: at as u64, reason });
-            let frame = match ChunkFrame::parse(rest) {
-                Ok(frame) => frame,
-                Err(no_frame) => {
-                    let next = frame::find_chunk(file, at + 1).unwrap_or(file.len());
-                    wrong(match no_frame {
-                        NoFrame::Truncated if next == file.len() => Reason::Truncated,
-                        NoFrame::Damaged => Reason::ChunkHeader,
-                        _ => Reason::Gap { bytes: (next - at) as u64 },
-                    });
-                    at = next;
-                    continue;
-                }
-            };
-            let end = at + frame.length();
-            let checked = frame.check();
-            let next = match checked {
-                // Bytes are missing from the chunk or there are too many, so its length is wrong.
-                // Each byte may be looked at a second time only once, lest a hostile file take
-                // forever.
-                Err(_) if !is_boundary(file, end) && frame.length() <= astray => {
-                    astray -= frame.length();
-                    frame::find_chunk(file, at + frame::CHUNK_HEADER).unwrap_or(file.len())
-                }
-                _ => end,
-            };
-            match (frame.kind, checked.and_then(|()| frame.head())) {
-                (_, Err(reason)) => wrong(reason),
-                (ChunkKind::Index, Ok(_)) => {}
-                (ChunkKind::Footer, Ok(_)) => match read_footer(&file[at..end], &mut unpacker) {
-                    Some(footer) => directory.footer = Some(footer),
-                    None => wrong(Reason::Invalid("the footer")),
-                },
-                (kind, Ok(head)) => {
-                    // A frame is a little larger than CHUNK_RAW_MAX at most.
-                    let length = frame.length() as u32;
-                    directory.chunks.push(ChunkEntry { offset: at as u64, length, kind, head });
-                }
-            }
-            at = next;
-        }
-        directory
-    }
-}
-
-/// True if a chunk, the trailer or the end of the file is here.
-fn is_boundary(file: &[u8], at: usize) -> bool {
-    let rest = &file[at..];
-    rest.is_empty() || ChunkFrame::parse(rest).is_ok() || Trailer::from_bytes(rest).is_some()
-}
-
-/// Returns the footer, if these bytes are exactly its chunk.
-fn read_footer(bytes: &[u8], unpacker: &mut Unpacker) -> Option<Footer> {
-    let frame = ChunkFrame::parse(bytes).ok().filter(|frame| frame.kind == ChunkKind::Footer)?;
-    if frame.length() != bytes.len() {
-        return None;
-    }
-    let footer: proto::Footer = records::read(unpacker.unpack(&frame).ok()?).next()?.ok()?;
-    Some(footer.into())
-}
-
-/// All metadata records, by kind.
-#[derive(Debug, Default)]
-struct Metadata {
-    session: Option<Session>,
-    images: Vec<ImageStart>,
-    image_ends: Vec<ImageEnd>,
-    image_counts: Vec<ImageCounts>,
-    process_counts: Vec<ProcessCounts>,
-    modules: Vec<Module>,
-    mappings: Vec<Mapping>,
-    threads: Vec<Thread>,
-    pauses: Vec<Pause>,
-    sampling: Vec<Sampling>,
-    texts: Vec<Text>,
-    imported_locations: Vec<ImportedLocation>,
-    departures: Vec<Departure>,
-    processes: Vec<Process>,
-}
-
-impl Metadata {
-    fn read(file: &[u8], chunks: &[ChunkEntry], limits: Limits, damage: &mut Vec<Damage>) -> Metadata {
-        let mut metadata = Metadata::default();
-        let mut unpacker = Unpacker::default();
-        let mut left = limits.table_bytes;
-        for chunk in chunks.iter().filter(|chunk| chunk.kind == ChunkKind::Metadata) {
-            let read = read_chunk(file, chunk, &mut unpacker)
-                .and_then(|contents| metadata.add_chunk(contents, chunk.head.rows, &mut left));
-            if let Err(reason) = read {
-                damage.push(Damage { offset: chunk.offset, reason });
-            }
-            if left == 0 {
-                break;
-            }
-        }
-        metadata.settle();
-        metadata
-    }
-
-    fn add_chunk(&mut self, contents: &[u8], rows: u32, left: &mut usize) -> Result<(), Reason> {
-        let mut taken = 0;
-        let mut sound = Ok(());
-        for record in records::read::<proto::Record>(contents) {
-            taken += 1;
-            let Some(record) = record?.known() else { continue };
-            match left.checked_sub(record.memory()) {
-                Some(rest) => *left = rest,
-                None => {
-                    *left = 0;
-                    return Err(Reason::Limit);
-                }
-            }
-            match record {
-                Record::Session(session) => self.session = Some(session),
-                Record::ImageStart(mut start) => {
-                    if start.parent_image.is_some_and(|parent| parent >= start.image) {
-                        start.parent_image = None;
-                        sound = Err(Reason::Invalid("an image that is older than its parent"));
-                    }
-                    self.images.push(start);
-                }
-                Record::ImageEnd(end) => self.image_ends.push(end),
-                Record::Module(module) => self.modules.push(module),
-                Record::Mapping(mapping) => self.mappings.push(mapping),
-                Record::Thread(thread) => self.threads.push(thread),
-                Record::ImageCounts(counts) => self.image_counts.push(counts),
-                Record::ProcessCounts(counts) => self.process_counts.push(counts),
-                Record::Pause(pause) => self.pauses.push(pause),
-                Record::Sampling(sampling) => self.sampling.push(sampling),
-                Record::Text(text) => self.texts.push(text),
-                Record::ImportedLocation(location) => self.imported_locations.push(location),
-                Record::Departure(departure) => self.departures.push(departure),
-            }
-        }
-        if taken == rows { sound } else { Err(records::WRONG_NUMBER) }
-    }
-
-    /// Sorts the records.
-    fn settle(&mut self) {
-        keep_last(&mut self.images, |start| start.image);
-        keep_last(&mut self.image_ends, |end| end.image);
-        keep_last(&mut self.image_counts, |counts| counts.image);
-        keep_last(&mut self.process_counts, |counts| counts.first_image);
-        keep_last(&mut self.pauses, |pause| pause.from);
-        keep_last(&mut self.sampling, |sampling| sampling.from);
-        keep_last(&mut self.texts, |text| text.text);
-        keep_last(&mut self.imported_locations, |location| (location.module, location.offset));
-        keep_last(&mut self.modules, |module| module.module);
-        keep_last(&mut self.threads, |thread| (thread.image, thread.thread));
-        self.departures.sort();
-        self.mappings.sort_by_key(|mapping| mapping.image);
-        self.processes = processes(&self.images);
-    }
-}
-
-/// Orders by key; the last of several items with the same key stays.
-fn keep_last<T, K: Ord>(items: &mut Vec<T>, key_of: impl Fn(&T) -> K) {
-    items.sort_by_key(&key_of);
-    items.dedup_by(|later, earlier| {
-        let same = key_of(later) == key_of(earlier);
-        if same {
-            std::mem::swap(later, earlier);
-        }
-        same
-    });
-}
-
-fn processes(images: &[ImageStart]) -> Vec<Process> {
-    let mut processes: Vec<Process> = Vec::new();
-    // The index of each image's process.
-    let mut indices: Vec<usize> = Vec::with_capacity(images.len());
-    for start in images {
-        let before = start
-            .parent_image
-            .filter(|_| start.how == ImageOrigin::Exec)
-            .and_then(|parent| images.binary_search_by_key(&parent, |start| start.image).ok())
-            .map(|parent| indices[parent])
-            .filter(|&index| processes[index].pid == start.pid);
-        let index = before.unwrap_or(processes.len());
-        match processes.get_mut(index) {
-            Some(process) => process.images.push(start.image),
-            None => processes.push(Process { pid: start.pid, images: vec![start.image] }),
-        }
-        indices.push(index);
-    }
-    processes
-}
-
-impl Record {
-    /// Returns roughly how much memory a record takes.
-    fn memory(&self) -> usize {
-        let many =
-            |strings: &[Vec<u8>]| -> usize { strings.iter().map(|string| size_of::<Vec<u8>>() + string.len()).sum() };
-        let behind = match self {
-            Record::Session(Session { tool_version, command, directory, options, .. }) => {
-                tool_version.len() + many(command) + directory.len() + options.len()
-            }
-            Record::ImageStart(ImageStart { executable, argv, .. }) => executable.len() + many(argv),
-            Record::Module(Module { path, build_id, .. }) => path.len() + build_id.len(),
-            Record::Thread(Thread { name, .. }) => name.len(),
-            Record::Text(Text { bytes, category, .. }) => bytes.len() + category.len(),
-            Record::ImportedLocation(ImportedLocation { functions, .. }) => many(functions),
-            Record::Departure(Departure { path, .. }) => path.len(),
-            Record::ImageEnd(_)
-            | Record::Mapping(_)
-            | Record::ImageCounts(_)
-            | Record::ProcessCounts(_)
-            | Record::Pause(_)
-            | Record::Sampling(_) => 0,
-        };
-        size_of::<Record>() + behind
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// If each byte were looked at again for each of the headers, this would take hours.
-    #[test]
-    fn a_file_full_of_misleading_headers_is_read_in_linear_time() {
-        let mut file = frame::file_header(0).to_vec();
-        // Each header claims some megabytes, which fail the checksum and do not end where another
-        // chunk begins.
-        let contents = vec![0; 8 << 20];
-        let header = |at: usize| {
-            let length = (4 << 20) + 32 * (at % 1000) + 8;
-            frame::unchecked_chunk(ChunkKind::Events, &[], &contents[..length])[..frame::CHUNK_HEADER].to_vec()
-        };
-        let headers: Vec<Vec<u8>> = (0..20).map(header).collect();
-        for at in 0..600_000 {
-            file.extend_from_slice(&headers[at % headers.len()]);
-        }
-        let recording = Recording::open(&file).unwrap();
-        assert_eq!(recording.chunks(), []);
-        assert!(recording.damage().iter().any(|damage| damage.reason == Reason::Checksum));
-    }
 }

@@ -2,8 +2,6 @@
 
 use std::borrow::Cow;
 
-use crate::messages::Text;
-
 /// The type that a program declared for a block, and the place where it did so.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StampText<'text> {
@@ -59,24 +57,5 @@ impl StampText<'_> {
     }
 }
 
-impl Text {
-    /// Parses it as the text of a [stamp](crate::NodeKind::Stamp).
-    pub fn stamp(&self) -> StampText<'_> {
-        StampText::parse(&self.bytes)
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parts_come_back() {
-        for text in ["T", "T\nsrc/main.rs:7", "T\n\nlabel", "T\na:b:7\nlabel", "", "\n\nlabel"] {
-            assert_eq!(StampText::parse(text.as_bytes()).to_bytes(), text.as_bytes(), "{text:?}");
-        }
-        let odd = StampText::parse(b"T\nfile:x\nlabel\nmore");
-        assert_eq!((odd.file.as_deref(), odd.line, odd.label.as_deref()), (Some("file:x"), 0, Some("label")));
-        assert_eq!(StampText::parse(b"\xff\n\xff:3").file.as_deref(), Some("\u{fffd}"));
-    }
-}
+mod tests;

@@ -13,10 +13,12 @@ use regex::Regex;
 
 mod arrange;
 mod build;
+mod drafts;
 mod number;
 mod text;
 
-use crate::{Difference, MAIN_PROCESS, Reports, Unit};
+use crate::difference::{Difference, Presence};
+use crate::report::{MAIN_PROCESS, Reports, Unit};
 
 pub use self::text::Row;
 
@@ -144,6 +146,15 @@ impl Filter {
 }
 
 impl Note {
+    /// Returns the note on a path that only one of two sets has.
+    fn of(presence: Presence) -> Option<Note> {
+        match presence {
+            Presence::Both => None,
+            Presence::First => Some(Note::FirstOnly),
+            Presence::Second => Some(Note::SecondOnly),
+        }
+    }
+
     /// Returns the note as it is shown.
     pub fn text(self) -> String {
         match self {
@@ -203,7 +214,7 @@ impl Page {
                 amount: change.amount,
                 description: &change.description,
                 merged: change.merged,
-                presence: change.presence.note(),
+                presence: Note::of(change.presence),
             });
         }
         forest.finish(difference.has_usable_size)

@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 
 use regex::Regex;
 
-use crate::{Report, Reports};
+use crate::report::{Report, Reports};
 
 /// The replacement for private text.
 const ANONYMOUS: &str = "<anonymized>";

@@ -6,8 +6,7 @@ use std::sync::{Arc, LazyLock};
 
 use regex::{Captures, Regex};
 
-use crate::about::Note;
-use crate::{Kind, Report, Reports, Unit};
+use crate::report::{Kind, Report, Reports, Unit};
 
 /// The second of two sets of reports minus the first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -75,16 +74,6 @@ impl fmt::Display for Incomparable {
             Incomparable::Path { process, path } => {
                 write!(f, "`{path}` of `{process}` is reported with different kinds or units")
             }
-        }
-    }
-}
-
-impl Presence {
-    pub(crate) fn note(self) -> Option<Note> {
-        match self {
-            Presence::Both => None,
-            Presence::First => Some(Note::FirstOnly),
-            Presence::Second => Some(Note::SecondOnly),
         }
     }
 }

@@ -26,7 +26,7 @@ use flate2::write::GzEncoder;
 use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::{Invalid, Kind, MAIN_PROCESS, Report, Reports, Unit};
+use crate::report::{Invalid, Kind, MAIN_PROCESS, Report, Reports, Unit};
 
 /// The version that is read and written.
 const VERSION: f64 = 1.0;

@@ -1,7 +1,8 @@
 //! The body of the fuzz target, shared with a property test.
 
 use crate::about::{AboutOptions, Filter, Node, Page};
-use crate::{Difference, Reports};
+use crate::difference::Difference;
+use crate::report::Reports;
 
 /// Reads the data as one report file, and the parts before and after its first line end of `===` as
 /// two, and derives everything from them that can be derived. Panics if that does, or if the

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
-use crate::{Kind, MAIN_PROCESS, Report, Reports, Unit, escape};
+use crate::escape::escape;
+use crate::report::{Kind, MAIN_PROCESS, Report, Reports, Unit};
 
 /// A metric: all reports of a unit.
 struct Metric {

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use heapledger_dmd::Log;
+use heapledger_http::HttpResponse;
 use heapledger_report_format::{Report, Reports};
 
 /// The newest things that can be shown. The oldest are dropped to make room.
@@ -101,6 +102,11 @@ impl CacheSize for Log {
             .map(|group| size_of::<heapledger_dmd::Group>() + group.sizes.len() * size_of::<heapledger_dmd::Size>());
         texts.chain(traces).chain(groups).sum()
     }
+}
+
+/// Returns the answer to a request for something that was dropped.
+pub(crate) fn no_longer_cached() -> HttpResponse {
+    HttpResponse::text(410, "this measurement is no longer kept: newer ones needed the room")
 }
 
 #[cfg(test)]

@@ -15,8 +15,7 @@ use serde::{Deserialize, Serialize};
 use self::details::Details;
 use self::figures::{bytes, counted, number, percent};
 use self::lists::{AnalysedLog, Choice, List, Row, RowsBy};
-use crate::cache::Cache;
-use crate::handler::no_longer_cached;
+use crate::cache::{Cache, no_longer_cached};
 
 /// A request from the browser. It is complete: no state is kept about who looks at what.
 #[derive(Clone, Debug, Deserialize)]

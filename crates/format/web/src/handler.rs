@@ -8,7 +8,7 @@ use heapledger_http::{Hosts, HttpRequest, HttpResponse, Responder, strip_base};
 use heapledger_report_format::Reports;
 use serde::Serialize;
 
-use crate::cache::{Cache, Origin};
+use crate::cache::{Cache, Origin, no_longer_cached};
 use crate::dark;
 use crate::files::{is_log, read_log};
 use crate::source::{MeasureOptions, Source};
@@ -194,11 +194,7 @@ impl Handler {
                 Ok(self.state(Added::Measurement(id)))
             }
             ("POST", "look") => {
-                let before = self.source.now();
-                let log = self.ask(|source| source.dark_matter(measure_options(request)))?;
-                let at = self.source.now();
-                let origin = Origin::Measured { at, milliseconds: at.saturating_sub(before) };
-                let id = lock(&self.logs).keep(origin, log);
+                let id = self.look(measure_options(request))?;
                 Ok(self.state(Added::Log(id)))
             }
             ("POST", "minimise") => {
@@ -206,18 +202,7 @@ impl Handler {
                 let id = self.measure(measure_options(request))?;
                 Ok(self.state(Added::Measurement(id)))
             }
-            ("POST", "load") => {
-                let origin = Origin::Loaded(request.parameter("name").unwrap_or_else(|| "a file".to_owned()));
-                if is_log(request.body) {
-                    let log = read_log(request.body, LOG_BYTES_MAX).map_err(|error| HttpResponse::text(422, error))?;
-                    let id = lock(&self.logs).keep(origin, log);
-                    return Ok(self.state(Added::Log(id)));
-                }
-                let reports =
-                    Reports::parse(request.body).map_err(|error| HttpResponse::text(422, error.to_string()))?;
-                let id = self.cache().keep(origin, reports);
-                Ok(self.state(Added::Measurement(id)))
-            }
+            ("POST", "load") => self.add_file(request).map(|added| self.state(added)),
             ("POST", "forget") => {
                 let id = request.parameter("id").and_then(|id| id.parse().ok());
                 let id = id.ok_or_else(|| HttpResponse::text(400, "forget what? ?id=N"))?;
@@ -298,6 +283,26 @@ impl Handler {
         let at = self.source.now();
         let milliseconds = at.saturating_sub(before);
         Ok(self.cache().keep(Origin::Measured { at, milliseconds }, reports))
+    }
+
+    /// Makes a log of the dark matter detector, and returns its id.
+    fn look(&self, measure_options: MeasureOptions) -> Result<u64, HttpResponse> {
+        let before = self.source.now();
+        let log = self.ask(|source| source.dark_matter(measure_options))?;
+        let at = self.source.now();
+        let origin = Origin::Measured { at, milliseconds: at.saturating_sub(before) };
+        Ok(lock(&self.logs).keep(origin, log))
+    }
+
+    /// Adds the file that is the body of a request: a log, or reports.
+    fn add_file(&self, request: &HttpRequest<'_>) -> Result<Added, HttpResponse> {
+        let origin = Origin::Loaded(request.parameter("name").unwrap_or_else(|| "a file".to_owned()));
+        if is_log(request.body) {
+            let log = read_log(request.body, LOG_BYTES_MAX).map_err(|error| HttpResponse::text(422, error))?;
+            return Ok(Added::Log(lock(&self.logs).keep(origin, log)));
+        }
+        let reports = Reports::parse(request.body).map_err(|error| HttpResponse::text(422, error.to_string()))?;
+        Ok(Added::Measurement(self.cache().keep(origin, reports)))
     }
 
     /// Returns what can be shown and what can be asked for. `new` is what the request just added.
@@ -434,11 +439,7 @@ fn measure_options(request: &HttpRequest<'_>) -> MeasureOptions {
     MeasureOptions { anonymous: request.parameter("anonymous").is_some_and(|value| value != "0") }
 }
 
-pub(crate) fn no_longer_cached() -> HttpResponse {
-    HttpResponse::text(410, "this measurement is no longer kept: newer ones needed the room")
-}
-
-pub(crate) fn json(value: &impl Serialize) -> HttpResponse {
+fn json(value: &impl Serialize) -> HttpResponse {
     match serde_json::to_vec(value) {
         Ok(bytes) => HttpResponse::new(200, JSON, bytes),
         Err(error) => HttpResponse::text(500, error.to_string()),

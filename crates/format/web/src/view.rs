@@ -8,8 +8,7 @@ use heapledger_report_format::Reports;
 use heapledger_report_format::about::{self, Filter, Page};
 use serde::{Deserialize, Serialize};
 
-use crate::cache::Cache;
-use crate::handler::no_longer_cached;
+use crate::cache::{Cache, no_longer_cached};
 use crate::rows::{NamedRow, Overview, Process, Rows, Shown, VISIBLE_ROWS_MAX, VisibleRows, key};
 
 /// A request from the browser. It is complete: no state is kept about who looks at what.

@@ -42,6 +42,8 @@ pub mod dispatch;
 #[cfg(not(all(test, loom)))]
 pub mod dispatch_path;
 #[cfg(not(all(test, loom)))]
+mod installed;
+#[cfg(not(all(test, loom)))]
 mod interface;
 mod list;
 #[cfg(all(test, loom))]

@@ -1,23 +1,25 @@
 //! The thread block: the state that the ledger keeps for a thread.
 
 use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 use heapledger_core::context::Name;
 use heapledger_core::hooks::Caller;
 use heapledger_core::sample::{Bernoulli, Poisson, Random, Rate};
 use heapledger_core::{NodeKind, StackId, ThreadId, arch, countdown};
-use heapledger_ledger::SharedPending;
 use heapledger_thread::{self as thread, Block, Current, FreeList, GATE_UNATTACHED, Head};
 use heapledger_unwind::Sink;
 use heapledger_unwind::arch::FrameRegisters;
 use heapledger_unwind::context::Contexts;
 use heapledger_unwind::modules::Module;
-use heapledger_unwind::tree::{self, NodeRef};
+use heapledger_unwind::nodes::NodeRef;
+use heapledger_unwind::tree;
 use heapledger_unwind::walk::Walker;
 
-use crate::control::{self, Parts};
-use crate::overhead::{self, MEASURED_ONE_IN};
+use crate::mode::{self, Parts};
+use crate::pending::{self, Pending};
+use crate::timing::{self, MEASURED_ONE_IN};
 
 /// The number of reallocations that one thread can be in at once, because of signal handlers.
 const PENDING_MAX: usize = 4;
@@ -47,13 +49,6 @@ pub(crate) struct ThreadBlock {
     walker: Walker,
 }
 
-/// A reallocation that has begun.
-#[derive(Debug)]
-pub(crate) struct Pending {
-    pub(crate) old: u64,
-    pub(crate) pending: SharedPending,
-}
-
 static NUMBERS: AtomicU32 = AtomicU32::new(0);
 
 // SAFETY: integers, null pointers, closed `MaybeUninit`s, a walker and contexts, for which zeroes
@@ -70,7 +65,7 @@ unsafe impl Block for ThreadBlock {
     }
 
     fn free_list() -> Option<&'static FreeList<ThreadBlock>> {
-        control::free_list()
+        free_list()
     }
 
     fn attach(&mut self, sp: u64) -> bool {
@@ -109,7 +104,7 @@ impl ThreadBlock {
         self.until_measured = self.until_measured.wrapping_sub(1);
         if self.until_measured == 0 {
             self.until_measured = MEASURED_ONE_IN;
-            overhead::add(arch::ticks().saturating_sub(began));
+            timing::add(arch::ticks().saturating_sub(began));
         }
         self.head.leave();
     }
@@ -133,7 +128,7 @@ impl ThreadBlock {
     /// True if the stack is taken for a block with this many usable bytes.
     #[inline(never)]
     fn is_stack_chosen(&mut self, usable: u64) -> bool {
-        let (starts, probability) = control::stack_trials();
+        let (starts, probability) = mode::stack_trials();
         if self.stack_trials_of != starts {
             self.stack_trials_of = starts;
             // The first thread's trials are those of the seed; every other thread has its own.
@@ -157,7 +152,7 @@ impl ThreadBlock {
     /// return.
     #[inline(always)]
     pub(crate) unsafe fn capture(&mut self, caller: Caller) -> Option<StackId> {
-        let parts = control::parts();
+        let parts = mode::parts();
         // SAFETY: `capture_parts` requires the live frame of this thread to which the intercepted
         // function has yet to return. This function's `# Safety` requires the same of `caller`.
         unsafe { self.capture_parts(parts, parts.has_native() || parts.has_some_native(), caller) }
@@ -171,7 +166,7 @@ impl ThreadBlock {
     /// See [`ThreadBlock::capture`].
     #[inline(always)]
     pub(crate) unsafe fn capture_for(&mut self, caller: Caller, usable: impl FnOnce() -> u64) -> Option<StackId> {
-        let parts = control::parts();
+        let parts = mode::parts();
         let has_native = parts.has_native() || parts.has_some_native() && self.is_stack_chosen(usable());
         // SAFETY: `capture_parts` requires the live frame of this thread to which the intercepted
         // function has yet to return. This function's `# Safety` requires the same of `caller`.
@@ -208,6 +203,24 @@ impl ThreadBlock {
         }
     }
 
+    /// Returns the stack extended by a heap of the program's.
+    pub(crate) fn in_heap(&mut self, stack: StackId, name: &'static Name) -> StackId {
+        let heap = core::ptr::from_ref(name).expose_provenance() as u64;
+        tree::child(NodeRef::of(stack), NodeKind::Heap, heap, &mut Nodes).id()
+    }
+
+    /// Returns the site of a block, within the context that this thread is in now.
+    pub(crate) fn in_present_context(&mut self, stack: StackId) -> StackId {
+        let contexts = thread::contexts();
+        if contexts.is_null() {
+            return stack;
+        }
+        // SAFETY: `Contexts::leaf` requires this thread's own stack of scopes, with names and
+        // values that are static. The stack is not null, hence this thread's, by the contract of
+        // `thread::bind`. The rest is the contract of `heapledger_core::context`.
+        unsafe { self.contexts.leaf(contexts, stack, &mut Nodes) }
+    }
+
     /// Notes that a reallocation has begun.
     pub(crate) fn push_pending(&mut self, pending: Pending) {
         if self.pending_count == PENDING_MAX {
@@ -241,10 +254,34 @@ impl ThreadBlock {
                 // SAFETY: `assume_init_read` requires an initialised value that is not used again.
                 // `push_pending` wrote this place, which the count included until the line before,
                 // and no longer does.
-                crate::observe::release(unsafe { slot.assume_init_read() }.pending, ThreadId(self.number));
+                pending::release(unsafe { slot.assume_init_read() }.pending, ThreadId(self.number));
             }
         }
     }
+}
+
+/// Blocks of ended threads, in a page that a forked child finds zeroed; null before the first
+/// start.
+pub(crate) static FREE_LIST: AtomicPtr<FreeList<ThreadBlock>> = AtomicPtr::new(ptr::null_mut());
+
+/// The thread pointer of the thread that forks, which its copy in the child has, too. 0: no thread
+/// forks. That thread keeps out of the ledger until the fork is over, since it holds all locks, and
+/// signal handlers of others may allocate.
+pub(crate) static FORKING: AtomicUsize = AtomicUsize::new(0);
+
+/// Returns the pool of ended threads' blocks. `None` before the first start, and in the thread that
+/// forks.
+pub(crate) fn free_list() -> Option<&'static FreeList<ThreadBlock>> {
+    if is_forking() {
+        return None;
+    }
+    // SAFETY: null, or mapped by `control::prepare` and never unmapped; zeroes are an empty pool.
+    unsafe { FREE_LIST.load(Ordering::Acquire).as_ref() }
+}
+
+#[inline]
+fn is_forking() -> bool {
+    FORKING.load(Ordering::Relaxed) == arch::thread_pointer()
 }
 
 /// Returns the rate at which a block of this size is in the sample, if it is, given the ledger's
@@ -297,22 +334,33 @@ pub fn query<R>(ask: impl FnOnce() -> R) -> Option<R> {
     })
 }
 
+/// This thread's block, as it is at any moment.
+pub(crate) struct BlockState {
+    number: u32,
+    gate: u64,
+    /// True while the C library is called: calls that come back are not the program's.
+    pub(crate) is_untracked: bool,
+}
+
+/// Returns the state of this thread's block, without entering it; `None` if the thread has none.
+#[inline(always)]
+pub(crate) fn state() -> Option<BlockState> {
+    let Current::Block(block) = thread::current::<ThreadBlock>() else { return None };
+    let block = block.as_ptr();
+    // SAFETY: this thread's block; the fields are plain and may be read at any moment.
+    unsafe {
+        Some(BlockState { number: (*block).number, gate: (*block).head.gate, is_untracked: (*block).head.is_untracked })
+    }
+}
+
 /// Returns this thread's number.
 pub(crate) fn thread_number() -> ThreadId {
-    match thread::current::<ThreadBlock>() {
-        // SAFETY: this thread's block; the field is plain and may be read at any moment.
-        Current::Block(block) => ThreadId(unsafe { (*block.as_ptr()).number }),
-        _ => UNKNOWN_THREAD,
-    }
+    state().map_or(UNKNOWN_THREAD, |block| ThreadId(block.number))
 }
 
 /// True if the thread, which cannot enter its block, holds no lock of the ledger.
 pub(crate) fn may_wait() -> bool {
-    match thread::current::<ThreadBlock>() {
-        // SAFETY: this thread's block; the field is plain and may be read at any moment.
-        Current::Block(block) => unsafe { (*block.as_ptr()).head.gate == GATE_UNATTACHED },
-        _ => true,
-    }
+    state().is_none_or(|block| block.gate == GATE_UNATTACHED)
 }
 
 /// Runs a function with an address in its frame, below which there is a word that does not change
@@ -323,24 +371,4 @@ fn with_frame<R>(run: impl FnOnce(u64) -> R) -> R {
     let result = run(&raw const words[1] as u64);
     core::hint::black_box(&words);
     result
-}
-
-impl ThreadBlock {
-    /// Returns the stack extended by a heap of the program's.
-    pub(crate) fn in_heap(&mut self, stack: StackId, name: &'static Name) -> StackId {
-        let heap = core::ptr::from_ref(name).expose_provenance() as u64;
-        tree::child(NodeRef::of(stack), NodeKind::Heap, heap, &mut Nodes).id()
-    }
-
-    /// Returns the site of a block, within the context that this thread is in now.
-    pub(crate) fn in_present_context(&mut self, stack: StackId) -> StackId {
-        let contexts = thread::contexts();
-        if contexts.is_null() {
-            return stack;
-        }
-        // SAFETY: `Contexts::leaf` requires this thread's own stack of scopes, with names and
-        // values that are static. The stack is not null, hence this thread's, by the contract of
-        // `thread::bind`. The rest is the contract of `heapledger_core::context`.
-        unsafe { self.contexts.leaf(contexts, stack, &mut Nodes) }
-    }
 }

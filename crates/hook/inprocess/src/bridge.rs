@@ -19,7 +19,7 @@ use heapledger_ledger::{Allocation, Key, Time};
 use heapledger_thread as thread;
 
 use crate::block::{ThreadBlock, query, thread_number};
-use crate::{LEDGER, control, marks};
+use crate::{LEDGER, losses, marks, mode};
 
 /// The functions of the ledger.
 pub const BRIDGE: Bridge = Bridge {
@@ -51,7 +51,7 @@ pub(crate) fn offer() {
 }
 
 extern "C" fn is_recording() -> c_int {
-    c_int::from(control::is_recording())
+    c_int::from(mode::is_recording())
 }
 
 /// Fails: there is no recording for an annotation to be in.
@@ -98,7 +98,7 @@ unsafe extern "C" fn pool_allocated(pool: *const Pool, address: u64, size: u64) 
 /// frame of this thread to which the called function has yet to return: [`pool_allocated`] passes
 /// the registers that it was called with, and jumps.
 unsafe extern "C" fn pool_allocated_from(pool: *const Pool, address: u64, size: u64, slot: u64, rbp: u64) {
-    if !control::is_recording() {
+    if !mode::is_recording() {
         return;
     }
     // SAFETY: `as_ref` requires null, or a live, aligned pool that nobody borrows mutably. It is a
@@ -112,7 +112,7 @@ unsafe extern "C" fn pool_allocated_from(pool: *const Pool, address: u64, size: 
         // ledger records, as tested above.
         unsafe { allocated(id, name, address, size, Caller { slot, rbp }) };
     } else {
-        control::count_lost();
+        losses::count_lost();
     }
 }
 
@@ -120,7 +120,7 @@ unsafe extern "C" fn pool_allocated_from(pool: *const Pool, address: u64, size: 
 ///
 /// `caller` is the live frame of this thread to which the called function has yet to return.
 unsafe fn allocated(pool: u32, name: &'static Name, address: u64, size: u64, caller: Caller) {
-    let Some(state) = thread::enter::<ThreadBlock>(caller.sp()) else { return control::count_lost() };
+    let Some(state) = thread::enter::<ThreadBlock>(caller.sp()) else { return losses::count_lost() };
     let began = arch::ticks();
     // SAFETY: `capture_for` requires the live frame of this thread to which the intercepted
     // function has yet to return. This function's `# Safety` requires the same of `caller`.
@@ -144,7 +144,7 @@ unsafe extern "C" fn pool_freed(pool: *const Pool, address: u64) {
     // SAFETY: `as_ref` requires null, or a live, aligned pool that nobody borrows mutably. It is a
     // *passed pool*, by this function's `# Safety`.
     let id = unsafe { pool.as_ref() }.and_then(Pool::known_id);
-    if let Some(id) = id.filter(|_| address < ADDRESS_END && control::is_running()) {
+    if let Some(id) = id.filter(|_| address < ADDRESS_END && mode::is_running()) {
         update(|| {
             // A block that was allocated before the ledger was started, or in a pause, is unknown
             // to it.
@@ -180,7 +180,7 @@ unsafe extern "C" fn pool_closed(pool: *const Pool) {
 }
 
 fn reset(id: u32) {
-    if control::is_running() {
+    if mode::is_running() {
         update(|| {
             LEDGER.reset_pool(thread_number(), id);
         });
@@ -194,13 +194,13 @@ fn reset(id: u32) {
 ///
 /// `pool` is a [passed pool](self).
 unsafe extern "C" fn pool_backed(pool: *const Pool, block: u64) {
-    if block != 0 && control::is_running() {
+    if block != 0 && mode::is_running() {
         // SAFETY: `as_ref` requires null, or a live, aligned pool that nobody borrows mutably. It
         // is a *passed pool*, by this function's `# Safety`.
         let id = unsafe { pool.as_ref() }.and_then(Pool::id).unwrap_or(0);
         update(|| {
             // A sample may not have the block: then the ledger has nothing to change.
-            if !control::is_sample() || LEDGER.get(Key(block)).is_some() {
+            if !mode::is_sample() || LEDGER.get(Key(block)).is_some() {
                 LEDGER.back(thread_number(), Key(block), id);
             }
         });
@@ -214,7 +214,7 @@ unsafe extern "C" fn pool_backed(pool: *const Pool, block: u64) {
 ///
 /// None is needed: the address is not dereferenced.
 unsafe extern "C" fn set_context(block: u64) {
-    if control::is_running() {
+    if mode::is_running() {
         // A block that is unknown stays so.
         marks::set_context(block);
     }
@@ -227,7 +227,7 @@ unsafe extern "C" fn set_context(block: u64) {
 /// The contract of the bridge: `type_name` is null or points to `length` static bytes, and `place`
 /// is null or points to a static [`Place`].
 unsafe extern "C" fn stamp(block: u64, type_name: *const u8, length: u32, place: *const Place) -> c_int {
-    if type_name.is_null() || !control::is_running() {
+    if type_name.is_null() || !mode::is_running() {
         return 0;
     }
     // SAFETY: `marks::stamp` requires that `type_name` points to `length` static bytes, and that
@@ -282,7 +282,7 @@ unsafe extern "C" fn mark_from(block: u64, marking: *const Marking, slot: u64, r
 ///
 /// The contract of the bridge: `reporter` is null or points to `length` static bytes.
 unsafe extern "C" fn unmark(block: u64, reporter: *const u8, length: u32) -> c_int {
-    if reporter.is_null() || !control::is_running() {
+    if reporter.is_null() || !mode::is_running() {
         return 0;
     }
     // SAFETY: `marks::unmark` requires that `reporter` points to `length` static bytes. This
@@ -306,7 +306,7 @@ extern "C" fn marks_complete() {
 ///
 /// `extent` is null, or points to an aligned [`Extent`] that may be written.
 unsafe extern "C" fn block_around(address: u64, extent: *mut Extent) -> c_int {
-    if extent.is_null() || !control::is_running() {
+    if extent.is_null() || !mode::is_running() {
         return 0;
     }
     let Some(found) = marks::block_around(address) else { return 0 };
@@ -319,6 +319,6 @@ unsafe extern "C" fn block_around(address: u64, extent: *mut Extent) -> c_int {
 /// Updates the ledger, unless this is a signal handler that interrupted it.
 fn update(run: impl FnOnce()) {
     if query(run).is_none() {
-        control::count_lost();
+        losses::count_lost();
     }
 }

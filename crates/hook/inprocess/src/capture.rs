@@ -2,10 +2,10 @@
 
 use heapledger_core::hooks::Caller;
 use heapledger_core::{StackId, ThreadId};
-use heapledger_thread::{self as thread, Block, Current};
+use heapledger_thread::{self as thread, Block};
 use heapledger_unwind::arch::FrameRegisters;
 
-use crate::block::{Nodes, ThreadBlock, UNKNOWN_THREAD, may_wait};
+use crate::block::{self, Nodes, ThreadBlock, UNKNOWN_THREAD, may_wait};
 use crate::{control, library};
 
 /// Registers handlers around each fork that goes through the C library. The handlers do not
@@ -50,12 +50,8 @@ pub unsafe fn with_stack(caller: Caller, run: impl FnOnce(StackId, ThreadId)) ->
         state.head.leave();
         return true;
     }
-    let is_untracked = match thread::current::<ThreadBlock>() {
-        // SAFETY: this thread's block; the field is plain and may be read at any moment.
-        Current::Block(block) => unsafe { (*block.as_ptr()).head.is_untracked },
-        _ => false,
-    };
-    if control::free_list().is_some() && (is_untracked || may_wait()) {
+    let is_untracked = block::state().is_some_and(|block| block.is_untracked);
+    if block::free_list().is_some() && (is_untracked || may_wait()) {
         run(StackId::ROOT, UNKNOWN_THREAD);
         return true;
     }

@@ -18,11 +18,16 @@ pub mod overhead;
 
 mod block;
 mod bridge;
+mod fork;
 #[cfg_attr(not(all(target_arch = "x86_64", target_os = "linux")), path = "library_none.rs")]
 mod library;
+mod losses;
 mod marks;
+mod mode;
 mod observe;
+mod pending;
 mod snapshot;
+mod timing;
 
 use heapledger_core::filter;
 use heapledger_ledger::SharedLedger;

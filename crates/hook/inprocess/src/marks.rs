@@ -12,7 +12,7 @@ use heapledger_thread as thread;
 use heapledger_unwind::{context, nodes};
 
 use crate::block::{ThreadBlock, query};
-use crate::{LEDGER, control};
+use crate::{LEDGER, losses, mode};
 
 /// Records the type that the program declares for the live block at, or around, an address. True if
 /// there is such a block; if not, that is counted.
@@ -33,12 +33,12 @@ pub unsafe fn stamp(address: u64, type_name: *const u8, length: u32, place: *con
         Some(None) => {
             // SAFETY: null or the calling thread's, by the contract of `thread::bind`.
             if !unsafe { context::is_ignoring(thread::contexts()) } {
-                control::count_unknown_stamp();
+                losses::count_unknown_stamp();
             }
             false
         }
         None => {
-            control::count_lost();
+            losses::count_lost();
             false
         }
     }
@@ -57,11 +57,11 @@ pub fn stamp_of(stamp: TypeId) -> Option<&'static Stamp> {
 /// `caller` is the live frame of this thread to which the called function has yet to return.
 pub(crate) unsafe fn mark(address: u64, marking: &Marking, caller: Caller) -> c_int {
     let Marking { reporter, reporter_length: length, flags, measured } = *marking;
-    if reporter.is_null() || !control::is_running() {
+    if reporter.is_null() || !mode::is_running() {
         return answer::UNKNOWN;
     }
     let Some(state) = thread::enter::<ThreadBlock>(caller.sp()) else {
-        control::count_lost();
+        losses::count_lost();
         return answer::UNKNOWN;
     };
     // SAFETY: the name is static and `caller` is live, by this function's contract.
@@ -110,7 +110,7 @@ fn no_block(address: u64, mark: Mark, measured: u64) -> c_int {
         },
         Some(block) if block.key.address() == address => answer::UNKNOWN,
         Some(block) => misreport(Some(block), answer::INSIDE),
-        None if control::is_sample() => answer::UNKNOWN,
+        None if mode::is_sample() => answer::UNKNOWN,
         None => misreport(None, answer::NO_BLOCK),
     }
 }
@@ -137,7 +137,7 @@ pub(crate) unsafe fn unmark(address: u64, reporter: *const u8, length: u32) -> b
         }
     });
     unmarked.unwrap_or_else(|| {
-        control::count_lost();
+        losses::count_lost();
         false
     })
 }

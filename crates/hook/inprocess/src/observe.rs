@@ -5,11 +5,13 @@ use heapledger_core::context;
 use heapledger_core::hooks::{self, Caller, Observer, Pointer};
 use heapledger_core::sample::Rate;
 use heapledger_core::{Bytes, StackId, ThreadId, TypeId, arch, countdown};
-use heapledger_ledger::{Allocated, Allocation, Freed, Key, OutOfMemory, SharedPending, Time};
-use heapledger_thread::{self as thread, Current};
+use heapledger_ledger::{Allocated, Allocation, Freed, Key, OutOfMemory, Time};
+use heapledger_thread as thread;
 
-use crate::block::{Pending, ThreadBlock, UNKNOWN_THREAD, may_wait, sampled};
-use crate::{LEDGER, control, events, filter};
+use crate::block::{self, ThreadBlock, UNKNOWN_THREAD, may_wait, sampled};
+use crate::events::ring;
+use crate::pending::{Pending, count_release, release};
+use crate::{LEDGER, filter, losses, mode};
 
 /// The ledger as an observer: notified after the recorder, and after hooks that do not state an
 /// order.
@@ -31,7 +33,7 @@ pub(crate) static OBSERVER: Observer = Observer {
 //   address after the observers have returned, so nobody has freed it: it is live.
 
 unsafe extern "C" fn malloc(block: Pointer, size: usize, caller: Caller) {
-    let rate = control::rate();
+    let rate = mode::rate();
     // Entry points find that out themselves if this observer is the only one.
     if rate == Rate::EXACT || !countdown::count_unsampled(size, rate.logarithm().into()) {
         // SAFETY: `allocated` requires a live `caller` and a block returned just now. Only
@@ -60,7 +62,7 @@ unsafe extern "C" fn realloc_ends(old: Pointer, block: Pointer, size: usize, cal
 }
 
 unsafe extern "C" fn failed(_: u32, _: usize, _: usize, _: usize, _: Caller) {
-    if control::is_recording() {
+    if mode::is_recording() {
         LEDGER.fail();
     }
 }
@@ -68,7 +70,7 @@ unsafe extern "C" fn failed(_: u32, _: usize, _: usize, _: usize, _: Caller) {
 /// True if the ledger may have this block, or is to count it all the same.
 #[inline(always)]
 fn may_be_recorded(block: Pointer) -> bool {
-    control::rate() == Rate::EXACT || filter::may_contain(block as u64)
+    mode::rate() == Rate::EXACT || filter::may_contain(block as u64)
 }
 
 /// # Safety
@@ -79,7 +81,7 @@ fn may_be_recorded(block: Pointer) -> bool {
 unsafe fn allocated(block: Pointer, size: u64, rate: Rate, caller: Caller) {
     // Drawn in a pause too, so that later blocks are as likely to be in the sample as ever.
     let Some(rate) = sampled(size, rate, caller.sp()) else { return };
-    if !control::is_recording() {
+    if !mode::is_recording() {
         return;
     }
     let Some(state) = thread::enter::<ThreadBlock>(caller.sp()) else {
@@ -148,7 +150,7 @@ fn finish_entry(new: &Allocation, entered: Result<Allocated, OutOfMemory>) {
                 // The displaced block was counted at this address, too.
                 filter::remove(new.key.0);
             }
-            events::allocated(new, serial);
+            ring::allocated(new, serial);
         }
         Err(OutOfMemory) => filter::remove(new.key.0),
     }
@@ -214,7 +216,7 @@ fn remove(address: u64, thread: ThreadId) {
     let key = Key(address);
     record_free(key, thread);
     // A block that Heapledger frees may be from before the start of the ledger.
-    let is_expected = || !control::is_sample() && !is_ignoring();
+    let is_expected = || !mode::is_sample() && !is_ignoring();
     let freed = LEDGER.free_unknown_if(thread, key, is_expected);
     if freed != Freed::Unknown {
         filter::remove(address);
@@ -224,10 +226,10 @@ fn remove(address: u64, thread: ThreadId) {
 /// Notes that the block at this address, if there is one, is about to be freed.
 #[inline(always)]
 fn record_free(key: Key, thread: ThreadId) {
-    if events::is_wanted()
+    if ring::is_wanted()
         && let Some(block) = LEDGER.get(key)
     {
-        events::freed(&block, thread);
+        ring::freed(&block, thread);
     }
 }
 
@@ -239,7 +241,7 @@ fn reallocation_begins(old: u64, caller: Caller) {
     state.record_unsampled_allocations();
     let pending = LEDGER.begin_realloc(state.thread(), Key(old));
     // A block that is not in the sample has nothing to end.
-    if !control::is_sample() || pending.old() != Freed::Unknown {
+    if !mode::is_sample() || pending.old() != Freed::Unknown {
         state.push_pending(Pending { old, pending });
     }
     state.finish(began);
@@ -251,13 +253,13 @@ fn reallocation_begins(old: u64, caller: Caller) {
 /// and `block` is null or was returned just now.
 #[inline(never)]
 unsafe fn reallocation_ends(old: Pointer, block: Pointer, size: u64, caller: Caller) {
-    let rate = control::rate();
+    let rate = mode::rate();
     let has_failed = block.is_null() && (old.is_null() || size != 0);
-    if has_failed && control::is_recording() {
+    if has_failed && mode::is_recording() {
         LEDGER.fail();
     }
     let drawn = if block.is_null() { None } else { sampled(size, rate, caller.sp()) };
-    let is_wanted = drawn.is_some() && control::is_recording();
+    let is_wanted = drawn.is_some() && mode::is_recording();
     let rate = drawn.unwrap_or(rate);
     let address = old as u64;
     let Some(state) = thread::enter::<ThreadBlock>(caller.sp()) else {
@@ -301,7 +303,7 @@ unsafe fn reallocation_ends(old: Pointer, block: Pointer, size: u64, caller: Cal
         (Some(Pending { pending, .. }), None) => release(pending, state.thread()),
         (None, Some(stack)) => {
             // For a block that is not in the sample, nothing has begun.
-            if !old.is_null() && control::is_sample() {
+            if !old.is_null() && mode::is_sample() {
                 // SAFETY: `allocation` requires a live block. `block` is a *fresh block*, by this
                 // function's `# Safety`; it is not null, because `is_wanted`.
                 let new = unsafe { allocation(block, size, rate, state.thread(), stack) };
@@ -323,35 +325,18 @@ unsafe fn reallocation_ends(old: Pointer, block: Pointer, size: u64, caller: Cal
     state.finish(began);
 }
 
-/// Ends a reallocation as a free.
-pub(crate) fn release(pending: SharedPending, thread: ThreadId) {
-    count_release(&pending, thread);
-    LEDGER.finish_as_free(pending);
-}
-
-/// Notes that the old block of a reallocation is about to be freed for good.
-fn count_release(pending: &SharedPending, thread: ThreadId) {
-    if let Some(old) = pending.old_block() {
-        filter::remove(old.key.0);
-        events::freed(&old, thread);
-    }
-}
-
 /// Handles the call of a thread that cannot enter its block. A thread whose block is gone is run
 /// without it. A thread that is inside the hook may hold a lock of the ledger's: its call is
 /// counted as lost.
 #[cold]
 #[inline(never)]
 fn without_thread_block(run: impl FnOnce()) {
-    if let Current::Block(block) = thread::current::<ThreadBlock>() {
-        // SAFETY: this thread's block; the field is plain and may be read at any moment.
-        if unsafe { (*block.as_ptr()).head.is_untracked } {
-            return;
-        }
+    if block::state().is_some_and(|block| block.is_untracked) {
+        return;
     }
-    if may_wait() && control::free_list().is_some() {
+    if may_wait() && block::free_list().is_some() {
         run();
-    } else if control::is_recording() {
-        control::count_lost();
+    } else if mode::is_recording() {
+        losses::count_lost();
     }
 }

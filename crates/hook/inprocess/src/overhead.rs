@@ -7,12 +7,9 @@ use heapledger_core::arch::ticks;
 use heapledger_core::sys::monotonic_nanoseconds;
 use heapledger_unwind::{rules, tree};
 
-use crate::LEDGER;
+use crate::timing::{self, MEASURED_ONE_IN};
+use crate::{LEDGER, events};
 
-/// One in this many recorded events of a thread is timed.
-pub(crate) const MEASURED_ONE_IN: u32 = 256;
-
-static TICKS_MEASURED: AtomicU64 = AtomicU64::new(0);
 static BEGAN_TICKS: AtomicU64 = AtomicU64::new(0);
 static BEGAN_NANOSECONDS: AtomicU64 = AtomicU64::new(0);
 
@@ -50,7 +47,7 @@ pub fn overhead() -> Overhead {
         ticks().saturating_sub(BEGAN_TICKS.load(Ordering::Relaxed)),
         monotonic_nanoseconds().saturating_sub(BEGAN_NANOSECONDS.load(Ordering::Relaxed)),
     );
-    let spent = u128::from(TICKS_MEASURED.load(Ordering::Relaxed)) * u128::from(MEASURED_ONE_IN);
+    let spent = u128::from(timing::ticks_measured()) * u128::from(MEASURED_ONE_IN);
     let nanoseconds = spent * u128::from(elapsed.1) / u128::from(elapsed.0.max(1));
     Overhead {
         bytes_ledger: LEDGER.bytes_mapped(),
@@ -58,7 +55,7 @@ pub fn overhead() -> Overhead {
         bytes_rules: Bytes(if rules::cache().is_some() { rules::CACHE_LENGTH as u64 } else { 0 }),
         bytes_threads: Bytes(heapledger_thread::bytes_mapped()),
         bytes_filter: Bytes(crate::filter::LENGTH as u64),
-        bytes_events: crate::events::bytes_mapped(),
+        bytes_events: events::bytes_mapped(),
         nanoseconds: u64::try_from(nanoseconds).unwrap_or(u64::MAX),
     }
 }
@@ -67,13 +64,7 @@ pub fn overhead() -> Overhead {
 pub(crate) fn begin() {
     BEGAN_TICKS.store(ticks(), Ordering::Relaxed);
     BEGAN_NANOSECONDS.store(monotonic_nanoseconds(), Ordering::Relaxed);
-    TICKS_MEASURED.store(0, Ordering::Relaxed);
-}
-
-/// Adds the ticks that a timed event took.
-#[cold]
-pub(crate) fn add(ticks: u64) {
-    TICKS_MEASURED.fetch_add(ticks, Ordering::Relaxed);
+    timing::clear();
 }
 
 /// Returns the nanoseconds since the ledger was started last; 0 if it never was.

@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use heapledger_core::hooks::dispatch_path::{self, DispatchPath};
 use heapledger_core::hooks::{Functions, Pointer, dispatch};
 
-use crate::{arch, thunks};
+use crate::{arch, calls, thunks};
 
 /// Defines an exported function, and the variable that holds its target.
 macro_rules! entry_point {
@@ -61,7 +61,7 @@ extern "C" fn watched(size: usize, sp: u64, rbp: u64) -> Pointer {
         // `watch_malloc`, which stores all others, makes them from a `fn(u64)`.
         unsafe { core::mem::transmute::<*mut (), fn(u64)>(watcher)(caller) };
     }
-    thunks::malloc_from(size, sp, rbp)
+    calls::malloc_from(size, sp, rbp)
 }
 
 /// Sets the dispatch path of calls. Only once there is an allocator.

@@ -20,9 +20,12 @@
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!("the thunks of the malloc family are written for x86-64 only");
 
+pub mod allocators;
 mod arch;
+mod calls;
 mod entry_points;
 pub mod namespaces;
+mod program;
 pub mod sandbox;
 mod thunks;
 mod underlying;
@@ -36,7 +39,7 @@ use heapledger_core::lock::Lock;
 pub use heapledger_dynsym as next;
 
 pub use entry_points::watch_malloc;
-pub use thunks::PROGRAM;
+pub use program::PROGRAM;
 pub use underlying::{next_allocator, set_errno};
 
 /// The names under which this crate defines the malloc family.

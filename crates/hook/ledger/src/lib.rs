@@ -53,6 +53,7 @@ pub mod mapped;
 mod accounting;
 mod arch;
 mod bars;
+mod budget;
 mod contents;
 mod defects;
 mod details;

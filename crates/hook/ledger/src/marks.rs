@@ -6,10 +6,10 @@
 
 use heapledger_core::{Blocks, Bytes, StackId, TypeId};
 
+use crate::budget::Budget;
 use crate::details::LiveBlock;
 use crate::mapped::{OutOfMemory, Zeroed};
 use crate::register::{Block, Key, Register};
-use crate::shards::Budget;
 
 #[cfg(all(test, not(loom)))]
 mod tests;

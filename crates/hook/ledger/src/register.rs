@@ -21,9 +21,13 @@ use core::fmt;
 use heapledger_core::sample::Rate;
 use heapledger_core::{Blocks, Bytes, Serial, StackId};
 
-use crate::arch::{equal_bytes, prefetch};
+use crate::arch::prefetch;
 use crate::mapped::{OutOfMemory, PAGE, Vector, Zeroed};
+use entry::{Entry, INHERITED, SERIAL_MASK};
+use header::{FREE, Header, SLOTS};
 
+mod entry;
+mod header;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
@@ -121,47 +125,9 @@ impl From<Bytes> for Sampled {
     }
 }
 
-/// The largest size that the register keeps…
-pub(crate) const SIZE_MAX: u64 = RATED - 1;
-/// …and for a block that was sampled: the top bit says so, and below it is the rate.
-const RATED_SIZE_MAX: u64 = (1 << RATE_SHIFT) - 1;
-const RATED: u64 = 1 << 63;
-const RATE_SHIFT: u32 = 57;
-
-/// Packs a size and a rate as the register keeps them.
-#[inline(always)]
-fn pack(size: Bytes, rate: Rate) -> u64 {
-    match rate {
-        Rate::EXACT => size.0.min(SIZE_MAX),
-        _ => RATED | u64::from(rate.logarithm()) << RATE_SHIFT | size.0.min(RATED_SIZE_MAX),
-    }
-}
-
-#[inline(always)]
-fn unpack(packed: u64) -> (Bytes, Rate) {
-    if packed & RATED == 0 {
-        (Bytes(packed), Rate::EXACT)
-    } else {
-        (Bytes(packed & RATED_SIZE_MAX), Rate::from_logarithm((packed ^ RATED) >> RATE_SHIFT))
-    }
-}
-
-impl Sampled {
-    /// Returns the size and rate as the register keeps them.
-    #[inline(always)]
-    pub(crate) fn kept(self) -> Sampled {
-        let (size, rate) = unpack(pack(self.size, self.rate));
-        Sampled { size, rate }
-    }
-}
-
 /// The largest serial that a block can have: the register keeps 37 bits, and marks blocks that are
 /// untracked by the value after this one.
 pub const SERIAL_MAX: Serial = Serial(SERIAL_MASK - 1);
-
-const STACK_BITS: u32 = 26;
-const SERIAL_BITS: u32 = 37;
-const SERIAL_MASK: u64 = (1 << SERIAL_BITS) - 1;
 
 /// The live blocks of one process image, by key, each with a `D`.
 pub struct Register<D: Zeroed = ()> {
@@ -641,136 +607,7 @@ fn hash(key: Key) -> u64 {
     (mixed ^ mixed >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93)
 }
 
-/// An entry as kept.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Entry<D> {
-    key: u64,
-    /// The size and the rate: see [`pack`].
-    size: u64,
-    /// The stack in the low 26 bits, above it the serial, and in the top bit whether the block is
-    /// inherited.
-    rest: u64,
-    more: D,
-}
-
-const INHERITED: u64 = 1 << (STACK_BITS + SERIAL_BITS);
-/// The bits of a block that is untracked: inherited, with an impossible serial.
-const UNTRACKED: u64 = INHERITED | SERIAL_MASK << STACK_BITS;
-
-impl<D: Copy> Entry<D> {
-    #[inline(always)]
-    fn new(key: Key, block: Block, more: D) -> Entry<D> {
-        let stack = u64::from(block.stack.min(StackId::MAX).0);
-        let serial = block.serial.min(SERIAL_MAX).0 << STACK_BITS;
-        let standing = match block {
-            Block { untracked: true, .. } => UNTRACKED,
-            Block { inherited: true, .. } => INHERITED,
-            _ => 0,
-        };
-        Entry { key: key.0, size: pack(block.size, block.rate), rest: stack | serial | standing, more }
-    }
-
-    #[inline(always)]
-    fn contents(&self) -> (Block, D) {
-        (self.block(), self.more)
-    }
-
-    #[inline(always)]
-    fn block(&self) -> Block {
-        let inherited = self.rest & INHERITED != 0;
-        let untracked = inherited && self.rest & UNTRACKED == UNTRACKED;
-        let (size, rate) = unpack(self.size);
-        Block {
-            size,
-            stack: StackId(self.rest as u32 & StackId::MAX.0),
-            serial: if untracked { Serial(0) } else { Serial(self.rest >> STACK_BITS & SERIAL_MASK) },
-            rate,
-            inherited,
-            untracked,
-        }
-    }
-}
-
-/// The number of slots in a chunk. With the count they make the 16 bytes of a header.
-const SLOTS: usize = 15;
-
 type Chunk<D> = [Entry<D>; SLOTS];
 
 // SAFETY: the chunk is made of integers, and of a type that is valid when zero itself.
 unsafe impl<D: Zeroed> Zeroed for Chunk<D> {}
-
-/// A tag per slot, from the lowest byte, and in the top byte the number of entries that passed the
-/// chunk: those that found it full and are further on. A count that reaches 255 stays there.
-#[derive(Clone, Copy)]
-#[repr(C, align(16))]
-struct Header {
-    bytes: [u8; 16],
-}
-
-// SAFETY: `Zeroed` requires that every field is valid when all its bytes are zero. The field is 16
-// `u8`. 0 is a valid integer.
-unsafe impl Zeroed for Header {}
-
-/// The tag of a free slot; that of a key is never zero.
-const FREE: u8 = 0;
-
-/// The index of the count, and its largest value.
-const OVERFLOW: usize = SLOTS;
-const OVERFLOW_MAX: u8 = 0xff;
-
-impl Header {
-    #[inline(always)]
-    fn find(self, tag: u8) -> Slots {
-        Slots(equal_bytes(self.bytes, tag) & Slots::ALL)
-    }
-
-    #[inline(always)]
-    fn taken(self) -> Slots {
-        Slots(!self.find(FREE).0 & Slots::ALL)
-    }
-
-    #[inline(always)]
-    fn set(&mut self, slot: usize, tag: u8) {
-        self.bytes[slot % 16] = tag;
-    }
-
-    #[inline(always)]
-    fn has_overflowed(self) -> bool {
-        self.bytes[OVERFLOW] != 0
-    }
-
-    fn count_overflow(&mut self) {
-        self.bytes[OVERFLOW] = self.bytes[OVERFLOW].saturating_add(1);
-    }
-
-    fn uncount_overflow(&mut self) {
-        if (1..OVERFLOW_MAX).contains(&self.bytes[OVERFLOW]) {
-            self.bytes[OVERFLOW] -= 1;
-        }
-    }
-}
-
-/// A set of slots of a chunk, a bit each.
-#[derive(Clone, Copy)]
-struct Slots(u32);
-
-impl Slots {
-    const ALL: u32 = (1 << SLOTS) - 1;
-
-    #[inline(always)]
-    fn is_empty(&self) -> bool {
-        self.0 == 0
-    }
-}
-
-impl Iterator for Slots {
-    type Item = usize;
-
-    #[inline(always)]
-    fn next(&mut self) -> Option<usize> {
-        let slot = self.0.trailing_zeros() as usize;
-        self.0 &= self.0.wrapping_sub(1);
-        (slot < SLOTS).then_some(slot)
-    }
-}

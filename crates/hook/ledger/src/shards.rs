@@ -13,17 +13,21 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use heapledger_core::{Bytes, TypeId};
 
+use crate::budget::Budget;
 use crate::details::{Details, LiveBlock};
 use crate::locked::{Guard, Locked};
-use crate::mapped::{OutOfMemory, Zeroed};
+use crate::mapped::OutOfMemory;
 use crate::marks::{Mark, Marked, Marks, Table};
 use crate::register::{Block, Key, KeyTaken, Register};
 use crate::wide::{WIDE, Wide};
 
+mod live_blocks;
 #[cfg(all(test, loom))]
 mod model;
 #[cfg(all(test, not(loom)))]
 mod tests;
+
+pub use live_blocks::LiveBlocks;
 
 /// The number of registers, and of their locks.
 pub const SHARDS: usize = if cfg!(all(test, loom)) { 2 } else { 32 };
@@ -116,7 +120,7 @@ impl SharedRegister {
     /// reallocated meanwhile, at most once, or once before and once after. Backing memory of pools
     /// is left out.
     pub fn blocks(&self) -> LiveBlocks<'_> {
-        LiveBlocks { register: self, shard: 0, from: 0, batch: Batch::new(), next: 0 }
+        LiveBlocks::new(self)
     }
 
     /// Returns the number of blocks, including those that back a pool or are ignored. A sum over
@@ -133,13 +137,13 @@ impl SharedRegister {
     /// Returns the bytes that are mapped, touched or not. While a table grows, the one that it
     /// replaces is mapped too, but is given back as it is read, and is not counted.
     pub fn bytes_mapped(&self) -> Bytes {
-        Bytes(self.budget.mapped.load(Ordering::Relaxed))
+        self.budget.bytes_mapped()
     }
 
     /// Sets the most bytes that may be mapped: an operation that would take more fails with
     /// [`OutOfMemory`]. What is mapped already stays.
     pub fn set_bytes_max(&self, bytes: Bytes) {
-        self.budget.max.store(bytes.0, Ordering::Relaxed);
+        self.budget.set_bytes_max(bytes);
     }
 
     /// Takes all blocks out and gives the memory back, all at once.
@@ -387,7 +391,7 @@ impl SharedRegister {
         // statement.
         unsafe { *self.wide.held() = Wide::new() };
         self.pools.clear();
-        self.budget.mapped.store(0, Ordering::Relaxed);
+        self.budget.clear();
         then();
         // SAFETY: `after_fork` requires that this thread called `before_fork`, as it did at the
         // beginning of this function, and not yet `after_fork`. The references made meanwhile are
@@ -513,82 +517,6 @@ impl fmt::Debug for SharedRegister {
     }
 }
 
-/// The live blocks of a register, see [`SharedRegister::blocks`].
-pub struct LiveBlocks<'r> {
-    register: &'r SharedRegister,
-    shard: usize,
-    /// The hash from which the shard is still to be visited.
-    from: u64,
-    batch: Batch,
-    next: usize,
-}
-
-impl Iterator for LiveBlocks<'_> {
-    type Item = LiveBlock;
-
-    fn next(&mut self) -> Option<LiveBlock> {
-        loop {
-            if let Some(&(key, block, details)) = self.batch.entries.get(self.next..self.batch.length)?.first() {
-                self.next += 1;
-                if !block.untracked {
-                    return Some(LiveBlock::new(key, block, details));
-                }
-                continue;
-            }
-            let shard = self.register.shards.get(self.shard)?;
-            self.next = 0;
-            match self.batch.fill(&shard.lock().register, self.from) {
-                Some(from) => self.from = from,
-                None => (self.shard, self.from) = (self.shard + 1, 0),
-            }
-        }
-    }
-}
-
-impl fmt::Debug for LiveBlocks<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LiveBlocks").field("shard", &self.shard).finish_non_exhaustive()
-    }
-}
-
-/// The blocks that an iteration takes under one lock.
-struct Batch {
-    entries: [(Key, Block, Details); BATCH],
-    length: usize,
-}
-
-/// The number of blocks in a batch: a few more than there are slots in `BATCH_CHUNKS` chunks, since
-/// some entries are further on.
-const BATCH: usize = 64;
-const BATCH_CHUNKS: usize = 4;
-
-impl Batch {
-    fn new() -> Batch {
-        Batch { entries: [(Key(0), Block::IGNORED, Details::default()); BATCH], length: 0 }
-    }
-
-    /// Takes the next blocks from a hash on. Returns the hash to go on from.
-    fn fill(&mut self, register: &Register<Details>, from: u64) -> Option<u64> {
-        let mut until = register.hash_after(from, BATCH_CHUNKS);
-        loop {
-            self.length = 0;
-            let mut found = 0;
-            register.visit(from, until, |key, block, details| {
-                if let Some(entry) = self.entries.get_mut(found) {
-                    *entry = (key, block, details);
-                }
-                found += 1;
-            });
-            if found <= BATCH {
-                self.length = found;
-                return until;
-            }
-            // More than fit. This ends, because no two keys have the same hash.
-            until = Some(from + (until.unwrap_or(u64::MAX) - from) / 2);
-        }
-    }
-}
-
 /// A block out of the register that may come back.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Suspended {
@@ -691,58 +619,5 @@ impl Pools {
     fn clear(&self) {
         self.words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
         self.end.store(0, Ordering::Relaxed);
-    }
-}
-
-/// The limit on mapped memory.
-pub(crate) struct Budget {
-    mapped: AtomicU64,
-    max: AtomicU64,
-}
-
-impl Budget {
-    const fn new() -> Budget {
-        Budget { mapped: AtomicU64::new(0), max: AtomicU64::new(u64::MAX) }
-    }
-
-    /// Takes this many bytes, if they are left.
-    fn take(&self, bytes: usize) -> Result<(), OutOfMemory> {
-        let bytes = bytes as u64;
-        let mapped = self.mapped.fetch_add(bytes, Ordering::Relaxed);
-        if mapped.saturating_add(bytes) > self.max.load(Ordering::Relaxed) {
-            self.release(bytes as usize);
-            return Err(OutOfMemory);
-        }
-        Ok(())
-    }
-
-    /// Runs an operation that will map this many bytes, if they are left.
-    #[inline(always)]
-    pub(crate) fn within<R>(
-        &self,
-        bytes: usize,
-        map: impl FnOnce() -> Result<R, OutOfMemory>,
-    ) -> Result<R, OutOfMemory> {
-        if bytes == 0 {
-            return map();
-        }
-        self.take(bytes)?;
-        map().inspect_err(|_| self.release(bytes))
-    }
-
-    pub(crate) fn release(&self, bytes: usize) {
-        self.mapped.fetch_sub(bytes as u64, Ordering::Relaxed);
-    }
-
-    /// Makes room in a table.
-    #[cold]
-    pub(crate) fn grow<D: Zeroed>(&self, register: &mut Register<D>) -> Result<(), OutOfMemory> {
-        self.grow_to(register, 0)
-    }
-
-    /// Makes room for `length` entries, at least for more than now.
-    #[cold]
-    pub(crate) fn grow_to<D: Zeroed>(&self, register: &mut Register<D>, length: usize) -> Result<(), OutOfMemory> {
-        self.within(register.bytes_grown(length) - register.bytes_mapped(), || register.grow_to(length))
     }
 }

@@ -4,25 +4,14 @@
 use core::ffi::c_int;
 use core::ptr;
 
-use heapledger_core::program::Obstacle;
 use heapledger_core::{arch, sandbox, sys};
-use heapledger_recorder::hook;
+use heapledger_recorder::hook::processes::{self, Exec};
 
-use crate::environment::{Environment, for_child};
-use crate::init::with_guard;
+use crate::additions::for_child;
+use crate::child::{Child, ChildPath, ChildStatus};
+use crate::environment::Environment;
+use crate::guard::with_guard;
 use crate::libraries::around_exec;
-use crate::obstacles::{Child, ChildPath};
-
-/// The fate of a program that is started.
-#[derive(Clone, Copy)]
-pub(crate) enum ChildStatus {
-    /// Neither a session nor a hook library is interested.
-    Unobserved,
-    /// The program gets the additions, and is to introduce itself.
-    Recorded,
-    /// The program runs unrecorded.
-    Unrecorded(Obstacle),
-}
 
 /// Calls a function of the `exec` family with the environment for the other program, after
 /// announcing it. If the function returns, it has failed.
@@ -34,7 +23,7 @@ pub(crate) fn replaced(environment: Environment, child: Child, exec: impl FnOnce
     announce(status, pid, since, found.path());
     let result = around_exec(|| exec(environment));
     if !matches!(status, ChildStatus::Unobserved) {
-        with_guard(|sp| hook::exec_failed(pid, sp));
+        with_guard(|sp| processes::exec_failed(pid, sp));
     }
     result
 }
@@ -73,7 +62,7 @@ pub(crate) fn announce(status: ChildStatus, pid: u32, since: u64, path: &[u8]) {
         ChildStatus::Recorded => (None, is_tight()),
         ChildStatus::Unrecorded(obstacle) => (Some(obstacle), false),
     };
-    with_guard(|sp| hook::exec_begins(pid, obstacle, is_tight, since, path, sp));
+    with_guard(|sp| processes::exec_begins(Exec { pid, obstacle, is_tight, since, path }, sp));
 }
 
 /// True if so little address space is allowed that the recorder may not find room.

@@ -1,16 +1,17 @@
-//! The recorder's end of the bridge, and the hook table of this process.
+//! The recorder's end of the bridge.
 
 use core::arch::naked_asm;
 use core::ffi::c_int;
 
 use heapledger_core::bridge::{self, Bridge, Extent, Marking};
 use heapledger_core::context::ScopeStack;
-use heapledger_core::hooks::{Caller, Hooks};
+use heapledger_core::hooks::Caller;
 use heapledger_core::stamp::Place;
-use heapledger_recorder::{hook, process};
+use heapledger_recorder::hook::{declarations, marks};
+use heapledger_recorder::{process, session};
 use heapledger_wire::event::{Extended, code};
 
-use crate::init::with_guard;
+use crate::guard::with_guard;
 use crate::pools;
 
 /// The longest annotation, in words.
@@ -45,12 +46,12 @@ pub static heapledger_bridge_v1: Bridge = Bridge {
 /// The contract of the bridge: `type_name` is null or points to `length` bytes, and `place` is null
 /// or points to a [`Place`]. Both are static.
 unsafe extern "C" fn stamp(block: u64, type_name: *const u8, length: u32, place: *const Place) -> c_int {
-    if block == 0 || type_name.is_null() || !process::is_on() {
+    if block == 0 || type_name.is_null() || !session::is_on() {
         return 0;
     }
-    // SAFETY: `hook::stamp` requires a static name of this length, and null or a static place; this
-    // function's `# Safety` requires the same.
-    c_int::from(with_guard(|sp| unsafe { hook::stamp(block, type_name, length, place, sp) }))
+    // SAFETY: `declarations::stamp` requires a static name of this length, and null or a static
+    // place; this function's `# Safety` requires the same.
+    c_int::from(with_guard(|sp| unsafe { declarations::stamp(block, type_name, length, place, sp) }))
 }
 
 /// Marks a block as reported. A thunk, like that of [`set_context`].
@@ -72,13 +73,13 @@ unsafe extern "C" fn mark_from(block: u64, marking: *const Marking, slot: u64, r
     // SAFETY: `as_ref` requires null or a live marking; the `# Safety` of `mark` requires the same,
     // and its thunk passes `marking` unchanged.
     let Some(marking) = (unsafe { marking.as_ref() }) else { return bridge::mark::UNKNOWN };
-    if block == 0 || marking.reporter.is_null() || !process::is_on() {
+    if block == 0 || marking.reporter.is_null() || !session::is_on() {
         return bridge::mark::UNKNOWN;
     }
-    // SAFETY: `hook::marks::mark` requires a static name, as `mark` does, and *live caller*
+    // SAFETY: `marks::mark` requires a static name, as `mark` does, and *live caller*
     // (`hook::malloc`): `slot` and `rbp` are those of the caller of `mark`, to which this function
     // returns.
-    let is_recorded = unsafe { hook::marks::mark(block, marking, Caller { slot, rbp }) };
+    let is_recorded = unsafe { marks::mark(block, marking, Caller { slot, rbp }) };
     if is_recorded { bridge::mark::RECORDED } else { bridge::mark::UNKNOWN }
 }
 
@@ -86,23 +87,23 @@ unsafe extern "C" fn mark_from(block: u64, marking: *const Marking, slot: u64, r
 ///
 /// The contract of the bridge: `reporter` is null or points to `length` bytes, which are static.
 unsafe extern "C" fn unmark(block: u64, reporter: *const u8, length: u32) -> c_int {
-    if block == 0 || reporter.is_null() || !process::is_on() {
+    if block == 0 || reporter.is_null() || !session::is_on() {
         return 0;
     }
-    // SAFETY: `hook::marks::unmark` requires a static name of this length; this function's
-    // `# Safety` requires the same of `reporter`.
-    c_int::from(with_guard(|sp| unsafe { hook::marks::unmark(block, reporter, length, sp) }))
+    // SAFETY: `marks::unmark` requires a static name of this length; this function's `# Safety`
+    // requires the same of `reporter`.
+    c_int::from(with_guard(|sp| unsafe { marks::unmark(block, reporter, length, sp) }))
 }
 
 extern "C" fn clear_marks() {
-    if process::is_on() {
-        with_guard(|sp| hook::marks::marks_event(&Extended::MarksCleared, sp));
+    if session::is_on() {
+        with_guard(|sp| marks::marks_event(&Extended::MarksCleared, sp));
     }
 }
 
 extern "C" fn marks_complete() {
-    if process::is_on() {
-        with_guard(|sp| hook::marks::marks_event(&Extended::MarksComplete, sp));
+    if session::is_on() {
+        with_guard(|sp| marks::marks_event(&Extended::MarksComplete, sp));
     }
 }
 
@@ -140,20 +141,15 @@ unsafe extern "C" fn set_context(block: u64) {
 /// The thunk of [`set_context`] calls this: `slot` is the address of its return address, and `rbp`
 /// its caller's.
 unsafe extern "C" fn set_context_from(block: u64, slot: u64, rbp: u64) {
-    if block != 0 && process::is_on() {
-        // SAFETY: `hook::set_context` requires *live caller* (`hook::malloc`): `slot` and `rbp` are
-        // those of the caller of `set_context`, to which this function returns.
-        unsafe { hook::set_context(block, Caller { slot, rbp }) };
+    if block != 0 && session::is_on() {
+        // SAFETY: `declarations::set_context` requires *live caller* (`hook::malloc`): `slot` and
+        // `rbp` are those of the caller of `set_context`, to which this function returns.
+        unsafe { declarations::set_context(block, Caller { slot, rbp }) };
     }
 }
 
-/// The hook table of this process, which hook libraries are given too.
-#[unsafe(no_mangle)]
-#[allow(non_upper_case_globals, reason = "the name is a C symbol")]
-pub static heapledger_hooks_v1: Hooks = Hooks::new(&heapledger_interpose::PROGRAM);
-
 extern "C" fn is_recording() -> c_int {
-    c_int::from(hook::session_is_live())
+    c_int::from(process::session_is_live())
 }
 
 /// # Safety
@@ -162,7 +158,7 @@ extern "C" fn is_recording() -> c_int {
 /// if there are none.
 unsafe extern "C" fn annotate(number: u32, words: *const u64, count: usize) -> c_int {
     let Ok(number) = u16::try_from(number) else { return -1 };
-    if number < code::ANNOTATIONS || count > WORDS_MAX || (words.is_null() && count > 0) || !process::is_on() {
+    if number < code::ANNOTATIONS || count > WORDS_MAX || (words.is_null() && count > 0) || !session::is_on() {
         return -1;
     }
     let payload = if count == 0 {
@@ -173,5 +169,5 @@ unsafe extern "C" fn annotate(number: u32, words: *const u64, count: usize) -> c
         // `words`.
         unsafe { core::slice::from_raw_parts(words, count) }
     };
-    if with_guard(|sp| hook::annotate(number, payload, sp)) { 0 } else { -1 }
+    if with_guard(|sp| declarations::annotate(number, payload, sp)) { 0 } else { -1 }
 }

@@ -1,83 +1,43 @@
-//! The additions to the environment: taken out at start, put in again for children. `LD_PRELOAD`
-//! begins with this library and the hook libraries; one variable names the session, another the
-//! hook libraries.
+//! The program's environment.
 
-use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char};
 use core::ptr;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
-use heapledger_core::program::Obstacle;
-use heapledger_core::{sandbox, sys};
-use heapledger_recorder::{connect, hook, process};
-use heapledger_wire::session::{
-    ENVIRONMENT_VARIABLE, HOOKS_VARIABLE, NAME_LENGTH, SAMPLES_SUFFIX, STALLED_SUFFIX, WAITS_SUFFIX,
-};
-
-use crate::announce::{self, ChildStatus, announce};
-use crate::obstacles::{self, Child, ChildPath, is_readable};
-use crate::scratch;
-
-const PRELOAD: &[u8] = b"LD_PRELOAD=";
-const SESSION: &[u8] = b"HEAPLEDGER_SESSION=";
-const HOOKS: &[u8] = b"HEAPLEDGER_HOOKS=";
-/// The longest session address; without suffixes it is shorter.
-const SESSION_LENGTH_MAX: usize = SESSION_LENGTH + SAMPLES_SUFFIX.len() + WAITS_SUFFIX.len();
-const STALLED: &[u8] = STALLED_SUFFIX.as_bytes();
-const SESSION_LENGTH: usize = 2 * NAME_LENGTH + 1;
-pub(crate) const PATH_MAX: usize = 4096;
-
-const _: () = assert!(SESSION.len() == ENVIRONMENT_VARIABLE.len() + 1 && HOOKS.len() == HOOKS_VARIABLE.len() + 1);
-
-/// The additions that were taken out. The originals are part of the memory that `setproctitle`
-/// overwrites: these are copies.
-pub(crate) struct Taken {
-    session: Text<SESSION_LENGTH_MAX>,
-    /// The path of this library.
-    library: Text<PATH_MAX>,
-    /// The paths of the hook libraries, with colons between.
-    hooks: Text<PATH_MAX>,
-}
-
-/// Bytes that are kept, and zeroes after them. Empty if there are none, or they were too long.
-struct Text<const N: usize> {
-    bytes: [u8; N],
-    length: usize,
-}
-
-impl<const N: usize> Text<N> {
-    const EMPTY: Text<N> = Text { bytes: [0; N], length: 0 };
-
-    fn keep(&mut self, bytes: &[u8]) {
-        self.length = if bytes.len() <= N { bytes.len() } else { 0 };
-        self.bytes.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
-    }
-
-    fn get(&self) -> &[u8] {
-        self.bytes.get(..self.length).unwrap_or(&[])
-    }
-}
-
-impl Taken {
-    /// Returns the session's address, if there is one.
-    pub(crate) fn session(&self) -> Option<&[u8]> {
-        Some(self.session.get()).filter(|session| !session.is_empty())
-    }
-
-    /// Returns the paths of the hook libraries, as the dynamic linker was given them.
-    pub(crate) fn hooks(&self) -> impl Iterator<Item = &[u8]> {
-        self.hooks.get().split(|&byte| byte == b':').filter(|path| !path.is_empty())
-    }
-}
-
-struct TakenCell(UnsafeCell<Taken>);
-// SAFETY: written once by `take_additions`, under the lock of `initialise`, before anything reads
-// it.
-unsafe impl Sync for TakenCell {}
-static TAKEN: TakenCell =
-    TakenCell(UnsafeCell::new(Taken { session: Text::EMPTY, library: Text::EMPTY, hooks: Text::EMPTY }));
+use heapledger_interpose::next::{Objects, Scope};
 
 /// An environment block: pointers to strings, up to a null pointer.
 pub(crate) type Environment = *const *const c_char;
+
+/// The address of the variable `environ`.
+static ENVIRON: AtomicUsize = AtomicUsize::new(0);
+
+/// Looks up the variable `environ`. Called once, at start.
+pub(crate) fn look_up(objects: &Objects<'_>) {
+    // A program may have its own copy of the variable, made by the linker.
+    ENVIRON.store(objects.lookup(Scope::All, c"__environ"), Ordering::Release);
+}
+
+/// Returns the program's environment as it is now.
+pub(crate) fn environ() -> Environment {
+    let variable = ptr::with_exposed_provenance::<Environment>(ENVIRON.load(Ordering::Acquire));
+    // SAFETY: `as_ref` requires null or a live pointer: `look_up` stored 0 or the address of the C
+    // library's `__environ`, which stays. The program must not change it in another thread
+    // meanwhile (POSIX).
+    unsafe { variable.as_ref() }.map_or(ptr::null(), |environment| *environment)
+}
+
+/// Visits the entries of an environment.
+pub(crate) fn for_each<'a>(environment: Environment, mut visit: impl FnMut(&'a [u8])) {
+    let mut at = environment;
+    // SAFETY: an environment block, or null: strings up to a null pointer.
+    unsafe {
+        while !at.is_null() && !(*at).is_null() {
+            visit(CStr::from_ptr(*at).to_bytes());
+            at = at.add(1);
+        }
+    }
+}
 
 /// Returns the auxiliary vector that the kernel has made. `start` is the address of the argument
 /// count.
@@ -94,337 +54,5 @@ pub(crate) unsafe fn auxiliary_vector(start: *const u64) -> *const [u64; 2] {
             at = at.add(1);
         }
         at.add(1).cast()
-    }
-}
-
-/// Returns a session's address without the note that the recorder stands still, and true if there
-/// was one.
-fn without_stall(session: &[u8]) -> (&[u8], bool) {
-    session.strip_suffix(STALLED).map_or((session, false), |session| (session, true))
-}
-
-/// Finds the additions to the environment and takes them out, including the text, which
-/// `/proc/PID/environ` shows: zeroes stay in its place, because other strings cannot be moved (the
-/// C library may have pointers into them). `start` is the address at which the kernel put the
-/// argument count; the arguments and the environment follow.
-///
-/// # Safety
-///
-/// Call once, before the program has its environment, with that address.
-pub(crate) unsafe fn take_additions(start: *mut u64) -> &'static Taken {
-    // SAFETY: the layout of a new process's stack (System V psABI): argc, argv, null, envp, null.
-    let environment = unsafe { start.add(1 + *start as usize + 1) }.cast::<*const c_char>();
-    // SAFETY: no other reference to the cell exists: by its `# Safety` this function is called
-    // once, before the program has its environment. `Added::new`, the other user, serves calls of
-    // the program.
-    let taken = unsafe { &mut *TAKEN.0.get() };
-    for_each(environment, |entry| {
-        let is_whole = |session: &&[u8]| (SESSION_LENGTH..=SESSION_LENGTH_MAX).contains(&session.len());
-        let session = entry.strip_prefix(SESSION).map(without_stall);
-        if let Some((session, is_stalled)) = session.filter(|(session, _)| is_whole(session)) {
-            taken.session.keep(session);
-            if is_stalled {
-                connect::expect_stall();
-            }
-        } else if let Some(hooks) = entry.strip_prefix(HOOKS).filter(|hooks| hooks.len() < PATH_MAX) {
-            taken.hooks.keep(hooks);
-        }
-    });
-    if taken.session().is_none() && taken.hooks().next().is_none() {
-        return taken;
-    }
-    let (mut from, mut to) = (environment, environment);
-    // SAFETY: both stay inside the block, which ends with a null pointer; strings are
-    // NUL-terminated and writable, as the kernel made them for this process.
-    unsafe {
-        while !(*from).is_null() {
-            let entry = CStr::from_ptr(*from).to_bytes();
-            let mut kept = *from;
-            if entry.starts_with(SESSION) || entry.starts_with(HOOKS) {
-                kept = ptr::null();
-            } else if let Some(value) = entry.strip_prefix(PRELOAD) {
-                let library = value.split(|&byte| byte == b':').next().unwrap_or(&[]);
-                // There must be room for the zero that ends it.
-                if library.len() < PATH_MAX {
-                    taken.library.keep(library);
-                }
-                let mut length = library.len();
-                let hooks = taken.hooks.get();
-                let follows = value.get(length + 1..).and_then(|rest| rest.strip_prefix(hooks));
-                if !hooks.is_empty() && follows.is_some_and(|rest| matches!(rest.first(), None | Some(b':'))) {
-                    length += 1 + hooks.len();
-                }
-                kept = if length == value.len() {
-                    ptr::null()
-                } else {
-                    // The program's own libraries follow ours: give them the variable's name again,
-                    // over the end of ours.
-                    let rest = kept.add(length + 1).cast_mut();
-                    PRELOAD.iter().enumerate().for_each(|(index, &byte)| *rest.add(index) = byte as c_char);
-                    rest
-                };
-            }
-            if kept != *from {
-                let end = if kept.is_null() { (*from).add(entry.len()) } else { kept };
-                ptr::write_bytes((*from).cast_mut(), 0, end.offset_from_unsigned(*from));
-            }
-            if !kept.is_null() {
-                *to = kept;
-                to = to.add(1);
-            }
-            from = from.add(1);
-        }
-        while to != from {
-            *to = ptr::null();
-            to = to.add(1);
-        }
-    }
-    taken
-}
-
-/// Returns the environment for a child: the program's, with our additions, in memory of the calling
-/// thread. Returns the program's own if the child is not to be followed, or could not take the
-/// additions out again.
-pub(crate) fn for_child(environment: Environment, child: Child, found: &mut ChildPath) -> (Environment, ChildStatus) {
-    let added = match Added::new(environment, child, found) {
-        Ok(added) => added,
-        Err(status) => return (environment, status),
-    };
-    let memory = scratch::memory(added.length());
-    if memory.is_null() {
-        return (environment, ChildStatus::Unrecorded(Obstacle::NoRoom));
-    }
-    // SAFETY: `Added::write` requires `length` bytes, aligned for pointers: `scratch::memory` has
-    // returned whole pages, at least as many. It also requires the environment that `new` has
-    // counted: the program changes none while a call reads it (POSIX).
-    (unsafe { added.write(memory) }, ChildStatus::Recorded)
-}
-
-/// The additions to an environment, before they are written.
-pub(crate) struct Added {
-    environment: Environment,
-    count: usize,
-    strings_length: usize,
-    taken: &'static Taken,
-    /// The value of `LD_PRELOAD` in the environment.
-    preloaded: Option<&'static [u8]>,
-    /// True if the recorder stands still: the new program would wait for it.
-    is_stalled: bool,
-}
-
-/// The entries that may be added. The first replaces one that is there.
-const ENTRIES: usize = 3;
-/// The number of parts in an entry.
-const PARTS: usize = 6;
-
-impl Added {
-    /// Returns the additions; or, if nothing is to be added, what becomes of the child.
-    ///
-    /// Nothing is added if the environment has the additions of another Heapledger, which this
-    /// program is, or runs: the programs that it starts are its own. (Ours were taken out when this
-    /// program started.) Nor is anything added in a sandbox: the new program's start would make
-    /// system calls of ours.
-    pub(crate) fn new(environment: Environment, child: Child, found: &mut ChildPath) -> Result<Added, ChildStatus> {
-        // SAFETY: written before any caller can be here; not written since.
-        let taken = unsafe { &*TAKEN.0.get() };
-        if sandbox::is_entered() {
-            found.keep_as_named(child);
-            return Err(taken
-                .session()
-                .map_or(ChildStatus::Unobserved, |_| ChildStatus::Unrecorded(Obstacle::Sandbox)));
-        }
-        let is_wanted = match taken.session() {
-            Some(_) => hook::session_is_live(),
-            None => taken.hooks().next().is_some(),
-        };
-        if !is_wanted || taken.library.get().is_empty() {
-            return Err(ChildStatus::Unobserved);
-        }
-        let can_load = || core::iter::once(taken.library.get()).chain(taken.hooks()).all(is_readable);
-        // The file is checked first, for its path; that reason stays the same wherever the program
-        // starts.
-        let obstacle = obstacles::obstacle(child, found)
-            .or_else(|| process::is_in_other_network().then_some(Obstacle::OtherNetwork))
-            .or_else(|| (!can_load()).then_some(Obstacle::LibraryUnreadable));
-        if let Some(obstacle) = obstacle {
-            return Err(ChildStatus::Unrecorded(obstacle));
-        }
-        let is_stalled = hook::session_is_stalled();
-        let mut added = Added { environment, count: 0, strings_length: 0, taken, preloaded: None, is_stalled };
-        let mut has_foreign_entries = false;
-        for_each(environment, |entry| {
-            added.count += 1;
-            has_foreign_entries |=
-                entry.strip_prefix(SESSION).is_some_and(|it| without_stall(it).0 != taken.session.get())
-                    || entry.strip_prefix(HOOKS).is_some_and(|hooks| hooks != taken.hooks.get());
-            if let Some(value) = entry.strip_prefix(PRELOAD) {
-                added.preloaded = Some(value);
-            }
-        });
-        if has_foreign_entries {
-            return Err(taken
-                .session()
-                .map_or(ChildStatus::Unobserved, |_| ChildStatus::Unrecorded(Obstacle::OtherSession)));
-        }
-        added.strings_length = added.entries().as_flattened().iter().map(|part| part.len()).sum::<usize>() + ENTRIES;
-        Ok(added)
-    }
-
-    /// Returns the number of bytes that [`Added::write`] needs.
-    pub(crate) fn length(&self) -> usize {
-        (self.count + ENTRIES + 1) * size_of::<*const c_char>() + self.strings_length
-    }
-
-    /// Returns the entries, in parts; one that is not to be added has none.
-    fn entries(&self) -> [[&'static [u8]; PARTS]; ENTRIES] {
-        let (session, hooks) = (self.taken.session.get(), self.taken.hooks.get());
-        let before = |bytes: &[u8]| if bytes.is_empty() { &b""[..] } else { &b":"[..] };
-        let separator = if self.preloaded.is_some() { &b":"[..] } else { &[] };
-        let entry = |name, value: &'static [u8], suffix| {
-            if value.is_empty() { [&b""[..]; PARTS] } else { [name, value, suffix, &[], &[], &[]] }
-        };
-        [
-            [PRELOAD, self.taken.library.get(), before(hooks), hooks, separator, self.preloaded.unwrap_or(&[])],
-            entry(SESSION, session, if self.is_stalled { STALLED } else { &[] }),
-            entry(HOOKS, hooks, &[]),
-        ]
-    }
-
-    /// Writes the environment. `LD_PRELOAD` goes where an entry of that name is, so that the order
-    /// stays, or else to the end.
-    ///
-    /// # Safety
-    ///
-    /// `memory` has [`Added::length`] bytes, aligned for pointers. The environment has not changed
-    /// since [`Added::new`].
-    pub(crate) unsafe fn write(&self, memory: *mut u8) -> Environment {
-        let entries = memory.cast::<*const c_char>();
-        let mut ours = [ptr::null::<c_char>(); ENTRIES];
-        let mut is_placed = false;
-        // SAFETY: there is room for `count + ENTRIES + 1` pointers, then the strings with their
-        // terminators: `new` has counted both.
-        unsafe {
-            let mut to = entries.add(self.count + ENTRIES + 1).cast::<u8>();
-            for (entry, parts) in ours.iter_mut().zip(self.entries()) {
-                if parts.iter().all(|part| part.is_empty()) {
-                    continue;
-                }
-                *entry = to.cast();
-                for byte in parts.into_iter().flatten() {
-                    to.write(*byte);
-                    to = to.add(1);
-                }
-                to.write(0);
-                to = to.add(1);
-            }
-            let [preload, others @ ..] = ours;
-            let (mut from, mut entry) = (self.environment, entries);
-            let mut put = |text: *const c_char| {
-                *entry = text;
-                entry = entry.add(1);
-            };
-            while !from.is_null() && !(*from).is_null() {
-                let bytes = CStr::from_ptr(*from).to_bytes();
-                if !bytes.starts_with(SESSION) && !bytes.starts_with(HOOKS) {
-                    let is_preload = bytes.starts_with(PRELOAD);
-                    if !is_preload || !is_placed {
-                        put(if is_preload { preload } else { *from });
-                        is_placed |= is_preload;
-                    }
-                }
-                from = from.add(1);
-            }
-            if !is_placed {
-                put(preload);
-            }
-            others.into_iter().filter(|text| !text.is_null()).for_each(&mut put);
-            put(ptr::null());
-        }
-        entries.cast_const()
-    }
-}
-
-/// Calls `start` with a shell command that does what `command` does, in a shell that is recorded.
-///
-/// `system` and `popen` give their shell the program's `environ`, which must not change while other
-/// threads may read it. So the command first exports the variables, then becomes a shell that runs
-/// the original.
-pub(crate) fn with_shell_command<R>(command: *const c_char, start: impl FnOnce(*const c_char) -> R) -> R {
-    if command.is_null() {
-        return start(command);
-    }
-    let added = match Added::new(crate::exec::environ(), Child::Any, &mut ChildPath::default()) {
-        Ok(added) => added,
-        Err(status) => {
-            // The shell's process is not known.
-            announce(status, 0, announce::ticks(), b"/bin/sh");
-            return start(command);
-        }
-    };
-    // SAFETY: `CStr::from_ptr` requires a live, NUL-terminated string: `command` is not null, and
-    // one of *the program's arguments* (`exec`).
-    let original = unsafe { CStr::from_ptr(command) }.to_bytes();
-    let [preload, session, hooks] = added.entries();
-    // Pieces, and whether each is in single quotes, so that quotes in it are to be escaped.
-    let quote = (&b"'"[..], false);
-    let [name, rest @ ..] = preload;
-    let [first, second, third, fourth, fifth] = rest.map(|part| (part, true));
-    let pieces: [(&[u8], bool); 18] = [
-        (b"export ", false),
-        (name, false),
-        quote,
-        first,
-        second,
-        third,
-        fourth,
-        fifth,
-        (b"' ", false),
-        (session[0], false),
-        (session[1], false),
-        (session[2], false),
-        (b" ", false),
-        (hooks[0], false),
-        (hooks[1], false),
-        (b"; exec /bin/sh -c '", false),
-        (original, true),
-        // The last word is `$0`, for which `system` and `popen` use `sh`.
-        (b"' sh", false),
-    ];
-    let length = pieces.iter().map(|(bytes, _)| bytes.len()).sum::<usize>()
-        + 3 * pieces.iter().flat_map(|(bytes, _)| bytes.iter()).filter(|&&byte| byte == b'\'').count()
-        + 1;
-    let Ok(memory) = sys::map_private(length) else { return start(command) };
-    let mut to = memory;
-    let mut put = |byte: u8| {
-        // SAFETY: `length` counts every byte and three more for every quote; the mapping is zeroed,
-        // so the end is there.
-        unsafe {
-            to.write(byte);
-            to = to.add(1);
-        }
-    };
-    for (bytes, is_quoted) in pieces {
-        for &byte in bytes {
-            if is_quoted && byte == b'\'' {
-                b"'\\''".iter().for_each(|&byte| put(byte));
-            } else {
-                put(byte);
-            }
-        }
-    }
-    let result = start(memory.cast());
-    // SAFETY: mapped above; `system` and `popen` have started their shell when they return.
-    unsafe { sys::unmap(memory, length) };
-    result
-}
-
-pub(crate) fn for_each<'a>(environment: Environment, mut visit: impl FnMut(&'a [u8])) {
-    let mut at = environment;
-    // SAFETY: an environment block, or null: strings up to a null pointer.
-    unsafe {
-        while !at.is_null() && !(*at).is_null() {
-            visit(CStr::from_ptr(*at).to_bytes());
-            at = at.add(1);
-        }
     }
 }

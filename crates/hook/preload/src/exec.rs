@@ -1,9 +1,9 @@
-//! Functions that start other programs, replaced so that these are recorded too, and `dlclose`.
+//! Functions that start other programs, replaced so that these are recorded too.
 //!
 //! Each calls the C library's definition with the environment of
-//! [`for_child`](crate::environment::for_child). If a library of the program wraps it, the wrapper
-//! is called first ([`wrappers`]). The variadic ones collect their arguments and continue as their
-//! array forms, as POSIX defines them.
+//! [`for_child`](crate::additions::for_child). If a library of the program wraps it, the wrapper is
+//! called first ([`wrappers`](crate::wrappers)). The variadic ones collect their arguments and
+//! continue as their array forms, as POSIX defines them.
 //!
 //! # The program's arguments
 //!
@@ -16,47 +16,34 @@
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr;
-use core::sync::atomic::{AtomicUsize, Ordering};
-
-use heapledger_unwind::modules;
+use core::sync::atomic::{AtomicPtr, AtomicUsize};
 
 use crate::announce::{replaced, spawned};
-use crate::environment::{Environment, with_shell_command};
-use crate::obstacles::Child;
-use crate::wrappers::{self, Exported};
-use heapledger_interpose::next::{IterateObjects, Objects, Scope};
+use crate::child::Child;
+use crate::environment::{Environment, environ};
+use crate::linker::function;
+use crate::shell::with_shell_command;
 
 type Text = *const c_char;
 type Arguments = *const Text;
 
-static DLCLOSE: AtomicUsize = AtomicUsize::new(0);
-static DL_ITERATE_PHDR: AtomicUsize = AtomicUsize::new(0);
-/// The address of the variable `environ`.
-static ENVIRON: AtomicUsize = AtomicUsize::new(0);
-
-/// Looks up the functions that are called here. Called once, at start.
-pub(crate) fn look_up(objects: &Objects<'_>) {
-    let wanted: [(&AtomicUsize, Scope, &CStr); 3] = [
-        (&DLCLOSE, Scope::Next, c"dlclose"),
-        (&DL_ITERATE_PHDR, Scope::Next, c"dl_iterate_phdr"),
-        // A program may have its own copy of the variable, made by the linker.
-        (&ENVIRON, Scope::All, c"__environ"),
-    ];
-    for (address, scope, name) in wanted {
-        address.store(objects.lookup(scope, name), Ordering::Release);
-    }
-    wrappers::look_up(objects);
+/// An exported function: a jump through `entry`.
+pub(crate) struct Exported {
+    pub(crate) name: &'static CStr,
+    /// The first wrapper's definition; if there is none, ours.
+    pub(crate) entry: &'static AtomicPtr<()>,
+    /// Our definition, which adds to the environment and calls the C library's.
+    pub(crate) own: *const (),
+    /// The C library's definition.
+    pub(crate) next: &'static AtomicUsize,
+    /// The address at which the last wrapper before the C library is loaded, and that of the next
+    /// object; 0 if there is none.
+    pub(crate) wrapper: &'static [AtomicUsize; 2],
 }
 
-/// Returns the function at a looked-up address.
-macro_rules! function {
-    ($address:ident: fn($($type:ty),*) -> $result:ty) => {{
-        let address = $address.load(Ordering::Acquire);
-        // SAFETY: null is `None`; otherwise the C library's function of the name it was looked up
-        // by, of this type.
-        unsafe { core::mem::transmute::<usize, Option<unsafe extern "C" fn($($type),*) -> $result>>(address) }
-    }};
-}
+// SAFETY: `own` alone is not `Sync` by its type. It is the address of a function, which stays and
+// is never written.
+unsafe impl Sync for Exported {}
 
 const ENOSYS: c_int = 38;
 
@@ -65,15 +52,6 @@ const ENOSYS: c_int = 38;
 fn missing() -> c_int {
     heapledger_interpose::set_errno(ENOSYS);
     -1
-}
-
-/// Returns the program's environment as it is now.
-pub(crate) fn environ() -> Environment {
-    let variable = ptr::with_exposed_provenance::<Environment>(ENVIRON.load(Ordering::Acquire));
-    // SAFETY: `as_ref` requires null or a live pointer: `look_up` stored 0 or the address of the C
-    // library's `__environ`, which stays. The program must not change it in another thread
-    // meanwhile (POSIX).
-    unsafe { variable.as_ref() }.map_or(ptr::null(), |environment| *environment)
 }
 
 fn run(path: Text, arguments: Arguments, environment: Environment) -> c_int {
@@ -329,73 +307,4 @@ fn with_arguments(registers: Arguments, stack: Arguments, call: impl FnOnce(Argu
     // SAFETY: mapped above; the call has returned, so nothing refers to it.
     unsafe { heapledger_core::sys::unmap(memory, length) };
     result
-}
-
-/// The C function of this name.
-///
-/// # Safety
-///
-/// The contract of the C function.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
-    close(handle, DLCLOSE.load(Ordering::Acquire))
-}
-
-/// Closes a library by the `dlclose` at this address, of the program's C library or of another one;
-/// 0 if there is none.
-pub(crate) fn close(handle: *mut c_void, dlclose: usize) -> c_int {
-    let before = modules_unloaded();
-    // SAFETY: 0 is `None`; otherwise the function of this name, of this type.
-    let dlclose = unsafe { core::mem::transmute::<usize, Option<unsafe extern "C" fn(*mut c_void) -> c_int>>(dlclose) };
-    let result = match dlclose {
-        // SAFETY: `dlclose` requires a handle from `dlopen`: it is one of *the program's
-        // arguments*.
-        Some(dlclose) => unsafe { dlclose(handle) },
-        None => -1,
-    };
-    if modules_unloaded() != before {
-        modules::advance_epoch();
-    }
-    result
-}
-
-/// Returns the C library's `dl_iterate_phdr`.
-pub(crate) fn iterate_objects() -> Option<IterateObjects> {
-    let address = DL_ITERATE_PHDR.load(Ordering::Acquire);
-    // SAFETY: null is `None`; otherwise the C library's function of the name it was looked up by,
-    // of this type.
-    unsafe { core::mem::transmute::<usize, Option<IterateObjects>>(address) }
-}
-
-/// Returns the number of modules that have been unloaded so far in this process.
-fn modules_unloaded() -> u64 {
-    /// The head of `struct dl_phdr_info` of `<link.h>`.
-    #[repr(C)]
-    struct Info {
-        address: u64,
-        name: Text,
-        headers: *const c_void,
-        header_count: u16,
-        added: u64,
-        removed: u64,
-    }
-    type Callback = unsafe extern "C" fn(*const Info, usize, *mut u64) -> c_int;
-    /// # Safety
-    ///
-    /// The contract of `dl_iterate_phdr`: `info` has `length` bytes. `removed` is the caller's
-    /// variable.
-    unsafe extern "C" fn first(info: *const Info, length: usize, removed: *mut u64) -> c_int {
-        if length >= size_of::<Info>() {
-            // SAFETY: the C library says that the structure is that long; `removed` is our caller's
-            // variable.
-            unsafe { *removed = (*info).removed };
-        }
-        1
-    }
-    let mut removed = 0;
-    if let Some(iterate) = function!(DL_ITERATE_PHDR: fn(Callback, *mut u64) -> c_int) {
-        // SAFETY: the callback takes what the C library documents, and returns 1 to stop.
-        unsafe { iterate(first, &mut removed) };
-    }
-    removed
 }

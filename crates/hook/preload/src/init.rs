@@ -1,17 +1,19 @@
 //! Start: at the first call of a malloc function or in our constructor, whichever comes first.
 
-use core::ffi::{CStr, c_int, c_void};
+use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use heapledger_core::hooks::{self, dispatch, dispatch_path};
 use heapledger_interpose::next::{Objects, Scope};
 use heapledger_interpose::{initialise, next_allocator, set_errno};
 use heapledger_recorder::connect::Address;
-use heapledger_recorder::{hook, observer, process, verify};
-use heapledger_thread::KeyFunctions;
+use heapledger_recorder::hook::{processes, sample};
+use heapledger_recorder::{attach, observer, process, session, threads, verify};
 use heapledger_unwind::modules;
 
-use crate::{environment, exec, libraries, unseen};
+use crate::guard::with_guard;
+use crate::thread_library::thread_library;
+use crate::{additions, environment, libraries, linker, unseen, wrappers};
 
 unsafe extern "C" {
     /// The address at which the first thread's stack began: the argument count (set by the dynamic
@@ -32,7 +34,9 @@ fn look_up(objects: &Objects<'_>) {
 /// the hook libraries.
 #[unsafe(no_mangle)]
 fn heapledger_family_starts(objects: &Objects<'_>) {
-    exec::look_up(objects);
+    linker::look_up(objects);
+    environment::look_up(objects);
+    wrappers::look_up(objects);
     look_up(objects);
     // Allocations from here on until all hooks are installed, by them or for them, are not reported
     // to any hook.
@@ -46,7 +50,7 @@ fn heapledger_family_starts(objects: &Objects<'_>) {
         // unchanged.
         unsafe { modules::list_program(environment::auxiliary_vector(start)) };
         // SAFETY: `start` is the address of that block; the program has not had it yet.
-        let taken = unsafe { environment::take_additions(start) };
+        let taken = unsafe { additions::take_additions(start) };
         if let Some(session) = taken.session().and_then(Address::parse) {
             join(session, start as u64, objects);
         }
@@ -65,11 +69,11 @@ fn join(session: Address, stack_end: u64, objects: &Objects<'_>) {
     if has_one_thread != 0 {
         // SAFETY: glibc's variable (since 2.32), which pthread_create clears before it makes a
         // thread.
-        unsafe { process::watch_threads(core::ptr::with_exposed_provenance(has_one_thread)) };
+        unsafe { threads::watch_threads(core::ptr::with_exposed_provenance(has_one_thread)) };
     }
     let observer = if session.samples() {
-        dispatch_path::set_sampling(&hook::sample::OBSERVER, dispatch_path::EXTERNAL_RATE);
-        &raw const hook::sample::OBSERVER
+        dispatch_path::set_sampling(&sample::OBSERVER, dispatch_path::EXTERNAL_RATE);
+        &raw const sample::OBSERVER
     } else {
         &raw const observer::OBSERVER
     };
@@ -83,29 +87,10 @@ fn join(session: Address, stack_end: u64, objects: &Objects<'_>) {
     let _ = unsafe { hooks::install_observer(observer) };
 }
 
-/// Returns the functions of a C library by which we notice a thread's end. `address` returns a
-/// function's address.
-pub(crate) fn thread_library(address: impl Fn(&CStr) -> usize) -> Option<KeyFunctions> {
-    /// Returns the function of this name, of the type that the structure requires.
-    macro_rules! function {
-        ($name:literal, $($type:ty),*) => {{
-            let address = address($name);
-            // SAFETY: 0 is `None`; otherwise the C library's function of this name, whose type this
-            // is.
-            unsafe { core::mem::transmute::<usize, Option<unsafe extern "C" fn($($type),*) -> c_int>>(address) }?
-        }};
-    }
-    Some(KeyFunctions {
-        key_create: function!(c"pthread_key_create", *mut u32, Option<unsafe extern "C" fn(*mut c_void)>),
-        key_delete: function!(c"pthread_key_delete", u32),
-        set_specific: function!(c"pthread_setspecific", u32, *const c_void),
-    })
-}
-
 /// Runs before `main`, after the C library's own start.
 extern "C" fn constructor() {
     initialise();
-    if !process::is_on() {
+    if !session::is_on() {
         return;
     }
     watch_forks();
@@ -122,7 +107,7 @@ fn watch_forks() {
     // SAFETY: the C library's function of this name, whose type this is.
     let register = unsafe { core::mem::transmute::<usize, Register>(register) };
     with_guard(|sp| {
-        hook::untracked_scope(sp, || {
+        attach::untracked_scope(sp, || {
             // SAFETY: the handlers are part of this library, which is never unloaded: it is
             // preloaded.
             unsafe { register(before_fork, None, after_fork_in_child, core::ptr::null()) };
@@ -144,7 +129,7 @@ fn verify_stacks() {
     let backtrace = unsafe { core::mem::transmute::<usize, verify::Backtrace>(address) };
     let mut found = 0;
     with_guard(|sp| {
-        hook::untracked_scope(sp, || {
+        attach::untracked_scope(sp, || {
             let mut addresses = [core::ptr::null_mut(); 4];
             // SAFETY: `backtrace` requires room for as many addresses as it is told: the array has
             // 4. It is glibc's, of this type.
@@ -156,7 +141,8 @@ fn verify_stacks() {
     // Constructors of other libraries may have started threads before ours runs.
     let search = |objects: &Objects<'_>| objects.lookup_in(b"libgcc_s.so.1", c"_Unwind_Backtrace");
     // SAFETY: the C library's function of this name, by which it was looked up.
-    let unwinder = exec::iterate_objects().and_then(|iterate| unsafe { Objects::locked(iterate, search) }).unwrap_or(0);
+    let unwinder =
+        linker::iterate_objects().and_then(|iterate| unsafe { Objects::locked(iterate, search) }).unwrap_or(0);
     if found > 0 && unwinder != 0 {
         // SAFETY: `verify::start` requires glibc's `backtrace`, called once: `address` was looked
         // up in `libc.so.6`, and the call above has found frames.
@@ -169,19 +155,9 @@ fn verify_stacks() {
 static CONSTRUCTOR: extern "C" fn() = constructor;
 
 extern "C" fn before_fork() {
-    with_guard(hook::fork_begins);
+    with_guard(processes::fork_begins);
 }
 
 extern "C" fn after_fork_in_child() {
-    with_guard(hook::child_begins);
-}
-
-/// Runs a function with an address in its frame, below which there is a word that does not change
-/// meanwhile, as a guard requires.
-#[inline(never)]
-pub(crate) fn with_guard<R>(run: impl FnOnce(u64) -> R) -> R {
-    let words = core::hint::black_box([0x6865_6170_6c65_6467_u64, 0]);
-    let result = run(&raw const words[1] as u64);
-    core::hint::black_box(&words);
-    result
+    with_guard(processes::child_begins);
 }

@@ -1,23 +1,29 @@
 //! The preload library, which `LD_PRELOAD` loads into a program.
 //!
 //! It exports the malloc functions ([`heapledger_interpose`]), the functions that start other
-//! programs (`exec`) or enter a sandbox (`sandbox`), some of the dynamic linker's (`exec`,
-//! `unseen`), and the bridge (`bridge`); everything else is hidden. Built with the `preload`
-//! profile it is freestanding: no standard library, no allocator, no unwinding.
+//! programs (`exec`) or enter a sandbox (`sandbox`), some of the dynamic linker's (`linker`,
+//! `namespaces`, `unseen`, `wrappers`), and the bridge (`bridge`); everything else is hidden. Built
+//! with the `preload` profile it is freestanding: no standard library, no allocator, no unwinding.
 #![cfg_attr(panic = "abort", no_std)]
 #![allow(unreachable_pub, reason = "exported C symbols must be `pub`, though no Rust code names them")]
 
+mod additions;
 mod announce;
 mod bridge;
+mod child;
 mod environment;
 mod exec;
+mod guard;
 mod init;
 mod libraries;
+mod linker;
 mod namespaces;
 mod obstacles;
 mod pools;
 mod sandbox;
 mod scratch;
+mod shell;
+mod thread_library;
 mod unseen;
 mod wrappers;
 

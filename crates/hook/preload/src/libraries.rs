@@ -1,12 +1,16 @@
-//! The hook libraries: preloaded beside this one, and asked once to install their hooks.
+//! The hook libraries: preloaded beside this one, and asked once to install their hooks. Also the
+//! hook table that they are given.
 
 use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use heapledger_core::hooks::{Functions, Hooks};
-
-use crate::bridge::heapledger_hooks_v1;
 use heapledger_interpose::next::Objects;
+
+/// The hook table of this process, which hook libraries are given too.
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals, reason = "the name is a C symbol")]
+pub static heapledger_hooks_v1: Hooks = Hooks::new(&heapledger_interpose::PROGRAM);
 
 /// `heapledger_hook_init`: see include/heapledger/hooks.h.
 type Init = unsafe extern "C" fn(*const Functions, *const Hooks) -> c_int;

@@ -12,13 +12,18 @@ use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use heapledger_core::arch;
+use heapledger_interpose::allocators::{NAMESPACES_MAX, set_allocator};
 use heapledger_interpose::namespace_stubs;
-use heapledger_interpose::namespaces::{NAMESPACES_MAX, REDIRECTED, set_allocator, stub};
+use heapledger_interpose::namespaces::{REDIRECTED, stub};
 use heapledger_interpose::next::{NamespaceLibrary, Objects};
-use heapledger_recorder::process;
+use heapledger_recorder::{process, session};
 use heapledger_unwind::modules;
 
-use crate::{exec, init, libraries, unseen};
+use crate::thread_library::thread_library;
+use crate::{libraries, linker, unseen};
+use dlmopen::dlmopen_of_namespace;
+
+mod dlmopen;
 
 /// The threads that are about to make a namespace, by their thread pointers; 0 in a free slot.
 static LOADERS: [AtomicUsize; 8] = [const { AtomicUsize::new(0) }; 8];
@@ -44,8 +49,8 @@ static ADDRESSES: [[AtomicUsize; NEXT.len()]; NAMESPACES_MAX] =
 ///
 /// If there are hook libraries, namespaces are not redirected, because a replacement is not called
 /// in a namespace: the hook libraries are notified of libraries whose calls they do not see.
-pub(crate) fn expect_namespace() -> bool {
-    if !process::is_on() || !unseen::is_redirected() || libraries::is_any_loaded() || !modules::can_ask_linker() {
+fn expect_namespace() -> bool {
+    if !session::is_on() || !unseen::is_redirected() || libraries::is_any_loaded() || !modules::can_ask_linker() {
         return false;
     }
     let own = arch::thread_pointer();
@@ -99,7 +104,7 @@ fn search(caller: u64) {
         is_over
     };
     // SAFETY: the C library's function of this name, by which it was looked up.
-    let is_over = exec::iterate_objects().and_then(|iterate| unsafe { Objects::locked(iterate, find) });
+    let is_over = linker::iterate_objects().and_then(|iterate| unsafe { Objects::locked(iterate, find) });
     if let Some(loader) = loader
         && is_over != Some(false)
     {
@@ -124,7 +129,7 @@ fn is_expected() -> bool {
 }
 
 /// True if a namespace's calls are seen.
-pub(crate) fn is_recorded(namespace: isize) -> bool {
+fn is_recorded(namespace: isize) -> bool {
     let search = |objects: &Objects<'_>| {
         let mut found = false;
         objects.namespace_libraries(|library| {
@@ -133,7 +138,7 @@ pub(crate) fn is_recorded(namespace: isize) -> bool {
         found
     };
     // SAFETY: the C library's function of this name, by which it was looked up.
-    exec::iterate_objects().and_then(|iterate| unsafe { Objects::locked(iterate, search) }).unwrap_or(false)
+    linker::iterate_objects().and_then(|iterate| unsafe { Objects::locked(iterate, search) }).unwrap_or(false)
 }
 
 fn is_redirected(library: &NamespaceLibrary<'_>) -> bool {
@@ -151,8 +156,7 @@ fn redirect(library: &NamespaceLibrary<'_>) -> bool {
     if !unsafe { set_allocator(namespace, |name| library.function(name), first_call) } {
         return false;
     }
-    let own =
-        [(c"dlmopen", unseen::dlmopen_of_namespace as *const ()), (c"dlclose", dlclose_of_namespace as *const ())];
+    let own = [(c"dlmopen", dlmopen_of_namespace as *const ()), (c"dlclose", dlclose_of_namespace as *const ())];
     let functions = REDIRECTED.into_iter().chain(own);
     library.redirect(functions.map(|(name, function)| (name, stub(function, namespace))))
 }
@@ -160,7 +164,7 @@ fn redirect(library: &NamespaceLibrary<'_>) -> bool {
 /// Handles the first call of a namespace: its C library has been relocated.
 fn first_call(namespace: usize) {
     let address = |name: &CStr| NEXT.iter().position(|next| *next == name).map_or(0, |index| next(namespace, index));
-    if let Some(library) = init::thread_library(address) {
+    if let Some(library) = thread_library(address) {
         // SAFETY: `process::share_key` requires functions of that library, and that both are glibc:
         // only glibc has namespaces, and its dynamic linker works with glibc's C library only.
         // `address` looks the functions up there.
@@ -175,7 +179,7 @@ fn next(namespace: usize, index: usize) -> usize {
 }
 
 /// Returns the address of a namespace's `dlmopen`.
-pub(crate) fn next_dlmopen(namespace: usize) -> usize {
+fn next_dlmopen(namespace: usize) -> usize {
     next(namespace, 0)
 }
 
@@ -190,5 +194,5 @@ unsafe extern "C" fn dlclose_of_namespace() {
 }
 
 extern "C" fn close(handle: *mut c_void, namespace: usize) -> c_int {
-    exec::close(handle, next(namespace, 1))
+    linker::close(handle, next(namespace, 1))
 }

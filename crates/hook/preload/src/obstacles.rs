@@ -7,55 +7,11 @@ use heapledger_core::arch::nr;
 use heapledger_core::program::{self, Obstacle, Program};
 use heapledger_core::sys;
 
-use crate::environment::{PATH_MAX, for_each};
+use crate::child::{Child, ChildPath};
+use crate::environment::{environ, for_each};
 
-/// A program that is about to be started. A path is null or a NUL-terminated string: one of *the
-/// program's arguments* (see [`exec`](crate::exec)).
-#[derive(Clone, Copy)]
-pub(crate) enum Child {
-    /// A file.
-    At(*const c_char),
-    /// A file, or a name to be looked for in `PATH`.
-    InPath(*const c_char),
-    /// An open file (no path, or an empty one), or a file by its path from an open directory.
-    Below(c_int, *const c_char),
-    /// A program of the system, such as the shell.
-    Any,
-}
-
-/// The path of a program's file, as it was found, cut off at the end if it is long.
-pub(crate) struct ChildPath {
-    bytes: [u8; 512],
-    length: usize,
-}
-
-impl Default for ChildPath {
-    fn default() -> Self {
-        ChildPath { bytes: [0; 512], length: 0 }
-    }
-}
-
-impl ChildPath {
-    pub(crate) fn path(&self) -> &[u8] {
-        self.bytes.get(..self.length).unwrap_or(&[])
-    }
-
-    /// Keeps the name by which the caller starts the program, without looking for the file.
-    pub(crate) fn keep_as_named(&mut self, child: Child) {
-        if let Child::At(name) | Child::InPath(name) | Child::Below(_, name) = child
-            && !name.is_null()
-        {
-            // SAFETY: `CStr::from_ptr` requires a live, NUL-terminated string: `name` is not null,
-            // and one of *the program's arguments*, as `Child` says.
-            self.keep(unsafe { CStr::from_ptr(name) }.to_bytes());
-        }
-    }
-
-    fn keep(&mut self, path: &[u8]) {
-        self.length = path.len().min(self.bytes.len());
-        self.bytes.iter_mut().zip(path).for_each(|(to, from)| *to = *from);
-    }
-}
+/// The largest length of a path, with the zero at its end.
+pub(crate) const PATH_MAX: usize = 4096;
 
 /// Returns what keeps the kernel from starting the child with a dynamic linker that loads us. An
 /// unknown obstacle counts as none. `found` becomes the child's path.
@@ -80,7 +36,7 @@ pub(crate) fn obstacle(child: Child, found: &mut ChildPath) -> Option<Obstacle> 
                 return at(name, found);
             }
             let mut search = &b"/bin:/usr/bin"[..];
-            for_each(crate::exec::environ(), |entry| {
+            for_each(environ(), |entry| {
                 if let Some(value) = entry.strip_prefix(b"PATH=") {
                     search = value;
                 }
@@ -173,7 +129,7 @@ fn of_file(path: *const u8, interpreters_left: u32) -> Option<Option<Obstacle>> 
 /// True if the user has told AddressSanitizer to accept a library before it.
 fn is_link_order_excused() -> bool {
     let mut is_excused = false;
-    for_each(crate::exec::environ(), |entry| {
+    for_each(environ(), |entry| {
         if let Some(options) = entry.strip_prefix(b"ASAN_OPTIONS=") {
             let wanted = b"verify_asan_link_order=0";
             is_excused |= options.windows(wanted.len()).any(|window| window == wanted);

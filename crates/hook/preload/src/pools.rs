@@ -7,10 +7,9 @@ use core::arch::naked_asm;
 
 use heapledger_core::hooks::Caller;
 use heapledger_core::pool::{ADDRESS_END, Pool};
-use heapledger_recorder::hook;
-use heapledger_recorder::process;
+use heapledger_recorder::{hook, session};
 
-use crate::init::with_guard;
+use crate::guard::with_guard;
 
 /// Records that a pool gave out a block: `(pool, address, size)`.
 ///
@@ -28,7 +27,7 @@ pub(crate) unsafe extern "C" fn allocated(pool: *const Pool, address: u64, size:
 /// That of [`allocated`], whose thunk calls this: `slot` is the address of its return address, and
 /// `rbp` its caller's.
 unsafe extern "C" fn allocated_from(pool: *const Pool, address: u64, size: u64, slot: u64, rbp: u64) {
-    if !process::is_on() {
+    if !session::is_on() {
         return;
     }
     // SAFETY: `as_ref` requires null or a live pool, of which only atomics change; the `# Safety`
@@ -54,7 +53,7 @@ pub(crate) unsafe extern "C" fn freed(pool: *const Pool, address: u64) {
     // of `allocated` requires the same of `pool`, and this function's refers to it.
     let id = unsafe { pool.as_ref() }.and_then(Pool::known_id);
     // A pool without a number has no known blocks.
-    if let Some(id) = id.filter(|_| address < ADDRESS_END && process::is_on()) {
+    if let Some(id) = id.filter(|_| address < ADDRESS_END && session::is_on()) {
         with_guard(|sp| hook::pools::free(id, address, sp));
     }
 }
@@ -68,7 +67,7 @@ pub(crate) unsafe extern "C" fn reset(pool: *const Pool) {
     // SAFETY: `as_ref` requires null or a live pool, of which only atomics change; the `# Safety`
     // of `allocated` requires the same of `pool`, and this function's refers to it.
     let id = unsafe { pool.as_ref() }.and_then(Pool::known_id);
-    if let Some(id) = id.filter(|_| process::is_on()) {
+    if let Some(id) = id.filter(|_| session::is_on()) {
         with_guard(|sp| hook::pools::reset(id, sp));
     }
 }
@@ -83,7 +82,7 @@ pub(crate) unsafe extern "C" fn closed(pool: *const Pool) {
     // of `allocated` requires the same of `pool`, and this function's refers to it.
     let Some(pool) = (unsafe { pool.as_ref() }) else { return };
     pool.close(|id| {
-        if process::is_on() {
+        if session::is_on() {
             with_guard(|sp| hook::pools::reset(id, sp));
         }
     });
@@ -96,7 +95,7 @@ pub(crate) unsafe extern "C" fn closed(pool: *const Pool) {
 ///
 /// See [`allocated`].
 pub(crate) unsafe extern "C" fn backed(_: *const Pool, block: u64) {
-    if block != 0 && process::is_on() {
+    if block != 0 && session::is_on() {
         with_guard(|sp| hook::pools::add_backing_memory(block, sp));
     }
 }

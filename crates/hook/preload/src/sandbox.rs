@@ -2,10 +2,11 @@
 //! libraries are notified.
 
 use heapledger_interpose::sandbox::Moment;
-use heapledger_recorder::hook;
+use heapledger_recorder::attach;
+use heapledger_recorder::hook::declarations;
 use heapledger_wire::event::code;
 
-use crate::init::with_guard;
+use crate::guard::with_guard;
 use crate::libraries;
 
 /// Handles [`heapledger_interpose::sandbox`]'s notification. In strict mode a thread may not even
@@ -14,13 +15,13 @@ use crate::libraries;
 fn heapledger_family_sandbox(moment: Moment) {
     // Writing an annotation takes no system call.
     let annotate = || {
-        with_guard(|sp| hook::annotate(code::SANDBOX, &[], sp));
+        with_guard(|sp| declarations::annotate(code::SANDBOX, &[], sp));
     };
     match moment {
         Moment::Before { is_strict } => {
             if is_strict {
                 annotate();
-                with_guard(hook::detach_thread);
+                with_guard(attach::detach_thread);
             }
             libraries::sandbox_begins();
         }

@@ -6,7 +6,8 @@ use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use heapledger_core::{arch, sys};
-use heapledger_recorder::{hook, process};
+use heapledger_recorder::hook::processes;
+use heapledger_recorder::session;
 
 /// A thread's memory. A vfork child has the thread pointer of the thread that waits for it, and so
 /// its memory.
@@ -26,8 +27,8 @@ static KEPT: [Scratch; 64] = [const {
 /// Returns memory of the calling thread, of at least this length, which is valid until it asks
 /// again; null if there is none.
 pub(crate) fn memory(length: usize) -> *mut u8 {
-    if process::is_on() {
-        return hook::scratch(length);
+    if session::is_on() {
+        return processes::scratch(length);
     }
     let own = arch::thread_pointer();
     let take = |kept: &&Scratch| match kept.owner.load(Ordering::Relaxed) {

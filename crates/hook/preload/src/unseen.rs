@@ -2,24 +2,25 @@
 //! names it, and hook libraries are notified.
 //!
 //! `dlmopen` opens libraries in a namespace that has a C library of its own: their calls are seen
-//! if that could be redirected ([`namespaces`]). With `RTLD_DEEPBIND`, libraries find the program's
-//! C library, and their calls are not seen if it could not be redirected
+//! if that could be redirected ([`namespaces`](crate::namespaces)). With `RTLD_DEEPBIND`, libraries
+//! find the program's C library, and their calls are not seen if it could not be redirected
 //! ([`redirect`](Objects::redirect)).
 //!
-//! The dynamic linker uses the return address to find out which object called. So each function
-//! here does its own work first, and jumps to the next definition with the stack as it was.
+//! The dynamic linker uses the return address to find out which object called. So `dlopen` does its
+//! own work first, and jumps to the next definition with the stack as it was.
 
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use heapledger_interpose::next::Objects;
-use heapledger_recorder::{hook, process};
+use heapledger_recorder::hook::declarations;
+use heapledger_recorder::session;
 use heapledger_wire::event::code;
 
-use crate::init::with_guard;
-use crate::wrappers::find_next;
-use crate::{libraries, namespaces};
+use crate::guard::with_guard;
+use crate::libraries;
+use crate::linker::find_next;
 
 /// The reasons, as in the recording.
 const NAMESPACE: u64 = 1;
@@ -34,7 +35,6 @@ const WORDS_MAX: usize = 128;
 static IS_REDIRECTED: AtomicBool = AtomicBool::new(false);
 static NAMED: AtomicU32 = AtomicU32::new(0);
 static DLOPEN: AtomicUsize = AtomicUsize::new(0);
-static DLMOPEN: AtomicUsize = AtomicUsize::new(0);
 
 /// Redirects the definitions of the C library. Called once, at start.
 pub(crate) fn redirect(objects: &Objects<'_>) {
@@ -54,27 +54,6 @@ pub(crate) fn is_redirected() -> bool {
     IS_REDIRECTED.load(Ordering::Relaxed)
 }
 
-extern "C" fn dlmopen_begins(namespace: isize, path: *const c_char, caller: usize) -> usize {
-    namespace_begins(namespace, path);
-    match caller {
-        0 => find_next(&DLMOPEN, c"dlmopen"),
-        caller => namespaces::next_dlmopen(caller),
-    }
-}
-
-fn namespace_begins(namespace: isize, path: *const c_char) {
-    const LM_ID_BASE: isize = 0;
-    const LM_ID_NEWLM: isize = -1;
-    let is_seen = match namespace {
-        LM_ID_BASE => true,
-        LM_ID_NEWLM => namespaces::expect_namespace(),
-        number => namespaces::is_recorded(number),
-    };
-    if !is_seen {
-        record_unseen(NAMESPACE, path);
-    }
-}
-
 /// Names a library that was opened in a namespace whose C library could not be redirected.
 pub(crate) fn record_unseen_namespace(path: *const c_char) {
     record_unseen(NAMESPACE, path);
@@ -87,7 +66,7 @@ fn record_unseen(reason: u64, path: *const c_char) {
     // SAFETY: not null: the argument of the program's call, a NUL-terminated string.
     let path = unsafe { CStr::from_ptr(path) };
     libraries::unseen(reason, path);
-    if !process::is_on() || NAMED.fetch_add(1, Ordering::Relaxed) >= NAMED_MAX {
+    if !session::is_on() || NAMED.fetch_add(1, Ordering::Relaxed) >= NAMED_MAX {
         return;
     }
     let mut words = [0_u64; 1 + WORDS_MAX];
@@ -100,7 +79,7 @@ fn record_unseen(reason: u64, path: *const c_char) {
         }
     }
     let payload = words.get(..length).unwrap_or(&[]);
-    with_guard(|sp| hook::annotate(code::UNSEEN_LIBRARY, payload, sp));
+    with_guard(|sp| declarations::annotate(code::UNSEEN_LIBRARY, payload, sp));
 }
 
 /// The C function of this name.
@@ -127,44 +106,3 @@ pub unsafe extern "C" fn dlopen() {
         begins = sym dlopen_begins,
     )
 }
-
-/// Defines a function that calls `dlmopen_begins` with a number in `edx`, and jumps to the address
-/// that this returns.
-macro_rules! dlmopen {
-    ($(#[$attribute:meta])* $name:ident, $($number:expr),*) => {
-        /// The C function `dlmopen`.
-        ///
-        /// # Safety
-        ///
-        /// The contract of glibc.
-        $(#[$attribute])*
-        #[unsafe(naked)]
-        pub unsafe extern "C" fn $name() {
-            naked_asm!(
-                $($number,)*
-                "push rdi",
-                "push rsi",
-                "push rdx",
-                "mov edx, eax",
-                "call {begins}",
-                "pop rdx",
-                "pop rsi",
-                "pop rdi",
-                "test rax, rax",
-                "jz 2f",
-                "jmp rax",
-                "2:",
-                "ret",
-                begins = sym dlmopen_begins,
-            )
-        }
-    };
-}
-
-dlmopen!(
-    #[unsafe(no_mangle)]
-    dlmopen,
-    "xor eax, eax"
-);
-// The `dlmopen` for the C library of another namespace.
-dlmopen!(dlmopen_of_namespace, heapledger_interpose::namespace_stubs!(), "movzx eax, al");

@@ -9,27 +9,12 @@
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char};
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use heapledger_interpose::next::{Objects, Scope};
 
-/// An exported function: a jump through `entry`.
-pub(crate) struct Exported {
-    pub(crate) name: &'static CStr,
-    /// The first wrapper's definition; if there is none, ours.
-    pub(crate) entry: &'static AtomicPtr<()>,
-    /// Our definition, which adds to the environment and calls the C library's.
-    pub(crate) own: *const (),
-    /// The C library's definition.
-    pub(crate) next: &'static AtomicUsize,
-    /// The address at which the last wrapper before the C library is loaded, and that of the next
-    /// object; 0 if there is none.
-    pub(crate) wrapper: &'static [AtomicUsize; 2],
-}
-
-// SAFETY: `own` alone is not `Sync` by its type. It is the address of a function, which stays and
-// is never written.
-unsafe impl Sync for Exported {}
+use crate::exec::{EXPORTED, Exported};
+use crate::linker::find_next;
 
 /// True when the wrappers have been looked up.
 static IS_KNOWN: AtomicBool = AtomicBool::new(false);
@@ -37,7 +22,7 @@ static IS_KNOWN: AtomicBool = AtomicBool::new(false);
 /// Looks up the wrappers of exported functions, and the definitions after them. Called while the
 /// program starts; calling it twice does no harm.
 pub(crate) fn look_up(objects: &Objects<'_>) {
-    for function in &crate::exec::EXPORTED {
+    for function in &EXPORTED {
         let (mut first, mut last, mut next) = (0, 0, 0);
         objects.definitions(function.name, |definition| {
             if next != 0 {
@@ -73,25 +58,6 @@ extern "C" fn next_dlsym() -> usize {
     find_next(&DLSYM, c"dlsym")
 }
 
-/// Returns the next definition of a function, and keeps it in `cache`; 0 if there is none yet. May
-/// be called at any time.
-pub(crate) fn find_next(cache: &AtomicUsize, name: &CStr) -> usize {
-    let known = cache.load(Ordering::Relaxed);
-    if known != 0 {
-        return known;
-    }
-    let search = |objects: &Objects<'_>| objects.lookup(Scope::Next, name);
-    let found = match crate::exec::iterate_objects() {
-        // SAFETY: the C library's function of this name, by which it was looked up.
-        Some(iterate) => unsafe { Objects::locked(iterate, search) }.unwrap_or(0),
-        // SAFETY: `iterate_objects` is looked up by the first call of a malloc function, which
-        // precedes the second thread and has not been made yet: there is one thread.
-        None => search(&unsafe { Objects::at_start() }),
-    };
-    cache.store(found, Ordering::Relaxed);
-    found
-}
-
 /// Returns our definition of an exported function, if `caller` is in its last wrapper; otherwise
 /// null, and the dynamic linker is to be asked.
 extern "C" fn next_for_wrapper(name: *const c_char, caller: usize) -> *const () {
@@ -111,14 +77,14 @@ extern "C" fn next_for_wrapper(name: *const c_char, caller: usize) -> *const () 
         let start = function.wrapper[0].load(Ordering::Acquire);
         start != 0 && (start..function.wrapper[1].load(Ordering::Relaxed)).contains(&caller) && function.name == name
     };
-    crate::exec::EXPORTED.iter().find(is_asked_for).map_or(ptr::null(), |function| function.own)
+    EXPORTED.iter().find(is_asked_for).map_or(ptr::null(), |function| function.own)
 }
 
 /// Returns our definition of the function that the C library has at this address; the address
 /// itself if it has none of them there.
 extern "C" fn own_instead_of(address: usize) -> usize {
     let is_it = |function: &&Exported| address != 0 && function.next.load(Ordering::Acquire) == address;
-    crate::exec::EXPORTED.iter().find(is_it).map_or(address, |function| function.own as usize)
+    EXPORTED.iter().find(is_it).map_or(address, |function| function.own as usize)
 }
 
 /// The C function of this name. Returns our definition to a wrapper that asks for the next one, and

@@ -1,18 +1,20 @@
 //! The thread block: everything the recorder keeps for a thread.
 
-use core::mem::{MaybeUninit, offset_of};
+use core::mem::{self, MaybeUninit, offset_of};
 
-use heapledger_core::sandbox;
-use heapledger_thread::{Block, FreeList, GATE_UNATTACHED, Head};
+use heapledger_core::{Api, arch};
+use heapledger_thread::{self as thread, Current, GATE_UNATTACHED, Head};
 use heapledger_unwind::context::Contexts;
 use heapledger_unwind::walk::Walker;
-use heapledger_wire::event::WORDS_MAX;
+use heapledger_wire::event::{self, Extended, WORDS_MAX};
 use heapledger_wire::publish::{Producer, WriteError};
+use heapledger_wire::ring::MEASURED_ONE_IN;
 
-use crate::connect::Refusal;
-use crate::hook::sample::Sampling;
-use crate::process::{self, Process};
-use crate::{hook, verify};
+use crate::accept::{Kind, accepts, ended_as_free};
+use crate::emit::{synchronise, write_extended};
+use crate::sampling::Sampling;
+use crate::verify::workspace::Workspace;
+use crate::{session, threads};
 
 /// A thread's state.
 #[derive(Debug)]
@@ -32,7 +34,7 @@ pub struct ThreadBlock {
     /// True if the ring has been told which thread writes to it now.
     pub(crate) is_announced: bool,
     /// The number of attempts to obtain a ring.
-    attempts: u32,
+    pub(crate) attempts: u32,
     /// Memory for the arguments of an exec: a vfork child leaves it behind.
     pub(crate) scratch: *mut u8,
     pub(crate) scratch_length: usize,
@@ -41,7 +43,7 @@ pub struct ThreadBlock {
     pub(crate) walker: Walker,
     pub(crate) contexts: Contexts,
     /// Memory for verifying stacks; null until the first is verified.
-    pub(crate) workspace: *mut verify::Workspace,
+    pub(crate) workspace: *mut Workspace,
 }
 
 /// Writes a thread's events to its ring.
@@ -52,8 +54,8 @@ pub struct ThreadBlock {
 /// block zeroed. It is used only
 ///
 /// - after a look at `has_ring`;
-/// - in a block that `hook::enter` has lent, which has been announced, and so has a ring;
-/// - in a block that `hook::enter_fast` has lent. Its gate was open, which takes a ring unless
+/// - in a block that `attach::enter` has lent, which has been announced, and so has a ring;
+/// - in a block that `attach::enter_fast` has lent. Its gate was open, which takes a ring unless
 ///   the session samples; the exact observer, from which alone these calls come, is not installed
 ///   then.
 #[derive(Debug)]
@@ -72,58 +74,151 @@ pub(crate) struct EventWriter {
 /// [`ThreadBlock::incomplete_counted`] of a thread whose every stack is inspected.
 pub(crate) const INSPECT_ALL: u64 = u64::MAX;
 
-// SAFETY: integers, null pointers, closed `MaybeUninit`s and a walker, for which zeroes are valid;
-// with neither ring nor open gate it is not attached. Nothing in it has a destructor.
-unsafe impl Block for ThreadBlock {
+impl ThreadBlock {
+    /// The bytes of memory that every thread block takes: those before the walker, whose memory is
+    /// counted separately.
+    pub(crate) const BYTES_LEAST: u64 = (offset_of!(ThreadBlock, walker) as u64).next_multiple_of(4096);
+
+    /// True if this event is not to be recorded; the block has then been left. In the usual mode
+    /// every event is recorded.
     #[inline(always)]
-    fn head(&mut self) -> &mut Head<ThreadBlock> {
-        &mut self.head
+    pub(crate) fn skips(&mut self, kind: Kind) -> bool {
+        session::page().mode() != 0 && self.skips_slow(kind)
     }
 
-    #[inline(always)]
-    fn walker(&mut self) -> &mut Walker {
-        &mut self.walker
-    }
-
-    fn free_list() -> Option<&'static FreeList<ThreadBlock>> {
-        Process::get().map(Process::blocks)
-    }
-
-    fn attach(&mut self, sp: u64) -> bool {
-        // If the session samples, most threads record nothing for long: they get a ring when they
-        // have an event.
-        if process::samples() && Process::get().is_some_and(Process::is_introduced) && !sandbox::is_entered() {
-            self.head.close(sp);
-            return true;
+    #[inline(never)]
+    fn skips_slow(&mut self, kind: Kind) -> bool {
+        if self.accepts(kind) {
+            return false;
         }
-        self.attempts = self.attempts.wrapping_add(1);
-        // A thread that gets no ring asks again after twice as many calls.
-        if self.has_ring || self.attempts.is_power_of_two() {
-            self.head.close(sp);
-            match self.obtain_ring() {
-                Ok(()) => return true,
-                Err(Refusal::Permanent) => process::turn_off(),
-                Err(Refusal::Temporary) => {}
+        if session::is_on() {
+            self.head.leave();
+        } else {
+            self.head.gate = GATE_UNATTACHED;
+        }
+        true
+    }
+
+    /// True if an event of this kind is recorded in the session's present mode. An event for which
+    /// there is no room is counted.
+    #[inline(never)]
+    pub(crate) fn accepts(&mut self, kind: Kind) -> bool {
+        let taken = accepts(self.producer(), kind);
+        if taken == Err(WriteError::Disconnected) {
+            session::turn_off();
+        }
+        taken == Ok(true)
+    }
+
+    /// Ends a reallocation whose new block is not to be recorded: the old block is gone all the
+    /// same.
+    #[cold]
+    pub(crate) fn end_as_free(&mut self, api: Api) {
+        self.begin();
+        let ticks = self.stamp();
+        let written = self.write_extended(ticks, &ended_as_free(api));
+        self.finish(written);
+    }
+
+    #[inline(always)]
+    pub(crate) fn producer(&mut self) -> &mut Producer {
+        // SAFETY: the producer has been written: callers have closed the gate with `enter`, or are
+        // attaching and `has_ring` is set.
+        unsafe { self.writer.producer.assume_init_mut() }
+    }
+
+    /// Marks the ring busy.
+    #[inline(always)]
+    pub(crate) fn begin(&mut self) {
+        self.producer().begin();
+        if self.until_measured == 1 {
+            self.began = arch::ticks();
+        }
+    }
+
+    /// Returns the timestamp of an event that has begun: after all earlier loads, if the process
+    /// has several threads.
+    ///
+    /// The timestamp of a free must not precede the moment at which the thread received the
+    /// pointer. That of an allocation must not precede the loads by which the allocator found the
+    /// block: another thread may have freed the block just now, and out-of-order execution takes a
+    /// plain timestamp up to a hundred ticks before earlier loads that miss. While there is one
+    /// thread, no other can have freed it.
+    ///
+    /// Nobody can free a block before it is returned, so an allocation is stamped after its stack
+    /// has been captured: most of the loads that the fence then waits for are done.
+    #[inline(always)]
+    pub(crate) fn stamp(&self) -> u64 {
+        if threads::has_one_thread() { arch::ticks() } else { arch::ticks_after_loads() }
+    }
+
+    /// Ends an event, and opens the gate unless the collector is gone. An event that was not
+    /// written because the recorder stands still is counted.
+    pub(crate) fn finish(&mut self, written: Result<(), WriteError>) {
+        match written {
+            Ok(()) => self.finish_written(),
+            Err(WriteError::NoSpace) => {
+                self.producer().ring().add_dropped();
+                self.finish_written();
+            }
+            Err(WriteError::Disconnected) => {
+                self.producer().end();
+                self.head.gate = GATE_UNATTACHED;
+                session::turn_off();
             }
         }
-        self.head.gate = GATE_UNATTACHED;
-        false
     }
 
-    fn recover(&mut self) -> bool {
+    /// Succeeds if everything that the next event refers to has been announced. If not, the event
+    /// must not be written, and the thread forgets what it has announced.
+    fn is_announced_wholly(&mut self) -> Result<(), WriteError> {
+        if !mem::take(&mut self.writer.announcement_failed) {
+            return Ok(());
+        }
+        self.walker.forget_announced();
         self.contexts.forget();
-        if core::mem::take(&mut self.writer.announcement_failed) {
-            self.walker.forget_announced();
-        }
-        self.sampling.reallocated = 0;
-        if self.has_ring {
-            self.producer().end();
-        }
-        self.has_ring
+        Err(WriteError::NoSpace)
     }
 
-    fn end(&mut self) {
-        hook::announce_thread_end(self);
+    /// Ends an event that has been written, and opens the gate.
+    #[inline(always)]
+    pub(crate) fn finish_written(&mut self) {
+        self.until_measured = self.until_measured.wrapping_sub(1);
+        if self.until_measured == 0 {
+            self.measure();
+        }
+        self.producer().end();
+        self.head.leave();
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn measure(&mut self) {
+        self.until_measured = MEASURED_ONE_IN;
+        let spent = arch::ticks().saturating_sub(self.began);
+        self.producer().ring().add_measured(spent);
+    }
+
+    /// Writes a compact event that was made with the step 0, and ends it. If the step to it is too
+    /// large, a sync event is written first.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn write_and_finish(&mut self, ticks: u64, words: &mut [u64]) {
+        let is_whole = self.is_announced_wholly();
+        let producer = self.producer();
+        let written = is_whole.and_then(|()| synchronise(producer, ticks)).and_then(|(before, step)| {
+            if let Some(first) = words.first_mut() {
+                *first |= event::with_step([0], step)[0];
+            }
+            // The step of an event that was not written is taken back.
+            producer.write(session::page(), session::is_gone, words).inspect_err(|_| producer.last = before)
+        });
+        self.finish(written);
+    }
+
+    pub(crate) fn write_extended(&mut self, ticks: u64, event: &Extended<'_>) -> Result<(), WriteError> {
+        self.is_announced_wholly()?;
+        self.writer.write_extended(ticks, event)
     }
 }
 
@@ -132,61 +227,34 @@ impl EventWriter {
     /// noted yet.
     pub(crate) fn note_folded(&mut self, position: u64) -> bool {
         let at = position.wrapping_add(1);
-        core::mem::replace(&mut self.folded_at, at) != at
+        mem::replace(&mut self.folded_at, at) != at
     }
 
     /// True if the event that is being made has lost a part of its stack.
     pub(crate) fn is_folded(&self, position: u64) -> bool {
         self.folded_at == position.wrapping_add(1)
     }
+
+    fn write_extended(&mut self, ticks: u64, event: &Extended<'_>) -> Result<(), WriteError> {
+        // SAFETY: *ring invariant* (`EventWriter`): the block is entered, so the producer has been
+        // written. Not through `producer()`, since `words` is borrowed too.
+        write_extended(unsafe { self.producer.assume_init_mut() }, ticks, event, &mut self.words)
+    }
 }
 
-impl ThreadBlock {
-    /// The bytes of memory that every thread block takes: those before the walker, whose memory is
-    /// counted separately.
-    pub(crate) const BYTES_LEAST: u64 = (offset_of!(ThreadBlock, walker) as u64).next_multiple_of(4096);
+/// This thread's block, as it is at any moment.
+pub(crate) struct BlockState {
+    /// True unless the block is fresh, or was found wiped after a fork.
+    pub(crate) is_attached: bool,
+    /// True while the C library is called: calls that come back are not the program's.
+    pub(crate) is_untracked: bool,
+}
 
-    /// Obtains a ring if the thread has none, and says which thread writes to it from now on.
-    #[cold]
-    fn obtain_ring(&mut self) -> Result<(), Refusal> {
-        let process = Process::get().ok_or(Refusal::Temporary)?;
-        // In a sandbox neither a ring nor the thread's id can be obtained.
-        if sandbox::is_entered() {
-            return Err(Refusal::Temporary);
-        }
-        if !self.has_ring {
-            let ring = process.obtain_ring()?;
-            self.writer.producer.write(Producer::new(ring));
-            self.has_ring = true;
-            self.until_measured = 1;
-        }
-        if verify::is_wanted() {
-            self.incomplete_counted = INSPECT_ALL;
-        }
-        process.report_memory();
-        hook::announce_thread(self).map_err(|error| match error {
-            WriteError::Disconnected => Refusal::Permanent,
-            WriteError::NoSpace => Refusal::Temporary,
-        })?;
-        self.is_announced = true;
-        Ok(())
-    }
-
-    /// Obtains a ring for a thread that was attached without one. If none can be had, opens the
-    /// gate again.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn obtain_deferred_ring(&mut self) -> bool {
-        self.attempts = self.attempts.wrapping_add(1);
-        // As in `attach`.
-        if self.has_ring || self.attempts.is_power_of_two() {
-            match self.obtain_ring() {
-                Ok(()) => return true,
-                Err(Refusal::Permanent) => process::turn_off(),
-                Err(Refusal::Temporary) => {}
-            }
-        }
-        self.head.leave();
-        false
-    }
+/// Returns the state of this thread's block, without entering it; `None` if the thread has none.
+pub(crate) fn state() -> Option<BlockState> {
+    let Current::Block(block) = thread::current::<ThreadBlock>() else { return None };
+    // SAFETY: this thread's block, which is never unmapped; the two fields are plain and may be
+    // read at any moment.
+    let (gate, is_untracked) = unsafe { ((*block.as_ptr()).head.gate, (*block.as_ptr()).head.is_untracked) };
+    Some(BlockState { is_attached: gate != GATE_UNATTACHED, is_untracked })
 }

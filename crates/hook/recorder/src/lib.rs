@@ -2,7 +2,8 @@
 //!
 //! - [`observer`]: the entry in the hook table; [`hook`]: what it calls, before a free and after an
 //!   allocation.
-//! - [`block`]: a thread's state; [`process`]: the process's; [`connect`]: the handshake with the
+//! - [`block`]: a thread's state; [`attach`]: how a thread comes to it. [`process`]: the process's
+//!   state; [`session`]: what it knows of its session; [`connect`]: the handshake with the
 //!   collector.
 //! - [`verify`]: captured stacks against glibc's.
 //! - [`arch`]: a call on another stack.
@@ -11,11 +12,21 @@
 //! join, every hook returns at once.
 #![no_std]
 
+mod accept;
 mod addresses;
+mod announce;
 pub mod arch;
+pub mod attach;
 pub mod block;
+mod capture;
+mod common_ring;
 pub mod connect;
+mod emit;
 pub mod hook;
 pub mod observer;
 pub mod process;
+mod sampling;
+pub mod session;
+mod table;
+pub mod threads;
 pub mod verify;

@@ -5,19 +5,10 @@ use heapledger_core::hooks::{Caller, Observer, Pointer};
 use heapledger_wire::event::ReallocOutcome;
 
 use crate::hook;
+use crate::table::{api_from_number, observer};
 
 /// The recorder. To be installed once [`process::start`](crate::process::start) has been called.
-pub static OBSERVER: Observer = Observer {
-    name: c"recorder".as_ptr(),
-    calloc: Some(calloc),
-    aligned: Some(aligned),
-    free_sized: Some(free_sized),
-    realloc_begins: Some(realloc_begins),
-    realloc_ends: Some(realloc_ends),
-    reallocarray_ends: Some(reallocarray_ends),
-    failed: Some(failed),
-    ..Observer::new(malloc, free)
-};
+pub static OBSERVER: Observer = observer!();
 
 // These are called under the contract of `Observer`. It gives *live caller* (`hook::malloc`): the
 // call is in this thread, and the caller's frame is live until they return.
@@ -129,9 +120,4 @@ unsafe extern "C" fn failed(api: u32, size: usize, alignment: usize, count: usiz
         // the caller's frame is live until we return.
         unsafe { hook::failure(api, size as u64, alignment as u64, count as u64, caller) };
     }
-}
-
-/// Returns the entry point with this number: all that observers are given are known here.
-fn api_from_number(api: u32) -> Option<Api> {
-    u8::try_from(api).ok().and_then(Api::from_number)
 }

@@ -1,13 +1,13 @@
-//! The process's state: the session, the image, the common ring, the list of free thread blocks.
+//! The process's state: the image, the common ring, the list of free thread blocks.
 //!
 //! State that must not survive a fork is in a page that a child finds zeroed ([`Process`]). State
-//! that a child continues (the address of the session, the image's number as its parent's) is in
+//! that a child continues (the [session], the image's number as its parent's) is in
 //! statics.
 
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use heapledger_core::lock::Lock;
 use heapledger_core::sys;
@@ -17,9 +17,9 @@ use heapledger_wire::publish::Producer;
 use heapledger_wire::ring::Ring;
 use heapledger_wire::session::{IN_OTHER_NETWORK, ImageCounters, RequestKind, SessionPage};
 
-use crate::addresses;
 use crate::block::ThreadBlock;
 use crate::connect::{self, Address, Granted, Refusal, RequestArguments};
+use crate::{addresses, session, threads};
 
 /// The state that every process has of its own.
 #[derive(Debug)]
@@ -44,35 +44,11 @@ pub struct Process {
 const LIBRARY_BYTES: u64 = 96 << 10;
 
 static PROCESS: AtomicPtr<Process> = AtomicPtr::new(ptr::null_mut());
-static STATE: AtomicU32 = AtomicU32::new(STATE_UNDECIDED);
-const STATE_UNDECIDED: u32 = 0;
-const STATE_ON: u32 = 1;
-const STATE_OFF: u32 = 2;
-
-/// True if the session records a sample.
-static SAMPLES: AtomicBool = AtomicBool::new(false);
-
-/// The state that is fixed once the session is known.
-struct Fixed {
-    address: Address,
-}
-
-struct FixedCell(UnsafeCell<MaybeUninit<Fixed>>);
-// SAFETY: written once in `start`, before `STATE` becomes `STATE_ON`, and only read after that was
-// seen.
-unsafe impl Sync for FixedCell {}
-static FIXED: FixedCell = FixedCell(UnsafeCell::new(MaybeUninit::uninit()));
-
 static IMAGE: AtomicU32 = AtomicU32::new(u32::MAX);
 static FORKS: AtomicU32 = AtomicU32::new(0);
-static PAGE: AtomicPtr<SessionPage> = AtomicPtr::new(ptr::null_mut());
 /// The counters of the image's losses; in a forked child that could not introduce itself, its
 /// parent's.
 static COUNTERS: AtomicPtr<ImageCounters> = AtomicPtr::new(ptr::null_mut());
-static UNKNOWN_THREADS: AtomicU8 = AtomicU8::new(0);
-/// The inode of the network namespace at the start, in which the session is reached. 0 if unknown.
-static NETWORK: AtomicU64 = AtomicU64::new(0);
-static HAS_ONE_THREAD: AtomicPtr<AtomicU8> = AtomicPtr::new((&raw const UNKNOWN_THREADS).cast_mut());
 
 /// Joins a session. Call once, before any hook may find recording on.
 ///
@@ -81,62 +57,19 @@ static HAS_ONE_THREAD: AtomicPtr<AtomicU8> = AtomicPtr::new((&raw const UNKNOWN_
 /// This is the first call. `first_top` is the address where the first thread's stack began.
 pub unsafe fn start(address: Address, first_top: u64) {
     bounds::set_first_top(first_top);
-    SAMPLES.store(address.samples(), Ordering::Relaxed);
-    NETWORK.store(network().unwrap_or(0), Ordering::Relaxed);
-    // SAFETY: nobody else refers to the cell: by this function's `# Safety` this is the only write,
-    // and `fixed` reads the cell only after `STATE_ON`, which is stored below.
-    unsafe { (*FIXED.0.get()).write(Fixed { address }) };
-    let Ok(page) = sys::map_private(size_of::<Process>()) else { return turn_off() };
+    // SAFETY: `session::join` requires the first call, which precedes that of `turn_on`: this
+    // function's `# Safety` requires the same, and `turn_on` is called below.
+    unsafe { session::join(address) };
+    let Ok(page) = sys::map_private(size_of::<Process>()) else { return session::turn_off() };
     // SAFETY: just mapped; a zeroed `Process` is one that is not introduced.
     if unsafe { sys::wipe_on_fork(page, size_of::<Process>()) }.is_err() {
-        return turn_off();
+        return session::turn_off();
     }
     if !rules::initialise() || !tree::initialise() {
-        return turn_off();
+        return session::turn_off();
     }
     PROCESS.store(page.cast(), Ordering::Release);
-    STATE.store(STATE_ON, Ordering::Release);
-}
-
-/// Sets the address of the C library's flag that is not 0 while the process has only ever had one
-/// thread.
-///
-/// # Safety
-///
-/// The byte stays readable, and becomes 0 before there is a second thread.
-pub unsafe fn watch_threads(has_one: *const u8) {
-    HAS_ONE_THREAD.store(has_one.cast_mut().cast(), Ordering::Relaxed);
-}
-
-/// Returns the inode of the network namespace of the calling thread.
-fn network() -> Option<u64> {
-    sys::inode(c"/proc/thread-self/ns/net")
-}
-
-/// True if the calling thread is in another network namespace than the process was at its start: an
-/// abstract socket is found in its own namespace only.
-pub fn is_in_other_network() -> bool {
-    let before = NETWORK.load(Ordering::Relaxed);
-    before != 0 && network().is_some_and(|now| now != before)
-}
-
-/// True if this thread is known to be the process's only one.
-#[inline(always)]
-pub(crate) fn has_one_thread() -> bool {
-    // SAFETY: a static of ours, or the byte that stays readable by the contract of `watch_threads`.
-    unsafe { (*HAS_ONE_THREAD.load(Ordering::Relaxed)).load(Ordering::Relaxed) != 0 }
-}
-
-/// Switches recording off for good in this process.
-#[cold]
-pub fn turn_off() {
-    STATE.store(STATE_OFF, Ordering::Release);
-}
-
-/// True if recording is on, or may still become so.
-#[inline]
-pub fn is_on() -> bool {
-    STATE.load(Ordering::Acquire) == STATE_ON
+    session::turn_on();
 }
 
 /// Creates the key whose destructor reports the end of a thread. Call once, when the C library can
@@ -147,7 +80,7 @@ pub fn is_on() -> bool {
 /// [`start`] has been called, no thread has a block yet, and the functions are the process's C
 /// library's.
 pub unsafe fn create_key(library: KeyFunctions) {
-    if is_on() {
+    if session::is_on() {
         // SAFETY: `thread::create_key` requires functions of the process's C library; this
         // function's `# Safety` requires the same of `library`.
         unsafe { thread::create_key::<ThreadBlock>(library) };
@@ -162,42 +95,10 @@ pub unsafe fn create_key(library: KeyFunctions) {
 ///
 /// The functions are that library's. It and the process's own C library are glibc.
 pub unsafe fn share_key(library: KeyFunctions) {
-    HAS_ONE_THREAD.store((&raw const UNKNOWN_THREADS).cast_mut().cast(), Ordering::Relaxed);
+    threads::stop_watching_threads();
     // SAFETY: `thread::share_key` requires functions of the other C library, and both to be glibc;
     // this function's `# Safety` requires the same.
     unsafe { thread::share_key::<ThreadBlock>(library) };
-}
-
-fn fixed() -> &'static Fixed {
-    // SAFETY: hooks get here only after `is_on`, which reads what `start` released after writing.
-    unsafe { (*FIXED.0.get()).assume_init_ref() }
-}
-
-/// True if the session records a sample of all blocks, at any rate.
-#[inline(always)]
-pub fn samples() -> bool {
-    SAMPLES.load(Ordering::Relaxed)
-}
-
-/// True if the collector is gone for good.
-pub(crate) fn is_gone() -> bool {
-    connect::is_gone(&fixed().address)
-}
-
-/// Returns the session page. Call only while introduced.
-#[inline(always)]
-pub(crate) fn page() -> &'static SessionPage {
-    // SAFETY: set before `introduced`, never unmapped; a forked child inherits the mapping.
-    unsafe { &*PAGE.load(Ordering::Relaxed) }
-}
-
-/// Returns the session page, if this process or the one that forked it has been introduced.
-#[inline(always)]
-pub(crate) fn known_page() -> Option<&'static SessionPage> {
-    // SAFETY: `as_ref` requires null or a live page: `PAGE` is null until `introduce` stores the
-    // session page, which is never unmapped, and which a forked child inherits. Its fields are
-    // atomic.
-    unsafe { PAGE.load(Ordering::Relaxed).as_ref() }
 }
 
 /// Returns the image's number.
@@ -210,11 +111,21 @@ pub(crate) fn next_fork() -> u32 {
     FORKS.fetch_add(1, Ordering::Relaxed) + 1
 }
 
+/// True if the session is there to take the events of a child.
+pub fn session_is_live() -> bool {
+    Process::get().is_some_and(Process::is_introduced) && !session::page().is_over()
+}
+
+/// True if the recorder is known to stand still.
+pub fn session_is_stalled() -> bool {
+    Process::get().is_some_and(Process::is_introduced) && session::page().is_stalled()
+}
+
 impl Process {
     /// Returns the process's state, if recording is on.
     #[inline]
     pub(crate) fn get() -> Option<&'static Process> {
-        if !is_on() {
+        if !session::is_on() {
             return None;
         }
         // SAFETY: set by `start` before `STATE_ON`, never unmapped; all access to its cells is
@@ -232,7 +143,7 @@ impl Process {
             }
         }
         let arguments = RequestArguments { kind: RequestKind::Ring, image: image(), fork: 0, node_base: 0 };
-        connect::request(&fixed().address, known_page(), arguments).map(|granted| granted.ring)
+        connect::request(session::address(), session::known_page(), arguments).map(|granted| granted.ring)
     }
 
     /// Makes the first contact with the collector. Call under the lock.
@@ -253,8 +164,8 @@ impl Process {
                 node_base: tree::next_id().0,
             }
         };
-        let granted =
-            connect::request(&fixed().address, known_page(), arguments).inspect_err(|_| self.count_unreached())?;
+        let granted = connect::request(session::address(), session::known_page(), arguments)
+            .inspect_err(|_| self.count_unreached())?;
         let Granted { image, page: Some(page), common: Some(common), ring } = granted else {
             return Err(Refusal::Permanent);
         };
@@ -262,7 +173,7 @@ impl Process {
         // SAFETY: no other reference to the cell exists: `introduce` runs under `lock`, while
         // `introduced` is 0, and `with_common` uses the cell only once it is not.
         unsafe { (*self.common.get()).write(Producer::new(common)) };
-        PAGE.store(page.as_ptr(), Ordering::Release);
+        session::set_page(page);
         IMAGE.store(image, Ordering::Relaxed);
         FORKS.store(0, Ordering::Relaxed);
         self.id.store(sys::process_id(), Ordering::Relaxed);
@@ -275,13 +186,13 @@ impl Process {
     #[cold]
     fn count_unreached(&self) {
         let Some(counters) = self.counters() else { return };
-        let is_over = known_page().is_none_or(SessionPage::is_over);
+        let is_over = session::known_page().is_none_or(SessionPage::is_over);
         if is_over || self.is_unreached.swap(1, Ordering::Relaxed) != 0 {
             return;
         }
         let index = counters.children_unreached.fetch_add(1, Ordering::Relaxed);
         if let Some(child) = counters.unreached.get(index as usize) {
-            let flag = if is_in_other_network() { IN_OTHER_NETWORK } else { 0 };
+            let flag = if session::is_in_other_network() { IN_OTHER_NETWORK } else { 0 };
             child.store(sys::process_id() | flag, Ordering::Relaxed);
         }
     }
@@ -332,11 +243,11 @@ impl Process {
     /// is left of the limit.
     pub(crate) fn report_memory(&self) {
         if let Some(counters) = self.counters().filter(|_| self.is_introduced()) {
-            let of_sample = if samples() { addresses::BYTES } else { 0 };
+            let of_sample = if session::samples() { addresses::BYTES } else { 0 };
             let blocks = thread::blocks() * ThreadBlock::BYTES_LEAST + walk::bytes();
             let fixed_bytes = LIBRARY_BYTES + blocks + rules::bytes() + of_sample;
             counters.private_bytes.store(fixed_bytes + tree::bytes(), Ordering::Relaxed);
-            match page().target_memory.load(Ordering::Relaxed) {
+            match session::page().target_memory.load(Ordering::Relaxed) {
                 0 => {}
                 limit => tree::limit(limit.saturating_sub(fixed_bytes)),
             }

@@ -14,32 +14,29 @@
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+use heapledger_core::arch::ticks;
 use heapledger_core::{NodeKind, StackId, sandbox, sys};
-use heapledger_unwind::walk::FRAMES_MAX;
 use heapledger_unwind::{modules, nodes, rules};
 use heapledger_wire::event::{Extended, code};
+use heapledger_wire::publish::WriteError;
 use heapledger_wire::session::mode;
 
 use crate::block::ThreadBlock;
 use crate::process::{self, Process};
-use crate::{arch, hook};
+use crate::{arch, session};
+use workspace::{DESCRIBED_FRAMES, LENGTH, Workspace};
+
+pub(crate) mod workspace;
 
 /// glibc's `backtrace`.
 pub type Backtrace = unsafe extern "C" fn(*mut *mut c_void, i32) -> i32;
 
-/// The number of frames compared: more than a stack of ours can have, and the recorder's own before
-/// them.
-const LENGTH: usize = 2 * FRAMES_MAX;
 /// The largest number of the recorder's frames between the program and `backtrace`.
 const OWN_MAX: usize = 16;
 /// The number of stacks with a mismatch that an image describes.
 const DESCRIBED_MAX: usize = 8;
-/// The largest number of frames of a described stack.
-const DESCRIBED_FRAMES: usize = 64;
-/// The number of these frames that precede the one that differs.
+/// The number of frames of a described stack that precede the one that differs.
 const DESCRIBED_BEFORE: usize = 8;
-/// The bytes of stack for `backtrace`, and for a signal handler that interrupts it.
-const STACK_LENGTH: usize = 256 << 10;
 
 static BACKTRACE: AtomicUsize = AtomicUsize::new(0);
 /// An address in libgcc_s.
@@ -47,21 +44,9 @@ static UNWINDER: AtomicU64 = AtomicU64::new(0);
 /// The ids of the described stacks; 0 if there is none.
 static DESCRIBED: [AtomicU32; DESCRIBED_MAX] = [const { AtomicU32::new(0) }; DESCRIBED_MAX];
 
-/// The memory that a thread needs to verify its stacks. Zeroed memory is valid.
-#[derive(Debug)]
-#[repr(C, align(16))]
-pub(crate) struct Workspace {
-    /// Addresses to look up, innermost first.
-    ours: [u64; LENGTH],
-    /// Return addresses, innermost first.
-    theirs: [u64; LENGTH],
-    description: [u64; 4 + 2 * DESCRIBED_FRAMES],
-    stack: [u8; STACK_LENGTH],
-}
-
 /// True if this session verifies stacks. False while the process is not introduced.
 pub fn is_wanted() -> bool {
-    hook::session_is_live() && process::page().mode() & mode::VERIFIES_STACKS != 0
+    process::session_is_live() && session::page().mode() & mode::VERIFIES_STACKS != 0
 }
 
 /// Makes `backtrace` known. `unwinder` is an address in the library that does its work.
@@ -187,5 +172,9 @@ fn describe(block: &mut ThreadBlock, id: StackId, at: usize, ours: &[u64], their
     let frames = ours.iter().skip(from).take(our_count).chain(theirs.iter().skip(from).take(their_count));
     description.iter_mut().zip(head.iter().chain(frames)).for_each(|(to, from)| *to = *from);
     let payload = description.get(..head.len() + our_count + their_count).unwrap_or(&[]);
-    hook::write_mismatch(block, &Extended::Annotation { code: code::STACK_MISMATCH, payload });
+    // An event is being written.
+    let event = Extended::Annotation { code: code::STACK_MISMATCH, payload };
+    if block.write_extended(ticks(), &event) == Err(WriteError::Disconnected) {
+        session::turn_off();
+    }
 }

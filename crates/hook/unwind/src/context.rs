@@ -11,8 +11,8 @@
 use heapledger_core::context::{self, DEPTH_MAX, ScopeFrame, ScopeStack};
 use heapledger_core::{NodeKind, StackId};
 
-use crate::tree::{self, NodeRef};
-use crate::{Sink, modules};
+use crate::nodes::NodeRef;
+use crate::{Sink, modules, tree};
 
 /// A thread's memory of its previous context. Zeroed memory is a valid one.
 #[derive(Debug)]

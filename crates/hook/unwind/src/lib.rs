@@ -16,6 +16,7 @@ extern crate std;
 pub mod arch;
 pub mod bounds;
 pub mod context;
+mod eh_frame;
 pub mod modules;
 pub mod nodes;
 mod row;

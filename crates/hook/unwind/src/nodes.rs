@@ -8,8 +8,6 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use heapledger_core::{NodeKind, StackId, sys};
 
-use crate::tree::NodeRef;
-
 const SEGMENTS: usize = 1 << 12;
 const SEGMENT_NODES: usize = (StackId::MAX.0 as usize + 1) / SEGMENTS;
 type Segment = [Slot; SEGMENT_NODES];
@@ -50,6 +48,45 @@ impl Node {
     /// True if the node is of this kind.
     pub fn is(&self, kind: NodeKind) -> bool {
         self.kind == kind as u8
+    }
+}
+
+/// A position in the tree: a node, and a hash of its path in the upper half.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct NodeRef(u64);
+
+impl NodeRef {
+    /// The position of the empty stack.
+    pub const ROOT: NodeRef = NodeRef(0x9e37_79b9 << 32);
+
+    /// Returns the position of a node of which only the id is known, for use as a parent: its
+    /// children are found again under this position only.
+    #[inline(always)]
+    pub const fn of(id: StackId) -> NodeRef {
+        NodeRef((id.0.wrapping_mul(0x9e37_79b9) as u64) << 32 | id.0 as u64)
+    }
+
+    /// Returns the node.
+    #[inline(always)]
+    pub const fn id(self) -> StackId {
+        StackId(self.0 as u32)
+    }
+
+    #[inline(always)]
+    pub(crate) const fn new(id: u32, path: u64) -> NodeRef {
+        NodeRef(path & !0xffff_ffff | id as u64)
+    }
+
+    #[inline(always)]
+    const fn packed(self) -> u64 {
+        self.0
+    }
+
+    /// Returns the hash of its path.
+    #[inline(always)]
+    pub(crate) const fn hash(self) -> u64 {
+        self.0 >> 32
     }
 }
 

@@ -19,9 +19,9 @@ use heapledger_core::{NodeKind, StackId};
 
 use crate::arch::{FrameRegisters, Rule, Saved, StepResult, step_out};
 use crate::bounds::OwnStack;
-use crate::rules;
-use crate::tree::{self, NodeRef, View};
-use crate::{PAGE, Sink, bounds, modules};
+use crate::nodes::NodeRef;
+use crate::tree::{self, View};
+use crate::{PAGE, Sink, bounds, eh_frame, modules, rules};
 
 /// The number of frames remembered, and the maximum length of a stack.
 pub const FRAMES_MAX: usize = 1024;
@@ -176,6 +176,9 @@ impl Walker {
 
     /// Returns the stack from this position on. A *fast* walk does not handle rare cases, so that
     /// it has few variables: if it meets one, it starts a walk that does.
+    ///
+    /// One long function, because it is the loop on the hottest path: its variables are in
+    /// registers.
     #[inline(never)]
     fn walk<const FAST: bool>(
         &mut self,
@@ -524,7 +527,7 @@ impl Walker {
             self.incomplete.lost += u64::from(return_address != 0);
             return None;
         }
-        Some(rules::compute(return_address, sink).unwrap_or(Rule::UNSUPPORTED))
+        Some(eh_frame::compute(return_address, sink).unwrap_or(Rule::UNSUPPORTED))
     }
 
     #[inline(always)]

@@ -2,7 +2,7 @@
 //!
 //! - Contexts: named scopes that the program is in. The manual is [`contexts`].
 //! - [Pools](pool): heaps of the program's own.
-//! - [Stamps](stamp): the types of blocks, and where the program declares them.
+//! - [Stamps](mod@stamp): the types of blocks, and where the program declares them.
 //! - The untracked scope: blocks of our own that no observer counts.
 
 mod context;

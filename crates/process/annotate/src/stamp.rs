@@ -1,8 +1,8 @@
 //! Stamps: declarations by which a Rust program says what its blocks are.
 //!
-//! An allocator is asked for a number of bytes, and is not told their purpose. [`stamp!`] adds it:
-//! the type of a block, by its static name, the source location of the declaration, and an optional
-//! label.
+//! An allocator is asked for a number of bytes, and is not told their purpose.
+//! [`stamp!`](crate::stamp!) adds it: the type of a block, by its static name, the source location
+//! of the declaration, and an optional label.
 //!
 //! ```
 //! # extern crate heapledger_annotate as heapledger;

@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int};
 use std::ptr;
 
-use crate::calls::{FAILED, OK};
+use crate::status::{FAILED, OK};
 
 /// Writes an address, with a zero behind it.
 ///

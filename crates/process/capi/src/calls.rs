@@ -1,41 +1,22 @@
 //! The questions of `heapledger.h`: C's view of [`Ledger`].
-//!
-//! Structures that C passes are *sized*: the first field, a `u32`, is the number of bytes that the
-//! caller's version of the structure has. The pointer is aligned, and that many bytes may be read.
-//! If the structure is for an answer, they may be written, too. The size ends where a field ends.
-//! Nobody else changes the structure during the call.
 
 use std::cmp::Reverse;
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::BorrowedFd;
-use std::{mem, ptr};
 
 use heapledger_annotate::untracked;
 use heapledger_core::Bytes;
-use heapledger_query::{Block, Held, Ledger, LedgerOptions, Site, SiteOrder, Stack, Stacks, StandardError};
+use heapledger_query::{Block, Held, Ledger, LedgerOptions, Site, SiteOrder, Stacks, StandardError};
 
+use crate::location::{Where, location};
 use crate::misuses;
-
-/// Done.
-pub(crate) const OK: c_int = 0;
-/// There is nothing of the kind that was asked for.
-const NOTHING: c_int = 1;
-/// It runs already, or does not run.
-pub(crate) const STATE: c_int = 2;
-/// Another process observes the program, and has the answers.
-pub(crate) const ELSEWHERE: c_int = 3;
-/// It could not be done: an argument that makes no sense, no memory, or a descriptor that does not
-/// take it.
-pub(crate) const FAILED: c_int = 4;
+use crate::sized::{read, write};
+use crate::status::{ELSEWHERE, FAILED, NOTHING, OK, STATE};
 
 /// Sites that can be asked for at once.
 const SITES_MAX: usize = 64;
-const FRAMES: usize = 32;
-const CONTEXT: usize = 256;
-const HEAP: usize = 64;
-
 /// `heapledger_options`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -84,22 +65,6 @@ struct CTotals {
     allocated_standard_error: CStandardError,
     live_standard_error: CStandardError,
     peak_standard_error: CStandardError,
-}
-
-/// `heapledger_where`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Where {
-    frames: [u64; FRAMES],
-    frames_count: u32,
-    reserved: u32,
-    context: [u8; CONTEXT],
-    heap: [u8; HEAP],
-}
-
-impl Where {
-    pub(crate) const NONE: Where =
-        Where { frames: [0; FRAMES], frames_count: 0, reserved: 0, context: [0; CONTEXT], heap: [0; HEAP] };
 }
 
 /// `heapledger_block`.
@@ -206,7 +171,7 @@ pub(crate) static CALLS: Calls = Calls {
 
 /// # Safety
 ///
-/// `options` is null or *sized* (see the module).
+/// `options` is null or *sized* (see [`crate::sized`]).
 unsafe extern "C" fn start(options: *const COptions) -> c_int {
     if crate::is_recorded() {
         return ELSEWHERE;
@@ -255,7 +220,7 @@ extern "C" fn stop() -> c_int {
 
 /// # Safety
 ///
-/// `totals` is null or *sized* (see the module), for an answer.
+/// `totals` is null or *sized* (see [`crate::sized`]), for an answer.
 unsafe extern "C" fn totals(totals: *mut CTotals) -> c_int {
     let ledger = Ledger::get();
     let now = ledger.totals();
@@ -285,7 +250,7 @@ unsafe extern "C" fn totals(totals: *mut CTotals) -> c_int {
 
 /// # Safety
 ///
-/// `block` is null or *sized* (see the module), for an answer.
+/// `block` is null or *sized* (see [`crate::sized`]), for an answer.
 unsafe extern "C" fn block_at(pointer: *const c_void, block: *mut CBlock) -> c_int {
     if block.is_null() {
         return FAILED;
@@ -391,7 +356,7 @@ unsafe extern "C" fn census_by_vtable(each: Option<EachType>, data: *mut c_void)
 
 /// # Safety
 ///
-/// `reported` is null or *sized* (see the module), for an answer.
+/// `reported` is null or *sized* (see [`crate::sized`]), for an answer.
 unsafe extern "C" fn reported(reported: *mut CReported) -> c_int {
     let now = Ledger::get().reported();
     let held = |held: Held| CHeld { blocks: held.blocks.0, bytes: held.bytes.0, bytes_usable: held.bytes_usable.0 };
@@ -432,94 +397,4 @@ fn c_site(site: &Site) -> CSite {
         allocated_standard_error: site.allocated_standard_error.into(),
         live_standard_error: site.live_standard_error.into(),
     }
-}
-
-/// Where something was allocated, in C's terms. Allocates nothing.
-pub(crate) fn location(stack: Stack) -> Where {
-    let mut at = Where::NONE;
-    for (slot, frame) in at.frames.iter_mut().zip(stack.frames()) {
-        *slot = frame.address;
-        at.frames_count += 1;
-    }
-    // Scopes come innermost first, and are shown outermost first.
-    let depth = stack.context().count();
-    let mut context = Text { bytes: &mut at.context, length: 0 };
-    for index in (0..depth).rev() {
-        if let Some(scope) = stack.context().nth(index) {
-            let separator = if index + 1 < depth { " > " } else { "" };
-            context.push(separator);
-            let _ = std::fmt::write(&mut context, format_args!("{scope}"));
-        }
-    }
-    Text { bytes: &mut at.heap, length: 0 }.push(stack.heap().unwrap_or(""));
-    at
-}
-
-/// Text with a NUL behind it in an array; cut off where it is too long.
-struct Text<'bytes> {
-    bytes: &'bytes mut [u8],
-    length: usize,
-}
-
-impl Text<'_> {
-    fn push(&mut self, text: &str) {
-        let room = self.bytes.len().saturating_sub(self.length + 1);
-        let cut = (0..=text.len().min(room)).rev().find(|&cut| text.is_char_boundary(cut)).unwrap_or(0);
-        let text = text.get(..cut).unwrap_or("");
-        if let Some(room) = self.bytes.get_mut(self.length..self.length + text.len()) {
-            room.copy_from_slice(text.as_bytes());
-            self.length += text.len();
-        }
-    }
-}
-
-impl std::fmt::Write for Text<'_> {
-    fn write_str(&mut self, text: &str) -> std::fmt::Result {
-        self.push(text);
-        Ok(())
-    }
-}
-
-/// Takes what a caller, who may know fewer fields, gives.
-///
-/// # Safety
-///
-/// `from` is null or *sized* (see the module). Any prefix of a `T`, up to the end of a field, over
-/// the rest of `to` is a `T`.
-pub(crate) unsafe fn read<T: Copy>(from: *const T, to: &mut T) {
-    if !from.is_null() {
-        // SAFETY: by this function's `# Safety` the first four bytes are an aligned number, and
-        // that many bytes may be read: `length` is no more than that. `to` has `size_of::<T>()`
-        // bytes, which is no less than `length`, and is a `&mut`, so the two do not overlap. By the
-        // same section the bytes over `to` make a `T`.
-        unsafe {
-            let length = (from.cast::<u32>().read() as usize).min(size_of::<T>());
-            ptr::copy_nonoverlapping(from.cast::<u8>(), ptr::from_mut(to).cast::<u8>(), length);
-        }
-    }
-}
-
-/// Gives a caller what it has room for; its first field stays.
-///
-/// # Safety
-///
-/// `to` is null or *sized* (see the module), for an answer.
-unsafe fn write<T: Copy>(to: *mut T, from: T) -> c_int {
-    const SIZE: usize = mem::size_of::<u32>();
-    if to.is_null() {
-        return FAILED;
-    }
-    // SAFETY: by this function's `# Safety` the first four bytes are an aligned number, and that
-    // many bytes may be written. `length` is no more than that, and than the size of the parameter
-    // `from`, which is this call's own, so the two do not overlap. `length - SIZE` is above 0 by
-    // the check.
-    unsafe {
-        let length = (to.cast::<u32>().read() as usize).min(size_of::<T>());
-        if length <= SIZE {
-            return FAILED;
-        }
-        let (to, from) = (to.cast::<u8>(), ptr::from_ref(&from).cast::<u8>());
-        ptr::copy_nonoverlapping(from.add(SIZE), to.add(SIZE), length - SIZE);
-    }
-    OK
 }

@@ -9,7 +9,8 @@ use std::time::Duration;
 use heapledger_annotate::untracked;
 use heapledger_reporters::dark_matter::{self, DarkMatterError, DarkMatterOptions, Mode};
 
-use crate::calls::{ELSEWHERE, FAILED, OK, STATE, read};
+use crate::sized::read;
+use crate::status::{ELSEWHERE, FAILED, OK, STATE};
 
 /// `heapledger_dmd_options`.
 #[repr(C)]
@@ -44,7 +45,7 @@ pub static heapledger_dmd_v1: Table = Table { size: size_of::<Table>() as u32, v
 /// # Safety
 ///
 /// `file` is null or a path that ends with NUL and stays during the call. `options` is null or
-/// *sized* (see [`crate::calls`]).
+/// *sized* (see [`crate::sized`]).
 unsafe extern "C" fn save(file: *const c_char, options: *const COptions) -> c_int {
     // SAFETY: `given` has this function's contract, and gets its parameters. The path is used
     // during this call only: `dark_matter::save` opens it.

@@ -16,7 +16,8 @@ use heapledger_dump::{
 };
 
 use crate::allocations::{self, CAllocation, CContext, CRegister};
-use crate::calls::{FAILED, OK, STATE, read};
+use crate::sized::read;
+use crate::status::{FAILED, OK, STATE};
 
 /// `heapledger_dump_args`.
 #[repr(C)]
@@ -188,7 +189,7 @@ pub struct Registered(ProviderRegistration);
 
 /// # Safety
 ///
-/// `provider` is null or *sized* (see [`crate::calls`]). Its name is null or a text that ends with
+/// `provider` is null or *sized* (see [`crate::sized`]). Its name is null or a text that ends with
 /// NUL, and its `background` is null or an array of `background_count` such texts, or nulls. Its
 /// functions may be called with its data, in any thread, one at a time, until it is unregistered.
 unsafe extern "C" fn register(provider: *const CProvider) -> *mut Registered {
@@ -415,7 +416,7 @@ static SESSION: Mutex<Option<(u32, TraceSession)>> = Mutex::new(None);
 /// # Safety
 ///
 /// `file` is null or a path that ends with NUL and stays during the call. `options` is null or
-/// *sized* (see [`crate::calls`]).
+/// *sized* (see [`crate::sized`]).
 unsafe extern "C" fn start(file: *const c_char, options: *const COptions) -> c_int {
     if file.is_null() {
         return FAILED;

@@ -10,9 +10,11 @@
 mod address;
 mod allocations;
 mod calls;
+mod collection;
 mod dmd;
 mod dumps;
 mod environment;
+mod location;
 mod misuses;
 #[cfg(feature = "page")]
 mod page;
@@ -20,6 +22,8 @@ mod page;
 mod profile;
 mod reports;
 mod sandbox;
+mod sized;
+mod status;
 
 use heapledger_core::bridge::Bridge;
 use heapledger_core::hooks::{Hooks, dispatch};

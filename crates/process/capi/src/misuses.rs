@@ -8,7 +8,8 @@ use heapledger_interpose::next::Objects;
 use heapledger_query::elf;
 use heapledger_query::{Call, Checks, ChecksError, Misuse, MisuseKind, Stack};
 
-use crate::calls::{ELSEWHERE, FAILED, OK, STATE, Where, location};
+use crate::location::{Where, location};
+use crate::status::{ELSEWHERE, FAILED, OK, STATE};
 
 /// `heapledger_misuse`.
 #[repr(C)]

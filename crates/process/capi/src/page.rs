@@ -10,8 +10,9 @@ use heapledger_report_format::about;
 use heapledger_serve::{PageServer, PageServerOptions};
 
 use crate::address::write_address;
-use crate::calls::{FAILED, print_text};
-use crate::reports::{Collection, given};
+use crate::calls::print_text;
+use crate::collection::{Collection, given};
+use crate::status::FAILED;
 
 const VERBOSE: u32 = 8;
 
@@ -19,7 +20,7 @@ const VERBOSE: u32 = 8;
 ///
 /// # Safety
 ///
-/// `what` is null or *sized* (see [`crate::calls`]).
+/// `what` is null or *sized* (see [`crate::sized`]).
 pub(crate) unsafe extern "C" fn print(what: *const Collection, descriptor: c_int) -> c_int {
     if descriptor < 0 {
         return FAILED;

@@ -17,7 +17,7 @@ use heapledger_live_profile::{
 };
 
 use crate::address::write_address;
-use crate::calls::{ELSEWHERE, FAILED, OK, STATE};
+use crate::status::{ELSEWHERE, FAILED, OK, STATE};
 
 /// `heapledger_profile`: functions are only ever appended.
 #[repr(C)]

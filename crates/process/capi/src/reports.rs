@@ -4,27 +4,13 @@ use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 use std::{process, ptr};
 
 use heapledger_annotate::untracked;
-use heapledger_reporters::{Listener, Report, ReportOptions};
+use heapledger_reporters::{Listener, Report};
 
-use crate::calls::{FAILED, OK, read};
-
-/// `heapledger_collection`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Collection {
-    size: u32,
-    pub(crate) flags: u32,
-    reporter_deadline_ms: u32,
-    deadline_ms: u32,
-}
-
-const ANONYMOUS: u32 = 1;
-const MARK: u32 = 2;
-const CHILDREN: u32 = 4;
+use crate::collection::{Collection, given};
+use crate::status::{FAILED, OK};
 
 /// `heapledger_report_found`.
 #[repr(C)]
@@ -43,7 +29,7 @@ pub(crate) struct Found {
 
 type EachReport = unsafe extern "C" fn(*const Found, *mut c_void) -> c_int;
 
-/// `heapledger_report_format`: functions are only ever appended.
+/// `heapledger_reports`: functions are only ever appended.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Table {
@@ -75,7 +61,7 @@ pub static heapledger_reports_v1: Table = Table {
 
 /// # Safety
 ///
-/// `what` is null or *sized* (see [`crate::calls`]). `each` may be called, several times, with a
+/// `what` is null or *sized* (see [`crate::sized`]). `each` may be called, several times, with a
 /// pointer to a report and with `data`.
 unsafe extern "C" fn collect(what: *const Collection, each: Option<EachReport>, data: *mut c_void) -> c_int {
     let Some(each) = each else { return FAILED };
@@ -119,7 +105,7 @@ unsafe fn pass_report(report: &Report, each: EachReport, data: *mut c_void) -> c
 
 /// # Safety
 ///
-/// `what` is null or *sized* (see [`crate::calls`]). `file` is null or a path that ends with NUL
+/// `what` is null or *sized* (see [`crate::sized`]). `file` is null or a path that ends with NUL
 /// and stays during the call.
 unsafe extern "C" fn save(what: *const Collection, file: *const c_char) -> c_int {
     if file.is_null() {
@@ -147,32 +133,4 @@ pub(crate) extern "C" fn listen() -> c_int {
         *listener = Some((process::id(), new));
     }
     OK
-}
-
-/// # Safety
-///
-/// `what` is null or *sized* (see [`crate::calls`]).
-pub(crate) unsafe fn given(what: *const Collection) -> Collection {
-    let mut given = Collection { size: 0, flags: 0, reporter_deadline_ms: 0, deadline_ms: 0 };
-    // SAFETY: `read` requires null or a *sized* structure, as this function's `# Safety` does of
-    // `what`, and that any prefix of a `Collection` is valid, as it is of integers.
-    unsafe { read(what, &mut given) };
-    given
-}
-
-impl Collection {
-    pub(crate) fn options(&self) -> ReportOptions {
-        let defaults = ReportOptions::default();
-        let or = |milliseconds: u32, default: Duration| match milliseconds {
-            0 => default,
-            _ => Duration::from_millis(milliseconds.into()),
-        };
-        ReportOptions {
-            anonymous: self.flags & ANONYMOUS != 0,
-            mark: self.flags & MARK != 0,
-            children: self.flags & CHILDREN != 0,
-            reporter_deadline: or(self.reporter_deadline_ms, defaults.reporter_deadline),
-            deadline: or(self.deadline_ms, defaults.deadline),
-        }
-    }
 }

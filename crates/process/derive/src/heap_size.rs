@@ -48,35 +48,16 @@ pub(crate) fn expand(mut input: DeriveInput) -> Result<TokenStream, Error> {
             let value = format_ident!("field_{index}", span = Span::mixed_site());
             patterns.push(quote!(#name: #value));
             let of = &field.ty;
-            let span = of.span();
             if !matches!(how, FieldTreatment::With(_)) {
                 measured.push(of.clone());
             }
-            match how {
-                FieldTreatment::Measure => {
-                    sizes.push(quote_spanned!(span=> #krate::HeapSize::heap_size(#value, meter)));
-                    // A type that may be unsized cannot be asked here: its fields are measured one
-                    // by one.
-                    owns_nothing.push(if may_be_unsized(of, &input.generics) {
-                        quote!(false)
-                    } else {
-                        quote_spanned!(span=> <#of as #krate::HeapSize>::owns_nothing())
-                    });
-                }
-                FieldTreatment::Shared => {
-                    sizes.push(quote_spanned!(span=> #krate::SharedHeapSize::heap_size_if_first(#value, meter)));
-                    owns_nothing.push(quote!(false));
-                }
-                FieldTreatment::Owner => {
-                    sizes.push(quote_spanned!(span=> #krate::SharedHeapSize::heap_size_as_owner(#value, meter)));
-                    owns_nothing.push(quote!(false));
-                }
-                FieldTreatment::With(function) => {
-                    sizes.push(quote_spanned!(function.span()=> #function(#value, meter)));
-                    owns_nothing.push(quote!(false));
-                }
-                FieldTreatment::Skip => {}
-            }
+            sizes.push(how.size(of, &value, &krate));
+            // A type that may be unsized cannot be asked here: its fields are measured one by one.
+            owns_nothing.push(if matches!(how, FieldTreatment::Measure) && !may_be_unsized(of, &input.generics) {
+                quote_spanned!(of.span()=> <#of as #krate::HeapSize>::owns_nothing())
+            } else {
+                quote!(false)
+            });
         }
         arms.push(quote!(#path { #(#patterns,)* .. } => #krate::Bytes(0) #(+ #sizes)*,));
     }
@@ -147,6 +128,18 @@ impl FieldTreatment {
             })?;
         }
         Ok(how.unwrap_or(FieldTreatment::Measure))
+    }
+
+    /// Returns the expression for the size of a field of the type `of`, which is in `value`.
+    fn size(&self, of: &Type, value: &Ident, krate: &Path) -> TokenStream {
+        let span = of.span();
+        match self {
+            FieldTreatment::Measure => quote_spanned!(span=> #krate::HeapSize::heap_size(#value, meter)),
+            FieldTreatment::Shared => quote_spanned!(span=> #krate::SharedHeapSize::heap_size_if_first(#value, meter)),
+            FieldTreatment::Owner => quote_spanned!(span=> #krate::SharedHeapSize::heap_size_as_owner(#value, meter)),
+            FieldTreatment::With(function) => quote_spanned!(function.span()=> #function(#value, meter)),
+            FieldTreatment::Skip => quote!(#krate::Bytes(0)),
+        }
     }
 }
 

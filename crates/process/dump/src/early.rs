@@ -3,7 +3,7 @@
 use heapledger_profile_formats::chrome::set_scope;
 use heapledger_reporters::{Collector, internal};
 
-use crate::{global_dump, malloc, profiling, reports};
+use crate::{global_dump, malloc, profiling, reporter};
 
 /// The environment variable that turns on heap profiling from the beginning, if it is `1`.
 const VARIABLE: &str = "HEAPLEDGER_HEAP_PROFILING";
@@ -27,7 +27,7 @@ static BEGIN: extern "C" fn() = begin;
 
 /// Reports the figures of the providers as memory reports, too.
 fn report(collector: &mut Collector) {
-    internal::untracked::scope(|| reports::report(collector));
+    internal::untracked::scope(|| reporter::report(collector));
 }
 
 heapledger_reporters::__reporter!("dumps", report);

@@ -6,7 +6,7 @@
 //! heaps by stack and type. [`register`] registers it. A [`TraceSession`] makes dumps at intervals,
 //! on demand, and at peaks of the live bytes, and writes them to a file; [`dump`] makes one dump
 //! and returns its numbers. Every dump includes the figures of the allocator, the [memory
-//! reporters](heapledger_report) and the kernel without further set-up.
+//! reporters](heapledger_reporters) and the kernel without further set-up.
 //!
 //! ```
 //! use heapledger_dump::{self as dump, DumpArgs, ProviderError, Level, ProcessDump, Provider};
@@ -61,7 +61,9 @@ mod process;
 mod profiling;
 mod provider;
 mod register;
+mod registration;
 mod registry;
+mod reporter;
 mod reports;
 mod schedule;
 mod session;
@@ -79,6 +81,6 @@ pub use process::DumpFailure;
 pub use profiling::{is_heap_profiling, set_heap_profiling};
 pub use provider::{DumpArgs, Provider, ProviderError, ProviderOptions};
 pub use register::{AllocationContext, AllocationRegister, heap_of};
-pub use registry::{ProviderRegistration, register, register_with};
+pub use registration::{ProviderRegistration, register, register_with};
 pub use schedule::{InvalidSchedule, Schedule, Trigger};
 pub use session::{PeakTrigger, TraceConfig, TraceError, TraceSession, TraceSummary};

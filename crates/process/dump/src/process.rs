@@ -14,7 +14,7 @@ use heapledger_reporters::{ReportOptions, internal};
 
 use crate::provider::DumpArgs;
 use crate::registry::{self, Entry};
-use crate::{kernel, malloc, reports};
+use crate::{kernel, malloc, profiling, reports};
 
 /// A provider, or a process, that is not in a dump.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ pub(crate) fn dump(args: &DumpArgs, limits: Limits) -> (ProcessDump, Vec<DumpFai
         None
     });
     for entry in registry::entries() {
-        entry.notify_profiling();
+        entry.notify_profiling(profiling::is_heap_profiling());
         if entry.is_for(args.level) {
             failures.extend(ask(&entry, args, &mut dump, limits.provider_deadline, end));
         }

@@ -18,7 +18,7 @@ pub fn set_heap_profiling(is_enabled: bool) {
     set_is_profiling(is_enabled);
     untracked::scope(|| {
         malloc::set_heap_profiling(is_enabled);
-        registry::entries().iter().for_each(|entry| entry.notify_profiling());
+        registry::entries().iter().for_each(|entry| entry.notify_profiling(is_heap_profiling()));
     });
 }
 

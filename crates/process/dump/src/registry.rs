@@ -1,7 +1,6 @@
 //! The providers of this program.
 
 use std::any::Any;
-use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -11,77 +10,10 @@ use heapledger_profile_formats::chrome::{Level, ProcessDump};
 use heapledger_reporters::internal::{self, untracked};
 
 use crate::call_queue::{Task, abandon_memory_infra, in_memory_infra};
-use crate::profiling;
 use crate::provider::{DumpArgs, Provider, ProviderOptions};
 
 /// The number of failures in a row after which a provider is not asked any more.
 const FAILURES_MAX: u32 = 3;
-
-/// Registers a provider: from now on it is asked by every dump except those in the background, in
-/// the thread `MemoryInfra`.
-pub fn register(name: impl Into<String>, provider: impl Provider + 'static) -> ProviderRegistration {
-    register_with(name, provider, ProviderOptions::default())
-}
-
-/// Registers a provider with options: a thread of its own, dumps in the background.
-pub fn register_with(
-    name: impl Into<String>,
-    provider: impl Provider + 'static,
-    options: ProviderOptions,
-) -> ProviderRegistration {
-    untracked::scope(|| {
-        let entry = Entry::new(name.into(), Box::new(provider), options);
-        with(|entries| entries.push(Arc::clone(&entry)));
-        // Profiling may have been turned on before.
-        entry.notify_profiling();
-        ProviderRegistration(Some(entry))
-    })
-}
-
-/// A provider that is registered until this is dropped. A dump that is being made may still call it
-/// afterwards: see [`ProviderRegistration::unregister`].
-#[must_use = "the provider is registered until this is dropped; `keep` keeps it for good"]
-pub struct ProviderRegistration(Option<Arc<Entry>>);
-
-impl ProviderRegistration {
-    /// Leaves the provider registered for as long as the program runs.
-    pub fn keep(mut self) {
-        self.0 = None;
-    }
-
-    /// Unregisters the provider, and waits while it is being called, so that its data may be freed
-    /// afterwards. Called from the provider itself, it does not wait.
-    pub fn unregister(mut self) {
-        if let Some(entry) = self.0.take() {
-            let _untracked = untracked::enter();
-            remove(&entry);
-            entry.wait();
-            drop(entry);
-        }
-    }
-
-    /// True if the provider has failed so often that it is not asked any more, until a
-    /// [`TraceSession`](crate::TraceSession) begins.
-    pub fn is_disabled(&self) -> bool {
-        self.0.as_ref().is_some_and(|entry| entry.is_disabled())
-    }
-}
-
-impl Drop for ProviderRegistration {
-    fn drop(&mut self) {
-        if let Some(entry) = self.0.take() {
-            let _untracked = untracked::enter();
-            remove(&entry);
-            drop(entry);
-        }
-    }
-}
-
-impl fmt::Debug for ProviderRegistration {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_tuple("ProviderRegistration").field(&self.0.as_ref().map(|entry| &entry.name)).finish()
-    }
-}
 
 /// The providers, in the order of registration.
 static ENTRIES: Mutex<Vec<Arc<Entry>>> = Mutex::new(Vec::new());
@@ -92,7 +24,14 @@ fn with<R>(change: impl FnOnce(&mut Vec<Arc<Entry>>) -> R) -> R {
     change(&mut ENTRIES.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-fn remove(entry: &Arc<Entry>) {
+/// Adds a provider to the list.
+pub(crate) fn add(entry: Arc<Entry>) -> Arc<Entry> {
+    with(|entries| entries.push(Arc::clone(&entry)));
+    entry
+}
+
+/// Removes a provider from the list.
+pub(crate) fn remove(entry: &Arc<Entry>) {
     let _untracked = untracked::enter();
     let removed: Vec<_> = with(|entries| entries.extract_if(.., |other| Arc::ptr_eq(other, entry)).collect());
     // Outside the lock: this may be the last reference, and the provider's own `drop` may do
@@ -184,8 +123,7 @@ impl Entry {
 
     /// Tells the provider whether heaps are profiled, unless it knows. If it is being called, the
     /// next dump tells it.
-    pub(crate) fn notify_profiling(&self) {
-        let is_profiling = profiling::is_heap_profiling();
+    pub(crate) fn notify_profiling(&self, is_profiling: bool) {
         if self.lock().is_profiling == is_profiling {
             return;
         }
@@ -218,7 +156,7 @@ impl Entry {
     }
 
     /// Waits until the provider is not being called. In the provider itself it does not wait.
-    fn wait(&self) {
+    pub(crate) fn wait(&self) {
         let own = (thread::current().id(), process::id());
         let mut state = self.lock();
         while state.caller.is_some_and(|(thread, process)| thread != own.0 && process == own.1) {

@@ -1,16 +1,12 @@
-//! Conversion between memory reports and allocator dumps, where both mean the same.
-//!
-//! A report of `explicit/cache/pages` becomes the allocator dump `cache/pages`; memory on the heap
-//! is a part of `malloc`. An allocator dump `cache/pages` becomes the report `dumps/cache/pages`:
-//! in a tree of its own, since reporters may have reported the same memory below `explicit/`.
+//! Memory reports as allocator dumps: a report of `explicit/cache/pages` becomes the allocator dump
+//! `cache/pages`; memory on the heap is a part of `malloc`.
 
 use std::collections::BTreeMap;
 
-use heapledger_profile_formats::chrome::{Level, ProcessDump, leaves};
-use heapledger_reporters::{Collector, Kind, Report, Unit};
+use heapledger_profile_formats::chrome::ProcessDump;
+use heapledger_reporters::{Kind, Report, Unit};
 
 use crate::malloc::MALLOC_OBJECTS;
-use crate::process;
 
 /// Adds reports to a dump: bytes as sizes, counts as numbers of objects.
 pub(crate) fn add(reports: &[Report], dump: &mut ProcessDump) {
@@ -57,26 +53,10 @@ fn is_below(path: &str, other: &str) -> bool {
     path.strip_prefix(other).is_some_and(|rest| rest.starts_with('/'))
 }
 
-/// Makes a light dump of the providers, and reports it.
-pub(crate) fn report(collector: &mut Collector) {
-    if collector.is_for_dump() {
-        return;
-    }
-    let dump = process::of_providers(Level::Light);
-    let strong = dump.allocators().filter(|dump| !dump.is_weak());
-    for (name, bytes) in leaves(strong.map(|dump| (dump.name.as_str(), dump.size()))) {
-        // The path below its first part may contain private data.
-        let path = match name.split_once('/') {
-            Some((root, _)) if collector.is_anonymous() => format!("/dumps/{root}"),
-            _ => format!("/dumps/{name}"),
-        };
-        let amount = i64::try_from(bytes).unwrap_or(i64::MAX);
-        collector.report(path, Kind::Other, Unit::Bytes, amount, "What a provider of memory dumps says.");
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use heapledger_profile_formats::chrome::Level;
+
     use super::*;
 
     fn report(path: &str, kind: Kind, unit: Unit, amount: i64) -> Report {

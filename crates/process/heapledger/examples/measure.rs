@@ -8,6 +8,7 @@
 use std::hint::black_box;
 
 use heapledger::{Allocator, HeapSize, Ledger, LedgerOptions, Meter};
+use heapledger_core::sample::Random;
 
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator::system();
@@ -67,11 +68,8 @@ fn cpu_time() -> f64 {
 
 /// By a generator that is always the same.
 fn shuffle<T>(all: &mut [T]) {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = Random::new(1);
     for at in (1..all.len()).rev() {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        all.swap(at, (state % (at as u64 + 1)) as usize);
+        all.swap(at, (random.word() % (at as u64 + 1)) as usize);
     }
 }

@@ -288,11 +288,11 @@ pub use heapledger_annotate::{category, context, ignore, set_context, stamp};
 pub use heapledger_core::{Blocks, Bytes, Serial, ThreadId, hooks};
 // The examples of the macros.
 #[cfg(doctest)]
-#[doc = include_str!("../../derive/docs/heap_size.md")]
-#[doc = include_str!("../../derive/docs/in_context.md")]
-#[doc = include_str!("../../derive/docs/sizes.md")]
-#[cfg_attr(feature = "reports", doc = include_str!("../../derive/docs/reporter.md"))]
-#[cfg_attr(feature = "stamps", doc = include_str!("../../derive/docs/stamped.md"))]
+#[doc = include_str!("../docs/macros/heap_size.md")]
+#[doc = include_str!("../docs/macros/in_context.md")]
+#[doc = include_str!("../docs/macros/sizes.md")]
+#[cfg_attr(feature = "reports", doc = include_str!("../docs/macros/reporter.md"))]
+#[cfg_attr(feature = "stamps", doc = include_str!("../docs/macros/stamped.md"))]
 pub use heapledger_derive as examples_of_macros;
 #[cfg(all(feature = "reports", not(target_os = "linux")))]
 pub use heapledger_derive::no_reporter as reporter;
@@ -303,7 +303,7 @@ pub use heapledger_derive::{HeapSize, Sizes, in_context, stamped};
 #[doc(inline)]
 pub use heapledger_dump as dump;
 #[cfg(all(doctest, feature = "dump"))]
-#[doc = include_str!("../../../../docs/dumps.md")]
+#[doc = include_str!("../docs/dumps.md")]
 pub use heapledger_dump as guide_to_dumps;
 #[cfg(all(feature = "profile", target_os = "linux"))]
 #[doc(inline)]
@@ -314,7 +314,7 @@ pub use heapledger_query::*;
 #[doc(inline)]
 pub use heapledger_reporters as reports;
 #[cfg(all(doctest, feature = "reports"))]
-#[doc = include_str!("../../../../docs/reporters.md")]
+#[doc = include_str!("../docs/reporters.md")]
 pub use heapledger_reporters as guide;
 #[cfg(all(feature = "reports", target_os = "linux"))]
 #[doc(hidden)]

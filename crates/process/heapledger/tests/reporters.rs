@@ -255,8 +255,11 @@ fn a_log_is_of_the_heap_that_reporters_saw() {
     assert_eq!(freed.map(|size| size.count).sum::<u64>(), 1000);
     assert!(ledger.keeps_freed());
     ledger.stop();
+    a_log_has_stacks_of_some_blocks();
+}
 
-    // Stacks of some, and all that is exact without them.
+/// All that is exact without stacks stays so.
+fn a_log_has_stacks_of_some_blocks() {
     let sampled = heapledger::LedgerOptions { stack_probability: Some(0.003), ..heapledger::LedgerOptions::EXACT };
     let ledger = Ledger::start(sampled).unwrap();
     STORE.lock().unwrap().clear();

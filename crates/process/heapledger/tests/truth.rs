@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use heapledger::{Allocator, Bytes, Ledger, LedgerOptions, SiteOrder, Stacks, StartError};
+use heapledger_core::sample::Random;
 
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator::system();
@@ -240,16 +241,14 @@ fn storm<R>(threads: usize, during: impl FnOnce() -> R) -> R {
             let done = &done;
             scope.spawn(move || {
                 let mut kept: Vec<Vec<u8>> = (0..64).map(|_| Vec::new()).collect();
-                let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+                let mut random = Random::new(seed);
                 while !done.load(Ordering::Relaxed) {
-                    state ^= state << 13;
-                    state ^= state >> 7;
-                    state ^= state << 17;
-                    let place = &mut kept[state as usize % 64];
-                    match state >> 8 & 3 {
-                        0 => *place = block((state >> 16) as usize % 3_000 + 1),
+                    let word = random.word();
+                    let place = &mut kept[word as usize % 64];
+                    match word >> 8 & 3 {
+                        0 => *place = block((word >> 16) as usize % 3_000 + 1),
                         1 => *place = Vec::new(),
-                        2 => place.reserve_exact((state >> 16) as usize % 3_000 + 1),
+                        2 => place.reserve_exact((word >> 16) as usize % 3_000 + 1),
                         _ => place.push(1),
                     }
                 }

@@ -8,7 +8,7 @@ mod threads;
 
 use heapledger_report_format::{Kind, Report, Unit};
 
-use crate::collect::ReportOptions;
+use crate::report_options::ReportOptions;
 pub use allocator::Figures;
 pub use statistics::allocator_statistics;
 

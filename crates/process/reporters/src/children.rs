@@ -12,8 +12,9 @@ use heapledger_report_format::request::ReportsRequest;
 use heapledger_report_format::request::peer::numbers;
 use heapledger_report_format::{MAIN_PROCESS, Report, Reports};
 
-use crate::collect::{ReportOptions, failed};
+use crate::failure::failed;
 use crate::path::variable;
+use crate::report_options::ReportOptions;
 use crate::socket;
 
 /// The longest file that a child may send.

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use std::{mem, process};
 
 use heapledger_annotate::{untracked, untracked_thread};
@@ -13,42 +13,14 @@ use heapledger_measure::Meter;
 use heapledger_report_format::{Kind, MAIN_PROCESS, Report, Reports, Unit};
 
 use crate::abi::flag;
+use crate::failure::failed;
 use crate::fork::{self, COLLECTION_LOCK, ForkLockGuard};
+use crate::kept_names::keep_name;
 use crate::loaded_objects::{self, Reporter};
-use crate::path::{RenderedPath, part};
-use crate::registry::keep_name;
+use crate::path::RenderedPath;
+use crate::report_options::ReportOptions;
 use crate::slot::Slot;
 use crate::{builtin, children};
-
-/// The options of a collection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReportOptions {
-    /// Leave out what reporters have declared [private](crate::private).
-    pub anonymous: bool,
-    /// Mark measured blocks in the ledger, if one runs, each under the name of its reporter.
-    /// Earlier marks are cleared, except kept ones. Then `Ledger::reported` returns the amounts
-    /// that are unreported, and those that are reported twice.
-    pub mark: bool,
-    /// Ask the descendants of this process that [listen](crate::listen), too.
-    pub children: bool,
-    /// The time that each reporter may take.
-    pub reporter_deadline: Duration,
-    /// The time that the whole collection may take.
-    pub deadline: Duration,
-}
-
-impl Default for ReportOptions {
-    /// Nothing is left out, marked, or asked of others; 5 seconds for a reporter, 30 for all.
-    fn default() -> ReportOptions {
-        ReportOptions {
-            anonymous: false,
-            mark: false,
-            children: false,
-            reporter_deadline: Duration::from_secs(5),
-            deadline: Duration::from_secs(30),
-        }
-    }
-}
 
 /// The size of the stack for reporters, which may follow long chains: that of a main thread.
 const STACK: usize = 8 << 20;
@@ -233,21 +205,6 @@ fn of_reporters(options: &ReportOptions, purpose: u32) -> (Vec<Report>, Vec<Clai
 fn notify_ledger(what: impl FnOnce(bridge::BridgeRef) -> Option<extern "C" fn()>) {
     if let Some(notify) = bridge::find().and_then(what) {
         notify();
-    }
-}
-
-/// Returns a report for a reporter, or a process, that has failed.
-pub(crate) fn failed(name: &str, reason: &str, is_anonymous: bool) -> Report {
-    let path = RenderedPath::join("heapledger-failed", part(name), is_anonymous);
-    let name = RenderedPath::new(name, is_anonymous).text;
-    Report {
-        process: "".into(),
-        path: path.text.into(),
-        stable_path: path.stable.map(Into::into),
-        kind: Kind::Other,
-        unit: Unit::Count,
-        amount: 1,
-        description: format!("The reports of {name} are missing, or incomplete: {reason}.").into(),
     }
 }
 

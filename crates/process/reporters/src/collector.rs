@@ -10,8 +10,8 @@ use heapledger_measure::{HeapSize, Meter};
 use heapledger_report_format::{Kind, Unit};
 
 use crate::abi::{RawReport, RetainedSink, Text, flag};
+use crate::kept_names::keep_name;
 use crate::path::{RenderedPath, part};
-use crate::registry::keep_name;
 
 /// The receiver of a reporter's measurements.
 ///

@@ -21,56 +21,28 @@
 //! while the ledger is copied: [`About::pause_ns`](heapledger_dmd::About::pause_ns) says for how
 //! long it was. What else is done, is done in the calling thread.
 
+pub(crate) mod actions;
 mod log;
 #[cfg(feature = "symbols")]
 mod names;
+mod options;
 mod signal;
 
 use std::path::Path;
-use std::time::Duration;
 use std::{error, fmt, io};
 
 use heapledger_annotate::untracked;
-use heapledger_core::{Bytes, bridge};
+use heapledger_core::bridge;
 use heapledger_dmd::Log;
 pub use heapledger_dmd::Mode;
 use heapledger_query::{Ledger, SnapshotError};
 #[cfg(feature = "symbols")]
 pub use names::name_frames;
-pub(crate) use signal::{ForkGuards, lock_for_fork};
+pub use options::DarkMatterOptions;
 pub use signal::{OnSignal, at_exit, on_signal};
 
+use crate::report_options::ReportOptions;
 use crate::{collect, save as files};
-
-/// The options of a log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DarkMatterOptions {
-    /// The blocks in the log, and the data about each.
-    pub mode: Mode,
-    /// Ask all reporters first, instead of what has been reported before. Only for
-    /// [`Mode::DarkMatter`].
-    pub report: bool,
-    /// Tell reporters to leave out what is private: their own names may be. Contents of blocks are
-    /// left out.
-    pub anonymous: bool,
-    /// The time that each reporter may take.
-    pub reporter_deadline: Duration,
-    /// The time that all reporters together may take.
-    pub deadline: Duration,
-    /// The number of bytes of contents that are copied, at most. Only for [`Mode::Scan`], with
-    /// which all threads that allocate or free wait for the copy: a second for some gigabytes.
-    pub contents_max: Bytes,
-}
-
-impl Default for DarkMatterOptions {
-    /// Dark matter, after all reporters have been asked: 5 seconds for each, 30 for all. Contents
-    /// of a gigabyte.
-    fn default() -> DarkMatterOptions {
-        let collect::ReportOptions { reporter_deadline, deadline, .. } = collect::ReportOptions::default();
-        let (mode, contents_max) = (Mode::DarkMatter, Bytes(1 << 30));
-        DarkMatterOptions { mode, report: true, anonymous: false, reporter_deadline, deadline, contents_max }
-    }
-}
 
 /// The reason why there is no log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,7 +106,7 @@ fn log_now(options: &DarkMatterOptions) -> Result<Log, DarkMatterError> {
     // The marks stay, and no other collection begins, until the log has been made.
     let marked = if report && mode == Mode::DarkMatter {
         let (mark, children) = (true, false);
-        let options = collect::ReportOptions { anonymous, mark, children, reporter_deadline, deadline };
+        let options = ReportOptions { anonymous, mark, children, reporter_deadline, deadline };
         Some(collect::mark(&options).ok_or(DarkMatterError::Reporting)?)
     } else {
         None

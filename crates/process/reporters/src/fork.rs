@@ -13,7 +13,8 @@ use std::sync::{Once, PoisonError};
 use heapledger_annotate::untracked;
 use heapledger_inprocess::capture;
 
-use crate::{dark_matter, registry};
+use crate::dark_matter::actions;
+use crate::registry;
 
 /// A lock that is free in a forked child, since the thread that holds it is not there.
 #[derive(Debug)]
@@ -73,7 +74,7 @@ type ForkGuards = (
     MutexGuard<'static, u32>,
     MutexGuard<'static, u32>,
     MutexGuard<'static, ()>,
-    dark_matter::ForkGuards,
+    actions::ForkGuards,
 );
 
 /// The locks that the forking thread holds during the fork.
@@ -94,8 +95,7 @@ pub(crate) fn install_handlers() {
 
 extern "C" fn before() {
     let dumps = DUMPS.lock().unwrap_or_else(PoisonError::into_inner);
-    let held =
-        (registry::lock_for_fork(), COLLECTION_LOCK.lock(), DUMP_LOCK.lock(), dumps, dark_matter::lock_for_fork());
+    let held = (registry::lock_for_fork(), COLLECTION_LOCK.lock(), DUMP_LOCK.lock(), dumps, actions::lock_for_fork());
     // SAFETY: the dereference requires that nobody else uses the cell. This thread has all the
     // locks of `held`, and only a thread that has them gets here (`Store`).
     unsafe { *HELD.0.get() = Some(held) };

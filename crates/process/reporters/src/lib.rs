@@ -36,16 +36,20 @@ mod children;
 mod collect;
 mod collector;
 pub mod dark_matter;
+mod failure;
 mod fork;
 #[doc(hidden)]
 pub mod internal;
+mod kept_names;
 mod ledger_control;
 mod listen;
 mod loaded_objects;
 #[cfg(feature = "opentelemetry")]
 mod opentelemetry;
 mod path;
+mod registration;
 mod registry;
+mod report_options;
 mod save;
 mod slot;
 mod socket;
@@ -53,12 +57,12 @@ mod socket;
 #[cfg(feature = "opentelemetry")]
 pub use crate::opentelemetry::observe;
 pub use builtin::allocator_statistics;
-pub use collect::{ReportOptions, collect};
+pub use collect::collect;
 pub use collector::{Collector, Pending};
 pub use heapledger_report_format::{Kind, Report, Reports, Unit};
 pub use listen::{Listener, listen};
 pub use path::{Part, part, private, variable};
-pub use registry::{
-    ReportItself, ReporterRegistration, StaticReporter, register, register_async, register_strong, register_weak,
-};
+pub use registration::{ReporterRegistration, register, register_async, register_strong, register_weak};
+pub use registry::{ReportItself, StaticReporter};
+pub use report_options::ReportOptions;
 pub use save::save;

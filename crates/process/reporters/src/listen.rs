@@ -13,8 +13,9 @@ use heapledger_annotate::{untracked, untracked_thread};
 use heapledger_dmd::request::{self as dmd, DmdAnswer};
 use heapledger_report_format::request::{ReportsRequest, ledger};
 
-use crate::collect::{ReportOptions, collect};
+use crate::collect::collect;
 use crate::dark_matter::{self, dump};
+use crate::report_options::ReportOptions;
 use crate::{ledger_control, socket};
 
 /// Answers requests for this process's reports, such as those of `heapledger reports show PID` and

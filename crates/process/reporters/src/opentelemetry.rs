@@ -8,7 +8,8 @@ use heapledger_report_format::{Kind, Report, Unit};
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::Meter;
 
-use crate::collect::{ReportOptions, collect};
+use crate::collect::collect;
+use crate::report_options::ReportOptions;
 
 /// Instruments that are read together are read of one collection, which is not older than this.
 const FRESH: Duration = Duration::from_millis(500);

@@ -1,7 +1,6 @@
 //! The reporters of this loaded object.
 
 use std::any::Any;
-use std::collections::HashSet;
 use std::ffi::c_void;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,114 +17,15 @@ use heapledger_report_format::{Kind, Unit};
 
 use crate::abi::{Each, Entry, RetainedSink, Sink, Text, VERSION};
 use crate::collector::{Collector, Pending};
-use crate::fork;
+use crate::kept_names::{Names, names};
 
-/// A value that measures its own memory: a cache, a pool, an index. Registered by [`register_weak`]
-/// or [`register_strong`], it needs no separate reporter.
+/// A value that measures its own memory: a cache, a pool, an index. Registered by
+/// [`register_weak`](crate::register_weak) or [`register_strong`](crate::register_strong), it needs
+/// no separate reporter.
 pub trait ReportItself: Send + Sync {
     /// Makes the measurements. Called in a thread of Heapledger, once per collection, never twice
     /// at a time.
     fn report(&self, collector: &mut Collector);
-}
-
-/// Registers a reporter: a function that is called when reports are collected. It reports below the
-/// path, such as `explicit/cache`, and the path is its name.
-///
-/// It is called in a thread of Heapledger's, once per collection, never twice at a time. Where it
-/// would wait for what the collecting thread holds, it is given up on when its time is over
-/// ([`ReportOptions`](crate::ReportOptions)).
-///
-/// ```
-/// # use heapledger_reporters as reports;
-/// use reports::{Collector, ReportOptions};
-/// use std::sync::{Arc, Mutex};
-///
-/// let names = Arc::new(Mutex::new(vec!["a".to_owned()]));
-/// let reported = Arc::clone(&names);
-/// let registration = reports::register("name-count", move |collector: &mut Collector| {
-///     collector.count("", reported.lock().unwrap().len() as u64, "The names that are known.");
-/// });
-/// let found = || reports::collect(&ReportOptions::default()).reports.iter().any(|report| &*report.path == "name-count");
-/// assert!(found());
-/// drop(registration);
-/// assert!(!found());
-/// ```
-pub fn register(
-    path: impl fmt::Display,
-    report: impl Fn(&mut Collector) + Send + Sync + 'static,
-) -> ReporterRegistration {
-    add(&path, || Callback::Function(Box::new(report)))
-}
-
-/// Registers a value that reports itself, and keeps it alive until the registration is dropped.
-pub fn register_strong<T: ReportItself + 'static>(path: impl fmt::Display, value: Arc<T>) -> ReporterRegistration {
-    add(&path, || Callback::Function(Box::new(move |collector| value.report(collector))))
-}
-
-/// Registers a value that reports itself for as long as it lives. The registration neither keeps
-/// the value alive nor has to be dropped with it. During a collection the value is kept alive.
-pub fn register_weak<T: ReportItself + 'static>(path: impl fmt::Display, value: &Arc<T>) -> ReporterRegistration {
-    add(&path, || Callback::Weak(Arc::downgrade(value) as Weak<dyn ReportItself>))
-}
-
-/// Registers a reporter that may answer later, from another thread or task: it is given what to
-/// answer with. That it has answered is said by dropping it. All asynchronous reporters of a
-/// collection are waited for together.
-///
-/// ```
-/// # use heapledger_reporters as reports;
-/// use reports::ReportOptions;
-///
-/// let _registration = reports::register_async("worker", |pending: reports::Pending| {
-///     std::thread::spawn(move || pending.collect(|collector| collector.count("jobs", 7, "Jobs that wait.")));
-/// });
-/// let reports = reports::collect(&ReportOptions::default());
-/// assert!(reports.reports.iter().any(|report| &*report.path == "worker/jobs" && report.amount == 7));
-/// ```
-pub fn register_async(
-    path: impl fmt::Display,
-    report: impl Fn(Pending) + Send + Sync + 'static,
-) -> ReporterRegistration {
-    add(&path, || Callback::Async(Box::new(report)))
-}
-
-/// A reporter that is registered until this is dropped. A collection that is running may still call
-/// it afterwards: see [`ReporterRegistration::unregister`].
-#[must_use = "the reporter is registered until this is dropped; `keep` keeps it for good"]
-pub struct ReporterRegistration(Option<Arc<DynamicReporter>>);
-
-impl ReporterRegistration {
-    /// Leaves the reporter registered for as long as the program, or the library, is there.
-    pub fn keep(mut self) {
-        self.0 = None;
-    }
-
-    /// Unregisters the reporter, and waits while it is being called, so that its data may be freed
-    /// afterwards. Called from the reporter itself, it does not wait.
-    pub fn unregister(mut self) {
-        if let Some(reporter) = self.0.take() {
-            let _untracked = untracked::enter();
-            remove(&reporter);
-            reporter.run.wait();
-            drop(reporter);
-        }
-    }
-}
-
-impl Drop for ReporterRegistration {
-    fn drop(&mut self) {
-        if let Some(reporter) = self.0.take() {
-            let _untracked = untracked::enter();
-            remove(&reporter);
-            drop(reporter);
-        }
-    }
-}
-
-impl fmt::Debug for ReporterRegistration {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_tuple("ReporterRegistration").field(&self.0.as_ref().map(|reporter| &reporter.path)).finish()
-    }
 }
 
 /// A reporter that is registered before `main` begins, or by the loading of the library that it is
@@ -218,13 +118,22 @@ fn own_bytes() -> Bytes {
     list + each + names
 }
 
+/// A reporter that was registered while the program runs.
 pub(crate) struct DynamicReporter {
-    path: String,
+    pub(crate) path: String,
     report: Callback,
     run: Run,
 }
 
-enum Callback {
+impl DynamicReporter {
+    /// Waits until the reporter is not being called. In the reporter itself it does not wait.
+    pub(crate) fn wait(&self) {
+        self.run.wait();
+    }
+}
+
+/// The part of a reporter that makes the measurements.
+pub(crate) enum Callback {
     Function(Box<dyn Fn(&mut Collector) + Send + Sync>),
     Weak(Weak<dyn ReportItself>),
     Async(Box<dyn Fn(Pending) + Send + Sync>),
@@ -248,16 +157,15 @@ impl Callback {
     }
 }
 
-fn add(path: &dyn fmt::Display, report: impl FnOnce() -> Callback) -> ReporterRegistration {
-    untracked::scope(|| {
-        fork::install_handlers();
-        let reporter = Arc::new(DynamicReporter { path: path.to_string(), report: report(), run: Run::new() });
-        dynamic().push(Arc::clone(&reporter));
-        ReporterRegistration(Some(reporter))
-    })
+/// Adds a reporter to the list.
+pub(crate) fn add(path: String, report: Callback) -> Arc<DynamicReporter> {
+    let reporter = Arc::new(DynamicReporter { path, report, run: Run::new() });
+    dynamic().push(Arc::clone(&reporter));
+    reporter
 }
 
-fn remove(reporter: &Arc<DynamicReporter>) {
+/// Removes a reporter from the list.
+pub(crate) fn remove(reporter: &Arc<DynamicReporter>) {
     let _untracked = untracked::enter();
     let removed: Vec<_> = dynamic().extract_if(.., |other| Arc::ptr_eq(other, reporter)).collect();
     // Outside the lock: it may be the last, and what it holds may register reporters when it is
@@ -429,27 +337,6 @@ fn message(panic: &(dyn Any + Send)) -> String {
     match text {
         Some(text) => format!("it panicked: {text}"),
         None => "it panicked".to_owned(),
-    }
-}
-
-pub(crate) type Names = Option<HashSet<&'static str>>;
-
-fn names() -> MutexGuard<'static, Names> {
-    static NAMES: Mutex<Names> = Mutex::new(None);
-    NAMES.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A name that is kept for good, once: those who mark blocks keep it.
-pub(crate) fn keep_name(name: &str) -> &'static str {
-    let mut names = names();
-    let names = names.get_or_insert_default();
-    match names.get(name) {
-        Some(name) => name,
-        None => {
-            let name: &'static str = Box::leak(name.into());
-            names.insert(name);
-            name
-        }
     }
 }
 

@@ -8,7 +8,8 @@ use std::process;
 
 use heapledger_annotate::untracked;
 
-use crate::collect::{ReportOptions, collect};
+use crate::collect::collect;
+use crate::report_options::ReportOptions;
 
 /// Collects reports, and writes them to a file that `heapledger reports`, and Firefox's
 /// about:memory, can open: gzipped JSON. By custom its name ends with `.json.gz`.

@@ -90,6 +90,19 @@ fn reason(reports: &Reports, name: &str) -> String {
     reports.reports.iter().find(|report| *report.path == *path).map_or(String::new(), |it| it.description.to_string())
 }
 
+/// A library in C, which has nothing of ours but the header.
+fn reporters_in_c_come_and_go(plugin: &Path, collect_all: &impl Fn() -> Reports) {
+    let in_c = plugin.with_file_name("libreporters_c.so");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-shared", "-fPIC", "-DLIBRARY", "-o"]).arg(&in_c).arg("-I").arg(root.join("include"));
+    assert!(compiler.arg(root.join("fixtures/headers/reporters.c")).status().unwrap().success());
+    let library = Library::load(&in_c);
+    assert_eq!(amount(&collect_all(), "library-count"), Some(5));
+    assert!(!library.close());
+    assert_eq!(amount(&collect_all(), "library-count"), None);
+}
+
 /// In one test: a library's mappings are those of the process.
 #[test]
 fn reporters_come_and_go_with_their_library() {
@@ -131,16 +144,7 @@ fn reporters_come_and_go_with_their_library() {
         }
     }
 
-    // One in C, which has nothing of ours but the header.
-    let in_c = path.with_file_name("libreporters_c.so");
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
-    let mut compiler = Command::new("cc");
-    compiler.args(["-shared", "-fPIC", "-DLIBRARY", "-o"]).arg(&in_c).arg("-I").arg(root.join("include"));
-    assert!(compiler.arg(root.join("fixtures/headers/reporters.c")).status().unwrap().success());
-    let library = Library::load(&in_c);
-    assert_eq!(amount(&all(), "library-count"), Some(5));
-    assert!(!library.close());
-    assert_eq!(amount(&all(), "library-count"), None);
+    reporters_in_c_come_and_go(&path, &all);
 
     // Whenever it comes and goes.
     std::thread::scope(|scope| {

@@ -9,10 +9,10 @@ use heapledger_recording::Damage;
 
 use crate::block_filter::each_once;
 use crate::error::Error;
-use crate::moment::Selection;
 use crate::names::Names;
 use crate::owners::Owner;
-use crate::replay::Progress;
+use crate::progress::Progress;
+use crate::selection::Selection;
 
 mod growth;
 mod reporters;

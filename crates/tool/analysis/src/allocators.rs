@@ -24,13 +24,13 @@ const NAMES: &[&str] = &[
     "__posix_memalign",
     // Heapledger's own: the exports of libheapledger, and the functions that declare a block in a
     // pool of the program.
-    "heapledger_interpose::thunks::malloc_from",
-    "heapledger_interpose::thunks::calloc_from",
-    "heapledger_interpose::thunks::realloc_from",
-    "heapledger_interpose::thunks::reallocate",
-    "heapledger_interpose::thunks::aligned_alloc_from",
-    "heapledger_interpose::thunks::memalign_from",
-    "heapledger_interpose::thunks::posix_memalign_from",
+    "heapledger_interpose::calls::malloc_from",
+    "heapledger_interpose::calls::calloc_from",
+    "heapledger_interpose::calls::realloc_from",
+    "heapledger_interpose::calls::reallocate",
+    "heapledger_interpose::calls::aligned_alloc_from",
+    "heapledger_interpose::calls::memalign_from",
+    "heapledger_interpose::calls::posix_memalign_from",
     // Declare blocks of a program's own heaps.
     "heapledger_pool_alloc",
     "heapledger::pool::alloc",

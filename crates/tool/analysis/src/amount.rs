@@ -1,5 +1,6 @@
 //! Amounts: the bytes and blocks that a site, a group of sites or a call holds.
 
+use std::cmp::Ordering;
 use std::ops::AddAssign;
 
 use heapledger_core::{Blocks, Bytes};
@@ -141,4 +142,10 @@ impl AddAssign for Amount {
         self.variance.blocks = self.variance.blocks.saturating_add(other.variance.blocks);
         self.temporaries_variance = self.temporaries_variance.saturating_add(other.temporaries_variance);
     }
+}
+
+/// Compares amounts by the metric, then by bytes and blocks.
+pub(crate) fn order(a: &Amount, b: &Amount, metric: Metric) -> Ordering {
+    let key = |amount: &Amount| (amount.by(metric), amount.bytes.0, amount.blocks.0);
+    key(a).cmp(&key(b))
 }

@@ -1,6 +1,6 @@
 //! Tests block by block, as events bring them, whether a selection has them.
 
-use heapledger_core::{Bytes, StackId};
+use heapledger_core::StackId;
 use heapledger_recording::{Damage, ImageId};
 
 use crate::error::Error;
@@ -8,7 +8,9 @@ use crate::events::EventMap;
 use crate::filter::{Filter, StackFilter, ThreadFilter};
 use crate::lifetime_filter::{LifetimeCondition, MatchingBlocks};
 use crate::names::Names;
-use crate::replay::{Origin, Progress};
+use crate::progress::Progress;
+use crate::replay::visitor::Origin;
+use crate::selection::Selection;
 use crate::stacks::{MergedStacks, NodeId};
 
 /// The decision about a block.
@@ -39,13 +41,13 @@ impl<'f> BlockFilter<'f> {
     /// `needs_stack`, stacks are returned even if the filter does not need them.
     pub(crate) fn new(
         names: &Names<'_, '_>,
-        filter: &'f Filter,
+        selection: &'f Selection,
         images: &[ImageId],
         needs_stack: bool,
-        memory_max: Bytes,
         shared_progress: &mut SharedProgress<'_>,
     ) -> Result<BlockFilter<'f>, Error> {
         let recording = names.recording();
+        let (filter, memory_max) = (&selection.filter, selection.memory_max);
         let threads = ThreadFilter::new(filter, recording, images)?;
         let find = |range| {
             let lifetime = LifetimeCondition::Time(range);

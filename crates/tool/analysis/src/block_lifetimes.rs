@@ -10,10 +10,13 @@ use crate::amount::Amount;
 use crate::block_filter::{BlockFilter, SharedProgress, Verdict, each_once};
 use crate::error::Error;
 use crate::events::expect_events;
-use crate::moment::Selection;
 use crate::names::Names;
 use crate::profile::SiteTotals;
-use crate::replay::{BlockEnd, BlockVisitor, EndReason, Origin, Progress, Span, replay};
+use crate::progress::Progress;
+use crate::replay::Replay;
+use crate::replay::span::Span;
+use crate::replay::visitor::{BlockEnd, BlockVisitor, EndReason, Origin};
+use crate::selection::Selection;
 use crate::stacks::{MergedStacks, NodeId};
 
 /// The most live memory and the lifetimes of the blocks of a group of stacks.
@@ -54,7 +57,7 @@ pub fn block_lifetimes(
     expect_events(recording)?;
     let images = filter.images(recording)?;
     let mut shared_progress = SharedProgress::new(progress, filter, false);
-    let mut block_filter = BlockFilter::new(names, filter, &images, true, memory_max, &mut shared_progress)?;
+    let mut block_filter = BlockFilter::new(names, selection, &images, true, &mut shared_progress)?;
     let mut merged = MergedStacks::with_stacks(std::mem::take(&mut site_totals.stacks), recording);
     let number = |origin: Origin| match block_filter.verdict(names, &mut merged, &origin) {
         Verdict::Selected(node) => groups.get(&node).map_or(NO_GROUP, |&group| StackId(group as u32 + 1)),
@@ -62,9 +65,8 @@ pub fn block_lifetimes(
     };
     let length = groups.values().max().map_or(0, |&last| last + 1);
     let mut visitor = LifetimesVisitor { number, groups: vec![RunningGroup::default(); length] };
-    let span = Span::default();
-    let replayed =
-        shared_progress.pass(|progress| replay(recording, &images, span, memory_max, &mut visitor, progress));
+    let replay = Replay { recording, images: &images, span: Span::default(), memory_max };
+    let replayed = shared_progress.pass(|progress| replay.run(&mut visitor, progress));
     let groups = visitor.groups.into_iter().map(RunningGroup::finish).collect();
     let stacks_damage = std::mem::take(&mut merged.damage);
     site_totals.stacks = merged.stacks;

@@ -2,21 +2,11 @@
 
 use std::collections::HashMap;
 
-use crate::amount::{Amount, Metric};
-use crate::contexts::Layer;
-use crate::names::{Frame, FunctionId, Location, Names};
+use crate::amount::{Amount, Metric, order};
+use crate::functions::{Frame, FunctionId, Location};
+use crate::layers::{Direction, Layer};
+use crate::names::Names;
 use crate::profile::Profile;
-use crate::rank::order;
-
-/// The direction in which a tree of calls grows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Direction {
-    /// From the outermost callers to the functions that allocate.
-    #[default]
-    TopDown,
-    /// From the functions that allocate to their callers.
-    BottomUp,
-}
 
 /// A tree of calls: each node is a function, called from (or, bottom-up, calling) that of its
 /// parent.

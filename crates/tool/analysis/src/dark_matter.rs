@@ -9,10 +9,16 @@ use heapledger_recording::{Damage, ImageId, ModuleId, NodeKind};
 use crate::block_filter::{BlockFilter, SharedProgress, Verdict, each_once};
 use crate::error::Error;
 use crate::events::expect_events;
-use crate::moment::{Moment, Selection, last_images};
+use crate::images::last_images;
+use crate::moment::Moment;
 use crate::names::Names;
-use crate::replay::{Marks, Origin, Progress, ReplayedImage, Span, replay};
+use crate::progress::Progress;
+use crate::replay::Replay;
+use crate::replay::results::ReplayedImage;
+use crate::replay::span::{Marks, Span};
+use crate::replay::visitor::Origin;
 use crate::reports::{ReportDefect, times_complete};
+use crate::selection::Selection;
 use crate::stacks::{ContextId, MergedStacks, NodeId, StackFrame};
 
 /// A log, and the parts of the recording that are missing in it.
@@ -76,11 +82,11 @@ pub fn dark_matter(
         ..Span::default()
     };
     let mut shared_progress = SharedProgress::new(progress, filter, is_at_peak);
-    let mut block_filter = BlockFilter::new(names, filter, &images, true, memory_max, &mut shared_progress)?;
+    let mut block_filter = BlockFilter::new(names, selection, &images, true, &mut shared_progress)?;
     if is_at_peak {
         let all = |_: Origin| OUTSIDE;
-        let replayed =
-            shared_progress.pass(|progress| replay(recording, &images, Span::default(), memory_max, all, progress))?;
+        let replay = Replay { recording, images: &images, span: Span::default(), memory_max };
+        let replayed = shared_progress.pass(|progress| replay.run(all, progress))?;
         span.stop_at = Some(replayed.live.bytes_live_max);
     }
     let mut merged = MergedStacks::new(recording);
@@ -93,8 +99,8 @@ pub fn dark_matter(
             StackId(STACKS_FIRST + nodes.len() as u32 - 1)
         }),
     };
-    let mut replayed =
-        shared_progress.pass(|progress| replay(recording, &images, span, memory_max, group, progress))?;
+    let replay = Replay { recording, images: &images, span, memory_max };
+    let mut replayed = shared_progress.pass(|progress| replay.run(group, progress))?;
     let mut damage = std::mem::take(&mut replayed.damage);
     damage.extend(block_filter.damage());
 

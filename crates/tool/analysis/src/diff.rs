@@ -6,7 +6,8 @@
 use std::collections::HashMap;
 
 use crate::amount::{Amount, Metric};
-use crate::names::{FunctionId, Names};
+use crate::functions::FunctionId;
+use crate::names::Names;
 use crate::profile::Profile;
 use crate::rank::{Key, Rank, RankBy, rank};
 

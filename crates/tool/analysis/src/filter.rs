@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 
 use heapledger_core::ThreadId;
-use heapledger_recording::{ImageId, ImageStart, ModuleId, Recording, Thread};
+use heapledger_recording::{ImageId, ImageStart, Recording, Thread};
 
 use crate::error::Error;
 use crate::names::Names;
@@ -257,20 +257,5 @@ impl ThreadFilter {
     pub(crate) fn passes(&self, image: ImageId, thread: Option<ThreadId>) -> bool {
         let is_it = |thread| self.numbers.contains(&thread) || self.threads.contains(&(image, thread));
         self.is_of_all || thread.is_some_and(is_it)
-    }
-}
-
-impl crate::names::FunctionName {
-    /// True if the pattern matches the short or the full name.
-    pub fn matches(&self, pattern: &Pattern) -> bool {
-        pattern.matches(&self.short) || pattern.matches(&self.full)
-    }
-}
-
-impl Names<'_, '_> {
-    /// Returns the path of a module; empty if it is not known.
-    pub fn module_path(&self, module: ModuleId) -> String {
-        let module = self.recording().module(module);
-        module.map_or(String::new(), |module| String::from_utf8_lossy(&module.path).into_owned())
     }
 }

@@ -19,7 +19,7 @@ use heapledger_recording::{
 };
 use heapledger_symbols::{Extent, Function, ModuleRef, NameSource, SymbolFrame, Symbolizer};
 
-use crate::replay::Progress;
+use crate::progress::Progress;
 
 /// The interval at which progress is reported while nothing is found.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);

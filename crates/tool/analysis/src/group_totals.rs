@@ -11,19 +11,26 @@ use crate::amount::{Amount, MomentAmounts};
 use crate::block_filter::{BlockFilter, SharedProgress, Verdict, each_once};
 use crate::error::Error;
 use crate::events::expect_events;
+use crate::images::last_images;
 use crate::lifetime_filter::{LifetimeCondition, MatchingBlocks};
-use crate::moment::{Moment, Selection, last_images};
+use crate::moment::Moment;
 use crate::names::Names;
-use crate::replay::{Origin, Progress, Span, replay};
-use crate::stacks::{MergedStacks, NodeId};
+use crate::progress::Progress;
+use crate::replay::Replay;
+use crate::replay::span::Span;
+use crate::replay::visitor::Origin;
+use crate::selection::Selection;
+use crate::stacks::{MergedStacks, NodeId, Stacks};
 
 /// The data that are needed to determine the group of a block.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Needs {
+pub(crate) struct Needs<'l> {
     /// The thread; checkpoints do not have it.
     pub(crate) thread: bool,
     /// The stack. If it is not needed, the root is given.
     pub(crate) stack: bool,
+    /// The condition on the lifetime of the block that the key asks for.
+    pub(crate) within: Option<&'l LifetimeCondition>,
 }
 
 /// Blocks counted in groups.
@@ -37,6 +44,8 @@ pub(crate) struct GroupTotals<K> {
     pub(crate) left_out: MomentAmounts,
     /// The time of the peak of the selected processes, within the part that was replayed.
     pub(crate) peak_time: Time,
+    /// The stacks of the groups.
+    pub(crate) stacks: Stacks,
     pub(crate) damage: Vec<Damage>,
 }
 
@@ -51,14 +60,12 @@ const GROUPS_MAX: usize = 1 << 22;
 
 /// Counts the blocks of a selection by a replay of the events. `key` returns the group of a block,
 /// or `None` to count it with all blocks without a group. Its last argument tells whether the
-/// lifetime of the block matches `within`.
+/// lifetime of the block matches [`Needs::within`].
 pub(crate) fn group_totals<K: Copy + Eq + Hash>(
     names: &mut Names<'_, '_>,
-    merged: &mut MergedStacks<'_, '_>,
     selection: &Selection,
-    needs: Needs,
+    needs: Needs<'_>,
     mut key: impl FnMut(&Origin, NodeId, bool) -> Option<K>,
-    within: Option<&LifetimeCondition>,
     progress: Progress<'_>,
 ) -> Result<GroupTotals<K>, Error> {
     let recording = names.recording();
@@ -66,19 +73,20 @@ pub(crate) fn group_totals<K: Copy + Eq + Hash>(
     expect_events(recording)?;
     selection.expect_time(recording)?;
     let images = filter.images(recording)?;
-    let mut shared_progress = SharedProgress::new(progress, filter, within.is_some());
-    let mut block_filter = BlockFilter::new(names, filter, &images, needs.stack, memory_max, &mut shared_progress)?;
+    let mut shared_progress = SharedProgress::new(progress, filter, needs.within.is_some());
+    let mut block_filter = BlockFilter::new(names, selection, &images, needs.stack, &mut shared_progress)?;
     let find = |lifetime: &LifetimeCondition| {
         shared_progress.pass(|progress| MatchingBlocks::find(recording, &images, lifetime, memory_max, progress))
     };
-    let within = within.map(find).transpose()?;
+    let within = needs.within.map(find).transpose()?;
+    let mut merged = MergedStacks::new(recording);
 
     let mut numbers: HashMap<K, StackId> = HashMap::new();
     // The next block is often in the same group.
     let mut latest: Option<(K, StackId)> = None;
     let mut keys: Vec<Option<K>> = vec![None; GROUPS_FIRST];
     let number = |origin: Origin| {
-        let stack = match block_filter.verdict(names, merged, &origin) {
+        let stack = match block_filter.verdict(names, &mut merged, &origin) {
             Verdict::Outside => return OUTSIDE,
             Verdict::LeftOut => return LEFT_OUT,
             Verdict::Selected(stack) => stack,
@@ -101,12 +109,14 @@ pub(crate) fn group_totals<K: Copy + Eq + Hash>(
         number
     };
     let span = span(selection, needs.thread || !filter.threads.is_empty());
-    let replayed = shared_progress.pass(|progress| replay(recording, &images, span, memory_max, number, progress))?;
+    let replay = Replay { recording, images: &images, span, memory_max };
+    let replayed = shared_progress.pass(|progress| replay.run(number, progress))?;
     let peak_time = Time(replayed.live.bytes_live_max_time.0);
     let mut damage = replayed.damage;
     damage.extend(within.into_iter().flat_map(|within| within.damage));
     damage.extend(block_filter.damage());
-    let damage = each_once(damage);
+    let mut damage = each_once(damage);
+    damage.append(&mut merged.damage);
 
     let mut totals = vec![MomentAmounts::default(); keys.len()];
     let last = last_images(recording);
@@ -125,7 +135,7 @@ pub(crate) fn group_totals<K: Copy + Eq + Hash>(
     }
     let left_out = totals[LEFT_OUT.0 as usize];
     let groups = keys.into_iter().zip(totals).skip(REST.0 as usize).filter(|(_, held)| !held.is_nothing());
-    Ok(GroupTotals { groups: groups.collect(), left_out, peak_time, damage })
+    Ok(GroupTotals { groups: groups.collect(), left_out, peak_time, stacks: merged.stacks, damage })
 }
 
 /// The images whose common peak counts.

@@ -10,9 +10,14 @@ use crate::amount::Amount;
 use crate::block_filter::{BlockFilter, SharedProgress, Verdict, each_once};
 use crate::error::Error;
 use crate::events::{EventMap, expect_events};
-use crate::moment::{Moment, Selection, last_images};
+use crate::images::last_images;
+use crate::moment::Moment;
 use crate::names::Names;
-use crate::replay::{BlockEnd, BlockVisitor, EndReason, Origin, Progress, Span, replay};
+use crate::progress::Progress;
+use crate::replay::Replay;
+use crate::replay::span::Span;
+use crate::replay::visitor::{BlockEnd, BlockVisitor, EndReason, Origin};
+use crate::selection::Selection;
 use crate::stacks::{MergedStacks, NodeId, Stacks};
 
 /// An event of a block.
@@ -92,12 +97,12 @@ pub fn heap_events<'r, 'a: 'r, N: AsMut<Names<'r, 'a>>>(
     let images = filter.images(recording)?;
     let is_at_peak = selection.moment == Moment::Peak;
     let mut shared_progress = SharedProgress::new(progress, filter, is_at_peak);
-    let block_filter = BlockFilter::new(names.as_mut(), filter, &images, true, memory_max, &mut shared_progress)?;
+    let block_filter = BlockFilter::new(names.as_mut(), selection, &images, true, &mut shared_progress)?;
     let mut span = Span { until: selection.moment.time(), ..Span::default() };
     if is_at_peak {
         let all = |_: Origin| OUTSIDE;
-        let replayed =
-            shared_progress.pass(|progress| replay(recording, &images, Span::default(), memory_max, all, progress))?;
+        let replay = Replay { recording, images: &images, span: Span::default(), memory_max };
+        let replayed = shared_progress.pass(|progress| replay.run(all, progress))?;
         span.stop_at = Some(replayed.live.bytes_live_max);
     }
     let mut emitter = EventEmitter {
@@ -118,8 +123,8 @@ pub fn heap_events<'r, 'a: 'r, N: AsMut<Names<'r, 'a>>>(
         is_over: false,
         each,
     };
-    let replayed =
-        shared_progress.pass(|progress| replay(recording, &images, span, memory_max, &mut emitter, progress));
+    let replay = Replay { recording, images: &images, span, memory_max };
+    let replayed = shared_progress.pass(|progress| replay.run(&mut emitter, progress));
     let EventEmitter { merged, block_filter, ended_with_image, .. } = emitter;
     let mut damage = match replayed {
         Ok(replayed) => replayed.damage,

@@ -11,9 +11,12 @@ use heapledger_recording::{
 use crate::block_filter::{BlockFilter, SharedProgress, Verdict, each_once};
 use crate::error::Error;
 use crate::events::expect_events;
-use crate::moment::Selection;
 use crate::names::Names;
-use crate::replay::{BlockEnd, BlockVisitor, EndReason, Origin, Progress, Span, replay};
+use crate::progress::Progress;
+use crate::replay::Replay;
+use crate::replay::span::Span;
+use crate::replay::visitor::{BlockEnd, BlockVisitor, EndReason, Origin};
+use crate::selection::Selection;
 use crate::stacks::MergedStacks;
 
 /// Live memory over time, and what else happened.
@@ -78,8 +81,9 @@ impl History {
             Some(live) => live,
             None if !is_of_all => selected(names, selection, &images, &mut history, progress)?,
             None => {
-                let replayed =
-                    replay(recording, &images, Span::default(), selection.memory_max, |it: Origin| it.stack, progress)?;
+                let memory_max = selection.memory_max;
+                let replay = Replay { recording, images: &images, span: Span::default(), memory_max };
+                let replayed = replay.run(|it: Origin| it.stack, progress)?;
                 history.damage.extend(replayed.damage);
                 replayed.timeline
             }
@@ -116,12 +120,12 @@ fn selected(
     expect_events(recording)?;
     let (filter, memory_max) = (&selection.filter, selection.memory_max);
     let mut shared_progress = SharedProgress::new(progress, filter, false);
-    let block_filter = BlockFilter::new(names, filter, images, false, memory_max, &mut shared_progress)?;
+    let block_filter = BlockFilter::new(names, selection, images, false, &mut shared_progress)?;
     let (merged, timeline) = (MergedStacks::new(recording), Timeline::new());
     let mut visitor =
         LiveVisitor { names, merged, block_filter, timeline, live: Live::default(), begins: history.begins };
-    let replayed = shared_progress
-        .pass(|progress| replay(recording, images, Span::default(), memory_max, &mut visitor, progress))?;
+    let replay = Replay { recording, images, span: Span::default(), memory_max };
+    let replayed = shared_progress.pass(|progress| replay.run(&mut visitor, progress))?;
     history.damage.extend(replayed.damage);
     history.damage.append(&mut visitor.merged.damage);
     history.damage.extend(visitor.block_filter.damage());

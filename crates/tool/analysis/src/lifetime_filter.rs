@@ -9,7 +9,7 @@ use heapledger_recording::{Damage, Event, EventKind, FreedBlock, ImageId, Record
 
 use crate::error::Error;
 use crate::events::{THREADS_MAX, bytes_of, events_in, for_each_chunk};
-use crate::replay::Progress;
+use crate::progress::Progress;
 
 /// A condition on the lifetimes of blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]

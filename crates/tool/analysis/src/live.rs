@@ -10,9 +10,15 @@ use crate::amount::Amount;
 use crate::block_filter::{BlockFilter, SharedProgress, Verdict, each_once};
 use crate::error::Error;
 use crate::events::expect_events;
-use crate::moment::{Moment, Selection, last_images};
+use crate::images::last_images;
+use crate::moment::Moment;
 use crate::names::Names;
-use crate::replay::{Origin, Progress, Replayed, ReplayedBlock, Span, replay};
+use crate::progress::Progress;
+use crate::replay::Replay;
+use crate::replay::results::{Replayed, ReplayedBlock};
+use crate::replay::span::Span;
+use crate::replay::visitor::Origin;
+use crate::selection::Selection;
 use crate::stacks::{MergedStacks, NodeId, Stacks};
 
 /// A block that is live at a moment.
@@ -71,7 +77,7 @@ pub fn live_blocks(
     selection.expect_time(recording)?;
     let images = filter.images(recording)?;
     let mut shared_progress = SharedProgress::new(progress, filter, selection.moment == Moment::Peak);
-    let mut block_filter = BlockFilter::new(names, filter, &images, true, memory_max, &mut shared_progress)?;
+    let mut block_filter = BlockFilter::new(names, selection, &images, true, &mut shared_progress)?;
     let mut held = BlocksAtMoment { recording, images: &images, memory_max, blocks: Vec::new(), damage: Vec::new() };
     match selection.moment {
         Moment::At(time) => held.at(time, &mut shared_progress)?,
@@ -169,7 +175,8 @@ impl BlocksAtMoment<'_, '_> {
     }
 
     fn replay(&self, images: &[ImageId], span: Span, progress: Progress<'_>) -> Result<Replayed, Error> {
-        replay(self.recording, images, span, self.memory_max, |origin: Origin| origin.stack, progress)
+        let replay = Replay { recording: self.recording, images, span, memory_max: self.memory_max };
+        replay.run(|origin: Origin| origin.stack, progress)
     }
 
     /// Adds the blocks of the images that have not ended.

@@ -5,16 +5,18 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
+use heapledger_block_types::{TypeFinder, TypeName};
 use heapledger_dmd::CodeClass;
 use heapledger_recording::{ModuleId, NamedFunction, Names as RecordedNames, NodeKind, Recording};
-use heapledger_symbols::{Extent, Function, ModuleRef, ModuleState, NameSource, Symbolizer, TypeName};
+use heapledger_symbols::{Extent, Function, ModuleRef, ModuleState, NameSource, Symbolizer};
 
 use crate::allocators::is_allocator;
+use crate::block_types::Types;
 use crate::find_names::{has_files, is_whole};
-use crate::owners::{Declared, Roles};
+use crate::functions::{Frame, FunctionId, FunctionName, Location, Position, Unnamed};
+use crate::roles::{Declared, Roles};
 use crate::stacks::{NodeId, StackFrame, Stacks};
-use crate::types::Types;
-use crate::wrappers::{Search, Wrapper};
+use crate::wrapper_search::{Search, Wrapper};
 
 /// The functions behind the addresses of a recording. Every address is looked up once, when it is
 /// first asked for.
@@ -24,6 +26,7 @@ pub struct Names<'r, 'a> {
     /// The names in the recording itself; loaded when they are first asked for.
     recorded: OnceLock<Arc<RecordedNames>>,
     symbolizer: Arc<Symbolizer>,
+    type_finder: TypeFinder,
     frames: Vec<Frame>,
     /// The range in `frames` of the functions at an address, the innermost first.
     places: HashMap<StackFrame, Range<usize>>,
@@ -38,84 +41,11 @@ pub struct Names<'r, 'a> {
     pub(crate) found: Vec<Wrapper>,
 }
 
-/// A function in a stack: one that was called, or one that the compiler inlined.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Frame {
-    /// The function.
-    pub function: FunctionId,
-    /// The position in it, if that is known.
-    pub location: Option<Location>,
-    /// True if it was inlined into the next frame.
-    pub inlined: bool,
-}
-
-impl Frame {
-    /// Returns a frame of which nothing but its name is known.
-    pub(crate) fn named(function: FunctionId) -> Frame {
-        Frame { function, location: None, inlined: false }
-    }
-}
-
-/// A position in a stack, with the functions that are there.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Position {
-    /// The recorded frame; `None` for a stack that could not be taken.
-    pub at: Option<StackFrame>,
-    /// The function, and before it those that were inlined there, the innermost first. Never empty.
-    pub frames: Vec<Frame>,
-}
-
-/// A place in a source file.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Location {
-    /// The file, as in the debug information.
-    pub file: Arc<str>,
-    /// The line; 0 if only the file is known.
-    pub line: u32,
-}
-
 /// The module, the short name, the source file if it is known, and whether this is a scope, a heap
 /// or a type instead of a function. The file tells apart inlined functions that have only bare
 /// names, such as `new`, because the debug information consists of line tables only. For a type,
 /// the full name takes the place of the file.
 type FunctionKey = (ModuleId, Arc<str>, Option<Arc<str>>, bool);
-
-/// A function of the session. Functions with the same short name in one source file of one module
-/// are the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct FunctionId(u32);
-
-/// The names of a function, and how it is classified.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FunctionName {
-    /// The name without type arguments and parameters.
-    pub short: Arc<str>,
-    /// The name with type arguments and parameters; the first of several.
-    pub full: Arc<str>,
-    /// The module, or [`ModuleId::UNKNOWN`].
-    pub module: ModuleId,
-    /// True if it only passes on requests for memory.
-    pub allocator: bool,
-    /// The class of its code: the program's own, a library and so on.
-    pub whose: CodeClass,
-    /// True if it was found to allocate for its callers.
-    pub wrapper: bool,
-    /// True if the name is a real name, and not an address.
-    pub known: bool,
-    /// True if this is not a function, but the name of something else, such as a scope or a line.
-    pub is_label: bool,
-}
-
-/// A function that has no name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unnamed {
-    /// The size of its code.
-    pub code_bytes: u64,
-    /// The function with a name that it comes after.
-    pub after: Option<String>,
-    /// The function with a name that it comes before.
-    pub before: Option<String>,
-}
 
 impl AsMut<Self> for Names<'_, '_> {
     fn as_mut(&mut self) -> &mut Self {
@@ -126,10 +56,12 @@ impl AsMut<Self> for Names<'_, '_> {
 impl<'r, 'a> Names<'r, 'a> {
     /// Returns names for a recording; none is looked up yet.
     pub fn new(recording: &'r Recording<'a>, symbolizer: impl Into<Arc<Symbolizer>>) -> Names<'r, 'a> {
+        let symbolizer = symbolizer.into();
         Names {
             recording,
             recorded: OnceLock::new(),
-            symbolizer: symbolizer.into(),
+            type_finder: TypeFinder::new(Arc::clone(&symbolizer)),
+            symbolizer,
             frames: Vec::new(),
             places: HashMap::new(),
             functions: Vec::new(),
@@ -275,6 +207,12 @@ impl<'r, 'a> Names<'r, 'a> {
         self.recording
     }
 
+    /// Returns the path of a module; empty if it is not known.
+    pub fn module_path(&self, module: ModuleId) -> String {
+        let module = self.recording().module(module);
+        module.map_or(String::new(), |module| String::from_utf8_lossy(&module.path).into_owned())
+    }
+
     pub(crate) fn module(&self, module: ModuleId) -> Option<ModuleRef<'r>> {
         let module = self.recording.module(module)?;
         Some(ModuleRef { path: &module.path, build_id: &module.build_id })
@@ -418,8 +356,8 @@ impl<'r, 'a> Names<'r, 'a> {
         &self.roles
     }
 
-    pub(crate) fn symbolizer(&self) -> &Symbolizer {
-        &self.symbolizer
+    pub(crate) fn type_finder(&self) -> &TypeFinder {
+        &self.type_finder
     }
 
     pub(crate) fn types_mut(&mut self) -> &mut Types {

@@ -4,8 +4,13 @@ use heapledger_core::{Blocks, Bytes};
 use heapledger_recording::{Counts, Damage, ExitStatus, ImageEndReason, ImageId, Recording};
 
 use crate::error::Error;
-use crate::moment::{Selection, largest};
-use crate::replay::{Origin, Progress, Replayed, Span, replay};
+use crate::images::largest;
+use crate::progress::Progress;
+use crate::replay::Replay;
+use crate::replay::results::Replayed;
+use crate::replay::span::Span;
+use crate::replay::visitor::Origin;
+use crate::selection::Selection;
 
 /// The totals of the session, its processes and images.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,14 +56,9 @@ pub fn overview(recording: &Recording<'_>, progress: Progress<'_>) -> Result<Ove
         return Ok(overview);
     }
     let images: Vec<ImageId> = recording.images().iter().map(|start| start.image).collect();
-    let replayed = replay(
-        recording,
-        &images,
-        Span::default(),
-        Selection::default().memory_max,
-        |origin: Origin| origin.stack,
-        progress,
-    )?;
+    let memory_max = Selection::default().memory_max;
+    let replay = Replay { recording, images: &images, span: Span::default(), memory_max };
+    let replayed = replay.run(|origin: Origin| origin.stack, progress)?;
     Ok(recounted(recording, replayed))
 }
 

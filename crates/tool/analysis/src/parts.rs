@@ -7,10 +7,10 @@ use heapledger_recording::{Damage, ImageId, Recording};
 use crate::amount::MomentAmounts;
 use crate::error::Error;
 use crate::group_totals::{Needs, group_totals};
-use crate::moment::Selection;
 use crate::names::Names;
-use crate::replay::{Origin, Progress};
-use crate::stacks::MergedStacks;
+use crate::progress::Progress;
+use crate::replay::visitor::Origin;
+use crate::selection::Selection;
 
 /// The property by which blocks are told apart, if only events tell it. The properties of stacks
 /// are in [`RankBy`](crate::RankBy).
@@ -86,12 +86,10 @@ pub fn parts(
     progress: Progress<'_>,
 ) -> Result<Parts, Error> {
     let recording = names.recording();
-    let part = |origin: &Origin| by.part(recording, origin);
     let needs = Needs { thread: by == PartBy::Thread, ..Needs::default() };
-    let mut merged = MergedStacks::new(recording);
-    let group_totals = group_totals(names, &mut merged, selection, needs, |origin, _, _| part(origin), None, progress)?;
+    let part = |origin: &Origin, _, _| by.part(recording, origin);
+    let group_totals = group_totals(names, selection, needs, part, progress)?;
     let mut parts = Parts { left_out: group_totals.left_out, damage: group_totals.damage, ..Parts::default() };
-    parts.damage.append(&mut merged.damage);
     for (part, moment_amounts) in group_totals.groups {
         parts.whole += moment_amounts;
         parts.parts.push((part.unwrap_or(Part::Rest), moment_amounts));

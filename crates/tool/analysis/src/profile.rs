@@ -9,14 +9,18 @@ use heapledger_recording::{self as recording, Counts, Damage, ImageId, Recording
 use crate::amount::{Amount, MomentAmounts};
 use crate::error::Error;
 use crate::filter::StackFilter;
-use crate::group_totals::{Needs, PeakOf, group_totals, moment_amounts};
+use crate::functions::FunctionId;
+use crate::group_totals::{GroupTotals, Needs, PeakOf, group_totals, moment_amounts};
+use crate::images::{largest, last_images};
 use crate::lifetime_filter::LifetimeCondition;
-use crate::moment::{Moment, Selection, largest, last_images};
-use crate::names::{FunctionId, Names};
+use crate::moment::Moment;
+use crate::names::Names;
 use crate::parts::{Part, PartBy};
-use crate::replay::{Origin, Progress};
+use crate::progress::Progress;
+use crate::replay::visitor::Origin;
+use crate::selection::Selection;
 use crate::stacks::{MergedStacks, NodeId, Stacks};
-use crate::wrappers::{Evidence, Search};
+use crate::wrapper_search::{Evidence, Search};
 
 /// The amounts that every site of a selection holds at its moment. Equal stacks of different images
 /// are one site.
@@ -60,8 +64,8 @@ pub struct PartSplit<'l> {
 
 impl PartSplit<'_> {
     /// Returns what must be known about blocks to keep sites apart.
-    pub(crate) fn needs(split: Option<&PartSplit<'_>>) -> Needs {
-        Needs { stack: true, thread: split.is_some_and(|split| split.by == PartBy::Thread) }
+    pub(crate) fn needs(split: Option<&PartSplit<'_>>) -> Needs<'static> {
+        Needs { stack: true, thread: split.is_some_and(|split| split.by == PartBy::Thread), within: None }
     }
 
     /// Returns the part that a block belongs to; `None` if it is not known. Without `split`, all
@@ -135,15 +139,13 @@ impl Profile {
         progress: Progress<'_>,
     ) -> Result<Profile, Error> {
         let recording = names.recording();
-        let mut merged = MergedStacks::new(recording);
         let needs = PartSplit::needs(Some(split));
         let key = |origin: &Origin, stack, _| split.by.part(recording, origin).map(|part| (part, stack));
-        let group_totals = group_totals(names, &mut merged, selection, needs, key, None, progress)?;
-        let mut damage = group_totals.damage;
-        damage.append(&mut merged.damage);
-        let mut profile = Profile::of_nothing(merged.stacks, group_totals.left_out, damage, selection);
+        let GroupTotals { groups, left_out, stacks, damage, .. } =
+            group_totals(names, selection, needs, key, progress)?;
+        let mut profile = Profile::of_nothing(stacks, left_out, damage, selection);
         let mut labels = PartLabels::new(Some(split));
-        for (key, moment_amounts) in group_totals.groups {
+        for (key, moment_amounts) in groups {
             let (part, stack) = key.unwrap_or((Part::Rest, NodeId::ROOT));
             profile.add(stack, labels.of(names, part), moment_amounts, selection.moment);
         }
@@ -260,12 +262,9 @@ impl SiteTotals {
         {
             return Ok(SiteTotals::from_totals(names, selection, recorded, &peaks));
         }
-        let mut merged = MergedStacks::new(names.recording());
-        let needs = Needs { stack: true, ..Needs::default() };
+        let needs = Needs { stack: true, within, ..Needs::default() };
         let key = |_: &Origin, stack, is_within| Some((stack, is_within));
-        let group_totals = group_totals(names, &mut merged, selection, needs, key, within, progress)?;
-        let mut damage = group_totals.damage;
-        damage.append(&mut merged.damage);
+        let group_totals = group_totals(names, selection, needs, key, progress)?;
         let mut sites = Sites::default();
         for (key, mut moment_amounts) in group_totals.groups {
             let (stack, is_within) = key.unwrap_or((NodeId::ROOT, false));
@@ -275,8 +274,8 @@ impl SiteTotals {
             }
             sites.add(stack, moment_amounts);
         }
-        let (left_out, peak_time) = (group_totals.left_out, Some(group_totals.peak_time));
-        Ok(SiteTotals { stacks: merged.stacks, sites: sites.sites, left_out, peak_time, damage })
+        let GroupTotals { left_out, peak_time, stacks, damage, .. } = group_totals;
+        Ok(SiteTotals { stacks, sites: sites.sites, left_out, peak_time: Some(peak_time), damage })
     }
 
     fn from_totals(

@@ -4,11 +4,12 @@ use std::collections::HashMap;
 
 use heapledger_recording::{ModuleId, TextId};
 
-use crate::amount::{Amount, Metric};
-use crate::names::{Frame, FunctionId, Names};
+use crate::amount::{Amount, Metric, order};
+use crate::block_types::{TypeBy, TypeId};
+use crate::functions::{Frame, FunctionId};
+use crate::names::Names;
 use crate::profile::Profile;
 use crate::stacks::{ContextId, NodeId, Scope, Stacks};
-use crate::types::{TypeBy, TypeId};
 
 /// The property by which sites are grouped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -165,10 +166,4 @@ pub(crate) fn group(
         }
     };
     (key, names.label(&label))
-}
-
-/// Compares amounts by the metric, then by bytes and blocks.
-pub(crate) fn order(a: &Amount, b: &Amount, metric: Metric) -> std::cmp::Ordering {
-    let key = |amount: &Amount| (amount.by(metric), amount.bytes.0, amount.blocks.0);
-    key(a).cmp(&key(b))
 }

@@ -11,12 +11,14 @@ use crate::amount::Amount;
 use crate::block_filter::{BlockFilter, SharedProgress, Verdict, each_once};
 use crate::error::Error;
 use crate::events::{bytes_of, events_in, expect_events, for_each_chunk};
-use crate::moment::Selection;
-use crate::names::{FunctionId, Names};
+use crate::functions::FunctionId;
+use crate::names::Names;
 use crate::parts::Part;
 use crate::profile::{PartLabels, PartSplit};
+use crate::progress::Progress;
 use crate::rank::{Key, Rank, RankBy, group};
-use crate::replay::{Origin, Progress};
+use crate::replay::visitor::Origin;
+use crate::selection::Selection;
 use crate::stacks::{MergedStacks, NodeId, Stacks};
 
 /// The reallocations of a selection: blocks that took the place of another one.
@@ -113,7 +115,7 @@ pub fn reallocations(
     expect_events(recording)?;
     let images = filter.images(recording)?;
     let mut shared_progress = SharedProgress::new(progress, filter, false);
-    let mut block_filter = BlockFilter::new(names, filter, &images, true, memory_max, &mut shared_progress)?;
+    let mut block_filter = BlockFilter::new(names, selection, &images, true, &mut shared_progress)?;
     let mut merged = MergedStacks::new(recording);
     let mut found = Reallocations::default();
     let mut sites: HashMap<(NodeId, Part), ReallocationTotals> = HashMap::new();

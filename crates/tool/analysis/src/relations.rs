@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use crate::amount::{Amount, Metric};
-use crate::names::{FunctionId, Names};
+use crate::amount::{Amount, Metric, order};
+use crate::functions::FunctionId;
+use crate::names::Names;
 use crate::pattern::Pattern;
 use crate::profile::Profile;
-use crate::rank::order;
 
 /// The neighbours of a function that are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

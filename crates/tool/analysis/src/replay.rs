@@ -4,299 +4,137 @@
 //! the ledger's figures per "stack", including exact shares of the peaks, are then a breakdown by
 //! that key.
 
+pub(crate) mod results;
+pub(crate) mod span;
+pub(crate) mod visitor;
+
+mod figures;
+mod player;
+
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::BinaryHeap;
 
-use heapledger_core::sample::Rate;
-use heapledger_core::{Api, Blocks, Bytes, Serial, StackId, ThreadId};
-use heapledger_ledger::{self as ledger, Key, Ledger};
-use heapledger_recording::{
-    CountErrors, Counts, Damage, Event, EventChunk, EventKind, EventsBuffer, FreedBlock, ImageEndReason, ImageId, Live,
-    LiveBlock, Mark, NodeCache, NodeKind, Recording, RecordingError, Sample, Site, SiteErrors, StackTree, Time,
-    Timeline,
-};
+use heapledger_core::Bytes;
+use heapledger_ledger as ledger;
+use heapledger_recording::{EventsBuffer, ImageId, Recording, RecordingError, Time, Timeline};
 
-use crate::amount::Amount;
+use self::figures::count_errors;
+use self::player::{Player, add_to_timeline};
+use self::results::Replayed;
+use self::span::Span;
+use self::visitor::{BlockVisitor, EndReason};
 use crate::error::Error;
-use crate::events::{EventMap, THREADS_MAX, bytes_of, expect_events};
-use crate::reports::{Reports, times_complete};
+use crate::events::expect_events;
+use crate::progress::Progress;
 
-/// A function that is called from time to time with the number of events that are done, and the
-/// number of all.
-pub type Progress<'p> = &'p mut dyn FnMut(u64, u64);
-
-/// A block about to be entered.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Origin {
-    pub(crate) image: ImageId,
-    pub(crate) serial: Serial,
-    /// The thread that allocated it, and the time. `None` if the block comes from a checkpoint.
-    pub(crate) call: Option<(ThreadId, Time)>,
-    pub(crate) size: Bytes,
-    /// The rate at which it was sampled.
-    pub(crate) rate: Rate,
-    pub(crate) stack: StackId,
+/// A replay: its images, the part of their time, and the memory that it may take.
+#[derive(Clone, Copy)]
+pub(crate) struct Replay<'r, 'a> {
+    pub(crate) recording: &'r Recording<'a>,
+    /// The images, which are replayed together.
+    pub(crate) images: &'r [ImageId],
+    pub(crate) span: Span,
+    /// The limit of memory.
+    pub(crate) memory_max: Bytes,
 }
 
-impl Origin {
-    /// Returns the block's bytes and its weight.
-    pub(crate) fn amount(&self) -> Amount {
-        Amount::of_block(self.size, Blocks(self.rate.weight(self.size, self.serial)))
-    }
-}
-
-/// A block that is no longer live.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct BlockEnd {
-    pub(crate) image: ImageId,
-    pub(crate) serial: Serial,
-    pub(crate) at: Time,
-    /// The thread that allocated it, and the time, if the visitor
-    /// [wants](BlockVisitor::WANTS_CALLS) to know. `None` if the block comes from a checkpoint.
-    pub(crate) call: Option<(ThreadId, Time)>,
-    /// The block's bytes and weight.
-    pub(crate) amount: Amount,
-    /// The group that it was counted under.
-    pub(crate) group: StackId,
-    pub(crate) reason: EndReason,
-}
-
-/// The reason why a block is no longer live.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum EndReason {
-    /// It was freed by this thread.
-    Freed(ThreadId),
-    /// It is still live: it was reattributed, and is entered again at once under another group.
-    Reattributed,
-    /// Its image ended.
-    ImageEnded,
-    /// It is still live, but the replay is over.
-    ReplayEnded,
-}
-
-/// A visitor of the replay that assigns each block to a group, and may be notified when blocks are
-/// no longer live. A function that returns the group of a block is one.
-pub(crate) trait BlockVisitor {
-    /// True if it is notified of blocks that are no longer live.
-    const WANTS_FREES: bool = false;
-    /// True if it is given the thread that allocated them, and the time.
-    const WANTS_CALLS: bool = false;
-
-    /// Returns the group that a block is counted under.
-    fn on_alloc(&mut self, origin: Origin) -> StackId;
-
-    /// Handles a block that is no longer live.
-    fn on_free(&mut self, _: BlockEnd) {}
-
-    /// Returns false to stop the replay. Called after each chunk of events is decoded.
-    fn wants_more(&self) -> bool {
-        true
-    }
-}
-
-impl<F: FnMut(Origin) -> StackId> BlockVisitor for F {
-    #[inline]
-    fn on_alloc(&mut self, origin: Origin) -> StackId {
-        self(origin)
-    }
-}
-
-/// The part of a recording to replay.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Span {
-    /// Begins with the last checkpoints before this time. Only the figures of blocks allocated
-    /// since then, and what is live at the end of the span, are right. `None`: from the beginning.
-    pub(crate) from: Option<Time>,
-    /// Ends at this time, inclusive. `None`: at the end of the recording.
-    pub(crate) until: Option<Time>,
-    /// Ends when this many bytes are live in all images together.
-    pub(crate) stop_at: Option<Bytes>,
-    /// True to return the blocks that are live at the end of the span. Blocks of images that ended
-    /// before it are returned only if nothing limits the span.
-    pub(crate) wants_blocks: bool,
-    /// The handling of the marks of reporters.
-    pub(crate) marks: Marks,
-    /// True to return the blocks that were freed.
-    pub(crate) wants_freed: bool,
-}
-
-/// The handling of the marks of reporters by a replay.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Marks {
-    /// They are ignored.
-    #[default]
-    Ignored,
-    /// They are followed.
-    Followed,
-    /// They are followed, and the span of each image ends when its reporters have been asked for
-    /// the last time.
-    UpToTheLast,
-}
-
-impl Span {
-    /// True if the span ends with this much live.
-    fn is_over(&self, live: ledger::Live) -> bool {
-        self.stop_at.is_some_and(|bytes| live.bytes_live >= bytes)
-    }
-
-    /// True if usable sizes are needed: for reports of blocks, or for freed blocks.
-    fn wants_usable(&self) -> bool {
-        self.marks != Marks::Ignored || self.wants_freed
-    }
-
-    /// True if images that ended before the end of the span contribute the blocks that they had
-    /// live.
-    fn reaches_the_end(&self) -> bool {
-        self.until.is_none() && self.stop_at.is_none()
-    }
-}
-
-/// The results of a replay.
-#[derive(Debug, Default)]
-pub(crate) struct Replayed {
-    /// The images, in ascending order of ids. Images that began after the span are not included.
-    pub(crate) images: Vec<ReplayedImage>,
-    /// The amount that was live in all images together.
-    pub(crate) live: ledger::Live,
-    /// The standard errors of the totals of all images, if blocks were sampled.
-    pub(crate) errors: Option<CountErrors>,
-    /// The amount that was live in all images together, over time.
-    pub(crate) timeline: Vec<Sample>,
-    /// Parts of the recording that could not be read, and are missing in all figures.
-    pub(crate) damage: Vec<Damage>,
-}
-
-/// One image of a replay.
-#[derive(Debug)]
-pub(crate) struct ReplayedImage {
-    pub(crate) image: ImageId,
-    /// True if it ended within the span.
-    pub(crate) ended: bool,
-    pub(crate) counts: Counts,
-    /// The sites, in ascending order of stacks.
-    pub(crate) sites: Vec<Site>,
-    /// The blocks that were live at the end, in no particular order, if they were asked for.
-    pub(crate) blocks: Vec<ReplayedBlock>,
-    /// The marks of reporters on these blocks, and the defects of their reports.
-    pub(crate) reports: Reports,
-    /// The number of blocks that were freed, by their group, requested size and usable size, if
-    /// they were asked for.
-    pub(crate) freed: HashMap<(StackId, Bytes, Bytes), u64>,
-    /// The amount that was live, over time.
-    pub(crate) timeline: Vec<Sample>,
-    /// The session's peak when the sites were read: they have no share in a higher one.
-    session_peak: Bytes,
-}
-
-/// A block that is live when a replay ends.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ReplayedBlock {
-    pub(crate) serial: Serial,
-    pub(crate) size: Bytes,
-    /// The rate at which it was sampled.
-    pub(crate) rate: Rate,
-    /// Its weight.
-    pub(crate) weight: Blocks,
-    /// Its usable size, if it was recorded and [asked for](Span::wants_usable).
-    pub(crate) usable: Option<Bytes>,
-    /// The group that it is counted under.
-    pub(crate) group: StackId,
-}
-
-/// Replays these images together, in the order of time. The visitor returns the group that a block
-/// is counted under.
-pub(crate) fn replay(
-    recording: &Recording<'_>,
-    images: &[ImageId],
-    span: Span,
-    memory_max: Bytes,
-    mut visitor: impl BlockVisitor,
-    progress: Progress<'_>,
-) -> Result<Replayed, Error> {
-    expect_events(recording)?;
-    let mut session = ledger::Session::new();
-    let mut replayed = Replayed::default();
-    let mut players: Vec<Option<Player<'_>>> = Vec::new();
-    let mut next_steps = BinaryHeap::new();
-    let mut events_all = 0;
-    let mut memory = Memory { taken: 0, max: memory_max.0 };
-    for &image in images {
-        if let Some(mut player) = Player::new(recording, image, span, &mut session, &mut visitor)? {
-            memory.check(&mut player)?;
-            events_all += player.events_left();
-            next_steps.push(Reverse((player.next_time(), image, players.len())));
-            players.push(Some(player));
+impl<'r> Replay<'r, '_> {
+    /// Replays the images together, in the order of time. The visitor returns the group that a
+    /// block is counted under.
+    pub(crate) fn run(self, mut visitor: impl BlockVisitor, progress: Progress<'_>) -> Result<Replayed, Error> {
+        let Replay { recording, span, .. } = self;
+        expect_events(recording)?;
+        let mut session = ledger::Session::new();
+        let mut replayed = Replayed::default();
+        let mut memory = Memory { taken: 0, max: self.memory_max.0 };
+        let mut players = self.players(&mut session, &mut memory, &mut visitor)?;
+        let events_all: u64 = players.iter().flatten().map(Player::events_left).sum();
+        let mut next_steps = BinaryHeap::new();
+        for (at, player) in players.iter_mut().enumerate() {
+            next_steps.extend(player.as_mut().map(|player| Reverse((player.next_time(), player.image, at))));
         }
-    }
 
-    let mut buffer = EventsBuffer::default();
-    let mut timeline = Timeline::new();
-    if span.from.is_none()
-        && let Some(begins) = recording.session().map(|session| session.begins).filter(|begins| begins.0 > 0)
-    {
-        // The blocks in the ledgers were carried into this recording: they are live, but not
-        // allocated in it.
-        session.restart(ledger::Time(begins.0));
-        add_to_timeline(&mut timeline, begins, session.live());
-        for player in players.iter_mut().flatten() {
-            player.restart(begins);
-        }
-    }
-    let mut events_done = 0;
-    while !span.is_over(session.live())
-        && let Some(Reverse((_, image, at))) = next_steps.pop()
-    {
-        let Some(player) = players[at].as_mut() else { continue };
-        // The player with the earliest step goes on until another one is earlier.
-        let turn = next_steps.peek().map(|Reverse((time, other, _))| (*time, *other));
-        let is_due = |time: Time| turn.is_none_or(|turn| (Some(time), image) <= (turn.0, turn.1));
-        while let Some(time) = player.next_time()
-            && is_due(time)
-            && (!span.is_over(session.live()) || player.is_before_a_stamp())
+        let mut buffer = EventsBuffer::default();
+        let mut timeline = Timeline::new();
+        if span.from.is_none()
+            && let Some(begins) = recording.session().map(|session| session.begins).filter(|begins| begins.0 > 0)
         {
-            if player.needs_chunk() {
-                match player.load_chunk(&mut buffer) {
-                    Ok(events) => events_done += events,
-                    Err(RecordingError::Damaged(damage)) => replayed.damage.push(damage),
-                    Err(other) => return Err(other.into()),
-                }
-                memory.check(player)?;
-                progress(events_done, events_all);
-                if !visitor.wants_more() {
-                    return Err(Error::Stopped);
-                }
-            } else {
-                player.play(&mut session, &mut timeline, &mut visitor, is_due)?;
+            // The blocks in the ledgers were carried into this recording: they are live, but not
+            // allocated in it.
+            session.restart(ledger::Time(begins.0));
+            add_to_timeline(&mut timeline, begins, session.live());
+            for player in players.iter_mut().flatten() {
+                player.restart(begins);
             }
         }
-        match player.next_time() {
-            Some(time) => next_steps.push(Reverse((Some(time), image, at))),
-            // Its register is released now, so that the memory serves the images that still run.
-            None if player.ended => {
-                memory.taken -= player.memory;
-                replayed.images.extend(players[at].take().map(|player| player.finish(&session)));
+        let mut events_done = 0;
+        while !span.is_over(session.live())
+            && let Some(Reverse((_, image, at))) = next_steps.pop()
+        {
+            let Some(player) = players[at].as_mut() else { continue };
+            // The player with the earliest step goes on until another one is earlier.
+            let turn = next_steps.peek().map(|Reverse((time, other, _))| (*time, *other));
+            let is_due = |time: Time| turn.is_none_or(|turn| (Some(time), image) <= (turn.0, turn.1));
+            while let Some(time) = player.next_time()
+                && is_due(time)
+                && (!span.is_over(session.live()) || player.is_before_a_stamp())
+            {
+                if player.needs_chunk() {
+                    match player.load_chunk(&mut buffer) {
+                        Ok(events) => events_done += events,
+                        Err(RecordingError::Damaged(damage)) => replayed.damage.push(damage),
+                        Err(other) => return Err(other.into()),
+                    }
+                    memory.check(player)?;
+                    progress(events_done, events_all);
+                    if !visitor.wants_more() {
+                        return Err(Error::Stopped);
+                    }
+                } else {
+                    player.play(&mut session, &mut timeline, &mut visitor, is_due)?;
+                }
             }
-            None => {}
+            match player.next_time() {
+                Some(time) => next_steps.push(Reverse((Some(time), image, at))),
+                // Its register is released now, so that the memory serves the images that still
+                // run.
+                None if player.ended => {
+                    memory.taken -= player.memory;
+                    replayed.images.extend(players[at].take().map(|player| player.finish(&session)));
+                }
+                None => {}
+            }
         }
-    }
-    let end = recording.footer().map_or(Time(0), |footer| footer.time).max(timeline.last_time());
-    for player in players.into_iter().flatten() {
-        player.notify_ends(end, EndReason::ReplayEnded, &mut visitor);
-        replayed.images.push(player.finish(&session));
+        let end = recording.footer().map_or(Time(0), |footer| footer.time).max(timeline.last_time());
+        for player in players.into_iter().flatten() {
+            player.notify_ends(end, EndReason::ReplayEnded, &mut visitor);
+            replayed.images.push(player.finish(&session));
+        }
+
+        replayed.live = session.live();
+        replayed.errors = count_errors(session.variances());
+        replayed.timeline = timeline.finish();
+        replayed.remove_lower_peaks();
+        replayed.images.sort_by_key(|image| image.image);
+        Ok(replayed)
     }
 
-    replayed.live = session.live();
-    replayed.errors = count_errors(session.variances());
-    replayed.timeline = timeline.finish();
-    for image in &mut replayed.images {
-        if image.session_peak != replayed.live.bytes_live_max {
-            for site in &mut image.sites {
-                (site.live_at_session_peak, site.errors.live_at_session_peak) = (Live::default(), Live::default());
+    /// Returns the images that have something in the span, before their first events.
+    fn players(
+        &self,
+        session: &mut ledger::Session,
+        memory: &mut Memory,
+        visitor: &mut impl BlockVisitor,
+    ) -> Result<Vec<Option<Player<'r>>>, Error> {
+        let mut players = Vec::with_capacity(self.images.len());
+        for &image in self.images {
+            if let Some(mut player) = Player::new(self.recording, image, self.span, session, visitor)? {
+                memory.check(&mut player)?;
+                players.push(Some(player));
             }
         }
+        Ok(players)
     }
-    replayed.images.sort_by_key(|image| image.image);
-    Ok(replayed)
 }
 
 /// The memory taken by the registers and sites of all images under replay, in bytes.
@@ -308,610 +146,9 @@ struct Memory {
 impl Memory {
     /// Updates the memory of one image, and fails if the limit is exceeded.
     fn check(&mut self, player: &mut Player<'_>) -> Result<(), Error> {
-        let now =
-            player.ledger.bytes_mapped().0 + player.calls.as_ref().map_or(0, bytes_of) + bytes_of(&player.carried);
+        let now = player.bytes();
         self.taken = self.taken - player.memory + now;
         player.memory = now;
         if self.taken > self.max { Err(Error::MemoryLimit(Bytes(self.max))) } else { Ok(()) }
     }
-}
-
-/// A key that is not used by any block.
-const NO_BLOCK: Key = Key(u64::MAX - 1);
-/// The number of events ahead for which memory is prefetched.
-const PREFETCH_DISTANCE: usize = 12;
-
-/// One image under replay.
-struct Player<'r> {
-    image: ImageId,
-    span: Span,
-    /// True if blocks were sampled. Frees of unknown blocks are then not counted.
-    is_sample: bool,
-    ledger: Ledger,
-    chunks: std::iter::Peekable<std::vec::IntoIter<EventChunk<'r>>>,
-    /// The events of the chunk that is being played.
-    events: Vec<Event>,
-    /// The sizes and weights of inherited blocks that were freed, by index of the event.
-    freed_sizes: Vec<(u32, Bytes, Blocks)>,
-    usable_sizes: Vec<(u32, Bytes)>,
-    position: usize,
-    /// The marks of the chunk that is being played, each with the index of the event that follows
-    /// it. The first `marks_position` of them have been played.
-    marks: Vec<(u32, Mark)>,
-    marks_position: usize,
-    reports: Reports,
-    /// The number of times that reporters still have to be asked until the span is over.
-    collections_left: Option<u32>,
-    freed: HashMap<(StackId, Bytes, Bytes), u64>,
-    /// The first serial after the checkpoint; allocations before it are in the checkpoint.
-    first: Serial,
-    /// The time when the image ends, if that is still to come.
-    end: Option<Time>,
-    /// True if the image was still running when the recording ended; `end` is then right after that
-    /// time.
-    runs_on: bool,
-    ended: bool,
-    /// The counts that the ledger does not keep.
-    counts: Counts,
-    threads: Vec<bool>,
-    /// The calls that allocated the live blocks. Kept only if some blocks are reattributed later,
-    /// or if calls or usable sizes are asked for.
-    calls: Option<EventMap<Serial, AllocationCall>>,
-    /// The stacks that the blocks of the checkpoint are attributed to. Kept only if some blocks are
-    /// reattributed later.
-    carried: EventMap<Serial, StackId>,
-    /// The image's stacks. Kept only if blocks are reattributed or marks are followed.
-    tree: Option<StackTree>,
-    /// The memory of the ledger when it was last checked, in bytes.
-    memory: u64,
-    /// The time when recording was paused for the first time; later frees of unknown blocks are
-    /// attributed to the pause.
-    paused_from: Time,
-    timeline: Timeline,
-}
-
-impl<'r> Player<'r> {
-    /// Returns `None` if nothing of the image is in the span.
-    fn new<F: BlockVisitor>(
-        recording: &'r Recording<'_>,
-        image: ImageId,
-        span: Span,
-        session: &mut ledger::Session,
-        visitor: &mut F,
-    ) -> Result<Option<Player<'r>>, Error> {
-        let until = span.until.unwrap_or(Time(u64::MAX));
-        let start = recording.image(image);
-        let end = recording.image_end(image);
-        // An image that still runs when the recording ends is live at that very time, so it ends 1
-        // ns later.
-        let runs_on = end.is_some_and(|end| end.reason == ImageEndReason::Detached);
-        let end = end.map(|end| Time(end.time.0.saturating_add(runs_on.into())));
-        let is_over = |from: Time| end.is_some_and(|end| end < from);
-        if start.is_some_and(|start| start.time > until) || span.from.is_some_and(is_over) {
-            return Ok(None);
-        }
-        let recorded = recording.image_counts(image).copied().unwrap_or_default();
-        let has_reattributions = recording.event_chunks(image).any(|chunk| chunk.head().moves > 0);
-        let follows = span.marks != Marks::Ignored;
-        let mut player = Player {
-            image,
-            span,
-            is_sample: recording.is_sample(),
-            ledger: Ledger::new(),
-            chunks: Vec::new().into_iter().peekable(),
-            events: Vec::new(),
-            freed_sizes: Vec::new(),
-            usable_sizes: Vec::new(),
-            position: 0,
-            marks: Vec::new(),
-            marks_position: 0,
-            reports: Reports::default(),
-            collections_left: (span.marks == Marks::UpToTheLast).then(|| times_complete(recording, image)),
-            freed: HashMap::new(),
-            first: Serial(0),
-            end,
-            runs_on,
-            ended: false,
-            counts: Counts {
-                blocks_inherited_live_end: start.map_or(Blocks(0), |start| start.inherited_blocks),
-                bytes_inherited_live_end: start.map_or(Bytes(0), |start| start.inherited_bytes),
-                // Events do not tell these counts.
-                events_lost: recorded.events_lost,
-                events_lost_full: recorded.events_lost_full,
-                events_lost_nested: recorded.events_lost_nested,
-                events_lost_no_ring: recorded.events_lost_no_ring,
-                events_lost_unreadable: recorded.events_lost_unreadable,
-                events_lost_pools: recorded.events_lost_pools,
-                frees_missed: recorded.frees_missed,
-                events_late: recorded.events_late,
-                events_reordered: recorded.events_reordered,
-                stamps_unknown: recorded.stamps_unknown,
-                stacks: recorded.stacks,
-                ..Counts::default()
-            },
-            threads: Vec::new(),
-            calls: (span.wants_usable() || has_reattributions || F::WANTS_CALLS).then(EventMap::default),
-            carried: EventMap::default(),
-            tree: (has_reattributions || follows).then(|| recording.stack_tree(image, &mut NodeCache::default())),
-            memory: 0,
-            paused_from: recording
-                .pauses()
-                .iter()
-                .find(|pause| !pause.is_stall)
-                .map_or(Time(u64::MAX), |pause| pause.from),
-            timeline: Timeline::new(),
-        };
-
-        let mut from = Time(0);
-        let carried = || recording.checkpoints(image).into_iter().next();
-        let checkpoint = match span.from {
-            Some(from) => recording.checkpoint_before(image, from),
-            None if start.is_some_and(|start| start.carried.is_some()) => carried(),
-            None => None,
-        };
-        if let Some(checkpoint) = checkpoint {
-            let mut blocks: Vec<LiveBlock> = Vec::with_capacity(checkpoint.len());
-            // A checkpoint that cannot be read is treated as if there were none.
-            if checkpoint.for_each_part(|part| blocks.extend_from_slice(part)).is_ok() {
-                from = checkpoint.time();
-                player.first = checkpoint.next_serial();
-                if has_reattributions {
-                    player.carried.extend(blocks.iter().map(|block| (block.serial, block.stack)));
-                }
-                for block in blocks {
-                    let origin = Origin {
-                        image,
-                        serial: block.serial,
-                        call: None,
-                        size: block.size,
-                        rate: block.rate,
-                        stack: block.stack,
-                    };
-                    let size = ledger::Sampled { size: block.size, rate: block.rate };
-                    player.allocate(session, from, ThreadId(0), block.serial, size, visitor.on_alloc(origin))?;
-                }
-            }
-        }
-        // Times in a chunk are rounded down, so the chunk before may have events from after the
-        // checkpoint.
-        let chunks = recording.event_chunks(image).filter(|chunk| {
-            let head = chunk.head();
-            head.time_last.0.saturating_add(head.tick_ns.into()) >= from.0
-        });
-        player.chunks = chunks.collect::<Vec<_>>().into_iter().peekable();
-        Ok(Some(player))
-    }
-
-    /// Resets the counts: the live blocks were carried into this recording.
-    fn restart(&mut self, begins: Time) {
-        self.ledger.restart(ledger::Time(begins.0));
-        add_to_timeline(&mut self.timeline, begins, self.ledger.live());
-    }
-
-    /// True if the next event is a stamp on a live block. A stamp belongs to the event before it,
-    /// and is played with it even if the span is over.
-    fn is_before_a_stamp(&self) -> bool {
-        let Some(&Event { kind: EventKind::Reattributed { block, stack }, .. }) = self.events.get(self.position) else {
-            return false;
-        };
-        self.is_stamp(self.stack_of(block), stack)
-    }
-
-    fn events_left(&self) -> u64 {
-        self.chunks.clone().map(|chunk| u64::from(chunk.head().rows)).sum()
-    }
-
-    /// Returns the time when the next step is due; `None` if nothing more happens in the span.
-    fn next_time(&mut self) -> Option<Time> {
-        if self.collections_left == Some(0) {
-            return None;
-        }
-        let time = match self.events.get(self.position) {
-            Some(event) => Some(event.time),
-            None => match self.chunks.peek() {
-                Some(chunk) => Some(chunk.head().time_first),
-                None => self.end,
-            },
-        };
-        time.filter(|&time| self.span.until.is_none_or(|until| time <= until))
-    }
-
-    fn needs_chunk(&mut self) -> bool {
-        self.position == self.events.len() && self.chunks.peek().is_some()
-    }
-
-    /// Decodes the next chunk. Returns the number of its events.
-    fn load_chunk(&mut self, buffer: &mut EventsBuffer) -> Result<u64, RecordingError> {
-        self.events.clear();
-        self.freed_sizes.clear();
-        self.usable_sizes.clear();
-        self.marks.clear();
-        (self.position, self.marks_position) = (0, 0);
-        let Some(chunk) = self.chunks.next() else { return Ok(0) };
-        let events = chunk.decode(buffer)?;
-        let sizes = events
-            .all_extras()
-            .iter()
-            .filter_map(|(index, extras)| Some((*index, extras.freed_size?, extras.weight.unwrap_or(Blocks(1)))));
-        self.freed_sizes.extend(sizes);
-        if self.span.wants_usable() {
-            let sizes = events.all_extras().iter().filter_map(|(index, extras)| Some((*index, extras.usable?)));
-            self.usable_sizes.extend(sizes);
-        }
-        if self.span.marks != Marks::Ignored {
-            self.marks.extend(events.marks());
-        }
-        buffer.take_events(&mut self.events);
-        self.play_marks();
-        Ok(self.events.len() as u64)
-    }
-
-    /// Plays the events that are due, or the end of the image.
-    fn play(
-        &mut self,
-        session: &mut ledger::Session,
-        timeline: &mut Timeline,
-        visitor: &mut impl BlockVisitor,
-        is_due: impl Fn(Time) -> bool,
-    ) -> Result<(), Error> {
-        if self.position == self.events.len() {
-            let end = self.end.take().unwrap_or_default();
-            let end = Time(end.0.saturating_sub(self.runs_on.into()));
-            self.ended = true;
-            self.notify_ends(end, EndReason::ImageEnded, visitor);
-            self.ledger.end(session);
-            add_to_timeline(timeline, end, session.live());
-            return Ok(());
-        }
-        while self.collections_left != Some(0)
-            && let Some(&event) = self.events.get(self.position)
-            && self.span.until.is_none_or(|until| event.time <= until)
-            && is_due(event.time)
-            && (!self.span.is_over(session.live()) || self.is_before_a_stamp())
-        {
-            self.position += 1;
-            if let Some(ahead) = self.events.get(self.position + PREFETCH_DISTANCE) {
-                self.prefetch(&ahead.kind);
-            }
-            self.play_event(session, visitor, &event)?;
-            self.play_marks();
-            add_to_timeline(&mut self.timeline, event.time, self.ledger.live());
-            add_to_timeline(timeline, event.time, session.live());
-        }
-        Ok(())
-    }
-
-    /// Plays the marks that come before the next event.
-    #[inline]
-    fn play_marks(&mut self) {
-        while let Some(&(at, mark)) = self.marks.get(self.marks_position)
-            && at as usize <= self.position
-            && self.collections_left != Some(0)
-        {
-            self.marks_position += 1;
-            self.play_mark(&mark);
-        }
-    }
-
-    #[cold]
-    fn play_mark(&mut self, mark: &Mark) {
-        let tree = self.tree.as_ref();
-        let usable = |serial| self.calls.as_ref().and_then(|calls| calls.get(&serial)?.usable);
-        self.reports.on_mark(mark, &self.ledger, tree, usable);
-        if let (Mark::Complete { .. }, Some(left)) = (mark, &mut self.collections_left) {
-            *left -= 1;
-        }
-    }
-
-    /// Notifies the visitor and the reports that a block, which is still in the ledger, is about
-    /// to be freed.
-    #[cold]
-    fn notify_free<F: BlockVisitor>(&mut self, serial: Serial, by: &Event, visitor: &mut F) {
-        let Some(block) = self.ledger.get(Key::from(serial)) else { return };
-        if F::WANTS_FREES {
-            visitor.on_free(self.block_end(serial, &block, by.time, EndReason::Freed(by.thread)));
-        }
-        let usable = self.calls.as_ref().and_then(|calls| calls.get(&serial)?.usable);
-        self.reports.on_free(serial, &block, usable);
-        if self.span.wants_freed {
-            let count = self.freed.entry((block.stack, block.size, usable.unwrap_or(block.size))).or_default();
-            *count = count.saturating_add(block.weight().0);
-        }
-    }
-
-    /// Notifies the visitor that no block is live any more.
-    fn notify_ends<F: BlockVisitor>(&self, at: Time, reason: EndReason, visitor: &mut F) {
-        if F::WANTS_FREES {
-            self.ledger
-                .blocks()
-                .for_each(|(key, block)| visitor.on_free(self.block_end(Serial(key.0), &block, at, reason)));
-        }
-    }
-
-    fn block_end(&self, serial: Serial, block: &ledger::Block, at: Time, reason: EndReason) -> BlockEnd {
-        let call = self.calls.as_ref().and_then(|calls| calls.get(&serial));
-        let call = call.map(|call| (call.thread, call.time));
-        let amount = Amount::of_block(block.size, block.weight());
-        BlockEnd { image: self.image, serial, at, call, amount, group: block.stack, reason }
-    }
-
-    /// Prefetches the memory that an event will need.
-    #[inline]
-    fn prefetch(&self, event: &EventKind) {
-        let freed = |block: &FreedBlock| {
-            if let FreedBlock::Known(serial) = *block {
-                self.ledger.prefetch(Key::from(serial));
-            }
-        };
-        match event {
-            EventKind::Alloc { serial, .. } => self.ledger.prefetch(Key::from(*serial)),
-            EventKind::Free { block } => freed(block),
-            EventKind::Realloc { old, serial, .. } => {
-                freed(old);
-                self.ledger.prefetch(Key::from(*serial));
-            }
-            EventKind::Reattributed { block, .. } => self.ledger.prefetch(Key::from(*block)),
-            EventKind::Failed { .. } => {}
-        }
-    }
-
-    fn play_event<F: BlockVisitor>(
-        &mut self,
-        session: &mut ledger::Session,
-        visitor: &mut F,
-        event: &Event,
-    ) -> Result<(), Error> {
-        if (self.span.wants_freed || F::WANTS_FREES || !self.reports.is_empty())
-            && let EventKind::Free { block: FreedBlock::Known(old) }
-            | EventKind::Realloc { old: FreedBlock::Known(old), .. } = event.kind
-        {
-            self.notify_free(old, event, visitor);
-        }
-        if let Some(calls) = &mut self.calls {
-            let index = (self.position - 1) as u32;
-            let usable = self.usable_sizes.binary_search_by_key(&index, |(at, _)| *at);
-            update_calls(calls, event, usable.ok().map(|at| self.usable_sizes[at].1));
-        }
-        let thread = ThreadId(event.thread.0.min(THREADS_MAX));
-        // A reattribution is not a call of a thread.
-        if !matches!(event.kind, EventKind::Reattributed { .. }) {
-            self.count_thread(thread);
-        }
-        if event.sampled.after_unsampled {
-            self.ledger.end_thread(thread);
-        }
-        let (image, rate) = (self.image, event.sampled.rate);
-        let origin =
-            |serial, size, stack| Origin { image, serial, call: Some((event.thread, event.time)), size, rate, stack };
-        match event.kind {
-            EventKind::Alloc { serial, size, stack }
-            | EventKind::Realloc { old: FreedBlock::None, serial, size, stack } => {
-                if serial >= self.first {
-                    let group = visitor.on_alloc(origin(serial, size, stack));
-                    self.allocate(session, event.time, thread, serial, ledger::Sampled { size, rate }, group)?;
-                }
-            }
-            EventKind::Free { block } => {
-                let key = self.freed(event.time, block);
-                if event.call == Api::PoolBack.into() {
-                    self.ledger.withdraw(session, thread, key);
-                } else {
-                    self.ledger.free(session, thread, key);
-                }
-            }
-            EventKind::Realloc { old: FreedBlock::Unknown, serial, size, stack } if self.is_sample => {
-                if serial >= self.first {
-                    let (stack, time) = (visitor.on_alloc(origin(serial, size, stack)), ledger::Time(event.time.0));
-                    self.ledger.set_next_serial(serial);
-                    let (size, key) = (ledger::Sampled { size, rate }, Key::from(serial));
-                    let _ = self.ledger.reallocate_unsampled(session, time, thread, key, size, stack)?;
-                }
-            }
-            EventKind::Realloc { old, serial, size, stack } => {
-                if serial >= self.first {
-                    let key = self.freed(event.time, old);
-                    let pending = self.ledger.begin_realloc(thread, key);
-                    let stack = visitor.on_alloc(origin(serial, size, stack));
-                    let (time, size) = (ledger::Time(event.time.0), ledger::Sampled { size, rate });
-                    self.ledger.set_next_serial(serial);
-                    let _ = self.ledger.finish_realloc(session, time, pending, Key::from(serial), size, stack)?;
-                }
-            }
-            EventKind::Failed { .. } => self.ledger.fail(),
-            EventKind::Reattributed { block, stack } => {
-                if let Some(live) = self.ledger.get(Key::from(block)) {
-                    let call = self.calls.as_ref().and_then(|calls| calls.get(&block));
-                    let is_stamp = self.is_stamp(self.stack_of(block), stack);
-                    let by = call.map(|call| (call.thread, call.time));
-                    if F::WANTS_FREES {
-                        visitor.on_free(self.block_end(block, &live, event.time, EndReason::Reattributed));
-                    }
-                    let to = visitor.on_alloc(Origin {
-                        image,
-                        serial: block,
-                        call: by,
-                        size: live.size,
-                        rate: live.rate,
-                        stack,
-                    });
-                    let (ledger, key) = (&mut self.ledger, Key::from(block));
-                    let _ = if is_stamp {
-                        ledger.stamp_block(session, key, to)
-                    } else {
-                        ledger.reattribute_block(session, key, to)
-                    }?;
-                    if let Some(call) = self.calls.as_mut().and_then(|calls| calls.get_mut(&block)) {
-                        call.stack = stack;
-                    } else if let Some(carried) = self.carried.get_mut(&block) {
-                        *carried = stack;
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns the stack that a live block is attributed to; `None` if it is not known.
-    fn stack_of(&self, block: Serial) -> Option<StackId> {
-        let call = self.calls.as_ref().and_then(|calls| calls.get(&block));
-        call.map(|call| call.stack).or_else(|| self.carried.get(&block).copied())
-    }
-
-    /// True if a block is reattributed because the program stamped it. It then counts as if it had
-    /// been allocated with the stamp.
-    fn is_stamp(&self, from: Option<StackId>, to: StackId) -> bool {
-        let node =
-            |stack| self.tree.as_ref().and_then(|tree| tree.get(stack)).filter(|node| node.kind == NodeKind::Stamp);
-        let Some(to) = node(to) else { return false };
-        from.is_none_or(|from| node(from).map_or(from, |stamp| stamp.parent) == to.parent)
-    }
-
-    fn allocate(
-        &mut self,
-        session: &mut ledger::Session,
-        time: Time,
-        thread: ThreadId,
-        serial: Serial,
-        size: ledger::Sampled,
-        stack: StackId,
-    ) -> Result<(), Error> {
-        self.ledger.set_next_serial(serial);
-        // A block under the same serial is there only if the file is damaged; the ledger has then
-        // freed it.
-        let _ = self.ledger.allocate(session, ledger::Time(time.0), thread, Key::from(serial), size, stack)?;
-        Ok(())
-    }
-
-    /// Returns the key of the block that the current event frees. Counts the frees of blocks that
-    /// the ledger does not know.
-    fn freed(&mut self, time: Time, block: FreedBlock) -> Key {
-        match block {
-            FreedBlock::Known(serial) => return Key::from(serial),
-            FreedBlock::Inherited => {
-                let index = (self.position - 1) as u32;
-                let known = self.freed_sizes.binary_search_by_key(&index, |(at, ..)| *at);
-                let (_, size, blocks) = known.map_or((index, Bytes(0), Blocks(1)), |at| self.freed_sizes[at]);
-                let counts = &mut self.counts;
-                counts.frees_inherited.0 = counts.frees_inherited.0.saturating_add(blocks.0);
-                counts.blocks_inherited_live_end.0 = counts.blocks_inherited_live_end.0.saturating_sub(blocks.0);
-                let bytes = &mut counts.bytes_inherited_live_end.0;
-                *bytes = bytes.saturating_sub(size.0.saturating_mul(blocks.0));
-            }
-            FreedBlock::Unknown if self.is_sample => {}
-            _ if time >= self.paused_from => self.counts.frees_paused.0 += 1,
-            FreedBlock::Unknown | FreedBlock::None => self.counts.frees_unknown.0 += 1,
-        }
-        NO_BLOCK
-    }
-
-    fn count_thread(&mut self, thread: ThreadId) {
-        let at = thread.0 as usize;
-        if at >= self.threads.len() {
-            self.threads.resize(at + 1, false);
-        }
-        self.counts.threads += u64::from(!std::mem::replace(&mut self.threads[at], true));
-    }
-
-    fn finish(self, session: &ledger::Session) -> ReplayedImage {
-        let (live, counted) = (self.ledger.live(), self.ledger.counts());
-        let counts = Counts {
-            allocations: counted.allocations,
-            reallocations: counted.reallocations,
-            frees: counted.frees,
-            failed: counted.failed,
-            bytes_allocated: counted.bytes_allocated,
-            bytes_live_max: live.bytes_live_max,
-            bytes_live_max_time: Time(live.bytes_live_max_time.0),
-            blocks_at_bytes_max: live.blocks_at_bytes_max,
-            blocks_live_max: live.blocks_live_max,
-            bytes_live_end: live.bytes_live,
-            blocks_live_end: live.blocks_live,
-            temporary_allocations: counted.temporaries,
-            errors: count_errors(self.ledger.variances()),
-            ..self.counts
-        };
-        let mut sites: Vec<Site> = self.ledger.sites(session).map(site).collect();
-        sites.sort_unstable_by_key(|site| site.stack);
-        let session_peak = session.live().bytes_live_max;
-        let blocks = self.blocks();
-        let timeline = self.timeline.finish();
-        let (image, ended, reports, freed) = (self.image, self.ended, self.reports, self.freed);
-        ReplayedImage { image, ended, counts, sites, blocks, reports, freed, timeline, session_peak }
-    }
-
-    fn blocks(&self) -> Vec<ReplayedBlock> {
-        if !self.span.wants_blocks || (self.ended && !self.span.reaches_the_end()) {
-            return Vec::new();
-        }
-        let block = |(key, block): (Key, ledger::Block)| {
-            let serial = Serial(key.0);
-            let call = self.calls.as_ref().and_then(|calls| calls.get(&serial));
-            let usable = call.and_then(|call| call.usable);
-            let (rate, weight) = (block.rate, block.weight());
-            ReplayedBlock { serial, size: block.size, rate, weight, usable, group: block.stack }
-        };
-        self.ledger.blocks().map(block).collect()
-    }
-}
-
-/// The call that allocated a live block.
-#[derive(Clone, Copy)]
-struct AllocationCall {
-    thread: ThreadId,
-    time: Time,
-    /// The stack that the block is attributed to.
-    stack: StackId,
-    /// Its usable size, if it was recorded.
-    usable: Option<Bytes>,
-}
-
-/// Updates the calls that allocated the live blocks.
-fn update_calls(calls: &mut EventMap<Serial, AllocationCall>, event: &Event, usable: Option<Bytes>) {
-    if let EventKind::Free { block: FreedBlock::Known(old) } | EventKind::Realloc { old: FreedBlock::Known(old), .. } =
-        event.kind
-    {
-        calls.remove(&old);
-    }
-    if let EventKind::Alloc { serial, stack, .. } | EventKind::Realloc { serial, stack, .. } = event.kind {
-        calls.insert(serial, AllocationCall { thread: event.thread, time: event.time, stack, usable });
-    }
-}
-
-/// Adds the live amount to a timeline. A damaged file may have times that go backwards.
-fn add_to_timeline(timeline: &mut Timeline, time: Time, live: ledger::Live) {
-    let live = Live { bytes: live.bytes_live, blocks: live.blocks_live };
-    timeline.add(time.max(timeline.last_time()), live);
-}
-
-/// Converts a site of the ledger to one of a recording.
-fn site(site: ledger::Site) -> Site {
-    let live = |bytes, blocks| Live { bytes, blocks };
-    Site {
-        stack: site.stack,
-        allocations: site.allocations,
-        bytes_allocated: site.bytes_allocated,
-        temporaries: site.temporaries,
-        live_end: live(site.bytes_live, site.blocks_live),
-        live_at_image_peak: live(site.bytes_at_peak, site.blocks_at_peak),
-        live_at_session_peak: live(site.bytes_at_session_peak, site.blocks_at_session_peak),
-        errors: SiteErrors {
-            allocated: errors(site.variances.allocated),
-            live_end: errors(site.variances.live),
-            live_at_image_peak: errors(site.variances.at_peak),
-            live_at_session_peak: errors(site.variances.at_session_peak),
-        },
-    }
-}
-
-/// Returns the standard errors of a variance.
-fn errors(variance: ledger::Variance) -> Live {
-    let (bytes, blocks) = variance.errors();
-    Live { bytes, blocks }
-}
-
-/// Returns the standard errors of totals; `None` if all are zero, as without sampling.
-fn count_errors(variances: ledger::Variances) -> Option<CountErrors> {
-    let ledger::Variances { allocated, live, at_peak } = variances;
-    let all = CountErrors { allocated: errors(allocated), live_end: errors(live), live_at_peak: errors(at_peak) };
-    (all != CountErrors::default()).then_some(all)
 }

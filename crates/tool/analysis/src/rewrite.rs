@@ -15,13 +15,18 @@ use heapledger_recording::{
     encode_records,
 };
 
-use crate::moment::Selection;
+use crate::error::Error as AnalysisError;
 use crate::overview::recounted;
-use crate::replay::{Origin, Progress, Span, replay};
+use crate::progress::Progress;
+use crate::replay::Replay;
+use crate::replay::span::Span;
+use crate::replay::visitor::Origin;
+use crate::selection::Selection;
 
 mod anonymize;
 mod merge;
 mod segments;
+mod source;
 #[cfg(test)]
 mod tests;
 mod totals;
@@ -37,7 +42,7 @@ pub use trim::trim;
 pub enum Error {
     /// The recordings cannot be read, or do not have what was asked for.
     #[error(transparent)]
-    Analysis(#[from] crate::Error),
+    Analysis(#[from] AnalysisError),
     /// The recording of this number is a part of a longer one.
     #[error("a recording that begins in the middle of a run cannot be merged with others")]
     BeginsInMidRun(usize),
@@ -129,8 +134,8 @@ impl<W: Write> Draft<W> {
     ) -> Result<u64, Error> {
         let images: Vec<ImageId> = so_far.images().iter().map(|start| start.image).collect();
         let memory_max = Selection::default().memory_max;
-        let mut replayed =
-            replay(so_far, &images, Span::default(), memory_max, |origin: Origin| origin.stack, progress)?;
+        let replay = Replay { recording: so_far, images: &images, span: Span::default(), memory_max };
+        let mut replayed = replay.run(|origin: Origin| origin.stack, progress)?;
         let mut records = Vec::new();
         for image in &mut replayed.images {
             let (sites, samples) = (std::mem::take(&mut image.sites), std::mem::take(&mut image.timeline));

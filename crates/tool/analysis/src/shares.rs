@@ -11,12 +11,13 @@ use crate::amount::{Metric, MomentAmounts};
 use crate::block_filter::{BlockFilter, SharedProgress, Verdict, each_once};
 use crate::error::Error;
 use crate::events::{bytes_of, events_in, expect_events, for_each_chunk};
-use crate::moment::Selection;
 use crate::names::Names;
 use crate::parts::{Part, PartBy, parts};
 use crate::profile::Profile;
+use crate::progress::Progress;
 use crate::rank::{Key, Rank, RankBy, group, rank};
-use crate::replay::{Origin, Progress};
+use crate::replay::visitor::Origin;
+use crate::selection::Selection;
 use crate::stacks::{MergedStacks, NodeId, Stacks};
 
 /// The property by which blocks are grouped.
@@ -84,14 +85,7 @@ impl Shares {
         let (mut done, all) = (0, events_in(recording, &images));
         let is_by_stack = matches!(by, SharesBy::Rank(_));
         let mut shared_progress = SharedProgress::new(&mut *progress, &selection.filter, false);
-        let mut block_filter = BlockFilter::new(
-            names,
-            &selection.filter,
-            &images,
-            is_by_stack,
-            selection.memory_max,
-            &mut shared_progress,
-        )?;
+        let mut block_filter = BlockFilter::new(names, selection, &images, is_by_stack, &mut shared_progress)?;
         let mut merged = MergedStacks::with_stacks(stacks, recording);
         let mut sums = vec![vec![0_u64; times.len()]; groups.len() + 1];
         let mut known: HashMap<NodeId, u32> = HashMap::new();

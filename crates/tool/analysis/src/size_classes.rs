@@ -6,14 +6,16 @@ use heapledger_core::Bytes;
 
 use crate::amount::{Amount, Metric, MomentAmounts};
 use crate::error::Error;
+use crate::functions::FunctionId;
 use crate::group_totals::group_totals;
-use crate::moment::Selection;
-use crate::names::{FunctionId, Names};
+use crate::names::Names;
 use crate::parts::{Part, size_class};
 use crate::profile::{PartLabels, PartSplit, Profile, Site};
+use crate::progress::Progress;
 use crate::rank::{Key, Rank, RankBy, group, rank};
-use crate::replay::{Origin, Progress};
-use crate::stacks::{MergedStacks, NodeId};
+use crate::replay::visitor::Origin;
+use crate::selection::Selection;
+use crate::stacks::NodeId;
 
 /// Groups of sites, each with the amount that it holds in each size class.
 #[derive(Debug, Default)]
@@ -36,17 +38,18 @@ pub fn size_classes(
     progress: Progress<'_>,
 ) -> Result<SizeClasses, Error> {
     let recording = names.recording();
-    let mut merged = MergedStacks::new(recording);
     let needs = PartSplit::needs(split);
     let key = |origin: &Origin, stack, _| {
         PartSplit::part(split, recording, origin).map(|part| (part, stack, size_class(origin.size)))
     };
-    let group_totals = group_totals(names, &mut merged, selection, needs, key, None, progress)?;
+    let group_totals = group_totals(names, selection, needs, key, progress)?;
     let moment = selection.moment;
-    let mut profile =
-        Profile { left_out: group_totals.left_out.at(moment), damage: group_totals.damage, ..Profile::default() };
-    profile.damage.append(&mut merged.damage);
-    profile.stacks = merged.stacks;
+    let mut profile = Profile {
+        stacks: group_totals.stacks,
+        left_out: group_totals.left_out.at(moment),
+        damage: group_totals.damage,
+        ..Profile::default()
+    };
     let mut all = MomentAmounts::default();
     let mut labels = PartLabels::new(split);
     // Blocks beyond the limit of groups have no known size.

@@ -1,12 +1,15 @@
 //! The stack tree of the whole session.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use heapledger_core::StackId;
 use heapledger_recording::{Damage, ImageId, ModuleId, Node, NodeCache, NodeKind, Recording, StackTree, TextId};
 
-use crate::contexts::Texts;
+use crate::texts::Texts;
 
 /// A node of the merged tree: like a [`StackId`], but the same in all images. As a stack, it stands
 /// for the frames, the context that the stack was in, the heap that it allocates from, and the

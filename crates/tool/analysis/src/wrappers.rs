@@ -11,8 +11,10 @@ use std::mem;
 use heapledger_dmd::CodeClass;
 use heapledger_recording::{ModuleId, Node, NodeKind, Recording};
 
-use crate::names::{FunctionId, Names};
-use crate::stacks::{MergedStacks, NodeId, StackFrame, Stacks, StacksNumber};
+use crate::functions::FunctionId;
+use crate::names::Names;
+use crate::stacks::{MergedStacks, NodeId, StackFrame, Stacks};
+use crate::wrapper_search::{Evidence, Search, Wrapper};
 
 /// The minimum number of the program's own functions that call a wrapper.
 const CALLERS_MIN: usize = 4;
@@ -32,40 +34,6 @@ const ROUNDS: usize = 3;
 
 /// The index for nodes whose function is not known.
 const NOWHERE: u32 = u32::MAX;
-
-/// A stack that allocates, and the totals that it ever allocated.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Evidence {
-    pub(crate) stack: NodeId,
-    pub(crate) blocks: u64,
-    pub(crate) temporaries: u64,
-}
-
-/// The state of the search for the wrappers of a recording.
-#[derive(Debug, Default)]
-pub(crate) enum Search {
-    /// Wrappers have not been asked for.
-    #[default]
-    NotBegun,
-    /// Wrappers have not been asked for, but all stacks of the recording have been read: the ones
-    /// with this number.
-    Readable(StacksNumber, Vec<Evidence>),
-    /// The functions are marked.
-    Done,
-}
-
-/// A function that was found to allocate for its callers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wrapper {
-    /// The function.
-    pub function: FunctionId,
-    /// The size of its code in bytes; for a template, of the largest instance.
-    pub code_bytes: u64,
-    /// The number of stacks whose blocks it would own.
-    pub stacks: usize,
-    /// The number of blocks that it ever allocated; 0 if the recording has no totals.
-    pub blocks: u64,
-}
 
 /// The stacks of a recording, and the physical functions on them.
 struct Code<'s> {

@@ -9,25 +9,29 @@ mod common;
 mod diff;
 mod dmd;
 mod dump;
+mod export;
 mod files;
 mod grammar;
 mod help;
 mod pictures;
 mod record;
 mod reports;
+pub(crate) mod select;
 mod tables;
 mod types;
+pub(crate) mod values;
 mod verbs;
 
-pub(crate) use self::by::{By, Grouping, Rows};
+pub(crate) use self::by::{By, Depth, Grouping, Rows};
 pub(crate) use self::common::{Frames, Input, Named, Range, SymbolFiles, Symbols, Target, Written};
 pub(crate) use self::diff::Diff;
 pub(crate) use self::dmd::{Dmd, DmdBy, DmdMode, DmdSort};
 pub(crate) use self::dump::{Dump, DumpHeaps, DumpLevel};
+pub(crate) use self::export::{Export, ExportFormat};
 pub(crate) use self::files::{Anonymize, Import, Info, Merge, Names, Trim};
 pub(crate) use self::grammar::{Refusal, SUMMARY, awaited, parse, verb};
 pub(crate) use self::help::{CompleteWords, Completions, Doctor, Explain, Help, Man};
-pub(crate) use self::pictures::{Advise, Export, Flame, Growth, Timeline, Tree};
+pub(crate) use self::pictures::{Advise, Flame, Growth, Timeline, Tree};
 pub(crate) use self::record::{
     Attach, Check, Control, FileLimit, KeptNames, OnFull, Pause, Record, Run, Sample, Stacks, Start, Status,
 };

@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
-use crate::input::shown;
+use crate::text::shown;
 
 /// The name of the file.
 const NAME: &str = "heapledger.toml";

@@ -1,4 +1,4 @@
-//! Amounts for people: sizes, counts, times, shares.
+//! Amounts for people: sizes, counts, times, rates, shares; and times for JSON.
 
 use std::time::Duration;
 
@@ -63,6 +63,19 @@ pub(crate) fn time(time: heapledger_recording::Time) -> String {
     let fraction = if fraction.is_empty() && digits > 3 { "0" } else { fraction };
     let point = if fraction.is_empty() { "" } else { "." };
     format!("{}{point}{fraction} {name}", time.0 / unit)
+}
+
+/// Returns a time in seconds, for JSON.
+pub(crate) fn seconds(time: heapledger_recording::Time) -> f64 {
+    time.0 as f64 / 1e9
+}
+
+/// Returns a rate for the shortest unit of time in which it is a kibibyte, at most an hour.
+pub(crate) fn rate(per_second: f64) -> String {
+    let units = [(1.0, "s"), (60.0, "min"), (3600.0, "h")];
+    let fits = |(seconds, _): &&(f64, &str)| per_second * seconds >= 1024.0;
+    let (seconds, unit) = units.iter().find(fits).unwrap_or(&units[2]);
+    format!("{}/{unit}", bytes((per_second * seconds) as u64))
 }
 
 /// Returns a share from 0 to 1, for a column: `72.7 %`, `<0.1 %`.
@@ -155,7 +168,20 @@ mod tests {
         assert_eq!(shown(18_249_500_000), "18.2495 s");
         assert_eq!(shown(7_650_000_000_001), "7650.000000001 s");
         for ns in [0, 1, 999, 1_000_001, 999_999_999, 1_000_000_000, 18_249_999_999, 86_400_123_456_789] {
-            assert_eq!(crate::select::time(&shown(ns)), Ok(heapledger_recording::Time(ns)), "{}", shown(ns));
+            assert_eq!(crate::args::values::time(&shown(ns)), Ok(heapledger_recording::Time(ns)), "{}", shown(ns));
+        }
+    }
+
+    #[test]
+    fn rates_have_a_time_that_fits() {
+        for (per_second, told) in [
+            (2048.0, "2.0 KiB/s"),
+            (1024.0 * 1024.0 * 3.0, "3.0 MiB/s"),
+            (100.0, "5.9 KiB/min"),
+            (1.0, "3.5 KiB/h"),
+            (0.01, "36 B/h"),
+        ] {
+            assert_eq!(rate(per_second), told);
         }
     }
 

@@ -10,27 +10,16 @@ use heapledger_core::Bytes;
 use heapledger_recording::{ChunkKind, Damage, Reason, Recording};
 use memmap2::Mmap;
 
-use crate::args::{self, Named};
+use crate::args::Named;
 use crate::code::Code;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::format::{counted, time};
 use crate::import_format::{ImportError, ImportFormat, Imported};
-use crate::lost;
+use crate::messages::{notify, warn};
 use crate::near::nearest;
-use crate::output::{Output, notify, warn};
-use crate::report::quoted;
-
-impl args::Input {
-    /// Finds the recording to read, and begins the output file, if the options name one.
-    pub(crate) fn find(&self, out: &mut Output) -> Result<Input> {
-        let input = Input::find(self.file.as_deref())?;
-        if let Some(target) = &self.written.output {
-            out.direct(target, self.written.force, &[&input.path])?;
-        }
-        Ok(input)
-    }
-}
+use crate::notices::lost;
+use crate::text::{quoted, shown};
 
 /// A file that should be a recording, mapped into memory.
 #[derive(Debug)]
@@ -256,9 +245,4 @@ fn newest() -> Result<PathBuf> {
         Failure::new(Exit::Usage, "no recording was named, and there is no `heapledger.*.hl` here")
             .hint("make one: heapledger record -- COMMAND")
     })
-}
-
-/// Returns a path for people.
-pub(crate) fn shown(path: &Path) -> String {
-    heapledger_report_format::escape(&path.to_string_lossy()).into_owned()
 }

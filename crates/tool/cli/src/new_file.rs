@@ -16,10 +16,10 @@ use crate::code::Code;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::format::bytes;
-use crate::input::{Input, shown};
-use crate::output::notify;
+use crate::input::Input;
+use crate::messages::notify;
 use crate::progress::Progress;
-use crate::report::quoted;
+use crate::text::{quoted, shown};
 
 /// A file that is being written. It is removed unless it is [kept](NewFile::keep).
 #[derive(Debug)]

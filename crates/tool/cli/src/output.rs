@@ -1,4 +1,4 @@
-//! Output: data to stdout, everything else to stderr.
+//! The answer of a verb: to stdout, or to the file that replaces it.
 
 use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -7,12 +7,12 @@ use std::path::Path;
 use heapledger_report_format::about::Page;
 use heapledger_report_format::{Layout, Tree};
 
-use crate::args::{Color, Written};
-use crate::code::Code;
-use crate::document::{self, Document, Form};
-use crate::error::{HINT, Result, hint_lines};
+use crate::args::{self, Color, Written};
+use crate::error::{Result, hint_lines};
 use crate::format::wrapped;
 use crate::input::Input;
+use crate::json::document::{self, Document, Form};
+use crate::messages::{WIDTH_MIN, notify};
 use crate::new_file::NewFile;
 
 /// Standard output, with its colours and width.
@@ -24,9 +24,6 @@ pub(crate) struct Output {
     colors: bool,
     width: Option<usize>,
 }
-
-/// The narrowest terminal to whose width output is fitted, in characters.
-const WIDTH_MIN: usize = 40;
 
 const BOLD: (&str, &str) = ("\x1b[1m", "\x1b[0m");
 const DIM: (&str, &str) = ("\x1b[2m", "\x1b[0m");
@@ -167,6 +164,17 @@ impl Output {
     }
 }
 
+impl args::Input {
+    /// Finds the recording to read, and begins the output file, if the options name one.
+    pub(crate) fn find(&self, out: &mut Output) -> Result<Input> {
+        let input = Input::find(self.file.as_deref())?;
+        if let Some(target) = &self.written.output {
+            out.direct(target, self.written.force, &[&input.path])?;
+        }
+        Ok(input)
+    }
+}
+
 /// True if colours are to be used on a stream.
 fn use_colors(color: Color, is_terminal: bool) -> bool {
     match color {
@@ -174,57 +182,6 @@ fn use_colors(color: Color, is_terminal: bool) -> bool {
         Color::Never => false,
         Color::Auto => is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
     }
-}
-
-/// Writes a text to stderr; on a terminal, breaks it between words. Ignores write errors.
-pub(crate) fn notify(text: impl fmt::Display) {
-    let stderr = io::stderr();
-    let width = rustix::termios::tcgetwinsize(&stderr).ok().map(|size| usize::from(size.ws_col));
-    let text = match width.filter(|&width| width >= WIDTH_MIN) {
-        Some(width) => message(&text.to_string(), width),
-        None => text.to_string(),
-    };
-    let _ = writeln!(&stderr, "{text}");
-}
-
-/// Breaks the long lines of a message between words. A command in a hint stays whole, so that it
-/// can be pasted.
-fn message(text: &str, width: usize) -> String {
-    let mut is_hint = false;
-    let lines = text.split('\n').flat_map(|line| {
-        is_hint |= line.starts_with(HINT);
-        if line.chars().count() <= width {
-            return vec![line.to_owned()];
-        }
-        let start = line.find(|character| character != ' ').unwrap_or_default();
-        let start = if is_hint { start.max(HINT.len()) } else { start };
-        let (head, rest) = line.split_at(start);
-        let command = match rest.rfind(": ") {
-            _ if !is_hint => rest.len(),
-            _ if rest.starts_with("heapledger ") => 0,
-            at => at.map_or(rest.len(), |at| at + 2),
-        };
-        let (words, command) = rest.split_at(command);
-        let mut lines = wrapped(words, width - start);
-        if !command.is_empty() {
-            match lines.last_mut() {
-                Some(last) if last.is_empty() => last.push_str(command),
-                Some(last) if last.chars().count() + 1 + command.chars().count() <= width - start => {
-                    last.push(' ');
-                    last.push_str(command);
-                }
-                _ => lines.push(command.to_owned()),
-            }
-        }
-        let heads = std::iter::once(head.to_owned()).chain(std::iter::repeat(" ".repeat(start)));
-        heads.zip(lines).map(|(head, line)| head + &line).collect()
-    });
-    lines.collect::<Vec<_>>().join("\n")
-}
-
-/// Writes a warning to stderr.
-pub(crate) fn warn(code: Code, text: impl fmt::Display) {
-    notify(format_args!("warning[{code}]: {text}"));
 }
 
 /// An adapter that writes formatted text to a byte stream, and keeps the error.
@@ -239,25 +196,5 @@ impl<W: Write> fmt::Write for Formatted<'_, W> {
             self.failed = Err(error);
             fmt::Error
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn messages_are_broken_between_words_and_commands_stay_whole() {
-        let text = "error[HL0001]: something that takes more than one line\n  caused by: another thing that does not fit\n\n\
-                    hint: to see what it was all about: heapledger top --by function --metric blocks recording.hl\n      \
-                    heapledger record --aggregate -o a.hl -- ./server --port 8080";
-        assert_eq!(
-            message(text, 40),
-            "error[HL0001]: something that takes more\nthan one line\n  caused by: another thing that does not\n  fit\n\n\
-             hint: to see what it was all about:\n      \
-             heapledger top --by function --metric blocks recording.hl\n      \
-             heapledger record --aggregate -o a.hl -- ./server --port 8080"
-        );
-        assert_eq!(message("hint: in order to do this: cd a", 40), "hint: in order to do this: cd a");
     }
 }

@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
-use crate::output::notify;
+use crate::messages::notify;
 
 /// The pause after a failure for want of descriptors or memory.
 const BACK_OFF: Duration = Duration::from_millis(100);

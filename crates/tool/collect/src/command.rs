@@ -8,12 +8,15 @@ use std::time::{Duration, Instant};
 
 use heapledger_recording::ExitStatus;
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process, pidfd_open, pidfd_send_signal, waitid,
+    waitpid,
+};
 
 use crate::error::RecordError;
 use crate::process::is_stopped;
 use crate::shared::Page;
-use crate::unix;
+use crate::{signals, unix};
 
 /// The time for which orphans are not looked for after none were found.
 const ORPHANS_PAUSE: Duration = Duration::from_millis(50);
@@ -72,6 +75,13 @@ impl RunningCommand {
     }
 }
 
+/// Kills the command and reaps it: without a handle it cannot be waited for.
+pub(crate) fn give_up(pid: Pid) {
+    // It is our child and has not been reaped, so the pid is still its own.
+    let _ = kill_process(pid, Signal::KILL);
+    let _ = waitpid(Some(pid), WaitOptions::empty());
+}
+
 /// Wakes the collector after an event that it checks for before it sleeps.
 pub(crate) fn wake(page: &Page) {
     // The event must be visible before the collector's sleep is checked.
@@ -89,7 +99,7 @@ impl Orphans {
     /// them is not our task. Until the command has `ended`, it is left to the thread that waits for
     /// it.
     pub(crate) fn reap(is_ours: bool, command: Pid, ended: Arc<OnceLock<Ended>>) -> Option<Orphans> {
-        if !is_ours || !unix::is_first_process() {
+        if !is_ours || !signals::is_first_process() {
             return None;
         }
         let is_over = Arc::new(AtomicBool::new(false));
@@ -146,7 +156,7 @@ pub(crate) fn wait(pid: Pid, pidfd: &OwnedFd, stops_us: bool) -> ExitStatus {
             && keyboard.contains(&signal)
             && is_stopped(pid.as_raw_pid() as u32)
         {
-            unix::stop_by(signal);
+            signals::stop_by(signal);
             // The command may have been continued together with this process.
             let _ = pidfd_send_signal(pidfd, Signal::CONT);
         }

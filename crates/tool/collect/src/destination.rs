@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use heapledger_recording::{Compressor, EncodedChunk, Footer, RecordingWriter};
 
-use crate::writer::{Failure, State};
+use crate::file_state::{FileState, WriteFailure};
 
 /// The place that chunks are written to.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl Destination {
         Destination::appended(file, is_sample)
     }
 
-    pub(crate) fn begin(&mut self, state: &State) -> Result<(), Failure> {
+    pub(crate) fn begin(&mut self, state: &FileState) -> Result<(), WriteFailure> {
         match self {
             Destination::Appended { file, recording, .. } => append(file, recording, state),
             Destination::Replaced { .. } => Ok(()),
@@ -63,7 +63,7 @@ impl Destination {
         }
     }
 
-    pub(crate) fn add(&mut self, new: Vec<EncodedChunk>, state: &State) -> Result<(), Failure> {
+    pub(crate) fn add(&mut self, new: Vec<EncodedChunk>, state: &FileState) -> Result<(), WriteFailure> {
         match self {
             Destination::Appended { file, recording, .. } => {
                 new.iter().for_each(|chunk| recording.push(chunk));
@@ -84,7 +84,7 @@ impl Destination {
         additional: &[EncodedChunk],
         footer: &Footer,
         compressor: &mut Compressor,
-        state: &State,
+        state: &FileState,
     ) {
         if let Destination::Replaced { path: Some(path), chunks, is_sample, .. } = self {
             let recording = whole(*is_sample, chunks.iter().chain(additional), footer, compressor);
@@ -98,8 +98,8 @@ impl Destination {
         &mut self,
         footer: &Footer,
         compressor: &mut Compressor,
-        state: &State,
-    ) -> Result<(), Failure> {
+        state: &FileState,
+    ) -> Result<(), WriteFailure> {
         match self {
             Destination::Appended { file, recording, .. } => {
                 recording.finish(footer, compressor);
@@ -111,7 +111,7 @@ impl Destination {
                     Some(path) => replace(path, recording.pending(), state),
                     None => state.write(file, recording.pending()),
                 }
-                .map_err(Failure::Write)?;
+                .map_err(WriteFailure::Write)?;
                 state.bytes_written.store(recording.length(), Ordering::Relaxed);
                 Ok(())
             }
@@ -119,8 +119,8 @@ impl Destination {
     }
 }
 
-fn append(file: &mut File, recording: &mut RecordingWriter, state: &State) -> Result<(), Failure> {
-    state.write(file, recording.pending()).map_err(Failure::Write)?;
+fn append(file: &mut File, recording: &mut RecordingWriter, state: &FileState) -> Result<(), WriteFailure> {
+    state.write(file, recording.pending()).map_err(WriteFailure::Write)?;
     recording.clear_pending();
     state.bytes_written.store(recording.length(), Ordering::Relaxed);
     Ok(())
@@ -144,7 +144,7 @@ fn whole<'a>(
 }
 
 /// Replaces a file atomically: readers find either the old contents or the new ones.
-fn replace(path: &Path, contents: &[u8], state: &State) -> io::Result<()> {
+fn replace(path: &Path, contents: &[u8], state: &FileState) -> io::Result<()> {
     let mut new = OsString::from(path);
     new.push(".new");
     // A file left behind by a recorder that was killed.
@@ -156,29 +156,4 @@ fn replace(path: &Path, contents: &[u8], state: &State) -> io::Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use heapledger_recording::Recording;
-
-    #[test]
-    fn a_replaced_file_is_whole_at_every_moment() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("x.hl");
-        let (state, mut compressor) = (State::default(), Compressor::new());
-        let mut file = Destination::replaced(File::create(&path).unwrap(), false);
-        let is_complete = || Recording::open(&std::fs::read(&path).unwrap()).map(|recording| recording.complete());
-        file.snapshot(&[], &Footer::default(), &mut compressor, &state);
-        assert!(is_complete().is_err(), "nothing is written before the file has its name");
-        file.name(path.clone());
-        file.snapshot(&[], &Footer::default(), &mut compressor, &state);
-        assert_eq!(is_complete(), Ok(false));
-        std::fs::create_dir(directory.path().join("x.hl.new")).unwrap();
-        file.snapshot(&[], &Footer::default(), &mut compressor, &state);
-        assert!(file.finish(&Footer::default(), &mut compressor, &state).is_err(), "its place is taken");
-        assert_eq!(is_complete(), Ok(false));
-        std::fs::remove_dir(directory.path().join("x.hl.new")).unwrap();
-        file.finish(&Footer { complete: true, ..Footer::default() }, &mut compressor, &state).unwrap();
-        assert_eq!(is_complete(), Ok(true));
-        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
-    }
-}
+mod tests;

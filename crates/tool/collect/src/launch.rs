@@ -14,8 +14,8 @@ use rustix::io::Errno;
 use rustix::process::Pid;
 
 use crate::error::RecordError;
+use crate::exec;
 use crate::session::Library;
-use crate::unix;
 
 const PRELOAD: &str = "LD_PRELOAD";
 
@@ -49,11 +49,11 @@ impl<'a> Launch<'a> {
         // In a static program, nothing would remove the additions from the environment again.
         let environment = match library.filter(|_| is_recordable(&self.file, INTERPRETERS_MAX)) {
             Some(library) => environment(library, session),
-            None => unix::environment().iter().map(|entry| text(entry)).collect(),
+            None => exec::environment().iter().map(|entry| text(entry)).collect(),
         };
         let spawn = |mut command: Command, file: &Path, arguments: Vec<CString>| {
-            let image = Image::new(file, arguments, &environment)?;
-            unix::exec_instead(&mut command, image);
+            let image = exec::Image::new(file, arguments, &environment)?;
+            exec::exec_instead(&mut command, image);
             command.spawn().map(|child| child.id())
         };
         let arguments = || self.arguments.iter().map(|argument| text(argument));
@@ -100,21 +100,6 @@ fn is_recordable(file: &Path, interpreters_left: usize) -> bool {
     }
 }
 
-/// The arguments of `execve`. The standard library would sort the variables, which the program
-/// could notice.
-#[derive(Debug)]
-pub(crate) struct Image {
-    pub(crate) file: CString,
-    pub(crate) arguments: Vec<CString>,
-    pub(crate) environment: Vec<CString>,
-}
-
-impl Image {
-    fn new(file: &Path, arguments: Vec<CString>, environment: &[CString]) -> io::Result<Image> {
-        Ok(Image { file: CString::new(file.as_os_str().as_bytes())?, arguments, environment: environment.to_vec() })
-    }
-}
-
 /// Converts a text that came from the system and so has no NUL.
 fn text(text: &OsStr) -> CString {
     let bytes = text.as_bytes();
@@ -124,7 +109,7 @@ fn text(text: &OsStr) -> CString {
 /// Returns our environment in its order, with the libraries at the front of `LD_PRELOAD`, the
 /// session if there is one, and the names of hook libraries if there are any.
 fn environment(library: &Library, session: Option<&OsStr>) -> Vec<CString> {
-    let mut entries: Vec<OsString> = unix::environment();
+    let mut entries: Vec<OsString> = exec::environment();
     let prefix = |name: &str| [name.as_bytes(), b"="].concat();
     let entry = |name: &str, value: &OsStr| OsString::from_vec([&prefix(name), value.as_bytes()].concat());
     let hooks = (!library.hooks().is_empty()).then(|| joined(library.hooks()));
@@ -196,35 +181,4 @@ fn check(file: &Path) -> io::Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::os::unix::fs::PermissionsExt;
-
-    #[test]
-    fn commands_are_found_as_a_shell_finds_them() {
-        let directory = tempfile::tempdir().unwrap();
-        let (tool, plain) = (directory.path().join("tool"), directory.path().join("plain"));
-        for (file, mode) in [(&tool, 0o755), (&plain, 0o644)] {
-            std::fs::write(file, "").unwrap();
-            std::fs::set_permissions(file, PermissionsExt::from_mode(mode)).unwrap();
-        }
-        let path = std::env::join_paths([Path::new("/nonexistent"), directory.path()]).unwrap();
-        let found = |name: &Path| find(name.as_os_str(), &path);
-        assert_eq!(found(Path::new("tool")).unwrap(), tool);
-        assert_eq!(found(&tool).unwrap(), tool);
-        assert!(matches!(found(Path::new("plain")), Err(RecordError::NotExecutable { .. })));
-        assert!(matches!(found(&plain), Err(RecordError::NotExecutable { .. })));
-        assert!(matches!(found(directory.path()), Err(RecordError::NotExecutable { .. })));
-        assert!(matches!(found(Path::new("neither")), Err(RecordError::CommandNotFound { .. })));
-        assert!(matches!(found(Path::new("/nonexistent/tool")), Err(RecordError::CommandNotFound { .. })));
-        assert!(matches!(found(Path::new("")), Err(RecordError::CommandNotFound { .. })));
-        assert!(matches!(Launch::find(&[]), Err(RecordError::NoCommand)));
-    }
-
-    #[test]
-    fn entries_are_joined_as_they_are() {
-        assert_eq!(joined(["/a/b.so"]), "/a/b.so");
-        assert_eq!(joined(["/a/b.so", ""]), "/a/b.so:");
-        assert_eq!(joined(["/a/b.so", "x.so y.so"]), "/a/b.so:x.so y.so");
-    }
-}
+mod tests;

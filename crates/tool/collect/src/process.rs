@@ -91,25 +91,4 @@ pub(crate) fn has_invariant_counter() -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn this_process_is_described() {
-        let description = Description::of(std::process::id());
-        assert_eq!(description.parent_pid, std::os::unix::process::parent_id());
-        assert!(!description.argv.is_empty());
-        assert!(description.executable.starts_with(b"/"));
-        assert!(own_rss_max().unwrap() > 1 << 20);
-        assert!(!is_stopped(std::process::id()));
-    }
-
-    #[test]
-    fn odd_names_do_not_confuse() {
-        let text = "12 (a) R b (c) T 7 1 7 0 -1 4194304 2 0 0 0 30 12 0 0 20 0 3 0 99";
-        let used = Duration::from_millis(42_000 / rustix::param::clock_ticks_per_second());
-        assert_eq!(Stat::parse(text), Some(Stat { state: 'T', parent: 7, used }));
-        assert_eq!((Stat::parse("12"), Stat::parse("12 (a) T 7 1 1")), (None, None));
-        assert_eq!(Stat::read("/proc/thread-self/stat").unwrap().state, 'R');
-    }
-}
+mod tests;

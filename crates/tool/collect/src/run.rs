@@ -10,11 +10,11 @@ use std::sync::Arc;
 use heapledger_recording::ExitStatus;
 use rustix::process::{PidfdFlags, pidfd_open};
 
+use crate::command;
 use crate::error::RecordError;
 use crate::launch::Launch;
 use crate::session::Library;
-use crate::unix::Signals;
-use crate::{command, give_up_command};
+use crate::signals::Signals;
 
 /// Runs a command with the preload library and these hook libraries in it and in the processes that
 /// it starts, and waits for its end. Hooks are absolute paths; without any, the command runs as it
@@ -73,7 +73,7 @@ fn run_with(launch: &Launch, library: Option<&Library>) -> Result<ExitStatus, Re
     let signals = Signals::handle();
     let pid = launch.start(library, None)?;
     let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(RecordError::session("a handle of the command"));
-    let pidfd = pidfd.inspect_err(|_| give_up_command(pid))?;
+    let pidfd = pidfd.inspect_err(|_| command::give_up(pid))?;
     if let Some(signals) = &signals {
         signals.command_runs(pidfd.as_fd());
     }

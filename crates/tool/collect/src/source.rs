@@ -7,7 +7,9 @@ use heapledger_wire::event::{Corrupt, Decoder, Event, code, look_ahead, stack_ah
 
 use crate::clock::Clock;
 use crate::early::{Early, Found, Pulled, SEARCHED_MAX, Search, allocates, frees};
-use crate::image::{Image, RingOwner, Shared};
+use crate::image::Image;
+use crate::image::threads::RingOwner;
+use crate::session_state::Shared;
 use crate::shared::SharedRing;
 
 /// The number of words ahead of the decoder for which memory is prefetched.
@@ -293,7 +295,7 @@ impl Source {
                     return Ok(());
                 }
                 if stamp < order.reached {
-                    image.events_late += 1;
+                    image.anomalies.events_late += 1;
                 } else {
                     order.reached = stamp;
                 }
@@ -379,7 +381,7 @@ impl Source {
             }
         };
         self.pulled.push(Pulled { at: self.position(found.at), pending });
-        image.events_reordered += 1;
+        image.anomalies.events_reordered += 1;
         Ok(())
     }
 }
@@ -420,16 +422,4 @@ fn releases(event: &Event<'_>) -> Option<bool> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn at_equal_stamps_releases_come_first() {
-        assert!(Key::new(5, true) < Key::new(5, false));
-        assert!(Key::new(5, false) < Key::of_end(5) && Key::of_end(5) < Key::new(6, true));
-        assert!(Key::before(6) >= Key::of_end(5) && Key::before(6) < Key::new(6, true));
-        assert!(Key::before(0) < Key::new(0, true));
-        assert!(Key::before(u64::MAX) >= Key::of_end(u64::MAX));
-        assert!(Key::new(0, true) > Key::NONE);
-    }
-}
+mod tests;

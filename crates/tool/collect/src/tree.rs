@@ -6,13 +6,12 @@
 //! its address, but not after its epoch.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::rc::Rc;
 
 use heapledger_core::{NodeKind, StackId};
-use heapledger_recording as recording;
-use recording::{ImageId, Mapping, Module, ModuleId, Node};
+use heapledger_recording::{ImageId, Mapping, ModuleId, Node};
 
+use crate::nodes::{NewNode, to_node};
 use crate::stamps::Stamps;
 use crate::texts::Addresses;
 
@@ -20,45 +19,11 @@ use crate::texts::Addresses;
 /// consecutively, if not in order.
 const GAP_MAX: usize = 1 << 20;
 
-/// The modules of a session, by path and build id.
-#[derive(Debug, Default)]
-pub(crate) struct Modules(HashMap<(Vec<u8>, Vec<u8>), ModuleId>);
-
-impl Modules {
-    /// Returns all known modules.
-    pub(crate) fn all(&self) -> impl Iterator<Item = Module> {
-        let module = |((path, build_id), &module): (&(Vec<u8>, Vec<u8>), &ModuleId)| Module {
-            module,
-            path: path.clone(),
-            build_id: build_id.clone(),
-        };
-        self.0.iter().map(module)
-    }
-
-    /// Returns the id of a module, with its record if it is new.
-    pub(crate) fn id(&mut self, path: &[u8], build_id: &[u8]) -> (ModuleId, Option<Module>) {
-        let next = ModuleId(self.0.len() as u32 + 1);
-        let id = *self.0.entry((path.to_vec(), build_id.to_vec())).or_insert(next);
-        let new = (id == next).then(|| Module { module: id, path: path.to_vec(), build_id: build_id.to_vec() });
-        (id, new)
-    }
-}
-
 /// A mapped module, and the epoch since which it is mapped.
 #[derive(Clone, Copy, Debug)]
 struct Mapped {
     mapping: Mapping,
     epoch: u32,
-}
-
-/// A node as announced.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct NewNode {
-    pub(crate) id: StackId,
-    pub(crate) parent: StackId,
-    pub(crate) kind: NodeKind,
-    /// The address; for a node with a text, the number of the text.
-    pub(crate) address: u64,
 }
 
 /// An image's stack tree, as far as it is needed to find the modules of its nodes.
@@ -259,114 +224,5 @@ impl Tree {
     }
 }
 
-pub(crate) fn to_node(node: NewNode, module: ModuleId, offset: u64) -> Node {
-    let kind = match node.kind {
-        NodeKind::Frame => recording::NodeKind::Frame,
-        NodeKind::Epoch => recording::NodeKind::Epoch,
-        NodeKind::Truncated => recording::NodeKind::Truncated,
-        NodeKind::Scope => recording::NodeKind::Scope,
-        NodeKind::Value => recording::NodeKind::Value,
-        NodeKind::Context => recording::NodeKind::Context,
-        NodeKind::Heap => recording::NodeKind::Heap,
-        NodeKind::Stamp => recording::NodeKind::Stamp,
-    };
-    Node { id: node.id, parent: node.parent, kind, module, offset }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn mapping(module: u32, start: u64) -> Mapping {
-        Mapping { module: ModuleId(module), start, end: start + 0x1000, bias: start - 0x10, ..Mapping::default() }
-    }
-
-    fn node(id: u32, parent: u32, address: u64) -> NewNode {
-        NewNode { id: StackId(id), parent: StackId(parent), kind: NodeKind::Frame, address }
-    }
-
-    fn epoch(id: u32, number: u64) -> NewNode {
-        NewNode { kind: NodeKind::Epoch, ..node(id, 0, number) }
-    }
-
-    fn module_of(tree: &mut Tree, new: NewNode) -> Option<(u32, u64)> {
-        tree.add(new).unwrap().map(|node| (node.module.0, node.offset))
-    }
-
-    #[test]
-    fn the_epoch_decides_whose_address_it_is() {
-        let mut tree = Tree::default();
-        tree.map(mapping(1, 0x5000), 0);
-        tree.map(mapping(2, 0x9000), 0);
-        assert!(module_of(&mut tree, epoch(1, 0)).is_some());
-        assert_eq!(module_of(&mut tree, node(2, 1, 0x5004)), Some((1, 0x14)));
-        // In epoch 3 the first module was replaced by another one; the second is still there.
-        tree.map(mapping(3, 0x5000), 3);
-        assert!(module_of(&mut tree, epoch(3, 3)).is_some());
-        assert_eq!(module_of(&mut tree, node(4, 3, 0x5004)), Some((3, 0x14)));
-        // A late node of the first epoch is resolved correctly.
-        assert_eq!(module_of(&mut tree, node(5, 2, 0x5004)), Some((1, 0x14)));
-        // It is not known at once whether the second module is still there.
-        assert_eq!(module_of(&mut tree, node(6, 4, 0x9fff)), None);
-        assert_eq!(module_of(&mut tree, node(7, 4, 0x9000)), None);
-        let mut resolved = Vec::new();
-        tree.resolve(false, |node| resolved.push((node.id.0, node.module.0, node.offset)));
-        tree.map(mapping(4, 0x8f80), 3);
-        tree.resolve(false, |node| resolved.push((node.id.0, node.module.0, node.offset)));
-        assert_eq!(resolved, [(6, 2, 0x100f), (7, 4, 0x90)]);
-    }
-
-    #[test]
-    fn what_is_not_known_yet_waits() {
-        let mut tree = Tree::default();
-        assert_eq!(module_of(&mut tree, node(2, 1, 0x5004)), None);
-        assert_eq!(module_of(&mut tree, node(3, 2, 0x7777_0000)), None);
-        assert!(module_of(&mut tree, epoch(1, 0)).is_some());
-        tree.map(mapping(1, 0x5000), 0);
-        let mut resolved = Vec::new();
-        tree.resolve(false, |node| resolved.push((node.id.0, node.module.0, node.offset)));
-        assert_eq!(resolved, [(2, 1, 0x14)]);
-        tree.resolve(false, |node| resolved.push((node.id.0, node.module.0, node.offset)));
-        assert_eq!(resolved, [(2, 1, 0x14), (3, 0, 0x7777_0000)]);
-        assert!(tree.open.is_empty());
-    }
-
-    #[test]
-    fn a_child_goes_on_with_its_parents_tree() {
-        let mut tree = Tree::default();
-        tree.map(mapping(1, 0x5000), 2);
-        tree.add(epoch(1, 2)).unwrap();
-        tree.add(node(2, 1, 0x5000)).unwrap();
-        let mut child = tree.fork(StackId(3));
-        let mut grandchild = child.fork(StackId(3));
-        assert_eq!(module_of(&mut tree, node(3, 2, 0x5001)), Some((1, 0x11)));
-        assert_eq!(module_of(&mut child, node(3, 2, 0x5002)), Some((1, 0x12)));
-        assert_eq!(module_of(&mut grandchild, node(4, 2, 0x5003)), Some((1, 0x13)));
-    }
-
-    #[test]
-    fn long_chains_of_forks_end_well() {
-        let mut tree = Tree::default();
-        tree.add(epoch(1, 7)).unwrap();
-        for _ in 0..200_000 {
-            tree = tree.fork(StackId(2));
-        }
-        assert_eq!(tree.epochs.get(StackId(1)), Some(7));
-    }
-
-    #[test]
-    fn implausible_ids_are_refused() {
-        let mut tree = Tree::default().fork(StackId(10));
-        assert!(tree.add(node(9, 0, 0)).is_err());
-        assert!(tree.add(node(StackId::MAX.0, 0, 0)).is_err());
-        assert!(Tree::default().add(node(0, 0, 0)).is_err());
-    }
-
-    #[test]
-    fn modules_are_numbered_once() {
-        let mut modules = Modules::default();
-        assert_eq!(modules.id(b"/a", b"1").0, ModuleId(1));
-        assert_eq!(modules.id(b"/a", b"2").1.unwrap().module, ModuleId(2));
-        assert_eq!(modules.id(b"/a", b"1"), (ModuleId(1), None));
-    }
-}
+mod tests;

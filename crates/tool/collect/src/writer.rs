@@ -2,10 +2,9 @@
 //! file.
 
 use std::fs::File;
-use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
@@ -16,6 +15,7 @@ use heapledger_recording::{
 
 use crate::destination::Destination;
 use crate::error::RecordError;
+use crate::file_state::{FileState, WriteFailure};
 use crate::shared::Page;
 
 /// The maximum number of waiting jobs. A chunk has at most a few megabytes, and the collector waits
@@ -49,52 +49,14 @@ pub(crate) enum Job {
 #[derive(Debug)]
 pub(crate) struct Writer {
     jobs: SyncSender<Job>,
-    state: Arc<State>,
-    thread: JoinHandle<Result<(), Failure>>,
-}
-
-/// The reason why the file could not be completed.
-#[derive(Debug)]
-pub(crate) enum Failure {
-    Write(io::Error),
-    Encode(heapledger_recording::RecordingError),
-}
-
-impl From<heapledger_recording::RecordingError> for Failure {
-    fn from(error: heapledger_recording::RecordingError) -> Failure {
-        Failure::Encode(error)
-    }
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct State {
-    /// The page whose heartbeat shows that the file makes progress; none in tests.
-    page: Option<Arc<Page>>,
-    pub(crate) bytes_written: AtomicU64,
-    /// The number of files that were begun after the first.
-    segments: AtomicU32,
-    has_snapshots_to_do: AtomicBool,
-    has_failed: AtomicBool,
-}
-
-impl State {
-    /// Writes all bytes, with a heartbeat after each piece: the collector may be waiting for the
-    /// writer, and programs that wait for the collector must be able to tell a slow file from one
-    /// that stands still. A pipe takes a piece only when there is room for all of it.
-    pub(crate) fn write(&self, file: &mut File, bytes: &[u8]) -> io::Result<()> {
-        const PIECE: usize = 4096;
-        for piece in bytes.chunks(PIECE) {
-            file.write_all(piece)?;
-            self.page.iter().for_each(|page| page.beat());
-        }
-        Ok(())
-    }
+    state: Arc<FileState>,
+    thread: JoinHandle<Result<(), WriteFailure>>,
 }
 
 impl Writer {
     pub(crate) fn start(file: Destination, page: Option<Arc<Page>>) -> Result<Writer, RecordError> {
         let (jobs, receiver) = sync_channel(JOBS_MAX);
-        let state = Arc::new(State { page, ..State::default() });
+        let state = Arc::new(FileState { page, ..FileState::default() });
         let for_thread = Arc::clone(&state);
         let run = move || {
             let result = run(file, &receiver, &for_thread);
@@ -141,7 +103,7 @@ impl Writer {
 
     /// Waits for all jobs, and returns the number of bytes written or the failure. Without a
     /// `Finish` among the jobs, the file stays without its end.
-    pub(crate) fn end(self) -> Result<u64, (u64, Failure)> {
+    pub(crate) fn end(self) -> Result<u64, (u64, WriteFailure)> {
         drop(self.jobs);
         let result = match self.thread.join() {
             Ok(result) => result,
@@ -152,7 +114,7 @@ impl Writer {
     }
 }
 
-fn run(mut file: Destination, jobs: &Receiver<Job>, state: &State) -> Result<(), Failure> {
+fn run(mut file: Destination, jobs: &Receiver<Job>, state: &FileState) -> Result<(), WriteFailure> {
     let mut compressor = Compressor::new();
     file.begin(state)?;
     for job in jobs {
@@ -184,7 +146,7 @@ fn run(mut file: Destination, jobs: &Receiver<Job>, state: &State) -> Result<(),
 }
 
 /// Encodes a job with contents into chunks.
-fn encode(job: Job, compressor: &mut Compressor) -> Result<Vec<EncodedChunk>, Failure> {
+fn encode(job: Job, compressor: &mut Compressor) -> Result<Vec<EncodedChunk>, WriteFailure> {
     Ok(match job {
         Job::Chunk(chunk) => vec![chunk],
         Job::Events(chunk) => vec![chunk.compress(compressor)],

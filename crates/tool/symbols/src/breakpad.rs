@@ -11,8 +11,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use self::records::{Inline, Line, Record};
+use crate::answer::{Answer, RawFrame};
 use crate::frame::NameSource;
-use crate::image::{Answer, RawFrame};
 use crate::mapped::Mapped;
 use crate::state::DebugInfo;
 

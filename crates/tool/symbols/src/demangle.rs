@@ -11,8 +11,15 @@ const NAME_MAX: usize = 16 << 10;
 /// The nesting of brackets beyond which a name is not shortened.
 const NESTING_MAX: usize = 64;
 
+impl Function {
+    /// Returns the function with this name, which may be mangled or not.
+    pub fn named(name: &str) -> Function {
+        function(name.as_bytes())
+    }
+}
+
 /// Returns the function with this name, which may be mangled or not.
-pub(crate) fn function(name: &[u8]) -> Function {
+pub fn function(name: &[u8]) -> Function {
     typed_function(name, b"")
 }
 
@@ -85,7 +92,7 @@ fn without_async(mut name: &str) -> &str {
 }
 
 /// True for `_ZN…17h0123456789abcdefE…`: without the hash, it could be C++.
-pub(crate) fn is_legacy_rust(name: &[u8]) -> bool {
+pub fn is_legacy_rust(name: &[u8]) -> bool {
     name.starts_with(b"_ZN")
         && name
             .windows(20)
@@ -93,7 +100,7 @@ pub(crate) fn is_legacy_rust(name: &[u8]) -> bool {
 }
 
 /// True if `name` has a supported mangling.
-pub(crate) fn is_mangled(name: &[u8]) -> bool {
+pub fn is_mangled(name: &[u8]) -> bool {
     name.starts_with(b"_Z") || name.starts_with(b"_R") || name.starts_with(b"__Z")
 }
 

@@ -13,8 +13,8 @@ use object::Object;
 use crate::breakpad::{self, Breakpad};
 use crate::index::Index;
 use crate::mapped::{self, Mapped};
+use crate::options::SymbolizerOptions;
 use crate::state::{BuildId, Problem};
-use crate::symbolizer::SymbolizerOptions;
 
 /// The time limit of a server; a slower one is not asked again.
 const TIMEOUT: Duration = Duration::from_secs(5);

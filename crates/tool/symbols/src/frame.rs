@@ -53,11 +53,6 @@ impl Function {
         Self(Arc::new(Names { full: full.into(), short, linkage: linkage.map(Into::into) }))
     }
 
-    /// Returns the function with this name, which may be mangled or not.
-    pub fn named(name: &str) -> Function {
-        crate::demangle::function(name.as_bytes())
-    }
-
     /// Returns the demangled name with type arguments and, in C++, parameters; without a Rust hash
     /// suffix.
     pub fn full(&self) -> &str {

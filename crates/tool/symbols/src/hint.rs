@@ -5,8 +5,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::find;
+use crate::modules::ModuleRef;
+use crate::options::SymbolizerOptions;
 use crate::state::{DebugInfo, ModuleState, Problem};
-use crate::symbolizer::{ModuleRef, SymbolizerOptions};
 
 pub(crate) fn hint(state: &ModuleState, module: ModuleRef<'_>, options: &SymbolizerOptions) -> Option<String> {
     let name = &state.name;

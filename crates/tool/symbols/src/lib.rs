@@ -1,4 +1,4 @@
-//! Symbolizes addresses offline: functions, files, lines, inlined frames and types.
+//! Symbolizes addresses offline: functions, files, lines and inlined frames.
 //!
 //! A [`Symbolizer`] takes a module of a recording (its path and build id) and an offset in the
 //! module's own ELF addresses, and returns the functions there, innermost inlined function first.
@@ -26,11 +26,18 @@
 //!
 //! ELF and DWARF files may come from anybody. Damage means fewer names, never a panic, and the work
 //! and the memory spent on a file are bounded by a multiple of its size.
+//!
+//! Code that asks more of a module than names uses the same mapped files, by
+//! [`Symbolizer::with_open_module`]: an [`OpenModule`] has the entries of the debug information at
+//! an address, the [`Units`] that they refer to, the symbols and the code. All reading of debug
+//! information is [`Metered`]. Its answers can be kept beside the names: see [`cache`].
 
+mod answer;
 mod breakpad;
-mod cache;
-mod demangle;
+pub mod cache;
+pub mod demangle;
 mod extents;
+mod files;
 mod find;
 mod frame;
 mod headers;
@@ -40,21 +47,27 @@ mod index;
 mod mapped;
 mod meter;
 mod module;
+mod modules;
+mod open_module;
+mod options;
 mod state;
 mod symbolizer;
 mod symtab;
-mod types;
+mod tables;
+mod units;
 
 #[doc(hidden)]
 pub use breakpad::exercise as exercise_breakpad;
 #[doc(hidden)]
-pub use cache::exercise as exercise_cache;
+pub use cache::names::exercise as exercise_cache;
 pub use extents::Extent;
 pub use frame::{Function, NameSource, SymbolFrame};
 pub use headers::{Headers, Segment};
+pub use meter::Metered;
+pub use modules::{ModuleRef, Modules};
+pub use open_module::{DebugFrame, OpenModule};
+pub use options::SymbolizerOptions;
 pub use state::{BuildId, DebugInfo, ModuleState, NameCounts, Problem};
-pub use symbolizer::{ModuleRef, Symbolizer, SymbolizerOptions};
-pub use types::{
-    Confidence, Constructed, EachSize, Evidence, Language, Parameter, Pointee, Received, SiteSizes, SiteType,
-    SizeCheck, TypeName, TypedFrame, Written,
-};
+pub use symbolizer::Symbolizer;
+pub use symtab::Symbol;
+pub use units::{EntryKey, EntryRef, Target, Units};

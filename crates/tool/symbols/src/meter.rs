@@ -78,9 +78,9 @@ fn stack_pointer() -> usize {
     hint::black_box(&raw const here).addr()
 }
 
-/// A slice of a section, with the meter of its file.
+/// A slice of a section, with the meter of its file: a reader of `gimli`.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Metered<'a> {
+pub struct Metered<'a> {
     slice: EndianSlice<'a, RunTimeEndian>,
     meter: &'a Meter,
 }
@@ -90,7 +90,9 @@ impl<'a> Metered<'a> {
         Self { slice: EndianSlice::new(data, endian), meter }
     }
 
-    pub(crate) fn bytes(&self) -> &'a [u8] {
+    /// Returns the bytes of the slice.
+    #[inline]
+    pub fn bytes(&self) -> &'a [u8] {
         self.slice.slice()
     }
 }

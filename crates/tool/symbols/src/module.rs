@@ -10,17 +10,19 @@ use std::sync::Arc;
 
 use object::{Object, ObjectSegment};
 
+use crate::answer::{Answer, RawFrame};
 use crate::breakpad::Breakpad;
-use crate::cache;
+use crate::cache::{self, CacheEntry, MadeFrom, names};
 use crate::demangle;
 use crate::extents::{self, Extent};
+use crate::files::Files;
 use crate::find::DebugFileFinder;
 use crate::frame::{Function, NameSource, SymbolFrame};
-use crate::image::{Answer, Files, Image, RawFrame, TypedAnswer};
+use crate::image::Image;
 use crate::mapped::{self, Mapped};
+use crate::modules::ModuleRef;
+use crate::open_module::OpenModule;
 use crate::state::{DebugInfo, ModuleState, NameCounts, Problem};
-use crate::symbolizer::ModuleRef;
-use crate::types::{Rendering, TypedFrame};
 
 #[derive(Debug)]
 pub(crate) struct Module {
@@ -28,20 +30,11 @@ pub(crate) struct Module {
     source: Source,
     breakpad: Option<Breakpad>,
     answers: HashMap<u64, Arc<[SymbolFrame]>>,
-    typed: HashMap<u64, Arc<[TypedFrame]>>,
-    rendering: Rendering,
-    /// Types that an earlier run found; outer `None`: not read yet.
-    kept_types: Option<Option<cache::Types>>,
-    /// True if there are types that no earlier run had.
-    has_new_types: bool,
-    /// The conclusions about stacks that begin here; `None`: those of earlier runs have not been
-    /// read yet.
-    sites: Option<cache::Sites>,
     functions: HashMap<Box<[u8]>, Function>,
     files: HashSet<Arc<str>>,
-    build_id: Box<[u8]>,
+    cache: Option<CacheEntry>,
     /// The identity of the files that answers are made from.
-    fingerprint: Vec<u8>,
+    fingerprint: Arc<[u8]>,
     /// Answers of earlier runs that have not been asked for in this one.
     kept: HashMap<u64, Arc<[SymbolFrame]>>,
     /// True if there are answers that no earlier run had.
@@ -71,21 +64,17 @@ impl Module {
         let paths = || files.iter().flat_map(Files::paths).chain(breakpad.as_ref().map(Breakpad::path));
         let fingerprint = paths().next().map(|_| cache::fingerprint(paths()));
         let directory = finder.options.cache.as_deref();
-        let kept = directory.and_then(|directory| cache::read(directory, &build_id, fingerprint.as_deref()));
+        let cache = directory.and_then(|directory| CacheEntry::new(directory, &build_id));
+        let kept = cache.as_ref().and_then(|cache| names::read(cache, fingerprint.as_deref()));
         let mut module = Self {
             state,
             source: files.map_or(Source::Nothing, |files| Source::Files(Box::new(files))),
             breakpad,
             answers: HashMap::new(),
-            typed: HashMap::new(),
-            rendering: Rendering::default(),
-            kept_types: None,
-            has_new_types: false,
-            sites: None,
             functions: HashMap::new(),
             files: HashSet::new(),
-            build_id,
-            fingerprint: fingerprint.unwrap_or_default(),
+            cache,
+            fingerprint: fingerprint.map(Arc::from).unwrap_or_default(),
             kept: HashMap::new(),
             is_new: false,
         };
@@ -150,91 +139,40 @@ impl Module {
         image.neighbours(function).map(|name| name.map(|name| self.function(&name)))
     }
 
-    pub(crate) fn typed_frames(&mut self, offset: u64, finder: &DebugFileFinder) -> Arc<[TypedFrame]> {
-        if let Some(frames) = self.typed.get(&offset) {
-            return frames.clone();
-        }
-        let frames = self.kept_types(finder).and_then(|kept| kept.take(offset)).unwrap_or_else(|| {
-            self.open();
-            let answer = match &self.source {
-                Source::Image(image) => image.typed(offset, finder, &mut self.state.problems),
-                Source::Files(_) | Source::Nothing => TypedAnswer::default(),
-            };
-            self.has_new_types = true;
-            self.rendering.frames(answer)
-        });
-        self.typed.insert(offset, frames.clone());
-        frames
+    /// Calls `ask` with the tables; `None` if there are none.
+    pub(crate) fn with_open<T>(
+        &mut self,
+        finder: &DebugFileFinder,
+        ask: impl FnOnce(&mut OpenModule<'_, '_>) -> T,
+    ) -> Option<T> {
+        self.open();
+        let Source::Image(image) = &self.source else { return None };
+        Some(image.with_open(finder, &mut self.state.problems, ask))
     }
 
-    fn kept_types(&mut self, finder: &DebugFileFinder) -> Option<&mut cache::Types> {
-        let directory = finder.options.cache.as_deref();
-        let fingerprint = (!self.fingerprint.is_empty()).then_some(&*self.fingerprint);
-        let read = || cache::read_types(directory?, &self.build_id, fingerprint);
-        self.kept_types.get_or_insert_with(read).as_mut()
+    /// Returns the place of answers in the cache directory.
+    pub(crate) fn cache_entry(&self) -> Option<&CacheEntry> {
+        self.cache.as_ref()
     }
 
-    /// Returns the conclusions about stacks that begin here.
-    pub(crate) fn sites(&mut self, finder: &DebugFileFinder) -> &mut cache::Sites {
-        let directory = finder.options.cache.as_deref();
-        let read = || directory.and_then(|directory| cache::read_sites(directory, &self.build_id));
-        self.sites.get_or_insert_with(|| read().unwrap_or_default())
-    }
-
-    /// Returns the identity of the files that answers are made from; `None` if better answers may
-    /// be possible later.
-    pub(crate) fn made_from(&self) -> Option<&[u8]> {
+    /// Returns the identity of the files that answers are made from.
+    pub(crate) fn made_from(&self) -> MadeFrom {
         let is_lasting = |problem: &Problem| match problem {
             Problem::NotFound { .. } | Problem::BuildIdMismatch { .. } | Problem::SearchCut { .. } => true,
             problem => *problem == Problem::NotAFile,
         };
-        self.state.problems.iter().all(is_lasting).then_some(&self.fingerprint)
-    }
-
-    /// Adds the source files that were asked for and are missing, unless `there` knows that they
-    /// exist.
-    pub(crate) fn lacking(&mut self, there: &mut HashMap<Arc<str>, bool>) {
-        if let Some(Some(kept)) = &mut self.kept_types {
-            there.extend(kept.lacking().into_iter().map(|file| (file, false)));
-        }
-        for frame in self.typed.values().flat_map(|frames| frames.iter()) {
-            if let Some(file) = frame.file.as_ref().filter(|_| frame.has_source())
-                && !there.contains_key(file)
-            {
-                there.insert(file.clone(), Path::new(&**file).is_file());
-            }
-        }
-    }
-
-    /// True if there is something new to keep.
-    pub(crate) fn has_new(&self) -> bool {
-        self.is_new || self.has_new_types || self.sites.as_ref().is_some_and(cache::Sites::has_new)
+        let is_final = self.state.problems.iter().all(is_lasting);
+        MadeFrom { fingerprint: self.fingerprint.clone(), is_final }
     }
 
     /// Keeps the answers for the next run if there are new ones, and if no better ones may be
-    /// possible later. `lacking` are the source files that were missing.
-    pub(crate) fn keep(&mut self, directory: &Path, lacking: &[Arc<str>]) {
-        if let Some(sites) = self.sites.as_mut().filter(|sites| sites.has_new()) {
-            cache::write_sites(directory, &self.build_id, lacking, sites);
-        }
-        if !matches!(self.source, Source::Image(_)) || self.made_from().is_none() {
-            return;
-        }
-        if self.is_new {
+    /// possible later.
+    pub(crate) fn keep(&mut self) {
+        let is_read = matches!(self.source, Source::Image(_));
+        if let Some(cache) = self.cache.as_ref().filter(|_| is_read && self.is_new && self.made_from().is_final) {
             let places = self.answers.iter().chain(&self.kept).map(|(&offset, frames)| (offset, &**frames));
-            cache::write(directory, &self.build_id, &self.fingerprint, self.state.debug, places);
+            names::write(cache, &self.fingerprint, self.state.debug, places);
             self.is_new = false;
-        }
-        if self.has_new_types {
-            if let Some(Some(kept)) = &mut self.kept_types {
-                for offset in kept.offsets() {
-                    let frames = kept.take(offset);
-                    self.typed.extend(frames.map(|frames| (offset, frames)));
-                }
-            }
-            let places = self.typed.iter().map(|(&offset, frames)| (offset, &**frames));
-            cache::write_types(directory, &self.build_id, &self.fingerprint, lacking.iter(), places);
-            self.has_new_types = false;
         }
     }
 

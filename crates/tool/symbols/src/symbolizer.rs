@@ -1,63 +1,17 @@
 //! The entry point: modules by path and build id, each loaded at its first lookup.
 
-use std::collections::HashMap;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::Arc;
 
+use crate::cache::{CacheEntry, MadeFrom};
 use crate::extents::Extent;
 use crate::find::DebugFileFinder;
 use crate::frame::{Function, SymbolFrame};
 use crate::hint;
 use crate::module::Module;
+use crate::modules::{ModuleRef, Modules};
+use crate::open_module::OpenModule;
+use crate::options::SymbolizerOptions;
 use crate::state::ModuleState;
-
-/// The places to look for files.
-#[derive(Debug, Clone)]
-pub struct SymbolizerOptions {
-    /// Directories with separate debug files, searched in this order; `/usr/lib/debug` by default.
-    pub debug_dirs: Vec<PathBuf>,
-    /// Root of the file system that the program ran in, if it was not this system's. All absolute
-    /// paths are looked up below it; if nothing is there, files of this system are used, but only
-    /// with the recorded build id.
-    pub sysroot: Option<PathBuf>,
-    /// Files, and directories that are searched recursively, for modules, debug files, and parts of
-    /// split debug information: by build id, and by name if there is none. The first 100,000 files
-    /// are examined.
-    pub search: Vec<PathBuf>,
-    /// Directories with symbol files of Breakpad: `NAME/DEBUGID/NAME.sym`, as its tools and
-    /// Mozilla's lay them out. They are the first source of names.
-    pub breakpad: Vec<PathBuf>,
-    /// Asks the servers in the environment variable `DEBUGINFOD_URLS`, by the program
-    /// `debuginfod-find`, for debug information that is not found locally. The function is called
-    /// with the name of the module before each request, which may take long.
-    pub debuginfod: Option<fn(&str)>,
-    /// A directory in which names and types are kept from run to run, by build id: for each module,
-    /// at most 4 MiB of names, 32 MiB of types and 16 MiB of conclusions about stacks, and 256 MiB
-    /// in all. Made if it does not exist. It is written when the symbolizer is dropped.
-    pub cache: Option<PathBuf>,
-}
-
-impl Default for SymbolizerOptions {
-    fn default() -> Self {
-        Self {
-            debug_dirs: vec![PathBuf::from("/usr/lib/debug")],
-            sysroot: None,
-            search: Vec::new(),
-            breakpad: Vec::new(),
-            debuginfod: None,
-            cache: None,
-        }
-    }
-}
-
-/// A module as recorded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct ModuleRef<'a> {
-    /// Path as recorded.
-    pub path: &'a [u8],
-    /// Build id as recorded; empty if there was none: then the file at the path is used unchecked.
-    pub build_id: &'a [u8],
-}
 
 /// Turns addresses into functions, files and lines.
 ///
@@ -67,20 +21,13 @@ pub struct ModuleRef<'a> {
 #[derive(Debug)]
 pub struct Symbolizer {
     finder: DebugFileFinder,
-    /// Keyed by path, then by build id.
-    modules: Mutex<HashMap<Box<[u8]>, Vec<Slot>>>,
-}
-
-#[derive(Debug)]
-struct Slot {
-    build_id: Box<[u8]>,
-    module: Arc<OnceLock<Mutex<Module>>>,
+    modules: Modules<Module>,
 }
 
 impl Symbolizer {
     /// Makes a symbolizer that has loaded nothing yet.
     pub fn new(options: SymbolizerOptions) -> Self {
-        Self { finder: DebugFileFinder::new(options), modules: Mutex::default() }
+        Self { finder: DebugFileFinder::new(options), modules: Modules::default() }
     }
 
     /// Returns the functions at `offset`, innermost inlined function first; never empty. The last
@@ -118,51 +65,41 @@ impl Symbolizer {
         hint::hint(&self.module_state(module), module, &self.finder.options)
     }
 
+    /// Calls `ask` with the debug information, the symbols and the code of `module`, for questions
+    /// that names do not answer; `None` if it has no file. Opens the files if no lookup has done so
+    /// yet. `ask` must not use this symbolizer.
+    pub fn with_open_module<T>(
+        &self,
+        module: ModuleRef<'_>,
+        ask: impl FnOnce(&mut OpenModule<'_, '_>) -> T,
+    ) -> Option<T> {
+        self.with(module, |module, finder| module.with_open(finder, ask))
+    }
+
     /// True if answers are kept from run to run.
-    pub(crate) fn keeps(&self) -> bool {
+    pub fn keeps_answers(&self) -> bool {
         self.finder.options.cache.is_some()
     }
 
-    /// Calls `ask` with the module, loading it first if this is the first time.
-    pub(crate) fn with<T>(&self, module: ModuleRef<'_>, ask: impl FnOnce(&mut Module, &DebugFileFinder) -> T) -> T {
-        // Loading may take long, so not under the lock of the table.
-        let slot = self.slot(module);
-        let loaded = slot.get_or_init(|| Mutex::new(Module::load(module, &self.finder)));
-        ask(&mut lock(loaded), &self.finder)
+    /// Returns the place in the cache directory of answers about `module`; `None` if there is no
+    /// such directory, or the module has no build id.
+    pub fn cache_entry(&self, module: ModuleRef<'_>) -> Option<CacheEntry> {
+        self.with(module, |module, _| module.cache_entry().cloned())
     }
 
-    fn slot(&self, module: ModuleRef<'_>) -> Arc<OnceLock<Mutex<Module>>> {
-        let mut modules = lock(&self.modules);
-        let slots = match modules.get_mut(module.path) {
-            Some(slots) => slots,
-            None => modules.entry(module.path.into()).or_default(),
-        };
-        if let Some(slot) = slots.iter().find(|slot| *slot.build_id == *module.build_id) {
-            return slot.module.clone();
-        }
-        let loading = Arc::<OnceLock<_>>::default();
-        slots.push(Slot { build_id: module.build_id.into(), module: loading.clone() });
-        loading
+    /// Returns the identity of the files that answers about `module` are made from.
+    pub fn made_from(&self, module: ModuleRef<'_>) -> MadeFrom {
+        self.with(module, |module, _| module.made_from())
+    }
+
+    /// Calls `ask` with the module, loading it first if this is the first time.
+    fn with<T>(&self, module: ModuleRef<'_>, ask: impl FnOnce(&mut Module, &DebugFileFinder) -> T) -> T {
+        self.modules.with(module, || Module::load(module, &self.finder), |module| ask(module, &self.finder))
     }
 }
 
 impl Drop for Symbolizer {
     fn drop(&mut self) {
-        let Some(directory) = &self.finder.options.cache else { return };
-        let modules = lock(&self.modules);
-        let loaded = || modules.values().flatten().filter_map(|slot| slot.module.get()).map(lock);
-        if !loaded().any(|module| module.has_new()) {
-            return;
-        }
-        let mut there = HashMap::new();
-        loaded().for_each(|mut module| module.lacking(&mut there));
-        let lacking: Vec<_> = there.into_iter().filter_map(|(file, is_there)| (!is_there).then_some(file)).collect();
-        loaded().for_each(|mut module| module.keep(directory, &lacking));
+        self.modules.for_each(|_, module| module.keep());
     }
-}
-
-/// Locks a mutex. A panic in another thread leaves no harmful state: at worst an answer is computed
-/// again.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

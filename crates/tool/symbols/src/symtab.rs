@@ -19,14 +19,17 @@ const NEAR: u64 = 16 << 10;
 /// The bits of a rank for a symbol's binding: 1 is weak.
 const BINDING: u8 = 3;
 
-/// The result of a lookup.
-pub(crate) struct Symbol<'a> {
-    pub(crate) name: &'a [u8],
-    pub(crate) source: NameSource,
+/// A function in a symbol table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Symbol<'a> {
+    /// Its linkage name: the best one of its address.
+    pub name: &'a [u8],
+    /// The certainty that it is the function at the address that was looked up.
+    pub source: NameSource,
     /// Its address.
-    pub(crate) start: u64,
+    pub start: u64,
     /// All names of the address, including `name`.
-    pub(crate) aliases: Vec<&'a [u8]>,
+    pub aliases: Vec<&'a [u8]>,
 }
 
 /// The functions of one symbol table, by address.
@@ -168,4 +171,10 @@ impl<'a> Symbols<'a> {
 fn rank(function: bool, size: u64, global: bool, weak: bool) -> u8 {
     let binding = if global && !weak { 2 } else { u8::from(weak) };
     u8::from(size > 0) << 3 | u8::from(function) << 2 | binding
+}
+
+/// Returns a symbol without its version, which those of shared libraries may have:
+/// `fopen@@GLIBC_2.2.5`.
+pub(crate) fn unversioned(name: &[u8]) -> &[u8] {
+    name.split(|&byte| byte == b'@').next().unwrap_or(name)
 }

@@ -6,9 +6,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
-use heapledger_symbols::{
-    BuildId, DebugInfo, ModuleRef, NameSource, Problem, SiteSizes, Symbolizer, SymbolizerOptions, TypedFrame,
-};
+use heapledger_symbols::{BuildId, DebugInfo, ModuleRef, NameSource, Problem, Symbolizer, SymbolizerOptions};
 use support::{Scratch, Subject, build_id, chain, extent, line_of};
 
 const SOURCE: &str = "
@@ -650,43 +648,4 @@ fn nobody_is_told_to_build_a_wheel() {
     let Some(own) = hint("own.so") else { return };
     assert!(own.is_some_and(|hint| hint.starts_with("own.so: build it with debug information")));
     assert_eq!(hint("lib/site-packages/wheel.so"), Some(None));
-}
-
-#[test]
-fn types_of_earlier_runs() {
-    let Some(split) = Split::new(&[]) else { return };
-    let cache = split.scratch.path("cache/symbols");
-    let kept = |of| cache.join(BuildId(split.build_id.as_slice().into()).to_string()).with_extension(of);
-    let read = || ["types", "sites"].map(|of| fs::read(kept(of)).unwrap());
-    let debug = split.scratch.path(&split.by_build_id());
-    fs::create_dir_all(debug.parent().unwrap()).unwrap();
-    split.move_debug(&split.by_build_id());
-    let ask = || {
-        let mut subject =
-            Subject::with(&split.program, SymbolizerOptions { cache: Some(cache.clone()), ..split.options() });
-        subject.build_id = split.build_id.clone();
-        let typed = |offset| {
-            let place = (subject.module(), offset);
-            let site = subject.symbolizer.site_type(&[place, place], SiteSizes::of_one(offset));
-            (subject.symbolizer.typed_frames(place.0, offset), site)
-        };
-        (split.inlined - 16..split.inlined + 16).map(typed).collect::<Vec<_>>()
-    };
-    let fresh = ask();
-    let inlined = |frames: &[TypedFrame]| frames.len() == 2 && frames[0].plain.as_deref() == Some("inner");
-    assert!(fresh.iter().any(|(frames, _)| inlined(frames)), "{fresh:#?}");
-    let written = read();
-    assert_eq!(ask(), fresh);
-    assert_eq!(read(), written, "written again, although there was nothing new");
-    for of in ["types", "sites"] {
-        for damage in [&b""[..], &written[0][..written[0].len() / 2], &[0xff; 5000]] {
-            fs::write(kept(of), damage).unwrap();
-            assert_eq!(ask(), fresh);
-        }
-    }
-    // The files may be removed.
-    let elsewhere = split.scratch.path("elsewhere");
-    fs::rename(&split.program, &elsewhere).unwrap();
-    fs::remove_file(&debug).unwrap();
-    assert_eq!(ask(), fresh);
 }

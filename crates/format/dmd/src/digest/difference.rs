@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Key, Keyed, sorted};
+use super::records::{Key, Keyed, sorted};
 use crate::analysis::{Estimate, Record, Share};
 use crate::hash::Map;
 

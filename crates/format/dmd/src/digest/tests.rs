@@ -1,7 +1,13 @@
 //! Records that are added up in several passes.
 
-use super::*;
-use crate::hash::Map as SeededMap;
+use super::Digest;
+use super::keys::Keys;
+use super::sums::{HashRange, Sums};
+use super::texts::Texts;
+use crate::analysis::{DmdOptions, GroupBy, Sort};
+use crate::block_source::BlockSource;
+use crate::hash::{Map, Seeded};
+use crate::log::Log;
 
 /// Returns a log with a record for each of 90 stacks and for most of the pairs with a report.
 fn log() -> Log {
@@ -53,7 +59,7 @@ fn each_record_is_in_one_pass() {
     let (log, options) = (log(), DmdOptions::default());
     let Ok(texts) = Texts::of(&mut &log, &options, true);
     let keys = Keys { mode: log.mode, options: &options, probability: None, texts: &texts, seed: Seeded::default() };
-    let (mut seen, mut passes, mut range) = (SeededMap::default(), 0, Some(HashRange::ALL));
+    let (mut seen, mut passes, mut range) = (Map::default(), 0, Some(HashRange::ALL));
     while let Some(part) = range {
         let mut sums = Sums::new(&keys, part, Some(30));
         let Ok(()) = (&log).each_group(|group| sums.add(group));

@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use heapledger_report_format::escape;
 
-use super::Sum;
-use crate::advice::{CodeClass, Owner, owner_in};
-use crate::analysis::{DmdOptions, DmdStack, GroupBy, is_alloc_fn};
+use crate::advice::code_class::CodeClass;
+use crate::advice::owner::{Owner, owner_in};
+use crate::analysis::{DmdOptions, DmdStack, GroupBy};
 use crate::block_source::BlockSource;
+use crate::frames::is_alloc_fn;
 use crate::hash::Map;
 use crate::log::{FrameId, NameId, TraceId};
-use crate::read::put_at;
 use crate::stacks::Stacks;
+use crate::table_keys::put_at;
 
 /// The text shown for the stack of blocks without one.
 const NO_STACK: &str = "(no stack trace recorded due to --stacks=partial)";
@@ -132,12 +133,6 @@ impl Texts {
 
     pub(super) fn code(&self, trace: Option<TraceId>) -> Option<NameId> {
         self.code[trace?.0 as usize]
-    }
-
-    /// True if a record of stacks passes the filters.
-    pub(super) fn sum_passes(&self, sum: &Sum, options: &DmdOptions) -> bool {
-        let shown = sum.key.numbers[0].checked_sub(1).map(|stack| self.shown(stack, options.filter_stacks_for_testing));
-        passes(|| shown.unwrap_or_default(), &options.filters)
     }
 
     pub(super) fn alloc(&self, trace: Option<TraceId>) -> DmdStack {

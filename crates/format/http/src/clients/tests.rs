@@ -237,7 +237,7 @@ fn two_hosts_are_refused() {
     let client = server.connect();
     client.send("GET /a HTTP/1.1\r\nHost: a\r\nhost: b\r\n\r\nGET /b HTTP/1.1\r\nHost: a\r\n\r\n");
     server.advance(0);
-    assert!(client.text().starts_with("HTTP/1.1 400 Bad HttpRequest\r\n"), "{}", client.text());
+    assert!(client.text().starts_with("HTTP/1.1 400 Bad Request\r\n"), "{}", client.text());
     assert!(!client.text().contains("/b"), "{}", client.text());
     // It is dropped two seconds later, if it does not close the connection.
     server.advance(1);

@@ -29,6 +29,23 @@ impl EventsBuffer {
     }
 }
 
+/// The columns that every chunk has.
+const COLUMNS: [u16; 13] = [
+    COLUMN_OPS,
+    COLUMN_STACKS,
+    COLUMN_CALLS,
+    COLUMN_SOURCES,
+    COLUMN_SIZES_LOW,
+    COLUMN_SIZES_HIGH,
+    COLUMN_NEAR,
+    COLUMN_FAR_LOW,
+    COLUMN_FAR_MIDDLE,
+    COLUMN_FAR_HIGH,
+    COLUMN_TICKS,
+    COLUMN_THREADS,
+    COLUMN_EXTRAS,
+];
+
 /// Events and extras of a chunk.
 #[derive(Debug, Default)]
 pub(crate) struct Decoded {
@@ -92,24 +109,6 @@ impl Decoded {
         self.events.clear();
         self.extras.clear();
         self.marks.clear();
-        let columns = columns::find(
-            contents,
-            [
-                COLUMN_OPS,
-                COLUMN_STACKS,
-                COLUMN_CALLS,
-                COLUMN_SOURCES,
-                COLUMN_SIZES_LOW,
-                COLUMN_SIZES_HIGH,
-                COLUMN_NEAR,
-                COLUMN_FAR_LOW,
-                COLUMN_FAR_MIDDLE,
-                COLUMN_FAR_HIGH,
-                COLUMN_TICKS,
-                COLUMN_THREADS,
-                COLUMN_EXTRAS,
-            ],
-        )?;
         let [
             ops,
             stacks,
@@ -124,7 +123,7 @@ impl Decoded {
             ticks,
             threads,
             extras,
-        ] = columns;
+        ] = columns::find(contents, COLUMNS)?;
         if head.rows as usize > CHUNK_ROWS_MAX || ops.bytes.len() < head.rows as usize {
             return Err(Reason::Invalid("the number of events"));
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use icu_collator::options::CollatorOptions;
 use icu_collator::{Collator, CollatorBorrowed};
 
-use super::build::{Draft, Drafts};
+use super::drafts::{Draft, Drafts};
 use super::{AboutOptions, Node, Note, number};
 
 /// Less than this percentage of the root is insignificant.

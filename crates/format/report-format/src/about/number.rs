@@ -1,6 +1,7 @@
 //! Numbers as Firefox shows them, like `Intl.NumberFormat` in American English.
 
-use crate::{Unit, grouped};
+use crate::grouped::grouped;
+use crate::report::Unit;
 
 /// The number of bytes in a `MB` of about:memory.
 const MEGABYTE: f64 = 1_048_576.0;

@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 use std::rc::Rc;
 
 use super::{Node, Page, Section};
-use crate::escape;
+use crate::escape::escape;
 
 /// A line of a tree, ready to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,7 +7,9 @@
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use super::{Observer, Pointer, registry};
+use super::Pointer;
+use super::installed::{OBSERVERS, REPLACEMENTS};
+use super::observer::Observer;
 use crate::lock::Lock;
 use crate::{arch, filter};
 
@@ -101,7 +103,7 @@ pub fn watch(watcher: fn(DispatchPath)) {
 pub fn update() {
     let _guard = LOCK.lock();
     let rate = if is_alone() { SAMPLING_RATE.load(Ordering::Relaxed) } else { 0 };
-    let (dispatch_path, new) = match (registry::OBSERVERS.first(), registry::REPLACEMENTS.first()) {
+    let (dispatch_path, new) = match (OBSERVERS.first(), REPLACEMENTS.first()) {
         (None, None) => (DispatchPath::Direct, 0),
         (Some(_), None) if rate != 0 => (DispatchPath::Sampled, rate),
         _ => (DispatchPath::Hooked, HOOKED),
@@ -120,7 +122,7 @@ pub fn update() {
 fn is_alone() -> bool {
     // SAFETY: null, or a static that was passed to `set_sampling`.
     let sampler = unsafe { SAMPLER.load(Ordering::Relaxed).as_ref() };
-    let (Some(sampler), Some(first)) = (sampler, registry::OBSERVERS.first()) else { return false };
+    let (Some(sampler), Some(first)) = (sampler, OBSERVERS.first()) else { return false };
     let function = |observer: &Observer| observer.malloc.map(|function| function as usize);
     first.next().is_none() && function(first.value()) == function(sampler)
 }

@@ -10,8 +10,11 @@
 //!
 //! This is all that [`Observer`] asks of those who call its functions.
 
+use super::caller::Caller;
+use super::installed::OBSERVERS;
 use super::list::Slot;
-use super::{Caller, Observer, Pointer, dispatch, registry};
+use super::observer::Observer;
+use super::{Pointer, dispatch};
 use crate::Api;
 
 /// Defines a function that calls `$notify_one` for each observer. Fast if there is none or one:
@@ -39,7 +42,7 @@ macro_rules! notify {
                     at = slot.next();
                 }
             }
-            let Some(first) = registry::OBSERVERS.first() else { return };
+            let Some(first) = OBSERVERS.first() else { return };
             // SAFETY: `$notify_one` and `all` ask for the contract of notification, and so does
             // this function.
             unsafe {

@@ -1,10 +1,9 @@
-//! The two lists of this loaded object, and the functions that change them.
+//! The functions that install hooks and remove them.
 
-use super::list::List;
-use super::{HookError, OBSERVERS_MAX, Observer, REPLACEMENTS_MAX, Replacement, dispatch, dispatch_path};
-
-pub(super) static OBSERVERS: List<Observer, OBSERVERS_MAX> = List::new();
-pub(super) static REPLACEMENTS: List<Replacement, REPLACEMENTS_MAX> = List::new();
+use super::installed::{OBSERVERS, REPLACEMENTS};
+use super::observer::Observer;
+use super::replacement::Replacement;
+use super::{HookError, dispatch, dispatch_path};
 
 /// Installs an observer. The address of the table identifies it.
 ///

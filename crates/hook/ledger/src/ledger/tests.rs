@@ -219,6 +219,7 @@ impl Both {
         assert_eq!(at_session_peak, (live.bytes_live_max.0, live.blocks_at_bytes_max.0));
     }
 
+    /// Makes a step in the ledger and in the model: a match with one arm per kind of step.
     fn step(&mut self, step: Step) {
         self.time += 1;
         let time = Time(self.time);

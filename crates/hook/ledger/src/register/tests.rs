@@ -5,6 +5,7 @@ use std::vec::Vec;
 
 use proptest::prelude::*;
 
+use super::header::OVERFLOW;
 use super::*;
 use crate::mapped::source::standard::with_mappings;
 

@@ -8,6 +8,7 @@ use heapledger_core::sample::Rate;
 use heapledger_core::{Serial, StackId, ThreadId, TypeId};
 use proptest::prelude::*;
 
+use super::live_blocks::{BATCH, Batch};
 use super::*;
 use crate::live::Time;
 use crate::mapped::source::standard::with_mappings;

@@ -7,7 +7,9 @@ use heapledger_core::hooks::Caller;
 use heapledger_core::stamp;
 use heapledger_wire::event::Extended;
 
-use super::{Kind, count_lost_stamp, enter, is_paused, write_to_common_ring};
+use crate::accept::{Kind, is_paused};
+use crate::attach::enter;
+use crate::common_ring::{count_lost_stamp, write_to_common_ring};
 
 /// Records that a reporter has reported the block that begins at `address`. True if the event was
 /// written.

@@ -1,10 +1,24 @@
 //! Events of the program's own pools.
 
-use heapledger_core::context::Name;
-use heapledger_core::pool::ADDRESS_END;
-use heapledger_unwind::tree::{self, NodeRef};
+use core::ptr;
+use core::sync::atomic::Ordering;
 
-use super::*;
+use heapledger_core::context::Name;
+use heapledger_core::hooks::Caller;
+use heapledger_core::pool::ADDRESS_END;
+use heapledger_core::sample::Rate;
+use heapledger_core::{Api, NodeKind, StackId};
+use heapledger_unwind::nodes::NodeRef;
+use heapledger_unwind::tree;
+use heapledger_wire::event::Extended;
+
+use super::{free_with, ignored, sample};
+use crate::accept::{Kind, is_paused};
+use crate::attach::enter;
+use crate::capture::is_ignoring;
+use crate::common_ring::write_to_common_ring;
+use crate::process::Process;
+use crate::{addresses, session};
 
 /// Returns the register's key for a block in a pool.
 fn key(pool: u32, address: u64) -> u64 {
@@ -15,7 +29,7 @@ fn key(pool: u32, address: u64) -> u64 {
 ///
 /// # Safety
 ///
-/// See [`malloc`].
+/// See [`malloc`](super::malloc).
 pub unsafe fn allocation(pool: u32, name: &'static Name, address: u64, size: u64, caller: Caller) {
     let (api, address) = (Api::PoolAlloc, key(pool, address));
     if is_ignoring() {
@@ -24,7 +38,7 @@ pub unsafe fn allocation(pool: u32, name: &'static Name, address: u64, size: u64
     if is_paused(Kind::Allocation) {
         return;
     }
-    let rate = if process::samples() {
+    let rate = if session::samples() {
         let Some(rate) = sample::draw(size, caller.sp()) else { return };
         addresses::add(address);
         rate
@@ -52,7 +66,7 @@ pub unsafe fn allocation(pool: u32, name: &'static Name, address: u64, size: u64
     // of `caller`.
     let parent = NodeRef::of(unsafe { block.capture_slow(caller) });
     let ticks = block.stamp();
-    let heap = core::ptr::from_ref(name).expose_provenance() as u64;
+    let heap = ptr::from_ref(name).expose_provenance() as u64;
     let stack = tree::child(parent, NodeKind::Heap, heap, &mut block.writer).id();
     let event = Extended::Alloc { api, address, size, stack, alignment: 0, count: 0, usable: 0, rate };
     let written = block.write_extended(ticks, &event);
@@ -75,7 +89,7 @@ pub fn add_backing_memory(block: u64, sp: u64) {
 }
 
 fn free_if_recorded(api: Api, address: u64, sp: u64) {
-    if process::samples() {
+    if session::samples() {
         sample::freed(api, address, 0, 0, sp);
     } else {
         free_with(api, address, 0, 0, sp);

@@ -6,69 +6,38 @@
 //! entry points do both themselves. Every recorded event says at which rate its thread's countdown
 //! was drawn, so the rate may change at any time without notice.
 
-use core::mem::MaybeUninit;
-use core::sync::atomic::compiler_fence;
+use core::mem;
 
-use heapledger_core::hooks::{Observer, Pointer};
-use heapledger_core::sample::Poisson;
-use heapledger_core::{countdown, filter};
+use heapledger_core::hooks::{Caller, Observer, Pointer};
+use heapledger_core::sample::Rate;
+use heapledger_core::{Api, StackId, countdown, filter};
+use heapledger_thread::{self as thread, Current};
+use heapledger_wire::event::{Extended, ReallocOutcome};
+use heapledger_wire::publish::WriteError;
 
-use super::*;
+use super::failure;
+use crate::accept::{Kind, is_paused};
+use crate::attach::enter;
+use crate::block::ThreadBlock;
+use crate::capture::is_ignoring;
+use crate::common_ring::write_to_common_ring;
+use crate::table::{api_from_number, observer};
+use crate::{addresses, session};
 
 /// The recorder as an observer that samples, to be installed instead of
 /// [`crate::observer::OBSERVER`] if the session samples.
-pub static OBSERVER: Observer = Observer {
-    name: c"recorder".as_ptr(),
-    calloc: Some(calloc),
-    aligned: Some(aligned),
-    free_sized: Some(free_sized),
-    realloc_begins: Some(realloc_begins),
-    realloc_ends: Some(realloc_ends),
-    reallocarray_ends: Some(reallocarray_ends),
-    failed: Some(failed),
-    ..Observer::new(malloc, free)
-};
-
-/// The sampling state of a thread, beside its [countdown]. Zeroes are valid: nothing is drawn yet.
-#[derive(Debug)]
-#[repr(C)]
-pub(crate) struct Sampling {
-    is_seeded: bool,
-    sampler: MaybeUninit<Poisson>,
-    /// The bytes until the next sample after the thread's latest event. Another value now means
-    /// that there were allocations in between.
-    until_sample_at_event: u64,
-    /// The block of the reallocation that has begun, if it is in the sample.
-    pub(crate) reallocated: u64,
-}
-
-impl Sampling {
-    fn sampler(&mut self) -> &mut Poisson {
-        if !self.is_seeded {
-            // The seeds of threads differ by the addresses of their blocks, those of runs by the
-            // time.
-            let address = ptr::from_mut(self) as u64;
-            self.sampler.write(Poisson::new(arch::ticks() ^ address << 20));
-            // A signal handler may leave this function by `siglongjmp`: the sampler comes first.
-            compiler_fence(Ordering::Release);
-            self.is_seeded = true;
-        }
-        // SAFETY: `assume_init_mut` requires an initialised sampler. It was written just now, or
-        // before `is_seeded` was set.
-        unsafe { self.sampler.assume_init_mut() }
-    }
-}
+pub static OBSERVER: Observer = observer!();
 
 /// Returns the rate at which a block of this size is in the sample, if it is: the caller then
 /// records it. A thread gets its thread block when it has something to record.
 pub(crate) fn draw(size: u64, sp: u64) -> Option<Rate> {
-    if let (Current::None, Some(page)) = (thread::current::<ThreadBlock>(), process::known_page()) {
+    if let (Current::None, Some(page)) = (thread::current::<ThreadBlock>(), session::known_page()) {
         return countdown::draw_with_shared_seed(size, page.rate());
     }
     let Some(block) = thread::enter::<ThreadBlock>(sp) else {
-        return countdown::draw_with_shared_seed(size, process::known_page()?.rate());
+        return countdown::draw_with_shared_seed(size, session::known_page()?.rate());
     };
-    let rate = countdown::draw(size, process::page().rate(), |mean| block.sampling.sampler().distance(mean));
+    let rate = countdown::draw(size, session::page().rate(), |mean| block.sampling.sampler().distance(mean));
     block.head.leave();
     rate
 }
@@ -76,7 +45,7 @@ pub(crate) fn draw(size: u64, sp: u64) -> Option<Rate> {
 /// Counts a block of this size down while nothing is recorded, so that later blocks are as likely
 /// to be in the sample as ever.
 fn count_down(size: u64) {
-    if let Some(page) = process::known_page() {
+    if let Some(page) = session::known_page() {
         let _ = countdown::draw_with_shared_seed(size, page.rate());
     }
 }
@@ -85,7 +54,7 @@ fn count_down(size: u64) {
 /// find this out themselves if this observer is the only one.
 #[inline(always)]
 fn is_unsampled(size: u64) -> bool {
-    process::known_page().is_some_and(|page| countdown::count_unsampled(size as usize, page.rate()))
+    session::known_page().is_some_and(|page| countdown::count_unsampled(size as usize, page.rate()))
 }
 
 // These are called under the contract of `Observer`. It gives *live caller* (`super::malloc`): the
@@ -182,11 +151,6 @@ unsafe extern "C" fn failed(api: u32, size: usize, alignment: usize, count: usiz
         // caller's frame is live until we return.
         unsafe { failure(api, size as u64, alignment as u64, count as u64, caller) };
     }
-}
-
-/// Returns the entry point with this number: all that observers are given are known here.
-fn api_from_number(api: u32) -> Option<Api> {
-    u8::try_from(api).ok().and_then(Api::from_number)
 }
 
 /// # Safety
@@ -359,7 +323,7 @@ unsafe fn ends_slow(api: Api, old: u64, address: u64, size: u64, count: u64, cal
             rate,
         });
     };
-    let is_taken = process::page().mode() == 0 || block.accepts(Kind::Allocation);
+    let is_taken = session::page().mode() == 0 || block.accepts(Kind::Allocation);
     let Some(rate) = rate.filter(|_| is_taken || outcome != ReallocOutcome::Returned) else {
         return if was_recorded { block.end_as_free(api) } else { block.head.leave() };
     };
@@ -380,7 +344,7 @@ impl ThreadBlock {
     /// latest event: whether the freed block was temporary depends on it.
     fn record_unsampled_allocations(&mut self, ticks: u64) -> Result<(), WriteError> {
         let left = countdown::bytes_until_sample();
-        if core::mem::replace(&mut self.sampling.until_sample_at_event, left) == left {
+        if mem::replace(&mut self.sampling.until_sample_at_event, left) == left {
             return Ok(());
         }
         self.write_extended(ticks, &Extended::Unsampled)

@@ -4,6 +4,8 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
+use heapledger_http::{HttpUrl, HttpUrlError};
+
 /// The timeout for connecting, and for each step after that.
 const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 /// The timeout for the whole request.
@@ -31,23 +33,16 @@ impl Url {
         if text.starts_with("https://") {
             return Err("https:// is not spoken here; have an agent on this machine pass profiles on");
         }
-        let rest = text.strip_prefix("http://").ok_or("the address of a server begins with http://")?;
-        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-        if !rest.bytes().all(|byte| byte.is_ascii_graphic()) || rest.contains(['?', '#', '@']) {
+        let is_plain = text.bytes().all(|byte| byte.is_ascii_graphic()) && !text.contains(['?', '#', '@']);
+        if text.starts_with("http://") && !is_plain {
             return Err("the address of a server is http://HOST[:PORT][/PATH]");
         }
-        // `[::1]:80`: the colons in the brackets are not before a port.
-        let (host, port) = match authority.rsplit_once(':') {
-            Some((host, port)) if !port.ends_with(']') => {
-                (host, port.parse().map_err(|_| "the port of the server is no number up to 65535")?)
-            }
-            _ => (authority, 80),
-        };
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        if host.is_empty() {
-            return Err("the address of the server has no host");
-        }
-        let path = path.trim_end_matches('/').to_owned();
+        let HttpUrl { authority, host, port, target } = HttpUrl::parse(text).map_err(|error| match error {
+            HttpUrlError::NotHttp => "the address of a server begins with http://",
+            HttpUrlError::Port => "the port of the server is no number up to 65535",
+            HttpUrlError::NoHost => "the address of the server has no host",
+        })?;
+        let path = target.trim_end_matches('/').to_owned();
         Ok(Url { authority: authority.to_owned(), host: host.to_owned(), port, path })
     }
 }

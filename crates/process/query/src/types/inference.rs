@@ -3,9 +3,10 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
+use heapledger_block_types::{Confidence, SiteSizes, TypeFinder};
 use heapledger_core::{Blocks, Bytes, StackId};
 use heapledger_inprocess::{LEDGER, query};
-use heapledger_symbols::{Confidence, ModuleRef, SiteSizes, Symbolizer, SymbolizerOptions};
+use heapledger_symbols::{ModuleRef, Symbolizer, SymbolizerOptions};
 
 use crate::stamp::{Stamp, UNKNOWN};
 use crate::{LiveType, LiveTypes, Modules, Stack, TypeCertainty};
@@ -47,9 +48,9 @@ impl LiveTypes {
             }
         }
         let modules = Modules::of_this_process();
-        let symbolizer = Symbolizer::new(SymbolizerOptions::default());
+        let finder = TypeFinder::new(Symbolizer::new(SymbolizerOptions::default()));
         for (frames, site) in by_frames(unstamped) {
-            let inferred = symbolizer.site_type(&code_locations(&modules, &frames), site.sizes);
+            let inferred = finder.site_type(&code_locations(&modules, &frames), site.sizes);
             let name = inferred.block.map_or_else(|| UNKNOWN.to_owned(), |name| name.short().to_owned());
             sums.entry((name, inferred.confidence.into())).or_default().add(site.amount);
         }

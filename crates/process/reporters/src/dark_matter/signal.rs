@@ -3,7 +3,6 @@
 //! A handler may do next to nothing: it writes to a descriptor, at whose other end a thread waits
 //! that does all the rest.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::mem::{self, MaybeUninit};
@@ -11,14 +10,16 @@ use std::os::fd::{AsRawFd, FromRawFd};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::ptr;
+use std::sync::Once;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use heapledger_annotate::{untracked, untracked_thread};
 use libc::c_int;
 
-use super::{DarkMatterOptions, save};
+use super::actions::{exit_action, signal_actions};
+use super::options::DarkMatterOptions;
+use super::save;
 use crate::fork;
 
 /// The process whose thread waits; 0: there is none. A forked child has no such thread.
@@ -145,28 +146,6 @@ pub fn at_exit(directory: impl Into<PathBuf>, options: DarkMatterOptions) -> io:
         *exit_action() = Some((process::id(), directory.into(), options));
     });
     result
-}
-
-pub(crate) type ExitAction = Option<(u32, PathBuf, DarkMatterOptions)>;
-
-fn exit_action() -> MutexGuard<'static, ExitAction> {
-    static ACTION: Mutex<ExitAction> = Mutex::new(None);
-    ACTION.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-pub(crate) type SignalActions = BTreeMap<c_int, (PathBuf, DarkMatterOptions)>;
-
-/// Returns the logs to write, by signal.
-fn signal_actions() -> MutexGuard<'static, SignalActions> {
-    static ACTIONS: Mutex<SignalActions> = Mutex::new(BTreeMap::new());
-    ACTIONS.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-pub(crate) type ForkGuards = (MutexGuard<'static, SignalActions>, MutexGuard<'static, ExitAction>);
-
-/// Holds both lists, around a fork.
-pub(crate) fn lock_for_fork() -> ForkGuards {
-    (signal_actions(), exit_action())
 }
 
 /// Starts the thread, if this process has none.

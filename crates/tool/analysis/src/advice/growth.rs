@@ -6,10 +6,10 @@ use heapledger_recording::Time;
 use super::{Advice, AdviceList, Finding};
 use crate::error::Error;
 use crate::growth::Growth;
-use crate::moment::Selection;
 use crate::names::Names;
+use crate::progress::Progress;
 use crate::rank::RankBy;
-use crate::replay::Progress;
+use crate::selection::Selection;
 use crate::shares::{ShareGroup, SharesBy};
 use crate::trend::TrendKind;
 

@@ -6,9 +6,10 @@ use heapledger_dmd::{Mode, Plan, Step};
 use super::{Advice, AdviceList, Finding};
 use crate::dark_matter::dark_matter;
 use crate::error::Error;
-use crate::moment::{Moment, Selection};
+use crate::moment::Moment;
 use crate::names::Names;
-use crate::replay::Progress;
+use crate::progress::Progress;
+use crate::selection::Selection;
 
 pub(super) const NAME: &str = "reporters";
 

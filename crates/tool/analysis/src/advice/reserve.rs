@@ -4,12 +4,13 @@ use heapledger_core::{Blocks, Bytes};
 
 use super::{Advice, AdviceList, Finding, is_part};
 use crate::error::Error;
-use crate::moment::{Moment, Selection};
+use crate::moment::Moment;
 use crate::names::Names;
 use crate::profile::Profile;
+use crate::progress::Progress;
 use crate::rank::RankBy;
 use crate::reallocations::reallocations;
-use crate::replay::Progress;
+use crate::selection::Selection;
 
 pub(super) const NAME: &str = "reserve";
 

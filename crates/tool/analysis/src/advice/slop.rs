@@ -4,10 +4,11 @@ use heapledger_core::{Blocks, Bytes};
 
 use super::{Advice, AdviceList, Finding};
 use crate::error::Error;
-use crate::moment::{Moment, Selection};
+use crate::moment::Moment;
 use crate::names::Names;
 use crate::parts::{Part, PartBy, parts};
-use crate::replay::Progress;
+use crate::progress::Progress;
+use crate::selection::Selection;
 
 pub(super) const NAME: &str = "slop";
 

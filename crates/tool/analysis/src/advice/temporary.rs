@@ -6,11 +6,12 @@ use heapledger_core::{Blocks, Bytes};
 use super::{Advice, AdviceList, Finding, is_part};
 use crate::amount::Metric;
 use crate::error::Error;
-use crate::moment::{Moment, Selection};
+use crate::moment::Moment;
 use crate::names::Names;
 use crate::profile::Profile;
+use crate::progress::Progress;
 use crate::rank::{RankBy, rank};
-use crate::replay::Progress;
+use crate::selection::Selection;
 
 pub(super) const NAME: &str = "temporary";
 

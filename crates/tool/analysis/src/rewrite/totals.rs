@@ -14,11 +14,13 @@ use heapledger_recording::{
     Time, TimelineEncoder,
 };
 
-use super::merge::Source;
+use super::source::Source;
 use super::{Draft, Error};
-use crate::moment::Selection;
 use crate::overview::{Overview, add_calls, add_live, recorded, recounted};
-use crate::replay::{Origin, Span, replay};
+use crate::replay::Replay;
+use crate::replay::span::Span;
+use crate::replay::visitor::Origin;
+use crate::selection::Selection;
 
 /// The totals of one session.
 pub(super) struct Totals {
@@ -46,7 +48,8 @@ impl Totals {
                 let images: Vec<ImageId> = recording.images().iter().map(|start| start.image).collect();
                 let memory_max = Selection::default().memory_max;
                 let by_stack = |origin: Origin| origin.stack;
-                let mut replayed = replay(recording, &images, Span::default(), memory_max, by_stack, &mut |_, _| ())?;
+                let replay = Replay { recording, images: &images, span: Span::default(), memory_max };
+                let mut replayed = replay.run(by_stack, &mut |_, _| ())?;
                 for image in &mut replayed.images {
                     rows.insert(image.image, (std::mem::take(&mut image.sites), std::mem::take(&mut image.timeline)));
                 }

@@ -14,8 +14,9 @@ use heapledger_recording::{
 };
 
 use super::{Draft, Error};
+use crate::error::Error as AnalysisError;
 use crate::events::expect_events;
-use crate::replay::Progress;
+use crate::progress::Progress;
 
 /// Writes the events of a part of the time, both ends included, into a draft that is then to be
 /// [counted](Draft::count_and_finish). Returns the footer to finish it with, and the damage that
@@ -167,7 +168,7 @@ impl<'r, 'a> Trimmer<'r, 'a> {
                 continue;
             }
             match self.chunk(&chunk, &mut buffer, draft) {
-                Err(Error::Analysis(crate::Error::Recording(RecordingError::Damaged(found)))) => {
+                Err(Error::Analysis(AnalysisError::Recording(RecordingError::Damaged(found)))) => {
                     self.damage.push(found)
                 }
                 other => other?,

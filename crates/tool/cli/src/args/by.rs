@@ -7,8 +7,6 @@ use clap::ValueEnum;
 use clap::builder::{EnumValueParser, TypedValueParser};
 use heapledger_analysis::{PartBy, RankBy, TypeBy};
 
-use crate::ranks::Depth;
-
 /// The breakdown: the property by which blocks are summed up in rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum By {
@@ -42,6 +40,17 @@ pub(crate) enum By {
     Process,
     /// The exact requested size
     Size,
+}
+
+/// The part of a stack that a row shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Depth {
+    /// The function alone.
+    Function,
+    /// The function, and a line of callers.
+    Callers,
+    /// All of the stack; or, if less than [`usize::MAX`], this many lines of it.
+    Stack(usize),
 }
 
 /// The source of a table's rows.

@@ -8,8 +8,8 @@ use clap::{ArgAction, Args, ValueEnum, ValueHint};
 use heapledger_analysis::{Moment, Pattern};
 use heapledger_recording::Time;
 
-use crate::document::Form;
-use crate::select;
+use crate::args::values;
+use crate::json::document::Form;
 
 /// The recording to read, and the form and destination of the answer.
 #[derive(Debug, Args)]
@@ -89,7 +89,7 @@ impl Named {
         let Some((file, when)) = text.rsplit_once('@').filter(|(file, _)| !file.is_empty() && !path.exists()) else {
             return Ok(Named { path, at: None });
         };
-        match select::moment(when) {
+        match values::moment(when) {
             Ok(moment) => Ok(Named { path: file.into(), at: Some(moment) }),
             Err(why) if Path::new(file).exists() => Err(why),
             Err(_) => Ok(Named { path, at: None }),
@@ -122,15 +122,15 @@ pub(crate) struct Target {
 #[command(next_help_heading = "What to show")]
 pub(crate) struct Range {
     /// Only this time: 10s-20s, 1min.., ..500ms [default: all of it]
-    #[arg(long, value_name = "RANGE", value_parser = select::times, conflicts_with_all = ["from", "to"])]
+    #[arg(long, value_name = "RANGE", value_parser = values::times, conflicts_with_all = ["from", "to"])]
     during: Option<RangeInclusive<u64>>,
 
     /// From this time on: the beginning of --during
-    #[arg(long, value_name = "TIME", value_parser = select::time, hide = true)]
+    #[arg(long, value_name = "TIME", value_parser = values::time, hide = true)]
     from: Option<Time>,
 
     /// Up to this time: the end of --during
-    #[arg(long, value_name = "TIME", value_parser = select::time, hide = true)]
+    #[arg(long, value_name = "TIME", value_parser = values::time, hide = true)]
     to: Option<Time>,
 }
 

@@ -6,8 +6,9 @@ use heapledger_analysis::Moment;
 
 use super::by::{self, Grouping};
 use super::common::Data;
+use crate::args::select::{AnyMetric, Which};
+use crate::args::values::{self, Limit, moment, number};
 use crate::args::{Named, Symbols, Written};
-use crate::select::{self, AnyMetric, Limit, Which, moment, number};
 
 /// Compare two runs, or two moments of one
 ///
@@ -57,11 +58,11 @@ pub(crate) struct Diff {
 
     /// Leave out rows that differ by less: a share of the whole before (0.5%), or a figure (16KiB,
     /// 100)
-    #[arg(short, long, value_name = "LIMIT", value_parser = select::amount, default_value = "0")]
+    #[arg(short, long, value_name = "LIMIT", value_parser = values::amount, default_value = "0")]
     pub(crate) threshold: Limit,
 
     /// Fail if the whole has grown by more: a share of it (10%), or a figure (1MiB, 100)
-    #[arg(long, value_name = "LIMIT", value_parser = select::amount)]
+    #[arg(long, value_name = "LIMIT", value_parser = values::amount)]
     pub(crate) fail_above: Option<Limit>,
 
     /// Compare what was live at this moment: peak, end, or a time such as 1.5s; given twice, before

@@ -6,7 +6,7 @@ use clap::{ArgAction, Args, ValueEnum, ValueHint};
 use heapledger_analysis::{Moment, ProcessPattern};
 
 use super::Symbols;
-use crate::select;
+use crate::args::values;
 
 /// Show which memory nobody has reported, and which was reported twice
 ///
@@ -92,11 +92,11 @@ pub(crate) struct DmdProcess {
 pub(crate) struct DmdRecording {
     /// Show this moment: peak, end, or a time such as 1.5s; FILE@WHEN is the same [default: when
     /// all reporters had been asked for the last time, or the end]
-    #[arg(long, value_name = "WHEN", value_parser = select::moment)]
+    #[arg(long, value_name = "WHEN", value_parser = values::moment)]
     pub(crate) at: Option<Moment>,
 
     /// Only these processes: by pid, or by the program's name; can be given more than once
-    #[arg(long = "process", value_name = "PID|NAME", value_parser = select::process)]
+    #[arg(long = "process", value_name = "PID|NAME", value_parser = values::process)]
     pub(crate) processes: Vec<ProcessPattern>,
 }
 

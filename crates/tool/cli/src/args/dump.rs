@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum, ValueHint};
 
-use crate::select;
+use crate::args::values;
 
 /// Ask running programs what their parts hold, and write that for Chrome's viewer
 ///
@@ -48,7 +48,7 @@ pub(crate) struct Dump {
     pub(crate) heaps: DumpHeaps,
 
     /// The time from one dump to the next
-    #[arg(long, value_name = "TIME", value_parser = select::duration, default_value = "1s")]
+    #[arg(long, value_name = "TIME", value_parser = values::duration, default_value = "1s")]
     pub(crate) every: Duration,
 
     /// The number of dumps

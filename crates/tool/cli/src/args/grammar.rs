@@ -13,8 +13,8 @@ use super::Arguments;
 use crate::error::Failure;
 use crate::exit::Exit;
 use crate::near::nearest;
-use crate::report::quoted;
 use crate::target::program_file;
+use crate::text::quoted;
 
 /// The reason why a command line is not carried out.
 #[derive(Debug)]

@@ -1,13 +1,10 @@
-//! Verbs that draw: trees, plots, pictures; and the same for other tools.
+//! Verbs that draw: trees, plots, pictures; and those that say what grows, and what to do.
 
-use std::path::PathBuf;
+use clap::Args;
 
-use clap::builder::{PathBufValueParser, TypedValueParser};
-use clap::{Args, ValueHint};
-use heapledger_profile_formats::chrome::Cut;
-
-use crate::args::{By, Input, Named, Range, Symbols};
-use crate::select::{self, BlockFilter, What, number, percentage};
+use crate::args::select::{BlockFilter, What};
+use crate::args::values::{number, percentage};
+use crate::args::{By, Input, Range, Symbols};
 
 /// Show how much memory functions hold or allocate, as a tree of calls
 ///
@@ -90,74 +87,6 @@ pub(crate) struct Flame {
     /// Write text, not a picture: a line `outer;…;inner FIGURE` for each stack
     #[arg(long, conflicts_with = "json")]
     pub(crate) collapsed: bool,
-
-    #[command(flatten)]
-    pub(crate) what: What,
-
-    #[command(flatten)]
-    pub(crate) symbols: Symbols,
-}
-
-/// Write the sites in the format of another tool
-///
-/// Writes what each stack ever allocated, and what it holds at a moment, as blocks
-/// and bytes. Functions are named when the file is written: it needs nothing else.
-/// The types of the blocks, and the contexts, tasks and heaps that the program
-/// declares, are labels, if the format has any. Data for which the format has no
-/// place is named on stderr.
-///
-///     $ heapledger export --to pprof -o peak.pb.gz
-///     $ go tool pprof -top peak.pb.gz
-///     $ go tool pprof -http=: -sample_index=alloc_space peak.pb.gz
-///     $ heapledger export --to dhat -o dhat.json     for dh_view.html or
-///                                                    profiler.firefox.com
-///     $ heapledger export --to speedscope -o sites.json
-///                                                    for www.speedscope.app
-///     $ heapledger export --to collapsed --total -o - | sort -k2 -n -t " "
-///     $ heapledger export --to heapprofile --at end -o end.heapprofile
-///     $ heapledger export --to gperftools -o sites.heap
-///     $ google-pprof --text ./server sites.heap
-///     $ heapledger export --to chrome -o trace.json  then load it in
-///                                                    about:tracing
-///     $ heapledger export --to parquet -o sites.parquet
-///                                                    for DuckDB, pandas,
-///                                                    Polars, Spark
-///
-/// Formats with a timeline, or with every allocation and free; for these, --at is
-/// the end of what is written.
-///
-///     $ heapledger export --to massif -o massif.out && ms_print massif.out
-///     $ heapledger export --to heaptrack -o run.zst && heaptrack_print run.zst
-///     $ heapledger export --to firefox -o run.json.gz  for
-///                                                      profiler.firefox.com
-#[derive(Debug, Args)]
-#[command(verbatim_doc_comment)]
-pub(crate) struct Export {
-    /// The recording, or FILE@WHEN for a moment of it [default: the newest heapledger.*.hl here]
-    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
-    #[arg(value_parser = PathBufValueParser::new().try_map(Named::parse))]
-    pub(crate) file: Option<Named>,
-
-    /// The format
-    #[arg(long, value_name = "FORMAT")]
-    pub(crate) to: crate::export::Format,
-
-    /// The file to write; - for stdout
-    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) output: PathBuf,
-
-    /// Replace the file if it is there
-    #[arg(short, long)]
-    pub(crate) force: bool,
-
-    /// Firefox: if there are more blocks than this, write some together, with rounded times
-    #[arg(long, value_name = "N", default_value_t = 500_000, value_parser = select::number)]
-    pub(crate) blocks_max: usize,
-
-    /// Chrome: leave out parts of heaps with fewer bytes, or with `share` those of less than 0.8 %
-    /// of their callers'
-    #[arg(long, value_name = "SIZE|share", default_value = "1KiB", value_parser = select::cut)]
-    pub(crate) cut: Cut,
 
     #[command(flatten)]
     pub(crate) what: What,

@@ -11,7 +11,7 @@ use heapledger_core::Bytes;
 use heapledger_core::sample::Rate;
 
 use super::common::{Data, Symbols};
-use crate::select;
+use crate::args::values;
 
 /// Run a program and record what it allocates
 ///
@@ -50,11 +50,11 @@ pub(crate) struct Record {
     ///
     /// Counted from the first moment at which allocations are recorded. The file is
     /// complete then; `heapledger record` stays until the program has ended.
-    #[arg(long, value_name = "TIME", value_parser = select::duration, verbatim_doc_comment)]
+    #[arg(long, value_name = "TIME", value_parser = values::duration, verbatim_doc_comment)]
     pub(crate) duration: Option<Duration>,
 
     /// Begin to record this long after the program was started
-    #[arg(long, value_name = "TIME", value_parser = select::duration, conflicts_with = "start_paused")]
+    #[arg(long, value_name = "TIME", value_parser = values::duration, conflicts_with = "start_paused")]
     pub(crate) start_after: Option<Duration>,
 
     /// Begin to record when told to: by `heapledger start`, or a signal
@@ -341,7 +341,7 @@ pub(crate) struct Control {
 
 /// Parses the mean distance between sample points.
 fn sample_size(text: &str) -> Result<Bytes, String> {
-    match select::size(text)? {
+    match values::size(text)? {
         0 | 1 => Err("to record all blocks, leave out --sample".to_owned()),
         size => Ok(Bytes(size)),
     }
@@ -351,7 +351,7 @@ fn sample_size(text: &str) -> Result<Bytes, String> {
 fn sample_rate(text: &str) -> Result<Rate, String> {
     match text {
         "off" => Ok(Rate::EXACT),
-        _ => match select::size(text)? {
+        _ => match values::size(text)? {
             0 | 1 => Err("to record all blocks, say `off`".to_owned()),
             size => Ok(Rate::nearest(Bytes(size))),
         },
@@ -361,7 +361,7 @@ fn sample_rate(text: &str) -> Result<Rate, String> {
 /// Parses a size that is enough for the least that the recorder keeps in a program.
 fn target_memory(text: &str) -> Result<Bytes, String> {
     const BYTES_MIN: u64 = 256 << 10;
-    match select::size(text)? {
+    match values::size(text)? {
         ..BYTES_MIN => Err("it is at least 256KiB".to_owned()),
         size => Ok(Bytes(size)),
     }
@@ -373,7 +373,7 @@ pub(crate) struct StallTimeout(pub(crate) Option<Duration>);
 
 /// Parses a time; `never` and 0 are for ever.
 fn stall_timeout(text: &str) -> Result<StallTimeout, String> {
-    let time = if text == "never" { Duration::ZERO } else { select::duration(text)? };
+    let time = if text == "never" { Duration::ZERO } else { values::duration(text)? };
     Ok(StallTimeout((!time.is_zero()).then_some(time)))
 }
 
@@ -390,8 +390,8 @@ pub(crate) enum FileLimit {
 fn file_limit(text: &str) -> Result<FileLimit, String> {
     const BYTES_MIN: u64 = 64 << 10;
     let unknown = || format!("invalid limit `{text}`: expected a time or a size, such as 1h or 500MiB");
-    let limit = select::duration(text).map(FileLimit::Age);
-    match limit.or_else(|_| select::size(text).map(FileLimit::Bytes)).map_err(|_| unknown())? {
+    let limit = values::duration(text).map(FileLimit::Age);
+    match limit.or_else(|_| values::size(text).map(FileLimit::Bytes)).map_err(|_| unknown())? {
         FileLimit::Age(age) if age < Duration::from_millis(100) => Err("files are at least 100ms long".to_owned()),
         FileLimit::Bytes(..BYTES_MIN) => Err("files are at least 64KiB long".to_owned()),
         limit => Ok(limit),

@@ -6,8 +6,9 @@ use clap::{Args, ValueEnum, ValueHint};
 use heapledger_analysis::{LifetimeCondition, Pattern};
 
 use super::by::{self, By, Grouping};
+use crate::args::select::{Live, LiveMetric, What, Which};
+use crate::args::values::{number, within};
 use crate::args::{Input, Symbols};
-use crate::select::{Live, LiveMetric, What, Which, number, within};
 
 /// Show the totals of a recording and of each process in it
 ///

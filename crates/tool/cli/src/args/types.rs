@@ -2,8 +2,9 @@
 
 use clap::{Args, ValueEnum};
 
+use crate::args::select::{Live, What};
+use crate::args::values::number;
 use crate::args::{Input, Symbols};
-use crate::select::{Live, What, number};
 
 /// Show what types of blocks there are, and how much each holds
 ///

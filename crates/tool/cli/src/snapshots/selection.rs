@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{declared, printed};
+use super::{declared, golden, printed};
 
 fn asked(line: &str) -> Value {
     serde_json::from_str(&printed(&format!("{line} --json"))).unwrap()
@@ -32,16 +32,7 @@ fn a_moment_beside_the_name_is_that_of_at() {
 
 #[test]
 fn leaks_of_another_moment() {
-    assert_eq!(
-        printed("leaks FILE --at 1s -n 1"),
-        "
-4.9 KiB in 5 blocks live at 1.0 s
-
-  bytes    share  blocks
-4.9 KiB  100.0 %       5  server+0x20
-                          server+0x10
-"
-    );
+    golden("leaks_of_another_moment");
 }
 
 #[test]
@@ -53,35 +44,14 @@ fn dark_matter_at_the_peak_and_at_the_end() {
 
 #[test]
 fn the_largest_rows_of_a_tree() {
-    assert_eq!(
-        printed("tree FILE -n 2"),
-        "
-7.8 KiB in 6 blocks live at the peak (2.0 s)
-
-  bytes    share  blocks
-7.8 KiB  100.0 %       6  server+0x10
-4.9 KiB   62.5 %       5  ├─ server+0x20
-2.9 KiB   37.5 %       1  └─ … 1 smaller one
-"
-    );
+    golden("the_largest_rows_of_a_tree");
     assert_eq!(asked("tree FILE -n 1")["nodes"].as_array().unwrap().len(), 1);
     assert_eq!(printed("tree FILE -n 3"), printed("tree FILE"));
 }
 
 #[test]
 fn sizes_of_groups() {
-    assert_eq!(
-        printed("sizes FILE --by function"),
-        "
-7.8 KiB in 6 blocks live at the peak (2.0 s)
-
-  bytes   share  blocks
-4.9 KiB  62.5 %       5  server+0x20
-4.9 KiB  62.5 %       5  └─  ≤ 1.0 KiB  ████████████████████████████████████████
-2.9 KiB  37.5 %       1  server+0x50
-2.9 KiB  37.5 %       1  └─  ≤ 4.0 KiB  ████████████████████████████████████████
-"
-    );
+    golden("sizes_of_groups");
     let sizes = asked("sizes FILE --by function -n 1 --total");
     assert_eq!(
         (&sizes["by"], &sizes["rows_all"], &sizes["rows"][0]["bytes"]),

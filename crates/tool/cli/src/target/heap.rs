@@ -82,118 +82,153 @@ struct Symbols {
     named_in_text: Option<&'static str>,
 }
 
+/// Returns the findings about the allocators of a program, and true if it wraps malloc.
 pub(super) fn check<'d>(
     path: &Path,
     elf: &elf::FileHeader64<Endianness>,
     data: impl ReadRef<'d>,
 ) -> (Vec<Finding>, bool) {
-    let symbols = Symbols::read(elf, data).unwrap_or_default();
-    let name = path.display();
-    let mut wraps_malloc = false;
-    let finding = move |code, effect, text: String, hint: String| Finding { code, effect, text, hint };
+    let program = Program { path, symbols: Symbols::read(elf, data).unwrap_or_default() };
     let mut findings = vec![];
-    let sanitizer = SANITIZERS.iter().find(|(init, _)| symbols.has(init));
-    let allocator =
-        ALLOCATORS.iter().find(|(_, names)| names.iter().any(|name| symbols.has(name) || symbols.names.contains(name)));
-    let linked = allocator.map(|&(name, _)| name).or(symbols.named_in_text);
-    if let Some(&(init, sanitizer)) = sanitizer {
-        if symbols.defines("malloc") {
-            findings.push(finding(
-                Code::Sanitizer,
-                Effect::Unrecorded,
-                format!("`{name}` is built with {sanitizer}, whose allocator it uses"),
-                "build it without -fsanitize=…".to_owned(),
-            ));
-        } else if init == "__asan_init" && !is_link_order_excused() {
-            findings.push(finding(
-                Code::AddressSanitizer,
-                Effect::Refused,
-                format!("`{name}` is built with {sanitizer}, which refuses to run with the recorder's library"),
-                format!("ASAN_OPTIONS=verify_asan_link_order=0 heapledger record -- {name}"),
-            ));
-        }
-    } else if symbols.defines("heapledger_ledger_v1") {
-        // The program contains libheapledger's static library, whose malloc calls the next one: the
-        // recorder's.
-    } else if symbols.defines("malloc") && linked.is_none() && symbols.may_wrap_malloc() {
-        // The program's malloc comes before the recorder's, and finds it when it looks up the next
-        // one.
-        wraps_malloc = !symbols.may_have_heap();
-        if !wraps_malloc {
-            findings.push(finding(
-                Code::WrapsMalloc,
-                Effect::Partial,
-                format!("`{name}` defines malloc: it may be an allocator of its own, or call on the next one"),
-                "record it: only what it asks of the next malloc is in the recording".to_owned(),
-            ));
-        }
-    } else if symbols.defines("malloc") {
-        let whose = linked.map_or("an allocator of its own".to_owned(), |name| format!("{name}, linked into it"));
-        findings.push(finding(
-            Code::OwnAllocator,
-            Effect::Unrecorded,
-            format!("`{name}` has {whose}, instead of malloc"),
-            "build it without, or link the allocator as a shared library".to_owned(),
-        ));
-    } else if symbols.wants(LINKED) {
-        // The program's global allocator, whichever it is, notifies the recorder.
-    } else if let Some((allocator, _)) = allocator {
-        findings.push(finding(
-            Code::SecondAllocator,
-            Effect::Partial,
-            format!("`{name}` uses {allocator} beside malloc: what it allocates there is not seen"),
-            format!("build it without {allocator}"),
-        ));
-    } else if symbols.is_rust
-        && !symbols.is_linked_with(&["libstd-", "librustc_driver-"])
-        && !["calloc", "posix_memalign", "aligned_alloc"].iter().any(|name| symbols.wants(name))
-    {
-        // The system allocator of Rust's standard library calls these functions.
-        findings.push(finding(
-            Code::OwnAllocator,
-            Effect::Partial,
-            format!(
-                "`{name}` seems to have a #[global_allocator] that does not use malloc: what it allocates is not seen"
-            ),
-            "build it with the system's allocator (std::alloc::System)".to_owned(),
-        ));
-    }
-    let preloaded = std::env::var("LD_PRELOAD").unwrap_or_default();
-    if OPERATORS_NEW.iter().any(|name| symbols.wants(name))
-        && let Some(library) =
-            LIBRARIES.iter().find(|&name| symbols.is_linked_with(&[name]) || preloaded.contains(name))
-    {
-        findings.push(finding(
-            Code::SecondAllocator,
-            Effect::Partial,
-            format!("`{name}` is a C++ program with {library}: blocks from its `operator new` are not seen"),
-            format!("build it without {library}"),
-        ));
-    }
-    if symbols.is_go {
-        findings.push(finding(
-            Code::Go,
-            Effect::Partial,
-            format!("`{name}` is written in Go, whose heap is not malloc's"),
-            "for Go's own heap: go tool pprof".to_owned(),
-        ));
-    }
-    let is_linked_with = |names: &[&str]| symbols.is_linked_with(names);
-    if let Some(runtime) = runtime::find(is_linked_with, |symbol| symbols.has(symbol), symbols.has_v8) {
-        let text = format!("`{name}` {}", runtime.text);
-        findings.push(finding(Code::ManagedHeap, Effect::Partial, text, runtime.hint.to_owned()));
-    }
-    if let Some((language, variable, value)) = symbols.runtime(path)
-        && std::env::var_os(variable).is_none()
-    {
-        findings.push(finding(
-            Code::RuntimeAllocator,
-            Effect::Partial,
-            format!("{language} allocates small blocks itself: only what it takes from malloc is seen"),
-            format!("{variable}={value} heapledger record -- {name} …"),
-        ));
-    }
+    let wraps_malloc = program.malloc(&mut findings);
+    program.operator_new(&mut findings);
+    program.other_heaps(&mut findings);
     (findings, wraps_malloc)
+}
+
+/// A program that is checked.
+struct Program<'p> {
+    path: &'p Path,
+    symbols: Symbols,
+}
+
+impl Program<'_> {
+    /// Adds a finding about the program's malloc, or about what it uses instead or beside. Returns
+    /// true if its malloc calls the next one, the recorder's.
+    fn malloc(&self, findings: &mut Vec<Finding>) -> bool {
+        let Program { path, symbols } = self;
+        let name = path.display();
+        let mut wraps_malloc = false;
+        let sanitizer = SANITIZERS.iter().find(|(init, _)| symbols.has(init));
+        let allocator = ALLOCATORS
+            .iter()
+            .find(|(_, names)| names.iter().any(|name| symbols.has(name) || symbols.names.contains(name)));
+        let linked = allocator.map(|&(name, _)| name).or(symbols.named_in_text);
+        if let Some(&(init, sanitizer)) = sanitizer {
+            if symbols.defines("malloc") {
+                findings.push(finding(
+                    Code::Sanitizer,
+                    Effect::Unrecorded,
+                    format!("`{name}` is built with {sanitizer}, whose allocator it uses"),
+                    "build it without -fsanitize=…".to_owned(),
+                ));
+            } else if init == "__asan_init" && !is_link_order_excused() {
+                findings.push(finding(
+                    Code::AddressSanitizer,
+                    Effect::Refused,
+                    format!("`{name}` is built with {sanitizer}, which refuses to run with the recorder's library"),
+                    format!("ASAN_OPTIONS=verify_asan_link_order=0 heapledger record -- {name}"),
+                ));
+            }
+        } else if symbols.defines("heapledger_ledger_v1") {
+            // The program contains libheapledger's static library, whose malloc calls the next one:
+            // the recorder's.
+        } else if symbols.defines("malloc") && linked.is_none() && symbols.may_wrap_malloc() {
+            // The program's malloc comes before the recorder's, and finds it when it looks up the
+            // next one.
+            wraps_malloc = !symbols.may_have_heap();
+            if !wraps_malloc {
+                findings.push(finding(
+                    Code::WrapsMalloc,
+                    Effect::Partial,
+                    format!("`{name}` defines malloc: it may be an allocator of its own, or call on the next one"),
+                    "record it: only what it asks of the next malloc is in the recording".to_owned(),
+                ));
+            }
+        } else if symbols.defines("malloc") {
+            let whose = linked.map_or("an allocator of its own".to_owned(), |name| format!("{name}, linked into it"));
+            findings.push(finding(
+                Code::OwnAllocator,
+                Effect::Unrecorded,
+                format!("`{name}` has {whose}, instead of malloc"),
+                "build it without, or link the allocator as a shared library".to_owned(),
+            ));
+        } else if symbols.wants(LINKED) {
+            // The program's global allocator, whichever it is, notifies the recorder.
+        } else if let Some((allocator, _)) = allocator {
+            findings.push(finding(
+                Code::SecondAllocator,
+                Effect::Partial,
+                format!("`{name}` uses {allocator} beside malloc: what it allocates there is not seen"),
+                format!("build it without {allocator}"),
+            ));
+        } else if symbols.is_rust
+            && !symbols.is_linked_with(&["libstd-", "librustc_driver-"])
+            && !["calloc", "posix_memalign", "aligned_alloc"].iter().any(|name| symbols.wants(name))
+        {
+            // The system allocator of Rust's standard library calls these functions.
+            findings.push(finding(
+                Code::OwnAllocator,
+                Effect::Partial,
+                format!(
+                    "`{name}` seems to have a #[global_allocator] that does not use malloc: what it allocates is not seen"
+                ),
+                "build it with the system's allocator (std::alloc::System)".to_owned(),
+            ));
+        }
+        wraps_malloc
+    }
+
+    /// Adds a finding if C++'s `operator new` is that of another allocator.
+    fn operator_new(&self, findings: &mut Vec<Finding>) {
+        let Program { path, symbols } = self;
+        let name = path.display();
+        let preloaded = std::env::var("LD_PRELOAD").unwrap_or_default();
+        if OPERATORS_NEW.iter().any(|name| symbols.wants(name))
+            && let Some(library) =
+                LIBRARIES.iter().find(|&name| symbols.is_linked_with(&[name]) || preloaded.contains(name))
+        {
+            findings.push(finding(
+                Code::SecondAllocator,
+                Effect::Partial,
+                format!("`{name}` is a C++ program with {library}: blocks from its `operator new` are not seen"),
+                format!("build it without {library}"),
+            ));
+        }
+    }
+
+    /// Adds findings about heaps of languages and runtimes, which are not malloc's.
+    fn other_heaps(&self, findings: &mut Vec<Finding>) {
+        let Program { path, symbols } = self;
+        let name = path.display();
+        if symbols.is_go {
+            findings.push(finding(
+                Code::Go,
+                Effect::Partial,
+                format!("`{name}` is written in Go, whose heap is not malloc's"),
+                "for Go's own heap: go tool pprof".to_owned(),
+            ));
+        }
+        let is_linked_with = |names: &[&str]| symbols.is_linked_with(names);
+        if let Some(runtime) = runtime::find(is_linked_with, |symbol| symbols.has(symbol), symbols.has_v8) {
+            let text = format!("`{name}` {}", runtime.text);
+            findings.push(finding(Code::ManagedHeap, Effect::Partial, text, runtime.hint.to_owned()));
+        }
+        if let Some((language, variable, value)) = symbols.runtime(path)
+            && std::env::var_os(variable).is_none()
+        {
+            findings.push(finding(
+                Code::RuntimeAllocator,
+                Effect::Partial,
+                format!("{language} allocates small blocks itself: only what it takes from malloc is seen"),
+                format!("{variable}={value} heapledger record -- {name} …"),
+            ));
+        }
+    }
+}
+
+fn finding(code: Code, effect: Effect, text: String, hint: String) -> Finding {
+    Finding { code, effect, text, hint }
 }
 
 /// True if a dynamic symbol is used above; a program may have very many others.

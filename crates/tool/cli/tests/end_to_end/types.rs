@@ -9,10 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use heapledger_analysis::{Moment, Names, Profile, Selection};
+use heapledger_block_types::{Confidence, Language, SiteSizes, SiteType, SizeCheck, TypeName};
 use heapledger_recording::{NodeKind, Recording as File};
-use heapledger_symbols::{
-    Confidence, Language, ModuleRef, SiteSizes, SiteType, SizeCheck, Symbolizer, SymbolizerOptions, TypeName,
-};
+use heapledger_symbols::{ModuleRef, Symbolizer, SymbolizerOptions};
 
 use crate::harness::{Job, Scratch, headers, installed, skipped};
 

@@ -4,11 +4,14 @@
 use std::collections::HashMap;
 use std::fs;
 
-use heapledger_core::{Serial, StackId};
+use heapledger_core::{Bytes, Serial, StackId};
 use heapledger_ledger::{Block, Key};
 use heapledger_recording::{EventKind, FreedBlock, Mark, MarkedBlocks, Reported, TextId, Time};
+use heapledger_wire::event::Extended;
 
-use super::{EventHeader, Image, Shared};
+use super::Image;
+use super::threads::EventHeader;
+use crate::session_state::Shared;
 
 /// The reports of an image.
 #[derive(Debug)]
@@ -49,6 +52,23 @@ impl Reports {
 }
 
 impl Image {
+    /// Records the report of a block, or of another address, by a reporter.
+    pub(super) fn add_mark(&mut self, shared: &mut Shared, header: EventHeader, event: &Extended<'_>) {
+        let Extended::Marked { address, reporter, stack, is_kept, is_on_stack, is_around, measured } = *event else {
+            return;
+        };
+        let Some(by) = self.reporter(shared, stack, reporter) else { return };
+        let what = if is_around {
+            self.block_of(address).map(Reported::Block)
+        } else {
+            self.reported(shared, address, is_on_stack, by)
+        };
+        if let Some(what) = what {
+            let measured = Bytes(measured);
+            self.push_mark(shared, header.time, &Mark::Reported { what, by, is_kept, measured });
+        }
+    }
+
     /// Takes back the report of a block by a reporter.
     pub(super) fn remove_mark(&mut self, shared: &mut Shared, header: EventHeader, address: u64, reporter: u64) {
         let Some(by) = self.reporter(shared, StackId::ROOT, reporter) else { return };
@@ -58,7 +78,7 @@ impl Image {
     }
 
     /// Returns the block at, or around, an address, if the recording has it.
-    pub(super) fn block_of(&mut self, address: u64) -> Option<Serial> {
+    fn block_of(&mut self, address: u64) -> Option<Serial> {
         let in_index = || self.address_index.find(&self.ledger, address).map(|(_, block)| block);
         let block = self.ledger.get(Key(address)).or_else(in_index)?;
         (!block.inherited).then_some(block.serial)
@@ -66,7 +86,7 @@ impl Image {
 
     /// Returns a leaf of the stack that names the reporter; `None` if its name was not announced or
     /// is not needed.
-    pub(super) fn reporter(&mut self, shared: &mut Shared, stack: StackId, name: u64) -> Option<StackId> {
+    fn reporter(&mut self, shared: &mut Shared, stack: StackId, name: u64) -> Option<StackId> {
         if !shared.keeps_events {
             return None;
         }
@@ -76,13 +96,7 @@ impl Image {
 
     /// Returns what is at an address; `None` for a block that is not in the recording, or may not
     /// be.
-    pub(super) fn reported(
-        &mut self,
-        shared: &Shared,
-        address: u64,
-        is_on_stack: bool,
-        by: StackId,
-    ) -> Option<Reported> {
+    fn reported(&mut self, shared: &Shared, address: u64, is_on_stack: bool, by: StackId) -> Option<Reported> {
         let known = |block: Block| (!block.inherited).then_some(block.serial);
         if let Some(block) = self.ledger.get(Key(address)) {
             return known(block).map(Reported::Block);
@@ -132,13 +146,13 @@ impl Image {
             let reporter = |by| stamps.parts(by).1;
             self.reports.marked.apply(mark, |one, other| reporter(one) == reporter(other));
         }
-        if self.events.is_empty() {
-            self.chunk_time = time;
+        if self.chunks.events.is_empty() {
+            self.chunks.events_begin = time;
         }
-        if let Err(error) = self.events.push_mark(time, mark) {
+        if let Err(error) = self.chunks.events.push_mark(time, mark) {
             shared.fail(error.into());
         }
-        if self.events.is_full() {
+        if self.chunks.events.is_full() {
             self.flush_events(shared);
         }
     }
@@ -179,21 +193,4 @@ fn mapping_around(maps: &[u8], address: u64) -> Option<Mapping> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn mappings_are_distinguished() {
-        let maps = b"564b018f1000-564b018f2000 rw-p 00002000 fe:00 247282   /usr/bin/a b\n\
-                     564b01a00000-564b01a21000 rw-p 00000000 00:00 0        [heap]\n\
-                     7f0000000000-7f0000021000 rw-p 00000000 00:00 0 \n\
-                     7f2000000000-7f2000003000 rw-p 00000000 00:00 0        [anon:arena]\n\
-                     7ffc00000000-7ffc00021000 rw-p 00000000 00:00 0        [stack]\n";
-        let named = |address| mapping_around(maps, address).map(|mapping| mapping.is_named);
-        assert_eq!(named(0x564b_018f_1010), Some(true));
-        assert_eq!((named(0x564b_01a0_0000), named(0x564b_01a2_1000)), (Some(false), None));
-        assert_eq!((named(0x7f00_0000_0001), named(0x7f20_0000_0000)), (Some(false), Some(false)));
-        assert_eq!((named(0x7ffc_0000_0000), named(0)), (Some(true), None));
-        assert_eq!(mapping_around(b"x\n1-\n", 1), None);
-    }
-}
+mod tests;

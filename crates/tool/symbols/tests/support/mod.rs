@@ -88,7 +88,7 @@ pub(crate) fn rust_program(scratch: &Scratch) -> PathBuf {
 pub(crate) struct Subject {
     pub(crate) path: PathBuf,
     pub(crate) build_id: Vec<u8>,
-    pub(crate) symbolizer: Symbolizer,
+    pub(crate) symbolizer: Arc<Symbolizer>,
 }
 
 impl Subject {
@@ -98,7 +98,7 @@ impl Subject {
     }
 
     pub(crate) fn with(path: impl Into<PathBuf>, options: SymbolizerOptions) -> Self {
-        Self { path: path.into(), build_id: Vec::new(), symbolizer: Symbolizer::new(options) }
+        Self { path: path.into(), build_id: Vec::new(), symbolizer: Arc::new(Symbolizer::new(options)) }
     }
 
     pub(crate) fn module(&self) -> ModuleRef<'_> {

@@ -18,8 +18,8 @@ use core::ffi::{c_int, c_void};
 use core::ptr;
 
 use super::underlying_as_given;
+use crate::hooks::installed::REPLACEMENTS;
 use crate::hooks::list::Slot;
-use crate::hooks::registry::REPLACEMENTS;
 use crate::hooks::{Functions, Pointer, REPLACEMENTS_MAX, Replacement};
 
 const ENOMEM: c_int = 12;

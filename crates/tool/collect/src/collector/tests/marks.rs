@@ -56,32 +56,6 @@ fn reports_name_blocks_by_serial() {
     let end = SessionEnd { exit: None, program_cpu_ns: None, program_wall_ns: 2, collector_cpu_ns: 3 };
     bench.collector.finish(&end);
 
-    let marks_of = |path: &std::path::Path| {
-        let bytes = std::fs::read(path).unwrap();
-        let recording = open(&bytes);
-        let tree = recording.stack_tree(id, &mut NodeCache::default());
-        let name = |by: StackId| {
-            let node = tree.get(by).unwrap();
-            let name = recording.text(node.text().unwrap()).unwrap();
-            format!("{} under {}", String::from_utf8_lossy(&name.bytes), node.parent.0)
-        };
-        let mut buffer = EventsBuffer::default();
-        let mut all = Vec::new();
-        for chunk in recording.event_chunks(id) {
-            let events = chunk.decode(&mut buffer).unwrap();
-            assert_eq!(chunk.head().marks as usize, events.marks().len());
-            all.extend(events.marks().iter().map(|&(at, mark)| match mark {
-                Mark::Reported { what, by, is_kept, measured } => {
-                    assert_eq!(measured, Bytes(5));
-                    format!("{at} {what:?} {} {is_kept}", name(by))
-                }
-                Mark::Removed { block, by } => format!("{at} {block:?} not {}", name(by)),
-                Mark::Cleared => format!("{at} cleared"),
-                Mark::Complete { .. } => format!("{at} complete"),
-            }));
-        }
-        all
-    };
     let block = |serial| format!("{:?}", Reported::Block(heapledger_core::Serial(serial)));
     let inside = Reported::Inside { block: heapledger_core::Serial(1), address: 0x2000 + 9_999 };
     let expected = [
@@ -96,7 +70,35 @@ fn reports_name_blocks_by_serial() {
         format!("3 {:?} not cache under 0", heapledger_core::Serial(2)),
         "4 complete".to_owned(),
     ];
-    assert_eq!(marks_of(&file), expected);
+    assert_eq!(marks_of(&file, id), expected);
     let still = [format!("0 {} index under 2 false", block(1)), format!("0 {} index under 2 true", block(2))];
-    assert_eq!(marks_of(&next), still);
+    assert_eq!(marks_of(&next, id), still);
+}
+
+/// Returns the marks of an image in a file, each with the number of events before it.
+fn marks_of(path: &std::path::Path, id: ImageId) -> Vec<String> {
+    let bytes = std::fs::read(path).unwrap();
+    let recording = open(&bytes);
+    let tree = recording.stack_tree(id, &mut NodeCache::default());
+    let name = |by: StackId| {
+        let node = tree.get(by).unwrap();
+        let name = recording.text(node.text().unwrap()).unwrap();
+        format!("{} under {}", String::from_utf8_lossy(&name.bytes), node.parent.0)
+    };
+    let mut buffer = EventsBuffer::default();
+    let mut all = Vec::new();
+    for chunk in recording.event_chunks(id) {
+        let events = chunk.decode(&mut buffer).unwrap();
+        assert_eq!(chunk.head().marks as usize, events.marks().len());
+        all.extend(events.marks().iter().map(|&(at, mark)| match mark {
+            Mark::Reported { what, by, is_kept, measured } => {
+                assert_eq!(measured, Bytes(5));
+                format!("{at} {what:?} {} {is_kept}", name(by))
+            }
+            Mark::Removed { block, by } => format!("{at} {block:?} not {}", name(by)),
+            Mark::Cleared => format!("{at} cleared"),
+            Mark::Complete { .. } => format!("{at} complete"),
+        }));
+    }
+    all
 }

@@ -7,7 +7,7 @@ const EARLY: u64 = 100;
 
 /// Returns a process with this many threads, each with a ring.
 fn threads(bench: &mut Bench, count: u32) -> (ImageId, Vec<TestRing>) {
-    bench.collector.order.early_max = EARLY;
+    bench.collector.merge.order.early_max = EARLY;
     let FakeImage { id, own, .. } = bench.image(100, None);
     let mut rings = vec![own];
     rings.extend((1..count).map(|thread| bench.ring(id, false, TID + thread, 1 << 20)));
@@ -159,7 +159,7 @@ fn the_free_comes_in_a_later_round() {
     two.free(35, 0x1000);
     bench.iterate();
     assert_eq!(bench.collector.shared.events, 1);
-    assert!(bench.collector.sources.iter().any(|source| source.early.is_some()));
+    assert!(bench.collector.merge.sources.iter().any(|source| source.early.is_some()));
     one.free(30, 0x1000);
     one.producer.end();
     bench.iterate();
@@ -201,7 +201,7 @@ fn what_is_not_known_at_the_end_is_taken() {
         one.producer.begin();
         two.malloc(20, 0x1000, 20, 1);
         bench.iterate();
-        let early = bench.collector.sources.iter_mut().find(|source| source.early.is_some()).unwrap();
+        let early = bench.collector.merge.sources.iter_mut().find(|source| source.early.is_some()).unwrap();
         if is_corrupt {
             early.give_up();
             one.free(60, 0x1000);
@@ -232,8 +232,8 @@ fn addresses_that_are_handed_out_again_and_again() {
         allocations += 1;
         if random.below(1_000) == 0 {
             bench.iterate();
-            assert_eq!(bench.collector.sources.iter().map(Source::backlog).sum::<usize>(), 0);
-            assert!(bench.collector.sources.iter().all(|source| source.early.is_none()));
+            assert_eq!(bench.collector.merge.sources.iter().map(Source::backlog).sum::<usize>(), 0);
+            assert!(bench.collector.merge.sources.iter().all(|source| source.early.is_none()));
         }
     }
     bench.iterate();
@@ -318,21 +318,24 @@ fn the_true_history_is_found_again() {
         assert!(missed <= unseen);
         // The sizes show that the right blocks were freed.
         let recording = open(&bytes);
-        let mut size_of = HashMap::new();
-        for (event, _) in events_of(&recording, id) {
-            match event.kind {
-                EventKind::Alloc { serial, size, .. } => {
-                    size_of.insert(serial, size.0);
-                    *sizes.entry(size.0).or_insert(0) -= 1;
-                }
-                EventKind::Free { block: FreedBlock::Known(serial) } => {
-                    *sizes.entry(size_of[&serial]).or_insert(0) += 1
-                }
-                _ => {}
-            }
-        }
+        subtract_live(&mut sizes, &recording, id);
         if missed_of == 0 {
             assert!(sizes.values().all(|&balance| balance == 0), "{seed}");
+        }
+    }
+}
+
+/// Subtracts the numbers of blocks that are live at the end of a recording, by size.
+fn subtract_live(sizes: &mut HashMap<u64, i64>, recording: &Recording<'_>, image: ImageId) {
+    let mut size_of = HashMap::new();
+    for (event, _) in events_of(recording, image) {
+        match event.kind {
+            EventKind::Alloc { serial, size, .. } => {
+                size_of.insert(serial, size.0);
+                *sizes.entry(size.0).or_insert(0) -= 1;
+            }
+            EventKind::Free { block: FreedBlock::Known(serial) } => *sizes.entry(size_of[&serial]).or_insert(0) += 1,
+            _ => {}
         }
     }
 }

@@ -1,0 +1,24 @@
+//! The time spent in recorded events: some are timed.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// One in this many recorded events of a thread is timed.
+pub(crate) const MEASURED_ONE_IN: u32 = 256;
+
+static TICKS_MEASURED: AtomicU64 = AtomicU64::new(0);
+
+/// Adds the ticks that a timed event took.
+#[cold]
+pub(crate) fn add(ticks: u64) {
+    TICKS_MEASURED.fetch_add(ticks, Ordering::Relaxed);
+}
+
+/// Returns the ticks that timed events took.
+pub(crate) fn ticks_measured() -> u64 {
+    TICKS_MEASURED.load(Ordering::Relaxed)
+}
+
+/// Resets the measurement when a ledger begins.
+pub(crate) fn clear() {
+    TICKS_MEASURED.store(0, Ordering::Relaxed);
+}

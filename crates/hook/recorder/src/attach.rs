@@ -1,0 +1,181 @@
+//! How a thread comes to its block and to a ring, and leaves both.
+
+use core::mem;
+
+use heapledger_core::{arch, sandbox, sys};
+use heapledger_thread::{self as thread, Block, FreeList, GATE_UNATTACHED, Head};
+use heapledger_unwind::walk::Walker;
+use heapledger_wire::event::Extended;
+use heapledger_wire::publish::{Producer, WriteError};
+
+use crate::block::{INSPECT_ALL, ThreadBlock};
+use crate::connect::Refusal;
+use crate::process::Process;
+use crate::{session, verify};
+
+/// Closes the gate of this thread's block if the gate is open and the session is in its usual mode.
+#[inline(always)]
+pub(crate) fn enter_fast(sp: u64) -> Option<&'static mut ThreadBlock> {
+    let block = thread::open::<ThreadBlock>()?;
+    if session::page().mode() != 0 {
+        return None;
+    }
+    block.head.close(sp);
+    Some(block)
+}
+
+/// Closes the gate of this thread's block, which then has a ring. `None` if the event must go to
+/// the common ring, or nowhere.
+pub(crate) fn enter(sp: u64) -> Option<&'static mut ThreadBlock> {
+    let block: &mut ThreadBlock = thread::enter(sp)?;
+    if block.is_announced || block.obtain_deferred_ring() {
+        return Some(block);
+    }
+    None
+}
+
+/// Stops recording in this thread until it can obtain a ring again: at the moment it may not do
+/// what obtaining a ring takes.
+pub fn detach_thread(sp: u64) {
+    if let Some(block) = enter(sp) {
+        block.head.gate = GATE_UNATTACHED;
+    }
+}
+
+/// Runs code that calls the C library for the recorder: its allocations are not recorded as the
+/// program's.
+pub fn untracked_scope(sp: u64, run: impl FnOnce()) {
+    let Some(block) = enter(sp) else { return run() };
+    block.head.is_untracked = true;
+    run();
+    block.head.is_untracked = false;
+    block.head.leave();
+}
+
+// SAFETY: integers, null pointers, closed `MaybeUninit`s and a walker, for which zeroes are valid;
+// with neither ring nor open gate it is not attached. Nothing in it has a destructor.
+unsafe impl Block for ThreadBlock {
+    #[inline(always)]
+    fn head(&mut self) -> &mut Head<ThreadBlock> {
+        &mut self.head
+    }
+
+    #[inline(always)]
+    fn walker(&mut self) -> &mut Walker {
+        &mut self.walker
+    }
+
+    fn free_list() -> Option<&'static FreeList<ThreadBlock>> {
+        Process::get().map(Process::blocks)
+    }
+
+    fn attach(&mut self, sp: u64) -> bool {
+        // If the session samples, most threads record nothing for long: they get a ring when they
+        // have an event.
+        if session::samples() && Process::get().is_some_and(Process::is_introduced) && !sandbox::is_entered() {
+            self.head.close(sp);
+            return true;
+        }
+        self.attempts = self.attempts.wrapping_add(1);
+        // A thread that gets no ring asks again after twice as many calls.
+        if self.has_ring || self.attempts.is_power_of_two() {
+            self.head.close(sp);
+            match self.obtain_ring() {
+                Ok(()) => return true,
+                Err(Refusal::Permanent) => session::turn_off(),
+                Err(Refusal::Temporary) => {}
+            }
+        }
+        self.head.gate = GATE_UNATTACHED;
+        false
+    }
+
+    fn recover(&mut self) -> bool {
+        self.contexts.forget();
+        if mem::take(&mut self.writer.announcement_failed) {
+            self.walker.forget_announced();
+        }
+        self.sampling.reallocated = 0;
+        if self.has_ring {
+            self.producer().end();
+        }
+        self.has_ring
+    }
+
+    fn end(&mut self) {
+        announce_thread_end(self);
+    }
+}
+
+impl ThreadBlock {
+    /// Obtains a ring if the thread has none, and says which thread writes to it from now on.
+    #[cold]
+    fn obtain_ring(&mut self) -> Result<(), Refusal> {
+        let process = Process::get().ok_or(Refusal::Temporary)?;
+        // In a sandbox neither a ring nor the thread's id can be obtained.
+        if sandbox::is_entered() {
+            return Err(Refusal::Temporary);
+        }
+        if !self.has_ring {
+            let ring = process.obtain_ring()?;
+            self.writer.producer.write(Producer::new(ring));
+            self.has_ring = true;
+            self.until_measured = 1;
+        }
+        if verify::is_wanted() {
+            self.incomplete_counted = INSPECT_ALL;
+        }
+        process.report_memory();
+        announce_thread(self).map_err(|error| match error {
+            WriteError::Disconnected => Refusal::Permanent,
+            WriteError::NoSpace => Refusal::Temporary,
+        })?;
+        self.is_announced = true;
+        Ok(())
+    }
+
+    /// Obtains a ring for a thread that was attached without one. If none can be had, opens the
+    /// gate again.
+    #[cold]
+    #[inline(never)]
+    fn obtain_deferred_ring(&mut self) -> bool {
+        self.attempts = self.attempts.wrapping_add(1);
+        // As in `attach`.
+        if self.has_ring || self.attempts.is_power_of_two() {
+            match self.obtain_ring() {
+                Ok(()) => return true,
+                Err(Refusal::Permanent) => session::turn_off(),
+                Err(Refusal::Temporary) => {}
+            }
+        }
+        self.head.leave();
+        false
+    }
+}
+
+/// Says which thread writes to the block's ring from now on.
+fn announce_thread(block: &mut ThreadBlock) -> Result<(), WriteError> {
+    block.begin();
+    let written = block
+        .write_extended(arch::ticks(), &Extended::ThreadStart { thread: sys::thread_id(), name: sys::thread_name() });
+    block.producer().end();
+    written
+}
+
+/// Says that the block's thread has ended. The thread may have got its name since it started.
+fn announce_thread_end(block: &mut ThreadBlock) {
+    if !mem::take(&mut block.is_announced) {
+        return;
+    }
+    block.begin();
+    // In a sandbox the name cannot be read: the earlier one stays.
+    let named = match sandbox::is_entered() {
+        true => Ok(()),
+        false => block.write_extended(arch::ticks(), &Extended::ThreadName { name: sys::thread_name() }),
+    };
+    let written = named.and_then(|()| block.write_extended(arch::ticks(), &Extended::ThreadEnd));
+    block.producer().end();
+    if written == Err(WriteError::Disconnected) {
+        session::turn_off();
+    }
+}

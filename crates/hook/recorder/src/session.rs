@@ -1,0 +1,111 @@
+//! The session as this process knows it: whether it records, how, and where the recorder is.
+
+use core::cell::UnsafeCell;
+use core::mem::MaybeUninit;
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use heapledger_core::sys;
+use heapledger_wire::session::SessionPage;
+
+use crate::connect::{self, Address};
+
+static STATE: AtomicU32 = AtomicU32::new(STATE_UNDECIDED);
+const STATE_UNDECIDED: u32 = 0;
+const STATE_ON: u32 = 1;
+const STATE_OFF: u32 = 2;
+
+/// True if the session records a sample.
+static SAMPLES: AtomicBool = AtomicBool::new(false);
+
+struct AddressCell(UnsafeCell<MaybeUninit<Address>>);
+// SAFETY: written once in `join`, before `STATE` becomes `STATE_ON`, and only read after that was
+// seen.
+unsafe impl Sync for AddressCell {}
+/// The address of the session, which is fixed once it is known.
+static ADDRESS: AddressCell = AddressCell(UnsafeCell::new(MaybeUninit::uninit()));
+
+static PAGE: AtomicPtr<SessionPage> = AtomicPtr::new(ptr::null_mut());
+/// The inode of the network namespace at the start, in which the session is reached. 0 if unknown.
+static NETWORK: AtomicU64 = AtomicU64::new(0);
+
+/// Keeps the address of the session. Recording is off until [`turn_on`] is called.
+///
+/// # Safety
+///
+/// This is the first call, and precedes that of [`turn_on`].
+pub(crate) unsafe fn join(address: Address) {
+    SAMPLES.store(address.samples(), Ordering::Relaxed);
+    NETWORK.store(network().unwrap_or(0), Ordering::Relaxed);
+    // SAFETY: nobody else refers to the cell: by this function's `# Safety` this is the only write,
+    // and `address` reads the cell only after `STATE_ON`, which `turn_on` stores later.
+    unsafe { (*ADDRESS.0.get()).write(address) };
+}
+
+/// Switches recording on.
+pub(crate) fn turn_on() {
+    STATE.store(STATE_ON, Ordering::Release);
+}
+
+/// Switches recording off for good in this process.
+#[cold]
+pub fn turn_off() {
+    STATE.store(STATE_OFF, Ordering::Release);
+}
+
+/// True if recording is on, or may still become so.
+#[inline]
+pub fn is_on() -> bool {
+    STATE.load(Ordering::Acquire) == STATE_ON
+}
+
+/// Returns the address of the session.
+pub(crate) fn address() -> &'static Address {
+    // SAFETY: hooks get here only after `is_on`, which reads what `turn_on` released after `join`
+    // had written.
+    unsafe { (*ADDRESS.0.get()).assume_init_ref() }
+}
+
+/// True if the session records a sample of all blocks, at any rate.
+#[inline(always)]
+pub fn samples() -> bool {
+    SAMPLES.load(Ordering::Relaxed)
+}
+
+/// True if the collector is gone for good.
+pub(crate) fn is_gone() -> bool {
+    connect::is_gone(address())
+}
+
+/// Returns the session page. Call only while introduced.
+#[inline(always)]
+pub(crate) fn page() -> &'static SessionPage {
+    // SAFETY: set before `introduced`, never unmapped; a forked child inherits the mapping.
+    unsafe { &*PAGE.load(Ordering::Relaxed) }
+}
+
+/// Returns the session page, if this process or the one that forked it has been introduced.
+#[inline(always)]
+pub(crate) fn known_page() -> Option<&'static SessionPage> {
+    // SAFETY: `as_ref` requires null or a live page: `PAGE` is null until `set_page` stores the
+    // session page, which is never unmapped, and which a forked child inherits. Its fields are
+    // atomic.
+    unsafe { PAGE.load(Ordering::Relaxed).as_ref() }
+}
+
+/// Keeps the session page, which stays mapped.
+pub(crate) fn set_page(page: NonNull<SessionPage>) {
+    PAGE.store(page.as_ptr(), Ordering::Release);
+}
+
+/// Returns the inode of the network namespace of the calling thread.
+fn network() -> Option<u64> {
+    sys::inode(c"/proc/thread-self/ns/net")
+}
+
+/// True if the calling thread is in another network namespace than the process was at its start: an
+/// abstract socket is found in its own namespace only.
+pub fn is_in_other_network() -> bool {
+    let before = NETWORK.load(Ordering::Relaxed);
+    before != 0 && network().is_some_and(|now| now != before)
+}

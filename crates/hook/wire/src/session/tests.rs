@@ -1,0 +1,18 @@
+use super::*;
+
+#[test]
+fn messages_round_trip() {
+    let request = Request {
+        version: 1,
+        kind: RequestKind::Fork as u32,
+        token: *b"0123456789abcdef0123456789abcdef",
+        image: 7,
+        thread: 8,
+        fork: 9,
+        node_base: 10,
+        capacity: 11,
+    };
+    assert_eq!(Request::from_bytes(request.to_bytes()), request);
+    let answer = Answer { refused: 0, image: 1, common_length: 2, ring_length: 3 };
+    assert_eq!(Answer::from_bytes(answer.to_bytes()), answer);
+}

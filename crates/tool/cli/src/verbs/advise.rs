@@ -1,0 +1,191 @@
+//! `heapledger advise`: advice about memory, the reasons, and the command that shows each.
+
+use heapledger_analysis::{Advice, AdviceList, Finding, Metric, Selection};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::args::Advise;
+use crate::error::Result;
+use crate::format::{bytes, count, counted, percent, rate, seconds, time, wrapped};
+use crate::json::document::Document;
+use crate::json::names::{FrameJson, LabelJson};
+use crate::output::Output;
+use crate::question::Question;
+use crate::text::{quoted, shown};
+use crate::views::table::limit;
+
+/// The width of the text, in columns.
+const WIDTH: usize = 80;
+
+pub(crate) fn run(arguments: &Advise, out: &mut Output) -> Result<()> {
+    let input = arguments.input.find(out)?;
+    let recording = input.open()?;
+    let selection = Selection { filter: arguments.blocks.filter(), ..Selection::default() };
+    let question = Question::new(&input, &recording, &arguments.symbols, selection, Metric::Bytes);
+    let mut question = question.expect_something()?;
+    let list = question.answer(|names, selection, progress| AdviceList::load(names, selection, progress))?;
+    input.warn_of(&list.damage);
+    let items: Vec<Item> = list.advice.iter().take(limit(arguments.rows)).map(|it| Item::new(&question, it)).collect();
+    if let Some(form) = arguments.input.form() {
+        let skipped = list.skipped.iter().map(|it| SkippedJson { rule: it.rule, why: it.why }).collect();
+        return out.document(&AdviseJson { advice: items, advice_all: list.advice.len() as u64, skipped }, form);
+    }
+    match list.advice.len() as u64 {
+        0 => out.title("no advice: no rule found anything worth a change")?,
+        1 => out.title("1 piece of advice")?,
+        all => out.title(format_args!("{} pieces of advice, those first with the most bytes at stake", count(all)))?,
+    }
+    question.words(out)?;
+    for (number, item) in items.iter().enumerate() {
+        out.line("")?;
+        out.line(format_args!("{}. {}", number + 1, item.head))?;
+        for line in wrapped(&item.sentence, WIDTH - 3) {
+            out.line(format_args!("   {line}"))?;
+        }
+        out.line(format_args!("   see: {}", item.proof))?;
+    }
+    let left_out = list.advice.len() - items.len();
+    if left_out > 0 {
+        out.line("")?;
+        out.dim_line(format_args!("and {} more: -n 0 shows them", count(left_out as u64)))?;
+    }
+    if !list.skipped.is_empty() {
+        out.line("")?;
+        let skipped = list.skipped.iter().map(|skipped| format!("{} ({})", skipped.rule, skipped.why));
+        out.dim_line(format_args!("not looked for: {}", skipped.collect::<Vec<_>>().join(", ")))?;
+    }
+    Ok(())
+}
+
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct AdviseJson {
+    advice: Vec<Item>,
+    advice_all: u64,
+    /// Rules that do not apply to this recording, and why.
+    skipped: Vec<SkippedJson>,
+}
+
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct SkippedJson {
+    rule: &'static str,
+    why: &'static str,
+}
+
+impl Document for AdviseJson {
+    const SCHEMA: &'static str = "advice";
+    const ROWS: Option<&'static str> = Some("advice");
+}
+
+/// A piece of advice, in the terms of the user.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct Item {
+    rule: &'static str,
+    /// The bytes at stake.
+    bytes: u64,
+    owner: Option<FrameJson>,
+    /// The function that the owner called to allocate.
+    via: Option<LabelJson>,
+    sentence: String,
+    /// The figures on which the rule is based.
+    evidence: Value,
+    /// The command that shows the evidence.
+    proof: String,
+    #[serde(skip)]
+    head: String,
+}
+
+impl Item {
+    fn new(question: &Question<'_, '_>, advice: &Advice) -> Item {
+        let labels = &question.labels;
+        let (sentence, evidence, options) = describe(&advice.finding);
+        let file = quoted(&shown(&question.input.path));
+        let (verb, options) = options.split_once(' ').unwrap_or((&options, ""));
+        let proof = [&format!("heapledger {verb} {file}"), options].join(" ").trim_end().to_owned();
+        let at_stake = bytes(advice.bytes.0);
+        let rule = advice.finding.rule();
+        let head = match &advice.owner {
+            None => format!("{rule}, {at_stake}"),
+            Some(owner) => {
+                let name = labels.function(owner.frame.function);
+                let place = labels.place_via(&owner.frame, owner.via);
+                format!("{rule}, {at_stake}: {name}  {place}").trim_end().to_owned()
+            }
+        };
+        Item {
+            rule,
+            bytes: advice.bytes.0,
+            owner: advice.owner.as_ref().map(|owner| labels.frame(&owner.frame)),
+            via: advice.owner.as_ref().and_then(|owner| owner.via).map(|via| labels.label(via)),
+            sentence,
+            evidence,
+            proof,
+            head,
+        }
+    }
+}
+
+/// Returns the sentence of a finding, its figures, and the verb and options that show it.
+fn describe(finding: &Finding) -> (String, Value, String) {
+    match finding {
+        Finding::Grows(grows) => {
+            let (rate, since) = (rate(grows.bytes_per_second), time(grows.since));
+            let sentence = format!(
+                "What it allocates grows by {rate}, evenly, since {since} and to the end: it keeps something \
+                 that nobody removes."
+            );
+            let evidence = json!({
+                "bytes_per_second": grows.bytes_per_second,
+                "since_seconds": seconds(grows.since),
+                "bytes_live": grows.live.0,
+            });
+            (sentence, evidence, "growth".to_owned())
+        }
+        Finding::Reserve(reserve) => {
+            let (times, size) = (count(reserve.reallocations.0), bytes(reserve.size_max.0));
+            let steps = count(reserve.chain_max);
+            let what = match reserve.is_by_small_steps {
+                true => {
+                    "by small steps, so that what is copied grows with the square of the size: let it grow by a factor"
+                }
+                false => "and copies what it has each time: reserve what is needed, where that is known",
+            };
+            let sentence =
+                format!("It makes blocks larger by realloc, {times} times, one up to {size} in {steps} steps, {what}.");
+            let evidence = json!({
+                "reallocations": reserve.reallocations.0,
+                "chain_max": reserve.chain_max,
+                "size_max": reserve.size_max.0,
+                "small_steps": reserve.is_by_small_steps,
+            });
+            (sentence, evidence, "reallocations --by owner".to_owned())
+        }
+        Finding::Temporary(temporary) => {
+            let (gone, all) = (temporary.temporaries.0, temporary.allocations.0);
+            let sentence = format!(
+                "{} of its {} allocations ({}) are freed before their thread allocates again: keep one block, and use \
+                 it again.",
+                count(gone),
+                count(all),
+                percent(gone, all)
+            );
+            let evidence = json!({ "temporary": gone, "allocations": all });
+            (sentence, evidence, "temporary --by owner".to_owned())
+        }
+        Finding::Slop(slop) => {
+            let blocks = counted(slop.blocks.0, "block", "blocks");
+            let (size, taken) = (bytes(slop.size.0), bytes(slop.taken.0));
+            let sentence = format!(
+                "{blocks} of {size} each, live at the peak, take {taken} each: put them into fewer, larger blocks."
+            );
+            let evidence = json!({ "size": slop.size.0, "taken": slop.taken.0, "blocks": slop.blocks.0 });
+            (sentence, evidence, format!("top --size {}", slop.size.0))
+        }
+        Finding::Reporters(reporters) => {
+            let sentence = format!("{}.", reporters.sentence);
+            (sentence, json!({ "blocks": reporters.blocks }), "dmd --advice".to_owned())
+        }
+    }
+}

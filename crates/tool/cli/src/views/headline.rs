@@ -1,0 +1,51 @@
+//! The lines above a table: what the figures are of, and what the filters leave out.
+
+use heapledger_analysis::{Amount, Moment};
+
+use crate::error::Result;
+use crate::output::Output;
+use crate::question::Question;
+use crate::question::words::filter_words;
+use crate::views::sampled;
+
+impl Question<'_, '_> {
+    /// Prints `412.6 MiB in 1,234 blocks live at the peak (18.2 s)`, and the amount that the
+    /// filters leave out.
+    pub(crate) fn headline(&self, whole: &Amount, left_out: &Amount, out: &mut Output) -> Result<()> {
+        let blocks = sampled::blocks_of(whole, "block", "blocks");
+        out.title(format_args!("{} in {blocks} {}", sampled::bytes_of(whole), self.what()))?;
+        sampled::print_notice(self.recording, out)?;
+        self.filters(left_out, out)
+    }
+
+    /// Prints the filters.
+    pub(crate) fn words(&self, out: &mut Output) -> Result<()> {
+        let filters = filter_words(&self.selection.filter);
+        if filters.is_empty() { Ok(()) } else { Ok(out.dim_line(format_args!("only: {}", filters.join(" · ")))?) }
+    }
+
+    /// Prints the filters, and the amount that they leave out.
+    pub(crate) fn filters(&self, left_out: &Amount, out: &mut Output) -> Result<()> {
+        let filters = filter_words(&self.selection.filter);
+        if filters.is_empty() {
+            return Ok(());
+        }
+        let blocks = sampled::blocks_of(left_out, "block", "blocks");
+        let rest = match left_out.is_nothing() {
+            true => "leaves nothing out".to_owned(),
+            false => format!("leaves out {} in {blocks}", sampled::bytes_of(left_out)),
+        };
+        Ok(out.dim_line(format_args!("only: {} ({rest})", filters.join(" · ")))?)
+    }
+
+    /// Prints the amount allocated in the time that was asked for, whether live or not.
+    pub(crate) fn allocated(&self, allocated: Option<Amount>, out: &mut Output) -> Result<()> {
+        match (allocated, self.selection.moment) {
+            (None, _) | (_, Moment::Total) => Ok(()),
+            (Some(all), _) => {
+                let blocks = sampled::blocks_of(&all, "block", "blocks");
+                Ok(out.dim_line(format_args!("of {} in {blocks} allocated in that time", sampled::bytes_of(&all)))?)
+            }
+        }
+    }
+}

@@ -1,0 +1,68 @@
+use super::*;
+
+fn status() -> Status {
+    Status {
+        recorder: std::process::id(),
+        command: 7,
+        processes: vec![7, 9],
+        is_on: true,
+        has_begun: true,
+        sampling: Some(Rate::from_logarithm(19)),
+        elapsed_ns: 5,
+        allocations: 4,
+        bytes_live: 3,
+        bytes_written: 2,
+        output: PathBuf::from("/a b/c\nd.hl"),
+    }
+}
+
+#[test]
+fn an_answer_says_it_all() {
+    assert_eq!(Status::from_text(&status().to_text()), Some(status()));
+    let newer = [b"colour 3\n", &status().to_text()[..]].concat();
+    assert_eq!(Status::from_text(&newer), Some(status()));
+    for damaged in [&b""[..], b"recorder 7", b"recorder x\noutput y", b"recorder 99999999999\noutput y", b"on 1\n"] {
+        assert_eq!(Status::from_text(damaged), None, "{damaged:?}");
+    }
+    let many = Status { processes: (0..1_000_000).collect(), ..status() };
+    assert!(many.to_text().len() < ANSWER_MAX);
+}
+
+#[test]
+fn a_recording_is_found_stopped_and_started() {
+    let page = Arc::new(crate::session::page(0, Rate::from_logarithm(19), None).unwrap());
+    let inbox = Arc::new(Inbox::default());
+    let switch = Arc::new(Switch::new(Arc::clone(&page), Arc::clone(&inbox), true));
+    let control = Control::start(Arc::clone(&switch), status()).unwrap();
+    let is_ours = |running: &RunningSession| running.status.recorder == std::process::id();
+    let running = RunningSession::all().unwrap().into_iter().find(is_ours).unwrap();
+    assert_eq!(running.status, status());
+    assert!(!running.ask(ControlRequest::Stop).unwrap().is_on && !switch.is_on());
+    assert!(!running.ask(ControlRequest::Stop).unwrap().is_on);
+    assert!(running.ask(ControlRequest::Start).unwrap().is_on && switch.is_on());
+    let rate = Rate::from_logarithm(20);
+    assert_eq!(running.ask(ControlRequest::Sample(rate)).unwrap().sampling, Some(rate));
+    assert_eq!(running.ask(ControlRequest::Sample(rate)).unwrap().sampling, Some(rate));
+    assert_eq!(page.rate(), 20);
+    let mut messages = Vec::new();
+    inbox.take(&mut messages);
+    let Some(Message::Rated { rate: posted, .. }) = messages.pop() else { panic!("{messages:?}") };
+    assert_eq!(posted, rate);
+    assert!(matches!(messages[..], [Message::Paused { .. }, Message::Resumed { .. }]), "{messages:?}");
+    // A request to save is answered when it is done.
+    let collector = std::thread::spawn(move || {
+        loop {
+            let mut messages = Vec::new();
+            inbox.take(&mut messages);
+            match messages.pop() {
+                Some(Message::Save { stamp, done }) => break done.send(()).map(|()| stamp),
+                _ => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+    });
+    assert_eq!(running.ask(ControlRequest::Save).unwrap().output, status().output);
+    assert!(collector.join().unwrap().unwrap() > 0);
+    drop(control);
+    assert!(running.ask(ControlRequest::Status).is_err());
+    assert!(!RunningSession::all().unwrap().iter().any(is_ours));
+}

@@ -1,0 +1,193 @@
+//! The chunks of an image: its events, nodes, annotations and checkpoints on their way to the file.
+
+use heapledger_ledger::{Block, Freed};
+use heapledger_recording::{
+    Annotation, AnnotationsEncoder, CheckpointEncoder, Event as FileEvent, EventsEncoder, Extras, ImageId, Live,
+    LiveBlock, Node, NodesEncoder, Record, Time,
+};
+use heapledger_wire::event::Corrupt;
+
+use super::Image;
+use crate::external_counters::ExternalCounters;
+use crate::nodes::NewNode;
+use crate::session_state::Shared;
+use crate::writer::Job;
+
+/// The minimum number of events between two checkpoints: a replay from the last one takes about a
+/// second.
+const CHECKPOINT_EVENTS: u64 = if cfg!(test) { 1 << 20 } else { 1 << 23 };
+/// The minimum number of events per block in a checkpoint, so that checkpoints add little to the
+/// file.
+const CHECKPOINT_EVENTS_PER_BLOCK: u64 = 32;
+
+/// The unfinished chunks of an image.
+#[derive(Debug)]
+pub(super) struct Chunks {
+    pub(super) events: EventsEncoder,
+    /// The time of the first event of the unfinished chunk.
+    pub(super) events_begin: Time,
+    events_since_checkpoint: u64,
+    nodes: NodesEncoder,
+    annotations: AnnotationsEncoder,
+}
+
+impl Chunks {
+    pub(super) fn new(image: ImageId, time: Time) -> Chunks {
+        Chunks {
+            events: EventsEncoder::new(image),
+            events_begin: time,
+            events_since_checkpoint: 0,
+            nodes: NodesEncoder::new(image),
+            annotations: AnnotationsEncoder::new(image),
+        }
+    }
+
+    /// Adds an annotation.
+    pub(super) fn annotate(&mut self, shared: &mut Shared, annotation: &Annotation) {
+        if self.annotations.is_full() {
+            self.flush_annotations(shared);
+        }
+        if let Err(error) = self.annotations.push(annotation) {
+            shared.fail(error.into());
+        }
+    }
+
+    pub(super) fn flush_annotations(&mut self, shared: &mut Shared) {
+        if let Some(chunk) = self.annotations.finish(&mut shared.compressor) {
+            shared.writer.send(Job::Chunk(chunk));
+        }
+    }
+
+    /// Begins another file.
+    pub(super) fn begin_segment(&mut self, time: Time) {
+        self.events_since_checkpoint = 0;
+        self.events_begin = time;
+    }
+}
+
+impl Image {
+    #[inline(always)]
+    pub(super) fn push(&mut self, shared: &mut Shared, event: FileEvent, extras: &Extras) {
+        let live = self.live();
+        self.push_with(shared, event, extras, live);
+    }
+
+    /// Adds an event after which this is live.
+    #[inline(always)]
+    pub(super) fn push_with(&mut self, shared: &mut Shared, event: FileEvent, extras: &Extras, live: Live) {
+        let time = event.time;
+        if self.chunks.events.is_empty() {
+            self.chunks.events_begin = time;
+        }
+        if shared.keeps_events
+            && let Err(error) = self.chunks.events.push(&event, extras, live)
+        {
+            shared.fail(error.into());
+        }
+        self.reports.on_event(&event.kind);
+        self.timeline.add(time, live);
+        let session = shared.session.live();
+        shared.timeline.add(time, Live { bytes: session.bytes_live, blocks: session.blocks_live });
+        shared.events += 1;
+        if self.chunks.events.is_full() {
+            self.flush_events(shared);
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn live(&self) -> Live {
+        let live = self.ledger.live();
+        Live { bytes: live.bytes_live, blocks: live.blocks_live }
+    }
+
+    pub(super) fn flush_events(&mut self, shared: &mut Shared) {
+        self.flush_nodes(shared, false);
+        self.chunks.events_since_checkpoint += self.chunks.events.len() as u64;
+        if let Some(chunk) = self.chunks.events.finish_raw() {
+            shared.writer.send(Job::Events(chunk));
+        }
+        let per_block = CHECKPOINT_EVENTS_PER_BLOCK.saturating_mul(self.ledger.live().blocks_live.0);
+        if self.chunks.events_since_checkpoint >= per_block.max(CHECKPOINT_EVENTS) {
+            self.chunks.events_since_checkpoint = 0;
+            // The time of the last event.
+            self.write_checkpoint(shared, self.timeline.last_time());
+        }
+    }
+
+    pub(super) fn write_checkpoint(&self, shared: &mut Shared, time: Time) {
+        let blocks = self.ledger.blocks().map(|(_, block)| block);
+        // A block with a pending reallocation still has its old place.
+        let pending = self.threads.pending().filter_map(|pending| match pending.old() {
+            Freed::Known(block) => Some(block),
+            Freed::Inherited(_) | Freed::Untracked | Freed::Unknown => None,
+        });
+        let live = blocks
+            .chain(pending)
+            .filter(|block| !block.inherited)
+            .map(|Block { serial, size, stack, rate, .. }| LiveBlock { serial, size, stack, rate })
+            .collect();
+        let counts = self.counts(&ExternalCounters::default());
+        let checkpoint = CheckpointEncoder::new(self.id, time, self.chunks.events.next_serial(), counts);
+        shared.writer.send(Job::Checkpoint(checkpoint, live));
+    }
+
+    /// Returns the number of a text that a node refers to by its address.
+    #[cold]
+    pub(super) fn text(&mut self, shared: &mut Shared, address: u64) -> u64 {
+        let text = self.tree.texts.get(address);
+        shared.records.extend(shared.texts.use_text(text).map(Record::Text));
+        text.0.into()
+    }
+
+    pub(super) fn add_node(&mut self, shared: &mut Shared, node: NewNode) -> Result<(), Corrupt> {
+        if let Some(node) = self.tree.add(node).map_err(|_| Corrupt)? {
+            self.write_node(shared, node);
+        }
+        Ok(())
+    }
+
+    pub(super) fn write_node(&mut self, shared: &mut Shared, node: Node) {
+        if shared.keeps_nodes {
+            self.tree.keep(node);
+        }
+        push_node(&mut self.chunks.nodes, shared, &node);
+    }
+
+    pub(super) fn flush_nodes(&mut self, shared: &mut Shared, is_last: bool) {
+        let mut resolved = Vec::new();
+        self.tree.resolve(is_last, |node| resolved.push(node));
+        for node in resolved {
+            self.write_node(shared, node);
+        }
+        finish_nodes(&mut self.chunks.nodes, shared);
+    }
+
+    /// Writes all nodes that its stacks may have.
+    pub(crate) fn write_kept_nodes(&mut self, shared: &mut Shared) {
+        shared.flush_records();
+        let nodes = &mut self.chunks.nodes;
+        self.tree.kept(|node| push_node(nodes, shared, &node));
+        finish_nodes(nodes, shared);
+    }
+
+    pub(super) fn flush_threads(&mut self, shared: &mut Shared) {
+        if shared.keeps_events {
+            shared.records.extend(self.threads.take_changed(self.id).map(Record::Thread));
+        }
+    }
+}
+
+fn push_node(nodes: &mut NodesEncoder, shared: &mut Shared, node: &Node) {
+    if nodes.is_full() {
+        finish_nodes(nodes, shared);
+    }
+    if let Err(error) = nodes.push(node) {
+        shared.fail(error.into());
+    }
+}
+
+fn finish_nodes(nodes: &mut NodesEncoder, shared: &mut Shared) {
+    if let Some(chunk) = nodes.finish(&mut shared.compressor) {
+        shared.writer.send(Job::Chunk(chunk));
+    }
+}

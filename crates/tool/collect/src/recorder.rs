@@ -1,0 +1,393 @@
+//! Records a command: starts it and the threads that serve it, collects until all is over, and
+//! reports the outcome.
+
+use std::os::fd::AsFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use heapledger_core::Bytes;
+use heapledger_core::sample::Rate;
+use heapledger_recording::{Clock as ClockKind, Session as SessionRecord, Time};
+use heapledger_wire::session::state;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::broker::Broker;
+use crate::clock::{Clock, Reading};
+use crate::collector::end::{Failed, Finished, SessionEnd};
+use crate::collector::{Collector, Connections};
+use crate::command::{self, RunningCommand};
+use crate::control::{Control, Status, Switch};
+use crate::destination::Destination;
+use crate::error::RecordError;
+use crate::file_state::WriteFailure;
+use crate::inbox::Inbox;
+use crate::launch::Launch;
+use crate::options::{Begin, RecordOptions, Rotation};
+use crate::outcome::{Outcome, Progress};
+use crate::output::Output;
+use crate::session::{self, Library, Session};
+use crate::shared::{Page, Pool};
+use crate::signals::Signals;
+use crate::slowness::SlownessWatch;
+use crate::writer::{Job, Writer};
+use crate::{forks, process, unix};
+
+/// The interval at which [`Progress::Running`] is reported.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Runs the command and records it, until it has ended and everything that it wrote is in the file.
+///
+/// If something fails before the command runs, an error is returned, and no file is left. A later
+/// failure ends the recording, but not the command; the outcome then has a
+/// [`problem`](Outcome::problem).
+pub fn record(options: &RecordOptions, observer: &mut dyn FnMut(Progress<'_>)) -> Result<Outcome, RecordError> {
+    let launch = Launch::find(&options.command)?;
+    let signals = if options.handle_signals { Signals::handle() } else { None };
+    let mut output = Output::create(options.output.as_deref(), options.force, options.rotation().is_some())?;
+    let file = output.file()?;
+    let sampling = options.sample_every.map(Rate::nearest);
+    let is_sample = sampling.is_some();
+    let destination = match options.totals_only {
+        true => Destination::replaced(file, is_sample),
+        false => Destination::appended(file, is_sample),
+    };
+    let library = Library::install(&options.library, &options.hooks)?;
+    let session = Session::new()?;
+    let environment = session.to_environment(is_sample, options.stall_timeout.is_none());
+    let page = Arc::new(session_page(options, sampling.unwrap_or_default())?);
+    let writer = Writer::start(destination, Some(Arc::clone(&page)))?;
+    let inbox = Arc::new(Inbox::default());
+    let pool = Arc::new(Pool::default());
+    let capacity = options.ring_capacity();
+    let broker = Broker::start(session, Arc::clone(&page), Arc::clone(&inbox), Arc::clone(&pool), capacity)?;
+    let switch = Arc::new(Switch::new(Arc::clone(&page), Arc::clone(&inbox), is_sample));
+    let costs = Costs::now();
+    let record = session_record(options);
+
+    let first_reading = Reading::now();
+    let pid = launch.start(Some(&library), Some(&environment))?;
+    let started = Instant::now();
+    let command = RunningCommand::watch(pid, Arc::clone(&page), signals.is_some());
+    let command = command.inspect_err(|_| command::give_up(pid))?;
+    if let Some(signals) = &signals {
+        signals.command_runs(command.pidfd().as_fd());
+    }
+    let command_pid = pid.as_raw_pid() as u32;
+    output.keep();
+    // If this fails, the file has a name, though not the default one.
+    let _ = output.name(launch.program(), command_pid, options.force);
+    writer.send(Job::Name(output.path().to_owned()));
+    // The command has its own copy of our limits by now, so it does not see the change.
+    raise_descriptor_limit();
+    observer(Progress::Started { pid: command_pid, output: output.path() });
+
+    // The clock must know its rate before the first events.
+    std::thread::sleep(Duration::from_millis(1));
+    let clock = Clock::new(first_reading, Reading::now());
+    let connections = Connections { page: Arc::clone(&page), inbox, pool, writer };
+    let mut collector = Collector::new(command_pid, clock, record, connections);
+    if !switch.is_on() {
+        collector.pause(Time(0));
+    }
+    if let Some(rate) = sampling {
+        collector.rate(Time(0), rate);
+    }
+    let slowness = options.stall_timeout.map(|timeout| SlownessWatch::start(Arc::clone(&page), timeout));
+    let control = Control::start(Arc::clone(&switch), status(command_pid, output.path()));
+    let recorder = Recorder {
+        options,
+        observer,
+        output: &mut output,
+        signals: signals.as_ref(),
+        page,
+        switch,
+        broker,
+        slowness,
+        control,
+        collector,
+        command,
+        command_pid,
+        started,
+        costs,
+        reported: Reported { next_progress: Instant::now(), segments: 0, command_end: false },
+        child_start_timeout: None,
+    };
+    Ok(recorder.run())
+}
+
+/// A recording whose command has been started.
+struct Recorder<'a> {
+    options: &'a RecordOptions,
+    observer: &'a mut dyn FnMut(Progress<'_>),
+    output: &'a mut Output,
+    signals: Option<&'a Signals>,
+    page: Arc<Page>,
+    switch: Arc<Switch>,
+    broker: Broker,
+    slowness: Option<SlownessWatch>,
+    control: Option<Control>,
+    collector: Collector,
+    command: RunningCommand,
+    command_pid: u32,
+    started: Instant,
+    /// The costs before the command was started.
+    costs: Costs,
+    reported: Reported,
+    /// The time to wait for forked children when the command has ended, once it was computed.
+    child_start_timeout: Option<Duration>,
+}
+
+/// The progress that was reported.
+struct Reported {
+    /// The time when the figures are to be reported next.
+    next_progress: Instant,
+    /// The number of complete files.
+    segments: u32,
+    /// True if the end of the command was reported.
+    command_end: bool,
+}
+
+impl Recorder<'_> {
+    /// Collects until everything is over, and finishes the recording.
+    fn run(mut self) -> Outcome {
+        let time_is_up = self.collect();
+        self.finish(time_is_up)
+    }
+
+    /// Collects until all processes that are waited for have ended, the time for recording is over,
+    /// or the recording fails. Returns true if the time is over.
+    fn collect(&mut self) -> bool {
+        while !self.collector.has_failed() {
+            self.collector.iterate();
+            self.collector.keep_up();
+            self.report_progress();
+            self.obey_signals();
+            let mut wake_at = self.begin_after_delay();
+            if let (Some(duration), Some(began)) = (self.options.duration, self.switch.began()) {
+                if Instant::now() >= began + duration {
+                    (self.observer)(Progress::TimeIsUp);
+                    return true;
+                }
+                wake_at = Some(began + duration);
+            }
+            self.report_segments();
+            self.rotate_if_full();
+            if self.have_all_ended() {
+                break;
+            }
+            let is_awaited = || !self.reported.command_end && self.command.ended().is_some();
+            self.collector.sleep(wake_at, is_awaited);
+        }
+        false
+    }
+
+    fn report_progress(&mut self) {
+        if Instant::now() < self.reported.next_progress {
+            return;
+        }
+        self.reported.next_progress = Instant::now() + PROGRESS_INTERVAL;
+        let totals = self.collector.totals();
+        if let Some(control) = &self.control {
+            control.update(totals, self.collector.pids(), self.output.path());
+        }
+        (self.observer)(Progress::Running(totals));
+    }
+
+    /// Starts or stops recording if a signal has asked for it.
+    fn obey_signals(&self) {
+        if let Some((starts, sender)) = self.signals.and_then(Signals::take_request)
+            // A recorded process that signals its whole process group does not mean the recorder.
+            && !self.collector.pids().any(|pid| pid == sender)
+        {
+            if starts { self.switch.start() } else { self.switch.stop() }
+        }
+    }
+
+    /// Begins to record if that is due by now. Returns the time at which it will be due.
+    fn begin_after_delay(&self) -> Option<Instant> {
+        let (Begin::After(delay), None) = (self.options.begin, self.switch.began()) else { return None };
+        let at = self.started + delay;
+        if Instant::now() < at {
+            return Some(at);
+        }
+        self.switch.start();
+        None
+    }
+
+    fn report_segments(&mut self) {
+        while self.reported.segments < self.collector.segments_ended() {
+            self.reported.segments += 1;
+            if let Some(path) = self.output.kept_segment(self.reported.segments) {
+                (self.observer)(Progress::SegmentEnded { path });
+            }
+        }
+    }
+
+    fn rotate_if_full(&mut self) {
+        if let Some(Rotation { age, bytes, keep }) = self.options.rotation()
+            && self.collector.is_segment_full(age, bytes)
+        {
+            match self.output.next(self.options.force, keep) {
+                Ok(file) => self.collector.rotate(file),
+                Err(error) => self.collector.fail(error),
+            }
+        }
+    }
+
+    /// True if the command has ended, and the other processes that are waited for.
+    fn have_all_ended(&mut self) -> bool {
+        let Some(ended) = self.command.ended() else { return false };
+        // Processes that ended before the command must be reported before the running ones are
+        // counted.
+        self.broker.synchronise();
+        self.collector.iterate();
+        let (running, waits) = (self.collector.running(), self.options.wait_for_descendants);
+        if !self.reported.command_end {
+            self.reported.command_end = true;
+            (self.observer)(Progress::CommandEnded { exit: ended.exit, running, waits });
+            if let Some(signals) = self.signals {
+                signals.command_ended();
+            }
+        }
+        let is_hurried = self.signals.is_some_and(Signals::is_hurried);
+        // A child that is just being forked is to be recorded and, if asked for, waited for: on
+        // a busy machine it may get no processor for seconds. Only forks that failed, or whose
+        // child was killed at once, take all that time.
+        let moment = if waits {
+            forks::CHILD_TIMEOUT
+        } else {
+            *self.child_start_timeout.get_or_insert_with(forks::child_start_timeout)
+        };
+        let has_all_come = !self.collector.awaits_children(moment);
+        is_hurried || (has_all_come && (running == 0 || !waits))
+    }
+
+    /// Ends the session, and waits for the command if it still runs.
+    fn finish(mut self, time_is_up: bool) -> Outcome {
+        if !self.collector.has_failed() {
+            (self.observer)(Progress::Finishing);
+        }
+        self.page.state.store(state::OVER, Ordering::Release);
+        drop(self.slowness);
+        drop(self.control);
+        // No more processes come. Dropping the broker also asks for exit statuses once more.
+        drop(self.broker);
+        self.collector.end_session();
+        let (started, command_ended) = (self.started, self.command.ended());
+        let (cpu, program_cpu) = self.costs.since();
+        let wall = |ended: command::Ended| ended.at.saturating_duration_since(started).as_nanos() as u64;
+        let end = SessionEnd {
+            exit: command_ended.map(|ended| ended.exit),
+            program_wall_ns: command_ended.map_or_else(|| started.elapsed().as_nanos() as u64, wall),
+            program_cpu_ns: command_ended.map(|_| program_cpu),
+            collector_cpu_ns: cpu,
+        };
+        let finished = self.collector.finish(&end);
+        let Finished { command_has_come, footer, events_of_file, stalls, processes, departures, bytes_written, .. } =
+            finished;
+        let output = self.output;
+        let problem = finished.failure.map(|failure| problem(failure, output.path()));
+        if let Some(problem) = &problem {
+            (self.observer)(Progress::Failed(problem));
+        }
+        let ended = self.command.wait();
+        Outcome {
+            output: output.path().to_owned(),
+            bytes_written,
+            segments: output.segments(),
+            earlier: output.earlier(),
+            command_pid: self.command_pid,
+            exit: ended.exit,
+            footer,
+            events_of_file,
+            stalls,
+            processes,
+            departures_count: departures.0,
+            departures: departures.1,
+            command_has_come,
+            has_begun: self.switch.began().is_some(),
+            time_is_up,
+            clock_reliable: process::has_invariant_counter(),
+            problem,
+        }
+    }
+}
+
+/// Returns the error that a recording to this file failed with.
+fn problem(failure: Failed, output: &Path) -> RecordError {
+    match failure {
+        Failed::Here(error) => error,
+        Failed::Writing(WriteFailure::Encode(error)) => RecordError::Encode(error),
+        Failed::Writing(WriteFailure::Write(source)) => RecordError::WriteOutput { path: output.to_owned(), source },
+    }
+}
+
+/// Returns the session page as the options want it.
+fn session_page(options: &RecordOptions, rate: Rate) -> Result<Page, RecordError> {
+    let page = session::page(options.mode(), rate, options.stall_timeout)?;
+    page.without_contexts.store(u32::from(!options.takes_contexts()), Ordering::Relaxed);
+    // 0 means no limit.
+    page.target_memory.store(options.target_memory.map_or(0, |limit| limit.0.max(1)), Ordering::Relaxed);
+    Ok(page)
+}
+
+fn session_record(options: &RecordOptions) -> SessionRecord {
+    let start = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let directory = std::env::current_dir().unwrap_or_default();
+    SessionRecord {
+        tool_version: options.tool_version.clone(),
+        start_unix_ns: start.as_nanos() as u64,
+        command: options.command.iter().map(|part| part.as_bytes().to_vec()).collect(),
+        directory: directory.into_os_string().into_vec(),
+        page_size: Bytes(rustix::param::page_size() as u64),
+        options: options.options_text.clone(),
+        clock: ClockKind::Tsc,
+        totals_only: options.totals_only,
+        samples: options.sample_every.is_some(),
+        segment: u32::from(options.rotation().is_some()),
+        ..SessionRecord::default()
+    }
+}
+
+/// Returns the status of a recording that has just begun.
+fn status(command: u32, output: &Path) -> Status {
+    Status {
+        recorder: std::process::id(),
+        command,
+        output: std::path::absolute(output).unwrap_or_default(),
+        ..Status::default()
+    }
+}
+
+/// Raises the limit of descriptors: the broker has one for each running process.
+fn raise_descriptor_limit() {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    // If this fails, there is only room for fewer processes.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+}
+
+/// The CPU time so far.
+struct Costs {
+    own: Duration,
+    children: u64,
+}
+
+impl Costs {
+    fn now() -> Costs {
+        let own = clock_gettime(ClockId::ProcessCPUTime);
+        let own = Duration::new(own.tv_sec as u64, own.tv_nsec as u32);
+        Costs { own, children: unix::children_cpu_ns() }
+    }
+
+    /// Returns the CPU time since then in nanoseconds: our own, and that of children that have
+    /// ended.
+    fn since(&self) -> (u64, u64) {
+        let now = Costs::now();
+        let own = now.own.saturating_sub(self.own).as_nanos() as u64;
+        (own, now.children.saturating_sub(self.children))
+    }
+}

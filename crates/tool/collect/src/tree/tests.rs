@@ -1,0 +1,86 @@
+use super::*;
+
+fn mapping(module: u32, start: u64) -> Mapping {
+    Mapping { module: ModuleId(module), start, end: start + 0x1000, bias: start - 0x10, ..Mapping::default() }
+}
+
+fn node(id: u32, parent: u32, address: u64) -> NewNode {
+    NewNode { id: StackId(id), parent: StackId(parent), kind: NodeKind::Frame, address }
+}
+
+fn epoch(id: u32, number: u64) -> NewNode {
+    NewNode { kind: NodeKind::Epoch, ..node(id, 0, number) }
+}
+
+fn module_of(tree: &mut Tree, new: NewNode) -> Option<(u32, u64)> {
+    tree.add(new).unwrap().map(|node| (node.module.0, node.offset))
+}
+
+#[test]
+fn the_epoch_decides_whose_address_it_is() {
+    let mut tree = Tree::default();
+    tree.map(mapping(1, 0x5000), 0);
+    tree.map(mapping(2, 0x9000), 0);
+    assert!(module_of(&mut tree, epoch(1, 0)).is_some());
+    assert_eq!(module_of(&mut tree, node(2, 1, 0x5004)), Some((1, 0x14)));
+    // In epoch 3 the first module was replaced by another one; the second is still there.
+    tree.map(mapping(3, 0x5000), 3);
+    assert!(module_of(&mut tree, epoch(3, 3)).is_some());
+    assert_eq!(module_of(&mut tree, node(4, 3, 0x5004)), Some((3, 0x14)));
+    // A late node of the first epoch is resolved correctly.
+    assert_eq!(module_of(&mut tree, node(5, 2, 0x5004)), Some((1, 0x14)));
+    // It is not known at once whether the second module is still there.
+    assert_eq!(module_of(&mut tree, node(6, 4, 0x9fff)), None);
+    assert_eq!(module_of(&mut tree, node(7, 4, 0x9000)), None);
+    let mut resolved = Vec::new();
+    tree.resolve(false, |node| resolved.push((node.id.0, node.module.0, node.offset)));
+    tree.map(mapping(4, 0x8f80), 3);
+    tree.resolve(false, |node| resolved.push((node.id.0, node.module.0, node.offset)));
+    assert_eq!(resolved, [(6, 2, 0x100f), (7, 4, 0x90)]);
+}
+
+#[test]
+fn what_is_not_known_yet_waits() {
+    let mut tree = Tree::default();
+    assert_eq!(module_of(&mut tree, node(2, 1, 0x5004)), None);
+    assert_eq!(module_of(&mut tree, node(3, 2, 0x7777_0000)), None);
+    assert!(module_of(&mut tree, epoch(1, 0)).is_some());
+    tree.map(mapping(1, 0x5000), 0);
+    let mut resolved = Vec::new();
+    tree.resolve(false, |node| resolved.push((node.id.0, node.module.0, node.offset)));
+    assert_eq!(resolved, [(2, 1, 0x14)]);
+    tree.resolve(false, |node| resolved.push((node.id.0, node.module.0, node.offset)));
+    assert_eq!(resolved, [(2, 1, 0x14), (3, 0, 0x7777_0000)]);
+    assert!(tree.open.is_empty());
+}
+
+#[test]
+fn a_child_goes_on_with_its_parents_tree() {
+    let mut tree = Tree::default();
+    tree.map(mapping(1, 0x5000), 2);
+    tree.add(epoch(1, 2)).unwrap();
+    tree.add(node(2, 1, 0x5000)).unwrap();
+    let mut child = tree.fork(StackId(3));
+    let mut grandchild = child.fork(StackId(3));
+    assert_eq!(module_of(&mut tree, node(3, 2, 0x5001)), Some((1, 0x11)));
+    assert_eq!(module_of(&mut child, node(3, 2, 0x5002)), Some((1, 0x12)));
+    assert_eq!(module_of(&mut grandchild, node(4, 2, 0x5003)), Some((1, 0x13)));
+}
+
+#[test]
+fn long_chains_of_forks_end_well() {
+    let mut tree = Tree::default();
+    tree.add(epoch(1, 7)).unwrap();
+    for _ in 0..200_000 {
+        tree = tree.fork(StackId(2));
+    }
+    assert_eq!(tree.epochs.get(StackId(1)), Some(7));
+}
+
+#[test]
+fn implausible_ids_are_refused() {
+    let mut tree = Tree::default().fork(StackId(10));
+    assert!(tree.add(node(9, 0, 0)).is_err());
+    assert!(tree.add(node(StackId::MAX.0, 0, 0)).is_err());
+    assert!(Tree::default().add(node(0, 0, 0)).is_err());
+}
