@@ -40,6 +40,21 @@ pub fn strip_base<'a>(base: &str, path: &'a str) -> Option<&'a str> {
     (different == 0 && (rest.is_empty() || rest.starts_with('/'))).then_some(rest)
 }
 
+/// Returns 128 random bits as 32 hexadecimal digits, which make a path a secret.
+///
+/// # Errors
+///
+/// An error if the system has no random numbers.
+#[cfg(feature = "sockets")]
+pub fn random_token() -> std::io::Result<String> {
+    let mut bytes = [0; 16];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        filled += rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())?;
+    }
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

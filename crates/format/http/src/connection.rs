@@ -7,8 +7,8 @@ use crate::message::{HttpRequest, HttpResponse};
 
 /// The longest request line and headers together, in bytes.
 const HEAD_BYTES_MAX: usize = 16 << 10;
-/// The most headers of a request. Browsers send about fifteen.
-const HEADERS_MAX: usize = 64;
+/// The most headers of a request or an answer. Browsers send about fifteen.
+pub(crate) const HEADERS_MAX: usize = 64;
 
 /// The code that answers requests, wherever they come from.
 pub trait Responder {

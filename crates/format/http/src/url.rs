@@ -1,16 +1,16 @@
 //! Addresses of servers.
 
 /// The parts of an address `http://HOST[:PORT][TARGET]`. The characters in them are not checked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HttpUrl<'a> {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpUrl {
     /// Host and port, for the header `Host`.
-    pub authority: &'a str,
+    pub authority: String,
     /// The host to connect to, without the brackets of an IPv6 address.
-    pub host: &'a str,
+    pub host: String,
     /// The port to connect to.
     pub port: u16,
     /// The rest, from its first slash on: empty, or path and query.
-    pub target: &'a str,
+    pub target: String,
 }
 
 /// The reason why a text is not such an address.
@@ -24,13 +24,13 @@ pub enum HttpUrlError {
     NoHost,
 }
 
-impl<'a> HttpUrl<'a> {
+impl HttpUrl {
     /// Splits an address.
     ///
     /// # Errors
     ///
     /// See [`HttpUrlError`].
-    pub fn parse(text: &'a str) -> Result<HttpUrl<'a>, HttpUrlError> {
+    pub fn parse(text: &str) -> Result<HttpUrl, HttpUrlError> {
         let rest = text.strip_prefix("http://").ok_or(HttpUrlError::NotHttp)?;
         let (authority, target) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
         // In `[::1]:80`, the colons in the brackets are not before a port.
@@ -42,7 +42,7 @@ impl<'a> HttpUrl<'a> {
         if host.is_empty() {
             return Err(HttpUrlError::NoHost);
         }
-        Ok(HttpUrl { authority, host, port, target })
+        Ok(HttpUrl { authority: authority.into(), host: host.into(), port, target: target.into() })
     }
 }
 
@@ -52,7 +52,9 @@ mod tests {
 
     #[test]
     fn an_address_has_a_host_and_maybe_a_port_and_a_target() {
-        let url = |authority, host, port, target| Ok(HttpUrl { authority, host, port, target });
+        let url = |authority: &str, host: &str, port, target: &str| {
+            Ok(HttpUrl { authority: authority.into(), host: host.into(), port, target: target.into() })
+        };
         assert_eq!(HttpUrl::parse("http://a"), url("a", "a", 80, ""));
         assert_eq!(HttpUrl::parse("http://a:4040/b/?c"), url("a:4040", "a", 4040, "/b/?c"));
         assert_eq!(HttpUrl::parse("http://[::1]:4318"), url("[::1]:4318", "::1", 4318, ""));

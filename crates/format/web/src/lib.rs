@@ -20,5 +20,5 @@ mod source;
 mod view;
 
 pub use handler::{Handler, PageOptions};
-pub use heapledger_http::{Clients, Connection, Hosts, HttpRequest, HttpResponse, Interest, Responder};
+pub use heapledger_http::{Connection, Hosts, HttpRequest, HttpResponse, Responder};
 pub use source::{Capabilities, Files, MeasureOptions, Source};

@@ -10,12 +10,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use heapledger_annotate::{untracked, untracked_thread};
+use heapledger_http::HttpUrl;
 use heapledger_inprocess::overhead::age_of_ledger;
 use heapledger_profile_formats::{Amount, Amounts, Profile, Sample, otlp};
 
 use crate::builder::{Labels, ProfileBuilder};
 use crate::names::FrameNames;
-use client::{Post, Url};
+use client::Post;
 
 /// The protocol of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,7 +136,7 @@ impl Pusher {
     }
 
     fn begin(options: PushOptions) -> Result<Pusher, PushError> {
-        let url = Url::parse(&options.url).map_err(PushError::Url)?;
+        let url = client::server(&options.url).map_err(PushError::Url)?;
         if let Some((name, _)) = options.headers.iter().find(|(name, value)| !client::is_header(name, value)) {
             return Err(PushError::Header(name.clone()));
         }
@@ -199,7 +200,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn run(options: &PushOptions, url: &Url, shared: &Shared) {
+fn run(options: &PushOptions, url: &HttpUrl, shared: &Shared) {
     let mut sender = Sender::new(options, url);
     loop {
         let command = shared.wait(options.every);
@@ -223,7 +224,7 @@ fn run(options: &PushOptions, url: &Url, shared: &Shared) {
 /// The state of sending: what the server has taken so far.
 struct Sender<'a> {
     options: &'a PushOptions,
-    url: &'a Url,
+    url: &'a HttpUrl,
     builder: ProfileBuilder,
     /// The time of the last profile that the server took.
     since: SystemTime,
@@ -236,7 +237,7 @@ struct Sender<'a> {
 type Key = (Vec<usize>, Labels);
 
 impl<'a> Sender<'a> {
-    fn new(options: &'a PushOptions, url: &'a Url) -> Sender<'a> {
+    fn new(options: &'a PushOptions, url: &'a HttpUrl) -> Sender<'a> {
         let builder = ProfileBuilder::new(options.names);
         Sender { options, url, builder, since: SystemTime::now(), taken: HashMap::new(), age: 0 }
     }

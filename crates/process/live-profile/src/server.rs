@@ -64,7 +64,7 @@ impl ProfileServer {
             hosts: options.hosts.unwrap_or(default_hosts),
             names: options.names,
         });
-        let server = HttpServer::start("heapledger-profile", options.address, Arc::new(endpoint), Box::new(|_| None))?;
+        let server = HttpServer::start("heapledger-profile", options.address, Arc::new(endpoint), |_| None)?;
         let url = format!("http://{}{base}", server.address());
         Ok(ProfileServer { url, server })
     }

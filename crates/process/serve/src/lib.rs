@@ -26,6 +26,7 @@ use std::time::Duration;
 use heapledger_annotate::untracked;
 use heapledger_core::Bytes;
 use heapledger_endpoint::HttpServer;
+pub use heapledger_http::random_token;
 use heapledger_reporters::{Collector, Kind, ReporterRegistration, Unit, register};
 pub use heapledger_web::{
     Capabilities, Handler, Hosts, HttpRequest, HttpResponse, MeasureOptions, PageOptions, Responder, Source,
@@ -89,7 +90,7 @@ impl PageServer {
             (!idle_handler.has_no_views()).then(|| IDLE.saturating_sub(idle))
         };
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, options.port));
-        let server = HttpServer::start("heapledger-serve", address, handler, Box::new(on_idle))?;
+        let server = HttpServer::start("heapledger-serve", address, handler, on_idle)?;
         let url = format!("http://{}{base}/", server.address());
         Ok(PageServer { url, server, _registration: registration })
     }
@@ -123,18 +124,4 @@ fn report(handler: &Arc<Handler>) -> ReporterRegistration {
         let description = "Measurements that the page keeps to be shown and compared. Computed.";
         collector.report("page", kind, Unit::Bytes, bytes.0 as i64, description);
     })
-}
-
-/// Returns 128 random bits as 32 digits, which make a path a secret.
-///
-/// # Errors
-///
-/// An error if the system has no random numbers.
-pub fn random_token() -> io::Result<String> {
-    let mut bytes = [0; 16];
-    let mut filled = 0;
-    while filled < bytes.len() {
-        filled += rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())?;
-    }
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }

@@ -1,20 +1,17 @@
 //! Reports from a program that serves its page about:memory, by the page's address.
 
-use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::io::{self, ErrorKind, Read};
 use std::time::Duration;
 
-use heapledger_http::{HttpUrl, HttpUrlError};
+use heapledger_http::{HttpAnswer, HttpUrl, HttpUrlError, Timeouts, send_request};
 use heapledger_report_format::FILE_BYTES_MAX;
 
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 
-/// The longest time that the program may be silent, in which it asks all its reporters, and its
-/// children.
-const DEADLINE: Duration = Duration::from_secs(60);
-/// The most bytes of HTTP headers before the file.
-const HEAD_BYTES_MAX: usize = 64 << 10;
+/// The program may be silent for a minute, in which it asks all its reporters, and its children;
+/// the whole file may take any time.
+const TIMEOUTS: Timeouts = Timeouts { step: Duration::from_secs(60), total: Duration::MAX };
 
 /// Fetches the report file from the page at this address, which may also be the address of the
 /// file. Returns `None` if it is not an address.
@@ -47,45 +44,37 @@ pub(super) fn ask(url: &str, is_anonymous: bool) -> Option<Result<Vec<u8>>> {
 }
 
 fn no_address() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, "this is no address")
+    io::Error::new(ErrorKind::InvalidInput, "this is no address")
 }
 
-fn get(server: &HttpUrl<'_>, target: &str) -> io::Result<Vec<u8>> {
-    let HttpUrl { authority, host, port, .. } = *server;
+fn get(server: &HttpUrl, target: &str) -> io::Result<Vec<u8>> {
+    let authority = &*server.authority;
     if [authority, target].iter().any(|text| text.contains(|c: char| c.is_control() || c == ' ')) {
         return Err(no_address());
     }
-    let no_host = || io::Error::new(io::ErrorKind::InvalidInput, "there is no such host");
-    let address = (host, port).to_socket_addrs()?.next().ok_or_else(no_host)?;
-    let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(10))?;
-    stream.set_read_timeout(Some(DEADLINE))?;
-    stream.set_write_timeout(Some(DEADLINE))?;
     let head = format!("GET {target} HTTP/1.0\r\nHost: {authority}\r\nAccept: application/gzip\r\n\r\n");
-    stream.write_all(head.as_bytes())?;
-    let mut answer = Vec::new();
-    stream.take((HEAD_BYTES_MAX + FILE_BYTES_MAX) as u64 + 1).read_to_end(&mut answer)?;
-    body(&answer)
+    body(send_request(server, &head, &[], TIMEOUTS))
 }
 
 /// Returns the body of a successful HTTP response.
-fn body(answer: &[u8]) -> io::Result<Vec<u8>> {
-    let strange = || io::Error::new(io::ErrorKind::InvalidData, "the answer is not that of a page about:memory");
-    let mut headers = [httparse::EMPTY_HEADER; 64];
-    let mut response = httparse::Response::new(&mut headers);
-    let head = &answer[..answer.len().min(HEAD_BYTES_MAX)];
-    let Ok(httparse::Status::Complete(length)) = response.parse(head) else { return Err(strange()) };
-    let length_said = response.headers.iter().find(|header| header.name.eq_ignore_ascii_case("Content-Length"));
-    let length_said = length_said.and_then(|header| std::str::from_utf8(header.value).ok()?.parse::<usize>().ok());
-    let content = &answer[length..];
-    match response.code {
-        Some(200) if length_said.is_some_and(|said| said != content.len()) => Err(io::ErrorKind::UnexpectedEof.into()),
-        Some(200) => Ok(content.to_vec()),
-        Some(code) => {
+fn body(answer: io::Result<HttpAnswer<impl Read>>) -> io::Result<Vec<u8>> {
+    let mut answer = answer.map_err(|error| match error.kind() {
+        ErrorKind::InvalidData => io::Error::new(error.kind(), "the answer is not that of a page about:memory"),
+        _ => error,
+    })?;
+    let mut content = Vec::new();
+    // A file that is too long is refused by those who read it.
+    let is_cut_off = answer.by_ref().take(FILE_BYTES_MAX as u64 + 1).read_to_end(&mut content)? > FILE_BYTES_MAX;
+    match answer.status {
+        200 if !is_cut_off && answer.content_length.is_some_and(|stated| stated != content.len() as u64) => {
+            Err(ErrorKind::UnexpectedEof.into())
+        }
+        200 => Ok(content),
+        status => {
             let why = String::from_utf8_lossy(&content[..content.len().min(200)]);
             let why = heapledger_report_format::escape(why.trim()).into_owned();
-            Err(io::Error::other(format!("the program answered {code}: {why}")))
+            Err(io::Error::other(format!("the program answered {status}: {why}")))
         }
-        None => Err(strange()),
     }
 }
 
@@ -95,6 +84,7 @@ mod tests {
 
     #[test]
     fn an_answer_is_its_body_or_says_why_not() {
+        let body = |bytes: &[u8]| super::body(HttpAnswer::read(bytes));
         let good = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc";
         assert_eq!(body(good).unwrap(), b"abc");
         for length in 0..good.len() {

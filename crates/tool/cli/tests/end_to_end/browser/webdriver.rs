@@ -1,13 +1,14 @@
 //! Chromium, headless, through ChromeDriver: JSON over HTTP, by the WebDriver protocol.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
+use std::io::Read;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use heapledger_http::{HttpUrl, Timeouts, send_request};
 use serde_json::{Value, json};
 
 use super::end;
@@ -147,19 +148,19 @@ impl Chromium {
 
     fn send(&self, method: &str, path: &str, body: Option<&Value>) -> Value {
         let body = body.map_or(String::new(), Value::to_string);
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
-        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
-        write!(
-            stream,
-            "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nContent-Type: application/json\r\n\
-             Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
-            self.port,
+        let url = HttpUrl::parse(&format!("http://127.0.0.1:{}", self.port)).unwrap();
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\nConnection: close\r\n\r\n",
+            url.authority,
             body.len()
-        )
-        .unwrap();
-        let (status, body) = receive(BufReader::new(stream));
-        let value: Value = serde_json::from_slice(&body).unwrap_or_else(|error| panic!("{error}: {body:?}"));
-        assert!(status.starts_with("HTTP/1.1 200"), "{method} {path}: {}", value["value"]);
+        );
+        let timeouts = Timeouts { step: TIMEOUT, total: Duration::MAX };
+        let answer = send_request(&url, &head, body.as_bytes(), timeouts).unwrap();
+        // The connection may stay open after the body.
+        let (status, length) = (answer.status, answer.content_length.unwrap());
+        let value: Value = serde_json::from_reader(answer.take(length)).unwrap();
+        assert_eq!(status, 200, "{method} {path}: {}", value["value"]);
         value["value"].clone()
     }
 }
@@ -168,30 +169,6 @@ impl Drop for Chromium {
     fn drop(&mut self) {
         end(&mut self.driver);
     }
-}
-
-/// Reads the status line and body of an answer. The connection may stay open after it.
-fn receive(mut stream: impl BufRead) -> (String, Vec<u8>) {
-    let mut line = || {
-        let mut line = String::new();
-        stream.read_line(&mut line).unwrap();
-        line
-    };
-    let status = line();
-    let mut length = 0;
-    loop {
-        let header = line();
-        match header.trim_end().split_once(':') {
-            Some((name, value)) if name.eq_ignore_ascii_case("Content-Length") => {
-                length = value.trim().parse().unwrap()
-            }
-            Some(_) => {}
-            None => break,
-        }
-    }
-    let mut body = vec![0; length];
-    stream.read_exact(&mut body).unwrap();
-    (status, body)
 }
 
 /// Keys that are not characters, by their numbers in WebDriver.
