@@ -96,18 +96,14 @@ pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::profile::Figure;
-    use crate::testing::example;
+    use crate::testing::{example, written};
 
     #[test]
     fn one_figure_of_each_stack() {
         let mut profile = example();
-        let written = |profile: &Profile| {
-            let mut file = Vec::new();
-            write(profile, &mut file).unwrap();
-            String::from_utf8(file).unwrap()
-        };
-        assert_eq!(written(&profile), "[no stack] 7\nmain;inlined : parse  it;0x1fff 3\nmain;outer;inner 96\n");
+        let text = |profile: &Profile| String::from_utf8(written(write, profile)).unwrap();
+        assert_eq!(text(&profile), "[no stack] 7\nmain;inlined : parse  it;0x1fff 3\nmain;outer;inner 96\n");
         profile.shown = Figure::Allocations;
-        assert_eq!(written(&profile), "[no stack] 1\nmain;inlined : parse  it;0x1fff 3\nmain;outer;inner 12\n");
+        assert_eq!(text(&profile), "[no stack] 1\nmain;inlined : parse  it;0x1fff 3\nmain;outer;inner 12\n");
     }
 }

@@ -104,7 +104,7 @@ fn apart(modules: &[Module]) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::example;
+    use crate::testing::{example, written};
 
     #[test]
     fn rows_add_up_and_modules_are_apart() {
@@ -114,8 +114,7 @@ mod tests {
         profile.modules.push(module("/bin/b", 0x2000, 0x4000));
         profile.modules.push(module("", 0, 0));
         profile.locations[3].module = Some(1);
-        let mut file = Vec::new();
-        write(&profile, &mut file).unwrap();
+        let file = written(write, &profile);
         let expected = "heap profile: 10: 106 [16: 130] @ heapprofile
 6: 96 [12: 120] @ 0x1004 0x12201
 3: 3 [3: 3] @ 0x1fff 0x2101 0x12201
@@ -133,8 +132,7 @@ MAPPED_LIBRARIES:
         let mut profile = example();
         profile.samples.truncate(1);
         profile.samples[0].amounts.live = Amount { blocks: 0, bytes: 9 };
-        let mut file = Vec::new();
-        write(&profile, &mut file).unwrap();
+        let file = written(write, &profile);
         assert!(file.starts_with(b"heap profile: 1: 9 [8: 80] @ heapprofile\n1: 9 [8: 80] @ 0x1004 0x2201\n"));
     }
 }

@@ -158,7 +158,7 @@ impl ThreadBlock {
         match written {
             Ok(()) => self.finish_written(),
             Err(WriteError::NoSpace) => {
-                self.producer().ring().add_dropped();
+                self.producer().ring().add_lost_full();
                 self.finish_written();
             }
             Err(WriteError::Disconnected) => {

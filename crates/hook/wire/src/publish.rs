@@ -151,9 +151,9 @@ impl Producer {
     /// gone.
     #[cold]
     pub fn drop_event(&mut self, session: &SessionPage, is_gone: impl Fn() -> bool) -> Result<(), WriteError> {
-        self.ring.add_dropped();
+        self.ring.add_lost_full();
         session.ring_doorbell();
-        let is_check_due = self.ring.dropped().is_multiple_of(Producer::DROPS_PER_CHECK);
+        let is_check_due = self.ring.lost_full().is_multiple_of(Producer::DROPS_PER_CHECK);
         if session.is_over() || (is_check_due && is_gone()) { Err(WriteError::Disconnected) } else { Ok(()) }
     }
 

@@ -38,8 +38,8 @@ struct ProducerLine {
     /// [`MEASURED_ONE_IN`].
     measured_ticks: AtomicU64,
     measured_calls: AtomicU64,
-    /// Events dropped because there was no room for them.
-    dropped: AtomicU64,
+    /// Events lost because there was no room for them.
+    lost_full: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -188,16 +188,16 @@ impl Ring {
         (line.measured_ticks.load(Ordering::Relaxed), line.measured_calls.load(Ordering::Relaxed))
     }
 
-    /// Counts an event that was dropped because there was no room for it. Producer only.
-    pub fn add_dropped(&self) {
-        let dropped = &self.header().producer.dropped;
-        dropped.store(dropped.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    /// Counts an event that is lost because there is no room for it. Producer only.
+    pub fn add_lost_full(&self) {
+        let lost = &self.header().producer.lost_full;
+        lost.store(lost.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// Returns the number of events dropped because there was no room for them; any number if the
-    /// ring is corrupt.
-    pub fn dropped(&self) -> u64 {
-        self.header().producer.dropped.load(Ordering::Relaxed)
+    /// Returns the number of events lost because there was no room for them; any number if the ring
+    /// is corrupt.
+    pub fn lost_full(&self) -> u64 {
+        self.header().producer.lost_full.load(Ordering::Relaxed)
     }
 
     /// Returns the futex on which the producer waits for space.

@@ -25,8 +25,8 @@ use crate::stacks::{MergedStacks, NodeId, Stacks};
 /// The data that are needed to determine the group of a block.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Needs<'l> {
-    /// The thread; checkpoints do not have it.
-    pub(crate) thread: bool,
+    /// The call that allocated the block; checkpoints do not have it.
+    pub(crate) call: bool,
     /// The stack. If it is not needed, the root is given.
     pub(crate) stack: bool,
     /// The condition on the lifetime of the block that the key asks for.
@@ -108,7 +108,7 @@ pub(crate) fn group_totals<K: Copy + Eq + Hash>(
         numbers.insert(key, number);
         number
     };
-    let span = span(selection, needs.thread || !filter.threads.is_empty());
+    let span = span(selection, needs.call || !filter.threads.is_empty());
     let replay = Replay { recording, images: &images, span, memory_max };
     let replayed = shared_progress.pass(|progress| replay.run(number, progress))?;
     let peak_time = Time(replayed.live.bytes_live_max_time.0);
@@ -161,26 +161,19 @@ pub(crate) fn moment_amounts(site: &recording::Site, peak: PeakOf, is_live: bool
     }
 }
 
-/// Returns the span to replay for a selection. `skips_checkpoints`: blocks from a checkpoint
-/// cannot be used, because a checkpoint does not have their threads.
-fn span(selection: &Selection, skips_checkpoints: bool) -> Span {
-    let filter = &selection.filter;
-    // Nor does a checkpoint have the times of their allocation.
-    let skips_checkpoints = skips_checkpoints || filter.allocated.is_some();
-    let first = filter.allocated.as_ref().map(RangeInclusive::start).filter(|&&start| start > 0);
-    let first = first.map(|&start| Time(start));
+/// Returns the span to replay for a selection. `needs_calls`: blocks from a checkpoint cannot be
+/// used, because a checkpoint does not have the calls that allocated them.
+fn span(selection: &Selection, needs_calls: bool) -> Span {
+    let allocated = selection.filter.allocated.as_ref();
+    let first = allocated.map(RangeInclusive::start).filter(|&&start| start > 0).map(|&start| Time(start));
     match selection.moment {
         // All blocks are needed to find the time of the peak.
         Moment::Peak => Span::default(),
         // Replayed to the end: only later events show whether a block is temporary.
         Moment::Total | Moment::End => Span { from: first, ..Span::default() },
-        // A checkpoint also lacks the times at which its blocks were allocated.
-        Moment::At(time) if skips_checkpoints || filter.allocated.is_some() => {
-            Span { from: first.map(|first| first.min(time)), until: Some(time), ..Span::default() }
-        }
         Moment::At(time) => {
-            let from = first.map_or(time, |first| first.min(time));
-            Span { from: Some(from), until: Some(time), ..Span::default() }
+            let from = if needs_calls || allocated.is_some() { first.map(|first| first.min(time)) } else { Some(time) };
+            Span { from, until: Some(time), ..Span::default() }
         }
     }
 }

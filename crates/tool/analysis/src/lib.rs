@@ -2,7 +2,7 @@
 //!
 //! - [`overview`]: the totals of the session, its processes and images.
 //! - [`Profile`]: what every site holds at a [`Moment`], over all processes or one.
-//! - [`parts`]: the same by thread, process or size, which only the events tell.
+//! - [`parts`]: the same by a property that only the events tell ([`PartBy`]).
 //! - [`Selection`] and its [`Filter`]: the blocks that a question is about, by function, module,
 //!   thread, process, size, lifetime and time.
 //! - [`reallocations`]: the stacks that change the sizes of blocks. [`relations`]: the callers or
@@ -25,9 +25,9 @@
 //! # Sources of the answers
 //!
 //! A finished recording has the totals of every site at the peaks and at the end, so most questions
-//! need no events at all. Other questions (by thread, process or size, at another moment, or of a
-//! recording that was cut short) are answered by replaying the events through the same ledger that
-//! the recorder uses, with serials in place of addresses.
+//! need no events at all. Other questions (about parts, another moment, or a recording that was cut
+//! short) are answered by replaying the events through the same ledger that the recorder uses, with
+//! serials in place of addresses.
 //!
 //! Both ways give the same answers, with one exception: times of events are rounded, so a replay
 //! cannot tell the order of calls of different processes within one tick (0.5 ms), and the

@@ -1,5 +1,5 @@
-//! Amounts by thread, process or size, which only the events can tell. Breakdowns by a property of
-//! the stack are in `rank.rs`.
+//! Amounts by a property that only the events can tell. Breakdowns by a property of the stack are
+//! in `rank.rs`.
 
 use heapledger_core::{Bytes, ThreadId};
 use heapledger_recording::{Damage, ImageId, Recording};
@@ -37,6 +37,14 @@ impl PartBy {
             (PartBy::Thread, None) => None,
         }
     }
+
+    /// True if the part of a block depends on the call that allocated it ([`Origin::call`]).
+    pub(crate) fn needs_call(self) -> bool {
+        match self {
+            PartBy::Thread => true,
+            PartBy::Process | PartBy::Size | PartBy::SizeClass => false,
+        }
+    }
 }
 
 /// Returns the largest size in the size class of this size.
@@ -62,7 +70,7 @@ pub enum Part {
     Rest,
 }
 
-/// The amounts that threads, processes, sizes or size classes hold.
+/// The amounts that parts hold.
 #[derive(Debug, Default)]
 pub struct Parts {
     /// The parts that hold something at some moment, in no particular order.
@@ -76,9 +84,8 @@ pub struct Parts {
     pub damage: Vec<Damage>,
 }
 
-/// Breaks a selection down by thread, process or size, by a replay of its events.
-/// [`MomentAmounts::live`] is the amount at the selection's time if its moment is a time, otherwise
-/// at the end.
+/// Breaks a selection down into parts, by a replay of its events. [`MomentAmounts::live`] is the
+/// amount at the selection's time if its moment is a time, otherwise at the end.
 pub fn parts(
     names: &mut Names<'_, '_>,
     by: PartBy,
@@ -86,7 +93,7 @@ pub fn parts(
     progress: Progress<'_>,
 ) -> Result<Parts, Error> {
     let recording = names.recording();
-    let needs = Needs { thread: by == PartBy::Thread, ..Needs::default() };
+    let needs = Needs { call: by.needs_call(), ..Needs::default() };
     let part = |origin: &Origin, _, _| by.part(recording, origin);
     let group_totals = group_totals(names, selection, needs, part, progress)?;
     let mut parts = Parts { left_out: group_totals.left_out, damage: group_totals.damage, ..Parts::default() };

@@ -52,7 +52,7 @@ pub struct Site {
     pub part: Option<FunctionId>,
 }
 
-/// A request to keep the sites of each thread, process or size apart.
+/// A request to keep the sites of each part apart.
 #[derive(Clone, Copy)]
 pub struct PartSplit<'l> {
     /// The property that keeps them apart; only events tell it.
@@ -65,7 +65,7 @@ pub struct PartSplit<'l> {
 impl PartSplit<'_> {
     /// Returns what must be known about blocks to keep sites apart.
     pub(crate) fn needs(split: Option<&PartSplit<'_>>) -> Needs<'static> {
-        Needs { stack: true, thread: split.is_some_and(|split| split.by == PartBy::Thread), within: None }
+        Needs { stack: true, call: split.is_some_and(|split| split.by.needs_call()), within: None }
     }
 
     /// Returns the part that a block belongs to; `None` if it is not known. Without `split`, all
@@ -130,8 +130,7 @@ impl Profile {
         Ok(SiteTotals::load_within(names, selection, Some(within), progress)?.profile(selection))
     }
 
-    /// Returns the profile of a selection with the sites of each thread, process or size apart.
-    /// Always a replay.
+    /// Returns the profile of a selection with the sites of each part apart. Always a replay.
     pub fn load_split(
         names: &mut Names<'_, '_>,
         selection: &Selection,

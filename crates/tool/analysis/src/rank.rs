@@ -37,7 +37,7 @@ pub enum RankBy {
     Heap,
     /// The type of the blocks.
     Type(TypeBy),
-    /// The thread, process or size of sites that are kept [split](crate::PartSplit).
+    /// The [part](crate::Part) of sites that are kept [split](crate::PartSplit).
     Part,
 }
 
@@ -66,7 +66,7 @@ pub enum Key {
     Heap(Option<TextId>),
     /// The type.
     Type(TypeId),
-    /// The label of a thread, process or size; `None` if they are not kept apart.
+    /// The label of a part; `None` if parts are not kept apart.
     Part(Option<FunctionId>),
 }
 

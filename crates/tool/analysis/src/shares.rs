@@ -178,7 +178,7 @@ const NOT_SELECTED: u32 = u32::MAX;
 /// The thread of blocks that were live before the recording began.
 const NO_THREAD: ThreadId = ThreadId(u32::MAX);
 
-/// A block that is live.
+/// A block that is live. The time of its allocation is not kept: nothing here depends on it.
 #[derive(Clone, Copy)]
 struct Live {
     size: Bytes,

@@ -47,7 +47,7 @@ pub(crate) struct Source {
     /// The time since which it has been busy without writing, in nanoseconds.
     busy_since: Option<u64>,
     /// The number of events that its producer has dropped, as far as they have been counted.
-    dropped: u64,
+    lost_full: u64,
     /// True if its image has ended, so that nothing more will be written.
     pub(crate) has_ended: bool,
     /// True if everything has been copied.
@@ -89,10 +89,10 @@ impl Key {
 pub(crate) struct PollResult {
     /// The number of words that were copied.
     pub(crate) words: u64,
-    /// The number of events that the producer has dropped for want of room.
-    pub(crate) events_dropped: u64,
+    /// The number of events that the producer has dropped because the ring was full.
+    pub(crate) lost_full: u64,
     /// The number of events given up because the ring is corrupt, estimated.
-    pub(crate) events_lost: u64,
+    pub(crate) lost_unreadable: u64,
 }
 
 /// A moment, in the forms that a poll of a ring needs.
@@ -122,7 +122,7 @@ impl Source {
             floor: 0,
             last: 0,
             busy_since: None,
-            dropped: 0,
+            lost_full: 0,
             has_ended: false,
             is_drained: false,
             is_corrupt: false,
@@ -166,14 +166,14 @@ impl Source {
         if self.is_corrupt {
             let words = ring.discard();
             self.is_drained = has_ended;
-            return PollResult { words, events_lost: words.div_ceil(2), ..PollResult::default() };
+            return PollResult { words, lost_unreadable: words.div_ceil(2), ..PollResult::default() };
         }
         let is_polled = !is_full || self.backlog() < SEARCHED_MAX;
-        let mut polled = PollResult { events_dropped: self.newly_dropped(), ..PollResult::default() };
+        let mut polled = PollResult { lost_full: self.newly_lost(), ..PollResult::default() };
         if is_polled {
             match self.copy() {
                 Ok(words) => polled.words = words,
-                Err(Corrupt) => return PollResult { events_lost: self.give_up(), ..polled },
+                Err(Corrupt) => return PollResult { lost_unreadable: self.give_up(), ..polled },
             }
         }
         self.is_drained = has_ended && is_polled;
@@ -201,11 +201,11 @@ impl Source {
         polled
     }
 
-    fn newly_dropped(&mut self) -> u64 {
-        let before = self.dropped;
+    fn newly_lost(&mut self) -> u64 {
+        let before = self.lost_full;
         // A corrupt producer may count backwards.
-        self.dropped = self.ring.ring().dropped().max(before);
-        self.dropped - before
+        self.lost_full = self.ring.ring().lost_full().max(before);
+        self.lost_full - before
     }
 
     fn copy(&mut self) -> Result<u64, Corrupt> {

@@ -1,7 +1,7 @@
 //! The values of `--by`: the same words in every verb that has rows of sites.
 //!
-//! [`By`] has all of them. [`PartBy`] of the analysis has only those that events tell:
-//! thread, process, size, and the size classes of `sizes`.
+//! [`By`] has all of them. [`PartBy`] of the analysis has only those that events tell, and the size
+//! classes of `sizes`.
 
 use clap::ValueEnum;
 use clap::builder::{EnumValueParser, TypedValueParser};
@@ -63,52 +63,40 @@ pub(crate) enum Rows {
 }
 
 impl By {
-    /// Returns the source of these rows.
-    pub(crate) fn rows(self) -> Rows {
-        let rank = match self {
-            By::Owner => RankBy::Owner,
-            By::Line => RankBy::Line,
-            By::File => RankBy::File,
-            By::Function => RankBy::Function,
-            By::Site => return Rows::Sites(RankBy::Site, Depth::Callers),
-            By::Stack => return Rows::Sites(RankBy::Site, Depth::Stack(usize::MAX)),
-            By::Module => RankBy::Module,
-            By::Context => RankBy::Context,
-            By::Scope => RankBy::Scope,
-            By::Task => RankBy::Task,
-            By::Heap => RankBy::Heap,
-            By::Type => RankBy::Type(TypeBy::Block),
-            By::Thread => return Rows::Events(PartBy::Thread),
-            By::Process => return Rows::Events(PartBy::Process),
-            By::Size => return Rows::Events(PartBy::Size),
-        };
-        Rows::Sites(rank, Depth::Function)
-    }
-
     /// Returns its name in JSON and on the command line.
     pub(crate) fn name(self) -> &'static str {
+        self.definition().0
+    }
+
+    /// Returns the source of these rows.
+    pub(crate) fn rows(self) -> Rows {
+        self.definition().1
+    }
+
+    fn definition(self) -> (&'static str, Rows) {
+        let function = |rank| Rows::Sites(rank, Depth::Function);
         match self {
-            By::Owner => "owner",
-            By::Line => "line",
-            By::File => "file",
-            By::Function => "function",
-            By::Site => "site",
-            By::Stack => "stack",
-            By::Module => "module",
-            By::Context => "context",
-            By::Scope => "scope",
-            By::Task => "task",
-            By::Heap => "heap",
-            By::Type => "type",
-            By::Thread => "thread",
-            By::Process => "process",
-            By::Size => "size",
+            By::Owner => ("owner", function(RankBy::Owner)),
+            By::Line => ("line", function(RankBy::Line)),
+            By::File => ("file", function(RankBy::File)),
+            By::Function => ("function", function(RankBy::Function)),
+            By::Site => ("site", Rows::Sites(RankBy::Site, Depth::Callers)),
+            By::Stack => ("stack", Rows::Sites(RankBy::Site, Depth::Stack(usize::MAX))),
+            By::Module => ("module", function(RankBy::Module)),
+            By::Context => ("context", function(RankBy::Context)),
+            By::Scope => ("scope", function(RankBy::Scope)),
+            By::Task => ("task", function(RankBy::Task)),
+            By::Heap => ("heap", function(RankBy::Heap)),
+            By::Type => ("type", function(RankBy::Type(TypeBy::Block))),
+            By::Thread => ("thread", Rows::Events(PartBy::Thread)),
+            By::Process => ("process", Rows::Events(PartBy::Process)),
+            By::Size => ("size", Rows::Events(PartBy::Size)),
         }
     }
 }
 
-/// Returns the parser of `--by` for verbs whose rows are always groups of sites: those of a thread,
-/// process or size, too, because sites are split by it first.
+/// Returns the parser of `--by` for verbs whose rows are always groups of sites: those of a part,
+/// too, because sites are split by it first.
 pub(crate) fn grouping() -> impl TypedValueParser<Value = Grouping> {
     EnumValueParser::<By>::new().map(Grouping::from)
 }

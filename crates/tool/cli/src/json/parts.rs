@@ -1,4 +1,4 @@
-//! Parts of a selection (threads, processes, sizes, size classes), for JSON.
+//! Parts of a selection, for JSON.
 
 use heapledger_analysis::{Amount, Part};
 use heapledger_core::Bytes;

@@ -56,7 +56,7 @@ pub(crate) fn run(arguments: &Leaks, out: &mut Output) -> Result<ExitCode> {
     Ok(status)
 }
 
-/// Prints the blocks live at the end by thread, process or size.
+/// Prints the blocks live at the end by part.
 fn by_events(
     arguments: &Leaks,
     question: &mut Question<'_, '_>,

@@ -21,7 +21,7 @@ use crate::views::parts::part_labels;
 pub(crate) struct Levels {
     /// The levels, each once.
     pub(crate) layers: Vec<Layer>,
-    /// The parts (threads, processes or sizes) among the levels, which only events provide.
+    /// The parts among the levels, which only events provide.
     parts: Option<PartBy>,
 }
 

@@ -1,4 +1,4 @@
-//! Tables of the amounts that threads, processes, sizes or size classes hold.
+//! Tables of the amounts that parts hold.
 
 use std::cmp::Reverse;
 

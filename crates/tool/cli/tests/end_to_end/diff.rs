@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::documents;
 use crate::harness::{Job, Outcome, Recording, Scratch, exited, heapledger, installed, number};
+use crate::owners::OF_EVENTS;
 
 fn diff(before: &Recording, after: &Recording, options: &[&str]) -> Outcome {
     let files = [&before.path, &after.path].map(|path| path.to_str().unwrap());
@@ -41,7 +42,7 @@ fn equal_runs_do_not_differ() {
     let three = Job::new([program.as_os_str(), "300".as_ref()]).recorded(&scratch).1;
     assert_eq!(one.total("bytes_allocated"), three.total("bytes_allocated"));
     for other in [&two, &three] {
-        for by in ["function", "site", "module", "thread", "process", "size"] {
+        for by in ["function", "site", "module"].into_iter().chain(OF_EVENTS) {
             for metric in ["bytes", "blocks", "temporary"] {
                 let answer = answer(&one, other, &["--total", "--by", by, "--metric", metric]);
                 assert_eq!(answer["growth"], 0);
@@ -67,7 +68,7 @@ fn growth_is_found_and_adds_up() {
     let large = run("our @kept = map { 'x' x 1000 } 1..5000;");
     for options in [&["--at", "end"][..], &["--at", "peak"], &["--total"], &["--total", "--metric", "blocks"]] {
         // Some parts are known from events only, which takes longer.
-        let parts = if options == ["--at", "end"] { &["thread", "process", "size"][..] } else { &[] };
+        let parts = if options == ["--at", "end"] { &OF_EVENTS[..] } else { &[] };
         for &by in ["function", "site", "module"].iter().chain(parts) {
             let answer = answer(&small, &large, &[options, &["--by", by]].concat());
             let growths: Vec<i64> = rows(&answer).iter().map(|row| number(row, "growth")).collect();

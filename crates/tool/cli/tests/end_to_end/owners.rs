@@ -249,6 +249,9 @@ fn reports_are_by_owner() {
     assert!(told(&outcome).contains("via large") && !told(&outcome).contains("  large"), "{}", told(&outcome));
 }
 
+/// The breakdowns that only events tell.
+pub(crate) const OF_EVENTS: [&str; 3] = ["thread", "process", "size"];
+
 /// Rows have the same contents and names in every verb.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
@@ -256,7 +259,6 @@ fn every_verb_has_the_same_rows() {
     let scratch = Scratch::new();
     let (_, recording) = Job::new([program("growth").to_str().unwrap(), "20"]).recorded(&scratch);
     let of_sites = ["owner", "line", "file", "function", "site", "stack", "module", "context", "heap", "type"];
-    let of_events = ["thread", "process", "size"];
     let sum = |verb: &str, by: &str, figure: &str| {
         let table = recording.ask(verb, &["--by", by, "-n", "0"]);
         assert_eq!(table["by"], by, "{verb}: {table:#}");
@@ -266,14 +268,14 @@ fn every_verb_has_the_same_rows() {
     };
     for (verb, figure) in [("top", "bytes"), ("leaks", "blocks"), ("temporary", "temporary")] {
         let whole = number(&recording.ask(verb, &[])["total"], figure);
-        for by in of_sites.into_iter().chain(of_events) {
+        for by in of_sites.into_iter().chain(OF_EVENTS) {
             assert_eq!(sum(verb, by, figure), whole, "{verb} --by {by}");
         }
     }
     let whole = number(&recording.ask("reallocations", &[])["total"], "reallocations");
     assert!(whole > 0);
     let held = number(&recording.ask("sizes", &[])["total"], "bytes");
-    for by in of_sites.into_iter().chain(of_events) {
+    for by in of_sites.into_iter().chain(OF_EVENTS) {
         assert_eq!(sum("reallocations", by, "reallocations"), whole, "reallocations --by {by}");
         assert_eq!(sum("sizes", by, "bytes"), held, "sizes --by {by}");
     }

@@ -6,6 +6,7 @@ use std::fs;
 use serde_json::Value;
 
 use crate::harness::{HEAPLEDGER, Job, Scratch, exited, heapledger, number};
+use crate::owners::OF_EVENTS;
 
 /// Verbs that answer with text.
 const VERBS: [&str; 15] = [
@@ -119,7 +120,8 @@ fn levels_of_a_tree_are_rows_of_a_table() {
     };
     let amount = |row: &Value| (number(row, "bytes"), number(row, "blocks"));
     let tree = |verb: &str, by: &str| recording.ask(verb, &["--by", by, "--total"])["nodes"].clone();
-    for by in ["owner", "line", "file", "function", "module", "type", "heap", "context", "thread", "process", "size"] {
+    let of_sites = ["owner", "line", "file", "function", "module", "type", "heap", "context"];
+    for by in of_sites.into_iter().chain(OF_EVENTS) {
         let table = recording.ask("top", &["--by", by, "--total", "-n", "0"]);
         let rows = sorted(table["rows"].as_array().unwrap().iter().map(amount).collect());
         assert!(!rows.is_empty(), "{table:#}");

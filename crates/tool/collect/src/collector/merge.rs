@@ -123,8 +123,8 @@ impl Merge {
             backlog += polled.words as usize;
             words += polled.words;
             if let Some(slot) = images.slots.get_mut(source.image) {
-                slot.lost.add_full(polled.events_dropped);
-                slot.lost.add_unreadable(polled.events_lost);
+                slot.lost.add_full(polled.lost_full);
+                slot.lost.add_unreadable(polled.lost_unreadable);
             }
         }
         // Read after the last poll: this process may have been stopped for any time since the
