@@ -1,21 +1,10 @@
 //! Estimates from the blocks whose stacks are known are right on average, and their errors are as
 //! large as stated.
 
+use heapledger_core::sample::Random;
 use heapledger_dmd::{Analysis, Block, Builder, DmdOptions, KindName, Mode, Sampling, TraceId};
 
 const PROBABILITY: f64 = 0.003;
-
-/// A generator of numbers from 0 to 1: xorshift64*.
-struct Random(u64);
-
-impl Random {
-    fn unit(&mut self) -> f64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11) as f64 / (1_u64 << 53) as f64
-    }
-}
 
 /// Sites, each with blocks of one size.
 const SITES: [(u64, u64); 4] = [(16, 20_000), (100, 3_000), (1024, 300), (100_000, 3)];
@@ -40,7 +29,7 @@ fn analysis(random: &mut Random) -> Analysis {
 #[test]
 fn sites_are_estimated_without_bias_and_within_their_errors() {
     const ROUNDS: usize = 60;
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut random = Random::new(1);
     let total: i64 = SITES.iter().map(|(size, count)| (size * count) as i64).sum();
     let mut sums = [0.0; SITES.len()];
     let mut within = [0; 2];

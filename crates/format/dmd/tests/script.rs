@@ -18,7 +18,7 @@ use heapledger_dmd::{
     Analysis, Block, Builder, DmdOptions, Log, Mode, Report, Sort, SpooledLog, Spooling, TextOptions, TraceId,
 };
 
-/// Pseudo-random numbers, the same each time.
+/// Pseudo-random numbers, the same each time. The kept texts are of logs made from these.
 struct Random(u64);
 
 impl Random {

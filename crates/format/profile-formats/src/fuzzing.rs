@@ -159,6 +159,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::TARGETS;
+    use crate::damaged::damaged;
     use crate::memray::written::Written;
     use crate::{
         chrome, collapsed, dhat, firefox, gperftools, heapprofile, heaptimeline, heaptrack, jemalloc, massif,
@@ -201,8 +202,7 @@ mod tests {
             "trace_function_infos":[0,0,0,1,2,4],"trace_tree":[1,0,0,0,[2,1,0,0,[3,1,5,80,[]]]],"strings":["(root)","f","a.js"]}"#,
     ];
 
-    /// Returns files with a few of their bytes, or of their words, changed.
-    fn damaged() -> impl Strategy<Value = Vec<u8>> {
+    fn damaged_files() -> impl Strategy<Value = Vec<u8>> {
         let words = vec![
             "",
             "\n",
@@ -221,17 +221,9 @@ mod tests {
             "1e99",
             "\"2\"",
         ];
-        let change = (0..900_usize, 0..6_usize, prop::sample::select(words));
         let mut files: Vec<Vec<u8>> = FILES.iter().map(|file| file.as_bytes().to_vec()).collect();
         files.extend((11..=13).flat_map(|version| [Written::example(version), Written::aggregated_example(version)]));
-        (prop::sample::select(files), prop::collection::vec(change, 0..4)).prop_map(|(mut file, changes)| {
-            for (at, length, word) in changes {
-                let at = at.min(file.len());
-                let end = (at + length).min(file.len());
-                file.splice(at..end, word.bytes());
-            }
-            file
-        })
+        damaged(files, words)
     }
 
     #[test]
@@ -258,7 +250,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn damaged_files_are_no_danger(file in damaged()) {
+        fn damaged_files_are_no_danger(file in damaged_files()) {
             TARGETS.iter().for_each(|target| target(&file));
         }
 

@@ -40,6 +40,8 @@ pub mod bytehound;
 mod calls;
 pub mod chrome;
 pub mod collapsed;
+#[cfg(test)]
+mod damaged;
 pub mod dhat;
 mod events;
 pub mod firefox;

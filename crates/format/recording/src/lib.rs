@@ -35,6 +35,7 @@ mod frame;
 pub mod fuzzing;
 pub mod head;
 pub mod ids;
+mod ledger_totals;
 pub mod memory;
 pub mod messages;
 pub mod names;

@@ -42,6 +42,7 @@ fn what_was_found() {
 }
 
 fn change_many_bytes(seed: u64, density: u64) {
+    // The seeds above were found with this generator, xorshift64.
     let mut state = seed;
     let mut random = move || {
         state ^= state << 13;

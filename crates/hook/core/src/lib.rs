@@ -15,6 +15,7 @@
 //! - [`print`]: writes text to a descriptor, without allocation.
 //! - [`pool`]: user pools.
 //! - [`stamp`]: the types that a program declares for its blocks.
+//! - [`totals`]: the totals that a ledger keeps.
 //! - [`program`]: the kind of a program file, judged by its first bytes.
 #![no_std]
 
@@ -34,6 +35,7 @@ pub mod sample;
 pub mod sandbox;
 pub mod stamp;
 pub mod sys;
+pub mod totals;
 
 pub use api::Api;
 pub use ids::{Blocks, Bytes, NodeKind, Serial, StackId, ThreadId, TypeId};

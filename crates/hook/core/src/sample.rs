@@ -43,8 +43,28 @@ impl Random {
         s1.wrapping_add(s0)
     }
 
+    /// Returns a number below `bound`; small ones are equally likely. 0 if `bound` is 0.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.word().checked_rem(bound).unwrap_or(0)
+    }
+
+    /// Returns an index into a sequence of this length; 0 if it is empty.
+    pub fn index(&mut self, length: usize) -> usize {
+        self.below(length as u64) as usize
+    }
+
+    /// Overwrites `count` bytes at random places: damage for tests of readers.
+    pub fn damage(&mut self, bytes: &mut [u8], count: usize) {
+        for _ in 0..count {
+            let at = self.index(bytes.len());
+            if let Some(byte) = bytes.get_mut(at) {
+                *byte = self.word() as u8;
+            }
+        }
+    }
+
     /// Returns a number above 0 and at most 1.
-    fn unit(&mut self) -> f64 {
+    pub fn unit(&mut self) -> f64 {
         ((self.word() >> 11) + 1) as f64 * (1.0 / (1_u64 << 53) as f64)
     }
 }

@@ -6,57 +6,13 @@
 //! displaced, which cannot fail.
 
 use heapledger_core::sample::Rate;
+use heapledger_core::totals::{Counts, Live, Site, Time, Variance, Variances};
 use heapledger_core::{Blocks, Bytes, Serial, StackId, ThreadId};
 
-use crate::live::{Live, LiveTotals, SessionTotals, Time, Variance, Variances};
+use crate::live::{LiveTotals, SessionTotals};
 use crate::mapped::{OutOfMemory, Vector};
 use crate::register::{Block, SERIAL_MAX};
-use crate::sites::{Epochs, Site, Sites};
-
-/// The counts of what happened in an image so far; the [crate documentation](crate) has the rules.
-/// [`Live`] has the rest.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Calls that returned a block.
-    pub allocations: Blocks,
-    /// The requested bytes of all these blocks.
-    pub bytes_allocated: Bytes,
-    /// The number of blocks freed: `allocations - frees` are live.
-    pub frees: Blocks,
-    /// Successful reallocations: the number of allocations that were one.
-    pub reallocations: Blocks,
-    /// Temporary blocks: the number of freed blocks that were temporary.
-    pub temporaries: Blocks,
-    /// Calls that returned no block although one was asked for; they are counted nowhere else.
-    pub failed: Blocks,
-    /// Frees that never came: the block's address was handed out again. Counted in `frees` or
-    /// `frees_inherited` too.
-    pub frees_missing: Blocks,
-    /// Frees of blocks inherited at the fork, not in `frees`.
-    pub frees_inherited: Blocks,
-    /// Frees of addresses at which nothing was live, not in `frees`.
-    pub frees_unknown: Blocks,
-    /// Inherited blocks that are not freed yet. Never in the live totals.
-    pub blocks_inherited: Blocks,
-    /// Their requested bytes.
-    pub bytes_inherited: Bytes,
-}
-
-impl Counts {
-    const NONE: Counts = Counts {
-        allocations: Blocks(0),
-        bytes_allocated: Bytes(0),
-        frees: Blocks(0),
-        reallocations: Blocks(0),
-        temporaries: Blocks(0),
-        failed: Blocks(0),
-        frees_missing: Blocks(0),
-        frees_inherited: Blocks(0),
-        frees_unknown: Blocks(0),
-        blocks_inherited: Blocks(0),
-        bytes_inherited: Bytes(0),
-    };
-}
+use crate::sites::{Epochs, Sites};
 
 /// The block that a call released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! The details of a block that a program's own ledger keeps beyond those of a recording's ledger.
 
 use heapledger_core::sample::Rate;
+use heapledger_core::totals::Time;
 use heapledger_core::{Blocks, Bytes, Serial, StackId, ThreadId, TypeId};
 
-use crate::live::Time;
 use crate::mapped::Zeroed;
 use crate::register::{Block, Key};
 

@@ -2,14 +2,14 @@
 
 use core::fmt;
 
+use heapledger_core::totals::{Counts, Live, Site, Time, Variances};
 use heapledger_core::{Blocks, Bytes, Serial, StackId, ThreadId};
 
-use crate::accounting::{Accounting, Counts, Freed};
-use crate::live::{Live, Session, Time, Variances};
+use crate::accounting::{Accounting, Freed};
+use crate::live::Session;
 use crate::mapped::OutOfMemory;
 use crate::pools::Pools;
 use crate::register::{Block, Key, KeyTaken, Register, Sampled};
-use crate::sites::Site;
 
 #[cfg(all(test, not(loom)))]
 mod tests;

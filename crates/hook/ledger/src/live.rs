@@ -1,77 +1,7 @@
 //! The live totals, and their maxima: for one process image, and for the session over all of them.
 
+use heapledger_core::totals::{Live, Time, Variance, Variances};
 use heapledger_core::{Blocks, Bytes};
-
-/// A moment, in the caller's unit and from the caller's origin; the ledger only hands it back.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(transparent)]
-pub struct Time(pub u64);
-
-/// Live totals and their maxima. The two maxima are independent: each is over all time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Live {
-    /// Requested bytes of the live blocks.
-    pub bytes_live: Bytes,
-    /// Live blocks.
-    pub blocks_live: Blocks,
-    /// The peak: the most bytes that were live at one moment.
-    pub bytes_live_max: Bytes,
-    /// The first moment of the peak.
-    pub bytes_live_max_time: Time,
-    /// Blocks live at the peak.
-    pub blocks_at_bytes_max: Blocks,
-    /// The most blocks that were live at one moment.
-    pub blocks_live_max: Blocks,
-}
-
-/// The variance of an estimate from a sample, which is the square of its standard error. Zero if
-/// every block is recorded. It is itself unbiased: a block of weight n adds n² − n.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Variance {
-    /// The variance of bytes, in square bytes.
-    pub bytes: u128,
-    /// The variance of the number of blocks.
-    pub blocks: u128,
-}
-
-impl Variance {
-    pub(crate) const NONE: Variance = Variance { bytes: 0, blocks: 0 };
-
-    /// Returns what a block with this weight adds.
-    pub fn of(size: Bytes, weight: Blocks) -> Variance {
-        let blocks = u128::from(weight.0) * u128::from(weight.0.saturating_sub(1));
-        let size = u128::from(size.0);
-        // At most 2¹⁵⁴, for a damaged file.
-        Variance { bytes: blocks.wrapping_mul(size.wrapping_mul(size)), blocks }
-    }
-
-    /// Returns the standard errors of the estimates. Error bars are [wider](crate::bar_of_blocks)
-    /// than two standard errors if few blocks have been sampled.
-    pub fn errors(self) -> (Bytes, Blocks) {
-        let root = |variance: u128| u64::try_from(variance.isqrt()).unwrap_or(u64::MAX);
-        (Bytes(root(self.bytes)), Blocks(root(self.blocks)))
-    }
-
-    /// Returns the sum of two variances.
-    pub fn plus(self, other: Variance) -> Variance {
-        Variance { bytes: self.bytes.wrapping_add(other.bytes), blocks: self.blocks.wrapping_add(other.blocks) }
-    }
-
-    pub(crate) fn minus(self, other: Variance) -> Variance {
-        Variance { bytes: self.bytes.wrapping_sub(other.bytes), blocks: self.blocks.wrapping_sub(other.blocks) }
-    }
-}
-
-/// The variances of totals.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Variances {
-    /// The variance of all allocations.
-    pub allocated: Variance,
-    /// The variance of the live blocks.
-    pub live: Variance,
-    /// The variance of the blocks that were live at the peak.
-    pub at_peak: Variance,
-}
 
 /// Live totals, and the number of times that the peak was raised. Sums wrap around rather than
 /// panic; real ones never get there.

@@ -4,22 +4,22 @@ use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use heapledger_core::sample::Rate;
+use heapledger_core::totals::{Counts, Live, Site, Time, Variances};
 use heapledger_core::{Blocks, Bytes, Serial, StackId, ThreadId, TypeId};
 
-use crate::accounting::{Accounting, Counts, Freed};
+use crate::accounting::{Accounting, Freed};
 use crate::arch::prefetch;
 use crate::defects::{Defect, DefectKind, Defects};
 use crate::details::{Details, LiveBlock};
 use crate::freed::FreedTable;
 use crate::ledger::Allocated;
-use crate::live::{Live, NoSession, Time, Variances};
+use crate::live::NoSession;
 use crate::locked::Locked;
 use crate::mapped::OutOfMemory;
 use crate::marks::{Mark, Marked, Marks, Reported};
 use crate::pools::Pools;
 use crate::register::{Block, Key, Sampled};
 use crate::shards::{LiveBlocks, SharedRegister, Suspended};
-use crate::sites::Site;
 
 #[cfg(all(test, loom))]
 mod model;

@@ -6,54 +6,12 @@
 //! share only needs to be kept.
 
 use heapledger_core::sample::Rate;
+use heapledger_core::totals::{Site, SiteVariances, Variance};
 use heapledger_core::{Blocks, Bytes, StackId};
 
 use crate::arch::prefetch;
-use crate::live::{LiveTotals, SessionTotals, Variance};
+use crate::live::{LiveTotals, SessionTotals};
 use crate::mapped::{OutOfMemory, Vector, Zeroed};
-
-/// The totals of one site.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Site {
-    /// The stack of this site.
-    pub stack: StackId,
-    /// Calls that returned a block.
-    pub allocations: Blocks,
-    /// The number of these blocks that were freed; after a restart of the ledger, blocks from
-    /// before count too.
-    pub frees: Blocks,
-    /// The number of these blocks that were temporary.
-    pub temporaries: Blocks,
-    /// Requested bytes of all these blocks.
-    pub bytes_allocated: Bytes,
-    /// Requested bytes of the live blocks.
-    pub bytes_live: Bytes,
-    /// Live blocks.
-    pub blocks_live: Blocks,
-    /// The site's share of the image's peak, in bytes.
-    pub bytes_at_peak: Bytes,
-    /// The site's share of the image's peak, in blocks.
-    pub blocks_at_peak: Blocks,
-    /// The site's share of the session's peak, in bytes.
-    pub bytes_at_session_peak: Bytes,
-    /// The site's share of the session's peak, in blocks.
-    pub blocks_at_session_peak: Blocks,
-    /// The variances of these totals, if blocks are sampled.
-    pub variances: SiteVariances,
-}
-
-/// The variances of a site's totals.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SiteVariances {
-    /// The variance of all allocations.
-    pub allocated: Variance,
-    /// The variance of the live blocks.
-    pub live: Variance,
-    /// The variance of the share of the image's peak.
-    pub at_peak: Variance,
-    /// The variance of the share of the session's peak.
-    pub at_session_peak: Variance,
-}
 
 /// The variances as kept: shares in the peaks as they were at these epochs, as in [`Row`] and
 /// [`Peaks`].

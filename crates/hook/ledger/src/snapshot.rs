@@ -7,13 +7,12 @@
 use core::{array, fmt};
 
 use heapledger_core::Bytes;
+use heapledger_core::totals::{Counts, Live, Variances};
 
-use crate::accounting::Counts;
 use crate::contents::{Contents, Read};
 use crate::defects::{Defect, Defects};
 use crate::details::{Details, LiveBlock};
 use crate::freed::{FreedBlocks, FreedTable};
-use crate::live::{Live, Variances};
 use crate::mapped::OutOfMemory;
 use crate::marks::{Marks, Table};
 use crate::register::{Key, Register};

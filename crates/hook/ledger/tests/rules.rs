@@ -1,6 +1,6 @@
 //! The counting rules of the crate documentation, case by case.
 
-use heapledger_core::sample::Rate;
+use heapledger_core::sample::{Random, Rate};
 use heapledger_core::{Blocks, Bytes, Serial, StackId, ThreadId};
 use heapledger_ledger::{Block, Counts, Freed, Key, Ledger, Live, OutOfMemory, Pending, Session, Time};
 
@@ -577,13 +577,8 @@ fn a_restart_counts_anew() {
 fn stamped_blocks_are_so_at_the_peaks() {
     /// A block: its image, its site, its size.
     type Known = std::collections::BTreeMap<u64, (usize, StackId, u64)>;
-    let mut random = 88_172_645_463_325_252_u64;
-    let mut below = |end: u64| {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        random % end
-    };
+    let mut random = Random::new(1);
+    let mut below = |end| random.below(end);
     for _ in 0..if cfg!(miri) { 2 } else { 200 } {
         let (mut session, mut ledgers) = (Session::new(), [Ledger::new(), Ledger::new()]);
         // All blocks ever, the live ones, and those that were live at the peaks of the images and

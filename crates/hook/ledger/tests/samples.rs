@@ -153,7 +153,7 @@ fn estimates_return_to_zero() {
             assert_eq!(ledger.reattribute_block(&session, key, StackId(9)), Ok(true));
         }
         if number % 3 == 0 {
-            let old = live.swap_remove((order.word() % live.len() as u64) as usize);
+            let old = live.swap_remove(order.index(live.len()));
             let pending = ledger.begin_realloc(ThreadId(0), old);
             let _ = ledger.finish_realloc(&mut session, Time(number), pending, old, new, stack).unwrap();
             live.push(old);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use heapledger_core::sample::Rate;
+use heapledger_core::sample::{Random, Rate};
 use heapledger_core::{Bytes, StackId, ThreadId, TypeId};
 use heapledger_ledger::{Allocation, Freed, Key, LiveBlock, SharedLedger, Time};
 
@@ -22,7 +22,7 @@ impl Addresses {
 
     fn take(&self, random: &mut Random) -> Option<u64> {
         let mut free = self.free.lock().unwrap();
-        let at = random.below(free.len().max(1) as u64) as usize;
+        let at = random.index(free.len());
         (!free.is_empty()).then(|| free.swap_remove(at))
     }
 
@@ -32,17 +32,6 @@ impl Addresses {
 }
 
 const SIZE_MAX: u64 = 9008;
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) % n
-    }
-}
 
 fn new_block(random: &mut Random, thread: ThreadId, address: u64) -> Allocation {
     let size = if random.below(4) == 0 { random.below(SIZE_MAX) } else { random.below(200) };
@@ -61,13 +50,13 @@ fn new_block(random: &mut Random, thread: ThreadId, address: u64) -> Allocation 
 /// Runs a thread of the storm: allocates, reallocates, frees its own blocks and others'. `hands`
 /// are the blocks that the program has.
 fn storm(ledger: &SharedLedger, addresses: &Addresses, hands: &Mutex<Vec<u64>>, thread: u32, events: u64) -> u64 {
-    let mut random = Random(0x9e37_79b9 + u64::from(thread));
+    let mut random = Random::new(thread.into());
     let thread = ThreadId(thread);
     let mut allocations = 0;
     for _ in 0..events {
         let any = |random: &mut Random| {
             let mut hands = hands.lock().unwrap();
-            let at = random.below(hands.len().max(1) as u64) as usize;
+            let at = random.index(hands.len());
             (!hands.is_empty()).then(|| hands.swap_remove(at))
         };
         match random.below(10) {
@@ -157,7 +146,7 @@ fn a_storm_adds_up() {
     const EVENTS: u64 = 60_000;
     let (addresses, hands) = (Addresses::new(20_000), Mutex::new(Vec::new()));
     // A block that is live all the while, and must always be found.
-    let stays = Allocation { thread: ThreadId(THREADS), ..new_block(&mut Random(1), ThreadId(0), 1 << 40) };
+    let stays = Allocation { thread: ThreadId(THREADS), ..new_block(&mut Random::new(1), ThreadId(0), 1 << 40) };
     let stays = Allocation { size: Bytes(1 << 30), usable: Bytes(1 << 30), ..stays };
     let _ = LEDGER.allocate(&stays).unwrap();
     let (running, looks) = (AtomicBool::new(true), AtomicU64::new(0));
@@ -217,7 +206,7 @@ unsafe extern "C" {
 fn a_child_goes_on() {
     static LEDGER: SharedLedger = SharedLedger::new();
     let (addresses, hands) = (Addresses::new(5_000), Mutex::new(Vec::new()));
-    let mine = Allocation { size: Bytes(777), ..new_block(&mut Random(1), ThreadId(9), 1 << 40) };
+    let mine = Allocation { size: Bytes(777), ..new_block(&mut Random::new(1), ThreadId(9), 1 << 40) };
     let _ = LEDGER.allocate(&mine).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..3 {

@@ -6,6 +6,8 @@
 //! - The untracked scope: blocks of our own that no observer counts.
 
 mod context;
+#[doc(hidden)]
+pub mod exclusive_call;
 mod future;
 mod interner;
 pub mod pool;

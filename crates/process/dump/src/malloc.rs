@@ -111,8 +111,7 @@ impl Live {
         let mut heaps: BTreeMap<String, Amount> = BTreeMap::new();
         for ((stack, _), amount) in &self.0 {
             if let Some(heap) = heap_of(*stack) {
-                let sum = heaps.entry(heap).or_default();
-                (sum.blocks, sum.bytes) = (sum.blocks + amount.blocks, sum.bytes + amount.bytes);
+                heaps.entry(heap).or_default().add(*amount);
             }
         }
         heaps

@@ -1,11 +1,8 @@
 //! The providers of this program.
 
-use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::process;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::thread::{self, ThreadId};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
+use heapledger_annotate::exclusive_call::{BUSY, ExclusiveCall};
 use heapledger_profile_formats::chrome::{Level, ProcessDump};
 use heapledger_reporters::internal::{self, untracked};
 
@@ -54,25 +51,22 @@ pub(crate) struct Entry {
     pub(crate) name: String,
     pub(crate) options: ProviderOptions,
     provider: Mutex<Box<dyn Provider>>,
+    exclusive_call: ExclusiveCall,
     state: Mutex<State>,
-    returned: Condvar,
 }
 
 #[derive(Default)]
 struct State {
     /// The number of failures in a row.
     failures: u32,
-    /// The thread that calls the provider, and its process: a forked child has a copy of this, but
-    /// not the thread.
-    caller: Option<(ThreadId, u32)>,
     /// The state of heap profiling that the provider was last told.
     is_profiling: bool,
 }
 
 impl Entry {
     pub(crate) fn new(name: String, provider: Box<dyn Provider>, options: ProviderOptions) -> Arc<Entry> {
-        let (state, returned) = (Mutex::default(), Condvar::new());
-        Arc::new(Entry { name, options, provider: Mutex::new(provider), state, returned })
+        let (provider, exclusive_call, state) = (Mutex::new(provider), ExclusiveCall::new(), Mutex::default());
+        Arc::new(Entry { name, options, provider, exclusive_call, state })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -117,8 +111,7 @@ impl Entry {
 
     /// Calls the provider, in this thread.
     pub(crate) fn call(&self, args: &DumpArgs, dump: &mut ProcessDump) -> Result<(), String> {
-        self.once(|provider| provider.dump(args, dump).map_err(|reason| reason.to_string()))
-            .unwrap_or_else(|| Err("it has not returned from an earlier call".to_owned()))
+        self.once(|provider| provider.dump(args, dump).map_err(|reason| reason.to_string()))?
     }
 
     /// Tells the provider whether heaps are profiled, unless it knows. If it is being called, the
@@ -132,40 +125,21 @@ impl Entry {
             if std::mem::replace(&mut self.lock().is_profiling, is_profiling) != is_profiling {
                 provider.heap_profiling_enabled(is_profiling);
             }
-            Ok(())
         });
     }
 
-    /// Calls the provider. `None` if it is being called already. Panics are failures.
-    fn once(&self, call: impl FnOnce(&mut dyn Provider) -> Result<(), String>) -> Option<Result<(), String>> {
+    /// Calls the provider, unless it is being called. Panics are failures.
+    fn once<R>(&self, call: impl FnOnce(&mut dyn Provider) -> R) -> Result<R, String> {
         let mut provider = match self.provider.try_lock() {
             Ok(provider) => provider,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
+            Err(TryLockError::WouldBlock) => return Err(BUSY.to_owned()),
         };
-        self.lock().caller = Some((thread::current().id(), process::id()));
-        let outcome = catch_unwind(AssertUnwindSafe(|| untracked::callback(|| call(&mut **provider))));
-        self.lock().caller = None;
-        self.returned.notify_all();
-        Some(outcome.unwrap_or_else(|panic| {
-            let reason = message(&*panic);
-            // The payload of the panic may itself panic when it is dropped.
-            let _ = catch_unwind(AssertUnwindSafe(|| drop(panic)));
-            Err(reason)
-        }))
+        self.exclusive_call.call(|| call(&mut **provider))
     }
 
     /// Waits until the provider is not being called. In the provider itself it does not wait.
     pub(crate) fn wait(&self) {
-        let own = (thread::current().id(), process::id());
-        let mut state = self.lock();
-        while state.caller.is_some_and(|(thread, process)| thread != own.0 && process == own.1) {
-            state = self.returned.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
+        self.exclusive_call.wait();
     }
-}
-
-fn message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    text.map_or_else(|| "it panicked".to_owned(), |text| format!("it panicked: {text}"))
 }

@@ -70,6 +70,6 @@ fn cpu_time() -> f64 {
 fn shuffle<T>(all: &mut [T]) {
     let mut random = Random::new(1);
     for at in (1..all.len()).rev() {
-        all.swap(at, (random.word() % (at as u64 + 1)) as usize);
+        all.swap(at, random.index(at + 1));
     }
 }

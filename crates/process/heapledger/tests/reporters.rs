@@ -1,5 +1,7 @@
 //! Reporters against what the ledger knows. Without the test harness: its threads allocate, too.
 
+mod runner;
+
 use std::hint::black_box;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -33,15 +35,10 @@ fn main() {
         ("a_child_can_collect_whatever_its_parent_does", a_child_can_collect_whatever_its_parent_does),
         ("late_ledgers_are_not_believed", late_ledgers_are_not_believed),
     ];
-    let wanted = std::env::args().nth(1).filter(|argument| !argument.starts_with('-'));
-    for (name, test) in tests {
-        if wanted.as_ref().is_none_or(|wanted| name.contains(wanted.as_str())) {
-            test();
-            Ledger::get().stop();
-            *STORE.lock().unwrap() = Vec::new();
-            println!("test {name} ... ok");
-        }
-    }
+    runner::run(tests, || {
+        Ledger::get().stop();
+        *STORE.lock().unwrap() = Vec::new();
+    });
 }
 
 fn fill(count: usize) {

@@ -1,6 +1,8 @@
 //! Stamps in the ledger of a program that knows what its blocks are. Without the test harness: its
 //! threads allocate, too.
 
+mod runner;
+
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet, LinkedList, VecDeque};
 use std::ffi::CString;
 use std::hint::black_box;
@@ -42,14 +44,7 @@ fn main() {
         ("threads_stamp_at_once", threads_stamp_at_once),
         ("tables_show_types_and_places", tables_show_types_and_places),
     ];
-    let wanted = std::env::args().nth(1).filter(|argument| !argument.starts_with('-'));
-    for (name, test) in tests {
-        if wanted.as_ref().is_none_or(|wanted| name.contains(wanted.as_str())) {
-            test();
-            Ledger::get().stop();
-            println!("test {name} ... ok");
-        }
-    }
+    runner::run(tests, || Ledger::get().stop());
 }
 
 fn start() -> Ledger {

@@ -1,6 +1,8 @@
 //! Programs that know what they allocate, against what the ledger says. One process, one test after
 //! the other, without the test harness: its threads allocate, too.
 
+mod runner;
+
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -38,15 +40,7 @@ fn main() {
         ("printing_allocates_nothing", printing_allocates_nothing),
         ("the_ledger_says_what_it_costs", the_ledger_says_what_it_costs),
     ];
-    let wanted = std::env::args().nth(1).filter(|argument| !argument.starts_with('-'));
-    for (name, test) in tests {
-        if wanted.as_ref().is_none_or(|wanted| name.contains(wanted.as_str())) {
-            let began = Instant::now();
-            test();
-            Ledger::get().stop();
-            println!("test {name} ... ok ({:.1?})", began.elapsed());
-        }
-    }
+    runner::run(tests, || Ledger::get().stop());
 }
 
 /// How many live blocks of the tests' own there are.

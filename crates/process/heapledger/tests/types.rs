@@ -1,6 +1,8 @@
 //! The types of live blocks, stamped and inferred, in a program that knows them. Without the test
 //! harness: its threads allocate, too.
 
+mod runner;
+
 use std::collections::BTreeSet;
 use std::hint::black_box;
 
@@ -27,14 +29,7 @@ fn main() {
         ("samples_keep_their_weight", samples_keep_their_weight),
         ("an_empty_ledger_has_no_types", an_empty_ledger_has_no_types),
     ];
-    let wanted = std::env::args().nth(1).filter(|argument| !argument.starts_with('-'));
-    for (name, test) in tests {
-        if wanted.as_ref().is_none_or(|wanted| name.contains(wanted.as_str())) {
-            test();
-            Ledger::get().stop();
-            println!("test {name} ... ok");
-        }
-    }
+    runner::run(tests, || Ledger::get().stop());
 }
 
 /// Returns blocks and bytes of the rows with a name, and how they are known.

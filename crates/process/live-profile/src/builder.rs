@@ -77,9 +77,7 @@ impl ProfileBuilder {
         for ((stack, type_name), amount) in live {
             let (locations, mut labels) = self.stack(stack);
             labels.extend(type_name.map(|name| ("type".into(), name.to_owned())));
-            let live = &mut gathered.entry((locations, labels)).or_default().live;
-            live.blocks += amount.blocks;
-            live.bytes += amount.bytes;
+            gathered.entry((locations, labels)).or_default().live.add(amount);
         }
         for site in ledger.sites() {
             let allocated = &mut gathered.entry(self.stack(site.stack)).or_default().allocated;

@@ -15,7 +15,8 @@ use heapledger_live_profile::{
 };
 use heapledger_query::Ledger;
 
-mod common;
+#[path = "../../heapledger/tests/runner/mod.rs"]
+mod runner;
 
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator::system();
@@ -29,7 +30,7 @@ fn main() {
         ("what_a_server_refuses_is_in_the_next", what_a_server_refuses_is_in_the_next),
         ("a_server_that_is_silent_holds_up_nobody", a_server_that_is_silent_holds_up_nobody),
     ];
-    common::run(tests);
+    runner::run(tests, profile::stop);
 }
 
 #[inline(never)]

@@ -12,7 +12,8 @@ use heapledger_live_profile::formats::{Amount, Profile, Sample};
 use heapledger_live_profile::{self as profile, FrameNames, ProfileEvents, ProfileOptions};
 use heapledger_query::{Ledger, StartError, Totals};
 
-mod common;
+#[path = "../../heapledger/tests/runner/mod.rs"]
+mod runner;
 
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator::system();
@@ -33,7 +34,7 @@ fn main() {
         ("events_are_balanced", events_are_balanced),
         ("a_storm_of_starts_and_profiles", a_storm_of_starts_and_profiles),
     ];
-    common::run(tests);
+    runner::run(tests, profile::stop);
 }
 
 /// A block of which nothing is touched.

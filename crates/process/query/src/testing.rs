@@ -8,10 +8,7 @@ pub(crate) fn damaged_programs() -> impl Iterator<Item = Vec<u8>> {
     let mut random = Random::new(1);
     (0..40).map(move |_| {
         let mut bytes = whole[..whole.len().min(4096)].to_vec();
-        for _ in 0..40 {
-            let word = random.word();
-            bytes[6 + word as usize % 120] = (word >> 32) as u8;
-        }
+        random.damage(&mut bytes[6..126], 40);
         bytes
     })
 }

@@ -1,15 +1,13 @@
 //! The reporters of this loaded object.
 
-use std::any::Any;
 use std::ffi::c_void;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::process;
+use std::panic::catch_unwind;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
-use std::thread::{self, ThreadId};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use heapledger_annotate::exclusive_call::ExclusiveCall;
 use heapledger_annotate::untracked;
 use heapledger_core::Bytes;
 use heapledger_measure::{HeapContainer, HeapSize, Meter, SharedHeapSize};
@@ -34,7 +32,7 @@ pub trait ReportItself: Send + Sync {
 pub struct StaticReporter {
     path: &'static str,
     report: fn(&mut Collector),
-    run: Run,
+    exclusive_call: ExclusiveCall,
     next: AtomicPtr<StaticReporter>,
     is_registered: AtomicBool,
 }
@@ -43,7 +41,7 @@ impl StaticReporter {
     #[doc(hidden)]
     pub const fn new(path: &'static str, report: fn(&mut Collector)) -> StaticReporter {
         let (next, is_registered) = (AtomicPtr::new(ptr::null_mut()), AtomicBool::new(false));
-        StaticReporter { path, report, run: Run::new(), next, is_registered }
+        StaticReporter { path, report, exclusive_call: ExclusiveCall::new(), next, is_registered }
     }
 
     /// Allocates nothing, and needs nothing of the standard library: it is called by a constructor
@@ -122,13 +120,13 @@ fn own_bytes() -> Bytes {
 pub(crate) struct DynamicReporter {
     pub(crate) path: String,
     report: Callback,
-    run: Run,
+    exclusive_call: ExclusiveCall,
 }
 
 impl DynamicReporter {
     /// Waits until the reporter is not being called. In the reporter itself it does not wait.
     pub(crate) fn wait(&self) {
-        self.run.wait();
+        self.exclusive_call.wait();
     }
 }
 
@@ -159,7 +157,7 @@ impl Callback {
 
 /// Adds a reporter to the list.
 pub(crate) fn add(path: String, report: Callback) -> Arc<DynamicReporter> {
-    let reporter = Arc::new(DynamicReporter { path, report, run: Run::new() });
+    let reporter = Arc::new(DynamicReporter { path, report, exclusive_call: ExclusiveCall::new() });
     dynamic().push(Arc::clone(&reporter));
     reporter
 }
@@ -231,7 +229,7 @@ unsafe extern "C" fn run_static(reporter: *const c_void, sink: *const Sink) {
     // SAFETY: by this function's `# Safety` the reporter, a static, is live, and so is the sink
     // until this returns. Both are only shared.
     let (reporter, sink) = unsafe { (&*reporter.cast::<StaticReporter>(), &*sink) };
-    reporter.run.once(sink, || {
+    call(&reporter.exclusive_call, sink, || {
         // SAFETY: `RetainedSink::new` requires a sink that is held: this one is until this returns.
         let sink = unsafe { RetainedSink::new(sink) };
         (reporter.report)(&mut Collector::new(sink, reporter.path));
@@ -253,7 +251,7 @@ unsafe extern "C" fn run_dynamic(reporter: *const c_void, sink: *const Sink) {
     let (reporter, sink) = unsafe { (&*reporter.cast::<DynamicReporter>(), &*sink) };
     // SAFETY: `RetainedSink::new` requires a sink that is held: this one is until this returns.
     let held = || unsafe { RetainedSink::new(sink) };
-    reporter.run.once(sink, || match &reporter.report {
+    call(&reporter.exclusive_call, sink, || match &reporter.report {
         Callback::Function(report) => report(&mut Collector::new(held(), &reporter.path)),
         Callback::Weak(value) => {
             if let Some(value) = value.upgrade() {
@@ -276,68 +274,15 @@ unsafe extern "C" fn release_dynamic(reporter: *const c_void) {
     let _ = catch_unwind(|| untracked::scope(|| drop(unsafe { Arc::from_raw(reporter.cast::<DynamicReporter>()) })));
 }
 
-/// Ensures that a reporter is called by one thread at a time.
-struct Run {
-    /// The thread that calls it, and its process: a child of that has a copy of this, and not of
-    /// the thread.
-    caller: Mutex<Option<(ThreadId, u32)>>,
-    ended: Condvar,
-}
-
-impl Run {
-    const fn new() -> Run {
-        Run { caller: Mutex::new(None), ended: Condvar::new() }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<(ThreadId, u32)>> {
-        self.caller.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Calls the reporter, and tells the sink if it fails.
-    fn once(&self, sink: &Sink, report: impl FnOnce()) {
-        untracked::scope(|| self.once_untracked(sink, report));
-    }
-
-    fn once_untracked(&self, sink: &Sink, report: impl FnOnce()) {
-        {
-            let mut caller = self.lock();
-            if caller.is_some_and(|(_, process)| process == process::id()) {
-                drop(caller);
-                fail(sink, "it has not returned from an earlier call");
-                return;
-            }
-            *caller = Some((thread::current().id(), process::id()));
+/// Calls a reporter, unless it is being called, and tells the sink if it fails.
+fn call(exclusive_call: &ExclusiveCall, sink: &Sink, report: impl FnOnce()) {
+    untracked::scope(|| {
+        if let Err(reason) = exclusive_call.call(report) {
+            // SAFETY: `fail` requires the context of a sink that is *held*, and a reason that stays
+            // during the call. Both callers are called with a held sink, and `reason` is a local.
+            unsafe { (sink.fail)(sink.context, Text::new(&reason)) };
         }
-        let outcome = catch_unwind(AssertUnwindSafe(|| untracked::callback(report)));
-        *self.lock() = None;
-        self.ended.notify_all();
-        if let Err(panic) = outcome {
-            fail(sink, &message(&*panic));
-            // The payload of the panic may itself panic when it is dropped.
-            let _ = catch_unwind(AssertUnwindSafe(|| drop(panic)));
-        }
-    }
-
-    fn wait(&self) {
-        let own = (thread::current().id(), process::id());
-        let mut caller = self.lock();
-        while caller.is_some_and(|(thread, process)| thread != own.0 && process == own.1) {
-            caller = self.ended.wait(caller).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-}
-
-fn fail(sink: &Sink, reason: &str) {
-    // SAFETY: the sink's own function and context; the text lives that long.
-    unsafe { (sink.fail)(sink.context, Text::new(reason)) };
-}
-
-fn message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    match text {
-        Some(text) => format!("it panicked: {text}"),
-        None => "it panicked".to_owned(),
-    }
+    });
 }
 
 /// Registers a function before `main` begins.

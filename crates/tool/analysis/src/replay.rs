@@ -8,7 +8,6 @@ pub(crate) mod results;
 pub(crate) mod span;
 pub(crate) mod visitor;
 
-mod figures;
 mod player;
 
 use std::cmp::Reverse;
@@ -16,9 +15,8 @@ use std::collections::BinaryHeap;
 
 use heapledger_core::Bytes;
 use heapledger_ledger as ledger;
-use heapledger_recording::{EventsBuffer, ImageId, Recording, RecordingError, Time, Timeline};
+use heapledger_recording::{CountErrors, EventsBuffer, ImageId, Recording, RecordingError, Time, Timeline};
 
-use self::figures::count_errors;
 use self::player::{Player, add_to_timeline};
 use self::results::Replayed;
 use self::span::Span;
@@ -112,7 +110,7 @@ impl<'r> Replay<'r, '_> {
         }
 
         replayed.live = session.live();
-        replayed.errors = count_errors(session.variances());
+        replayed.errors = CountErrors::of(session.variances());
         replayed.timeline = timeline.finish();
         replayed.remove_lower_peaks();
         replayed.images.sort_by_key(|image| image.image);

@@ -212,7 +212,8 @@ mod tests {
 
     const TIMES: usize = 256;
 
-    /// A generator of numbers from 0 to 1 with a fixed seed.
+    /// A generator of numbers from 0 to 1 with a fixed seed. The noisy leak of
+    /// `a_leak_is_steady_growth` is found in this sequence, and in those of 74 of 1,000 seeds.
     struct Random(u64);
 
     impl Random {

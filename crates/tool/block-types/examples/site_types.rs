@@ -11,12 +11,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use heapledger_block_types::{SiteSizes, TypeFinder};
+use heapledger_core::sample::Random;
 use heapledger_symbols::{ModuleRef, Symbolizer, SymbolizerOptions};
 use object::{Object, ObjectSection, ReadCache};
 
 /// The number of places of a stack, and of different places for all but the innermost.
 const PLACES: usize = 12;
-const SHARED: u64 = 2000;
+const SHARED: usize = 2000;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = env::args().skip(1);
@@ -30,15 +31,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         let text = elf.section_by_name(".text").ok_or("no .text")?;
         (text.address(), text.size(), elf.build_id()?.unwrap_or_default().to_vec())
     };
-    // xorshift64, so each run asks the same.
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut random = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state
-    };
-    let shared: Vec<u64> = (0..SHARED).map(|_| start + random() % size).collect();
+    // Each run asks the same.
+    let mut random = Random::new(1);
+    let shared: Vec<u64> = (0..SHARED).map(|_| start + random.below(size)).collect();
 
     let begin = Instant::now();
     let symbolizer = Arc::new(Symbolizer::new(SymbolizerOptions { cache, ..SymbolizerOptions::default() }));
@@ -46,9 +41,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let module = ModuleRef { path: path.as_bytes(), build_id: &build_id };
     let mut typed = 0;
     for _ in 0..count {
-        let mut stack = vec![(module, start + random() % size)];
-        stack.extend((1..PLACES).map(|_| (module, shared[(random() % SHARED) as usize])));
-        let sizes = SiteSizes::of_one(random() % 1000);
+        let mut stack = vec![(module, start + random.below(size))];
+        stack.extend((1..PLACES).map(|_| (module, shared[random.index(SHARED)])));
+        let sizes = SiteSizes::of_one(random.below(1000));
         typed += usize::from(finder.site_type(&stack, sizes).block.is_some());
     }
     let took = begin.elapsed();

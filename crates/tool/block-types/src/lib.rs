@@ -46,6 +46,8 @@ mod site_type;
 mod sizes;
 mod source;
 mod spelled;
+#[cfg(test)]
+mod testing;
 mod type_name;
 mod typed_answer;
 

@@ -423,7 +423,10 @@ fn into(statement: &str, at: usize) -> Option<Text> {
 
 #[cfg(test)]
 mod tests {
+    use heapledger_core::sample::Random;
+
     use super::*;
+    use crate::testing::damaged_text;
 
     fn new(of: &str, is_array: bool) -> Option<Text> {
         Some(Text::New { of: of.to_owned(), is_array })
@@ -475,25 +478,11 @@ mod tests {
     #[test]
     fn nothing_breaks_it() {
         let sample = "T<a, b> *p[3] = new (x) A::B<C>(f(\"q\\\"\"), '/*') ; /* é */ *p->q.r[1] = calloc(n, sizeof (*p)->x[2]) // e\n";
-        let mut random = 0x1234_5678_9abc_def1_u64;
+        let mut random = Random::new(1);
         for _ in 0..20_000 {
-            let mut text: Vec<char> = sample.chars().collect();
-            let mut at = 0;
-            for _ in 0..5 {
-                random ^= random << 13;
-                random ^= random >> 7;
-                random ^= random << 17;
-                at = random as usize % text.len();
-                let other = (random >> 20) as usize % text.len();
-                match random >> 40 & 3 {
-                    0 => text[at] = text[other],
-                    1 => _ = text.remove(at),
-                    _ => text.insert(at, text[other]),
-                }
-            }
-            let text: String = text.into_iter().collect();
+            let (text, at) = damaged_text(sample, 5, &mut random);
             let blanked = blank(&text);
-            read(&blanked, floor(&blanked, at), random & 1 == 0);
+            read(&blanked, floor(&blanked, at), random.below(2) == 0);
         }
     }
 }

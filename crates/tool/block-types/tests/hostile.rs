@@ -8,6 +8,7 @@ use std::fs;
 use std::path::Path;
 
 use heapledger_block_types::{SiteSizes, TypeFinder};
+use heapledger_core::sample::Random;
 use heapledger_symbols::SymbolizerOptions;
 use object::{Object, ObjectSection};
 use support::{Scratch, Subject, extent};
@@ -68,18 +69,6 @@ pub enum Token<'t> { Word(&'t str), Number([u64; 3]), None(Option<(u8, *const u1
 #[no_mangle] pub extern \"C\" fn outer(vec: &mut vec::Vec<Token<'static>, ()>) { vec.push(); vec.0.grow_one() }
 ";
 
-struct Random(u64);
-
-impl Random {
-    /// Returns a number below `limit`.
-    fn next(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % limit as u64) as usize
-    }
-}
-
 /// Asks all possible questions; returns the types that were found.
 fn exercise(path: &Path, offsets: &[u64]) -> BTreeSet<String> {
     let subject =
@@ -134,7 +123,7 @@ fn damaged_files() {
         ("rustc", &rust, &["-Cdebuginfo=2"], Some("[alloc::Token]")),
         ("rustc", &rust, &["-Cdebuginfo=1"], Some("[alloc::Token]")),
     ];
-    let mut random = Random(0x1234_5678_9abc_def1);
+    let mut random = Random::new(1);
     for (index, (compiler, common, flags, expected)) in variants.into_iter().enumerate() {
         let name = format!("program{index}");
         if !scratch.run(compiler, &[common, flags, &["-o", &name]].concat()) {
@@ -161,15 +150,15 @@ fn damaged_files() {
         for round in 0..ROUNDS {
             let mut bad = good.clone();
             if round % 20 == 0 {
-                bad.truncate(random.next(bad.len()));
+                bad.truncate(random.index(bad.len()));
             } else {
-                for _ in 0..=random.next(4) {
-                    let (start, size) = ranges[random.next(ranges.len())];
-                    let at = start + random.next(size);
-                    bad[at] = match random.next(3) {
+                for _ in 0..=random.index(4) {
+                    let (start, size) = ranges[random.index(ranges.len())];
+                    let at = start + random.index(size);
+                    bad[at] = match random.index(3) {
                         0 => 0xff,
-                        1 => bad[at] ^ 1 << random.next(8),
-                        _ => random.next(256) as u8,
+                        1 => bad[at] ^ 1 << random.index(8),
+                        _ => random.word() as u8,
                     };
                 }
             }

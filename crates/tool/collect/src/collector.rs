@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use heapledger_core::sample::Rate;
 use heapledger_core::{Blocks, arch, sys};
-use heapledger_recording::{ImageEndReason, ImageId, Live, Record, Session as SessionRecord, Time};
+use heapledger_recording::{ImageEndReason, ImageId, Record, Session as SessionRecord, Time};
 use heapledger_wire::event::units;
 
 use crate::clock::Clock;
@@ -121,7 +121,7 @@ impl Collector {
             elapsed: Duration::from_nanos(self.now().0),
             events: self.shared.events,
             allocations: Blocks(counts.map(|counts| counts.allocations.0).sum()),
-            live: Live { bytes: session.bytes_live, blocks: session.blocks_live },
+            live: session.into(),
             bytes_live_max: session.bytes_live_max,
             processes: self.images.processes(),
             processes_running: self.running(),

@@ -7,6 +7,7 @@ use std::error::Error;
 use std::fs::{self, File};
 use std::time::Instant;
 
+use heapledger_core::sample::Random;
 use heapledger_symbols::{ModuleRef, Symbolizer, SymbolizerOptions};
 use object::{Object, ObjectSection, ReadCache};
 
@@ -21,14 +22,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         let text = text.section_by_name(".text").ok_or("no .text")?;
         (text.address(), text.size())
     };
-    // xorshift64, so each run asks the same.
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut random = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state
-    };
+    // Each run asks the same.
+    let mut random = Random::new(1);
 
     let before = peak_kib()?;
     let symbolizer = Symbolizer::new(SymbolizerOptions::default());
@@ -36,7 +31,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let begin = Instant::now();
     symbolizer.frames(module, start);
     let first = begin.elapsed();
-    let frames: usize = (0..count).map(|_| symbolizer.frames(module, start + random() % size).len()).sum();
+    let frames: usize = (0..count).map(|_| symbolizer.frames(module, start + random.below(size)).len()).sum();
     let all = begin.elapsed();
 
     let rate = f64::from(count) / (all - first).as_secs_f64();

@@ -4,11 +4,11 @@ use std::boxed::Box;
 use std::vec::Vec;
 
 use heapledger_core::sample::Rate;
+use heapledger_core::totals::Time;
 use heapledger_core::{StackId, ThreadId, TypeId};
 use proptest::prelude::*;
 
 use super::*;
-use crate::live::Time;
 use crate::shared::{Allocation, SharedLedger};
 use crate::snapshot::Snapshot;
 

@@ -4,10 +4,10 @@ use std::boxed::Box;
 use std::vec::Vec;
 
 use heapledger_core::sample::Rate;
+use heapledger_core::totals::Time;
 use heapledger_core::{Bytes, StackId, ThreadId, TypeId};
 
 use super::*;
-use crate::live::Time;
 use crate::register::Key;
 use crate::shared::{Allocation, SharedLedger};
 

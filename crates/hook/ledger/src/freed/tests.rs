@@ -6,9 +6,9 @@ use std::vec::Vec;
 
 use heapledger_core::ThreadId;
 use heapledger_core::sample::Rate;
+use heapledger_core::totals::Time;
 
 use super::*;
-use crate::live::Time;
 use crate::shared::{Allocation, SharedLedger};
 
 const THREAD: ThreadId = ThreadId(1);

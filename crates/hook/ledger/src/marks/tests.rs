@@ -6,10 +6,10 @@ use std::vec::Vec;
 
 use heapledger_core::ThreadId;
 use heapledger_core::sample::Rate;
+use heapledger_core::totals::Time;
 use proptest::prelude::*;
 
 use super::*;
-use crate::live::Time;
 use crate::shared::{Allocation, SharedLedger};
 
 const THREAD: ThreadId = ThreadId(1);

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::vec::Vec;
 
 use heapledger_core::sample::Rate;
+use heapledger_core::totals::Time;
 use heapledger_core::{Serial, StackId, ThreadId, TypeId};
 use proptest::prelude::*;
 
 use super::live_blocks::{BATCH, Batch};
 use super::*;
-use crate::live::Time;
 use crate::mapped::source::standard::with_mappings;
 
 fn block(key: Key, usable: u64, serial: u64) -> LiveBlock {

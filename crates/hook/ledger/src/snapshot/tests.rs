@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::vec::Vec;
 
 use heapledger_core::sample::Rate;
+use heapledger_core::totals::Time;
 use heapledger_core::{StackId, ThreadId, TypeId};
 
 use super::*;
-use crate::live::Time;
 use crate::mapped::source::standard::with_mappings;
 use crate::marks::Mark;
 use crate::shared::Allocation;

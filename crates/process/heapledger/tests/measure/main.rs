@@ -5,14 +5,18 @@ mod derived;
 mod marks;
 mod moments;
 mod owned;
+#[path = "../runner/mod.rs"]
+mod runner;
 mod shared;
 mod truth;
 
-use heapledger::Allocator;
+use heapledger::{Allocator, Ledger};
 
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator::system();
 
 fn main() {
-    [owned::TESTS, shared::TESTS, derived::TESTS, marks::TESTS, moments::TESTS].into_iter().for_each(truth::run);
+    for tests in [owned::TESTS, shared::TESTS, derived::TESTS, marks::TESTS, moments::TESTS] {
+        runner::run(tests, || Ledger::get().stop());
+    }
 }

@@ -85,15 +85,3 @@ pub(crate) fn owns<T: HeapSize>(what: &str, without: Without, make: impl FnOnce(
 pub(crate) fn words(count: usize) -> impl Iterator<Item = String> {
     (0..count).map(|number| format!("word {number}, longer or shorter: {}", "x".repeat(number % 37)))
 }
-
-/// Runs the tests whose names have the first argument in them.
-pub(crate) fn run(tests: &[(&str, fn())]) {
-    let wanted = std::env::args().nth(1).filter(|argument| !argument.starts_with('-'));
-    for (name, test) in tests {
-        if wanted.as_ref().is_none_or(|wanted| name.contains(wanted.as_str())) {
-            test();
-            Ledger::get().stop();
-            println!("test {name} ... ok");
-        }
-    }
-}

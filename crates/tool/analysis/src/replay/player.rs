@@ -5,11 +5,10 @@ use std::collections::HashMap;
 use heapledger_core::{Api, Blocks, Bytes, Serial, StackId, ThreadId};
 use heapledger_ledger::{self as ledger, Key, Ledger};
 use heapledger_recording::{
-    Counts, Event, EventChunk, EventKind, EventsBuffer, FreedBlock, ImageEndReason, ImageId, Live, LiveBlock, Mark,
+    Counts, Event, EventChunk, EventKind, EventsBuffer, FreedBlock, ImageEndReason, ImageId, LiveBlock, Mark,
     NodeCache, NodeKind, Recording, RecordingError, Site, StackTree, Time, Timeline,
 };
 
-use super::figures::{count_errors, site};
 use super::results::{ReplayedBlock, ReplayedImage};
 use super::span::{Marks, Span};
 use super::visitor::{BlockEnd, BlockVisitor, EndReason, Origin};
@@ -515,24 +514,9 @@ impl<'r> Player<'r> {
     }
 
     pub(super) fn finish(self, session: &ledger::Session) -> ReplayedImage {
-        let (live, counted) = (self.ledger.live(), self.ledger.counts());
-        let counts = Counts {
-            allocations: counted.allocations,
-            reallocations: counted.reallocations,
-            frees: counted.frees,
-            failed: counted.failed,
-            bytes_allocated: counted.bytes_allocated,
-            bytes_live_max: live.bytes_live_max,
-            bytes_live_max_time: Time(live.bytes_live_max_time.0),
-            blocks_at_bytes_max: live.blocks_at_bytes_max,
-            blocks_live_max: live.blocks_live_max,
-            bytes_live_end: live.bytes_live,
-            blocks_live_end: live.blocks_live,
-            temporary_allocations: counted.temporaries,
-            errors: count_errors(self.ledger.variances()),
-            ..self.counts
-        };
-        let mut sites: Vec<Site> = self.ledger.sites(session).map(site).collect();
+        let mut counts = self.counts;
+        counts.enter_ledger(self.ledger.counts(), self.ledger.live(), self.ledger.variances());
+        let mut sites: Vec<Site> = self.ledger.sites(session).map(Site::from).collect();
         sites.sort_unstable_by_key(|site| site.stack);
         let session_peak = session.live().bytes_live_max;
         let blocks = self.blocks();
@@ -581,8 +565,7 @@ fn update_calls(calls: &mut EventMap<Serial, AllocationCall>, event: &Event, usa
 
 /// Adds the live amount to a timeline. A damaged file may have times that go backwards.
 pub(super) fn add_to_timeline(timeline: &mut Timeline, time: Time, live: ledger::Live) {
-    let live = Live { bytes: live.bytes_live, blocks: live.blocks_live };
-    timeline.add(time.max(timeline.last_time()), live);
+    timeline.add(time.max(timeline.last_time()), live.into());
 }
 
 /// Returns the counts of an image that events do not tell.

@@ -242,9 +242,9 @@ impl Kept for usize {
 mod tests {
     use heapledger_symbols::cache::{sealed, unsealed};
 
-    use super::super::tests::for_each_damaged;
     use super::*;
     use crate::language::Language;
+    use crate::testing::for_each_damaged;
     use crate::type_name::TypeName;
 
     fn site(evidence: Evidence, size_check: SizeCheck) -> SiteType {

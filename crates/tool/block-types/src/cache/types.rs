@@ -227,8 +227,8 @@ pub(super) fn exercise(bytes: &[u8]) {
 mod tests {
     use heapledger_symbols::cache::{RULES, sealed, unsealed};
 
-    use super::super::tests::for_each_damaged;
     use super::*;
+    use crate::testing::for_each_damaged;
 
     #[test]
     fn what_was_written_is_read_and_nothing_else() {

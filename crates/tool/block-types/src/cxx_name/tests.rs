@@ -1,4 +1,7 @@
+use heapledger_core::sample::Random;
+
 use super::*;
+use crate::testing::damaged_text;
 
 #[track_caller]
 fn check(text: &str, full: &str, short: &str) {
@@ -90,22 +93,9 @@ fn functions_without_results_and_parameters() {
 fn nothing_breaks_it() {
     let sample =
         "std::map<int, (anonymous namespace)::f(char const*) const::X<4ul>*>::operator<< <int>(a (*)(b), ~c[3])";
-    let mut random = 0x1234_5678_9abc_def1_u64;
+    let mut random = Random::new(1);
     for _ in 0..30_000 {
-        let mut text: Vec<char> = sample.chars().collect();
-        for _ in 0..4 {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            let at = random as usize % text.len();
-            let other = (random >> 20) as usize % text.len();
-            match random >> 40 & 3 {
-                0 => text[at] = text[other],
-                1 => _ = text.remove(at),
-                _ => text.insert(at, text[other]),
-            }
-        }
-        let text: String = text.into_iter().collect();
+        let (text, _) = damaged_text(sample, 4, &mut random);
         if let Some(found) = Type::parse(&text) {
             assert!(found.full().len() <= 4 * text.len());
         }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::process::Command;
 
-use heapledger_core::Bytes;
+use heapledger_core::{Bytes, sample};
 use heapledger_report_format::about::{AboutOptions, Filter, Page};
 use heapledger_report_format::{Difference, Kind, Report, Reports, Unit};
 use heapledger_reporters::{Collector, variable};
@@ -110,18 +110,15 @@ fn assert_same(ours: &str, firefox: &str, what: impl FnOnce() -> String) {
 // ---------------------------------------------------------------------------------- random reports
 
 /// Random numbers; the same for the same seed.
-struct Random(u64);
+struct Random(sample::Random);
 
 impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11
+    fn new(seed: u64) -> Random {
+        Random(sample::Random::new(seed))
     }
 
     fn below(&mut self, count: usize) -> usize {
-        (self.next() % count as u64) as usize
+        self.0.index(count)
     }
 
     fn chance(&mut self, percent: usize) -> bool {
@@ -300,7 +297,7 @@ fn random_files_are_shown_alike() {
     let scratch = Scratch::new();
     let Some(mut firefox) = AboutMemory::open(&scratch) else { return };
     for seed in 1..=ROUNDS {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let reports = random_reports(&mut random, seed % 3 > 0);
         let json = reports.to_json();
         for verbose in [false, true] {
@@ -319,7 +316,7 @@ fn filters_are_the_same() {
     let scratch = Scratch::new();
     let Some(mut firefox) = AboutMemory::open(&scratch) else { return };
     for seed in 1..=ROUNDS / 10 {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let reports = random_reports(&mut random, false);
         firefox.show(&reports.to_json(), seed % 2 == 0);
         for (text, is_pattern) in
@@ -339,7 +336,7 @@ fn differences_are_the_same() {
     let scratch = Scratch::new();
     let Some(mut firefox) = AboutMemory::open(&scratch) else { return };
     for seed in 1..=ROUNDS / 3 {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let first = random_reports(&mut random, true);
         let second = later(&mut random, &first);
         let files = [scratch.write("first.json.gz", first.to_gzip()), scratch.write("second.json", second.to_json())];

@@ -7,13 +7,12 @@ use std::sync::atomic::Ordering;
 use heapledger_core::{Blocks, Bytes, StackId};
 use heapledger_ledger::Ledger;
 use heapledger_recording::{
-    Counts, ExitStatus, ImageEndReason, ImageId, ImageOrigin, ImageStart, ProcessCounts, Record, Time,
+    Counts, ExitStatus, ImageEndReason, ImageId, ImageOrigin, ImageStart, Live, ProcessCounts, Record, Time,
 };
 
 use super::open_sites::OpenSites;
 use super::slot::{Slot, Stage};
 use crate::image::Image;
-use crate::image::totals::errors;
 use crate::inbox::{NewImage, NewRing};
 use crate::memory::Prober;
 use crate::outcome::{self, ProcessOutcome};
@@ -358,7 +357,7 @@ impl Images {
         total.blocks_at_bytes_max = session.blocks_at_bytes_max;
         total.blocks_live_max = session.blocks_live_max;
         if let Some(sum) = &mut total.errors {
-            sum.live_at_peak = errors(shared.session.variances().at_peak);
+            sum.live_at_peak = Live::errors_of(shared.session.variances().at_peak);
         }
         (total, records)
     }

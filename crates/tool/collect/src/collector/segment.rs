@@ -121,8 +121,7 @@ impl Collector {
         outcome::add_segment(&mut segment.counts_before, &counts);
         shared.records.extend(records);
         shared.flush_records();
-        let live = shared.session.live();
-        let live = Live { bytes: live.bytes_live, blocks: live.blocks_live };
+        let live = Live::from(shared.session.live());
         let mut timeline = std::mem::replace(&mut shared.timeline, Timeline::new());
         timeline.add(now, live);
         shared.writer.send(Job::Timeline(None, timeline.finish()));

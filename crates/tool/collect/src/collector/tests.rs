@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 
+use heapledger_core::sample::Random;
 use heapledger_core::{Api, Bytes, NodeKind, StackId};
 use heapledger_recording::{
     Event as FileEvent, EventKind, EventsBuffer, ExitStatus, Extras, FreedBlock, ImageOrigin, NodeCache, Recording,
@@ -238,17 +239,4 @@ fn realloc(old: FreedBlock, serial: u64, size: u64, stack: u32) -> EventKind {
 
 fn known(serial: u64) -> FreedBlock {
     FreedBlock::Known(heapledger_core::Serial(serial))
-}
-
-/// A Splitmix64 generator.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ mixed >> 31) % bound
-    }
 }

@@ -92,9 +92,8 @@ impl Image {
         self.ledger.reset_pool(&mut shared.session, header.thread, pool, |freed, live| all.push((freed, live)));
         for (freed, live) in all {
             let (block, freed_size) = name(freed);
-            let live = Live { bytes: live.bytes_live, blocks: live.blocks_live };
             let (kind, extras) = (EventKind::Free { block }, Extras { freed_size, ..Extras::NONE });
-            self.push_with(shared, header.event(Api::PoolReset, kind), &extras, live);
+            self.push_with(shared, header.event(Api::PoolReset, kind), &extras, live.into());
         }
     }
 

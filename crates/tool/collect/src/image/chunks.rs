@@ -86,8 +86,7 @@ impl Image {
         }
         self.reports.on_event(&event.kind);
         self.timeline.add(time, live);
-        let session = shared.session.live();
-        shared.timeline.add(time, Live { bytes: session.bytes_live, blocks: session.blocks_live });
+        shared.timeline.add(time, shared.session.live().into());
         shared.events += 1;
         if self.chunks.events.is_full() {
             self.flush_events(shared);
@@ -96,8 +95,7 @@ impl Image {
 
     #[inline(always)]
     pub(super) fn live(&self) -> Live {
-        let live = self.ledger.live();
-        Live { bytes: live.bytes_live, blocks: live.blocks_live }
+        self.ledger.live().into()
     }
 
     pub(super) fn flush_events(&mut self, shared: &mut Shared) {

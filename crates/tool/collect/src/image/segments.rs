@@ -2,9 +2,7 @@
 //! the next one, and at the image's own end.
 
 use heapledger_core::StackId;
-use heapledger_recording::{
-    Counts, ImageCounts, ImageEnd, ImageEndReason, ImageStart, Live, Record, Site, Time, Timeline,
-};
+use heapledger_recording::{Counts, ImageCounts, ImageEnd, ImageEndReason, ImageStart, Record, Site, Time, Timeline};
 
 use super::Image;
 use super::totals::Anomalies;
@@ -48,8 +46,7 @@ impl Image {
             self.ledger.cancel_realloc(&mut shared.session, pending);
         }
         self.ledger.end(&mut shared.session);
-        let session = shared.session.live();
-        shared.timeline.add(time, Live { bytes: session.bytes_live, blocks: session.blocks_live });
+        shared.timeline.add(time, shared.session.live().into());
         self.flush_nodes(shared, true);
         self.flush_events(shared);
         self.chunks.flush_annotations(shared);

@@ -174,6 +174,8 @@ struct NamedFrame {
 
 #[cfg(test)]
 mod tests {
+    use heapledger_core::sample::Random;
+
     use super::*;
 
     fn sample() -> Vec<u8> {
@@ -204,23 +206,11 @@ mod tests {
         }
         // Damage that the checksum does not show: nothing panics, and invalid references are
         // refused.
-        for_each_damaged(&bytes[12..], exercise);
-    }
-
-    /// Calls `body` with 20,000 versions of a message with three bytes changed, which its checksum
-    /// would not show.
-    fn for_each_damaged(message: &[u8], mut body: impl FnMut(&[u8])) {
-        let mut random = 0x1234_5678_9abc_def1_u64;
+        let mut random = Random::new(1);
         for _ in 0..20_000 {
-            let mut bad = message.to_vec();
-            for _ in 0..3 {
-                random ^= random << 13;
-                random ^= random >> 7;
-                random ^= random << 17;
-                let at = random as usize % bad.len();
-                bad[at] = (random >> 32) as u8;
-            }
-            body(&bad);
+            let mut bad = bytes[12..].to_vec();
+            random.damage(&mut bad, 3);
+            exercise(&bad);
         }
     }
 }

@@ -7,7 +7,7 @@ use super::*;
 #[test]
 fn rings_are_merged_into_the_one_true_history() {
     for seed in 0..8 {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let mut bench = Bench::new();
         let FakeImage { id, own, .. } = bench.image(100, None);
         let mut rings = vec![own];
@@ -22,7 +22,7 @@ fn rings_are_merged_into_the_one_true_history() {
         let mut expected = Vec::new();
         let (mut at, mut serial, mut bytes, mut bytes_max) = (10, 0, 0, 0);
         for _ in 0..20_000 {
-            let ring = random.below(5) as usize;
+            let ring = random.index(5);
             // An allocation may follow a release within the same unit; other orders could not be
             // told apart.
             at += random.below(3) + u64::from(matches!(expected.last(), Some((_, EventKind::Alloc { .. }))));
@@ -31,7 +31,7 @@ fn rings_are_merged_into_the_one_true_history() {
             }
             if random.below(2) == 0 && !live.is_empty() {
                 at += 1;
-                let (address, block, size) = live.swap_remove(random.below(live.len() as u64) as usize);
+                let (address, block, size) = live.swap_remove(random.index(live.len()));
                 rings[ring].free(at, address);
                 expected.push((ring, freed(block)));
                 released.push(address);

@@ -223,11 +223,11 @@ fn what_is_not_known_at_the_end_is_taken() {
 fn addresses_that_are_handed_out_again_and_again() {
     let mut bench = Bench::new();
     let (id, mut rings) = threads(&mut bench, 4);
-    let mut random = Random(1);
+    let mut random = Random::new(1);
     let (mut allocations, mut addresses) = (0, std::collections::HashSet::new());
     for at in 0..20_000 {
         let address = 0x1000 + 16 * random.below(50);
-        rings[random.below(4) as usize].malloc(10 + at, address, 8, 1);
+        rings[random.index(4)].malloc(10 + at, address, 8, 1);
         addresses.insert(address);
         allocations += 1;
         if random.below(1_000) == 0 {
@@ -255,7 +255,7 @@ fn addresses_that_are_handed_out_again_and_again() {
 #[test]
 fn the_true_history_is_found_again() {
     for seed in 0..100 {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         // If frees are missing, stamps are exact, and the next block of the address stays in its
         // thread for a while: its free by another thread could not be told from one that is late.
         // All other blocks pass from thread to thread at once.
@@ -271,9 +271,9 @@ fn the_true_history_is_found_again() {
         let (mut sizes, mut allocated) = (HashMap::new(), HashMap::new());
         for _ in 0..3_000 {
             at += 1 + random.below(3);
-            let mut ring = random.below(5) as usize;
+            let mut ring = random.index(5);
             if random.below(2) == 0 && !live.is_empty() {
-                let (address, size, owner, shared_from) = live.swap_remove(random.below(live.len() as u64) as usize);
+                let (address, size, owner, shared_from) = live.swap_remove(random.index(live.len()));
                 if shared_from > at {
                     ring = owner;
                 }
