@@ -1,21 +1,36 @@
-//! Reads a log with the reader of this crate and with others that stream JSON, and prints the CPU
-//! time of each.
+//! Passes over a log with the lexer of this crate and with others that stream JSON, and prints the
+//! CPU time of each.
 //!
 //! ```text
-//! benches/dmd --bytes 71000000 --rounds 1 --keep /tmp/log.json
+//! benches/dmd --memory-max 512 --keep /tmp/log.json
 //! cargo run --release -p heapledger-dmd --example readers /tmp/log.json
 //! ```
 //!
-//! This crate's reader stores stacks and blocks as it goes; the others look at each token and keep
-//! nothing.
+//! All look at each key, text and number, and keep nothing.
 
+use std::fmt;
 use std::fs::File;
-use std::io::{BufReader, Cursor};
+use std::io::BufReader;
 use std::time::Duration;
 
-use heapledger_dmd::{SpooledLog, Spooling};
-use serde::de::IgnoredAny;
-use struson::reader::{JsonReader, JsonStreamReader, ValueType};
+use actson::feeder::BufReaderJsonFeeder;
+use actson::{JsonEvent, JsonParser};
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+
+#[path = "../src/hash.rs"]
+#[allow(dead_code, reason = "the lexer needs a part")]
+mod hash;
+#[path = "../src/lexer.rs"]
+#[allow(dead_code, reason = "a part is needed")]
+mod lexer;
+#[path = "../src/read_error.rs"]
+#[allow(unreachable_pub, reason = "the library exports it")]
+mod read_error;
+#[path = "../src/table_keys.rs"]
+#[allow(dead_code, reason = "the lexer needs a part")]
+mod table_keys;
+use lexer::Lexer;
+use read_error::ReadError;
 
 const ROUNDS: usize = 5;
 const BUFFER: usize = 256 << 10;
@@ -23,46 +38,96 @@ const BUFFER: usize = 256 << 10;
 fn main() {
     let path = std::env::args().nth(1).expect("usage: readers LOG");
     let open = || File::open(&path).expect("the log can be opened");
-    let rounds = |read: &dyn Fn()| (0..ROUNDS).map(|_| time(read)).min().unwrap_or_default();
-    let ours = rounds(&|| {
-        let spooling = Spooling { memory_max: usize::MAX, open: &|| Ok(Box::new(Cursor::new(Vec::new()))) };
-        SpooledLog::read(open(), usize::MAX, spooling).expect("it is a log");
-    });
-    let serde_json = rounds(&|| {
-        let input = BufReader::with_capacity(BUFFER, open());
-        serde_json::from_reader::<_, IgnoredAny>(input).expect("it is JSON");
-    });
-    let struson = rounds(&|| {
-        let mut reader = JsonStreamReader::new(open());
-        walk(&mut reader).expect("it is JSON");
-    });
-    for (name, time) in [("this crate", ours), ("serde_json", serde_json), ("struson", struson)] {
-        println!("{name:12}{:8.2} s{:8.1} times", time.as_secs_f64(), time.as_secs_f64() / ours.as_secs_f64());
+    let buffered = || BufReader::with_capacity(BUFFER, open());
+    let readers: [(&str, &dyn Fn()); 3] = [
+        ("this crate", &|| pass(&mut Lexer::new(open(), u64::MAX)).expect("it is JSON")),
+        ("serde_json", &|| pass_serde(buffered())),
+        ("actson", &|| pass_actson(buffered())),
+    ];
+    let mut times = [Duration::MAX; 3];
+    for _ in 0..ROUNDS {
+        for (shortest, (_, read)) in times.iter_mut().zip(readers) {
+            *shortest = time(read).min(*shortest);
+        }
+    }
+    for (time, (name, _)) in times.iter().zip(readers) {
+        println!("{name:12}{:8.2} s{:8.1} times", time.as_secs_f64(), time.as_secs_f64() / times[0].as_secs_f64());
     }
 }
 
-/// Looks at each token of a value.
-fn walk(reader: &mut impl JsonReader) -> Result<(), struson::reader::ReaderError> {
-    match reader.peek()? {
-        ValueType::Object => {
-            reader.begin_object()?;
-            while reader.has_next()? {
-                reader.next_name()?;
-                walk(reader)?;
+/// Passes over a value.
+fn pass(lexer: &mut Lexer<File>) -> Result<(), ReadError> {
+    let mut first = true;
+    match lexer.token()? {
+        b'{' => {
+            lexer.expect(b'{')?;
+            while lexer.key(&mut first)?.is_some() {
+                pass(lexer)?;
             }
-            reader.end_object()
         }
-        ValueType::Array => {
-            reader.begin_array()?;
-            while reader.has_next()? {
-                walk(reader)?;
+        b'[' => {
+            lexer.expect(b'[')?;
+            while lexer.item(&mut first, b']')? {
+                pass(lexer)?;
             }
-            reader.end_array()
         }
-        ValueType::String => reader.next_str().map(drop),
-        ValueType::Number => reader.next_number_as_str().map(drop),
-        ValueType::Boolean => reader.next_bool().map(drop),
-        ValueType::Null => reader.next_null(),
+        b'"' => drop(lexer.string()?),
+        b'0'..=b'9' => drop(lexer.integer()?),
+        _ => lexer.skip()?,
+    }
+    Ok(())
+}
+
+/// Passes over a value with `serde_json`.
+fn pass_serde(input: BufReader<File>) {
+    let Passed = serde_json::from_reader(input).expect("it is JSON");
+}
+
+/// A value that was passed over.
+struct Passed;
+
+impl<'de> Deserialize<'de> for Passed {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Passed, D::Error> {
+        deserializer.deserialize_any(Passed)
+    }
+}
+
+impl<'de> Visitor<'de> for Passed {
+    type Value = Passed;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_u64<E: Error>(self, _: u64) -> Result<Passed, E> {
+        Ok(Passed)
+    }
+
+    fn visit_str<E: Error>(self, _: &str) -> Result<Passed, E> {
+        Ok(Passed)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Passed, A::Error> {
+        while let Some(Passed) = items.next_element()? {}
+        Ok(Passed)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Passed, A::Error> {
+        while let Some((Passed, Passed)) = members.next_entry()? {}
+        Ok(Passed)
+    }
+}
+
+/// Passes over a value with `actson`.
+fn pass_actson(input: BufReader<File>) {
+    let mut parser = JsonParser::new(BufReaderJsonFeeder::new(input));
+    while let Some(event) = parser.next_event().expect("it is JSON") {
+        match event {
+            JsonEvent::NeedMoreInput => parser.feeder.fill_buf().expect("the log can be read"),
+            JsonEvent::FieldName | JsonEvent::ValueString => drop(parser.current_str().expect("it is UTF-8")),
+            JsonEvent::ValueInt => drop(parser.current_int::<u64>().expect("it is a whole number")),
+            _ => {}
+        }
     }
 }
 

@@ -17,6 +17,7 @@ mod command;
 mod control;
 mod departures;
 mod destination;
+mod discard;
 mod early;
 mod error;
 mod exec;
@@ -50,6 +51,7 @@ mod unix;
 mod writer;
 
 pub use control::{ControlRequest, RunningSession, Status};
+pub use discard::DiscardingSession;
 pub use error::RecordError;
 pub use options::{Begin, OnFull, RecordOptions, Rotation, StackMode};
 pub use outcome::{ImageOutcome, Outcome, ProcessOutcome, Progress, Totals};
