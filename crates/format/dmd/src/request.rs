@@ -1,13 +1,10 @@
-//! The protocol that asks a running process for its log, over the socket on which the process
-//! answers requests for its reports.
-//!
-//! The client connects, writes one line ([`DmdRequest::to_line`]), and reads until the end: a line
-//! that says what follows ([`DmdAnswer`]), and the contents. A program of a version without logs
-//! closes the connection.
+//! The request to a running process for its log, over the socket on which the process answers
+//! requests for its reports. The answer is a line that says what follows ([`DmdAnswer`]), and the
+//! contents.
 
 use std::time::Duration;
 
-use heapledger_report_format::request::{RequestLine, refusal, refused};
+use heapledger_report_format::ask::{RequestLine, refusal, refused};
 
 use crate::log::Mode;
 
@@ -32,8 +29,9 @@ impl DmdRequest {
     /// Returns the line for the request.
     pub fn to_line(self) -> String {
         let mode = format!("mode={}", self.mode.name());
-        let words = [(true, &*mode), (self.report, "report"), (self.anonymous, "anonymous")];
-        RequestLine::write(WORD, &words, [self.reporter_deadline, self.deadline])
+        let deadlines = RequestLine::write_deadlines([self.reporter_deadline, self.deadline]);
+        let DmdRequest { report, anonymous, .. } = self;
+        RequestLine::write(WORD, &[(true, &mode), (report, "report"), (anonymous, "anonymous"), (true, &deadlines)])
     }
 
     /// Parses a line; words of newer versions are ignored. `None`: it is not a request.
@@ -85,7 +83,7 @@ impl<'a> DmdAnswer<'a> {
 
 #[cfg(test)]
 mod tests {
-    use heapledger_report_format::request::REQUEST_BYTES_MAX;
+    use heapledger_report_format::ask::REQUEST_BYTES_MAX;
 
     use super::*;
 

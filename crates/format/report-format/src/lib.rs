@@ -3,17 +3,19 @@
 //! - [`Reports`]: the measurements of reporters, and their files.
 //! - [`about`]: their display as in Firefox's about:memory, as data and as text; [`Difference`]:
 //!   that of two sets.
-//! - [`request`]: the protocol that asks a running process for them.
+//! - [`ask`]: the protocol by which processes ask each other; [`request`]: the request for reports.
 //! - [`Tree`]: rows in preorder, with aligned columns on the left and the tree drawn on the right.
 //! - [`escape`]: text that cannot control a terminal. [`grouped`]: numbers that people can read.
 //!
-//! Pure: it writes to a [`fmt::Write`](std::fmt::Write) that the caller provides.
+//! Pure: it writes to a [`fmt::Write`](std::fmt::Write) that the caller provides. Only the feature
+//! `sockets` opens sockets.
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "about")]
 pub mod about;
 #[cfg(feature = "about")]
 mod anonymize;
+pub mod ask;
 #[cfg(feature = "about")]
 mod difference;
 mod escape;

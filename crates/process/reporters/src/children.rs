@@ -2,15 +2,16 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::io::{self, Read, Write};
-use std::os::fd::AsRawFd;
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::process;
 use std::time::{Duration, Instant};
 
-use heapledger_report_format::request::ReportsRequest;
-use heapledger_report_format::request::peer::numbers;
+use heapledger_report_format::ask::{Connecting, ListedSocket};
+use heapledger_report_format::request::{ReportsRequest, SOCKET_PREFIX};
 use heapledger_report_format::{MAIN_PROCESS, Report, Reports};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 
 use crate::failure::failed;
 use crate::path::variable;
@@ -19,18 +20,18 @@ use crate::socket;
 
 /// The longest file that a child may send.
 const FILE_BYTES_MAX: usize = 64 << 20;
-/// How long it is tried to connect to a process whose queue is full. The process may not even be
-/// the one that listens.
+/// The longest time of attempts to connect to a process whose queue is full. The process may not
+/// even be the one that listens.
 const CONNECTING_MAX: Duration = Duration::from_secs(2);
-const CONNECTING_PAUSE: Duration = Duration::from_millis(20);
+
+/// The reason of a process that is late.
+const LATE: &str = "it did not answer in time";
 
 /// Children that have been asked.
 #[derive(Debug)]
 pub struct PendingAnswers {
     line: String,
     children: Vec<Child>,
-    /// Until then it is tried to connect to those whose queues are full.
-    connected_by: Instant,
     end: Instant,
 }
 
@@ -43,8 +44,7 @@ struct Child {
 
 #[derive(Debug)]
 enum State {
-    /// Its socket's queue has been full.
-    Connecting(Vec<u8>),
+    Connecting(Connecting),
     Answering(UnixStream),
     Done,
     Failed(String),
@@ -67,46 +67,20 @@ pub(crate) fn ask(options: &ReportOptions) -> PendingAnswers {
 /// Asks all descendants that listen, at once, by such a line; they are waited for as long as that.
 pub fn ask_all(line: &str, deadline: Duration) -> PendingAnswers {
     let begun = Instant::now();
-    let mut pending = PendingAnswers {
-        line: line.to_owned(),
-        children: Vec::new(),
-        connected_by: begun + deadline.min(CONNECTING_MAX),
-        end: begun + deadline,
-    };
-    let listed = socket::listed();
+    let mut pending = PendingAnswers { line: line.to_owned(), children: Vec::new(), end: begun + deadline };
+    let listed = ListedSocket::all(SOCKET_PREFIX).unwrap_or_default();
     if listed.is_empty() {
         return pending;
     }
     let parents = parents();
     let descendants = parents.keys().copied().filter(|&pid| is_descendant(pid, process::id(), &parents));
     for pid in descendants {
-        let status = socket::status(pid);
-        let is_its = |number| number == pid || numbers(&status).any(|other| other == number);
-        for (_, name) in listed.iter().filter(|&&(number, _)| is_its(number)) {
-            // Nothing is said about one that is not this process, or that has ended.
-            if let Some(state) = connect(pid, name, line) {
-                pending.children.push(Child { pid, state, file: Vec::new() });
-            }
-        }
+        let (sockets, end) = (ListedSocket::of(&listed, pid), begun + deadline.min(CONNECTING_MAX));
+        let connecting = Connecting::new(sockets, Some(pid), end, socket::peer);
+        pending.children.push(Child { pid, state: State::Connecting(connecting), file: Vec::new() });
     }
+    pending.connect();
     pending
-}
-
-/// Connects and asks. `None`: the process does not listen there.
-fn connect(pid: u32, name: &[u8], line: &str) -> Option<State> {
-    let connected = socket::connect(pid, name).and_then(|socket| {
-        // A line is shorter than what the kernel buffers.
-        (&socket).write_all(line.as_bytes())?;
-        Ok(State::Answering(socket))
-    });
-    match connected {
-        Ok(state) => Some(state),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Some(State::Connecting(name.to_vec())),
-        Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::PermissionDenied) => {
-            None
-        }
-        Err(error) => Some(State::Failed(format!("it did not answer: {error}"))),
-    }
 }
 
 impl PendingAnswers {
@@ -114,7 +88,7 @@ impl PendingAnswers {
     pub fn answers(mut self) -> Vec<(u32, Result<Vec<u8>, String>)> {
         self.read_all();
         let answer = |Child { pid, state, file }| match state {
-            State::Connecting(_) | State::Answering(_) => (pid, Err("it did not answer in time".to_owned())),
+            State::Connecting(_) | State::Answering(_) => (pid, Err(LATE.to_owned())),
             State::Done => (pid, Ok(file)),
             State::Failed(reason) => (pid, Err(reason)),
         };
@@ -145,47 +119,51 @@ impl PendingAnswers {
     fn read_all(&mut self) {
         loop {
             let now = Instant::now();
-            let may_connect = now < self.connected_by;
-            if may_connect {
-                self.connect_again();
-            }
-            let is_connecting = |child: &Child| may_connect && matches!(child.state, State::Connecting(_));
-            let is_connecting = self.children.iter().any(is_connecting);
-            let mut waiting: Vec<&mut Child> = Vec::new();
-            let mut polled: Vec<libc::pollfd> = Vec::new();
-            for child in &mut self.children {
+            self.connect();
+            let is_connecting = self.children.iter().any(|child| matches!(child.state, State::Connecting(_)));
+            let mut polled: Vec<PollFd<'_>> = Vec::new();
+            for child in &self.children {
                 if let State::Answering(socket) = &child.state {
-                    polled.push(libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLIN, revents: 0 });
-                    waiting.push(child);
+                    polled.push(PollFd::new(socket, PollFlags::IN));
                 }
             }
             let left = self.end.saturating_duration_since(now);
-            if (waiting.is_empty() && !is_connecting) || left.is_zero() {
+            if (polled.is_empty() && !is_connecting) || left.is_zero() {
                 return;
             }
-            let pause = if is_connecting { CONNECTING_PAUSE } else { Duration::from_secs(60) };
+            let timeout = if is_connecting { left.min(Connecting::PAUSE) } else { left };
             // It fails for want of descriptors, say: a child that has not answered has not done so
             // in time.
-            if socket::poll(&mut polled, Some(left.min(pause))).is_err() {
+            if poll(&mut polled, Timespec::try_from(timeout).ok().as_ref()).is_err_and(|error| error != Errno::INTR) {
                 return;
             }
-            for (child, polled) in waiting.iter_mut().zip(&polled) {
-                if polled.revents != 0 {
+            let events: Vec<PollFlags> = polled.iter().map(PollFd::revents).collect();
+            let answering = self.children.iter_mut().filter(|child| matches!(child.state, State::Answering(_)));
+            for (child, events) in answering.zip(events) {
+                if !events.is_empty() {
                     child.read();
                 }
             }
         }
     }
 
-    fn connect_again(&mut self) {
+    /// Connects to the children that are not connected yet, and asks them.
+    fn connect(&mut self) {
         let line = &self.line;
         self.children.retain_mut(|child| {
-            if let State::Connecting(name) = &child.state {
-                match connect(child.pid, name, line) {
-                    Some(state) => child.state = state,
-                    None => return false,
-                }
-            }
+            let State::Connecting(connecting) = &mut child.state else { return true };
+            let Some(attempt) = connecting.attempt() else { return true };
+            // A line is shorter than what the kernel buffers.
+            let asked = attempt.and_then(|(mut socket, _)| socket.write_all(line.as_bytes()).map(|()| socket));
+            child.state = match asked {
+                Ok(socket) => State::Answering(socket),
+                Err(error) => match error.kind() {
+                    // Nothing is said about a process that does not listen, or that has ended.
+                    ErrorKind::NotFound | ErrorKind::ConnectionRefused | ErrorKind::PermissionDenied => return false,
+                    ErrorKind::TimedOut => State::Failed(LATE.to_owned()),
+                    _ => State::Failed(format!("it did not answer: {error}")),
+                },
+            };
             true
         });
     }
@@ -200,7 +178,7 @@ impl Child {
             Ok(0) => self.state = State::Done,
             Ok(count) if self.file.len() + count <= FILE_BYTES_MAX => self.file.extend_from_slice(&buffer[..count]),
             Ok(_) => self.state = State::Failed("it did not answer: its answer is too long".to_owned()),
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
             Err(error) => self.state = State::Failed(format!("it did not answer: {error}")),
         }
     }

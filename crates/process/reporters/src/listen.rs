@@ -1,17 +1,15 @@
 //! Answering other processes that ask for reports.
 
-mod clients;
-
 use std::fmt;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixListener;
 use std::process;
 use std::sync::{Arc, OnceLock};
 
 use heapledger_annotate::{untracked, untracked_thread};
 use heapledger_dmd::request::{self as dmd, DmdAnswer};
-use heapledger_report_format::request::{ReportsRequest, ledger};
+use heapledger_report_format::ask;
+use heapledger_report_format::request::{ReportsRequest, SOCKET_PREFIX, ledger};
 
 use crate::collect::collect;
 use crate::dark_matter::{self, dump};
@@ -50,10 +48,9 @@ pub struct Listener {
 /// An error if the socket or the thread cannot be made.
 pub fn listen() -> io::Result<Listener> {
     untracked::scope(|| {
-        let listener = Arc::new(socket::listen()?);
-        listener.set_nonblocking(true)?;
+        let listener = Arc::new(ask::listen(SOCKET_PREFIX)?);
         let of_thread = Arc::clone(&listener);
-        let thread = untracked_thread::spawn("heapledger", move || clients::serve(&of_thread, answer))?;
+        let thread = untracked_thread::spawn("heapledger", move || ask::serve(&of_thread, socket::peer, answer))?;
         Ok(Listener { listener: Some(listener), thread: Some(thread), process: process::id() })
     })
 }
@@ -74,10 +71,8 @@ impl Drop for Listener {
         }
         let _untracked = untracked::enter();
         if let Some(listener) = self.listener.take() {
-            // It wakes the thread, which sees that it is over.
-            // SAFETY: `shutdown` requires nothing of memory, only a socket that is ours: `listener`
-            // has it open during the call.
-            unsafe { libc::shutdown(listener.as_raw_fd(), libc::SHUT_RDWR) };
+            // It cannot fail: only this ends the listening.
+            let _ = ask::stop_serving(&listener);
         }
         if let Some(thread) = self.thread.take() {
             thread.join();

@@ -5,6 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use heapledger_report_format::ask::ListedSocket;
 use heapledger_report_format::request::SOCKET_PREFIX;
 use heapledger_reporters::{Collector, Report, ReportOptions, Reports, collect, listen, register, save};
 
@@ -144,9 +145,8 @@ fn nobody_answers_for_a_child() {
 fn nonsense_is_not_answered() {
     let listener = listen().unwrap();
     let name = {
-        let sockets =
-            heapledger_report_format::request::sockets(SOCKET_PREFIX, &std::fs::read("/proc/net/unix").unwrap());
-        sockets.into_iter().find(|&(pid, _)| pid == std::process::id()).unwrap().1
+        let sockets = ListedSocket::all(SOCKET_PREFIX).unwrap();
+        sockets.into_iter().find(|listed| listed.number == std::process::id()).unwrap().name
     };
     let connect = || {
         use std::os::linux::net::SocketAddrExt;

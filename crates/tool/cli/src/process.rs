@@ -2,14 +2,12 @@
 //! `format/report-format/src/request.rs`, `format/dmd/src/request.rs`.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
-use heapledger_collect::peer::{self, PeerConnection};
+use heapledger_collect::ask;
+use heapledger_report_format::ask::{ListedSocket, is_impostor};
 use heapledger_report_format::request::SOCKET_PREFIX;
-use heapledger_report_format::request::peer::Impostor;
-use rustix::net::{RecvFlags, SendFlags, SocketType};
 
 use crate::code::Code;
 use crate::error::{Failure, Result};
@@ -27,6 +25,11 @@ pub(crate) fn number(source: &str) -> Option<u32> {
     source.parse().ok().filter(|_| !Path::new(source).exists())
 }
 
+/// Returns the sockets that may be a process's, judging by their names. It answers if one is.
+pub(crate) fn sockets_of(pid: u32) -> io::Result<Vec<ListedSocket>> {
+    Ok(ListedSocket::of(&ListedSocket::all(SOCKET_PREFIX)?, pid))
+}
+
 /// Returns a process's answer to a request line, of at most `bytes_max` bytes. `None` if the
 /// process closed the connection without an answer, because it does not know the request.
 pub(crate) fn ask(pid: u32, line: &str, wanted: &str, bytes_max: usize) -> Result<Option<Vec<u8>>> {
@@ -39,46 +42,21 @@ pub(crate) fn ask(pid: u32, line: &str, wanted: &str, bytes_max: usize) -> Resul
         Failure::caused(Exit::Unreadable, format_args!("cannot read {wanted} of process {pid}"), error)
             .hint("it answers processes of its own user, and root's, in the same network namespace")
     };
-    let listed = peer::listed_of(SOCKET_PREFIX, pid).map_err(cannot)?;
+    let listed = sockets_of(pid).map_err(cannot)?;
     if listed.is_empty() {
         return Err(Failure::new(Exit::Unreadable, format_args!("process {pid} does not answer")).hint(LISTEN));
     }
-    let connected = match peer::connect(&listed, Some(pid), SocketType::STREAM, TIMEOUT) {
-        Ok(connected) => connected,
-        Err(error) if error.get_ref().is_some_and(|inner| inner.is::<Impostor>()) => {
+    match ask::ask(listed, Some(pid), line, bytes_max, TIMEOUT) {
+        Ok((_, answer)) => Ok(Some(answer)),
+        Err(error) if is_impostor(&error) => {
             let what = format_args!("process {pid} does not answer, and others in its place are not believed");
-            return Err(Failure::caused(Exit::Unreadable, what, error).code(Code::Impostor).hint(LISTEN));
+            Err(Failure::caused(Exit::Unreadable, what, error).code(Code::Impostor).hint(LISTEN))
         }
-        Err(error) => return Err(cannot(error)),
-    };
-    match exchange(&connected, line, bytes_max) {
         // The connection is also closed when the process has ended.
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof && is_there() => Ok(None),
-        answer => answer.map(Some).map_err(cannot),
+        Err(error) => Err(cannot(error)),
     }
 }
 
 const LISTEN: &str = "a program answers once it has called `heapledger::reports::listen()`, or in C and C++ \
                       `heapledger_listen()`; see docs/reporters.md";
-
-/// Returns the answer to a request line, of at most `bytes_max` bytes.
-pub(crate) fn exchange(connected: &PeerConnection, line: &str, bytes_max: usize) -> io::Result<Vec<u8>> {
-    let socket = &connected.socket;
-    rustix::net::send(socket, line.as_bytes(), SendFlags::NOSIGNAL)?;
-    read(socket, bytes_max)
-}
-
-fn read(socket: &OwnedFd, bytes_max: usize) -> io::Result<Vec<u8>> {
-    let mut file = Vec::new();
-    let mut buffer = vec![0_u8; 64 << 10];
-    loop {
-        let (count, _) = rustix::net::recv(socket.as_fd(), &mut buffer[..], RecvFlags::empty())?;
-        if count == 0 && file.is_empty() {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        if count == 0 || file.len() > bytes_max {
-            return Ok(file);
-        }
-        file.extend_from_slice(&buffer[..count]);
-    }
-}

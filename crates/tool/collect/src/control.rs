@@ -1,16 +1,11 @@
-//! Starts and stops a recording from outside, by commands over a socket.
-//!
-//! Each `record` listens on an abstract socket whose name contains its pid; clients find the
-//! sockets in /proc/net/unix. Both sides ask the kernel who is at the other end, and talk only to
-//! the same user (the server also to root). Clients also talk only to the process in the name
-//! (`peer`). A request is one word in one message. The answer is one text with lines `NAME VALUE`.
+//! Starts and stops a recording from outside: requests to a `record` in the protocol of
+//! [`ask`](heapledger_report_format::ask). The answer is one text with lines `NAME VALUE`.
 
 use std::fmt::Write as _;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::slice;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,30 +14,24 @@ use std::time::{Duration, Instant};
 
 use heapledger_core::arch;
 use heapledger_core::sample::Rate;
+use heapledger_report_format::ask::{ListedSocket, RequestLine, listen, serve, stop_serving};
 use heapledger_wire::event::units;
 use heapledger_wire::session::mode;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType};
 
+use crate::ask::ask;
 use crate::inbox::{Inbox, Message};
 use crate::outcome::Totals;
-use crate::peer::{self, ListedSocket, PeerConnection};
-use crate::session::random_digits;
 use crate::shared::Page;
 use crate::unix;
 
-/// The beginning of an abstract address; the pid of `record`, a dot, and random digits follow.
+/// The prefix of the names of sockets, with the pid of `record`.
 const PREFIX: &str = "heapledger-control.";
+/// The first word of a request.
+const WORD: &str = "heapledger-control";
 /// The maximum length of an answer in bytes; processes beyond it are left out.
 const ANSWER_MAX: usize = 64 << 10;
-/// The timeout of either side for messages of the other.
+/// The timeout for the recorder's answer.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// The maximum number of clients without a request; a further one displaces the oldest.
-const CLIENTS_MAX: usize = 64;
-/// The pause after a failure for want of descriptors.
-const BACK_OFF: Duration = Duration::from_millis(100);
 /// The timeout for requests that wait for the file to be written.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -224,7 +213,7 @@ impl Status {
 /// The thread that answers commands. Ended when dropped.
 #[derive(Debug)]
 pub(crate) struct Control {
-    listener: Arc<OwnedFd>,
+    listener: Arc<UnixListener>,
     switch: Arc<Switch>,
     status: Arc<Mutex<Status>>,
     thread: Option<JoinHandle<()>>,
@@ -233,11 +222,11 @@ pub(crate) struct Control {
 impl Control {
     /// Starts the thread. Returns `None` if the socket cannot be made; then there are no commands.
     pub(crate) fn start(switch: Arc<Switch>, status: Status) -> Option<Control> {
-        let listener = Arc::new(listen(status.recorder).ok()?);
+        let listener = Arc::new(listen(PREFIX).ok()?);
         let status = Arc::new(Mutex::new(status));
         let (for_thread, state) = (Arc::clone(&listener), Arc::clone(&status));
         let switched = Arc::clone(&switch);
-        let run = move || serve(&for_thread, &switched, &state);
+        let run = move || serve(&for_thread, unix::peer, |line| answer(line, &switched, &state));
         let thread = thread::Builder::new().name("control".into()).spawn(run).ok()?;
         Some(Control { listener, switch, status, thread: Some(thread) })
     }
@@ -259,108 +248,27 @@ impl Control {
 impl Drop for Control {
     fn drop(&mut self) {
         self.switch.is_over.store(true, Ordering::Release);
-        // Wakes the thread, which finds the listener shut down.
-        let _ = rustix::net::shutdown(&*self.listener, Shutdown::Both);
+        // It cannot fail: only this ends the listening.
+        let _ = stop_serving(&self.listener);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-fn listen(pid: u32) -> io::Result<OwnedFd> {
-    let digits = random_digits()?;
-    let name = [format!("{PREFIX}{pid}.").as_bytes(), &digits[..]].concat();
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let listener = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-    rustix::net::bind(&listener, &SocketAddrUnix::new_abstract_name(&name)?)?;
-    rustix::net::listen(&listener, 16)?;
-    Ok(listener)
-}
-
-/// Answers commands until the listener is shut down. A client that makes no request does not delay
-/// others.
-fn serve(listener: &OwnedFd, switch: &Switch, status: &Mutex<Status>) {
-    let mut clients: Vec<(OwnedFd, Instant)> = Vec::new();
-    loop {
-        let mut entries = vec![PollFd::new(listener, PollFlags::IN)];
-        entries.extend(clients.iter().map(|(client, _)| PollFd::new(client, PollFlags::IN)));
-        let left = clients.iter().map(|(_, since)| TIMEOUT.saturating_sub(since.elapsed())).min();
-        // Rounded up, to avoid busy waiting in the last millisecond.
-        let left = left.and_then(|left| Timespec::try_from(left + Duration::from_millis(1)).ok());
-        if let Err(error) = poll(&mut entries, left.as_ref())
-            && error != Errno::INTR
-        {
-            thread::sleep(BACK_OFF);
-        }
-        // The listener has been shut down; accept(2) would only fail.
-        if entries[0].revents().contains(PollFlags::HUP) {
-            return;
-        }
-        let is_ready: Vec<bool> = entries.iter().map(|entry| !entry.revents().is_empty()).collect();
-        let mut ready = is_ready[1..].iter();
-        clients.retain(|(client, since)| {
-            let is_ready = ready.next() == Some(&true);
-            if is_ready {
-                // A client that does not take the answer misses it.
-                let _ = answer(client.as_fd(), switch, status);
-            }
-            !is_ready && since.elapsed() < TIMEOUT
-        });
-        if !is_ready[0] {
-            continue;
-        }
-        match rustix::net::accept_with(listener, SocketFlags::CLOEXEC) {
-            Ok(client) => {
-                let user = unix::peer(client.as_fd()).map_or(None, |peer| Some(peer.user));
-                if user.is_some_and(|user| user == rustix::process::geteuid().as_raw() || user == 0) {
-                    if clients.len() >= CLIENTS_MAX {
-                        clients.remove(0);
-                    }
-                    clients.push((client, Instant::now()));
-                }
-            }
-            Err(Errno::INTR | Errno::AGAIN) => {}
-            // An error of that connection, or no descriptors: both pass.
-            Err(_) => thread::sleep(BACK_OFF),
-        }
-    }
-}
-
-/// Answers the request of a client that is ready.
-fn answer(client: BorrowedFd<'_>, switch: &Switch, status: &Mutex<Status>) -> io::Result<()> {
-    wait_briefly(client)?;
-    let mut request = [0_u8; 16];
-    let (length, _) = rustix::net::recv(client, &mut request, RecvFlags::empty())?;
-    match &request[..length] {
-        b"start" => switch.start(),
-        b"stop" => switch.stop(),
-        b"status" => {}
-        b"save" if !switch.save() => return Ok(()),
-        b"save" => {}
-        request => match request.strip_prefix(RATE.as_bytes()).and_then(parse_rate) {
-            Some(rate) => switch.rate(rate),
-            None => return Ok(()),
-        },
+/// Does what a request says, and returns the answer. `None` if it is not a request, or if it fails.
+fn answer(line: &[u8], switch: &Switch, status: &Mutex<Status>) -> Option<Vec<u8>> {
+    match ControlRequest::parse(line)? {
+        ControlRequest::Start => switch.start(),
+        ControlRequest::Stop => switch.stop(),
+        ControlRequest::Sample(rate) => switch.rate(rate),
+        ControlRequest::Status => {}
+        ControlRequest::Save => switch.save().then_some(())?,
     }
     let mut status = status.lock().unwrap_or_else(PoisonError::into_inner).clone();
     (status.is_on, status.has_begun) = (switch.is_on(), switch.began().is_some());
     status.sampling = switch.sampling();
-    rustix::net::send(client, &status.to_text(), SendFlags::NOSIGNAL)?;
-    Ok(())
-}
-
-/// The word before the logarithm of the requested rate.
-const RATE: &str = "rate ";
-
-fn parse_rate(logarithm: &[u8]) -> Option<Rate> {
-    std::str::from_utf8(logarithm).ok()?.parse().ok().map(Rate::from_logarithm)
-}
-
-fn wait_briefly(socket: BorrowedFd<'_>) -> io::Result<()> {
-    for timeout in [Timeout::Recv, Timeout::Send] {
-        set_socket_timeout(socket, timeout, Some(TIMEOUT))?;
-    }
-    Ok(())
+    Some(status.to_text())
 }
 
 /// A request to a recording in progress.
@@ -380,6 +288,33 @@ pub enum ControlRequest {
     Save,
 }
 
+impl ControlRequest {
+    fn to_line(self) -> String {
+        let word = match self {
+            ControlRequest::Start => "start",
+            ControlRequest::Stop => "stop",
+            ControlRequest::Sample(rate) => &format!("rate={}", rate.logarithm()),
+            ControlRequest::Status => "status",
+            ControlRequest::Save => "save",
+        };
+        RequestLine::write(WORD, &[(true, word)])
+    }
+
+    fn parse(line: &[u8]) -> Option<ControlRequest> {
+        let line = RequestLine::parse(line, WORD)?;
+        if let Some(logarithm) = line.value("rate") {
+            return logarithm.parse().ok().map(Rate::from_logarithm).map(ControlRequest::Sample);
+        }
+        let requests = [
+            ("start", ControlRequest::Start),
+            ("stop", ControlRequest::Stop),
+            ("status", ControlRequest::Status),
+            ("save", ControlRequest::Save),
+        ];
+        requests.into_iter().find(|(word, _)| line.has(word)).map(|(_, request)| request)
+    }
+}
+
 /// A recording of this user (for root: of any user) that is in progress on this machine and in this
 /// network namespace.
 #[derive(Debug)]
@@ -393,8 +328,8 @@ impl RunningSession {
     /// Returns all recordings in progress.
     pub fn all() -> io::Result<Vec<RunningSession>> {
         let mut running = Vec::new();
-        for address in peer::listed(PREFIX)? {
-            if let Ok(status) = ask(&address, ControlRequest::Status) {
+        for address in ListedSocket::all(PREFIX)? {
+            if let Ok(status) = request_status(&address, ControlRequest::Status) {
                 running.push(RunningSession { address, status });
             }
         }
@@ -404,26 +339,14 @@ impl RunningSession {
 
     /// Makes a request. Returns the status after it.
     pub fn ask(&self, request: ControlRequest) -> io::Result<Status> {
-        ask(&self.address, request)
+        request_status(&self.address, request)
     }
 }
 
-fn ask(address: &ListedSocket, request: ControlRequest) -> io::Result<Status> {
-    let PeerConnection { socket, .. } = peer::connect(slice::from_ref(address), None, SocketType::SEQPACKET, TIMEOUT)?;
-    let word = match request {
-        ControlRequest::Start => "start".to_owned(),
-        ControlRequest::Stop => "stop".to_owned(),
-        ControlRequest::Sample(rate) => format!("{RATE}{}", rate.logarithm()),
-        ControlRequest::Status => "status".to_owned(),
-        ControlRequest::Save => "save".to_owned(),
-    };
-    if request == ControlRequest::Save {
-        set_socket_timeout(&socket, Timeout::Recv, Some(WRITE_TIMEOUT))?;
-    }
-    rustix::net::send(&socket, word.as_bytes(), SendFlags::NOSIGNAL)?;
-    let mut text = vec![0_u8; ANSWER_MAX];
-    let (length, _) = rustix::net::recv(&socket, &mut text[..], RecvFlags::empty())?;
-    Status::from_text(&text[..length]).ok_or_else(|| io::ErrorKind::InvalidData.into())
+fn request_status(address: &ListedSocket, request: ControlRequest) -> io::Result<Status> {
+    let timeout = if request == ControlRequest::Save { WRITE_TIMEOUT } else { TIMEOUT };
+    let (_, text) = ask(vec![address.clone()], None, &request.to_line(), ANSWER_MAX, timeout)?;
+    Status::from_text(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 #[cfg(test)]

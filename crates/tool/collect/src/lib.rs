@@ -10,6 +10,7 @@
 //! Nothing is printed. The [`Outcome`] has everything, including the command's exit status.
 
 mod address_index;
+pub mod ask;
 mod broker;
 mod clock;
 mod collector;
@@ -34,7 +35,6 @@ mod nodes;
 mod options;
 mod outcome;
 mod output;
-pub mod peer;
 mod process;
 mod recorder;
 mod run;

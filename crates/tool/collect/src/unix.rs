@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use heapledger_recording::ExitStatus;
-use heapledger_report_format::request::peer::Peer;
+use heapledger_report_format::ask::Peer;
 
 /// Waits until a child has ended, and returns its pid without reaping it. `None` if there are no
 /// children.

@@ -1,13 +1,9 @@
-//! The protocol that asks a running process for its dump, over the socket on which the process
-//! answers requests for its reports.
-//!
-//! The client connects, writes one line ([`DumpRequest::to_line`]), and reads a
-//! [`ProcessDump`](super::ProcessDump) until the end. A program without dumps closes the
-//! connection.
+//! The request to a running process for its dump, over the socket on which the process answers
+//! requests for its reports. The answer is a [`ProcessDump`](super::ProcessDump).
 
 use std::time::Duration;
 
-use heapledger_report_format::request::RequestLine;
+use heapledger_report_format::ask::RequestLine;
 
 use super::guid::Guid;
 use super::process::{Kind, Level};
@@ -35,11 +31,8 @@ impl DumpRequest {
     pub fn to_line(self) -> String {
         let guid = format!("id={}", self.guid);
         let (level, kind) = (format!("level={}", self.level.name()), format!("kind={}", self.kind.name()));
-        RequestLine::write(
-            WORD,
-            &[(true, &guid), (true, &level), (true, &kind)],
-            [self.provider_deadline, self.deadline],
-        )
+        let deadlines = RequestLine::write_deadlines([self.provider_deadline, self.deadline]);
+        RequestLine::write(WORD, &[(true, &guid), (true, &level), (true, &kind), (true, &deadlines)])
     }
 
     /// Parses a line; words of newer versions are ignored. `None`: it is not a request.
@@ -55,7 +48,7 @@ impl DumpRequest {
 
 #[cfg(test)]
 mod tests {
-    use heapledger_report_format::request::REQUEST_BYTES_MAX;
+    use heapledger_report_format::ask::REQUEST_BYTES_MAX;
 
     use super::*;
 

@@ -1,13 +1,9 @@
-//! The protocol that controls the ledger of a running process, over the socket on which the process
-//! answers requests for its reports.
-//!
-//! The client connects, writes one line ([`LedgerRequest::to_line`]), and reads an
-//! [`LedgerAnswer`], a line, until the end. A program whose version does not know the protocol
-//! closes the connection.
+//! The request that controls the ledger of a running process, over the socket on which the process
+//! answers requests for its reports. The answer is a line, [`LedgerAnswer`].
 
 use std::time::Duration;
 
-use super::{RequestLine, refusal, refused};
+use crate::ask::{RequestLine, refusal, refused};
 
 const WORD: &str = "heapledger-ledger";
 
@@ -28,12 +24,13 @@ pub enum LedgerRequest {
 impl LedgerRequest {
     /// Returns the line for the request.
     pub fn to_line(self) -> String {
-        match self {
-            LedgerRequest::State => format!("{WORD} state\n"),
-            LedgerRequest::Sample(every) => format!("{WORD} sample={every}\n"),
-            LedgerRequest::Exact => format!("{WORD} exact\n"),
-            LedgerRequest::Stop => format!("{WORD} stop\n"),
-        }
+        let word = match self {
+            LedgerRequest::State => "state",
+            LedgerRequest::Sample(every) => &format!("sample={every}"),
+            LedgerRequest::Exact => "exact",
+            LedgerRequest::Stop => "stop",
+        };
+        RequestLine::write(WORD, &[(true, word)])
     }
 
     /// Parses a line; words of newer versions are ignored. `None`: it is not a request.
@@ -150,7 +147,7 @@ mod tests {
             LedgerAnswer::Refused("no memory".to_owned()),
         ] {
             let line = answer.to_line();
-            assert!(line.len() < super::super::REQUEST_BYTES_MAX);
+            assert!(line.len() < crate::ask::REQUEST_BYTES_MAX);
             assert_eq!(LedgerAnswer::parse(line.as_bytes()), Some(answer));
         }
         assert_eq!(LedgerAnswer::Refused("two\nlines".into()).to_line(), "refused two lines\n");

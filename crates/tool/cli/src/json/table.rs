@@ -1,6 +1,6 @@
 //! Tables, and the rows of groups of sites, for JSON.
 
-use heapledger_analysis::{Amount, Key, Moment, Profile, Rank, Stacks};
+use heapledger_analysis::{Amount, Key, Moment, Profile, Rank};
 use serde::Serialize;
 
 use crate::json::amounts::AmountJson;
@@ -65,32 +65,6 @@ pub(crate) struct RankJson {
     #[serde(flatten)]
     amount: AmountJson,
     share: f64,
-    #[serde(flatten)]
-    names: RankNamesJson,
-    /// The number of sites in the group.
-    sites: usize,
-    /// The stack of the site that holds the most, innermost first.
-    stack: Vec<FrameJson>,
-}
-
-impl RankJson {
-    pub(crate) fn new(question: &mut Question<'_, '_>, profile: &Profile, rank: &Rank) -> RankJson {
-        let (labels, metric, moment) = (&mut question.labels, question.metric, question.selection.moment);
-        let stack = labels.names.useful_frames(&profile.stacks, rank.largest);
-        RankJson {
-            amount: AmountJson::new(&rank.amount, moment),
-            share: rank.amount.share(&profile.whole, metric),
-            names: RankNamesJson::new(labels, &profile.stacks, rank),
-            sites: rank.sites,
-            stack: stack.iter().map(|frame| labels.frame(frame)).collect(),
-        }
-    }
-}
-
-/// The names of a group of sites, for JSON.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(crate) struct RankNamesJson {
     #[serde(skip_serializing_if = "Option::is_none")]
     module: Option<String>,
     /// The full name of the type.
@@ -102,24 +76,44 @@ pub(crate) struct RankNamesJson {
     owner: Option<OwnerJson>,
     #[serde(flatten)]
     declared: GroupNameJson,
+    /// The number of sites in the group.
+    sites: usize,
+    /// The stack of the site that holds the most, innermost first.
+    stack: Vec<FrameJson>,
 }
 
-impl RankNamesJson {
-    pub(crate) fn new(labels: &mut Labels<'_, '_>, stacks: &Stacks, rank: &Rank) -> RankNamesJson {
-        let (module, frame) = match rank.key {
-            Key::Module(module) => (Some(labels.names.module_path(module)), None),
-            Key::Owner(_) | Key::Line(_) | Key::File(_) | Key::Site(_) | Key::Function(_) => {
-                (None, Some(labels.frame(&rank.frame)))
-            }
-            Key::Context(_) | Key::Scope(_) | Key::Task(_) | Key::Heap(_) | Key::Type(_) | Key::Part(_) => (None, None),
-        };
-        let is_type = matches!(rank.key, Key::Type(_));
-        RankNamesJson {
+impl RankJson {
+    pub(crate) fn new(question: &mut Question<'_, '_>, profile: &Profile, rank: &Rank) -> RankJson {
+        let (labels, metric, moment) = (&mut question.labels, question.metric, question.selection.moment);
+        let stack = labels.names.useful_frames(&profile.stacks, rank.largest);
+        let (module, frame) = module_and_frame(labels, rank);
+        let owner = frame.is_some().then(|| OwnerJson::new(labels, &profile.stacks, rank.largest));
+        RankJson {
+            amount: AmountJson::new(&rank.amount, moment),
+            share: rank.amount.share(&profile.whole, metric),
             module,
-            type_name: is_type.then(|| labels.names.function(rank.frame.function).full.to_string()),
-            owner: frame.is_some().then(|| OwnerJson::new(labels, stacks, rank.largest)),
+            type_name: type_of(labels, rank),
             frame,
-            declared: GroupNameJson::new(labels, stacks, rank.key),
+            owner,
+            declared: GroupNameJson::new(labels, &profile.stacks, rank.key),
+            sites: rank.sites,
+            stack: stack.iter().map(|frame| labels.frame(frame)).collect(),
         }
     }
+}
+
+/// Returns the module or the frame that names a group, for JSON.
+pub(crate) fn module_and_frame(labels: &Labels<'_, '_>, rank: &Rank) -> (Option<String>, Option<FrameJson>) {
+    match rank.key {
+        Key::Module(module) => (Some(labels.names.module_path(module)), None),
+        Key::Owner(_) | Key::Line(_) | Key::File(_) | Key::Site(_) | Key::Function(_) => {
+            (None, Some(labels.frame(&rank.frame)))
+        }
+        Key::Context(_) | Key::Scope(_) | Key::Task(_) | Key::Heap(_) | Key::Type(_) | Key::Part(_) => (None, None),
+    }
+}
+
+/// Returns the full name of a group's type, if groups are types.
+pub(crate) fn type_of(labels: &Labels<'_, '_>, rank: &Rank) -> Option<String> {
+    matches!(rank.key, Key::Type(_)).then(|| labels.names.function(rank.frame.function).full.to_string())
 }

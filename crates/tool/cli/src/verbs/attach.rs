@@ -2,13 +2,11 @@
 
 use std::fs;
 
-use heapledger_collect::peer;
-use heapledger_report_format::request::SOCKET_PREFIX;
-
 use crate::args::Attach;
 use crate::code::Code;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
+use crate::process::sockets_of;
 use crate::sessions::recorder_of;
 use crate::text::quoted;
 
@@ -35,7 +33,7 @@ fn refusal(target: &str) -> Result<Failure> {
         let what = format_args!("process {pid} is being recorded already, by process {recorder}");
         return Err(Failure::new(Exit::Usage, what).hint(format_args!("heapledger status {pid}")));
     }
-    let answers = peer::listed_of(SOCKET_PREFIX, pid).is_ok_and(|listed| !listed.is_empty());
+    let answers = sockets_of(pid).is_ok_and(|listed| !listed.is_empty());
     let what =
         format_args!("cannot record process {pid} ({}): attaching to a running program is not there yet", process.name);
     Ok(Failure::caused(Exit::Usage, what, Reason).code(Code::NoAttaching).hint(process.hint(pid, answers)))

@@ -17,9 +17,9 @@ use crate::format::{bytes, count};
 use crate::input::Input;
 use crate::json::amounts::{AmountJson, RateJson, rates_json};
 use crate::json::document::Document;
-use crate::json::names::FrameJson;
+use crate::json::names::{FrameJson, GroupNameJson, OwnerJson};
 use crate::json::selection::SelectionJson;
-use crate::json::table::RankNamesJson;
+use crate::json::table::{module_and_frame, type_of};
 use crate::label::Labels;
 use crate::messages::notify;
 use crate::output::Output;
@@ -459,8 +459,17 @@ struct RowJson {
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct GroupJson {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    module: Option<String>,
+    /// The full name of the type.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    type_name: Option<String>,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    frame: Option<FrameJson>,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    owner: Option<OwnerJson>,
     #[serde(flatten)]
-    names: RankNamesJson,
+    declared: GroupNameJson,
     /// The stack of the site that holds the most, innermost first.
     stack: Vec<FrameJson>,
 }
@@ -468,8 +477,16 @@ struct GroupJson {
 impl GroupJson {
     fn new(labels: &mut Labels<'_, '_>, profile: &Profile, rank: &Rank) -> GroupJson {
         let stack = labels.names.useful_frames(&profile.stacks, rank.largest);
+        let (module, frame) = module_and_frame(labels, rank);
+        let owner = frame.is_some().then(|| OwnerJson::new(labels, &profile.stacks, rank.largest));
+        let declared = GroupNameJson::new(labels, &profile.stacks, rank.key);
+        let type_name = type_of(labels, rank);
         GroupJson {
-            names: RankNamesJson::new(labels, &profile.stacks, rank),
+            module,
+            type_name,
+            frame,
+            owner,
+            declared,
             stack: stack.iter().map(|frame| labels.frame(frame)).collect(),
         }
     }

@@ -32,7 +32,7 @@ fn impostor() {
         // This thread is the one that listens.
         rustix::thread::set_thread_res_uid(user, user, user).unwrap();
     }
-    let socket_type = if kind == "stream" { SocketType::STREAM } else { SocketType::SEQPACKET };
+    let socket_type = if kind == "silent" { SocketType::SEQPACKET } else { SocketType::STREAM };
     let socket = |flags| rustix::net::socket_with(AddressFamily::UNIX, socket_type, flags, None).unwrap();
     let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap();
     let listener = socket(SocketFlags::CLOEXEC);

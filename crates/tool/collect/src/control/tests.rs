@@ -29,6 +29,17 @@ fn an_answer_says_it_all() {
 }
 
 #[test]
+fn requests_are_parsed_as_written() {
+    let rate = ControlRequest::Sample(Rate::from_logarithm(19));
+    for request in [ControlRequest::Start, ControlRequest::Stop, rate, ControlRequest::Status, ControlRequest::Save] {
+        assert_eq!(ControlRequest::parse(request.to_line().as_bytes()), Some(request));
+    }
+    for line in ["start", "\n", "heapledger-control\n", "heapledger-control rate=x\n", "heapledger-ledger stop\n"] {
+        assert_eq!(ControlRequest::parse(line.as_bytes()), None, "{line}");
+    }
+}
+
+#[test]
 fn a_recording_is_found_stopped_and_started() {
     let page = Arc::new(crate::session::page(0, Rate::from_logarithm(19), None).unwrap());
     let inbox = Arc::new(Inbox::default());

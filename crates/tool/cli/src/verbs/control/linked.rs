@@ -1,14 +1,13 @@
 //! Programs that answer requests about a ledger of their own, without a recorder.
 
-use std::slice;
 use std::time::Duration;
 
-use heapledger_collect::peer;
+use heapledger_collect::ask;
 use heapledger_core::Bytes;
 use heapledger_core::sample::Rate;
+use heapledger_report_format::ask::ListedSocket;
 use heapledger_report_format::request::SOCKET_PREFIX;
 use heapledger_report_format::request::ledger::{LedgerAnswer, LedgerRequest, LedgerState};
-use rustix::net::SocketType;
 
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
@@ -30,14 +29,14 @@ pub(super) struct Linked {
 impl Linked {
     /// Returns all programs that answer this user.
     pub(super) fn all() -> Vec<Linked> {
-        let mut all: Vec<Linked> = peer::listed(SOCKET_PREFIX)
+        let mut all: Vec<Linked> = ListedSocket::all(SOCKET_PREFIX)
             .unwrap_or_default()
-            .iter()
+            .into_iter()
             .filter_map(|listed| {
-                let connected = peer::connect(slice::from_ref(listed), None, SocketType::STREAM, TIMEOUT).ok()?;
-                let answer = process::exchange(&connected, &LedgerRequest::State.to_line(), ANSWER_BYTES_MAX).ok()?;
+                let line = LedgerRequest::State.to_line();
+                let (process, answer) = ask::ask(vec![listed], None, &line, ANSWER_BYTES_MAX, TIMEOUT).ok()?;
                 match LedgerAnswer::parse(&answer)? {
-                    LedgerAnswer::State(state) => Some(Linked { process: connected.pid, state }),
+                    LedgerAnswer::State(state) => Some(Linked { process, state }),
                     LedgerAnswer::Refused(_) => None,
                 }
             })
@@ -49,7 +48,7 @@ impl Linked {
     /// Returns the process with this number and its state now, if it can be asked.
     pub(super) fn find(target: &str) -> Option<Linked> {
         let process = target.parse().ok()?;
-        let is_there = !peer::listed_of(SOCKET_PREFIX, process).ok()?.is_empty();
+        let is_there = !process::sockets_of(process).ok()?.is_empty();
         let state = is_there.then(|| ask(process, LedgerRequest::State).ok())??;
         Some(Linked { process, state })
     }

@@ -1,21 +1,29 @@
-//! The check of the peer's identity: the process that a socket's name tells, or one that has taken
-//! such a name.
+//! The check that the process at the other end is the one in a socket's name, and not one that has
+//! taken such a name.
 //!
 //! Every user may bind every abstract name. The credentials that the kernel has for the process
 //! that called listen(2) cannot be forged: its process id and its user.
 
 use std::error::Error;
 use std::fmt;
+use std::fs;
+use std::io;
+use std::os::fd::BorrowedFd;
 
-/// The listening process, as the kernel reports it to the client (`SO_PEERCRED`): the process, not
-/// the thread, that called listen(2), and its effective user then.
+/// The process at the other end, as the kernel reports it (`SO_PEERCRED`). A client sees the
+/// process, not the thread, that called listen(2), and its effective user then. A server sees the
+/// same of the call of connect(2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Its process id in the client's pid namespace; 0 if it has none there.
+    /// Its process id in this process's pid namespace; 0 if it has none there.
     pub pid: u32,
-    /// Its user in the client's user namespace.
+    /// Its user in this process's user namespace.
     pub user: u32,
 }
+
+/// Returns the process at the other end of a socket. The caller has this function, because it needs
+/// `unsafe` code: the safe interface of rustix cannot return the pid 0.
+pub type PeerOf = fn(BorrowedFd<'_>) -> io::Result<Peer>;
 
 /// The reason why the answer of a socket is not accepted as that of the process in its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +48,7 @@ impl Peer {
     /// # Errors
     ///
     /// The reason why it is somebody else's.
-    pub fn check(self, named: u32, own: u32, status: &[u8]) -> Result<(), Impostor> {
+    pub(super) fn check(self, named: u32, own: u32, status: &[u8]) -> Result<(), Impostor> {
         if self.pid == 0 {
             return Err(Impostor::Unseen);
         }
@@ -56,9 +64,14 @@ impl Peer {
     }
 }
 
+/// Returns the kernel's status of a process; empty if there is no such process.
+pub(super) fn status(pid: u32) -> Vec<u8> {
+    fs::read(format!("/proc/{pid}/status")).unwrap_or_default()
+}
+
 /// Returns the process ids of a process: in the reader's pid namespace, then in those below, down
 /// to its own. From `/proc/PID/status`.
-pub fn numbers(status: &[u8]) -> impl Iterator<Item = u32> {
+pub(super) fn numbers(status: &[u8]) -> impl Iterator<Item = u32> {
     field(status, "NSpid:").unwrap_or_default().split_ascii_whitespace().filter_map(|word| word.parse().ok())
 }
 
@@ -86,6 +99,17 @@ impl fmt::Display for Impostor {
 }
 
 impl Error for Impostor {}
+
+impl From<Impostor> for io::Error {
+    fn from(impostor: Impostor) -> io::Error {
+        io::Error::new(io::ErrorKind::PermissionDenied, impostor)
+    }
+}
+
+/// True if the error is an [`Impostor`].
+pub fn is_impostor(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<Impostor>())
+}
 
 #[cfg(test)]
 mod tests {
