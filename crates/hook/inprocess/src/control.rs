@@ -120,7 +120,10 @@ pub fn start(options: LedgerOptions) -> Result<(), StartError> {
     set_stacks(options.stacks);
     IS_RECORDING.store(true, Ordering::Release);
     // SAFETY: the table is static; its functions keep the contract of `Observer` (`observe`).
-    unsafe { install_observer(&raw const OBSERVER) }.map_err(StartError::Hooks)?;
+    if let Err(error) = unsafe { install_observer(&raw const OBSERVER) } {
+        IS_RECORDING.store(false, Ordering::Release);
+        return Err(StartError::Hooks(error));
+    }
     IS_RUNNING.store(true, Ordering::Release);
     Ok(())
 }
