@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read};
 use std::os::unix::net::UnixStream;
 use std::process;
 use std::time::{Duration, Instant};
@@ -12,6 +12,7 @@ use heapledger_report_format::request::{ReportsRequest, SOCKET_PREFIX};
 use heapledger_report_format::{MAIN_PROCESS, Report, Reports};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::net::{SendFlags, send};
 
 use crate::failure::failed;
 use crate::path::variable;
@@ -153,8 +154,12 @@ impl PendingAnswers {
         self.children.retain_mut(|child| {
             let State::Connecting(connecting) = &mut child.state else { return true };
             let Some(attempt) = connecting.attempt() else { return true };
-            // A line is shorter than what the kernel buffers.
-            let asked = attempt.and_then(|(mut socket, _)| socket.write_all(line.as_bytes()).map(|()| socket));
+            // A line is shorter than what the kernel buffers. A child that has ended raises no
+            // SIGPIPE in the program.
+            let asked = attempt.and_then(|(socket, _)| {
+                send(&socket, line.as_bytes(), SendFlags::NOSIGNAL)?;
+                Ok(socket)
+            });
             child.state = match asked {
                 Ok(socket) => State::Answering(socket),
                 Err(error) => match error.kind() {

@@ -1,7 +1,7 @@
 //! The server of a process that answers: several clients at once, each with deadlines, so that none
 //! delays another.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read};
 use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::Shutdown;
+use rustix::net::{SendFlags, Shutdown, send};
 use rustix::process::geteuid;
 use rustix::rand::{GetRandomFlags, getrandom};
 
@@ -195,7 +195,8 @@ impl Client {
             if *taken == bytes.len() {
                 return Err(ErrorKind::UnexpectedEof.into());
             }
-            *taken += self.stream.write(&bytes[*taken..])?;
+            // A client that has gone raises no SIGPIPE in the program.
+            *taken += send(&self.stream, &bytes[*taken..], SendFlags::NOSIGNAL)?;
             self.since = Instant::now();
         }
         Ok(())
