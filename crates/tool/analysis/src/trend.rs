@@ -2,7 +2,8 @@
 //!
 //! Live bytes go up and down with the work in hand, and a leak raises the level to which they come
 //! back. So the times are divided into [`WINDOWS`] windows, and only the minimum of each window
-//! counts, its *floor*.
+//! counts, its *floor*. Work that lasts for a whole window raises one floor; it counts no more than
+//! the higher one of its neighbours.
 //!
 //! - *Since when*: the start of the line that fits the floors best after a constant level, with any
 //!   step between the two.
@@ -28,8 +29,8 @@ const LIKELY: f64 = 3.3;
 /// The same for growth that is as good as certain: by chance, once in 3 million.
 const CERTAIN: f64 = 5.0;
 /// The least gain, in multiples of the largest loss.
-const GAIN_LIKELY: f64 = 6.0;
-const GAIN_CERTAIN: f64 = 25.0;
+const GAIN_LIKELY: f64 = 8.0;
+const GAIN_CERTAIN: f64 = 30.0;
 /// The gain of the last quarter of the time, relative to even growth. Below it, growth is slowing.
 const LAST_QUARTER: f64 = 0.4;
 /// The largest part of the gain in one window; above it, the growth is a step.
@@ -130,10 +131,18 @@ fn last_quarter(floors: &[f64]) -> f64 {
     (floors[last] - floors[last - quarter]) / ((floors[last] - floors[0]) * quarter as f64 / last as f64)
 }
 
-/// Returns the minimum of each window.
+/// Returns the minimum of each window, without peaks of one window.
 fn floors(live: &[u64]) -> Option<Vec<f64>> {
     let edge = |window: usize| window * live.len() / WINDOWS;
-    (0..WINDOWS).map(|window| live[edge(window)..edge(window + 1)].iter().min().map(|&least| least as f64)).collect()
+    let minimum = |window: usize| live[edge(window)..edge(window + 1)].iter().min().map(|&least| least as f64);
+    let minima: Vec<f64> = (0..WINDOWS).map(minimum).collect::<Option<_>>()?;
+    let without_peak = |window: usize| match window {
+        0 => minima[0].min(minima[1]),
+        // Nothing says that the last one will fall again.
+        _ if window == WINDOWS - 1 => minima[window],
+        _ => minima[window].min(minima[window - 1].max(minima[window + 1])),
+    };
+    Some((0..WINDOWS).map(without_peak).collect())
 }
 
 /// Returns the start of the line that fits best, by least squares, after a constant level. The data
@@ -212,8 +221,7 @@ mod tests {
 
     const TIMES: usize = 256;
 
-    /// A generator of numbers from 0 to 1 with a fixed seed. The noisy leak of
-    /// `a_leak_is_steady_growth` is found in this sequence, and in those of 74 of 1,000 seeds.
+    /// A generator of numbers from 0 to 1 with a fixed seed.
     struct Random(u64);
 
     impl Random {
@@ -237,13 +245,6 @@ mod tests {
         let leak = trend(&series(|time| 1e6 + 1e6 * time)).unwrap();
         assert!(leak.kind == TrendKind::Steady && leak.is_certain && leak.since == 0, "{leak:?}");
         assert!((leak.slope * WINDOWS as f64 - 1e6).abs() < 1e4 && leak.slope_min <= leak.slope_max, "{leak:?}");
-        // Besides work that takes ten times as much and gives it back.
-        let mut random = Random(1);
-        let noisy = trend(&series(|time| 1e6 * time + 1e7 * (random.next() * 3.0 - 1.0).max(0.0))).unwrap();
-        assert!(
-            noisy.kind == TrendKind::Steady && noisy.slope_min * 32.0 < 1e6 && noisy.slope_max * 32.0 > 1e6,
-            "{noisy:?}"
-        );
         // After data that are built at the start.
         let start = trend(&series(|time| if time < 0.03 { 0.0 } else { 3e6 + 1e6 * time })).unwrap();
         assert!(start.kind == TrendKind::Steady && start.is_certain && start.since == 1, "{start:?}");
@@ -254,6 +255,20 @@ mod tests {
         // From the middle on.
         let late = trend(&series(|time| 1e6 + 1e6 * (time - 0.5).max(0.0))).unwrap();
         assert!(late.kind == TrendKind::Steady && (14..=17).contains(&late.since), "{late:?}");
+    }
+
+    /// Checks how often a leak is found besides work that takes up to twenty times as much, two
+    /// thirds of the time, and gives it back.
+    #[test]
+    fn a_leak_is_found_among_noise() {
+        let mut random = Random(1);
+        let mut leak = || trend(&series(|time| 1e6 * time + 1e7 * (random.next() * 3.0 - 1.0).max(0.0)));
+        let is_right = |leak: &Trend| {
+            leak.kind == TrendKind::Steady && leak.slope_min * 32.0 < 1.03e6 && leak.slope_max * 32.0 > 0.97e6
+        };
+        let found = (0..1000).filter(|_| leak().as_ref().is_some_and(is_right)).count();
+        println!("{found} of 1,000 leaks");
+        assert!(found > 900, "{found} of 1,000 leaks");
     }
 
     #[test]
