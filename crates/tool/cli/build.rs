@@ -1,4 +1,4 @@
-//! Builds the preload library and that of the checks, which the command carries inside.
+//! Builds the preload library and the hook libraries, which the command carries inside.
 //!
 //! A nested `cargo build` in its own profile and its own target directory: the library is
 //! freestanding and must not be built with the flags, the profile or the wrappers of whatever
@@ -14,6 +14,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, exit};
 use std::{env, fs, io};
 
+/// The libraries, by the names of their packages, with the variables that say where they are.
+const LIBRARIES: [(&str, &str); 3] = [
+    ("preload", "HEAPLEDGER_PRELOAD_LIBRARY"),
+    ("memcheck-preload", "HEAPLEDGER_MEMCHECK_LIBRARY"),
+    ("log-preload", "HEAPLEDGER_LOG_LIBRARY"),
+];
+
 fn main() {
     let own = PathBuf::from(variable("CARGO_MANIFEST_DIR"));
     let sources = own.join("hook");
@@ -25,9 +32,8 @@ fn main() {
         fail(&format!("the sources in {} cannot be used", sources.display()), &error.to_string());
     }
     let directory = build(&workspace, &out.join("preload"), &own);
-    for (name, variable) in
-        [("preload", "HEAPLEDGER_PRELOAD_LIBRARY"), ("memcheck_preload", "HEAPLEDGER_MEMCHECK_LIBRARY")]
-    {
+    for (name, variable) in LIBRARIES {
+        let name = name.replace('-', "_");
         let library = directory.join(format!("libheapledger_{name}.so"));
         if !library.is_file() {
             fail(&format!("cargo made no {}", library.display()), "");
@@ -91,7 +97,10 @@ fn build(workspace: &Path, target_directory: &Path, own: &Path) -> PathBuf {
     }
 
     let mut build = cargo("build", workspace, own);
-    build.args(["--profile", "preload", "--package", "heapledger-preload", "--package", "heapledger-memcheck-preload"]);
+    build.args(["--profile", "preload"]);
+    for (name, _) in LIBRARIES {
+        build.arg("--package").arg(format!("heapledger-{name}"));
+    }
     build.arg("--target-dir").arg(target_directory);
     // A directory for intermediate files that is shared between builds would be locked by the outer
     // one.

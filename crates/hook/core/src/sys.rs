@@ -234,6 +234,26 @@ pub fn write_all(fd: i32, mut bytes: &[u8]) -> Result<(), Errno> {
     Ok(())
 }
 
+/// Opens a file, with the flags and the mode of open(2).
+pub fn open(path: &core::ffi::CStr, flags: usize, mode: usize) -> Result<i32, Errno> {
+    // SAFETY: open(2) reads the path up to its NUL, which a `CStr` has. A new descriptor, which
+    // only the caller knows, breaks no assumption of other code.
+    check(unsafe { call(nr::OPEN, [path.as_ptr().expose_provenance(), flags, mode, 0, 0, 0]) }).map(|fd| fd as i32)
+}
+
+/// Sets the length of a file that is open for writing. New bytes are zero.
+pub fn set_length(fd: i32, length: usize) -> Result<(), Errno> {
+    // SAFETY: no argument is a pointer, and the callers own their files.
+    check(unsafe { call(nr::FTRUNCATE, [fd as usize, length, 0, 0, 0, 0]) }).map(drop)
+}
+
+/// Sets the status flags of a file that the caller opened itself, such as O_NONBLOCK.
+pub fn set_flags(fd: i32, flags: usize) -> Result<(), Errno> {
+    const F_SETFL: usize = 4;
+    // SAFETY: no argument is a pointer, and only the caller uses the open file.
+    check(unsafe { call(nr::FCNTL, [fd as usize, F_SETFL, flags, 0, 0, 0]) }).map(drop)
+}
+
 /// Closes a descriptor that the caller opened itself.
 pub fn close(fd: i32) {
     // SAFETY: closing affects no memory. The callers own their descriptors.

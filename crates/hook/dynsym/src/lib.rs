@@ -6,6 +6,7 @@
 //! System V gABI (dynamic section, symbol table), the GNU hash table format.
 #![no_std]
 
+mod directory;
 mod namespaces;
 mod redirect;
 
@@ -13,6 +14,7 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use core::marker::PhantomData;
 use core::ptr;
 
+pub use directory::{Directory, Object};
 pub use namespaces::NamespaceLibrary;
 
 /// The public head of `struct link_map` of `<link.h>`.

@@ -16,11 +16,10 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use heapledger_core::arch::{nr, syscall};
 use heapledger_core::lock::Lock;
 use heapledger_core::{sandbox, sys};
-use heapledger_dynsym::{Objects, Scope};
+use heapledger_dynsym::{Object, Objects, Scope};
 use heapledger_memcheck::{self as checks, ReadMode};
 
 use crate::file::{self, End};
-use crate::object::Object;
 use crate::operators::find_within_loader;
 
 /// SIGILL, SIGABRT, SIGBUS, SIGFPE, SIGSEGV.

@@ -24,38 +24,23 @@
 
 use core::ffi::CStr;
 use core::fmt::Write;
-use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use heapledger_core::arch::{self, nr, syscall};
 use heapledger_core::print::Printer;
 use heapledger_core::{StackId, sandbox, sys};
+use heapledger_dynsym::Directory;
 use heapledger_memcheck::Call;
 use heapledger_memcheck::report::{self, Kind, Report};
 
-use crate::object::Object;
-
-const PATH_MAX: usize = 1024;
-
-/// The directory, ending with `/`.
-static DIRECTORY: [AtomicU8; PATH_MAX] = [const { AtomicU8::new(0) }; PATH_MAX];
-static LENGTH: AtomicUsize = AtomicUsize::new(0);
+static DIRECTORY: Directory = Directory::new();
 /// A number that tells the images of one process apart.
 static IMAGE: AtomicU64 = AtomicU64::new(0);
 
 /// Finds the directory that this library was loaded from. True if there is one.
 pub(crate) fn find() -> bool {
-    let Some(object) = Object::of((&raw const LENGTH).expose_provenance()) else { return false };
-    // SAFETY: the loader's text, which ends with NUL and stays.
-    let path = unsafe { CStr::from_ptr(object.file) }.to_bytes();
-    let Some(slash) = path.iter().rposition(|&byte| byte == b'/').filter(|&slash| slash < PATH_MAX - 64) else {
-        return false;
-    };
-    for (to, from) in DIRECTORY.iter().zip(path.iter().take(slash + 1)) {
-        to.store(*from, Ordering::Relaxed);
-    }
     IMAGE.store(arch::ticks(), Ordering::Relaxed);
-    LENGTH.store(slash + 1, Ordering::Release);
-    true
+    DIRECTORY.find()
 }
 
 /// Opens the file for appending. `None` if that fails.
@@ -64,39 +49,8 @@ fn open() -> Option<i32> {
     if sandbox::is_entered() {
         return None;
     }
-    let mut path = Path { bytes: [0; PATH_MAX], length: 0 };
-    for byte in DIRECTORY.iter().take(LENGTH.load(Ordering::Acquire)) {
-        path.push(byte.load(Ordering::Relaxed));
-    }
-    write!(path, "{}.{:x}.reports", sys::process_id(), IMAGE.load(Ordering::Relaxed)).ok()?;
-    path.push(0);
-    // SAFETY: open(2) reads up to a NUL. `find` accepts at most `PATH_MAX - 64` bytes of directory,
-    // and the file's name takes at most 35, so the NUL pushed above fits into `path.bytes`. A new
-    // descriptor breaks no assumption of other code.
-    let opened =
-        unsafe { syscall(nr::OPEN, [path.bytes.as_ptr() as usize, O_WRONLY_CREAT_APPEND_CLOEXEC, 0o600, 0, 0, 0]) };
-    sys::check(opened).ok().map(|fd| fd as i32)
-}
-
-struct Path {
-    bytes: [u8; PATH_MAX],
-    length: usize,
-}
-
-impl Path {
-    fn push(&mut self, byte: u8) {
-        if let Some(slot) = self.bytes.get_mut(self.length) {
-            *slot = byte;
-            self.length += 1;
-        }
-    }
-}
-
-impl Write for Path {
-    fn write_str(&mut self, text: &str) -> core::fmt::Result {
-        text.bytes().for_each(|byte| self.push(byte));
-        Ok(())
-    }
+    let name = format_args!("{}.{:x}.reports", sys::process_id(), IMAGE.load(Ordering::Relaxed));
+    DIRECTORY.open(name, O_WRONLY_CREAT_APPEND_CLOEXEC, 0o600).ok()
 }
 
 /// The number of times that each finding is written at first. Later times are written at every
@@ -153,21 +107,18 @@ fn stack(out: &mut Printer, name: &str, call: Call, stack: StackId) -> core::fmt
 /// Writes which file is mapped where, as the kernel says.
 fn maps(out: &mut Printer) -> core::fmt::Result {
     const O_CLOEXEC: usize = 0o2000000;
-    // SAFETY: open(2) reads up to the NUL that ends the literal, which is static. A new descriptor,
-    // closed below, breaks no assumption of other code.
-    let opened = unsafe { syscall(nr::OPEN, [c"/proc/self/maps".as_ptr() as usize, O_CLOEXEC, 0, 0, 0, 0]) };
-    let Ok(fd) = sys::check(opened) else { return Ok(()) };
+    let Ok(fd) = sys::open(c"/proc/self/maps", O_CLOEXEC, 0) else { return Ok(()) };
     let mut bytes = [0_u8; 1024];
     loop {
         // SAFETY: the kernel writes at most that many bytes to the live array.
-        let read = unsafe { syscall(nr::READ, [fd, bytes.as_mut_ptr() as usize, bytes.len(), 0, 0, 0]) };
+        let read = unsafe { syscall(nr::READ, [fd as usize, bytes.as_mut_ptr() as usize, bytes.len(), 0, 0, 0]) };
         let Ok(count @ 1..) = sys::check(read) else { break };
         for chunk in bytes.get(..count).unwrap_or(&[]).utf8_chunks() {
             out.write_str(chunk.valid())?;
             chunk.invalid().iter().try_for_each(|_| out.write_str("\u{fffd}"))?;
         }
     }
-    sys::close(fd as i32);
+    sys::close(fd);
     Ok(())
 }
 

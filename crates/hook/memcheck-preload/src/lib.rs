@@ -8,7 +8,6 @@
 
 mod ends;
 mod file;
-mod object;
 mod operators;
 
 use core::ffi::{CStr, c_char, c_int};

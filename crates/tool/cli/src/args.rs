@@ -13,6 +13,7 @@ mod export;
 mod files;
 mod grammar;
 mod help;
+mod log;
 mod pictures;
 mod record;
 mod reports;
@@ -31,6 +32,7 @@ pub(crate) use self::export::{Export, ExportFormat};
 pub(crate) use self::files::{Anonymize, Import, Info, Merge, Names, Trim};
 pub(crate) use self::grammar::{Refusal, SUMMARY, awaited, parse, verb};
 pub(crate) use self::help::{CompleteWords, Completions, Doctor, Explain, Help, Man};
+pub(crate) use self::log::{InfoLog, Log, LogAction, MungeLog, RecordLog, StatsLog};
 pub(crate) use self::pictures::{Advise, Flame, Growth, Timeline, Tree};
 pub(crate) use self::record::{
     Attach, Check, Control, FileLimit, KeptNames, OnFull, Pause, Record, Run, Sample, Stacks, Start, Status,
@@ -183,6 +185,7 @@ pub(crate) enum Verb {
     Reports(Reports),
     Dmd(Dmd),
     Dump(Dump),
+    Log(Log),
     Doctor(Doctor),
     Explain(Explain),
     Completions(Completions),

@@ -134,11 +134,11 @@ impl Compression {
         }
     }
 
-    fn unpack(self, bytes: &[u8]) -> std::io::Result<Box<dyn BufRead + '_>> {
+    fn unpack<'r>(self, packed: impl BufRead + 'r) -> std::io::Result<Box<dyn BufRead + 'r>> {
         Ok(match self {
-            Compression::Not => Box::new(bytes),
-            Compression::Gzip => Box::new(BufReader::new(MultiGzDecoder::new(bytes))),
-            Compression::Zstd => Box::new(BufReader::new(zstd::Decoder::with_buffer(bytes)?)),
+            Compression::Not => Box::new(packed),
+            Compression::Gzip => Box::new(BufReader::new(MultiGzDecoder::new(packed))),
+            Compression::Zstd => Box::new(BufReader::new(zstd::Decoder::with_buffer(packed)?)),
         })
     }
 }
@@ -223,6 +223,11 @@ impl ImportFormat {
         let assumed = profiles.first().map_or_else(Vec::new, |first| assumed(first.known));
         Ok(Imported { assumed, is_cut: profiles.iter().any(|profile| profile.is_cut) })
     }
+}
+
+/// Returns a reader of a stream's contents, which unpacks them if they are packed.
+pub(crate) fn unpacking<'r>(mut stream: impl BufRead + 'r) -> std::io::Result<Box<dyn BufRead + 'r>> {
+    Compression::of(stream.fill_buf()?).unpack(stream)
 }
 
 /// Returns the contents of a file, unpacked if it is packed.

@@ -29,6 +29,11 @@ impl Progress {
         self.show("looking names up {wide_bar} {human_pos} of {human_len}", done, all);
     }
 
+    /// Shows how many bytes of a file have been read.
+    pub(crate) fn bytes(&mut self, done: u64, all: u64) {
+        self.show("reading {wide_bar} {bytes} of {total_bytes}, {eta} left", done, all);
+    }
+
     fn show(&mut self, template: &str, done: u64, all: u64) {
         if self.bar.is_none() && self.started.elapsed() < SHOW_AFTER {
             return;

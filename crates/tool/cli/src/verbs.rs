@@ -18,6 +18,7 @@ pub(crate) mod growth;
 mod import;
 pub(crate) mod info;
 pub(crate) mod leaks;
+pub(crate) mod log;
 mod merge;
 mod names;
 pub(crate) mod neighbours;
@@ -70,6 +71,7 @@ pub(crate) fn dispatch(arguments: &Arguments) -> Result<ExitCode> {
 pub(crate) fn answer(verb: &Verb, out: &mut Output) -> Result<ExitCode> {
     let answered = match verb {
         Verb::Leaks(leaks) => return leaks::run(leaks, out),
+        Verb::Log(log) => return log::run(&log.action, out),
         Verb::Doctor(doctor) => return doctor::run(doctor, out).map(ExitCode::from),
         Verb::Summary(summary) => summary::run(summary, out),
         Verb::Attach(attach) => attach::run(attach),

@@ -291,6 +291,24 @@ fn the_library_of_the_checks_needs_and_offers_what_it_says() {
     }
 }
 
+/// The symbols of the C library that the hook library of `log record` needs, besides the above.
+const LOGGER_UNDEFINED_ALLOWED: &[&str] = &["dladdr", "getenv"];
+
+#[test]
+fn the_library_of_logs_needs_and_offers_what_it_says() {
+    let bytes = fs::read(env!("HEAPLEDGER_LOG_LIBRARY")).unwrap();
+    let library = object::File::parse(&*bytes).unwrap();
+    for symbol in library.dynamic_symbols() {
+        let name = symbol.name().unwrap();
+        if symbol.is_undefined() {
+            let allowed = [UNDEFINED_ALLOWED, LOGGER_UNDEFINED_ALLOWED].concat();
+            assert!(name.is_empty() || allowed.contains(&name), "undefined symbol {name}");
+        } else if symbol.is_definition() {
+            assert!(name.starts_with("heapledger_hook_"), "{name}");
+        }
+    }
+}
+
 #[test]
 fn the_preload_library_needs_and_offers_what_it_says() {
     let bytes = fs::read(env!("HEAPLEDGER_PRELOAD_LIBRARY")).unwrap();

@@ -75,6 +75,11 @@ pub(crate) fn is_stopped(pid: u32) -> bool {
     Stat::of(pid).is_some_and(|stat| stat.state == 'T')
 }
 
+/// True if a process runs, or could go on: it has not ended.
+pub(crate) fn is_running(pid: u32) -> bool {
+    Stat::of(pid).is_some_and(|stat| !matches!(stat.state, 'Z' | 'X'))
+}
+
 /// Returns the largest resident size of this process so far, in bytes.
 pub(crate) fn own_rss_max() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;

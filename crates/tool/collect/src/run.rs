@@ -69,7 +69,7 @@ fn reports(directory: &Path) -> Vec<String> {
 const REPORTS_MAX: usize = 4096;
 const REPORTS_LENGTH_MAX: u64 = 64 << 20;
 
-fn run_with(launch: &Launch, library: Option<&Library>) -> Result<ExitStatus, RecordError> {
+pub(crate) fn run_with(launch: &Launch, library: Option<&Library>) -> Result<ExitStatus, RecordError> {
     let signals = Signals::handle();
     let pid = launch.start(library, None)?;
     let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(RecordError::session("a handle of the command"));

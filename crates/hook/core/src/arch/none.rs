@@ -19,6 +19,7 @@ pub mod nr {
     pub const MUNMAP: usize = usize::MAX;
     pub const RT_SIGACTION: usize = usize::MAX;
     pub const RT_SIGPROCMASK: usize = usize::MAX;
+    pub const RT_SIGTIMEDWAIT: usize = usize::MAX;
     pub const RT_TGSIGQUEUEINFO: usize = usize::MAX;
     pub const PROCESS_VM_READV: usize = usize::MAX;
     pub const ACCESS: usize = usize::MAX;
@@ -36,6 +37,7 @@ pub mod nr {
     pub const EXIT: usize = usize::MAX;
     pub const KILL: usize = usize::MAX;
     pub const FCNTL: usize = usize::MAX;
+    pub const FTRUNCATE: usize = usize::MAX;
     pub const GETEUID: usize = usize::MAX;
     pub const GETEGID: usize = usize::MAX;
     pub const PRCTL: usize = usize::MAX;

@@ -21,6 +21,7 @@ pub mod nr {
     pub const MUNMAP: usize = 11;
     pub const RT_SIGACTION: usize = 13;
     pub const RT_SIGPROCMASK: usize = 14;
+    pub const RT_SIGTIMEDWAIT: usize = 128;
     pub const RT_TGSIGQUEUEINFO: usize = 297;
     pub const PROCESS_VM_READV: usize = 310;
     pub const ACCESS: usize = 21;
@@ -38,6 +39,7 @@ pub mod nr {
     pub const EXIT: usize = 60;
     pub const KILL: usize = 62;
     pub const FCNTL: usize = 72;
+    pub const FTRUNCATE: usize = 77;
     pub const GETEUID: usize = 107;
     pub const GETEGID: usize = 108;
     pub const PRCTL: usize = 157;

@@ -33,6 +33,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ),
     ("Draw, and write for other tools", &["flame", "export"]),
     ("Make recordings of recordings", &["merge", "trim", "names", "anonymize", "import"]),
+    ("Log the calls of the allocator", &["log"]),
     ("Ask running programs and reporters", &["reports", "dmd", "dump"]),
     ("Help", &["help", "explain", "completions", "man"]),
 ];

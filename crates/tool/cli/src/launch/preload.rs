@@ -7,6 +7,9 @@ pub(crate) static LIBRARY: &[u8] = include_bytes!(env!("HEAPLEDGER_PRELOAD_LIBRA
 /// The bytes of `libheapledger_memcheck_preload.so`.
 pub(crate) static CHECKER: &[u8] = include_bytes!(env!("HEAPLEDGER_MEMCHECK_LIBRARY"));
 
+/// The bytes of `libheapledger_log_preload.so`.
+pub(crate) static LOGGER: &[u8] = include_bytes!(env!("HEAPLEDGER_LOG_LIBRARY"));
+
 #[cfg(test)]
 mod tests {
     #[test]

@@ -459,10 +459,14 @@ impl Job {
 
     /// Starts the job through a verb of the command's, with hook libraries.
     pub(crate) fn launched(&self, verb: &str, libraries: &[&Path]) -> Running {
-        let mut line: Vec<OsString> = vec![HEAPLEDGER.into(), verb.into(), "--quiet".into()];
-        line.extend(libraries.iter().flat_map(|library| ["--hook".into(), library.into()]));
-        line.push("--".into());
-        line.extend(self.line.iter().cloned());
+        let hooks = libraries.iter().flat_map(|library| [OsStr::new("--hook"), library.as_os_str()]);
+        self.through([OsStr::new(verb), "--quiet".as_ref()].into_iter().chain(hooks))
+    }
+
+    /// Starts the job through the command, with these words in front of it.
+    pub(crate) fn through<'w>(&self, words: impl IntoIterator<Item = &'w OsStr>) -> Running {
+        let words = [HEAPLEDGER.as_ref()].into_iter().chain(words).chain(["--".as_ref()]).map(OsStr::to_owned);
+        let line: Vec<OsString> = words.chain(self.line.iter().cloned()).collect();
         Running::start(&self.command(&line), self.command(&line), &self.stdin, self.timeout)
     }
 

@@ -39,6 +39,7 @@ mod hooks;
 mod import;
 mod impostors;
 mod linked;
+mod logs;
 mod marks;
 mod modes;
 mod names;

@@ -42,6 +42,8 @@ fn schemas() -> BTreeMap<&'static str, Value> {
     add::<crate::verbs::growth::GrowthJson>(&mut all);
     add::<crate::verbs::info::InfoJson>(&mut all);
     add::<crate::verbs::leaks::LeaksJson>(&mut all);
+    add::<crate::verbs::log::info::LogInfoJson>(&mut all);
+    add::<crate::verbs::log::stats::LogStatsJson>(&mut all);
     add::<crate::verbs::neighbours::NeighboursJson>(&mut all);
     add::<crate::verbs::reallocations::ReallocationsJson>(&mut all);
     add::<crate::verbs::reports::json::PageJson<'_>>(&mut all);

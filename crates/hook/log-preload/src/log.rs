@@ -1,0 +1,163 @@
+//! The log of this process.
+
+use core::ptr;
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+
+use heapledger_core::lock::Lock;
+use heapledger_core::{arch, sandbox, sys};
+
+use crate::buffer::Buffer;
+use crate::destination::{self, Destination};
+use crate::line::Line;
+
+/// The state of the process, on a page that the kernel zeroes in a forked child. So a child begins
+/// with a free lock and without a buffer, however it was made; a child that shares its parent's
+/// memory (vfork) goes on with the parent's.
+#[repr(C)]
+struct State {
+    lock: Lock,
+    /// The id of the process; 0 until it has been asked for.
+    process: AtomicU32,
+    /// The thread that holds the lock, by its pointer; 0 if none does.
+    holder: AtomicUsize,
+    buffer: AtomicPtr<Buffer>,
+    /// Lines that were dropped while there was no buffer.
+    dropped: AtomicUsize,
+}
+
+static STATE: AtomicPtr<State> = AtomicPtr::new(ptr::null_mut());
+/// The descriptor that lines go to; `BESIDE` if there is a buffer.
+static DESCRIPTOR: AtomicI32 = AtomicI32::new(BESIDE);
+const BESIDE: i32 = -1;
+/// The buffer that is mapped, also if it was a parent's.
+static MAPPED: AtomicPtr<Buffer> = AtomicPtr::new(ptr::null_mut());
+
+/// Finds out where lines go. True if they go anywhere.
+pub(crate) fn begin() -> bool {
+    let Some(destination) = destination::find() else { return false };
+    let Ok(page) = sys::map_private(size_of::<State>().next_multiple_of(4096)) else { return false };
+    // SAFETY: `wipe_on_fork` requires a mapping of `map_private`, which `page` is, and users that
+    // cope with zeroes: zeroes are a valid `State`, that of a process that has logged nothing.
+    if unsafe { sys::wipe_on_fork(page, size_of::<State>().next_multiple_of(4096)) }.is_err() {
+        return false;
+    }
+    if let Destination::Descriptor(fd) = destination {
+        DESCRIPTOR.store(fd, Ordering::Relaxed);
+    }
+    STATE.store(page.cast(), Ordering::Release);
+    true
+}
+
+fn state() -> Option<&'static State> {
+    // SAFETY: null, or the page that `begin` has mapped, which is never unmapped. It is zeroed, or
+    // has been written as a `State`: both are valid. All its fields are atomic.
+    unsafe { STATE.load(Ordering::Acquire).as_ref() }
+}
+
+/// Returns the id of this process.
+pub(crate) fn process() -> u32 {
+    let Some(state) = state() else { return 0 };
+    match state.process.load(Ordering::Relaxed) {
+        // In a sandbox the kernel cannot be asked.
+        0 if sandbox::is_entered() => 0,
+        0 => {
+            let process = sys::process_id();
+            state.process.store(process, Ordering::Relaxed);
+            process
+        }
+        process => process,
+    }
+}
+
+/// Writes a line. One that is written while a signal interrupts another in the same thread is
+/// dropped.
+pub(crate) fn write(line: &Line) {
+    locked(|state| match DESCRIPTOR.load(Ordering::Relaxed) {
+        BESIDE => {
+            let is_mapped = map_buffer(state);
+            // SAFETY: this thread holds the lock, and `run` does not lead to another use.
+            let is_written = is_mapped && unsafe { with_buffer(state, |buffer| add(buffer, line)) };
+            if !is_written {
+                state.dropped.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        // Nobody could be told of an error.
+        fd => drop(Destination::Descriptor(fd).write(line.bytes())),
+    });
+}
+
+/// Writes what is in the buffer.
+pub(crate) fn flush() {
+    locked(|state| {
+        // SAFETY: this thread holds the lock, and `empty` does not lead to another use.
+        unsafe { with_buffer(state, empty) };
+    });
+}
+
+/// Runs a function with the lock, unless this thread holds it already.
+fn locked(run: impl FnOnce(&State)) {
+    let Some(state) = state() else { return };
+    let thread = arch::thread_pointer();
+    if state.holder.load(Ordering::Relaxed) == thread {
+        state.dropped.fetch_add(1, Ordering::Relaxed);
+        return;
+    }
+    let guard = state.lock.lock();
+    state.holder.store(thread, Ordering::Relaxed);
+    run(state);
+    state.holder.store(0, Ordering::Relaxed);
+    drop(guard);
+}
+
+/// Makes the buffer of this process, if there is none. False if it cannot be made. Call with the
+/// lock.
+fn map_buffer(state: &State) -> bool {
+    if !state.buffer.load(Ordering::Relaxed).is_null() {
+        return true;
+    }
+    let Some(buffer) = Buffer::create() else { return false };
+    let parents = MAPPED.swap(buffer, Ordering::Relaxed);
+    if !parents.is_null() {
+        // SAFETY: `unmap` requires a mapping of `map_shared` that nothing refers to. It is the
+        // parent's, of which this process has a copy; the only reference was in `State`, which the
+        // fork has zeroed.
+        unsafe { sys::unmap(parents.cast(), size_of::<Buffer>()) };
+    }
+    state.buffer.store(buffer, Ordering::Relaxed);
+    true
+}
+
+/// Runs a function on the buffer of this process; false if there is none.
+///
+/// # Safety
+///
+/// The calling thread holds the lock, and `run` does not lead to this function.
+unsafe fn with_buffer(state: &State, run: impl FnOnce(&mut Buffer)) -> bool {
+    // SAFETY: null, or a mapping of `Buffer::create`, which is as long as a `Buffer` and stays
+    // mapped in this process; any bytes are a valid `Buffer`. By this function's `# Safety` no
+    // other reference to it exists while `run` runs.
+    let Some(buffer) = (unsafe { state.buffer.load(Ordering::Relaxed).as_mut() }) else { return false };
+    buffer.count_dropped(state.dropped.swap(0, Ordering::Relaxed) as u64);
+    run(buffer);
+    true
+}
+
+fn add(buffer: &mut Buffer, line: &Line) {
+    if !buffer.add(line.bytes()) {
+        empty(buffer);
+        buffer.add(line.bytes());
+    }
+}
+
+/// Writes what is in the buffer, and empties it. Lines that cannot be written are lost, and
+/// counted.
+fn empty(buffer: &mut Buffer) {
+    if buffer.content().is_empty() {
+        return;
+    }
+    if !sandbox::is_entered() && Destination::Beside.write(buffer.content()).is_ok() {
+        buffer.clear();
+    } else {
+        buffer.lose();
+    }
+}

@@ -1,0 +1,233 @@
+//! Logs of allocator calls: `heapledger log`, and the hook library that writes them.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::harness::{HEAPLEDGER, Job, Outcome, Scratch, exited, heapledger, installed, number};
+
+fn with_log(job: &Job, file: &Path) -> Outcome {
+    let words = ["log", "record", "--quiet", "--force", "-o"].map(OsStr::new);
+    job.through(words.into_iter().chain([file.as_os_str()])).outcome()
+}
+
+/// Runs a job without and with a log, and asserts that nothing else differs.
+fn logged(job: &Job, scratch: &Scratch) -> (Outcome, PathBuf) {
+    let (bare, file) = (job.bare(), scratch.file("calls.log"));
+    let outcome = with_log(job, &file);
+    assert!(bare == outcome, "the log changed {job:?}\n=== without: {bare:?}\n=== with: {outcome:?}");
+    (outcome, file)
+}
+
+fn asked(verb: &str, file: &Path) -> Value {
+    let outcome = heapledger(["log".as_ref(), verb.as_ref(), "--json".as_ref(), file.as_os_str()]);
+    assert!(outcome.status.success(), "{outcome:?}");
+    serde_json::from_slice(&outcome.stdout).unwrap()
+}
+
+/// Returns the calls of a function: calls, failed.
+fn calls(info: &Value, function: &str) -> [i64; 2] {
+    let rows = info["rows"].as_array().unwrap();
+    let row = rows.iter().find(|row| row["function"] == function);
+    row.map_or([0, 0], |row| [number(row, "calls"), number(row, "failed")])
+}
+
+/// The programs know what they did.
+#[test]
+fn every_call_is_in_the_log() {
+    let scratch = Scratch::new();
+    for job in [Job::fixture("mix", "3000"), Job::fixture("mix_threads", "500")] {
+        let (outcome, file) = logged(&job, &scratch);
+        let (truth, info) = (&outcome.printed_objects()[0], asked("info", &file));
+        let failed: i64 = info["rows"].as_array().unwrap().iter().map(|row| number(row, "failed")).sum();
+        assert_eq!(failed, number(truth, "failed"), "{info:#}");
+        let gaps = ["frees_unknown", "allocations_of_live", "lines_other"].map(|name| number(&info, name));
+        assert_eq!(gaps, [0, 0, 0], "{info:#}");
+        // For a thread, the C library allocates, too.
+        if number(&info, "threads") == 1 {
+            for name in ["bytes_live_max", "blocks_live_max", "bytes_live_end", "blocks_live_end"] {
+                assert_eq!(number(&info, name), number(truth, name), "{name}: {info:#}");
+            }
+        }
+    }
+}
+
+/// A killed process keeps what it has not written yet in a file of its own.
+#[test]
+fn no_call_is_lost_however_the_program_ends() {
+    let scratch = Scratch::new();
+    for how in ["return", "exit", "_exit", "quick_exit", "exit_group", "abort", "KILL", "SEGV", "TERM"] {
+        let (_, file) = logged(&Job::fixture("dies", &format!("5000 {how}")), &scratch);
+        let info = asked("info", &file);
+        let (malloc, [free, _]) = (calls(&info, "malloc"), calls(&info, "free"));
+        // Ways to end that run functions of the C library free some of its own blocks.
+        assert!(malloc[0] >= 5000 && (1000..1100).contains(&free), "{how}: {info:#}");
+    }
+}
+
+#[test]
+fn children_have_lines_of_their_own() {
+    let scratch = Scratch::new();
+    for how in ["", "raw"] {
+        let file = scratch.file("calls.log");
+        let outcome = with_log(&Job::fixture("forks", how), &file);
+        assert_eq!(outcome.status, exited(10), "{outcome:?}");
+        let processes = outcome.printed_objects();
+        let info = asked("info", &file);
+        let sum = |name: &str| processes.iter().map(|process| number(process, name)).sum::<i64>();
+        assert_eq!(number(&info, "processes"), processes.len() as i64, "{how}: {info:#}");
+        assert_eq!(number(&info, "frees_unknown"), sum("frees_inherited"), "{how}: {info:#}");
+        let text = fs::read_to_string(&file).unwrap();
+        for process in &processes {
+            let pid = format!("{} ", number(process, "pid"));
+            let allocations = text.lines().filter(|line| line.starts_with(&pid) && line.contains("alloc(")).count();
+            assert_eq!(allocations as i64, number(process, "allocations"), "{how}: {process}");
+        }
+    }
+    // Programs that a program starts.
+    let (_, file) = logged(&Job::shell("ls / | cat; (ls /; exec ls /etc) | wc -l; exit 3"), &scratch);
+    assert!(number(&asked("info", &file), "processes") >= 4);
+}
+
+#[test]
+fn a_log_goes_anywhere() {
+    let scratch = Scratch::new();
+    let (file, pipe) = (scratch.file("calls.log"), scratch.file("pipe"));
+    let shell = |line: String| Job::shell(&line).directory(scratch.path()).bare();
+    // Standard output, behind what the program has written.
+    let outcome = shell(format!("{HEAPLEDGER} log record -q -o - -- ls / | grep -c 'malloc('"));
+    assert!(outcome.status.success() && outcome.text().trim().parse::<u32>().unwrap() > 10, "{outcome:?}");
+    // As logalloc does: a descriptor, and a file, to which the log is appended.
+    let command = format!("{HEAPLEDGER} log record -q -- ls /");
+    let outcome = shell(format!("MALLOC_LOG=7 {command} 7>{} >/dev/null", file.display()));
+    assert!(outcome.status.success(), "{outcome:?}");
+    let once = number(&asked("info", &file), "calls");
+    let outcome = shell(format!("MALLOC_LOG={} {command} >/dev/null", file.display()));
+    assert!(outcome.status.success(), "{outcome:?}");
+    assert_eq!(number(&asked("info", &file), "calls"), 2 * once);
+    // Without a destination, and with one that is there.
+    assert_eq!(heapledger(["log", "record", "--", "ls"]).status, exited(2));
+    let outcome = heapledger(["log", "record", "-o", file.to_str().unwrap(), "--", "ls"]);
+    assert!(outcome.status == exited(1) && outcome.stdout.is_empty(), "{outcome:?}");
+    // A reader that goes away does not end the program; the calls are counted.
+    let line = format!(
+        "mkfifo {0} && (head -c 9 {0} >/dev/null &) && {HEAPLEDGER} log record -q -o {0} -- seq 100000 | tail -n 1",
+        pipe.display()
+    );
+    let outcome = shell(line);
+    assert_eq!(outcome.text(), "100000\n", "{outcome:?}");
+    let outcome = shell(format!("{HEAPLEDGER} log record -o /dev/full -- sh -c 'exit 3'"));
+    assert!(outcome.status == exited(3), "{outcome:?}");
+    assert!(String::from_utf8_lossy(&outcome.stderr).contains("HL0082"), "{outcome:?}");
+}
+
+/// The hook library by itself, with logalloc's environment variables.
+#[test]
+fn the_library_is_told_by_the_environment() {
+    let scratch = Scratch::new();
+    let library = scratch.write("liblog.so", include_bytes!(env!("HEAPLEDGER_LOG_LIBRARY")));
+    let file = scratch.file("calls.log");
+    let job = Job::fixture("mix", "1000").variable("MALLOC_LOG", &file);
+    let outcome = job.launched("run", &[&library]).outcome();
+    let (truth, info) = (&outcome.printed_objects()[0], asked("info", &file));
+    assert_eq!(number(&info, "bytes_live_max"), number(truth, "bytes_live_max"));
+    let aligned = ["posix_memalign", "aligned_alloc", "valloc"];
+    assert!(aligned.iter().all(|function| calls(&info, function)[0] > 0), "{info:#}");
+    fs::remove_file(&file).unwrap();
+    let outcome = job.variable("MALLOC_LOG_MINIMAL", "1").launched("run", &[&library]).outcome();
+    assert_eq!(&outcome.printed_objects()[0], truth);
+    let minimal = asked("info", &file);
+    assert!(aligned.iter().all(|function| calls(&minimal, function)[0] == 0), "{minimal:#}");
+    let sum = aligned.iter().map(|function| calls(&info, function)[0]).sum::<i64>() + calls(&info, "memalign")[0];
+    assert_eq!(calls(&minimal, "memalign")[0], sum);
+    // Off, and no destination at all.
+    for value in ["0", ""] {
+        let outcome = Job::fixture("mix", "10").variable("MALLOC_LOG", value).launched("run", &[&library]).outcome();
+        assert!(outcome.status.success() && outcome.printed_objects().len() == 1, "{outcome:?}");
+    }
+}
+
+#[test]
+fn logs_are_read_packed_or_not() {
+    let scratch = Scratch::new();
+    let log = "1 1 malloc(5000)=0x10\n1 2 malloc(7)=0x20\n1 1 free(0x30)\nnot a line\n1 1 free(0x10)\n";
+    let file = scratch.write("calls.log", log);
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    gzip.write_all(log.as_bytes()).unwrap();
+    let packed = scratch.write("calls.log.gz", gzip.finish().unwrap());
+    assert_eq!(asked("info", &file), asked("info", &packed));
+    assert_eq!(asked("stats", &file)["rows"][1]["requests"], 1);
+    let stats = heapledger(["log".as_ref(), "stats".as_ref(), packed.as_os_str()]);
+    assert_eq!(stats.text(), "Small:            1  50.00%\nLarge:            1  50.00%\nHuge :            0   0.00%\n");
+    let munged = heapledger(["log".as_ref(), "munge".as_ref(), file.as_os_str()]);
+    assert_eq!(munged.text(), "1 1 malloc(5000)=#1\n1 2 malloc(7)=#2\n1 1 free(#1)\n");
+    let ignored =
+        "Ignored \"1 1 free(0x30)\": Did not see an alloc for pointer\nIgnored \"not a line\": Malformed input\n";
+    assert_eq!(String::from_utf8_lossy(&munged.stderr), ignored);
+    let from_stdin = Job::new([HEAPLEDGER, "log", "munge", "-"]).stdin(log).bare();
+    assert!(from_stdin == munged, "{from_stdin:?}");
+    for (name, content, why) in [("empty", "", "is empty"), ("text", "hello\nworld\n", "has no call of an allocator")] {
+        let file = scratch.write(name, content);
+        for verb in ["info", "stats", "munge"] {
+            let outcome = heapledger(["log".as_ref(), verb.as_ref(), file.as_os_str()]);
+            let said = String::from_utf8_lossy(&outcome.stderr).into_owned();
+            assert!(outcome.status == exited(102) && said.contains(why), "{verb}: {outcome:?}");
+        }
+    }
+}
+
+/// Programs that nobody here wrote do the same under a log, and a munged log is the same work.
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn logs_of_real_programs() {
+    let scratch = Scratch::new();
+    let data = (0..20_000).map(|number| format!("{{\"id\":{number},\"name\":\"n{number}\"}}\n")).collect::<String>();
+    let data = scratch.write("data.json", data);
+    let perl = "my %h; $h{$_ % 977} .= \"x$_\" for 1..50000; print length(join(\"\", values %h)), \"\\n\"";
+    let source = crate::readme::root().join("examples/life.c");
+    let jobs = [
+        ("jq", Job::new(["jq".as_ref(), "-s".as_ref(), "map(.id) | add".as_ref(), data.as_os_str()])),
+        ("perl", Job::new(["perl", "-e", perl])),
+        (
+            "cc",
+            Job::new([
+                "cc".as_ref(),
+                "-O2".as_ref(),
+                "-c".as_ref(),
+                "-o".as_ref(),
+                "life.o".as_ref(),
+                source.as_os_str(),
+            ]),
+        ),
+        (
+            "sqlite3",
+            Job::new([
+                "sqlite3",
+                ":memory:",
+                "with recursive n(x) as (select 1 union all select x+1 from n where x<50000) select sum(x), count(distinct x % 977) from n",
+            ]),
+        ),
+    ];
+    for (name, job) in jobs {
+        if installed(name).is_none() {
+            continue;
+        }
+        let (_, file) = logged(&job.directory(scratch.path()), &scratch);
+        let munged = scratch.file("calls.munged");
+        let words = ["log", "munge", "--force", "-o"].map(OsStr::new);
+        let outcome = heapledger(words.into_iter().chain([munged.as_os_str(), file.as_os_str()]));
+        assert!(outcome.status.success(), "{outcome:?}");
+        let (before, after) = (asked("info", &file), asked("info", &munged));
+        assert_eq!(
+            (&before["frees_unknown"], &before["allocations_of_live"]),
+            (&0.into(), &0.into()),
+            "{name}: {before:#}"
+        );
+        for key in ["calls", "processes", "threads", "bytes_live_max", "blocks_live_max", "bytes_live_end", "rows"] {
+            assert_eq!(before[key], after[key], "{name}: {key}");
+        }
+    }
+}
