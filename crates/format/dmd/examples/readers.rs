@@ -40,7 +40,7 @@ fn main() {
     let open = || File::open(&path).expect("the log can be opened");
     let buffered = || BufReader::with_capacity(BUFFER, open());
     let readers: [(&str, &dyn Fn()); 3] = [
-        ("this crate", &|| pass(&mut Lexer::new(open(), u64::MAX)).expect("it is JSON")),
+        ("this crate", &|| pass(&mut Lexer::new(&mut open(), u64::MAX)).expect("it is JSON")),
         ("serde_json", &|| pass_serde(buffered())),
         ("actson", &|| pass_actson(buffered())),
     ];
@@ -56,7 +56,7 @@ fn main() {
 }
 
 /// Passes over a value.
-fn pass(lexer: &mut Lexer<File>) -> Result<(), ReadError> {
+fn pass(lexer: &mut Lexer<'_>) -> Result<(), ReadError> {
     let mut first = true;
     match lexer.token()? {
         b'{' => {

@@ -21,8 +21,10 @@ const DEPTH_MAX: usize = 64;
 type Result<T> = std::result::Result<T, ReadError>;
 
 /// Reads tokens.
-pub(crate) struct Lexer<R> {
-    input: R,
+pub(crate) struct Lexer<'i> {
+    /// Not a type parameter: it is asked for a buffer at a time, and each caller would compile a
+    /// lexer of its own.
+    input: &'i mut dyn Read,
     buffer: Box<[u8]>,
     /// The part of the buffer that has not been read.
     at: usize,
@@ -35,8 +37,8 @@ pub(crate) struct Lexer<R> {
     pieces: Vec<u8>,
 }
 
-impl<R: Read> Lexer<R> {
-    pub(crate) fn new(input: R, bytes_max: u64) -> Lexer<R> {
+impl<'i> Lexer<'i> {
+    pub(crate) fn new(input: &'i mut dyn Read, bytes_max: u64) -> Lexer<'i> {
         let buffer = vec![0; BUFFER].into_boxed_slice();
         Lexer { input, buffer, at: 0, end: 0, base: 0, bytes_max, pieces: Vec::new() }
     }

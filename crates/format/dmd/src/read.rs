@@ -24,8 +24,8 @@ impl Log {
     /// # Errors
     ///
     /// Fails if the stream fails, or is not such a file.
-    pub fn read(input: impl Read) -> Result<Log> {
-        Log::read_as(input, u64::MAX, Groups::new(false))
+    pub fn read(mut input: impl Read) -> Result<Log> {
+        Log::read_as(&mut input, u64::MAX, Groups::new(false))
     }
 
     /// Reads a log for an [`Analysis`](crate::Analysis): blocks of the same stacks and usable size
@@ -35,8 +35,8 @@ impl Log {
     /// # Errors
     ///
     /// As [`Log::read`].
-    pub fn read_merged(input: impl Read) -> Result<Log> {
-        Log::read_as(input, u64::MAX, Groups::new(true))
+    pub fn read_merged(mut input: impl Read) -> Result<Log> {
+        Log::read_as(&mut input, u64::MAX, Groups::new(true))
     }
 
     /// Like [`Log::read`], but fails if the unpacked text has more than about `bytes_max` bytes:
@@ -45,12 +45,13 @@ impl Log {
     /// # Errors
     ///
     /// As [`Log::read`], or if the text is larger.
-    pub fn read_at_most(input: impl Read, bytes_max: u64) -> Result<Log> {
-        Log::read_as(input, bytes_max, Groups::new(false))
+    pub fn read_at_most(mut input: impl Read, bytes_max: u64) -> Result<Log> {
+        Log::read_as(&mut input, bytes_max, Groups::new(false))
     }
 
-    fn read_as(input: impl Read, bytes_max: u64, groups: Groups) -> Result<Log> {
-        let (mut log, sink, names) = read(input, bytes_max, InMemory { groups, known: Vec::new() })?;
+    fn read_as(input: &mut dyn Read, bytes_max: u64, groups: Groups) -> Result<Log> {
+        let mut sink = InMemory { groups, known: Vec::new() };
+        let (mut log, names) = read(input, bytes_max, &mut sink)?;
         for (block, group) in log.scanned.blocks.iter_mut().zip(sink.known) {
             block.group = group;
         }
@@ -118,15 +119,15 @@ impl Sink for InMemory {
 
 /// Reads a log, plain or gzipped, of at most about `bytes_max` bytes. Stacks and blocks go to the
 /// sink; each block's stack and each stack's frames exist.
-pub(crate) fn read<S: Sink>(mut input: impl Read, bytes_max: u64, sink: S) -> Result<(Log, S, Names)> {
+pub(crate) fn read(input: &mut dyn Read, bytes_max: u64, sink: &mut dyn Sink) -> Result<(Log, Names)> {
     let mut magic = Vec::new();
-    (&mut input).take(2).read_to_end(&mut magic).map_err(ReadError::Io)?;
+    input.take(2).read_to_end(&mut magic).map_err(ReadError::Io)?;
     let is_packed = magic == PACKED;
-    let input = Cursor::new(magic).chain(input);
+    let mut input = Cursor::new(magic).chain(input);
     if is_packed {
-        Reader::new(MultiGzDecoder::new(input), bytes_max, sink).read()
+        Reader::new(&mut MultiGzDecoder::new(input), bytes_max, sink).read()
     } else {
-        Reader::new(input, bytes_max, sink).read()
+        Reader::new(&mut input, bytes_max, sink).read()
     }
 }
 
@@ -193,10 +194,10 @@ enum Member {
     Other,
 }
 
-struct Reader<R, S> {
-    lexer: Lexer<R>,
+struct Reader<'i> {
+    lexer: Lexer<'i>,
     log: Log,
-    sink: S,
+    sink: &'i mut dyn Sink,
     keys: Keys,
     traces: Numbers,
     frames: Numbers,
@@ -205,14 +206,14 @@ struct Reader<R, S> {
     modules: Vec<(u32, NameId)>,
 }
 
-impl<R: Read, S: Sink> Reader<R, S> {
-    fn new(input: R, bytes_max: u64, sink: S) -> Reader<R, S> {
+impl<'i> Reader<'i> {
+    fn new(input: &'i mut dyn Read, bytes_max: u64, sink: &'i mut dyn Sink) -> Reader<'i> {
         let (keys, traces, frames, names) = <(Keys, Numbers, Numbers, Numbers)>::default();
         let (lexer, log, modules) = (Lexer::new(input, bytes_max), Log::empty(Mode::Live), Vec::new());
         Reader { lexer, log, sink, keys, traces, frames, names, modules }
     }
 
-    fn read(mut self) -> Result<(Log, S, Names)> {
+    fn read(mut self) -> Result<(Log, Names)> {
         self.parts()?;
         self.whole()
     }
@@ -590,8 +591,8 @@ impl<R: Read, S: Sink> Reader<R, S> {
     }
 
     /// Checks that everything that blocks refer to exists, and returns the log.
-    fn whole(self) -> Result<(Log, S, Names)> {
-        let Reader { lexer, mut log, sink, traces, frames, names, modules, .. } = self;
+    fn whole(self) -> Result<(Log, Names)> {
+        let Reader { lexer, mut log, traces, frames, names, modules, .. } = self;
         if !traces.are_all_defined() {
             return Err(lexer.wrong("a block's stack is not in `traceTable`"));
         }
@@ -619,7 +620,7 @@ impl<R: Read, S: Sink> Reader<R, S> {
             let library = &mut log.libraries[frame as usize];
             *library = library.or(names.known(Some(name)));
         }
-        Ok((log, sink, names))
+        Ok((log, names))
     }
 }
 

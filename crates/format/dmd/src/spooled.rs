@@ -35,10 +35,10 @@ impl<'a> SpooledLog<'a> {
     /// # Errors
     ///
     /// As [`Log::read`], or if the file in which the log is stored fails.
-    pub fn read(input: impl Read, frames_max: usize, spooling: Spooling<'a>) -> Result<SpooledLog<'a>, ReadError> {
+    pub fn read(mut input: impl Read, frames_max: usize, spooling: Spooling<'a>) -> Result<SpooledLog<'a>, ReadError> {
         let [traces, blocks] = [Spool::new(spooling), Spool::new(spooling)];
-        let stored = Stored { frames_max, traces, blocks, has_addresses: false };
-        let (log, stored, names) = read::read(input, u64::MAX, stored)?;
+        let mut stored = Stored { frames_max, traces, blocks, has_addresses: false };
+        let (log, names) = read::read(&mut input, u64::MAX, &mut stored)?;
         Ok(SpooledLog { log, stored, names, replaced: None, leading: None })
     }
 }
