@@ -134,7 +134,7 @@ impl Output {
 
     /// Writes a machine-readable document.
     pub(crate) fn document(&mut self, document: &impl Document, form: Form) -> Result<()> {
-        document::write(document, form, &mut self.stdout)
+        document::write(document, form, &mut *self.stdout)
     }
 
     /// Returns the stream itself.

@@ -43,19 +43,29 @@ impl<'d, D: Document> Named<'d, D> {
 }
 
 /// Writes a document.
-pub(crate) fn write<D: Document>(document: &D, form: Form, out: &mut impl Write) -> Result<()> {
+pub(crate) fn write<D: Document>(document: &D, form: Form, out: &mut dyn Write) -> Result<()> {
     match (form, D::ROWS) {
         (Form::Json, _) => {
-            serde_json::to_writer_pretty(&mut *out, &Named::new(document)).map_err(io::Error::from)?;
+            write_json(document, out)?;
             writeln!(out)?;
             Ok(())
         }
-        (Form::Csv, Some(rows)) => Ok(rows::write(document, rows, out)?),
+        (Form::Csv, Some(rows)) => {
+            let mut text = Vec::new();
+            write_json(document, &mut text)?;
+            Ok(rows::write(&text, rows, out)?)
+        }
         (Form::Csv, None) => {
             Err(Failure::new(Exit::Usage, "this answer is no table: there is no CSV of it")
                 .hint("--json has all of it"))
         }
     }
+}
+
+/// Writes the JSON of a document, for both forms: each further serializer would compile all
+/// documents once more.
+fn write_json<D: Document>(document: &D, out: &mut dyn Write) -> io::Result<()> {
+    Ok(serde_json::to_writer_pretty(out, &Named::new(document))?)
 }
 
 #[cfg(test)]

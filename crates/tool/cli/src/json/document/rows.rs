@@ -3,13 +3,11 @@
 use std::fmt;
 use std::io::{self, Write};
 
-use serde::Serialize;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
-/// Writes the rows of a document: a column for each name in any of them.
-pub(super) fn write(document: &impl Serialize, rows: &str, out: &mut impl Write) -> io::Result<()> {
-    let text = serde_json::to_string(document)?;
-    let Cell::Object(fields) = serde_json::from_str(&text)? else { return Ok(()) };
+/// Writes the rows of a document, which is JSON: a column for each name in any of them.
+pub(super) fn write(document: &[u8], rows: &str, out: &mut dyn Write) -> io::Result<()> {
+    let Cell::Object(fields) = serde_json::from_slice(document)? else { return Ok(()) };
     let rows = fields.into_iter().find(|(name, _)| name == rows);
     let Some((_, Cell::List(rows))) = rows else { return Ok(()) };
     let rows: Vec<Vec<(String, String)>> = rows.into_iter().map(Cell::columns).collect();

@@ -114,8 +114,9 @@ fn rows_are_lines_with_the_names_of_all() {
         sizes: vec![[1, 2]],
         is_rest: false,
     };
+    let document = serde_json::to_vec(&Rows { before: 1, rows: vec![Row::default(), named] }).unwrap();
     let mut text = Vec::new();
-    rows::write(&Rows { before: 1, rows: vec![Row::default(), named] }, "rows", &mut text).unwrap();
+    rows::write(&document, "rows", &mut text).unwrap();
     let expected = "bytes,share,module,via.function,via.line,stack,is_rest\n\
                     0,0,,,,,false\n\
                     18446744073709551615,0.5,\"a, \"\"b\"\"\nc\",grow,,f;main,false\n";
