@@ -89,8 +89,13 @@ impl<N> LifetimesVisitor<N> {
 }
 
 impl<N: FnMut(Origin) -> StackId> BlockVisitor for &mut LifetimesVisitor<N> {
-    const WANTS_FREES: bool = true;
-    const WANTS_CALLS: bool = true;
+    fn wants_frees(&self) -> bool {
+        true
+    }
+
+    fn wants_calls(&self) -> bool {
+        true
+    }
 
     fn on_alloc(&mut self, origin: Origin) -> StackId {
         let number = (self.number)(origin);

@@ -189,7 +189,9 @@ where
     N: AsMut<Names<'r, 'a>>,
     E: FnMut(&mut N, &Stacks, &HeapEvent) -> ControlFlow<()>,
 {
-    const WANTS_FREES: bool = true;
+    fn wants_frees(&self) -> bool {
+        true
+    }
 
     fn on_alloc(&mut self, origin: Origin) -> StackId {
         if let Some(from) = self.reattributed_from.take() {

@@ -154,7 +154,9 @@ impl LiveVisitor<'_, '_, '_, '_> {
 }
 
 impl BlockVisitor for &mut LiveVisitor<'_, '_, '_, '_> {
-    const WANTS_FREES: bool = true;
+    fn wants_frees(&self) -> bool {
+        true
+    }
 
     fn on_alloc(&mut self, origin: Origin) -> StackId {
         if !matches!(self.block_filter.verdict(self.names, &mut self.merged, &origin), Verdict::Selected(_)) {

@@ -23,6 +23,8 @@ pub(super) struct Player<'r> {
     span: Span,
     /// True if blocks were sampled. Frees of unknown blocks are then not counted.
     is_sample: bool,
+    /// True if the visitor is notified of blocks that are no longer live.
+    wants_frees: bool,
     ledger: Ledger,
     chunks: std::iter::Peekable<std::vec::IntoIter<EventChunk<'r>>>,
     /// The events of the chunk that is being played.
@@ -73,12 +75,12 @@ const PREFETCH_DISTANCE: usize = 12;
 
 impl<'r> Player<'r> {
     /// Returns `None` if nothing of the image is in the span.
-    pub(super) fn new<F: BlockVisitor>(
+    pub(super) fn new(
         recording: &'r Recording<'_>,
         image: ImageId,
         span: Span,
         session: &mut ledger::Session,
-        visitor: &mut F,
+        visitor: &mut dyn BlockVisitor,
     ) -> Result<Option<Player<'r>>, Error> {
         let until = span.until.unwrap_or(Time(u64::MAX));
         let start = recording.image(image);
@@ -97,6 +99,7 @@ impl<'r> Player<'r> {
             image,
             span,
             is_sample: recording.is_sample(),
+            wants_frees: visitor.wants_frees(),
             ledger: Ledger::new(),
             chunks: Vec::new().into_iter().peekable(),
             events: Vec::new(),
@@ -114,7 +117,7 @@ impl<'r> Player<'r> {
             ended: false,
             counts: recorded_counts(recording, image),
             threads: Vec::new(),
-            calls: (span.wants_usable() || has_reattributions || F::WANTS_CALLS).then(EventMap::default),
+            calls: (span.wants_usable() || has_reattributions || visitor.wants_calls()).then(EventMap::default),
             carried: EventMap::default(),
             tree: (has_reattributions || follows).then(|| recording.stack_tree(image, &mut NodeCache::default())),
             memory: 0,
@@ -138,12 +141,12 @@ impl<'r> Player<'r> {
 
     /// Enters the blocks of the checkpoint with which the span begins. Returns its time; 0 if there
     /// is none.
-    fn enter_checkpoint<F: BlockVisitor>(
+    fn enter_checkpoint(
         &mut self,
         recording: &Recording<'_>,
         has_reattributions: bool,
         session: &mut ledger::Session,
-        visitor: &mut F,
+        visitor: &mut dyn BlockVisitor,
     ) -> Result<Time, Error> {
         let image = self.image;
         let carried = || recording.checkpoints(image).into_iter().next();
@@ -244,7 +247,7 @@ impl<'r> Player<'r> {
         &mut self,
         session: &mut ledger::Session,
         timeline: &mut Timeline,
-        visitor: &mut impl BlockVisitor,
+        visitor: &mut dyn BlockVisitor,
         is_due: impl Fn(Time) -> bool,
     ) -> Result<(), Error> {
         if self.position == self.events.len() {
@@ -299,9 +302,9 @@ impl<'r> Player<'r> {
     /// Notifies the visitor and the reports that a block, which is still in the ledger, is about
     /// to be freed.
     #[cold]
-    fn notify_free<F: BlockVisitor>(&mut self, serial: Serial, by: &Event, visitor: &mut F) {
+    fn notify_free(&mut self, serial: Serial, by: &Event, visitor: &mut dyn BlockVisitor) {
         let Some(block) = self.ledger.get(Key::from(serial)) else { return };
-        if F::WANTS_FREES {
+        if self.wants_frees {
             visitor.on_free(self.block_end(serial, &block, by.time, EndReason::Freed(by.thread)));
         }
         let usable = self.calls.as_ref().and_then(|calls| calls.get(&serial)?.usable);
@@ -313,8 +316,8 @@ impl<'r> Player<'r> {
     }
 
     /// Notifies the visitor that no block is live any more.
-    pub(super) fn notify_ends<F: BlockVisitor>(&self, at: Time, reason: EndReason, visitor: &mut F) {
-        if F::WANTS_FREES {
+    pub(super) fn notify_ends(&self, at: Time, reason: EndReason, visitor: &mut dyn BlockVisitor) {
+        if self.wants_frees {
             self.ledger
                 .blocks()
                 .for_each(|(key, block)| visitor.on_free(self.block_end(Serial(key.0), &block, at, reason)));
@@ -348,13 +351,13 @@ impl<'r> Player<'r> {
         }
     }
 
-    fn play_event<F: BlockVisitor>(
+    fn play_event(
         &mut self,
         session: &mut ledger::Session,
-        visitor: &mut F,
+        visitor: &mut dyn BlockVisitor,
         event: &Event,
     ) -> Result<(), Error> {
-        if (self.span.wants_freed || F::WANTS_FREES || !self.reports.is_empty())
+        if (self.span.wants_freed || self.wants_frees || !self.reports.is_empty())
             && let EventKind::Free { block: FreedBlock::Known(old) }
             | EventKind::Realloc { old: FreedBlock::Known(old), .. } = event.kind
         {
@@ -420,10 +423,10 @@ impl<'r> Player<'r> {
 
     /// Counts a live block under the group of another stack.
     #[inline]
-    fn reattribute<F: BlockVisitor>(
+    fn reattribute(
         &mut self,
         session: &mut ledger::Session,
-        visitor: &mut F,
+        visitor: &mut dyn BlockVisitor,
         time: Time,
         (block, stack): (Serial, StackId),
     ) -> Result<(), Error> {
@@ -431,7 +434,7 @@ impl<'r> Player<'r> {
         let call = self.calls.as_ref().and_then(|calls| calls.get(&block));
         let is_stamp = self.is_stamp(self.stack_of(block), stack);
         let by = call.map(|call| (call.thread, call.time));
-        if F::WANTS_FREES {
+        if self.wants_frees {
             visitor.on_free(self.block_end(block, &live, time, EndReason::Reattributed));
         }
         let to = visitor.on_alloc(Origin {

@@ -33,7 +33,7 @@ pub(crate) struct BlockEnd {
     pub(crate) serial: Serial,
     pub(crate) at: Time,
     /// The thread that allocated it, and the time, if the visitor
-    /// [wants](BlockVisitor::WANTS_CALLS) to know. `None` if the block comes from a checkpoint.
+    /// [wants](BlockVisitor::wants_calls) to know. `None` if the block comes from a checkpoint.
     pub(crate) call: Option<(ThreadId, Time)>,
     /// The block's bytes and weight.
     pub(crate) amount: Amount,
@@ -58,10 +58,16 @@ pub(crate) enum EndReason {
 /// A visitor of the replay that assigns each block to a group, and may be notified when blocks are
 /// no longer live. A function that returns the group of a block is one.
 pub(crate) trait BlockVisitor {
-    /// True if it is notified of blocks that are no longer live.
-    const WANTS_FREES: bool = false;
-    /// True if it is given the thread that allocated them, and the time.
-    const WANTS_CALLS: bool = false;
+    /// Returns true if it is notified of blocks that are no longer live. Asked once for each image.
+    fn wants_frees(&self) -> bool {
+        false
+    }
+
+    /// Returns true if it is given the thread that allocated them, and the time. Asked once for
+    /// each image.
+    fn wants_calls(&self) -> bool {
+        false
+    }
 
     /// Returns the group that a block is counted under.
     fn on_alloc(&mut self, origin: Origin) -> StackId;
