@@ -6,6 +6,7 @@
 //! compressed (`.gz`, `.zst`); the output of this module is not.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::io::{self, BufWriter, Write};
 
 mod read;
@@ -42,9 +43,8 @@ const TICK_MS: u64 = 10;
 /// thread did nothing in between. So an allocation is held back, by 10 ms at most, until its thread
 /// goes on, or until it would be missing in the peak. Readers see fewer of the temporary
 /// allocations that live longer than that while other threads are at work.
-#[derive(Debug)]
-pub struct Writer<W: Write> {
-    lines: Lines<W>,
+pub struct Writer<'o> {
+    lines: Lines<'o>,
     /// The latest event of each thread, if it was an allocation of a block that is live: its block.
     latest: Map<Thread, Block>,
     /// Allocations that are held back, with their place in the order.
@@ -65,10 +65,10 @@ type Block = (usize, u64);
 /// A size, and the allocating stack: an index of the profile's samples.
 type Pair = (u64, usize);
 
-impl<W: Write> Writer<W> {
+impl<'o> Writer<'o> {
     /// Creates a writer into `out`. `peak`: the most bytes that will be live, or 0 if not known:
     /// then fewer allocations can be held back.
-    pub fn new(out: W, peak: u64) -> Self {
+    pub fn new(out: &'o mut dyn Write, peak: u64) -> Self {
         let lines = Lines {
             out: BufWriter::with_capacity(BUFFER, out),
             tables: Tables::default(),
@@ -93,7 +93,7 @@ impl<W: Write> Writer<W> {
     }
 }
 
-impl<W: Write> EventWriter for Writer<W> {
+impl EventWriter for Writer<'_> {
     fn event(&mut self, profile: &Profile, event: &Event) -> io::Result<()> {
         let (thread, block) = ((event.process, event.thread), (event.process, event.address));
         let time_ms = event.time_ns / 1_000_000;
@@ -146,10 +146,18 @@ impl<W: Write> EventWriter for Writer<W> {
     }
 }
 
+impl fmt::Debug for Writer<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Writer").field("events", &self.events).finish_non_exhaustive()
+    }
+}
+
+/// The output. Not a type parameter: the users of this crate would compile all of this once more.
+type Buffered<'o> = BufWriter<&'o mut dyn Write>;
+
 /// The file.
-#[derive(Debug)]
-struct Lines<W: Write> {
-    out: BufWriter<W>,
+struct Lines<'o> {
+    out: Buffered<'o>,
     tables: Tables,
     has_begun: bool,
     time_ms: u64,
@@ -157,7 +165,7 @@ struct Lines<W: Write> {
     latest: Option<u32>,
 }
 
-impl<W: Write> Lines<W> {
+impl Lines<'_> {
     fn begin(&mut self, profile: &Profile) -> io::Result<()> {
         if !std::mem::replace(&mut self.has_begun, true) {
             writeln!(self.out, "v {TOOL_VERSION:x} {FILE_VERSION:x}")?;
@@ -198,7 +206,7 @@ const BUFFER: usize = 64 << 10;
 
 /// Writes a line of numbers.
 #[inline]
-fn write_line<const N: usize>(out: &mut impl Write, kind: u8, numbers: [u64; N]) -> io::Result<()> {
+fn write_line<const N: usize>(out: &mut Buffered<'_>, kind: u8, numbers: [u64; N]) -> io::Result<()> {
     // A space and sixteen digits for each number.
     let (mut line, mut length) = ([kind; 2 + 2 * 17], 1);
     for number in numbers {
@@ -239,7 +247,13 @@ const NO_PLACE: usize = usize::MAX;
 
 impl Tables {
     /// Returns the number of a pair; `again`: its second one, other than its first.
-    fn pair(&mut self, out: &mut impl Write, profile: &Profile, (bytes, sample): Pair, again: bool) -> io::Result<u32> {
+    fn pair(
+        &mut self,
+        out: &mut Buffered<'_>,
+        profile: &Profile,
+        (bytes, sample): Pair,
+        again: bool,
+    ) -> io::Result<u32> {
         let stack = self.sample(out, profile, sample)?;
         let next = (self.pairs.len() + self.pairs_again.len()) as u32 + 1;
         let numbers = if again { &mut self.pairs_again } else { &mut self.pairs };
@@ -256,7 +270,7 @@ impl Tables {
         Ok(number)
     }
 
-    fn sample(&mut self, out: &mut impl Write, profile: &Profile, sample: usize) -> io::Result<u32> {
+    fn sample(&mut self, out: &mut Buffered<'_>, profile: &Profile, sample: usize) -> io::Result<u32> {
         if let Some(&Some(known)) = self.samples.get(sample) {
             return Ok(known);
         }
@@ -275,7 +289,7 @@ impl Tables {
         Ok(stack)
     }
 
-    fn stack(&mut self, out: &mut impl Write, profile: &Profile, location: usize, outside: u32) -> io::Result<u32> {
+    fn stack(&mut self, out: &mut Buffered<'_>, profile: &Profile, location: usize, outside: u32) -> io::Result<u32> {
         let place = self.place(out, profile, location)?;
         if let Some(&number) = self.stacks.get(&(place, outside)) {
             return Ok(number);
@@ -286,7 +300,7 @@ impl Tables {
         Ok(number)
     }
 
-    fn place(&mut self, out: &mut impl Write, profile: &Profile, location: usize) -> io::Result<u32> {
+    fn place(&mut self, out: &mut Buffered<'_>, profile: &Profile, location: usize) -> io::Result<u32> {
         if let Some(&number) = self.places.get(&location) {
             return Ok(number);
         }
@@ -309,7 +323,7 @@ impl Tables {
         Ok(number)
     }
 
-    fn string(&mut self, out: &mut impl Write, text: &str) -> io::Result<u32> {
+    fn string(&mut self, out: &mut Buffered<'_>, text: &str) -> io::Result<u32> {
         if text.is_empty() {
             return Ok(0);
         }

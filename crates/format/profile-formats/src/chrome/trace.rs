@@ -186,7 +186,9 @@ impl<W: Write> Trace<W> {
 
     fn event(&mut self, event: &impl Serialize) -> io::Result<()> {
         self.out.write_all(if std::mem::take(&mut self.is_first) { b"\n" } else { b",\n" })?;
-        serde_json::to_writer(&mut self.out, event).map_err(io::Error::from)
+        // The serializer of the other formats, so that what they share is compiled once.
+        let out: &mut dyn Write = &mut self.out;
+        serde_json::to_writer(out, event).map_err(io::Error::from)
     }
 }
 

@@ -21,7 +21,7 @@ pub(super) fn write(
     processes: &[Process],
     tables: &Tables,
     rows: &[Vec<Row>],
-    out: &mut impl Write,
+    out: &mut dyn Write,
 ) -> io::Result<()> {
     let libs: Vec<_> = profile.modules.iter().map(|module| lib(&module.path, &module.build_id)).collect();
     let threads = processes.iter().zip(rows).map(|(process, rows)| {
