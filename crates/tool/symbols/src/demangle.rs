@@ -144,13 +144,13 @@ fn cpp(raw: &str) -> Option<(String, String)> {
         return None;
     }
     let symbol = cpp_demangle::BorrowedSymbol::new(raw.as_bytes()).ok()?;
-    let mut full = Bounded::default();
+    let mut full = CppName { keeps_arguments: true, ..CppName::default() };
     // An error means that the bound was reached: the part that fits is kept.
     let _ = symbol.structured_demangle(&mut full, &DemangleOptions::new());
-    let mut short = Short::default();
+    let mut short = CppName::default();
     let options = DemangleOptions::new().no_params().no_return_type();
     let _ = symbol.structured_demangle(&mut short, &options);
-    let (full, short) = (full.0, short.text.0);
+    let (full, short) = (full.text.0, short.text.0);
     if full.is_empty() {
         return None;
     }
@@ -174,20 +174,22 @@ impl fmt::Write for Bounded {
     }
 }
 
-/// A C++ name without template arguments.
+/// A C++ name, with or without template arguments. One type for both: the demangler is large, and is
+/// compiled for each.
 #[derive(Default)]
-struct Short {
+struct CppName {
     text: Bounded,
-    /// For each open node, true if it is one of template arguments.
+    keeps_arguments: bool,
+    /// For each open node, true if it is one of template arguments that are left out.
     nodes: Vec<bool>,
     in_arguments: usize,
     /// The brackets are outside the node: the closing one is still to come.
     closing: bool,
 }
 
-impl DemangleWrite for Short {
+impl DemangleWrite for CppName {
     fn push_demangle_node(&mut self, node: DemangleNodeType) {
-        let arguments = node == DemangleNodeType::TemplateArgs;
+        let arguments = node == DemangleNodeType::TemplateArgs && !self.keeps_arguments;
         if arguments && self.in_arguments == 0 {
             // Also for `operator< <int>`.
             let text = &mut self.text.0;
