@@ -43,8 +43,7 @@ impl<'r> Replay<'r, '_> {
         self.run_with(&mut visitor, progress)
     }
 
-    /// Does the work of `run`. It is compiled once, not for each visitor: a call of the visitor
-    /// takes a fiftieth of the time of an event.
+    /// Does the work of `run`. It is compiled once, not for each visitor.
     fn run_with(self, visitor: &mut dyn BlockVisitor, progress: Progress<'_>) -> Result<Replayed, Error> {
         let Replay { recording, span, .. } = self;
         expect_events(recording)?;

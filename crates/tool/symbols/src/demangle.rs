@@ -174,8 +174,8 @@ impl fmt::Write for Bounded {
     }
 }
 
-/// A C++ name, with or without template arguments. One type for both: the demangler is large, and is
-/// compiled for each.
+/// A C++ name, with or without template arguments. One type for both, because the demangler is
+/// large and is compiled for each type.
 #[derive(Default)]
 struct CppName {
     text: Bounded,
