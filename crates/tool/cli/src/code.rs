@@ -336,8 +336,8 @@ codes! {
     }
     /// The recording is incomplete
     Incomplete = 61 {
-        cause: "Something went wrong while it was recorded: a disk was full, or memory ran out. Or it was made of a \
-                file of memray or bytehound that ends before the program did.",
+        cause: "Something went wrong while it was recorded: a disk was full, or memory ran out. Or it was made of \
+                another tool's file, which ends before the program did.",
         consequence: "Figures are of what is there.",
         remedy: "`heapledger info FILE` shows what is there; record again.",
     }
