@@ -24,6 +24,7 @@ pub mod nr {
     pub const PROCESS_VM_READV: usize = usize::MAX;
     pub const ACCESS: usize = usize::MAX;
     pub const SCHED_YIELD: usize = usize::MAX;
+    pub const MREMAP: usize = usize::MAX;
     pub const MINCORE: usize = usize::MAX;
     pub const MADVISE: usize = usize::MAX;
     pub const GETPID: usize = usize::MAX;

@@ -26,6 +26,7 @@ pub mod nr {
     pub const PROCESS_VM_READV: usize = 310;
     pub const ACCESS: usize = 21;
     pub const SCHED_YIELD: usize = 24;
+    pub const MREMAP: usize = 25;
     pub const MINCORE: usize = 27;
     pub const MADVISE: usize = 28;
     pub const GETPID: usize = 39;

@@ -1,0 +1,300 @@
+//! The functions of the allocator.
+
+use core::ptr;
+
+use crate::arena::{self, ARENA};
+use crate::block::Block;
+use crate::classes::{DIRECT_MAX, LARGE_MAX, aligned_class_of, bytes_of, class_of};
+use crate::geometry::{CHUNK, PAGE, SLICE};
+use crate::run::RunPtr;
+use crate::{arch, fatal, heap, huge, map, threads};
+
+/// The alignment of every block in bytes.
+pub const ALIGNMENT: usize = 16;
+
+/// Allocates a block of at least `size` bytes, aligned to [`ALIGNMENT`]. Null if there is no
+/// memory. Up to 1 KiB this takes about fifteen instructions.
+#[inline(always)]
+pub fn allocate(size: usize) -> *mut u8 {
+    let block = allocate_at_once(size);
+    if block.is_null() { allocate_otherwise(size) } else { block }
+}
+
+/// Does the part of [`allocate`] that is worth inlining: answers requests of up to 1 KiB if the
+/// thread's current run has a block in its free list. Null otherwise.
+#[inline(always)]
+pub fn allocate_at_once(size: usize) -> *mut u8 {
+    if size <= DIRECT_MAX { arch::heap().direct(size).pop().cast() } else { ptr::null_mut() }
+}
+
+/// Does the rest of [`allocate`].
+#[inline(never)]
+pub fn allocate_otherwise(size: usize) -> *mut u8 {
+    if size <= DIRECT_MAX {
+        refill(class_of(size))
+    } else if size <= LARGE_MAX {
+        allocate_of(class_of(size))
+    } else {
+        huge::allocate(size, ALIGNMENT).block
+    }
+}
+
+/// Allocates a block of a class.
+#[inline(always)]
+fn allocate_of(class: usize) -> *mut u8 {
+    let block = arch::heap().pop(class);
+    if block.is_null() { refill(class) } else { block.cast() }
+}
+
+#[cold]
+#[inline(never)]
+fn refill(class: usize) -> *mut u8 {
+    let mut heap = arch::heap();
+    if heap.is_empty() {
+        match threads::acquire() {
+            Some(own) => heap = own,
+            None => return ptr::null_mut(),
+        }
+    }
+    if heap.tick() {
+        huge::tick(false);
+        threads::visit_unowned();
+        threads::register(heap);
+    }
+    heap.note_use(class);
+    heap.refill(class).cast()
+}
+
+/// Allocates a block of `size` zero bytes. Memory that was not used since the system returned it is
+/// not written to.
+#[inline]
+pub fn allocate_zeroed(size: usize) -> *mut u8 {
+    if size > LARGE_MAX {
+        let new = huge::allocate(size, ALIGNMENT);
+        if !new.is_zero {
+            // SAFETY: a new block of at least that size.
+            unsafe { ptr::write_bytes(new.block, 0, size) };
+        }
+        return new.block;
+    }
+    let block = allocate(size);
+    if !block.is_null() {
+        // SAFETY: `of` demands a live block in a chunk, and it is the first one of its run or in
+        // the first slice: it was allocated above. `write_bytes` demands that many writable bytes,
+        // and nobody else uses the block.
+        unsafe {
+            let is_fresh = RunPtr::of(block).is_fresh();
+            ptr::write_bytes(block, 0, if is_fresh { size_of::<Block>().min(size.max(1)) } else { size });
+        }
+    }
+    block
+}
+
+/// Allocates a block of at least `size` bytes, aligned to `alignment`, a power of two. Null if
+/// there is no memory.
+#[inline]
+pub fn allocate_aligned(size: usize, alignment: usize) -> *mut u8 {
+    debug_assert!(alignment.is_power_of_two());
+    if alignment <= ALIGNMENT {
+        return allocate(size);
+    }
+    let class = if alignment <= SLICE { aligned_class_of(size, alignment) } else { None };
+    match class {
+        Some(class) => allocate_of(class),
+        None => huge::allocate(size, alignment).block,
+    }
+}
+
+/// Frees a block. Null is ignored.
+///
+/// # Safety
+///
+/// The block is null or was returned by this allocator, and nobody uses it any more.
+#[inline(always)]
+pub unsafe fn free(block: *mut u8) {
+    // No block in a chunk begins where the chunk does; null and huge blocks do.
+    if block.addr() & (CHUNK - 1) == 0 {
+        // SAFETY: `free_huge` demands what this function's `# Safety` does.
+        return unsafe { free_huge(block) };
+    }
+    let heap = arch::heap();
+    // SAFETY: `of` demands a live block in a chunk: by the contract of this function it is a block
+    // of this allocator, and those that are not in a chunk begin at a multiple of `CHUNK`. A block
+    // lies in the first slice of its run: only runs of one block have several.
+    let run = unsafe { RunPtr::of(block) };
+    if !run.is_open_for(heap.as_owner()) {
+        // SAFETY: `free_elsewhere` demands what this function's `# Safety` does, and the block's
+        // run, which `of` has returned.
+        return unsafe { free_elsewhere(run, block) };
+    }
+    // SAFETY: `give_back` demands that this thread's heap owns the run, as was just compared, and
+    // that nobody uses the block.
+    if unsafe { run.give_back(block.cast()) } == 0 {
+        heap.empty(run);
+    }
+}
+
+/// # Safety
+///
+/// As for [`free`].
+#[cold]
+#[inline(never)]
+unsafe fn free_huge(block: *mut u8) {
+    // SAFETY: `huge::free` demands that nobody uses the block: the contract of `free`.
+    if !block.is_null() && !unsafe { huge::free(block) } {
+        fatal::abort("free of an address that is not a block, or of a block that was freed", block);
+    }
+}
+
+/// Frees a block of a run that is full, or that this thread's heap does not own.
+///
+/// # Safety
+///
+/// As for [`free`], and `run` is the block's.
+#[cold]
+#[inline(never)]
+unsafe fn free_elsewhere(run: RunPtr, block: *mut u8) {
+    let (heap, owner) = (arch::heap(), run.owner());
+    if owner == heap.as_owner() {
+        // SAFETY: this thread's heap owns the run, which is full because it was not open.
+        return unsafe { heap.free_in_full(run, block.cast()) };
+    }
+    if map::find(block.addr()) != Some(map::Range::Chunk) {
+        fatal::abort("free of an address that is not a block", block);
+    }
+    let Some(owner) = ptr::NonNull::new(owner) else { fatal::abort("free of a block that was freed", block) };
+    // SAFETY: `give_back_remotely` demands a block of the run that nobody uses: the contract of
+    // `free`. `HeapPtr::new` demands a heap that is never freed: the owner's word of a run that is
+    // not released has such a one.
+    unsafe {
+        if run.give_back_remotely(block.cast()) {
+            heap::HeapPtr::new(owner.cast()).notify(run);
+        }
+    }
+}
+
+/// Returns the number of bytes of a block that its user may use. Returns 0 for null, and for
+/// addresses at which this allocator has no memory.
+///
+/// # Safety
+///
+/// If the address is in memory of this allocator, it is that of a block which nobody frees or
+/// reallocates meanwhile.
+#[inline]
+pub unsafe fn usable_size(block: *const u8) -> usize {
+    if block.addr() & (CHUNK - 1) == 0 {
+        return huge::find(block).map_or(0, huge::HugePtr::length);
+    }
+    if map::find(block.addr()) != Some(map::Range::Chunk) {
+        return 0;
+    }
+    // SAFETY: `of` demands a live block in a chunk: the tree has the chunk, and the address is that
+    // of a block by this function's `# Safety`. It is in the first slice of its run, as in `free`.
+    unsafe { RunPtr::of(block.cast_mut()) }.block_size()
+}
+
+/// Returns the usable size of a block of `size` bytes, as [`allocate`] would return it. `None` if
+/// no block can be as large.
+pub fn good_size(size: usize) -> Option<usize> {
+    if size <= LARGE_MAX {
+        return Some(bytes_of(class_of(size)));
+    }
+    size.checked_next_multiple_of(PAGE).filter(|&size| size <= isize::MAX as usize)
+}
+
+/// Changes the size of a block, in place if possible. Returns the block, which may have moved; null
+/// if there is no memory to grow: then the old block is as it was. A null `block` is allocated.
+///
+/// # Safety
+///
+/// The block is null or was returned by this allocator, and nobody else uses it. If another one is
+/// returned, nobody uses it any more.
+#[inline]
+pub unsafe fn reallocate(block: *mut u8, size: usize) -> *mut u8 {
+    if block.is_null() {
+        return allocate(size);
+    }
+    if block.addr() & (CHUNK - 1) == 0 {
+        // SAFETY: `reallocate_huge` demands what this function's `# Safety` does.
+        return unsafe { reallocate_huge(block, size) };
+    }
+    // SAFETY: `of` demands a live block in a chunk: see `free`.
+    let run = unsafe { RunPtr::of(block) };
+    let old = run.block_size();
+    // A block that shrinks to less than half moves, so that its memory can be used.
+    if size <= old && size >= old / 2 {
+        return block;
+    }
+    // SAFETY: `move_block` demands what this function's `# Safety` does, and the block's run, which
+    // `of` has returned.
+    unsafe { move_block(block, run, size) }
+}
+
+/// # Safety
+///
+/// As for [`reallocate`], and `run` is the block's.
+#[inline(never)]
+unsafe fn move_block(block: *mut u8, run: RunPtr, size: usize) -> *mut u8 {
+    let (heap, old) = (arch::heap(), run.block_size());
+    if size <= old && class_of(size) == run.class() {
+        return block;
+    }
+    let is_large = size > SLICE && size <= LARGE_MAX && old >= SLICE && run.owner() == heap.as_owner();
+    if is_large && heap.resize_large(run, class_of(size)) {
+        return block;
+    }
+    let new = allocate(size);
+    if new.is_null() {
+        return if size <= old { block } else { new };
+    }
+    // SAFETY: both blocks have that many bytes, and do not overlap: the old one is still allocated.
+    // Nobody uses that one any more, by the contract of `reallocate`.
+    unsafe {
+        ptr::copy_nonoverlapping(block, new, old.min(size));
+        free(block);
+    }
+    new
+}
+
+/// # Safety
+///
+/// As for [`reallocate`].
+#[cold]
+unsafe fn reallocate_huge(block: *mut u8, size: usize) -> *mut u8 {
+    let Some(huge) = huge::find(block) else {
+        fatal::abort("reallocation of an address that is not a block", block);
+    };
+    if size > LARGE_MAX {
+        // SAFETY: `resize` demands the block's description, and that the caller owns the block.
+        return unsafe { huge::resize(block, huge, size) };
+    }
+    let (new, old) = (allocate(size), huge.length());
+    if new.is_null() {
+        return if size <= old { block } else { new };
+    }
+    // SAFETY: `copy_nonoverlapping` demands that many bytes in both blocks, and that they do not
+    // overlap: the old one is still allocated. `free` demands that nobody uses that one any more:
+    // the contract of `reallocate`.
+    unsafe {
+        ptr::copy_nonoverlapping(block, new, old.min(size));
+        free(block);
+    }
+    new
+}
+
+/// Returns all memory to the system that is free in this thread's heap, in those of ended threads,
+/// and in the arena. Returns the number of bytes that went back meanwhile, by this and other
+/// threads: pages of chunks that may have had memory, and the mapping that was kept for the next
+/// huge block. Those of huge blocks that other threads freed are not among them.
+pub fn trim() -> usize {
+    let returned = || ARENA.with(|arena| arena.pages_returned);
+    let before = returned();
+    let heap = arch::heap();
+    if !heap.is_empty() {
+        heap.trim();
+    }
+    threads::trim_unowned();
+    let kept = huge::tick(true);
+    arena::purge(|_| 0);
+    (returned() - before) * PAGE + kept
+}

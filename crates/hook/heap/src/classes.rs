@@ -1,0 +1,95 @@
+//! Size classes: the block sizes that runs hold.
+//!
+//! The classes are 16 bytes apart up to 128 bytes, then there are eight in each doubling up to
+//! 8 KiB and four in each doubling up to 64 KiB. So a request above 128 bytes wastes at most an
+//! eighth of its block, and a sixteenth on average. Larger classes are whole slices, up to
+//! [`LARGE_MAX`]; a block of those is a run of its own.
+
+use crate::geometry::{SLICE, SLICE_SHIFT};
+
+/// The largest block that lies in a chunk, in bytes. A larger one is a mapping of its own.
+pub(crate) const LARGE_MAX: usize = 1 << 20;
+/// The largest block of which several may share a run, in bytes.
+pub(crate) const SMALL_MAX: usize = SLICE;
+/// The largest request that a heap's direct table answers, in bytes.
+pub(crate) const DIRECT_MAX: usize = 1024;
+
+/// The number of classes that end at 128 bytes.
+const LINEAR: usize = 8;
+/// The number of classes up to 8 KiB.
+const FINE: usize = LINEAR + 6 * 8;
+/// The number of classes up to [`SMALL_MAX`].
+pub(crate) const SMALL_CLASSES: usize = FINE + 3 * 4;
+/// The number of all classes.
+pub(crate) const CLASSES: usize = SMALL_CLASSES + LARGE_MAX / SLICE - 1;
+
+/// The block size of each class, in bytes.
+static SIZES: [u32; CLASSES] = sizes();
+
+const fn sizes() -> [u32; CLASSES] {
+    let mut sizes = [0; CLASSES];
+    let (mut class, mut size, mut step) = (0, 0, 16);
+    while class < CLASSES {
+        size += step;
+        sizes[class] = size;
+        class += 1;
+        if class >= SMALL_CLASSES {
+            step = SLICE as u32;
+        } else if class >= FINE {
+            if (class - FINE).is_multiple_of(4) {
+                step = size / 4;
+            }
+        } else if class >= LINEAR && (class - LINEAR).is_multiple_of(8) {
+            step = size / 8;
+        }
+    }
+    sizes
+}
+
+/// Returns the class of the smallest blocks that hold `size` bytes, which is at most
+/// [`LARGE_MAX`].
+#[inline(always)]
+pub(crate) fn class_of(size: usize) -> usize {
+    debug_assert!(size <= LARGE_MAX);
+    if size <= 128 {
+        return size.saturating_sub(1) >> 4;
+    }
+    let last = size - 1;
+    // The number of the highest bit of the last byte's offset: the doubling that the size is in.
+    let doubling = last.ilog2() as usize;
+    if size <= 8 << 10 {
+        // Three bits below the highest one number the eight classes of a doubling.
+        (LINEAR + (doubling - 7) * 8) + ((last >> (doubling - 3)) & 7)
+    } else if size <= SMALL_MAX {
+        (FINE + (doubling - 13) * 4) + ((last >> (doubling - 2)) & 3)
+    } else {
+        SMALL_CLASSES - 1 + (last >> SLICE_SHIFT)
+    }
+}
+
+/// Returns the size of a class's blocks, in bytes.
+#[inline(always)]
+pub(crate) fn bytes_of(class: usize) -> usize {
+    SIZES[class] as usize
+}
+
+/// Returns the number of blocks in a run of a class.
+pub(crate) fn capacity_of(class: usize) -> usize {
+    (SLICE / bytes_of(class)).max(1)
+}
+
+/// Returns the number of slices that a run of a class takes.
+pub(crate) fn slices_of(class: usize) -> usize {
+    bytes_of(class).div_ceil(SLICE)
+}
+
+/// Returns the smallest class whose blocks hold `size` bytes and are aligned to `alignment`, a
+/// power of two up to [`SLICE`]. `None` if the blocks would be larger than [`LARGE_MAX`].
+pub(crate) fn aligned_class_of(size: usize, alignment: usize) -> Option<usize> {
+    // Runs begin at a slice, so blocks are aligned as their size is.
+    let size = size.max(1).checked_next_multiple_of(alignment).filter(|&size| size <= LARGE_MAX)?;
+    (class_of(size)..CLASSES).find(|&class| bytes_of(class).is_multiple_of(alignment))
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -1,0 +1,20 @@
+//! The sizes in which memory is divided.
+//!
+//! The reference's chunks are of 1 MiB. Larger ones need fewer system calls and a smaller part of
+//! the radix tree, and their header is still a page.
+
+/// The unit of the system's memory management, in bytes: 4 KiB on the processors that this crate is
+/// for.
+pub(crate) const PAGE: usize = 4096;
+
+/// The unit in which chunks are divided, in bytes.
+pub(crate) const SLICE: usize = 64 << 10;
+/// The logarithm of [`SLICE`].
+pub(crate) const SLICE_SHIFT: usize = 16;
+
+/// The size of a chunk, and its alignment, in bytes.
+pub(crate) const CHUNK: usize = 4 << 20;
+/// The logarithm of [`CHUNK`].
+pub(crate) const CHUNK_SHIFT: usize = 22;
+/// The number of slices of a chunk that runs may use: all but the first.
+pub(crate) const SLICES: usize = CHUNK / SLICE - 1;

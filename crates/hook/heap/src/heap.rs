@@ -1,0 +1,447 @@
+//! A heap: the runs from which one thread allocates.
+//!
+//! Only the thread that has the heap uses it, so nothing of it is locked. Other threads that free
+//! its blocks put them into the runs' lists for that, and bring notices. A heap outlives its
+//! thread: the next new thread adopts it, with all of its runs.
+
+use core::cell::Cell;
+use core::ops::Deref;
+use core::ptr::{self, NonNull};
+
+use crate::arena::{self, ARENA};
+use crate::bin::Bin;
+use crate::block::Block;
+use crate::classes::{CLASSES, DIRECT_MAX, SMALL_CLASSES, bytes_of, slices_of};
+use crate::fatal;
+use crate::geometry::{PAGE, SLICE};
+use crate::notices::Notices;
+use crate::run::{NO_RUN, Owner, Run, RunPtr};
+
+/// The entries of the direct table: one for each 16 bytes of a request, and one for 0.
+const DIRECT: usize = DIRECT_MAX / 16 + 1;
+/// The pages that a heap keeps in empty runs in any case: 1 MiB.
+const EMPTY_MIN: usize = (1 << 20) / PAGE;
+/// The pages that a heap keeps in empty runs beyond that, for each two slices that it has.
+const EMPTY_PER_TWO_SLICES: usize = 1;
+/// The pages in empty runs that the heap of an ended thread keeps for the next one: 256 KiB.
+const EMPTY_LEFT: usize = (256 << 10) / PAGE;
+/// The number of refills between two visits of a bin by [`HeapPtr::tick`].
+const TICK: u32 = 32;
+
+/// The checks of a heap of up to [`CACHED`] slices for double frees: the number of blocks that are
+/// compared with the one that was freed last whenever a list is taken, and the number of refills of
+/// which one checks the whole list. Each takes some instructions for a block.
+const CHECKS: (usize, u32) = (8, 16);
+/// The same for larger heaps, whose blocks are often not in a cache: following a list waits for
+/// each.
+const CHECKS_LARGE: (usize, u32) = (2, 64);
+/// The number of refills of which [`Heap::pop`] leaves one to [`HeapPtr::refill`]. The numbers of
+/// refills above are multiples of it.
+const TAKEN: u32 = 16;
+/// The slices of a heap that the caches of a processor probably hold: 4 MiB.
+const CACHED: usize = 64;
+
+/// A thread's heap.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Heap {
+    /// The current run for each size of a request, in steps of 16 bytes.
+    direct: [Cell<RunPtr>; DIRECT],
+    bins: [Bin; CLASSES],
+    /// The slices of all runs.
+    slices: Cell<usize>,
+    /// The pages that the listed runs without blocks in use may have in memory.
+    pages_empty: Cell<usize>,
+    refills: Cell<u32>,
+    /// The bin that the next tick visits.
+    visited: Cell<usize>,
+    /// True if the heap will be left to others when its thread ends.
+    pub(crate) is_registered: Cell<bool>,
+    /// The next one of the heaps that no thread has. Accessed under the lock of their list.
+    pub(crate) next: Cell<Option<HeapPtr>>,
+    shared: Shared,
+}
+
+/// The part that other threads write to, on a cache line of its own.
+#[derive(Debug)]
+#[repr(C, align(64))]
+struct Shared {
+    notices: Notices<Run>,
+}
+
+/// The address of a heap, which is never freed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub(crate) struct HeapPtr(NonNull<Heap>);
+
+/// A heap without runs, which every thread has until it allocates.
+#[repr(transparent)]
+pub(crate) struct EmptyHeap(Heap);
+
+/// The heap without runs. Nobody writes to it.
+pub(crate) static EMPTY_HEAP: EmptyHeap = EmptyHeap(Heap::new());
+
+/// The address of [`EMPTY_HEAP`].
+// SAFETY: `new_unchecked` demands an address other than 0, as that of a static is.
+pub(crate) const EMPTY: HeapPtr = HeapPtr(unsafe { NonNull::new_unchecked((&raw const EMPTY_HEAP.0).cast_mut()) });
+
+// SAFETY: `Sync` demands that threads may share it. They only read it: it has no run, from which a
+// block could be popped or to which one could be given back, and `is_empty` is asked before all
+// else.
+unsafe impl Sync for EmptyHeap {}
+
+impl Deref for HeapPtr {
+    type Target = Heap;
+
+    #[inline(always)]
+    fn deref(&self) -> &Heap {
+        // SAFETY: `as_ref` demands a valid `Heap` without unique references: the type's invariant,
+        // see `HeapPtr::new`; all fields are cells and atomics.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl HeapPtr {
+    /// # Safety
+    ///
+    /// The address is that of a heap that is never freed.
+    #[inline(always)]
+    pub(crate) const unsafe fn new(heap: NonNull<Heap>) -> HeapPtr {
+        HeapPtr(heap)
+    }
+
+    /// Returns a new heap. `None` if there is no memory.
+    pub(crate) fn create() -> Option<HeapPtr> {
+        let heap = NonNull::new(ARENA.with(|arena| arena.base(size_of::<Heap>())))?.cast::<Heap>();
+        // SAFETY: memory of the base allocator is of that size, aligned to 64, and not used by
+        // anybody else.
+        unsafe { heap.write(Heap::new()) };
+        Some(HeapPtr(heap))
+    }
+
+    #[inline(always)]
+    pub(crate) fn as_ptr(self) -> *mut Heap {
+        self.0.as_ptr()
+    }
+
+    /// Returns the heap as runs know it.
+    #[inline(always)]
+    pub(crate) fn as_owner(self) -> *mut Owner {
+        self.0.as_ptr().cast()
+    }
+
+    /// True for the heap of a thread that has not allocated yet.
+    pub(crate) fn is_empty(self) -> bool {
+        self == EMPTY
+    }
+
+    /// Returns a block of a class, with the run's lists filled up. Null if there is no memory. The
+    /// current run has no block in its free list.
+    #[inline(never)]
+    pub(crate) fn refill(self, class: usize) -> *mut Block {
+        let (compared, check) = self.checks();
+        let is_checked = self.refills.get().is_multiple_of(check);
+        self.poll_notices();
+        let bin = &self.bins[class];
+        loop {
+            let run = bin.current.get();
+            if run != NO_RUN {
+                if run.replenish(is_checked, compared) {
+                    return run.pop();
+                }
+                if !run.fill() {
+                    continue;
+                }
+                self.set_current(class, NO_RUN);
+            }
+            let partial = bin.partial.pop_front();
+            let next = match partial.or_else(|| bin.empty.pop_back()).or_else(|| self.new_run(class)) {
+                Some(run) => run,
+                None => return ptr::null_mut(),
+            };
+            if partial.is_none() {
+                self.pages_empty.set(self.pages_empty.get() - pages_of(next));
+            }
+            next.pin();
+            self.set_current(class, next);
+        }
+    }
+
+    /// Makes a run of a class, which counts as empty.
+    fn new_run(self, class: usize) -> Option<RunPtr> {
+        let slices = slices_of(class);
+        let run = arena::take(slices)?;
+        run.begin(class, self.as_owner());
+        self.slices.set(self.slices.get() + slices);
+        self.pages_empty.set(self.pages_empty.get() + pages_of(run));
+        Some(run)
+    }
+
+    fn set_current(self, class: usize, run: RunPtr) {
+        self.bins[class].current.set(run);
+        let size = bytes_of(class);
+        if size <= DIRECT_MAX {
+            let first = if class == 0 { 0 } else { bytes_of(class - 1) / 16 + 1 };
+            for entry in self.direct.get(first..=size / 16).unwrap_or(&[]) {
+                entry.set(run);
+            }
+        }
+    }
+
+    /// Handles the runs of which the last block in use was freed: a listed one.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn empty(self, run: RunPtr) {
+        let bin = &self.bins[run.class()];
+        if bin.current.get() == run {
+            // Its count has 1 more than the blocks in use: see `run`.
+            fatal::abort("double free in the run at", run.start());
+        }
+        bin.partial.unlink(run);
+        self.keep_empty(run);
+        self.poll_notices();
+    }
+
+    /// Lists a run that is empty, and in no list.
+    fn keep_empty(self, run: RunPtr) {
+        self.append_empty(run);
+        self.limit_empty();
+    }
+
+    fn append_empty(self, run: RunPtr) {
+        self.bins[run.class()].empty.push_back(run);
+        self.pages_empty.set(self.pages_empty.get() + pages_of(run));
+    }
+
+    /// Releases empty runs if there are too many.
+    fn limit_empty(self) {
+        let limit = EMPTY_MIN + self.slices.get() / 2 * EMPTY_PER_TWO_SLICES;
+        if self.pages_empty.get() > limit {
+            self.release_empty(limit / 2);
+        }
+    }
+
+    /// Lists a run that was full.
+    fn list(self, run: RunPtr) {
+        if run.used() == 0 { self.keep_empty(run) } else { self.bins[run.class()].partial.push_back(run) }
+    }
+
+    /// Releases empty runs until they have no more than `limit` pages.
+    fn release_empty(self, limit: usize) {
+        for bin in self.bins.iter().rev() {
+            while self.pages_empty.get() > limit {
+                let Some(run) = bin.empty.pop_front() else { break };
+                self.release(run);
+            }
+        }
+    }
+
+    /// Gives an empty run that is in no list any more back to the arena.
+    fn release(self, run: RunPtr) {
+        run.check_unused();
+        self.pages_empty.set(self.pages_empty.get() - pages_of(run));
+        self.slices.set(self.slices.get() - run.slices());
+        arena::give_back_run(run);
+    }
+
+    /// Handles the free of a block by the heap's thread in a run that is full.
+    ///
+    /// # Safety
+    ///
+    /// This heap owns the run, which is full, and `block` is a block of it that nobody uses any
+    /// more.
+    #[cold]
+    pub(crate) unsafe fn free_in_full(self, run: RunPtr, block: *mut Block) {
+        // SAFETY: `give_back` demands that its caller owns the run, as this heap does, and a block
+        // of it that nobody uses: both by this function's `# Safety`.
+        unsafe { run.give_back(block) };
+        if run.reopen() {
+            self.list(run);
+        }
+        self.poll_notices();
+    }
+
+    /// Brings a notice: another thread has freed a block of a full run of this heap's.
+    pub(crate) fn notify(self, run: RunPtr) {
+        // SAFETY: `push` demands a valid run: its heap does not release a full run before it has
+        // taken the notice.
+        unsafe { self.shared.notices.push(run.as_ptr()) };
+    }
+
+    /// Takes the notices that other threads have brought, if there are some.
+    #[inline(always)]
+    fn poll_notices(self) {
+        if !self.shared.notices.is_empty() {
+            self.take_notices();
+        }
+    }
+
+    #[cold]
+    fn take_notices(self) {
+        let mut next = RunPtr::from(self.shared.notices.take());
+        while let Some(run) = next {
+            next = run.next();
+            run.end_notice();
+            self.list(run);
+        }
+    }
+
+    /// Counts a refill, and now and then does a part of the work that keeps memory from lying
+    /// around. True if all bins were visited since this was true for the last time.
+    #[inline(always)]
+    pub(crate) fn tick(self) -> bool {
+        let refills = self.refills.get().wrapping_add(1);
+        self.refills.set(refills);
+        refills.is_multiple_of(TICK) && self.visit()
+    }
+
+    /// Visits the next bin: takes what other threads have freed in its runs, releases a run that
+    /// stayed empty, and gives up a large current run that is not used.
+    #[cold]
+    #[inline(never)]
+    fn visit(self) -> bool {
+        let class = self.visited.get();
+        self.visited.set((class + 1) % CLASSES);
+        let bin = &self.bins[class];
+        let current = bin.current.get();
+        let is_unused = class >= SMALL_CLASSES && current != NO_RUN && current.used() == 1;
+        if is_unused && bin.is_idle.replace(true) {
+            self.give_up_current(class);
+        }
+        self.collect(bin);
+        if let Some(run) = bin.empty.pop_front() {
+            self.release(run);
+        }
+        class == CLASSES - 1
+    }
+
+    /// Lists the current run of a bin.
+    fn give_up_current(self, class: usize) {
+        let run = self.bins[class].current.get();
+        self.set_current(class, NO_RUN);
+        run.unpin();
+        self.list(run);
+    }
+
+    /// Takes what other threads have freed in the listed runs of a bin.
+    fn collect(self, bin: &Bin) {
+        let mut next = bin.partial.first();
+        while let Some(run) = next {
+            next = run.next();
+            if run.take_remote() && run.used() == 0 {
+                bin.partial.unlink(run);
+                self.append_empty(run);
+            }
+        }
+        self.limit_empty();
+    }
+
+    /// Releases everything that is not in use.
+    pub(crate) fn trim(self) {
+        self.release_unused(0);
+    }
+
+    /// Prepares the heap for being left by its thread.
+    pub(crate) fn leave(self) {
+        self.release_unused(EMPTY_LEFT);
+    }
+
+    fn release_unused(self, keep: usize) {
+        self.take_notices();
+        for (class, bin) in self.bins.iter().enumerate() {
+            let current = bin.current.get();
+            if current != NO_RUN {
+                current.take_remote();
+                if current.used() == 1 {
+                    self.give_up_current(class);
+                }
+            }
+            self.collect(bin);
+        }
+        self.release_empty(keep);
+    }
+
+    /// Changes the class of a large run in place, to one of `class`. False if that is not possible.
+    /// This heap owns the run, whose block is in use.
+    pub(crate) fn resize_large(self, run: RunPtr, class: usize) -> bool {
+        let (old, new) = (run.slices(), slices_of(class));
+        if run.class() < SMALL_CLASSES - 1 || class < SMALL_CLASSES - 1 {
+            return false;
+        }
+        if !run.is_full() {
+            // It is the current one: it can only be that of its own class.
+            if self.bins[run.class()].current.get() != run || !run.fill() {
+                return false;
+            }
+            self.set_current(run.class(), NO_RUN);
+        }
+        if new > old {
+            if !arena::extend(run, old, new) {
+                return false;
+            }
+        } else if new < old {
+            arena::give_back(run, new, old - new);
+        }
+        self.slices.set(self.slices.get() + new - old);
+        run.set_class(class);
+        true
+    }
+}
+
+/// Returns the number of pages that a run without blocks in use may have in memory.
+fn pages_of(run: RunPtr) -> usize {
+    run.pages() + (run.slices() - 1) * (SLICE / PAGE)
+}
+
+impl Heap {
+    const fn new() -> Heap {
+        Heap {
+            direct: [const { Cell::new(NO_RUN) }; DIRECT],
+            bins: [const { Bin::new() }; CLASSES],
+            slices: Cell::new(0),
+            pages_empty: Cell::new(0),
+            refills: Cell::new(0),
+            visited: Cell::new(0),
+            is_registered: Cell::new(false),
+            next: Cell::new(None),
+            shared: Shared { notices: Notices::new() },
+        }
+    }
+
+    /// Returns the run from which a request of up to [`DIRECT_MAX`] bytes is answered.
+    #[inline(always)]
+    pub(crate) fn direct(&self, size: usize) -> RunPtr {
+        debug_assert!(size <= DIRECT_MAX);
+        // SAFETY: `get_unchecked` demands an index in bounds: the largest is that of `DIRECT_MAX`,
+        // which is `DIRECT - 1`.
+        unsafe { self.direct.get_unchecked((size + 15) >> 4) }.get()
+    }
+
+    /// Returns a block of a class from the current run. Null if its lists are empty, or if it is
+    /// time for a refill. Unlike [`Heap::direct`], this takes the second list too: large blocks are
+    /// few in a run, so that the first one is often empty. That counts as a refill, of which one in
+    /// [`TAKEN`] is left to [`HeapPtr::refill`], for its checks and for other threads' notices.
+    #[inline(always)]
+    pub(crate) fn pop(&self, class: usize) -> *mut Block {
+        let run = self.bins[class].current.get();
+        let block = run.pop();
+        let refills = self.refills.get().wrapping_add(1);
+        // The heap without runs has no list to take, so this does not write to it.
+        if !block.is_null() || refills.is_multiple_of(TAKEN) || !run.take_local(self.checks().0) {
+            return block;
+        }
+        self.refills.set(refills);
+        run.pop()
+    }
+
+    /// Returns the checks for double frees that are made.
+    #[inline(always)]
+    fn checks(&self) -> (usize, u32) {
+        if self.slices.get() <= CACHED { CHECKS } else { CHECKS_LARGE }
+    }
+
+    /// Notes that a block of a class was asked for.
+    pub(crate) fn note_use(&self, class: usize) {
+        self.bins[class].is_idle.set(false);
+    }
+}

@@ -1,0 +1,319 @@
+//! Huge blocks: each is a mapping of its own, aligned to a chunk. So the address alone tells them
+//! from blocks in chunks, whose first slice is the header.
+//!
+//! A huge block is returned to the system when it is freed. It grows and shrinks by mremap(2); if
+//! the kernel refuses that, it is copied to a larger one, or stays as large as it is.
+//!
+//! A program that allocates and frees a huge block of the same size again and again would spend its
+//! time in page faults. So from the second repetition on, the freed mapping is kept, one in the
+//! process, until the next one is freed or until it was not used between two of a heap's
+//! [ticks](tick).
+
+use core::cell::Cell;
+use core::ops::Deref;
+use core::ptr::{self, NonNull};
+
+use crate::arena::ARENA;
+use crate::geometry::{CHUNK, PAGE};
+use crate::locked::Locked;
+use crate::map::{self, Range};
+use crate::os::{self, Resized};
+
+/// The description of a huge block, accessed under the lock of [`HUGE`] or by the block's owner.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Huge {
+    length: Cell<usize>,
+    next: Cell<Option<HugePtr>>,
+}
+
+/// The address of a description, which is never freed but used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HugePtr(NonNull<Huge>);
+
+impl Deref for HugePtr {
+    type Target = Huge;
+
+    fn deref(&self) -> &Huge {
+        // SAFETY: `as_ref` demands a valid `Huge` without unique references: it is memory of the
+        // base allocator that was zeroed, which is valid, and never freed; its fields are cells.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl HugePtr {
+    fn address(self) -> usize {
+        self.0.as_ptr().expose_provenance()
+    }
+
+    /// # Safety
+    ///
+    /// [`HugePtr::address`] returned it.
+    unsafe fn from_address(address: usize) -> HugePtr {
+        // SAFETY: `new_unchecked` demands an address other than 0, as that of a `HugePtr` is.
+        HugePtr(unsafe { NonNull::new_unchecked(ptr::with_exposed_provenance_mut(address)) })
+    }
+
+    /// Returns the size of the block in bytes.
+    pub(crate) fn length(self) -> usize {
+        self.length.get()
+    }
+}
+
+/// Returns the length of the mapping for a block. `None` if it is too long for an object.
+fn length_for(size: usize) -> Option<usize> {
+    size.max(1).checked_next_multiple_of(PAGE).filter(|&length| length <= isize::MAX as usize)
+}
+
+/// The huge blocks of the process.
+#[derive(Debug)]
+pub(crate) struct HugeBlocks {
+    /// Descriptions that no block has.
+    free: Option<HugePtr>,
+    kept: Kept,
+    /// The number of blocks.
+    pub(crate) count: usize,
+    /// The bytes of all blocks.
+    pub(crate) bytes: usize,
+}
+
+/// The huge blocks. Locked before the arena.
+pub(crate) static HUGE: Locked<HugeBlocks> =
+    Locked::new(HugeBlocks { free: None, kept: Kept::new(), count: 0, bytes: 0 });
+
+/// The longest mapping that is kept, in bytes.
+const KEPT_MAX: usize = 32 << 20;
+
+/// The mapping that is kept, and why.
+#[derive(Debug)]
+struct Kept {
+    /// The mapping, without a block.
+    mapping: Option<(*mut u8, usize)>,
+    /// The length of the block that was freed last.
+    freed: usize,
+    /// True if a block of the same length was allocated since.
+    is_repeated: bool,
+    /// True if the mapping was not used since the last tick.
+    is_old: bool,
+}
+
+impl Kept {
+    const fn new() -> Kept {
+        Kept { mapping: None, freed: 0, is_repeated: false, is_old: false }
+    }
+
+    /// Takes the mapping if it has this length.
+    fn take(&mut self, length: usize) -> Option<*mut u8> {
+        self.is_repeated = self.freed == length;
+        self.mapping.take_if(|(_, kept)| *kept == length).map(|(start, _)| start)
+    }
+
+    /// Keeps a mapping if that seems to be worth it. Returns the one to be unmapped: the same, or
+    /// the one that was kept so far.
+    fn exchange(&mut self, start: *mut u8, length: usize) -> Option<(*mut u8, usize)> {
+        let is_kept = self.is_repeated && self.freed == length && length <= KEPT_MAX;
+        self.freed = length;
+        if !is_kept {
+            return Some((start, length));
+        }
+        self.is_old = false;
+        self.mapping.replace((start, length))
+    }
+}
+
+/// Unmaps the kept mapping if it was not used since the last call, or if `at_once`. Returns its
+/// bytes.
+pub(crate) fn tick(at_once: bool) -> usize {
+    let mapping = HUGE.with(|blocks| {
+        let kept = &mut blocks.kept;
+        let is_old = core::mem::replace(&mut kept.is_old, true);
+        if is_old || at_once { kept.mapping.take() } else { None }
+    });
+    let Some((start, length)) = mapping else { return 0 };
+    // SAFETY: `unmap` demands memory that nobody uses: it has no block, and was taken out.
+    unsafe { os::unmap(start, length) };
+    length
+}
+
+/// A new block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct New {
+    /// Its address, or null.
+    pub(crate) block: *mut u8,
+    /// True if it is zero.
+    pub(crate) is_zero: bool,
+}
+
+const NONE: New = New { block: ptr::null_mut(), is_zero: true };
+
+/// Allocates a block, aligned to a chunk and to `alignment`, a power of two.
+#[cold]
+#[inline(never)]
+pub(crate) fn allocate(size: usize, alignment: usize) -> New {
+    let Some(length) = length_for(size) else { return NONE };
+    let kept = if alignment <= CHUNK { HUGE.with(|blocks| blocks.kept.take(length)) } else { None };
+    let new = match kept {
+        Some(block) => New { block, is_zero: false },
+        None => New { block: os::map_aligned(length, alignment.max(CHUNK), 0), is_zero: true },
+    };
+    if new.block.is_null() || enter(new.block, length) {
+        return new;
+    }
+    // SAFETY: mapped just now, or kept, and nobody knows it.
+    unsafe { os::unmap(new.block, length) };
+    NONE
+}
+
+/// Describes a block. False if there is no memory for that.
+fn enter(start: *mut u8, length: usize) -> bool {
+    HUGE.with(|blocks| {
+        let huge = match blocks.free {
+            Some(huge) => {
+                blocks.free = huge.next.get();
+                huge
+            }
+            None => match NonNull::new(ARENA.with(|arena| arena.base(size_of::<Huge>()))) {
+                Some(new) => HugePtr(new.cast()),
+                None => return false,
+            },
+        };
+        huge.length.set(length);
+        let is_entered = map::set(start.addr(), Some(Range::Huge(huge.address())));
+        if is_entered {
+            blocks.count += 1;
+            blocks.bytes += length;
+        } else {
+            huge.next.set(blocks.free.replace(huge));
+        }
+        is_entered
+    })
+}
+
+/// Returns the description of a block. `None` if the address is not that of a huge block.
+pub(crate) fn find(block: *const u8) -> Option<HugePtr> {
+    match map::find(block.addr()) {
+        // SAFETY: `from_address` demands the word of a description: `enter` and
+        // `move_to_grow` store those.
+        Some(Range::Huge(huge)) if block.addr().is_multiple_of(CHUNK) => Some(unsafe { HugePtr::from_address(huge) }),
+        _ => None,
+    }
+}
+
+/// Frees a block. False if the address is not that of a huge block.
+///
+/// # Safety
+///
+/// If it is a huge block, nobody uses it any more.
+pub(crate) unsafe fn free(block: *mut u8) -> bool {
+    // SAFETY: `remove` demands what this function's `# Safety` does.
+    unsafe { remove(block, true) }
+}
+
+/// Frees a block, whose mapping is kept only if `may_keep`. False if the address is not that of a
+/// huge block.
+///
+/// # Safety
+///
+/// If it is a huge block, nobody uses it any more.
+unsafe fn remove(block: *mut u8, may_keep: bool) -> bool {
+    let unused = HUGE.with(|blocks| {
+        let huge = find(block)?;
+        let length = huge.length();
+        map::set(block.addr(), None);
+        blocks.count -= 1;
+        blocks.bytes -= length;
+        huge.next.set(blocks.free.replace(huge));
+        Some(if may_keep { blocks.kept.exchange(block, length) } else { Some((block, length)) })
+    });
+    if let Some(Some((start, length))) = unused {
+        // SAFETY: `unmap` demands memory that nobody uses: it is that of the block, by this
+        // function's `# Safety`, which only one thread found; or was kept, and has no block.
+        unsafe { os::unmap(start, length) };
+    }
+    unused.is_some()
+}
+
+/// Changes the size of a block, which may move. A block that cannot shrink stays as it is. Null if
+/// there is no memory to grow: then the block is as it was.
+///
+/// # Safety
+///
+/// `huge` describes `block`, which the caller owns and gives up if another one is returned.
+pub(crate) unsafe fn resize(block: *mut u8, huge: HugePtr, size: usize) -> *mut u8 {
+    let (old, Some(new)) = (huge.length(), length_for(size)) else { return ptr::null_mut() };
+    if new == old {
+        return block;
+    }
+    // SAFETY: `os::resize` demands a range of the caller's whose end nobody uses: it is the block.
+    let resized = unsafe { os::resize(block, old, new) };
+    if resized == Resized::Done {
+        HUGE.with(|blocks| {
+            huge.length.set(new);
+            blocks.bytes = blocks.bytes + new - old;
+        });
+        return block;
+    }
+    if new < old {
+        return block;
+    }
+    // SAFETY: `move_to_grow` demands what this function's `# Safety` does, and more bytes than the
+    // block has, as was just compared.
+    let moved = if resized == Resized::Blocked { unsafe { move_to_grow(block, huge, new) } } else { ptr::null_mut() };
+    // SAFETY: `copy_to_grow` demands the same as `move_to_grow`.
+    if moved.is_null() { unsafe { copy_to_grow(block, old, size) } } else { moved }
+}
+
+/// Moves the pages of a block to a larger mapping. Null if that is not possible: then the block is
+/// as it was.
+///
+/// # Safety
+///
+/// As for [`resize`], and `new` is at least the block's length.
+unsafe fn move_to_grow(block: *mut u8, huge: HugePtr, new: usize) -> *mut u8 {
+    let (old, to) = (huge.length(), os::reserve(new, CHUNK));
+    if to.is_null() {
+        return to;
+    }
+    // Before the pages move, because their new address has to be entered afterwards:
+    if !map::prepare(to.addr()) {
+        // SAFETY: `unmap` demands memory that nobody uses: it was reserved above, and nobody knows
+        // it.
+        unsafe { os::unmap(to, new) };
+        return ptr::null_mut();
+    }
+    // The old address is taken out first: as soon as it is unmapped, another thread may get it.
+    HUGE.with(|_| map::set(block.addr(), None));
+    // SAFETY: `move_to` demands a range whose owner knows that it moves, as the caller does, and a
+    // reservation of `new` bytes that nobody uses: it was made above.
+    let is_moved = unsafe { os::move_to(block, old, to, new) };
+    let at = if is_moved { to } else { block };
+    HUGE.with(|blocks| {
+        if is_moved {
+            huge.length.set(new);
+            blocks.bytes += new - old;
+        }
+        map::set(at.addr(), Some(Range::Huge(huge.address())));
+    });
+    if is_moved { to } else { ptr::null_mut() }
+}
+
+/// Copies a block to a larger one and frees it. Null if there is no memory: then the block is as it
+/// was.
+///
+/// # Safety
+///
+/// As for [`resize`]: the block has `old` bytes, which are at most `size`.
+unsafe fn copy_to_grow(block: *mut u8, old: usize, size: usize) -> *mut u8 {
+    let new = allocate(size, CHUNK).block;
+    if !new.is_null() {
+        // SAFETY: `copy_nonoverlapping` demands `old` bytes in both, which do not overlap: the old
+        // block is still allocated. `remove` demands that nobody uses it any more: the caller gives
+        // it up, by this function's `# Safety`. It is not kept: the program may have changed the
+        // protection of its pages.
+        unsafe {
+            ptr::copy_nonoverlapping(block, new, old);
+            remove(block, false);
+        }
+    }
+    new
+}

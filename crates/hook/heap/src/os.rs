@@ -1,0 +1,151 @@
+//! The system calls that the allocator makes. None changes `errno`. A sandbox of the program may
+//! refuse them: then there is no memory.
+
+use core::ptr;
+
+use heapledger_core::arch::{nr, syscall};
+use heapledger_core::sys::{Errno, check};
+
+const ENOMEM: Errno = Errno(12);
+
+const PROT_NONE: usize = 0;
+const PROT_READ_WRITE: usize = 1 | 2;
+const MAP_PRIVATE_ANONYMOUS: usize = 2 | 0x20;
+const MAP_NORESERVE: usize = 0x4000;
+const MREMAP_MAYMOVE_FIXED: usize = 1 | 2;
+const MADV_DONTNEED: usize = 4;
+const MADV_POPULATE_WRITE: usize = 23;
+
+/// Maps zeroed memory, at `hint` if that is free (0: anywhere). Null if there is none.
+fn map_at(hint: usize, length: usize, protection: usize) -> *mut u8 {
+    let flags = MAP_PRIVATE_ANONYMOUS | if protection == PROT_NONE { MAP_NORESERVE } else { 0 };
+    // SAFETY: without MAP_FIXED the kernel picks unused addresses, so no memory of anybody is
+    // affected. No argument is a pointer that the kernel reads or writes.
+    let answer = unsafe { syscall(nr::MMAP, [hint, length, protection, flags, usize::MAX, 0]) };
+    check(answer).map_or(ptr::null_mut(), ptr::with_exposed_provenance_mut)
+}
+
+/// Maps zeroed memory of whole pages. Null if there is none.
+pub(crate) fn map(length: usize) -> *mut u8 {
+    map_at(0, length, PROT_READ_WRITE)
+}
+
+/// Maps zeroed memory at an address aligned to `alignment`, a power of two of at least a page.
+/// `hint` is an aligned address that is probably free, or 0. Null if there is no memory.
+pub(crate) fn map_aligned(length: usize, alignment: usize, hint: usize) -> *mut u8 {
+    map_aligned_as(length, alignment, hint, PROT_READ_WRITE)
+}
+
+fn map_aligned_as(length: usize, alignment: usize, hint: usize, protection: usize) -> *mut u8 {
+    if hint != 0 {
+        let start = map_at(hint, length, protection);
+        if start.is_null() || start.addr() & (alignment - 1) == 0 {
+            return start;
+        }
+        // SAFETY: `unmap` asks for memory of ours that nobody uses: it was mapped just now.
+        unsafe { unmap(start, length) };
+    }
+    let Some(reserved) = length.checked_add(alignment) else { return ptr::null_mut() };
+    let base = map_at(0, reserved, protection);
+    if base.is_null() {
+        return base;
+    }
+    let front = base.addr().wrapping_neg() & (alignment - 1);
+    // SAFETY: both parts lie in the mapping made above, before and behind the aligned `length`
+    // bytes, of which nobody knows yet. `front` is below `alignment`, so the offsets are in bounds.
+    unsafe {
+        let start = base.add(front);
+        if front > 0 {
+            unmap(base, front);
+        }
+        unmap(start.add(length), alignment - front);
+        start
+    }
+}
+
+/// Unmaps memory.
+///
+/// # Safety
+///
+/// The range is of whole pages, belongs to the caller, and nobody uses it any more.
+pub(crate) unsafe fn unmap(start: *mut u8, length: usize) {
+    if length > 0 {
+        // SAFETY: the caller gives its range up, by this function's `# Safety`.
+        unsafe { syscall(nr::MUNMAP, [start.expose_provenance(), length, 0, 0, 0, 0]) };
+    }
+}
+
+/// Gives the physical memory of a range back; the range reads as zero from now on. False if the
+/// kernel refuses: then the content is as it was.
+///
+/// # Safety
+///
+/// The range is of whole pages and belongs to the caller, who does not need its content.
+pub(crate) unsafe fn discard(start: *mut u8, length: usize) -> bool {
+    // SAFETY: MADV_DONTNEED changes the content of the range only, which the caller gives up by
+    // this function's `# Safety`.
+    unsafe { syscall(nr::MADVISE, [start.expose_provenance(), length, MADV_DONTNEED, 0, 0, 0]) == 0 }
+}
+
+/// Makes the system give a range its memory now, which takes less than a fault for each page.
+/// Before Linux 5.14, and if there is no memory, nothing happens.
+///
+/// # Safety
+///
+/// The range is of whole pages and belongs to the caller.
+pub(crate) unsafe fn populate(start: *mut u8, length: usize) {
+    // SAFETY: MADV_POPULATE_WRITE changes no content of the range, which is the caller's.
+    unsafe { syscall(nr::MADVISE, [start.expose_provenance(), length, MADV_POPULATE_WRITE, 0, 0, 0]) };
+}
+
+/// The results of [`resize`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Resized {
+    /// The mapping has the new length.
+    Done,
+    /// The addresses behind the mapping are taken, or there is no memory.
+    Blocked,
+    /// The kernel does not change this range. For example, the program has split the mapping by
+    /// mprotect(2), mlock(2) or madvise(2), or a sandbox refuses the call.
+    Refused,
+}
+
+/// Changes the length of a mapping without moving it. If that fails, it is as it was.
+///
+/// # Safety
+///
+/// The range belongs to the caller, who does not use the part behind `new` bytes.
+pub(crate) unsafe fn resize(start: *mut u8, old: usize, new: usize) -> Resized {
+    // SAFETY: without MREMAP_MAYMOVE the range stays where it is, and the kernel refuses to grow it
+    // over others. What is cut off is not used, by this function's `# Safety`.
+    match check(unsafe { syscall(nr::MREMAP, [start.expose_provenance(), old, new, 0, 0, 0]) }) {
+        Ok(_) => Resized::Done,
+        Err(ENOMEM) => Resized::Blocked,
+        Err(_) => Resized::Refused,
+    }
+}
+
+/// Reserves addresses, aligned to `alignment`, as the destination of [`move_to`]. Null if there are
+/// none.
+pub(crate) fn reserve(length: usize, alignment: usize) -> *mut u8 {
+    map_aligned_as(length, alignment, 0, PROT_NONE)
+}
+
+/// Moves the pages of a mapping to reserved addresses, and grows it to the `new` bytes that were
+/// reserved. False if the kernel refuses: then the mapping is as it was, and the reservation is
+/// given up.
+///
+/// # Safety
+///
+/// The range belongs to the caller, who knows that it moves. [`reserve`] returned `to` for `new`
+/// bytes, which are at least `old`, and nobody uses it.
+pub(crate) unsafe fn move_to(start: *mut u8, old: usize, to: *mut u8, new: usize) -> bool {
+    let arguments = [start.expose_provenance(), old, new, MREMAP_MAYMOVE_FIXED, to.expose_provenance(), 0];
+    // SAFETY: MREMAP_FIXED replaces what is mapped in the `new` bytes at `to`: the reservation,
+    // which nobody uses. The old range is the caller's. Both by this function's `# Safety`.
+    //
+    // After a failure the reservation must not be unmapped: the kernel removes it before most
+    // checks, so another thread may have mapped something there. If the kernel has kept it, these
+    // addresses, which have no memory, are never used again.
+    check(unsafe { syscall(nr::MREMAP, arguments) }).is_ok()
+}

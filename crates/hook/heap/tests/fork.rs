@@ -1,0 +1,78 @@
+//! Forks while other threads allocate, begin and end: the child can allocate and free.
+
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use heapledger_heap as heap;
+
+#[global_allocator]
+static ALLOCATOR: heap::HeapAllocator = heap::HeapAllocator;
+
+const FORKS: usize = 100;
+const SIGALRM: c_int = 14;
+
+unsafe extern "C" {
+    fn fork() -> c_int;
+    fn waitpid(process: c_int, status: *mut c_int, options: c_int) -> c_int;
+    fn alarm(seconds: u32) -> u32;
+    fn _exit(status: c_int) -> !;
+}
+
+/// Allocates and frees blocks of all kinds.
+fn work(seed: usize) {
+    let sizes = (0..200).map(|each| (each * 97_003 + seed) % if each % 20 == 0 { 2_000_000 } else { 3000 });
+    let blocks: Vec<*mut u8> = sizes.map(heap::allocate).collect();
+    for block in blocks {
+        assert!(!block.is_null());
+        // SAFETY: a block of at least 16 bytes, of which nobody else knows.
+        unsafe {
+            block.write_bytes(1, 16);
+            heap::free(block);
+        }
+    }
+}
+
+#[test]
+fn a_child_can_allocate_whatever_other_threads_do() {
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for number in 0..3 {
+            let is_over = &is_over;
+            scope.spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    work(number);
+                }
+            });
+        }
+        // Threads that begin adopt the heaps of those that have ended.
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                thread::spawn(|| work(3)).join().unwrap();
+            }
+        });
+        let mut failures = Vec::new();
+        for number in 0..FORKS {
+            // SAFETY: the child calls functions of the allocator only, which are ready after a
+            // fork, and leaves by `_exit`. A child that hangs is ended by its alarm.
+            let status = unsafe {
+                let child = fork();
+                if child == 0 {
+                    alarm(10);
+                    (0..5).for_each(work);
+                    _exit(0);
+                }
+                assert!(child > 0);
+                let mut status = 0;
+                assert_eq!(waitpid(child, &raw mut status, 0), child);
+                status
+            };
+            if status != 0 {
+                failures.push((number, status));
+                break;
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+        assert!(failures.is_empty(), "number and status of the child: {failures:?} ({SIGALRM}: it hung)");
+    });
+}

@@ -1,0 +1,189 @@
+//! The allocator as a library for `LD_PRELOAD`: its symbols, and what programs print that use it.
+
+use std::ffi::OsStr;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+use std::{env, fs, io};
+
+use object::{Object, ObjectSegment, ObjectSymbol};
+
+/// The symbols of the C library that it needs. Weak ones of the C compiler's start files begin with
+/// `_ITM` or `__`.
+const UNDEFINED_ALLOWED: &[&str] = &[
+    "__errno_location",
+    "memcpy",
+    "memset",
+    "pthread_atfork",
+    "pthread_key_create",
+    "pthread_setspecific",
+    "_ITM_deregisterTMCloneTable",
+    "_ITM_registerTMCloneTable",
+    "__cxa_finalize",
+    "__gmon_start__",
+];
+
+/// The symbols that it exports.
+const EXPORTED: &[&str] = &[
+    "aligned_alloc",
+    "calloc",
+    "cfree",
+    "free",
+    "free_aligned_sized",
+    "free_sized",
+    "mallinfo2",
+    "malloc",
+    "malloc_trim",
+    "malloc_usable_size",
+    "memalign",
+    "posix_memalign",
+    "pvalloc",
+    "realloc",
+    "reallocarray",
+    "valloc",
+];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(3).unwrap()
+}
+
+/// Returns the path of the library, which is built once, in its own profile.
+fn library() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("preload");
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--quiet", "--offline", "--profile", "preload", "--package", "heapledger-heap-preload"]);
+        cargo.arg("--target-dir").arg(&target).current_dir(root()).env_remove("CARGO_BUILD_BUILD_DIR");
+        let output = cargo.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        target.join("preload/libheapledger_allocator.so")
+    })
+}
+
+/// Returns an empty directory for a test.
+fn scratch(name: &str) -> PathBuf {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_dir_all(&directory);
+    fs::create_dir_all(&directory).unwrap();
+    directory
+}
+
+/// True if a program is installed; says that the test is incomplete otherwise.
+fn is_installed(program: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let is_there = env::split_paths(&path).any(|directory| directory.join(program).is_file());
+    if !is_there {
+        let may_skip = env::var_os("HEAPLEDGER_NO_SKIP").is_none_or(|value| value != "1");
+        assert!(may_skip, "may not be skipped: {program} is not installed");
+        let _ = writeln!(io::stderr(), "skipped: {program} is not installed");
+    }
+    is_there
+}
+
+/// Runs a program, with the library or without.
+fn run(program: impl AsRef<OsStr>, arguments: &[&str], directory: &Path, with: Option<&Path>) -> Output {
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(directory).env("PYTHONMALLOC", "malloc").env_remove("LD_LIBRARY_PATH");
+    if let Some(library) = with {
+        command.env("LD_PRELOAD", library);
+    }
+    command.output().unwrap()
+}
+
+/// Compares what a program does with the library and without. Returns what it prints.
+fn compare(program: impl AsRef<OsStr>, arguments: &[&str], directory: &Path) -> String {
+    let [alone, with] = [None, Some(library())].map(|library| run(&program, arguments, directory, library));
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert_eq!(text(&with.stderr), text(&alone.stderr), "{arguments:?}");
+    assert_eq!(text(&with.stdout), text(&alone.stdout), "{arguments:?}");
+    assert_eq!(with.status, alone.status, "{arguments:?}");
+    text(&with.stdout)
+}
+
+fn compiled(source: &str, directory: &Path) -> PathBuf {
+    let program = directory.join("program");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O1", "-fno-builtin", "-w", "-pthread", "-o"]).arg(&program);
+    let status = compiler.arg(root().join("fixtures/programs").join(source)).status().unwrap();
+    assert!(status.success());
+    program
+}
+
+#[test]
+fn the_library_needs_and_offers_what_it_says() {
+    let bytes = fs::read(library()).unwrap();
+    let file = object::File::parse(&*bytes).unwrap();
+    let mut exported = Vec::new();
+    for symbol in file.dynamic_symbols() {
+        let name = symbol.name().unwrap();
+        if symbol.is_undefined() {
+            assert!(name.is_empty() || UNDEFINED_ALLOWED.contains(&name), "undefined symbol {name}");
+        } else if symbol.is_definition() {
+            exported.push(name);
+        }
+    }
+    exported.sort_unstable();
+    assert_eq!(exported, EXPORTED);
+    let mapped: u64 = file.segments().map(|segment| segment.file_range().1).sum();
+    assert!(mapped < 64 << 10, "{mapped} bytes");
+}
+
+#[test]
+fn the_malloc_functions_answer_as_those_of_glibc() {
+    let directory = scratch("answers");
+    let program = compiled("malloc_answers.c", &directory);
+    let text = compare(&program, &[], &directory);
+    assert!(text.ends_with("threads: done\n"), "{text}");
+    // glibc has answered so since 2.38.
+    let output = run(&program, &["aligned_alloc"], &directory, Some(library()));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "aligned_alloc(3, 9): null, errno 22\n");
+}
+
+#[test]
+fn real_programs_print_the_same() {
+    let directory = scratch("programs");
+    let programs: &[(&str, &[&str])] = &[
+        ("bash", &["-c", "for i in {1..2000}; do a[i]=$i$i; done; echo ${#a[@]} ${a[77]}; ls /usr | sort | wc -l"]),
+        ("perl", &["-e", "my %h; $h{$_} = 'x' x ($_ % 300) for 1..10000; print join ',', (sort keys %h)[0..20]"]),
+        ("lua5.4", &["-e", "local t = {} for i = 1, 20000 do t[i] = {i, tostring(i)} end print(#t, t[777][2])"]),
+        (
+            "python3",
+            &[
+                "-c",
+                "import json, threading\n\
+                 d = [{str(i): [i, 'x' * (i % 99)]} for i in range(3000)]\n\
+                 t = [threading.Thread(target=lambda: json.loads(json.dumps(d))) for _ in range(3)]\n\
+                 [x.start() for x in t]; [x.join() for x in t]\n\
+                 print(len(json.dumps(d)))",
+            ],
+        ),
+        (
+            "sqlite3",
+            &[
+                ":memory:",
+                "create table t(a, b); with recursive c(x) as (select 1 union all select x + 1 from c where x < 10000) \
+                 insert into t select x, 'v' || x from c; create index i on t(b); select count(*), max(b) from t;",
+            ],
+        ),
+    ];
+    for (program, arguments) in programs {
+        if is_installed(program) {
+            assert!(!compare(program, arguments, &directory).is_empty(), "{program}");
+        }
+    }
+}
+
+#[test]
+fn a_compiler_writes_the_same_file() {
+    let directory = scratch("compiler");
+    let source = root().join("fixtures/programs/malloc_answers.c");
+    let files = [("alone.o", None), ("with.o", Some(library()))].map(|(name, library)| {
+        let arguments = ["-O2", "-w", "-c", "-o", name, source.to_str().unwrap()];
+        let output = run("cc", &arguments, &directory, library);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        fs::read(directory.join(name)).unwrap()
+    });
+    assert!(files[0] == files[1], "the files differ");
+}

@@ -1,0 +1,188 @@
+//! A randomised stress of the allocator against a model: each block's content is known, and is
+//! checked when it is reallocated or freed, by whichever thread that is. The test's own memory
+//! comes from the allocator, too.
+//!
+//! `HEAPLEDGER_STRESS_SECONDS=3600 cargo test -p heapledger-heap --release --test stress` runs for
+//! an hour; `HEAPLEDGER_STRESS_SEED` repeats a run as far as threads allow that.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+use std::{env, process, slice, thread};
+
+use heapledger_heap as heap;
+
+#[global_allocator]
+static ALLOCATOR: heap::HeapAllocator = heap::HeapAllocator;
+
+const THREADS: usize = 4;
+/// The number of blocks that a thread has at most.
+const LIVE: usize = 2000;
+/// The bytes at the ends of a block that are checked, each.
+const CHECKED: usize = 256;
+
+fn setting(name: &str) -> Option<u64> {
+    env::var(name).ok().map(|value| value.parse().expect(name))
+}
+
+/// A generator of pseudo-random numbers: Marsaglia's xorshift of 64 bits.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 20) as usize % end
+    }
+
+    fn size(&mut self) -> usize {
+        match self.below(1000) {
+            0 => self.below(8 << 20),
+            1..20 => self.below(200 << 10),
+            20..100 => self.below(10_000),
+            _ => self.below(700),
+        }
+    }
+}
+
+/// A block of the model's: its content follows from its tag.
+struct Entry {
+    block: *mut u8,
+    size: usize,
+    tag: u8,
+}
+
+// SAFETY: `Send` demands that another thread may use the block: its entry is its only owner.
+unsafe impl Send for Entry {}
+
+impl Entry {
+    fn new(block: *mut u8, size: usize, tag: u8) -> Entry {
+        assert!(!block.is_null());
+        assert_eq!(block.addr() % 16, 0);
+        // SAFETY: a new block, which nobody else knows.
+        let usable = unsafe { heap::usable_size(block) };
+        assert!(usable >= size, "{usable} of {size}");
+        let mut entry = Entry { block, size, tag };
+        entry.ends().into_iter().for_each(|part| part.fill(tag));
+        entry
+    }
+
+    fn ends(&mut self) -> [&mut [u8]; 2] {
+        let front = self.size.min(CHECKED);
+        let back = (self.size - front).min(CHECKED);
+        // SAFETY: the parts lie in the block, do not overlap, and nobody else uses it: the entry is
+        // its only owner, and the slices are used before it is accessed again.
+        unsafe {
+            [
+                slice::from_raw_parts_mut(self.block, front),
+                slice::from_raw_parts_mut(self.block.add(self.size - back), back),
+            ]
+        }
+    }
+
+    fn check(&mut self) {
+        let tag = self.tag;
+        let is_kept = self.ends().into_iter().all(|part| part.iter().all(|&byte| byte == tag));
+        assert!(is_kept, "block {:p} of {} bytes", self.block, self.size);
+    }
+
+    fn free(mut self) {
+        self.check();
+        // SAFETY: the entry is the block's only owner, and ends here.
+        unsafe { heap::free(self.block) };
+    }
+
+    fn resize(mut self, size: usize, tag: u8) -> Entry {
+        self.check();
+        // SAFETY: the entry is the block's only owner, and uses the result.
+        let block = unsafe { heap::reallocate(self.block, size) };
+        let kept = self.size.min(size).min(CHECKED);
+        // SAFETY: the block has `size` bytes.
+        let front = unsafe { slice::from_raw_parts(block, kept) };
+        assert!(front.iter().all(|&byte| byte == self.tag), "reallocated from {} to {size}", self.size);
+        Entry::new(block, size, tag)
+    }
+}
+
+fn allocate(random: &mut Random) -> Entry {
+    let (size, tag) = (random.size(), random.below(256) as u8);
+    let block = match random.below(10) {
+        0 => {
+            let alignment = 1 << random.below(14);
+            let block = heap::allocate_aligned(size, alignment);
+            assert_eq!(block.addr() % alignment, 0);
+            block
+        }
+        1 | 2 => {
+            let block = heap::allocate_zeroed(size);
+            assert!(!block.is_null());
+            // SAFETY: a new block of that size.
+            let content = unsafe { slice::from_raw_parts(block, size) };
+            assert!(content.iter().all(|&byte| byte == 0), "{size} bytes are not zero");
+            block
+        }
+        _ => heap::allocate(size),
+    };
+    Entry::new(block, size, tag)
+}
+
+/// Works on blocks of its own, and exchanges some with other threads, until the time is up.
+fn work(mut random: Random, shared: &Mutex<Vec<Entry>>, until: Instant, steps: &AtomicUsize) {
+    let mut own: Vec<Entry> = Vec::new();
+    // Sometimes it grows, sometimes it shrinks.
+    let mut limit = LIVE;
+    for step in 1_usize.. {
+        if step % 1024 == 0 {
+            steps.fetch_add(1024, Ordering::Relaxed);
+            if Instant::now() > until {
+                break;
+            }
+            if random.below(20) == 0 {
+                limit = random.below(LIVE) + 1;
+            }
+        }
+        let number = random.below(own.len().max(1));
+        match random.below(16) {
+            0..8 if own.len() < limit => own.push(allocate(&mut random)),
+            8 | 9 if !own.is_empty() => {
+                let entry = own.swap_remove(number);
+                let (size, tag) = (random.size(), random.below(256) as u8);
+                own.push(entry.resize(size, tag));
+            }
+            10 if !own.is_empty() => shared.lock().unwrap().push(own.swap_remove(number)),
+            11 => own.extend(shared.lock().unwrap().pop()),
+            _ if !own.is_empty() => own.swap_remove(number).free(),
+            _ => {}
+        }
+    }
+    own.into_iter().for_each(Entry::free);
+}
+
+#[test]
+fn blocks_keep_their_contents_whatever_threads_do() {
+    let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos() as u64;
+    let seed = setting("HEAPLEDGER_STRESS_SEED").unwrap_or(time ^ u64::from(process::id()));
+    let seconds = setting("HEAPLEDGER_STRESS_SECONDS");
+    println!("seed {seed}");
+    let until = Instant::now() + seconds.map_or(Duration::from_millis(1000), Duration::from_secs);
+    let (shared, steps) = (Mutex::new(Vec::new()), AtomicUsize::new(0));
+    let mut generation = 0;
+    // Threads end and begin, so that heaps are left and adopted.
+    while Instant::now() < until {
+        let part = until.min(Instant::now() + Duration::from_millis(200));
+        thread::scope(|scope| {
+            for number in 0..THREADS {
+                let random = Random((seed ^ (generation * 100 + number as u64) << 32) | 1);
+                let (shared, steps) = (&shared, &steps);
+                scope.spawn(move || work(random, shared, part, steps));
+            }
+        });
+        generation += 1;
+    }
+    shared.into_inner().unwrap().into_iter().for_each(Entry::free);
+    heap::trim();
+    println!("{} steps, {:?}", steps.load(Ordering::Relaxed), heap::statistics());
+    assert!(steps.load(Ordering::Relaxed) > 0);
+    assert_eq!(heap::statistics().huge_blocks, 0);
+}
