@@ -14,6 +14,7 @@ mod destination;
 mod line;
 mod log;
 mod observer;
+mod owned_lock;
 
 use core::ffi::c_int;
 

@@ -3,23 +3,21 @@
 use core::ptr;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
-use heapledger_core::lock::Lock;
-use heapledger_core::{arch, sandbox, sys};
+use heapledger_core::{sandbox, sys};
 
 use crate::buffer::Buffer;
 use crate::destination::{self, Destination};
 use crate::line::Line;
+use crate::owned_lock::OwnedLock;
 
 /// The state of the process, on a page that the kernel zeroes in a forked child. So a child begins
 /// with a free lock and without a buffer, however it was made; a child that shares its parent's
 /// memory (vfork) goes on with the parent's.
 #[repr(C)]
 struct State {
-    lock: Lock,
+    lock: OwnedLock,
     /// The id of the process; 0 until it has been asked for.
     process: AtomicU32,
-    /// The thread that holds the lock, by its pointer; 0 if none does.
-    holder: AtomicUsize,
     buffer: AtomicPtr<Buffer>,
     /// Lines that were dropped while there was no buffer.
     dropped: AtomicUsize,
@@ -97,16 +95,12 @@ pub(crate) fn flush() {
 /// Runs a function with the lock, unless this thread holds it already.
 fn locked(run: impl FnOnce(&State)) {
     let Some(state) = state() else { return };
-    let thread = arch::thread_pointer();
-    if state.holder.load(Ordering::Relaxed) == thread {
+    if state.lock.lock() {
+        run(state);
+        state.lock.unlock();
+    } else {
         state.dropped.fetch_add(1, Ordering::Relaxed);
-        return;
     }
-    let guard = state.lock.lock();
-    state.holder.store(thread, Ordering::Relaxed);
-    run(state);
-    state.holder.store(0, Ordering::Relaxed);
-    drop(guard);
 }
 
 /// Makes the buffer of this process, if there is none. False if it cannot be made. Call with the

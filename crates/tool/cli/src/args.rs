@@ -12,6 +12,7 @@ mod dump;
 mod export;
 mod files;
 mod grammar;
+mod heap;
 mod help;
 mod log;
 mod pictures;
@@ -31,6 +32,10 @@ pub(crate) use self::dump::{Dump, DumpHeaps, DumpLevel};
 pub(crate) use self::export::{Export, ExportFormat};
 pub(crate) use self::files::{Anonymize, Import, Info, Merge, Names, Trim};
 pub(crate) use self::grammar::{Refusal, SUMMARY, awaited, parse, verb};
+pub(crate) use self::heap::{
+    Breakdown, Finding, Heap, HeapAction, HeapCensus, HeapDiff, HeapDominators, HeapFind, HeapNode, HeapPaths,
+    ReportSort, ReportView, Word,
+};
 pub(crate) use self::help::{CompleteWords, Completions, Doctor, Explain, Help, Man};
 pub(crate) use self::log::{InfoLog, Log, LogAction, MungeLog, RecordLog, StatsLog};
 pub(crate) use self::pictures::{Advise, Flame, Growth, Timeline, Tree};
@@ -66,6 +71,7 @@ const STYLES: Styles =
 ///     $ heapledger diff before.hl after.hl
 ///     $ heapledger export --to pprof -o peak.pb.gz
 ///     $ heapledger reports show memory-report.json.gz
+///     $ heapledger heap census server.heapsnapshot
 ///     $ heapledger dmd dmd-4711.json.gz  what nobody reports
 ///
 /// `heapledger FILE` is short for `heapledger summary FILE`; `heapledger help VERB`
@@ -186,6 +192,7 @@ pub(crate) enum Verb {
     Dmd(Dmd),
     Dump(Dump),
     Log(Log),
+    Heap(Heap),
     Doctor(Doctor),
     Explain(Explain),
     Completions(Completions),

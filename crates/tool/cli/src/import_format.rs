@@ -9,6 +9,7 @@ use std::path::Path;
 use flate2::read::MultiGzDecoder;
 use heapledger_analysis::rewrite::Draft;
 use heapledger_analysis::{ImportedEvents, assumed, import};
+use heapledger_census::read as census;
 use heapledger_profile_formats::{
     Event, Profile, ReadError, bytehound, chrome, collapsed, dhat, firefox, gperftools, heapprofile, heaptimeline,
     heaptrack, jemalloc, massif, memray, pprof, speedscope,
@@ -20,6 +21,7 @@ use crate::error::Failure;
 use crate::exit::Exit;
 use crate::import_format::interpreters::Interpreters;
 use crate::progress::Progress;
+use crate::text::quoted;
 
 mod interpreters;
 
@@ -95,6 +97,8 @@ impl ImportError {
                     "`memray transform speedscope {file}` writes what was live at the peak as a file that is read"
                 ))
             }
+            // A snapshot without stacks, most often.
+            ImportError::Read(ImportFormat::Heaptimeline, _) => Some(hint_of_snapshot(path)),
             _ => None,
         };
         let failure = Failure::caused(Exit::Unreadable, format_args!("cannot read `{}`", path.display()), self);
@@ -228,6 +232,20 @@ impl ImportFormat {
 /// Returns a reader of a stream's contents, which unpacks them if they are packed.
 pub(crate) fn unpacking<'r>(mut stream: impl BufRead + 'r) -> std::io::Result<Box<dyn BufRead + 'r>> {
     Compression::of(stream.fill_buf()?).unpack(stream)
+}
+
+/// Fails if a file is a snapshot of Firefox's JavaScript heap, of which no recording can be made.
+pub(crate) fn refuse_snapshot(path: &Path, file: &[u8]) -> crate::error::Result<()> {
+    if census::detect(file) != Some(census::Format::Firefox) {
+        return Ok(());
+    }
+    let what = format_args!("cannot read `{}`: it is a snapshot of Firefox's JavaScript heap", path.display());
+    Err(Failure::new(Exit::Unreadable, what).hint(hint_of_snapshot(path)))
+}
+
+/// Returns the hint which verb reads a snapshot of a JavaScript heap.
+fn hint_of_snapshot(path: &Path) -> String {
+    format!("snapshots of JavaScript heaps are read by: heapledger heap census {}", quoted(&path.to_string_lossy()))
 }
 
 /// Returns the contents of a file, unpacked if it is packed.

@@ -15,7 +15,7 @@ use crate::code::Code;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::format::{counted, time};
-use crate::import_format::{ImportError, ImportFormat, Imported};
+use crate::import_format::{ImportError, ImportFormat, Imported, refuse_snapshot};
 use crate::messages::{notify, warn};
 use crate::near::nearest;
 use crate::notices::lost;
@@ -69,7 +69,7 @@ impl Input {
             _ => Some(unsafe { Mmap::map(&file) }.map_err(cannot)?),
         };
         let mut input = Input { path: path.to_owned(), bytes, is_converted: false };
-        if let Some(import_format) = input.import_format() {
+        if let Some(import_format) = input.import_format()? {
             input.bytes = Some(input.converted(import_format)?);
             input.is_converted = true;
         }
@@ -77,11 +77,15 @@ impl Input {
     }
 
     /// Returns the tool that wrote the file, if it is another tool's.
-    fn import_format(&self) -> Option<ImportFormat> {
-        let bytes = self.bytes.as_deref()?;
+    fn import_format(&self) -> Result<Option<ImportFormat>> {
+        let Some(bytes) = self.bytes.as_deref() else { return Ok(None) };
         let is_other =
             Recording::open(bytes).is_err_and(|error| error == heapledger_recording::RecordingError::NotARecording);
-        if is_other { ImportFormat::of(bytes) } else { None }
+        if !is_other {
+            return Ok(None);
+        }
+        refuse_snapshot(&self.path, bytes)?;
+        Ok(ImportFormat::of(bytes))
     }
 
     /// Converts another tool's file into a recording, in a file without a name.

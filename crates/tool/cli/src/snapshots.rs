@@ -5,6 +5,7 @@
 //! its line; `HEAPLEDGER_BLESS=1 cargo test -p heapledger-cli snapshots` writes the output.
 
 mod contexts;
+mod heaps;
 mod over_time;
 mod recording;
 mod selection;
@@ -67,15 +68,15 @@ fn declared(line: &str) -> String {
 
 /// Checks that the commands of a golden file print what stands there.
 fn golden(name: &str) {
+    golden_of(name, |line| printed_of(line, line.contains("DECLARED")));
+}
+
+/// Checks a golden file, whose commands `print` answers.
+fn golden_of(name: &str, print: impl Fn(&str) -> String) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/snapshots/golden").join(format!("{name}.txt"));
     let golden = fs::read_to_string(&path).unwrap();
     let commands = golden.lines().filter_map(|line| line.strip_prefix("$ heapledger "));
-    let outputs: Vec<_> = commands
-        .map(|line| {
-            let printed = printed_of(line, line.contains("DECLARED"));
-            format!("$ heapledger {line}{printed}")
-        })
-        .collect();
+    let outputs: Vec<_> = commands.map(|line| format!("$ heapledger {line}{}", print(line))).collect();
     assert!(!outputs.is_empty(), "{} has no command", path.display());
     let printed = outputs.join("\n");
     if std::env::var_os("HEAPLEDGER_BLESS").is_some_and(|value| value == "1") {
@@ -88,14 +89,20 @@ fn golden(name: &str) {
 fn printed_of(line: &str, is_declared: bool) -> String {
     let file = Scratch::new(is_declared);
     let name = if line.contains("DECLARED") { "DECLARED" } else { "FILE" };
-    let words = line.split_whitespace().map(|word| match word {
-        word if word.starts_with(name) => word.replace(name, &file.0.to_string_lossy()),
-        word => word.to_owned(),
+    answered(line, &[(name, file.0.clone())])
+}
+
+/// Returns the output of `heapledger LINE`, in which these names stand for files.
+fn answered(line: &str, files: &[(&str, PathBuf)]) -> String {
+    let words = line.split_whitespace().map(|word| {
+        let named = files.iter().find(|(name, _)| word.starts_with(name));
+        named.map_or_else(|| word.to_owned(), |(name, path)| word.replace(name, &path.to_string_lossy()))
     });
     let arguments = args::parse(["heapledger".to_owned()].into_iter().chain(words).map(Into::into)).unwrap();
     let captured = Captured::default();
     let mut out = Output::into(captured.clone());
     answer(&arguments.verb, &mut out).unwrap();
     let text = String::from_utf8(captured.0.borrow().clone()).unwrap();
-    format!("\n{}", text.replace(&*file.0.to_string_lossy(), name))
+    let hide = |text: String, (name, path): &(&str, PathBuf)| text.replace(&*path.to_string_lossy(), name);
+    format!("\n{}", files.iter().fold(text, hide))
 }

@@ -15,6 +15,7 @@ pub(crate) mod explain;
 mod export;
 mod flame;
 pub(crate) mod growth;
+pub(crate) mod heap;
 mod import;
 pub(crate) mod info;
 pub(crate) mod leaks;
@@ -99,6 +100,7 @@ pub(crate) fn answer(verb: &Verb, out: &mut Output) -> Result<ExitCode> {
         Verb::Reports(reports) => reports::run(&reports.action, out),
         Verb::Dmd(dmd) => dmd::run(dmd, out),
         Verb::Dump(dump) => dump::run(dump, out),
+        Verb::Heap(heap) => heap::run(&heap.action, out),
         Verb::Explain(explain) => explain::run(explain, out),
         Verb::Completions(completions) => shell::completions(completions, out),
         Verb::CompleteWords(words) => complete::run(words, out),

@@ -116,6 +116,12 @@ pub(crate) fn number(text: &str) -> Result<usize, String> {
     text.parse().map_err(|_| invalid("number", text, "a whole number", "0 or 20"))
 }
 
+/// Parses the id of a node of a heap snapshot, which may have an @ before it, as in the output.
+pub(crate) fn node_id(text: &str) -> Result<u64, String> {
+    let unknown = |_| invalid("id of a node", text, "a number, with or without an @", "4711 or @4711");
+    text.strip_prefix('@').unwrap_or(text).parse().map_err(unknown)
+}
+
 /// Explains why a value is invalid.
 fn invalid(kind: &str, text: &str, expected: &str, examples: &str) -> String {
     if text.starts_with('-') && text.contains(|character: char| character.is_ascii_digit()) {
@@ -207,6 +213,12 @@ mod tests {
         for wrong in ["", "k", "1x", "1.0001k", "-1", "99999999T"] {
             assert!(size(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn ids_of_nodes_may_have_an_at() {
+        assert_eq!((node_id("4711"), node_id("@4711")), (Ok(4711), Ok(4711)));
+        assert!(node_id("@").is_err() && node_id("@@1").is_err() && node_id("-1").is_err());
     }
 
     #[test]

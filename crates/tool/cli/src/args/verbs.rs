@@ -35,6 +35,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Make recordings of recordings", &["merge", "trim", "names", "anonymize", "import"]),
     ("Log the calls of the allocator", &["log"]),
     ("Ask running programs and reporters", &["reports", "dmd", "dump"]),
+    ("Ask a snapshot of a JavaScript heap", &["heap"]),
     ("Help", &["help", "explain", "completions", "man"]),
 ];
 

@@ -35,6 +35,7 @@ mod full_disk;
 mod growth;
 mod harness;
 mod hazards;
+mod heaps;
 mod hooks;
 mod import;
 mod impostors;

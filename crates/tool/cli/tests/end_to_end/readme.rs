@@ -50,7 +50,7 @@ fn pages_on_the_library_begin_with_the_dependency() {
         // The language of each block, and its text.
         let blocks: Vec<_> =
             text.split("\n```").skip(1).step_by(2).filter_map(|block| block.split_once('\n')).collect();
-        let is_code = |(language, code): &&(&str, &str)| language.starts_with("rust") && code.contains("heapledger");
+        let is_code = |(language, code): &&(&str, &str)| language.starts_with("rust") && code.contains("heapledger::");
         let Some(code) = blocks.iter().position(|block| is_code(&block)) else { continue };
         seen += 1;
         let before =

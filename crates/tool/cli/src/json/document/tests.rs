@@ -40,6 +40,11 @@ fn schemas() -> BTreeMap<&'static str, Value> {
     add::<crate::verbs::explain::ExplanationJson>(&mut all);
     add::<crate::verbs::explain::ExplanationsJson>(&mut all);
     add::<crate::verbs::growth::GrowthJson>(&mut all);
+    add::<crate::verbs::heap::diff::HeapDiffJson>(&mut all);
+    add::<crate::verbs::heap::dominators::HeapDominatorsJson>(&mut all);
+    add::<crate::verbs::heap::find::HeapFindingsJson>(&mut all);
+    add::<crate::verbs::heap::node::HeapNodeJson>(&mut all);
+    add::<crate::verbs::heap::paths::HeapPathsJson>(&mut all);
     add::<crate::verbs::info::InfoJson>(&mut all);
     add::<crate::verbs::leaks::LeaksJson>(&mut all);
     add::<crate::verbs::log::info::LogInfoJson>(&mut all);

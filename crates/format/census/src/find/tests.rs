@@ -1,0 +1,337 @@
+use super::*;
+use crate::dominators::Dominators;
+use crate::graph::{
+    About, CoarseType, Detachedness, EdgeData, EdgeKind, EdgeName, GraphBuilder, Location, NodeData, NodeId, NodeIndex,
+    Origin,
+};
+use crate::random::plain_graph;
+
+/// A node of a hand-made graph.
+#[derive(Clone, Default)]
+struct Draft {
+    type_name: &'static str,
+    size: u64,
+    coarse_type: CoarseType,
+    class: Option<&'static str>,
+    label: Option<&'static str>,
+    descriptive_name: Option<&'static str>,
+    script_file: Option<&'static str>,
+    location: Option<Location>,
+    detachedness: Detachedness,
+    edges: Vec<(u32, &'static str, EdgeKind)>,
+}
+
+fn draft(type_name: &'static str, size: u64, edges: &[(u32, &'static str)]) -> Draft {
+    let edges = edges.iter().map(|&(target, name)| (target, name, EdgeKind::Internal)).collect();
+    Draft { type_name, size, edges, ..Draft::default() }
+}
+
+fn built(origin: Origin, drafts: &[Draft]) -> Graph {
+    let mut builder = GraphBuilder::new();
+    builder.about = About { origin, ..About::default() };
+    for (index, draft) in drafts.iter().enumerate() {
+        let mut name = |text: Option<&str>| text.map(|text| builder.intern(text).unwrap());
+        let type_name = name(Some(draft.type_name)).unwrap();
+        let data = NodeData {
+            coarse_type: draft.coarse_type,
+            class: name(draft.class),
+            label: name(draft.label),
+            descriptive_name: name(draft.descriptive_name),
+            script_file: name(draft.script_file),
+            detachedness: draft.detachedness,
+            ..NodeData::new(NodeId(index as u64 + 1), type_name, Some(draft.size))
+        };
+        let node = builder.add_node(data).unwrap();
+        if let Some(location) = draft.location {
+            builder.set_location(node, location).unwrap();
+        }
+        for &(target, name, kind) in &draft.edges {
+            let name = Some(EdgeName::Name(builder.intern(name).unwrap()));
+            builder.add_edge(NodeIndex(target), EdgeData { name, kind }).unwrap();
+        }
+    }
+    builder.finish().unwrap()
+}
+
+fn string(label: &'static str, size: u64) -> Draft {
+    Draft { coarse_type: CoarseType::String, label: Some(label), ..draft("string", size, &[]) }
+}
+
+#[test]
+fn the_largest_retainers_come_first_without_the_root() {
+    // Sizes are 1, 2, 4, 8, 16; 3 and 4 are held by 1 and 2.
+    let graph = plain_graph(&[&[1, 2], &[3], &[4], &[], &[3]]);
+    let dominators = Dominators::of(&graph);
+    let largest = |count_max| largest_retainers(&graph, &dominators, count_max);
+    let [a, b, c, d] = [(2, 20), (4, 16), (3, 8), (1, 2)].map(|(node, retained)| (NodeIndex(node), retained));
+    assert_eq!(largest(9), [a, b, c, d]);
+    assert_eq!(largest(4), [a, b, c, d]);
+    assert_eq!(largest(2), [a, b]);
+    assert_eq!(largest(0), []);
+}
+
+#[test]
+fn a_class_retains_nothing_twice() {
+    let of = |class, size, edges: &[(u32, &'static str)]| Draft { class, ..draft("object", size, edges) };
+    let graph = built(
+        Origin::V8,
+        &[
+            of(None, 1, &[(1, "a"), (2, "b")]),
+            of(Some("List"), 10, &[(3, "next")]),
+            of(Some("List"), 20, &[]),
+            of(Some("List"), 30, &[(4, "data")]),
+            of(Some("Data"), 500, &[]),
+        ],
+    );
+    let totals = class_totals(&graph, &Dominators::of(&graph));
+    let rows: Vec<_> = totals
+        .iter()
+        .map(|it| (graph.text(it.name), it.is_class, it.count, it.bytes, it.retained, it.largest.0))
+        .collect();
+    let expected = [("object", false, 1, 1, 561, 0), ("List", true, 3, 60, 560, 1), ("Data", true, 1, 500, 500, 4)];
+    assert_eq!(rows, expected);
+}
+
+#[test]
+fn equal_strings_are_duplicates_unless_they_are_composed() {
+    let long: &'static str = Box::leak("é".repeat(STRING_UNITS_MAX).into_boxed_str());
+    let sliced = Draft { type_name: "sliced string", ..string("a", 7) };
+    let graph = built(
+        Origin::V8,
+        &[
+            draft("synthetic", 0, &[]),
+            string("a", 16),
+            string("a", 24),
+            sliced.clone(),
+            sliced,
+            string("b", 100),
+            string("a", 16),
+            string(long, 2000),
+            string(long, 2000),
+            string(long, 3000),
+            Draft { label: Some("a"), ..draft("symbol", 5, &[]) },
+        ],
+    );
+    let found = duplicate_strings(&graph).unwrap();
+    let rows: Vec<_> = found.iter().map(|it| (it.is_cut, it.count, it.bytes, it.wasted, it.example.0)).collect();
+    assert_eq!(rows, [(true, 2, 4000, 2000, 7), (false, 3, 56, 32, 1)]);
+    assert_eq!(graph.text(found[1].text), "a");
+    let firefox = built(Origin::Firefox, &[draft("JS::ubi::RootList", 1, &[])]);
+    assert_eq!(duplicate_strings(&firefox), Err(NotAvailable::StringContents));
+}
+
+#[test]
+fn only_shorter_texts_are_not_cut() {
+    let lengths = [STRING_UNITS_MAX - 1, STRING_UNITS_MAX];
+    for (length, is_cut) in lengths.into_iter().zip([false, true]) {
+        let text: &'static str = Box::leak("x".repeat(length).into_boxed_str());
+        let graph = built(Origin::V8, &[draft("synthetic", 0, &[]), string(text, 1), string(text, 1)]);
+        assert_eq!(duplicate_strings(&graph).unwrap()[0].is_cut, is_cut);
+    }
+}
+
+#[test]
+fn strings_are_kept_by_their_parts_if_nothing_else_holds_them() {
+    for (origin, edge) in [(Origin::V8, "parent"), (Origin::Firefox, "base")] {
+        let part = |of| Draft { edges: vec![(of, edge, EdgeKind::Internal)], ..string("", 24) };
+        let graph = built(
+            origin,
+            &[
+                draft("root", 0, &[(4, "held"), (1, "x"), (2, "x"), (3, "x"), (7, "x")]),
+                part(5),
+                part(5),
+                part(4),
+                string("", 1000),
+                string("", 900),
+                string("", 20),
+                part(6),
+            ],
+        );
+        let kept: Vec<_> =
+            kept_strings(&graph).iter().map(|it| (it.kept.0, it.bytes, it.parts, it.part_bytes)).collect();
+        // Node 4 has another holder, and node 6 is smaller than its part.
+        assert_eq!(kept, [(5, 900, 2, 48)], "{origin:?}");
+        assert_eq!(kept_strings(&graph)[0].example, NodeIndex(1));
+    }
+}
+
+#[test]
+fn a_part_counts_once_even_if_its_edge_is_there_twice() {
+    let part =
+        Draft { edges: vec![(2, "parent", EdgeKind::Internal), (2, "parent", EdgeKind::Internal)], ..string("", 60) };
+    let graph = built(Origin::V8, &[draft("root", 0, &[(1, "x")]), part, string("", 100)]);
+    let kept: Vec<_> = kept_strings(&graph).iter().map(|it| (it.kept.0, it.parts, it.part_bytes)).collect();
+    assert_eq!(kept, [(2, 1, 60)]);
+}
+
+#[test]
+fn concatenations_keep_their_pieces() {
+    for (origin, [left, right]) in [(Origin::V8, ["first", "second"]), (Origin::Firefox, ["left child", "right child"])]
+    {
+        let rope = |first, second| Draft {
+            edges: vec![(first, left, EdgeKind::Internal), (second, right, EdgeKind::Internal)],
+            ..string("", 24)
+        };
+        // 1 is 2 and 3, and 2 is 4 and 5. 6 is 7 and 7, which the root holds, too.
+        let root = draft("root", 0, &[(1, "x"), (6, "y"), (7, "z"), (8, "w")]);
+        let mut number = string("", 500);
+        number.coarse_type = CoarseType::Other;
+        let other = Draft { edges: vec![(9, left, EdgeKind::Internal)], ..string("", 24) };
+        let drafts = [
+            root,
+            rope(2, 3),
+            rope(4, 5),
+            string("", 100),
+            string("", 200),
+            string("", 300),
+            rope(7, 7),
+            string("", 400),
+            other,
+            number,
+        ];
+        let graph = built(origin, &drafts);
+        let found = concatenations(&graph, &Dominators::of(&graph));
+        let rows: Vec<_> = found.iter().map(|it| (it.node.0, it.bytes, it.retained)).collect();
+        assert_eq!(rows, [(1, 24, 24 + 24 + 600)], "{origin:?}");
+    }
+}
+
+#[test]
+fn v8_says_which_nodes_are_detached() {
+    let dom = |label, detachedness, size| Draft {
+        coarse_type: CoarseType::DomNode,
+        label: Some(label),
+        detachedness,
+        ..draft("native", size, &[])
+    };
+    let [unknown, attached, detached] = Detachedness::ALL;
+    let root = draft("synthetic", 0, &[(1, "a"), (2, "b"), (3, "c")]);
+    let drafts = [
+        root.clone(),
+        dom("<div>", detached, 10),
+        dom("<p>", attached, 10),
+        dom("<span>", detached, 30),
+        dom("Node / BindingData", detached, 10),
+    ];
+    let graph = built(Origin::V8, &drafts);
+    let found = detached_dom(&graph, &Dominators::of(&graph)).unwrap();
+    assert_eq!(found.iter().map(|it| (it.node.0, it.retained)).collect::<Vec<_>>(), [(3, 30), (1, 10)]);
+    let graph = built(Origin::V8, &[root.clone(), dom("<p>", unknown, 1), root.clone(), root]);
+    let found = detached_dom(&graph, &Dominators::of(&graph));
+    assert_eq!(found, Err(NotAvailable::Detachedness));
+    let graph = built(Origin::V8, &[draft("synthetic", 0, &[])]);
+    assert_eq!(detached_dom(&graph, &Dominators::of(&graph)), Ok(vec![]));
+}
+
+#[test]
+fn in_firefox_a_node_is_attached_by_its_parents() {
+    let (up, down) = ("Parent Node", "Child Node");
+    let dom = |name, edges: &[(u32, &'static str)]| Draft {
+        coarse_type: CoarseType::DomNode,
+        descriptive_name: Some(name),
+        ..draft("nsIContent", 1, edges)
+    };
+    let graph = built(
+        Origin::Firefox,
+        &[
+            draft("JS::ubi::RootList", 1, &[(1, "a"), (4, "b"), (6, "c"), (8, "d"), (9, "e")]),
+            dom("#document", &[(2, down)]),
+            // The document is no parent of its own children.
+            dom("HTML", &[(3, down)]),
+            dom("BODY", &[(2, up)]),
+            dom("DIV", &[(5, down)]),
+            dom("#text", &[(4, up)]),
+            dom("#document-fragment", &[(7, down)]),
+            dom("SLOT", &[(6, up)]),
+            // A child that its parent does not list, as the browser makes for its own controls.
+            dom("INPUT", &[(3, up)]),
+            Draft { type_name: "Attr", ..dom("class", &[]) },
+            // A cycle, as only a damaged file has.
+            dom("A", &[(11, up)]),
+            dom("B", &[(10, up)]),
+        ],
+    );
+    let found = detached_dom(&graph, &Dominators::of(&graph)).unwrap();
+    let mut nodes: Vec<u32> = found.iter().map(|it| it.node.0).collect();
+    nodes.sort_unstable();
+    assert_eq!(nodes, [4, 5, 10, 11]);
+}
+
+#[test]
+fn closures_of_one_function_keep_their_contexts_together() {
+    let location = Some(Location { script_id: 7, line: 1, column: 2 });
+    let closure = |context| Draft {
+        label: Some("onEvent"),
+        script_file: Some("a.js"),
+        location,
+        ..draft("closure", 8, &[(context, "context")])
+    };
+    let context = |size, value| Draft {
+        label: Some("system / Context"),
+        edges: vec![(0, "previous", EdgeKind::Internal), (value, "payload", EdgeKind::Context)],
+        ..draft("object", size, &[])
+    };
+    let global = Draft { label: Some("system / NativeContext"), ..draft("hidden", 1000, &[]) };
+    let root = draft("synthetic", 0, &[(1, "a"), (2, "b"), (3, "c"), (8, "d"), (9, "e")]);
+    let drafts = [
+        root,
+        closure(4),
+        closure(4),
+        closure(5),
+        context(10, 6),
+        Draft { label: Some("system / Context / handler"), ..context(20, 7) },
+        draft("array", 300, &[]),
+        draft("array", 50, &[]),
+        closure(10),
+        Draft { label: Some(""), location: None, ..closure(4) },
+        global,
+    ];
+    let graph = built(Origin::V8, &drafts);
+    let found = closures(&graph, &Dominators::of(&graph)).unwrap();
+    assert_eq!(found.len(), 2);
+    let first = &found[0];
+    assert_eq!((first.count, first.contexts, first.retained), (3, 2, 10 + 300 + 20 + 50));
+    assert_eq!((first.function.map(|it| graph.text(it)), first.location), (Some("onEvent"), location));
+    assert_eq!((first.example, first.example_context), (NodeIndex(1), NodeIndex(4)));
+    let variables = context_variables(&graph, &Dominators::of(&graph), first.example_context);
+    let variables: Vec<_> = variables.iter().map(|it| (graph.text(it.name), it.value.0, it.retained)).collect();
+    assert_eq!(variables, [("payload", 6, 300)]);
+    assert_eq!((found[1].function, found[1].count, found[1].retained), (None, 1, 310));
+}
+
+#[test]
+fn firefox_has_closures_by_script() {
+    let environment = "**UNKNOWN SLOT 1**";
+    let of =
+        |class, size, edges: &[(u32, &'static str)]| Draft { class: Some(class), ..draft("JSObject", size, edges) };
+    let closure = |context| of("Function", 8, &[(context, environment), (9, "JSFunction script")]);
+    let drafts = [
+        draft("JS::ubi::RootList", 1, &[(1, "a"), (2, "b"), (3, "c")]),
+        closure(4),
+        closure(5),
+        closure(7),
+        of("Call", 10, &[(6, "enclosing_environment"), (8, "payload"), (0, "callee_slot")]),
+        of("LexicalEnvironment", 20, &[(6, "enclosing_environment")]),
+        of("ModuleEnvironmentObject", 99, &[]),
+        // The scope of all scripts of a window.
+        of("LexicalEnvironment", 1000, &[(0, "enclosing_environment")]),
+        of("Array", 300, &[]),
+        Draft { script_file: Some("a.js"), ..draft("js::BaseScript", 5, &[]) },
+    ];
+    let graph = built(Origin::Firefox, &drafts);
+    let found = closures(&graph, &Dominators::of(&graph)).unwrap();
+    assert_eq!(found.len(), 1);
+    assert_eq!((found[0].count, found[0].contexts, found[0].retained), (2, 2, 330));
+    assert_eq!(found[0].script_file.map(|it| graph.text(it)), Some("a.js"));
+    let variables = context_variables(&graph, &Dominators::of(&graph), found[0].example_context);
+    let variables: Vec<_> = variables.iter().map(|it| (graph.text(it.name), it.retained)).collect();
+    assert_eq!(variables, [("payload", 300)]);
+    assert_eq!(closures(&plain_graph(&[&[]]), &Dominators::of(&plain_graph(&[&[]]))), Err(NotAvailable::Contexts));
+}
+
+#[test]
+fn unreachable_nodes_are_those_without_a_path_that_retains() {
+    let [plain, weak] = [EdgeKind::Plain, EdgeKind::Weak];
+    let edges = [vec![(1, plain), (2, weak)], vec![], vec![(3, plain)], vec![(2, plain)], vec![(1, plain)]];
+    assert_eq!(unreachable(&crate::random::graph_of(&edges)), [NodeIndex(2), NodeIndex(3), NodeIndex(4)]);
+}
