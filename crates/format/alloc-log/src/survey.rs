@@ -24,20 +24,26 @@ pub struct FunctionCalls {
 pub struct Survey {
     functions: BTreeMap<Function, FunctionCalls>,
     threads: HashSet<(u64, u64), foldhash::fast::RandomState>,
-    processes: HashSet<u64, foldhash::fast::RandomState>,
+    processes: HashMap<u64, Live, foldhash::fast::RandomState>,
     live: HashMap<(u64, u64), u64, foldhash::fast::RandomState>,
-    bytes_live: u64,
-    bytes_live_max: u64,
-    blocks_live_max: u64,
     frees_unknown: u64,
     allocations_of_live: u64,
     is_munged: bool,
 }
 
+/// The live amounts of a process.
+#[derive(Clone, Copy, Debug, Default)]
+struct Live {
+    bytes: u64,
+    bytes_max: u64,
+    blocks: u64,
+    blocks_max: u64,
+}
+
 impl Survey {
     /// Counts a line.
     pub fn add(&mut self, line: &Line) {
-        self.processes.insert(line.process);
+        self.processes.entry(line.process).or_default();
         self.threads.insert((line.process, line.thread));
         // A request for nothing may be answered with nothing, and then frees what it passes.
         let is_null = line.result.is_some_and(Pointer::is_null);
@@ -59,18 +65,26 @@ impl Survey {
 
     fn allocate(&mut self, process: u64, block: Pointer, size: u64) {
         self.is_munged |= matches!(block, Pointer::Slot(_));
-        if let Some(before) = self.live.insert((process, block.key()), size) {
-            self.allocations_of_live += 1;
-            self.bytes_live = self.bytes_live.saturating_sub(before);
+        let live = self.processes.entry(process).or_default();
+        match self.live.insert((process, block.key()), size) {
+            Some(before) => {
+                self.allocations_of_live += 1;
+                live.bytes = live.bytes.saturating_sub(before);
+            }
+            None => live.blocks += 1,
         }
-        self.bytes_live = self.bytes_live.saturating_add(size);
-        self.bytes_live_max = self.bytes_live_max.max(self.bytes_live);
-        self.blocks_live_max = self.blocks_live_max.max(self.blocks_live());
+        live.bytes = live.bytes.saturating_add(size);
+        live.bytes_max = live.bytes_max.max(live.bytes);
+        live.blocks_max = live.blocks_max.max(live.blocks);
     }
 
     fn free(&mut self, process: u64, block: Pointer) {
         match self.live.remove(&(process, block.key())) {
-            Some(size) => self.bytes_live = self.bytes_live.saturating_sub(size),
+            Some(size) => {
+                let live = self.processes.entry(process).or_default();
+                live.bytes = live.bytes.saturating_sub(size);
+                live.blocks -= 1;
+            }
             // In a munged log the null pointer has a slot, too, and unknown blocks have been left
             // out.
             None if block.is_null() || matches!(block, Pointer::Slot(_)) => {}
@@ -98,24 +112,25 @@ impl Survey {
         self.threads.len() as u64
     }
 
-    /// Returns the blocks that are live at the end.
+    /// Returns the blocks that are live at the end, in all processes: also those of processes that
+    /// have ended, which a log does not say.
     pub fn blocks_live(&self) -> u64 {
         self.live.len() as u64
     }
 
     /// Returns the requested bytes of the blocks that are live at the end.
     pub fn bytes_live(&self) -> u64 {
-        self.bytes_live
+        self.processes.values().fold(0, |sum, live| sum.saturating_add(live.bytes))
     }
 
-    /// Returns the most requested bytes that were live at once, in all processes together.
+    /// Returns the most requested bytes that were live at once in one process.
     pub fn bytes_live_max(&self) -> u64 {
-        self.bytes_live_max
+        self.processes.values().map(|live| live.bytes_max).max().unwrap_or_default()
     }
 
-    /// Returns the most blocks that were live at once, in all processes together.
+    /// Returns the most blocks that were live at once in one process.
     pub fn blocks_live_max(&self) -> u64 {
-        self.blocks_live_max
+        self.processes.values().map(|live| live.blocks_max).max().unwrap_or_default()
     }
 
     /// Returns the calls that freed or reallocated a block that the log had not allocated in their

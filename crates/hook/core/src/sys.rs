@@ -220,16 +220,23 @@ pub fn monotonic_nanoseconds() -> u64 {
     time[0] * 1_000_000_000 + time[1]
 }
 
-/// Writes all bytes to a descriptor.
-pub fn write_all(fd: i32, mut bytes: &[u8]) -> Result<(), Errno> {
+/// Writes some bytes to a descriptor, and returns how many. An interrupted call is made again.
+pub fn write(fd: i32, bytes: &[u8]) -> Result<usize, Errno> {
     const EINTR: Errno = Errno(4);
-    while !bytes.is_empty() {
+    loop {
         // SAFETY: the kernel reads that many bytes of the live slice.
         match check(unsafe { call(nr::WRITE, [fd as usize, bytes.as_ptr() as usize, bytes.len(), 0, 0, 0]) }) {
-            Ok(count) => bytes = bytes.get(count..).unwrap_or(&[]),
             Err(EINTR) => {}
-            Err(error) => return Err(error),
+            answer => return answer,
         }
+    }
+}
+
+/// Writes all bytes to a descriptor.
+pub fn write_all(fd: i32, mut bytes: &[u8]) -> Result<(), Errno> {
+    while !bytes.is_empty() {
+        let count = write(fd, bytes)?;
+        bytes = bytes.get(count..).unwrap_or(&[]);
     }
     Ok(())
 }
@@ -241,10 +248,21 @@ pub fn open(path: &core::ffi::CStr, flags: usize, mode: usize) -> Result<i32, Er
     check(unsafe { call(nr::OPEN, [path.as_ptr().expose_provenance(), flags, mode, 0, 0, 0]) }).map(|fd| fd as i32)
 }
 
-/// Sets the length of a file that is open for writing. New bytes are zero.
-pub fn set_length(fd: i32, length: usize) -> Result<(), Errno> {
+/// Gives a new file, open for writing, its length, with room on the disk for all of it: a write to
+/// a mapping of a file that has no room ends the process. New bytes are zero.
+pub fn allocate(fd: i32, length: usize) -> Result<(), Errno> {
+    const EOPNOTSUPP: Errno = Errno(95);
     // SAFETY: no argument is a pointer, and the callers own their files.
-    check(unsafe { call(nr::FTRUNCATE, [fd as usize, length, 0, 0, 0, 0]) }).map(drop)
+    match check(unsafe { call(nr::FALLOCATE, [fd as usize, 0, 0, length, 0, 0]) }) {
+        // By hand, on file systems that cannot.
+        Err(EOPNOTSUPP) => {
+            let zeroes = [0; 4096];
+            let rest = zeroes.get(..length % zeroes.len()).unwrap_or(&[]);
+            (0..length / zeroes.len()).try_for_each(|_| write_all(fd, &zeroes))?;
+            write_all(fd, rest)
+        }
+        answer => answer.map(drop),
+    }
 }
 
 /// Sets the status flags of a file that the caller opened itself, such as O_NONBLOCK.

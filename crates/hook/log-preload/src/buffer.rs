@@ -7,10 +7,9 @@
 use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use heapledger_core::{arch, sys};
+use heapledger_core::{arch, sandbox, sys};
 
-use crate::destination::DIRECTORY;
-use crate::line::LINE_MAX;
+use crate::destination::make_beside;
 
 /// Bytes of lines.
 const CAPACITY: usize = 64 << 10;
@@ -28,14 +27,19 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// Makes and maps the file of this process. `None` if that fails.
+    /// Makes and maps the file of this process. `None` if that fails; the file is then empty, if it
+    /// is there, which `log record` counts.
     pub(crate) fn create() -> Option<*mut Buffer> {
-        const O_RDWR_CREAT_EXCL_CLOEXEC: usize = 2 | 0o100 | 0o200 | 0o2000000;
+        // In strict mode, the kernel allows neither system calls nor the time stamp counter.
+        if sandbox::is_entered() {
+            return None;
+        }
         let name = format_args!("{}.{:x}.lines", sys::process_id(), arch::ticks());
-        let fd = DIRECTORY.open(name, O_RDWR_CREAT_EXCL_CLOEXEC, 0o600).ok()?;
-        let mapped = sys::set_length(fd, LENGTH).and_then(|()| sys::map_shared(fd, LENGTH));
-        sys::close(fd);
-        mapped.ok().map(<*mut u8>::cast)
+        make_beside(name, |fd| {
+            sys::allocate(fd, LENGTH)?;
+            sys::map_shared(fd, LENGTH)
+        })
+        .map(<*mut u8>::cast)
     }
 
     /// Returns the lines that are in the buffer.
@@ -43,9 +47,13 @@ impl Buffer {
         self.bytes.get(..self.filled()).unwrap_or(&[])
     }
 
-    /// Empties the buffer, whose lines have been written.
-    pub(crate) fn clear(&mut self) {
-        self.filled.store(0, Ordering::Release);
+    /// Removes the first bytes, which have been written.
+    pub(crate) fn consume(&mut self, count: usize) {
+        let (filled, count) = (self.filled(), count.min(self.filled()));
+        if count < filled {
+            self.bytes.copy_within(count..filled, 0);
+        }
+        self.filled.store((filled - count) as u64, Ordering::Release);
     }
 
     /// Empties the buffer, whose lines are lost.
@@ -53,25 +61,28 @@ impl Buffer {
         let lost = self.content().iter().filter(|&&byte| byte == b'\n').count() as u64;
         self.lines.store(self.lines.load(Ordering::Relaxed).saturating_sub(lost), Ordering::Relaxed);
         self.count_dropped(lost);
-        self.clear();
+        self.consume(CAPACITY);
     }
 
-    /// Counts lines that were dropped.
-    pub(crate) fn count_dropped(&mut self, count: u64) {
-        self.dropped.store(self.dropped.load(Ordering::Relaxed) + count, Ordering::Relaxed);
+    /// Counts lines that were dropped. Forked children count here, too, if they have no buffer.
+    pub(crate) fn count_dropped(&self, count: u64) {
+        self.dropped.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Adds a line; false if it does not fit.
-    pub(crate) fn add(&mut self, line: &[u8]) -> bool {
-        debug_assert!(line.len() <= LINE_MAX);
+    /// Adds a line; false if it does not fit. `is_own` says whether the buffer is still that of
+    /// this process: a signal handler may have interrupted this and forked, and the child that goes
+    /// on from here has the buffer of its parent.
+    pub(crate) fn add(&mut self, line: &[u8], is_own: impl Fn() -> bool) -> bool {
         let filled = self.filled();
         let Some(room) = self.bytes.get_mut(filled..).and_then(|rest| rest.get_mut(..line.len())) else { return false };
         // SAFETY: both slices have `line.len()` bytes, and do not overlap: the line is on the
         // stack.
         unsafe { ptr::copy_nonoverlapping(line.as_ptr(), room.as_mut_ptr(), line.len()) };
-        self.lines.store(self.lines.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        // The line counts once it is whole.
-        self.filled.store((filled + line.len()) as u64, Ordering::Release);
+        if is_own() {
+            self.lines.store(self.lines.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            // The line counts once it is whole.
+            self.filled.store((filled + line.len()) as u64, Ordering::Release);
+        }
         true
     }
 

@@ -2,16 +2,17 @@
 //! environment variables name.
 
 use core::ffi::{CStr, c_char};
+use core::fmt;
 
-use heapledger_core::arch::{nr, syscall};
+use heapledger_core::arch::nr;
 use heapledger_core::sys::{self, Errno};
 use heapledger_dynsym::Directory;
 
 /// The directory of this library.
 pub(crate) static DIRECTORY: Directory = Directory::new();
 
-/// `log record` puts a link of one of these names beside the library. Writes to a pipe are not
-/// interrupted by those of other processes if they are short.
+/// `log record` puts one of these beside the library: a link to a file, or a pipe. Writes to a pipe
+/// are not interrupted by those of other processes if they are short.
 const FILE: &str = "log";
 const PIPE: &str = "log.pipe";
 const PIPE_BUF: usize = 4096;
@@ -19,7 +20,13 @@ const PIPE_BUF: usize = 4096;
 const O_WRONLY_APPEND_CLOEXEC: usize = 1 | 0o2000 | 0o2000000;
 const O_CREAT: usize = 0o100;
 const O_NONBLOCK: usize = 0o4000;
+
 const ENOENT: Errno = Errno(2);
+const EMFILE: Errno = Errno(24);
+const EFBIG: Errno = Errno(27);
+const EPIPE: Errno = Errno(32);
+/// The first descriptors are free in a helper's table, whatever the program has open.
+const FREE: i32 = 16;
 
 /// A destination for lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,53 +101,82 @@ fn open_beside() -> Result<(i32, bool), Errno> {
 }
 
 impl Destination {
-    /// Writes whole lines. Signals are delayed meanwhile, and a reader that has gone away does not
-    /// end the program.
-    ///
-    /// # Errors
-    ///
-    /// Fails if nothing, or not everything, could be written.
-    pub(crate) fn write(self, lines: &[u8]) -> Result<(), Errno> {
-        sys::without_signals(|| {
-            let written = match self {
-                Destination::Descriptor(fd) => sys::write_all(fd, lines),
-                Destination::Beside => write_beside(lines),
-            };
-            if written == Err(Errno(EPIPE)) {
-                take_sigpipe();
+    /// Writes whole lines. Returns the bytes that were written, which are fewer if that failed.
+    /// Neither a reader that has gone away nor a limit of the file's length ends the program.
+    pub(crate) fn write(self, lines: &[u8]) -> usize {
+        quietly(|| match self {
+            Destination::Descriptor(fd) => write_to(fd, lines, false),
+            Destination::Beside => {
+                let write = || {
+                    let (fd, is_pipe) = open_beside().map_err(|error| (0, error))?;
+                    let written = write_to(fd, lines, is_pipe);
+                    sys::close(fd);
+                    written
+                };
+                match write() {
+                    Err((0, EMFILE)) => sys::with_descriptors(FREE, write).unwrap_or(Err((0, EMFILE))),
+                    written => written,
+                }
             }
-            written
         })
+        .unwrap_or_else(|(written, _)| written)
     }
 }
 
-const EPIPE: i32 = 32;
-
-fn write_beside(lines: &[u8]) -> Result<(), Errno> {
-    const EMFILE: Errno = Errno(24);
-    /// The first descriptors are free in the helper's table, whatever the program has open.
-    const FREE: i32 = 16;
-    let write = || {
-        let (fd, is_pipe) = open_beside()?;
-        let written = if is_pipe {
-            parts(lines).try_for_each(|part| sys::write_all(fd, part))
-        } else {
-            sys::write_all(fd, lines)
-        };
+/// Makes a file beside the library, even if the program has no descriptor left.
+pub(crate) fn make_beside<R>(name: fmt::Arguments<'_>, with: impl Fn(i32) -> Result<R, Errno>) -> Option<R> {
+    const O_RDWR_CREAT_EXCL_CLOEXEC: usize = 2 | 0o100 | 0o200 | 0o2000000;
+    let make = || {
+        let fd = DIRECTORY.open(name, O_RDWR_CREAT_EXCL_CLOEXEC, 0o600)?;
+        let made = with(fd);
         sys::close(fd);
-        written
+        made
     };
-    match write() {
-        Err(EMFILE) => sys::with_descriptors(FREE, write).unwrap_or(Err(EMFILE)),
-        written => written,
-    }
+    quietly(|| {
+        match make() {
+            Err(EMFILE) => sys::with_descriptors(FREE, make).unwrap_or(Err(EMFILE)),
+            made => made,
+        }
+        .map_err(|error| (0, error))
+    })
+    .ok()
 }
 
-/// Cuts text behind the ends of lines, into parts of at most `PIPE_BUF` bytes.
-fn parts(lines: &[u8]) -> impl Iterator<Item = &[u8]> {
+/// Runs a function that writes while no signal reaches this thread, and takes the signal that a
+/// failed write has sent to it.
+fn quietly<R>(run: impl FnOnce() -> Result<R, (usize, Errno)>) -> Result<R, (usize, Errno)> {
+    const SIGPIPE: u64 = 13;
+    const SIGXFSZ: u64 = 25;
+    sys::without_signals(|| {
+        let answer = run();
+        match answer {
+            Err((_, EPIPE)) => take(SIGPIPE),
+            Err((_, EFBIG)) => take(SIGXFSZ),
+            _ => {}
+        }
+        answer
+    })
+}
+
+/// Writes all bytes; after an error, says how many were written. To a pipe, lines at a time.
+fn write_to(fd: i32, lines: &[u8], is_pipe: bool) -> Result<usize, (usize, Errno)> {
+    let mut written = 0;
+    for part in parts(lines, if is_pipe { PIPE_BUF } else { lines.len() }) {
+        let mut rest = part;
+        while !rest.is_empty() {
+            let count = sys::write(fd, rest).map_err(|error| (written, error))?;
+            rest = rest.get(count..).unwrap_or(&[]);
+            written += count;
+        }
+    }
+    Ok(written)
+}
+
+/// Cuts text behind the ends of lines, into parts of at most `length_max` bytes.
+fn parts(lines: &[u8], length_max: usize) -> impl Iterator<Item = &[u8]> {
     let mut rest = lines;
     core::iter::from_fn(move || {
-        let whole = rest.get(..PIPE_BUF.min(rest.len()))?;
+        let whole = rest.get(..length_max.min(rest.len()))?;
         let end = whole.iter().rposition(|&byte| byte == b'\n').map_or(whole.len(), |at| at + 1);
         let (part, later) = rest.split_at(end);
         rest = later;
@@ -148,14 +184,12 @@ fn parts(lines: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Takes the signal that a write to a pipe without a reader has sent to this thread, in which all
-/// signals are blocked.
-fn take_sigpipe() {
-    const SIGPIPE: u64 = 13;
-    let (set, no_time) = (1_u64 << (SIGPIPE - 1), [0_u64; 2]);
+/// Takes a signal that the kernel has sent to this thread, in which all signals are blocked.
+fn take(signal: u64) {
+    let (set, no_time) = (1_u64 << (signal - 1), [0_u64; 2]);
     let (set, no_time) = ((&raw const set).expose_provenance(), (&raw const no_time).expose_provenance());
     // SAFETY: rt_sigtimedwait(2) reads one signal set of 8 bytes and one `struct timespec`, both
-    // live; with a time of 0 it does not wait. It takes only the signal that the failed write has
+    // live; with a time of 0 it does not wait. It takes only the signal that a failed write has
     // made pending.
-    unsafe { syscall(nr::RT_SIGTIMEDWAIT, [set, 0, no_time, 8, 0, 0]) };
+    unsafe { sys::call(nr::RT_SIGTIMEDWAIT, [set, 0, no_time, 8, 0, 0]) };
 }

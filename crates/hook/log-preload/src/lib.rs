@@ -52,8 +52,7 @@ pub extern "C" fn heapledger_hook_exec_begins() {
 /// Called before the program puts itself in a sandbox, where a system call of ours could kill it.
 #[unsafe(no_mangle)]
 pub extern "C" fn heapledger_hook_sandbox_begins() {
-    log::flush();
-    sandbox::enter();
+    log::enter_sandbox();
 }
 
 /// Called if the program did not enter the sandbox after all.

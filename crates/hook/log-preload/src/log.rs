@@ -1,7 +1,7 @@
 //! The log of this process.
 
 use core::ptr;
-use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 use heapledger_core::{sandbox, sys};
 
@@ -19,7 +19,9 @@ struct State {
     /// The id of the process; 0 until it has been asked for.
     process: AtomicU32,
     buffer: AtomicPtr<Buffer>,
-    /// Lines that were dropped while there was no buffer.
+    /// True if no buffer could be made: it is not tried again.
+    has_none: AtomicBool,
+    /// Lines that were dropped while another was written.
     dropped: AtomicUsize,
 }
 
@@ -70,36 +72,71 @@ pub(crate) fn process() -> u32 {
 /// Writes a line. One that is written while a signal interrupts another in the same thread is
 /// dropped.
 pub(crate) fn write(line: &Line) {
-    locked(|state| match DESCRIPTOR.load(Ordering::Relaxed) {
+    let is_written = locked(|state| match DESCRIPTOR.load(Ordering::Relaxed) {
         BESIDE => {
             let is_mapped = map_buffer(state);
-            // SAFETY: this thread holds the lock, and `run` does not lead to another use.
-            let is_written = is_mapped && unsafe { with_buffer(state, |buffer| add(buffer, line)) };
-            if !is_written {
-                state.dropped.fetch_add(1, Ordering::Relaxed);
+            // SAFETY: this thread holds the lock, and `add` does not lead to another use.
+            if !is_mapped || !unsafe { with_buffer(state, |buffer| add(state, buffer, line)) } {
+                count_dropped(state);
             }
         }
         // Nobody could be told of an error.
         fd => drop(Destination::Descriptor(fd).write(line.bytes())),
     });
+    if !is_written && let Some(state) = state() {
+        count_dropped(state);
+    }
 }
 
-/// Writes what is in the buffer.
+/// Writes what is in the buffer. What cannot be written stays there, and is found by the command.
 pub(crate) fn flush() {
-    locked(|state| {
-        // SAFETY: this thread holds the lock, and `empty` does not lead to another use.
-        unsafe { with_buffer(state, empty) };
-    });
+    locked(flush_with);
 }
 
-/// Runs a function with the lock, unless this thread holds it already.
-fn locked(run: impl FnOnce(&State)) {
-    let Some(state) = state() else { return };
-    if state.lock.lock() {
+/// Makes the last system calls before the program enters a sandbox.
+pub(crate) fn enter_sandbox() {
+    let is_done = locked(|state| {
+        // Lines that are written in the sandbox go there, or are counted there.
+        if DESCRIPTOR.load(Ordering::Relaxed) == BESIDE {
+            map_buffer(state);
+        }
+        flush_with(state);
+        // Within the lock: no other thread is in the middle of a system call of ours.
+        sandbox::enter();
+    });
+    if !is_done {
+        sandbox::enter();
+    }
+}
+
+fn flush_with(state: &State) {
+    // SAFETY: the callers hold the lock, and `empty` does not lead to another use.
+    unsafe { with_buffer(state, empty) };
+}
+
+/// Runs a function with the lock. False if this thread holds it already, or waited too long.
+fn locked(run: impl FnOnce(&State)) -> bool {
+    let Some(state) = state() else { return false };
+    let is_locked = state.lock.lock();
+    if is_locked {
         run(state);
         state.lock.unlock();
-    } else {
+    }
+    is_locked
+}
+
+/// Counts a line that was dropped: for the buffer, which the thread that holds the lock may be
+/// using, or in that of the parent.
+fn count_dropped(state: &State) {
+    if !state.buffer.load(Ordering::Relaxed).is_null() {
         state.dropped.fetch_add(1, Ordering::Relaxed);
+        return;
+    }
+    // SAFETY: null, or a mapping of `Buffer::create`, which stays. This process has no buffer, so
+    // it is that of its parent, which no other code of this process uses.
+    match unsafe { MAPPED.load(Ordering::Relaxed).as_ref() } {
+        Some(parents) => parents.count_dropped(1),
+        None => drop(state.dropped.fetch_add(1, Ordering::Relaxed)),
     }
 }
 
@@ -109,14 +146,15 @@ fn map_buffer(state: &State) -> bool {
     if !state.buffer.load(Ordering::Relaxed).is_null() {
         return true;
     }
-    let Some(buffer) = Buffer::create() else { return false };
-    let parents = MAPPED.swap(buffer, Ordering::Relaxed);
-    if !parents.is_null() {
-        // SAFETY: `unmap` requires a mapping of `map_shared` that nothing refers to. It is the
-        // parent's, of which this process has a copy; the only reference was in `State`, which the
-        // fork has zeroed.
-        unsafe { sys::unmap(parents.cast(), size_of::<Buffer>()) };
+    if state.has_none.load(Ordering::Relaxed) {
+        return false;
     }
+    let Some(buffer) = Buffer::create() else {
+        state.has_none.store(true, Ordering::Relaxed);
+        return false;
+    };
+    // The mapping of a parent stays: a signal handler that forked may have interrupted its use.
+    MAPPED.store(buffer, Ordering::Relaxed);
     state.buffer.store(buffer, Ordering::Relaxed);
     true
 }
@@ -136,22 +174,22 @@ unsafe fn with_buffer(state: &State, run: impl FnOnce(&mut Buffer)) -> bool {
     true
 }
 
-fn add(buffer: &mut Buffer, line: &Line) {
-    if !buffer.add(line.bytes()) {
+fn add(state: &State, buffer: &mut Buffer, line: &Line) {
+    let own = ptr::from_mut(buffer);
+    let is_own = || state.buffer.load(Ordering::Relaxed) == own;
+    if !buffer.add(line.bytes(), is_own) {
         empty(buffer);
-        buffer.add(line.bytes());
+        if !buffer.add(line.bytes(), is_own) {
+            buffer.lose();
+            buffer.add(line.bytes(), is_own);
+        }
     }
 }
 
-/// Writes what is in the buffer, and empties it. Lines that cannot be written are lost, and
-/// counted.
+/// Writes what is in the buffer. What cannot be written stays there.
 fn empty(buffer: &mut Buffer) {
-    if buffer.content().is_empty() {
-        return;
-    }
-    if !sandbox::is_entered() && Destination::Beside.write(buffer.content()).is_ok() {
-        buffer.clear();
-    } else {
-        buffer.lose();
+    if !buffer.content().is_empty() && !sandbox::is_entered() {
+        let written = Destination::Beside.write(buffer.content());
+        buffer.consume(written);
     }
 }

@@ -58,7 +58,7 @@ impl Call {
         let is_minimal = IS_MINIMAL.load(Ordering::Relaxed);
         // `pvalloc` is a `valloc` of whole pages; logs do not have it.
         let size = if api == PVALLOC { size.checked_next_multiple_of(PAGE).unwrap_or(size) } else { size };
-        let alignment = if alignment == 0 { PAGE } else { alignment };
+        let alignment = if matches!(api, VALLOC | PVALLOC) { PAGE } else { alignment };
         match api {
             VALLOC | PVALLOC if !is_minimal => Call::sized(b"valloc", size),
             POSIX_MEMALIGN if !is_minimal => Call { name: b"posix_memalign", first: Some(alignment), size },
@@ -143,7 +143,8 @@ unsafe extern "C" fn failed(api: u32, size: usize, alignment: usize, count: usiz
     let null: Pointer = core::ptr::null_mut();
     match api {
         MALLOC => Call::sized(b"malloc", size).write(null),
-        CALLOC => Call { name: b"calloc", first: Some(count), size }.write(null),
+        // The size is that of the whole.
+        CALLOC => Call { name: b"calloc", first: Some(count), size: size / count.max(1) }.write(null),
         REALLOC | REALLOCARRAY => {
             let mut line = begun(b"realloc");
             line.address(0);

@@ -1,6 +1,7 @@
 //! A lock that knows its holder, for code that a signal handler may interrupt and enter again.
 
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use core::hint::black_box;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use heapledger_core::{arch, sys};
 
@@ -10,35 +11,70 @@ use heapledger_core::{arch, sys};
 pub(crate) struct OwnedLock {
     /// The thread that holds the lock, by its pointer; 0 if none does.
     holder: AtomicUsize,
+    /// An address in the frame in which the holder took the lock.
+    frame: AtomicUsize,
     /// The threads that sleep, or are about to.
     waiting: AtomicU32,
     /// The number of times that a sleeper was woken.
     woken: AtomicU32,
+    /// True if a thread has waited in vain: the next ones do not wait as long.
+    is_stuck: AtomicBool,
 }
 
 /// The attempts to take the lock before a thread sleeps.
 const ATTEMPTS: u32 = 100;
 /// The time after which a sleeper tries again without being woken.
 const WAIT_MILLISECONDS: u32 = 10;
+/// The longest time that a thread waits: its holder may be gone, as after a jump out of a signal
+/// handler, or suspended.
+const WAIT_MAX_NANOSECONDS: u64 = 5_000_000_000;
+/// The largest distance between two frames of one stack; further away is another stack.
+const STACK: usize = 8 << 20;
 
 impl OwnedLock {
-    /// Takes the lock. False if this thread holds it already.
+    /// Takes the lock. False if this thread holds it already, or has waited too long.
     pub(crate) fn lock(&self) -> bool {
-        let thread = arch::thread_pointer();
-        let mut attempts = 0;
+        let (thread, frame) = (arch::thread_pointer(), frame());
+        let (mut attempts, mut began) = (0, None);
         loop {
             match self.holder.compare_exchange(0, thread, Ordering::SeqCst, Ordering::Relaxed) {
-                Ok(_) => return true,
-                Err(holder) if holder == thread => return false,
+                Ok(_) => break,
+                Err(holder) if holder == thread => {
+                    if self.is_held_above(frame) {
+                        return false;
+                    }
+                    // The frame that took the lock is gone.
+                    break;
+                }
                 Err(_) if attempts < ATTEMPTS => core::hint::spin_loop(),
-                Err(_) => self.sleep(),
+                Err(_) if self.is_stuck.load(Ordering::Relaxed) => return false,
+                Err(_) => {
+                    let now = sys::monotonic_nanoseconds();
+                    if now.saturating_sub(*began.get_or_insert(now)) > WAIT_MAX_NANOSECONDS {
+                        self.is_stuck.store(true, Ordering::Relaxed);
+                        return false;
+                    }
+                    self.sleep();
+                }
             }
             attempts += 1;
         }
+        self.frame.store(frame, Ordering::Relaxed);
+        self.is_stuck.store(false, Ordering::Relaxed);
+        true
+    }
+
+    /// True unless the frame in which this thread took the lock has been left: stacks grow
+    /// downwards, so that it was below the present one.
+    fn is_held_above(&self, frame: usize) -> bool {
+        let holder = self.frame.load(Ordering::Relaxed);
+        // Between the two stores of `lock` there is no frame yet.
+        holder == 0 || holder >= frame || frame - holder > STACK
     }
 
     /// Gives the lock back. Only its holder calls this.
     pub(crate) fn unlock(&self) {
+        self.frame.store(0, Ordering::Relaxed);
         self.holder.store(0, Ordering::SeqCst);
         // Sequentially consistent, as in `sleep`: either this sees the sleeper, or the sleeper sees
         // that the lock is free.
@@ -57,4 +93,11 @@ impl OwnedLock {
         }
         self.waiting.fetch_sub(1, Ordering::Relaxed);
     }
+}
+
+/// Returns an address in a frame near that of the caller.
+#[inline(always)]
+fn frame() -> usize {
+    let here = black_box(0_u8);
+    (&raw const here).addr()
 }

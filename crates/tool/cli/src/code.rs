@@ -498,7 +498,7 @@ codes! {
     /// Calls are missing in the log
     CallsLost = 82 {
         cause: "A process could not write to the log: the disk was full, or the reader of the pipe had gone away, or it had put \
-                itself in a sandbox. Or a signal handler called the allocator while a line was written.",
+                itself in a sandbox. Or a signal handler called the allocator, or jumped away, while a line was written.",
         consequence: "The log has gaps: blocks may be allocated twice in it, or freed without having been allocated.",
         remedy: "Write to a disk with more room, and log again; `heapledger log info` counts the gaps.",
     }

@@ -38,7 +38,7 @@ pub mod nr {
     pub const EXIT: usize = usize::MAX;
     pub const KILL: usize = usize::MAX;
     pub const FCNTL: usize = usize::MAX;
-    pub const FTRUNCATE: usize = usize::MAX;
+    pub const FALLOCATE: usize = usize::MAX;
     pub const GETEUID: usize = usize::MAX;
     pub const GETEGID: usize = usize::MAX;
     pub const PRCTL: usize = usize::MAX;

@@ -40,7 +40,7 @@ pub mod nr {
     pub const EXIT: usize = 60;
     pub const KILL: usize = 62;
     pub const FCNTL: usize = 72;
-    pub const FTRUNCATE: usize = 77;
+    pub const FALLOCATE: usize = 285;
     pub const GETEUID: usize = 107;
     pub const GETEGID: usize = 108;
     pub const PRCTL: usize = 157;

@@ -39,10 +39,11 @@ pub(crate) enum LogAction {
 
 /// Run a program and write a line for each call of its allocator
 ///
-/// The calls of all processes that the program starts are in the log, in the order
-/// in which they were made; there are no stacks. An allocation is logged after the
-/// call and a free before it, so that a block is never allocated again in the log
-/// before it was freed. The log is complete even if a process is killed.
+/// The calls of all processes that the program starts are in the log, those of each
+/// process in the order in which they were made; there are no stacks. An allocation
+/// is logged after the call and a free before it, so that a block is never allocated
+/// again in the log before it was freed. The log is complete even if a process is
+/// killed.
 ///
 ///     $ heapledger log record -o server.log -- ./server --port 8080
 ///     $ heapledger log record -o >(zstd -o build.log.zst) -- make
@@ -68,7 +69,7 @@ pub(crate) struct RecordLog {
     #[arg(short, long)]
     pub(crate) force: bool,
 
-    /// Print nothing
+    /// Print nothing, unless calls are missing in the log
     #[arg(short, long)]
     pub(crate) quiet: bool,
 

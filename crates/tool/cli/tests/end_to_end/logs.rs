@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::harness::{HEAPLEDGER, Job, Outcome, Scratch, exited, heapledger, installed, number};
+use crate::harness::{HEAPLEDGER, Job, Outcome, Scratch, exited, heapledger, installed, number, program};
 
 fn with_log(job: &Job, file: &Path) -> Outcome {
     let words = ["log", "record", "--quiet", "--force", "-o"].map(OsStr::new);
@@ -95,7 +95,7 @@ fn children_have_lines_of_their_own() {
 #[test]
 fn a_log_goes_anywhere() {
     let scratch = Scratch::new();
-    let (file, pipe) = (scratch.file("calls.log"), scratch.file("pipe"));
+    let (file, pipe, mix) = (scratch.file("calls.log"), scratch.file("pipe"), program("mix"));
     let shell = |line: String| Job::shell(&line).directory(scratch.path()).bare();
     // Standard output, behind what the program has written.
     let outcome = shell(format!("{HEAPLEDGER} log record -q -o - -- ls / | grep -c 'malloc('"));
@@ -114,14 +114,48 @@ fn a_log_goes_anywhere() {
     assert!(outcome.status == exited(1) && outcome.stdout.is_empty(), "{outcome:?}");
     // A reader that goes away does not end the program; the calls are counted.
     let line = format!(
-        "mkfifo {0} && (head -c 9 {0} >/dev/null &) && {HEAPLEDGER} log record -q -o {0} -- seq 100000 | tail -n 1",
-        pipe.display()
+        "mkfifo {0} && (head -c 9 {0} >/dev/null &) && {HEAPLEDGER} log record -o {0} -- {1} 20000",
+        pipe.display(),
+        mix.display()
     );
-    let outcome = shell(line);
-    assert_eq!(outcome.text(), "100000\n", "{outcome:?}");
-    let outcome = shell(format!("{HEAPLEDGER} log record -o /dev/full -- sh -c 'exit 3'"));
-    assert!(outcome.status == exited(3), "{outcome:?}");
-    assert!(String::from_utf8_lossy(&outcome.stderr).contains("HL0082"), "{outcome:?}");
+    let bare = Job::fixture("mix", "20000").bare();
+    for line in [line, format!("{HEAPLEDGER} log record -o /dev/full -- {} 20000", mix.display())] {
+        let outcome = shell(line);
+        assert!(outcome.status == bare.status && outcome.stdout == bare.stdout, "{outcome:?}");
+        assert!(String::from_utf8_lossy(&outcome.stderr).contains("calls are not in the log"), "{outcome:?}");
+    }
+}
+
+/// Programs that are dangerous to observe do the same with a log.
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn dangerous_programs_do_the_same() {
+    let scratch = Scratch::new();
+    let jobs = [
+        Job::fixture("signals", "2000"),
+        Job::fixture("escapes", "2000"),
+        Job::fixture("sandbox", ""),
+        Job::fixture("confined", "strict"),
+        Job::fixture("confined", "filter"),
+        Job::fixture("confined", "threads"),
+        Job::fixture("confined", "fork"),
+        Job::fixture("confined", "exec"),
+        Job::fixture("limits", "FSIZE 0"),
+        Job::fixture("limits", "NOFILE 3"),
+        Job::fixture("closes", ""),
+        Job::fixture("tiny_stacks", "50"),
+        Job::fixture("short_threads", "500"),
+    ];
+    for job in jobs {
+        let (bare, logged) = (job.bare(), with_log(&job, &scratch.file("calls.log")));
+        assert!((bare.status, &bare.stdout) == (logged.status, &logged.stdout), "{bare:?}\n{logged:?}");
+        // A few lose calls, and say so.
+        let said = String::from_utf8_lossy(&logged.stderr).into_owned();
+        let is_told = said
+            .strip_prefix(&*String::from_utf8_lossy(&bare.stderr))
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with("warning[HL0082]"));
+        assert!(is_told, "{bare:?}\n{logged:?}");
+    }
 }
 
 /// The hook library by itself, with logalloc's environment variables.

@@ -36,7 +36,8 @@ pub(super) fn run(arguments: &InfoLog, out: &mut Output) -> Result<()> {
     ))?;
     let blocks = |number| counted(number, "block", "blocks");
     out.line(format_args!(
-        "peak: {} requested; at most {} · at the end {} in {}",
+        "peak{}: {} requested; at most {} · at the end {} in {}",
+        if processes > 1 { " of one process" } else { "" },
         bytes(survey.bytes_live_max()),
         blocks(survey.blocks_live_max()),
         bytes(survey.bytes_live()),
@@ -72,8 +73,11 @@ pub(crate) struct LogInfoJson {
     processes: u64,
     /// The threads of all processes.
     threads: u64,
+    /// Of the process with the most.
     bytes_live_max: u64,
+    /// Of the process with the most.
     blocks_live_max: u64,
+    /// Of all processes, also of those that have ended.
     bytes_live_end: u64,
     blocks_live_end: u64,
     /// The frees and reallocations of blocks that the log has not allocated.

@@ -24,6 +24,11 @@ pub(super) fn run(arguments: &RecordLog) -> Result<ExitCode> {
     nested::warn_of_nesting("log", arguments.quiet);
     let (path, existing) = output(arguments)?;
     let (exit, logged) = collect::log(&arguments.command, LIBRARY, LOGGER, &path, existing).map_err(failure)?;
+    if logged.processes_failed > 0 {
+        let processes = counted(logged.processes_failed, "process is", "processes are");
+        let hint = hint_lines("is there room for temporary files?\ndf -h /tmp");
+        warn(Code::CallsLost, format_args!("{processes} not in the log\n{hint}"));
+    }
     if logged.lines_dropped > 0 {
         let lines = counted(logged.lines_dropped, "call is", "calls are");
         let hint = hint_lines("is there room on the disk?\ndf -h .");
@@ -61,7 +66,12 @@ fn output(arguments: &RecordLog) -> Result<(PathBuf, ExistingFile)> {
     let name = env::var_os("MALLOC_LOG").filter(|name| !name.is_empty()).ok_or_else(|| {
         Failure::new(Exit::Usage, "it is not said where the log goes").hint("heapledger log record -o FILE -- COMMAND")
     })?;
-    let descriptor = name.to_str().and_then(|name| name.parse::<u32>().ok()).filter(|number| *number < DESCRIPTORS);
+    let digits = name.to_str().filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
+    let descriptor = digits.and_then(|digits| digits.parse::<u32>().ok()).filter(|number| *number < DESCRIPTORS);
+    if descriptor == Some(0) {
+        return Err(Failure::new(Exit::Usage, "MALLOC_LOG=0 means that no log is written")
+            .hint("heapledger log record -o FILE -- COMMAND"));
+    }
     let path = descriptor.map_or_else(|| PathBuf::from(&name), |number| format!("/proc/self/fd/{number}").into());
     Ok((path, ExistingFile::Continued))
 }
