@@ -9,7 +9,7 @@ pub const LINE_MAX: usize = 4096;
 ///
 /// # Errors
 ///
-/// Those of the reader.
+/// Fails if the reader fails.
 pub fn for_each_line(mut reader: impl BufRead, mut line: impl FnMut(&[u8]) -> bool) -> io::Result<u64> {
     let (mut begun, mut done) = (Vec::new(), 0_u64);
     loop {

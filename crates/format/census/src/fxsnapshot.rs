@@ -12,8 +12,8 @@
 //! - `StackFrame`: data 1, or the id of a frame that has been seen 2. Its data: id 1, parent 2,
 //!   line 3, column 4, source 5 or 6, function 7 or 8, is system 9, is self-hosted 10.
 //!
-//! Of two numbers, the first is a text and the second refers to one that came before, by its
-//! position among all texts of its width. There are two widths, each with positions of its own:
+//! Where there are two numbers, the first is a text, and the second refers to one that came before,
+//! by its position among all texts of its width. There are two widths, with positions of their own:
 //! UTF-16 in little-endian order for type names, names of edges, sources, functions and descriptive
 //! names; single bytes for classes and script files. Texts are counted in this order, whatever the
 //! order in the file: type name, names of edges, stack, class, script file, descriptive name; in a

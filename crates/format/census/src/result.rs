@@ -25,7 +25,7 @@ pub struct Census {
     pub frames: ReportFrames,
     /// The number of nodes that were counted.
     pub count: u64,
-    /// Of these, the number of those whose size is not known. Their sizes count as 0.
+    /// The number of counted nodes whose size is not known. Their sizes count as 0.
     pub sizes_unknown: u64,
 }
 

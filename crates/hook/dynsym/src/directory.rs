@@ -74,7 +74,7 @@ impl Directory {
     ///
     /// # Errors
     ///
-    /// Those of open(2); ENOENT if the directory was not found or the name is too long.
+    /// Fails as open(2) does; with ENOENT if the directory was not found or the name is too long.
     pub fn open(&self, name: fmt::Arguments<'_>, flags: usize, mode: usize) -> Result<i32, Errno> {
         const ENOENT: Errno = Errno(2);
         let mut path = Path { bytes: [0; PATH_MAX], length: 0 };

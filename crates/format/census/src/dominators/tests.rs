@@ -122,7 +122,7 @@ proptest! {
         let held = graph.nodes().filter(|&it| !whole[it.index()] && !is_entered(it));
         let held: Vec<_> = held.map(|it| (graph.root(), it)).collect();
         edges.0.extend(held);
-        // Of a cycle, the node of the lowest index is held.
+        // The node of the lowest index of a cycle is held.
         while let Some(missed) = edges.reached(&graph, None).iter().position(|it| !it) {
             edges.0.push((graph.root(), NodeIndex(missed as u32)));
         }

@@ -187,7 +187,7 @@ fn totals(dominators: &Dominators, function: Function, members: &[Member]) -> Cl
     let contexts: HashSet<NodeIndex, RandomState> = members.iter().map(|it| it.context).collect();
     let contexts: Vec<NodeIndex> = contexts.into_iter().collect();
     let retained = |node| dominators.retained(node).unwrap_or(0);
-    // Of equal ones the first, so that the result does not depend on anything else.
+    // The first one if several are equal, so that the result does not depend on anything else.
     let largest = members.iter().max_by_key(|it| (retained(it.context), Reverse(it.closure)));
     let &Member { closure: example, context: example_context } = largest.unwrap_or(&members[0]);
     let Function { name, script_file, location, .. } = function;

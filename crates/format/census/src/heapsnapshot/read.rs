@@ -200,7 +200,7 @@ fn add(layout: &Layout, parts: &mut Parts, builder: &mut GraphBuilder) -> Result
     for node in 0..nodes.count() {
         let meaning = &meanings[usize::from(nodes.types[node])];
         let label = *names.get(nodes.names[node] as usize).ok_or_else(|| no_string(nodes.names[node]))?;
-        // Of an object, the location is that of its constructor.
+        // The location of an object is that of its constructor.
         let file = files[node].or_else(|| {
             let location = meaning.is_closure.then(|| parts.locations.get(&NodeIndex(node as u32)))??;
             stacks.script(location.script_id)

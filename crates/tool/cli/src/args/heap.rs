@@ -325,9 +325,9 @@ pub(crate) enum Word {
 /// The figures by which the groups of a census are sorted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ReportSort {
-    /// Those of the group with all within it; in a difference without their sign
+    /// The figures of the group with all within it; in a difference without their sign
     Total,
-    /// Those of the group itself
+    /// The figures of the group itself
     Own,
 }
 

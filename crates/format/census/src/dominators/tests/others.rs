@@ -101,7 +101,7 @@ pub(super) fn cooper_harvey_kennedy(flow: &Flow) -> Vec<u32> {
         for &node in &order[1..] {
             let mut best = NONE;
             let sources = flow.starts[node as usize] as usize..flow.starts[node as usize + 1] as usize;
-            // Of the edges from lesser positions, the least and the parent have the same meet as
+            // Among the edges from lesser positions, the least and the parent have the same meet as
             // all.
             let lesser = [flow.parents[node as usize], flow.least[node as usize]];
             for &source in flow.sources[sources].iter().chain(&lesser) {

@@ -270,7 +270,7 @@ impl Finder<'_> {
     }
 
     fn closures(self, all: &[Closures]) -> Found {
-        // Of each context once: many functions may share one that has many variables.
+        // Each context once: many functions may share one that has many variables.
         let mut known: HashMap<NodeIndex, Vec<Variable>> = HashMap::new();
         let rows = all.iter().take(self.rows_max).map(|closures| {
             let text = |name| self.graph.text(name);

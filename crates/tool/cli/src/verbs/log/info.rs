@@ -73,11 +73,11 @@ pub(crate) struct LogInfoJson {
     processes: u64,
     /// The threads of all processes.
     threads: u64,
-    /// Of the process with the most.
+    /// The peak of the process with the most.
     bytes_live_max: u64,
-    /// Of the process with the most.
+    /// The peak of the process with the most.
     blocks_live_max: u64,
-    /// Of all processes, also of those that have ended.
+    /// The sum over all processes, also over those that have ended.
     bytes_live_end: u64,
     blocks_live_end: u64,
     /// The frees and reallocations of blocks that the log has not allocated.
