@@ -14,11 +14,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, exit};
 use std::{env, fs, io};
 
-/// The libraries, by the names of their packages, with the variables that say where they are.
-const LIBRARIES: [(&str, &str); 3] = [
-    ("preload", "HEAPLEDGER_PRELOAD_LIBRARY"),
-    ("memcheck-preload", "HEAPLEDGER_MEMCHECK_LIBRARY"),
-    ("log-preload", "HEAPLEDGER_LOG_LIBRARY"),
+/// The names of the packages of the libraries, of their files, and of the variables that say where
+/// they are.
+const LIBRARIES: [(&str, &str, &str); 5] = [
+    ("preload", "preload", "HEAPLEDGER_PRELOAD_LIBRARY"),
+    ("memcheck-preload", "memcheck_preload", "HEAPLEDGER_MEMCHECK_LIBRARY"),
+    ("log-preload", "log_preload", "HEAPLEDGER_LOG_LIBRARY"),
+    ("heap-preload", "allocator", "HEAPLEDGER_ALLOCATOR_LIBRARY"),
+    ("replay-player", "replay_player", "HEAPLEDGER_PLAYER_LIBRARY"),
 ];
 
 fn main() {
@@ -32,8 +35,7 @@ fn main() {
         fail(&format!("the sources in {} cannot be used", sources.display()), &error.to_string());
     }
     let directory = build(&workspace, &out.join("preload"), &own);
-    for (name, variable) in LIBRARIES {
-        let name = name.replace('-', "_");
+    for (_, name, variable) in LIBRARIES {
         let library = directory.join(format!("libheapledger_{name}.so"));
         if !library.is_file() {
             fail(&format!("cargo made no {}", library.display()), "");
@@ -98,7 +100,7 @@ fn build(workspace: &Path, target_directory: &Path, own: &Path) -> PathBuf {
 
     let mut build = cargo("build", workspace, own);
     build.args(["--profile", "preload"]);
-    for (name, _) in LIBRARIES {
+    for (name, ..) in LIBRARIES {
         build.arg("--package").arg(format!("heapledger-{name}"));
     }
     build.arg("--target-dir").arg(target_directory);

@@ -193,9 +193,10 @@ impl Objects<'_> {
 
     /// Redirects the next definitions of these names to this library's own: see `redirect.rs`.
     /// Returns false, and changes nothing, if another library before or behind this one defines
-    /// them too.
-    pub fn redirect(&self, names: &[&CStr]) -> bool {
-        redirect::redirect(self, names)
+    /// them too. `allocator` is the file name of an allocator that may come between this library
+    /// and the definitions.
+    pub fn redirect(&self, names: &[&CStr], allocator: &[u8]) -> bool {
+        redirect::redirect(self, names, allocator)
     }
 
     /// Returns the lowest address above `address` at which an object is loaded.

@@ -30,7 +30,10 @@ const NAMES_MAX: usize = 16;
 ///
 /// Must be called when the program starts, before there is a second thread, and after the next
 /// definitions have been looked up.
-pub(crate) fn redirect(objects: &Objects<'_>, names: &[&CStr]) -> bool {
+///
+/// The definitions of the library with the file name `allocator` are passed over. It must not look
+/// the names up itself: it would find this library.
+pub(crate) fn redirect(objects: &Objects<'_>, names: &[&CStr], allocator: &[u8]) -> bool {
     let Some(own) = objects.own().and_then(Symbols::of) else { return false };
     let mut targets: [Option<(*const Symbol, usize)>; NAMES_MAX] = [None; NAMES_MAX];
     let mut object: Option<&LinkMap> = None;
@@ -39,13 +42,13 @@ pub(crate) fn redirect(objects: &Objects<'_>, names: &[&CStr]) -> bool {
         if objects.find(Scope::All, name).map(|(address, _)| address) != Some(function) {
             return false;
         }
-        let Some((_, map)) = objects.find(Scope::Next, name) else { continue };
+        let next = objects.defining(Scope::Next, name).find(|(map, ..)| map.file_name() != allocator);
+        let Some((map, _, symbol)) = next else { continue };
         if object.is_some_and(|object| !core::ptr::eq(object, map)) {
             return false;
         }
         object = Some(map);
-        let symbol = Symbols::of(map).and_then(|symbols| symbols.find_symbol(name));
-        *target = symbol.map(|symbol| (symbol, function));
+        *target = Some((symbol, function));
     }
     object.is_some_and(|object| write(object, targets.iter().flatten().copied()))
 }

@@ -1,14 +1,17 @@
 //! Forks while other threads allocate, begin and end: the child can allocate and free.
+//!
+//! `HEAPLEDGER_FORKS=10000 cargo test -p heapledger-heap --release --test fork` makes as many.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::{env, thread};
 
 use heapledger_heap as heap;
 
 #[global_allocator]
 static ALLOCATOR: heap::HeapAllocator = heap::HeapAllocator;
 
+/// The number of forks without the environment variable.
 const FORKS: usize = 100;
 const SIGALRM: c_int = 14;
 
@@ -35,6 +38,7 @@ fn work(seed: usize) {
 
 #[test]
 fn a_child_can_allocate_whatever_other_threads_do() {
+    let forks = env::var("HEAPLEDGER_FORKS").map_or(FORKS, |number| number.parse().expect("HEAPLEDGER_FORKS"));
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         for number in 0..3 {
@@ -52,7 +56,7 @@ fn a_child_can_allocate_whatever_other_threads_do() {
             }
         });
         let mut failures = Vec::new();
-        for number in 0..FORKS {
+        for number in 0..forks {
             // SAFETY: the child calls functions of the allocator only, which are ready after a
             // fork, and leaves by `_exit`. A child that hangs is ended by its alarm.
             let status = unsafe {

@@ -64,7 +64,8 @@ fn library() -> &'static Path {
 
 /// Returns an empty directory for a test.
 fn scratch(name: &str) -> PathBuf {
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    // The tests of other crates have theirs beside it.
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("heap").join(name);
     let _ = fs::remove_dir_all(&directory);
     fs::create_dir_all(&directory).unwrap();
     directory
@@ -104,7 +105,7 @@ fn compare(program: impl AsRef<OsStr>, arguments: &[&str], directory: &Path) -> 
 
 fn compiled(source: &str, directory: &Path) -> PathBuf {
     let program = directory.join("program");
-    let mut compiler = Command::new("cc");
+    let mut compiler = Command::new(if source.ends_with(".cpp") { "c++" } else { "cc" });
     compiler.args(["-O1", "-fno-builtin", "-w", "-pthread", "-o"]).arg(&program);
     let status = compiler.arg(root().join("fixtures/programs").join(source)).status().unwrap();
     assert!(status.success());
@@ -186,4 +187,122 @@ fn a_compiler_writes_the_same_file() {
         fs::read(directory.join(name)).unwrap()
     });
     assert!(files[0] == files[1], "the files differ");
+}
+
+/// Programs that allocate before `main`, in the destructors of thread-local variables, and after
+/// `main`: in every moment of a program's life.
+#[test]
+fn whenever_a_program_allocates() {
+    for source in ["early.c", "lifetime.cpp"] {
+        let directory = scratch(source);
+        let program = compiled(source, &directory);
+        compare(&program, &["500"], &directory);
+    }
+}
+
+mod plugin {
+    //! The allocator as a part of a plug-in: loaded when threads run, and called by their handles.
+
+    use std::ffi::{CStr, CString, c_char, c_int, c_void};
+    use std::os::unix::ffi::OsStrExt;
+    use std::sync::{Barrier, mpsc};
+    use std::thread;
+
+    use super::library;
+
+    unsafe extern "C" {
+        fn dlopen(path: *const c_char, flags: c_int) -> *mut c_void;
+        fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
+    }
+
+    const RTLD_NOW: c_int = 2;
+
+    #[derive(Clone, Copy)]
+    struct Functions {
+        malloc: unsafe extern "C" fn(usize) -> *mut c_void,
+        free: unsafe extern "C" fn(*mut c_void),
+    }
+
+    /// A block that another thread frees.
+    struct Block(*mut c_void);
+    // SAFETY: `Send` demands that another thread may use the block: its only owner does.
+    unsafe impl Send for Block {}
+
+    fn load() -> Functions {
+        let path = CString::new(library().as_os_str().as_bytes()).unwrap();
+        // SAFETY: the path is a string, and the library has no initialiser that does harm.
+        let handle = unsafe { dlopen(path.as_ptr(), RTLD_NOW) };
+        assert!(!handle.is_null());
+        let find = |name: &CStr| {
+            // SAFETY: a handle of `dlopen` that is never closed, and a string.
+            let address = unsafe { dlsym(handle, name.as_ptr()) };
+            assert!(!address.is_null());
+            address
+        };
+        // SAFETY: the functions of these names have these types, as in the C library.
+        unsafe {
+            Functions {
+                malloc: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(usize) -> *mut c_void>(find(c"malloc")),
+                free: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void)>(find(c"free")),
+            }
+        }
+    }
+
+    impl Functions {
+        fn block(self, size: usize, tag: u8) -> Block {
+            // SAFETY: `malloc` takes any size, and the block has as many bytes.
+            unsafe {
+                let block = (self.malloc)(size);
+                assert!(!block.is_null());
+                block.cast::<u8>().write_bytes(tag, size);
+                Block(block)
+            }
+        }
+
+        fn free(self, block: Block, size: usize, tag: u8) {
+            // SAFETY: the block has `size` bytes, which `block` has written; its owner ends here.
+            unsafe {
+                assert!((0..size).all(|at| block.0.cast::<u8>().add(at).read() == tag));
+                (self.free)(block.0);
+            }
+        }
+    }
+
+    #[test]
+    fn threads_that_ran_before_it_was_loaded_use_it() {
+        const THREADS: usize = 4;
+        let (begins, loaded) = (Barrier::new(THREADS + 1), Barrier::new(THREADS + 1));
+        let functions = std::sync::OnceLock::new();
+        thread::scope(|scope| {
+            let (sender, blocks) = mpsc::channel();
+            for number in 0..THREADS {
+                let (begins, loaded, functions, sender) = (&begins, &loaded, &functions, sender.clone());
+                scope.spawn(move || {
+                    begins.wait();
+                    loaded.wait();
+                    let functions: &Functions = functions.get().unwrap();
+                    for size in 1..2000 {
+                        let block = functions.block(size, number as u8);
+                        if size % 3 == 0 {
+                            sender.send((block, size, number as u8)).unwrap();
+                        } else {
+                            functions.free(block, size, number as u8);
+                        }
+                    }
+                });
+            }
+            drop(sender);
+            begins.wait();
+            let functions = *functions.get_or_init(load);
+            loaded.wait();
+            for (block, size, tag) in blocks {
+                functions.free(block, size, tag);
+            }
+        });
+        // Threads that begin afterwards take over the heaps of those that have ended.
+        let functions = functions.get().unwrap();
+        for _ in 0..200 {
+            thread::scope(|scope| _ = scope.spawn(|| functions.free(functions.block(70_000, 9), 70_000, 9)));
+        }
+    }
 }

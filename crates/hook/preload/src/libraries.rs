@@ -19,7 +19,7 @@ type Init = unsafe extern "C" fn(*const Functions, *const Hooks) -> c_int;
 /// Only the first libraries that have them are kept.
 type Around = [[AtomicUsize; 2]; 4];
 
-/// True if there is a hook library.
+/// True if there is a library with hooks.
 static IS_ANY_LOADED: AtomicBool = AtomicBool::new(false);
 
 static AROUND_EXEC: Around = [const { [const { AtomicUsize::new(0) }; 2] }; 4];
@@ -78,9 +78,10 @@ fn call(around: &Around, index: usize) {
 /// library that installs nothing changes nothing.
 pub(crate) fn install_hooks<'a>(paths: impl Iterator<Item = &'a [u8]>, objects: &Objects<'_>) {
     for path in paths {
-        IS_ANY_LOADED.store(true, Ordering::Relaxed);
         let address = objects.lookup_at(path, c"heapledger_hook_init");
+        // Otherwise it is the allocator.
         if address != 0 {
+            IS_ANY_LOADED.store(true, Ordering::Relaxed);
             // SAFETY: by defining the name, the library declares that the function is of this type;
             // the command that added the library has checked its version.
             let init = unsafe { core::mem::transmute::<usize, Init>(address) };

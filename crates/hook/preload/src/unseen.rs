@@ -17,6 +17,7 @@ use heapledger_interpose::next::Objects;
 use heapledger_recorder::hook::declarations;
 use heapledger_recorder::session;
 use heapledger_wire::event::code;
+use heapledger_wire::session::ALLOCATOR_FILE_NAME;
 
 use crate::guard::with_guard;
 use crate::libraries;
@@ -38,7 +39,9 @@ static DLOPEN: AtomicUsize = AtomicUsize::new(0);
 
 /// Redirects the definitions of the C library. Called once, at start.
 pub(crate) fn redirect(objects: &Objects<'_>) {
-    IS_REDIRECTED.store(objects.redirect(&heapledger_interpose::NAMES), Ordering::Relaxed);
+    // Our own allocator looks nothing up, so it may come between.
+    let is_redirected = objects.redirect(&heapledger_interpose::NAMES, ALLOCATOR_FILE_NAME.as_bytes());
+    IS_REDIRECTED.store(is_redirected, Ordering::Relaxed);
 }
 
 extern "C" fn dlopen_begins(path: *const c_char, flags: c_int) -> usize {

@@ -10,6 +10,7 @@
 //! - [`event`]: the encoding of events in words.
 //! - [`publish`]: the producer's side of a ring: waiting, waking, writing.
 //! - [`stall`]: how a waiting thread detects that the recorder is stalled.
+//! - [`replay`]: the work of a replay, and its result.
 #![no_std]
 
 #[cfg(test)]
@@ -17,6 +18,7 @@ extern crate std;
 
 pub mod event;
 pub mod publish;
+pub mod replay;
 pub mod ring;
 pub mod session;
 pub mod stall;

@@ -26,6 +26,9 @@ pub const STALLED_SUFFIX: &str = ":x";
 /// The environment variable that names the hook libraries, separated by colons as in `LD_PRELOAD`,
 /// in which they follow the preload library.
 pub const HOOKS_VARIABLE: &str = "HEAPLEDGER_HOOKS";
+/// The file name of the allocator that the command carries (`hook/heap-preload`). It is listed like
+/// a hook library, as the last one, and has no hooks.
+pub const ALLOCATOR_FILE_NAME: &str = "libheapledger_allocator.so";
 /// The prefix of the abstract socket address; the session's name follows.
 pub const ADDRESS_PREFIX: &str = "heapledger-";
 /// The number of hexadecimal digits of a session's name, and of its token.

@@ -22,7 +22,7 @@ unsafe extern "C" {
 }
 
 /// The C library's allocator, or the library that replaces it in the whole program.
-const SYSTEM: Functions = Functions {
+pub(crate) static SYSTEM: Functions = Functions {
     malloc: Some(malloc),
     calloc: Some(calloc),
     realloc: Some(realloc),
@@ -46,10 +46,11 @@ pub(crate) fn initialise<A: GlobalAlloc>(allocator: &Allocator<A>) {
     if dispatch_path::is_initialised() {
         return;
     }
-    if allocator.is_system {
+    if let Some(functions) = allocator.functions {
         // SAFETY: once, under the lock and since it is not initialised; without an underlying
-        // allocator no replacement can be installed. The functions are those of the C library.
-        unsafe { dispatch::set_underlying(SYSTEM) };
+        // allocator no replacement can be installed. The functions are those of the C library, or
+        // those of Heapledger's allocator, which allocate and free as the C functions do.
+        unsafe { dispatch::set_underlying(*functions) };
     } else if let Some(function) = allocator.usable_size {
         // SAFETY: `set_usable_size` requires a function that returns the size of every live block
         // of the allocator, in any thread, as `with_usable_size` does. It also requires 0 for null,

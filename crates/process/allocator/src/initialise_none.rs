@@ -2,9 +2,12 @@
 
 use std::alloc::GlobalAlloc;
 
-use heapledger_core::hooks::dispatch_path;
+use heapledger_core::hooks::{Functions, dispatch_path};
 
 use crate::Allocator;
+
+/// No functions: nothing is replaced.
+pub(crate) static SYSTEM: Functions = Functions::EMPTY;
 
 /// Has calls passed on from now on.
 #[cold]

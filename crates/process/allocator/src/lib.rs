@@ -4,12 +4,14 @@
 //! [`Allocator`] passes every call on to the allocator that it wraps. With nothing installed this
 //! costs one comparison and one branch; if a sampling observer lets the call pass, a few
 //! instructions more. All other calls go through the hook table: to the replacements, if the
-//! wrapped allocator is the system's, and to the observers.
+//! wrapped allocator is the system's or Heapledger's, and to the observers.
 //!
 //! On all platforms other than x86-64 Linux every call is passed on.
 
 #[cfg_attr(not(all(target_arch = "x86_64", target_os = "linux")), path = "frame_none.rs")]
 mod frame;
+#[cfg(all(feature = "heap", target_arch = "x86_64", target_os = "linux"))]
+mod heap;
 #[cfg_attr(not(all(target_arch = "x86_64", target_os = "linux")), path = "initialise_none.rs")]
 mod initialise;
 
@@ -20,6 +22,9 @@ use heapledger_core::Api;
 use heapledger_core::hooks::{Functions, Pointer, UsableSize, dispatch, dispatch_path, notify};
 
 use frame::with_caller;
+
+#[cfg(all(feature = "heap", target_arch = "x86_64", target_os = "linux"))]
+pub use heapledger_heap::HeapAllocator;
 
 /// A global allocator that Heapledger can observe.
 ///
@@ -41,6 +46,9 @@ use frame::with_caller;
 pub struct Allocator<A = System> {
     inner: A,
     is_system: bool,
+    /// The functions of the wrapped allocator, if its blocks are freed without their layouts. Then
+    /// hooks may replace it.
+    functions: Option<&'static Functions>,
     /// The usable-size function of a wrapped allocator other than the system's, if there is one.
     usable_size: Option<UsableSize>,
 }
@@ -48,7 +56,25 @@ pub struct Allocator<A = System> {
 impl Allocator<System> {
     /// Wraps the system's allocator: `malloc` of the C library, or of the library that replaces it.
     pub const fn system() -> Allocator<System> {
-        Allocator { inner: System, is_system: true, usable_size: None }
+        Allocator { inner: System, is_system: true, functions: Some(&initialise::SYSTEM), usable_size: None }
+    }
+}
+
+#[cfg(all(feature = "heap", target_arch = "x86_64", target_os = "linux"))]
+impl Allocator<HeapAllocator> {
+    /// Wraps Heapledger's own allocator. It can be watched and replaced as the system's can, and
+    /// its blocks have their usable sizes.
+    ///
+    /// ```
+    /// use heapledger_allocator::{Allocator, HeapAllocator};
+    ///
+    /// #[global_allocator]
+    /// static ALLOCATOR: Allocator<HeapAllocator> = Allocator::heap();
+    ///
+    /// assert_eq!(vec![1, 2, 3].len(), 3);
+    /// ```
+    pub const fn heap() -> Allocator<HeapAllocator> {
+        Allocator { inner: HeapAllocator, is_system: false, functions: Some(&heap::FUNCTIONS), usable_size: None }
     }
 }
 
@@ -56,7 +82,7 @@ impl<A: GlobalAlloc> Allocator<A> {
     /// Wraps another allocator, such as jemalloc or mimalloc. It can be watched, not replaced: its
     /// blocks are freed with their layouts, which hooks do not know.
     pub const fn wrapping(inner: A) -> Allocator<A> {
-        Allocator { inner, is_system: false, usable_size: None }
+        Allocator { inner, is_system: false, functions: None, usable_size: None }
     }
 
     /// Sets the function that returns the usable size of a block of the wrapped allocator, slop
@@ -157,9 +183,9 @@ fn is_plain(layout: Layout) -> bool {
 /// The contracts of all are those of [`GlobalAlloc`], for the method before `_hooked`.
 ///
 /// **Inner block**: a live block is one of `inner`, unless a replacement that is installed has
-/// allocated it. Replacements are installed for the system's allocator only, and the functions
-/// that are below them allocate as [`System`] does. One that is removed either keeps handling its
-/// blocks, which counts as installed, or has none of its own.
+/// allocated it. Replacements are installed only for an allocator with `functions`, which are below
+/// them and allocate as `inner` does. One that is removed either keeps handling its blocks, which
+/// counts as installed, or has none of its own.
 impl<A: GlobalAlloc> Allocator<A> {
     /// # Safety
     ///
@@ -228,7 +254,7 @@ impl<A: GlobalAlloc> Allocator<A> {
         // `with_caller` gives it: an *own frame*.
         with_caller(|caller| unsafe { notify::free(block.cast(), caller) });
         match functions.and_then(|functions| functions.free) {
-            // SAFETY: the block came from these functions, or from `System`, which is below them.
+            // SAFETY: the block came from these functions, or from `inner`, which is below them.
             Some(free) => unsafe { free(block.cast()) },
             // SAFETY: `inner.dealloc` requires a block that `inner` allocated, with its layout.
             // This function's `# Safety` vouches for the layout. The block is an *inner block*:
@@ -247,8 +273,8 @@ impl<A: GlobalAlloc> Allocator<A> {
         // SAFETY: by the contract of `GlobalAlloc::realloc` the size, rounded up to the alignment,
         // is no larger than `isize::MAX`.
         let new_layout = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
-        if self.is_system && !(is_plain(layout) && is_plain(new_layout)) {
-            // As `System` does it: the C library would not keep the alignment.
+        if functions.is_some() && !(is_plain(layout) && is_plain(new_layout)) {
+            // As `System` does it: the C function would not keep the alignment.
             // SAFETY: `alloc_hooked` and `dealloc_hooked` require what `GlobalAlloc` does, which
             // our caller keeps for `old`, `layout` and `size`. Both blocks are live while the bytes
             // are copied, so they do not overlap, and have that many bytes.
@@ -266,8 +292,8 @@ impl<A: GlobalAlloc> Allocator<A> {
         with_caller(|caller| unsafe { notify::realloc_begins(Api::Realloc, old.cast(), caller) });
         let block = match functions.and_then(|functions| functions.realloc) {
             // SAFETY: `realloc` requires a live block of the same allocator, as `dealloc_hooked`
-            // does for `free`: the block came from these functions, or from `System`, which is
-            // below them.
+            // does for `free`: the block came from these functions, or from `inner`, which is below
+            // them.
             Some(realloc) => unsafe { realloc(old.cast(), size).cast::<u8>() },
             // SAFETY: `inner.realloc` requires a block that `inner` allocated, with its layout, and
             // a size that is not 0. This function's `# Safety` vouches for layout and size. The
@@ -280,13 +306,13 @@ impl<A: GlobalAlloc> Allocator<A> {
         block
     }
 
-    /// Returns the functions that allocate if the wrapped allocator is the system's; `None` if it
-    /// is another one.
+    /// Returns the functions that allocate if hooks may replace the wrapped allocator; `None` if
+    /// they may not.
     fn functions(&self) -> Option<&'static Functions> {
         if !dispatch_path::is_initialised() {
             initialise::initialise(self);
         }
-        let can_be_replaced = cfg!(all(target_arch = "x86_64", target_os = "linux")) && self.is_system;
+        let can_be_replaced = cfg!(all(target_arch = "x86_64", target_os = "linux")) && self.functions.is_some();
         if can_be_replaced { dispatch::functions() } else { None }
     }
 }

@@ -58,6 +58,19 @@
 //! # fn main() { assert_eq!(vec![1].len(), 1); }
 //! ```
 //!
+//! Heapledger has an allocator of its own (feature `heap`, x86-64 Linux; `docs/allocator.md` of the
+//! project is about it). It is watched, and replaced by checks, as the system's is.
+//!
+//! ```
+//! # #[cfg(all(feature = "heap", target_arch = "x86_64", target_os = "linux"))] {
+//! use heapledger::{Allocator, HeapAllocator};
+//!
+//! #[global_allocator]
+//! static ALLOCATOR: Allocator<HeapAllocator> = Allocator::heap();
+//! # }
+//! # assert_eq!(vec![1].len(), 1);
+//! ```
+//!
 //! # Exact or sampled
 //!
 //! [`LedgerOptions::EXACT`] records every call. With [`LedgerOptions::sample_every`] every
@@ -277,6 +290,8 @@
 #![forbid(unsafe_code)]
 
 pub use heapledger_allocator::Allocator;
+#[cfg(all(feature = "heap", target_arch = "x86_64", target_os = "linux"))]
+pub use heapledger_allocator::HeapAllocator;
 #[doc(inline)]
 pub use heapledger_annotate::contexts;
 #[cfg(feature = "tracing")]

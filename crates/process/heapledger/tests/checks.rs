@@ -5,8 +5,13 @@ use std::hint::black_box;
 
 use heapledger::{Allocator, Bytes, Call, Checks, ChecksError, Ledger, LedgerOptions, MisuseKind};
 
+#[cfg(not(feature = "heap"))]
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator::system();
+
+#[cfg(feature = "heap")]
+#[global_allocator]
+static ALLOCATOR: Allocator<heapledger::HeapAllocator> = Allocator::heap();
 
 fn main() {
     let before = Box::new([1_u8; 50]);

@@ -10,8 +10,13 @@ use std::time::{Duration, Instant};
 use heapledger::{Allocator, Bytes, Ledger, LedgerOptions, SiteOrder, Stacks, StartError};
 use heapledger_core::sample::Random;
 
+#[cfg(not(feature = "heap"))]
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator::system();
+
+#[cfg(feature = "heap")]
+#[global_allocator]
+static ALLOCATOR: Allocator<heapledger::HeapAllocator> = Allocator::heap();
 
 /// Blocks of this size are the tests' own: nothing else asks for it.
 const SIZE: usize = 1_237;

@@ -4,6 +4,7 @@
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Parser, Subcommand, ValueEnum};
 
+mod allocator;
 mod by;
 mod common;
 mod diff;
@@ -17,6 +18,7 @@ mod help;
 mod log;
 mod pictures;
 mod record;
+mod replay;
 mod reports;
 pub(crate) mod select;
 mod tables;
@@ -24,6 +26,7 @@ mod types;
 pub(crate) mod values;
 mod verbs;
 
+pub(crate) use self::allocator::{AllocatorName, AllocatorOption, CarriedLibrary, InstalledAllocator, Lib};
 pub(crate) use self::by::{By, Depth, Grouping, Rows};
 pub(crate) use self::common::{Frames, Input, Named, Range, SymbolFiles, Symbols, Target, Written};
 pub(crate) use self::diff::Diff;
@@ -42,6 +45,7 @@ pub(crate) use self::pictures::{Advise, Flame, Growth, Timeline, Tree};
 pub(crate) use self::record::{
     Attach, Check, Control, FileLimit, KeptNames, OnFull, Pause, Record, Run, Sample, Stacks, Start, Status,
 };
+pub(crate) use self::replay::Replay;
 pub(crate) use self::reports::{
     DiffReports, MergeReports, Privacy, Reports, ReportsAction, ReportsFormat, ReportsTarget, ReportsView, SaveReports,
     ShowReports,
@@ -192,7 +196,9 @@ pub(crate) enum Verb {
     Dmd(Dmd),
     Dump(Dump),
     Log(Log),
+    Replay(Replay),
     Heap(Heap),
+    Lib(Lib),
     Doctor(Doctor),
     Explain(Explain),
     Completions(Completions),

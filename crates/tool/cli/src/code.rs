@@ -503,6 +503,24 @@ codes! {
         remedy: "Write to a disk with more room, and log again; `heapledger log info` counts the gaps.",
     }
 
+    /// There is no such allocator
+    NoAllocator = 84 {
+        cause: "The library that --allocator names is not there, or cannot be read. By a name alone (jemalloc, tcmalloc, mimalloc) \
+                it is looked for in the directories of the distribution's libraries.",
+        consequence: "Nothing was started. Exit status 101.",
+        remedy: "Install it (`apt install libjemalloc2`), or give its path, which has a `/` in it: `--allocator ./liballocator.so`. \
+                 `--allocator heapledger` needs no file.",
+    }
+    /// The library is not an allocator
+    NotAnAllocator = 85 {
+        cause: "The file that --allocator names is not a shared library for this processor, or it does not export `malloc`, \
+                `calloc`, `realloc` and `free`.",
+        consequence: "Nothing was started: the program would have run with the C library's allocator, or would have freed blocks \
+                      by another allocator than theirs. Exit status 101.",
+        remedy: "Build the allocator as a shared library that replaces malloc: `nm -D --defined-only LIB.so` lists what a library \
+                 exports. One that has functions of other names only (`mi_malloc`) is for programs that call these.",
+    }
+
     // --------------------------------------------------------------------------------- the command
 
     /// The command line makes no sense

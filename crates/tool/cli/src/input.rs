@@ -79,9 +79,7 @@ impl Input {
     /// Returns the tool that wrote the file, if it is another tool's.
     fn import_format(&self) -> Result<Option<ImportFormat>> {
         let Some(bytes) = self.bytes.as_deref() else { return Ok(None) };
-        let is_other =
-            Recording::open(bytes).is_err_and(|error| error == heapledger_recording::RecordingError::NotARecording);
-        if !is_other {
+        if self.is_recording() {
             return Ok(None);
         }
         refuse_snapshot(&self.path, bytes)?;
@@ -98,6 +96,12 @@ impl Input {
         // mapped. The file has no name, no other process has it open, and this process has finished
         // writing it.
         unsafe { Mmap::map(&file) }.map_err(|error| cannot(error.into()))
+    }
+
+    /// True if the file is a recording, damaged or not.
+    pub(crate) fn is_recording(&self) -> bool {
+        let opened = Recording::open(self.bytes.as_deref().unwrap_or_default());
+        !opened.is_err_and(|error| error == heapledger_recording::RecordingError::NotARecording)
     }
 
     /// Opens the recording in the file.

@@ -1,9 +1,11 @@
 //! The start of a program by `record`, `run` and `check`: what is said before it, and the error if
 //! it fails.
 
+pub(crate) mod allocator;
 pub(crate) mod hook;
 pub(crate) mod nested;
 pub(crate) mod preload;
+pub(crate) mod shared_library;
 
 use std::path::Path;
 

@@ -34,6 +34,11 @@ impl Progress {
         self.show("reading {wide_bar} {bytes} of {total_bytes}, {eta} left", done, all);
     }
 
+    /// Shows how many of all runs of a replay are done.
+    pub(crate) fn runs(&mut self, done: u64, all: u64) {
+        self.show("replaying {wide_bar} {pos} of {len} runs, {eta} left", done, all);
+    }
+
     fn show(&mut self, template: &str, done: u64, all: u64) {
         if self.bar.is_none() && self.started.elapsed() < SHOW_AFTER {
             return;

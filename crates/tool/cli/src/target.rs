@@ -106,6 +106,16 @@ impl Target {
         target
     }
 
+    /// Leaves out the findings about allocations by other functions than malloc. They do not matter
+    /// to a program that runs with another allocator.
+    pub(crate) fn with_obstacles_only(mut self) -> Target {
+        self.findings.retain(|finding| finding.effect <= Effect::Unrecorded);
+        for start in &mut self.starts {
+            start.target = start.target.take().map(Target::with_obstacles_only);
+        }
+        self
+    }
+
     /// True if the target is a shell script, which may start anything.
     pub(crate) fn is_shell_script(&self) -> bool {
         !self.scripts.is_empty() && self.file.as_deref().is_some_and(launcher::is_shell)

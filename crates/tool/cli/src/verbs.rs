@@ -19,12 +19,14 @@ pub(crate) mod heap;
 mod import;
 pub(crate) mod info;
 pub(crate) mod leaks;
+pub(crate) mod library;
 pub(crate) mod log;
 mod merge;
 mod names;
 pub(crate) mod neighbours;
 pub(crate) mod reallocations;
 mod record;
+pub(crate) mod replay;
 pub(crate) mod reports;
 mod run;
 mod shell;
@@ -97,10 +99,12 @@ pub(crate) fn answer(verb: &Verb, out: &mut Output) -> Result<ExitCode> {
         Verb::Names(names) => names::run(names),
         Verb::Anonymize(anonymize) => anonymize::run(anonymize),
         Verb::Info(info) => info::run(info, out),
+        Verb::Replay(replay) => replay::run(replay, out),
         Verb::Reports(reports) => reports::run(&reports.action, out),
         Verb::Dmd(dmd) => dmd::run(dmd, out),
         Verb::Dump(dump) => dump::run(dump, out),
         Verb::Heap(heap) => heap::run(&heap.action, out),
+        Verb::Lib(lib) => library::run(lib, out),
         Verb::Explain(explain) => explain::run(explain, out),
         Verb::Completions(completions) => shell::completions(completions, out),
         Verb::CompleteWords(words) => complete::run(words, out),

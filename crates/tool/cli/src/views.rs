@@ -2,6 +2,7 @@
 //! pictures.
 
 pub(crate) mod call_tree;
+pub(crate) mod chart;
 pub(crate) mod departures;
 pub(crate) mod flame_graph;
 pub(crate) mod headline;

@@ -291,6 +291,23 @@ fn the_library_of_the_checks_needs_and_offers_what_it_says() {
     }
 }
 
+/// The player of replays exports nothing, and calls the malloc functions that come first.
+#[test]
+fn the_player_offers_nothing() {
+    let bytes = fs::read(env!("HEAPLEDGER_PLAYER_LIBRARY")).unwrap();
+    let library = object::File::parse(&*bytes).unwrap();
+    let defined = library.dynamic_symbols().filter(|symbol| symbol.is_definition());
+    assert_eq!(defined.filter_map(|symbol| symbol.name().ok().map(str::to_owned)).collect::<Vec<_>>(), [""; 0]);
+    let undefined: Vec<&str> = library
+        .dynamic_symbols()
+        .filter(|symbol| symbol.is_undefined())
+        .filter_map(|symbol| symbol.name().ok())
+        .collect();
+    for function in ["malloc", "calloc", "realloc", "free", "memalign", "posix_memalign", "aligned_alloc", "valloc"] {
+        assert!(undefined.contains(&function), "{undefined:?}");
+    }
+}
+
 /// The symbols of the C library that the hook library of `log record` needs, besides the above.
 const LOGGER_UNDEFINED_ALLOWED: &[&str] = &["dladdr", "getenv"];
 

@@ -25,6 +25,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 
 use crate::error::RecordError;
 use crate::launch::Launch;
+use crate::libraries::CommandLibraries;
 use crate::process;
 use crate::run::run_with;
 use crate::session::Library;
@@ -56,7 +57,7 @@ pub enum ExistingFile {
     Continued,
 }
 
-/// Runs a command with the preload library and with a hook library given by its bytes, which writes
+/// Runs a command with these libraries and with a hook library given by its bytes, which writes
 /// the allocator's calls to a file: each process appends whole lines. `-` is standard output.
 /// Otherwise works like [`run`](crate::run).
 ///
@@ -65,14 +66,15 @@ pub enum ExistingFile {
 /// Fails if the command was not started.
 pub fn log(
     command: &[OsString],
-    library: &[u8],
+    libraries: CommandLibraries<'_>,
     logger: &[u8],
     output: &Path,
     existing: ExistingFile,
 ) -> Result<(ExitStatus, Logged), RecordError> {
     let launch = Launch::find(command)?;
-    let mut library = Library::install(library, &[])?;
+    let mut library = Library::install(libraries.preload, &[])?;
     library.add_hook("log.so", logger)?;
+    library.add_allocator(libraries.allocator)?;
     let cannot = |source: io::Error| match source.kind() {
         ErrorKind::AlreadyExists => RecordError::OutputExists { path: output.to_owned() },
         _ => RecordError::CreateOutput { path: output.to_owned(), source },

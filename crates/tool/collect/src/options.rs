@@ -9,6 +9,7 @@ use heapledger_core::Bytes;
 use heapledger_wire::session::mode;
 
 use crate::broker;
+use crate::libraries::CommandAllocator;
 
 /// The options of a recording.
 #[derive(Clone, Debug)]
@@ -47,6 +48,8 @@ pub struct RecordOptions {
     /// The absolute paths of hook libraries. They are loaded together with the preload library, in
     /// this order.
     pub hooks: Vec<PathBuf>,
+    /// The allocator, which comes after the hook libraries.
+    pub allocator: CommandAllocator,
     /// The size of a thread's ring in bytes: a power of two from 16 KiB to 64 MiB. Other values are
     /// clamped and rounded up. Processes with many threads get smaller rings.
     pub ring_capacity: usize,
@@ -135,6 +138,7 @@ impl RecordOptions {
             totals_only: false,
             library: library.into(),
             hooks: Vec::new(),
+            allocator: CommandAllocator::System,
             ring_capacity: 256 << 10,
             sample_every: None,
             stacks: StackMode::Mixed,

@@ -55,7 +55,8 @@ pub fn record(options: &RecordOptions, observer: &mut dyn FnMut(Progress<'_>)) -
         true => Destination::replaced(file, is_sample),
         false => Destination::appended(file, is_sample),
     };
-    let library = Library::install(&options.library, &options.hooks)?;
+    let mut library = Library::install(&options.library, &options.hooks)?;
+    library.add_allocator(&options.allocator)?;
     let session = Session::new()?;
     let environment = session.to_environment(is_sample, options.stall_timeout.is_none());
     let page = Arc::new(session_page(options, sampling.unwrap_or_default())?);

@@ -13,13 +13,14 @@ use rustix::process::{PidfdFlags, pidfd_open};
 use crate::command;
 use crate::error::RecordError;
 use crate::launch::Launch;
+use crate::libraries::{CommandAllocator, CommandLibraries};
 use crate::session::Library;
 use crate::signals::Signals;
 
-/// Runs a command with the preload library and these hook libraries in it and in the processes that
-/// it starts, and waits for its end. Hooks are absolute paths; without any, the command runs as it
-/// would by itself. Processes that still run then continue unchanged; processes that they start
-/// later have no hooks.
+/// Runs a command with these libraries and hook libraries in it and in the processes that it
+/// starts, and waits for its end. Hooks are absolute paths; without any, and with the system's
+/// allocator, the command runs as it would by itself. Processes that still run then continue
+/// unchanged; processes that they start later have none of the libraries.
 ///
 /// Signals are handled as [`RecordOptions::handle_signals`](crate::RecordOptions::handle_signals)
 /// says.
@@ -27,25 +28,36 @@ use crate::signals::Signals;
 /// # Errors
 ///
 /// Fails if the command was not started.
-pub fn run(command: &[OsString], library: &[u8], hooks: &[PathBuf]) -> Result<ExitStatus, RecordError> {
+pub fn run(
+    command: &[OsString],
+    libraries: CommandLibraries<'_>,
+    hooks: &[PathBuf],
+) -> Result<ExitStatus, RecordError> {
     let launch = Launch::find(command)?;
-    if hooks.is_empty() {
+    if hooks.is_empty() && *libraries.allocator == CommandAllocator::System {
         return run_with(&launch, None);
     }
-    run_with(&launch, Some(&Library::install(library, hooks)?))
+    let mut library = Library::install(libraries.preload, hooks)?;
+    library.add_allocator(libraries.allocator)?;
+    run_with(&launch, Some(&library))
 }
 
-/// Runs a command with the preload library and with a hook library given by its bytes, which writes
+/// Runs a command with these libraries and with a hook library given by its bytes, which writes
 /// files whose names end with `.reports` into its own directory. Returns their texts, one for each
 /// process that has written a file. Otherwise works like [`run`].
 ///
 /// # Errors
 ///
 /// Fails if the command was not started.
-pub fn check(command: &[OsString], library: &[u8], checker: &[u8]) -> Result<(ExitStatus, Vec<String>), RecordError> {
+pub fn check(
+    command: &[OsString],
+    libraries: CommandLibraries<'_>,
+    checker: &[u8],
+) -> Result<(ExitStatus, Vec<String>), RecordError> {
     let launch = Launch::find(command)?;
-    let mut library = Library::install(library, &[])?;
+    let mut library = Library::install(libraries.preload, &[])?;
     library.add_hook("checks.so", checker)?;
+    library.add_allocator(libraries.allocator)?;
     let exit = run_with(&launch, Some(&library))?;
     Ok((exit, reports(library.directory())))
 }

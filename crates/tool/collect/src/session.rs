@@ -12,11 +12,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use heapledger_core::sample::Rate;
-use heapledger_wire::session::{ADDRESS_PREFIX, NAME_LENGTH, SAMPLES_SUFFIX, WAITS_SUFFIX, state};
+use heapledger_wire::session::{ADDRESS_PREFIX, ALLOCATOR_FILE_NAME, NAME_LENGTH, SAMPLES_SUFFIX, WAITS_SUFFIX, state};
 use rustix::fs::{FlockOperation, Mode, OFlags, StatVfsMountFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::error::RecordError;
+use crate::libraries::CommandAllocator;
 use crate::shared::Page;
 
 /// The parts of a session that exist before the program starts.
@@ -96,10 +97,11 @@ pub(crate) fn random_digits() -> rustix::io::Result<[u8; NAME_LENGTH]> {
 /// The private directory with the preload library, and links to hook libraries; removed when
 /// dropped.
 #[derive(Debug)]
-pub(crate) struct Library {
+pub struct Library {
     directory: PathBuf,
     file: PathBuf,
-    /// Links to the hooks, because the loader does not accept paths with spaces or colons.
+    /// Links to the hooks, because the loader does not accept paths with spaces or colons. The
+    /// allocator is the last of them.
     hooks: Vec<PathBuf>,
     /// Held as long as the directory is in use: a directory whose lock is free was left behind by a
     /// recorder that was killed.
@@ -108,7 +110,11 @@ pub(crate) struct Library {
 
 impl Library {
     /// Creates the directory. `hooks` must be absolute paths.
-    pub(crate) fn install(bytes: &[u8], hooks: &[PathBuf]) -> Result<Library, RecordError> {
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no place for it from which the loader can map a library.
+    pub fn install(bytes: &[u8], hooks: &[PathBuf]) -> Result<Library, RecordError> {
         let mut failure = None;
         for parent in parents() {
             match Library::install_in(&parent, bytes, hooks) {
@@ -153,8 +159,23 @@ impl Library {
         Ok(())
     }
 
+    /// Adds the allocator, after all hook libraries.
+    pub(crate) fn add_allocator(&mut self, allocator: &CommandAllocator) -> Result<(), RecordError> {
+        match allocator {
+            CommandAllocator::System => Ok(()),
+            CommandAllocator::Carried(bytes) => self.add_hook(ALLOCATOR_FILE_NAME, bytes),
+            CommandAllocator::File(file) => {
+                let link = self.directory.join("allocator.so");
+                let failed = |source| RecordError::Library { path: self.directory.clone(), source };
+                std::os::unix::fs::symlink(file, &link).map_err(failed)?;
+                self.hooks.push(link);
+                Ok(())
+            }
+        }
+    }
+
     /// Returns the path of the directory.
-    pub(crate) fn directory(&self) -> &Path {
+    pub fn directory(&self) -> &Path {
         &self.directory
     }
 
@@ -162,7 +183,8 @@ impl Library {
         &self.hooks
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// Returns the path of the library.
+    pub fn path(&self) -> &Path {
         &self.file
     }
 }

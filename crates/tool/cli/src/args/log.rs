@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
 
-use crate::args::Written;
+use crate::args::{AllocatorOption, Written};
 
 /// Write and read logs of allocator calls, in the lines of Mozilla's logalloc
 ///
@@ -68,6 +68,9 @@ pub(crate) struct RecordLog {
     /// Replace the file if it is there
     #[arg(short, long)]
     pub(crate) force: bool,
+
+    #[command(flatten)]
+    pub(crate) allocator: AllocatorOption,
 
     /// Print nothing, unless calls are missing in the log
     #[arg(short, long)]

@@ -11,7 +11,7 @@ use heapledger_core::Bytes;
 use heapledger_core::sample::Rate;
 
 use super::common::{Data, Symbols};
-use crate::args::values;
+use crate::args::{AllocatorOption, values};
 
 /// Run a program and record what it allocates
 ///
@@ -142,6 +142,9 @@ pub(crate) struct Record {
     #[arg(long, value_name = "LIB.so", value_hint = ValueHint::FilePath)]
     pub(crate) hook: Vec<PathBuf>,
 
+    #[command(flatten)]
+    pub(crate) allocator: AllocatorOption,
+
     /// A function that allocates for its callers, such as xmalloc: the report names the callers
     /// instead
     ///
@@ -172,26 +175,32 @@ pub(crate) struct Attach {
     pub(crate) pid: String,
 }
 
-/// Run a program with hooks of your own on its allocator, and record nothing
+/// Run a program with another allocator, or hooks of your own; record nothing
+///
+///     $ heapledger run --allocator heapledger -- ./server --port 8080
+///     $ heapledger run --allocator ./liballocator.so -- make test
+///     $ heapledger run --hook ./libhistogram.so -- ./server --port 8080
+///     $ heapledger run --hook ./libfail.so --hook ./libcount.so -- make test
 ///
 /// A hook library observes every call of the malloc family, or replaces the
 /// allocator, in the program and in all that it starts. It is written in C or
 /// Rust against include/heapledger/hooks.h; examples/hooks has one of each kind.
-///
-///     $ heapledger run --hook ./libhistogram.so -- ./server --port 8080
-///     $ heapledger run --hook ./libfail.so --hook ./libcount.so -- make test
-///
 /// The libraries are asked for their hooks in the order given, before the program's
-/// first allocation returns; without a library, the program runs as it would by
-/// itself. Ends with the program's exit status, or by the signal that killed it.
-/// Programs that cannot be recorded cannot have hooks either: they run as always.
-/// To record as well: `heapledger record --hook`.
+/// first allocation returns. The allocator comes below them.
+///
+/// Without a library and with the system's allocator, the program runs as it would
+/// by itself. Ends with the program's exit status, or by the signal that killed it.
+/// Programs that cannot be recorded cannot have hooks or another allocator either:
+/// they run as always. To record as well: `heapledger record --allocator --hook`.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Run {
     /// The hook library; may be given several times
     #[arg(long, value_name = "LIB.so", value_hint = ValueHint::FilePath)]
     pub(crate) hook: Vec<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) allocator: AllocatorOption,
 
     /// Print nothing
     #[arg(short, long)]
@@ -242,6 +251,9 @@ pub(crate) struct Check {
     /// Print nothing if nothing was found
     #[arg(short, long)]
     pub(crate) quiet: bool,
+
+    #[command(flatten)]
+    pub(crate) allocator: AllocatorOption,
 
     #[command(flatten)]
     pub(crate) symbols: Symbols,

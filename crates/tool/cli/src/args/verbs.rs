@@ -9,7 +9,7 @@ use crate::format::wrapped;
 
 /// Verbs by task, in the order of help.
 const GROUPS: &[(&str, &[&str])] = &[
-    ("Record and run programs", &["record", "run", "check", "start", "pause", "sample", "status", "doctor"]),
+    ("Record and run programs", &["record", "run", "check", "start", "pause", "sample", "status", "lib", "doctor"]),
     (
         "Ask a recording",
         &[
@@ -33,7 +33,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ),
     ("Draw, and write for other tools", &["flame", "export"]),
     ("Make recordings of recordings", &["merge", "trim", "names", "anonymize", "import"]),
-    ("Log the calls of the allocator", &["log"]),
+    ("Log the calls of the allocator, and replay them", &["log", "replay"]),
     ("Ask running programs and reporters", &["reports", "dmd", "dump"]),
     ("Ask a snapshot of a JavaScript heap", &["heap"]),
     ("Help", &["help", "explain", "completions", "man"]),

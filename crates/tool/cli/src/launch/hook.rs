@@ -3,14 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use heapledger_core::hooks;
-use object::elf;
-use object::read::elf::ElfFile64;
-use object::{Endianness, Object, ObjectKind, ObjectSection, ObjectSymbol};
+use object::{Object, ObjectSection, ObjectSymbol};
 
 use crate::code::Code;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
-use crate::target::is_own_machine;
+use crate::launch::shared_library;
 
 const INIT: &str = "heapledger_hook_init";
 const VERSION: &str = "heapledger_hook_version";
@@ -33,9 +31,9 @@ fn library(path: &Path) -> Result<PathBuf> {
         Err(Failure::new(Exit::NotStarted, format_args!("{name}: {why}")).code(code).hint(hint))
     };
     let build = "build it as one: cc -shared -fPIC -o LIB.so LIB.c, or crate-type = [\"cdylib\"]";
-    let elf = match ElfFile64::<Endianness>::parse(&*bytes) {
-        Ok(elf) if elf.kind() == ObjectKind::Dynamic && is_own_machine(elf.elf_header()) && !is_program(&elf) => elf,
-        _ => {
+    let elf = match shared_library::parse(&bytes) {
+        Ok(elf) => elf,
+        Err(_) => {
             return refuse(
                 Code::NotAHook,
                 "it is not a shared library for this processor".to_owned(),
@@ -67,10 +65,4 @@ fn library(path: &Path) -> Result<PathBuf> {
             refuse(Code::HookVersion, format!("it exports no `{VERSION}`"), hint.to_owned())
         }
     }
-}
-
-/// True if a file that can be loaded at any address is a program, not a library.
-fn is_program(elf: &ElfFile64<'_, Endianness>) -> bool {
-    let endian = elf.endian();
-    elf.elf_program_headers().iter().any(|segment| segment.p_type.get(endian) == elf::PT_INTERP)
 }

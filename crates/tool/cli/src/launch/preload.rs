@@ -7,8 +7,14 @@ pub(crate) static LIBRARY: &[u8] = include_bytes!(env!("HEAPLEDGER_PRELOAD_LIBRA
 /// The bytes of `libheapledger_memcheck_preload.so`.
 pub(crate) static CHECKER: &[u8] = include_bytes!(env!("HEAPLEDGER_MEMCHECK_LIBRARY"));
 
+/// The bytes of `libheapledger_replay_player.so`.
+pub(crate) static PLAYER: &[u8] = include_bytes!(env!("HEAPLEDGER_PLAYER_LIBRARY"));
+
 /// The bytes of `libheapledger_log_preload.so`.
 pub(crate) static LOGGER: &[u8] = include_bytes!(env!("HEAPLEDGER_LOG_LIBRARY"));
+
+/// The bytes of `libheapledger_allocator.so`.
+pub(crate) static ALLOCATOR: &[u8] = include_bytes!(env!("HEAPLEDGER_ALLOCATOR_LIBRARY"));
 
 #[cfg(test)]
 mod tests {

@@ -21,13 +21,17 @@ pub(crate) const NAMES_MAX: u64 = 16 << 20;
 
 /// The function names that only one allocator has. Names with a prefix before these belong to the
 /// same allocator.
-const ALLOCATORS: [(&str, &[&str]); 5] = [
+const ALLOCATORS: [(&str, &[&str]); 6] = [
     ("jemalloc", &["je_malloc", "rjem_malloc", "mallocx"]),
     ("mimalloc", &["mi_malloc", "mi_heap_malloc", "mi_malloc_aligned"]),
     ("tcmalloc", &["tc_malloc"]),
     ("snmalloc", &["sn_malloc", "sn_rust_alloc"]),
     ("rpmalloc", &["rpmalloc"]),
+    (OWN, &["heapledger_heap"]),
 ];
+
+/// Heapledger's allocator: its crate has a thread-local variable of that name.
+const OWN: &str = "heapledger-heap";
 
 /// The shared libraries of these allocators. Ahead of the C library they implement malloc, which is
 /// recorded; but C++'s `operator new`, which some of them define too, bypasses the recorder.
@@ -160,7 +164,10 @@ impl Program<'_> {
                 Code::SecondAllocator,
                 Effect::Partial,
                 format!("`{name}` uses {allocator} beside malloc: what it allocates there is not seen"),
-                format!("build it without {allocator}"),
+                match *allocator {
+                    OWN => "wrap it: heapledger::Allocator::heap() as #[global_allocator]".to_owned(),
+                    _ => format!("build it without {allocator}"),
+                },
             ));
         } else if symbols.is_rust
             && !symbols.is_linked_with(&["libstd-", "librustc_driver-"])
@@ -254,8 +261,8 @@ fn is_of_interest(name: &[u8]) -> bool {
 /// They may have a prefix that ends with an underscore.
 fn allocators_among(strings: &[u8]) -> Vec<&'static str> {
     let mut found = vec![];
-    // One pass for all names that contain `malloc`, and one for the only name that does not.
-    for common in ["malloc", "sn_rust_alloc"] {
+    // One pass for all names that contain `malloc`, and one for each that does not.
+    for common in ["malloc", "sn_rust_alloc", "heapledger_heap"] {
         for at in memmem::find_iter(strings, common) {
             let end = memchr::memchr(0, &strings[at..]).map_or(strings.len(), |length| at + length);
             let is_here = |name: &&&str| {
@@ -378,6 +385,7 @@ mod tests {
         let of = |text: &[u8]| allocators_among(text);
         assert_eq!(of(b"\0main\0malloc\0xmalloc\0my_mallocx_test\0malloc_usable_size\0"), [""; 0]);
         assert_eq!(of(b"\0_rjem_malloc\0"), ["rjem_malloc"]);
+        assert_eq!(of(b"\0_ZN15heapledger_heap3api4free\0heapledger_heap\0"), ["heapledger_heap"]);
         assert_eq!(of(b"mi_malloc"), ["mi_malloc"]);
         assert_eq!(of(b"\0test_mallocx\0sn_rust_alloc\0_ZN2mi6mallocE\0semi_malloc\0"), ["mallocx", "sn_rust_alloc"]);
         assert_eq!(of(b""), [""; 0]);

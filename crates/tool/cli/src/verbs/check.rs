@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use heapledger_collect::{self as collect, die_by};
+use heapledger_collect::{self as collect, CommandLibraries, die_by};
 use heapledger_recording::ExitStatus;
 use heapledger_report_format::escape;
 use serde::Serialize;
@@ -18,7 +18,7 @@ use crate::error::Result;
 use crate::format::{count, counted};
 use crate::json::document::{self, Document, Form};
 use crate::launch::preload::{CHECKER, LIBRARY};
-use crate::launch::{failure, nested, report_findings};
+use crate::launch::{allocator, failure, nested, report_findings};
 use crate::new_file::NewFile;
 use crate::target::Target;
 use crate::text::shortened;
@@ -32,8 +32,10 @@ pub(crate) fn run(arguments: &Check) -> Result<ExitCode> {
     let target = arguments.command.first().map_or_else(Target::default, |program| Target::inspect(program));
     report_findings(&target, "check", "it will run without checks", arguments.quiet)?;
     nested::warn_of_nesting("check", arguments.quiet);
+    let allocator = allocator::find(&arguments.allocator.name)?;
     let target = arguments.output.as_ref().map(|path| NewFile::create(path, arguments.force, &[])).transpose()?;
-    let (exit, reports) = collect::check(&arguments.command, LIBRARY, CHECKER).map_err(failure)?;
+    let libraries = CommandLibraries { preload: LIBRARY, allocator: &allocator };
+    let (exit, reports) = collect::check(&arguments.command, libraries, CHECKER).map_err(failure)?;
     let findings = Findings::read(&reports, &arguments.symbols);
     let mut text = Vec::new();
     if arguments.json {

@@ -59,7 +59,7 @@ fn munge(arguments: &MungeLog, out: &mut Output) -> Result<()> {
 
 /// The result of looking at a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Seen {
+pub(crate) enum Seen {
     Call,
     Other,
     /// Nothing else is to be read.
@@ -67,7 +67,7 @@ enum Seen {
 }
 
 /// Reads a log line by line; fails if it cannot be read, or if no line is a call.
-fn read(log: &str, mut line: impl FnMut(&[u8]) -> Seen) -> Result<()> {
+pub(crate) fn read(log: &str, mut line: impl FnMut(&[u8]) -> Seen) -> Result<()> {
     let cannot = |error: io::Error| Failure::caused(Exit::Unreadable, format_args!("cannot read `{log}`"), error);
     let (stream, length): (Box<dyn Read>, u64) = match log {
         "-" => (Box::new(io::stdin().lock()), 0),

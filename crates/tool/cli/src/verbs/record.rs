@@ -10,12 +10,12 @@ use std::sync::Arc;
 use heapledger_collect::{self as collect, Begin, Progress, RecordOptions, Rotation, die_by};
 use heapledger_recording::ExitStatus;
 
-use crate::args::{FileLimit, OnFull, Record, Stacks, SymbolFiles};
+use crate::args::{AllocatorName, FileLimit, OnFull, Record, Stacks, SymbolFiles};
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::format::counted;
 use crate::launch::preload::LIBRARY;
-use crate::launch::{failure, hook, nested, report_findings};
+use crate::launch::{allocator, failure, hook, nested, report_findings};
 use crate::messages::notify;
 use crate::symbols::symbolizer;
 use crate::target::Target;
@@ -34,7 +34,8 @@ pub(crate) fn run(arguments: &Record) -> Result<ExitCode> {
     report_findings(&target, "record", "it will not be recorded", arguments.quiet)?;
     nested::warn_of_nesting("record", arguments.quiet);
     let hooks = hook::libraries(&arguments.hook)?;
-    let options = options(arguments, hooks);
+    let mut options = options(arguments, hooks);
+    options.allocator = allocator::find(&arguments.allocator.name)?;
     let mut namer = Namer::new(arguments.names);
     let mut observe = |progress: Progress<'_>| {
         if let Progress::SegmentEnded { path } = progress {
@@ -171,6 +172,9 @@ fn options_text(arguments: &Record) -> String {
     }
     if arguments.verify_stacks {
         options.push("--verify-stacks".to_owned());
+    }
+    if arguments.allocator.name != AllocatorName::System {
+        options.push(format!("--allocator {}", arguments.allocator.name));
     }
     options.extend(arguments.hook.iter().map(|hook| format!("--hook {}", hook.display())));
     options.join(" ")

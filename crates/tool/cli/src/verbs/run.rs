@@ -1,24 +1,29 @@
-//! `heapledger run`: runs a program with hooks, and records nothing.
+//! `heapledger run`: runs a program with hooks or another allocator, and records nothing.
 
 use std::process::ExitCode;
 
-use heapledger_collect::{self as collect, die_by};
+use heapledger_collect::{self as collect, CommandAllocator, CommandLibraries, die_by};
 use heapledger_recording::ExitStatus;
 
 use crate::args::Run;
 use crate::error::Result;
 use crate::launch::preload::LIBRARY;
-use crate::launch::{failure, hook, nested, report_findings};
+use crate::launch::{allocator, failure, hook, nested, report_findings};
 use crate::target::Target;
 
 pub(crate) fn run(arguments: &Run) -> Result<ExitCode> {
     let hooks = hook::libraries(&arguments.hook)?;
+    let allocator = allocator::find(&arguments.allocator.name)?;
+    let target = || arguments.command.first().map_or_else(Target::default, |program| Target::inspect(program));
     if !hooks.is_empty() {
-        let target = arguments.command.first().map_or_else(Target::default, |program| Target::inspect(program));
-        report_findings(&target, "run with hooks", "it will run without hooks", arguments.quiet)?;
+        report_findings(&target(), "run with hooks", "it will run without hooks", arguments.quiet)?;
         nested::warn_of_nesting("run", arguments.quiet);
+    } else if allocator != CommandAllocator::System {
+        let misses = "it will run with the allocator that it has";
+        report_findings(&target().with_obstacles_only(), "run with this allocator", misses, arguments.quiet)?;
     }
-    match collect::run(&arguments.command, LIBRARY, &hooks).map_err(failure)? {
+    let libraries = CommandLibraries { preload: LIBRARY, allocator: &allocator };
+    match collect::run(&arguments.command, libraries, &hooks).map_err(failure)? {
         ExitStatus::Code(code) => Ok(ExitCode::from(code as u8)),
         ExitStatus::Signal(signal) => die_by(signal),
     }

@@ -21,7 +21,7 @@ fn checked(arguments: &[&str]) -> (Outcome, Value) {
 }
 
 /// Returns the role, the call, and the program's own functions, of each stack.
-fn stacks(misuse: &Value) -> Vec<(String, String, Vec<String>)> {
+pub(crate) fn stacks(misuse: &Value) -> Vec<(String, String, Vec<String>)> {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let functions = |stack: &Value| {
         let frames = stack["frames"].as_array().unwrap().iter();

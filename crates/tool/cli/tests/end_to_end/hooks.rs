@@ -33,7 +33,7 @@ fn library_of(text: &str, name: &str, scratch: &Scratch) -> PathBuf {
 }
 
 /// Builds the example in C, and the one in Rust.
-fn examples() -> &'static (PathBuf, PathBuf) {
+pub(crate) fn examples() -> &'static (PathBuf, PathBuf) {
     static BUILT: OnceLock<(PathBuf, PathBuf)> = OnceLock::new();
     BUILT.get_or_init(|| {
         let into = Path::new(env!("CARGO_TARGET_TMPDIR")).join("hooks");

@@ -1,13 +1,14 @@
 //! Programs with a ledger of their own: by themselves, in every form of linking and with other
 //! allocators, and under the recorder, which must give the same figures.
 
+use std::ffi::OsStr;
 use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Job, Scratch, number};
+use crate::harness::{Job, Scratch, exited, number};
 use crate::stamps;
-use crate::variants::{JEMALLOC, MIMALLOC, STATIC, SYSTEM, build, build_for_musl};
+use crate::variants::{HEAP, JEMALLOC, MIMALLOC, STATIC, SYSTEM, build, build_for_musl};
 
 /// The last round keeps its block, so every thread ends at its peak, and the peak of all is the
 /// sum.
@@ -63,6 +64,25 @@ fn agrees_when_recorded(program: &Path) {
     }
 }
 
+/// Asserts that the recorder and the checks see the same with Heapledger's allocator instead of the
+/// C library's below the program.
+fn agrees_above_the_allocator(program: &Path) {
+    let scratch = Scratch::new();
+    let job = Job::new([program.to_str().unwrap(), ROUNDS, THREADS]);
+    let (outcome, recording) = job.clone().option("--allocator=heapledger").recorded(&scratch);
+    recording.assert_whole();
+    let lines = answers(&outcome.text());
+    let [truth, ledger] = &lines[..] else { panic!("{outcome:?}") };
+    let top = recording.ask("top", &["--total", "--function", "storm"]);
+    assert_eq!(number(&top["total"], "blocks"), number(truth, "allocations"), "{top}");
+    for figures in [number(ledger, "bytes"), number(&top["total"], "bytes")] {
+        assert_eq!(figures, number(truth, "bytes"), "{top}");
+    }
+    let words = ["check", "--error-exitcode", "9", "--allocator", "heapledger"].map(OsStr::new);
+    let checked = job.through(words).outcome();
+    assert_eq!(checked.status, exited(0), "{checked:?}");
+}
+
 /// Asserts that the program, its ledger and the recorder agree about the bytes of each type.
 fn stamps_agree(program: &Path) {
     let scratch = Scratch::new();
@@ -90,6 +110,7 @@ fn stamps_agree(program: &Path) {
 fn with_the_systems_allocator() {
     let program = build("linked", &SYSTEM);
     agrees(&program);
+    agrees_above_the_allocator(&program);
     agrees_when_recorded(&program);
     stamps_agree(&program);
 }
@@ -105,6 +126,16 @@ fn linked_statically_with_glibc() {
 #[ignore = "it builds programs; `.ci/run` runs it"]
 fn linked_statically_with_musl() {
     build_for_musl("linked").iter().for_each(|program| agrees(program));
+}
+
+#[test]
+#[ignore = "it builds programs; `.ci/run` runs it"]
+fn with_heapledgers_allocator() {
+    let program = build("linked", &HEAP);
+    agrees(&program);
+    agrees_above_the_allocator(&program);
+    agrees_when_recorded(&program);
+    stamps_agree(&program);
 }
 
 #[test]

@@ -10,6 +10,7 @@
 
 mod advise;
 mod agreement;
+mod allocators;
 mod browser;
 mod bypasses;
 mod c;
@@ -50,6 +51,7 @@ mod processes;
 mod questions;
 mod readme;
 mod real;
+mod replays;
 mod reporters;
 mod reporters_c;
 mod reports;

@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::c::libheapledger;
 use crate::harness::{Job, Scratch, heapledger, number, program, wait_until};
 
-fn log(path: &Path, mode: Mode, moment: Moment) -> Log {
+pub(crate) fn log(path: &Path, mode: Mode, moment: Moment) -> Log {
     let bytes = std::fs::read(path).unwrap();
     let file = File::open(&bytes).unwrap();
     let mut names = Names::new(&file, Symbolizer::new(SymbolizerOptions::default()));
@@ -24,7 +24,7 @@ fn log(path: &Path, mode: Mode, moment: Moment) -> Log {
 }
 
 /// Returns the blocks by the program's sizes: unreported, once-reported, twice-reported.
-fn marks(log: &Log) -> BTreeMap<String, [i64; 3]> {
+pub(crate) fn marks(log: &Log) -> BTreeMap<String, [i64; 3]> {
     let mut marks: BTreeMap<String, [i64; 3]> = BTreeMap::new();
     for group in &log.groups {
         let reports = group.reports.iter().flatten().count();
@@ -45,7 +45,7 @@ fn defects(log: &Log) -> BTreeMap<String, i64> {
     sums
 }
 
-fn sums_of(truth: &Value) -> (BTreeMap<String, [i64; 3]>, BTreeMap<String, i64>) {
+pub(crate) fn sums_of(truth: &Value) -> (BTreeMap<String, [i64; 3]>, BTreeMap<String, i64>) {
     let figures = |figures: &Value| [0, 1, 2].map(|at| figures[at].as_i64().unwrap());
     let marks = truth["marks"].as_object().unwrap();
     let defects = truth["defects"].as_object().unwrap();

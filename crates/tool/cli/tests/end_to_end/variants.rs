@@ -19,6 +19,8 @@ pub(crate) struct Variant {
 
 /// With the system's allocator.
 pub(crate) const SYSTEM: Variant = Variant { name: "system", feature: "", target: "", flags: "", is_release: false };
+/// With Heapledger's allocator.
+pub(crate) const HEAP: Variant = Variant { name: "heap", feature: "heap", ..SYSTEM };
 pub(crate) const MIMALLOC: Variant = Variant { name: "mimalloc", feature: "mimalloc", ..SYSTEM };
 pub(crate) const JEMALLOC: Variant = Variant { name: "jemalloc", feature: "jemalloc", ..SYSTEM };
 /// Nothing can be preloaded into this one.

@@ -13,6 +13,23 @@ fn the_library_comes_and_goes() {
 }
 
 #[test]
+fn the_allocator_comes_after_the_hooks() {
+    let elsewhere = tempfile::NamedTempFile::new().unwrap();
+    let mut library = Library::install(b"preload", &[elsewhere.path().to_owned()]).unwrap();
+    library.add_hook("checks.so", b"checks").unwrap();
+    library.add_allocator(&CommandAllocator::System).unwrap();
+    assert_eq!(library.hooks().len(), 2);
+    library.add_allocator(&CommandAllocator::Carried(b"allocator"[..].into())).unwrap();
+    let carried = library.hooks().last().unwrap();
+    assert!(carried.ends_with(ALLOCATOR_FILE_NAME), "{carried:?}");
+    assert_eq!(std::fs::read(carried).unwrap(), b"allocator");
+    library.add_allocator(&CommandAllocator::File(elsewhere.path().to_owned())).unwrap();
+    let link = library.hooks().last().unwrap();
+    assert!(link.parent() == Some(library.directory()) && !link.ends_with(ALLOCATOR_FILE_NAME), "{link:?}");
+    assert_eq!(std::fs::read_link(link).unwrap(), elsewhere.path());
+}
+
+#[test]
 fn names_are_hexadecimal_and_differ() {
     let (first, second) = (random_digits().unwrap(), random_digits().unwrap());
     assert_ne!(first, second);

@@ -47,7 +47,9 @@ fn schemas() -> BTreeMap<&'static str, Value> {
     add::<crate::verbs::heap::paths::HeapPathsJson>(&mut all);
     add::<crate::verbs::info::InfoJson>(&mut all);
     add::<crate::verbs::leaks::LeaksJson>(&mut all);
+    add::<crate::verbs::library::LibraryJson>(&mut all);
     add::<crate::verbs::log::info::LogInfoJson>(&mut all);
+    add::<crate::verbs::replay::json::ReplayJson<'_>>(&mut all);
     add::<crate::verbs::log::stats::LogStatsJson>(&mut all);
     add::<crate::verbs::neighbours::NeighboursJson>(&mut all);
     add::<crate::verbs::reallocations::ReallocationsJson>(&mut all);

@@ -4,7 +4,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use heapledger_collect::{self as collect, ExistingFile, die_by};
+use heapledger_collect::{self as collect, CommandLibraries, ExistingFile, die_by};
 use heapledger_recording::ExitStatus;
 
 use crate::args::RecordLog;
@@ -13,7 +13,7 @@ use crate::error::{Failure, Result, hint_lines};
 use crate::exit::Exit;
 use crate::format::{bytes, counted};
 use crate::launch::preload::{LIBRARY, LOGGER};
-use crate::launch::{failure, nested, report_findings};
+use crate::launch::{allocator, failure, nested, report_findings};
 use crate::messages::{notify, warn};
 use crate::target::Target;
 use crate::text::{quoted, shown};
@@ -22,8 +22,10 @@ pub(super) fn run(arguments: &RecordLog) -> Result<ExitCode> {
     let target = arguments.command.first().map_or_else(Target::default, |program| Target::inspect(program));
     report_findings(&target, "log", "it will run without a log", arguments.quiet)?;
     nested::warn_of_nesting("log", arguments.quiet);
+    let allocator = allocator::find(&arguments.allocator.name)?;
     let (path, existing) = output(arguments)?;
-    let (exit, logged) = collect::log(&arguments.command, LIBRARY, LOGGER, &path, existing).map_err(failure)?;
+    let libraries = CommandLibraries { preload: LIBRARY, allocator: &allocator };
+    let (exit, logged) = collect::log(&arguments.command, libraries, LOGGER, &path, existing).map_err(failure)?;
     if logged.processes_failed > 0 {
         let processes = counted(logged.processes_failed, "process is", "processes are");
         let hint = hint_lines("is there room for temporary files?\ndf -h /tmp");

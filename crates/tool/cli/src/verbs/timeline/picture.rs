@@ -4,11 +4,11 @@ use std::fmt::Write as _;
 
 use heapledger_analysis::ProcessChangeKind;
 use heapledger_recording::Time;
-use heapledger_report_format::escape;
 
 use super::view::{MEMORY, Program, View, letter};
 use crate::format::{bytes, count, time};
 use crate::text::shown_command;
+use crate::views::chart::{BAND_COLORS, binary_step, decimal_step, xml};
 use crate::views::sampled;
 
 /// The width in pixels; all lengths below are in pixels, too.
@@ -23,8 +23,6 @@ const LINE: usize = 18;
 pub(super) const COLUMNS: usize = WIDTH - LEFT - RIGHT;
 
 const LIVE_COLOR: &str = "#4c78a8";
-/// The colours of bands, except for the last band, which is that of all others.
-const BAND_COLORS: [&str; 8] = ["#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2", "#edc948", "#b07aa1", "#9c755f"];
 const OTHERS_COLOR: &str = "#bab0ac";
 const MEMORY_COLORS: [&str; 4] = ["#d62728", "#ff7f0e", "#2ca02c", "#9467bd"];
 
@@ -313,29 +311,6 @@ fn path(values: &[Option<u64>], scale: &Scale, closed: bool) -> String {
     path
 }
 
-/// Returns the power of two that fits four to eight times into `most`.
-fn binary_step(most: u64) -> u64 {
-    (most / 8 + 1).next_power_of_two()
-}
-
-/// Returns the largest number of the form 1, 2 or 5 times a power of ten that fits at least `times`
-/// times into `most`; at least 1.
-fn decimal_step(most: u64, times: u64) -> u64 {
-    let mut step = 1_u64;
-    for factor in [2, 5, 10].into_iter().cycle() {
-        let power = 10_u64.pow(step.ilog10());
-        let next = match factor {
-            10 => power.saturating_mul(10),
-            factor => power * factor,
-        };
-        if next > most / times || next <= step {
-            break;
-        }
-        step = next;
-    }
-    step
-}
-
 /// Returns the distance between marks on a time axis of this length, both in nanoseconds.
 fn time_step(length: u64) -> u64 {
     const SECOND: u64 = 1_000_000_000;
@@ -344,11 +319,6 @@ fn time_step(length: u64) -> u64 {
         return decimal_step(length, 5);
     }
     long.into_iter().find(|step| length / step <= 10).unwrap_or_else(|| length / 8 + 1)
-}
-
-/// Escapes a text for XML.
-fn xml(text: &str) -> String {
-    escape(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 /// Shortens a text to at most `most` characters.
@@ -361,10 +331,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_of_axes() {
-        assert_eq!([1, 8, 9, 1 << 20, 3_000_000].map(binary_step), [1, 2, 2, 1 << 18, 1 << 19]);
-        assert_eq!([1, 5, 10, 11, 99, 1_000, 4_999].map(|most| decimal_step(most, 2)), [1, 2, 5, 5, 20, 500, 2_000]);
-        assert_eq!(decimal_step(u64::MAX, 5), 2_000_000_000_000_000_000);
+    fn steps_of_times() {
         for length in [1, 10, 1_000_000, 299_000_000_000, 301_000_000_000, 86_400_000_000_000, u64::MAX] {
             let marks = length / time_step(length);
             assert!(marks <= 13, "{length}: {marks}");

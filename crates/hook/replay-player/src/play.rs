@@ -1,0 +1,390 @@
+//! The calls of one thread.
+//!
+//! The word of a slot has the block in its low 48 bits, which user addresses fit in, and the
+//! generation above. An operation that follows one of another thread waits until the word is what
+//! that one leaves. All waits are for operations that are earlier in the work, so they end.
+
+use core::ffi::{c_int, c_void};
+use core::hint;
+use core::ptr;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use heapledger_wire::replay::{Kind, Operation, Outcome, SIZE_BITS, Sample, class_of, flag};
+
+use crate::files::Files;
+use crate::functions::{ALLOCATOR, Functions, NOTHING};
+use crate::memory::{Memory, Meter};
+use crate::time::{sleep_until, thread_time};
+
+unsafe extern "C" {
+    fn sched_yield() -> c_int;
+}
+
+/// The block of a slot whose allocation failed.
+const FAILED: u64 = 1;
+const BLOCK: u64 = (1 << SIZE_BITS) - 1;
+/// The steps in which blocks are touched. Larger pages than these are touched, too.
+const PAGE: usize = 4096;
+/// The number of looks at a word before the thread lets others run.
+const LOOKS: u32 = 64;
+/// The number of epochs that threads may be apart.
+const AHEAD: usize = 2;
+
+type Block = *mut c_void;
+
+/// The state that all threads share.
+pub(crate) struct Player {
+    files: Files,
+    outcome: &'static Outcome,
+    functions: Functions,
+    /// The slots of the work.
+    slots: *const AtomicU64,
+    /// The number of operations that were done in each epoch.
+    epochs: *const AtomicU64,
+    flags: u64,
+    stride: u64,
+    room: u64,
+    scale: u64,
+    meter: Meter,
+    /// The memory before the first operation.
+    before: Memory,
+    /// The time of the first operation.
+    begins: u64,
+    /// The usable bytes of all live blocks.
+    usable: AtomicU64,
+}
+
+impl Player {
+    /// Prepares a replay. `slots` and `epochs` are as many zeroes as the work has of both.
+    pub(crate) fn new(files: &Files, slots: *const AtomicU64, epochs: *const AtomicU64) -> Player {
+        let outcome = files.outcome();
+        let flags = outcome.flags.load(Ordering::Relaxed);
+        Player {
+            files: *files,
+            outcome,
+            functions: if flags & flag::NULL == 0 { ALLOCATOR } else { NOTHING },
+            slots,
+            epochs,
+            flags,
+            stride: outcome.stride.load(Ordering::Relaxed).max(1),
+            room: outcome.room.load(Ordering::Relaxed),
+            scale: outcome.scale.load(Ordering::Relaxed),
+            meter: Meter::open(),
+            before: Memory::default(),
+            begins: 0,
+            usable: AtomicU64::new(0),
+        }
+    }
+
+    /// True if system calls are counted.
+    pub(crate) fn counts_calls(&self) -> bool {
+        self.flags & flag::CALLS != 0
+    }
+
+    /// Sets the beginning: from here on, memory and time count.
+    pub(crate) fn begin(&mut self, now: u64) {
+        self.before = self.meter.read();
+        self.begins = now;
+    }
+
+    /// Looks at the memory.
+    #[cold]
+    fn sample(&self, operation: Operation) {
+        let is_statistics = operation.kind() == Kind::Statistics as u64;
+        let number = operation.slot() as u64;
+        if !is_statistics && !number.is_multiple_of(self.stride) {
+            return;
+        }
+        let at = self.outcome.samples.fetch_add(1, Ordering::Relaxed);
+        if at >= self.room {
+            return;
+        }
+        let now = self.meter.read();
+        let sample = Sample {
+            number,
+            requested: operation.number,
+            usable: self.usable.load(Ordering::Relaxed),
+            resident: now.resident.saturating_sub(self.before.resident),
+            mapped: now.mapped.saturating_sub(self.before.mapped),
+            is_statistics: is_statistics.into(),
+        };
+        // SAFETY: `at` is below the room for samples, which the file has, and no other thread has
+        // got the same number.
+        unsafe { self.files.sample(at as usize).write(sample) };
+    }
+
+    /// Does what is asked for with each new block besides allocating it.
+    #[cold]
+    #[inline(never)]
+    fn made(&self, block: Block, size: usize) {
+        if block.is_null() {
+            self.outcome.failed.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        if self.flags & flag::SIZES != 0 {
+            // SAFETY: `usable_size` demands a live block, which this is.
+            let usable = unsafe { (self.functions.usable_size)(block) } as u64;
+            self.usable.fetch_add(usable, Ordering::Relaxed);
+            if let Some(class) = self.outcome.classes.get(class_of(size)) {
+                class.blocks.fetch_add(1, Ordering::Relaxed);
+                class.requested.fetch_add(size as u64, Ordering::Relaxed);
+                class.usable.fetch_add(usable, Ordering::Relaxed);
+            }
+        }
+        if self.flags & (flag::TOUCH | flag::NULL) == flag::TOUCH {
+            for offset in (0..size).step_by(PAGE) {
+                // SAFETY: a live block of at least `size` bytes, which this thread alone knows.
+                unsafe { block.cast::<u8>().add(offset).write_volatile(0x5a) };
+            }
+        }
+    }
+
+    /// Subtracts a block that is about to be freed.
+    #[cold]
+    #[inline(never)]
+    fn unmade(&self, block: Block) {
+        // SAFETY: `usable_size` demands a live block: the slot had it.
+        let usable = unsafe { (self.functions.usable_size)(block) } as u64;
+        self.usable.fetch_sub(usable, Ordering::Relaxed);
+    }
+}
+
+/// A thread at work. With `IS_SHARED`, there are others.
+pub(crate) struct Thread<'p, const IS_SHARED: bool> {
+    player: &'p Player,
+    /// The processor time that was spent waiting for other threads, in nanoseconds.
+    waited: u64,
+}
+
+impl<'p, const IS_SHARED: bool> Thread<'p, IS_SHARED> {
+    /// Makes the calls of a thread of the work. Returns the processor time that was spent waiting
+    /// for other threads, in nanoseconds.
+    pub(crate) fn play(player: &'p Player, number: usize) -> u64 {
+        let mut thread = Thread::<IS_SHARED> { player, waited: 0 };
+        let mut at = player.files.chunk(player.files.first_chunk(number));
+        loop {
+            // SAFETY: a chunk ends with an operation that leads to another one, or that is the
+            // last.
+            let operation = unsafe { at.read() };
+            at = at.wrapping_add(1);
+            if !thread.call(operation) {
+                match operation.kind() {
+                    END => {
+                        thread.end_epoch(operation.number);
+                        return thread.waited;
+                    }
+                    NEXT => at = player.files.chunk(operation.number),
+                    SAMPLE | STATISTICS => player.sample(operation),
+                    WAIT => thread.wait_until(operation.number),
+                    EPOCH => {
+                        thread.end_epoch(operation.number);
+                        thread.begin_epoch(operation.slot());
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// Makes a call; false if the operation is none.
+    #[inline(always)]
+    fn call(&mut self, operation: Operation) -> bool {
+        let (size, functions) = (operation.size(), &self.player.functions);
+        // SAFETY: these functions may be called with any size and alignment. Those that take a
+        // block demand a live one, which nobody else uses: the one in the slot, see `take`.
+        unsafe {
+            match operation.kind() {
+                MALLOC => {
+                    let malloc = functions.malloc;
+                    self.put(operation, size, || malloc(size));
+                }
+                FREE => {
+                    let (slot, block) = self.take(operation);
+                    if block as u64 != FAILED {
+                        let block = ptr::with_exposed_provenance_mut(block);
+                        if self.player.flags & flag::SIZES != 0 {
+                            self.player.unmade(block);
+                        }
+                        (functions.free)(block);
+                    }
+                    slot.store(word(0, operation.generation().wrapping_add(1)), Ordering::Release);
+                }
+                CALLOC => {
+                    let calloc = functions.calloc;
+                    self.put(operation, size, || calloc(1, size));
+                }
+                REALLOC => self.reallocate(operation, size),
+                MEMALIGN => {
+                    let memalign = functions.memalign;
+                    self.put(operation, size, || memalign(operation.alignment(), size));
+                }
+                POSIX_MEMALIGN => {
+                    let posix_memalign = functions.posix_memalign;
+                    self.put(operation, size, || {
+                        let mut block = ptr::null_mut();
+                        posix_memalign(&raw mut block, operation.alignment(), size);
+                        block
+                    });
+                }
+                ALIGNED_ALLOC => {
+                    let aligned_alloc = functions.aligned_alloc;
+                    self.put(operation, size, || aligned_alloc(operation.alignment(), size));
+                }
+                VALLOC => {
+                    let valloc = functions.valloc;
+                    self.put(operation, size, || valloc(size));
+                }
+                _ => return false,
+            }
+        }
+        true
+    }
+
+    /// Puts a new block into its slot.
+    #[inline(always)]
+    fn put(&mut self, operation: Operation, size: usize, allocate: impl FnOnce() -> Block) {
+        let slot = self.slot(operation);
+        if IS_SHARED {
+            let free = word(0, operation.generation());
+            self.wait(slot, |word| word == free);
+        }
+        let block = allocate();
+        if block.is_null() || self.player.flags & (flag::SIZES | flag::TOUCH) != 0 {
+            self.player.made(block, size);
+        }
+        slot.store(word(address(block), operation.generation()), Ordering::Release);
+    }
+
+    /// Returns the slot of an operation, and its block.
+    #[inline(always)]
+    fn take(&mut self, operation: Operation) -> (&'p AtomicU64, usize) {
+        let slot = self.slot(operation);
+        let used = if IS_SHARED {
+            let generation = u64::from(operation.generation());
+            self.wait(slot, |word| word >> SIZE_BITS == generation && word & BLOCK != 0)
+        } else {
+            slot.load(Ordering::Relaxed)
+        };
+        (slot, (used & BLOCK) as usize)
+    }
+
+    /// # Safety
+    ///
+    /// As for `realloc`: the slot's block is live, and nobody else uses it.
+    #[inline(never)]
+    unsafe fn reallocate(&mut self, operation: Operation, size: usize) {
+        let (player, functions) = (self.player, self.player.functions);
+        let (slot, old) = self.take(operation);
+        let is_block = old as u64 != FAILED;
+        let old = ptr::with_exposed_provenance_mut(old);
+        if is_block && player.flags & flag::SIZES != 0 {
+            player.unmade(old);
+        }
+        // SAFETY: by this function's `# Safety`.
+        let new = unsafe { if is_block { (functions.realloc)(old, size) } else { (functions.malloc)(size) } };
+        let kept = if new.is_null() && is_block { old } else { new };
+        if new.is_null() {
+            player.made(new, size);
+        }
+        if !kept.is_null() && player.flags & (flag::SIZES | flag::TOUCH) != 0 {
+            player.made(kept, if new.is_null() { 0 } else { size });
+        }
+        slot.store(word(address(kept), operation.generation().wrapping_add(1)), Ordering::Release);
+    }
+
+    #[inline(always)]
+    fn slot(&self, operation: Operation) -> &'p AtomicU64 {
+        // SAFETY: the work has no operation on a slot beyond its number of slots, and the mapping
+        // of the slots stays.
+        unsafe { &*self.player.slots.add(operation.slot()) }
+    }
+
+    /// Waits until a word is ready, and returns it.
+    #[inline(always)]
+    fn wait(&mut self, at: &AtomicU64, is_ready: impl Fn(u64) -> bool) -> u64 {
+        let word = at.load(Ordering::Acquire);
+        if is_ready(word) { word } else { self.wait_longer(at, is_ready) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait_longer(&mut self, at: &AtomicU64, is_ready: impl Fn(u64) -> bool) -> u64 {
+        let before = thread_time();
+        let mut looks = 0;
+        loop {
+            let word = at.load(Ordering::Acquire);
+            if is_ready(word) {
+                self.waited += thread_time() - before;
+                return word;
+            }
+            looks += 1;
+            if looks < LOOKS {
+                hint::spin_loop();
+            } else {
+                // SAFETY: lets others run; no memory is involved.
+                unsafe { sched_yield() };
+            }
+        }
+    }
+
+    /// Adds what was done in the thread's previous epoch. `number` is that of [`Kind::Epoch`].
+    fn end_epoch(&self, number: u64) {
+        if IS_SHARED {
+            self.epoch((number >> 32) as usize).fetch_add(number & u64::from(u32::MAX), Ordering::Release);
+        }
+    }
+
+    /// Waits until the other threads are not far behind.
+    fn begin_epoch(&mut self, epoch: usize) {
+        if let Some(earlier) = epoch.checked_sub(AHEAD).filter(|_| IS_SHARED) {
+            let all = self.player.files.operations(earlier);
+            self.wait(self.epoch(earlier), |done| done >= all);
+        }
+    }
+
+    fn epoch(&self, number: usize) -> &'p AtomicU64 {
+        // SAFETY: the work names no epoch beyond its number of epochs, and the mapping stays.
+        unsafe { &*self.player.epochs.add(number) }
+    }
+
+    /// Waits until it is as long after the beginning as in the recorded program.
+    #[cold]
+    fn wait_until(&self, nanoseconds: u64) {
+        if self.player.flags & flag::TIME != 0 {
+            let scaled = u128::from(nanoseconds) * u128::from(self.player.scale) / 1024;
+            sleep_until(self.player.begins.saturating_add(scaled as u64));
+        }
+    }
+}
+
+// SAFETY: `Sync` demands that threads may share it: the mappings behind the pointers stay, and all
+// words in them that are written to are atomic; a sample is written by the thread that has its
+// number.
+unsafe impl Sync for Player {}
+
+/// Returns the word of a slot. A block that could not be allocated is `FAILED`.
+#[inline(always)]
+fn word(block: u64, generation: u16) -> u64 {
+    block | u64::from(generation) << SIZE_BITS
+}
+
+#[inline(always)]
+fn address(block: Block) -> u64 {
+    let address = block.expose_provenance() as u64;
+    if address == 0 { FAILED } else { address }
+}
+
+const END: u64 = Kind::End as u64;
+const NEXT: u64 = Kind::Next as u64;
+const MALLOC: u64 = Kind::Malloc as u64;
+const CALLOC: u64 = Kind::Calloc as u64;
+const REALLOC: u64 = Kind::Realloc as u64;
+const FREE: u64 = Kind::Free as u64;
+const MEMALIGN: u64 = Kind::Memalign as u64;
+const POSIX_MEMALIGN: u64 = Kind::PosixMemalign as u64;
+const ALIGNED_ALLOC: u64 = Kind::AlignedAlloc as u64;
+const VALLOC: u64 = Kind::Valloc as u64;
+const SAMPLE: u64 = Kind::Sample as u64;
+const STATISTICS: u64 = Kind::Statistics as u64;
+const WAIT: u64 = Kind::Wait as u64;
+const EPOCH: u64 = Kind::Epoch as u64;

@@ -1,0 +1,270 @@
+//! The work of a replay, and its result: two files between `heapledger replay`, which writes the
+//! work, and the player, a library in the process of the allocator that is tried.
+//!
+//! The work is read only, and the same for all allocators: a [`Work`], chunks of [`CHUNK`]
+//! operations, and two tables. Each thread has a list of chunks: the last operation of one leads to
+//! the next. So the work can be written as it is read, with one chunk in memory for each thread.
+//!
+//! A block lives in a *slot*. A slot has a *generation*, which counts up with each free and each
+//! reallocation, so that an operation can wait for exactly the one that it follows, although they
+//! are in different threads.
+
+use core::sync::atomic::AtomicU64;
+
+/// The operations of a chunk.
+pub const CHUNK: usize = 4096;
+/// The bytes of a chunk. The first chunk is the [`Work`].
+pub const CHUNK_BYTES: usize = CHUNK * size_of::<Operation>();
+/// The first word of the work.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"hlreplay");
+/// The variable that has the path of the directory with both files.
+pub const VARIABLE: &str = "HEAPLEDGER_REPLAY";
+/// The name of the work in the directory.
+pub const WORK: &str = "work";
+/// The name of the result in the directory.
+pub const RESULT: &str = "result";
+/// The size from which on blocks are not told apart, as a bit number: see [`class_of`].
+pub const SIZE_BITS: u32 = 48;
+/// The number of size classes.
+pub const CLASSES: usize = 4 * SIZE_BITS as usize;
+
+/// The head of the work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Work {
+    /// [`MAGIC`].
+    pub magic: u64,
+    /// [`VERSION`](crate::VERSION).
+    pub version: u64,
+    /// The number of threads.
+    pub threads: u64,
+    /// The number of slots.
+    pub slots: u64,
+    /// The number of epochs; 0 if there is one thread.
+    pub epochs: u64,
+    /// The number of the file's byte at which the tables begin: the first chunk of each thread, and
+    /// the number of operations of each epoch, both as 64-bit numbers.
+    pub tables: u64,
+}
+
+/// An operation of a thread: the kind, what it is about, and a number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Operation {
+    /// The kind in bits 0 to 3, the binary logarithm of the alignment in 4 to 9, the slot or the
+    /// epoch in 32 to 63.
+    pub what: u64,
+    /// For blocks, the size in bits 0 to 47, the generation of the slot in 48 to 63.
+    pub number: u64,
+}
+
+/// The kinds of operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Kind {
+    /// The thread ends. The number is as that of [`Kind::Epoch`].
+    End = 0,
+    /// The thread goes on in the chunk of this number.
+    Next = 1,
+    /// `malloc(size)` into the slot.
+    Malloc = 2,
+    /// `calloc(1, size)` into the slot.
+    Calloc = 3,
+    /// `realloc(block, size)` of the slot.
+    Realloc = 4,
+    /// `free(block)` of the slot.
+    Free = 5,
+    /// `memalign(alignment, size)` into the slot.
+    Memalign = 6,
+    /// `posix_memalign(&block, alignment, size)` into the slot.
+    PosixMemalign = 7,
+    /// `aligned_alloc(alignment, size)` into the slot.
+    AlignedAlloc = 8,
+    /// `valloc(size)` into the slot.
+    Valloc = 9,
+    /// A place to look at the memory of the process: its number, in place of the slot, and the
+    /// requested bytes that are live.
+    Sample = 10,
+    /// The thread waits until so many nanoseconds have passed since the beginning.
+    Wait = 11,
+    /// An epoch begins: its number in place of the slot. The number has the thread's previous epoch
+    /// in bits 32 to 63, and how many operations the thread had in it in bits 0 to 31.
+    Epoch = 12,
+    /// As [`Kind::Sample`], which is always taken: the program asked for statistics here.
+    Statistics = 13,
+}
+
+impl Operation {
+    /// Makes an operation on the block in a slot of a generation.
+    pub const fn on_block(kind: Kind, alignment: u32, slot: u32, generation: u16, size: u64) -> Operation {
+        let what = kind as u64 | (alignment as u64) << 4 | (slot as u64) << 32;
+        Operation { what, number: (size & ((1 << SIZE_BITS) - 1)) | (generation as u64) << SIZE_BITS }
+    }
+
+    /// Makes another operation.
+    pub const fn new(kind: Kind, at: u32, number: u64) -> Operation {
+        Operation { what: kind as u64 | (at as u64) << 32, number }
+    }
+
+    /// Returns the number of the kind.
+    #[inline(always)]
+    pub const fn kind(self) -> u64 {
+        self.what & 15
+    }
+
+    /// Returns the alignment.
+    #[inline(always)]
+    pub const fn alignment(self) -> usize {
+        1 << (self.what >> 4 & 63)
+    }
+
+    /// Returns the slot, or what is in its place.
+    #[inline(always)]
+    pub const fn slot(self) -> usize {
+        (self.what >> 32) as usize
+    }
+
+    /// Returns the size.
+    #[inline(always)]
+    pub const fn size(self) -> usize {
+        (self.number & ((1 << SIZE_BITS) - 1)) as usize
+    }
+
+    /// Returns the generation of the slot before the operation.
+    #[inline(always)]
+    pub const fn generation(self) -> u16 {
+        (self.number >> SIZE_BITS) as u16
+    }
+}
+
+/// The result of a run: the wishes of the tool, and the figures of the player. It is followed by
+/// the samples.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Outcome {
+    /// A sum of [`flag`]s.
+    pub flags: AtomicU64,
+    /// Of this many samples, the first is taken.
+    pub stride: AtomicU64,
+    /// The number of samples that there is room for.
+    pub room: AtomicU64,
+    /// The parts in 1,024 of its time that each wait takes.
+    pub scale: AtomicU64,
+    /// One of [`state`].
+    pub state: AtomicU64,
+    /// The processor time of all threads, without that in which they waited for each other, in
+    /// nanoseconds.
+    pub cpu: AtomicU64,
+    /// The time from the first operation to the last, in nanoseconds.
+    pub wall: AtomicU64,
+    /// Page faults that needed no device.
+    pub faults_minor: AtomicU64,
+    /// Page faults that did.
+    pub faults_major: AtomicU64,
+    /// System calls that change mappings; only with [`flag::CALLS`].
+    pub calls: [AtomicU64; SYSTEM_CALLS],
+    /// Requests that were answered by null.
+    pub failed: AtomicU64,
+    /// The number of samples taken.
+    pub samples: AtomicU64,
+    /// The blocks of each size class, with [`flag::SIZES`].
+    pub classes: [Class; CLASSES],
+}
+
+/// The number of system calls that are counted: mmap, munmap, mremap, madvise, mprotect, brk.
+pub const SYSTEM_CALLS: usize = 6;
+
+/// All blocks of a size class that were allocated.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Class {
+    /// The number of blocks.
+    pub blocks: AtomicU64,
+    /// The bytes that were requested.
+    pub requested: AtomicU64,
+    /// The bytes that could be used.
+    pub usable: AtomicU64,
+}
+
+/// The memory of the process at an operation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Sample {
+    /// The number of the sample among all places for one.
+    pub number: u64,
+    /// The requested bytes that are live, by the work.
+    pub requested: u64,
+    /// The usable bytes of live blocks, with [`flag::SIZES`].
+    pub usable: u64,
+    /// The resident anonymous memory since the beginning, in bytes.
+    pub resident: u64,
+    /// The mapped addresses since the beginning, in bytes.
+    pub mapped: u64,
+    /// 1 at a [`Kind::Statistics`].
+    pub is_statistics: u64,
+}
+
+/// The flags of [`Outcome::flags`].
+pub mod flag {
+    /// A byte of each page of a block is written when it is allocated.
+    pub const TOUCH: u64 = 1;
+    /// Waits are kept.
+    pub const TIME: u64 = 2;
+    /// No allocator is called: blocks are numbers.
+    pub const NULL: u64 = 4;
+    /// Usable sizes are asked for.
+    pub const SIZES: u64 = 8;
+    /// System calls are counted.
+    pub const CALLS: u64 = 16;
+}
+
+/// The states of [`Outcome::state`].
+pub mod state {
+    /// The player has not begun.
+    pub const NEW: u64 = 0;
+    /// The player has begun.
+    pub const RUNNING: u64 = 1;
+    /// The figures are complete.
+    pub const DONE: u64 = 2;
+    /// The player could not map the work, or start its threads.
+    pub const CANNOT: u64 = 3;
+}
+
+/// Returns the size class of a request: four for each power of two, numbered from 0.
+pub const fn class_of(size: usize) -> usize {
+    if size < 4 {
+        return size;
+    }
+    let exponent = usize::BITS - 1 - size.leading_zeros();
+    // The two bits below the first one.
+    let quarter = (size >> (exponent - 2)) & 3;
+    let class = (exponent as usize - 1) * 4 + quarter;
+    if class < CLASSES { class } else { CLASSES - 1 }
+}
+
+/// Returns the smallest size of a class.
+pub const fn class_start(class: usize) -> usize {
+    if class < 4 { class } else { (4 + class % 4) << (class / 4 - 1) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_class_has_the_sizes_from_its_start_to_the_next() {
+        for class in 0..4 * 46 {
+            let (start, next) = (class_start(class), class_start(class + 1));
+            assert_eq!((class_of(start), class_of(next - 1)), (class, class), "{class}: {start} to {next}");
+        }
+        assert_eq!(class_of(usize::MAX), CLASSES - 1);
+    }
+
+    #[test]
+    fn an_operation_has_what_it_was_made_of() {
+        let operation = Operation::on_block(Kind::Memalign, 12, u32::MAX, 0xABCD, (1 << SIZE_BITS) - 1);
+        assert_eq!((operation.kind(), operation.alignment()), (Kind::Memalign as u64, 4096));
+        assert_eq!((operation.slot(), operation.generation()), (u32::MAX as usize, 0xABCD));
+        assert_eq!(operation.size(), (1 << SIZE_BITS) - 1);
+    }
+}

@@ -1,0 +1,165 @@
+//! Plays works as the player does, in threads of every speed, and compares with what was written.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{Read, Seek};
+
+use heapledger_wire::VERSION;
+use heapledger_wire::replay::{CHUNK_BYTES, Kind, MAGIC, Operation};
+use proptest::prelude::*;
+
+use crate::work::{Call, Threads, WorkWriter};
+
+/// A call of a program.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Allocate { size: u64 },
+    Reallocate { victim: usize, size: u64 },
+    Free { victim: usize },
+}
+
+fn steps() -> impl Strategy<Value = Vec<(u64, Step)>> {
+    let step = prop_oneof![
+        3 => (0..1000_u64).prop_map(|size| Step::Allocate { size }),
+        1 => (any::<usize>(), 0..1000_u64).prop_map(|(victim, size)| Step::Reallocate { victim, size }),
+        2 => any::<usize>().prop_map(|victim| Step::Free { victim }),
+    ];
+    proptest::collection::vec((0..4_u64, step), 0..3000)
+}
+
+/// The content of a file, as words.
+fn words(file: &mut File) -> Vec<u64> {
+    let mut bytes = Vec::new();
+    file.rewind().unwrap();
+    file.read_to_end(&mut bytes).unwrap();
+    bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect()
+}
+
+/// The slots while a work is played: generation and size of the block, if there is one.
+type Slots = Vec<(u16, Option<u64>)>;
+
+/// Carries out an operation; false if it has to wait.
+fn play(operation: Operation, slots: &mut Slots) -> bool {
+    let kinds = [Kind::Malloc, Kind::Calloc, Kind::Realloc, Kind::Free, Kind::Memalign];
+    let Some(kind) = kinds.into_iter().find(|kind| *kind as u64 == operation.kind()) else { return true };
+    let (generation, block) = &mut slots[operation.slot()];
+    let size = operation.size() as u64;
+    match kind {
+        Kind::Free | Kind::Realloc => {
+            if *generation != operation.generation() || block.is_none() {
+                return false;
+            }
+            *generation = generation.wrapping_add(1);
+            *block = (kind == Kind::Realloc).then_some(size);
+        }
+        _ => {
+            if *generation != operation.generation() || block.is_some() {
+                return false;
+            }
+            *block = Some(size);
+        }
+    }
+    true
+}
+
+/// Plays a work. The next thread is the one that `turn` says, unless it waits.
+fn play_all(words: &[u64], mut turn: impl FnMut() -> usize) -> (Slots, u64) {
+    let [magic, version, threads, slots, epochs, tables] = words[..6] else { panic!("no head") };
+    assert_eq!((magic, version), (MAGIC, u64::from(VERSION)));
+    let table = &words[tables as usize / 8..];
+    let operations_of = &table[threads as usize..];
+    assert_eq!(operations_of.len() as u64, epochs);
+    let chunk = |number: u64| number as usize * CHUNK_BYTES / 8;
+    let mut at: Vec<Option<usize>> = table[..threads as usize].iter().map(|first| Some(chunk(*first))).collect();
+    let mut done = vec![0_u64; epochs as usize];
+    let (mut slots, mut calls) = (vec![(0, None); slots as usize], 0);
+    while at.iter().any(Option::is_some) {
+        let first = turn();
+        let ready = (0..at.len()).map(|next| (first + next) % at.len()).find_map(|thread| {
+            let place = at[thread]?;
+            let operation = Operation { what: words[place], number: words[place + 1] };
+            let next = match operation.kind() {
+                kind if kind == Kind::End as u64 => None,
+                kind if kind == Kind::Next as u64 => Some(chunk(operation.number)),
+                kind if kind == Kind::Epoch as u64 => {
+                    let all_are_near =
+                        operation.slot().checked_sub(2).is_none_or(|far| done[far] >= operations_of[far]);
+                    if !all_are_near {
+                        return None;
+                    }
+                    Some(place + 2)
+                }
+                _ => play(operation, &mut slots).then_some(Some(place + 2))?,
+            };
+            if [Kind::End as u64, Kind::Epoch as u64].contains(&operation.kind()) && epochs > 0 {
+                done[(operation.number >> 32) as usize] += operation.number & u64::from(u32::MAX);
+            }
+            calls += u64::from((Kind::Malloc as u64..=Kind::Valloc as u64).contains(&operation.kind()));
+            Some((thread, next))
+        });
+        let (thread, next) = ready.expect("all threads wait");
+        at[thread] = next;
+    }
+    (slots, calls)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_order_that_waits_allow_does_the_same(steps in steps(), turns in proptest::collection::vec(0..4_usize, 1..50), is_alone: bool) {
+        let mut file = tempfile::tempfile().unwrap();
+        let mode = if is_alone { Threads::One } else { Threads::Recorded };
+        let mut work = WorkWriter::new(file.try_clone().unwrap(), mode);
+        // The blocks by their names, which are used again, and the names that are in use.
+        let (mut live, mut names, mut most, mut calls) = (HashMap::new(), Vec::new(), 0, 0);
+        let mut free_names: Vec<u64> = (0..3000).map(|name| 16 * name).collect();
+        for (thread, step) in steps {
+            match step {
+                Step::Allocate { size } => {
+                    let name = free_names.pop().unwrap();
+                    work.allocate(thread, Call::Malloc, name, size).unwrap();
+                    names.push(name);
+                    live.insert(name, size);
+                }
+                Step::Reallocate { victim, size } if !names.is_empty() => {
+                    let at = victim % names.len();
+                    let new = if size % 2 == 0 { names[at] } else { free_names.pop().unwrap() };
+                    work.reallocate(thread, names[at], new, size).unwrap();
+                    live.remove(&names[at]);
+                    live.insert(new, size);
+                    names[at] = new;
+                }
+                Step::Free { victim } if !names.is_empty() => {
+                    let name = names.swap_remove(victim % names.len());
+                    work.free(thread, name).unwrap();
+                    live.remove(&name);
+                    free_names.push(name);
+                }
+                _ => continue,
+            }
+            calls += 1;
+            most = most.max(live.values().sum::<u64>());
+        }
+        let work = work.finish().unwrap();
+        prop_assert_eq!((work.calls, work.bytes_live_max, work.unknown, work.lost), (calls, most, 0, 0));
+        let mut turns = turns.into_iter().cycle();
+        let (slots, played) = play_all(&words(&mut file), || turns.next().unwrap());
+        prop_assert_eq!(played, calls);
+        let mut left: Vec<u64> = slots.into_iter().filter_map(|(_, block)| block).collect();
+        let mut expected: Vec<u64> = live.into_values().collect();
+        left.sort_unstable();
+        expected.sort_unstable();
+        prop_assert_eq!(left, expected);
+    }
+}
+
+#[test]
+fn what_is_missing_is_counted() {
+    let mut work = WorkWriter::new(tempfile::tempfile().unwrap(), Threads::One);
+    work.free(1, 16).unwrap();
+    work.reallocate(1, 16, 32, 100).unwrap();
+    work.allocate(1, Call::Memalign { alignment: 4096 }, 32, 50).unwrap();
+    let work = work.finish().unwrap();
+    assert_eq!((work.calls, work.unknown, work.lost, work.bytes_live_max), (2, 2, 1, 100));
+}
