@@ -230,6 +230,12 @@ typedef struct heapledger_hooks {
     int (*remove_observer)(const heapledger_observer *observer);
     int (*install_replacement)(const heapledger_replacement *replacement);
     int (*remove_replacement)(const heapledger_replacement *replacement);
+    /* For a replacement that wants few calls, if it is the only hook: malloc and calloc count down a
+     * word of each thread, and call it when the word has fallen below 0, and free and realloc call
+     * it for blocks at the `length` addresses from `first` on. Other calls go past it. `word` is the
+     * distance of the word from the thread pointer; the replacement sets it anew when it is called
+     * with the word below 0. For one replacement, once, before its first block. */
+    int (*count_calls)(const heapledger_replacement *replacement, intptr_t word, uintptr_t first, size_t length);
 } heapledger_hooks;
 
 /* The exports of a hook library. heapledger_hook_init is called once in a process, in the first

@@ -16,10 +16,11 @@ use std::{env, fs, io};
 
 /// The names of the packages of the libraries, of their files, and of the variables that say where
 /// they are.
-const LIBRARIES: [(&str, &str, &str); 5] = [
+const LIBRARIES: [(&str, &str, &str); 6] = [
     ("preload", "preload", "HEAPLEDGER_PRELOAD_LIBRARY"),
     ("memcheck-preload", "memcheck_preload", "HEAPLEDGER_MEMCHECK_LIBRARY"),
     ("log-preload", "log_preload", "HEAPLEDGER_LOG_LIBRARY"),
+    ("phc-preload", "phc_preload", "HEAPLEDGER_PHC_LIBRARY"),
     ("heap-preload", "allocator", "HEAPLEDGER_ALLOCATOR_LIBRARY"),
     ("replay-player", "replay_player", "HEAPLEDGER_PLAYER_LIBRARY"),
 ];

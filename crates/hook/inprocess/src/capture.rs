@@ -57,3 +57,24 @@ pub unsafe fn with_stack(caller: Caller, run: impl FnOnce(StackId, ThreadId)) ->
     }
     false
 }
+
+/// Runs a function with the native stack of code of this thread that a signal has interrupted,
+/// given its program counter, stack pointer and rbp. Returns `false`, and runs nothing, if the
+/// signal has interrupted the ledger, or the thread cannot enter it.
+///
+/// # Safety
+///
+/// The caller is a handler of that signal, and has the registers from the kernel's signal frame.
+pub unsafe fn with_interrupted_stack(pc: u64, sp: u64, rbp: u64, run: impl FnOnce(StackId)) -> bool {
+    let Some(state) = thread::enter::<ThreadBlock>(sp) else { return false };
+    let position = FrameRegisters { slot: sp.wrapping_sub(8), return_address: pc.wrapping_add(1), rbp };
+    // No word of the stack leads to the interrupted frame, so it must not be remembered.
+    state.walker().forget();
+    // SAFETY: `Walker::capture` requires a live frame of this thread. By this function's `#
+    // Safety`, that is the interrupted one, which continues at `pc`. The walker is this thread's.
+    let stack = unsafe { state.walker().capture(position, &mut Nodes) };
+    state.walker().forget();
+    run(stack);
+    state.head.leave();
+    true
+}

@@ -80,6 +80,12 @@ pub(crate) fn set_dispatch_path(path: DispatchPath) {
         DispatchPath::Sampled => {
             [arch::malloc as *mut (), arch::calloc as *mut (), arch::realloc as *mut (), arch::free as *mut ()]
         }
+        DispatchPath::Counted => [
+            arch::counted::malloc as *mut (),
+            arch::counted::calloc as *mut (),
+            arch::counted::realloc as *mut (),
+            arch::counted::free as *mut (),
+        ],
         DispatchPath::Hooked => [
             thunks::malloc_hooked as *mut (),
             thunks::calloc_hooked as *mut (),

@@ -56,6 +56,23 @@ impl FoundModule {
     pub fn contains(&self, address: u64) -> bool {
         (self.start..self.end).contains(&address)
     }
+
+    /// Returns the value to subtract from an address to get the module's own, and the module's
+    /// path; empty for the program itself. Both are valid while the module is loaded.
+    pub fn bias_and_path(&self) -> (u64, &[u8]) {
+        let (bias, name) = match self.origin {
+            // SAFETY: the dynamic linker gave this link map for a module that is mapped; this
+            // function is for modules that stay so while its result is used.
+            Origin::Linker(map) => unsafe { ((*map).addr, (*map).name) },
+            Origin::Listed(module) => (module.bias, module.name),
+        };
+        if name.is_null() {
+            return (bias, &[]);
+        }
+        // SAFETY: a NUL-terminated string that lives as long as the link map, or by the contract of
+        // `list`.
+        (bias, unsafe { CStr::from_ptr(name) }.to_bytes())
+    }
 }
 
 /// `struct dl_find_object` of glibc's `<dlfcn.h>`.
@@ -295,19 +312,8 @@ pub(crate) fn announce(found: &FoundModule, epoch: u32, sink: &mut dyn Sink) -> 
             Err(_) => {}
         }
     }
-    let (bias, name) = match found.origin {
-        // SAFETY: the dynamic linker gave this link map for a module that is mapped and in use by a
-        // frame of our stack.
-        Origin::Linker(map) => unsafe { ((*map).addr, (*map).name) },
-        Origin::Listed(module) => (module.bias, module.name),
-    };
-    let path = if name.is_null() {
-        &[]
-    } else {
-        // SAFETY: a NUL-terminated string that lives as long as the link map, or by the contract of
-        // `list`.
-        unsafe { CStr::from_ptr(name) }.to_bytes()
-    };
+    // A frame of our stack uses the module, so it stays mapped.
+    let (bias, path) = found.bias_and_path();
     let build_id = build_id(found, bias).unwrap_or(&[]);
     let is_told = sink.module(&Module { start: found.start, end: found.end, bias, epoch, build_id, path });
     if let Some(known) = claimed.filter(|_| !is_told) {

@@ -16,6 +16,7 @@ mod error;
 mod forks;
 #[cfg(feature = "symbols")]
 mod functions;
+mod heap_checker;
 mod loaded;
 mod maps;
 mod print;
@@ -48,6 +49,10 @@ pub use defects::{Defect, DefectKind};
 pub use error::StandardError;
 #[cfg(feature = "symbols")]
 pub use functions::FunctionNames;
+pub use heap_checker::{
+    HeapChecker, PhcBlock, PhcEvent, PhcLookup, PhcOptions, PhcPageKind, PhcPlacement, PhcStartError, PhcState,
+    PhcStats,
+};
 pub use heapledger_inprocess::SnapshotError;
 pub use heapledger_inprocess::control::{LedgerOptions, Losses, STACK_PROBABILITY, Stacks, StartError};
 pub use heapledger_inprocess::overhead::Overhead;

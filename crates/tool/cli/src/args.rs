@@ -16,6 +16,7 @@ mod grammar;
 mod heap;
 mod help;
 mod log;
+mod phc;
 mod pictures;
 mod record;
 mod replay;
@@ -41,6 +42,7 @@ pub(crate) use self::heap::{
 };
 pub(crate) use self::help::{CompleteWords, Completions, Doctor, Explain, Help, Man};
 pub(crate) use self::log::{InfoLog, Log, LogAction, MungeLog, RecordLog, StatsLog};
+pub(crate) use self::phc::{HeapChecker, Phc, Placement};
 pub(crate) use self::pictures::{Advise, Flame, Growth, Timeline, Tree};
 pub(crate) use self::record::{
     Attach, Check, Control, FileLimit, KeptNames, OnFull, Pause, Record, Run, Sample, Stacks, Start, Status,
@@ -148,6 +150,7 @@ pub(crate) enum Verb {
     Record(Record),
     Run(Run),
     Check(Check),
+    Phc(Phc),
     #[command(hide = true)]
     Attach(Attach),
     #[command(alias = "resume")]

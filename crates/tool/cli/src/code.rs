@@ -520,6 +520,23 @@ codes! {
         remedy: "Build the allocator as a shared library that replaces malloc: `nm -D --defined-only LIB.so` lists what a library \
                  exports. One that has functions of other names only (`mi_malloc`) is for programs that call these.",
     }
+    /// The heap checker has found errors
+    HeapError = 86 {
+        cause: "The program accessed a sampled block outside of its bounds or after it was freed, or passed a wrong address to \
+                free, realloc or malloc_usable_size. The report has the address, the block, and the stacks of the error, of the \
+                free and of the allocation.",
+        consequence: "The program ended as it would have at such a fault, unless it handles the signal itself. Without the heap \
+                      checker it might have gone on with wrong data.",
+        remedy: "Read the report: `heapledger phc FILE`. Sample every block to find the error again: `heapledger run --phc \
+                 --phc-first 1 --phc-normal 1 -- COMMAND`.",
+    }
+    /// The heap checker did not run
+    HeapCheckerOff = 87 {
+        cause: "The machine has less memory than `--phc-min-memory`, the system refused 256 MiB of addresses (`ulimit -v`), or \
+                the program has an allocator with operators of its own, such as jemalloc.",
+        consequence: "The program ran as always, and no block of it was sampled.",
+        remedy: "On a small machine: `heapledger run --phc --phc-min-memory 0 -- COMMAND`.",
+    }
 
     // --------------------------------------------------------------------------------- the command
 

@@ -22,6 +22,7 @@ mod input;
 mod json;
 mod label;
 mod launch;
+mod mapped_names;
 mod messages;
 mod near;
 mod new_file;

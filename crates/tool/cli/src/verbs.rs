@@ -24,6 +24,7 @@ pub(crate) mod log;
 mod merge;
 mod names;
 pub(crate) mod neighbours;
+pub(crate) mod phc;
 pub(crate) mod reallocations;
 mod record;
 pub(crate) mod replay;
@@ -100,6 +101,7 @@ pub(crate) fn answer(verb: &Verb, out: &mut Output) -> Result<ExitCode> {
         Verb::Anonymize(anonymize) => anonymize::run(anonymize),
         Verb::Info(info) => info::run(info, out),
         Verb::Replay(replay) => replay::run(replay, out),
+        Verb::Phc(phc) => phc::run(phc, out),
         Verb::Reports(reports) => reports::run(&reports.action, out),
         Verb::Dmd(dmd) => dmd::run(dmd, out),
         Verb::Dump(dump) => dump::run(dump, out),

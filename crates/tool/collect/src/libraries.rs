@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::path::PathBuf;
 
+use crate::heap_checker::HeapChecker;
+
 /// The allocator that a command and all that it starts run with, below all hooks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum CommandAllocator {
@@ -23,4 +25,6 @@ pub struct CommandLibraries<'a> {
     pub preload: &'a [u8],
     /// The allocator.
     pub allocator: &'a CommandAllocator,
+    /// The heap checker, if it is to run in the program, too.
+    pub heap_checker: Option<&'a HeapChecker>,
 }

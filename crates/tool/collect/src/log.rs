@@ -74,7 +74,7 @@ pub fn log(
     let launch = Launch::find(command)?;
     let mut library = Library::install(libraries.preload, &[])?;
     library.add_hook("log.so", logger)?;
-    library.add_allocator(libraries.allocator)?;
+    library.add_below(&libraries)?;
     let cannot = |source: io::Error| match source.kind() {
         ErrorKind::AlreadyExists => RecordError::OutputExists { path: output.to_owned() },
         _ => RecordError::CreateOutput { path: output.to_owned(), source },

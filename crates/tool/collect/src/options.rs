@@ -9,6 +9,7 @@ use heapledger_core::Bytes;
 use heapledger_wire::session::mode;
 
 use crate::broker;
+use crate::heap_checker::HeapChecker;
 use crate::libraries::CommandAllocator;
 
 /// The options of a recording.
@@ -50,6 +51,8 @@ pub struct RecordOptions {
     pub hooks: Vec<PathBuf>,
     /// The allocator, which comes after the hook libraries.
     pub allocator: CommandAllocator,
+    /// The heap checker, if it is to run in the program, too.
+    pub heap_checker: Option<HeapChecker>,
     /// The size of a thread's ring in bytes: a power of two from 16 KiB to 64 MiB. Other values are
     /// clamped and rounded up. Processes with many threads get smaller rings.
     pub ring_capacity: usize,
@@ -139,6 +142,7 @@ impl RecordOptions {
             library: library.into(),
             hooks: Vec::new(),
             allocator: CommandAllocator::System,
+            heap_checker: None,
             ring_capacity: 256 << 10,
             sample_every: None,
             stacks: StackMode::Mixed,

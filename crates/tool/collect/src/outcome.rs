@@ -104,6 +104,8 @@ pub struct Outcome {
     pub has_begun: bool,
     /// True if the recording ended because its time was over.
     pub time_is_up: bool,
+    /// The texts of the heap checker's reports, one for each process that has written any.
+    pub heap_reports: Vec<String>,
     /// The reason why the recording ended before the command did. The file can be read up to there.
     pub problem: Option<RecordError>,
 }

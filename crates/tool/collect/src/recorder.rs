@@ -26,9 +26,11 @@ use crate::error::RecordError;
 use crate::file_state::WriteFailure;
 use crate::inbox::Inbox;
 use crate::launch::Launch;
+use crate::libraries::CommandLibraries;
 use crate::options::{Begin, RecordOptions, Rotation};
 use crate::outcome::{Outcome, Progress};
 use crate::output::Output;
+use crate::run::reports;
 use crate::session::{self, Library, Session};
 use crate::shared::{Page, Pool};
 use crate::signals::Signals;
@@ -55,8 +57,7 @@ pub fn record(options: &RecordOptions, observer: &mut dyn FnMut(Progress<'_>)) -
         true => Destination::replaced(file, is_sample),
         false => Destination::appended(file, is_sample),
     };
-    let mut library = Library::install(&options.library, &options.hooks)?;
-    library.add_allocator(&options.allocator)?;
+    let library = install(options)?;
     let session = Session::new()?;
     let environment = session.to_environment(is_sample, options.stall_timeout.is_none());
     let page = Arc::new(session_page(options, sampling.unwrap_or_default())?);
@@ -117,7 +118,16 @@ pub fn record(options: &RecordOptions, observer: &mut dyn FnMut(Progress<'_>)) -
         reported: Reported { next_progress: Instant::now(), segments: 0, command_end: false },
         child_start_timeout: None,
     };
-    Ok(recorder.run())
+    let outcome = recorder.run();
+    Ok(Outcome { heap_reports: reports(library.directory()), ..outcome })
+}
+
+/// Installs the libraries for the program.
+fn install(options: &RecordOptions) -> Result<Library, RecordError> {
+    let mut library = Library::install(&options.library, &options.hooks)?;
+    let (allocator, heap_checker) = (&options.allocator, options.heap_checker.as_ref());
+    library.add_below(&CommandLibraries { preload: &options.library, allocator, heap_checker })?;
+    Ok(library)
 }
 
 /// A recording whose command has been started.
@@ -297,6 +307,7 @@ impl Recorder<'_> {
         }
         let ended = self.command.wait();
         Outcome {
+            heap_reports: Vec::new(),
             output: output.path().to_owned(),
             bytes_written,
             segments: output.segments(),

@@ -19,8 +19,9 @@ use crate::signals::Signals;
 
 /// Runs a command with these libraries and hook libraries in it and in the processes that it
 /// starts, and waits for its end. Hooks are absolute paths; without any, and with the system's
-/// allocator, the command runs as it would by itself. Processes that still run then continue
-/// unchanged; processes that they start later have none of the libraries.
+/// allocator alone, the command runs as it would by itself. Processes that still run then continue
+/// unchanged; processes that they start later have none of the libraries. Returns the texts of the
+/// heap checker's reports, one for each process that has written any.
 ///
 /// Signals are handled as [`RecordOptions::handle_signals`](crate::RecordOptions::handle_signals)
 /// says.
@@ -32,14 +33,16 @@ pub fn run(
     command: &[OsString],
     libraries: CommandLibraries<'_>,
     hooks: &[PathBuf],
-) -> Result<ExitStatus, RecordError> {
+) -> Result<(ExitStatus, Vec<String>), RecordError> {
     let launch = Launch::find(command)?;
-    if hooks.is_empty() && *libraries.allocator == CommandAllocator::System {
-        return run_with(&launch, None);
+    let is_alone = hooks.is_empty() && libraries.heap_checker.is_none();
+    if is_alone && *libraries.allocator == CommandAllocator::System {
+        return Ok((run_with(&launch, None)?, Vec::new()));
     }
     let mut library = Library::install(libraries.preload, hooks)?;
-    library.add_allocator(libraries.allocator)?;
-    run_with(&launch, Some(&library))
+    library.add_below(&libraries)?;
+    let exit = run_with(&launch, Some(&library))?;
+    Ok((exit, reports(library.directory())))
 }
 
 /// Runs a command with these libraries and with a hook library given by its bytes, which writes
@@ -57,13 +60,13 @@ pub fn check(
     let launch = Launch::find(command)?;
     let mut library = Library::install(libraries.preload, &[])?;
     library.add_hook("checks.so", checker)?;
-    library.add_allocator(libraries.allocator)?;
+    library.add_below(&libraries)?;
     let exit = run_with(&launch, Some(&library))?;
     Ok((exit, reports(library.directory())))
 }
 
 /// Returns the reports in a directory, in the order of their names.
-fn reports(directory: &Path) -> Vec<String> {
+pub(crate) fn reports(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "reports"));

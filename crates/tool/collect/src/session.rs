@@ -17,7 +17,8 @@ use rustix::fs::{FlockOperation, Mode, OFlags, StatVfsMountFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::error::RecordError;
-use crate::libraries::CommandAllocator;
+use crate::heap_checker::HeapChecker;
+use crate::libraries::{CommandAllocator, CommandLibraries};
 use crate::shared::Page;
 
 /// The parts of a session that exist before the program starts.
@@ -150,13 +151,32 @@ impl Library {
 
     /// Adds a hook library from its bytes.
     pub(crate) fn add_hook(&mut self, name: &str, bytes: &[u8]) -> Result<(), RecordError> {
+        let path = self.add_file(name, bytes)?;
+        self.hooks.push(path);
+        Ok(())
+    }
+
+    /// Adds the heap checker and its options.
+    pub(crate) fn add_heap_checker(&mut self, checker: &HeapChecker) -> Result<(), RecordError> {
+        self.add_file("phc.conf", checker.settings.as_bytes())?;
+        self.add_hook("phc.so", &checker.library)
+    }
+
+    fn add_file(&self, name: &str, bytes: &[u8]) -> Result<PathBuf, RecordError> {
         let path = self.directory.join(name);
         let write = || -> io::Result<()> {
             OpenOptions::new().write(true).create_new(true).mode(0o500).open(&path)?.write_all(bytes)
         };
         write().map_err(|source| RecordError::Library { path: self.directory.clone(), source })?;
-        self.hooks.push(path);
-        Ok(())
+        Ok(path)
+    }
+
+    /// Adds what is below all hooks: the heap checker, and the allocator.
+    pub(crate) fn add_below(&mut self, libraries: &CommandLibraries<'_>) -> Result<(), RecordError> {
+        if let Some(checker) = libraries.heap_checker {
+            self.add_heap_checker(checker)?;
+        }
+        self.add_allocator(libraries.allocator)
     }
 
     /// Adds the allocator, after all hook libraries.

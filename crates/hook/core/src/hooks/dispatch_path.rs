@@ -5,11 +5,13 @@
 //! table.
 
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicIsize, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 use super::Pointer;
 use super::installed::{OBSERVERS, REPLACEMENTS};
+use super::list::Slot;
 use super::observer::Observer;
+use super::replacement::Replacement;
 use crate::lock::Lock;
 use crate::{arch, filter};
 
@@ -20,6 +22,9 @@ pub enum DispatchPath {
     Direct,
     /// To the program's own allocator for blocks that are not in the sample of the only observer.
     Sampled,
+    /// To the program's own allocator for calls that the only hook, a replacement, does not want:
+    /// see [`set_counted`].
+    Counted,
     /// Through the hook table.
     Hooked,
 }
@@ -92,6 +97,50 @@ pub fn set_sampling(observer: &'static Observer, rate: u32) {
     update();
 }
 
+/// The calls that a replacement wants: see [`set_counted`]. Read by entry points in assembly.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Counted {
+    /// The distance of a word of each thread from its thread pointer.
+    pub word: AtomicIsize,
+    /// The first address of the replacement's own blocks.
+    pub first: AtomicUsize,
+    /// The number of addresses from there on.
+    pub length: AtomicUsize,
+    /// The replacement's `malloc`; 0 if there is none that counts.
+    malloc: AtomicUsize,
+}
+
+/// The calls that the replacement wants that has called [`set_counted`].
+pub static COUNTED: Counted = Counted {
+    word: AtomicIsize::new(0),
+    first: AtomicUsize::new(0),
+    length: AtomicUsize::new(0),
+    malloc: AtomicUsize::new(0),
+};
+
+/// Declares that this replacement, if it is the only hook, does not want to be asked for a block
+/// until a word of the thread has been counted down below 0, one for each call, and that its blocks
+/// lie in a range of addresses. Entry points may pass other calls of `malloc`, `calloc`, `realloc`
+/// and `free` on to the program's own allocator. The replacement sets the word anew when it is
+/// called with the word below 0. Only one replacement may call this, once, before its first block.
+///
+/// `word` is the distance of the word from the thread pointer, the same in each thread.
+pub fn set_counted(replacement: &Replacement, word: isize, first: usize, length: usize) {
+    COUNTED.word.store(word, Ordering::Relaxed);
+    COUNTED.first.store(first, Ordering::Relaxed);
+    COUNTED.length.store(length, Ordering::Relaxed);
+    COUNTED.malloc.store(replacement.functions.malloc.map_or(0, |malloc| malloc as usize), Ordering::Release);
+    update();
+}
+
+/// True if the replacement that counts is the only one, and is installed.
+fn is_counted(slot: &'static Slot<Replacement>) -> bool {
+    let malloc = COUNTED.malloc.load(Ordering::Acquire);
+    let own = slot.value().functions.malloc.map_or(0, |malloc| malloc as usize);
+    malloc != 0 && own == malloc && slot.is_active() && slot.next().is_none()
+}
+
 /// Calls `watcher` with the dispatch path now and whenever it changes. There is one such watcher.
 pub fn watch(watcher: fn(DispatchPath)) {
     WATCHER.store(watcher as *mut (), Ordering::Release);
@@ -106,6 +155,7 @@ pub fn update() {
     let (dispatch_path, new) = match (OBSERVERS.first(), REPLACEMENTS.first()) {
         (None, None) => (DispatchPath::Direct, 0),
         (Some(_), None) if rate != 0 => (DispatchPath::Sampled, rate),
+        (None, Some(slot)) if is_counted(slot) => (DispatchPath::Counted, HOOKED),
         _ => (DispatchPath::Hooked, HOOKED),
     };
     let _ = state().fetch_update(Ordering::Release, Ordering::Relaxed, |old| Some(old & UNINITIALISED | new));

@@ -3,7 +3,9 @@
 
 use core::ffi::c_int;
 
-use super::{Caller, Functions, HookError, Observer, Pointer, Replacement, VERSION, dispatch, notify, registry};
+use super::{
+    Caller, Functions, HookError, Observer, Pointer, Replacement, VERSION, dispatch, dispatch_path, notify, registry,
+};
 use crate::Api;
 
 /// The functions and tables that a loaded object with a registry offers. Entries are only ever
@@ -37,6 +39,9 @@ pub struct Hooks {
     /// See [`remove_replacement`](super::remove_replacement). Returns 0, or the number of a
     /// [`HookError`].
     pub remove_replacement: unsafe extern "C" fn(*const Replacement) -> c_int,
+    /// See [`dispatch_path::set_counted`]: the replacement, the distance of the word, the first
+    /// address and the number of addresses. Returns 0, or the number of a [`HookError`].
+    pub count_calls: unsafe extern "C" fn(*const Replacement, isize, usize, usize) -> c_int,
 }
 
 // SAFETY: the table is not written; everything that it points to is static, and complete before
@@ -56,6 +61,7 @@ impl Hooks {
             remove_observer,
             install_replacement,
             remove_replacement,
+            count_calls,
         }
     }
 }
@@ -95,6 +101,21 @@ unsafe extern "C" fn install_replacement(replacement: *const Replacement) -> c_i
 /// Nothing is asked of the caller: the address is only compared.
 unsafe extern "C" fn remove_replacement(replacement: *const Replacement) -> c_int {
     number(registry::remove_replacement(replacement))
+}
+
+/// # Safety
+///
+/// `replacement` is null, or a table that has been installed by [`install_replacement`]. The word
+/// is in the thread-local storage of the loaded object that has the replacement.
+unsafe extern "C" fn count_calls(replacement: *const Replacement, word: isize, first: usize, length: usize) -> c_int {
+    // SAFETY: null, or a whole table that stays, by this function's `# Safety`.
+    match unsafe { replacement.as_ref() } {
+        Some(replacement) => {
+            dispatch_path::set_counted(replacement, word, first, length);
+            0
+        }
+        None => HookError::Malformed as c_int,
+    }
 }
 
 static NOTIFY: Observer = Observer {

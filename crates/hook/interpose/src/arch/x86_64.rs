@@ -144,3 +144,99 @@ pub(crate) unsafe extern "C" fn free(block: Pointer) {
         small = sym filter::SMALL,
     )
 }
+
+/// The entry points for a replacement that counts calls
+/// ([`set_counted`](heapledger_core::hooks::dispatch_path::set_counted)).
+///
+/// An allocation counts the thread's word down, and goes to the hook table when the word falls
+/// below 0; a free compares the address with the range of the replacement's blocks. No register is
+/// changed except those that a call may change, and no word of the stack.
+pub(crate) mod counted {
+    use core::arch::naked_asm;
+    use core::mem::offset_of;
+
+    use heapledger_core::hooks::dispatch_path::{COUNTED, Counted};
+    use heapledger_core::hooks::{Functions, Pointer, dispatch};
+
+    use crate::thunks;
+
+    /// Defines a function that allocates a block.
+    macro_rules! allocates {
+        ($name:ident, $hooked:ident, $($argument:ident: $type:ty),*) => {
+            /// The C function of this name.
+            ///
+            /// # Safety
+            ///
+            /// The contract of the C function.
+            #[unsafe(naked)]
+            pub(crate) unsafe extern "C" fn $name($($argument: $type),*) -> Pointer {
+                naked_asm!(
+                    "mov rax, qword ptr [rip + {counted} + {word}]",
+                    "sub qword ptr fs:[rax], 1",
+                    "js {hooked}",
+                    "jmp qword ptr [rip + {next} + {offset}]",
+                    counted = sym COUNTED,
+                    word = const offset_of!(Counted, word),
+                    hooked = sym thunks::$hooked,
+                    next = sym dispatch::UNDERLYING,
+                    offset = const offset_of!(Functions, $name),
+                )
+            }
+        };
+    }
+
+    allocates!(malloc, malloc_hooked, size: usize);
+    allocates!(calloc, calloc_hooked, count: usize, each: usize);
+
+    /// `realloc`: of null, it counts as a call of `malloc`.
+    ///
+    /// # Safety
+    ///
+    /// The contract of the C function.
+    #[unsafe(naked)]
+    pub(crate) unsafe extern "C" fn realloc(old: Pointer, size: usize) -> Pointer {
+        naked_asm!(
+            "test rdi, rdi",
+            "jz 2f",
+            "mov rax, rdi",
+            "sub rax, qword ptr [rip + {counted} + {first}]",
+            "cmp rax, qword ptr [rip + {counted} + {length}]",
+            "jb {hooked}",
+            "jmp qword ptr [rip + {next} + {offset}]",
+            "2:",
+            "mov rax, qword ptr [rip + {counted} + {word}]",
+            "sub qword ptr fs:[rax], 1",
+            "js {hooked}",
+            "jmp qword ptr [rip + {next} + {offset}]",
+            counted = sym COUNTED,
+            word = const offset_of!(Counted, word),
+            first = const offset_of!(Counted, first),
+            length = const offset_of!(Counted, length),
+            hooked = sym thunks::realloc_hooked,
+            next = sym dispatch::UNDERLYING,
+            offset = const offset_of!(Functions, realloc),
+        )
+    }
+
+    /// `free`. Null is not in the range, and goes on to the next allocator.
+    ///
+    /// # Safety
+    ///
+    /// The contract of the C function.
+    #[unsafe(naked)]
+    pub(crate) unsafe extern "C" fn free(block: Pointer) {
+        naked_asm!(
+            "mov rax, rdi",
+            "sub rax, qword ptr [rip + {counted} + {first}]",
+            "cmp rax, qword ptr [rip + {counted} + {length}]",
+            "jb {hooked}",
+            "jmp qword ptr [rip + {next} + {offset}]",
+            counted = sym COUNTED,
+            first = const offset_of!(Counted, first),
+            length = const offset_of!(Counted, length),
+            hooked = sym thunks::free_hooked,
+            next = sym dispatch::UNDERLYING,
+            offset = const offset_of!(Functions, free),
+        )
+    }
+}

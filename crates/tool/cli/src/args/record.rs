@@ -11,6 +11,7 @@ use heapledger_core::Bytes;
 use heapledger_core::sample::Rate;
 
 use super::common::{Data, Symbols};
+use super::phc::HeapChecker;
 use crate::args::{AllocatorOption, values};
 
 /// Run a program and record what it allocates
@@ -152,6 +153,9 @@ pub(crate) struct Record {
     #[arg(long, value_name = "PATTERN", value_parser = Pattern::new)]
     pub(crate) wrapper: Vec<Pattern>,
 
+    #[command(flatten)]
+    pub(crate) heap_checker: HeapChecker,
+
     /// A program that runs already: refused, with what to do instead
     #[arg(short, long, value_name = "PID", hide = true)]
     pub(crate) pid: Option<String>,
@@ -175,10 +179,11 @@ pub(crate) struct Attach {
     pub(crate) pid: String,
 }
 
-/// Run a program with another allocator, or hooks of your own; record nothing
+/// Run a program with another allocator, the heap checker, or hooks of your own
 ///
 ///     $ heapledger run --allocator heapledger -- ./server --port 8080
 ///     $ heapledger run --allocator ./liballocator.so -- make test
+///     $ heapledger run --phc -- ./server --port 8080
 ///     $ heapledger run --hook ./libhistogram.so -- ./server --port 8080
 ///     $ heapledger run --hook ./libfail.so --hook ./libcount.so -- make test
 ///
@@ -201,6 +206,9 @@ pub(crate) struct Run {
 
     #[command(flatten)]
     pub(crate) allocator: AllocatorOption,
+
+    #[command(flatten)]
+    pub(crate) heap_checker: HeapChecker,
 
     /// Print nothing
     #[arg(short, long)]

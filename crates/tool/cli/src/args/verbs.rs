@@ -9,7 +9,10 @@ use crate::format::wrapped;
 
 /// Verbs by task, in the order of help.
 const GROUPS: &[(&str, &[&str])] = &[
-    ("Record and run programs", &["record", "run", "check", "start", "pause", "sample", "status", "lib", "doctor"]),
+    (
+        "Record and run programs",
+        &["record", "run", "check", "phc", "start", "pause", "sample", "status", "lib", "doctor"],
+    ),
     (
         "Ask a recording",
         &[

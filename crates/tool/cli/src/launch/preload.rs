@@ -15,6 +15,8 @@ pub(crate) static LOGGER: &[u8] = include_bytes!(env!("HEAPLEDGER_LOG_LIBRARY"))
 
 /// The bytes of `libheapledger_allocator.so`.
 pub(crate) static ALLOCATOR: &[u8] = include_bytes!(env!("HEAPLEDGER_ALLOCATOR_LIBRARY"));
+/// The bytes of `libheapledger_phc_preload.so`.
+pub(crate) static HEAP_CHECKER: &[u8] = include_bytes!(env!("HEAPLEDGER_PHC_LIBRARY"));
 
 #[cfg(test)]
 mod tests {

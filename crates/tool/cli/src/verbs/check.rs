@@ -11,7 +11,7 @@ use heapledger_recording::ExitStatus;
 use heapledger_report_format::escape;
 use serde::Serialize;
 
-use self::found::{Findings, Frame, Misuse, Unverified};
+use self::found::{Findings, Misuse, Unverified};
 use crate::args::Check;
 use crate::code::Code;
 use crate::error::Result;
@@ -21,7 +21,6 @@ use crate::launch::preload::{CHECKER, LIBRARY};
 use crate::launch::{allocator, failure, nested, report_findings};
 use crate::new_file::NewFile;
 use crate::target::Target;
-use crate::text::shortened;
 
 /// The number of frames shown of a stack.
 const FRAMES_MAX: usize = 16;
@@ -34,7 +33,7 @@ pub(crate) fn run(arguments: &Check) -> Result<ExitCode> {
     nested::warn_of_nesting("check", arguments.quiet);
     let allocator = allocator::find(&arguments.allocator.name)?;
     let target = arguments.output.as_ref().map(|path| NewFile::create(path, arguments.force, &[])).transpose()?;
-    let libraries = CommandLibraries { preload: LIBRARY, allocator: &allocator };
+    let libraries = CommandLibraries { preload: LIBRARY, allocator: &allocator, heap_checker: None };
     let (exit, reports) = collect::check(&arguments.command, libraries, CHECKER).map_err(failure)?;
     let findings = Findings::read(&reports, &arguments.symbols);
     let mut text = Vec::new();
@@ -76,7 +75,7 @@ fn print(findings: &Findings, exit: ExitStatus, out: &mut impl Write) -> io::Res
         for stack in &misuse.stacks {
             writeln!(out, "    {} at", misuse.role(stack))?;
             for frame in stack.frames.iter().take(FRAMES_MAX) {
-                writeln!(out, "        {}", line(frame))?;
+                writeln!(out, "        {}", frame.line())?;
             }
             match stack.frames.len().saturating_sub(FRAMES_MAX) {
                 0 if stack.frames.is_empty() => writeln!(out, "        (no stack)")?,
@@ -142,16 +141,6 @@ fn print_processes(out: &mut impl Write, processes: &[Unverified]) -> io::Result
         writeln!(out, "    and {}", counted(more as u64, "more process", "more processes"))?;
     }
     Ok(())
-}
-
-fn line(frame: &Frame) -> String {
-    let place = match (&frame.file, frame.line, &frame.module) {
-        (Some(file), Some(line), _) => format!("  {}:{line}", shortened(file)),
-        (Some(file), None, _) => format!("  {}", shortened(file)),
-        (None, _, Some(module)) if frame.is_known => format!("  {}", shortened(module)),
-        _ => String::new(),
-    };
-    escape(&format!("{}{place}", frame.function)).into_owned()
 }
 
 #[derive(Debug, Serialize)]

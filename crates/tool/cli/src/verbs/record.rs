@@ -21,6 +21,7 @@ use crate::symbols::symbolizer;
 use crate::target::Target;
 use crate::verbs::attach;
 use crate::verbs::names::{self, Namer};
+use crate::verbs::phc::under;
 
 pub(crate) fn run(arguments: &Record) -> Result<ExitCode> {
     if let Some(pid) = &arguments.pid {
@@ -70,6 +71,9 @@ pub(crate) fn run(arguments: &Record) -> Result<ExitCode> {
         report::print_file(&outcome, length);
     }
     drop(symbolizer);
+    if arguments.heap_checker.phc {
+        under::conclude(&outcome.heap_reports, arguments.quiet);
+    }
     match outcome.exit {
         ExitStatus::Code(code) => Ok(ExitCode::from(code as u8)),
         ExitStatus::Signal(signal) => die_by(signal),
@@ -106,6 +110,7 @@ fn options(arguments: &Record, hooks: Vec<PathBuf>) -> RecordOptions {
     options.rotate = rotation(arguments);
     options.totals_only = arguments.aggregate;
     options.hooks = hooks;
+    options.heap_checker = under::library(&arguments.heap_checker, arguments.quiet);
     options.options_text = options_text(arguments);
     options
 }
@@ -176,6 +181,7 @@ fn options_text(arguments: &Record) -> String {
     if arguments.allocator.name != AllocatorName::System {
         options.push(format!("--allocator {}", arguments.allocator.name));
     }
+    options.extend(under::options_text(&arguments.heap_checker));
     options.extend(arguments.hook.iter().map(|hook| format!("--hook {}", hook.display())));
     options.join(" ")
 }

@@ -47,6 +47,7 @@ mod modes;
 mod names;
 mod nested;
 mod owners;
+mod phc;
 mod processes;
 mod questions;
 mod readme;

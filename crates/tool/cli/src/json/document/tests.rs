@@ -52,6 +52,7 @@ fn schemas() -> BTreeMap<&'static str, Value> {
     add::<crate::verbs::replay::json::ReplayJson<'_>>(&mut all);
     add::<crate::verbs::log::stats::LogStatsJson>(&mut all);
     add::<crate::verbs::neighbours::NeighboursJson>(&mut all);
+    add::<crate::verbs::phc::PhcJson>(&mut all);
     add::<crate::verbs::reallocations::ReallocationsJson>(&mut all);
     add::<crate::verbs::reports::json::PageJson<'_>>(&mut all);
     add::<crate::verbs::summary::selected::SelectedJson>(&mut all);

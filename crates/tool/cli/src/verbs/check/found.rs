@@ -3,17 +3,13 @@
 //! The files come from memory that the program can have overwritten, so nothing in them is trusted:
 //! lines that make no sense are skipped.
 
-use std::collections::{BTreeSet, HashMap};
-use std::fs::File;
+use std::collections::BTreeSet;
 
-use heapledger_symbols::{ModuleRef, NameSource, Symbolizer};
-use memmap2::Mmap;
-use object::read::elf::{ElfFile64, ProgramHeader};
-use object::{Endianness, elf};
 use serde::Serialize;
 
 use crate::args::Symbols;
 use crate::format::{bytes, counted};
+use crate::mapped_names::{Frame, Maps, Names};
 use crate::symbols::symbolizer;
 
 /// Limits on what is read: frames of a stack, and findings of a process.
@@ -108,20 +104,6 @@ enum Role {
     Freed,
     First,
     Allocated,
-}
-
-/// A function on a stack.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(crate) struct Frame {
-    pub(crate) function: String,
-    pub(crate) file: Option<String>,
-    pub(crate) line: Option<u32>,
-    pub(crate) module: Option<String>,
-    inlined: bool,
-    /// True if the function has a name, not only an offset.
-    #[serde(skip)]
-    pub(crate) is_known: bool,
 }
 
 fn as_hex<S: serde::Serializer>(address: &u64, to: S) -> std::result::Result<S::Ok, S::Error> {
@@ -293,104 +275,4 @@ fn stack(line: &str, maps: &Maps, names: &mut Names) -> Option<Stack> {
     let addresses = words.take(FRAMES_MAX).filter_map(|word| u64::from_str_radix(word, 16).ok());
     let frames = addresses.flat_map(|address| names.frames(maps, address)).collect();
     Some(Stack { role, by: by.to_owned(), frames })
-}
-
-/// The files that were mapped, and their addresses.
-struct Maps<'a>(Vec<Mapping<'a>>);
-
-struct Mapping<'a> {
-    start: u64,
-    end: u64,
-    offset: u64,
-    path: &'a str,
-}
-
-impl<'a> Maps<'a> {
-    /// Parses lines of `/proc/PID/maps`.
-    fn parse(lines: &[&'a str]) -> Maps<'a> {
-        let mapping = |line: &&'a str| {
-            let (range, rest) = line.split_once(' ')?;
-            let (start, end) = range.split_once('-')?;
-            let (_, rest) = rest.split_once(' ')?;
-            let (offset, rest) = rest.split_once(' ')?;
-            let path = rest.find('/').and_then(|at| rest.get(at..))?;
-            let hex = |text| u64::from_str_radix(text, 16).ok();
-            Some(Mapping { start: hex(start)?, end: hex(end)?, offset: hex(offset)?, path })
-        };
-        Maps(lines.iter().filter_map(mapping).collect())
-    }
-
-    /// Returns the file that an address was in, and the offset in the file.
-    fn find(&self, address: u64) -> Option<(&'a str, u64)> {
-        let mapping = self.0.iter().find(|mapping| (mapping.start..mapping.end).contains(&address))?;
-        Some((mapping.path, (address - mapping.start).checked_add(mapping.offset)?))
-    }
-}
-
-/// Finds the functions at addresses.
-struct Names {
-    symbolizer: Symbolizer,
-    /// The segments of each file: offset and length in the file, address.
-    segments: HashMap<String, Vec<[u64; 3]>>,
-    /// Paths of files for which better names may be available.
-    poor: BTreeSet<String>,
-}
-
-impl Names {
-    fn new(symbolizer: Symbolizer) -> Names {
-        Names { symbolizer, segments: HashMap::new(), poor: BTreeSet::new() }
-    }
-
-    /// Returns the functions at an address, innermost first.
-    fn frames(&mut self, maps: &Maps<'_>, address: u64) -> Vec<Frame> {
-        let unknown = |module: Option<&str>| Frame {
-            function: format!("{address:#x}"),
-            file: None,
-            line: None,
-            module: module.map(str::to_owned),
-            inlined: false,
-            is_known: false,
-        };
-        let Some((path, at)) = maps.find(address) else { return vec![unknown(None)] };
-        let segments = self.segments.entry(path.to_owned()).or_insert_with(|| segments(path).unwrap_or_default());
-        let segment =
-            segments.iter().find(|[offset, length, _]| at.checked_sub(*offset).is_some_and(|at| at < *length));
-        let Some(&[offset, _, start]) = segment else { return vec![unknown(Some(path))] };
-        let frames = self.symbolizer.frames(module(path), start.wrapping_add(at - offset));
-        let frame = |frame: &heapledger_symbols::SymbolFrame| Frame {
-            function: frame.function.short().to_owned(),
-            file: frame.file.as_ref().map(|file| file.to_string()),
-            line: frame.line,
-            module: Some(path.to_owned()),
-            inlined: frame.inlined,
-            is_known: frame.source != NameSource::None,
-        };
-        // No debug information exists for `_start`, the caller of `main`.
-        if frames.iter().any(|frame| frame.line.is_none() && frame.function.short() != "_start") {
-            self.poor.insert(path.to_owned());
-        }
-        frames.iter().map(frame).collect()
-    }
-
-    /// Returns a hint how to get better names, for the first file that has one.
-    fn hint(&self) -> Option<String> {
-        self.poor.iter().find_map(|path| self.symbolizer.hint(module(path)))
-    }
-}
-
-/// Returns the file without a build id to check: it ran just now, so it is unchanged.
-fn module(path: &str) -> ModuleRef<'_> {
-    ModuleRef { path: path.as_bytes(), build_id: b"" }
-}
-
-fn segments(path: &str) -> Option<Vec<[u64; 3]>> {
-    let file = File::open(path).ok().filter(|file| file.metadata().is_ok_and(|data| data.is_file()))?;
-    // SAFETY: `Mmap::map` asks that the file is not changed or truncated while it is mapped. The
-    // mapping is only read. If another process truncates the file meanwhile, this command ends, as
-    // it would where symbols are read.
-    let bytes = unsafe { Mmap::map(&file) }.ok()?;
-    let elf = ElfFile64::<Endianness>::parse(&*bytes).ok()?;
-    let endian = elf.endian();
-    let loaded = elf.elf_program_headers().iter().filter(|header| header.p_type(endian) == elf::PT_LOAD);
-    Some(loaded.map(|header| [header.p_offset(endian), header.p_filesz(endian), header.p_vaddr(endian)]).collect())
 }

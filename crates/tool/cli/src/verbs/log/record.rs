@@ -24,7 +24,7 @@ pub(super) fn run(arguments: &RecordLog) -> Result<ExitCode> {
     nested::warn_of_nesting("log", arguments.quiet);
     let allocator = allocator::find(&arguments.allocator.name)?;
     let (path, existing) = output(arguments)?;
-    let libraries = CommandLibraries { preload: LIBRARY, allocator: &allocator };
+    let libraries = CommandLibraries { preload: LIBRARY, allocator: &allocator, heap_checker: None };
     let (exit, logged) = collect::log(&arguments.command, libraries, LOGGER, &path, existing).map_err(failure)?;
     if logged.processes_failed > 0 {
         let processes = counted(logged.processes_failed, "process is", "processes are");

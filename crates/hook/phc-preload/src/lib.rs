@@ -1,0 +1,121 @@
+//! The hook library of `heapledger run --phc` and `record --phc`: it starts the heap checker in
+//! every process that it is loaded into, and writes reports to files beside itself, for the command
+//! to read.
+//!
+//! - `settings`: the options, which the command has put beside the library.
+//! - `file`: the reports.
+//! - `actions`: `sigaction` and `signal`, so that a handler of the program's for faults comes after
+//!   ours.
+#![cfg_attr(panic = "abort", no_std)]
+#![allow(unreachable_pub, reason = "exported C symbols must be `pub`, though no Rust code names them")]
+
+mod actions;
+mod file;
+mod settings;
+
+use core::ffi::{c_char, c_int};
+
+use heapledger_core::hooks::{self, Functions, Hooks};
+use heapledger_core::sandbox;
+use heapledger_dynsym::Objects;
+use heapledger_phc::{self as phc, PhcStartError, PhcState};
+
+/// The version of the hook table that this library is for.
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals, reason = "the name is a C symbol")]
+pub static heapledger_hook_version: u32 = hooks::VERSION;
+
+/// Starts the checker.
+///
+/// # Safety
+///
+/// Called by Heapledger, with its tables, once.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn heapledger_hook_init(_underlying: *const Functions, table: *const Hooks) -> c_int {
+    if !file::find() {
+        return 1;
+    }
+    // SAFETY: Heapledger calls this within the first call of the allocator: the process has one
+    // thread. Nothing here loads or unloads a library.
+    let objects = unsafe { Objects::at_start() };
+    if objects.has_other_allocator() {
+        // Its operators might be given a block of the checker's, and would go wrong.
+        file::refuse("allocator");
+        return 1;
+    }
+    actions::look_up(&objects);
+    phc::listen(file::write);
+    // SAFETY: Heapledger's table, which is complete and never changes.
+    match unsafe { phc::start_in(table, &settings::read()) } {
+        Ok(()) => {
+            phc::install_handlers();
+            0
+        }
+        Err(PhcStartError::SmallMachine) => {
+            file::refuse("memory");
+            1
+        }
+        Err(_) => {
+            file::refuse("system");
+            1
+        }
+    }
+}
+
+/// Called when the program opens a library whose calls of the allocator are not seen: a block of
+/// the checker's that it frees would reach an allocator that does not know it.
+///
+/// # Safety
+///
+/// Nothing is asked of the caller: the arguments are not used.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn heapledger_hook_library_unseen(_reason: u64, _path: *const c_char) {
+    phc::set_state(PhcState::OnlyFree);
+}
+
+/// Called before this process becomes another program.
+#[unsafe(no_mangle)]
+pub extern "C" fn heapledger_hook_exec_begins() {
+    file::end();
+}
+
+/// Called before the program puts itself in a sandbox, where a system call of ours could kill it.
+/// Blocks that were sampled before are freed as such, without being protected.
+#[unsafe(no_mangle)]
+pub extern "C" fn heapledger_hook_sandbox_begins() {
+    phc::set_state(PhcState::OnlyFree);
+    file::end();
+    phc::remove_handlers();
+    sandbox::enter();
+}
+
+/// Called if the program did not enter the sandbox after all.
+#[unsafe(no_mangle)]
+pub extern "C" fn heapledger_hook_sandbox_refused() {
+    sandbox::refused();
+    if phc::is_running() && !sandbox::is_entered() {
+        phc::install_handlers();
+        phc::set_state(PhcState::Enabled);
+    }
+}
+
+/// Runs after `main`, and after the functions that the program registered with `atexit`.
+extern "C" fn destructor() {
+    file::end();
+}
+
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static DESTRUCTOR: extern "C" fn() = destructor;
+
+/// See the panic handler of the preload library.
+#[cfg(panic = "abort")]
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    const SIGABRT: usize = 6;
+    let (process, number) = (heapledger_core::sys::process_id() as usize, heapledger_core::arch::nr::KILL);
+    loop {
+        // SAFETY: sends a signal to this process; no memory is involved.
+        unsafe { heapledger_core::arch::syscall(number, [process, SIGABRT, 0, 0, 0, 0]) };
+    }
+}

@@ -1,0 +1,51 @@
+//! The options, which the command has written to a file beside this library: a name and a value on
+//! each line.
+
+use heapledger_core::arch::nr;
+use heapledger_core::sys;
+use heapledger_phc::{PhcOptions, PhcPlacement};
+
+use crate::file;
+
+/// The name of the file.
+const NAME: &str = "phc.conf";
+/// The bytes of the file that are read.
+const LENGTH_MAX: usize = 1024;
+
+/// Reads the options. Those that the file does not have are the defaults.
+pub(crate) fn read() -> PhcOptions {
+    let mut bytes = [0_u8; LENGTH_MAX];
+    let mut options = PhcOptions::default();
+    let text = file::open_beside(format_args!("{NAME}")).and_then(|fd| {
+        // SAFETY: the kernel writes at most that many bytes to the live array.
+        let read = unsafe { sys::call(nr::READ, [fd as usize, bytes.as_mut_ptr() as usize, bytes.len(), 0, 0, 0]) };
+        sys::close(fd);
+        core::str::from_utf8(bytes.get(..sys::check(read).ok()?)?).ok()
+    });
+    for line in text.unwrap_or("").lines() {
+        set(&mut options, line);
+    }
+    options
+}
+
+fn set(options: &mut PhcOptions, line: &str) {
+    let Some((name, value)) = line.split_once(' ') else { return };
+    let number = value.parse::<u64>();
+    match (name, number) {
+        ("first", Ok(number)) => options.delay_first = number,
+        ("normal", Ok(number)) => options.delay_normal = number,
+        ("reuse", Ok(number)) => options.delay_reuse = number,
+        ("size", Ok(number)) => options.bytes_max = number as usize,
+        ("memory", Ok(number)) => options.memory_min = number,
+        ("adaptive", Ok(number)) => options.is_adaptive = number != 0,
+        ("prints", Ok(number)) => options.prints = number != 0,
+        ("placement", _) => {
+            options.placement = match value {
+                "start" => PhcPlacement::Start,
+                "drawn" => PhcPlacement::Drawn,
+                _ => PhcPlacement::End,
+            };
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,89 @@
+//! The heap checker: its options for `run` and `record`, and the verb that reads its reports.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum, ValueHint};
+
+use crate::args::Symbols;
+use crate::args::values;
+
+/// The options of the heap checker.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Heap checker")]
+pub(crate) struct HeapChecker {
+    /// Sample a few blocks, and catch wrong accesses to them where they happen
+    ///
+    /// A sampled block lies between inaccessible pages, and becomes inaccessible when it is
+    /// freed. Overflows, uses after the free, double and invalid frees of these blocks are
+    /// reported on stderr and in a file, with the stacks of the error, the free and the
+    /// allocation. `heapledger phc FILE` shows the file.
+    #[arg(long)]
+    pub(crate) phc: bool,
+
+    /// The allocations before the first sample, on average
+    #[arg(long, value_name = "N", requires = "phc", default_value = "65536")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=1 << 31))]
+    pub(crate) phc_first: u64,
+
+    /// The allocations from one sample to the next, on average; 1 samples every allocation
+    #[arg(long, value_name = "N", requires = "phc", default_value = "16384")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=1 << 31))]
+    pub(crate) phc_normal: u64,
+
+    /// The allocations for which the memory of a freed block is not used again
+    #[arg(long, value_name = "N", requires = "phc", default_value = "262144")]
+    #[arg(value_parser = clap::value_parser!(u64).range(2..=1 << 31))]
+    pub(crate) phc_reuse: u64,
+
+    /// The most memory for sampled blocks, in each process
+    #[arg(long, value_name = "SIZE", requires = "phc", default_value = "16MiB", value_parser = values::size)]
+    pub(crate) phc_size: u64,
+
+    /// The memory of a machine on which the heap checker runs
+    #[arg(long, value_name = "SIZE", requires = "phc", default_value = "8000000000", value_parser = values::size)]
+    pub(crate) phc_min_memory: u64,
+
+    /// The end of its memory at which a block lies: `start` catches underflows
+    #[arg(long, value_name = "WHERE", requires = "phc", default_value = "end")]
+    pub(crate) phc_placement: Placement,
+
+    /// Sample stacks less that were sampled often, and others more
+    #[arg(long, requires = "phc")]
+    pub(crate) phc_adaptive: bool,
+}
+
+/// The place of a sampled block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Placement {
+    /// At the end
+    End,
+    /// At the beginning
+    Start,
+    /// Drawn for each block
+    Drawn,
+}
+
+/// Show the reports of the heap checker, with functions and lines
+///
+/// `heapledger run --phc` and `record --phc` write such a file for each process in
+/// which they have found an error.
+///
+///     $ heapledger run --phc -- ./server --port 8080
+///     $ heapledger phc heapledger.server.4711.phc
+///     $ heapledger phc --json heapledger.server.4711.phc
+///
+/// The programs and libraries must be those that ran.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Phc {
+    /// The file
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+
+    /// Print JSON
+    #[arg(long, help_heading = "Output")]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) symbols: Symbols,
+}

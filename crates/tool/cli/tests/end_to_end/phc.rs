@@ -1,0 +1,308 @@
+//! The heap checker, at a rate at which every block is sampled: each error is caught, with its
+//! stacks, and the program ends as it would at such a fault; correct programs are not changed.
+
+use std::ffi::OsStr;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::documents;
+use crate::harness::{Job, Outcome, Recording, Scratch, exited, heapledger, installed, program};
+
+/// Options with which every block is sampled.
+const ALL: &[&str] = &["--phc", "--phc-first", "1", "--phc-normal", "1", "--phc-min-memory", "0"];
+
+/// Runs a job with the heap checker. Returns the outcome, and the files of reports.
+fn checked(job: Job, options: &[&str]) -> (Outcome, Vec<PathBuf>, Scratch) {
+    let scratch = Scratch::new();
+    let words = ["run"].iter().chain(ALL).chain(options).map(|word| OsStr::new(*word));
+    let outcome = job.directory(scratch.path()).through(words).outcome();
+    let entries = std::fs::read_dir(scratch.path()).unwrap().map(|entry| entry.unwrap().path());
+    let files = entries.filter(|path| path.extension().is_some_and(|extension| extension == "phc")).collect();
+    (outcome, files, scratch)
+}
+
+fn read(file: &Path) -> Value {
+    let outcome = heapledger(["phc".as_ref(), "--json".as_ref(), file.as_os_str()]);
+    assert_eq!(outcome.status, exited(0), "{outcome:?}");
+    documents::read(&outcome.stdout)
+}
+
+/// Runs a fixture that commits one error. Returns the outcome, and the error.
+fn error_of(fixture: &str, kind: &str, options: &[&str]) -> (Outcome, Value) {
+    let (outcome, files, _scratch) = checked(Job::fixture(fixture, kind), options);
+    assert_eq!(files.len(), 1, "{kind}: {outcome:?}");
+    let report = read(&files[0]);
+    let errors = report["errors"].as_array().unwrap();
+    assert_eq!(errors.len(), 1, "{kind}: {report:#}");
+    (outcome, errors[0].clone())
+}
+
+/// Returns the role of each stack, and its functions that are the fixture's own.
+fn stacks(error: &Value) -> Vec<(String, Vec<String>)> {
+    let stacks = error["stacks"].as_array().unwrap().iter();
+    let functions = |stack: &Value| {
+        let frames = stack["frames"].as_array().unwrap().iter();
+        let own = frames.filter(|frame| frame["module"].as_str().is_some_and(|path| path.contains("/heap_errors")));
+        let names = own.map(|frame| frame["function"].as_str().unwrap().to_owned());
+        names.filter(|name| name != "_start").collect()
+    };
+    stacks.map(|stack| (stack["role"].as_str().unwrap().to_owned(), functions(stack))).collect()
+}
+
+fn stack(role: &str, functions: &[&str]) -> (String, Vec<String>) {
+    (role.to_owned(), functions.iter().map(|&function| function.to_owned()).collect())
+}
+
+/// The fields of the error of each kind, and the signal that ends the program.
+fn faults() -> Vec<(&'static str, &'static [&'static str], Value, Option<i32>)> {
+    let overflow = |access, size, offset| json!({"error": "overflow", "access": access, "block": {"bytes_requested": size, "offset": offset, "freed": false}});
+    let freed = |error, access, size, offset| {
+        json!({"error": error, "access": access, "kind": "FreedPage",
+               "block": {"bytes_requested": size, "bytes_usable": size, "offset": offset, "freed": true}})
+    };
+    let after_free = |access, offset| freed("use-after-free", access, 32, offset);
+    let segv = Some(11);
+    let start: &[&str] = &["--phc-placement", "start"];
+    vec![
+        ("overflow-read", &[], overflow("read", 32, 32), segv),
+        ("overflow-write", &[], overflow("write", 48, 48), segv),
+        ("overflow-far", &[], overflow("write", 48, 2048), segv),
+        ("overflow-large", &[], overflow("write", 10000, 10000), segv),
+        ("overflow-calloc", &[], overflow("write", 64, 64), segv),
+        ("overflow-aligned", &[], overflow("write", 8192, 8192), segv),
+        ("overflow-string", &[], overflow("write", 16, 16), segv),
+        ("overflow-realloc", &[], overflow("write", 64, 64), segv),
+        (
+            "underflow-write",
+            start,
+            json!({"error": "underflow", "access": "write", "block": {"bytes_requested": 32, "offset": -1}}),
+            segv,
+        ),
+        ("use-after-free-read", &[], after_free("read", 5), segv),
+        ("use-after-free-write", &[], after_free("write", 31), segv),
+        ("use-after-free-read", start, after_free("read", 5), segv),
+        ("use-after-realloc", &[], after_free("read", 0), segv),
+        ("thread-free", &[], after_free("read", 0), segv),
+        ("thread-read", &[], after_free("read", 0), segv),
+        ("signal", &[], after_free("read", 0), segv),
+        ("library", &[], freed("use-after-free", "read", 40, 0), segv),
+        ("double-free", &[], freed("double-free", "call", 32, 0), segv),
+        ("realloc-after-free", &[], freed("realloc-after-free", "call", 32, 0), segv),
+        (
+            "invalid-free",
+            &[],
+            json!({"error": "invalid-free", "kind": "InUsePage", "block": {"bytes_requested": 32, "offset": 16}}),
+            Some(6),
+        ),
+        ("wild-free", &[], json!({"error": "wild-free", "kind": "GuardPage", "access": "call"}), segv),
+        ("overwritten-behind", &[], json!({"error": "overwritten", "overwritten": [22, 22]}), None),
+        ("overwritten-before", &[], json!({"error": "overwritten", "overwritten": [-3, -3]}), None),
+        ("overwritten-aligned", &[], json!({"error": "overwritten", "overwritten": [100, 100]}), None),
+    ]
+}
+
+/// True if each field of `expected`, also of objects in it, is the same in `found`.
+fn has(found: &Value, expected: &Value) -> bool {
+    match expected.as_object() {
+        Some(fields) => fields.iter().all(|(name, value)| has(&found[name], value)),
+        None => found == expected,
+    }
+}
+
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn each_error_is_caught() {
+    for (kind, options, expected, signal) in faults() {
+        let (outcome, error) = error_of("heap_errors", kind, options);
+        assert_eq!(outcome.status.signal(), signal, "{kind}: {outcome:?}");
+        let text = if signal.is_none() { "done\n" } else { "" };
+        assert_eq!(outcome.text(), text, "{kind}");
+        assert!(has(&error, &expected), "{kind}: {error:#}");
+        let allocated = error["stacks"].as_array().unwrap().last().unwrap();
+        assert_eq!(allocated["role"], "allocated", "{kind}: {error:#}");
+        let said = String::from_utf8(outcome.stderr).unwrap();
+        assert!(said.starts_with("heapledger: heap error in process "), "{kind}: {said}");
+        assert!(said.contains("\nwarning[HL0086]: 1 error on the heap of process "), "{kind}: {said}");
+    }
+}
+
+#[test]
+fn an_error_has_the_stacks_of_the_access_the_free_and_the_allocation() {
+    let (_, error) = error_of("heap_errors", "thread-free", &[]);
+    let expected = [
+        stack("error", &["read_at", "commit", "main"]),
+        stack("freed", &["drop", "free_in_thread"]),
+        stack("allocated", &["make", "commit", "main"]),
+    ];
+    assert_eq!(stacks(&error), expected, "{error:#}");
+    let threads: Vec<&Value> = error["stacks"].as_array().unwrap().iter().map(|stack| &stack["thread"]).collect();
+    assert!(threads[0] == threads[2] && threads[0] != threads[1], "{error:#}");
+
+    let (outcome, error) = error_of("heap_errors", "double-free", &[]);
+    let expected = [
+        stack("error", &["drop", "commit", "main"]),
+        stack("freed", &["drop", "commit", "main"]),
+        stack("allocated", &["make", "commit", "main"]),
+    ];
+    assert_eq!(stacks(&error), expected, "{error:#}");
+    let said = String::from_utf8(outcome.stderr).unwrap();
+    assert!(said.contains("\ndouble free of a block of 32 bytes (process "), "{said}");
+    assert!(said.contains("        drop  …/fixtures/programs/heap_errors.c:"), "{said}");
+}
+
+/// The file has the keys of Mozilla's crash annotations.
+#[test]
+fn the_file_has_the_annotations_of_crash_reporters() {
+    let (_, files, _scratch) = checked(Job::fixture("heap_errors", "use-after-free-read"), &["--quiet"]);
+    let text = std::fs::read_to_string(&files[0]).unwrap();
+    let value = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(&format!("{name}=")));
+        line.unwrap_or_else(|| panic!("no {name}: {text}"))
+    };
+    let number = |name: &str| value(name).parse::<u64>().unwrap();
+    assert_eq!((value("PHCKind"), number("PHCUsableSize")), ("FreedPage", 32));
+    assert_eq!(number("Address") - number("PHCBaseAddress"), 5);
+    for name in ["PHCAllocStack", "PHCFreeStack"] {
+        assert!(value(name).split(',').count() >= 3, "{text}");
+        assert!(value(name).split(',').all(|address| address.parse::<u64>().is_ok()), "{text}");
+    }
+}
+
+/// Each process has a file of its own, and a forked child is checked like its parent.
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn a_forked_child_is_checked() {
+    let (outcome, error) = error_of("heap_errors", "child", &[]);
+    assert_eq!((outcome.status, outcome.text().as_str()), (exited(7), "child 11\ndone\n"), "{outcome:?}");
+    assert_eq!(stacks(&error)[1], stack("freed", &["drop", "commit", "main"]), "{error:#}");
+}
+
+/// The program sees its own handlers only, and they are called as without the checker.
+#[test]
+fn handlers_of_the_program_come_after_the_report() {
+    let (outcome, error) = error_of("heap_errors", "handler", &[]);
+    let expected = "before 1\nnow 1 1\nhandler 11 0\nhandler 11 0\nhandler 11 0\nhandler 11 1\ndone\n";
+    assert_eq!((outcome.status, outcome.text().as_str()), (exited(7), expected), "{outcome:?}");
+    assert_eq!(error["error"], "use-after-free");
+    let (outcome, _) = error_of("heap_errors", "handler-dies", &[]);
+    assert_eq!((outcome.status, outcome.text().as_str()), (exited(42), "died\n"), "{outcome:?}");
+    // Not the checker's memory: no report.
+    let (outcome, files, _scratch) = checked(Job::fixture("heap_errors", "null"), &["--quiet"]);
+    assert_eq!((outcome.status.signal(), files.len(), outcome.stderr.len()), (Some(11), 0, 0), "{outcome:?}");
+    let (outcome, ..) = checked(Job::fixture("ends", "dispositions"), &["--quiet"]);
+    assert_eq!((outcome.status, outcome.text().as_str()), (exited(0), "all default\n"), "{outcome:?}");
+}
+
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn errors_of_cxx_and_rust_are_caught() {
+    for (fixture, kind, error, allocated) in [
+        ("heap_errors_cxx", "virtual-call", "use-after-free", "make_node"),
+        ("heap_errors_cxx", "double-delete", "double-free", "make_node"),
+        ("heap_errors_cxx", "dangling-iterator", "use-after-free", "main"),
+        ("heap_errors_cxx", "dangling-view", "use-after-free", "main"),
+        ("heap_errors_cxx", "array-overflow", "overflow", "make_numbers"),
+        ("heap_errors_cxx", "exception", "use-after-free", "main"),
+        // The standard library of Rust has a handler of SIGSEGV, on a stack of its own.
+        ("heap_errors_rust", "overflow", "overflow", "heap_errors_rust::make"),
+        ("heap_errors_rust", "use-after-free", "use-after-free", "heap_errors_rust::make"),
+        ("heap_errors_rust", "thread", "use-after-free", "heap_errors_rust::make"),
+        ("heap_errors_rust", "double-free", "double-free", "heap_errors_rust::make"),
+    ] {
+        let (outcome, found) = error_of(fixture, kind, &[]);
+        assert_eq!(found["error"], error, "{kind}: {found:#}");
+        assert_eq!(outcome.status.signal(), Some(11), "{kind}: {outcome:?}");
+        let (_, functions) = stacks(&found).pop().unwrap();
+        assert!(functions.iter().any(|function| function == allocated), "{kind}: {found:#}");
+    }
+}
+
+/// Results of the malloc functions are those that C asks for.
+#[test]
+fn correct_calls_have_correct_results() {
+    let (outcome, files, _scratch) = checked(Job::fixture("heap_errors", "usable"), &["--quiet"]);
+    // The usable size of a sampled block is that which was asked for.
+    assert_eq!((outcome.status, outcome.text().as_str()), (exited(7), "33 33\n1\n0 0\n0\ndone\n"), "{outcome:?}");
+    assert!(files.is_empty() && outcome.stderr.is_empty(), "{outcome:?}");
+}
+
+/// Correct programs run as without the checker, whatever of their blocks is sampled.
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn programs_that_people_use_are_the_same_and_clean() {
+    let jobs = || {
+        let mut jobs = vec![
+            Job::fixture("heap_errors_cxx", "nothing"),
+            Job::fixture("heap_errors_rust", "nothing"),
+            Job::fixture("operators", "50"),
+            Job::fixture("mix_threads", "300"),
+            Job::fixture("own_malloc", ""),
+            Job::fixture("crew", "2"),
+        ];
+        if let Some(git) = installed("git") {
+            let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
+            jobs.push(Job::new([git.as_os_str(), "hash-object".as_ref(), root.join("ARCHITECTURE.md").as_os_str()]));
+        }
+        if let Some(python) = installed("python3") {
+            let script = "import json, decimal; print(len(json.dumps([{'key%d' % i: 'x' * i} for i in range(300)])))";
+            let words = [python.as_os_str(), "-c".as_ref(), script.as_ref()];
+            jobs.push(Job::new(words).variable("PYTHONMALLOC", "malloc").variable("PYTHONHASHSEED", "0"));
+        }
+        if let Some(sqlite) = installed("sqlite3") {
+            let sql = "with recursive n(i) as (select 1 union all select i + 1 from n where i < 3000) select count(*), max(i) from n;";
+            jobs.push(Job::new([sqlite.as_os_str(), ":memory:".as_ref()]).stdin(sql));
+        }
+        jobs
+    };
+    let all = [ALL, &["--quiet"]].concat();
+    let words = "--phc --quiet --phc-normal 7 --phc-placement drawn --phc-adaptive --phc-min-memory 0";
+    for options in [all, words.split(' ').collect()] {
+        for job in jobs() {
+            let words = ["run"].iter().chain(&options).map(|word| OsStr::new(*word));
+            assert_eq!(job.bare(), job.through(words).outcome(), "{options:?}");
+        }
+    }
+}
+
+/// A recording and the checker observe the same program.
+#[test]
+fn a_program_is_recorded_and_checked_at_once() {
+    let scratch = Scratch::new();
+    let file = scratch.file("both.hl");
+    let words = ["record", "-o", file.to_str().unwrap()];
+    let words = words.iter().chain(ALL).map(|word| OsStr::new(*word));
+    let job = Job::fixture("heap_errors", "use-after-free-read").directory(scratch.path());
+    let outcome = job.through(words).outcome();
+    assert_eq!(outcome.status.signal(), Some(11), "{outcome:?}");
+    let recording = Recording::open(file);
+    assert_eq!((recording.total("allocations"), recording.total("blocks_live_end")), (1, 0), "{recording:?}");
+    let said = String::from_utf8(outcome.stderr).unwrap();
+    assert!(said.contains("\nuse after free: read at byte 5 of a block of 32 bytes (process "), "{said}");
+}
+
+/// At the default rates nothing is found in a short program, and the command says how much was
+/// looked at; on a small machine it says that nothing was.
+#[test]
+fn the_command_says_what_was_looked_at() {
+    let fixture = program("heap_errors");
+    let said = |options: &[&str]| {
+        let words = ["run", "--phc"].iter().chain(options).map(|word| OsStr::new(*word));
+        let outcome = heapledger(words.chain(["--".as_ref(), fixture.as_os_str(), "nothing".as_ref()]));
+        assert_eq!((outcome.status, outcome.text().as_str()), (exited(7), "done\n"), "{outcome:?}");
+        String::from_utf8(outcome.stderr).unwrap()
+    };
+    assert_eq!(
+        said(&["--phc-min-memory", "0"]),
+        "heapledger: the heap checker sampled 0 blocks in 1 process, and found no error\n"
+    );
+    let off = said(&["--phc-min-memory", "1000TiB"]);
+    assert!(
+        off.starts_with("warning[HL0087]: the heap checker did not run in 1 process: the machine has less"),
+        "{off}"
+    );
+    let none = heapledger(["phc", "/dev/null"]);
+    let none = String::from_utf8(none.stderr).unwrap();
+    assert!(none.contains("line 1: this is no line of a report of the heap checker"), "{none}");
+}
