@@ -17,7 +17,7 @@ use std::collections::HashSet;
 use foldhash::fast::RandomState;
 
 use crate::breakdown::{Breakdown, BreakdownError};
-use crate::graph::{Graph, NodeIndex};
+use crate::graph::{Graph, NodeIndex, NodeSet};
 use crate::result::Census;
 
 use self::tables::Tables;
@@ -32,6 +32,9 @@ pub struct CensusOptions<'a> {
     /// where ids are addresses, a new node may have the id of one that was freed, and is missed
     /// then.
     pub newer_than: Option<&'a Graph>,
+    /// Counts only nodes of this set, such as those of a
+    /// [global object](crate::find::Globals::nodes_of).
+    pub only: Option<&'a NodeSet>,
     /// Counts only nodes of at least so many bytes.
     pub size_min: u64,
     /// Follows only edges that retain their targets. Firefox follows all.
@@ -66,7 +69,8 @@ impl Census {
         let (mut count, mut sizes_unknown) = (0, 0);
         walk(graph, options, |node| {
             let is_old = || options.newer_than.is_some_and(|earlier| earlier.find(graph.id(node)).is_some());
-            if graph.size(node) >= options.size_min && !is_old() {
+            let is_asked_for = || options.only.is_none_or(|only| only.contains(node));
+            if graph.size(node) >= options.size_min && is_asked_for() && !is_old() {
                 count += 1;
                 sizes_unknown += u64::from(!graph.is_size_known(node));
                 tables.add(node);
@@ -98,8 +102,8 @@ impl Census {
 }
 
 /// Visits nodes in breadth-first order, each when an edge reaches it for the first time.
-fn walk(graph: &Graph, options: CensusOptions<'_>, mut visit: impl FnMut(NodeIndex)) {
-    let mut seen = Bits::new(graph.node_count());
+pub(crate) fn walk(graph: &Graph, options: CensusOptions<'_>, mut visit: impl FnMut(NodeIndex)) {
+    let mut seen = NodeSet::new(graph.node_count());
     let mut frontier = Vec::new();
     match options.roots {
         Some(roots) => {
@@ -127,23 +131,5 @@ fn walk(graph: &Graph, options: CensusOptions<'_>, mut visit: impl FnMut(NodeInd
         expanded = options.roots.is_none().then(|| graph.root());
         frontier.clear();
         std::mem::swap(&mut frontier, &mut next);
-    }
-}
-
-/// A set of nodes: one bit for each.
-struct Bits(Vec<u64>);
-
-impl Bits {
-    fn new(count: usize) -> Bits {
-        Bits(vec![0; count.div_ceil(64)])
-    }
-
-    /// Adds a node. Returns true if it is new.
-    #[inline]
-    fn insert(&mut self, node: NodeIndex) -> bool {
-        let (word, bit) = (&mut self.0[node.index() / 64], 1 << (node.index() % 64));
-        let is_new = *word & bit == 0;
-        *word |= bit;
-        is_new
     }
 }

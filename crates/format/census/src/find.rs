@@ -1,8 +1,9 @@
 //! Views that find what is suspicious in a heap: large retainers, equal strings, strings that keep
-//! larger ones, closures that keep contexts, detached DOM, unreachable nodes.
+//! larger ones, closures that keep contexts, detached DOM, unreachable nodes, global objects.
 
 mod closures;
 mod dom;
+mod globals;
 mod retainers;
 mod strings;
 #[cfg(test)]
@@ -13,6 +14,7 @@ use std::fmt;
 
 pub use closures::{Closures, Variable, closures, context_variables};
 pub use dom::{DetachedNode, detached_dom};
+pub use globals::{GlobalTotals, Globals};
 pub use retainers::{ClassTotals, class_totals, largest_retainers};
 pub use strings::{
     Concatenation, DuplicateString, KeptString, STRING_UNITS_MAX, concatenations, duplicate_strings, kept_strings,
@@ -31,6 +33,8 @@ pub enum NotAvailable {
     Detachedness,
     /// The contexts of closures.
     Contexts,
+    /// The global objects to which nodes belong.
+    Globals,
 }
 
 impl fmt::Display for NotAvailable {
@@ -38,6 +42,7 @@ impl fmt::Display for NotAvailable {
         f.write_str(match self {
             NotAvailable::StringContents => "the snapshot does not have the characters of strings",
             NotAvailable::Detachedness => "the snapshot does not say which DOM nodes are detached",
+            NotAvailable::Globals => "the snapshot does not say to which global object nodes belong",
             NotAvailable::Contexts => "the snapshot does not name the contexts of closures",
         })
     }

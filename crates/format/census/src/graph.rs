@@ -17,12 +17,14 @@ mod builder;
 mod frames;
 mod ids;
 mod names;
+mod node_set;
 mod retention;
 
 pub(crate) use builder::EdgeColumns;
 pub use builder::{BuildError, EdgeData, GraphBuilder, NodeData};
-pub use frames::{Frame, FrameIndex, Frames, STACK_FRAMES_MAX};
+pub use frames::{Allocated, Frame, FrameIndex, Frames, STACK_FRAMES_MAX};
 pub use names::{Name, Names};
+pub use node_set::NodeSet;
 
 use std::ops::Range;
 

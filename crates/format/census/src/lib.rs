@@ -35,6 +35,7 @@ mod random;
 pub mod read;
 mod read_error;
 pub mod result;
+pub mod sites;
 pub mod tree;
 mod unpack;
 

@@ -8,7 +8,7 @@
 use crate::{Event, EventKind, Profile, ReadError};
 
 /// The targets.
-pub const TARGETS: [fn(&[u8]); 14] = [
+pub const TARGETS: [fn(&[u8]); 13] = [
     bytehound,
     chrome,
     collapsed,
@@ -16,7 +16,6 @@ pub const TARGETS: [fn(&[u8]); 14] = [
     firefox,
     gperftools,
     heapprofile,
-    heaptimeline,
     heaptrack,
     jemalloc,
     massif,
@@ -74,11 +73,6 @@ pub fn gperftools(data: &[u8]) {
 /// Exercises V8's sampled heaps.
 pub fn heapprofile(data: &[u8]) {
     check_read(crate::heapprofile::read(data));
-}
-
-/// Exercises V8's snapshots with stacks.
-pub fn heaptimeline(data: &[u8]) {
-    check_read(crate::heaptimeline::read(data));
 }
 
 /// Exercises heaptrack's data, interpreted or raw.
@@ -161,12 +155,9 @@ mod tests {
     use super::TARGETS;
     use crate::damaged::damaged;
     use crate::memray::written::Written;
-    use crate::{
-        chrome, collapsed, dhat, firefox, gperftools, heapprofile, heaptimeline, heaptrack, jemalloc, massif,
-        speedscope,
-    };
+    use crate::{chrome, collapsed, dhat, firefox, gperftools, heapprofile, heaptrack, jemalloc, massif, speedscope};
 
-    const FILES: [&str; 15] = [
+    const FILES: [&str; 14] = [
         "heap_v2/524288\n  t*: 3: 1048704 [0: 0]\n@ 0x1001 0x2001\n  t*: 1: 1048576 [0: 0]\n\nMAPPED_LIBRARIES:\n1000-1800 r-xp 0 08:01 1 /a\n",
         "heap profile: 3: 192 [5: 320] @ heap_v2/524288\n 2: 128 [4: 256] @ 0x10 0x20\nMAPPED_LIBRARIES:\n10-20 r-xp 0 0:0 1 /a\n",
         r#"{"dhatFileVersion":2,"mode":"heap","bklt":true,"tu":"ms","pps":[{"tb":10,"tbk":2,"gb":6,"fs":[1,2]}],"ftbl":["[root]","0x1: f (a.c:1)","m"]}"#,
@@ -197,9 +188,6 @@ mod tests {
             "profiles":[{"type":"sampled","name":"bytes live","unit":"bytes","samples":[[0,0]],"weights":[9]}]}"#,
         r#"{"$schema":"https://www.speedscope.app/file-format-schema.json","shared":{"frames":[{"name":"f"}]},"profiles":[{"type":"evented",
             "name":"m","unit":"bytes","events":[{"type":"O","at":0,"frame":0},{"type":"C","at":9,"frame":0}]}]}"#,
-        r#"{"snapshot":{"meta":{"node_fields":["id","self_size","trace_node_id"],"trace_function_info_fields":["name","script_name","line"],
-            "trace_node_fields":["id","function_info_index","count","size","children"]}},"nodes":[1,40,0,3,16,3],
-            "trace_function_infos":[0,0,0,1,2,4],"trace_tree":[1,0,0,0,[2,1,0,0,[3,1,5,80,[]]]],"strings":["(root)","f","a.js"]}"#,
     ];
 
     fn damaged_files() -> impl Strategy<Value = Vec<u8>> {
@@ -240,7 +228,6 @@ mod tests {
         }
         assert_eq!(collapsed::read(FILES[10].as_bytes()).unwrap().samples.len(), 2);
         assert_eq!(heapprofile::read(FILES[11].as_bytes()).unwrap().samples.len(), 2);
-        assert_eq!(heaptimeline::read(FILES[14].as_bytes()).unwrap().samples.len(), 2);
         for at in [12, 13] {
             assert_eq!(speedscope::read(FILES[at].as_bytes()).unwrap().samples.len(), 1);
         }

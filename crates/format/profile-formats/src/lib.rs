@@ -24,7 +24,7 @@
 //! - [`heaptrack`]: `heaptrack_print`, `heaptrack_gui`.
 //! - [`firefox`]: the Firefox Profiler.
 //!
-//! Formats that are only read: [`jemalloc`], [`heaptimeline`] of V8, and with the feature `readers`
+//! Formats that are only read: [`jemalloc`], and with the feature `readers`
 //! `bytehound` and `memray`. All of those above are read, too, except `otlp`, `perfetto` and
 //! `parquet`.
 //!
@@ -51,7 +51,6 @@ pub mod fuzzing;
 mod gather;
 pub mod gperftools;
 pub mod heapprofile;
-pub mod heaptimeline;
 pub mod heaptrack;
 mod holds;
 #[cfg(feature = "readers")]

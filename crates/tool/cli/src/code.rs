@@ -537,6 +537,22 @@ codes! {
         consequence: "The program ran as always, and no block of it was sampled.",
         remedy: "On a small machine: `heapledger run --phc --phc-min-memory 0 -- COMMAND`.",
     }
+    /// A heap snapshot has no history
+    Momentary = 88 {
+        cause: "The file is a snapshot of a JavaScript heap. It has the nodes that were there at one moment, and nothing of what \
+                was allocated or freed before.",
+        consequence: "Verbs about time, lifetimes and calls have nothing to answer. Exit status 2.",
+        remedy: "Compare two snapshots: `heapledger heap diff BEFORE AFTER`. Or record the engine's allocations: \
+                 `node --heap-prof`, DevTools' *Allocations on timeline*.",
+    }
+
+    /// The snapshot does not say it
+    NotInSnapshot = 89 {
+        cause: "Engines write different things into heap snapshots, and this one has nothing that the question is about: Firefox \
+                has no texts of strings, and other programs than Firefox and V8 do not say to which global object nodes belong.",
+        consequence: "There is no answer, which is not the same as an answer of none. Exit status 2.",
+        remedy: "Ask about something that the snapshot has: `heapledger heap node FILE ID` shows everything that it says of a node.",
+    }
 
     // --------------------------------------------------------------------------------- the command
 

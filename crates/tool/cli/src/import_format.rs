@@ -11,8 +11,8 @@ use heapledger_analysis::rewrite::Draft;
 use heapledger_analysis::{ImportedEvents, assumed, import};
 use heapledger_census::read as census;
 use heapledger_profile_formats::{
-    Event, Profile, ReadError, bytehound, chrome, collapsed, dhat, firefox, gperftools, heapprofile, heaptimeline,
-    heaptrack, jemalloc, massif, memray, pprof, speedscope,
+    Event, Profile, ReadError, bytehound, chrome, collapsed, dhat, firefox, gperftools, heapprofile, heaptrack,
+    jemalloc, massif, memray, pprof, speedscope,
 };
 use heapledger_recording::Recording;
 use memmap2::Mmap;
@@ -21,8 +21,8 @@ use crate::error::Failure;
 use crate::exit::Exit;
 use crate::import_format::interpreters::Interpreters;
 use crate::progress::Progress;
-use crate::text::quoted;
 
+mod heap_snapshots;
 mod interpreters;
 
 /// The number of unpacked bytes at the beginning of a file by which its format is detected.
@@ -44,7 +44,10 @@ pub(crate) enum ImportFormat {
     Chrome,
     Firefox,
     Heapprofile,
-    Heaptimeline,
+    /// A snapshot of V8's heap: `.heapsnapshot`, `.heaptimeline`.
+    V8Snapshot,
+    /// A snapshot of Firefox's JavaScript heap: `.fxsnapshot`.
+    FirefoxSnapshot,
     Speedscope,
     Collapsed,
 }
@@ -61,8 +64,8 @@ impl fmt::Display for ImportFormat {
             ImportFormat::Heaptrack => "heaptrack",
             ImportFormat::Pprof => "pprof",
             ImportFormat::Chrome => "Chrome",
-            ImportFormat::Firefox => "Firefox",
-            ImportFormat::Heapprofile | ImportFormat::Heaptimeline => "V8",
+            ImportFormat::Firefox | ImportFormat::FirefoxSnapshot => "Firefox",
+            ImportFormat::Heapprofile | ImportFormat::V8Snapshot => "V8",
             ImportFormat::Speedscope => "Speedscope",
             ImportFormat::Collapsed => "collapsed stacks",
         })
@@ -75,6 +78,12 @@ pub(crate) enum ImportError {
     /// The file is not in the format that it looked like.
     #[error("it looks like a file of {0}, but {1}")]
     Read(ImportFormat, ReadError),
+    /// The file is no whole snapshot.
+    #[error("it looks like a heap snapshot of {0}, but it cannot be read")]
+    Snapshot(ImportFormat, #[source] heapledger_census::ReadError),
+    /// The snapshot has too many stacks.
+    #[error("it is a heap snapshot of {0}, but {1}")]
+    SnapshotStacks(ImportFormat, &'static str),
     /// The recording cannot be written.
     #[error("no recording could be made of it")]
     Write(#[from] heapledger_analysis::rewrite::Error),
@@ -97,8 +106,6 @@ impl ImportError {
                     "`memray transform speedscope {file}` writes what was live at the peak as a file that is read"
                 ))
             }
-            // A snapshot without stacks, most often.
-            ImportError::Read(ImportFormat::Heaptimeline, _) => Some(hint_of_snapshot(path)),
             _ => None,
         };
         let failure = Failure::caused(Exit::Unreadable, format_args!("cannot read `{}`", path.display()), self);
@@ -116,6 +123,8 @@ pub(crate) struct Imported {
     pub(crate) assumed: Vec<&'static str>,
     /// True if the file ends before the program did.
     pub(crate) is_cut: bool,
+    /// True if it is a heap snapshot in which no node has a stack.
+    pub(crate) lacks_stacks: bool,
 }
 
 /// Returns true if a file that begins with these bytes may be of a format.
@@ -151,6 +160,10 @@ impl ImportFormat {
     /// Returns the format of a file; `None` if it is not known. The first format of the list whose
     /// `detects` is true is taken, so those that have no signature are last.
     pub(crate) fn of(file: &[u8]) -> Option<ImportFormat> {
+        // Before it is unpacked: a snapshot of Firefox is always packed.
+        if census::detect(file) == Some(census::Format::Firefox) {
+            return Some(ImportFormat::FirefoxSnapshot);
+        }
         let mut head = Vec::new();
         // A file that cannot be unpacked has no known format.
         Compression::of(file).unpack(file).ok()?.take(HEAD).read_to_end(&mut head).ok()?;
@@ -165,7 +178,7 @@ impl ImportFormat {
             (ImportFormat::Chrome, chrome::detects),
             (ImportFormat::Firefox, firefox::detects),
             (ImportFormat::Heapprofile, heapprofile::detects),
-            (ImportFormat::Heaptimeline, heaptimeline::detects),
+            (ImportFormat::V8Snapshot, |head| census::detect(head) == Some(census::Format::V8)),
             (ImportFormat::Speedscope, speedscope::detects),
             (ImportFormat::Collapsed, collapsed::detects),
             (ImportFormat::Pprof, pprof::detects),
@@ -175,11 +188,14 @@ impl ImportFormat {
 
     /// Writes the recording of a file.
     pub(crate) fn import(self, bytes: &[u8], out: &File) -> Result<Imported, ImportError> {
-        let source = format!("{self}'s file");
+        let source = if self.is_snapshot() { format!("{self}'s heap") } else { format!("{self}'s file") };
         let cannot = |error| ImportError::Read(self, error);
         let bytes = &*match self {
-            // Heaptrack's events are read as a stream; pprof's reader unpacks the file itself.
-            ImportFormat::Heaptrack | ImportFormat::Pprof => Cow::Borrowed(bytes),
+            // Heaptrack's events are read as a stream; the other readers unpack files themselves.
+            ImportFormat::Heaptrack
+            | ImportFormat::Pprof
+            | ImportFormat::V8Snapshot
+            | ImportFormat::FirefoxSnapshot => Cow::Borrowed(bytes),
             _ => unpacked(bytes)?,
         };
         let profiles = match self {
@@ -208,7 +224,9 @@ impl ImportFormat {
             ImportFormat::Pprof => pprof::read(bytes).map(|profile| vec![profile]),
             ImportFormat::Chrome => chrome::read(bytes),
             ImportFormat::Heapprofile => heapprofile::read(bytes).map(|profile| vec![profile]),
-            ImportFormat::Heaptimeline => heaptimeline::read(bytes).map(|profile| vec![profile]),
+            ImportFormat::V8Snapshot | ImportFormat::FirefoxSnapshot => {
+                return self.import_snapshot(bytes, &source, out);
+            }
             ImportFormat::Speedscope => speedscope::read(bytes).map(|profile| vec![profile]),
             ImportFormat::Collapsed => collapsed::read(bytes).map(|profile| vec![profile]),
             ImportFormat::Firefox => {
@@ -225,27 +243,34 @@ impl ImportFormat {
         let profiles = profiles.map_err(cannot)?;
         import(&profiles, &source, std::io::BufWriter::new(out))?;
         let assumed = profiles.first().map_or_else(Vec::new, |first| assumed(first.known));
-        Ok(Imported { assumed, is_cut: profiles.iter().any(|profile| profile.is_cut) })
+        Ok(Imported { assumed, is_cut: profiles.iter().any(|profile| profile.is_cut), lacks_stacks: false })
+    }
+
+    /// True if the file is a heap snapshot, which has one moment only.
+    pub(crate) fn is_snapshot(self) -> bool {
+        matches!(self, ImportFormat::V8Snapshot | ImportFormat::FirefoxSnapshot)
+    }
+
+    /// Writes the recording of a heap snapshot.
+    fn import_snapshot(self, bytes: &[u8], source: &str, out: &File) -> Result<Imported, ImportError> {
+        let graph = match Compression::of(bytes) {
+            Compression::Zstd => census::read(Compression::Zstd.unpack(bytes)?),
+            // The reader unpacks gzip itself.
+            Compression::Not | Compression::Gzip => census::read(bytes),
+        };
+        let graph = graph.map_err(|error| ImportError::Snapshot(self, error))?;
+        let profile = heap_snapshots::profile(&graph).map_err(|why| ImportError::SnapshotStacks(self, why))?;
+        let lacks_stacks = !heap_snapshots::has_stacks(&graph);
+        drop(graph);
+        let assumed = assumed(profile.known);
+        import(&[profile], source, std::io::BufWriter::new(out))?;
+        Ok(Imported { assumed, is_cut: false, lacks_stacks })
     }
 }
 
 /// Returns a reader of a stream's contents, which unpacks them if they are packed.
 pub(crate) fn unpacking<'r>(mut stream: impl BufRead + 'r) -> std::io::Result<Box<dyn BufRead + 'r>> {
     Compression::of(stream.fill_buf()?).unpack(stream)
-}
-
-/// Fails if a file is a snapshot of Firefox's JavaScript heap, of which no recording can be made.
-pub(crate) fn refuse_snapshot(path: &Path, file: &[u8]) -> crate::error::Result<()> {
-    if census::detect(file) != Some(census::Format::Firefox) {
-        return Ok(());
-    }
-    let what = format_args!("cannot read `{}`: it is a snapshot of Firefox's JavaScript heap", path.display());
-    Err(Failure::new(Exit::Unreadable, what).hint(hint_of_snapshot(path)))
-}
-
-/// Returns the hint which verb reads a snapshot of a JavaScript heap.
-fn hint_of_snapshot(path: &Path) -> String {
-    format!("snapshots of JavaScript heaps are read by: heapledger heap census {}", quoted(&path.to_string_lossy()))
 }
 
 /// Returns the contents of a file, unpacked if it is packed.
@@ -286,5 +311,5 @@ fn import_events(
     let recording = Recording::open(&so_far).map_err(heapledger_analysis::rewrite::Error::from)?;
     let mut progress = Progress::new();
     draft.count_and_finish(&recording, footer, &mut |done, all| progress.events(done, all))?;
-    Ok(Imported { assumed: Vec::new(), is_cut: profile.is_cut })
+    Ok(Imported { assumed: Vec::new(), is_cut: profile.is_cut, lacks_stacks: false })
 }

@@ -15,7 +15,7 @@ use crate::code::Code;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::format::{counted, time};
-use crate::import_format::{ImportError, ImportFormat, Imported, refuse_snapshot};
+use crate::import_format::{ImportError, ImportFormat, Imported};
 use crate::messages::{notify, warn};
 use crate::near::nearest;
 use crate::notices::lost;
@@ -26,7 +26,8 @@ use crate::text::{quoted, shown};
 pub(crate) struct Input {
     pub(crate) path: PathBuf,
     bytes: Option<Mmap>,
-    is_converted: bool,
+    /// The format that it was converted from, if it is another tool's.
+    converted_from: Option<ImportFormat>,
 }
 
 impl Input {
@@ -68,10 +69,10 @@ impl Input {
             // else is at stake.
             _ => Some(unsafe { Mmap::map(&file) }.map_err(cannot)?),
         };
-        let mut input = Input { path: path.to_owned(), bytes, is_converted: false };
+        let mut input = Input { path: path.to_owned(), bytes, converted_from: None };
         if let Some(import_format) = input.import_format()? {
             input.bytes = Some(input.converted(import_format)?);
-            input.is_converted = true;
+            input.converted_from = Some(import_format);
         }
         Ok(input)
     }
@@ -82,7 +83,6 @@ impl Input {
         if self.is_recording() {
             return Ok(None);
         }
-        refuse_snapshot(&self.path, bytes)?;
         Ok(ImportFormat::of(bytes))
     }
 
@@ -160,7 +160,25 @@ impl Input {
 
     /// True if the file is another tool's and was converted.
     pub(crate) fn is_converted(&self) -> bool {
-        self.is_converted
+        self.converted_from.is_some()
+    }
+
+    /// Fails if the file is a heap snapshot, which has one moment and no calls. `instead` names a
+    /// verb of `heap` that answers a similar question.
+    pub(crate) fn needs_history(&self, instead: &str) -> Result<()> {
+        if !self.converted_from.is_some_and(ImportFormat::is_snapshot) {
+            return Ok(());
+        }
+        Err(self.without_history(instead))
+    }
+
+    fn without_history(&self, instead: &str) -> Failure {
+        let file = quoted(&shown(&self.path));
+        let what = format_args!(
+            "`{}` is a heap snapshot: it has one moment, and no allocations and frees over time",
+            self.path.display()
+        );
+        Failure::new(Exit::Usage, what).code(Code::Momentary).hint(instead.replace("FILE", &file))
     }
 
     /// Returns the size of the recording.
@@ -207,6 +225,9 @@ impl Input {
                 "it begins at {}, in the middle of a run: name the file before it, or a later moment",
                 time(begins)
             )),
+            analysis::Error::NoEvents if self.converted_from.is_some_and(ImportFormat::is_snapshot) => {
+                self.without_history("the nodes by type, file or stack: heapledger heap census FILE")
+            }
             analysis::Error::NoEvents => Failure::new(Exit::Usage, error)
                 .hint("it was made by `heapledger record --aggregate`; a recording made without that option can tell"),
             other => Failure::caused(Exit::Unexpected, format_args!("cannot analyse `{}`", self.path.display()), other),
@@ -232,6 +253,9 @@ pub(crate) fn notify_of_import(path: &Path, import_format: ImportFormat, importe
     if !imported.assumed.is_empty() {
         let assumed = imported.assumed.join(", ");
         notify(format_args!("heapledger: it does not say {assumed}: other figures of it stand there"));
+    }
+    if imported.lacks_stacks {
+        notify(format_args!("heapledger: it has no stacks: the types of its nodes stand there"));
     }
     if imported.is_cut {
         notify(format_args!("heapledger: it ends before the program did: what happened later is not in it"));

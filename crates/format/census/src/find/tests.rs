@@ -335,3 +335,66 @@ fn unreachable_nodes_are_those_without_a_path_that_retains() {
     let edges = [vec![(1, plain), (2, weak)], vec![], vec![(3, plain)], vec![(2, plain)], vec![(1, plain)]];
     assert_eq!(unreachable(&crate::random::graph_of(&edges)), [NodeIndex(2), NodeIndex(3), NodeIndex(4)]);
 }
+
+/// Returns the global object of each node of a graph, or `None`.
+fn globals_of(graph: &Graph) -> Vec<Option<u32>> {
+    let globals = Globals::of(graph).unwrap();
+    graph.nodes().map(|node| globals.global(node).map(|it| it.0)).collect()
+}
+
+#[test]
+fn shapes_tell_the_global_object_in_firefox() {
+    let graph = built(
+        Origin::Firefox,
+        &[
+            draft("JS::ubi::RootList", 1, &[(1, "a"), (4, "b"), (6, "c")]),
+            // Its own property `shape` is no shape.
+            draft("JSObject", 10, &[(4, "shape"), (2, "shape"), (5, "Reflected Node")]),
+            draft("js::Shape", 20, &[(3, "base")]),
+            draft("js::BaseShape", 30, &[(6, "baseshape_global")]),
+            draft("JSString", 40, &[]),
+            draft("nsINode", 50, &[]),
+            draft("JSObject", 60, &[(7, "shape")]),
+            // Shapes that are a cycle, as only a damaged file has.
+            draft("js::Shape", 70, &[(8, "shape")]),
+            draft("js::Shape", 80, &[(7, "shape")]),
+        ],
+    );
+    let window = Some(6);
+    assert_eq!(globals_of(&graph), [None, window, window, window, None, window, window, None, None]);
+    let globals = Globals::of(&graph).unwrap();
+    let totals = globals.totals(&graph);
+    assert_eq!(totals, [GlobalTotals { global: NodeIndex(6), count: 5, bytes: 170 }]);
+    let of = globals.nodes_of(&[NodeIndex(6)]);
+    assert_eq!(graph.nodes().filter(|&node| of.contains(node)).map(|it| it.0).collect::<Vec<_>>(), [1, 2, 3, 5, 6]);
+    let none = built(Origin::Firefox, &[draft("JS::ubi::RootList", 1, &[])]);
+    assert_eq!(Globals::of(&none).unwrap_err(), NotAvailable::Globals);
+}
+
+#[test]
+fn maps_and_contexts_tell_the_global_object_in_v8() {
+    let of =
+        |label, type_name, edges: &[(u32, &'static str)]| Draft { label: Some(label), ..draft(type_name, 1, edges) };
+    let graph = built(
+        Origin::V8,
+        &[
+            of("", "synthetic", &[(1, "a"), (7, "b"), (8, "c"), (9, "d"), (10, "e")]),
+            of("Leaf", "object", &[(2, "map")]),
+            of("system / Map", "object shape", &[(3, "back_pointer"), (11, "map")]),
+            of("system / Map", "object shape", &[(4, "constructor"), (11, "map")]),
+            of("Leaf", "closure", &[(5, "context")]),
+            of("system / Context", "object", &[(6, "previous")]),
+            of("system / NativeContext", "hidden", &[(7, "extension")]),
+            of("global", "object", &[(2, "map")]),
+            of("a text", "string", &[(11, "map")]),
+            // A map of newer versions.
+            of("system / Map", "object shape", &[(6, "native_context")]),
+            of("Other", "object", &[(9, "map")]),
+            // The map of all maps.
+            of("system / Map", "hidden", &[(11, "map")]),
+        ],
+    );
+    let global = Some(7);
+    let expected = [None, global, global, global, global, global, global, global, None, global, global, None];
+    assert_eq!(globals_of(&graph), expected);
+}

@@ -243,7 +243,13 @@ impl<'a> NodeFields<'a> {
         let mut node = NodeFields::default();
         while let Some((field, value)) = fields.next()? {
             match field {
-                5 => edges.push(RawEdge::read(bytes(field, value)?, fields.rest_length())?),
+                5 => {
+                    let message = bytes(field, value)?;
+                    edges.push(match RawEdge::usual(message) {
+                        Some(edge) => edge,
+                        None => RawEdge::read(message, fields.rest_length())?,
+                    });
+                }
                 1 => node.id = Some(number(field, value)?),
                 2 | 3 => node.type_name = Some(text(field, value, 2)?),
                 4 => node.size = Some(number(field, value)?),
@@ -279,6 +285,27 @@ enum RawName {
 }
 
 impl RawEdge {
+    /// Reads a message as nearly all are: a target, and the position of a name or none.
+    #[inline]
+    fn usual(message: &[u8]) -> Option<RawEdge> {
+        let [0x08, rest @ ..] = message else { return None };
+        let mut rest = rest;
+        let target = varint(&mut rest).ok().filter(|&it| it < ID_MAX)?;
+        let name = match rest {
+            [] => RawName::None,
+            [0x18, rest @ ..] => {
+                let mut rest = rest;
+                let at = varint(&mut rest).ok()?;
+                if !rest.is_empty() {
+                    return None;
+                }
+                RawName::Known(at)
+            }
+            _ => return None,
+        };
+        Some(RawEdge { target, name })
+    }
+
     /// Reads the message of an edge; so many bytes of the node's message follow it.
     fn read(message: &[u8], after: usize) -> Result<RawEdge, String> {
         let mut fields = Fields::new(message);

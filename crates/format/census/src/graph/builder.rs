@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::frames::{Frame, FrameIndex, Frames, STACK_FRAMES_MAX};
+use super::frames::{Allocated, Frame, FrameIndex, Frames, STACK_FRAMES_MAX, place};
 use super::ids::{IdTable, SameId};
 use super::names::{Interner, Name, Names};
 use super::{
@@ -212,6 +212,8 @@ pub struct GraphBuilder {
     edge_tags: Vec<u8>,
     names: Interner,
     frames: Vec<Frame>,
+    /// The allocations of the empty stack, and then of each frame's, as far as they are known.
+    allocated: Vec<Allocated>,
     /// The number of frames in the stack that each frame is the innermost of.
     frame_depths: Vec<u16>,
     locations: Vec<(NodeIndex, Location)>,
@@ -255,6 +257,7 @@ impl GraphBuilder {
             edge_tags: Vec::new(),
             names: Interner::default(),
             frames: Vec::new(),
+            allocated: Vec::new(),
             frame_depths: Vec::new(),
             locations: Vec::new(),
             scripts: Vec::new(),
@@ -323,6 +326,25 @@ impl GraphBuilder {
         self.frame_depths.push(depth);
         self.frames.push(frame);
         Ok(FrameIndex(new))
+    }
+
+    /// Adds to the allocations of a stack. Those of stacks that are never named here are 0 then.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the frame is not known.
+    pub fn add_allocated(&mut self, stack: AllocationStack, allocated: Allocated) -> Result<(), BuildError> {
+        let at = place(stack);
+        if at > self.frames.len() {
+            return Err(BuildError::UnknownFrame);
+        }
+        if at >= self.allocated.len() {
+            self.allocated.resize(at + 1, Allocated::default());
+        }
+        let sum = &mut self.allocated[at];
+        sum.count = sum.count.saturating_add(allocated.count);
+        sum.bytes = sum.bytes.saturating_add(allocated.bytes);
+        Ok(())
     }
 
     /// Adds a node. The edges that are added from now on are its edges.
@@ -467,6 +489,9 @@ impl GraphBuilder {
         self.locations.dedup_by_key(|it| it.0);
         self.scripts.sort_by_key(|it| it.0);
         self.scripts.dedup_by_key(|it| it.0);
+        if !self.allocated.is_empty() {
+            self.allocated.resize(self.frames.len() + 1, Allocated::default());
+        }
         let mut graph = Graph {
             about: self.about,
             root: self.root,
@@ -485,7 +510,7 @@ impl GraphBuilder {
             edge_names: self.edge_names,
             edge_tags: self.edge_tags,
             names: self.names.finish(),
-            frames: Frames { frames: self.frames },
+            frames: Frames { frames: self.frames, allocated: self.allocated },
             locations: self.locations,
             scripts: self.scripts,
         };

@@ -84,6 +84,8 @@ pub(super) mod edge {
 pub(super) mod trace {
     pub(in super::super) const ID: usize = 0;
     pub(in super::super) const FUNCTION: usize = 1;
+    pub(in super::super) const COUNT: usize = 2;
+    pub(in super::super) const SIZE: usize = 3;
     pub(in super::super) const CHILDREN: usize = 4;
 }
 

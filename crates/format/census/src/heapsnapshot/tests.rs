@@ -102,7 +102,7 @@ fn it_is_written_as_it_was() {
     assert_same(&graph, &read(written.as_slice()).unwrap());
     let json: serde_json::Value = serde_json::from_slice(&written).unwrap();
     assert_eq!(json["snapshot"]["node_count"], 8);
-    assert_eq!(json["trace_tree"].to_string(), "[1,0,1,64,[2,1,1,24,[3,2,1,56,[]]]]");
+    assert_eq!(json["trace_tree"].to_string(), "[1,0,0,0,[2,1,5,500,[3,2,1,100,[]]]]");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use hashbrown::hash_map::Entry;
 use super::json::Json;
 use super::meta::{Row, trace};
 use super::raw::{narrow, rows};
-use crate::graph::{AllocationStack, Frame, FrameIndex, GraphBuilder, Name};
+use crate::graph::{Allocated, AllocationStack, Frame, FrameIndex, GraphBuilder, Name};
 use crate::read_error::ReadError;
 
 /// A function that is in a stack. The texts are positions in `strings`.
@@ -40,6 +40,7 @@ pub(super) struct Trace {
     id: u64,
     caller: Option<u32>,
     function: u64,
+    allocated: Allocated,
 }
 
 /// An array of the tree that is open: its caller, and the row in it that is being read.
@@ -49,11 +50,12 @@ struct Level {
     is_first: bool,
     id: u64,
     function: u64,
+    allocated: Allocated,
 }
 
 impl Level {
     fn new(caller: Option<u32>) -> Level {
-        Level { caller, column: 0, is_first: true, id: 0, function: 0 }
+        Level { caller, column: 0, is_first: true, id: 0, function: 0, allocated: Allocated::default() }
     }
 }
 
@@ -78,7 +80,8 @@ pub(super) fn tree(json: &mut Json<'_>, row: &Row<5>) -> Result<Vec<Trace>, Read
         if *field == Some(trace::CHILDREN as u8) {
             json.expect(b'[')?;
             let new = u32::try_from(traces.len()).map_err(|_| json.input.error("there are too many stacks"))?;
-            traces.push(Trace { id: level.id, caller: level.caller, function: level.function });
+            let Level { caller, id, function, allocated, .. } = *level;
+            traces.push(Trace { id, caller, function, allocated });
             levels.push(Level::new(Some(new)));
             continue;
         }
@@ -86,6 +89,8 @@ pub(super) fn tree(json: &mut Json<'_>, row: &Row<5>) -> Result<Vec<Trace>, Read
         match field.map(usize::from) {
             Some(trace::ID) => level.id = value,
             Some(trace::FUNCTION) => level.function = value,
+            Some(trace::COUNT) => level.allocated.count = value,
+            Some(trace::SIZE) => level.allocated.bytes = value,
             _ => {}
         }
     }
@@ -124,7 +129,7 @@ impl Stacks {
             }
         }
         let mut frames: Vec<Option<FrameIndex>> = Vec::new();
-        for Trace { id, caller, function } in traces {
+        for Trace { id, caller, function, allocated } in traces {
             let frame = match caller {
                 None => None,
                 Some(caller) => {
@@ -146,6 +151,9 @@ impl Stacks {
             };
             frames.push(frame);
             let stack = frame.map_or(AllocationStack::Empty, AllocationStack::At);
+            if *allocated != Allocated::default() {
+                builder.add_allocated(stack, *allocated).map_err(|error| error.to_string())?;
+            }
             if *id == 0 || stacks.stacks.insert(*id, stack).is_some() {
                 return Err(format!("the id {id} of a stack is 0 or that of another"));
             }

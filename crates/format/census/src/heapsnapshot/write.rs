@@ -361,7 +361,8 @@ fn root_name(graph: &Graph) -> u64 {
     graph.names().count() as u64 + 1
 }
 
-/// Writes the functions and the tree of calls, with the counts and sizes of live nodes.
+/// Writes the functions and the tree of calls, with the allocations of each; if they are not known,
+/// with its live nodes.
 fn stacks<W: Write>(graph: &Graph, out: &mut Out<W>) -> io::Result<()> {
     let empty = u64::from(empty_name(graph));
     if !has_stacks(graph) {
@@ -413,7 +414,7 @@ struct Tree {
     first_children: Vec<u32>,
     /// By frame, without the root.
     next_siblings: Vec<u32>,
-    /// The number and the bytes of live nodes.
+    /// The number and the bytes of allocations, or of live nodes.
     amounts: Vec<(u64, u64)>,
 }
 
@@ -430,6 +431,12 @@ impl Tree {
             let parent = graph.frame(FrameIndex(at)).parent.map_or(0, |it| it.0 as usize + 1);
             tree.next_siblings[at as usize] = tree.first_children[parent];
             tree.first_children[parent] = at;
+        }
+        let frames = graph.frames();
+        if frames.allocated(AllocationStack::Empty).is_some() {
+            let allocated = frames.stacks().filter_map(|stack| frames.allocated(stack));
+            tree.amounts = allocated.map(|it| (it.count, it.bytes)).collect();
+            return tree;
         }
         for node in graph.nodes() {
             let at = match graph.stack(node) {

@@ -48,9 +48,10 @@ pub(crate) struct Merge {
 ///     Chrome       traces with memory dumps that have heaps: trace.json; of
 ///                  several dumps the last is the end, the largest the peak
 ///     Firefox      profiles with native allocations: of profiler.firefox.com,
-///                  and of Firefox itself (MOZ_PROFILER_SHUTDOWN)
+///                  and of Firefox itself (MOZ_PROFILER_SHUTDOWN); .fxsnapshot
 ///     V8           .heapprofile of Chrome and Node.js (estimates, bytes only);
-///                  .heaptimeline: what was live, and allocated since it began
+///                  .heapsnapshot: the nodes of its heap, by type and script;
+///                  .heaptimeline: also by stack, and allocated since it began
 ///     memray       memray run -o FILE (1.11 to 1.20): every allocation, or
 ///                  with --aggregate the peak and the end
 ///     bytehound    memory-profiling_*.dat (0.11)

@@ -270,6 +270,13 @@ pub(crate) struct NodeFilter {
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) min_size: Option<u64>,
 
+    /// Only nodes of the global object that this node belongs to; can be given more than once
+    ///
+    /// `heapledger heap find FILE globals` lists them. Objects and functions belong to one, and in
+    /// Firefox the DOM nodes that scripts have seen; strings and code do not.
+    #[arg(long, value_name = "ID", value_parser = node_id)]
+    pub(crate) global: Vec<u64>,
+
     /// Only what can be reached from this node; can be given more than once
     #[arg(long, value_name = "ID", value_parser = node_id)]
     pub(crate) reachable_from: Vec<u64>,
@@ -348,6 +355,8 @@ pub(crate) enum Finding {
     Concatenations,
     /// DOM nodes that no document contains
     Detached,
+    /// Global objects of windows, frames and contexts, with the nodes that belong to each
+    Globals,
     /// Nodes that nothing retains
     Unreachable,
 }

@@ -19,6 +19,7 @@ const WIDTH: usize = 80;
 
 pub(crate) fn run(arguments: &Advise, out: &mut Output) -> Result<()> {
     let input = arguments.input.find(out)?;
+    input.needs_history("nodes that are often too many: heapledger heap find FILE")?;
     let recording = input.open()?;
     let selection = Selection { filter: arguments.blocks.filter(), ..Selection::default() };
     let question = Question::new(&input, &recording, &arguments.symbols, selection, Metric::Bytes);

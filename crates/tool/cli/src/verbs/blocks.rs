@@ -30,6 +30,7 @@ const FRAMES_MAX: usize = 12;
 pub(crate) fn run(arguments: &Blocks, out: &mut Output) -> Result<()> {
     let selection = arguments.what.resolve(arguments.input.at(), Moment::Peak)?;
     let input = arguments.input.find(out)?;
+    input.needs_history("single nodes: heapledger heap census FILE --list 20")?;
     let recording = input.open()?;
     let mut question =
         Question::new(&input, &recording, &arguments.symbols, selection, Metric::Bytes).expect_something()?;

@@ -25,6 +25,7 @@ const SECONDS_MIN: f64 = 10.0;
 
 pub(crate) fn run(arguments: &Arguments, out: &mut Output) -> Result<()> {
     let input = arguments.input.find(out)?;
+    input.needs_history("to see growth, compare two snapshots: heapledger heap diff BEFORE AFTER")?;
     let recording = input.open()?;
     let selection = Selection { filter: arguments.blocks.filter(), ..Selection::default() };
     let question = Question::new(&input, &recording, &arguments.symbols, selection, Metric::Bytes);

@@ -5,7 +5,7 @@ use std::fs;
 use crate::args::Import;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
-use crate::import_format::{ImportFormat, refuse_snapshot};
+use crate::import_format::ImportFormat;
 use crate::input::notify_of_import;
 use crate::new_file::NewFile;
 
@@ -13,7 +13,6 @@ pub(crate) fn run(arguments: &Import) -> Result<()> {
     let path = &arguments.file;
     let cannot = || format!("cannot read `{}`", path.display());
     let bytes = fs::read(path).map_err(|error| Failure::caused(Exit::Unreadable, cannot(), error))?;
-    refuse_snapshot(path, &bytes)?;
     let Some(import_format) = ImportFormat::of(&bytes) else {
         return Err(Failure::new(
             Exit::Unreadable,

@@ -30,6 +30,7 @@ pub(crate) fn run(arguments: &Leaks, out: &mut Output) -> Result<ExitCode> {
     let mut suppressions = read_all(&arguments.suppressions)?;
     let selection = arguments.what.resolve(arguments.input.at(), Moment::End)?;
     let input = arguments.input.find(out)?;
+    input.needs_history("what would be freed with each node: heapledger heap dominators FILE")?;
     let recording = input.open()?;
     let mut question = Question::new(&input, &recording, &arguments.symbols, selection, arguments.metric.into());
     let (by, depth) = match arguments.by.rows() {

@@ -25,6 +25,7 @@ use crate::views::table::limit;
 pub(crate) fn run(arguments: &Reallocations, out: &mut Output) -> Result<()> {
     let selection = arguments.which.until(arguments.input.at())?;
     let input = arguments.input.find(out)?;
+    input.needs_history("the nodes that are there: heapledger heap census FILE")?;
     let recording = input.open()?;
     let mut question =
         Question::new(&input, &recording, &arguments.symbols, selection, Metric::Blocks).expect_something()?;

@@ -26,6 +26,7 @@ const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"]
 pub(crate) fn run(arguments: &Sizes, out: &mut Output) -> Result<()> {
     let (selection, metric) = arguments.what.resolve(arguments.input.at())?;
     let input = arguments.input.find(out)?;
+    input.needs_history("only large nodes: heapledger heap census FILE --min-size 1k")?;
     let recording = input.open()?;
     let mut question = Question::new(&input, &recording, &arguments.symbols, selection, metric).expect_something()?;
     if let Some(by) = arguments.by {

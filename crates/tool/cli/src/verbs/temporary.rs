@@ -16,6 +16,7 @@ use crate::views::{parts, sampled};
 pub(crate) fn run(arguments: &Temporary, out: &mut Output) -> Result<()> {
     let selection = arguments.which.until(arguments.input.at())?;
     let input = arguments.input.find(out)?;
+    input.needs_history("the nodes that are there: heapledger heap census FILE")?;
     let recording = input.open()?;
     if recording.is_sample() && matches!(arguments.within, Some(LifetimeCondition::Allocations(_))) {
         let what = "a sample does not tell how many allocations a thread made before it freed a block";

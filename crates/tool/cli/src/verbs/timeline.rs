@@ -28,6 +28,7 @@ const WIDTH: usize = 80;
 
 pub(crate) fn run(arguments: &Timeline, out: &mut Output) -> Result<()> {
     let input = arguments.input.find(out).map_err(|failure| hint_at_output(arguments, failure))?;
+    input.needs_history("to see growth, compare two snapshots: heapledger heap diff BEFORE AFTER")?;
     let recording = input.open()?;
     if arguments.svg {
         out.draw_to_default(&input, "timeline", &arguments.input.written)?;

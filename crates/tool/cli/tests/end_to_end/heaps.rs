@@ -1,6 +1,8 @@
 //! `heapledger heap`: snapshots that Node.js and Firefox have just made, compared with what the
 //! engines' own tools say of them, to the number.
 
+mod page;
+
 use std::collections::HashMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -13,7 +15,7 @@ use serde_json::{Value, json};
 use crate::browser::marionette::Firefox;
 use crate::browser::webdriver::Chromium;
 use crate::documents;
-use crate::harness::{Outcome, Scratch, exited, heapledger, installed, number};
+use crate::harness::{Job, Outcome, Scratch, exited, heapledger, installed, number};
 
 /// A program that keeps a closure, and what it holds, for each user; and a large string behind a
 /// short one.
@@ -110,6 +112,42 @@ fn everything_of_node_is_counted() {
     }
     let bucket = census(&first, &["--breakdown", r#"{"by": "objectClass", "then": {"by": "bucket"}}"#]);
     assert_eq!(bucket["Session"].as_array().unwrap().len(), 300);
+}
+
+/// Makes objects in two contexts of Node.js, each with a global object of its own.
+const TWO_GLOBALS: &str = "
+const vm = require('vm');
+const context = vm.createContext({});
+globalThis.theirs = vm.runInContext(
+    'class Leaf {}; const all = []; for (let i = 0; i < 500; i++) all.push(new Leaf()); all', context);
+class Own {}
+globalThis.own = [];
+for (let i = 0; i < 300; i++) own.push(new Own());
+require('v8').writeHeapSnapshot('vm.heapsnapshot');
+";
+
+/// Objects count with the global object in whose context they were made, wherever they are held.
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn objects_belong_to_global_objects() {
+    let scratch = Scratch::new();
+    let Some(node) = installed("node") else { return };
+    let script = scratch.write("vm.js", TWO_GLOBALS);
+    let done = Command::new(node).arg(script).current_dir(scratch.path()).output().unwrap();
+    assert!(done.status.success(), "{done:?}");
+    let file = scratch.file("vm.heapsnapshot");
+    let found = document(&["find", file.to_str().unwrap(), "globals"]);
+    let globals = found["findings"][0]["rows"].as_array().unwrap();
+    assert_eq!(globals.len(), 2, "{found:#}");
+    for (global, expected) in globals.iter().zip([(json!(300), Value::Null), (Value::Null, json!(500))]) {
+        let id = global["node"]["id"].to_string();
+        let classes = census(&file, &["--by", "objectClass", "--global", &id]);
+        assert_eq!((classes["Own"]["count"].clone(), classes["Leaf"]["count"].clone()), expected, "{classes:#}");
+    }
+    let string =
+        census(&file, &["--breakdown", r#"{"by": "internalType", "then": {"by": "bucket"}}"#])["string"][0].to_string();
+    let refused = heap(&["census", file.to_str().unwrap(), "--global", &string]);
+    assert_eq!(refused.status, exited(2), "{refused:?}");
 }
 
 /// The leak is found in three commands.
@@ -296,18 +334,42 @@ fn answers_are_those_of_firefox() {
     }
 }
 
-/// Other verbs say which one reads a snapshot, and `heap` says so of profiles.
+/// The verbs for recordings read snapshots, and their figures are those of a census. Verbs about
+/// time refuse them, and `heap` refuses profiles; each says which verb has the answer.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
-fn the_verb_that_reads_a_file_is_named() {
+fn other_verbs_read_snapshots() {
     let scratch = Scratch::new();
-    let Some([first, _]) = leak(&scratch) else { return };
+    let Some([first, second]) = leak(&scratch) else { return };
     let name = first.to_str().unwrap();
-    for verb in ["top", "tree", "summary", "import -o x.hl"] {
-        let outcome = heapledger(verb.split(' ').chain([name]));
+    let told = heapledger(["top", name, "--by", "type", "-n", "0", "--json"]);
+    assert!(String::from_utf8_lossy(&told.stderr).contains("it has no stacks"), "{told:?}");
+    let top = documents::read(&told.stdout);
+    let whole = census(&first, &["--by", "count"]);
+    assert_eq!((&top["total"]["bytes"], &top["total"]["blocks"]), (&whole["bytes"], &whole["count"]));
+    let rows = top["rows"].as_array().unwrap();
+    let sessions = rows.iter().find(|row| row["type"] == "Session").unwrap();
+    assert_eq!(sessions["bytes"], census(&first, &["--by", "objectClass"])["Session"]["bytes"]);
+    let other = second.to_str().unwrap();
+    let diff = heapledger(["diff", name, other, "--by", "type", "-n", "0", "--json"]);
+    let diff = documents::read(&diff.stdout);
+    let rows = diff["rows"].as_array().unwrap();
+    assert!(rows.iter().any(|row| row["type"] == "Session"), "{diff:#}");
+    for (verb, options) in [
+        ("tree", &[][..]),
+        ("summary", &[]),
+        ("flame", &["-o", "a.svg"]),
+        ("export", &["--to", "collapsed", "-o", "a.txt"]),
+    ] {
+        let words = [&[env!("CARGO_BIN_EXE_heapledger"), verb, name], options].concat();
+        let outcome = Job::new(words).directory(scratch.path()).bare();
+        assert!(outcome.status.success(), "{verb}: {outcome:?}");
+    }
+    for verb in ["timeline", "leaks", "growth", "temporary", "reallocations", "blocks", "sizes", "advise"] {
+        let outcome = heapledger([verb, name]);
         let said = String::from_utf8_lossy(&outcome.stderr).into_owned();
-        assert_eq!(outcome.status, exited(102), "{verb}: {outcome:?}");
-        assert!(said.contains(&format!("heapledger heap census {name}")), "{verb}: {said}");
+        assert_eq!(outcome.status, exited(2), "{verb}: {outcome:?}");
+        assert!(said.contains("HL0088") && said.contains("hint: "), "{verb}: {said}");
     }
     let profile = r#"{"head":{"callFrame":{"functionName":"(root)","scriptId":"0","url":"","lineNumber":-1,"columnNumber":-1},"selfSize":0,"id":1,"children":[]},"samples":[]}"#;
     let profile = scratch.write("a.heapprofile", profile);

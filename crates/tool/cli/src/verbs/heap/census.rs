@@ -7,17 +7,20 @@ use std::io::{self, Write};
 use heapledger_census::breakdown::{self, By};
 use heapledger_census::count::CensusOptions;
 use heapledger_census::dominators::Dominators;
-use heapledger_census::graph::{Graph, NodeIndex};
+use heapledger_census::find::Globals;
+use heapledger_census::graph::{Graph, NodeIndex, NodeSet};
 use heapledger_census::result::Census;
 use heapledger_census::tree::{CensusTree, individuals};
 use heapledger_report_format::{Row, Tree};
 
 use super::{begin, names, report, snapshot};
 use crate::args::{Breakdown, HeapCensus, Word};
+use crate::code::Code;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::format::{bytes, counted};
 use crate::output::Output;
+use crate::text::quoted;
 use crate::views::table::limit;
 
 pub(super) fn run(arguments: &HeapCensus, out: &mut Output) -> Result<()> {
@@ -28,7 +31,9 @@ pub(super) fn run(arguments: &HeapCensus, out: &mut Output) -> Result<()> {
     let earlier = arguments.nodes.newer_than.as_deref().map(snapshot::read).transpose()?;
     let roots = arguments.nodes.reachable_from.iter().map(|id| snapshot::find(&graph, *id));
     let roots: Vec<NodeIndex> = roots.collect::<Result<_>>()?;
+    let only = of_globals(&graph, arguments)?;
     let options = CensusOptions {
+        only: only.as_ref(),
         roots: (!roots.is_empty()).then_some(&roots[..]),
         newer_than: earlier.as_ref(),
         size_min: arguments.nodes.min_size.unwrap_or(0),
@@ -51,6 +56,28 @@ pub(super) fn run(arguments: &HeapCensus, out: &mut Output) -> Result<()> {
         Some(rows) => list(&graph, &census, options, arguments, limit(rows), out),
         None => Ok(()),
     }
+}
+
+/// Returns the nodes of the global objects that were asked for, or `None` if none were.
+fn of_globals(graph: &Graph, arguments: &HeapCensus) -> Result<Option<NodeSet>> {
+    let ids = &arguments.nodes.global;
+    if ids.is_empty() {
+        return Ok(None);
+    }
+    let globals = Globals::of(graph).map_err(|why| {
+        Failure::caused(Exit::Usage, "`--global` has no answer here", why)
+            .code(Code::NotInSnapshot)
+            .hint("what a node holds: heapledger heap census FILE --reachable-from ID")
+    })?;
+    let named = ids.iter().map(|id| {
+        let node = snapshot::find(graph, *id)?;
+        globals.global(node).ok_or_else(|| {
+            let file = quoted(&arguments.file.to_string_lossy());
+            Failure::new(Exit::Usage, format_args!("node {id} belongs to no global object"))
+                .hint(format_args!("`heapledger heap find {file} globals` lists them"))
+        })
+    });
+    Ok(Some(globals.nodes_of(&named.collect::<Result<Vec<_>>>()?)))
 }
 
 /// Lists nodes of the groups that the filter chooses.

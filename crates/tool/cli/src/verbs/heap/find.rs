@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use clap::ValueEnum;
 use heapledger_census::dominators::Dominators;
 use heapledger_census::find::{
-    self, ClassTotals, Closures, DuplicateString, KeptString, NotAvailable, Variable, class_totals, context_variables,
-    duplicate_strings, kept_strings,
+    self, ClassTotals, Closures, DuplicateString, GlobalTotals, Globals, KeptString, NotAvailable, Variable,
+    class_totals, context_variables, duplicate_strings, kept_strings,
 };
 use heapledger_census::graph::{Graph, NodeIndex};
 use heapledger_report_format::{Row, Tree};
@@ -197,6 +197,7 @@ impl Finder<'_> {
             Finding::Concatenations => self.concatenations(),
             Finding::Closures => self.closures(&find::closures(self.graph, self.dominators)?),
             Finding::Detached => self.detached(&find::detached_dom(self.graph, self.dominators)?),
+            Finding::Globals => self.globals(&Globals::of(self.graph)?.totals(self.graph)),
             Finding::Unreachable => self.unreachable(),
         })
     }
@@ -222,6 +223,17 @@ impl Finder<'_> {
         let chosen = all.iter().filter(|(node, _)| !is_group(*node)).map(|(node, retained)| (*node, Some(*retained)));
         let whole = self.dominators.retained(self.dominators.root()).unwrap_or_default();
         self.nodes(format!("{} in all", bytes(whole)), chosen.clone().count(), chosen)
+    }
+
+    fn globals(self, all: &[GlobalTotals]) -> Found {
+        let rows = all.iter().take(self.rows_max).map(|of| {
+            let retained = self.dominators.retained(of.global);
+            let cells = vec![bytes(of.bytes), count(of.count), retained.map_or_else(String::new, bytes)];
+            let (row, json) = self.row(of.global, cells);
+            (row, FindingRowJson { count: Some(of.count), bytes: Some(of.bytes), retained, ..json })
+        });
+        let title = format!("{} to which nodes belong", counted(all.len() as u64, "global object", "global objects"));
+        Found { title, headings: vec!["size", "nodes", "retained"], rows_all: all.len(), rows: rows.collect() }
     }
 
     fn classes(self, all: &[ClassTotals]) -> Found {

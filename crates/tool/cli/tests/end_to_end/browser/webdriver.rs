@@ -132,6 +132,12 @@ impl Chromium {
         );
     }
 
+    /// Returns a snapshot of the page's JavaScript heap, as DevTools saves it.
+    pub(crate) fn heap_snapshot(&self) -> String {
+        let snapshot = self.send("GET", &format!("/session/{}/chromium/heap_snapshot", self.session), None);
+        snapshot.as_str().unwrap().to_owned()
+    }
+
     /// Writes a screenshot of the visible part, as PNG.
     pub(crate) fn picture(&self, path: &Path) {
         let picture = self.send("GET", &format!("/session/{}/screenshot", self.session), None);
