@@ -1,11 +1,14 @@
-//! The allocator as a library for `LD_PRELOAD`: it exports the malloc functions.
+//! The allocator as a library for `LD_PRELOAD`: it exports the malloc functions, and
+//! those for arenas.
 //!
 //! Built with the `preload` profile it is freestanding: no standard library, no unwinding. The C++
 //! operators are not here, because those of the C++ library call `malloc`.
 #![cfg_attr(panic = "abort", no_std)]
 #![allow(unreachable_pub, reason = "exported C symbols must be `pub`, though no Rust code names them")]
 
+mod arenas;
 mod functions;
+mod glibc;
 
 /// Ends the program. No panic is reachable; if the compiler keeps one all the same, the program
 /// must not go on with a heap in an unknown state.

@@ -2,15 +2,14 @@
 
 use core::ptr;
 
-use crate::arena::{self, ARENA};
-use crate::block::Block;
+use crate::arena::{MAIN, lookup, purge};
+use crate::block;
 use crate::classes::{DIRECT_MAX, LARGE_MAX, aligned_class_of, bytes_of, class_of};
+use crate::from_heap::{self, ALIGNMENT};
 use crate::geometry::{CHUNK, PAGE, SLICE};
+use crate::heap::HeapPtr;
 use crate::run::RunPtr;
-use crate::{arch, fatal, heap, huge, map, threads};
-
-/// The alignment of every block in bytes.
-pub const ALIGNMENT: usize = 16;
+use crate::{arch, fatal, filled, huge, map, options, threads};
 
 /// Allocates a block of at least `size` bytes, aligned to [`ALIGNMENT`]. Null if there is no
 /// memory. Up to 1 KiB this takes about fifteen instructions.
@@ -20,11 +19,23 @@ pub fn allocate(size: usize) -> *mut u8 {
     if block.is_null() { allocate_otherwise(size) } else { block }
 }
 
-/// Does the part of [`allocate`] that is worth inlining: answers requests of up to 1 KiB if the
+/// Does the part of [`allocate`] that is worth inlining: answers requests of up to 512 bytes if the
 /// thread's current run has a block in its free list. Null otherwise.
 #[inline(always)]
 pub fn allocate_at_once(size: usize) -> *mut u8 {
     if size <= DIRECT_MAX { arch::heap().direct(size).pop().cast() } else { ptr::null_mut() }
+}
+
+/// Does as [`allocate_at_once`] for requests of up to 1 MiB, which takes more code.
+#[inline(always)]
+pub fn allocate_any_at_once(size: usize) -> *mut u8 {
+    if size <= DIRECT_MAX {
+        allocate_at_once(size)
+    } else if size <= LARGE_MAX {
+        arch::heap().pop(class_of(size)).cast()
+    } else {
+        ptr::null_mut()
+    }
 }
 
 /// Does the rest of [`allocate`].
@@ -35,8 +46,14 @@ pub fn allocate_otherwise(size: usize) -> *mut u8 {
     } else if size <= LARGE_MAX {
         allocate_of(class_of(size))
     } else {
-        huge::allocate(size, ALIGNMENT).block
+        allocate_huge(size, ALIGNMENT)
     }
+}
+
+#[cold]
+fn allocate_huge(size: usize, alignment: usize) -> *mut u8 {
+    options::start();
+    filled::fill_huge(huge::allocate(&MAIN, size, alignment).block, size)
 }
 
 /// Allocates a block of a class.
@@ -55,14 +72,11 @@ fn refill(class: usize) -> *mut u8 {
             Some(own) => heap = own,
             None => return ptr::null_mut(),
         }
+        if options::is_filling() {
+            return filled::fill(from_heap::allocate_of(heap, class), bytes_of(class));
+        }
     }
-    if heap.tick() {
-        huge::tick(false);
-        threads::visit_unowned();
-        threads::register(heap);
-    }
-    heap.note_use(class);
-    heap.refill(class).cast()
+    from_heap::refill(heap, class)
 }
 
 /// Allocates a block of `size` zero bytes. Memory that was not used since the system returned it is
@@ -70,23 +84,11 @@ fn refill(class: usize) -> *mut u8 {
 #[inline]
 pub fn allocate_zeroed(size: usize) -> *mut u8 {
     if size > LARGE_MAX {
-        let new = huge::allocate(size, ALIGNMENT);
-        if !new.is_zero {
-            // SAFETY: a new block of at least that size.
-            unsafe { ptr::write_bytes(new.block, 0, size) };
-        }
-        return new.block;
+        options::start();
+        return from_heap::zero_huge(huge::allocate(&MAIN, size, ALIGNMENT), size);
     }
     let block = allocate(size);
-    if !block.is_null() {
-        // SAFETY: `of` demands a live block in a chunk, and it is the first one of its run or in
-        // the first slice: it was allocated above. `write_bytes` demands that many writable bytes,
-        // and nobody else uses the block.
-        unsafe {
-            let is_fresh = RunPtr::of(block).is_fresh();
-            ptr::write_bytes(block, 0, if is_fresh { size_of::<Block>().min(size.max(1)) } else { size });
-        }
-    }
+    from_heap::zero(block, size);
     block
 }
 
@@ -101,7 +103,7 @@ pub fn allocate_aligned(size: usize, alignment: usize) -> *mut u8 {
     let class = if alignment <= SLICE { aligned_class_of(size, alignment) } else { None };
     match class {
         Some(class) => allocate_of(class),
-        None => huge::allocate(size, alignment).block,
+        None => allocate_huge(size, alignment),
     }
 }
 
@@ -154,7 +156,7 @@ unsafe fn free_huge(block: *mut u8) {
 #[cold]
 #[inline(never)]
 unsafe fn free_elsewhere(run: RunPtr, block: *mut u8) {
-    let (heap, owner) = (arch::heap(), run.owner());
+    let (mut heap, owner) = (arch::heap(), run.owner());
     if owner == heap.as_owner() {
         // SAFETY: this thread's heap owns the run, which is full because it was not open.
         return unsafe { heap.free_in_full(run, block.cast()) };
@@ -162,14 +164,26 @@ unsafe fn free_elsewhere(run: RunPtr, block: *mut u8) {
     if map::find(block.addr()) != Some(map::Range::Chunk) {
         fatal::abort("free of an address that is not a block", block);
     }
-    let Some(owner) = ptr::NonNull::new(owner) else { fatal::abort("free of a block that was freed", block) };
+    if options::is_filling() {
+        // SAFETY: `poison` demands a block's address and run, in a chunk that stays mapped, and
+        // that nobody uses the block: the contract of `free`.
+        unsafe { filled::poison(run, block) };
+        heap = arch::own();
+    }
+    // SAFETY: `from_owner` demands null or an address from `as_owner`, as runs get it.
+    let Some(owner) = (unsafe { HeapPtr::from_owner(owner) }) else {
+        fatal::abort("free of a block that was freed", block);
+    };
+    if owner.is_at_home(heap) {
+        // SAFETY: `free_locally` demands a run that a heap of this thread owns, and a block of it
+        // that nobody uses: the contract of `free`.
+        return unsafe { from_heap::free_locally(owner, run, block) };
+    }
+    owner.arena().check_thread();
     // SAFETY: `give_back_remotely` demands a block of the run that nobody uses: the contract of
-    // `free`. `HeapPtr::new` demands a heap that is never freed: the owner's word of a run that is
-    // not released has such a one.
-    unsafe {
-        if run.give_back_remotely(block.cast()) {
-            heap::HeapPtr::new(owner.cast()).notify(run);
-        }
+    // `free`.
+    if unsafe { run.give_back_remotely(block.cast()) } {
+        owner.notify(run);
     }
 }
 
@@ -239,18 +253,20 @@ unsafe fn move_block(block: *mut u8, run: RunPtr, size: usize) -> *mut u8 {
     if size <= old && class_of(size) == run.class() {
         return block;
     }
-    let is_large = size > SLICE && size <= LARGE_MAX && old >= SLICE && run.owner() == heap.as_owner();
-    if is_large && heap.resize_large(run, class_of(size)) {
+    // Blocks stay in their arenas, whose heap of this thread may be another one than its home.
+    let own = if run.owner() == heap.as_owner() { Some(heap) } else { lookup::heap_for(run, block) };
+    let is_large = size > SLICE && size <= LARGE_MAX && old >= SLICE;
+    if is_large && own.is_some_and(|own| run.owner() == own.as_owner() && own.resize_large(run, class_of(size))) {
         return block;
     }
-    let new = allocate(size);
+    let new = own.map_or(ptr::null_mut(), |own| from_heap::allocate(own, size));
     if new.is_null() {
         return if size <= old { block } else { new };
     }
-    // SAFETY: both blocks have that many bytes, and do not overlap: the old one is still allocated.
-    // Nobody uses that one any more, by the contract of `reallocate`.
+    // SAFETY: `copy` demands that many bytes in both blocks, which are ours. `free` demands that
+    // nobody uses the old one any more: the contract of `reallocate`.
     unsafe {
-        ptr::copy_nonoverlapping(block, new, old.min(size));
+        block::copy(block, new, old.min(size));
         free(block);
     }
     new
@@ -264,37 +280,41 @@ unsafe fn reallocate_huge(block: *mut u8, size: usize) -> *mut u8 {
     let Some(huge) = huge::find(block) else {
         fatal::abort("reallocation of an address that is not a block", block);
     };
+    huge.arena().check_thread();
     if size > LARGE_MAX {
         // SAFETY: `resize` demands the block's description, and that the caller owns the block.
+        let new = unsafe { huge::resize(block, huge, size) };
+        if !new.is_null() || !from_heap::make_room(huge.arena()) {
+            return new;
+        }
+        // SAFETY: as above; the block is as it was.
         return unsafe { huge::resize(block, huge, size) };
     }
-    let (new, old) = (allocate(size), huge.length());
+    let new = match lookup::heap_in(huge.arena()) {
+        Some(heap) => from_heap::allocate(heap, size),
+        None => ptr::null_mut(),
+    };
+    let old = huge.length();
     if new.is_null() {
         return if size <= old { block } else { new };
     }
-    // SAFETY: `copy_nonoverlapping` demands that many bytes in both blocks, and that they do not
-    // overlap: the old one is still allocated. `free` demands that nobody uses that one any more:
-    // the contract of `reallocate`.
+    // SAFETY: `copy` demands that many bytes in both blocks, which are ours. `free` demands that
+    // nobody uses the old one any more: the contract of `reallocate`.
     unsafe {
-        ptr::copy_nonoverlapping(block, new, old.min(size));
+        block::copy(block, new, old.min(size));
         free(block);
     }
     new
 }
 
-/// Returns all memory to the system that is free in this thread's heap, in those of ended threads,
-/// and in the arena. Returns the number of bytes that went back meanwhile, by this and other
+/// Returns all memory to the system that is free in this thread's heaps, in those of ended threads,
+/// and in the arenas. Returns the number of bytes that went back meanwhile, by this and other
 /// threads: pages of chunks that may have had memory, and the mapping that was kept for the next
 /// huge block. Those of huge blocks that other threads freed are not among them.
 pub fn trim() -> usize {
-    let returned = || ARENA.with(|arena| arena.pages_returned);
-    let before = returned();
-    let heap = arch::heap();
-    if !heap.is_empty() {
-        heap.trim();
-    }
-    threads::trim_unowned();
+    let before = purge::bytes_returned();
+    threads::trim();
     let kept = huge::tick(true);
-    arena::purge(|_| 0);
-    (returned() - before) * PAGE + kept
+    purge::all(c"trim");
+    purge::bytes_returned().saturating_sub(before) + kept
 }

@@ -1,287 +1,301 @@
-//! The arena: the chunks of the process, under one lock.
+//! An arena: chunks, heaps, a budget and a limit of its own.
 //!
-//! Heaps take runs of slices here and give them back, about once in a thousand small blocks. A
-//! slice that is given back is *dirty*: pages of it have memory. Dirty slices are used first. If
-//! their pages are more than the budget, the memory of the oldest is returned to the system, down
-//! to half of the budget, so that the next slice that is given back does not cause a system call
-//! again. The thread that exceeds the budget does it.
+//! A heap belongs to one arena and one thread. The main arena has the heaps from which the malloc
+//! functions allocate; a program makes others for blocks that it wants to keep apart. A thread gets
+//! its heap of an arena at its first allocation there, and finds it without a lock afterwards
+//! (`Heap::arena_heaps`). A heap whose thread ended waits for the next thread that uses the arena.
+//!
+//! The memory of an arena's description is never freed, but used again for another arena. So all
+//! descriptions can be visited without a lock, and what refers to one stays valid.
 
-use core::ptr;
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::{mem, ptr};
 
-use crate::chunk::{ALL, ChunkList, ChunkPtr, LEVELS, Link, bits, find, level_for, level_of};
-use crate::classes::slices_of;
-use crate::geometry::{CHUNK, PAGE, SLICE, SLICES};
+use heapledger_core::arch::thread_pointer;
+
+use crate::chunk::ChunkPtr;
+use crate::fatal;
 use crate::locked::Locked;
-use crate::map::{self, Range};
-use crate::os;
-use crate::run::RunPtr;
+use crate::options;
+use crate::run::Owner;
 
-/// The dirty pages that are kept in any case: 1 MiB.
-const DIRTY_MIN: usize = (1 << 20) / PAGE;
-/// The dirty pages that are kept beyond that for each slice that is used: a sixteenth. A large
-/// program would otherwise return memory that it needs again at once.
-const DIRTY_PER_SLICE: usize = SLICE / PAGE / 16;
-/// The size in which the base allocator maps memory, in bytes.
-const BASE: usize = 64 << 10;
-/// The alignment of what the base allocator returns: a cache line.
-const BASE_ALIGNMENT: usize = 64;
+pub(crate) mod blocks;
+pub(crate) mod clock;
+pub(crate) mod disposal;
+pub(crate) mod handle;
+pub(crate) mod heaps;
+pub(crate) mod ids;
+pub(crate) mod lookup;
+pub(crate) mod purge;
+pub(crate) mod registry;
+pub(crate) mod slices;
+pub(crate) mod source;
+pub(crate) mod space;
+pub(crate) mod statistics;
+pub(crate) mod thread_local;
 
-/// Everything that the lock protects.
+use source::Source;
+use space::Space;
+
+/// The longest label in bytes.
+pub(crate) const LABEL_MAX: usize = 127;
+
+/// The flag of an arena whose runs make blocks of fresh memory in random order.
+pub(crate) const RANDOMISED: u32 = 1;
+/// The flag of an arena that does the opposite.
+pub(crate) const NOT_RANDOMISED: u32 = 2;
+/// The flag of an arena that only the thread which created it uses.
+pub(crate) const SINGLE_THREAD: u32 = 4;
+/// The flag of an arena whose memory only the functions for arenas hand out. That is so for each.
+pub(crate) const PRIVATE: u32 = 8;
+
+/// The mark of a thread's own arena whose thread has ended: no thread has this number.
+const UNCLAIMED: usize = 1;
+
+/// The properties that an arena has from its creation on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings {
+    /// The label, ended by a null byte.
+    pub(crate) label: [u8; LABEL_MAX + 1],
+    pub(crate) flags: u32,
+    /// The thread that created it.
+    pub(crate) thread: usize,
+    /// The dirty pages that are kept. 0: as many as the default formula says.
+    pub(crate) dirty_max: usize,
+    /// The shift that takes the place of the global modifier if that increases budgets, unless 0.
+    pub(crate) increase_override: i32,
+    /// The shift that takes the place of the global modifier if that decreases budgets, unless 0.
+    pub(crate) decrease_override: i32,
+    /// The bytes that may be mapped. 0: no limit.
+    pub(crate) bytes_max: usize,
+    pub(crate) source: Source,
+}
+
+impl Settings {
+    pub(crate) const DEFAULT: Settings = Settings {
+        label: [0; LABEL_MAX + 1],
+        flags: 0,
+        thread: 0,
+        dirty_max: 0,
+        increase_override: 0,
+        decrease_override: 0,
+        bytes_max: 0,
+        source: Source::System,
+    };
+}
+
+/// The heaps of an arena, which the module [`heaps`] knows.
 #[derive(Debug)]
-pub(crate) struct Arena {
-    room: [ChunkList; LEVELS],
-    dirty_chunks: ChunkList,
-    /// The address below the newest chunk, where the next one is tried.
-    hint: usize,
-    pub(crate) chunks: usize,
-    pub(crate) slices_used: usize,
-    pub(crate) pages_dirty: usize,
-    /// The rest of the base allocator's newest mapping.
-    base: *mut u8,
-    base_left: usize,
-    /// The bytes that the base allocator has mapped.
-    pub(crate) base_bytes: usize,
-    /// The number of times that dirty slices were returned.
-    pub(crate) purges: usize,
-    /// The number of dirty pages that were returned, by purges and with whole chunks.
-    pub(crate) pages_returned: usize,
+pub(crate) struct Heaps {
+    /// The first of all of them, or null.
+    all: *mut Owner,
+    /// The first of those that no thread has, or null.
+    unowned: *mut Owner,
+    /// True if there are more, of threads that this process does not have: see `SharedArena::keep`.
+    has_lost: bool,
 }
 
-/// The arena. It is locked last: nothing that is done with it takes another lock.
-pub(crate) static ARENA: Locked<Arena> = Locked::new(Arena {
-    room: [const { ChunkList::new(Link::Room) }; LEVELS],
-    dirty_chunks: ChunkList::new(Link::Dirty),
-    hint: 0,
-    chunks: 0,
-    slices_used: 0,
-    pages_dirty: 0,
-    base: ptr::null_mut(),
-    base_left: 0,
-    base_bytes: 0,
-    purges: 0,
-    pages_returned: 0,
-});
-
-/// Takes a run of `count` slices, which is the number of a class. If pages of it may have content,
-/// the metadata of the first slice says so. `None` if there is no memory.
-pub(crate) fn take(count: usize) -> Option<RunPtr> {
-    ARENA.with(|arena| {
-        let chunk = arena.chunk_with_room(count)?;
-        let dirty = if count == 1 { find(chunk.dirty.get(), 1) } else { None };
-        let first = dirty.or_else(|| find(chunk.free.get(), count))?;
-        let touched = (first..first + count).map(|slice| chunk.run(slice).touched()).max();
-        arena.use_slices(chunk, bits(first, count));
-        chunk.run(first).set_touched(touched.unwrap_or(0));
-        Some(chunk.run(first))
-    })
-}
-
-/// Takes the slices behind a run of `old` slices, so that it has `new`. False if they are not free.
-pub(crate) fn extend(run: RunPtr, old: usize, new: usize) -> bool {
-    let chunk = ChunkPtr::of(run);
-    let end = slice_of(run) + old;
-    if end + (new - old) > SLICES + 1 {
-        return false;
-    }
-    ARENA.with(|arena| {
-        let more = bits(end, new - old);
-        let is_free = chunk.free.get() & more == more;
-        if is_free {
-            arena.use_slices(chunk, more);
-        }
-        is_free
-    })
-}
-
-/// Gives the slices of a run back, from number `from` of the run on.
-pub(crate) fn give_back(run: RunPtr, from: usize, count: usize) {
-    let (chunk, first) = (ChunkPtr::of(run), slice_of(run) + from);
-    let pages = if count == 1 && from == 0 { run.pages() } else { SLICE / PAGE };
-    let is_too_much = ARENA.with(|arena| {
-        arena.slices_used -= count;
-        for slice in first..first + count {
-            chunk.run(slice).set_touched(pages);
-            arena.pages_dirty += pages;
-        }
-        arena.free_slices(chunk, bits(first, count), true);
-        arena.pages_dirty > arena.dirty_max()
-    });
-    if is_too_much {
-        purge(|arena| arena.dirty_max() / 2);
+impl Heaps {
+    /// Returns the heaps of an arena that has none, apart from those that are lost.
+    const fn none(has_lost: bool) -> Heaps {
+        Heaps { all: ptr::null_mut(), unowned: ptr::null_mut(), has_lost }
     }
 }
 
-fn slice_of(run: RunPtr) -> usize {
-    (run.start().addr() % CHUNK) / SLICE
+/// An arena, as all threads see it.
+#[repr(align(64))]
+pub(crate) struct SharedArena {
+    /// The id; 0 while no arena has this description. Changed under the locks `purging` and that of
+    /// the registry.
+    id: AtomicU64,
+    /// Written before the arena gets its id, read while it has that.
+    settings: UnsafeCell<Settings>,
+    /// The bytes of chunks and huge blocks.
+    pub(crate) mapped: AtomicUsize,
+    pub(crate) huge_blocks: AtomicUsize,
+    pub(crate) huge_bytes: AtomicUsize,
+    pub(crate) space: Locked<Space>,
+    heaps: Locked<Heaps>,
+    /// The thread whose own arena this is, [`UNCLAIMED`] if that thread has ended, 0 if it is none
+    /// of those.
+    claimed_by: AtomicUsize,
+    /// Held while dirty pages are returned to the system, and while the arena is disposed of.
+    pub(crate) purging: Locked<()>,
+    /// The state of deferred purges.
+    pub(crate) deferred: purge::Deferred,
+    /// The links of the registry.
+    pub(crate) links: registry::Links,
 }
 
-/// Returns the memory of dirty slices to the system until there are no more than `limit` says.
-pub(crate) fn purge(limit: impl Fn(&Arena) -> usize) {
-    loop {
-        // The slices count as used while the system takes their memory, without the lock.
-        let Some((chunk, slices)) = ARENA.with(|arena| arena.take_dirty(limit(arena))) else { return };
-        let (mut rest, mut refused) = (slices, 0);
-        while rest != 0 {
-            let first = rest.trailing_zeros() as usize;
-            let count = (rest >> first).trailing_ones() as usize;
-            // SAFETY: `discard` demands whole pages of ours without content: slices that are free,
-            // and that nobody else takes because they count as used.
-            if !unsafe { os::discard(chunk.slice(first), count * SLICE) } {
-                refused |= bits(first, count);
-            }
-            rest &= !bits(first, count);
-        }
-        ARENA.with(|arena| {
-            arena.purges += 1;
-            arena.slices_used -= slices.count_ones() as usize;
-            for slice in (1..=SLICES).filter(|slice| slices & bits(*slice, 1) != 0) {
-                let pages = chunk.run(slice).touched();
-                if refused & bits(slice, 1) != 0 {
-                    arena.pages_dirty += pages;
-                } else {
-                    chunk.run(slice).set_touched(0);
-                    arena.pages_returned += pages;
-                }
-            }
-            if refused != 0 {
-                arena.free_slices(chunk, refused, true);
-            }
-            if slices != refused {
-                arena.free_slices(chunk, slices & !refused, false);
-            }
-        });
-        if refused != 0 {
-            return;
-        }
+// SAFETY: `Sync` demands that threads may share it. Fields are atomics, or data under locks, or
+// cells of other modules that are accessed under a lock (see there), or the settings. Those are
+// written by `begin` only, which the registry calls before any other thread can learn of the arena.
+unsafe impl Sync for SharedArena {}
+
+/// The main arena.
+pub(crate) static MAIN: SharedArena = SharedArena::new();
+
+impl core::fmt::Debug for SharedArena {
+    fn fmt(&self, out: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        out.debug_struct("SharedArena").field("id", &self.id).finish_non_exhaustive()
     }
 }
 
-impl Arena {
-    /// Returns the number of dirty pages above which memory is returned to the system.
-    fn dirty_max(&self) -> usize {
-        DIRTY_MIN + self.slices_used * DIRTY_PER_SLICE
-    }
+impl SharedArena {
+    /// The offset of the id in bytes.
+    pub(crate) const ID_OFFSET: u32 = mem::offset_of!(SharedArena, id) as u32;
+    /// The offset of the label in bytes.
+    pub(crate) const LABEL_OFFSET: u32 =
+        (mem::offset_of!(SharedArena, settings) + mem::offset_of!(Settings, label)) as u32;
 
-    fn chunk_with_room(&mut self, count: usize) -> Option<ChunkPtr> {
-        let dirty = if count == 1 { self.dirty_chunks.first() } else { None };
-        let levels = self.room.get(level_for(count)..).unwrap_or(&[]);
-        dirty.or_else(|| levels.iter().find_map(ChunkList::first)).or_else(|| self.new_chunk())
-    }
-
-    fn new_chunk(&mut self) -> Option<ChunkPtr> {
-        let start = os::map_aligned(CHUNK, CHUNK, self.hint);
-        if start.is_null() {
-            return None;
-        }
-        if !map::set(start.addr(), Some(Range::Chunk)) {
-            // SAFETY: mapped just now, and nobody knows it.
-            unsafe { os::unmap(start, CHUNK) };
-            return None;
-        }
-        self.hint = start.addr().saturating_sub(CHUNK);
-        self.chunks += 1;
-        // SAFETY: `begin` demands an aligned chunk of zeroed memory; it is unmapped only by
-        // `unmap_chunk`, when all of it is free.
-        let chunk = unsafe { ChunkPtr::begin(start) };
-        self.list(chunk);
-        Some(chunk)
-    }
-
-    /// Returns the number of pages that may have memory in slices of a chunk.
-    fn touched(chunk: ChunkPtr, slices: u64) -> usize {
-        (1..=SLICES).filter(|slice| slices & bits(*slice, 1) != 0).map(|slice| chunk.run(slice).touched()).sum()
-    }
-
-    /// Marks free slices as used.
-    fn use_slices(&mut self, chunk: ChunkPtr, slices: u64) {
-        let dirty = chunk.dirty.get() & slices;
-        if dirty != 0 {
-            self.pages_dirty -= Arena::touched(chunk, dirty);
-        }
-        self.slices_used += slices.count_ones() as usize;
-        chunk.dirty.set(chunk.dirty.get() & !slices);
-        chunk.free.set(chunk.free.get() & !slices);
-        self.list(chunk);
-    }
-
-    /// Marks slices as free. A chunk that is free as a whole is unmapped if there is another.
-    fn free_slices(&mut self, chunk: ChunkPtr, slices: u64, are_dirty: bool) {
-        chunk.free.set(chunk.free.get() | slices);
-        if are_dirty {
-            chunk.dirty.set(chunk.dirty.get() | slices);
-        }
-        self.list(chunk);
-        let free = &self.room[LEVELS - 1];
-        if chunk.free.get() == ALL && free.first() != free.last() {
-            self.unmap_chunk(chunk);
+    pub(crate) const fn new() -> SharedArena {
+        SharedArena {
+            id: AtomicU64::new(0),
+            settings: UnsafeCell::new(Settings::DEFAULT),
+            mapped: AtomicUsize::new(0),
+            huge_blocks: AtomicUsize::new(0),
+            huge_bytes: AtomicUsize::new(0),
+            space: Locked::new(Space::new()),
+            heaps: Locked::new(Heaps::none(false)),
+            claimed_by: AtomicUsize::new(0),
+            purging: Locked::new(()),
+            deferred: purge::Deferred::new(),
+            links: registry::Links::new(),
         }
     }
 
-    fn unmap_chunk(&mut self, chunk: ChunkPtr) {
-        let pages = Arena::touched(chunk, chunk.dirty.get());
-        self.pages_dirty -= pages;
-        self.pages_returned += pages;
-        chunk.dirty.set(0);
-        chunk.free.set(0);
-        self.list(chunk);
-        let start = chunk.start();
-        map::set(start.addr(), None);
-        self.chunks -= 1;
-        self.hint = start.addr();
-        // SAFETY: `unmap` demands memory that nobody uses: every slice is free, and no list has the
-        // chunk.
-        unsafe { os::unmap(start, CHUNK) };
+    /// Gives the description to a new arena.
+    ///
+    /// # Safety
+    ///
+    /// No arena has it, and the caller holds the registry's lock.
+    pub(crate) unsafe fn begin(&self, id: u64, settings: &Settings) {
+        // SAFETY: nobody reads the settings: no arena has the description, by this function's
+        // `# Safety`, and the id that allows it is stored afterwards.
+        unsafe { *self.settings.get() = *settings };
+        // Release: a thread that finds the arena sees its settings.
+        self.id.store(id, Ordering::Release);
     }
 
-    /// Takes the dirty slices of the chunk that has been dirty for longest, if there are more than
-    /// `limit` dirty pages in all.
-    fn take_dirty(&mut self, limit: usize) -> Option<(ChunkPtr, u64)> {
-        let chunk = if self.pages_dirty > limit { self.dirty_chunks.last() } else { None }?;
-        let slices = chunk.dirty.get();
-        self.use_slices(chunk, slices);
-        Some((chunk, slices))
+    /// Returns the id. 0 if no arena has the description.
+    pub(crate) fn id(&self) -> u64 {
+        self.id.load(Ordering::Acquire)
     }
 
-    /// Puts a chunk into the lists that its slices say.
-    fn list(&mut self, chunk: ChunkPtr) {
-        let is_dirty = chunk.dirty.get() != 0;
-        if is_dirty != ChunkList::holds_one_of(Link::Dirty, chunk) {
-            if is_dirty { self.dirty_chunks.push_front(chunk) } else { self.dirty_chunks.unlink(chunk) }
+    /// Gives the main arena its id.
+    pub(crate) fn set_main_id(&self, id: u64) {
+        self.id.store(id, Ordering::Release);
+    }
+
+    /// Ends the arena. The lock `purging` is held.
+    fn end(&self) {
+        self.id.store(0, Ordering::Release);
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_main(&self) -> bool {
+        ptr::eq(self, &raw const MAIN)
+    }
+
+    /// True if an arena has the description.
+    pub(crate) fn is_live(&self) -> bool {
+        self.is_main() || self.id() != 0
+    }
+
+    /// Returns the settings of an arena that is not disposed of meanwhile.
+    #[inline(always)]
+    pub(crate) fn settings(&self) -> &Settings {
+        // SAFETY: nobody writes to the settings of an arena that has its id: see `begin`.
+        unsafe { &*self.settings.get() }
+    }
+
+    /// Returns the label of an arena that is not disposed of meanwhile.
+    pub(crate) fn label(&self) -> &str {
+        if self.is_main() {
+            return "main";
         }
-        let (old, new) = (usize::from(chunk.level.get()), level_of(chunk.free.get()));
-        let is_in = ChunkList::holds_one_of(Link::Room, chunk);
-        if is_in && new.map(usize::from) != Some(old) {
-            self.room[old].unlink(chunk);
-        }
-        if let Some(new) = new.filter(|&new| !is_in || usize::from(new) != old) {
-            chunk.level.set(new);
-            self.room[usize::from(new)].push_front(chunk);
+        let label = &self.settings().label;
+        let length = label.iter().position(|&byte| byte == 0).unwrap_or(LABEL_MAX);
+        // A label of C may have any bytes.
+        match label.get(..length).map(core::str::from_utf8) {
+            Some(Ok(text)) => text,
+            _ => "a label that is not text",
         }
     }
 
-    /// Returns zeroed memory for the allocator's own structures, which is never freed. Null if
-    /// there is none.
-    pub(crate) fn base(&mut self, size: usize) -> *mut u8 {
-        let size = size.next_multiple_of(BASE_ALIGNMENT);
-        if size > self.base_left {
-            let length = size.max(BASE).next_multiple_of(PAGE);
-            let start = os::map(length);
-            if start.is_null() {
-                return start;
-            }
-            (self.base, self.base_left) = (start, length);
-            self.base_bytes += length;
+    /// True if runs make blocks of fresh memory in random order.
+    pub(crate) fn is_random(&self) -> bool {
+        match self.settings().flags & (RANDOMISED | NOT_RANDOMISED) {
+            RANDOMISED => true,
+            NOT_RANDOMISED => false,
+            _ => options::is_random(),
         }
-        let start = self.base;
-        self.base = start.wrapping_add(size);
-        self.base_left -= size;
-        start
+    }
+
+    /// Aborts the program if another thread created the arena, and no other may use it.
+    #[inline(always)]
+    pub(crate) fn check_thread(&self) {
+        let settings = self.settings();
+        if settings.flags & SINGLE_THREAD != 0 && settings.thread != thread_pointer() {
+            self.abort_for_thread();
+        }
+    }
+
+    #[cold]
+    fn abort_for_thread(&self) -> ! {
+        let (label, id) = (self.label(), self.id());
+        fatal::abort_with(format_args!("use of the single-thread arena {id:#x} ({label}) by another thread"))
+    }
+
+    /// Makes a new arena the own one of a thread.
+    pub(crate) fn claim_new(&self, thread: usize) {
+        self.claimed_by.store(thread, Ordering::Relaxed);
+    }
+
+    /// Takes the own arena of a thread that has ended. False if it is not one.
+    pub(crate) fn claim(&self, thread: usize) -> bool {
+        self.claimed_by.compare_exchange(UNCLAIMED, thread, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    /// True if this is the own arena of a thread.
+    pub(crate) fn is_claimed_by(&self, thread: usize) -> bool {
+        self.claimed_by.load(Ordering::Relaxed) == thread
+    }
+
+    /// Leaves the own arena of a thread, which ends, to others.
+    pub(crate) fn unclaim(&self, thread: usize) {
+        let _ = self.claimed_by.compare_exchange(thread, UNCLAIMED, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// True if this is the own arena of a thread, or was so.
+    pub(crate) fn is_of_threads(&self) -> bool {
+        self.claimed_by.load(Ordering::Relaxed) != 0
+    }
+
+    /// Counts bytes that are about to be mapped. False if the arena's limit does not allow them.
+    pub(crate) fn reserve(&self, bytes: usize) -> bool {
+        let bytes_max = self.settings().bytes_max;
+        let before = self.mapped.fetch_add(bytes, Ordering::Relaxed);
+        let is_allowed = bytes_max == 0 || before.saturating_add(bytes) <= bytes_max;
+        if !is_allowed {
+            self.release(bytes);
+        }
+        is_allowed
+    }
+
+    /// Counts bytes as no longer mapped.
+    pub(crate) fn release(&self, bytes: usize) {
+        self.mapped.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Returns the arena that has a chunk.
+    pub(crate) fn of(chunk: ChunkPtr) -> &'static SharedArena {
+        // SAFETY: a reference demands a valid arena to which nobody has a unique reference: the
+        // space gives each chunk the address of a description, and those are never freed.
+        unsafe { &*chunk.arena().cast() }
     }
 }
 
-/// Returns the slices that a run of a class is given back as.
-pub(crate) fn give_back_run(run: RunPtr) {
-    let count = slices_of(run.class());
-    run.end();
-    give_back(run, 0, count);
-}
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -3,9 +3,10 @@
 
 use core::cell::Cell;
 use core::ops::Deref;
-use core::ptr::NonNull;
+use core::ptr::{self, NonNull};
 
-use crate::geometry::{CHUNK, SLICE_SHIFT};
+use crate::geometry::{CHUNK, PAGE, SLICE, SLICE_SHIFT};
+use crate::os;
 use crate::run::{RUN_SIZE, RunPtr};
 
 /// The slices of a chunk that runs may use, as bits.
@@ -20,7 +21,12 @@ pub(crate) enum Link {
     Dirty = 1,
 }
 
-/// The metadata of a chunk. Everything is accessed under the arena's lock.
+/// The arena that has a chunk: this module only keeps its address.
+#[derive(Debug)]
+pub(crate) struct ChunkArena;
+
+/// The metadata of a chunk. Everything is accessed under the arena's lock, except for the arena,
+/// which does not change while a block of the chunk is in use.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Chunk {
@@ -32,6 +38,9 @@ pub(crate) struct Chunk {
     is_in: [Cell<bool>; 2],
     /// The list of chunks with room that it is in.
     pub(crate) level: Cell<u8>,
+    /// The second in which it got dirty slices, after having none, by `arena::clock`.
+    pub(crate) dirty_since: Cell<u32>,
+    arena: Cell<*const ChunkArena>,
 }
 
 const _: () = assert!(size_of::<Chunk>() <= RUN_SIZE, "it lies before the metadata of the slices");
@@ -51,18 +60,58 @@ impl Deref for ChunkPtr {
     }
 }
 
+impl Chunk {
+    /// The offset of the arena's address in bytes.
+    pub(crate) const ARENA_OFFSET: u32 = core::mem::offset_of!(Chunk, arena) as u32;
+}
+
 impl ChunkPtr {
-    /// Begins a chunk whose slices are all free and clean.
+    /// Begins a chunk of an arena, whose slices are all free and clean. Its header is zeroed if the
+    /// memory is not known to be.
     ///
     /// # Safety
     ///
-    /// `start` is the address of [`CHUNK`] bytes of zeroed memory, aligned, that stay mapped while
-    /// the chunk is used.
-    pub(crate) unsafe fn begin(start: *mut u8) -> ChunkPtr {
-        // SAFETY: a slice of a mapped chunk: see this function's `# Safety`.
+    /// `start` is the address of [`CHUNK`] bytes of memory, aligned, that stay mapped while the
+    /// chunk is used, and that nobody else uses. They are zero if `is_zero`.
+    pub(crate) unsafe fn begin(start: *mut u8, is_zero: bool, arena: *const ChunkArena) -> ChunkPtr {
+        // SAFETY: `of` demands a slice of a mapped chunk: see this function's `# Safety`.
         let chunk = ChunkPtr::of(unsafe { RunPtr::of(start) });
+        if !is_zero {
+            // SAFETY: `write_bytes` demands a page that may be written to: the header's is in the
+            // first slice, and nobody else uses the chunk, by this function's `# Safety`.
+            unsafe { chunk.0.as_ptr().cast::<u8>().write_bytes(0, PAGE) };
+        }
         chunk.free.set(ALL);
+        chunk.arena.set(arena);
         chunk
+    }
+
+    /// Returns the arena that has the chunk.
+    pub(crate) fn arena(self) -> *const ChunkArena {
+        self.arena.get()
+    }
+
+    /// Returns the chunk that begins at an address.
+    ///
+    /// # Safety
+    ///
+    /// It is the address of a chunk that stays mapped while the result is used.
+    pub(crate) unsafe fn at(address: usize) -> ChunkPtr {
+        // SAFETY: `RunPtr::of` demands the address of a slice of a mapped chunk, as the first one's
+        // is, by this function's `# Safety`.
+        ChunkPtr::of(unsafe { RunPtr::of(ptr::with_exposed_provenance_mut(address)) })
+    }
+
+    /// Makes the pages beside the metadata inaccessible: the rest of the first slice.
+    pub(crate) fn guard(self) {
+        let (start, page) = (self.start(), self.0.as_ptr().cast::<u8>());
+        let front = page.addr() - start.addr();
+        // SAFETY: `forbid` demands whole pages of ours that nobody uses: runs begin at the second
+        // slice, and of the first one, only the page of the metadata is used.
+        unsafe {
+            os::forbid(start, front);
+            os::forbid(page.wrapping_add(PAGE), SLICE - PAGE - front);
+        }
     }
 
     /// Returns the chunk that a run is in.

@@ -12,7 +12,7 @@ pub(crate) const LARGE_MAX: usize = 1 << 20;
 /// The largest block of which several may share a run, in bytes.
 pub(crate) const SMALL_MAX: usize = SLICE;
 /// The largest request that a heap's direct table answers, in bytes.
-pub(crate) const DIRECT_MAX: usize = 1024;
+pub(crate) const DIRECT_MAX: usize = 512;
 
 /// The number of classes that end at 128 bytes.
 const LINEAR: usize = 8;

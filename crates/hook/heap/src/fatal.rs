@@ -1,6 +1,6 @@
 //! The end of a program whose heap is corrupt.
 
-use core::fmt::Write;
+use core::fmt::{self, Write};
 
 use heapledger_core::arch::{nr, syscall};
 use heapledger_core::print::Printer;
@@ -15,8 +15,15 @@ const STATUS: usize = 128 + SIGABRT;
 #[cold]
 #[inline(never)]
 pub(crate) fn abort(defect: &str, block: *const u8) -> ! {
+    abort_with(format_args!("{defect}: {block:p}"))
+}
+
+/// Prints a defect to standard error, and aborts the program.
+#[cold]
+#[inline(never)]
+pub(crate) fn abort_with(defect: fmt::Arguments<'_>) -> ! {
     let mut printer = Printer::new(STDERR);
-    let _ = writeln!(printer, "heapledger: {defect}: {block:p}");
+    let _ = writeln!(printer, "heapledger: {defect}");
     printer.finish();
     loop {
         // SAFETY: sends a signal to this thread, and ends the process if it has a handler that

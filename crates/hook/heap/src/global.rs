@@ -2,6 +2,7 @@
 
 use core::alloc::{GlobalAlloc, Layout};
 
+use crate::block;
 use crate::{ALIGNMENT, allocate, allocate_aligned, allocate_zeroed, free, reallocate};
 
 /// The allocator, for `#[global_allocator]`.
@@ -51,10 +52,10 @@ unsafe impl GlobalAlloc for HeapAllocator {
         if new.is_null() {
             return if size <= layout.size() { block } else { new };
         }
-        // SAFETY: both blocks have that many bytes, and the old one is still allocated, so they do
-        // not overlap; nobody uses it any more.
+        // SAFETY: `copy` demands that many bytes in both blocks, which are the caller's and ours.
+        // `free` demands that nobody uses the old one any more: the contract of `realloc`.
         unsafe {
-            new.copy_from_nonoverlapping(block, layout.size().min(size));
+            block::copy(block, new, layout.size().min(size));
             free(block);
         }
         new

@@ -1,45 +1,58 @@
-//! A heap: the runs from which one thread allocates.
+//! A heap: the runs from which one thread allocates in one arena.
 //!
 //! Only the thread that has the heap uses it, so nothing of it is locked. Other threads that free
 //! its blocks put them into the runs' lists for that, and bring notices. A heap outlives its
-//! thread: the next new thread adopts it, with all of its runs.
+//! thread: the next thread that uses the arena adopts it, with all of its runs.
+//!
+//! A thread's *home heap* is the one from which the malloc functions allocate. It has the table of
+//! the thread's other heaps, by the ids of their arenas. If an arena is disposed of, the heaps that
+//! threads have of it are *retired*: their memory is used again by the same thread, or by others
+//! after it has ended.
 
 use core::cell::Cell;
 use core::ops::Deref;
 use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::arena::{self, ARENA};
+use crate::arena::purge::decay;
+use crate::arena::{MAIN, SharedArena};
 use crate::bin::Bin;
 use crate::block::Block;
 use crate::classes::{CLASSES, DIRECT_MAX, SMALL_CLASSES, bytes_of, slices_of};
 use crate::fatal;
 use crate::geometry::{PAGE, SLICE};
+use crate::membership::Membership;
 use crate::notices::Notices;
 use crate::run::{NO_RUN, Owner, Run, RunPtr};
 
 /// The entries of the direct table: one for each 16 bytes of a request, and one for 0.
 const DIRECT: usize = DIRECT_MAX / 16 + 1;
-/// The pages that a heap keeps in empty runs in any case: 1 MiB.
+/// The pages that a heap of the main arena keeps in empty runs in any case: 1 MiB.
 const EMPTY_MIN: usize = (1 << 20) / PAGE;
 /// The pages that a heap keeps in empty runs beyond that, for each two slices that it has.
 const EMPTY_PER_TWO_SLICES: usize = 1;
-/// The pages in empty runs that the heap of an ended thread keeps for the next one: 256 KiB.
+/// The pages in empty runs that the heap of an ended thread keeps for the next one in the main
+/// arena: 256 KiB.
 const EMPTY_LEFT: usize = (256 << 10) / PAGE;
+/// The part of these that heaps of other arenas keep, as of the budget for dirty pages.
+const OTHERS: usize = 8;
 /// The number of refills between two visits of a bin by [`HeapPtr::tick`].
 const TICK: u32 = 32;
 
 /// The checks of a heap of up to [`CACHED`] slices for double frees: the number of blocks that are
 /// compared with the one that was freed last whenever a list is taken, and the number of refills of
-/// which one checks the whole list. Each takes some instructions for a block.
+/// which one checks the whole list. Each takes some instructions for a block. For blocks
+/// above [`DIRECT_MAX`], sixteen times as many lists are checked as a whole.
 const CHECKS: (usize, u32) = (8, 16);
 /// The same for larger heaps, whose blocks are often not in a cache: following a list waits for
 /// each.
 const CHECKS_LARGE: (usize, u32) = (2, 64);
-/// The number of refills of which [`Heap::pop`] leaves one to [`HeapPtr::refill`]. The numbers of
-/// refills above are multiples of it.
-const TAKEN: u32 = 16;
+/// The number of blocks that [`Heap::pop`] returns between two refills.
+const POPS: u32 = 64;
 /// The slices of a heap that the caches of a processor probably hold: 4 MiB.
 const CACHED: usize = 64;
+/// The number of lists in the table of a thread's heaps of arenas, a power of two.
+pub(crate) const ARENA_HEAPS: usize = 32;
 
 /// A thread's heap.
 #[derive(Debug)]
@@ -53,12 +66,28 @@ pub(crate) struct Heap {
     /// The pages that the listed runs without blocks in use may have in memory.
     pages_empty: Cell<usize>,
     refills: Cell<u32>,
+    /// True if fresh memory becomes blocks in random order.
+    is_random: Cell<bool>,
+    /// The blocks that [`Heap::pop`] may return until the next refill.
+    pops: Cell<u32>,
     /// The bin that the next tick visits.
     visited: Cell<usize>,
     /// True if the heap will be left to others when its thread ends.
     pub(crate) is_registered: Cell<bool>,
     /// The next one of the heaps that no thread has. Accessed under the lock of their list.
     pub(crate) next: Cell<Option<HeapPtr>>,
+    /// The next one of all heaps of the arena. Accessed under its lock.
+    pub(crate) all_next: Cell<Option<HeapPtr>>,
+    arena: Cell<&'static SharedArena>,
+    membership: Membership,
+    /// The home heap of the thread that has this heap. Null if no thread has it.
+    home: AtomicPtr<Heap>,
+    /// The other heaps of the thread, if this is its home: lists by the ids of arenas, linked by
+    /// [`Heap::sibling`]. The one that was used last in an operation off the fast path is the
+    /// first.
+    arena_heaps: [Cell<HeapPtr>; ARENA_HEAPS],
+    /// The next one in a list of `arena_heaps`, or [`EMPTY`].
+    pub(crate) sibling: Cell<HeapPtr>,
     shared: Shared,
 }
 
@@ -110,13 +139,58 @@ impl HeapPtr {
         HeapPtr(heap)
     }
 
-    /// Returns a new heap. `None` if there is no memory.
-    pub(crate) fn create() -> Option<HeapPtr> {
-        let heap = NonNull::new(ARENA.with(|arena| arena.base(size_of::<Heap>())))?.cast::<Heap>();
-        // SAFETY: memory of the base allocator is of that size, aligned to 64, and not used by
-        // anybody else.
-        unsafe { heap.write(Heap::new()) };
-        Some(HeapPtr(heap))
+    /// Begins a heap of an arena, which no thread has.
+    ///
+    /// # Safety
+    ///
+    /// The address is that of memory of a heap which has no run, and which nobody uses.
+    pub(crate) unsafe fn begin(self, arena: &'static SharedArena, id: u64) {
+        // SAFETY: `write` demands memory of that size, aligned, to which there is no other
+        // reference: this function's `# Safety`, and the type's invariant.
+        unsafe { self.0.write(Heap::new()) };
+        self.arena.set(arena);
+        self.membership.join(id);
+        self.is_random.set(arena.is_random());
+    }
+
+    /// Notes the home heap of the thread that has this heap now.
+    pub(crate) fn set_home(self, home: HeapPtr) {
+        self.home.store(home.as_ptr(), Ordering::Relaxed);
+    }
+
+    /// Notes that no thread has the heap.
+    pub(crate) fn clear_home(self) {
+        self.home.store(ptr::null_mut(), Ordering::Relaxed);
+    }
+
+    /// True if no thread has the heap.
+    pub(crate) fn has_no_home(self) -> bool {
+        self.home.load(Ordering::Relaxed).is_null()
+    }
+
+    /// True if the thread with this home heap has the heap.
+    #[inline(always)]
+    pub(crate) fn is_at_home(self, home: HeapPtr) -> bool {
+        self.home.load(Ordering::Relaxed) == home.as_ptr()
+    }
+
+    /// Marks the heap as one whose arena was disposed of. It has no runs.
+    pub(crate) fn retire(self) {
+        self.membership.retire();
+    }
+
+    /// True if the heap's arena was disposed of.
+    pub(crate) fn is_retired(self) -> bool {
+        self.membership.is_retired()
+    }
+
+    /// Returns the heap that [`HeapPtr::as_owner`] returned. `None` for null.
+    ///
+    /// # Safety
+    ///
+    /// The address is null, or comes from that function.
+    pub(crate) unsafe fn from_owner(owner: *mut Owner) -> Option<HeapPtr> {
+        NonNull::new(owner.cast()).map(HeapPtr)
     }
 
     #[inline(always)]
@@ -139,14 +213,20 @@ impl HeapPtr {
     /// current run has no block in its free list.
     #[inline(never)]
     pub(crate) fn refill(self, class: usize) -> *mut Block {
-        let (compared, check) = self.checks();
-        let is_checked = self.refills.get().is_multiple_of(check);
+        let (compared, mut check) = self.checks();
+        let is_popped = bytes_of(class) > DIRECT_MAX;
+        if is_popped {
+            // There are `POPS` blocks between two refills, in which nothing is compared.
+            check /= 16;
+        }
+        let mut is_checked = self.refills.get().is_multiple_of(check);
         self.poll_notices();
         let bin = &self.bins[class];
+        let mut has_trimmed = false;
         loop {
             let run = bin.current.get();
             if run != NO_RUN {
-                if run.replenish(is_checked, compared) {
+                if run.replenish(is_checked, compared, self.is_random.get()) {
                     return run.pop();
                 }
                 if !run.fill() {
@@ -157,20 +237,28 @@ impl HeapPtr {
             let partial = bin.partial.pop_front();
             let next = match partial.or_else(|| bin.empty.pop_back()).or_else(|| self.new_run(class)) {
                 Some(run) => run,
+                // Runs that this heap does not use count for the arena's limit.
+                None if !has_trimmed && self.arena().settings().bytes_max != 0 => {
+                    has_trimmed = true;
+                    self.trim();
+                    continue;
+                }
                 None => return ptr::null_mut(),
             };
             if partial.is_none() {
                 self.pages_empty.set(self.pages_empty.get() - pages_of(next));
+                next.restart();
             }
             next.pin();
             self.set_current(class, next);
+            is_checked |= is_popped && self.slices.get() <= CACHED;
         }
     }
 
     /// Makes a run of a class, which counts as empty.
     fn new_run(self, class: usize) -> Option<RunPtr> {
         let slices = slices_of(class);
-        let run = arena::take(slices)?;
+        let run = self.arena().take(slices)?;
         run.begin(class, self.as_owner());
         self.slices.set(self.slices.get() + slices);
         self.pages_empty.set(self.pages_empty.get() + pages_of(run));
@@ -215,10 +303,15 @@ impl HeapPtr {
 
     /// Releases empty runs if there are too many.
     fn limit_empty(self) {
-        let limit = EMPTY_MIN + self.slices.get() / 2 * EMPTY_PER_TWO_SLICES;
+        let limit = self.part_of(EMPTY_MIN) + self.slices.get() / 2 * EMPTY_PER_TWO_SLICES;
         if self.pages_empty.get() > limit {
             self.release_empty(limit / 2);
         }
+    }
+
+    /// Returns how much of an amount for the main arena is meant for the arena of this heap.
+    fn part_of(self, amount: usize) -> usize {
+        if self.arena().is_main() { amount } else { amount / OTHERS }
     }
 
     /// Lists a run that was full.
@@ -241,7 +334,7 @@ impl HeapPtr {
         run.check_unused();
         self.pages_empty.set(self.pages_empty.get() - pages_of(run));
         self.slices.set(self.slices.get() - run.slices());
-        arena::give_back_run(run);
+        self.arena().give_back_run(run);
     }
 
     /// Handles the free of a block by the heap's thread in a run that is full.
@@ -292,6 +385,7 @@ impl HeapPtr {
     pub(crate) fn tick(self) -> bool {
         let refills = self.refills.get().wrapping_add(1);
         self.refills.set(refills);
+        self.pops.set(POPS);
         refills.is_multiple_of(TICK) && self.visit()
     }
 
@@ -300,6 +394,7 @@ impl HeapPtr {
     #[cold]
     #[inline(never)]
     fn visit(self) -> bool {
+        decay::tick();
         let class = self.visited.get();
         self.visited.set((class + 1) % CLASSES);
         let bin = &self.bins[class];
@@ -343,7 +438,7 @@ impl HeapPtr {
 
     /// Prepares the heap for being left by its thread.
     pub(crate) fn leave(self) {
-        self.release_unused(EMPTY_LEFT);
+        self.release_unused(self.part_of(EMPTY_LEFT));
     }
 
     fn release_unused(self, keep: usize) {
@@ -376,11 +471,11 @@ impl HeapPtr {
             self.set_current(run.class(), NO_RUN);
         }
         if new > old {
-            if !arena::extend(run, old, new) {
+            if !self.arena().extend(run, old, new) {
                 return false;
             }
         } else if new < old {
-            arena::give_back(run, new, old - new);
+            self.arena().give_back(run, new, old - new);
         }
         self.slices.set(self.slices.get() + new - old);
         run.set_class(class);
@@ -394,6 +489,9 @@ fn pages_of(run: RunPtr) -> usize {
 }
 
 impl Heap {
+    /// The offset of the bins in bytes.
+    pub(crate) const BINS_OFFSET: u32 = core::mem::offset_of!(Heap, bins) as u32;
+
     const fn new() -> Heap {
         Heap {
             direct: [const { Cell::new(NO_RUN) }; DIRECT],
@@ -401,10 +499,81 @@ impl Heap {
             slices: Cell::new(0),
             pages_empty: Cell::new(0),
             refills: Cell::new(0),
+            is_random: Cell::new(false),
+            pops: Cell::new(0),
             visited: Cell::new(0),
             is_registered: Cell::new(false),
             next: Cell::new(None),
+            all_next: Cell::new(None),
+            arena: Cell::new(&MAIN),
+            membership: Membership::new(),
+            home: AtomicPtr::new(ptr::null_mut()),
+            arena_heaps: [const { Cell::new(EMPTY) }; ARENA_HEAPS],
+            sibling: Cell::new(EMPTY),
             shared: Shared { notices: Notices::new() },
+        }
+    }
+
+    /// Returns the number of slices that the heap's runs have.
+    pub(crate) fn slices(&self) -> usize {
+        self.slices.get()
+    }
+
+    /// Returns the arena of the heap.
+    pub(crate) fn arena(&self) -> &'static SharedArena {
+        self.arena.get()
+    }
+
+    /// Adds one of the thread's other heaps to the table, if this is the home heap.
+    pub(crate) fn add_sibling(&self, heap: HeapPtr) {
+        heap.sibling.set(self.arena_heaps(heap.membership.id()).replace(heap));
+    }
+
+    /// True if this is a heap of the arena with an id other than 0.
+    #[inline(always)]
+    pub(crate) fn is_of(&self, id: u64) -> bool {
+        self.membership.id() == id
+    }
+
+    /// Returns the list of the thread's heaps in which the one of an arena is, if this is the home
+    /// heap. Its first heap may be of another arena, or [`EMPTY`].
+    #[inline(always)]
+    pub(crate) fn arena_heaps(&self, id: u64) -> &Cell<HeapPtr> {
+        // SAFETY: `get_unchecked` demands an index in bounds: the rest is below the length.
+        unsafe { self.arena_heaps.get_unchecked(id as usize % ARENA_HEAPS) }
+    }
+
+    /// Calls a function with all lists of the thread's other heaps, if this is the home heap.
+    pub(crate) fn each_list(&self, visit: impl FnMut(&Cell<HeapPtr>)) {
+        self.arena_heaps.iter().for_each(visit);
+    }
+
+    /// True if the heap allocates blocks of the run's class from it.
+    pub(crate) fn is_current(&self, run: RunPtr) -> bool {
+        self.bins[run.class()].current.get() == run
+    }
+
+    /// Calls a function with the thread's other heaps, if this is the home heap.
+    pub(crate) fn each_sibling(&self, mut visit: impl FnMut(HeapPtr)) {
+        for list in &self.arena_heaps {
+            let mut heap = list.get();
+            while !heap.is_empty() {
+                let next = heap.sibling.get();
+                visit(heap);
+                heap = next;
+            }
+        }
+    }
+
+    /// Empties the table of the thread's other heaps. Calls a function with each.
+    pub(crate) fn take_siblings(&self, mut visit: impl FnMut(HeapPtr)) {
+        for list in &self.arena_heaps {
+            let mut heap = list.replace(EMPTY);
+            while !heap.is_empty() {
+                let next = heap.sibling.replace(EMPTY);
+                visit(heap);
+                heap = next;
+            }
         }
     }
 
@@ -417,21 +586,21 @@ impl Heap {
         unsafe { self.direct.get_unchecked((size + 15) >> 4) }.get()
     }
 
-    /// Returns a block of a class from the current run. Null if its lists are empty, or if it is
-    /// time for a refill. Unlike [`Heap::direct`], this takes the second list too: large blocks are
-    /// few in a run, so that the first one is often empty. That counts as a refill, of which one in
-    /// [`TAKEN`] is left to [`HeapPtr::refill`], for its checks and for other threads' notices.
+    /// Returns a block of a class from the current run: the one that was freed last, which is
+    /// probably in a cache. Null if the run has none, or if it is time for a refill: the lists of
+    /// these runs might never become empty, and other work waits for that.
     #[inline(always)]
     pub(crate) fn pop(&self, class: usize) -> *mut Block {
-        let run = self.bins[class].current.get();
-        let block = run.pop();
-        let refills = self.refills.get().wrapping_add(1);
-        // The heap without runs has no list to take, so this does not write to it.
-        if !block.is_null() || refills.is_multiple_of(TAKEN) || !run.take_local(self.checks().0) {
-            return block;
+        let pops = self.pops.get();
+        // The heap without runs has no pops left, so this does not write to it.
+        if pops == 0 {
+            return ptr::null_mut();
         }
-        self.refills.set(refills);
-        run.pop()
+        self.pops.set(pops - 1);
+        debug_assert!(class < CLASSES);
+        // SAFETY: `get_unchecked` demands an index in bounds: callers have it from `class_of` or
+        // `aligned_class_of`, which return one of `CLASSES`.
+        unsafe { self.bins.get_unchecked(class) }.current.get().pop_latest()
     }
 
     /// Returns the checks for double frees that are made.

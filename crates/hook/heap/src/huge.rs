@@ -10,10 +10,14 @@
 //! [ticks](tick).
 
 use core::cell::Cell;
+use core::mem;
 use core::ops::Deref;
 use core::ptr::{self, NonNull};
+use core::sync::atomic::Ordering;
 
-use crate::arena::ARENA;
+use crate::arena::{MAIN, SharedArena};
+use crate::base;
+use crate::block;
 use crate::geometry::{CHUNK, PAGE};
 use crate::locked::Locked;
 use crate::map::{self, Range};
@@ -25,6 +29,12 @@ use crate::os::{self, Resized};
 pub(crate) struct Huge {
     length: Cell<usize>,
     next: Cell<Option<HugePtr>>,
+    arena: Cell<Option<&'static SharedArena>>,
+}
+
+impl Huge {
+    /// The offset of the length in bytes.
+    pub(crate) const LENGTH_OFFSET: u32 = core::mem::offset_of!(Huge, length) as u32;
 }
 
 /// The address of a description, which is never freed but used again.
@@ -49,7 +59,7 @@ impl HugePtr {
     /// # Safety
     ///
     /// [`HugePtr::address`] returned it.
-    unsafe fn from_address(address: usize) -> HugePtr {
+    pub(crate) unsafe fn from_address(address: usize) -> HugePtr {
         // SAFETY: `new_unchecked` demands an address other than 0, as that of a `HugePtr` is.
         HugePtr(unsafe { NonNull::new_unchecked(ptr::with_exposed_provenance_mut(address)) })
     }
@@ -57,6 +67,11 @@ impl HugePtr {
     /// Returns the size of the block in bytes.
     pub(crate) fn length(self) -> usize {
         self.length.get()
+    }
+
+    /// Returns the arena of the block.
+    pub(crate) fn arena(self) -> &'static SharedArena {
+        self.arena.get().unwrap_or(&MAIN)
     }
 }
 
@@ -71,6 +86,9 @@ pub(crate) struct HugeBlocks {
     /// Descriptions that no block has.
     free: Option<HugePtr>,
     kept: Kept,
+    /// The address of the block that was unmapped last, 0 if another one may be there: a mapping
+    /// that is asked for here needs no alignment, which takes three system calls.
+    hint: usize,
     /// The number of blocks.
     pub(crate) count: usize,
     /// The bytes of all blocks.
@@ -79,7 +97,7 @@ pub(crate) struct HugeBlocks {
 
 /// The huge blocks. Locked before the arena.
 pub(crate) static HUGE: Locked<HugeBlocks> =
-    Locked::new(HugeBlocks { free: None, kept: Kept::new(), count: 0, bytes: 0 });
+    Locked::new(HugeBlocks { free: None, kept: Kept::new(), hint: 0, count: 0, bytes: 0 });
 
 /// The longest mapping that is kept, in bytes.
 const KEPT_MAX: usize = 32 << 20;
@@ -121,17 +139,24 @@ impl Kept {
     }
 }
 
+impl HugeBlocks {
+    /// Returns the bytes of the mapping that is kept.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        self.kept.mapping.map_or(0, |(_, length)| length)
+    }
+}
+
 /// Unmaps the kept mapping if it was not used since the last call, or if `at_once`. Returns its
 /// bytes.
 pub(crate) fn tick(at_once: bool) -> usize {
     let mapping = HUGE.with(|blocks| {
         let kept = &mut blocks.kept;
-        let is_old = core::mem::replace(&mut kept.is_old, true);
+        let is_old = mem::replace(&mut kept.is_old, true);
         if is_old || at_once { kept.mapping.take() } else { None }
     });
     let Some((start, length)) = mapping else { return 0 };
-    // SAFETY: `unmap` demands memory that nobody uses: it has no block, and was taken out.
-    unsafe { os::unmap(start, length) };
+    // SAFETY: `unmap_guarded` demands memory that nobody uses: it has no block, and was taken out.
+    unsafe { os::unmap_guarded(start, length) };
     length
 }
 
@@ -146,42 +171,57 @@ pub(crate) struct New {
 
 const NONE: New = New { block: ptr::null_mut(), is_zero: true };
 
-/// Allocates a block, aligned to a chunk and to `alignment`, a power of two.
+/// Allocates a block of an arena, aligned to a chunk and to `alignment`, a power of two.
 #[cold]
 #[inline(never)]
-pub(crate) fn allocate(size: usize, alignment: usize) -> New {
-    let Some(length) = length_for(size) else { return NONE };
-    let kept = if alignment <= CHUNK { HUGE.with(|blocks| blocks.kept.take(length)) } else { None };
+pub(crate) fn allocate(arena: &'static SharedArena, size: usize, alignment: usize) -> New {
+    let Some(length) = length_for(size).filter(|&length| arena.reserve(length)) else { return NONE };
+    let source = &arena.settings().source;
+    let is_usual = alignment <= CHUNK && source.is_system();
+    let (kept, hint) = if is_usual {
+        HUGE.with(|blocks| match blocks.kept.take(length) {
+            None => (None, mem::take(&mut blocks.hint)),
+            kept => (kept, 0),
+        })
+    } else {
+        (None, 0)
+    };
     let new = match kept {
         Some(block) => New { block, is_zero: false },
-        None => New { block: os::map_aligned(length, alignment.max(CHUNK), 0), is_zero: true },
+        None => New { block: source.map(length, alignment.max(CHUNK), hint), is_zero: source.is_system() },
     };
-    if new.block.is_null() || enter(new.block, length) {
-        return new;
+    if !new.block.is_null() {
+        if enter(arena, new.block, length) {
+            return new;
+        }
+        // SAFETY: mapped just now, or kept, and nobody knows it.
+        unsafe { source.unmap(new.block, length) };
     }
-    // SAFETY: mapped just now, or kept, and nobody knows it.
-    unsafe { os::unmap(new.block, length) };
+    arena.release(length);
     NONE
 }
 
 /// Describes a block. False if there is no memory for that.
-fn enter(start: *mut u8, length: usize) -> bool {
+fn enter(arena: &'static SharedArena, start: *mut u8, length: usize) -> bool {
     HUGE.with(|blocks| {
         let huge = match blocks.free {
             Some(huge) => {
                 blocks.free = huge.next.get();
                 huge
             }
-            None => match NonNull::new(ARENA.with(|arena| arena.base(size_of::<Huge>()))) {
+            None => match NonNull::new(base::allocate(size_of::<Huge>())) {
                 Some(new) => HugePtr(new.cast()),
                 None => return false,
             },
         };
         huge.length.set(length);
+        huge.arena.set(Some(arena));
         let is_entered = map::set(start.addr(), Some(Range::Huge(huge.address())));
         if is_entered {
             blocks.count += 1;
             blocks.bytes += length;
+            arena.huge_blocks.fetch_add(1, Ordering::Relaxed);
+            arena.huge_bytes.fetch_add(length, Ordering::Relaxed);
         } else {
             huge.next.set(blocks.free.replace(huge));
         }
@@ -218,17 +258,28 @@ pub(crate) unsafe fn free(block: *mut u8) -> bool {
 unsafe fn remove(block: *mut u8, may_keep: bool) -> bool {
     let unused = HUGE.with(|blocks| {
         let huge = find(block)?;
-        let length = huge.length();
+        let (length, arena) = (huge.length(), huge.arena());
+        arena.check_thread();
         map::set(block.addr(), None);
         blocks.count -= 1;
         blocks.bytes -= length;
+        arena.huge_blocks.fetch_sub(1, Ordering::Relaxed);
+        arena.huge_bytes.fetch_sub(length, Ordering::Relaxed);
+        arena.release(length);
         huge.next.set(blocks.free.replace(huge));
-        Some(if may_keep { blocks.kept.exchange(block, length) } else { Some((block, length)) })
+        let source = arena.settings().source;
+        let may_keep = may_keep && source.is_system();
+        let unused = if may_keep { blocks.kept.exchange(block, length) } else { Some((block, length)) };
+        if let Some((start, _)) = unused.filter(|_| source.is_system()) {
+            blocks.hint = start.addr();
+        }
+        Some(unused.map(|(start, length)| (source, start, length)))
     });
-    if let Some(Some((start, length))) = unused {
-        // SAFETY: `unmap` demands memory that nobody uses: it is that of the block, by this
-        // function's `# Safety`, which only one thread found; or was kept, and has no block.
-        unsafe { os::unmap(start, length) };
+    if let Some(Some((source, start, length))) = unused {
+        // SAFETY: `unmap` demands memory of the source that nobody uses: it is that of the block,
+        // by this function's `# Safety`, which only one thread found; or was kept, has no block,
+        // and is the system's as that of the block is.
+        unsafe { source.unmap(start, length) };
     }
     unused.is_some()
 }
@@ -241,8 +292,18 @@ unsafe fn remove(block: *mut u8, may_keep: bool) -> bool {
 /// `huge` describes `block`, which the caller owns and gives up if another one is returned.
 pub(crate) unsafe fn resize(block: *mut u8, huge: HugePtr, size: usize) -> *mut u8 {
     let (old, Some(new)) = (huge.length(), length_for(size)) else { return ptr::null_mut() };
-    if new == old {
+    let arena = huge.arena();
+    let can_resize = arena.settings().source.is_system() && os::guard() == 0;
+    if new == old || (new < old && !can_resize) {
         return block;
+    }
+    if !can_resize {
+        // SAFETY: `copy_to_grow` demands what this function's `# Safety` does, and more bytes than
+        // the block has.
+        return unsafe { copy_to_grow(block, huge, size) };
+    }
+    if new > old && !arena.reserve(new - old) {
+        return ptr::null_mut();
     }
     // SAFETY: `os::resize` demands a range of the caller's whose end nobody uses: it is the block.
     let resized = unsafe { os::resize(block, old, new) };
@@ -250,7 +311,9 @@ pub(crate) unsafe fn resize(block: *mut u8, huge: HugePtr, size: usize) -> *mut 
         HUGE.with(|blocks| {
             huge.length.set(new);
             blocks.bytes = blocks.bytes + new - old;
+            arena.huge_bytes.fetch_add(new.wrapping_sub(old), Ordering::Relaxed);
         });
+        arena.release(old.saturating_sub(new));
         return block;
     }
     if new < old {
@@ -259,8 +322,12 @@ pub(crate) unsafe fn resize(block: *mut u8, huge: HugePtr, size: usize) -> *mut 
     // SAFETY: `move_to_grow` demands what this function's `# Safety` does, and more bytes than the
     // block has, as was just compared.
     let moved = if resized == Resized::Blocked { unsafe { move_to_grow(block, huge, new) } } else { ptr::null_mut() };
+    if !moved.is_null() {
+        return moved;
+    }
+    arena.release(new - old);
     // SAFETY: `copy_to_grow` demands the same as `move_to_grow`.
-    if moved.is_null() { unsafe { copy_to_grow(block, old, size) } } else { moved }
+    unsafe { copy_to_grow(block, huge, size) }
 }
 
 /// Moves the pages of a block to a larger mapping. Null if that is not possible: then the block is
@@ -291,6 +358,7 @@ unsafe fn move_to_grow(block: *mut u8, huge: HugePtr, new: usize) -> *mut u8 {
         if is_moved {
             huge.length.set(new);
             blocks.bytes += new - old;
+            huge.arena().huge_bytes.fetch_add(new - old, Ordering::Relaxed);
         }
         map::set(at.addr(), Some(Range::Huge(huge.address())));
     });
@@ -302,16 +370,15 @@ unsafe fn move_to_grow(block: *mut u8, huge: HugePtr, new: usize) -> *mut u8 {
 ///
 /// # Safety
 ///
-/// As for [`resize`]: the block has `old` bytes, which are at most `size`.
-unsafe fn copy_to_grow(block: *mut u8, old: usize, size: usize) -> *mut u8 {
-    let new = allocate(size, CHUNK).block;
+/// As for [`resize`]: the block has at most `size` bytes.
+unsafe fn copy_to_grow(block: *mut u8, huge: HugePtr, size: usize) -> *mut u8 {
+    let (old, new) = (huge.length(), allocate(huge.arena(), size, CHUNK).block);
     if !new.is_null() {
-        // SAFETY: `copy_nonoverlapping` demands `old` bytes in both, which do not overlap: the old
-        // block is still allocated. `remove` demands that nobody uses it any more: the caller gives
-        // it up, by this function's `# Safety`. It is not kept: the program may have changed the
-        // protection of its pages.
+        // SAFETY: `copy` demands `old` bytes in both, which are the caller's. `remove` demands that
+        // nobody uses the old block any more: the caller gives it up, by this function's
+        // `# Safety`. It is not kept: the program may have changed the protection of its pages.
         unsafe {
-            ptr::copy_nonoverlapping(block, new, old);
+            block::copy(block, new, old);
             remove(block, false);
         }
     }

@@ -7,19 +7,26 @@
 //! - A heap belongs to one thread, and a run to one heap. The thread takes blocks from a
 //!   run's free list and gives them back to a second one; other threads give them back to a third,
 //!   with one atomic exchange. When the first is empty, the second takes its place, then the
-//!   third: everything that must be done now and then is done at that moment.
-//! - The arena has the chunks, under one lock. It returns memory to the system when more
-//!   than 1 MiB and a sixteenth of what is used lies free; there is no thread for that.
+//!   third: everything that must be done now and then is done at that moment. Blocks above 512
+//!   bytes are taken from the second list first.
+//! - An arena has chunks, under a lock of its own. The main one returns memory to the system when
+//!   more than 2 MiB and a sixteenth of what is used lies free; there is no thread for that. A
+//!   program can create [others](arenas), in which each thread has a heap of its own, too.
 //! - A radix tree knows the chunks and the huge blocks: addresses that the allocator did not
 //!   return are noticed by it when they are not the thread's own.
 //!
 //! Wrong frees abort the program with a message on standard error if they are noticed. Noticed are:
 //!
-//! - a block that is twice in the list of its own thread: with fewer than eight frees of its run
-//!   between, when the list is taken; with more, if the list is the one in sixteen that is checked
-//!   as a whole (in a heap of over 4 MiB, fewer than two frees, and one list in 64);
+//! - a block of up to 512 bytes that is twice in the list of its own thread: with fewer than eight
+//!   frees of its run between, when the list is taken; with more, if the list is the one in sixteen
+//!   that is checked as a whole (in a heap of over 4 MiB, fewer than two frees, and one list in
+//!   64);
+//! - a larger one: with at most one free of its run between, when it is allocated again; otherwise
+//!   if the lists of its run are checked before that. They are when the run becomes the current one
+//!   of its class, and once in 64 allocations (in a heap of over 4 MiB, only once in 256);
 //! - a block that is twice in the list of other threads, when its thread takes that;
-//! - a block that is twice in any of these lists, or in use, when its run is released;
+//! - a block that is twice in any of these lists, or in use, when its run is released, or when its
+//!   free blocks are put in order, which happens to some runs without blocks in use;
 //! - a block whose run was released and not used again, a huge block, and an address that the
 //!   allocator does not have.
 //!
@@ -44,10 +51,11 @@
 extern crate std;
 
 mod block;
+mod membership;
 mod notices;
 mod remote;
 
-// Loom has the lists that threads share only; its atomics cannot be in statics.
+// Loom has only what threads share without a lock; its atomics cannot be in statics.
 #[cfg(not(all(test, loom)))]
 mod api;
 #[cfg(not(all(test, loom)))]
@@ -55,13 +63,24 @@ mod arch;
 #[cfg(not(all(test, loom)))]
 mod arena;
 #[cfg(not(all(test, loom)))]
+mod base;
+#[cfg(not(all(test, loom)))]
 mod bin;
+#[cfg(not(all(test, loom)))]
+mod budget;
+#[cfg(not(all(test, loom)))]
+mod c;
 #[cfg(not(all(test, loom)))]
 mod chunk;
 #[cfg(not(all(test, loom)))]
 mod classes;
 #[cfg(not(all(test, loom)))]
+mod detailed;
+#[cfg(not(all(test, loom)))]
 mod fatal;
+#[cfg(not(all(test, loom)))]
+mod filled;
+mod from_heap;
 #[cfg(not(all(test, loom)))]
 mod geometry;
 #[cfg(not(all(test, loom)))]
@@ -71,27 +90,82 @@ mod heap;
 #[cfg(not(all(test, loom)))]
 mod huge;
 #[cfg(not(all(test, loom)))]
+mod layout;
+#[cfg(not(all(test, loom)))]
 mod locked;
 #[cfg(not(all(test, loom)))]
 mod map;
 #[cfg(not(all(test, loom)))]
+mod options;
+#[cfg(not(all(test, loom)))]
 mod os;
+#[cfg(not(all(test, loom)))]
+mod pointer;
+#[cfg(not(all(test, loom)))]
+mod random;
+#[cfg(not(all(test, loom)))]
+mod readers;
 #[cfg(not(all(test, loom)))]
 mod run;
 #[cfg(not(all(test, loom)))]
 mod statistics;
 #[cfg(not(all(test, loom)))]
 mod threads;
+#[cfg(not(all(test, loom)))]
+mod walk;
 
 #[cfg(not(all(test, loom)))]
 pub use api::{
-    ALIGNMENT, allocate, allocate_aligned, allocate_at_once, allocate_otherwise, allocate_zeroed, free, good_size,
-    reallocate, trim, usable_size,
+    allocate, allocate_aligned, allocate_any_at_once, allocate_at_once, allocate_otherwise, allocate_zeroed, free,
+    good_size, reallocate, trim, usable_size,
 };
 #[cfg(not(all(test, loom)))]
+pub use c::{
+    PtrInfo, Visit, WriteText, heapledger_arena_stats, heapledger_ptr_info, heapledger_stats, heapledger_stats_lite,
+    heapledger_stats_print, heapledger_walk,
+};
+#[cfg(not(all(test, loom)))]
+pub use detailed::{
+    BINS, BinStatistics, DetailedStatistics, LiteStatistics, StatisticsFormat, detailed_arena_statistics,
+    detailed_statistics, lite_statistics, write_statistics,
+};
+pub use from_heap::ALIGNMENT;
+#[cfg(not(all(test, loom)))]
 pub use global::HeapAllocator;
+
+/// Arenas: memory for blocks that are kept apart. See docs/arenas.md.
+#[cfg(not(all(test, loom)))]
+pub mod arenas {
+    pub use crate::arena::blocks::{
+        allocate_aligned_in, allocate_in, allocate_in_at_once, allocate_in_otherwise, allocate_zeroed_in, arena_of,
+        dispose, free_in, main_arena, reallocate_in,
+    };
+    pub use crate::arena::handle::{Arena, ArenaBuilder};
+    pub use crate::arena::ids::ArenaId;
+    pub use crate::arena::source::ChunkCallbacks;
+    pub use crate::arena::statistics::{ArenaStatistics, arena_statistics};
+    pub use crate::arena::thread_local::use_thread_local_arena;
+}
+
+/// Purges: when the memory of free pages goes back to the system. See docs/arenas.md.
+#[cfg(not(all(test, loom)))]
+pub mod purges {
+    pub use crate::arena::purge::deferred::PurgeResult;
+    pub use crate::arena::purge::hook::{PurgeEvent, PurgeHook};
+    pub use crate::arena::purge::public::{
+        enable_deferred_purge, purge_all, purge_excess, purge_now, set_dirty_decay, set_dirty_modifier, set_purge_hook,
+    };
+}
+#[cfg(not(all(test, loom)))]
+pub use layout::{HeapLayout, heapledger_heap_v1};
+#[cfg(not(all(test, loom)))]
+pub use options::{ALLOCATOR_OPTIONS, AllocatorOptions, AlreadyStarted, JUNK, POISON, Poison};
+#[cfg(not(all(test, loom)))]
+pub use pointer::{PointerInfo, PointerKind, pointer_info};
 #[cfg(not(all(test, loom)))]
 pub use statistics::{Statistics, statistics};
+#[cfg(not(all(test, loom)))]
+pub use walk::{LiveBlock, walk};
 
 #[cfg(all(test, not(loom)))]
 mod tests;

@@ -30,6 +30,14 @@ impl<T> Locked<T> {
         run(unsafe { &mut *self.data.get() })
     }
 
+    /// Runs a function with the data if nobody has the lock, as [`Locked::with`] does.
+    pub(crate) fn try_with<R>(&self, run: impl FnOnce(&mut T) -> R) -> Option<R> {
+        let _guard = self.lock.try_lock()?;
+        // SAFETY: as in `with`, all unique references are made under the lock, which this thread
+        // has, and `run` does not come back here.
+        Some(run(unsafe { &mut *self.data.get() }))
+    }
+
     /// Locks for a fork.
     pub(crate) fn lock_for_fork(&self) {
         mem::forget(self.lock.lock());

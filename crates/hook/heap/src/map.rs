@@ -16,9 +16,18 @@ const ADDRESS_BITS: usize = 47;
 const LEAF_BITS: usize = 13;
 const ROOT_BITS: usize = ADDRESS_BITS - CHUNK_SHIFT - LEAF_BITS;
 
-type Leaf = [AtomicUsize; 1 << LEAF_BITS];
+/// The number of words of a leaf.
+pub(crate) const LEAF_COUNT: usize = 1 << LEAF_BITS;
+/// The number of leaves.
+pub(crate) const ROOT_COUNT: usize = 1 << ROOT_BITS;
 
-static ROOT: [AtomicPtr<Leaf>; 1 << ROOT_BITS] = [const { AtomicPtr::new(ptr::null_mut()) }; 1 << ROOT_BITS];
+type Leaf = [AtomicUsize; LEAF_COUNT];
+/// The root of the tree: the addresses of leaves.
+pub(crate) type Root = [AtomicPtr<Leaf>; ROOT_COUNT];
+
+static ROOT: Root = [const { AtomicPtr::new(ptr::null_mut()) }; ROOT_COUNT];
+/// The root, for readers outside of the process.
+pub(crate) const ROOT_REFERENCE: &Root = &ROOT;
 
 /// The word of a range in which there is nothing of ours.
 const NOTHING: usize = 0;
@@ -54,6 +63,56 @@ pub(crate) fn find(address: usize) -> Option<Range> {
         CHUNK => Some(Range::Chunk),
         huge => Some(Range::Huge(huge)),
     }
+}
+
+/// Calls a function with the address of each chunk. Chunks that come or go meanwhile may be among
+/// them or not.
+pub(crate) fn each_chunk(mut visit: impl FnMut(*mut u8)) {
+    for (number, leaf) in ROOT.iter().enumerate() {
+        // SAFETY: as in `entry`: null, or a valid leaf.
+        let Some(leaf) = (unsafe { leaf.load(Ordering::Acquire).as_ref() }) else { continue };
+        for (place, word) in leaf.iter().enumerate() {
+            if word.load(Ordering::Acquire) == CHUNK {
+                visit(ptr::with_exposed_provenance_mut(((number << LEAF_BITS) + place) << CHUNK_SHIFT));
+            }
+        }
+    }
+}
+
+/// Returns the first range of ours at an address or above, with its address.
+pub(crate) fn next(from: usize) -> Option<(usize, Range)> {
+    let mut number = from.div_ceil(1 << CHUNK_SHIFT);
+    while number >> LEAF_BITS < ROOT.len() {
+        let address = number << CHUNK_SHIFT;
+        if let Some(range) = find(address) {
+            return Some((address, range));
+        }
+        number = if has_leaf(address) { number + 1 } else { ((number >> LEAF_BITS) + 1) << LEAF_BITS };
+    }
+    None
+}
+
+/// Returns the last range of ours that begins at an address or below, with its address.
+pub(crate) fn previous(from: usize) -> Option<(usize, Range)> {
+    let mut number = (from >> CHUNK_SHIFT).min((ROOT.len() << LEAF_BITS) - 1);
+    loop {
+        let address = number << CHUNK_SHIFT;
+        if let Some(range) = find(address) {
+            return Some((address, range));
+        }
+        // Without a leaf, on to the range below its first one.
+        let last = if has_leaf(address) { number } else { number >> LEAF_BITS << LEAF_BITS };
+        number = last.checked_sub(1)?;
+    }
+}
+
+fn has_leaf(address: usize) -> bool {
+    leaf(address).is_some_and(|leaf| !leaf.load(Ordering::Acquire).is_null())
+}
+
+/// Returns the bytes of the leaves that were made.
+pub(crate) fn bytes() -> usize {
+    ROOT.iter().filter(|leaf| !leaf.load(Ordering::Relaxed).is_null()).count() * size_of::<Leaf>()
 }
 
 /// Makes the leaf for an address, so that [`set`] cannot fail for it. False if there is no memory.

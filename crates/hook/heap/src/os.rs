@@ -6,6 +6,9 @@ use core::ptr;
 use heapledger_core::arch::{nr, syscall};
 use heapledger_core::sys::{Errno, check};
 
+use crate::geometry::PAGE;
+use crate::{budget, options};
+
 const ENOMEM: Errno = Errno(12);
 
 const PROT_NONE: usize = 0;
@@ -14,6 +17,7 @@ const MAP_PRIVATE_ANONYMOUS: usize = 2 | 0x20;
 const MAP_NORESERVE: usize = 0x4000;
 const MREMAP_MAYMOVE_FIXED: usize = 1 | 2;
 const MADV_DONTNEED: usize = 4;
+const MADV_NOHUGEPAGE: usize = 15;
 const MADV_POPULATE_WRITE: usize = 23;
 
 /// Maps zeroed memory, at `hint` if that is free (0: anywhere). Null if there is none.
@@ -27,13 +31,30 @@ fn map_at(hint: usize, length: usize, protection: usize) -> *mut u8 {
 
 /// Maps zeroed memory of whole pages. Null if there is none.
 pub(crate) fn map(length: usize) -> *mut u8 {
-    map_at(0, length, PROT_READ_WRITE)
+    counted(length, || map_at(0, length, PROT_READ_WRITE))
+}
+
+/// Counts the bytes that a function maps. Null if they are more than the limit.
+fn counted(length: usize, map: impl FnOnce() -> *mut u8) -> *mut u8 {
+    if !budget::take(length) {
+        return ptr::null_mut();
+    }
+    let start = map();
+    if start.is_null() {
+        budget::give_back(length);
+    }
+    start
 }
 
 /// Maps zeroed memory at an address aligned to `alignment`, a power of two of at least a page.
 /// `hint` is an aligned address that is probably free, or 0. Null if there is no memory.
 pub(crate) fn map_aligned(length: usize, alignment: usize, hint: usize) -> *mut u8 {
-    map_aligned_as(length, alignment, hint, PROT_READ_WRITE)
+    let start = counted(length, || map_aligned_as(length, alignment, hint, PROT_READ_WRITE));
+    if !start.is_null() && options::has_no_large_pages() {
+        // SAFETY: MADV_NOHUGEPAGE changes no content of the range, which was mapped just now.
+        unsafe { syscall(nr::MADVISE, [start.expose_provenance(), length, MADV_NOHUGEPAGE, 0, 0, 0]) };
+    }
+    start
 }
 
 fn map_aligned_as(length: usize, alignment: usize, hint: usize, protection: usize) -> *mut u8 {
@@ -43,7 +64,7 @@ fn map_aligned_as(length: usize, alignment: usize, hint: usize, protection: usiz
             return start;
         }
         // SAFETY: `unmap` asks for memory of ours that nobody uses: it was mapped just now.
-        unsafe { unmap(start, length) };
+        unsafe { unmap_uncounted(start, length) };
     }
     let Some(reserved) = length.checked_add(alignment) else { return ptr::null_mut() };
     let base = map_at(0, reserved, protection);
@@ -56,11 +77,42 @@ fn map_aligned_as(length: usize, alignment: usize, hint: usize, protection: usiz
     unsafe {
         let start = base.add(front);
         if front > 0 {
-            unmap(base, front);
+            unmap_uncounted(base, front);
         }
-        unmap(start.add(length), alignment - front);
+        unmap_uncounted(start.add(length), alignment - front);
         start
     }
+}
+
+/// Returns the size of the inaccessible page behind the memory that [`map_guarded`] maps: 0 without
+/// the option `guard`.
+pub(crate) fn guard() -> usize {
+    if options::has_guards() { PAGE } else { 0 }
+}
+
+/// Maps zeroed memory as [`map_aligned`] does, with a guard page behind it if the options say so.
+pub(crate) fn map_guarded(length: usize, alignment: usize, hint: usize) -> *mut u8 {
+    let guard = guard();
+    let Some(all) = length.checked_add(guard) else { return ptr::null_mut() };
+    let start = map_aligned(all, alignment, if guard == 0 { hint } else { 0 });
+    if !start.is_null() {
+        // SAFETY: `forbid` demands whole pages of ours that nobody uses: the last one of what was
+        // mapped just now, or none.
+        unsafe { forbid(start.wrapping_add(length), guard) };
+    }
+    start
+}
+
+/// Unmaps memory, and its guard page.
+///
+/// # Safety
+///
+/// [`map_guarded`] returned it for this length, and nobody uses it any more. Without a guard page,
+/// it may have been resized.
+pub(crate) unsafe fn unmap_guarded(start: *mut u8, length: usize) {
+    // SAFETY: `unmap` demands whole pages that belong to the caller, as those of `map_guarded` do,
+    // and that nobody uses any more: this function's `# Safety`.
+    unsafe { unmap(start, length + guard()) };
 }
 
 /// Unmaps memory.
@@ -69,6 +121,15 @@ fn map_aligned_as(length: usize, alignment: usize, hint: usize, protection: usiz
 ///
 /// The range is of whole pages, belongs to the caller, and nobody uses it any more.
 pub(crate) unsafe fn unmap(start: *mut u8, length: usize) {
+    // SAFETY: `unmap_uncounted` demands what this function's `# Safety` does.
+    unsafe { unmap_uncounted(start, length) };
+    budget::give_back(length);
+}
+
+/// # Safety
+///
+/// As for [`unmap`].
+unsafe fn unmap_uncounted(start: *mut u8, length: usize) {
     if length > 0 {
         // SAFETY: the caller gives its range up, by this function's `# Safety`.
         unsafe { syscall(nr::MUNMAP, [start.expose_provenance(), length, 0, 0, 0, 0]) };
@@ -85,6 +146,18 @@ pub(crate) unsafe fn discard(start: *mut u8, length: usize) -> bool {
     // SAFETY: MADV_DONTNEED changes the content of the range only, which the caller gives up by
     // this function's `# Safety`.
     unsafe { syscall(nr::MADVISE, [start.expose_provenance(), length, MADV_DONTNEED, 0, 0, 0]) == 0 }
+}
+
+/// Makes pages inaccessible. If the kernel refuses, they stay as they are.
+///
+/// # Safety
+///
+/// The range is of whole pages and belongs to the caller, and nobody uses it.
+pub(crate) unsafe fn forbid(start: *mut u8, length: usize) {
+    if length > 0 {
+        // SAFETY: nobody uses the range, which is the caller's: this function's `# Safety`.
+        unsafe { syscall(nr::MPROTECT, [start.expose_provenance(), length, PROT_NONE, 0, 0, 0]) };
+    }
 }
 
 /// Makes the system give a range its memory now, which takes less than a fault for each page.
@@ -116,19 +189,25 @@ pub(crate) enum Resized {
 ///
 /// The range belongs to the caller, who does not use the part behind `new` bytes.
 pub(crate) unsafe fn resize(start: *mut u8, old: usize, new: usize) -> Resized {
+    let more = new.saturating_sub(old);
+    if !budget::take(more) {
+        return Resized::Refused;
+    }
     // SAFETY: without MREMAP_MAYMOVE the range stays where it is, and the kernel refuses to grow it
     // over others. What is cut off is not used, by this function's `# Safety`.
-    match check(unsafe { syscall(nr::MREMAP, [start.expose_provenance(), old, new, 0, 0, 0]) }) {
+    let resized = match check(unsafe { syscall(nr::MREMAP, [start.expose_provenance(), old, new, 0, 0, 0]) }) {
         Ok(_) => Resized::Done,
         Err(ENOMEM) => Resized::Blocked,
         Err(_) => Resized::Refused,
-    }
+    };
+    budget::give_back(if resized == Resized::Done { old.saturating_sub(new) } else { more });
+    resized
 }
 
 /// Reserves addresses, aligned to `alignment`, as the destination of [`move_to`]. Null if there are
 /// none.
 pub(crate) fn reserve(length: usize, alignment: usize) -> *mut u8 {
-    map_aligned_as(length, alignment, 0, PROT_NONE)
+    counted(length, || map_aligned_as(length, alignment, 0, PROT_NONE))
 }
 
 /// Moves the pages of a mapping to reserved addresses, and grows it to the `new` bytes that were
@@ -147,5 +226,7 @@ pub(crate) unsafe fn move_to(start: *mut u8, old: usize, to: *mut u8, new: usize
     // After a failure the reservation must not be unmapped: the kernel removes it before most
     // checks, so another thread may have mapped something there. If the kernel has kept it, these
     // addresses, which have no memory, are never used again.
-    check(unsafe { syscall(nr::MREMAP, arguments) }).is_ok()
+    let is_moved = check(unsafe { syscall(nr::MREMAP, arguments) }).is_ok();
+    budget::give_back(if is_moved { old } else { new });
+    is_moved
 }

@@ -64,6 +64,12 @@ impl RemoteList {
         self.0.swap(ptr::null_mut(), Ordering::Acquire)
     }
 
+    /// Returns the first block, for a thread that only looks: null or [`NOTICE`] if there is none.
+    #[cfg(not(all(test, loom)))]
+    pub(crate) fn first(&self) -> *mut Block {
+        self.0.load(Ordering::Acquire)
+    }
+
     /// Asks for a notice. False if there are blocks in the list: then nothing is asked. Only the
     /// owner calls this.
     pub(crate) fn ask_for_notice(&self) -> bool {

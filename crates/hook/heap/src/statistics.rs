@@ -1,10 +1,11 @@
 //! The memory that the allocator has, in numbers.
 
-use crate::arena::ARENA;
+use crate::arena::registry;
+use crate::base;
 use crate::geometry::{CHUNK, PAGE, SLICE};
 use crate::huge::HUGE;
 
-/// The memory of the process's arena in bytes, at one moment.
+/// The memory of all arenas of the process in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistics {
@@ -24,16 +25,18 @@ pub struct Statistics {
     pub purges: usize,
 }
 
-/// Returns the statistics. Takes two locks, each for some loads.
+/// Returns the statistics. Takes two locks, and one of each arena, each for some loads. Each arena
+/// is seen at one moment, but not all of them at the same.
 pub fn statistics() -> Statistics {
     let (huge_blocks, huge_bytes) = HUGE.with(|blocks| (blocks.count, blocks.bytes));
-    ARENA.with(|arena| Statistics {
-        chunk_bytes: arena.chunks * CHUNK,
-        run_bytes: arena.slices_used * SLICE,
-        dirty_bytes: arena.pages_dirty * PAGE,
-        huge_bytes,
-        huge_blocks,
-        bookkeeping_bytes: arena.base_bytes,
-        purges: arena.purges,
-    })
+    let mut sum = Statistics { huge_blocks, huge_bytes, bookkeeping_bytes: base::bytes(), ..Statistics::default() };
+    registry::for_each(|arena| {
+        arena.space.with(|space| {
+            sum.chunk_bytes += space.chunks * CHUNK;
+            sum.run_bytes += space.slices_used * SLICE;
+            sum.dirty_bytes += space.pages_dirty * PAGE;
+            sum.purges += space.purges;
+        });
+    });
+    sum
 }

@@ -267,3 +267,37 @@ fn many_threads_at_once_have_blocks_of_their_own() {
         }
     });
 }
+
+#[test]
+fn the_block_that_was_freed_last_is_the_next_one_and_zero_if_asked_for() {
+    for size in [513, 1024, 2000, 8192, 20_000, 65_536, 300_000, 1 << 20] {
+        let (other, block) = (allocate(size), allocate(size));
+        fill(block, size, 7);
+        release(block);
+        let again = allocate_zeroed(size);
+        assert_eq!(again, block, "{size}");
+        assert!(is_filled(again, size, 0), "{size}");
+        release(again);
+        release(other);
+    }
+}
+
+#[test]
+fn runs_that_were_freed_in_disorder_give_blocks_in_order() {
+    const SIZE: usize = 64;
+    // In a thread of its own, so that no blocks of others are among them.
+    let in_order = thread::spawn(|| {
+        let mut blocks: Vec<_> = (0..8192).map(|_| allocate(SIZE)).collect();
+        // Every third block, then the next ones.
+        for start in [1, 2, 0] {
+            blocks.iter().skip(start).step_by(3).for_each(|&block| release(block));
+        }
+        blocks.clear();
+        blocks.extend((0..8192).map(|_| allocate(SIZE)));
+        let in_order = blocks.windows(2).filter(|pair| pair[1].addr() == pair[0].addr() + SIZE).count();
+        blocks.into_iter().for_each(release);
+        in_order
+    });
+    // The current run and those with blocks in use are as they were.
+    assert!(in_order.join().unwrap() > 8192 * 3 / 4);
+}

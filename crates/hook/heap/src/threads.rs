@@ -1,5 +1,5 @@
-//! The heaps of threads: a thread gets one at its first allocation, and leaves it to others when it
-//! ends.
+//! The heaps of threads: a thread gets one at its first allocation, and one of an arena at its
+//! first allocation there. It leaves them to others when it ends.
 //!
 //! The C library calls functions of this module when threads end and when the process forks, and
 //! gets no notice that they are gone. So a library that brings the allocator must not be unloaded.
@@ -8,14 +8,20 @@
 //! middle of a change, so nobody adopts them there; their blocks stay as they are.
 
 use core::ffi::{c_int, c_void};
-use core::ptr::NonNull;
+use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use heapledger_core::print::Printer;
+
 use crate::arch;
-use crate::arena::ARENA;
+use crate::arena::purge::deferred::QUEUE;
+use crate::arena::purge::public::set_dirty_decay;
+use crate::arena::registry::{self, REGISTRY};
+use crate::arena::{MAIN, heaps};
+use crate::base::BASE_ALLOCATOR;
 use crate::heap::{EMPTY, Heap, HeapPtr};
-use crate::huge::HUGE;
-use crate::locked::Locked;
+use crate::huge::{self, HUGE};
+use crate::{StatisticsFormat, options, readers, write_statistics};
 
 /// The states of this module.
 const NEW: u32 = 0;
@@ -25,12 +31,10 @@ static STATE: AtomicU32 = AtomicU32::new(NEW);
 /// The key whose destructor notices that a thread ends. Valid in the state [`STARTED`].
 static KEY: AtomicU32 = AtomicU32::new(0);
 
-/// The heaps that no thread has, linked by [`Heap::next`]. Locked first.
-static UNOWNED: Locked<Option<HeapPtr>> = Locked::new(None);
-
 unsafe extern "C" {
     fn pthread_key_create(key: *mut u32, destructor: Option<unsafe extern "C" fn(*mut c_void)>) -> c_int;
     fn pthread_setspecific(key: u32, value: *const c_void) -> c_int;
+    fn __cxa_atexit(run: extern "C" fn(*mut c_void), argument: *mut c_void, object: *const c_void) -> c_int;
     fn pthread_atfork(
         prepare: Option<extern "C" fn()>,
         parent: Option<extern "C" fn()>,
@@ -38,16 +42,30 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// Gives this thread a heap: one that another thread has left, or a new one. `None` if there is no
-/// memory.
+/// Returns this thread's home heap. If it has none, it gets one that another thread has left, or a
+/// new one. `None` if there is no memory.
 #[cold]
 #[inline(never)]
 pub(crate) fn acquire() -> Option<HeapPtr> {
-    let heap = pop().or_else(HeapPtr::create)?;
-    arch::set_heap(heap);
+    let own = arch::own();
+    if !own.is_empty() {
+        return Some(own);
+    }
+    options::start();
+    let heap = MAIN.adopt(None, None)?;
+    set_own(heap);
     // From here on this thread can allocate: what `register` calls may.
     register(heap);
     Some(heap)
+}
+
+/// Makes a heap this thread's home heap.
+fn set_own(heap: HeapPtr) {
+    arch::set_own(heap);
+    // While an option fills memory, the common path finds no heap.
+    if !options::is_filling() {
+        arch::set_heap(heap);
+    }
 }
 
 /// Registers this thread's heap with the C library, which calls [`leave`] when the thread ends.
@@ -66,39 +84,74 @@ pub(crate) fn register(heap: HeapPtr) {
     }
 }
 
-/// Creates the key and registers the handlers of fork(2), once. If the process has no key left, no
+/// Creates the key and registers the handlers of fork(2), and sets the decay of the options,
+/// once. If the process has no key left, no
 /// heap is left to others.
 fn start() {
     if STATE.compare_exchange(NEW, STARTING, Ordering::Acquire, Ordering::Relaxed).is_err() {
         return;
+    }
+    let seconds = options::decay();
+    if seconds != 0 {
+        set_dirty_decay(seconds);
     }
     let mut key = 0;
     // SAFETY: functions of the C library with arguments of their types. The handlers and the
     // destructor allocate nothing, and stay where they are: a preloaded library and a program are
     // not unloaded, and docs/allocator.md demands the same of other libraries.
     unsafe {
-        pthread_atfork(Some(before_fork), Some(after_fork), Some(after_fork));
+        pthread_atfork(Some(before_fork), Some(after_fork), Some(after_fork_in_child));
         if pthread_key_create(&raw mut key, Some(leave)) == 0 {
             KEY.store(key, Ordering::Relaxed);
             STATE.store(STARTED, Ordering::Release);
         }
+        if options::prints_at_exit() {
+            __cxa_atexit(print, ptr::null_mut(), ptr::null());
+        }
     }
 }
 
+/// Prints the statistics to standard error, when the process exits.
+extern "C" fn print(_: *mut c_void) {
+    let mut printer = Printer::new(2);
+    let _ = write_statistics(StatisticsFormat::Text, &mut printer);
+    printer.finish();
+}
+
+/// Takes all locks, in their order.
 extern "C" fn before_fork() {
-    UNOWNED.lock_for_fork();
+    REGISTRY.lock_for_fork();
+    // No arena can be added now.
+    registry::for_each(|arena| arena.purging.lock_for_fork());
+    registry::for_each(|arena| arena.lock_heaps_for_fork());
+    heaps::lock_spare_for_fork();
+    QUEUE.lock_for_fork();
     HUGE.lock_for_fork();
-    ARENA.lock_for_fork();
+    registry::for_each(|arena| arena.space.lock_for_fork());
+    BASE_ALLOCATOR.lock_for_fork();
 }
 
 extern "C" fn after_fork() {
     // SAFETY: `unlock_after_fork` demands that `before_fork` has run: the C library calls one after
-    // the other, in the thread that forks and in its copy.
+    // the other, in the thread that forks and in its copy. The arenas are those of then, because
+    // the registry is unlocked last.
     unsafe {
-        ARENA.unlock_after_fork();
+        BASE_ALLOCATOR.unlock_after_fork();
+        registry::for_each(|arena| arena.space.unlock_after_fork());
         HUGE.unlock_after_fork();
-        UNOWNED.unlock_after_fork();
+        QUEUE.unlock_after_fork();
+        heaps::unlock_spare_after_fork();
+        registry::for_each(|arena| arena.unlock_heaps_after_fork());
+        registry::for_each(|arena| arena.purging.unlock_after_fork());
+        REGISTRY.unlock_after_fork();
     }
+}
+
+extern "C" fn after_fork_in_child() {
+    after_fork();
+    let home = arch::own();
+    registry::for_each(|arena| arena.keep(home));
+    readers::reset();
 }
 
 /// The key's destructor: releases what this thread does not use, and leaves the heap to others. If
@@ -113,49 +166,52 @@ unsafe extern "C" fn leave(heap: *mut c_void) {
     let Some(heap) = NonNull::new(heap.cast::<Heap>()) else { return };
     // SAFETY: `HeapPtr::new` demands a heap that is never freed, as that of a `HeapPtr` is.
     let heap = unsafe { HeapPtr::new(heap) };
-    if arch::heap() == heap {
-        heap.leave();
+    if arch::own() == heap {
         heap.is_registered.set(false);
         arch::set_heap(EMPTY);
-        push(heap);
+        arch::set_own(EMPTY);
+        heap.take_siblings(|sibling| sibling.arena().leave(sibling));
+        heap.arena().leave(heap);
     }
 }
 
-fn push(heap: HeapPtr) {
-    UNOWNED.with(|heaps| heap.next.set(heaps.replace(heap)));
-}
-
-fn pop() -> Option<HeapPtr> {
-    UNOWNED.with(|heaps| {
-        let heap = (*heaps)?;
-        *heaps = heap.next.take();
-        Some(heap)
-    })
-}
-
-/// Releases what is free in the next heap that no thread has: blocks of it may have been freed by
-/// others since its thread ended.
-pub(crate) fn visit_unowned() {
-    if let Some(heap) = pop() {
-        heap.trim();
-        // The last one next time: the list is a queue.
-        UNOWNED.with(|heaps| {
-            heap.next.set(None);
-            let Some(mut last) = *heaps else { return *heaps = Some(heap) };
-            while let Some(next) = last.next.get() {
-                last = next;
-            }
-            last.next.set(Some(heap));
-        });
+/// Does what has to be done now and then: all of this thread's heap was visited since the last
+/// time.
+#[cold]
+pub(crate) fn visit(heap: HeapPtr) {
+    heap.arena().visit_unowned();
+    if heap.is_at_home(heap) {
+        if !heap.arena().is_main() {
+            MAIN.visit_unowned();
+        }
+        huge::tick(false);
+        register(heap);
+        // Blocks of them may have been freed by other threads since this thread used them.
+        heap.each_sibling(|sibling| sibling.arena().trim_own(sibling));
     }
 }
 
-/// Releases what is free in all heaps that no thread has.
-pub(crate) fn trim_unowned() {
-    let mut next = UNOWNED.with(Option::take);
-    while let Some(heap) = next {
-        next = heap.next.take();
-        heap.trim();
-        push(heap);
+/// Makes another one of this thread's heaps its home heap.
+pub(crate) fn move_home(from: HeapPtr, to: HeapPtr) {
+    from.take_siblings(|heap| {
+        heap.set_home(to);
+        if heap != to {
+            to.add_sibling(heap);
+        }
+    });
+    from.set_home(to);
+    to.add_sibling(from);
+    from.is_registered.set(false);
+    set_own(to);
+    register(to);
+}
+
+/// Releases what is free in this thread's heaps, and in all heaps that no thread has.
+pub(crate) fn trim() {
+    let home = arch::own();
+    if !home.is_empty() {
+        home.arena().trim_own(home);
+        home.each_sibling(|sibling| sibling.arena().trim_own(sibling));
     }
+    registry::for_each(|arena| arena.trim_unowned());
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::{env, thread};
 
 use heapledger_heap as heap;
+use heapledger_heap::arenas::{self, Arena};
 
 #[global_allocator]
 static ALLOCATOR: heap::HeapAllocator = heap::HeapAllocator;
@@ -22,8 +23,18 @@ unsafe extern "C" {
     fn _exit(status: c_int) -> !;
 }
 
-/// Allocates and frees blocks of all kinds.
-fn work(seed: usize) {
+/// Allocates and frees blocks of all kinds, also in an arena that others use, and in one of its
+/// own.
+fn work(seed: usize, shared: &Arena) {
+    let own = Arena::builder().label("own").create().unwrap();
+    for number in 0..50 {
+        let arena = if number % 2 == 0 { shared } else { &own };
+        let block = arenas::allocate_in(arena.id(), number * 3000);
+        assert!(!block.is_null());
+        // SAFETY: a new block, of which nobody else knows.
+        unsafe { arenas::free_in(arena.id(), block) };
+    }
+    drop(own);
     let sizes = (0..200).map(|each| (each * 97_003 + seed) % if each % 20 == 0 { 2_000_000 } else { 3000 });
     let blocks: Vec<*mut u8> = sizes.map(heap::allocate).collect();
     for block in blocks {
@@ -40,30 +51,35 @@ fn work(seed: usize) {
 fn a_child_can_allocate_whatever_other_threads_do() {
     let forks = env::var("HEAPLEDGER_FORKS").map_or(FORKS, |number| number.parse().expect("HEAPLEDGER_FORKS"));
     let is_over = AtomicBool::new(false);
+    let shared = Arena::builder().label("shared").create().unwrap();
+    let shared = &shared;
     thread::scope(|scope| {
         for number in 0..3 {
             let is_over = &is_over;
             scope.spawn(move || {
                 while !is_over.load(Ordering::Relaxed) {
-                    work(number);
+                    work(number, shared);
                 }
             });
         }
         // Threads that begin adopt the heaps of those that have ended.
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
-                thread::spawn(|| work(3)).join().unwrap();
+                thread::scope(|scope| scope.spawn(|| work(3, shared)).join().unwrap());
             }
         });
         let mut failures = Vec::new();
         for number in 0..forks {
-            // SAFETY: the child calls functions of the allocator only, which are ready after a
-            // fork, and leaves by `_exit`. A child that hangs is ended by its alarm.
+            // SAFETY: the child has no other thread, and calls functions of the allocator only,
+            // which are ready after a fork, and leaves by `_exit`. A child that hangs is ended by
+            // its alarm.
             let status = unsafe {
                 let child = fork();
                 if child == 0 {
                     alarm(10);
-                    (0..5).for_each(work);
+                    (0..5).for_each(|seed| work(seed, shared));
+                    // Blocks that other threads of the parent have in it do not matter.
+                    arenas::dispose(shared.id());
                     _exit(0);
                 }
                 assert!(child > 0);

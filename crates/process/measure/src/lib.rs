@@ -37,6 +37,7 @@
 
 #![warn(missing_docs)]
 
+mod allocator;
 mod cells;
 mod container;
 mod counter;

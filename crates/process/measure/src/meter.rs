@@ -11,6 +11,8 @@ use heapledger_core::bridge::{self, BridgeRef, Extent, Marking, mark};
 use heapledger_core::hooks::{UsableSize, usable_size};
 use heapledger_core::{Bytes, sys};
 
+use crate::allocator;
+
 /// Measures blocks for a traversal, and remembers the shared values that the traversal has visited.
 ///
 /// Sizes come from, in this order:
@@ -20,7 +22,8 @@ use heapledger_core::{Bytes, sys};
 ///    `with_usable_size`.
 /// 2. the program's ledger, if it runs and knows the block. It also knows blocks by addresses
 ///    inside them, which is how tables and nodes of trees are found.
-/// 3. a [computation](Meter::computed) of the size that must have been requested, which is [counted
+/// 3. the allocator by any address in a block, if it is Heapledger's own.
+/// 4. a [computation](Meter::computed) of the size that must have been requested, which is [counted
 ///    as such](Meter::computed_bytes).
 ///
 /// With [`Meter::marking`] every block that is measured is marked in the ledger as reported.
@@ -168,13 +171,14 @@ impl Meter {
 
     #[cold]
     fn block_unasked(&mut self, start: usize, requested: usize) -> Bytes {
-        match self.extent(start).filter(|extent| extent.address == start as u64) {
+        match self.extent_of(start).filter(|extent| extent.address == start as u64) {
             Some(extent) => Bytes(extent.bytes_usable),
             None => self.computed(requested),
         }
     }
 
-    /// Returns the size of the block around an address, if the ledger knows it. Nothing is read
+    /// Returns the size of the block around an address, if the ledger knows it, or the allocator if
+    /// that is Heapledger's own. Nothing is read
     /// through the pointer; it may point anywhere.
     pub fn block_around<T: ?Sized>(&mut self, inside: *const T) -> Option<Bytes> {
         self.extent_around(inside).map(|extent| self.known(extent))
@@ -222,12 +226,17 @@ impl Meter {
     #[cfg(feature = "bytes")]
     pub(crate) fn has_ledger(&self) -> bool {
         let known = Box::new(0_u8);
-        self.extent_around(&raw const *known).is_some()
+        self.extent((&raw const *known).addr()).is_some()
     }
 
-    /// Returns the extent of the block around an address, if the ledger knows it.
+    /// Returns the extent of the block around an address, if the ledger or the allocator knows it.
     pub(crate) fn extent_around<T: ?Sized>(&self, inside: *const T) -> Option<Extent> {
-        self.extent(inside.cast::<u8>().addr())
+        self.extent_of(inside.cast::<u8>().addr())
+    }
+
+    /// Returns the extent of the block around an address, if the ledger or the allocator knows it.
+    fn extent_of(&self, address: usize) -> Option<Extent> {
+        self.extent(address).or_else(|| allocator::block_around(address))
     }
 
     /// Counts a block that the ledger knows.

@@ -1,6 +1,7 @@
 //! Built-in reports for every process: figures of the kernel and of the allocator.
 
 mod allocator;
+mod heapledger;
 mod ledger;
 mod process;
 mod statistics;

@@ -14,6 +14,7 @@ mod export;
 mod files;
 mod grammar;
 mod heap;
+mod heap_map;
 mod help;
 mod log;
 mod phc;
@@ -40,6 +41,7 @@ pub(crate) use self::heap::{
     Breakdown, Finding, Heap, HeapAction, HeapCensus, HeapDiff, HeapDominators, HeapFind, HeapNode, HeapPaths,
     ReportSort, ReportView, Word,
 };
+pub(crate) use self::heap_map::HeapMapOf;
 pub(crate) use self::help::{CompleteWords, Completions, Doctor, Explain, Help, Man};
 pub(crate) use self::log::{InfoLog, Log, LogAction, MungeLog, RecordLog, StatsLog};
 pub(crate) use self::phc::{HeapChecker, Phc, Placement};
@@ -198,6 +200,7 @@ pub(crate) enum Verb {
     Reports(Reports),
     Dmd(Dmd),
     Dump(Dump),
+    HeapMap(HeapMapOf),
     Log(Log),
     Replay(Replay),
     Heap(Heap),

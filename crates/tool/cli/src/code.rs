@@ -503,6 +503,16 @@ codes! {
         remedy: "Write to a disk with more room, and log again; `heapledger log info` counts the gaps.",
     }
 
+    // --------------------------------------------------------------------------- a running program
+
+    /// The process does not use Heapledger's allocator
+    OtherAllocator = 83 {
+        cause: "`heapledger heap-map` reads the tables of Heapledger's allocator from the memory of the process. No file that the \
+                process has mapped has the symbol `heapledger_heap_v1`, by which they are found.",
+        consequence: "Nothing is shown. The process is as it was.",
+        remedy: "Start the program with the allocator: `LD_PRELOAD=/usr/lib/libheapledger_allocator.so COMMAND`. In a Rust program \
+                 that links it, keep the symbol table (no `strip = true`).",
+    }
     /// There is no such allocator
     NoAllocator = 84 {
         cause: "The library that --allocator names is not there, or cannot be read. By a name alone (jemalloc, tcmalloc, mimalloc) \

@@ -16,6 +16,7 @@ mod export;
 mod flame;
 pub(crate) mod growth;
 pub(crate) mod heap;
+pub(crate) mod heap_map;
 mod import;
 pub(crate) mod info;
 pub(crate) mod leaks;
@@ -105,6 +106,7 @@ pub(crate) fn answer(verb: &Verb, out: &mut Output) -> Result<ExitCode> {
         Verb::Reports(reports) => reports::run(&reports.action, out),
         Verb::Dmd(dmd) => dmd::run(dmd, out),
         Verb::Dump(dump) => dump::run(dump, out),
+        Verb::HeapMap(map) => heap_map::run(map, out),
         Verb::Heap(heap) => heap::run(&heap.action, out),
         Verb::Lib(lib) => library::run(lib, out),
         Verb::Explain(explain) => explain::run(explain, out),

@@ -47,6 +47,7 @@ pub mod nr {
     pub const CLOCK_GETTIME: usize = usize::MAX;
     pub const TGKILL: usize = usize::MAX;
     pub const EXIT_GROUP: usize = usize::MAX;
+    pub const GETRANDOM: usize = usize::MAX;
     pub const CLOSE_RANGE: usize = usize::MAX;
 }
 

@@ -49,6 +49,7 @@ pub mod nr {
     pub const CLOCK_GETTIME: usize = 228;
     pub const TGKILL: usize = 234;
     pub const EXIT_GROUP: usize = 231;
+    pub const GETRANDOM: usize = 318;
     pub const CLOSE_RANGE: usize = 436;
 }
 

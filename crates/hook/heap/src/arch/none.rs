@@ -7,3 +7,9 @@ pub(crate) fn heap() -> HeapPtr {
 }
 
 pub(crate) fn set_heap(_: HeapPtr) {}
+
+pub(crate) fn own() -> HeapPtr {
+    EMPTY
+}
+
+pub(crate) fn set_own(_: HeapPtr) {}

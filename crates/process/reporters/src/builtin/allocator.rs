@@ -8,19 +8,28 @@ use heapledger_core::weak_address;
 use heapledger_inprocess::{LEDGER, control, query};
 use heapledger_report_format::{Report, Unit};
 
-use super::add;
+use super::{add, heapledger};
 
 pub(super) fn report(reports: &mut Vec<Report>) {
     // Before anything is allocated for the sake of the answer.
+    let own = heapledger::statistics();
     let glibc = glibc();
     let jemalloc = Jemalloc::find().map(|jemalloc| jemalloc.figures());
     let mimalloc = mimalloc();
     // mimalloc does not count what is allocated, jemalloc not unless it was built to.
-    let is_whole = mimalloc.is_none() && !matches!(jemalloc, Some(None)) && (glibc.is_some() || jemalloc.is_some());
+    let is_any = glibc.is_some() || jemalloc.is_some() || own.is_some();
+    let is_whole = mimalloc.is_none() && !matches!(jemalloc, Some(None)) && is_any;
     let jemalloc = jemalloc.flatten();
-    let by_allocators = [glibc.as_ref().map(Glibc::allocated), jemalloc.as_ref().map(|figures| figures.allocated)];
+    let by_allocators = [
+        glibc.as_ref().map(Glibc::allocated),
+        jemalloc.as_ref().map(|figures| figures.allocated),
+        own.as_ref().map(|own| own.allocated as u64),
+    ];
     let known: u64 = by_allocators.into_iter().flatten().sum();
     report_allocated(reports, is_whole.then_some(known));
+    if let Some(own) = own {
+        own.report(reports);
+    }
     if let Some(glibc) = glibc {
         glibc.report(reports);
     }
@@ -50,8 +59,8 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Returns the figures of glibc and jemalloc. `None` if the program has neither, or an
-    /// allocator that does not count.
+    /// Returns the figures of Heapledger's allocator, glibc and jemalloc. `None` if the program has
+    /// none of them, or an allocator that does not count.
     pub fn now() -> Option<Figures> {
         let glibc = glibc();
         let jemalloc = Jemalloc::find().map(|jemalloc| jemalloc.figures());
@@ -63,8 +72,10 @@ impl Figures {
             allocated: figures.allocated,
             mapped: figures.active.max(figures.allocated) + figures.metadata,
         });
-        let both = [glibc, jemalloc].into_iter().flatten();
-        both.reduce(|a, b| Figures { allocated: a.allocated + b.allocated, mapped: a.mapped + b.mapped })
+        let own = heapledger::statistics();
+        let own = own.map(|own| Figures { allocated: own.allocated as u64, mapped: own.mapped as u64 });
+        let all = [own, glibc, jemalloc].into_iter().flatten();
+        all.reduce(|a, b| Figures { allocated: a.allocated + b.allocated, mapped: a.mapped + b.mapped })
     }
 }
 
@@ -128,9 +139,10 @@ struct Glibc {
     keepcost: usize,
 }
 
-/// glibc's figures; `None` with another C library, or an old one.
+/// glibc's figures; `None` with another C library, or an old one, or if Heapledger's allocator
+/// answers in its place.
 fn glibc() -> Option<Glibc> {
-    let address = weak_address!("mallinfo2");
+    let address = if heapledger::answers_for_glibc() { 0 } else { weak_address!("mallinfo2") };
     // SAFETY: `transmute` requires the address of a function of this type, and the address is not
     // 0. It is that of the C library's `mallinfo2`, which takes nothing and returns the structure
     // that `Glibc` declares.

@@ -36,6 +36,7 @@ mod full_disk;
 mod growth;
 mod harness;
 mod hazards;
+mod heap_map;
 mod heaps;
 mod hooks;
 mod import;

@@ -45,6 +45,7 @@ fn schemas() -> BTreeMap<&'static str, Value> {
     add::<crate::verbs::heap::find::HeapFindingsJson>(&mut all);
     add::<crate::verbs::heap::node::HeapNodeJson>(&mut all);
     add::<crate::verbs::heap::paths::HeapPathsJson>(&mut all);
+    add::<crate::verbs::heap_map::HeapMapJson>(&mut all);
     add::<crate::verbs::info::InfoJson>(&mut all);
     add::<crate::verbs::leaks::LeaksJson>(&mut all);
     add::<crate::verbs::library::LibraryJson>(&mut all);

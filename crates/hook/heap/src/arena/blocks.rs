@@ -1,0 +1,194 @@
+//! Blocks of arenas: the malloc functions with the id of an arena.
+//!
+//! A thread that has used an arena before finds its heap there in a table, without a lock. Ids that
+//! no arena has, and blocks of other arenas, end the program with a message.
+
+use core::ptr;
+
+use super::ids::ArenaId;
+use super::lookup::heap_of;
+use super::{SharedArena, disposal, registry};
+use crate::chunk::ChunkPtr;
+use crate::classes::{DIRECT_MAX, LARGE_MAX, aligned_class_of};
+use crate::from_heap::{self, ALIGNMENT, allocate, allocate_of};
+use crate::geometry::{CHUNK, SLICE};
+use crate::map::{self, Range};
+use crate::run::RunPtr;
+use crate::{api, arch, fatal, filled, huge, options};
+
+/// Allocates a block of at least `size` bytes in an arena. Null if there is no memory, or if the
+/// arena's limit does not allow it. As [`allocate`](crate::allocate) apart from that.
+#[inline(always)]
+pub fn allocate_in(arena: ArenaId, size: usize) -> *mut u8 {
+    let block = allocate_in_at_once(arena, size);
+    if block.is_null() { allocate_in_otherwise(arena, size) } else { block }
+}
+
+/// Does the part of [`allocate_in`] that is worth inlining: answers requests of up to 1 KiB if the
+/// thread has used the arena lately, and if its current run there has a block in its free list.
+/// Null otherwise.
+#[inline(always)]
+pub fn allocate_in_at_once(arena: ArenaId, size: usize) -> *mut u8 {
+    let id = arena.to_raw();
+    let heap = arch::heap().arena_heaps(id).get();
+    if size <= DIRECT_MAX && id != 0 && heap.is_of(id) { heap.direct(size).pop().cast() } else { ptr::null_mut() }
+}
+
+/// Does the rest of [`allocate_in`].
+#[inline(never)]
+pub fn allocate_in_otherwise(arena: ArenaId, size: usize) -> *mut u8 {
+    heap_of(arena.to_raw()).map_or(ptr::null_mut(), |heap| fill_usable(allocate(heap, size)))
+}
+
+/// Allocates a block of `size` zero bytes in an arena, as [`allocate_in`] does.
+pub fn allocate_zeroed_in(arena: ArenaId, size: usize) -> *mut u8 {
+    let Some(heap) = heap_of(arena.to_raw()) else { return ptr::null_mut() };
+    if size > LARGE_MAX {
+        return from_heap::zero_huge(from_heap::allocate_huge(heap, size, ALIGNMENT), size);
+    }
+    let block = allocate(heap, size);
+    from_heap::zero(block, size);
+    block
+}
+
+/// Allocates a block in an arena, aligned to `alignment`, a power of two, as [`allocate_in`] does.
+pub fn allocate_aligned_in(arena: ArenaId, size: usize, alignment: usize) -> *mut u8 {
+    debug_assert!(alignment.is_power_of_two());
+    let Some(heap) = heap_of(arena.to_raw()) else { return ptr::null_mut() };
+    if alignment <= ALIGNMENT {
+        return fill_usable(allocate(heap, size));
+    }
+    fill_usable(match if alignment <= SLICE { aligned_class_of(size, alignment) } else { None } {
+        Some(class) => allocate_of(heap, class),
+        None => from_heap::allocate_huge(heap, size, alignment).block,
+    })
+}
+
+/// Fills a new block as the options say, as far as it can be used. Null is ignored.
+fn fill_usable(block: *mut u8) -> *mut u8 {
+    if block.is_null() || !options::is_filling() {
+        return block;
+    }
+    // SAFETY: `usable_size` demands a block that nobody frees meanwhile: a new one.
+    filled::fill(block, unsafe { api::usable_size(block) })
+}
+
+/// Frees a block of an arena, as [`free`](crate::free) does. Null is ignored. Aborts the program if
+/// the block is of another arena.
+///
+/// # Safety
+///
+/// The block is null or was returned by this allocator, and nobody uses it any more.
+#[inline(always)]
+pub unsafe fn free_in(arena: ArenaId, block: *mut u8) {
+    let id = arena.to_raw();
+    let heap = arch::heap().arena_heaps(id).get();
+    if block.addr() & (CHUNK - 1) != 0 && id != 0 && heap.is_of(id) {
+        // SAFETY: `RunPtr::of` demands a block in a chunk, which is in the first slice of its run:
+        // as in `api::free`.
+        let run = unsafe { RunPtr::of(block) };
+        if run.is_open_for(heap.as_owner()) {
+            // SAFETY: `give_back` demands that this thread's heap owns the run, as was just
+            // compared, and that nobody uses the block: this function's `# Safety`.
+            if unsafe { run.give_back(block.cast()) } == 0 {
+                heap.empty(run);
+            }
+            return;
+        }
+    }
+    // SAFETY: `free_in_otherwise` demands what this function's `# Safety` does.
+    unsafe { free_in_otherwise(arena, block) };
+}
+
+/// # Safety
+///
+/// As for [`free_in`].
+#[inline(never)]
+unsafe fn free_in_otherwise(arena: ArenaId, block: *mut u8) {
+    check_arena(arena, block);
+    // SAFETY: `api::free` demands what this function's `# Safety` does.
+    unsafe { api::free(block) };
+}
+
+/// Changes the size of a block of an arena, as [`reallocate`](crate::reallocate) does. A null block
+/// is allocated. Aborts the program if the block is of another arena.
+///
+/// # Safety
+///
+/// The block is null or was returned by this allocator, and nobody else uses it. If another one is
+/// returned, nobody uses it any more.
+pub unsafe fn reallocate_in(arena: ArenaId, block: *mut u8, size: usize) -> *mut u8 {
+    if block.is_null() {
+        return allocate_in(arena, size);
+    }
+    check_arena(arena, block);
+    // SAFETY: `api::reallocate` demands what this function's `# Safety` does.
+    unsafe { api::reallocate(block, size) }
+}
+
+/// Aborts the program unless a block is null, or of an arena that this thread may use.
+#[inline(never)]
+fn check_arena(arena: ArenaId, block: *const u8) {
+    if block.is_null() {
+        return;
+    }
+    let id = arena.to_raw();
+    match find_arena(block) {
+        Some(of) if of.id() == id => of.check_thread(),
+        of => {
+            if registry::find(id).is_none() {
+                registry::abort_unknown(id);
+            }
+            match of {
+                Some(of) => {
+                    let (other, label) = (of.id(), of.label());
+                    fatal::abort_with(format_args!(
+                        "a block of arena {other:#x} ({label}) was passed as one of arena {id:#x}: {block:p}"
+                    ))
+                }
+                None => fatal::abort("an address that is not a block was passed as one of an arena", block),
+            }
+        }
+    }
+}
+
+fn find_arena(block: *const u8) -> Option<&'static SharedArena> {
+    if block.addr() & (CHUNK - 1) == 0 {
+        return huge::find(block).map(huge::HugePtr::arena);
+    }
+    if map::find(block.addr()) != Some(Range::Chunk) {
+        return None;
+    }
+    // SAFETY: `RunPtr::of` demands an address in a mapped chunk from which the place of the chunk's
+    // header follows, as it does from every address in the chunk: the tree has the chunk. The run
+    // is not used.
+    let run = unsafe { RunPtr::of(block.cast_mut()) };
+    Some(SharedArena::of(ChunkPtr::of(run)))
+}
+
+/// Returns the arena of a block, also if it is the main one. `None` if the address is not in memory
+/// of this allocator.
+///
+/// # Safety
+///
+/// If the address is in memory of this allocator, it is that of a block which nobody frees or
+/// reallocates meanwhile.
+pub unsafe fn arena_of(block: *const u8) -> Option<ArenaId> {
+    let id = find_arena(block)?.id();
+    (id != 0).then(|| ArenaId::from_raw(id))
+}
+
+/// Returns the id of the main arena, from which the malloc functions allocate.
+pub fn main_arena() -> ArenaId {
+    ArenaId::from_raw(registry::main_id())
+}
+
+/// Disposes of an arena, whose blocks have all been freed. Aborts the program otherwise, and if no
+/// arena has the id, or if it is the main one.
+///
+/// # Safety
+///
+/// No other thread uses the arena meanwhile.
+pub unsafe fn dispose(arena: ArenaId) {
+    disposal::dispose(arena.to_raw());
+}

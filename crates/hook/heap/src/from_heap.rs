@@ -1,0 +1,106 @@
+//! Blocks of one of this thread's heaps.
+
+use core::ptr;
+
+use crate::arena::{SharedArena, lookup};
+use crate::block::Block;
+use crate::classes::{DIRECT_MAX, LARGE_MAX, class_of};
+use crate::heap::HeapPtr;
+use crate::run::RunPtr;
+use crate::{huge, options, threads};
+
+/// The alignment of every block in bytes.
+pub const ALIGNMENT: usize = 16;
+
+/// Allocates a block from a heap of this thread's. Null if there is no memory.
+#[inline(always)]
+pub(crate) fn allocate(heap: HeapPtr, size: usize) -> *mut u8 {
+    if size <= DIRECT_MAX {
+        let block = heap.direct(size).pop();
+        return if block.is_null() { refill(heap, class_of(size)) } else { block.cast() };
+    }
+    if size <= LARGE_MAX {
+        return allocate_of(heap, class_of(size));
+    }
+    allocate_huge(heap, size, ALIGNMENT).block
+}
+
+/// Allocates a huge block in the arena of a heap of this thread's.
+pub(crate) fn allocate_huge(heap: HeapPtr, size: usize, alignment: usize) -> huge::New {
+    let new = huge::allocate(heap.arena(), size, alignment);
+    if !new.block.is_null() || !make_room(heap.arena()) {
+        return new;
+    }
+    huge::allocate(heap.arena(), size, alignment)
+}
+
+/// Unmaps what an arena with a limit does not use, as far as this thread can. False if the arena
+/// has no limit.
+pub(crate) fn make_room(arena: &'static SharedArena) -> bool {
+    let has_limit = arena.settings().bytes_max != 0;
+    if has_limit {
+        if let Some(heap) = lookup::heap_in(arena) {
+            heap.trim();
+        }
+        arena.space.with(|space| space.unmap_free(arena));
+    }
+    has_limit
+}
+
+/// Allocates a block of a class from a heap of this thread's. Null if there is no memory.
+pub(crate) fn allocate_of(heap: HeapPtr, class: usize) -> *mut u8 {
+    let block = heap.pop(class);
+    if block.is_null() { refill(heap, class) } else { block.cast() }
+}
+
+/// Returns a block of a class from one of this thread's heaps whose current run has none in its
+/// free list. Null if there is no memory.
+pub(crate) fn refill(heap: HeapPtr, class: usize) -> *mut u8 {
+    if heap.tick() {
+        threads::visit(heap);
+    }
+    heap.note_use(class);
+    heap.refill(class).cast()
+}
+
+/// Makes a huge block that was allocated just now zero, unless it is null. Returns its address.
+pub(crate) fn zero_huge(new: huge::New, size: usize) -> *mut u8 {
+    if !new.is_zero {
+        // SAFETY: a new block of at least that size.
+        unsafe { ptr::write_bytes(new.block, 0, size) };
+    }
+    new.block
+}
+
+/// Makes the first `size` bytes of a block zero that was allocated just now in a chunk, unless it
+/// is null.
+#[inline(always)]
+pub(crate) fn zero(block: *mut u8, size: usize) {
+    if !block.is_null() {
+        // SAFETY: `of` demands a live block in a chunk, and it is the first one of its run or in
+        // the first slice: it was allocated above. `write_bytes` demands that many writable bytes,
+        // and nobody else uses the block.
+        unsafe {
+            // New blocks may have been filled with another byte.
+            let is_fresh = RunPtr::of(block).is_fresh() && !options::is_filling();
+            ptr::write_bytes(block, 0, if is_fresh { size_of::<Block>().min(size.max(1)) } else { size });
+        }
+    }
+}
+
+/// Frees a block of a run of this thread's heap `owner`.
+///
+/// # Safety
+///
+/// `owner` owns the run, and `block` is a block of it that nobody uses any more.
+pub(crate) unsafe fn free_locally(owner: HeapPtr, run: RunPtr, block: *mut u8) {
+    // SAFETY: both functions demand what this function's `# Safety` does; `free_in_full` a run that
+    // is full, and `give_back` only the owner, which is this thread.
+    unsafe {
+        if run.is_full() {
+            owner.free_in_full(run, block.cast());
+        } else if run.give_back(block.cast()) == 0 {
+            owner.empty(run);
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! The state of a run as a thread sees it that may not own it.
+
+use core::cell::Cell;
+use core::ptr;
+
+use super::{Run, RunPtr};
+use crate::block::Block;
+use crate::geometry::SLICE;
+
+/// The most blocks that a run has.
+const BLOCKS_MAX: usize = SLICE / 16;
+
+/// The state of a run at one moment. If other threads use the run meanwhile, some blocks may be
+/// seen as they were just before or after.
+#[derive(Clone, Debug)]
+pub(crate) struct Observed {
+    /// The address of the first block.
+    pub(crate) start: usize,
+    /// The size of a block in bytes, not 0.
+    pub(crate) size: usize,
+    pub(crate) class: usize,
+    pub(crate) slices: usize,
+    pub(crate) capacity: usize,
+    /// The number of blocks that have been in use or in a list.
+    pub(crate) carved: usize,
+    /// The pages of the first slice that may have memory.
+    pub(crate) pages: usize,
+    /// One bit for each block that is in a list of free blocks.
+    free: [u64; BLOCKS_MAX / 64],
+}
+
+/// Reads a field that its owner may be writing.
+fn peek<T: Copy>(cell: &Cell<T>) -> T {
+    // SAFETY: `read_volatile` demands a valid, aligned value: the cell is one. The owner may write
+    // it meanwhile. The value is a machine word or a part of one, which this crate's processors
+    // read as a whole, and it is only judged here: every use checks its bounds.
+    unsafe { ptr::read_volatile(cell.as_ptr()) }
+}
+
+impl Observed {
+    /// Looks at a run. `None` if it was released, or makes no sense because it is just changing.
+    ///
+    /// The chunk of the run stays mapped meanwhile.
+    pub(crate) fn new(run: RunPtr) -> Option<Observed> {
+        if run.owner().is_null() {
+            return None;
+        }
+        let (size, slices) = (peek(&run.size) as usize, usize::from(peek(&run.slices)));
+        let (capacity, carved) = (usize::from(peek(&run.capacity)), usize::from(peek(&run.carved)));
+        let is_sound = size >= 16 && slices > 0 && capacity > 0 && carved <= capacity;
+        if !is_sound || capacity.checked_mul(size).is_none_or(|bytes| bytes > slices * SLICE) {
+            return None;
+        }
+        let class = usize::from(peek(&run.class));
+        let mut observed = Observed {
+            start: run.start().addr(),
+            size,
+            class,
+            slices,
+            capacity,
+            carved,
+            pages: run.pages(),
+            free: [0; BLOCKS_MAX / 64],
+        };
+        observed.note(run.start(), peek(&run.free));
+        observed.note(run.start(), peek(&run.local_free));
+        observed.note(run.start(), run.remote.first());
+        Some(observed)
+    }
+
+    /// Notes the blocks of a list. Ends at the first address that is not a block's, and at one that
+    /// was noted before.
+    fn note(&mut self, start: *mut u8, first: *mut Block) {
+        let mut block = first;
+        while let Some(number) = self.number_of(block.addr()).filter(|&number| number < self.carved) {
+            let (word, bit) = (&mut self.free[number / 64 % (BLOCKS_MAX / 64)], 1 << (number % 64));
+            if block.addr() != self.start + number * self.size || *word & bit != 0 {
+                return;
+            }
+            *word |= bit;
+            let block_now = start.wrapping_add(number * self.size).cast::<*mut Block>();
+            // SAFETY: `read_volatile` demands a valid, aligned address: the block lies in the run,
+            // whose chunk stays mapped, by the contract of `new`. Any content is a valid address,
+            // which is judged before it is used.
+            block = unsafe { ptr::read_volatile(block_now) };
+        }
+    }
+
+    /// Returns the number of the block that an address is in. `None` if it is not in a block.
+    pub(crate) fn number_of(&self, address: usize) -> Option<usize> {
+        let number = address.checked_sub(self.start)? / self.size;
+        (number < self.capacity).then_some(number)
+    }
+
+    /// True if a block is in use.
+    pub(crate) fn is_live(&self, number: usize) -> bool {
+        let is_free = self.free.get(number / 64).is_none_or(|word| word & 1 << (number % 64) != 0);
+        number < self.carved && !is_free
+    }
+
+    /// Returns the number of blocks in use.
+    pub(crate) fn live(&self) -> usize {
+        self.carved - self.free.iter().map(|word| word.count_ones() as usize).sum::<usize>()
+    }
+}
+
+impl Run {
+    /// Returns the offsets of fields in the metadata of a run, in bytes, for readers outside of the
+    /// process: of `owner`, `used`, `size`, `capacity`, `carved`, `class`, `slices` and `touched`.
+    pub(crate) const fn offsets() -> [u32; 8] {
+        [
+            core::mem::offset_of!(Run, owner) as u32,
+            core::mem::offset_of!(Run, used) as u32,
+            core::mem::offset_of!(Run, size) as u32,
+            core::mem::offset_of!(Run, capacity) as u32,
+            core::mem::offset_of!(Run, carved) as u32,
+            core::mem::offset_of!(Run, class) as u32,
+            core::mem::offset_of!(Run, slices) as u32,
+            core::mem::offset_of!(Run, touched) as u32,
+        ]
+    }
+}

@@ -1,0 +1,137 @@
+//! `heapledger heap-map`: where the memory of a process's heap is.
+
+mod json;
+mod picture;
+
+use heapledger_report_format::{Row, Tree, escape};
+use heapledger_resident::{Chunk, HeapMap, HeapMapError, Run, Slice};
+
+pub(crate) use self::json::HeapMapJson;
+
+use crate::args::HeapMapOf;
+use crate::code::Code;
+use crate::error::{Failure, Result};
+use crate::exit::Exit;
+use crate::format::{bytes, count, counted, percent};
+use crate::json::document::Form;
+use crate::output::Output;
+
+pub(crate) fn run(arguments: &HeapMapOf, out: &mut Output) -> Result<()> {
+    let map = HeapMap::of_process(arguments.process).map_err(failure)?;
+    if let Some(path) = &arguments.output {
+        out.direct(path, arguments.force, &[])?;
+    }
+    if arguments.json {
+        return out.document(&HeapMapJson::new(arguments.process, &map), Form::Json);
+    }
+    let shown = if arguments.rows == 0 { usize::MAX } else { arguments.rows };
+    if arguments.svg {
+        return Ok(picture::draw(arguments.process, &map, shown, out.stream())?);
+    }
+    print(arguments.process, &map, shown, out)
+}
+
+fn failure(error: HeapMapError) -> Failure {
+    let hint = match error {
+        HeapMapError::NoProcess(_) => Some("`pgrep NAME` tells the numbers of the processes of a name"),
+        HeapMapError::NotAllowed(_) => {
+            Some("sudo heapledger heap-map PID; or allow debuggers: sudo sysctl kernel.yama.ptrace_scope=0")
+        }
+        HeapMapError::NoAllocator(_) => {
+            Some("start it with the allocator: LD_PRELOAD=/usr/lib/libheapledger_allocator.so COMMAND")
+        }
+        _ => None,
+    };
+    let has_none = matches!(error, HeapMapError::NoAllocator(_));
+    let failure = Failure::from_error(Exit::Unreadable, error);
+    let failure = if has_none { failure.code(Code::OtherAllocator) } else { failure };
+    match hint {
+        Some(hint) => failure.hint(hint),
+        None => failure,
+    }
+}
+
+fn print(process: u32, map: &HeapMap, shown: usize, out: &mut Output) -> Result<()> {
+    let totals = map.totals();
+    out.title(format_args!(
+        "process {process}: {} mapped in {} and {}, {} in use ({})",
+        bytes(totals.mapped),
+        counted(map.chunks.len() as u64, "chunk", "chunks"),
+        counted(map.huge.len() as u64, "huge block", "huge blocks"),
+        bytes(totals.used),
+        percent(totals.used, totals.mapped),
+    ))?;
+    out.line(format_args!(
+        "runs of {}: {} · free pages with memory: {} · huge blocks: {}",
+        counted(u64::from(map.heaps()), "heap", "heaps"),
+        bytes(totals.runs),
+        bytes(totals.dirty),
+        bytes(totals.huge),
+    ))?;
+    let mut table = Tree::new(["runs", "blocks", "room", "in use", "unused"]);
+    for bin in map.bins() {
+        let used = bin.used * u64::from(bin.block_size);
+        let cells = [
+            count(bin.runs),
+            count(bin.used),
+            count(bin.capacity),
+            percent(used, bin.run_bytes),
+            bytes(bin.unused_bytes()),
+        ];
+        table.push(0, Row::new(bytes(u64::from(bin.block_size))).cells(cells));
+    }
+    out.line("")?;
+    out.tree(&table)?;
+    out.line("")?;
+    let mut arena = None;
+    for chunk in chunks_by_arena(map).into_iter().take(shown) {
+        if map.arenas.len() > 1 && arena.replace(chunk.arena) != Some(chunk.arena) {
+            out.line(arena_name(map, chunk.arena))?;
+        }
+        out.line(format_args!("{:>#14x}  {}", chunk.address, line(chunk)))?;
+    }
+    if map.chunks.len() > shown {
+        out.dim_line(format_args!("{} more: --rows 0", counted((map.chunks.len() - shown) as u64, "chunk", "chunks")))?;
+    }
+    Ok(())
+}
+
+/// Returns the chunks of the first arena, by address, then those of the next.
+fn chunks_by_arena(map: &HeapMap) -> Vec<&Chunk> {
+    let mut chunks: Vec<&Chunk> = map.chunks.iter().collect();
+    chunks.sort_by_key(|chunk| chunk.arena);
+    chunks
+}
+
+/// Returns the name of an arena, such as `arena 0x1f "cache"`.
+fn arena_name(map: &HeapMap, number: u32) -> String {
+    match map.arenas.get(number as usize) {
+        Some(arena) if arena.label.is_empty() => format!("arena {:#x}", arena.id),
+        Some(arena) => format!("arena {:#x} \"{}\"", arena.id, escape(&arena.label)),
+        None => String::new(),
+    }
+}
+
+/// Returns a character for each slice of a chunk.
+fn line(chunk: &Chunk) -> String {
+    let mut text = String::new();
+    for slice in &chunk.slices {
+        match slice {
+            Slice::Free(0) => text.push('.'),
+            Slice::Free(_) => text.push(':'),
+            Slice::Run(run) if run.capacity == 1 => {
+                text.push(if run.used > 0 { '#' } else { 'o' });
+                (1..run.slices).for_each(|_| text.push('='));
+            }
+            Slice::Run(run) => text.push(level(run)),
+        }
+    }
+    text
+}
+
+/// Returns the character for the share of a run's blocks that is in use.
+fn level(run: &Run) -> char {
+    const LEVELS: [char; 9] = ['_', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let eighths = (usize::from(run.used) * 8).div_ceil(usize::from(run.capacity).max(1));
+    LEVELS[eighths.min(8)]
+}

@@ -1,0 +1,125 @@
+//! Finding the allocator in a process.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io;
+
+use object::elf::FileHeader64;
+use object::read::elf::ElfFile;
+use object::{Endianness, Object, ObjectSegment, ObjectSymbol, ReadCache};
+
+use crate::error::{HeapMapError, Result};
+use crate::heap::HeapMap;
+use crate::layout::{Layout, SYMBOL};
+
+type Elf<'data> = ElfFile<'data, FileHeader64<Endianness>, &'data ReadCache<File>>;
+
+impl HeapMap {
+    /// Reads the heap of a running process. The process is not stopped. So each run is shown as it
+    /// is at a moment of its own. If one changes just then, its figures may be wrong, but not out
+    /// of bounds.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such process, if this user may not read it (that takes the rights of a
+    /// debugger), or if it does not use Heapledger's allocator.
+    pub fn of_process(process: u32) -> Result<HeapMap> {
+        let refused = |error: io::Error| match error.kind() {
+            io::ErrorKind::NotFound => HeapMapError::NoProcess(process),
+            _ => HeapMapError::NotAllowed(process),
+        };
+        let maps = fs::read(format!("/proc/{process}/maps")).map_err(refused)?;
+        let memory = File::open(format!("/proc/{process}/mem")).map_err(refused)?;
+        let maps = String::from_utf8_lossy(&maps);
+        let mut empty = None;
+        for address in Mapping::files(&maps).iter().filter_map(|mapping| mapping.symbol(process)) {
+            // A file may have been replaced since it was mapped: then other contents are there.
+            let Ok(Some(layout)) = Layout::read(&memory, address) else { continue };
+            let map = HeapMap::read(&memory, &layout)?;
+            if !map.chunks.is_empty() || !map.huge.is_empty() {
+                return Ok(map);
+            }
+            empty = Some(map);
+        }
+        empty.ok_or(HeapMapError::NoAllocator(process))
+    }
+}
+
+/// The first mapping of a file.
+#[derive(Debug, PartialEq, Eq)]
+struct Mapping<'maps> {
+    start: u64,
+    offset: u64,
+    path: &'maps str,
+}
+
+impl<'maps> Mapping<'maps> {
+    /// Returns the files in the lines of `/proc/PID/maps`.
+    fn files(maps: &'maps str) -> Vec<Mapping<'maps>> {
+        let mut seen = BTreeSet::new();
+        let mappings = maps.lines().filter_map(Mapping::parse);
+        mappings.filter(|mapping| seen.insert(mapping.path)).collect()
+    }
+
+    fn parse(line: &'maps str) -> Option<Mapping<'maps>> {
+        // START-END PERMISSIONS OFFSET DEVICE INODE PATH
+        let mut fields = line.splitn(6, ' ');
+        let (start, _) = fields.next()?.split_once('-')?;
+        let offset = fields.nth(1)?;
+        let path = fields.nth(2)?.trim_start();
+        let number = |text| u64::from_str_radix(text, 16).ok();
+        let path = path.strip_suffix(" (deleted)").unwrap_or(path);
+        path.starts_with('/').then_some(Mapping { start: number(start)?, offset: number(offset)?, path })
+    }
+
+    /// Returns the address of the allocator's symbol. `None` if the file does not have it, or
+    /// cannot be read: it may be gone, or be no program.
+    fn symbol(&self, process: u32) -> Option<u64> {
+        // As the process sees the path, which may be in a container.
+        let file = File::open(format!("/proc/{process}/root{}", self.path)).ok()?;
+        let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
+        let cache = ReadCache::new(file);
+        let elf = is_file.then(|| Elf::parse(&cache).ok())??;
+        let is_it = |symbol: &object::read::elf::ElfSymbol64<'_, '_, Endianness, _>| {
+            symbol.is_definition() && symbol.name_bytes() == Ok(SYMBOL)
+        };
+        let symbol = elf.dynamic_symbols().find(is_it).or_else(|| elf.symbols().find(is_it))?;
+        let segment = elf.segments().find(|segment| {
+            let (start, size) = segment.file_range();
+            start / 4096 * 4096 <= self.offset && self.offset < start.saturating_add(size)
+        })?;
+        // The difference of an address in memory and in the file.
+        let bias =
+            self.start.wrapping_sub(self.offset).wrapping_sub(segment.address()).wrapping_add(segment.file_range().0);
+        Some(symbol.address().wrapping_add(bias))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_found_in_the_lines_of_maps() {
+        let maps = "\
+55d0c0000000-55d0c0001000 r--p 00000000 08:01 42                         /usr/bin/a program
+55d0c0001000-55d0c0002000 r-xp 00001000 08:01 42                         /usr/bin/a program
+7f0000000000-7f0000400000 rw-p 00000000 00:00 0 
+7f0000500000-7f0000600000 r--p 00003000 08:01 43                         /lib/b.so (deleted)
+7ffd00000000-7ffd00021000 rw-p 00000000 00:00 0                          [stack]
+nonsense
+";
+        let expected = [
+            Mapping { start: 0x55d0_c000_0000, offset: 0, path: "/usr/bin/a program" },
+            Mapping { start: 0x7f00_0050_0000, offset: 0x3000, path: "/lib/b.so" },
+        ];
+        assert_eq!(Mapping::files(maps), expected);
+    }
+
+    #[test]
+    fn a_process_without_the_allocator_is_told_from_no_process() {
+        let own = std::process::id();
+        assert!(matches!(HeapMap::of_process(own), Err(HeapMapError::NoAllocator(process)) if process == own));
+        assert!(matches!(HeapMap::of_process(u32::MAX), Err(HeapMapError::NoProcess(_))));
+    }
+}
