@@ -16,6 +16,7 @@ const PAGE: usize = 4096;
 
 // The sections of the two functions begin at a cache line: elsewhere, a pair of them takes a tenth
 // more, depending on what the linker has put before them.
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 core::arch::global_asm!(
     ".pushsection .text.heapledger.malloc,\"ax\",@progbits",
     ".p2align 6",
@@ -45,7 +46,7 @@ pub(crate) fn or_fail(block: *mut u8) -> *mut c_void {
 
 /// C's `malloc`. A block of 0 bytes is a block of its own.
 #[unsafe(no_mangle)]
-#[unsafe(link_section = ".text.heapledger.malloc")]
+#[cfg_attr(all(target_arch = "x86_64", target_os = "linux"), unsafe(link_section = ".text.heapledger.malloc"))]
 pub extern "C" fn malloc(size: usize) -> *mut c_void {
     // The other function is the last that is called: then this one needs no stack frame.
     let block = heap::allocate_any_at_once(size);
@@ -63,7 +64,7 @@ extern "C" fn malloc_otherwise(size: usize) -> *mut c_void {
 ///
 /// The contract of the C function.
 #[unsafe(no_mangle)]
-#[unsafe(link_section = ".text.heapledger.free")]
+#[cfg_attr(all(target_arch = "x86_64", target_os = "linux"), unsafe(link_section = ".text.heapledger.free"))]
 pub unsafe extern "C" fn free(block: *mut c_void) {
     // SAFETY: `heap::free` demands null or a block of this allocator, as C does.
     unsafe { heap::free(block.cast()) };

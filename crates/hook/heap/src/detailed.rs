@@ -231,11 +231,13 @@ const EMPTY: DetailedStatistics = DetailedStatistics {
 };
 
 /// A slice of a chunk at one moment.
-enum Slice {
-    /// It has no run. `pages` of it may have memory, and the others had it once if `is_returned`.
-    Free { pages: usize, is_returned: bool },
-    /// A run begins there.
-    Run(Observed),
+struct Slice {
+    /// The run that begins there.
+    run: Option<Observed>,
+    /// The pages that may have memory, if it has no run.
+    pages: usize,
+    /// True if the other pages had memory once.
+    is_returned: bool,
 }
 
 impl DetailedStatistics {
@@ -265,24 +267,25 @@ impl DetailedStatistics {
         while slice <= SLICES {
             let seen = readers::read(start + slice * SLICE, |chunk| {
                 let (run, is_free) = (chunk.run(slice), chunk.free.get() & bits(slice, 1) != 0);
-                match if is_free { None } else { Observed::new(run) } {
-                    Some(run) => Slice::Run(run),
-                    None => Slice::Free { pages: run.touched().min(SLICE / PAGE), is_returned: run.is_returned() },
+                Slice {
+                    run: if is_free { None } else { Observed::new(run) },
+                    pages: run.touched().min(SLICE / PAGE),
+                    is_returned: run.is_returned(),
                 }
             });
             match seen {
                 // A run cannot reach beyond its chunk, unless it changes just now.
-                Some(Slice::Run(run)) if slice + run.slices <= SLICES + 1 => {
+                Some(Slice { run: Some(run), .. }) if slice + run.slices <= SLICES + 1 => {
                     self.add_run(&run);
                     slice += run.slices;
                     continue;
                 }
-                Some(Slice::Free { pages, is_returned }) => {
+                Some(Slice { run: None, pages, is_returned }) => {
                     self.dirty += pages * PAGE;
                     let rest = SLICE - pages * PAGE;
                     if is_returned { self.madvised += rest } else { self.fresh += rest }
                 }
-                Some(Slice::Run(_)) => self.dirty += SLICE,
+                Some(_) => self.dirty += SLICE,
                 // The chunk was unmapped meanwhile.
                 None if slice == 1 => return,
                 None => self.madvised += SLICE,

@@ -58,6 +58,9 @@ pub(crate) const ARENA_HEAPS: usize = 32;
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Heap {
+    /// The blocks that [`Heap::pop`] may return until the next refill. In a line that is often
+    /// used.
+    pops: Cell<u32>,
     /// The current run for each size of a request, in steps of 16 bytes.
     direct: [Cell<RunPtr>; DIRECT],
     bins: [Bin; CLASSES],
@@ -68,8 +71,6 @@ pub(crate) struct Heap {
     refills: Cell<u32>,
     /// True if fresh memory becomes blocks in random order.
     is_random: Cell<bool>,
-    /// The blocks that [`Heap::pop`] may return until the next refill.
-    pops: Cell<u32>,
     /// The bin that the next tick visits.
     visited: Cell<usize>,
     /// True if the heap will be left to others when its thread ends.

@@ -81,7 +81,7 @@ fn the_budget_for_dirty_pages_is_shifted() {
     let usual = dirty_max("");
     assert!(usual >= 1 << 20, "{usual}");
     assert_eq!(dirty_max("2F"), usual * 4);
-    assert_eq!(dirty_max("dirty-shift=-3"), (usual / 4096 >> 3) * 4096);
+    assert_eq!(dirty_max("dirty-shift=-3"), ((usual / 4096) >> 3) * 4096);
 }
 
 #[test]

@@ -61,6 +61,7 @@ pub(crate) fn run(arguments: &Lib, out: &mut Output) -> Result<()> {
     out.stream().write_all(path.as_os_str().as_bytes())?;
     out.line("")?;
     if io::stdout().is_terminal() {
+        out.stream().flush()?;
         notify(usage(arguments.library, &path));
     }
     Ok(())
