@@ -63,6 +63,7 @@
 #ifndef HEAPLEDGER_HOOKS_H
 #define HEAPLEDGER_HOOKS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -106,6 +107,16 @@ typedef struct heapledger_caller {
     uint64_t rbp;  /* the frame's rbp */
 } heapledger_caller;
 
+/* An arena: see arena.h. Valid until it has been disposed of; the label for ever. */
+typedef struct heapledger_arena_info {
+    uint32_t size;     /* bytes of this structure, which has more than is declared here */
+    uint32_t flags;    /* those that the program passed */
+    uint64_t id;       /* the number by which the program knows it */
+    const char *label; /* up to 127 bytes; never null */
+} heapledger_arena_info;
+
+struct heapledger_purge;
+
 /* ---------------------------------------------------------------------------------------------------- observers */
 
 /* Functions that are called after an allocation has succeeded and before a free happens. malloc and
@@ -140,15 +151,78 @@ typedef struct heapledger_observer {
     /* A call that should have returned a block did not. Arguments that the call does not have are
      * 0. Null: not called. */
     void (*failed)(uint32_t api, size_t size, size_t alignment, size_t count, heapledger_caller caller);
+    /* A function for arenas returned block, which is in arena. api is that of the plain function;
+     * arguments that it does not have are 0. Null: malloc, calloc or aligned. Blocks of arenas are
+     * freed and reallocated as all others are: by free, free_sized and realloc_begins above. */
+    void (*arena_allocated)(const heapledger_arena_info *arena, uint32_t api, void *block, size_t size, size_t alignment,
+                            size_t count, heapledger_caller caller);
+    /* Like realloc_ends, for a block that stays in its arena. Null: realloc_ends. */
+    void (*arena_realloc_ends)(const heapledger_arena_info *arena, void *old, void *block, size_t size,
+                               heapledger_caller caller);
+    /* An arena was created, or is about to be disposed of. Null: not called. */
+    void (*arena_created)(const heapledger_arena_info *arena, heapledger_caller caller);
+    void (*arena_disposed)(const heapledger_arena_info *arena, heapledger_caller caller);
+    /* The allocator has given unused pages back to the system, in this thread, possibly in the
+     * middle of one of its functions. The structure is in arena.h. Null: not called. */
+    void (*purged)(const struct heapledger_purge *purge);
 } heapledger_observer;
 
 /* The initialiser of a table with the two required functions; others are assigned before it is
  * installed. */
 #define HEAPLEDGER_OBSERVER(order, name, malloc, free)                                                                 \
     {sizeof(heapledger_observer), HEAPLEDGER_HOOK_VERSION, (order), 0, (name), (malloc), (free), NULL, NULL, NULL,     \
-     NULL, NULL, NULL, NULL}
+     NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL}
 
 /* ------------------------------------------------------------------------------------------------- replacements */
+
+/* The totals of an allocator, in the terms of mozjemalloc: bytes, unless said otherwise. What it does
+ * not know is 0. */
+typedef struct heapledger_statistics {
+    uint64_t arenas;      /* a number */
+    uint64_t mapped;      /* address space */
+    uint64_t allocated;   /* in live blocks */
+    uint64_t waste;       /* with memory, and neither allocated nor below */
+    uint64_t dirty;       /* of unused pages that have memory */
+    uint64_t fresh;       /* of unused pages that were never touched */
+    uint64_t madvised;    /* of unused pages whose memory was given back */
+    uint64_t bookkeeping; /* the allocator's own structures */
+    uint64_t bin_unused;  /* of free blocks in runs that have others */
+    uint64_t operations;  /* a number: 1 for an allocation, a free, a resizing in place; 2 for a move */
+    uint64_t chunk_bytes;
+    uint64_t page_bytes;
+    uint64_t dirty_max; /* the limit of an arena's dirty bytes */
+} heapledger_statistics;
+
+/* The totals of one bin: blocks of one size class. */
+typedef struct heapledger_bin_statistics {
+    uint64_t size; /* of each block */
+    uint64_t runs_not_full, runs;
+    uint64_t bytes_unused, bytes_total;
+    uint64_t bytes_per_run, blocks_per_run;
+} heapledger_bin_statistics;
+
+/* The two totals that cost no walk over the heap. */
+typedef struct heapledger_light_statistics {
+    uint64_t allocated;
+    uint64_t operations;
+} heapledger_light_statistics;
+
+/* The kind of memory at an address. */
+enum {
+    HEAPLEDGER_POINTER_UNKNOWN = 0,
+    HEAPLEDGER_POINTER_LIVE = 1,        /* in a live block */
+    HEAPLEDGER_POINTER_FREED_BLOCK = 2, /* in a block that was freed */
+    HEAPLEDGER_POINTER_FREED_PAGE = 3   /* in an unused page */
+};
+
+/* The block or page around an address; 0 where nothing is known. */
+typedef struct heapledger_pointer_info {
+    uint32_t kind; /* HEAPLEDGER_POINTER_… */
+    uint32_t reserved;
+    uint64_t address; /* the first of the block or page */
+    uint64_t bytes;
+    uint64_t arena;
+} heapledger_pointer_info;
 
 /* The malloc family of C, and the functions for arenas. A table from Heapledger is complete; a
  * table from a replacement has the functions that it replaces. An arena is a number other than
@@ -177,11 +251,28 @@ typedef struct heapledger_functions {
     void *(*arena_realloc)(size_t arena, void *old, size_t size);
     void (*arena_free)(size_t arena, void *block);
     void *(*arena_memalign)(size_t arena, size_t alignment, size_t size);
+    /* The functions from here on are not derived from others. If no allocator has one, it does
+     * nothing, and its answer is 0, false, or all zeroes. */
+    size_t (*arena_of)(void *block); /* 0 if a live block is in no arena */
+    /* bins is null, or has statistics_bins() entries */
+    void (*statistics)(heapledger_statistics *total, heapledger_bin_statistics *bins);
+    size_t (*statistics_bins)(void);
+    void (*statistics_light)(heapledger_light_statistics *total);
+    void (*pointer_info)(const void *address, heapledger_pointer_info *info);
+    /* purges: see arena.h */
+    size_t (*purge_all)(void);
+    size_t (*purge_excess)(void);
+    void (*set_dirty_modifier)(int32_t shift);
+    bool (*enable_deferred_purge)(bool on);
+    int (*purge_now)(bool peek_only, uint32_t reuse_grace_ms, size_t budget);
+    void (*thread_local_arena)(bool on); /* gives the calling thread an arena of its own, or the common one */
+    void (*reset_randomisation)(bool on); /* whether small blocks are at random places; draws new ones */
 } heapledger_functions;
 
 #define HEAPLEDGER_NO_FUNCTIONS                                                                                        \
     {sizeof(heapledger_functions), HEAPLEDGER_HOOK_VERSION, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,      \
-     NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL}
+     NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, \
+     NULL, NULL}
 
 /* An allocator, or a layer over one, that replaces the program's. Functions that it leaves out go
  * to the table below, except:
@@ -221,7 +312,7 @@ typedef struct heapledger_hooks {
     uint32_t version;
     /* below all hooks, not observed: a hook may allocate by these */
     const heapledger_functions *real;
-    /* as the program calls them; arenas have no names of their own */
+    /* as the program calls them */
     const heapledger_functions *program;
     /* calls all observers: for blocks from other sources than malloc */
     const heapledger_observer *tell;

@@ -4,6 +4,7 @@
 mod closures;
 mod dom;
 mod globals;
+mod kinds;
 mod retainers;
 mod strings;
 #[cfg(test)]
@@ -15,6 +16,7 @@ use std::fmt;
 pub use closures::{Closures, Variable, closures, context_variables};
 pub use dom::{DetachedNode, detached_dom};
 pub use globals::{GlobalTotals, Globals};
+pub use kinds::{Kind, KindTotals, kinds};
 pub use retainers::{ClassTotals, class_totals, largest_retainers};
 pub use strings::{
     Concatenation, DuplicateString, KeptString, STRING_UNITS_MAX, concatenations, duplicate_strings, kept_strings,

@@ -75,7 +75,7 @@ mod testing;
 pub use events::EventWriter;
 pub use holds::Holds;
 pub use profile::{
-    Amount, Amounts, Event, EventKind, Figure, Frame, Known, Location, Module, Point, Process, Profile, Sample,
+    Amount, Amounts, Event, EventKind, Figure, Frame, Known, Location, Module, Point, Process, Profile, Purge, Sample,
     Snapshot, Thread,
 };
 pub use read_error::ReadError;

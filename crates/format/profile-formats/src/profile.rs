@@ -44,6 +44,8 @@ pub struct Profile {
     pub processes: Vec<Process>,
     /// The names of threads in events.
     pub threads: Vec<Thread>,
+    /// The moments at which the allocator gave memory back to the system, in order.
+    pub purges: Vec<Purge>,
     /// True if the file that was read ends before the program did.
     pub is_cut: bool,
 }
@@ -256,6 +258,29 @@ pub struct Process {
     pub end_ns: Option<u64>,
     /// Its live blocks and bytes over time, in order; empty: not known.
     pub timeline: Vec<Point>,
+}
+
+/// A purge: the allocator gave unused memory back to the system.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Purge {
+    /// The process id.
+    pub pid: u32,
+    /// The time at which it began, from the beginning.
+    pub start_ns: u64,
+    /// The time at which it ended, from the beginning.
+    pub end_ns: u64,
+    /// The arena's number; 0 for the allocator as a whole.
+    pub arena: u64,
+    /// The arena's label; empty if it has none.
+    pub label: String,
+    /// The reason, in a word; empty if it is not known.
+    pub reason: String,
+    /// The number of pages.
+    pub pages: u64,
+    /// The number of system calls.
+    pub calls: u64,
+    /// The number of chunks that the pages were in.
+    pub chunks: u64,
 }
 
 /// The name of a thread.

@@ -36,6 +36,7 @@
 
 use core::ffi::c_void;
 
+pub mod arena;
 mod caller;
 #[cfg(not(all(test, loom)))]
 pub mod dispatch;
@@ -56,10 +57,11 @@ mod registry;
 mod replacement;
 mod usable;
 
+pub use arena::{Arena, Purge};
 pub use caller::Caller;
 #[cfg(not(all(test, loom)))]
 pub use interface::Hooks;
-pub use observer::Observer;
+pub use observer::{ArenaAllocated, Observer};
 #[cfg(not(all(test, loom)))]
 pub use registry::{hold, install_observer, install_replacement, release, remove_observer, remove_replacement};
 pub use replacement::{Functions, Replacement};

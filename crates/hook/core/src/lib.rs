@@ -12,6 +12,7 @@
 //! - [`sample`]: random numbers, and the choice of sampled bytes. [`countdown`]: the bytes until a
 //!   thread's next sample point. [`filter`]: a counting Bloom filter over the addresses of sampled
 //!   blocks.
+//! - [`fatal`]: ends a program that misuses the allocator.
 //! - [`print`]: writes text to a descriptor, without allocation.
 //! - [`pool`]: user pools.
 //! - [`stamp`]: the types that a program declares for its blocks.
@@ -24,6 +25,7 @@ pub mod arch;
 pub mod bridge;
 pub mod context;
 pub mod countdown;
+pub mod fatal;
 pub mod filter;
 pub mod hooks;
 pub mod ids;

@@ -203,8 +203,9 @@ impl ThreadBlock {
         }
     }
 
-    /// Returns the stack extended by a heap of the program's.
-    pub(crate) fn in_heap(&mut self, stack: StackId, name: &'static Name) -> StackId {
+    /// Returns the stack extended by a heap of the program's; with `None` the stack itself.
+    pub(crate) fn in_heap(&mut self, stack: StackId, name: Option<&'static Name>) -> StackId {
+        let Some(name) = name else { return stack };
         let heap = core::ptr::from_ref(name).expose_provenance() as u64;
         tree::child(NodeRef::of(stack), NodeKind::Heap, heap, &mut Nodes).id()
     }

@@ -125,7 +125,7 @@ unsafe fn allocated(pool: u32, name: &'static Name, address: u64, size: u64, cal
     // SAFETY: `capture_for` requires the live frame of this thread to which the intercepted
     // function has yet to return. This function's `# Safety` requires the same of `caller`.
     if let Some(stack) = unsafe { state.capture_for(caller, || size) } {
-        let stack = state.in_heap(stack, name);
+        let stack = state.in_heap(stack, Some(name));
         let (key, size, thread) = (Key::in_pool(pool, address), Bytes(size), state.thread());
         // Pools are not sampled.
         let (time, stamp, rate) = (Time(began), TypeId::NONE, Rate::EXACT);

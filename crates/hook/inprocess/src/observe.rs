@@ -1,8 +1,8 @@
 //! The functions that the hook table calls: after an allocation succeeded, and before a free
 //! happens.
 
-use heapledger_core::context;
-use heapledger_core::hooks::{self, Caller, Observer, Pointer};
+use heapledger_core::context::{self, Name};
+use heapledger_core::hooks::{self, Arena, Caller, Observer, Pointer};
 use heapledger_core::sample::Rate;
 use heapledger_core::{Bytes, StackId, ThreadId, TypeId, arch, countdown};
 use heapledger_ledger::{Allocated, Allocation, Freed, Key, OutOfMemory, Time};
@@ -21,6 +21,8 @@ pub(crate) static OBSERVER: Observer = Observer {
     realloc_begins: Some(realloc_begins),
     realloc_ends: Some(realloc_ends),
     failed: Some(failed),
+    arena_allocated: Some(arena_allocated),
+    arena_realloc_ends: Some(arena_realloc_ends),
     ..Observer::new(malloc, free)
 };
 
@@ -38,8 +40,36 @@ unsafe extern "C" fn malloc(block: Pointer, size: usize, caller: Caller) {
     if rate == Rate::EXACT || !countdown::count_unsampled(size, rate.logarithm().into()) {
         // SAFETY: `allocated` requires a live `caller` and a block returned just now. Only
         // `OBSERVER` leads here, so they are a *live caller* and a *fresh block*.
-        unsafe { allocated(block, size as u64, rate, caller) };
+        unsafe { allocated(block, size as u64, rate, None, caller) };
     }
+}
+
+unsafe extern "C" fn arena_allocated(
+    arena: *const Arena,
+    _: u32,
+    block: Pointer,
+    size: usize,
+    _: usize,
+    _: usize,
+    caller: Caller,
+) {
+    let rate = mode::rate();
+    if rate == Rate::EXACT || !countdown::count_unsampled(size, rate.logarithm().into()) {
+        // SAFETY: `heap` requires null or a live arena, which the contract of `Observer` gives.
+        // `allocated` requires a live `caller` and a block returned just now. Only `OBSERVER` leads
+        // here, so they are a *live caller* and a *fresh block*.
+        unsafe { allocated(block, size as u64, rate, heap(arena), caller) };
+    }
+}
+
+/// Returns the heap that an arena is: its label.
+///
+/// # Safety
+///
+/// `arena` is null, or live, with a static name.
+unsafe fn heap(arena: *const Arena) -> Option<&'static Name> {
+    // SAFETY: `as_ref` requires null or a live arena; this function's `# Safety` requires the same.
+    unsafe { arena.as_ref() }.map(|arena| arena.name)
 }
 
 unsafe extern "C" fn free(block: Pointer, caller: Caller) {
@@ -58,7 +88,21 @@ unsafe extern "C" fn realloc_ends(old: Pointer, block: Pointer, size: usize, cal
     // SAFETY: `reallocation_ends` requires a live `caller`, and that `block` is null or was
     // returned just now. Only `OBSERVER` leads here, so they are a *live caller* and, if not null,
     // a *fresh block*.
-    unsafe { reallocation_ends(old, block, size as u64, caller) };
+    unsafe { reallocation_ends(old, block, size as u64, None, caller) };
+}
+
+unsafe extern "C" fn arena_realloc_ends(
+    arena: *const Arena,
+    old: Pointer,
+    block: Pointer,
+    size: usize,
+    caller: Caller,
+) {
+    // SAFETY: `heap` requires null or a live arena, which the contract of `Observer` gives.
+    // `reallocation_ends` requires a live `caller`, and that `block` is null or was returned just
+    // now. Only `OBSERVER` leads here, so they are a *live caller* and, if not null, a *fresh
+    // block*.
+    unsafe { reallocation_ends(old, block, size as u64, heap(arena), caller) };
 }
 
 unsafe extern "C" fn failed(_: u32, _: usize, _: usize, _: usize, _: Caller) {
@@ -78,7 +122,7 @@ fn may_be_recorded(block: Pointer) -> bool {
 /// `caller` is the live frame of this thread to which the intercepted function has yet to return,
 /// and the block was returned just now.
 #[inline(never)]
-unsafe fn allocated(block: Pointer, size: u64, rate: Rate, caller: Caller) {
+unsafe fn allocated(block: Pointer, size: u64, rate: Rate, heap: Option<&'static Name>, caller: Caller) {
     // Drawn in a pause too, so that later blocks are as likely to be in the sample as ever.
     let Some(rate) = sampled(size, rate, caller.sp()) else { return };
     if !mode::is_recording() {
@@ -96,7 +140,10 @@ unsafe fn allocated(block: Pointer, size: u64, rate: Rate, caller: Caller) {
     match unsafe { state.capture_for(caller, || stack_weight(block, size, rate)) } {
         // SAFETY: `enter` requires a live block. `block` is a *fresh block*, by this function's
         // `# Safety`.
-        Some(stack) => unsafe { enter(block, size, rate, state.thread(), stack) },
+        Some(stack) => unsafe {
+            let stack = state.in_heap(stack, heap);
+            enter(block, size, rate, state.thread(), stack);
+        },
         None => ignore(block, rate),
     }
     state.remember_countdown();
@@ -252,7 +299,7 @@ fn reallocation_begins(old: u64, caller: Caller) {
 /// `caller` is the live frame of this thread to which the intercepted function has yet to return,
 /// and `block` is null or was returned just now.
 #[inline(never)]
-unsafe fn reallocation_ends(old: Pointer, block: Pointer, size: u64, caller: Caller) {
+unsafe fn reallocation_ends(old: Pointer, block: Pointer, size: u64, heap: Option<&'static Name>, caller: Caller) {
     let rate = mode::rate();
     let has_failed = block.is_null() && (old.is_null() || size != 0);
     if has_failed && mode::is_recording() {
@@ -286,6 +333,7 @@ unsafe fn reallocation_ends(old: Pointer, block: Pointer, size: u64, caller: Cal
     // function has yet to return, and `stack_weight` a live block. This function's `# Safety`
     // requires such a `caller`, and a *fresh block*, not null if `is_wanted`.
     let stack = if is_wanted { unsafe { state.capture_for(caller, || stack_weight(block, size, rate)) } } else { None };
+    let stack = stack.map(|stack| state.in_heap(stack, heap));
     let is_event = pending.is_some() || stack.is_some();
     match (pending, stack) {
         (Some(Pending { pending, .. }), Some(stack)) => {

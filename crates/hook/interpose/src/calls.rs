@@ -10,11 +10,12 @@
 //! thread, and is live until the function has returned. Like all arguments, they are passed in
 //! registers: so they are not in a structure.
 
-use core::ffi::{c_int, c_void};
+use core::ffi::c_int;
 use core::ptr;
 
+use heapledger_arenas::table;
 use heapledger_core::Api;
-use heapledger_core::hooks::{Caller, Functions, Pointer, dispatch, notify};
+use heapledger_core::hooks::{Arena, Caller, Functions, Pointer, dispatch, notify};
 
 use crate::allocators;
 use crate::underlying::set_errno;
@@ -22,14 +23,16 @@ use crate::underlying::set_errno;
 const ENOMEM: c_int = 12;
 
 /// The origin of calls, which determines the allocator that they go to.
-trait Origin: Copy {
+pub(crate) trait Origin: Copy {
     /// Returns a table that has all functions for which there is a thunk.
     fn functions(self) -> &'static Functions;
+    /// True if these are calls of the program.
+    fn is_program(self) -> bool;
 }
 
 /// Calls of the program, in the namespace that contains this loaded object.
 #[derive(Clone, Copy)]
-struct Program;
+pub(crate) struct Program;
 
 impl Origin for Program {
     #[inline(always)]
@@ -38,6 +41,11 @@ impl Origin for Program {
             Some(functions) => functions,
             None => crate::functions(),
         }
+    }
+
+    #[inline(always)]
+    fn is_program(self) -> bool {
+        true
     }
 }
 
@@ -50,6 +58,11 @@ impl Origin for Namespace {
     fn functions(self) -> &'static Functions {
         if self.0 == 0 { Program.functions() } else { allocators::functions(self.0) }
     }
+
+    #[inline(always)]
+    fn is_program(self) -> bool {
+        self.0 == 0
+    }
 }
 
 /// Makes a call: `call!(Program, malloc(size))`.
@@ -61,10 +74,12 @@ macro_rules! call {
     };
 }
 
+pub(crate) use call;
+
 /// Returns the calling frame: on entry to a function the return address is at the stack pointer
 /// (System V psABI), and the thunk has passed its stack pointer on entry.
 #[inline(always)]
-fn caller(sp: u64, rbp: u64) -> Caller {
+pub(crate) fn caller(sp: u64, rbp: u64) -> Caller {
     Caller { slot: sp, rbp }
 }
 
@@ -80,14 +95,6 @@ pub unsafe extern "C" fn malloc_usable_size(block: Pointer) -> usize {
 
 pub(crate) unsafe extern "C" fn malloc_good_size(size: usize) -> usize {
     call!(Program, malloc_good_size(size))
-}
-
-pub(crate) unsafe extern "C" fn create_arena(parameters: *const c_void) -> usize {
-    call!(Program, create_arena(parameters))
-}
-
-pub(crate) unsafe extern "C" fn dispose_arena(arena: usize) {
-    call!(Program, dispose_arena(arena));
 }
 
 /// Defines a function for the thunk of the program, and one for the thunks of other namespaces,
@@ -140,6 +147,11 @@ fn calloc_with(origin: impl Origin, count: usize, each: usize, sp: u64, rbp: u64
 
 #[inline(always)]
 fn realloc_with(origin: impl Origin, old: Pointer, size: usize, sp: u64, rbp: u64) -> Pointer {
+    if let Some(arena) = arena_of(origin, old) {
+        // SAFETY: `reallocate_in` requires a *passed frame*, which `realloc_from` has from its
+        // thunk, and a block of the arena.
+        return unsafe { reallocate_in(arena, old, size, sp, rbp) };
+    }
     let block = reallocate(origin, Api::Realloc, old, size, sp, rbp);
     // SAFETY: `notify::realloc_ends` requires the live calling frame of this thread. `sp` and `rbp`
     // are a *passed frame*: `realloc_from` and `realloc_of` have them from thunks, and pass them
@@ -169,10 +181,40 @@ pub(crate) extern "C" fn reallocarray_from(
         }
         return failed(Api::Reallocarray, usize::MAX, 0, count, sp, rbp);
     };
+    if let Some(arena) = arena_of(Namespace(namespace), old) {
+        // SAFETY: `reallocate_in` requires a *passed frame*, which only the thunks of
+        // `reallocarray` lead here with, and a block of the arena.
+        return unsafe { reallocate_in(arena, old, size, sp, rbp) };
+    }
     let block = reallocate(Namespace(namespace), Api::Reallocarray, old, size, sp, rbp);
     // SAFETY: `notify::reallocarray_ends` requires the live calling frame of this thread. `sp` and
     // `rbp` are a *passed frame*: only the thunks of `reallocarray` lead here.
     unsafe { notify::reallocarray_ends(old, block, count, each, caller(sp, rbp)) };
+    block
+}
+
+/// Returns the arena of a block; `None` if it is in none. A load, in processes without arenas.
+#[inline(always)]
+fn arena_of(origin: impl Origin, block: Pointer) -> Option<&'static Arena> {
+    if table::is_any() && origin.is_program() && !block.is_null() { arena_around(block) } else { None }
+}
+
+#[cold]
+fn arena_around(block: Pointer) -> Option<&'static Arena> {
+    table::find(call!(Program, arena_of(block)) as u64).and_then(table::Entry::arena)
+}
+
+/// Reallocates a block of an arena by the plain function, and notifies the observers.
+///
+/// # Safety
+///
+/// `sp` and `rbp` are a *passed frame*; `old` is a block of `arena`.
+#[inline(never)]
+unsafe fn reallocate_in(arena: &Arena, old: Pointer, size: usize, sp: u64, rbp: u64) -> Pointer {
+    let block = reallocate(Program, Api::Realloc, old, size, sp, rbp);
+    // SAFETY: `notify::arena_realloc_ends` requires the live calling frame of this thread, and this
+    // function's `# Safety` asks for it.
+    unsafe { notify::arena_realloc_ends(arena, old, block, size, caller(sp, rbp)) };
     block
 }
 
@@ -276,67 +318,10 @@ fn release(origin: Namespace, api: Api, block: Pointer, size: usize, alignment: 
     }
 }
 
-// Observers are notified of arena functions as of the plain functions.
-
-pub(crate) extern "C" fn arena_malloc_from(arena: usize, size: usize, sp: u64, rbp: u64) -> Pointer {
-    let block = call!(Program, arena_malloc(arena, size));
-    if block.is_null() {
-        return failed(Api::Malloc, size, 0, 0, sp, rbp);
-    }
-    // SAFETY: `notify::malloc` requires the live calling frame of this thread. `sp` and `rbp` are a
-    // *passed frame*: only the thunk `arena_malloc` leads here.
-    unsafe { notify::malloc(block, size, caller(sp, rbp)) };
-    block
-}
-
-pub(crate) extern "C" fn arena_calloc_from(arena: usize, count: usize, each: usize, sp: u64, rbp: u64) -> Pointer {
-    let block = call!(Program, arena_calloc(arena, count, each));
-    if block.is_null() {
-        return failed(Api::Calloc, count.saturating_mul(each), 0, count, sp, rbp);
-    }
-    // SAFETY: `notify::calloc` requires the live calling frame of this thread. `sp` and `rbp` are a
-    // *passed frame*: only the thunk `arena_calloc` leads here.
-    unsafe { notify::calloc(block, count, each, caller(sp, rbp)) };
-    block
-}
-
-pub(crate) extern "C" fn arena_realloc_from(arena: usize, old: Pointer, size: usize, sp: u64, rbp: u64) -> Pointer {
-    let caller = caller(sp, rbp);
-    if !old.is_null() {
-        // SAFETY: `notify::realloc_begins` requires the live calling frame of this thread. `sp` and
-        // `rbp` are a *passed frame*: only the thunk `arena_realloc` leads here.
-        unsafe { notify::realloc_begins(Api::Realloc, old, caller) };
-    }
-    let block = call!(Program, arena_realloc(arena, old, size));
-    // SAFETY: `notify::realloc_ends` requires the live calling frame of this thread. `sp` and `rbp`
-    // are a *passed frame*: only the thunk `arena_realloc` leads here, and has yet to return.
-    unsafe { notify::realloc_ends(old, block, size, caller) };
-    block
-}
-
-pub(crate) extern "C" fn arena_free_from(arena: usize, block: Pointer, sp: u64, rbp: u64) {
-    if !block.is_null() {
-        // SAFETY: `notify::free` requires the live calling frame of this thread. `sp` and `rbp` are
-        // a *passed frame*: only the thunk `arena_free` leads here.
-        unsafe { notify::free(block, caller(sp, rbp)) };
-        call!(Program, arena_free(arena, block));
-    }
-}
-
-pub(crate) extern "C" fn arena_memalign_from(
-    arena: usize,
-    alignment: usize,
-    size: usize,
-    sp: u64,
-    rbp: u64,
-) -> Pointer {
-    aligned(Api::Memalign, call!(Program, arena_memalign(arena, alignment, size)), alignment, size, sp, rbp)
-}
-
 /// Notifies that a call returned no block. Returns null, for convenience.
 #[cold]
 #[inline(never)]
-fn failed(api: Api, size: usize, alignment: usize, count: usize, sp: u64, rbp: u64) -> Pointer {
+pub(crate) fn failed(api: Api, size: usize, alignment: usize, count: usize, sp: u64, rbp: u64) -> Pointer {
     // SAFETY: `notify::failed` requires the live calling frame of this thread. `sp` and `rbp` are a
     // *passed frame*: every caller passes on those that it has.
     unsafe { notify::failed(api, size, alignment, count, caller(sp, rbp)) };

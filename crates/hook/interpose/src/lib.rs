@@ -22,10 +22,12 @@ compile_error!("the thunks of the malloc family are written for x86-64 only");
 
 pub mod allocators;
 mod arch;
+mod arenas;
 mod calls;
 mod entry_points;
 pub mod namespaces;
 mod program;
+mod purges;
 pub mod sandbox;
 mod thunks;
 mod underlying;

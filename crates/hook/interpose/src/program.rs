@@ -2,15 +2,20 @@
 
 use heapledger_core::hooks::Functions;
 
-use crate::calls::{create_arena, dispose_arena, malloc_good_size, malloc_usable_size};
+use crate::arenas::{
+    heapledger_arena_of, heapledger_enable_deferred_purge, heapledger_purge_all, heapledger_purge_excess,
+    heapledger_purge_now, heapledger_set_dirty_modifier, heapledger_thread_local_arena, pointer_info,
+    reset_randomisation, statistics, statistics_bins, statistics_light,
+};
+use crate::calls::{malloc_good_size, malloc_usable_size};
 use crate::entry_points::{calloc, free, malloc, realloc};
 use crate::thunks::{
-    aligned_alloc, arena_calloc, arena_free, arena_malloc, arena_memalign, arena_realloc, memalign, posix_memalign,
-    pvalloc, valloc,
+    aligned_alloc, heapledger_arena_calloc, heapledger_arena_create, heapledger_arena_dispose, heapledger_arena_free,
+    heapledger_arena_malloc, heapledger_arena_memalign, heapledger_arena_realloc, memalign, posix_memalign, pvalloc,
+    valloc,
 };
 
-/// The malloc family as the program calls it, with the arena functions, which are not exported by
-/// name.
+/// The malloc family as the program calls it, with the functions for arenas and purges.
 pub static PROGRAM: Functions = Functions {
     malloc: Some(malloc),
     calloc: Some(calloc),
@@ -23,12 +28,24 @@ pub static PROGRAM: Functions = Functions {
     pvalloc: Some(pvalloc),
     malloc_usable_size: Some(malloc_usable_size),
     malloc_good_size: Some(malloc_good_size),
-    create_arena: Some(create_arena),
-    dispose_arena: Some(dispose_arena),
-    arena_malloc: Some(arena_malloc),
-    arena_calloc: Some(arena_calloc),
-    arena_realloc: Some(arena_realloc),
-    arena_free: Some(arena_free),
-    arena_memalign: Some(arena_memalign),
+    create_arena: Some(heapledger_arena_create),
+    dispose_arena: Some(heapledger_arena_dispose),
+    arena_malloc: Some(heapledger_arena_malloc),
+    arena_calloc: Some(heapledger_arena_calloc),
+    arena_realloc: Some(heapledger_arena_realloc),
+    arena_free: Some(heapledger_arena_free),
+    arena_memalign: Some(heapledger_arena_memalign),
+    arena_of: Some(heapledger_arena_of),
+    statistics: Some(statistics),
+    statistics_bins: Some(statistics_bins),
+    statistics_light: Some(statistics_light),
+    pointer_info: Some(pointer_info),
+    purge_all: Some(heapledger_purge_all),
+    purge_excess: Some(heapledger_purge_excess),
+    set_dirty_modifier: Some(heapledger_set_dirty_modifier),
+    enable_deferred_purge: Some(heapledger_enable_deferred_purge),
+    purge_now: Some(heapledger_purge_now),
+    thread_local_arena: Some(heapledger_thread_local_arena),
+    reset_randomisation: Some(reset_randomisation),
     ..Functions::EMPTY
 };

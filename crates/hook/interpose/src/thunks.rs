@@ -7,16 +7,16 @@
 //! through the [entry points](crate::entry_points).
 
 use core::arch::naked_asm;
-use core::ffi::c_int;
+use core::ffi::{c_int, c_void};
 
 use heapledger_core::hooks::Pointer;
 
-use crate::calls;
+use crate::{arenas, calls};
 
 /// Defines a thunk that adds rsp and rbp to one, two or three arguments; then 0 for the program's
 /// namespace, if there is a register for that.
 macro_rules! thunk {
-    ($(#[$attribute:meta])* $name:ident, $target:ident, $sp:literal, $rbp:literal, $($number:literal,)? $($argument:ident: $type:ty),* => $result:ty) => {
+    ($(#[$attribute:meta])* $name:ident, $target:path, $sp:literal, $rbp:literal, $($number:literal,)? $($argument:ident: $type:ty),* => $result:ty) => {
         /// The C function of this name.
         ///
         /// # Safety
@@ -30,7 +30,7 @@ macro_rules! thunk {
                 concat!("mov ", $rbp, ", rbp"),
                 $(concat!("xor ", $number, ", ", $number),)?
                 "jmp {target}",
-                target = sym calls::$target,
+                target = sym $target,
             )
         }
     };
@@ -43,23 +43,26 @@ macro_rules! export {
     };
 }
 
-thunk!(malloc_hooked, malloc_from, "rsi", "rdx", size: usize => Pointer);
-thunk!(calloc_hooked, calloc_from, "rdx", "rcx", count: usize, each: usize => Pointer);
-thunk!(realloc_hooked, realloc_from, "rdx", "rcx", old: Pointer, size: usize => Pointer);
-thunk!(free_hooked, free_from, "rsi", "rdx", block: Pointer => ());
+thunk!(malloc_hooked, calls::malloc_from, "rsi", "rdx", size: usize => Pointer);
+thunk!(calloc_hooked, calls::calloc_from, "rdx", "rcx", count: usize, each: usize => Pointer);
+thunk!(realloc_hooked, calls::realloc_from, "rdx", "rcx", old: Pointer, size: usize => Pointer);
+thunk!(free_hooked, calls::free_from, "rsi", "rdx", block: Pointer => ());
 
-export!(reallocarray, reallocarray_from, "rcx", "r8", "r9d", old: Pointer, count: usize, each: usize => Pointer);
-export!(memalign, memalign_from, "rdx", "rcx", "r8d", alignment: usize, size: usize => Pointer);
-export!(aligned_alloc, aligned_alloc_from, "rdx", "rcx", "r8d", alignment: usize, size: usize => Pointer);
-export!(posix_memalign, posix_memalign_from, "rcx", "r8", "r9d", out: *mut Pointer, alignment: usize, size: usize => c_int);
-export!(valloc, valloc_from, "rsi", "rdx", "ecx", size: usize => Pointer);
-export!(pvalloc, pvalloc_from, "rsi", "rdx", "ecx", size: usize => Pointer);
-export!(cfree, cfree_from, "rsi", "rdx", "ecx", block: Pointer => ());
-export!(free_sized, free_sized_from, "rdx", "rcx", "r8d", block: Pointer, size: usize => ());
-export!(free_aligned_sized, free_aligned_sized_from, "rcx", "r8", "r9d", block: Pointer, alignment: usize, size: usize => ());
+export!(reallocarray, calls::reallocarray_from, "rcx", "r8", "r9d", old: Pointer, count: usize, each: usize => Pointer);
+export!(memalign, calls::memalign_from, "rdx", "rcx", "r8d", alignment: usize, size: usize => Pointer);
+export!(aligned_alloc, calls::aligned_alloc_from, "rdx", "rcx", "r8d", alignment: usize, size: usize => Pointer);
+export!(posix_memalign, calls::posix_memalign_from, "rcx", "r8", "r9d", out: *mut Pointer, alignment: usize, size: usize => c_int);
+export!(valloc, calls::valloc_from, "rsi", "rdx", "ecx", size: usize => Pointer);
+export!(pvalloc, calls::pvalloc_from, "rsi", "rdx", "ecx", size: usize => Pointer);
+export!(cfree, calls::cfree_from, "rsi", "rdx", "ecx", block: Pointer => ());
+export!(free_sized, calls::free_sized_from, "rdx", "rcx", "r8d", block: Pointer, size: usize => ());
+export!(free_aligned_sized, calls::free_aligned_sized_from, "rcx", "r8", "r9d", block: Pointer, alignment: usize, size: usize => ());
 
-thunk!(arena_malloc, arena_malloc_from, "rdx", "rcx", arena: usize, size: usize => Pointer);
-thunk!(arena_calloc, arena_calloc_from, "rcx", "r8", arena: usize, count: usize, each: usize => Pointer);
-thunk!(arena_realloc, arena_realloc_from, "rcx", "r8", arena: usize, old: Pointer, size: usize => Pointer);
-thunk!(arena_free, arena_free_from, "rdx", "rcx", arena: usize, block: Pointer => ());
-thunk!(arena_memalign, arena_memalign_from, "rcx", "r8", arena: usize, alignment: usize, size: usize => Pointer);
+// The functions of `include/heapledger/arena.h`.
+export!(heapledger_arena_create, arenas::create_from, "rsi", "rdx", parameters: *const c_void => usize);
+export!(heapledger_arena_dispose, arenas::dispose_from, "rsi", "rdx", arena: usize => ());
+export!(heapledger_arena_malloc, arenas::malloc_from, "rdx", "rcx", arena: usize, size: usize => Pointer);
+export!(heapledger_arena_calloc, arenas::calloc_from, "rcx", "r8", arena: usize, count: usize, each: usize => Pointer);
+export!(heapledger_arena_realloc, arenas::realloc_from, "rcx", "r8", arena: usize, old: Pointer, size: usize => Pointer);
+export!(heapledger_arena_free, arenas::free_from, "rdx", "rcx", arena: usize, block: Pointer => ());
+export!(heapledger_arena_memalign, arenas::memalign_from, "rcx", "r8", arena: usize, alignment: usize, size: usize => Pointer);

@@ -81,6 +81,7 @@ pub use freed::FreedBlocks;
 pub use heapledger_core::totals::{Counts, Live, Site, SiteVariances, Time, Variance, Variances};
 pub use ledger::{Allocated, Ledger, Pending};
 pub use live::Session;
+pub use locked::{Guard, Locked};
 pub use mapped::OutOfMemory;
 pub use marks::{Held, Mark, Marked, Marks, Reported};
 pub use register::{Block, Key, Register, SERIAL_MAX, Sampled};

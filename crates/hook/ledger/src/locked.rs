@@ -1,6 +1,7 @@
 //! A value that can be reached under its lock only.
 
 use core::cell::UnsafeCell;
+use core::fmt;
 #[cfg(not(all(test, loom)))]
 use core::mem;
 use core::ops::{Deref, DerefMut};
@@ -13,7 +14,7 @@ use model::{Guard as Held, Lock};
 /// A value and its lock, on a cache line of its own, away from its neighbours' locks; two, since
 /// processors fetch them in pairs.
 #[repr(align(128))]
-pub(crate) struct Locked<T> {
+pub struct Locked<T> {
     lock: Lock,
     value: UnsafeCell<T>,
 }
@@ -23,9 +24,22 @@ pub(crate) struct Locked<T> {
 // has to be `Send`.
 unsafe impl<T: Send> Sync for Locked<T> {}
 
+impl<T> fmt::Debug for Locked<T> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Locked").finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Debug for Guard<'_, T> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Guard").finish_non_exhaustive()
+    }
+}
+
 impl<T> Locked<T> {
+    /// Returns the value, and a free lock.
     #[cfg(not(all(test, loom)))]
-    pub(crate) const fn new(value: T) -> Locked<T> {
+    pub const fn new(value: T) -> Locked<T> {
         Locked { lock: Lock::new(), value: UnsafeCell::new(value) }
     }
 
@@ -34,8 +48,9 @@ impl<T> Locked<T> {
         Locked { lock: Lock::new(), value: UnsafeCell::new(value) }
     }
 
+    /// Waits for the lock, and returns the value until the guard is dropped.
     #[inline(always)]
-    pub(crate) fn lock(&self) -> Guard<'_, T> {
+    pub fn lock(&self) -> Guard<'_, T> {
         let held = self.lock.lock();
         // SAFETY: the lock is held as long as the guard lives, and this is the only place that
         // makes a reference.
@@ -43,18 +58,20 @@ impl<T> Locked<T> {
     }
 
     /// Takes the lock until [`Locked::release`].
-    pub(crate) fn hold(&self) {
+    pub fn hold(&self) {
         #[cfg(not(all(test, loom)))]
         mem::forget(self.lock.lock());
         #[cfg(all(test, loom))]
         self.lock.hold();
     }
 
+    /// Gives the lock back.
+    ///
     /// # Safety
     ///
     /// The calling thread, or, in a forked child, the thread that it is a copy of, called
     /// [`Locked::hold`] last.
-    pub(crate) unsafe fn release(&self) {
+    pub unsafe fn release(&self) {
         // SAFETY: `hold` took the lock and forgot the guard, in this thread or the one that it is a
         // copy of, by the caller's promise.
         unsafe { self.lock.unlock() };
@@ -74,7 +91,8 @@ impl<T> Locked<T> {
     }
 }
 
-pub(crate) struct Guard<'l, T> {
+/// A value whose lock is held.
+pub struct Guard<'l, T> {
     value: &'l mut T,
     _held: Held<'l>,
 }

@@ -20,6 +20,7 @@ mod linker;
 mod namespaces;
 mod obstacles;
 mod pools;
+mod replace_malloc;
 mod sandbox;
 mod scratch;
 mod shell;

@@ -2,10 +2,13 @@
 //! hook table that they are given.
 
 use core::ffi::{CStr, c_char, c_int};
+use core::mem;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use heapledger_core::hooks::{Functions, Hooks};
 use heapledger_interpose::next::Objects;
+
+use crate::replace_malloc;
 
 /// The hook table of this process, which hook libraries are given too.
 #[unsafe(no_mangle)]
@@ -75,8 +78,10 @@ fn call(around: &Around, index: usize) {
 }
 
 /// Lets each library install its hooks, in the order of the paths. Their results are ignored: a
-/// library that installs nothing changes nothing.
+/// library that installs nothing changes nothing. A library of the replace-malloc protocol is
+/// [hosted](replace_malloc); the command refuses a second one.
 pub(crate) fn install_hooks<'a>(paths: impl Iterator<Item = &'a [u8]>, objects: &Objects<'_>) {
+    let mut is_one_hosted = false;
     for path in paths {
         let address = objects.lookup_at(path, c"heapledger_hook_init");
         // Otherwise it is the allocator.
@@ -87,6 +92,13 @@ pub(crate) fn install_hooks<'a>(paths: impl Iterator<Item = &'a [u8]>, objects: 
             let init = unsafe { core::mem::transmute::<usize, Init>(address) };
             // SAFETY: both tables are static, and complete: there is an allocator.
             unsafe { init(heapledger_hooks_v1.real, &raw const heapledger_hooks_v1) };
+        } else if !mem::replace(&mut is_one_hosted, true) {
+            let address = objects.lookup_at(path, c"replace_init");
+            if address != 0 {
+                // SAFETY: the library's function of this name. Once: the flag says so; and this
+                // function is called at the first call of the malloc functions, by one thread.
+                unsafe { replace_malloc::host(address) };
+            }
         }
         let unseen = objects.lookup_at(path, c"heapledger_hook_library_unseen");
         if let Some(slot) = UNSEEN.iter().find(|slot| unseen != 0 && slot.load(Ordering::Relaxed) == 0) {

@@ -4,18 +4,22 @@ use core::mem;
 use core::ptr;
 use core::sync::atomic::Ordering;
 
-use heapledger_core::StackId;
-use heapledger_core::context::ScopeStack;
+use heapledger_core::context::{Name, ScopeStack};
 use heapledger_core::hooks::Caller;
+use heapledger_core::{NodeKind, StackId};
 use heapledger_thread as thread;
 use heapledger_unwind::arch::FrameRegisters;
-use heapledger_unwind::context;
+use heapledger_unwind::nodes::NodeRef;
 use heapledger_unwind::walk::IncompleteStacks;
+use heapledger_unwind::{context, tree};
 use heapledger_wire::session::mode;
 
 use crate::block::{INSPECT_ALL, ThreadBlock};
 use crate::process::Process;
 use crate::{session, verify};
+
+/// The heap that a block is from: an arena or a pool, by its name. `None` is the main heap.
+pub(crate) type Heap = Option<&'static Name>;
 
 /// True if the program wants the allocations of this thread ignored.
 #[inline]
@@ -60,6 +64,22 @@ impl ThreadBlock {
         let id = if takes_stacks { unsafe { self.walk(caller) } } else { StackId::ROOT };
         let contexts = thread::contexts();
         if contexts.is_null() { id } else { self.within_context(contexts, id) }
+    }
+
+    /// Captures the stack of an allocation from a heap of the program's own, as
+    /// [`ThreadBlock::capture_slow`] does: the heap is a leaf of it. `None` stands for the main
+    /// heap.
+    ///
+    /// # Safety
+    ///
+    /// See [`malloc`](crate::hook::malloc).
+    pub(crate) unsafe fn capture_in(&mut self, caller: Caller, heap: Heap) -> StackId {
+        // SAFETY: `capture_slow` requires *live caller*; this function's `# Safety` requires the
+        // same of `caller`.
+        let stack = unsafe { self.capture_slow(caller) };
+        let Some(heap) = heap else { return stack };
+        let heap = ptr::from_ref(heap).expose_provenance() as u64;
+        tree::child(NodeRef::of(stack), NodeKind::Heap, heap, &mut self.writer).id()
     }
 
     /// Returns the stack within the context that the thread is in.

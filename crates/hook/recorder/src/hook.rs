@@ -18,10 +18,11 @@ use heapledger_wire::event::{self, COMPACT_SIZE_END, Extended, ReallocOutcome, i
 
 use crate::accept::{Kind, ended_as_free, is_paused};
 use crate::attach::{enter, enter_fast};
-use crate::capture::is_ignoring;
+use crate::capture::{Heap, is_ignoring};
 use crate::common_ring::{write_allocation_to_common_ring, write_to_common_ring};
 use crate::session;
 
+pub(crate) mod arenas;
 pub mod declarations;
 pub mod marks;
 pub mod pools;
@@ -56,7 +57,7 @@ unsafe fn malloc_slow(address: u64, size: u64, caller: Caller) {
     if size >= COMPACT_SIZE_END || !is_compact_address(address) {
         // SAFETY: `allocation` requires *live caller*; this function's `# Safety` requires the same
         // of `caller`.
-        return unsafe { allocation(Api::Malloc, address, size, 0, 0, caller) };
+        return unsafe { allocation(Api::Malloc, address, size, 0, 0, caller, None) };
     }
     if is_ignoring() {
         return ignored(address, caller.sp());
@@ -80,12 +81,12 @@ pub unsafe fn calloc(address: u64, count: u64, each: u64, caller: Caller) {
     let (Ok(count_small), Ok(each_small)) = (u32::try_from(count), u32::try_from(each)) else {
         // SAFETY: `allocation` requires *live caller*; this function's `# Safety` requires the same
         // of `caller`.
-        return unsafe { allocation(Api::Calloc, address, size, 0, count, caller) };
+        return unsafe { allocation(Api::Calloc, address, size, 0, count, caller, None) };
     };
     if size >= COMPACT_SIZE_END || !is_compact_address(address) {
         // SAFETY: `allocation` requires *live caller*; this function's `# Safety` requires the same
         // of `caller`.
-        return unsafe { allocation(Api::Calloc, address, size, 0, count, caller) };
+        return unsafe { allocation(Api::Calloc, address, size, 0, count, caller, None) };
     }
     // SAFETY: `record_after` requires *live caller*; this function's `# Safety` requires the same
     // of `caller`.
@@ -113,13 +114,21 @@ unsafe fn calloc_slow(address: u64, count: u32, each: u32, caller: Caller) {
     }
 }
 
-/// Records any allocation, with all its arguments.
+/// Records any allocation, with all its arguments, and the heap that the block is from.
 ///
 /// # Safety
 ///
 /// See [`malloc`].
 #[inline(never)]
-pub unsafe fn allocation(api: Api, address: u64, size: u64, alignment: u64, count: u64, caller: Caller) {
+pub(crate) unsafe fn allocation(
+    api: Api,
+    address: u64,
+    size: u64,
+    alignment: u64,
+    count: u64,
+    caller: Caller,
+    heap: Heap,
+) {
     if is_ignoring() {
         return ignored(address, caller.sp());
     }
@@ -133,9 +142,9 @@ pub unsafe fn allocation(api: Api, address: u64, size: u64, alignment: u64, coun
         return;
     }
     block.begin();
-    // SAFETY: `capture_slow` requires *live caller*; this function's `# Safety` requires the same
-    // of `caller`.
-    let stack = unsafe { block.capture_slow(caller) };
+    // SAFETY: `capture_in` requires *live caller*; this function's `# Safety` requires the same of
+    // `caller`.
+    let stack = unsafe { block.capture_in(caller, heap) };
     let ticks = block.stamp();
     let event = Extended::Alloc { api, address, size, stack, alignment, count, usable: 0, rate: Rate::EXACT };
     let written = block.write_extended(ticks, &event);
@@ -256,8 +265,26 @@ pub unsafe fn reallocation_ends(
     if !is_compact || unsafe { !record_after(caller, |stack| event::realloc_end(0, address, size, stack)) } {
         // SAFETY: `reallocation_ends_slow` requires *live caller*; this function's `# Safety`
         // requires the same of `caller`.
-        unsafe { reallocation_ends_slow(api, outcome, address, size, count, caller) };
+        unsafe { reallocation_ends_slow(api, outcome, address, size, count, caller, None) };
     }
+}
+
+/// Does the same as [`reallocation_ends`] for a block of an arena.
+///
+/// # Safety
+///
+/// See [`malloc`].
+#[inline(never)]
+pub(crate) unsafe fn arena_reallocation_ends(
+    outcome: ReallocOutcome,
+    address: u64,
+    size: u64,
+    caller: Caller,
+    heap: Heap,
+) {
+    // SAFETY: `reallocation_ends_slow` requires *live caller*; this function's `# Safety` requires
+    // the same of `caller`.
+    unsafe { reallocation_ends_slow(Api::Realloc, outcome, address, size, 0, caller, heap) };
 }
 
 /// True if the end of a reallocation fits a compact event.
@@ -278,6 +305,7 @@ unsafe fn reallocation_ends_slow(
     size: u64,
     count: u64,
     caller: Caller,
+    heap: Heap,
 ) {
     // The beginning of the reallocation is not recorded either.
     if is_paused(Kind::Free) {
@@ -308,9 +336,9 @@ unsafe fn reallocation_ends_slow(
         return block.end_as_free(api);
     }
     block.begin();
-    // SAFETY: `capture_slow` requires *live caller*; this function's `# Safety` requires the same
-    // of `caller`.
-    let stack = unsafe { block.capture_slow(caller) };
+    // SAFETY: `capture_in` requires *live caller*; this function's `# Safety` requires the same of
+    // `caller`.
+    let stack = unsafe { block.capture_in(caller, heap) };
     let ticks = block.stamp();
     let is_compact = is_compact_end(api, outcome, address, size);
     if is_compact {

@@ -1,10 +1,11 @@
 //! The recorder as an observer: its entry in the hook table.
 
 use heapledger_core::Api;
-use heapledger_core::hooks::{Caller, Observer, Pointer};
+use heapledger_core::hooks::{Arena, Caller, Observer, Pointer};
 use heapledger_wire::event::ReallocOutcome;
 
-use crate::hook;
+use crate::hook::arenas::{arena_created, arena_disposed, purged};
+use crate::hook::{self, arenas};
 use crate::table::{api_from_number, observer};
 
 /// The recorder. To be installed once [`process::start`](crate::process::start) has been called.
@@ -38,7 +39,7 @@ unsafe extern "C" fn aligned(api: u32, block: Pointer, alignment: usize, size: u
     if let Some(api) = api_from_number(api) {
         // SAFETY: `hook::allocation` requires *live caller*, which the contract of `Observer`
         // gives: the caller's frame is live until we return.
-        unsafe { hook::allocation(api, block as u64, size as u64, alignment as u64, 0, caller) };
+        unsafe { hook::allocation(api, block as u64, size as u64, alignment as u64, 0, caller, None) };
     }
 }
 
@@ -85,6 +86,17 @@ unsafe extern "C" fn reallocarray_ends(old: Pointer, block: Pointer, count: usiz
     unsafe { end(Api::Reallocarray, old, block, count.saturating_mul(each), count, caller) };
 }
 
+/// Returns the outcome of the reallocation of a block.
+#[inline(always)]
+fn outcome(block: Pointer, size: u64) -> ReallocOutcome {
+    match (block.is_null(), size) {
+        (false, _) => ReallocOutcome::Returned,
+        // glibc frees; so do jemalloc and tcmalloc if they return null here.
+        (true, 0) => ReallocOutcome::Freed,
+        (true, _) => ReallocOutcome::Failed,
+    }
+}
+
 /// # Safety
 ///
 /// See [`hook::malloc`].
@@ -95,17 +107,11 @@ unsafe fn end(api: Api, old: Pointer, block: Pointer, size: usize, count: usize,
     // function's `# Safety` requires the same of `caller`.
     unsafe {
         if !old.is_null() {
-            let outcome = match (block.is_null(), size) {
-                (false, _) => ReallocOutcome::Returned,
-                // glibc frees; so do jemalloc and tcmalloc if they return null here.
-                (true, 0) => ReallocOutcome::Freed,
-                (true, _) => ReallocOutcome::Failed,
-            };
-            hook::reallocation_ends(api, outcome, address, size, count, caller);
+            hook::reallocation_ends(api, outcome(block, size), address, size, count, caller);
         } else if block.is_null() {
             hook::failure(api, size, 0, count, caller);
         } else {
-            hook::allocation(api, address, size, 0, count, caller);
+            hook::allocation(api, address, size, 0, count, caller, None);
         }
     }
 }
@@ -119,5 +125,48 @@ unsafe extern "C" fn failed(api: u32, size: usize, alignment: usize, count: usiz
         // SAFETY: `hook::failure` requires *live caller*, which the contract of `Observer` gives:
         // the caller's frame is live until we return.
         unsafe { hook::failure(api, size as u64, alignment as u64, count as u64, caller) };
+    }
+}
+
+/// # Safety
+///
+/// The contract of [`Observer`].
+unsafe extern "C" fn arena_allocated(
+    arena: *const Arena,
+    api: u32,
+    block: Pointer,
+    size: usize,
+    alignment: usize,
+    count: usize,
+    caller: Caller,
+) {
+    if let Some(api) = api_from_number(api) {
+        let (size, alignment, count) = (size as u64, alignment as u64, count as u64);
+        // SAFETY: `heap` requires an arena that observers are told of, which the contract of
+        // `Observer` gives. `hook::allocation` requires *live caller*, which it gives too.
+        unsafe { hook::allocation(api, block as u64, size, alignment, count, caller, arenas::heap(arena)) };
+    }
+}
+
+/// # Safety
+///
+/// The contract of [`Observer`].
+unsafe extern "C" fn arena_realloc_ends(
+    arena: *const Arena,
+    old: Pointer,
+    block: Pointer,
+    size: usize,
+    caller: Caller,
+) {
+    let (address, size) = (block as u64, size as u64);
+    let outcome = outcome(block, size);
+    // SAFETY: `heap` requires an arena that observers are told of, and the functions of `hook`
+    // *live caller*: the contract of `Observer` gives both.
+    unsafe {
+        match (old.is_null(), block.is_null()) {
+            (false, _) => hook::arena_reallocation_ends(outcome, address, size, caller, arenas::heap(arena)),
+            (true, true) => hook::failure(Api::Realloc, size, 0, 0, caller),
+            (true, false) => hook::allocation(Api::Realloc, address, size, 0, 0, caller, arenas::heap(arena)),
+        }
     }
 }

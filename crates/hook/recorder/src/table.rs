@@ -14,6 +14,11 @@ macro_rules! observer {
             realloc_ends: Some(realloc_ends),
             reallocarray_ends: Some(reallocarray_ends),
             failed: Some(failed),
+            arena_allocated: Some(arena_allocated),
+            arena_realloc_ends: Some(arena_realloc_ends),
+            arena_created: Some(arena_created),
+            arena_disposed: Some(arena_disposed),
+            purged: Some(purged),
             ..heapledger_core::hooks::Observer::new(malloc, free)
         }
     };

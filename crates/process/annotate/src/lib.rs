@@ -1,10 +1,12 @@
 //! Annotations: all that a Rust program says about its blocks, to whoever observes its allocator.
 //!
 //! - Contexts: named scopes that the program is in. The manual is [`contexts`].
+//! - [Arenas](arena): parts of the heap with labels, totals and limits.
 //! - [Pools](pool): heaps of the program's own.
 //! - [Stamps](mod@stamp): the types of blocks, and where the program declares them.
 //! - The untracked scope: blocks of our own that no observer counts.
 
+pub mod arena;
 mod context;
 #[doc(hidden)]
 pub mod exclusive_call;
@@ -24,6 +26,7 @@ pub mod untracked;
 #[cfg_attr(not(all(target_arch = "x86_64", target_os = "linux")), path = "untracked_thread_none.rs")]
 pub mod untracked_thread;
 
+pub use arena::Arena;
 pub use context::{Context, set_context};
 pub use future::{InContext, WithContext};
 pub use heapledger_core::context::Category;

@@ -293,6 +293,7 @@
 pub use heapledger_allocator::Allocator;
 #[cfg(all(feature = "heap", target_arch = "x86_64", target_os = "linux"))]
 pub use heapledger_allocator::HeapAllocator;
+pub use heapledger_annotate::Arena;
 #[doc(inline)]
 pub use heapledger_annotate::contexts;
 #[cfg(feature = "tracing")]

@@ -14,6 +14,7 @@
 //!   [`find_names`]: all of them at once, to be kept in the recording.
 //! - [`History`]: what was live over time.
 //! - [`Shares`]: what groups of blocks held over time. [`size_classes`]: the sizes of their blocks.
+//! - [`allocator_events`]: the arenas that came and went, and the purges.
 //! - [`diff`]: two profiles side by side.
 //! - [`AdviceList`]: changes to the program that are worth making.
 //! - [`rewrite`]: new recordings made from existing ones.
@@ -43,6 +44,7 @@
 
 mod advice;
 mod allocation_calls;
+mod allocator_events;
 mod allocators;
 mod amount;
 mod block_filter;
@@ -98,6 +100,7 @@ mod wrapper_search;
 mod wrappers;
 
 pub use advice::{Advice, AdviceList, Finding, Grows, Reporters, Reserve, Skipped, Slop, Temporary};
+pub use allocator_events::{AllocatorEvent, AllocatorEventKind, Purge, allocator_event, allocator_events};
 pub use allocators::is_allocator;
 pub use amount::{Amount, Metric, MomentAmounts};
 pub use block_lifetimes::{BlockLifetimes, GroupLifetimes, block_lifetimes};

@@ -220,7 +220,8 @@ codes! {
     /// The file is not a hook library
     NotAHook = 21 {
         cause: "What --hook names is not a shared library for this processor, or does not export the function \
-                `heapledger_hook_init`, by which it is asked for its hooks.",
+                `heapledger_hook_init`, by which it is asked for its hooks, nor `replace_init`, the function of Firefox's \
+                replace-malloc libraries. Or it is the second library with `replace_init`: a process can have one.",
         consequence: "Nothing was started: the program would have run without the hook. Exit status 101.",
         remedy: "Build it as a shared library that exports the function: include/heapledger/hooks.h says how, examples/hooks \
                  has a library in C and one in Rust. `nm -D LIB.so` lists what a library exports.",

@@ -398,3 +398,85 @@ fn maps_and_contexts_tell_the_global_object_in_v8() {
     let expected = [None, global, global, global, global, global, global, global, None, global, global, None];
     assert_eq!(globals_of(&graph), expected);
 }
+
+/// Returns the kinds of a graph with their numbers of nodes and bytes.
+fn kinds_of(graph: &Graph) -> Vec<(Kind, u64, u64)> {
+    let mut found: Vec<_> = kinds(graph).iter().map(|it| (it.kind, it.count, it.bytes)).collect();
+    found.sort_unstable();
+    found
+}
+
+#[test]
+fn labels_tell_the_forms_of_code_in_v8() {
+    let code = |label, size| Draft { coarse_type: CoarseType::Script, label: Some(label), ..draft("code", size, &[]) };
+    let text = |type_name, size| Draft { type_name, ..string("a", size) };
+    let graph = built(
+        Origin::V8,
+        &[
+            // The root is no code, whatever its edges are called.
+            draft("synthetic", 1, &[(2, "source")]),
+            Draft { edges: vec![(3, "source", EdgeKind::Internal)], ..code("a.js", 10) },
+            text("string", 20),
+            text("string", 30),
+            text("concatenated string", 40),
+            text("sliced string", 50),
+            code("system / BytecodeArray", 60),
+            code("(constant pool)", 1),
+            code("system / Code / x", 70),
+            code("(BASELINE code)", 1),
+            code("(code for f)", 1),
+            code("system / FeedbackVector", 80),
+            code("system / ScopeInfo", 90),
+            // An object of that name is no code.
+            Draft { label: Some("system / Code"), ..draft("object", 1000, &[]) },
+        ],
+    );
+    let expected = [
+        (Kind::Flat, 1, 20),
+        (Kind::Concatenated, 1, 40),
+        (Kind::Part, 1, 50),
+        (Kind::Source, 1, 30),
+        (Kind::Bytecode, 2, 61),
+        (Kind::MachineCode, 3, 72),
+        (Kind::InlineCaches, 1, 80),
+        (Kind::Descriptions, 2, 100),
+    ];
+    assert_eq!(kinds_of(&graph), expected);
+}
+
+#[test]
+fn edges_tell_the_kinds_of_strings_in_firefox() {
+    let text = |edges: &[(u32, &'static str)], size| Draft {
+        edges: edges.iter().map(|&(target, name)| (target, name, EdgeKind::Plain)).collect(),
+        ..string("", size)
+    };
+    let script = |type_name, size, edges: &[(u32, &'static str)]| Draft {
+        coarse_type: CoarseType::Script,
+        ..draft(type_name, size, edges)
+    };
+    let graph = built(
+        Origin::Firefox,
+        &[
+            draft("JS::ubi::RootList", 1, &[]),
+            text(&[(2, "left child"), (3, "right child")], 10),
+            text(&[], 20),
+            text(&[(2, "base")], 30),
+            script("js::BaseScript", 40, &[(5, "baseline-ic-stub-code"), (7, "sourceObject")]),
+            script("js::jit::JitCode", 50, &[]),
+            script("js::jit::JitCode", 60, &[]),
+            Draft { class: Some("ScriptSource"), ..draft("JSObject", 70, &[]) },
+            script("js::Scope", 80, &[]),
+        ],
+    );
+    let expected = [
+        (Kind::Flat, 1, 20),
+        (Kind::Concatenated, 1, 10),
+        (Kind::Part, 1, 30),
+        (Kind::Source, 1, 70),
+        (Kind::Bytecode, 1, 40),
+        (Kind::MachineCode, 1, 60),
+        (Kind::InlineCaches, 1, 50),
+        (Kind::Descriptions, 1, 80),
+    ];
+    assert_eq!(kinds_of(&graph), expected);
+}

@@ -48,6 +48,10 @@ pub fn write(profile: &Profile, out: &mut dyn Write, heaps: HeapFormat) -> io::R
         trace.counter(profile.pid, time, "live bytes", point.live.bytes)?;
         trace.counter(profile.pid, time, "live blocks", point.live.blocks)?;
     }
+    for purge in &profile.purges {
+        let time = time_us(profile, purge.start_ns);
+        trace.purge(purge, time, purge.end_ns.saturating_sub(purge.start_ns) / 1000)?;
+    }
     trace.finish().map(drop)
 }
 
@@ -138,7 +142,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::profile::{Point, Snapshot};
+    use crate::profile::{Point, Purge, Snapshot};
     use crate::testing::example;
 
     #[test]
@@ -187,5 +191,25 @@ mod tests {
         let counters: Vec<_> =
             events().filter(|event| event["ph"] == "C").map(|event| &event["args"]["value"]).collect();
         assert_eq!(counters, [10, 4]);
+        assert!(events().all(|event| event["ph"] != "X"));
+    }
+
+    #[test]
+    fn purges_are_slices() {
+        let mut profile = example();
+        let purge = Purge { pid: 12, start_ns: 5_000_000, end_ns: 5_250_000, arena: 9, ..Purge::default() };
+        let texts = Purge { label: "images".into(), reason: "idle".into(), ..purge };
+        profile.purges = vec![Purge { pages: 7, calls: 2, chunks: 1, ..texts }];
+        let mut file = Vec::new();
+        write(&profile, &mut file, HeapFormat::default()).unwrap();
+        let file: Value = serde_json::from_slice(&file).unwrap();
+        let found: Vec<_> = file["traceEvents"].as_array().unwrap().iter().filter(|event| event["ph"] == "X").collect();
+        let [slice] = found[..] else { panic!("{file:#}") };
+        assert_eq!((&slice["name"], &slice["ts"], &slice["dur"]), (&"purge".into(), &5_000.into(), &250.into()));
+        assert_eq!(slice["pid"], 12);
+        let args = serde_json::json!({
+            "arena": "0x9", "label": "images", "reason": "idle", "pages": 7, "calls": 2, "chunks": 1,
+        });
+        assert_eq!(slice["args"], args);
     }
 }

@@ -12,6 +12,7 @@ use super::heap::Heap;
 use super::kernel::{Region, Totals};
 use super::names::{Names, Numbers, Used};
 use super::process::{Kind, ProcessDump};
+use crate::profile::Purge;
 
 /// The format of heaps. A trace has only one: viewers look at the second only if there is no first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,6 +150,38 @@ impl<W: Write> Trace<W> {
         let args = BTreeMap::from([("value", value)]);
         let (cat, id) = ("heapledger", None);
         self.event(&Event { ph: "C", cat, name, id, pid, tid: i64::from(pid), ts: time_us, args })
+    }
+
+    /// Writes a purge: a slice of the process's time.
+    ///
+    /// # Errors
+    ///
+    /// Those of `out`.
+    pub fn purge(&mut self, purge: &Purge, start_us: u64, duration_us: u64) -> io::Result<()> {
+        #[derive(Serialize)]
+        struct Slice<'p> {
+            ph: &'static str,
+            cat: &'static str,
+            name: &'static str,
+            pid: u32,
+            tid: u32,
+            ts: u64,
+            dur: u64,
+            args: Args<'p>,
+        }
+        #[derive(Serialize)]
+        struct Args<'p> {
+            arena: String,
+            label: &'p str,
+            reason: &'p str,
+            pages: u64,
+            calls: u64,
+            chunks: u64,
+        }
+        let Purge { pid, arena, ref label, ref reason, pages, calls, chunks, .. } = *purge;
+        let args = Args { arena: format!("{arena:#x}"), label, reason, pages, calls, chunks };
+        let (ph, cat, name) = ("X", "heapledger", "purge");
+        self.event(&Slice { ph, cat, name, pid, tid: pid, ts: start_us, dur: duration_us, args })
     }
 
     /// Writes the names, and ends the file.

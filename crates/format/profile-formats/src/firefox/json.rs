@@ -7,12 +7,14 @@ use serde::{Serialize, Serializer};
 use serde_json::json;
 
 use super::{Row, command};
-use crate::profile::{Frame, Location, Point, Process, Profile};
+use crate::profile::{Frame, Location, Point, Process, Profile, Purge};
 
 /// The version of the format: readers upgrade older files.
 const VERSION: u32 = 61;
 /// The version of Gecko's own format that a file of this version would be converted from.
 const GECKO_VERSION: u32 = 31;
+/// The name and the type of markers of purges, as Firefox's own profiles have them.
+const PURGE: &str = "PurgeArena";
 /// The type of resources: libraries.
 const LIBRARY: u32 = 1;
 
@@ -39,7 +41,7 @@ pub(super) fn write(
             pid: process.pid.to_string(),
             tid: process.pid,
             samples: json!({ "stack": [], "time": [], "weight": null, "weightType": "samples", "length": 0 }),
-            markers: json!({ "data": [], "name": [], "startTime": [], "endTime": [], "phase": [], "category": [], "length": 0 }),
+            markers: markers(profile, process.pid, tables),
             native_allocations: Allocations {
                 time: Column(rows, |row| milliseconds(row.time_ns)),
                 weight: Column(rows, |row| row.bytes),
@@ -75,7 +77,7 @@ pub(super) fn write(
             "sourceCodeIsNotOnSearchfox": true,
             "keepProfileThreadOrder": true,
             "categories": [{ "name": "Other", "color": "grey", "subcategories": ["Other"] }],
-            "markerSchema": [],
+            "markerSchema": if profile.purges.is_empty() { json!([]) } else { json!([purge_schema()]) },
         }),
         libs,
         shared: tables,
@@ -84,6 +86,52 @@ pub(super) fn write(
     };
     serde_json::to_writer(out, &file)?;
     Ok(())
+}
+
+/// Returns the markers of a process: its purges, as intervals.
+fn markers(profile: &Profile, pid: u32, tables: &Tables) -> serde_json::Value {
+    const INTERVAL: u32 = 1;
+    let purges: Vec<&Purge> = profile.purges.iter().filter(|purge| purge.pid == pid).collect();
+    let data = |purge: &&Purge| {
+        json!({
+            "type": PURGE,
+            "arena": format!("{:#x}", purge.arena),
+            "label": purge.label,
+            "caller": purge.reason,
+            "pages": purge.pages,
+            "syscalls": purge.calls,
+            "chunks": purge.chunks,
+        })
+    };
+    let name = tables.purge_name.unwrap_or(0);
+    json!({
+        "data": purges.iter().map(data).collect::<Vec<_>>(),
+        "name": vec![name; purges.len()],
+        "startTime": purges.iter().map(|purge| milliseconds(purge.start_ns)).collect::<Vec<_>>(),
+        "endTime": purges.iter().map(|purge| milliseconds(purge.end_ns)).collect::<Vec<_>>(),
+        "phase": vec![INTERVAL; purges.len()],
+        "category": vec![0; purges.len()],
+        "length": purges.len(),
+    })
+}
+
+/// Returns the description of the markers, by which the profiler shows them.
+fn purge_schema() -> serde_json::Value {
+    let field = |key: &str, label: &str, format: &str| json!({ "key": key, "label": label, "format": format });
+    json!({
+        "name": PURGE,
+        "display": ["marker-chart", "marker-table", "timeline-memory"],
+        "tooltipLabel": "Purge of {marker.data.label}",
+        "tableLabel": "{marker.data.label}: {marker.data.pages} pages, {marker.data.caller}",
+        "fields": [
+            field("arena", "Arena", "string"),
+            field("label", "Label", "string"),
+            field("caller", "Caller", "string"),
+            field("pages", "Pages", "integer"),
+            field("syscalls", "System calls", "integer"),
+            field("chunks", "Chunks", "integer"),
+        ],
+    })
 }
 
 fn milliseconds(ns: u64) -> f64 {
@@ -211,6 +259,9 @@ pub(super) struct Tables {
     /// The stack of each sample, if it has any.
     #[serde(skip)]
     samples: Vec<Option<usize>>,
+    /// The index of the name of purges, if there are any.
+    #[serde(skip)]
+    purge_name: Option<usize>,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -305,6 +356,9 @@ impl Tables {
                 }
             }
             builder.tables.samples.push(stack);
+        }
+        if !profile.purges.is_empty() {
+            builder.tables.purge_name = Some(builder.string(PURGE));
         }
         builder.tables
     }

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use serde_json::Value;
 
 use super::*;
-use crate::profile::{Amount, Point};
+use crate::profile::{Amount, Point, Purge};
 use crate::testing::{events, example, steps};
 
 fn written(events: &[Event], blocks_max: usize, profile: &Profile) -> (Value, Option<String>) {
@@ -137,6 +137,29 @@ fn counters_are_changes() {
     let samples = &counter["samples"];
     assert_eq!(samples["count"], serde_json::json!([10, -6, 36]));
     assert_eq!(samples["time"], serde_json::json!([1.5, 2.0, 3.0]));
+}
+
+#[test]
+fn purges_are_markers_of_their_process() {
+    let mut profile = example();
+    let pid = profile.processes[1].pid;
+    let purge = Purge { pid, start_ns: 1_500_000, end_ns: 1_750_000, arena: 9, ..Purge::default() };
+    let named = Purge { label: "images".into(), reason: "idle".into(), pages: 7, calls: 2, chunks: 1, ..purge.clone() };
+    profile.purges = vec![named, purge];
+    let (file, _) = written(&[], 1, &profile);
+    let markers = &file["threads"][1]["markers"];
+    assert_eq!((&markers["length"], &markers["phase"]), (&2.into(), &serde_json::json!([1, 1])));
+    assert_eq!((&markers["startTime"][0], &markers["endTime"][0]), (&1.5.into(), &1.75.into()));
+    let name = markers["name"][0].as_u64().unwrap() as usize;
+    assert_eq!(file["shared"]["stringArray"][name], "PurgeArena");
+    let data = serde_json::json!({
+        "type": "PurgeArena", "arena": "0x9", "label": "images", "caller": "idle", "pages": 7, "syscalls": 2, "chunks": 1,
+    });
+    assert_eq!(markers["data"][0], data);
+    assert_eq!(file["threads"][0]["markers"]["length"], 0);
+    assert_eq!(file["meta"]["markerSchema"][0]["name"], "PurgeArena");
+    // Without purges nothing is described.
+    assert_eq!(written(&[], 1, &example()).0["meta"]["markerSchema"], serde_json::json!([]));
 }
 
 #[test]

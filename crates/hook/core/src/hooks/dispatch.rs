@@ -55,6 +55,18 @@ pub unsafe fn set_underlying(functions: Functions) {
         arena_realloc: functions.arena_realloc.or(derived.arena_realloc),
         arena_free: functions.arena_free.or(derived.arena_free),
         arena_memalign: functions.arena_memalign.or(derived.arena_memalign),
+        arena_of: functions.arena_of.or(derived.arena_of),
+        statistics: functions.statistics.or(derived.statistics),
+        statistics_bins: functions.statistics_bins.or(derived.statistics_bins),
+        statistics_light: functions.statistics_light.or(derived.statistics_light),
+        pointer_info: functions.pointer_info.or(derived.pointer_info),
+        purge_all: functions.purge_all.or(derived.purge_all),
+        purge_excess: functions.purge_excess.or(derived.purge_excess),
+        set_dirty_modifier: functions.set_dirty_modifier.or(derived.set_dirty_modifier),
+        enable_deferred_purge: functions.enable_deferred_purge.or(derived.enable_deferred_purge),
+        purge_now: functions.purge_now.or(derived.purge_now),
+        thread_local_arena: functions.thread_local_arena.or(derived.thread_local_arena),
+        reset_randomisation: functions.reset_randomisation.or(derived.reset_randomisation),
         ..functions
     };
     // SAFETY: by the caller's contract nobody else writes them, and nobody reads them before they

@@ -4,7 +4,8 @@
 use core::ffi::c_int;
 
 use super::{
-    Caller, Functions, HookError, Observer, Pointer, Replacement, VERSION, dispatch, dispatch_path, notify, registry,
+    Arena, Caller, Functions, HookError, Observer, Pointer, Purge, Replacement, VERSION, dispatch, dispatch_path,
+    notify, registry,
 };
 use crate::Api;
 
@@ -127,6 +128,11 @@ static NOTIFY: Observer = Observer {
     realloc_ends: Some(notify_realloc_ends),
     reallocarray_ends: Some(notify_reallocarray_ends),
     failed: Some(notify_failed),
+    arena_allocated: Some(notify_arena_allocated),
+    arena_realloc_ends: Some(notify_arena_realloc_ends),
+    arena_created: Some(notify_arena_created),
+    arena_disposed: Some(notify_arena_disposed),
+    purged: Some(notify_purged),
     ..Observer::new(notify_malloc, notify_free)
 };
 
@@ -163,3 +169,94 @@ notify!(notify_realloc_begins: realloc_begins(api, old: Pointer));
 notify!(notify_realloc_ends: realloc_ends(old: Pointer, block: Pointer, size: usize));
 notify!(notify_reallocarray_ends: reallocarray_ends(old: Pointer, block: Pointer, count: usize, each: usize));
 notify!(notify_failed: failed(api, size: usize, alignment: usize, count: usize));
+
+/// Returns an arena that other code tells of, unless it is null or of another version.
+///
+/// # Safety
+///
+/// `arena` is null, or points to as many bytes as it says, as the contract of [`Hooks::tell`] asks.
+unsafe fn told<'a>(arena: *const Arena) -> Option<&'a Arena> {
+    // SAFETY: `as_ref` asks for null or a live structure, as this function's `# Safety` does. Only
+    // its first word is read before its size is known.
+    unsafe {
+        let is_whole = !arena.is_null() && arena.is_aligned() && (*arena).size as usize >= size_of::<Arena>();
+        is_whole.then(|| &*arena)
+    }
+}
+
+/// # Safety
+///
+/// That of [`Hooks::tell`]; `arena` comes from an observer of another table.
+unsafe extern "C" fn notify_arena_allocated(
+    arena: *const Arena,
+    api: u32,
+    block: Pointer,
+    size: usize,
+    alignment: usize,
+    count: usize,
+    caller: Caller,
+) {
+    // SAFETY: the contract of `Hooks::tell`, which this function asks for, is that of notification;
+    // and `told` asks for an arena of an observer.
+    unsafe {
+        if let (Some(arena), Some(api)) = (told(arena), u8::try_from(api).ok().and_then(Api::from_number)) {
+            notify::arena_allocated(arena, notify::ArenaCall { api, size, alignment, count }, block, caller);
+        }
+    }
+}
+
+/// # Safety
+///
+/// See [`notify_arena_allocated`].
+unsafe extern "C" fn notify_arena_realloc_ends(
+    arena: *const Arena,
+    old: Pointer,
+    block: Pointer,
+    size: usize,
+    caller: Caller,
+) {
+    // SAFETY: `told` and `notify::arena_realloc_ends` ask for what `notify_arena_allocated` does.
+    unsafe {
+        if let Some(arena) = told(arena) {
+            notify::arena_realloc_ends(arena, old, block, size, caller);
+        }
+    }
+}
+
+/// # Safety
+///
+/// See [`notify_arena_allocated`].
+unsafe extern "C" fn notify_arena_created(arena: *const Arena, caller: Caller) {
+    // SAFETY: `told` and `notify::arena_created` ask for what `notify_arena_allocated` does.
+    unsafe {
+        if let Some(arena) = told(arena) {
+            notify::arena_created(arena, caller);
+        }
+    }
+}
+
+/// # Safety
+///
+/// See [`notify_arena_allocated`].
+unsafe extern "C" fn notify_arena_disposed(arena: *const Arena, caller: Caller) {
+    // SAFETY: `told` and `notify::arena_disposed` ask for what `notify_arena_allocated` does.
+    unsafe {
+        if let Some(arena) = told(arena) {
+            notify::arena_disposed(arena, caller);
+        }
+    }
+}
+
+/// # Safety
+///
+/// That of [`Hooks::tell`]; `purge` is null or points to as many bytes as it says.
+unsafe extern "C" fn notify_purged(purge: *const Purge) {
+    // SAFETY: the first word is read before the size is known; then the structure is whole, by this
+    // function's `# Safety`. `notify::purged` asks for the contract of notification, which
+    // `Hooks::tell` asks for.
+    unsafe {
+        if !purge.is_null() && purge.is_aligned() && (*purge).size as usize >= size_of::<Purge>() {
+            notify::purged(&*purge);
+        }
+    }
+}

@@ -14,13 +14,13 @@ use super::caller::Caller;
 use super::installed::OBSERVERS;
 use super::list::Slot;
 use super::observer::Observer;
-use super::{Pointer, dispatch};
+use super::{Arena, Pointer, Purge, dispatch};
 use crate::Api;
 
 /// Defines a function that calls `$notify_one` for each observer. Fast if there is none or one:
 /// nothing more is saved across the call of a single observer than the caller saves.
 macro_rules! notify {
-    ($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty),*), by $notify_one:ident) => {
+    ($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty),*), by $notify_one:ident $(,)?) => {
         $(#[$doc])*
         ///
         /// # Safety
@@ -99,6 +99,46 @@ notify! {
 notify! {
     /// Notifies that a call failed to return a block; not for the reallocation of a block.
     failed(api: Api, size: usize, alignment: usize, count: usize, caller: Caller), by notify_failed
+}
+
+notify! {
+    /// Notifies that a function for arenas returned `block`, which is not null and in `arena`.
+    arena_allocated(arena: &Arena, call: ArenaCall, block: Pointer, caller: Caller), by notify_arena_allocated
+}
+
+notify! {
+    /// Notifies that a reallocation of a block in `arena` has returned `block`; each may be null.
+    arena_realloc_ends(arena: &Arena, old: Pointer, block: Pointer, size: usize, caller: Caller),
+    by notify_arena_realloc_ends
+}
+
+notify! {
+    /// Notifies that an arena has been created.
+    arena_created(arena: &Arena, caller: Caller), by notify_arena_created
+}
+
+notify! {
+    /// Notifies that an arena is about to be disposed of.
+    arena_disposed(arena: &Arena, caller: Caller), by notify_arena_disposed
+}
+
+notify! {
+    /// Notifies of a purge, which is complete until this returns.
+    purged(purge: &Purge), by notify_purged
+}
+
+/// A call of a function for arenas: the plain function, and its arguments, 0 for those that it does
+/// not have.
+#[derive(Clone, Copy, Debug)]
+pub struct ArenaCall {
+    /// The plain function.
+    pub api: Api,
+    /// Requested bytes.
+    pub size: usize,
+    /// The alignment.
+    pub alignment: usize,
+    /// The number of elements.
+    pub count: usize,
 }
 
 // The functions that notify one observer: by the function of its table, or by one that is derived
@@ -261,5 +301,80 @@ unsafe fn notify_failed(observer: &Observer, api: Api, size: usize, alignment: u
         // SAFETY: the observer's function may be called under the contract of notification, which
         // this function asks for.
         unsafe { failed(api as u32, size, alignment, count, caller) };
+    }
+}
+
+/// # Safety
+///
+/// The [contract of notification](self).
+#[inline(always)]
+unsafe fn notify_arena_allocated(observer: &Observer, arena: &Arena, call: ArenaCall, block: Pointer, caller: Caller) {
+    let ArenaCall { api, size, alignment, count } = call;
+    // SAFETY: the observer's function, `notify_calloc`, `notify_aligned` and `notify_malloc` ask
+    // for the contract of notification, and so does this function.
+    unsafe {
+        match (observer.arena_allocated, api) {
+            (Some(allocated), _) => allocated(arena, api as u32, block, size, alignment, count, caller),
+            (None, Api::Calloc) => {
+                notify_calloc(observer, block, count, size.checked_div(count).unwrap_or(0), caller);
+            }
+            (None, Api::Malloc | Api::Realloc) => notify_malloc(observer, block, size, caller),
+            (None, api) => notify_aligned(observer, api, block, alignment, size, caller),
+        }
+    }
+}
+
+/// # Safety
+///
+/// The [contract of notification](self).
+#[inline(always)]
+unsafe fn notify_arena_realloc_ends(
+    observer: &Observer,
+    arena: &Arena,
+    old: Pointer,
+    block: Pointer,
+    size: usize,
+    caller: Caller,
+) {
+    // SAFETY: the observer's function and `notify_realloc_ends` ask for the contract of
+    // notification, and so does this function.
+    unsafe {
+        match observer.arena_realloc_ends {
+            Some(ends) => ends(arena, old, block, size, caller),
+            None => notify_realloc_ends(observer, old, block, size, caller),
+        }
+    }
+}
+
+/// # Safety
+///
+/// The [contract of notification](self).
+unsafe fn notify_arena_created(observer: &Observer, arena: &Arena, caller: Caller) {
+    if let Some(created) = observer.arena_created {
+        // SAFETY: the observer's function may be called under the contract of notification, which
+        // this function asks for.
+        unsafe { created(arena, caller) };
+    }
+}
+
+/// # Safety
+///
+/// The [contract of notification](self).
+unsafe fn notify_arena_disposed(observer: &Observer, arena: &Arena, caller: Caller) {
+    if let Some(disposed) = observer.arena_disposed {
+        // SAFETY: the observer's function may be called under the contract of notification, which
+        // this function asks for.
+        unsafe { disposed(arena, caller) };
+    }
+}
+
+/// # Safety
+///
+/// The [contract of notification](self).
+unsafe fn notify_purged(observer: &Observer, purge: &Purge) {
+    if let Some(purged) = observer.purged {
+        // SAFETY: the observer's function may be called under the contract of notification, which
+        // this function asks for; `purge` lives until it returns.
+        unsafe { purged(purge) };
     }
 }

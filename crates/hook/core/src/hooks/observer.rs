@@ -4,7 +4,7 @@ use core::ffi::c_char;
 use core::mem::offset_of;
 use core::ptr;
 
-use super::{Caller, Pointer, VERSION};
+use super::{Arena, Caller, Pointer, Purge, VERSION};
 
 /// Functions that are notified of the calls of the malloc family: of an allocation after it has
 /// succeeded, of a free before it happens, in the thread that makes the call.
@@ -66,7 +66,33 @@ pub struct Observer {
     /// Not for the reallocation of a block, whose failure `realloc_ends` reports. If left out: not
     /// notified.
     pub failed: Option<unsafe extern "C" fn(api: u32, size: usize, alignment: usize, count: usize, caller: Caller)>,
+    /// A function for arenas returned `block`, which is in `arena`. `api` is that of the plain
+    /// function, and the arguments that it does not have are 0. If left out: `malloc`, `calloc` or
+    /// `aligned`. Blocks of arenas are freed and reallocated as all others are.
+    pub arena_allocated: Option<ArenaAllocated>,
+    /// Does the same as `realloc_ends` for a block that stays in its arena, by whatever function it
+    /// was reallocated. If left out: `realloc_ends`.
+    pub arena_realloc_ends:
+        Option<unsafe extern "C" fn(arena: *const Arena, old: Pointer, block: Pointer, size: usize, caller: Caller)>,
+    /// An arena has been created. If left out: not notified.
+    pub arena_created: Option<unsafe extern "C" fn(arena: *const Arena, caller: Caller)>,
+    /// An arena is about to be disposed of. If left out: not notified.
+    pub arena_disposed: Option<unsafe extern "C" fn(arena: *const Arena, caller: Caller)>,
+    /// The allocator has given pages back to the system, in the thread that calls this. If left
+    /// out: not notified.
+    pub purged: Option<unsafe extern "C" fn(purge: *const Purge)>,
 }
+
+/// See [`Observer::arena_allocated`].
+pub type ArenaAllocated = unsafe extern "C" fn(
+    arena: *const Arena,
+    api: u32,
+    block: Pointer,
+    size: usize,
+    alignment: usize,
+    count: usize,
+    caller: Caller,
+);
 
 // SAFETY: the table is not written once it is shared; its functions may be called in any thread, by
 // its contract.
@@ -102,6 +128,11 @@ impl Observer {
         realloc_ends: None,
         reallocarray_ends: None,
         failed: None,
+        arena_allocated: None,
+        arena_realloc_ends: None,
+        arena_created: None,
+        arena_disposed: None,
+        purged: None,
     };
 
     /// Copies a table; entries beyond its size are left out. `None` if the table is malformed.

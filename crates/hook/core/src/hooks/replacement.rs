@@ -4,6 +4,7 @@ use core::ffi::{c_char, c_int, c_void};
 use core::mem::offset_of;
 use core::ptr;
 
+use super::arena::{BinStatistics, LightStatistics, PointerInfo, Statistics};
 use super::{Pointer, VERSION};
 
 /// The functions of the malloc family with their C signatures, and functions for arenas.
@@ -57,6 +58,41 @@ pub struct Functions {
     pub arena_free: Option<unsafe extern "C" fn(usize, Pointer)>,
     /// `arena_memalign(arena, alignment, size)`.
     pub arena_memalign: Option<unsafe extern "C" fn(usize, usize, usize) -> Pointer>,
+    /// `arena_of(block)`: the arena of a live block, by its first address; 0 if it is in none that
+    /// has a number. If no allocator has this function: 0.
+    pub arena_of: Option<unsafe extern "C" fn(Pointer) -> usize>,
+    /// `statistics(total, bins)`: fills in the totals, and, if `bins` is not null, one entry for
+    /// each of [`Functions::statistics_bins`]. If no allocator has this function: totals of 0.
+    pub statistics: Option<unsafe extern "C" fn(*mut Statistics, *mut BinStatistics)>,
+    /// `statistics_bins()`: the number of bins. If no allocator has this function: 0.
+    pub statistics_bins: Option<unsafe extern "C" fn() -> usize>,
+    /// `statistics_light(total)`. If no allocator has this function: 0.
+    pub statistics_light: Option<unsafe extern "C" fn(*mut LightStatistics)>,
+    /// `pointer_info(address, info)`: the block around an address. If no allocator has this
+    /// function: [unknown](super::arena::pointer::UNKNOWN).
+    pub pointer_info: Option<unsafe extern "C" fn(*const c_void, *mut PointerInfo)>,
+    /// `purge_all()`: gives all unused pages back; returns their bytes, or 0 if it is not known. If
+    /// no allocator has this function: 0.
+    pub purge_all: Option<unsafe extern "C" fn() -> usize>,
+    /// `purge_excess()`: gives unused pages back that exceed the limits; returns their bytes, or 0
+    /// if it is not known. If no allocator has this function: 0.
+    pub purge_excess: Option<unsafe extern "C" fn() -> usize>,
+    /// `set_dirty_modifier(shift)`: shifts the limits of unused pages to the left, or, if negative,
+    /// to the right. If no allocator has this function: nothing.
+    pub set_dirty_modifier: Option<unsafe extern "C" fn(i32)>,
+    /// `enable_deferred_purge(on)`: says if arenas over their limits wait for `purge_now`; returns
+    /// the former setting. If no allocator has this function: false, and purges are not deferred.
+    pub enable_deferred_purge: Option<unsafe extern "C" fn(bool) -> bool>,
+    /// `purge_now(peek_only, reuse_grace_ms, budget)`: purges arenas that wait, whose pages have
+    /// not been reused for so long, up to a number of bytes; with `peek_only` none. One of
+    /// [`purge_now`](super::arena::purge_now). If no allocator has this function: done.
+    pub purge_now: Option<unsafe extern "C" fn(bool, u32, usize) -> c_int>,
+    /// `thread_local_arena(on)`: gives the calling thread an arena of its own, or the common one
+    /// again. If no allocator has this function: nothing.
+    pub thread_local_arena: Option<unsafe extern "C" fn(bool)>,
+    /// `reset_randomisation(on)`: says if the places of small blocks are random, and draws new
+    /// random numbers for them. If no allocator has this function: nothing.
+    pub reset_randomisation: Option<unsafe extern "C" fn(bool)>,
 }
 
 impl Functions {
@@ -82,6 +118,18 @@ impl Functions {
         arena_realloc: None,
         arena_free: None,
         arena_memalign: None,
+        arena_of: None,
+        statistics: None,
+        statistics_bins: None,
+        statistics_light: None,
+        pointer_info: None,
+        purge_all: None,
+        purge_excess: None,
+        set_dirty_modifier: None,
+        enable_deferred_purge: None,
+        purge_now: None,
+        thread_local_arena: None,
+        reset_randomisation: None,
     };
 
     /// True if this table has at least one arena function.

@@ -1,15 +1,12 @@
 //! Events of the program's own pools.
 
-use core::ptr;
 use core::sync::atomic::Ordering;
 
 use heapledger_core::context::Name;
 use heapledger_core::hooks::Caller;
 use heapledger_core::pool::ADDRESS_END;
 use heapledger_core::sample::Rate;
-use heapledger_core::{Api, NodeKind, StackId};
-use heapledger_unwind::nodes::NodeRef;
-use heapledger_unwind::tree;
+use heapledger_core::{Api, StackId};
 use heapledger_wire::event::Extended;
 
 use super::{free_with, ignored, sample};
@@ -62,12 +59,10 @@ pub unsafe fn allocation(pool: u32, name: &'static Name, address: u64, size: u64
         return;
     }
     block.begin();
-    // SAFETY: `capture_slow` requires *live caller*; this function's `# Safety` requires the same
-    // of `caller`.
-    let parent = NodeRef::of(unsafe { block.capture_slow(caller) });
+    // SAFETY: `capture_in` requires *live caller*; this function's `# Safety` requires the same of
+    // `caller`.
+    let stack = unsafe { block.capture_in(caller, Some(name)) };
     let ticks = block.stamp();
-    let heap = ptr::from_ref(name).expose_provenance() as u64;
-    let stack = tree::child(parent, NodeKind::Heap, heap, &mut block.writer).id();
     let event = Extended::Alloc { api, address, size, stack, alignment: 0, count: 0, usable: 0, rate };
     let written = block.write_extended(ticks, &event);
     block.finish(written);

@@ -8,18 +8,19 @@
 
 use core::mem;
 
-use heapledger_core::hooks::{Caller, Observer, Pointer};
+use heapledger_core::hooks::{Arena, Caller, Observer, Pointer};
 use heapledger_core::sample::Rate;
 use heapledger_core::{Api, StackId, countdown, filter};
 use heapledger_thread::{self as thread, Current};
 use heapledger_wire::event::{Extended, ReallocOutcome};
 use heapledger_wire::publish::WriteError;
 
+use super::arenas::{self, arena_created, arena_disposed, purged};
 use super::failure;
 use crate::accept::{Kind, is_paused};
 use crate::attach::enter;
 use crate::block::ThreadBlock;
-use crate::capture::is_ignoring;
+use crate::capture::{Heap, is_ignoring};
 use crate::common_ring::write_to_common_ring;
 use crate::table::{api_from_number, observer};
 use crate::{addresses, session};
@@ -128,7 +129,7 @@ unsafe extern "C" fn realloc_begins(api: u32, old: Pointer, caller: Caller) {
 unsafe extern "C" fn realloc_ends(old: Pointer, block: Pointer, size: usize, caller: Caller) {
     // SAFETY: `ends` requires *live caller*, which the contract of `Observer` gives: the caller's
     // frame is live until we return.
-    unsafe { ends(Api::Realloc, old as u64, block as u64, size as u64, 0, caller) };
+    unsafe { ends(Api::Realloc, old as u64, block as u64, size as u64, 0, caller, None) };
 }
 
 /// # Safety
@@ -138,7 +139,7 @@ unsafe extern "C" fn reallocarray_ends(old: Pointer, block: Pointer, count: usiz
     let size = count.saturating_mul(each) as u64;
     // SAFETY: `ends` requires *live caller*, which the contract of `Observer` gives: the caller's
     // frame is live until we return.
-    unsafe { ends(Api::Reallocarray, old as u64, block as u64, size, count as u64, caller) };
+    unsafe { ends(Api::Reallocarray, old as u64, block as u64, size, count as u64, caller, None) };
 }
 
 /// # Safety
@@ -155,6 +156,43 @@ unsafe extern "C" fn failed(api: u32, size: usize, alignment: usize, count: usiz
 
 /// # Safety
 ///
+/// The contract of [`Observer`].
+unsafe extern "C" fn arena_allocated(
+    arena: *const Arena,
+    api: u32,
+    block: Pointer,
+    size: usize,
+    alignment: usize,
+    count: usize,
+    caller: Caller,
+) {
+    let (size, alignment, count) = (size as u64, alignment as u64, count as u64);
+    if !is_unsampled(size)
+        && let Some(api) = api_from_number(api)
+    {
+        // SAFETY: `heap` requires an arena that observers are told of, and `allocated_slow` *live
+        // caller*: the contract of `Observer` gives both.
+        unsafe { allocated_slow(api, block as u64, size, alignment, count, caller, arenas::heap(arena)) };
+    }
+}
+
+/// # Safety
+///
+/// The contract of [`Observer`].
+unsafe extern "C" fn arena_realloc_ends(
+    arena: *const Arena,
+    old: Pointer,
+    block: Pointer,
+    size: usize,
+    caller: Caller,
+) {
+    // SAFETY: `heap` requires an arena that observers are told of, and `ends` *live caller*: the
+    // contract of `Observer` gives both.
+    unsafe { ends(Api::Realloc, old as u64, block as u64, size as u64, 0, caller, arenas::heap(arena)) };
+}
+
+/// # Safety
+///
 /// See [`malloc`](super::malloc).
 #[inline(always)]
 unsafe fn allocated(api: Api, address: u64, size: u64, alignment: u64, count: u64, caller: Caller) {
@@ -163,7 +201,7 @@ unsafe fn allocated(api: Api, address: u64, size: u64, alignment: u64, count: u6
     }
     // SAFETY: `allocated_slow` requires *live caller*; this function's `# Safety` requires the
     // same of `caller`.
-    unsafe { allocated_slow(api, address, size, alignment, count, caller) };
+    unsafe { allocated_slow(api, address, size, alignment, count, caller, None) };
 }
 
 /// # Safety
@@ -171,7 +209,7 @@ unsafe fn allocated(api: Api, address: u64, size: u64, alignment: u64, count: u6
 /// See [`malloc`](super::malloc).
 #[cold]
 #[inline(never)]
-unsafe fn allocated_slow(api: Api, address: u64, size: u64, alignment: u64, count: u64, caller: Caller) {
+unsafe fn allocated_slow(api: Api, address: u64, size: u64, alignment: u64, count: u64, caller: Caller, heap: Heap) {
     if is_paused(Kind::Allocation) {
         return count_down(size);
     }
@@ -191,9 +229,9 @@ unsafe fn allocated_slow(api: Api, address: u64, size: u64, alignment: u64, coun
     }
     addresses::add(address);
     block.begin();
-    // SAFETY: `capture_slow` requires *live caller*; this function's `# Safety` requires the same
-    // of `caller`.
-    let stack = unsafe { block.capture_slow(caller) };
+    // SAFETY: `capture_in` requires *live caller*; this function's `# Safety` requires the same of
+    // `caller`.
+    let stack = unsafe { block.capture_in(caller, heap) };
     let ticks = block.stamp();
     let event = Extended::Alloc { api, address, size, stack, alignment, count, usable: 0, rate };
     let written = block.write_extended(ticks, &event);
@@ -245,7 +283,7 @@ fn begins(api: Api, address: u64, sp: u64) {
 ///
 /// See [`malloc`](super::malloc).
 #[inline(always)]
-unsafe fn ends(api: Api, old: u64, address: u64, size: u64, count: u64, caller: Caller) {
+unsafe fn ends(api: Api, old: u64, address: u64, size: u64, count: u64, caller: Caller, heap: Heap) {
     if address != 0
         && let Some(block) = thread::open::<ThreadBlock>()
         && block.sampling.reallocated == 0
@@ -255,7 +293,7 @@ unsafe fn ends(api: Api, old: u64, address: u64, size: u64, count: u64, caller: 
     }
     // SAFETY: `ends_slow` requires *live caller*; this function's `# Safety` requires the same of
     // `caller`.
-    unsafe { ends_slow(api, old, address, size, count, caller) };
+    unsafe { ends_slow(api, old, address, size, count, caller, heap) };
 }
 
 /// # Safety
@@ -263,14 +301,14 @@ unsafe fn ends(api: Api, old: u64, address: u64, size: u64, count: u64, caller: 
 /// See [`malloc`](super::malloc).
 #[cold]
 #[inline(never)]
-unsafe fn ends_slow(api: Api, old: u64, address: u64, size: u64, count: u64, caller: Caller) {
+unsafe fn ends_slow(api: Api, old: u64, address: u64, size: u64, count: u64, caller: Caller, heap: Heap) {
     if old == 0 {
         // SAFETY: `failure` and `allocated_slow` require *live caller*; this function's
         // `# Safety` requires the same of `caller`.
         return unsafe {
             match address {
                 0 => failure(api, size, 0, count, caller),
-                _ => allocated_slow(api, address, size, 0, count, caller),
+                _ => allocated_slow(api, address, size, 0, count, caller, heap),
             }
         };
     }
@@ -328,9 +366,9 @@ unsafe fn ends_slow(api: Api, old: u64, address: u64, size: u64, count: u64, cal
         return if was_recorded { block.end_as_free(api) } else { block.head.leave() };
     };
     block.begin();
-    // SAFETY: `capture_slow` requires *live caller*; this function's `# Safety` requires the same
-    // of `caller`.
-    let stack = unsafe { block.capture_slow(caller) };
+    // SAFETY: `capture_in` requires *live caller*; this function's `# Safety` requires the same of
+    // `caller`.
+    let stack = unsafe { block.capture_in(caller, heap) };
     let ticks = block.stamp();
     let event = Extended::ReallocEnd { api, outcome, address, size, stack, count, rate };
     let announced = if was_recorded { block.record_unsampled_allocations(ticks) } else { Ok(()) };

@@ -46,8 +46,13 @@ pub const EXEC: u16 = 21;
 pub const EXEC_FAILED: u16 = 22;
 /// The first code of annotations.
 pub const ANNOTATIONS: u16 = 256;
-/// Reserved: an arena was created or disposed of.
+/// An arena was created or is disposed of. Words: its number; [`ARENA_CREATED`] or
+/// [`ARENA_DISPOSED`]; the label, in bytes, NUL-padded.
 pub const ARENA: u16 = 259;
+/// See [`ARENA`].
+pub const ARENA_CREATED: u64 = 1;
+/// See [`ARENA`].
+pub const ARENA_DISPOSED: u64 = 2;
 /// A point in time with a name: UTF-8, NUL-padded to whole words.
 pub const MARKER: u16 = 262;
 /// A stack that differs from the C library's (`--verify-stacks`). Words: the stack's id; the
@@ -61,3 +66,10 @@ pub const STACK_MISMATCH: u16 = 263;
 pub const UNSEEN_LIBRARY: u16 = 264;
 /// The process has put itself in a sandbox: see `heapledger_core::sandbox`. No words.
 pub const SANDBOX: u16 = 265;
+/// The allocator has given pages back to the system; the annotation's time is the end of that.
+/// Words: the arena's number, or 0; the numbers of pages, system calls and chunks; the duration in
+/// nanoseconds; the bytes of the arena's label, and, in the high half, those of the reason; then
+/// the two texts, each NUL-padded to whole words.
+pub const PURGE: u16 = 266;
+/// The words of [`PURGE`] before the texts.
+pub const PURGE_WORDS: usize = 6;

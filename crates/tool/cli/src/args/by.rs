@@ -30,7 +30,8 @@ pub(crate) enum By {
     Scope,
     /// The innermost scope that is a task, such as a request
     Task,
-    /// The heap that the block is from, if the program declares heaps
+    /// The heap that the block is from, if the program declares heaps; an arena is one
+    #[value(alias = "arena")]
     Heap,
     /// The type of the blocks; `heapledger types` also shows how certain it is
     Type,

@@ -81,12 +81,8 @@ pub(crate) struct HeapCensus {
     #[arg(long, value_name = "N", value_parser = number, conflicts_with = "json", help_heading = "What to show")]
     pub(crate) list: Option<usize>,
 
-    /// Print JSON
-    #[arg(long, help_heading = "Output")]
-    pub(crate) json: bool,
-
     #[command(flatten)]
-    pub(crate) written: Written,
+    pub(crate) answer: HeapAnswer,
 }
 
 /// Show what a later snapshot has more or less than an earlier one
@@ -113,12 +109,8 @@ pub(crate) struct HeapDiff {
     #[command(flatten)]
     pub(crate) report: ReportView,
 
-    /// Print JSON
-    #[arg(long, help_heading = "Output")]
-    pub(crate) json: bool,
-
     #[command(flatten)]
-    pub(crate) written: Written,
+    pub(crate) answer: HeapAnswer,
 }
 
 /// Find nodes that often are too many, or held for too long
@@ -143,12 +135,8 @@ pub(crate) struct HeapFind {
     #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 10, value_parser = number)]
     pub(crate) rows: usize,
 
-    /// Print JSON
-    #[arg(long, help_heading = "Output")]
-    pub(crate) json: bool,
-
     #[command(flatten)]
-    pub(crate) written: Written,
+    pub(crate) answer: HeapAnswer,
 }
 
 /// Show which nodes keep others alive, and how much would be freed with each
@@ -180,12 +168,8 @@ pub(crate) struct HeapDominators {
     #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 15, value_parser = number)]
     pub(crate) rows: usize,
 
-    /// Print JSON
-    #[arg(long, help_heading = "Output")]
-    pub(crate) json: bool,
-
     #[command(flatten)]
-    pub(crate) written: Written,
+    pub(crate) answer: HeapAnswer,
 }
 
 /// Show one node: what it is, where it was allocated, what it holds and who holds it
@@ -206,12 +190,8 @@ pub(crate) struct HeapNode {
     #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 20, value_parser = number)]
     pub(crate) rows: usize,
 
-    /// Print JSON
-    #[arg(long, help_heading = "Output")]
-    pub(crate) json: bool,
-
     #[command(flatten)]
-    pub(crate) written: Written,
+    pub(crate) answer: HeapAnswer,
 }
 
 /// Show the shortest paths from the roots to a node
@@ -237,6 +217,13 @@ pub(crate) struct HeapPaths {
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = number)]
     pub(crate) max: usize,
 
+    #[command(flatten)]
+    pub(crate) answer: HeapAnswer,
+}
+
+/// The form and destination of an answer about snapshots.
+#[derive(Debug, Args)]
+pub(crate) struct HeapAnswer {
     /// Print JSON
     #[arg(long, help_heading = "Output")]
     pub(crate) json: bool,
@@ -353,6 +340,8 @@ pub(crate) enum Finding {
     Slices,
     /// Concatenated strings, which keep their pieces alive
     Concatenations,
+    /// Strings by representation, and code by form: source, bytecode, machine code, caches
+    Kinds,
     /// DOM nodes that no document contains
     Detached,
     /// Global objects of windows, frames and contexts, with the nodes that belong to each

@@ -191,7 +191,8 @@ pub(crate) struct Attach {
 /// allocator, in the program and in all that it starts. It is written in C or
 /// Rust against include/heapledger/hooks.h; examples/hooks has one of each kind.
 /// The libraries are asked for their hooks in the order given, before the program's
-/// first allocation returns. The allocator comes below them.
+/// first allocation returns. The allocator comes below them. A library of
+/// replace-malloc, which has `replace_init`, is accepted, too.
 ///
 /// Without a library and with the system's allocator, the program runs as it would
 /// by itself. Ends with the program's exit status, or by the signal that killed it.

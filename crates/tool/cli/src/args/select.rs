@@ -64,8 +64,8 @@ pub(crate) struct BlockFilter {
     not_context: Vec<Pattern>,
 
     /// Only blocks of this heap, or of one of several, that the program declares; `(no heap)`: the
-    /// allocator's own
-    #[arg(long, value_name = "PATTERN", value_parser = Pattern::new)]
+    /// allocator's own. An arena is a heap, by its label
+    #[arg(long, visible_alias = "arena", value_name = "PATTERN", value_parser = Pattern::new)]
     heap: Vec<Pattern>,
 
     /// Only blocks of this type, or of one of several: by its name, its element's or its

@@ -5,6 +5,7 @@ mod mismatch;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use heapledger_analysis::{AllocatorEventKind, Purge, allocator_event};
 use heapledger_recording::{
     Annotation, ChunkKind, ImageEndReason, ImageId, ImageOrigin, ModuleId, NodeKind, Recording, Text, TextId, Thread,
 };
@@ -225,8 +226,8 @@ fn threads(recording: &Recording<'_>, out: &mut Output) -> Result<()> {
     and_more(threads.len(), out)
 }
 
-/// Returns the annotations that the program wrote through the bridge. Stack mismatches, unseen
-/// libraries and sandboxes are shown elsewhere.
+/// Returns the annotations that the program wrote through the bridge, and those about arenas. Stack
+/// mismatches, unseen libraries and sandboxes are shown elsewhere.
 fn annotations<'a>(recording: &'a Recording<'_>) -> impl Iterator<Item = Annotation> + 'a {
     recording
         .images()
@@ -252,9 +253,20 @@ fn markers(recording: &Recording<'_>, out: &mut Output) -> Result<()> {
     and_more(all.len(), out)
 }
 
-/// Returns the name of a marker (code 262), which is NUL-padded UTF-8.
+/// Returns the name of a marker (code 262), which is NUL-padded UTF-8, or a sentence about an
+/// arena.
 fn marker_text(annotation: &Annotation) -> Option<String> {
     const MARKER: u32 = 262;
+    if let Some(event) = allocator_event(annotation) {
+        return Some(match event.kind {
+            AllocatorEventKind::ArenaCreated { arena, label } => format!("arena {label} ({arena:#x}) created"),
+            AllocatorEventKind::ArenaDisposed { arena, label } => format!("arena {label} ({arena:#x}) disposed of"),
+            AllocatorEventKind::Purged(Purge { arena, label, reason, pages, .. }) => {
+                let pages = counted(pages, "page", "pages");
+                format!("arena {label} ({arena:#x}) purged of {pages} ({reason})")
+            }
+        });
+    }
     let text = String::from_utf8_lossy(&annotation.payload);
     (annotation.code == MARKER).then(|| text.trim_end_matches('\0').to_owned())
 }
@@ -467,7 +479,7 @@ struct AnnotationJson {
     thread: u32,
     time_seconds: f64,
     code: u32,
-    /// The name, if this is a marker.
+    /// The name, if this is a marker; a sentence, if it is about an arena.
     text: Option<String>,
     /// The payload in hexadecimal.
     payload: String,

@@ -364,9 +364,10 @@ fn the_header_compiles_and_runs_alone() {
             if (hooks->size < sizeof *hooks || hooks->version != HEAPLEDGER_HOOK_VERSION) return 1;\n\
             if (hooks->install_observer(&observer) != 0) return 2;\n\
             if (hooks->install_replacement(&replacement) != 0 || below == NULL) return 3;\n\
-            void *block = hooks->program->arena_malloc(hooks->program->create_arena(NULL), 100);\n\
+            size_t arena = hooks->program->create_arena(NULL);\n\
+            void *block = hooks->program->arena_malloc(arena, 100);\n\
             if (block == NULL) return 4;\n\
-            hooks->program->arena_free(1, block);\n\
+            hooks->program->arena_free(arena, block);\n\
             observer.size = 8;\n\
             if (hooks->install_observer(NULL) != HEAPLEDGER_HOOK_MALFORMED) return 5;\n\
             if (hooks->remove_replacement(&replacement) != 0) return 6;\n\

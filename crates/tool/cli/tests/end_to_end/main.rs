@@ -11,6 +11,7 @@
 mod advise;
 mod agreement;
 mod allocators;
+mod arenas;
 mod browser;
 mod bypasses;
 mod c;
@@ -54,6 +55,7 @@ mod questions;
 mod readme;
 mod real;
 mod replays;
+mod replaced;
 mod reporters;
 mod reporters_c;
 mod reports;

@@ -8,6 +8,8 @@
 //!   live and of the malloc family, or null where C allows it, and `out` is valid for writes.
 //! - An arena was returned by `create_arena` and not disposed of since. Its parameters are null, or
 //!   as the allocator defines them.
+//! - A pointer to an answer (statistics, the information about a pointer) is null or valid for
+//!   writes; `bins` for as many entries as `statistics_bins` returns.
 //!
 //! The functions that [`find`] returns have this contract too. They are those of a replacement or
 //! of the allocator at the end, which behave as the C functions of their names, by the contracts of
@@ -18,6 +20,7 @@ use core::ffi::{c_int, c_void};
 use core::ptr;
 
 use super::underlying_as_given;
+use crate::hooks::arena::{BinStatistics, LightStatistics, PointerInfo, Statistics, purge_now};
 use crate::hooks::installed::REPLACEMENTS;
 use crate::hooks::list::Slot;
 use crate::hooks::{Functions, Pointer, REPLACEMENTS_MAX, Replacement};
@@ -67,6 +70,18 @@ const fn table<const TABLE: usize>() -> Functions {
         arena_realloc: Some(entry::arena_realloc::<TABLE>),
         arena_free: Some(entry::arena_free::<TABLE>),
         arena_memalign: Some(entry::arena_memalign::<TABLE>),
+        arena_of: Some(entry::arena_of::<TABLE>),
+        statistics: Some(entry::statistics::<TABLE>),
+        statistics_bins: Some(entry::statistics_bins::<TABLE>),
+        statistics_light: Some(entry::statistics_light::<TABLE>),
+        pointer_info: Some(entry::pointer_info::<TABLE>),
+        purge_all: Some(entry::purge_all::<TABLE>),
+        purge_excess: Some(entry::purge_excess::<TABLE>),
+        set_dirty_modifier: Some(entry::set_dirty_modifier::<TABLE>),
+        enable_deferred_purge: Some(entry::enable_deferred_purge::<TABLE>),
+        purge_now: Some(entry::purge_now::<TABLE>),
+        thread_local_arena: Some(entry::thread_local_arena::<TABLE>),
+        reset_randomisation: Some(entry::reset_randomisation::<TABLE>),
         ..Functions::EMPTY
     }
 }
@@ -114,10 +129,11 @@ fn handles_block(block: Pointer) -> impl Fn(&'static Slot<Replacement>) -> bool 
 
 /// Defines a function that calls the first function of this name in the chain.
 macro_rules! first {
-    ($name:ident($($argument:ident: $type:ty),*) -> $result:ty, among $handles:expr, or $otherwise:expr) => {
+    ($(#[$attribute:meta])* $name:ident($($argument:ident: $type:ty),*) -> $result:ty, among $handles:expr, or $otherwise:expr) => {
         /// # Safety
         ///
         /// The [contract of calls](self).
+        $(#[$attribute])*
         unsafe fn $name(position: Position, $($argument: $type),*) -> $result {
             match find(position, $handles, |functions| functions.$name) {
                 // SAFETY: the function found has the contract of calls, and so has this one. It
@@ -310,6 +326,7 @@ macro_rules! arena {
         /// # Safety
         ///
         /// The [contract of calls](self).
+        #[inline(never)]
         unsafe fn $name($position: Position, $($argument: $type),*) -> $result {
             match find($position, $handles, |functions| or_plain(functions.$function, functions)) {
                 // SAFETY: the function found has the contract of calls, and so has this one. It
@@ -339,6 +356,7 @@ arena!(arena_memalign(_arena: usize, alignment: usize, size: usize) -> Pointer, 
 /// # Safety
 ///
 /// The [contract of calls](self).
+#[inline(never)]
 unsafe fn arena_realloc(position: Position, arena: usize, old: Pointer, size: usize) -> Pointer {
     // SAFETY: both functions have the contract of calls, and so has this one. They get the same
     // arguments.
@@ -353,6 +371,7 @@ unsafe fn arena_realloc(position: Position, arena: usize, old: Pointer, size: us
 /// # Safety
 ///
 /// The [contract of calls](self).
+#[inline(never)]
 unsafe fn create_arena(position: Position, parameters: *const c_void) -> usize {
     match find(position, allocates, |functions| or_plain(functions.create_arena, functions)) {
         // SAFETY: the function found has the contract of calls, and so has this one. It gets the
@@ -366,6 +385,7 @@ unsafe fn create_arena(position: Position, parameters: *const c_void) -> usize {
 /// # Safety
 ///
 /// The [contract of calls](self).
+#[inline(never)]
 unsafe fn dispose_arena(position: Position, arena: usize) {
     if let Some((Implementation::Given(function), _)) =
         find(position, allocates, |functions| or_plain(functions.dispose_arena, functions))
@@ -373,6 +393,45 @@ unsafe fn dispose_arena(position: Position, arena: usize) {
         // SAFETY: the function found has the contract of calls, and so has this one. It gets the
         // same arena; nothing here ensures that this allocator created it (see `arena`).
         unsafe { function(arena) }
+    }
+}
+
+// The functions of the allocator as a whole: those of the first that has them. Nothing is derived.
+// They are rare, so there is one of each, not one for each table.
+
+first!(#[inline(never)] arena_of(block: Pointer) -> usize, among handles_block(block), or 0);
+first!(#[inline(never)] statistics_bins() -> usize, among allocates, or 0);
+first!(#[inline(never)] purge_all() -> usize, among allocates, or 0);
+first!(#[inline(never)] purge_excess() -> usize, among allocates, or 0);
+first!(#[inline(never)] set_dirty_modifier(shift: i32) -> (), among allocates, or ());
+first!(#[inline(never)] enable_deferred_purge(is_on: bool) -> bool, among allocates, or false);
+first!(#[inline(never)] purge_now(is_peek_only: bool, reuse_grace_milliseconds: u32, budget: usize) -> c_int,
+    among allocates, or purge_now::DONE);
+first!(#[inline(never)] thread_local_arena(is_on: bool) -> (), among allocates, or ());
+first!(#[inline(never)] reset_randomisation(is_on: bool) -> (), among allocates, or ());
+/// Defines a function that lets the first of this name in the chain write an answer. If there is
+/// none, it writes that nothing is known.
+macro_rules! answer {
+    ($name:ident($($argument:ident: $type:ty),*), into $answer:ident) => {
+        // SAFETY: `unknown` asks for null or an answer that is valid for a write, as the contract
+        // of calls does.
+        first!(#[inline(never)] $name($($argument: $type),*) -> (), among allocates, or unsafe { unknown($answer) });
+    };
+}
+
+answer!(statistics(total: *mut Statistics, bins: *mut BinStatistics), into total);
+answer!(statistics_light(total: *mut LightStatistics), into total);
+answer!(pointer_info(address: *const c_void, info: *mut PointerInfo), into info);
+
+/// Says that nothing is known.
+///
+/// # Safety
+///
+/// `answer` is null or valid for a write.
+unsafe fn unknown<Answer: Default>(answer: *mut Answer) {
+    if !answer.is_null() {
+        // SAFETY: not null, and by this function's `# Safety` valid for a write.
+        unsafe { answer.write(Answer::default()) };
     }
 }
 
@@ -413,5 +472,17 @@ mod entry {
         arena_realloc(arena: usize, old: Pointer, size: usize) -> Pointer;
         arena_free(arena: usize, block: Pointer) -> ();
         arena_memalign(arena: usize, alignment: usize, size: usize) -> Pointer;
+        arena_of(block: Pointer) -> usize;
+        statistics(total: *mut Statistics, bins: *mut BinStatistics) -> ();
+        statistics_bins() -> usize;
+        statistics_light(total: *mut LightStatistics) -> ();
+        pointer_info(address: *const c_void, info: *mut PointerInfo) -> ();
+        purge_all() -> usize;
+        purge_excess() -> usize;
+        set_dirty_modifier(shift: i32) -> ();
+        enable_deferred_purge(is_on: bool) -> bool;
+        purge_now(is_peek_only: bool, reuse_grace_milliseconds: u32, budget: usize) -> c_int;
+        thread_local_arena(is_on: bool) -> ();
+        reset_randomisation(is_on: bool) -> ();
     }
 }

@@ -7,9 +7,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use heapledger_analysis::{
-    self as analysis, ContextId, MomentAmounts, Names, NodeId, Position, StackFrame, Stacks, TypeBy, UNKNOWN_TYPE,
+    self as analysis, AllocatorEvent, AllocatorEventKind, ContextId, MomentAmounts, Names, NodeId, Position,
+    StackFrame, Stacks, TypeBy, UNKNOWN_TYPE,
 };
-use heapledger_profile_formats::{Amounts, Frame, Holds, Location, Module, Profile, Sample};
+use heapledger_profile_formats::{Amounts, Frame, Holds, Location, Module, Profile, Purge, Sample};
 use heapledger_recording::{ModuleId, NodeKind, Recording};
 use heapledger_symbols::{BuildId, Headers};
 
@@ -18,6 +19,28 @@ use crate::text::command;
 
 /// Labels of a sample: names and values.
 type LabelList = Vec<(Cow<'static, str>, String)>;
+
+/// Returns the purges of all processes, in the order of time.
+fn purges(recording: &Recording<'_>) -> Vec<Purge> {
+    let purge = |event: AllocatorEvent| {
+        let AllocatorEventKind::Purged(purge) = event.kind else { return None };
+        let image = recording.images().iter().find(|image| image.image == event.image)?;
+        Some(Purge {
+            pid: image.pid,
+            start_ns: event.time.0.saturating_sub(purge.duration_ns),
+            end_ns: event.time.0,
+            arena: purge.arena,
+            label: purge.label,
+            reason: purge.reason,
+            pages: purge.pages,
+            calls: purge.calls,
+            chunks: purge.chunks,
+        })
+    };
+    let mut purges: Vec<Purge> = analysis::allocator_events(recording).filter_map(purge).collect();
+    purges.sort_by_key(|purge| purge.start_ns);
+    purges
+}
 
 /// Gathers stacks that are equal once the allocator's own functions are left out.
 pub(super) struct Gatherer<'q, 'r, 'a> {
@@ -51,6 +74,7 @@ impl<'q, 'r, 'a> Gatherer<'q, 'r, 'a> {
                 command: recording.images().first().map(command).unwrap_or_default(),
                 pid: recording.images().first().map_or(0, |image| image.pid),
                 comments: recording.images().first().map(command).into_iter().collect(),
+                purges: purges(recording),
                 ..Profile::default()
             },
             names_owners: false,

@@ -26,7 +26,7 @@ use crate::views::table::limit;
 pub(super) fn run(arguments: &HeapCensus, out: &mut Output) -> Result<()> {
     let breakdown = parse(&arguments.breakdown)?;
     let inputs: Vec<_> = [Some(&arguments.file), arguments.nodes.newer_than.as_ref()].into_iter().flatten().collect();
-    begin(&arguments.written, &inputs.iter().map(|path| path.as_path()).collect::<Vec<_>>(), out)?;
+    begin(&arguments.answer.written, &inputs.iter().map(|path| path.as_path()).collect::<Vec<_>>(), out)?;
     let graph = snapshot::read(&arguments.file)?;
     let earlier = arguments.nodes.newer_than.as_deref().map(snapshot::read).transpose()?;
     let roots = arguments.nodes.reachable_from.iter().map(|id| snapshot::find(&graph, *id));
@@ -40,7 +40,7 @@ pub(super) fn run(arguments: &HeapCensus, out: &mut Output) -> Result<()> {
         only_retained: arguments.nodes.only_retained,
     };
     let census = Census::take_with(&graph, &breakdown, options).map_err(invalid)?;
-    if arguments.json {
+    if arguments.answer.json {
         serde_json::to_writer_pretty(out.stream(), &census).map_err(io::Error::from)?;
         writeln!(out.stream())?;
         return Ok(());

@@ -44,7 +44,7 @@ fn in_json<S: Serializer>(difference: &CensusDifference, serializer: S) -> std::
 
 pub(super) fn run(arguments: &HeapDiff, out: &mut Output) -> Result<()> {
     let breakdown = parse(&arguments.breakdown)?;
-    begin(&arguments.written, &[&arguments.before, &arguments.after], out)?;
+    begin(&arguments.answer.written, &[&arguments.before, &arguments.after], out)?;
     // One graph after the other, so that there is memory for one only.
     let take = |path| {
         let graph = snapshot::read(path)?;
@@ -59,7 +59,7 @@ pub(super) fn run(arguments: &HeapDiff, out: &mut Output) -> Result<()> {
     })?;
     let [size_before, size_after] = [&whole_before, &whole_after]
         .map(|figures| SizeJson { count: figures.count.unwrap_or_default(), bytes: figures.bytes.unwrap_or_default() });
-    if arguments.json {
+    if arguments.answer.json {
         return out.document(&HeapDiffJson { before: size_before, after: size_after, difference }, Form::Json);
     }
     let change = report::change(size_after.bytes.saturating_sub(size_before.bytes));

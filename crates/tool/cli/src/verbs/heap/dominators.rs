@@ -58,7 +58,7 @@ struct Shown {
 }
 
 pub(super) fn run(arguments: &HeapDominators, out: &mut Output) -> Result<()> {
-    begin(&arguments.written, &[&arguments.file], out)?;
+    begin(&arguments.answer.written, &[&arguments.file], out)?;
     let graph = snapshot::read(&arguments.file)?;
     let roots = match &arguments.ids[..] {
         [] => vec![graph.root()],
@@ -70,7 +70,7 @@ pub(super) fn run(arguments: &HeapDominators, out: &mut Output) -> Result<()> {
         add(&dominators, root, arguments, &mut shown);
     }
     let whole = dominators.retained(graph.root()).unwrap_or_default();
-    if arguments.json {
+    if arguments.answer.json {
         let nodes = shown.iter().map(|shown| DominatorJson {
             node: NodeJson::new(&graph, shown.node),
             retained: dominators.retained(shown.node),

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use clap::ValueEnum;
 use heapledger_census::dominators::Dominators;
 use heapledger_census::find::{
-    self, ClassTotals, Closures, DuplicateString, GlobalTotals, Globals, KeptString, NotAvailable, Variable,
-    class_totals, context_variables, duplicate_strings, kept_strings,
+    self, ClassTotals, Closures, DuplicateString, GlobalTotals, Globals, KeptString, Kind, KindTotals, NotAvailable,
+    Variable, class_totals, context_variables, duplicate_strings, kept_strings,
 };
 use heapledger_census::graph::{Graph, NodeIndex};
 use heapledger_report_format::{Row, Tree};
@@ -77,7 +77,8 @@ struct FindingRowJson {
     /// The context of the example.
     #[serde(skip_serializing_if = "Option::is_none")]
     context: Option<u64>,
-    /// The variables of that context, the largest first: at most 100.
+    /// The variables of that context, the largest first: at most 100. They are in the first row with
+    /// the context, and empty in others.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     variables: Vec<VariableJson>,
     /// A string that is a part of the string.
@@ -104,12 +105,12 @@ struct Found {
 }
 
 pub(super) fn run(arguments: &HeapFind, out: &mut Output) -> Result<()> {
-    begin(&arguments.written, &[&arguments.file], out)?;
+    begin(&arguments.answer.written, &[&arguments.file], out)?;
     let graph = snapshot::read(&arguments.file)?;
     let dominators = Dominators::of(&graph);
     let finder = Finder { graph: &graph, dominators: &dominators, rows_max: limit(arguments.rows) };
     let kinds = if arguments.what.is_empty() { Finding::value_variants() } else { &arguments.what[..] };
-    if arguments.json {
+    if arguments.answer.json {
         let findings = kinds.iter().map(|kind| FindingJson::new(*kind, finder.find(*kind))).collect();
         return out.document(&HeapFindingsJson { findings }, Form::Json);
     }
@@ -139,6 +140,20 @@ pub(super) fn run(arguments: &HeapFind, out: &mut Output) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Returns the name of a kind of strings or code.
+fn kind_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Flat => "strings",
+        Kind::Concatenated => "concatenated strings",
+        Kind::Part => "parts of strings",
+        Kind::Source => "source",
+        Kind::Bytecode => "bytecode",
+        Kind::MachineCode => "machine code",
+        Kind::InlineCaches => "inline caches",
+        Kind::Descriptions => "scopes and descriptions of functions",
+    }
 }
 
 /// Returns the kind as it is written on the command line.
@@ -196,6 +211,7 @@ impl Finder<'_> {
             Finding::Slices => self.slices(&kept_strings(self.graph)),
             Finding::Concatenations => self.concatenations(),
             Finding::Closures => self.closures(&find::closures(self.graph, self.dominators)?),
+            Finding::Kinds => self.kinds(&find::kinds(self.graph)),
             Finding::Detached => self.detached(&find::detached_dom(self.graph, self.dominators)?),
             Finding::Globals => self.globals(&Globals::of(self.graph)?.totals(self.graph)),
             Finding::Unreachable => self.unreachable(),
@@ -223,6 +239,19 @@ impl Finder<'_> {
         let chosen = all.iter().filter(|(node, _)| !is_group(*node)).map(|(node, retained)| (*node, Some(*retained)));
         let whole = self.dominators.retained(self.dominators.root()).unwrap_or_default();
         self.nodes(format!("{} in all", bytes(whole)), chosen.clone().count(), chosen)
+    }
+
+    fn kinds(self, all: &[KindTotals]) -> Found {
+        let rows = all.iter().take(self.rows_max).map(|of| {
+            let (_, json) = self.row(of.largest, Vec::new());
+            let name = kind_name(of.kind);
+            let row = Row::new(name).note(format!("the largest: @{}", self.graph.id(of.largest).0));
+            let row = row.cells([bytes(of.bytes), count(of.count)]);
+            (row, FindingRowJson { name: Some(name.to_owned()), count: Some(of.count), bytes: Some(of.bytes), ..json })
+        });
+        let sum = all.iter().map(|of| of.bytes).sum();
+        let title = format!("{} in strings and code", bytes(sum));
+        Found { title, headings: vec!["size", "nodes"], rows_all: all.len(), rows: rows.collect() }
     }
 
     fn globals(self, all: &[GlobalTotals]) -> Found {
@@ -275,8 +304,8 @@ impl Finder<'_> {
 
     fn concatenations(self) -> Found {
         let all = find::concatenations(self.graph, self.dominators);
-        // Concatenations may retain each other.
-        let sum = all.iter().fold(0_u64, |sum, string| sum.saturating_add(string.retained));
+        let nodes: Vec<NodeIndex> = all.iter().map(|string| string.node).collect();
+        let sum = self.dominators.retained_together(&nodes);
         let title = format!("{} in concatenations and their pieces", bytes(sum));
         self.nodes(title, all.len(), all.iter().map(|string| (string.node, Some(string.retained))))
     }
@@ -294,6 +323,7 @@ impl Finder<'_> {
             let title = format!("{} @{}", names::cut(function), self.graph.id(closures.example).0);
             let row = Row::default().line(title, file).cells(cells);
             let context = closures.example_context;
+            let is_first = !known.contains_key(&context);
             let variables = known.entry(context).or_insert_with(|| {
                 let mut variables = context_variables(self.graph, self.dominators, context);
                 variables.truncate(VARIABLES_JSON_MAX);
@@ -304,7 +334,8 @@ impl Finder<'_> {
                 format!("{} = {value}, {}", text(variable.name), bytes(variable.retained))
             });
             let row = shown.fold(row, |row, variable| row.line("", variable));
-            let variables = variables.iter().map(|variable| VariableJson {
+            let listed = if is_first { variables.len() } else { 0 };
+            let variables = variables.iter().take(listed).map(|variable| VariableJson {
                 name: text(variable.name).to_owned(),
                 id: self.graph.id(variable.value).0,
                 retained: variable.retained,

@@ -42,13 +42,13 @@ impl Document for HeapNodeJson {
 }
 
 pub(super) fn run(arguments: &HeapNode, out: &mut Output) -> Result<()> {
-    begin(&arguments.written, &[&arguments.file], out)?;
+    begin(&arguments.answer.written, &[&arguments.file], out)?;
     let graph = snapshot::read(&arguments.file)?;
     let node = snapshot::find(&graph, arguments.id)?;
     let dominators = Dominators::of(&graph);
     let rows = limit(arguments.rows);
     let (holders, holders_all) = holders(&graph, node, rows);
-    if arguments.json {
+    if arguments.answer.json {
         let document = HeapNodeJson {
             node: NodeJson::new(&graph, node),
             retained: dominators.retained(node),

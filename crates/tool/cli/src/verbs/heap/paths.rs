@@ -47,7 +47,7 @@ impl Document for HeapPathsJson {
 }
 
 pub(super) fn run(arguments: &HeapPaths, out: &mut Output) -> Result<()> {
-    begin(&arguments.written, &[&arguments.file], out)?;
+    begin(&arguments.answer.written, &[&arguments.file], out)?;
     let graph = snapshot::read(&arguments.file)?;
     let find = |id: &u64| snapshot::find(&graph, *id);
     let targets = arguments.ids.iter().map(find).collect::<Result<Vec<_>>>()?;
@@ -55,7 +55,7 @@ pub(super) fn run(arguments: &HeapPaths, out: &mut Output) -> Result<()> {
     let options = PathOptions { start, targets: &targets, paths_max: arguments.max, only_retained: true };
     let found = ShortestPaths::find(&graph, options)
         .map_err(|error| Failure::caused(Exit::Usage, "no path can be found", error))?;
-    if arguments.json {
+    if arguments.answer.json {
         let nodes = found.targets().map(|target| TargetJson {
             node: NodeJson::new(&graph, target),
             paths: found

@@ -1,0 +1,409 @@
+//! Hosts a library that speaks Firefox's replace-malloc protocol: it exports `replace_init`, which
+//! is given a table of the allocator's functions and overwrites those that it replaces.
+//!
+//! The library becomes a replacement in the hook table. The functions that it finds in its table
+//! lead to the table below that replacement, so it works over any allocator and with other hooks. A
+//! process hosts one such library.
+//!
+//! The layout is that of `malloc_decls.h` in Firefox 140 and later. Two entries differ between
+//! versions of Firefox, and are used by few libraries:
+//! - the statistics have the layout of Firefox 140, without `real_page_size`;
+//! - the parameters of an arena are passed on as the program gave them: they are those of
+//!   `heapledger_arena_create`, and a library must not look into them.
+
+use core::cell::UnsafeCell;
+use core::ffi::{c_int, c_void};
+use core::mem::MaybeUninit;
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use heapledger_core::hooks::arena::{BinStatistics, LightStatistics, PointerInfo, Statistics};
+use heapledger_core::hooks::{self, Functions, Pointer, Replacement, dispatch};
+
+/// Defines the table of the protocol, in its order.
+macro_rules! table {
+    ($($name:ident: fn($($argument:ty),*) -> $result:ty;)*) => {
+        /// `malloc_table_t`.
+        #[derive(Clone, Copy)]
+        #[repr(C)]
+        struct Table {
+            $($name: unsafe extern "C" fn($($argument),*) -> $result,)*
+        }
+
+        /// The table as the library gets it: our functions.
+        const OURS: Table = Table { $($name: below::$name,)* };
+    };
+}
+
+table! {
+    malloc: fn(usize) -> Pointer;
+    calloc: fn(usize, usize) -> Pointer;
+    realloc: fn(Pointer, usize) -> Pointer;
+    free: fn(Pointer) -> ();
+    memalign: fn(usize, usize) -> Pointer;
+    posix_memalign: fn(*mut Pointer, usize, usize) -> c_int;
+    aligned_alloc: fn(usize, usize) -> Pointer;
+    valloc: fn(usize) -> Pointer;
+    malloc_usable_size: fn(Pointer) -> usize;
+    malloc_good_size: fn(usize) -> usize;
+    jemalloc_stats_internal: fn(*mut Stats, *mut BinStatistics) -> ();
+    jemalloc_stats_num_bins: fn() -> usize;
+    jemalloc_stats_lite: fn(*mut LightStatistics) -> ();
+    jemalloc_set_main_thread: fn() -> ();
+    jemalloc_purge_freed_pages: fn() -> ();
+    jemalloc_free_dirty_pages: fn() -> ();
+    moz_set_max_dirty_page_modifier: fn(i32) -> ();
+    moz_enable_deferred_purge: fn(bool) -> bool;
+    moz_may_purge_now: fn(bool, u32, *const c_void) -> c_int;
+    jemalloc_free_excess_dirty_pages: fn() -> ();
+    jemalloc_reset_small_alloc_randomization: fn(bool) -> ();
+    jemalloc_thread_local_arena: fn(bool) -> ();
+    jemalloc_ptr_info: fn(*const c_void, *mut PtrInfo) -> ();
+    moz_create_arena_with_params: fn(*const c_void) -> usize;
+    moz_dispose_arena: fn(usize) -> ();
+    moz_arena_malloc: fn(usize, usize) -> Pointer;
+    moz_arena_calloc: fn(usize, usize, usize) -> Pointer;
+    moz_arena_realloc: fn(usize, Pointer, usize) -> Pointer;
+    moz_arena_free: fn(usize, Pointer) -> ();
+    moz_arena_memalign: fn(usize, usize, usize) -> Pointer;
+}
+
+/// `jemalloc_stats_t`.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+struct Stats {
+    opt_junk: bool,
+    opt_randomize_small: bool,
+    opt_zero: bool,
+    narenas: usize,
+    quantum: usize,
+    quantum_max: usize,
+    quantum_wide: usize,
+    quantum_wide_max: usize,
+    subpage_max: usize,
+    large_max: usize,
+    chunksize: usize,
+    page_size: usize,
+    dirty_max: usize,
+    mapped: usize,
+    allocated: usize,
+    waste: usize,
+    pages_dirty: usize,
+    pages_fresh: usize,
+    pages_madvised: usize,
+    bookkeeping: usize,
+    bin_unused: usize,
+    num_operations: usize,
+}
+
+/// `jemalloc_ptr_info_t`.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+struct PtrInfo {
+    tag: u32,
+    address: usize,
+    size: usize,
+}
+
+/// `replace_init(malloc_table_t*, ReplaceMallocBridge**)`. The bridge is an object of C++, by which
+/// a program would reach the library; nobody asks for it here.
+type Init = unsafe extern "C" fn(*mut Table, *mut *mut c_void);
+
+/// The table below the library's replacement; null until it is installed.
+static BELOW: AtomicPtr<Functions> = AtomicPtr::new(ptr::null_mut());
+
+/// A value that is written once, before anything that reads it can be called.
+struct Once<T>(UnsafeCell<MaybeUninit<T>>);
+
+// SAFETY: `Sync` demands that shared use makes no data race. `host` alone writes the values, in the
+// first thread, before the functions that read them are installed.
+unsafe impl<T> Sync for Once<T> {}
+
+/// The library's table.
+static HOSTED: Once<Table> = Once(UnsafeCell::new(MaybeUninit::uninit()));
+/// The library as a replacement.
+static REPLACEMENT: Once<Replacement> = Once(UnsafeCell::new(MaybeUninit::uninit()));
+
+/// Asks a library for its functions, and installs those that it replaces. If it replaces none, it
+/// is not installed.
+///
+/// # Safety
+///
+/// `init` is the address of a `replace_init`. Called once, in the first thread, before any hook is
+/// entered.
+pub(crate) unsafe fn host(init: usize) {
+    // SAFETY: by exporting the name, the library declares that the function is of this type.
+    let init = unsafe { core::mem::transmute::<usize, Init>(init) };
+    let (mut table, mut bridge) = (OURS, ptr::null_mut());
+    // SAFETY: both are variables of ours, which live until the function returns; the table is
+    // complete.
+    unsafe { init(&raw mut table, &raw mut bridge) };
+    let Some(functions) = replaced(&table) else { return };
+    let replacement = Replacement {
+        name: c"replace-malloc".as_ptr(),
+        functions,
+        // The variable holds a pointer to a table.
+        ..Replacement::new(BELOW.as_ptr().cast())
+    };
+    // SAFETY: written here alone, by the contract of this function; nobody reads them before the
+    // installation below. `install_replacement` requires a table whose functions keep the contract
+    // of `Replacement`: those of the library do, as far as the protocol demands it, and the
+    // adapters below call nothing else.
+    unsafe {
+        (*HOSTED.0.get()).write(table);
+        let replacement = (*REPLACEMENT.0.get()).write(replacement);
+        let _ = hooks::install_replacement(replacement);
+    }
+}
+
+/// Returns the functions that the library has replaced; `None` if it has replaced none.
+fn replaced(table: &Table) -> Option<Functions> {
+    let mut is_any = false;
+    /// The function of the library, if it is not ours; or an adapter that calls it.
+    macro_rules! own {
+        ($name:ident) => {
+            own!($name, table.$name)
+        };
+        ($name:ident, $function:expr) => {{
+            let is_own = table.$name as usize != OURS.$name as usize;
+            is_any |= is_own;
+            if is_own { Some($function as _) } else { None }
+        }};
+    }
+    let mut functions = Functions {
+        malloc: own!(malloc),
+        calloc: own!(calloc),
+        realloc: own!(realloc),
+        free: own!(free),
+        memalign: own!(memalign),
+        posix_memalign: own!(posix_memalign),
+        aligned_alloc: own!(aligned_alloc),
+        valloc: own!(valloc),
+        malloc_usable_size: own!(malloc_usable_size),
+        malloc_good_size: own!(malloc_good_size),
+        create_arena: own!(moz_create_arena_with_params),
+        dispose_arena: own!(moz_dispose_arena),
+        arena_malloc: own!(moz_arena_malloc),
+        arena_calloc: own!(moz_arena_calloc),
+        arena_realloc: own!(moz_arena_realloc),
+        arena_free: own!(moz_arena_free),
+        arena_memalign: own!(moz_arena_memalign),
+        statistics: own!(jemalloc_stats_internal, hosted::statistics as unsafe extern "C" fn(_, _)),
+        statistics_bins: own!(jemalloc_stats_num_bins),
+        statistics_light: own!(jemalloc_stats_lite),
+        pointer_info: own!(jemalloc_ptr_info, hosted::pointer_info as unsafe extern "C" fn(_, _)),
+        purge_all: own!(jemalloc_free_dirty_pages, hosted::purge_all as unsafe extern "C" fn() -> _),
+        purge_excess: own!(jemalloc_free_excess_dirty_pages, hosted::purge_excess as unsafe extern "C" fn() -> _),
+        set_dirty_modifier: own!(moz_set_max_dirty_page_modifier),
+        enable_deferred_purge: own!(moz_enable_deferred_purge),
+        thread_local_arena: own!(jemalloc_thread_local_arena),
+        reset_randomisation: own!(jemalloc_reset_small_alloc_randomization),
+        ..Functions::EMPTY
+    };
+    // As the protocol has it: arenas of a library that replaces malloc, but not the creation of
+    // arenas, are dummies over its plain functions. The hook table does that for tables without
+    // arena functions.
+    if functions.malloc.is_some() && functions.create_arena.is_none() {
+        functions = Functions {
+            dispose_arena: None,
+            arena_malloc: None,
+            arena_calloc: None,
+            arena_realloc: None,
+            arena_free: None,
+            arena_memalign: None,
+            ..functions
+        };
+    }
+    is_any.then_some(functions)
+}
+
+/// The functions that the library finds in its table.
+mod below {
+    use super::*;
+
+    /// Calls a function of the table below. While the library is asked for its functions, that is
+    /// the program's own allocator.
+    macro_rules! below {
+        ($name:ident($($argument:expr),*)) => {{
+            let table = BELOW.load(Ordering::Acquire).cast_const();
+            let table = if table.is_null() { dispatch::underlying_table() } else { table };
+            // SAFETY: both tables are static and complete once there is an allocator, and the
+            // library is asked after that. The arguments are the library's, which keeps the
+            // contract of the function of this name.
+            unsafe { (*table).$name.unwrap_unchecked()($($argument),*) }
+        }};
+    }
+
+    /// Defines functions of the protocol's table by functions of ours.
+    macro_rules! plain {
+        ($($name:ident = $ours:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
+            $(pub(super) unsafe extern "C" fn $name($($argument: $type),*) -> $result {
+                below!($ours($($argument),*))
+            })*
+        };
+    }
+
+    plain! {
+        malloc = malloc(size: usize) -> Pointer;
+        calloc = calloc(count: usize, each: usize) -> Pointer;
+        realloc = realloc(old: Pointer, size: usize) -> Pointer;
+        memalign = memalign(alignment: usize, size: usize) -> Pointer;
+        posix_memalign = posix_memalign(out: *mut Pointer, alignment: usize, size: usize) -> c_int;
+        aligned_alloc = aligned_alloc(alignment: usize, size: usize) -> Pointer;
+        valloc = valloc(size: usize) -> Pointer;
+        malloc_usable_size = malloc_usable_size(block: Pointer) -> usize;
+        malloc_good_size = malloc_good_size(size: usize) -> usize;
+        jemalloc_stats_num_bins = statistics_bins() -> usize;
+        jemalloc_stats_lite = statistics_light(total: *mut LightStatistics) -> ();
+        moz_set_max_dirty_page_modifier = set_dirty_modifier(shift: i32) -> ();
+        moz_enable_deferred_purge = enable_deferred_purge(is_on: bool) -> bool;
+        jemalloc_reset_small_alloc_randomization = reset_randomisation(is_on: bool) -> ();
+        jemalloc_thread_local_arena = thread_local_arena(is_on: bool) -> ();
+        moz_create_arena_with_params = create_arena(parameters: *const c_void) -> usize;
+        moz_dispose_arena = dispose_arena(arena: usize) -> ();
+        moz_arena_malloc = arena_malloc(arena: usize, size: usize) -> Pointer;
+        moz_arena_calloc = arena_calloc(arena: usize, count: usize, each: usize) -> Pointer;
+        moz_arena_realloc = arena_realloc(arena: usize, old: Pointer, size: usize) -> Pointer;
+        moz_arena_memalign = arena_memalign(arena: usize, alignment: usize, size: usize) -> Pointer;
+    }
+
+    pub(super) unsafe extern "C" fn free(block: Pointer) {
+        // The protocol passes null on; the hook table does not.
+        if !block.is_null() {
+            below!(free(block));
+        }
+    }
+
+    pub(super) unsafe extern "C" fn moz_arena_free(arena: usize, block: Pointer) {
+        if !block.is_null() {
+            below!(arena_free(arena, block));
+        }
+    }
+
+    /// Threads are not told apart here.
+    pub(super) unsafe extern "C" fn jemalloc_set_main_thread() {}
+
+    /// No memory is kept that only this would give back.
+    pub(super) unsafe extern "C" fn jemalloc_purge_freed_pages() {}
+
+    pub(super) unsafe extern "C" fn jemalloc_free_dirty_pages() {
+        below!(purge_all());
+    }
+
+    pub(super) unsafe extern "C" fn jemalloc_free_excess_dirty_pages() {
+        below!(purge_excess());
+    }
+
+    /// The budget is a function object of C++, which is not called: all is purged that may be.
+    pub(super) unsafe extern "C" fn moz_may_purge_now(is_peek_only: bool, grace: u32, _: *const c_void) -> c_int {
+        below!(purge_now(is_peek_only, grace, usize::MAX))
+    }
+
+    /// # Safety
+    ///
+    /// `stats` is valid for a write, `bins` null or for as many as there are bins.
+    pub(super) unsafe extern "C" fn jemalloc_stats_internal(stats: *mut Stats, bins: *mut BinStatistics) {
+        let mut total = Statistics::default();
+        below!(statistics(&raw mut total, bins));
+        let stats_read = Stats {
+            narenas: total.arenas as usize,
+            chunksize: total.chunk_bytes as usize,
+            page_size: if total.page_bytes == 0 { 4096 } else { total.page_bytes as usize },
+            dirty_max: total.dirty_max as usize,
+            mapped: total.mapped as usize,
+            allocated: total.allocated as usize,
+            waste: total.waste as usize,
+            pages_dirty: total.dirty as usize,
+            pages_fresh: total.fresh as usize,
+            pages_madvised: total.madvised as usize,
+            bookkeeping: total.bookkeeping as usize,
+            bin_unused: total.bin_unused as usize,
+            num_operations: total.operations as usize,
+            ..Stats::default()
+        };
+        if !stats.is_null() {
+            // SAFETY: not null, and by this function's `# Safety` valid for a write.
+            unsafe { stats.write(stats_read) };
+        }
+    }
+
+    /// # Safety
+    ///
+    /// `info` is valid for a write.
+    pub(super) unsafe extern "C" fn jemalloc_ptr_info(address: *const c_void, info: *mut PtrInfo) {
+        let mut found = PointerInfo::default();
+        below!(pointer_info(address, &raw mut found));
+        if !info.is_null() {
+            let PointerInfo { kind: tag, address, bytes, .. } = found;
+            // SAFETY: not null, and by this function's `# Safety` valid for a write.
+            unsafe { info.write(PtrInfo { tag, address: address as usize, size: bytes as usize }) };
+        }
+    }
+}
+
+/// Functions of ours that call the library's, where the two differ.
+mod hosted {
+    use super::*;
+
+    fn table() -> &'static Table {
+        // SAFETY: `host` writes it before it installs these functions, and nobody writes it again.
+        unsafe { (*HOSTED.0.get()).assume_init_ref() }
+    }
+
+    pub(super) unsafe extern "C" fn purge_all() -> usize {
+        // SAFETY: a function without arguments, which may be called at any time.
+        unsafe { (table().jemalloc_free_dirty_pages)() };
+        // The protocol does not tell the number of bytes.
+        0
+    }
+
+    pub(super) unsafe extern "C" fn purge_excess() -> usize {
+        // SAFETY: a function without arguments, which may be called at any time.
+        unsafe { (table().jemalloc_free_excess_dirty_pages)() };
+        0
+    }
+
+    /// # Safety
+    ///
+    /// `total` is null or valid for a write, `bins` null or for as many as there are bins.
+    pub(super) unsafe extern "C" fn statistics(total: *mut Statistics, bins: *mut BinStatistics) {
+        let mut stats = Stats::default();
+        // SAFETY: `stats` is a variable of ours, and `bins` as this function's `# Safety` says,
+        // which is what the protocol asks for.
+        unsafe { (table().jemalloc_stats_internal)(&raw mut stats, bins) };
+        if !total.is_null() {
+            let read = Statistics {
+                arenas: stats.narenas as u64,
+                mapped: stats.mapped as u64,
+                allocated: stats.allocated as u64,
+                waste: stats.waste as u64,
+                dirty: stats.pages_dirty as u64,
+                fresh: stats.pages_fresh as u64,
+                madvised: stats.pages_madvised as u64,
+                bookkeeping: stats.bookkeeping as u64,
+                bin_unused: stats.bin_unused as u64,
+                operations: stats.num_operations as u64,
+                chunk_bytes: stats.chunksize as u64,
+                page_bytes: stats.page_size as u64,
+                dirty_max: stats.dirty_max as u64,
+            };
+            // SAFETY: not null, and by this function's `# Safety` valid for a write.
+            unsafe { total.write(read) };
+        }
+    }
+
+    /// # Safety
+    ///
+    /// `info` is null or valid for a write.
+    pub(super) unsafe extern "C" fn pointer_info(address: *const c_void, info: *mut PointerInfo) {
+        let mut found = PtrInfo::default();
+        // SAFETY: `found` is a variable of ours; any address may be asked about.
+        unsafe { (table().jemalloc_ptr_info)(address, &raw mut found) };
+        if !info.is_null() {
+            let PtrInfo { tag: kind, address, size } = found;
+            let (address, bytes) = (address as u64, size as u64);
+            // SAFETY: not null, and by this function's `# Safety` valid for a write.
+            unsafe { info.write(PointerInfo { kind, address, bytes, ..PointerInfo::default() }) };
+        }
+    }
+}

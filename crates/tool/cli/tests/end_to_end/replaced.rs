@@ -1,0 +1,102 @@
+//! Libraries of Firefox's replace-malloc protocol, as hooks: `fixtures/programs/replace_malloc.c`
+//! counts the calls that come through its table.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::arenas::allocator;
+use crate::harness::{Build, Job, Scratch, build, exited, number};
+
+/// Returns the counts that the library wrote: one process's.
+fn written(file: &Path) -> Value {
+    let text = fs::read_to_string(file).unwrap();
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+/// The program runs as without the library, and the library sees the calls that the recorder
+/// records.
+#[test]
+fn a_library_that_counts_sees_the_recorders_calls() {
+    let scratch = Scratch::new();
+    let library = build("replace_malloc", Build::Module);
+    let file = scratch.file("counts");
+    let job = Job::fixture("mix", "5000").variable("COUNTS", &file).option("--hook").option(library.to_str().unwrap());
+    let bare = job.bare();
+    let (outcome, recording) = job.recorded(&scratch);
+    assert_eq!(outcome, bare);
+    recording.assert_whole().assert_adds_up();
+    let counts = written(&file);
+    let seen = ["allocations", "reallocations", "aligned"].map(|name| number(&counts, name));
+    assert!(seen.iter().all(|&calls| calls > 100), "{counts}");
+    // The recorder counts a reallocation of null as an allocation, and does not count failed calls.
+    // Those are at most a few hundred each in this program; the library sees each of them once.
+    let (all, failed) = (recording.total("allocations"), recording.total("failed"));
+    let most = all + recording.total("failed") + recording.total("reallocations");
+    let sum: i64 = seen.iter().sum();
+    assert!(sum >= all - 10 && sum <= most + 10, "{counts} {all} {failed}");
+    // A reallocation frees by itself, of which the library sees one call.
+    let (frees, seen) = (recording.total("frees"), number(&counts, "frees"));
+    assert!(seen <= frees + 10 && seen + number(&counts, "reallocations") >= frees - 10, "{counts}: {frees}");
+}
+
+/// A library that replaces the functions for arenas gets these; to one that does not, arenas are
+/// dummies over its plain functions.
+#[test]
+fn arenas_go_to_the_library_or_are_dummies() {
+    let scratch = Scratch::new();
+    let library = build("replace_malloc", Build::Module);
+    let run = |what: &str, how: &str| {
+        let file = scratch.file(&format!("counts.{what}"));
+        let job = Job::fixture("labelled_arenas", how).variable("COUNTS", &file).variable("REPLACE", what);
+        let outcome = job.launched("run", &[&library]).outcome();
+        (outcome, file)
+    };
+    let (outcome, file) = run("all", "");
+    assert_eq!(outcome.status, exited(0), "{outcome:?}");
+    let counts = written(&file);
+    assert_eq!(number(&counts, "arenas"), 3, "{counts}");
+    // 4 threads with 200 blocks each; 5 of `images`; `limited` is asked for 3.
+    assert_eq!(number(&counts, "arena_blocks"), 4 * 200 + 5 + 3, "{counts}");
+
+    // All arenas are one: a block of one may be passed as one of another.
+    let (outcome, file) = run("base", "dummies");
+    assert_eq!(outcome.status, exited(0), "{outcome:?}");
+    let counts = written(&file);
+    assert_eq!(number(&counts, "arenas"), 0, "{counts}");
+    assert!(number(&counts, "allocations") >= 2, "{counts}");
+
+    // A library that leaves its table as it is is not installed.
+    let (outcome, file) = run("none", "");
+    assert_eq!(outcome.status, exited(0), "{outcome:?}");
+    let counts = written(&file);
+    assert_eq!((number(&counts, "allocations"), number(&counts, "frees")), (0, 0), "{counts}");
+}
+
+/// The functions that the library finds in its table are those of the program's allocator: over
+/// ours, blocks are in its arenas.
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn a_library_over_our_allocator() {
+    let scratch = Scratch::new();
+    let (library, file) = (build("replace_malloc", Build::Module), scratch.file("counts"));
+    let job = Job::fixture("labelled_arenas", "").variable("COUNTS", &file).variable("LD_PRELOAD", allocator());
+    let outcome = job.launched("run", &[&library]).outcome();
+    assert_eq!(outcome.status, exited(0), "{outcome:?}");
+    let counts = written(&file);
+    assert_eq!((number(&counts, "arenas"), number(&counts, "arena_blocks")), (3, 4 * 200 + 5 + 3), "{counts}");
+}
+
+/// A process hosts one such library.
+#[test]
+fn a_second_library_is_refused() {
+    let scratch = Scratch::new();
+    let library = build("replace_malloc", Build::Module);
+    let other = scratch.file("libother.so");
+    fs::copy(&library, &other).unwrap();
+    let refused = Job::new(["/bin/echo", "it ran"]).launched("run", &[&library, &other]).outcome();
+    assert_eq!((refused.status, &*refused.stdout), (exited(101), &b""[..]), "{refused:?}");
+    let text = String::from_utf8_lossy(&refused.stderr);
+    assert!(text.contains("HL0021") && text.contains("\nhint: "), "{refused:?}");
+}
