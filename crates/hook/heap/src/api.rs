@@ -2,14 +2,15 @@
 
 use core::ptr;
 
-use crate::arena::{MAIN, lookup, purge};
-use crate::block;
+use crate::arena::{MAIN, lookup};
+use crate::block::{self, as_own};
 use crate::classes::{DIRECT_MAX, LARGE_MAX, aligned_class_of, bytes_of, class_of};
 use crate::from_heap::{self, ALIGNMENT};
 use crate::geometry::{CHUNK, PAGE, SLICE};
 use crate::heap::HeapPtr;
 use crate::run::RunPtr;
-use crate::{arch, fatal, filled, huge, map, options, threads};
+use crate::trim::trim;
+use crate::{arch, fatal, filled, huge, map, options, shortage, threads};
 
 /// Allocates a block of at least `size` bytes, aligned to [`ALIGNMENT`]. Null if there is no
 /// memory. Up to 1 KiB this takes about fifteen instructions.
@@ -53,7 +54,7 @@ pub fn allocate_otherwise(size: usize) -> *mut u8 {
 #[cold]
 fn allocate_huge(size: usize, alignment: usize) -> *mut u8 {
     options::start();
-    filled::fill_huge(huge::allocate(&MAIN, size, alignment).block, size)
+    filled::fill_huge(from_heap::allocate_huge_of(&MAIN, size, alignment).block, size)
 }
 
 /// Allocates a block of a class.
@@ -68,7 +69,7 @@ fn allocate_of(class: usize) -> *mut u8 {
 fn refill(class: usize) -> *mut u8 {
     let mut heap = arch::heap();
     if heap.is_empty() {
-        match threads::acquire() {
+        match acquire() {
             Some(own) => heap = own,
             None => return ptr::null_mut(),
         }
@@ -79,13 +80,26 @@ fn refill(class: usize) -> *mut u8 {
     from_heap::refill(heap, class)
 }
 
+/// Returns this thread's home heap. If the system refuses, see [`shortage`].
+#[cold]
+fn acquire() -> Option<HeapPtr> {
+    let mut own = threads::acquire();
+    if own.is_none() {
+        shortage::retry(size_of::<usize>(), trim, &mut || {
+            own = threads::acquire();
+            own.is_some()
+        });
+    }
+    own
+}
+
 /// Allocates a block of `size` zero bytes. Memory that was not used since the system returned it is
 /// not written to.
 #[inline]
 pub fn allocate_zeroed(size: usize) -> *mut u8 {
     if size > LARGE_MAX {
         options::start();
-        return from_heap::zero_huge(huge::allocate(&MAIN, size, ALIGNMENT), size);
+        return from_heap::zero_huge(from_heap::allocate_huge_of(&MAIN, size, ALIGNMENT), size);
     }
     let block = allocate(size);
     from_heap::zero(block, size);
@@ -114,6 +128,7 @@ pub fn allocate_aligned(size: usize, alignment: usize) -> *mut u8 {
 /// The block is null or was returned by this allocator, and nobody uses it any more.
 #[inline(always)]
 pub unsafe fn free(block: *mut u8) {
+    let block = as_own(block);
     // No block in a chunk begins where the chunk does; null and huge blocks do.
     if block.addr() & (CHUNK - 1) == 0 {
         // SAFETY: `free_huge` demands what this function's `# Safety` does.
@@ -204,7 +219,7 @@ pub unsafe fn usable_size(block: *const u8) -> usize {
     }
     // SAFETY: `of` demands a live block in a chunk: the tree has the chunk, and the address is that
     // of a block by this function's `# Safety`. It is in the first slice of its run, as in `free`.
-    unsafe { RunPtr::of(block.cast_mut()) }.block_size()
+    unsafe { RunPtr::of(as_own(block.cast_mut())) }.block_size()
 }
 
 /// Returns the usable size of a block of `size` bytes, as [`allocate`] would return it. `None` if
@@ -233,7 +248,7 @@ pub unsafe fn reallocate(block: *mut u8, size: usize) -> *mut u8 {
         return unsafe { reallocate_huge(block, size) };
     }
     // SAFETY: `of` demands a live block in a chunk: see `free`.
-    let run = unsafe { RunPtr::of(block) };
+    let run = unsafe { RunPtr::of(as_own(block)) };
     let old = run.block_size();
     // A block that shrinks to less than half moves, so that its memory can be used.
     if size <= old && size >= old / 2 {
@@ -259,7 +274,9 @@ unsafe fn move_block(block: *mut u8, run: RunPtr, size: usize) -> *mut u8 {
     if is_large && own.is_some_and(|own| run.owner() == own.as_owner() && own.resize_large(run, class_of(size))) {
         return block;
     }
-    let new = own.map_or(ptr::null_mut(), |own| from_heap::allocate(own, size));
+    // If it shrinks, it can stay where it is.
+    let allocate = if size <= old { from_heap::allocate_or_fail } else { from_heap::allocate };
+    let new = own.map_or(ptr::null_mut(), |own| allocate(own, size));
     if new.is_null() {
         return if size <= old { block } else { new };
     }
@@ -282,16 +299,26 @@ unsafe fn reallocate_huge(block: *mut u8, size: usize) -> *mut u8 {
     };
     huge.arena().check_thread();
     if size > LARGE_MAX {
-        // SAFETY: `resize` demands the block's description, and that the caller owns the block.
-        let new = unsafe { huge::resize(block, huge, size) };
-        if !new.is_null() || !from_heap::make_room(huge.arena()) {
-            return new;
+        let resize = || {
+            // SAFETY: `resize` demands the block's description, and that the caller owns the block,
+            // which is as it was after a failure.
+            unsafe { huge::resize(block, huge, size) }
+        };
+        let mut new = resize();
+        if new.is_null() && from_heap::make_room(huge.arena()) {
+            new = resize();
         }
-        // SAFETY: as above; the block is as it was.
-        return unsafe { huge::resize(block, huge, size) };
+        if new.is_null() {
+            shortage::retry(size, trim, &mut || {
+                new = resize();
+                !new.is_null()
+            });
+        }
+        return new;
     }
+    // It shrinks: a huge block has more bytes than any in a chunk.
     let new = match lookup::heap_in(huge.arena()) {
-        Some(heap) => from_heap::allocate(heap, size),
+        Some(heap) => from_heap::allocate_or_fail(heap, size),
         None => ptr::null_mut(),
     };
     let old = huge.length();
@@ -305,16 +332,4 @@ unsafe fn reallocate_huge(block: *mut u8, size: usize) -> *mut u8 {
         free(block);
     }
     new
-}
-
-/// Returns all memory to the system that is free in this thread's heaps, in those of ended threads,
-/// and in the arenas. Returns the number of bytes that went back meanwhile, by this and other
-/// threads: pages of chunks that may have had memory, and the mapping that was kept for the next
-/// huge block. Those of huge blocks that other threads freed are not among them.
-pub fn trim() -> usize {
-    let before = purge::bytes_returned();
-    threads::trim();
-    let kept = huge::tick(true);
-    purge::all(c"trim");
-    purge::bytes_returned().saturating_sub(before) + kept
 }

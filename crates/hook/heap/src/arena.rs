@@ -17,8 +17,8 @@ use heapledger_core::arch::thread_pointer;
 use crate::chunk::ChunkPtr;
 use crate::fatal;
 use crate::locked::Locked;
-use crate::options;
 use crate::run::Owner;
+use crate::{options, os};
 
 pub(crate) mod blocks;
 pub(crate) mod clock;
@@ -279,6 +279,7 @@ impl SharedArena {
         let before = self.mapped.fetch_add(bytes, Ordering::Relaxed);
         let is_allowed = bytes_max == 0 || before.saturating_add(bytes) <= bytes_max;
         if !is_allowed {
+            os::refuse();
             self.release(bytes);
         }
         is_allowed

@@ -49,3 +49,11 @@ impl Block {
         unsafe { (*block).next = next };
     }
 }
+
+/// Returns a block with the provenance of the allocator's memory: its user's extends to the block
+/// alone, and until it is freed; the allocator reaches the header of the chunk, and keeps free
+/// blocks in lists.
+#[inline(always)]
+pub(crate) fn as_own(block: *mut u8) -> *mut u8 {
+    ptr::with_exposed_provenance_mut(block.addr())
+}

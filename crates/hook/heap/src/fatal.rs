@@ -25,6 +25,9 @@ pub(crate) fn abort_with(defect: fmt::Arguments<'_>) -> ! {
     let mut printer = Printer::new(STDERR);
     let _ = writeln!(printer, "heapledger: {defect}");
     printer.finish();
+    #[cfg(miri)]
+    std::panic!("{defect}");
+    #[cfg(not(miri))]
     loop {
         // SAFETY: sends a signal to this thread, and ends the process if it has a handler that
         // returns, ignores the signal or blocks it; no memory is involved.

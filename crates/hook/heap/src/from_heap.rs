@@ -3,11 +3,12 @@
 use core::ptr;
 
 use crate::arena::{SharedArena, lookup};
-use crate::block::Block;
-use crate::classes::{DIRECT_MAX, LARGE_MAX, class_of};
+use crate::block::{Block, as_own};
+use crate::classes::{DIRECT_MAX, LARGE_MAX, bytes_of, class_of};
 use crate::heap::HeapPtr;
 use crate::run::RunPtr;
-use crate::{huge, options, threads};
+use crate::trim::trim;
+use crate::{huge, options, shortage, threads};
 
 /// The alignment of every block in bytes.
 pub const ALIGNMENT: usize = 16;
@@ -25,13 +26,35 @@ pub(crate) fn allocate(heap: HeapPtr, size: usize) -> *mut u8 {
     allocate_huge(heap, size, ALIGNMENT).block
 }
 
+/// Allocates as [`allocate`] does, without the steps of [`shortage`], for a caller that can do
+/// without the block.
+pub(crate) fn allocate_or_fail(heap: HeapPtr, size: usize) -> *mut u8 {
+    if size > LARGE_MAX {
+        return huge::allocate(heap.arena(), size, ALIGNMENT).block;
+    }
+    let class = class_of(size);
+    let block = heap.pop(class);
+    if block.is_null() { refill_or_fail(heap, class) } else { block.cast() }
+}
+
 /// Allocates a huge block in the arena of a heap of this thread's.
 pub(crate) fn allocate_huge(heap: HeapPtr, size: usize, alignment: usize) -> huge::New {
-    let new = huge::allocate(heap.arena(), size, alignment);
-    if !new.block.is_null() || !make_room(heap.arena()) {
-        return new;
+    allocate_huge_of(heap.arena(), size, alignment)
+}
+
+/// Allocates a huge block in an arena. If the system refuses, see [`shortage`].
+pub(crate) fn allocate_huge_of(arena: &'static SharedArena, size: usize, alignment: usize) -> huge::New {
+    let mut new = huge::allocate(arena, size, alignment);
+    if new.block.is_null() && make_room(arena) {
+        new = huge::allocate(arena, size, alignment);
     }
-    huge::allocate(heap.arena(), size, alignment)
+    if new.block.is_null() {
+        shortage::retry(size, trim, &mut || {
+            new = huge::allocate(arena, size, alignment);
+            !new.block.is_null()
+        });
+    }
+    new
 }
 
 /// Unmaps what an arena with a limit does not use, as far as this thread can. False if the arena
@@ -54,8 +77,24 @@ pub(crate) fn allocate_of(heap: HeapPtr, class: usize) -> *mut u8 {
 }
 
 /// Returns a block of a class from one of this thread's heaps whose current run has none in its
-/// free list. Null if there is no memory.
+/// free list. Null if there is no memory: if the system refuses, see [`shortage`].
 pub(crate) fn refill(heap: HeapPtr, class: usize) -> *mut u8 {
+    let block = refill_or_fail(heap, class);
+    if block.is_null() { refill_after_refusal(heap, class) } else { block }
+}
+
+#[cold]
+#[inline(never)]
+fn refill_after_refusal(heap: HeapPtr, class: usize) -> *mut u8 {
+    let mut block = ptr::null_mut();
+    shortage::retry(bytes_of(class), trim, &mut || {
+        block = refill_or_fail(heap, class);
+        !block.is_null()
+    });
+    block
+}
+
+fn refill_or_fail(heap: HeapPtr, class: usize) -> *mut u8 {
     if heap.tick() {
         threads::visit(heap);
     }
@@ -82,7 +121,7 @@ pub(crate) fn zero(block: *mut u8, size: usize) {
         // and nobody else uses the block.
         unsafe {
             // New blocks may have been filled with another byte.
-            let is_fresh = RunPtr::of(block).is_fresh() && !options::is_filling();
+            let is_fresh = RunPtr::of(as_own(block)).is_fresh() && !options::is_filling();
             ptr::write_bytes(block, 0, if is_fresh { size_of::<Block>().min(size.max(1)) } else { size });
         }
     }

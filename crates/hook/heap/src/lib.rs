@@ -15,6 +15,10 @@
 //! - A radix tree knows the chunks and the huge blocks: addresses that the allocator did not
 //!   return are noticed by it when they are not the thread's own.
 //!
+//! - Memory that the system refuses is asked for again, after everything that is free was returned,
+//!   the embedder's handler was called, and, if that can help, some time has passed: see
+//!   [`set_stall`].
+//!
 //! Wrong frees abort the program with a message on standard error if they are noticed. Noticed are:
 //!
 //! - a block of up to 512 bytes that is twice in the list of its own thread: with fewer than eight
@@ -46,8 +50,9 @@
 //! assert!(usable >= text.capacity());
 //! ```
 #![no_std]
+#![cfg_attr(miri, allow(dead_code, reason = "under Miri there are no forks and no refusals"))]
 
-#[cfg(test)]
+#[cfg(any(test, miri))]
 extern crate std;
 
 mod block;
@@ -80,6 +85,7 @@ mod detailed;
 mod fatal;
 #[cfg(not(all(test, loom)))]
 mod filled;
+#[cfg(not(all(test, loom)))]
 mod from_heap;
 #[cfg(not(all(test, loom)))]
 mod geometry;
@@ -92,12 +98,15 @@ mod huge;
 #[cfg(not(all(test, loom)))]
 mod layout;
 #[cfg(not(all(test, loom)))]
+mod limits;
+#[cfg(not(all(test, loom)))]
 mod locked;
 #[cfg(not(all(test, loom)))]
 mod map;
 #[cfg(not(all(test, loom)))]
 mod options;
 #[cfg(not(all(test, loom)))]
+#[cfg_attr(miri, path = "os/miri.rs")]
 mod os;
 #[cfg(not(all(test, loom)))]
 mod pointer;
@@ -108,16 +117,22 @@ mod readers;
 #[cfg(not(all(test, loom)))]
 mod run;
 #[cfg(not(all(test, loom)))]
+mod shortage;
+#[cfg(not(all(test, loom)))]
+mod stall;
+#[cfg(not(all(test, loom)))]
 mod statistics;
 #[cfg(not(all(test, loom)))]
 mod threads;
+#[cfg(not(all(test, loom)))]
+mod trim;
 #[cfg(not(all(test, loom)))]
 mod walk;
 
 #[cfg(not(all(test, loom)))]
 pub use api::{
     allocate, allocate_aligned, allocate_any_at_once, allocate_at_once, allocate_otherwise, allocate_zeroed, free,
-    good_size, reallocate, trim, usable_size,
+    good_size, reallocate, usable_size,
 };
 #[cfg(not(all(test, loom)))]
 pub use c::{
@@ -129,6 +144,7 @@ pub use detailed::{
     BINS, BinStatistics, DetailedStatistics, LiteStatistics, StatisticsFormat, detailed_arena_statistics,
     detailed_statistics, lite_statistics, write_statistics,
 };
+#[cfg(not(all(test, loom)))]
 pub use from_heap::ALIGNMENT;
 #[cfg(not(all(test, loom)))]
 pub use global::HeapAllocator;
@@ -159,11 +175,19 @@ pub mod purges {
 #[cfg(not(all(test, loom)))]
 pub use layout::{HeapLayout, heapledger_heap_v1};
 #[cfg(not(all(test, loom)))]
+pub use limits::ShortageCause;
+#[cfg(not(all(test, loom)))]
 pub use options::{ALLOCATOR_OPTIONS, AllocatorOptions, AlreadyStarted, JUNK, POISON, Poison};
 #[cfg(not(all(test, loom)))]
 pub use pointer::{PointerInfo, PointerKind, pointer_info};
 #[cfg(not(all(test, loom)))]
+pub use shortage::{LowMemoryHandler, Shortages, set_low_memory_handler, set_stall, shortages};
+#[cfg(not(all(test, loom)))]
+pub use stall::StallSpecs;
+#[cfg(not(all(test, loom)))]
 pub use statistics::{Statistics, statistics};
+#[cfg(not(all(test, loom)))]
+pub use trim::{minimize, trim};
 #[cfg(not(all(test, loom)))]
 pub use walk::{LiveBlock, walk};
 

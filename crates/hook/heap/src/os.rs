@@ -1,12 +1,17 @@
 //! The system calls that the allocator makes. None changes `errno`. A sandbox of the program may
 //! refuse them: then there is no memory.
 
+#[cfg(target_os = "linux")]
+use core::ffi::c_int;
 use core::ptr;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use heapledger_core::arch::{nr, syscall};
 use heapledger_core::sys::{Errno, check};
 
+use crate::fatal;
 use crate::geometry::PAGE;
+use crate::locked::Locked;
 use crate::{budget, options};
 
 const ENOMEM: Errno = Errno(12);
@@ -20,13 +25,110 @@ const MADV_DONTNEED: usize = 4;
 const MADV_NOHUGEPAGE: usize = 15;
 const MADV_POPULATE_WRITE: usize = 23;
 
+/// The length of the mapping that the system refused last, and the error in its lower bits, which
+/// are 0 in the length of whole pages. Another thread may be refused meanwhile; nothing depends on
+/// this but how long is waited.
+static LAST_REFUSAL: AtomicUsize = AtomicUsize::new(0);
+
+/// The ranges that could not be unmapped, each with the description of the next one at its start.
+struct LeftMapped {
+    first: *mut Left,
+    bytes: usize,
+}
+
+/// A range that could not be unmapped, described in its first bytes.
+struct Left {
+    next: *mut Left,
+    length: usize,
+}
+
+/// The ranges that could not be unmapped. Locked after everything else.
+static LEFT_MAPPED: Locked<LeftMapped> = Locked::new(LeftMapped { first: ptr::null_mut(), bytes: 0 });
+
+/// Returns the error and the length of the mapping that the system refused last; a length of 0 if
+/// there was none.
+pub(crate) fn last_refusal() -> (Errno, usize) {
+    let word = LAST_REFUSAL.load(Ordering::Relaxed);
+    (Errno((word % PAGE) as i32), word - word % PAGE)
+}
+
+/// Returns the bytes of addresses that could not be unmapped.
+pub(crate) fn left_mapped_bytes() -> usize {
+    LEFT_MAPPED.with(|left| left.bytes)
+}
+
+/// Unmaps the ranges that could not be unmapped before, as far as that is possible now.
+pub(crate) fn unmap_left() {
+    let mut next = LEFT_MAPPED.with(|left| core::mem::replace(&mut left.first, ptr::null_mut()));
+    while !next.is_null() {
+        let start = next.cast();
+        // SAFETY: `read` demands a description: `leave_mapped` has written it there, and nobody
+        // else uses the range, which was taken out of the list.
+        let range = unsafe { next.read() };
+        next = range.next;
+        LEFT_MAPPED.with(|left| left.bytes -= range.length);
+        // SAFETY: `unmap_uncounted` demands memory of ours that nobody uses: that of the range.
+        unsafe { unmap_uncounted(start, range.length) };
+    }
+}
+
+/// Notes that memory is refused by a limit of the allocator's own, or by the program's functions
+/// for chunks: the system was not asked.
+pub(crate) fn refuse() {
+    LAST_REFUSAL.store(0, Ordering::Relaxed);
+}
+
+/// Locks what this module locks, for a fork.
+pub(crate) fn lock_for_fork() {
+    LEFT_MAPPED.lock_for_fork();
+}
+
+/// Unlocks after a fork, in both processes.
+///
+/// # Safety
+///
+/// This thread, or the one that it was copied from, has called [`lock_for_fork`].
+pub(crate) unsafe fn unlock_after_fork() {
+    // SAFETY: `unlock_after_fork` demands what this function's `# Safety` does.
+    unsafe { LEFT_MAPPED.unlock_after_fork() };
+}
+
+/// Runs a function that may change `errno`, and sets it back.
+#[cfg(target_os = "linux")]
+pub(crate) fn with_errno_kept<R>(run: impl FnOnce() -> R) -> R {
+    unsafe extern "C" {
+        safe fn __errno_location() -> *mut c_int;
+    }
+    let errno = __errno_location();
+    // SAFETY: the C library returns the address of this thread's `errno`, which only this thread
+    // accesses.
+    let before = unsafe { *errno };
+    let result = run();
+    // SAFETY: the same address in the same thread.
+    unsafe { *errno = before };
+    result
+}
+
+/// Runs a function. Elsewhere nothing here can fail for lack of memory that might come.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn with_errno_kept<R>(run: impl FnOnce() -> R) -> R {
+    run()
+}
+
 /// Maps zeroed memory, at `hint` if that is free (0: anywhere). Null if there is none.
 fn map_at(hint: usize, length: usize, protection: usize) -> *mut u8 {
     let flags = MAP_PRIVATE_ANONYMOUS | if protection == PROT_NONE { MAP_NORESERVE } else { 0 };
     // SAFETY: without MAP_FIXED the kernel picks unused addresses, so no memory of anybody is
     // affected. No argument is a pointer that the kernel reads or writes.
     let answer = unsafe { syscall(nr::MMAP, [hint, length, protection, flags, usize::MAX, 0]) };
-    check(answer).map_or(ptr::null_mut(), ptr::with_exposed_provenance_mut)
+    match check(answer) {
+        Ok(start) => ptr::with_exposed_provenance_mut(start),
+        Err(error) => {
+            let length = length.checked_next_multiple_of(PAGE).unwrap_or(usize::MAX - (PAGE - 1));
+            LAST_REFUSAL.store(length | error.0 as usize, Ordering::Relaxed);
+            ptr::null_mut()
+        }
+    }
 }
 
 /// Maps zeroed memory of whole pages. Null if there is none.
@@ -37,6 +139,7 @@ pub(crate) fn map(length: usize) -> *mut u8 {
 /// Counts the bytes that a function maps. Null if they are more than the limit.
 fn counted(length: usize, map: impl FnOnce() -> *mut u8) -> *mut u8 {
     if !budget::take(length) {
+        refuse();
         return ptr::null_mut();
     }
     let start = map();
@@ -117,6 +220,10 @@ pub(crate) unsafe fn unmap_guarded(start: *mut u8, length: usize) {
 
 /// Unmaps memory.
 ///
+/// A range within a larger mapping of the kernel's cannot be unmapped if the process has as many
+/// mappings as it may have: two would be left. Then its memory is given back, and the addresses
+/// remain. If that is refused as well, the program ends: it would lose memory with each such call.
+///
 /// # Safety
 ///
 /// The range is of whole pages, belongs to the caller, and nobody uses it any more.
@@ -130,10 +237,41 @@ pub(crate) unsafe fn unmap(start: *mut u8, length: usize) {
 ///
 /// As for [`unmap`].
 unsafe fn unmap_uncounted(start: *mut u8, length: usize) {
-    if length > 0 {
-        // SAFETY: the caller gives its range up, by this function's `# Safety`.
-        unsafe { syscall(nr::MUNMAP, [start.expose_provenance(), length, 0, 0, 0, 0]) };
+    if length == 0 {
+        return;
     }
+    // SAFETY: the caller gives its range up, by this function's `# Safety`.
+    let answer = check(unsafe { syscall(nr::MUNMAP, [start.expose_provenance(), length, 0, 0, 0, 0]) });
+    if answer == Err(ENOMEM) {
+        // SAFETY: `discard` demands whole pages of the caller's, without content that is needed:
+        // this function's `# Safety`.
+        if !unsafe { discard(start, length) } {
+            fatal::abort("no memory mapping is left (see vm.max_map_count), and memory cannot be returned", start);
+        }
+        // SAFETY: `leave_mapped` demands what this function's `# Safety` does.
+        unsafe { leave_mapped(start, length) };
+    }
+}
+
+/// Keeps a range for [`unmap_left`], unless it cannot be written to, as a reservation.
+///
+/// # Safety
+///
+/// As for [`unmap`].
+unsafe fn leave_mapped(start: *mut u8, length: usize) {
+    // The kernel says whether a page can be written to; a write would end the program.
+    // SAFETY: `populate` demands whole pages of the caller's: the range has at least one.
+    let is_writable = unsafe { populate(start, PAGE) };
+    LEFT_MAPPED.with(|left| {
+        left.bytes += length;
+        if is_writable {
+            let range = start.cast::<Left>();
+            // SAFETY: `write` demands memory for a description: a page that can be written to, is
+            // aligned, and that nobody uses.
+            unsafe { range.write(Left { next: left.first, length }) };
+            left.first = range;
+        }
+    });
 }
 
 /// Gives the physical memory of a range back; the range reads as zero from now on. False if the
@@ -161,14 +299,15 @@ pub(crate) unsafe fn forbid(start: *mut u8, length: usize) {
 }
 
 /// Makes the system give a range its memory now, which takes less than a fault for each page.
-/// Before Linux 5.14, and if there is no memory, nothing happens.
+/// False if nothing happens: before Linux 5.14, if there is no memory, and if the range cannot be
+/// written to.
 ///
 /// # Safety
 ///
 /// The range is of whole pages and belongs to the caller.
-pub(crate) unsafe fn populate(start: *mut u8, length: usize) {
+pub(crate) unsafe fn populate(start: *mut u8, length: usize) -> bool {
     // SAFETY: MADV_POPULATE_WRITE changes no content of the range, which is the caller's.
-    unsafe { syscall(nr::MADVISE, [start.expose_provenance(), length, MADV_POPULATE_WRITE, 0, 0, 0]) };
+    unsafe { syscall(nr::MADVISE, [start.expose_provenance(), length, MADV_POPULATE_WRITE, 0, 0, 0]) == 0 }
 }
 
 /// The results of [`resize`].

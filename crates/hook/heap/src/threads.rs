@@ -21,7 +21,7 @@ use crate::arena::{MAIN, heaps};
 use crate::base::BASE_ALLOCATOR;
 use crate::heap::{EMPTY, Heap, HeapPtr};
 use crate::huge::{self, HUGE};
-use crate::{StatisticsFormat, options, readers, write_statistics};
+use crate::{StatisticsFormat, options, os, readers, shortage, write_statistics};
 
 /// The states of this module.
 const NEW: u32 = 0;
@@ -91,6 +91,7 @@ fn start() {
     if STATE.compare_exchange(NEW, STARTING, Ordering::Acquire, Ordering::Relaxed).is_err() {
         return;
     }
+    shortage::start();
     let seconds = options::decay();
     if seconds != 0 {
         set_dirty_decay(seconds);
@@ -100,6 +101,7 @@ fn start() {
     // destructor allocate nothing, and stay where they are: a preloaded library and a program are
     // not unloaded, and docs/allocator.md demands the same of other libraries.
     unsafe {
+        #[cfg(not(miri))]
         pthread_atfork(Some(before_fork), Some(after_fork), Some(after_fork_in_child));
         if pthread_key_create(&raw mut key, Some(leave)) == 0 {
             KEY.store(key, Ordering::Relaxed);
@@ -129,6 +131,7 @@ extern "C" fn before_fork() {
     HUGE.lock_for_fork();
     registry::for_each(|arena| arena.space.lock_for_fork());
     BASE_ALLOCATOR.lock_for_fork();
+    os::lock_for_fork();
 }
 
 extern "C" fn after_fork() {
@@ -136,6 +139,7 @@ extern "C" fn after_fork() {
     // the other, in the thread that forks and in its copy. The arenas are those of then, because
     // the registry is unlocked last.
     unsafe {
+        os::unlock_after_fork();
         BASE_ALLOCATOR.unlock_after_fork();
         registry::for_each(|arena| arena.space.unlock_after_fork());
         HUGE.unlock_after_fork();
@@ -152,6 +156,7 @@ extern "C" fn after_fork_in_child() {
     let home = arch::own();
     registry::for_each(|arena| arena.keep(home));
     readers::reset();
+    shortage::after_fork();
 }
 
 /// The key's destructor: releases what this thread does not use, and leaves the heap to others. If

@@ -4,6 +4,7 @@ mod library;
 
 use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 
@@ -19,6 +20,8 @@ const UNDEFINED_ALLOWED: &[&str] = &[
     "__errno_location",
     "__cxa_atexit",
     "fwrite",
+    "bcmp",
+    "memcmp",
     "memcpy",
     "memmove",
     "memset",
@@ -52,6 +55,7 @@ const EXPORTED: &[&str] = &[
     "heapledger_arena_stats",
     "heapledger_enable_deferred_purge",
     "heapledger_heap_v1",
+    "heapledger_low_memory_v1",
     "heapledger_ptr_info",
     "heapledger_purge_all",
     "heapledger_purge_excess",
@@ -170,6 +174,71 @@ done
         assert_eq!(output.status.signal(), Some(SIGABRT), "{case}: {:?} {text}", output.status);
         assert!(text.starts_with("heapledger: ") && text.contains(message), "{case}: {text}");
     }
+}
+
+#[test]
+fn memory_that_the_system_refuses_is_waited_for_where_that_can_help() {
+    let directory = scratch("low_memory");
+    let program = compiled("low_memory.c", &directory);
+    let output = run(&program, &[], &directory, Some(library()));
+    let text = String::from_utf8_lossy(&output.stdout);
+    let expected = "RLIMIT_DATA rises: a block, errno 7\n\
+        RLIMIT_AS rises: a block, errno 7\n\
+        minimized: 1\n\
+        RLIMIT_AS does not rise: 1000 of 1000 failed\n";
+    assert_eq!(text, expected, "{:?} {}", output.status, String::from_utf8_lossy(&output.stderr));
+    let output = run(&program, &[], &directory, None);
+    assert!(output.status.success());
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "another allocator\n");
+}
+
+#[test]
+fn what_is_infallible_works_with_this_allocator_and_others() {
+    for (source, calls) in [
+        ("infallible.c", ["xmalloc", "xcalloc", "xrealloc", "xmemalign"]),
+        ("infallible_new.cpp", ["new", "new[]", "aligned new", "new with a handler that throws"]),
+    ] {
+        let directory = scratch(source);
+        let program = compiled(source, &directory);
+        let text = compare(&program, &[], &directory);
+        assert!(text.ends_with("done\n") && !text.contains("wrong"), "{source}: {text}");
+        calls.into_iter().for_each(|call| drop(compare(&program, &[call], &directory)));
+    }
+}
+
+/// Returns the blocks of code of a page: their languages and texts.
+fn fences(page: &str) -> Vec<(&str, &str)> {
+    let parts = page.split("\n```").skip(1).step_by(2);
+    parts.map(|part| part.split_once('\n').unwrap()).collect()
+}
+
+/// The programs in C and C++ of the manual are compiled and run by its commands, which print what
+/// it shows.
+#[test]
+fn the_manual_prints_what_it_says() {
+    let page = fs::read_to_string(root().join("docs/low-memory.md")).unwrap();
+    let directory = scratch("manual");
+    fs::create_dir_all(directory.join("target/preload")).unwrap();
+    symlink(root().join("include"), directory.join("include")).unwrap();
+    symlink(library(), directory.join("target/preload/libheapledger_allocator.so")).unwrap();
+    let (mut programs, mut commands) = (0, 0);
+    for (language, text) in fences(&page) {
+        if let "c" | "cpp" = language {
+            let name = text.lines().next().unwrap().trim_matches(['/', '*', ' ']);
+            fs::write(directory.join(name), text).unwrap();
+            programs += 1;
+        }
+    }
+    for (_, text) in fences(&page).iter().filter(|(language, _)| *language == "console") {
+        let (shown, printed): (Vec<_>, Vec<_>) = text.lines().partition(|line| line.starts_with("$ "));
+        let script = shown.iter().map(|line| &line[2..]).collect::<Vec<_>>().join("\n");
+        let output = run("bash", &["-c", &script], &directory, None);
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(String::from_utf8_lossy(&output.stdout).lines().collect::<Vec<_>>(), printed, "{script}: {told}");
+        assert!(told.is_empty(), "{script}: {told}");
+        commands += shown.len();
+    }
+    assert_eq!((programs, commands), (3, 7));
 }
 
 #[test]

@@ -48,6 +48,8 @@ pub mod nr {
     pub const TGKILL: usize = usize::MAX;
     pub const EXIT_GROUP: usize = usize::MAX;
     pub const GETRANDOM: usize = usize::MAX;
+    pub const PRLIMIT64: usize = usize::MAX;
+    pub const SYSINFO: usize = usize::MAX;
     pub const CLOSE_RANGE: usize = usize::MAX;
 }
 

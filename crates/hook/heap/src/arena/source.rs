@@ -61,6 +61,7 @@ impl Source {
         // SAFETY: the function is one for this purpose, and gets its own context: the contract of
         // those who gave the arena its callbacks.
         let start: *mut u8 = unsafe { map(*context, length, alignment) }.cast();
+        os::refuse();
         if start.addr() & (alignment - 1) == 0 {
             return start;
         }

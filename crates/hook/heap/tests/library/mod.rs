@@ -65,7 +65,7 @@ pub(crate) fn compiled(source: &str, directory: &Path) -> PathBuf {
 pub(crate) fn compiled_with(source: &str, directory: &Path, libraries: &[&Path]) -> PathBuf {
     let program = directory.join("program");
     let mut compiler = Command::new(if source.ends_with(".cpp") { "c++" } else { "cc" });
-    compiler.args(["-O1", "-fno-builtin", "-w", "-pthread", "-o"]).arg(&program);
+    compiler.args(["-O1", "-fno-builtin", "-w", "-pthread", "-I"]).arg(root().join("include")).arg("-o").arg(&program);
     let status = compiler.arg(root().join("fixtures/programs").join(source)).args(libraries).status().unwrap();
     assert!(status.success());
     program

@@ -77,8 +77,8 @@ struct FindingRowJson {
     /// The context of the example.
     #[serde(skip_serializing_if = "Option::is_none")]
     context: Option<u64>,
-    /// The variables of that context, the largest first: at most 100. They are in the first row with
-    /// the context, and empty in others.
+    /// The variables of that context, the largest first: at most 100. They are in the first row
+    /// with the context, and empty in others.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     variables: Vec<VariableJson>,
     /// A string that is a part of the string.
