@@ -31,7 +31,9 @@ typedef struct heapledger_pointer_info {
     uint64_t arena;    /* 0: unknown */
 } heapledger_pointer_info;
 
-/* Any address is allowed. Takes no lock, so a signal handler may call it. Returns 0, or EINVAL. */
+/* Any address is allowed. Takes no lock, so a signal handler may call it. If a signal handler leaves
+ * it by siglongjmp, or the thread is cancelled in it, it counts as a reader for ever: from then on,
+ * chunks that become free keep their addresses. Returns 0, or EINVAL. */
 int heapledger_ptr_info(const void *address, heapledger_pointer_info *to);
 
 /* Visits the blocks in use in the order of their addresses, until `visit` returns another value

@@ -26,7 +26,8 @@
  * Errors. Functions that return a block return null with errno ENOMEM if there is no memory, or the
  * arena's limit does not permit it. An arena that does not exist, a block that is not in the arena,
  * and an arena that is disposed of while it has live blocks end the program by SIGABRT, with a
- * message on standard error.
+ * message on standard error. Over any malloc, such a disposal has the message only, since the blocks
+ * may have been freed unseen; those that were not stay valid, in no arena.
  *
  * Threads. All functions may be called in any thread, not in a signal handler. Only the thread that
  * disposes of an arena may use it then.
@@ -58,13 +59,14 @@ typedef uint64_t heapledger_arena;
 enum {
     HEAPLEDGER_ARENA_RANDOMISE = 1,     /* small blocks are at random places; the default is the process's */
     HEAPLEDGER_ARENA_NO_RANDOMISE = 2,  /* they are not */
-    HEAPLEDGER_ARENA_SINGLE_THREAD = 4, /* only one thread uses the arena, which then takes no lock */
+    HEAPLEDGER_ARENA_SINGLE_THREAD = 4, /* another thread than the creator ends the program */
     HEAPLEDGER_ARENA_PRIVATE = 8        /* no memory is shared with other arenas, not even free memory */
 };
 
 /* Functions that provide an arena's memory, in chunks. `map` returns memory, or null; the others get
- * such memory, or parts of it in whole pages. `commit` and `decommit` return 0 on success. They must
- * not use the arena. */
+ * such memory, or parts of it in whole pages. `commit` and `decommit` return 0 on success. `map` and
+ * `unmap` are required. Any thread of the process may call them, with locks held: they must not
+ * allocate or free, by malloc either, nor use arenas. */
 struct heapledger_chunk_callbacks {
     void *context; /* passed to each */
     void *(*map)(void *context, size_t length, size_t alignment);
@@ -91,7 +93,8 @@ typedef struct heapledger_arena_params {
 #define HEAPLEDGER_ARENA_PARAMS(label) {sizeof(heapledger_arena_params), 0, (label), 0, 0, 0, 0, NULL}
 
 /* Creates an arena; null parameters are the defaults. 0 if there is no memory, or the process has as
- * many arenas as it can have (over any malloc, 3,584). */
+ * many arenas as it can have (over any malloc, 3,584); with errno EINVAL if the callbacks have no
+ * `map` or no `unmap`. */
 HEAPLEDGER_ARENA_FUNCTION heapledger_arena heapledger_arena_create(const heapledger_arena_params *params);
 
 /* Disposes of an arena, all of whose blocks have been freed. */
@@ -140,7 +143,7 @@ typedef struct heapledger_purge {
     uint32_t size; /* bytes of this structure */
     uint32_t flags;
     uint64_t arena;     /* 0: the allocator as a whole */
-    const char *label;  /* the arena's; or null. Valid during the call */
+    const char *label;  /* the arena's, empty if it has none. Valid during the call */
     const char *caller; /* the reason, in a word or two; or null */
     uint64_t pages;     /* pages that were given back */
     uint64_t calls;     /* system calls that this took */

@@ -109,7 +109,10 @@ typedef struct heapledger_caller {
 
 /* An arena: see arena.h. Valid until it has been disposed of; the label for ever. */
 typedef struct heapledger_arena_info {
-    uint32_t size;     /* bytes of this structure, which has more than is declared here */
+    /* Bytes of this structure, which has more than is declared here. Who notifies others of a block
+     * passes on a structure that an observer was given: with one of the program's own they are told
+     * of the block, but not of its arena. */
+    uint32_t size;
     uint32_t flags;    /* those that the program passed */
     uint64_t id;       /* the number by which the program knows it */
     const char *label; /* up to 127 bytes; never null */
@@ -156,7 +159,8 @@ typedef struct heapledger_observer {
      * freed and reallocated as all others are: by free, free_sized and realloc_begins above. */
     void (*arena_allocated)(const heapledger_arena_info *arena, uint32_t api, void *block, size_t size, size_t alignment,
                             size_t count, heapledger_caller caller);
-    /* Like realloc_ends, for a block that stays in its arena. Null: realloc_ends. */
+    /* Like realloc_ends, for a block that stays in its arena; also for reallocarray. Null:
+     * realloc_ends. */
     void (*arena_realloc_ends)(const heapledger_arena_info *arena, void *old, void *block, size_t size,
                                heapledger_caller caller);
     /* An arena was created, or is about to be disposed of. Null: not called. */
@@ -277,8 +281,8 @@ typedef struct heapledger_functions {
 /* An allocator, or a layer over one, that replaces the program's. Functions that it leaves out go
  * to the table below, except:
  * - posix_memalign, aligned_alloc, valloc and pvalloc derive from memalign, if that is given;
- * - if malloc is given and no arena function, the arena functions call the plain ones: all arenas
- *   are number 1.
+ * - if malloc is given, and neither `owns` nor an arena function, the arena functions call the plain
+ *   ones: all arenas are number 1. With `owns`, arenas are those of the table below.
  *
  * A replacement also receives blocks of others, which were allocated before it was installed or by
  * functions that it leaves out. If it gives `owns`, and with it free, realloc and
@@ -295,7 +299,9 @@ typedef struct heapledger_replacement {
     /* Where install writes the address of the table below. That table is complete, stays valid, and
      * always leads to the replacement that is below at the time of a call. */
     const heapledger_functions **below;
-    int (*owns)(void *block); /* true if a block, not null, is this allocator's; may be null */
+    /* True if a block, not null, is this allocator's; may be null. It may take a lock under which
+     * nobody waits or calls other code, and does not call the malloc family. */
+    int (*owns)(void *block);
     heapledger_functions functions;
 } heapledger_replacement;
 
@@ -325,7 +331,8 @@ typedef struct heapledger_hooks {
      * word of each thread, and call it when the word has fallen below 0, and free and realloc call
      * it for blocks at the `length` addresses from `first` on. Other calls go past it. `word` is the
      * distance of the word from the thread pointer; the replacement sets it anew when it is called
-     * with the word below 0. For one replacement, once, before its first block. */
+     * with the word below 0. For one replacement, once, before its first block: others get
+     * HEAPLEDGER_HOOK_FULL, and are asked for each block. */
     int (*count_calls)(const heapledger_replacement *replacement, intptr_t word, uintptr_t first, size_t length);
 } heapledger_hooks;
 

@@ -7,7 +7,8 @@
  *
  * Nothing has to be linked for this header. What the files of a program must share is defined in
  * each of them as weak symbols, of which the linker keeps one. The crate `heapledger-infallible`
- * defines the same symbols, so that C and Rust in one program share them too.
+ * defines the same symbols but for heapledger_oom_depth, of which it has its own form, so that C and
+ * Rust in one program share the handler too.
  *
  * C99 or later, and C++ (see infallible.hpp for containers, and infallible_new.hpp for `new`); gcc
  * or clang, on systems with POSIX. All functions may be called in any thread. */
@@ -25,6 +26,13 @@
 extern "C" {
 #endif
 
+#if defined(__cplusplus) && __cplusplus >= 201103L
+#define HEAPLEDGER_NOEXCEPT noexcept
+#elif defined(__cplusplus)
+#define HEAPLEDGER_NOEXCEPT throw()
+#else
+#define HEAPLEDGER_NOEXCEPT
+#endif
 #define HEAPLEDGER_XINLINE __extension__ static __inline__ __attribute__((unused))
 /* One definition in the program, which debuggers and crash reporters find by its name. */
 #define HEAPLEDGER_SHARED __attribute__((weak, visibility("default")))
@@ -38,7 +46,8 @@ extern char heapledger_oom_message[64];
 
 /* Frees memory. Returns 0 if it could not; otherwise the request is made again, as often as
  * this goes on. Called in the thread that allocates, with the bytes of the request. It may allocate
- * with functions that fail; if it comes to heapledger_handle_oom itself, the program ends. */
+ * with functions that fail; if it comes to heapledger_handle_oom itself, the program ends. It does
+ * not throw, nor leave by longjmp: in C++ an exception that leaves it ends the program. */
 typedef int heapledger_oom_handler(size_t size);
 
 extern heapledger_oom_handler *heapledger_oom_hook;
@@ -51,7 +60,7 @@ void heapledger_abort(const char *message) __attribute__((noreturn, cold));
 
 /* Handles a request of `size` bytes that malloc did not meet. Returns if it should be made again;
  * ends the program otherwise. Does not allocate. */
-void heapledger_handle_oom(size_t size) __attribute__((cold));
+void heapledger_handle_oom(size_t size) HEAPLEDGER_NOEXCEPT __attribute__((cold));
 
 HEAPLEDGER_SHARED size_t heapledger_oom_size = 0;
 HEAPLEDGER_SHARED char heapledger_oom_message[64] = "";
@@ -74,11 +83,21 @@ HEAPLEDGER_SHARED __attribute__((noinline)) void heapledger_abort(const char *me
     abort();
 }
 
-HEAPLEDGER_SHARED __attribute__((noinline)) void heapledger_handle_oom(size_t size) {
+/* Ends the program with the message about a request of `size` bytes, without asking the handler. */
+HEAPLEDGER_XINLINE __attribute__((noreturn, cold)) void heapledger_end_oom(size_t size) {
     static const char before[] = "out of memory: 0x", after[] = " bytes requested";
-    heapledger_oom_handler *handler;
     char *to = heapledger_oom_message;
     int shift;
+    __atomic_store_n(&heapledger_oom_size, size, __ATOMIC_RELAXED);
+    memcpy(to, before, sizeof before - 1);
+    to += sizeof before - 1;
+    for (shift = 60; shift >= 0; shift -= 4) *to++ = "0123456789abcdef"[((uint64_t)size >> shift) & 15];
+    memcpy(to, after, sizeof after);
+    heapledger_abort(heapledger_oom_message);
+}
+
+HEAPLEDGER_SHARED __attribute__((noinline)) void heapledger_handle_oom(size_t size) HEAPLEDGER_NOEXCEPT {
+    heapledger_oom_handler *handler;
     __atomic_store_n(&heapledger_oom_size, size, __ATOMIC_RELAXED);
     handler = __atomic_load_n(&heapledger_oom_hook, __ATOMIC_ACQUIRE);
     if (handler != NULL && heapledger_oom_depth == 0) {
@@ -88,11 +107,7 @@ HEAPLEDGER_SHARED __attribute__((noinline)) void heapledger_handle_oom(size_t si
         heapledger_oom_depth--;
         if (has_freed) return;
     }
-    memcpy(to, before, sizeof before - 1);
-    to += sizeof before - 1;
-    for (shift = 60; shift >= 0; shift -= 4) *to++ = "0123456789abcdef"[((uint64_t)size >> shift) & 15];
-    memcpy(to, after, sizeof after);
-    heapledger_abort(heapledger_oom_message);
+    heapledger_end_oom(size);
 }
 
 /* Sets the handler, or removes it if null. Returns the one before. */
@@ -107,12 +122,12 @@ HEAPLEDGER_XINLINE HEAPLEDGER_SIZED(1) void *heapledger_xmalloc(size_t size) {
     return block;
 }
 
-/* Allocates like calloc. If the product is too large for a size_t, the size of the request is
- * SIZE_MAX. */
+/* Allocates like calloc. If the product is too large for a size_t, the program ends, with a size of
+ * SIZE_MAX: no handler can make room. */
 HEAPLEDGER_XINLINE HEAPLEDGER_SIZED(1, 2) void *heapledger_xcalloc(size_t count, size_t size) {
     void *block;
-    while ((block = calloc(count, size)) == NULL && count != 0 && size != 0)
-        heapledger_handle_oom(count > SIZE_MAX / size ? SIZE_MAX : count * size);
+    if (size != 0 && count > SIZE_MAX / size) heapledger_end_oom(SIZE_MAX);
+    while ((block = calloc(count, size)) == NULL && count != 0 && size != 0) heapledger_handle_oom(count * size);
     return block;
 }
 
@@ -160,7 +175,7 @@ HEAPLEDGER_XINLINE __attribute__((malloc, warn_unused_result)) char *heapledger_
     const char *end = (const char *)memchr(text, 0, length);
     size_t size = end != NULL ? (size_t)(end - text) : length;
     char *block;
-    while (size == SIZE_MAX) heapledger_handle_oom(SIZE_MAX);
+    if (size == SIZE_MAX) heapledger_end_oom(SIZE_MAX);
     block = (char *)heapledger_xmalloc(size + 1);
     memcpy(block, text, size);
     block[size] = 0;

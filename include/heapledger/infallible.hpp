@@ -28,7 +28,7 @@ template <class T> class InfallibleAllocator {
 
     T *allocate(std::size_t count) {
         // No handler can make room for these.
-        while (count > SIZE_MAX / sizeof(T)) heapledger_handle_oom(SIZE_MAX);
+        if (count > SIZE_MAX / sizeof(T)) heapledger_end_oom(SIZE_MAX);
         const std::size_t size = count != 0 ? count * sizeof(T) : 1;
         void *block = alignof(T) > alignof(std::max_align_t) ? heapledger_xmemalign(alignof(T), size) : heapledger_xmalloc(size);
         return static_cast<T *>(block);

@@ -40,7 +40,7 @@ impl Source for Generated {
             random ^= random << 13;
             random ^= random >> 7;
             random ^= random << 17;
-            ((random >> 32) * u64::from(limit) >> 32) as u32
+            (((random >> 32) * u64::from(limit)) >> 32) as u32
         };
         for node in 0..count {
             let class = classes[(next(CLASSES).min(next(CLASSES))) as usize];

@@ -6,7 +6,8 @@
 //! ```text
 //! report               a report begins: lines NAME=VALUE follow
 //! maps                 the mappings of the process follow, and an empty line ends the report
-//! end SAMPLED REFUSED  the blocks that were sampled, and those for which there was no slot
+//! end SAMPLED REFUSED  the blocks that were sampled, and those for which there was no slot, since
+//!                      the process began; the last such line counts
 //! off REASON           the checker does not run in the process: memory, allocator or system
 //! ```
 //!
@@ -31,7 +32,7 @@ const FRAMES_MAX: usize = 1024;
 pub struct PhcFile<'a> {
     /// The reports.
     pub reports: Vec<PhcReport<'a>>,
-    /// The blocks that were sampled in processes that have ended.
+    /// The blocks that were sampled; 0 if the process has not ended in an orderly way.
     pub blocks_sampled: u64,
     /// The blocks that were to be sampled, and for which there was no slot.
     pub blocks_refused: u64,
@@ -158,8 +159,7 @@ pub fn parse(text: &str) -> Result<PhcFile<'_>, PhcFileError> {
             ("end", figures) => {
                 let numbers = figures.split_once(' ').map(|(one, other)| (one.parse::<u64>(), other.parse::<u64>()));
                 let Some((Ok(sampled), Ok(refused))) = numbers else { return value("end") };
-                file.blocks_sampled = file.blocks_sampled.saturating_add(sampled);
-                file.blocks_refused = file.blocks_refused.saturating_add(refused);
+                (file.blocks_sampled, file.blocks_refused) = (sampled, refused);
             }
             ("off", reason) => {
                 let reason = match reason {

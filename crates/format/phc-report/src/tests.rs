@@ -47,7 +47,7 @@ end 30 0
 #[test]
 fn a_file_is_read() {
     let file = parse(FILE).unwrap();
-    assert_eq!((file.blocks_sampled, file.blocks_refused, &file.off[..]), (42, 1, &[OffReason::Memory][..]));
+    assert_eq!((file.blocks_sampled, file.blocks_refused, &file.off[..]), (30, 0, &[OffReason::Memory][..]));
     let [first, second] = &file.reports[..] else { panic!("{file:?}") };
     let freed = PhcCall { thread: 31951, stack: vec![94_024_000_000_004, 94_024_000_000_005] };
     let expected = PhcBlock {

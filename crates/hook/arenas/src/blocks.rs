@@ -9,10 +9,14 @@ const SHARDS: usize = 16;
 
 static SHARDED: [Locked<Register>; SHARDS] = [const { Locked::new(Register::new()) }; SHARDS];
 
-/// A block in an arena: the arena's position in the table, and the requested bytes.
+/// A block in an arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ArenaBlock {
+    /// The arena's position in the table, which another arena may have since.
     pub(crate) arena: u32,
+    /// The generation of that position, by which the arena is told from a later one.
+    pub(crate) generation: u64,
+    /// The requested bytes.
     pub(crate) size: u64,
 }
 
@@ -28,7 +32,7 @@ pub(crate) fn insert(address: u64, block: ArenaBlock) -> Result<Option<ArenaBloc
     let entry = Block {
         size: Bytes(block.size),
         stack: StackId(block.arena),
-        serial: Serial(0),
+        serial: Serial(block.generation),
         rate: Rate::EXACT,
         inherited: false,
         untracked: false,
@@ -47,7 +51,7 @@ pub(crate) fn remove(address: u64) -> Option<ArenaBlock> {
 }
 
 fn known(block: &Block) -> ArenaBlock {
-    ArenaBlock { arena: block.stack.0, size: block.size.0 }
+    ArenaBlock { arena: block.stack.0, generation: block.serial.0, size: block.size.0 }
 }
 
 /// Holds all locks, so that a forked child gets a whole register.

@@ -2,21 +2,23 @@
 //!
 //! [`with_arenas`] adds the functions for arenas to an allocator's table. They allocate with the
 //! allocator's plain functions, and enter each block in a register. The first arena
-//! also installs a [replacement](REPLACEMENT), which handles the plain functions for the blocks in
+//! also installs a replacement, which handles the plain functions for the blocks in
 //! the register: so a plain `free` or `realloc` of an arena's block keeps the totals right.
 //!
 //! **What is not seen**: a block that is freed past the hook table (by `__libc_free`, or by code in
-//! a namespace of its own) stays in its arena's totals until malloc returns its address again.
+//! a namespace of its own) stays in its arena's totals until malloc returns its address to an arena
+//! again. So an arena that is disposed of with blocks in its totals may be empty: then there is a
+//! message, and the program goes on. Its blocks are malloc's and stay valid. They are in no arena
+//! from then on: the register has the generation of each block's arena.
 
 use core::ffi::{c_int, c_void};
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use heapledger_core::fatal::Part::{self, Decimal, Hex, Text};
-use heapledger_core::fatal::abort;
+use heapledger_core::fatal::{abort, print};
 use heapledger_core::hooks::arena::{PointerInfo, pointer};
 use heapledger_core::hooks::{self, Functions, Pointer, Replacement, dispatch};
-use heapledger_core::lock::Lock;
 use heapledger_core::sys;
 
 use crate::blocks::{self, ArenaBlock};
@@ -72,55 +74,66 @@ macro_rules! underlying {
     };
 }
 
-/// Makes what the first arena needs: the replacement, and handlers around forks. False if there is
-/// no room for the replacement.
+/// Installs the replacement, which the first arena needs. False if there is no room for it.
 fn prepare() -> bool {
     static IS_READY: AtomicBool = AtomicBool::new(false);
-    static LOCK: Lock = Lock::new();
     if IS_READY.load(Ordering::Acquire) {
         return true;
     }
-    let _guard = LOCK.lock();
-    if IS_READY.load(Ordering::Acquire) {
-        return true;
-    }
+    // Two threads may come here at a time: one of them finds the replacement installed.
+    //
     // SAFETY: the table is static, and its functions keep the contract of `Replacement`: they
-    // behave as the C functions, and call the allocator only.
+    // behave as the C functions, and call the allocator only. `owns` calls nothing, and takes the
+    // lock of a part of the register, under which nobody calls or waits.
     match unsafe { hooks::install_replacement(&raw const REPLACEMENT) } {
         Ok(()) | Err(hooks::HookError::AlreadyInstalled) => {}
         Err(_) => return false,
     }
-    watch_forks();
     IS_READY.store(true, Ordering::Release);
     true
 }
 
-/// The address of the C library's function that registers handlers around forks; 0 if there is
-/// none.
-static REGISTER_ATFORK: AtomicUsize = AtomicUsize::new(0);
+/// The addresses of functions of the C library that are called here; 0 for those that there are
+/// not.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CFunctions {
+    /// `__register_atfork`, or `pthread_atfork`, whose arguments are the first three. Without one,
+    /// a child that was forked while another thread used an arena must not use arenas.
+    pub register_atfork: usize,
+    /// `__errno_location`. Without it, `errno` is not set when an arena has reached its limit.
+    pub errno_location: usize,
+}
 
-/// Tells the address of the C library's `__register_atfork`, or of `pthread_atfork`, whose
-/// arguments are the first three. Without one, a child that was forked while another thread used an
-/// arena must not use arenas.
+static REGISTER_ATFORK: AtomicUsize = AtomicUsize::new(0);
+static ERRNO_LOCATION: AtomicUsize = AtomicUsize::new(0);
+
+/// Sets the functions of the C library.
 ///
 /// # Safety
 ///
-/// `address` is 0 or that of such a function.
-pub unsafe fn set_register_atfork(address: usize) {
-    REGISTER_ATFORK.store(address, Ordering::Relaxed);
+/// Each address is 0 or that of such a function.
+pub unsafe fn set_c_functions(functions: CFunctions) {
+    REGISTER_ATFORK.store(functions.register_atfork, Ordering::Relaxed);
+    ERRNO_LOCATION.store(functions.errno_location, Ordering::Relaxed);
 }
 
-fn watch_forks() {
+/// Registers handlers around forks, once, after [`set_c_functions`]. To be called in the
+/// constructor of the loaded object. The C library runs handlers before a fork in the reverse order
+/// of their registration, so that those that the program registers later run before the locks are
+/// taken here: they may free blocks. May call `malloc`.
+pub fn watch_forks() {
+    static IS_DONE: AtomicBool = AtomicBool::new(false);
     type Handler = extern "C" fn();
     type Register = unsafe extern "C" fn(Handler, Handler, Handler, *const c_void) -> c_int;
     let address = REGISTER_ATFORK.load(Ordering::Relaxed);
-    // SAFETY: 0 is `None`; otherwise a function of this type, by the contract of
-    // `set_register_atfork`.
-    if let Some(register) = unsafe { core::mem::transmute::<usize, Option<Register>>(address) } {
-        // SAFETY: the handlers are part of this loaded object, which is never unloaded, since it
-        // defines the program's malloc. They only take and release locks.
-        unsafe { register(before_fork, after_fork, after_fork, ptr::null()) };
+    if address == 0 || IS_DONE.swap(true, Ordering::Relaxed) {
+        return;
     }
+    // SAFETY: not 0, and so a function of this type, by the contract of `set_c_functions`.
+    let register = unsafe { core::mem::transmute::<usize, Register>(address) };
+    // SAFETY: the handlers are part of this loaded object, which is never unloaded, since it
+    // defines the program's malloc. They only take and release locks.
+    unsafe { register(before_fork, after_fork, after_fork, ptr::null()) };
 }
 
 extern "C" fn before_fork() {
@@ -182,7 +195,8 @@ unsafe extern "C" fn dispose_arena(id: usize) {
     if blocks != 0 {
         let bytes = entry.bytes.load(Ordering::Relaxed);
         let (disposed, live) = (Text(") was disposed of with "), Text(" live blocks of "));
-        abort(&[
+        // Not fatal: they may have been freed unseen.
+        print(&[
             Text("arena "),
             Hex(id as u64),
             Text(" ("),
@@ -211,16 +225,21 @@ fn label(entry: &Entry) -> Part<'_> {
     Part::Bytes(entry.arena().map_or(b"", |arena| arena.name.bytes()))
 }
 
+/// Adds to the bytes of an arena. False if that would exceed the limit.
+fn reserve(entry: &Entry, size: u64) -> bool {
+    let bytes_max = entry.bytes_max.load(Ordering::Relaxed);
+    // The total never has bytes that are refused: another thread would be refused because of them.
+    let add = |bytes: u64| bytes.checked_add(size).filter(|&bytes| bytes <= bytes_max);
+    size == 0 || entry.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()
+}
+
 /// Counts a block of `size` bytes in an arena. False if it would exceed the limit.
 fn count(entry: &Entry, size: u64) -> bool {
-    let bytes_max = entry.bytes_max.load(Ordering::Relaxed);
-    let before = entry.bytes.fetch_add(size, Ordering::Relaxed);
-    if before.checked_add(size).is_none_or(|bytes| bytes > bytes_max) {
-        entry.bytes.fetch_sub(size, Ordering::Relaxed);
-        return false;
+    let is_counted = reserve(entry, size);
+    if is_counted {
+        entry.blocks.fetch_add(1, Ordering::Relaxed);
     }
-    entry.blocks.fetch_add(1, Ordering::Relaxed);
-    true
+    is_counted
 }
 
 /// Takes a block of `size` bytes out of an arena's totals.
@@ -231,20 +250,32 @@ fn discount(entry: &Entry, size: u64) {
 
 /// Returns null, with `errno` as the allocator sets it for memory that there is not.
 fn out_of_memory() -> Pointer {
-    // No allocator has a block of this size.
-    let _ = underlying!(malloc(usize::MAX));
+    const ENOMEM: c_int = 12;
+    let address = ERRNO_LOCATION.load(Ordering::Relaxed);
+    if address != 0 {
+        // SAFETY: the C library's `__errno_location`, by the contract of `set_c_functions`. It
+        // returns this thread's `errno`.
+        unsafe { *core::mem::transmute::<usize, extern "C" fn() -> *mut c_int>(address)() = ENOMEM };
+    }
     ptr::null_mut()
+}
+
+/// Returns the arena that a block is in; `None` if that has been disposed of.
+fn arena_around(block: ArenaBlock) -> Option<&'static Entry> {
+    table::at(block.arena).filter(|entry| entry.generation() == Some(block.generation))
 }
 
 /// Enters a block that the allocator has returned into the register. False if there is no memory
 /// for that.
 fn enter(entry: &'static Entry, block: Pointer, size: usize) -> bool {
-    let arena_block = ArenaBlock { arena: entry.index(), size: size as u64 };
+    // The arena is live, so it has a generation.
+    let generation = entry.generation().unwrap_or(0);
+    let arena_block = ArenaBlock { arena: entry.index(), generation, size: size as u64 };
     match blocks::insert(block.addr() as u64, arena_block) {
         Ok(None) => true,
         // Its free was not seen.
         Ok(Some(old)) => {
-            if let Some(entry) = table::at(old.arena) {
+            if let Some(entry) = arena_around(old) {
                 discount(entry, old.size);
             }
             true
@@ -318,11 +349,9 @@ unsafe extern "C" fn arena_free(id: usize, block: Pointer) {
 /// the allocator's own arenas.
 fn check_member(id: usize, block: Pointer) {
     let entry = known(id);
-    let index = entry.index();
-    match blocks::get(block.addr() as u64) {
-        Some(found) if found.arena == index => {}
-        Some(found) => {
-            let other = table::at(found.arena).unwrap_or(entry);
+    match blocks::get(block.addr() as u64).and_then(arena_around) {
+        Some(other) if ptr::eq(other, entry) => {}
+        Some(other) => {
             let number = other.arena().map_or(0, |arena| arena.id);
             abort(&[
                 Text("a block of arena "),
@@ -344,7 +373,7 @@ fn check_member(id: usize, block: Pointer) {
 
 /// Returns the arena of a block; 0 if it is in none.
 extern "C" fn arena_of(block: Pointer) -> usize {
-    let entry = blocks::get(block.addr() as u64).and_then(|found| table::at(found.arena));
+    let entry = blocks::get(block.addr() as u64).and_then(arena_around);
     entry.and_then(Entry::arena).map_or(0, |arena| arena.id as usize)
 }
 
@@ -383,7 +412,7 @@ extern "C" fn owns(block: Pointer) -> c_int {
 unsafe extern "C" fn free(block: Pointer) {
     // Before the free: afterwards another thread may be given the address.
     if let Some(found) = blocks::remove(block.addr() as u64)
-        && let Some(entry) = table::at(found.arena)
+        && let Some(entry) = arena_around(found)
     {
         discount(entry, found.size);
     }
@@ -397,16 +426,15 @@ unsafe extern "C" fn free(block: Pointer) {
 /// The contract of the C function; `old` is not null.
 unsafe extern "C" fn realloc(old: Pointer, size: usize) -> Pointer {
     let address = old.addr() as u64;
-    let Some((found, entry)) = blocks::get(address).and_then(|found| Some((found, table::at(found.arena)?))) else {
+    let Some((found, entry)) = blocks::get(address).and_then(|found| Some((found, arena_around(found)?))) else {
+        // It is of an arena that has been disposed of: a plain block.
+        blocks::remove(address);
         return underlying!(realloc(old, size));
     };
     let old_size = found.size;
     // A size of 0 frees the block in some allocators; counting no bytes fits both answers.
     let grows = (size as u64).saturating_sub(old_size);
-    let before = entry.bytes.fetch_add(grows, Ordering::Relaxed);
-    let bytes_max = entry.bytes_max.load(Ordering::Relaxed);
-    if grows != 0 && before.checked_add(grows).is_none_or(|bytes| bytes > bytes_max) {
-        entry.bytes.fetch_sub(grows, Ordering::Relaxed);
+    if !reserve(entry, grows) {
         return out_of_memory();
     }
     // Before the call: afterwards another thread may be given the old address.

@@ -23,11 +23,17 @@ const UNUSED: u64 = 0;
 /// arena of allocators without arenas.
 const DISPOSED: u64 = 1;
 
+/// The largest generation: what the register of blocks keeps of one.
+const GENERATION_MAX: u64 = heapledger_ledger::SERIAL_MAX.0;
+
 /// An arena that the process has.
 pub struct Entry {
     /// Written last when an arena is entered.
     id: AtomicU64,
     arena: UnsafeCell<Option<Arena>>,
+    /// The ordinal of the arena among all that were entered, from 1; up to 37 bits, which are
+    /// enough for a new arena each microsecond of a day.
+    generation: AtomicU64,
     /// Over malloc: the live blocks.
     pub(crate) blocks: AtomicU64,
     /// Over malloc: their requested bytes.
@@ -54,6 +60,13 @@ impl Entry {
         unsafe { (*self.arena.get()).as_ref() }
     }
 
+    /// Returns the generation: a number that no arena had here before. `None` if the arena has been
+    /// disposed of.
+    pub(crate) fn generation(&self) -> Option<u64> {
+        let is_live = ![UNUSED, DISPOSED].contains(&self.id.load(Ordering::Acquire));
+        is_live.then(|| self.generation.load(Ordering::Relaxed))
+    }
+
     /// Returns the position in the table.
     pub(crate) fn index(&'static self) -> u32 {
         ((ptr::from_ref(self).addr() - ENTRIES.as_ptr().addr()) / size_of::<Entry>()) as u32
@@ -64,6 +77,7 @@ static ENTRIES: [Entry; ARENAS_MAX] = [const {
     Entry {
         id: AtomicU64::new(UNUSED),
         arena: UnsafeCell::new(None),
+        generation: AtomicU64::new(0),
         blocks: AtomicU64::new(0),
         bytes: AtomicU64::new(0),
         bytes_max: AtomicU64::new(0),
@@ -71,6 +85,8 @@ static ENTRIES: [Entry; ARENAS_MAX] = [const {
 }; ARENAS_MAX];
 /// The number of arenas in the table.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
+/// The last generation. Written under the lock.
+static ENTERED: AtomicU64 = AtomicU64::new(0);
 static LOCK: Lock = Lock::new();
 
 /// True if the process has an arena. Costs one load.
@@ -109,6 +125,9 @@ pub fn insert(id: u64, label: &[u8], flags: u32) -> Option<&'static Entry> {
     entry.blocks.store(0, Ordering::Relaxed);
     entry.bytes.store(0, Ordering::Relaxed);
     entry.bytes_max.store(u64::MAX, Ordering::Relaxed);
+    let generation = ENTERED.load(Ordering::Relaxed) % GENERATION_MAX + 1;
+    ENTERED.store(generation, Ordering::Relaxed);
+    entry.generation.store(generation, Ordering::Relaxed);
     entry.id.store(id, Ordering::Release);
     COUNT.store(COUNT.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     Some(entry)
@@ -138,10 +157,24 @@ pub(crate) fn at(index: u32) -> Option<&'static Entry> {
 /// Takes the arena with this number out, if it is there.
 pub fn remove(id: u64) {
     let _guard = LOCK.lock();
-    if let Some(entry) = find(id) {
-        entry.id.store(DISPOSED, Ordering::Release);
-        COUNT.store(COUNT.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
-    }
+    let Some(entry) = find(id) else { return };
+    entry.id.store(DISPOSED, Ordering::Release);
+    COUNT.store(COUNT.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
+    // Searches end at the next unused entry, so those before it that were disposed of are not
+    // needed. Without this, there would be no unused entry left after as many arenas as the table
+    // has entries, and each search for a number that is not there would read the whole table.
+    let position = entry.index() as usize;
+    let is_needed = entry_at(position + 1).id.load(Ordering::Relaxed) != UNUSED;
+    let backwards = (1..=ARENAS_MAX).map(|back| entry_at(position + 1 + ARENAS_MAX - back));
+    backwards
+        .take_while(|entry| !is_needed && entry.id.load(Ordering::Relaxed) == DISPOSED)
+        .for_each(|entry| entry.id.store(UNUSED, Ordering::Release));
+}
+
+/// Returns the entry at a position, counted around the table.
+fn entry_at(position: usize) -> &'static Entry {
+    // Below the length.
+    ENTRIES.get(position % ARENAS_MAX).unwrap_or(&ENTRIES[0])
 }
 
 /// Returns all entries, beginning with the one for this number.

@@ -2,12 +2,12 @@
 //! threads. There is one hook table in a process, so that one test sets the allocator.
 
 use std::collections::HashMap;
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::mem::offset_of;
 use std::ptr;
 use std::sync::Once;
 
-use heapledger_arenas::over_malloc::{totals, with_arenas};
+use heapledger_arenas::over_malloc::{CFunctions, set_c_functions, totals, with_arenas};
 use heapledger_arenas::parameters::{Parameters, SINGLE_THREAD};
 use heapledger_arenas::table;
 use heapledger_core::hooks::arena::{LightStatistics, PointerInfo, Statistics, pointer, purge_now};
@@ -21,6 +21,12 @@ unsafe extern "C" {
     fn free(block: Pointer);
     fn memalign(alignment: usize, size: usize) -> Pointer;
     fn malloc_usable_size(block: Pointer) -> usize;
+    fn __errno_location() -> *mut c_int;
+}
+
+fn set_errno(number: c_int) {
+    // SAFETY: the C library's function returns this thread's variable.
+    unsafe { *__errno_location() = number };
 }
 
 /// Returns the table that a program's calls go to now.
@@ -36,6 +42,9 @@ fn functions() -> &'static Functions {
             malloc_usable_size: Some(malloc_usable_size),
             ..Functions::EMPTY
         };
+        let errno_location = __errno_location as unsafe extern "C" fn() -> *mut c_int as usize;
+        // SAFETY: the C library's function of that name.
+        unsafe { set_c_functions(CFunctions { errno_location, ..CFunctions::default() }) };
         // SAFETY: called once, with functions of one allocator.
         unsafe { dispatch::set_underlying(with_arenas(functions)) };
     });
@@ -121,10 +130,58 @@ fn limits_hold() {
     assert!(call!(arena_calloc(arena, 1 << 40, 1 << 40)).is_null());
     assert!(call!(arena_malloc(arena, usize::MAX)).is_null());
     assert_eq!(totals(arena as u64), Some((1, 600)));
+    set_errno(0);
     assert!(call!(realloc(first, 1001)).is_null());
+    assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(12), "ENOMEM");
     let first = call!(realloc(first, 1000));
     assert_eq!(totals(arena as u64), Some((1, 1000)));
     call!(arena_free(arena, first));
+    call!(dispose_arena(arena));
+}
+
+/// A block that is freed unseen stays in the totals. Its arena can be disposed of, and one that is
+/// created later, possibly at the same position of the table, does not get the block.
+#[test]
+fn blocks_that_are_freed_unseen() {
+    let arena = create(&parameters(c"unseen"));
+    let (unseen, kept) = (call!(arena_malloc(arena, 100)), call!(arena_malloc(arena, 50)));
+    // SAFETY: a live block of malloc, which is not used any more.
+    unsafe { free(unseen) };
+    assert_eq!(totals(arena as u64), Some((2, 150)));
+    call!(dispose_arena(arena));
+    assert_eq!((totals(arena as u64), call!(arena_of(kept))), (None, 0));
+    let later: Vec<_> = (0..100).map(|_| create(&parameters(c"later"))).collect();
+    assert!(later.iter().all(|&arena| totals(arena as u64) == Some((0, 0))));
+    let kept = call!(realloc(kept, 500));
+    assert_eq!(call!(arena_of(kept)), 0);
+    call!(free(kept));
+    assert!(later.iter().all(|&arena| totals(arena as u64) == Some((0, 0))));
+    later.into_iter().for_each(|arena| call!(dispose_arena(arena)));
+}
+
+/// Blocks that are refused do not count for a moment, so that others are not refused for them.
+#[test]
+fn refused_blocks_refuse_no_others() {
+    let mut limited = parameters(c"contended");
+    limited.bytes_max = 1000;
+    let arena = create(&limited);
+    let is_done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(std::sync::atomic::Ordering::Relaxed) {
+                assert!(call!(arena_malloc(arena, 5000)).is_null());
+            }
+        });
+        let small = (0..50_000).all(|_| {
+            let block = call!(arena_malloc(arena, 10));
+            let larger = call!(arena_realloc(arena, block, 20));
+            let is_there = !block.is_null() && !larger.is_null();
+            call!(free(larger));
+            is_there
+        });
+        is_done.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(small);
+    });
     call!(dispose_arena(arena));
 }
 

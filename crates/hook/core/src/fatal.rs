@@ -57,11 +57,10 @@ fn print_digits(mut number: u64, base: u64, printer: &mut Printer) -> core::fmt:
     printer.write_str(digits.get(start..).and_then(|digits| str::from_utf8(digits).ok()).unwrap_or(""))
 }
 
-/// Prints `heapledger: `, the parts of a message and a newline to standard error, and aborts the
-/// program, as the C library's `abort` does.
+/// Prints `heapledger: `, the parts of a message and a newline to standard error.
 #[cold]
 #[inline(never)]
-pub fn abort(message: &[Part<'_>]) -> ! {
+pub fn print(message: &[Part<'_>]) {
     let mut printer = Printer::new(STDERR);
     Part::Text("heapledger: ").print(&mut printer);
     for part in message {
@@ -69,12 +68,39 @@ pub fn abort(message: &[Part<'_>]) -> ! {
     }
     Part::Text("\n").print(&mut printer);
     printer.finish();
+}
+
+/// Prints a message as [`print`] does, and aborts the program, as the C library's `abort` does.
+#[cold]
+#[inline(never)]
+pub fn abort(message: &[Part<'_>]) -> ! {
+    print(message);
+    end()
+}
+
+/// Ends the process by SIGABRT as abort(3) does, also if the program blocks or ignores the signal:
+/// after a handler of the program's has returned, by the default action. In a
+/// [sandbox](crate::sandbox) the process exits, with the status that a shell shows for SIGABRT.
+#[cold]
+pub fn end() -> ! {
+    const SIG_UNBLOCK: usize = 1;
+    let set = 1_u64 << (SIGABRT - 1);
+    let unblocked = [SIG_UNBLOCK, (&raw const set).expose_provenance(), 0, size_of_val(&set), 0, 0];
+    let default = [0_usize; 4];
+    let action = [SIGABRT, (&raw const default).expose_provenance(), 0, size_of_val(&set), 0, 0];
+    let thread = [sys::process_id() as usize, sys::thread_id() as usize, SIGABRT, 0, 0, 0];
+    // SAFETY: the kernel reads a live signal set of 8 bytes, and a live `struct kernel_sigaction`
+    // of zeroes, which is the default action. No other memory is involved, and the process ends.
+    unsafe {
+        sys::call(nr::RT_SIGPROCMASK, unblocked);
+        sys::call(nr::TGKILL, thread);
+        sys::call(nr::RT_SIGACTION, action);
+        // A handler of the program's may have blocked it again.
+        sys::call(nr::RT_SIGPROCMASK, unblocked);
+        sys::call(nr::TGKILL, thread);
+    }
     loop {
-        // SAFETY: sends a signal to this thread, and ends the process if it has a handler that
-        // returns, ignores the signal or blocks it; no memory is involved.
-        unsafe {
-            syscall(nr::TGKILL, [sys::process_id() as usize, sys::thread_id() as usize, SIGABRT, 0, 0, 0]);
-            syscall(nr::EXIT_GROUP, [STATUS, 0, 0, 0, 0, 0]);
-        }
+        // SAFETY: ends the process; no memory is involved.
+        unsafe { syscall(nr::EXIT_GROUP, [STATUS, 0, 0, 0, 0, 0]) };
     }
 }

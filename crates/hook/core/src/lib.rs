@@ -37,6 +37,7 @@ pub mod sample;
 pub mod sandbox;
 pub mod stamp;
 pub mod sys;
+pub mod thread_key;
 pub mod totals;
 
 pub use api::Api;

@@ -41,6 +41,20 @@ impl Lock {
         }
     }
 
+    /// Takes the lock; waits about so many milliseconds while another thread holds it, and in a
+    /// [sandbox](crate::sandbox) a fiftieth of that. `None` if it is still held. With 0 it is tried
+    /// once. For signal handlers: the holder may be the thread that they have interrupted.
+    pub fn lock_within(&self, milliseconds: u32) -> Option<Guard<'_>> {
+        for _ in 0..milliseconds {
+            if let Some(guard) = self.try_lock() {
+                return Some(guard);
+            }
+            // Nobody wakes this word: a wait is a millisecond, unless a signal ends it.
+            sys::futex_wait(&AtomicU32::new(0), 0, Some(1));
+        }
+        self.try_lock()
+    }
+
     #[cold]
     fn wait(&self) -> Guard<'_> {
         for _ in 0..100 {

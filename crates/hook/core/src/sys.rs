@@ -117,15 +117,17 @@ pub unsafe fn unmap_guarded(start: *mut u8, length: usize) {
 }
 
 /// Gives the physical memory of a part of a private mapping back; it reads as zero from now on.
+/// False if the kernel refuses, as it does for memory that the program has locked (mlockall(2)), or
+/// in a [sandbox]: then the content is as it was.
 ///
 /// # Safety
 ///
 /// The range is page-aligned and part of a private mapping that the caller owns; its content is not
 /// needed any more.
-pub unsafe fn discard(start: *mut u8, length: usize) {
+pub unsafe fn discard(start: *mut u8, length: usize) -> bool {
     // SAFETY: MADV_DONTNEED zeroes the pages that the range touches. By this function's `# Safety`
     // those are exactly the range, they are the caller's own, and nobody needs their content.
-    unsafe { call(nr::MADVISE, [start.expose_provenance(), length, MADV_DONTNEED, 0, 0, 0]) };
+    unsafe { call(nr::MADVISE, [start.expose_provenance(), length, MADV_DONTNEED, 0, 0, 0]) == 0 }
 }
 
 /// Maps `length` bytes of the file `fd` shared, for reading and writing.
@@ -338,18 +340,20 @@ pub fn with_descriptors<R>(free: i32, run: impl FnOnce() -> R) -> Option<R> {
 }
 
 /// Runs a function while no signal handler interrupts this thread: signals that can be blocked are
-/// delayed.
+/// delayed. In a [sandbox] they are not, because no system call is made there.
 pub fn without_signals<R>(run: impl FnOnce() -> R) -> R {
     const SIG_SETMASK: usize = 2;
-    let mut before = 0_u64;
-    let set_mask = |new: &u64, old: Option<&mut u64>| {
-        let old = old.map_or(0, |old| ptr::from_mut(old).expose_provenance());
-        // SAFETY: the kernel reads one live signal set of 8 bytes and, if asked, writes the other.
-        unsafe { call(nr::RT_SIGPROCMASK, [SIG_SETMASK, ptr::from_ref(new).expose_provenance(), old, 8, 0, 0]) };
-    };
-    set_mask(&u64::MAX, Some(&mut before));
+    let (all, mut before) = (u64::MAX, 0_u64);
+    let (new, old) = (ptr::from_ref(&all).expose_provenance(), ptr::from_mut(&mut before).expose_provenance());
+    // SAFETY: the kernel reads one live signal set of 8 bytes, and writes the other.
+    let is_blocked = unsafe { call(nr::RT_SIGPROCMASK, [SIG_SETMASK, new, old, 8, 0, 0]) == 0 };
     let result = run();
-    set_mask(&before, None);
+    if is_blocked {
+        // Not by `call`: another thread may have entered a sandbox meanwhile, and this one would
+        // keep its signals blocked for ever.
+        // SAFETY: the kernel reads one live signal set of 8 bytes, which it has written above.
+        unsafe { arch::syscall(nr::RT_SIGPROCMASK, [SIG_SETMASK, old, 0, 8, 0, 0]) };
+    }
     result
 }
 

@@ -2,7 +2,7 @@
 //! earlier versions, and the allocator to which calls about arenas go.
 
 use std::cell::RefCell;
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
 use std::ptr;
 use std::sync::atomic::AtomicPtr;
@@ -10,7 +10,9 @@ use std::sync::atomic::AtomicPtr;
 use heapledger_core::Api;
 use heapledger_core::context::Name;
 use heapledger_core::hooks::notify::{self, ArenaCall};
-use heapledger_core::hooks::{self, Arena, Caller, Functions, Hooks, Observer, Pointer, Purge, Replacement, dispatch};
+use heapledger_core::hooks::{
+    self, Arena, Caller, Functions, HookError, Hooks, Observer, Pointer, Purge, Replacement, dispatch, dispatch_path,
+};
 
 const CALLER: Caller = Caller { slot: 0, rbp: 0 };
 
@@ -153,11 +155,19 @@ fn observers_are_told() {
         tell.arena_allocated.unwrap()(&raw const arena, 1, one, 5, 0, 0, CALLER);
         tell.arena_allocated.unwrap()(ptr::null(), 1, one, 5, 0, 0, CALLER);
         tell.arena_allocated.unwrap()(&raw const arena, 999, one, 5, 0, 0, CALLER);
+        // As C declares it: the block is told of, without its arena.
+        let of_c = Arena { size: offset_of!(Arena, name) as u32, ..self::arena() };
+        tell.arena_created.unwrap()(&raw const of_c, CALLER);
+        tell.arena_allocated.unwrap()(&raw const of_c, 1, one, 6, 0, 0, CALLER);
+        tell.arena_realloc_ends.unwrap()(&raw const of_c, one, two, 8, CALLER);
         tell.purged.unwrap()(&raw const *Box::new(purge()));
         let short = Purge { size: 8, ..purge() };
         tell.purged.unwrap()(&raw const short);
     }
-    assert_eq!(CALLS.take(), ["created images", "plain malloc 16 5", "arena 9 1 16 5 0 0", "purged 5"]);
+    let calls = CALLS.take();
+    assert_eq!(calls[..3], ["created images", "plain malloc 16 5", "arena 9 1 16 5 0 0"]);
+    assert_eq!(calls[3..6], ["plain malloc 16 6", "arenas malloc", "plain realloc 16 32 8"]);
+    assert_eq!(calls[6..], ["arenas malloc", "purged 5"], "a reallocation, for an observer without");
 }
 
 /// An allocator with arenas and purges, of which each function notes its call.
@@ -196,8 +206,40 @@ static DUMMY: Replacement = Replacement {
     ..Replacement::new(BELOW.as_ptr().cast())
 };
 
-/// Calls about arenas go to the allocator that has them; a replacement of malloc without arenas
-/// makes them dummies, but leaves the functions of the allocator as a whole.
+/// A layer that owns some blocks.
+static LAYER: Replacement = Replacement {
+    owns: Some(layer::owns),
+    functions: Functions {
+        malloc: Some(layer::malloc),
+        realloc: Some(allocator::realloc),
+        free: Some(layer::free),
+        malloc_usable_size: Some(layer::usable_size),
+        ..Functions::EMPTY
+    },
+    ..Replacement::new(BELOW.as_ptr().cast())
+};
+
+mod layer {
+    use super::*;
+
+    pub(super) unsafe extern "C" fn owns(block: Pointer) -> c_int {
+        c_int::from(block == address(96))
+    }
+    pub(super) unsafe extern "C" fn malloc(size: usize) -> Pointer {
+        log_call(format!("layer malloc {size}"));
+        address(96)
+    }
+    pub(super) unsafe extern "C" fn free(_: Pointer) {
+        log_call("layer free".to_owned());
+    }
+    pub(super) unsafe extern "C" fn usable_size(_: Pointer) -> usize {
+        16
+    }
+}
+
+/// Calls about arenas go to the allocator that has them, also past a layer that owns blocks. A
+/// replacement of malloc without arenas makes them dummies, but leaves the functions of the
+/// allocator as a whole.
 fn calls_go_to_the_allocator() {
     let functions = Functions {
         malloc: Some(allocator::malloc),
@@ -228,6 +270,20 @@ fn calls_go_to_the_allocator() {
         assert_eq!(now().purge_all.unwrap()(), 4096);
         hooks::remove_replacement(&raw const DUMMY).unwrap();
         assert_eq!(now().create_arena.unwrap()(ptr::null()), 77);
+
+        hooks::install_replacement(&raw const LAYER).unwrap();
+        assert_eq!(now().create_arena.unwrap()(ptr::null()), 77);
+        now().arena_malloc.unwrap()(77, 5);
+        assert_eq!(CALLS.take(), ["arena_malloc 77 5"]);
+        let own = now().malloc.unwrap()(6);
+        now().arena_free.unwrap()(77, own);
+        assert_eq!(CALLS.take(), ["layer malloc 6", "layer free"]);
+        // One replacement counts calls: a second one does not change what entry points read.
+        assert_eq!(dispatch_path::set_counted(&LAYER, -8, 96, 16), Ok(()));
+        assert_eq!(dispatch_path::set_counted(&DUMMY, -16, 5, 5), Err(HookError::Full));
+        let word = dispatch_path::COUNTED.word.load(std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(word, -8);
+        hooks::remove_replacement(&raw const LAYER).unwrap();
     }
 }
 

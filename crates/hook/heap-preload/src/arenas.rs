@@ -69,7 +69,8 @@ fn id(arena: u64) -> ArenaId {
     ArenaId::from_raw(arena)
 }
 
-/// Creates an arena. Returns its id; 0 if there is no memory, or if `map` or `unmap` are missing.
+/// Creates an arena. Returns its id; 0 if there is no memory, or, with `EINVAL`, if the callbacks
+/// have no `map` or no `unmap`.
 ///
 /// # Safety
 ///
@@ -97,6 +98,10 @@ pub unsafe extern "C" fn heapledger_arena_create(params: *const ArenaParams) -> 
     // SAFETY: `as_ref` demands null or a valid structure, and `chunk_callbacks` functions that do
     // what they have to: both by this function's `# Safety`.
     if let Some(callbacks) = unsafe { params.chunks.as_ref() } {
+        if callbacks.map.is_none() || callbacks.unmap.is_none() {
+            fail(EINVAL);
+            return 0;
+        }
         // SAFETY: see above.
         builder = unsafe { builder.chunk_callbacks(*callbacks) };
     }
@@ -121,32 +126,53 @@ pub unsafe extern "C" fn heapledger_arena_dispose(arena: u64) {
 }
 
 /// Allocates in an arena, as `malloc`.
+///
+/// # Safety
+///
+/// The arena is not disposed of meanwhile.
 #[unsafe(no_mangle)]
-pub extern "C" fn heapledger_arena_malloc(arena: u64, size: usize) -> *mut c_void {
+pub unsafe extern "C" fn heapledger_arena_malloc(arena: u64, size: usize) -> *mut c_void {
     // The other function is the last that is called: then this one needs no stack frame.
-    let block = arenas::allocate_in_at_once(id(arena), size);
-    if block.is_null() { malloc_otherwise(arena, size) } else { block.cast() }
+    // SAFETY: both functions demand what this function's `# Safety` does.
+    unsafe {
+        let block = arenas::allocate_in_at_once(id(arena), size);
+        if block.is_null() { malloc_otherwise(arena, size) } else { block.cast() }
+    }
 }
 
+/// # Safety
+///
+/// As for [`heapledger_arena_malloc`].
 #[inline(never)]
-extern "C" fn malloc_otherwise(arena: u64, size: usize) -> *mut c_void {
-    or_fail(arenas::allocate_in_otherwise(id(arena), size))
+unsafe extern "C" fn malloc_otherwise(arena: u64, size: usize) -> *mut c_void {
+    // SAFETY: `allocate_in_otherwise` demands what this function's `# Safety` does.
+    or_fail(unsafe { arenas::allocate_in_otherwise(id(arena), size) })
 }
 
 /// Allocates in an arena, as `calloc`.
+///
+/// # Safety
+///
+/// The arena is not disposed of meanwhile.
 #[unsafe(no_mangle)]
-pub extern "C" fn heapledger_arena_calloc(arena: u64, count: usize, size: usize) -> *mut c_void {
+pub unsafe extern "C" fn heapledger_arena_calloc(arena: u64, count: usize, size: usize) -> *mut c_void {
     match count.checked_mul(size) {
-        Some(size) => or_fail(arenas::allocate_zeroed_in(id(arena), size)),
+        // SAFETY: `allocate_zeroed_in` demands what this function's `# Safety` does.
+        Some(size) => or_fail(unsafe { arenas::allocate_zeroed_in(id(arena), size) }),
         None => fail(ENOMEM),
     }
 }
 
 /// Allocates in an arena, as `memalign`.
+///
+/// # Safety
+///
+/// The arena is not disposed of meanwhile.
 #[unsafe(no_mangle)]
-pub extern "C" fn heapledger_arena_memalign(arena: u64, alignment: usize, size: usize) -> *mut c_void {
+pub unsafe extern "C" fn heapledger_arena_memalign(arena: u64, alignment: usize, size: usize) -> *mut c_void {
     match power_of_two(alignment) {
-        Some(alignment) => or_fail(arenas::allocate_aligned_in(id(arena), size, alignment)),
+        // SAFETY: `allocate_aligned_in` demands what this function's `# Safety` does.
+        Some(alignment) => or_fail(unsafe { arenas::allocate_aligned_in(id(arena), size, alignment) }),
         None => fail(EINVAL),
     }
 }
@@ -156,7 +182,7 @@ pub extern "C" fn heapledger_arena_memalign(arena: u64, alignment: usize, size: 
 ///
 /// # Safety
 ///
-/// The contract of `realloc`.
+/// The contract of `realloc`. The arena is not disposed of meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn heapledger_arena_realloc(arena: u64, block: *mut c_void, size: usize) -> *mut c_void {
     if size == 0 && !block.is_null() {
@@ -164,8 +190,8 @@ pub unsafe extern "C" fn heapledger_arena_realloc(arena: u64, block: *mut c_void
         unsafe { arenas::free_in(id(arena), block.cast()) };
         return ptr::null_mut();
     }
-    // SAFETY: `reallocate_in` demands null or a block of this allocator that nobody else uses: the
-    // contract of this function.
+    // SAFETY: `reallocate_in` demands null or a block of this allocator that nobody else uses,
+    // and that the arena stays: the contract of this function.
     or_fail(unsafe { arenas::reallocate_in(id(arena), block.cast(), size) })
 }
 

@@ -9,6 +9,7 @@
 mod arenas;
 mod functions;
 mod glibc;
+mod hook_table;
 mod low_memory;
 
 /// Ends the program. No panic is reachable; if the compiler keeps one all the same, the program

@@ -1,6 +1,6 @@
 //! The table of functions behind `heapledger/low_memory.h`.
 
-use heapledger_heap::{LowMemoryHandler, StallSpecs, minimize, set_low_memory_handler, set_stall};
+use heapledger_heap::{LowMemoryHandler, StallSpecs, set_low_memory_handler, set_stall, trim};
 
 /// `heapledger_low_memory` of the header.
 #[derive(Debug)]
@@ -14,7 +14,7 @@ pub struct LowMemory {
 }
 
 extern "C" fn c_minimize() -> usize {
-    minimize()
+    trim()
 }
 
 extern "C" fn c_set_stall(attempts_max: u32, delay_milliseconds: u32) {

@@ -13,7 +13,7 @@ use crate::trim::trim;
 use crate::{arch, fatal, filled, huge, map, options, shortage, threads};
 
 /// Allocates a block of at least `size` bytes, aligned to [`ALIGNMENT`]. Null if there is no
-/// memory. Up to 1 KiB this takes about fifteen instructions.
+/// memory. Up to 512 bytes this takes about fifteen instructions.
 #[inline(always)]
 pub fn allocate(size: usize) -> *mut u8 {
     let block = allocate_at_once(size);
@@ -53,7 +53,7 @@ pub fn allocate_otherwise(size: usize) -> *mut u8 {
 
 #[cold]
 fn allocate_huge(size: usize, alignment: usize) -> *mut u8 {
-    options::start();
+    threads::prepare();
     filled::fill_huge(from_heap::allocate_huge_of(&MAIN, size, alignment).block, size)
 }
 
@@ -83,14 +83,7 @@ fn refill(class: usize) -> *mut u8 {
 /// Returns this thread's home heap. If the system refuses, see [`shortage`].
 #[cold]
 fn acquire() -> Option<HeapPtr> {
-    let mut own = threads::acquire();
-    if own.is_none() {
-        shortage::retry(size_of::<usize>(), trim, &mut || {
-            own = threads::acquire();
-            own.is_some()
-        });
-    }
-    own
+    threads::acquire().or_else(|| from_heap::heap_after_refusal(&mut threads::acquire))
 }
 
 /// Allocates a block of `size` zero bytes. Memory that was not used since the system returned it is
@@ -98,7 +91,7 @@ fn acquire() -> Option<HeapPtr> {
 #[inline]
 pub fn allocate_zeroed(size: usize) -> *mut u8 {
     if size > LARGE_MAX {
-        options::start();
+        threads::prepare();
         return from_heap::zero_huge(from_heap::allocate_huge_of(&MAIN, size, ALIGNMENT), size);
     }
     let block = allocate(size);
@@ -269,7 +262,10 @@ unsafe fn move_block(block: *mut u8, run: RunPtr, size: usize) -> *mut u8 {
         return block;
     }
     // Blocks stay in their arenas, whose heap of this thread may be another one than its home.
-    let own = if run.owner() == heap.as_owner() { Some(heap) } else { lookup::heap_for(run, block) };
+    let mut own = if run.owner() == heap.as_owner() { Some(heap) } else { lookup::heap_for(run, block) };
+    if own.is_none() && size > old {
+        own = from_heap::heap_after_refusal(&mut || lookup::heap_for(run, block));
+    }
     let is_large = size > SLICE && size <= LARGE_MAX && old >= SLICE;
     if is_large && own.is_some_and(|own| run.owner() == own.as_owner() && own.resize_large(run, class_of(size))) {
         return block;

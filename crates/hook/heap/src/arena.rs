@@ -12,8 +12,7 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use core::{mem, ptr};
 
-use heapledger_core::arch::thread_pointer;
-
+use crate::arch::thread_pointer;
 use crate::chunk::ChunkPtr;
 use crate::fatal;
 use crate::locked::Locked;
@@ -275,12 +274,14 @@ impl SharedArena {
 
     /// Counts bytes that are about to be mapped. False if the arena's limit does not allow them.
     pub(crate) fn reserve(&self, bytes: usize) -> bool {
-        let bytes_max = self.settings().bytes_max;
-        let before = self.mapped.fetch_add(bytes, Ordering::Relaxed);
-        let is_allowed = bytes_max == 0 || before.saturating_add(bytes) <= bytes_max;
+        let bytes_max = match self.settings().bytes_max {
+            0 => usize::MAX,
+            bytes_max => bytes_max,
+        };
+        let sum = |mapped: usize| mapped.checked_add(bytes).filter(|&sum| sum <= bytes_max);
+        let is_allowed = self.mapped.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum).is_ok();
         if !is_allowed {
             os::refuse();
-            self.release(bytes);
         }
         is_allowed
     }

@@ -7,6 +7,7 @@ use core::ptr::{self, NonNull};
 
 use crate::geometry::{CHUNK, PAGE, SLICE, SLICE_SHIFT};
 use crate::os;
+use crate::relaxed::RelaxedU64;
 use crate::run::{RUN_SIZE, RunPtr};
 
 /// The slices of a chunk that runs may use, as bits.
@@ -25,19 +26,23 @@ pub(crate) enum Link {
 #[derive(Debug)]
 pub(crate) struct ChunkArena;
 
-/// The metadata of a chunk. Everything is accessed under the arena's lock, except for the arena,
-/// which does not change while a block of the chunk is in use.
+/// The metadata of a chunk. Everything is changed under the arena's lock. The arena is read without
+/// it, and so is `is_guarded`: they do not change as long as the chunk is in the radix tree. So are
+/// the free slices.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Chunk {
     /// The free slices.
-    pub(crate) free: Cell<u64>,
+    pub(crate) free: RelaxedU64,
     /// The free slices that have been used, so that they may have memory, and content.
     pub(crate) dirty: Cell<u64>,
     links: [[Cell<Option<ChunkPtr>>; 2]; 2],
     is_in: [Cell<bool>; 2],
     /// The list of chunks with room that it is in.
     pub(crate) level: Cell<u8>,
+    /// True if pages beside the metadata, and one behind the chunk, are inaccessible. Set before
+    /// readers without a lock can find the chunk.
+    pub(crate) is_guarded: Cell<bool>,
     /// The second in which it got dirty slices, after having none, by `arena::clock`.
     pub(crate) dirty_since: Cell<u32>,
     arena: Cell<*const ChunkArena>,
@@ -112,6 +117,7 @@ impl ChunkPtr {
             os::forbid(start, front);
             os::forbid(page.wrapping_add(PAGE), SLICE - PAGE - front);
         }
+        self.is_guarded.set(true);
     }
 
     /// Returns the chunk that a run is in.

@@ -130,8 +130,9 @@ pub struct BinStatistics {
     pub blocks: usize,
 }
 
-/// Returns the statistics of all arenas together. Takes a lock of each arena one after the other,
-/// for some loads, and looks at all runs and their free blocks without a lock.
+/// Returns the statistics of all arenas together. Takes two locks of each arena one after the
+/// other, for some loads, waits for its purge, and looks at all runs and their free blocks without
+/// a lock.
 pub fn detailed_statistics() -> DetailedStatistics {
     let (huge_blocks, huge, kept) = HUGE.with(|blocks| (blocks.count, blocks.bytes, blocks.kept_bytes()));
     let mut all = DetailedStatistics {
@@ -141,31 +142,42 @@ pub fn detailed_statistics() -> DetailedStatistics {
         huge,
         huge_blocks,
         dirty: kept,
-        waste_guards: (huge_blocks + usize::from(kept > 0)) * os::guard(),
+        waste_guards: if kept > 0 { os::guard() } else { 0 },
         ..settings()
     };
-    registry::for_each(|arena| all.add_arena(arena));
+    registry::for_each(|arena| {
+        // Under this lock, nobody disposes of the arena.
+        arena.purging.with(|()| {
+            let source = arena.is_live().then(|| arena.settings().source);
+            // An arena that returns whole chunks only has no budget.
+            if let Some(source) = source {
+                let budgets = all.dirty_max;
+                all.add_arena(arena);
+                all.dirty_max = if source.can_decommit() { all.dirty_max } else { budgets };
+            }
+        });
+    });
     all.add_chunks(|_| true);
     all
 }
 
 /// Returns the statistics of one arena, whose bookkeeping is that of its chunks only. `None` if no
-/// arena has the id. Costs as much as those of all arenas.
+/// arena has the id. Costs as much as those of all arenas. `dirty_max` is the largest number if the
+/// arena returns whole chunks only.
 pub fn detailed_arena_statistics(arena: ArenaId) -> Option<DetailedStatistics> {
     let id = arena.to_raw();
     let arena = registry::find(id)?;
-    let huge = arena.huge_bytes.load(Ordering::Relaxed);
-    let huge_blocks = arena.huge_blocks.load(Ordering::Relaxed);
-    let guard = if arena.settings().source.is_system() { os::guard() } else { 0 };
-    let mut all = DetailedStatistics {
-        allocated: huge,
-        blocks: huge_blocks,
-        huge,
-        huge_blocks,
-        waste_guards: huge_blocks * guard,
-        ..settings()
-    };
-    all.add_arena(arena);
+    let mut all = arena.purging.with(|()| {
+        // Disposed of meanwhile, its description may be that of another arena.
+        if arena.id() != id {
+            return None;
+        }
+        let huge = arena.huge_bytes.load(Ordering::Relaxed);
+        let huge_blocks = arena.huge_blocks.load(Ordering::Relaxed);
+        let mut all = DetailedStatistics { allocated: huge, blocks: huge_blocks, huge, huge_blocks, ..settings() };
+        all.add_arena(arena);
+        Some(all)
+    })?;
     all.add_chunks(|chunk| SharedArena::of(chunk).id() == id);
     Some(all)
 }
@@ -241,7 +253,12 @@ struct Slice {
 }
 
 impl DetailedStatistics {
+    /// Adds what is known of an arena without a walk. The lock `purging` is held, so that nobody
+    /// disposes of it meanwhile.
     fn add_arena(&mut self, arena: &SharedArena) {
+        if arena.settings().source.is_system() {
+            self.waste_guards += arena.huge_blocks.load(Ordering::Relaxed) * os::guard();
+        }
         let (purges, dirty_max) = arena.space.with(|space| (space.purges, arena.dirty_max(space)));
         self.purges += purges;
         self.dirty_max = self.dirty_max.saturating_add(dirty_max.saturating_mul(PAGE));
@@ -263,6 +280,7 @@ impl DetailedStatistics {
     }
 
     fn add_chunk(&mut self, start: usize) {
+        let Some(is_guarded) = readers::read(start, |chunk| chunk.is_guarded.get()) else { return };
         let mut slice = 1;
         while slice <= SLICES {
             let seen = readers::read(start + slice * SLICE, |chunk| {
@@ -296,7 +314,7 @@ impl DetailedStatistics {
         self.bookkeeping += PAGE;
         self.run_headers += RUN_HEADER * SLICES;
         let rest = SLICE - PAGE;
-        if options::has_guards() { self.waste_guards += rest + os::guard() } else { self.fresh += rest }
+        if is_guarded { self.waste_guards += rest + os::guard() } else { self.fresh += rest }
     }
 
     fn add_run(&mut self, run: &Observed) {
@@ -306,7 +324,7 @@ impl DetailedStatistics {
         self.bin_unused += blocks - live;
         let bytes = run.slices * SLICE;
         let committed = (run.pages * PAGE).clamp(blocks, bytes.max(blocks));
-        // Of a larger block that is free, the pages with memory are not known.
+        // The pages with memory of a larger block that is free are not known.
         let committed = if run.slices > 1 { bytes } else { committed };
         self.waste_tails += committed - blocks;
         self.fresh += bytes - committed;
@@ -347,7 +365,7 @@ pub fn lite_statistics() -> LiteStatistics {
     let now = crate::statistics();
     LiteStatistics {
         size: size_of::<LiteStatistics>(),
-        mapped: crate::budget::mapped(),
+        mapped: crate::mapped_limit::mapped(),
         allocated_max: now.run_bytes + now.huge_bytes,
         dirty: now.dirty_bytes,
     }

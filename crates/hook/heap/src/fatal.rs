@@ -2,13 +2,17 @@
 
 use core::fmt::{self, Write};
 
+#[cfg(not(miri))]
 use heapledger_core::arch::{nr, syscall};
 use heapledger_core::print::Printer;
+#[cfg(not(miri))]
 use heapledger_core::sys;
 
 const STDERR: i32 = 2;
+#[cfg(not(miri))]
 const SIGABRT: usize = 6;
 /// The status that a shell shows for a program that was ended by SIGABRT.
+#[cfg(not(miri))]
 const STATUS: usize = 128 + SIGABRT;
 
 /// Prints the defect and the block's address to standard error, and aborts the program.

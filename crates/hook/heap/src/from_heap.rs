@@ -5,7 +5,7 @@ use core::ptr;
 use crate::arena::{SharedArena, lookup};
 use crate::block::{Block, as_own};
 use crate::classes::{DIRECT_MAX, LARGE_MAX, bytes_of, class_of};
-use crate::heap::HeapPtr;
+use crate::heap::{Heap, HeapPtr};
 use crate::run::RunPtr;
 use crate::trim::trim;
 use crate::{huge, options, shortage, threads};
@@ -92,6 +92,19 @@ fn refill_after_refusal(heap: HeapPtr, class: usize) -> *mut u8 {
         !block.is_null()
     });
     block
+}
+
+/// Finds or makes a heap of this thread's again, after the system has refused memory for it: see
+/// [`shortage`]. `None` if there is still none.
+#[cold]
+#[inline(never)]
+pub(crate) fn heap_after_refusal(attempt: &mut dyn FnMut() -> Option<HeapPtr>) -> Option<HeapPtr> {
+    let mut heap = None;
+    shortage::retry(size_of::<Heap>(), trim, &mut || {
+        heap = attempt();
+        heap.is_some()
+    });
+    heap
 }
 
 fn refill_or_fail(heap: HeapPtr, class: usize) -> *mut u8 {

@@ -21,15 +21,18 @@ use crate::block;
 use crate::geometry::{CHUNK, PAGE};
 use crate::locked::Locked;
 use crate::map::{self, Range};
+use crate::options;
 use crate::os::{self, Resized};
+use crate::relaxed::{RelaxedPtr, RelaxedUsize};
 
-/// The description of a huge block, accessed under the lock of [`HUGE`] or by the block's owner.
+/// The description of a huge block, changed under the lock of [`HUGE`] or by the block's owner.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Huge {
-    length: Cell<usize>,
+    length: RelaxedUsize,
     next: Cell<Option<HugePtr>>,
-    arena: Cell<Option<&'static SharedArena>>,
+    /// Null for the main one.
+    arena: RelaxedPtr<SharedArena>,
 }
 
 impl Huge {
@@ -46,7 +49,8 @@ impl Deref for HugePtr {
 
     fn deref(&self) -> &Huge {
         // SAFETY: `as_ref` demands a valid `Huge` without unique references: it is memory of the
-        // base allocator that was zeroed, which is valid, and never freed; its fields are cells.
+        // base allocator that was zeroed, which is valid, and never freed; its fields are cells and
+        // atomics.
         unsafe { self.0.as_ref() }
     }
 }
@@ -71,7 +75,9 @@ impl HugePtr {
 
     /// Returns the arena of the block.
     pub(crate) fn arena(self) -> &'static SharedArena {
-        self.arena.get().unwrap_or(&MAIN)
+        // SAFETY: `as_ref` demands null or a valid arena: `enter` stores the addresses of
+        // descriptions, which are never freed.
+        unsafe { self.arena.get().as_ref() }.unwrap_or(&MAIN)
     }
 }
 
@@ -129,7 +135,8 @@ impl Kept {
     /// Keeps a mapping if that seems to be worth it. Returns the one to be unmapped: the same, or
     /// the one that was kept so far.
     fn exchange(&mut self, start: *mut u8, length: usize) -> Option<(*mut u8, usize)> {
-        let is_kept = self.is_repeated && self.freed == length && length <= KEPT_MAX;
+        // A kept mapping would keep the block's content, which `poison` is meant to destroy.
+        let is_kept = self.is_repeated && self.freed == length && length <= KEPT_MAX && !options::is_filling();
         self.freed = length;
         if !is_kept {
             return Some((start, length));
@@ -215,7 +222,7 @@ fn enter(arena: &'static SharedArena, start: *mut u8, length: usize) -> bool {
             },
         };
         huge.length.set(length);
-        huge.arena.set(Some(arena));
+        huge.arena.set(ptr::from_ref(arena).cast_mut());
         let is_entered = map::set(start.addr(), Some(Range::Huge(huge.address())));
         if is_entered {
             blocks.count += 1;

@@ -72,8 +72,6 @@ mod base;
 #[cfg(not(all(test, loom)))]
 mod bin;
 #[cfg(not(all(test, loom)))]
-mod budget;
-#[cfg(not(all(test, loom)))]
 mod c;
 #[cfg(not(all(test, loom)))]
 mod chunk;
@@ -104,6 +102,8 @@ mod locked;
 #[cfg(not(all(test, loom)))]
 mod map;
 #[cfg(not(all(test, loom)))]
+mod mapped_limit;
+#[cfg(not(all(test, loom)))]
 mod options;
 #[cfg(not(all(test, loom)))]
 #[cfg_attr(miri, path = "os/miri.rs")]
@@ -114,6 +114,8 @@ mod pointer;
 mod random;
 #[cfg(not(all(test, loom)))]
 mod readers;
+#[cfg(not(all(test, loom)))]
+mod relaxed;
 #[cfg(not(all(test, loom)))]
 mod run;
 #[cfg(not(all(test, loom)))]
@@ -187,7 +189,7 @@ pub use stall::StallSpecs;
 #[cfg(not(all(test, loom)))]
 pub use statistics::{Statistics, statistics};
 #[cfg(not(all(test, loom)))]
-pub use trim::{minimize, trim};
+pub use trim::trim;
 #[cfg(not(all(test, loom)))]
 pub use walk::{LiveBlock, walk};
 

@@ -4,12 +4,15 @@
 //! `poison`) cost nothing while they are off: if one is on, the word in which the common path looks
 //! for the thread's heap stays that of the empty heap, so that each call takes the slow path.
 
-use core::ffi::{CStr, c_char};
+use core::ffi::CStr;
+#[cfg(not(miri))]
+use core::ffi::c_char;
 use core::fmt::Write;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering};
 
-use heapledger_core::lock::Lock;
 use heapledger_core::print::Printer;
+
+use crate::locked::Locked;
 
 mod parse;
 
@@ -24,6 +27,7 @@ pub const POISON: u8 = 0xe5;
 const CACHE_LINE: usize = 64;
 const STDERR: i32 = 2;
 
+#[cfg(not(miri))]
 unsafe extern "C" {
     fn secure_getenv(name: *const c_char) -> *const c_char;
 }
@@ -54,7 +58,6 @@ pub struct AllocatorOptions {
     pub(crate) no_large_pages: bool,
     pub(crate) randomize: bool,
     pub(crate) guards: bool,
-    pub(crate) page_shift: i32,
 }
 
 /// The error of [`AllocatorOptions::apply`] after the first allocation.
@@ -83,17 +86,17 @@ impl AllocatorOptions {
             no_large_pages: false,
             randomize: false,
             guards: false,
-            page_shift: 0,
         }
     }
 
-    /// Fills new blocks with [`JUNK`], except those of `calloc`.
+    /// Fills new blocks with [`JUNK`], except those of `calloc`. What `realloc` adds to a block is
+    /// not filled, also if the block moves.
     pub const fn junk(mut self, is_on: bool) -> AllocatorOptions {
         self.junk = is_on;
         self
     }
 
-    /// Fills new blocks with zeroes. Wins over [`AllocatorOptions::junk`].
+    /// Fills new blocks with zeroes, as [`AllocatorOptions::junk`] does, which it wins over.
     pub const fn zero(mut self, is_on: bool) -> AllocatorOptions {
         self.zero = is_on;
         self
@@ -151,7 +154,9 @@ impl AllocatorOptions {
         self
     }
 
-    /// Makes the unused pages beside the metadata of each chunk inaccessible.
+    /// Makes pages inaccessible: in each chunk, the unused ones beside the metadata; and one behind
+    /// each chunk and each huge block. Not in memory of
+    /// [`ChunkCallbacks`](crate::arenas::ChunkCallbacks).
     pub const fn guards(mut self, is_on: bool) -> AllocatorOptions {
         self.guards = is_on;
         self
@@ -164,12 +169,13 @@ impl AllocatorOptions {
     ///
     /// Fails after the first allocation of the process.
     pub fn apply(self) -> Result<(), AlreadyStarted> {
-        let _guard = START.lock();
-        if IS_STARTED.load(Ordering::Relaxed) {
-            return Err(AlreadyStarted);
-        }
-        self.finish_with_environment();
-        Ok(())
+        START.with(|()| {
+            if IS_STARTED.load(Ordering::Relaxed) {
+                return Err(AlreadyStarted);
+            }
+            self.finish_with_environment();
+            Ok(())
+        })
     }
 
     fn finish_with_environment(mut self) {
@@ -212,7 +218,8 @@ const NO_LARGE_PAGES: u32 = 16;
 const RANDOMIZE: u32 = 32;
 const GUARDS: u32 = 64;
 
-static START: Lock = Lock::new();
+/// Held while the options are read. Nothing else is locked under it.
+static START: Locked<()> = Locked::new(());
 static IS_STARTED: AtomicBool = AtomicBool::new(false);
 static FLAGS: AtomicU32 = AtomicU32::new(0);
 static POISONED: AtomicUsize = AtomicUsize::new(0);
@@ -230,20 +237,43 @@ pub(crate) fn start() {
 
 #[cold]
 fn start_once() {
-    let _guard = START.lock();
-    if !IS_STARTED.load(Ordering::Relaxed) {
-        AllocatorOptions::new().finish_with_environment();
-    }
+    START.with(|()| {
+        if !IS_STARTED.load(Ordering::Relaxed) {
+            AllocatorOptions::new().finish_with_environment();
+        }
+    });
+}
+
+/// Locks the start for a fork.
+pub(crate) fn lock_for_fork() {
+    START.lock_for_fork();
+}
+
+/// Unlocks after a fork, in both processes.
+///
+/// # Safety
+///
+/// This thread, or the one that it was copied from, has called [`lock_for_fork`].
+pub(crate) unsafe fn unlock_after_fork() {
+    // SAFETY: `unlock_after_fork` demands what this function's `# Safety` does.
+    unsafe { START.unlock_after_fork() };
 }
 
 /// Returns the text of the variable. `None` if it is not set, and in programs that run with other
 /// rights than their caller's.
+#[cfg(not(miri))]
 fn environment() -> Option<&'static [u8]> {
     // SAFETY: the C library's function looks the name up in the environment and does not allocate.
     let value = unsafe { secure_getenv(ALLOCATOR_OPTIONS.as_ptr()) };
     // SAFETY: `from_ptr` demands a text that ends with NUL, as that of the environment does when it
     // is not null. It is read before the program can change it: by its first allocation.
     (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) }.to_bytes())
+}
+
+/// Miri does not know the function of the C library.
+#[cfg(miri)]
+fn environment() -> Option<&'static [u8]> {
+    None
 }
 
 fn refuse(text: &[u8], reason: &str) {

@@ -12,7 +12,7 @@ use heapledger_core::sys::{Errno, check};
 use crate::fatal;
 use crate::geometry::PAGE;
 use crate::locked::Locked;
-use crate::{budget, options};
+use crate::{mapped_limit, options};
 
 const ENOMEM: Errno = Errno(12);
 
@@ -30,6 +30,11 @@ const MADV_POPULATE_WRITE: usize = 23;
 /// this but how long is waited.
 static LAST_REFUSAL: AtomicUsize = AtomicUsize::new(0);
 
+/// The number of unmappings. A thread counts one before it makes the call, and reads the number
+/// after a call that maps memory. So all uses of addresses by one thread happen before their uses
+/// by another one that gets the same addresses later. Only the kernel knows that otherwise.
+static UNMAPPINGS: AtomicUsize = AtomicUsize::new(0);
+
 /// The ranges that could not be unmapped, each with the description of the next one at its start.
 struct LeftMapped {
     first: *mut Left,
@@ -45,8 +50,8 @@ struct Left {
 /// The ranges that could not be unmapped. Locked after everything else.
 static LEFT_MAPPED: Locked<LeftMapped> = Locked::new(LeftMapped { first: ptr::null_mut(), bytes: 0 });
 
-/// Returns the error and the length of the mapping that the system refused last; a length of 0 if
-/// there was none.
+/// Returns the error and the length of the mapping that the system refused last. The length is 0 if
+/// the system was not asked: with the error [`mapped_limit::EXCEEDED`], or with 0 after [`refuse`].
 pub(crate) fn last_refusal() -> (Errno, usize) {
     let word = LAST_REFUSAL.load(Ordering::Relaxed);
     (Errno((word % PAGE) as i32), word - word % PAGE)
@@ -72,8 +77,8 @@ pub(crate) fn unmap_left() {
     }
 }
 
-/// Notes that memory is refused by a limit of the allocator's own, or by the program's functions
-/// for chunks: the system was not asked.
+/// Notes that memory is refused by an arena's limit, or by the program's functions for chunks: the
+/// system was not asked.
 pub(crate) fn refuse() {
     LAST_REFUSAL.store(0, Ordering::Relaxed);
 }
@@ -122,7 +127,10 @@ fn map_at(hint: usize, length: usize, protection: usize) -> *mut u8 {
     // affected. No argument is a pointer that the kernel reads or writes.
     let answer = unsafe { syscall(nr::MMAP, [hint, length, protection, flags, usize::MAX, 0]) };
     match check(answer) {
-        Ok(start) => ptr::with_exposed_provenance_mut(start),
+        Ok(start) => {
+            UNMAPPINGS.load(Ordering::Acquire);
+            ptr::with_exposed_provenance_mut(start)
+        }
         Err(error) => {
             let length = length.checked_next_multiple_of(PAGE).unwrap_or(usize::MAX - (PAGE - 1));
             LAST_REFUSAL.store(length | error.0 as usize, Ordering::Relaxed);
@@ -138,13 +146,13 @@ pub(crate) fn map(length: usize) -> *mut u8 {
 
 /// Counts the bytes that a function maps. Null if they are more than the limit.
 fn counted(length: usize, map: impl FnOnce() -> *mut u8) -> *mut u8 {
-    if !budget::take(length) {
-        refuse();
+    if !mapped_limit::take(length) {
+        LAST_REFUSAL.store(mapped_limit::EXCEEDED.0 as usize, Ordering::Relaxed);
         return ptr::null_mut();
     }
     let start = map();
     if start.is_null() {
-        budget::give_back(length);
+        mapped_limit::give_back(length);
     }
     start
 }
@@ -230,7 +238,7 @@ pub(crate) unsafe fn unmap_guarded(start: *mut u8, length: usize) {
 pub(crate) unsafe fn unmap(start: *mut u8, length: usize) {
     // SAFETY: `unmap_uncounted` demands what this function's `# Safety` does.
     unsafe { unmap_uncounted(start, length) };
-    budget::give_back(length);
+    mapped_limit::give_back(length);
 }
 
 /// # Safety
@@ -240,6 +248,7 @@ unsafe fn unmap_uncounted(start: *mut u8, length: usize) {
     if length == 0 {
         return;
     }
+    UNMAPPINGS.fetch_add(1, Ordering::Release);
     // SAFETY: the caller gives its range up, by this function's `# Safety`.
     let answer = check(unsafe { syscall(nr::MUNMAP, [start.expose_provenance(), length, 0, 0, 0, 0]) });
     if answer == Err(ENOMEM) {
@@ -329,17 +338,21 @@ pub(crate) enum Resized {
 /// The range belongs to the caller, who does not use the part behind `new` bytes.
 pub(crate) unsafe fn resize(start: *mut u8, old: usize, new: usize) -> Resized {
     let more = new.saturating_sub(old);
-    if !budget::take(more) {
+    if !mapped_limit::take(more) {
         return Resized::Refused;
     }
+    UNMAPPINGS.fetch_add(1, Ordering::Release);
     // SAFETY: without MREMAP_MAYMOVE the range stays where it is, and the kernel refuses to grow it
     // over others. What is cut off is not used, by this function's `# Safety`.
     let resized = match check(unsafe { syscall(nr::MREMAP, [start.expose_provenance(), old, new, 0, 0, 0]) }) {
-        Ok(_) => Resized::Done,
+        Ok(_) => {
+            UNMAPPINGS.load(Ordering::Acquire);
+            Resized::Done
+        }
         Err(ENOMEM) => Resized::Blocked,
         Err(_) => Resized::Refused,
     };
-    budget::give_back(if resized == Resized::Done { old.saturating_sub(new) } else { more });
+    mapped_limit::give_back(if resized == Resized::Done { old.saturating_sub(new) } else { more });
     resized
 }
 
@@ -359,6 +372,7 @@ pub(crate) fn reserve(length: usize, alignment: usize) -> *mut u8 {
 /// bytes, which are at least `old`, and nobody uses it.
 pub(crate) unsafe fn move_to(start: *mut u8, old: usize, to: *mut u8, new: usize) -> bool {
     let arguments = [start.expose_provenance(), old, new, MREMAP_MAYMOVE_FIXED, to.expose_provenance(), 0];
+    UNMAPPINGS.fetch_add(1, Ordering::Release);
     // SAFETY: MREMAP_FIXED replaces what is mapped in the `new` bytes at `to`: the reservation,
     // which nobody uses. The old range is the caller's. Both by this function's `# Safety`.
     //
@@ -366,6 +380,6 @@ pub(crate) unsafe fn move_to(start: *mut u8, old: usize, to: *mut u8, new: usize
     // checks, so another thread may have mapped something there. If the kernel has kept it, these
     // addresses, which have no memory, are never used again.
     let is_moved = check(unsafe { syscall(nr::MREMAP, arguments) }).is_ok();
-    budget::give_back(if is_moved { old } else { new });
+    mapped_limit::give_back(if is_moved { old } else { new });
     is_moved
 }

@@ -1,5 +1,7 @@
 //! The block that an address is in.
 
+use core::sync::atomic::{Ordering, fence};
+
 use crate::arena::SharedArena;
 use crate::chunk::{ChunkPtr, bits};
 use crate::classes::SMALL_CLASSES;
@@ -41,10 +43,13 @@ pub struct PointerInfo {
 
 /// Returns what the allocator knows about any address, also one inside of a block.
 ///
-/// Takes no lock and makes no system call, so that a signal handler may call it. An address without
-/// memory does no harm. If other threads allocate or free blocks of the same run meanwhile, the
-/// answer is that of a moment just before or after. A block that another thread has freed counts as
-/// free at once. Costs some loads for each free block of the run, at most 4,096.
+/// Takes no lock and makes no system call, so that a signal handler may call it. If a signal
+/// handler leaves it by siglongjmp(3), or the thread is cancelled in it, it counts as a reader of
+/// metadata for ever: the next thread that unmaps a chunk waits for it, half a second at most, and
+/// from then on chunks that become free return their memory, but keep their addresses. An address
+/// without memory does no harm. If other threads allocate or free blocks of the same run meanwhile,
+/// the answer is that of a moment just before or after. A block that another thread has freed
+/// counts as free at once. Costs some loads for each free block of the run, at most 4,096.
 pub fn pointer_info(address: *const u8) -> PointerInfo {
     let address = address.addr();
     match readers::read(address, |chunk| in_chunk(chunk, address)) {
@@ -60,7 +65,9 @@ fn in_huge(address: usize) -> Option<PointerInfo> {
     // descriptions are never freed.
     let huge = unsafe { HugePtr::from_address(word) };
     let (size, arena) = (huge.length(), huge.arena().id());
-    // A description may have become that of another block meanwhile.
+    // A description may have become that of another block meanwhile. The fence: its fields are read
+    // before.
+    fence(Ordering::Acquire);
     let is_same = map::find(start) == Some(range);
     let kind = PointerKind::Live;
     (is_same && address - start < size).then_some(PointerInfo { kind, start, size, arena })
@@ -88,7 +95,7 @@ fn in_chunk(chunk: ChunkPtr, address: usize) -> PointerInfo {
 
 /// Returns the run that a slice belongs to.
 pub(crate) fn run_at(chunk: ChunkPtr, slice: usize) -> Option<Observed> {
-    // Of the slices of a run, only the first one's metadata has an owner.
+    // Only the metadata of the first slice of a run has an owner.
     let first = (1..=slice).rev().find(|&slice| !chunk.run(slice).owner().is_null())?;
     Observed::new(chunk.run(first)).filter(|run| first + run.slices > slice)
 }

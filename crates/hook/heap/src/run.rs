@@ -1,7 +1,8 @@
 //! A run: the blocks of one class in a range of slices of a chunk.
 //!
-//! Only the heap that owns a run uses its fields, except for the owner's word and the list of
-//! blocks that other threads have freed. A run is in one of these states:
+//! Only the heap that owns a run changes its fields, except for the owner's word and the list of
+//! blocks that other threads have freed. Other threads read some, to judge addresses
+//! (`observe.rs`): those are [relaxed](crate::relaxed) cells. A run is in one of these states:
 //!
 //! | state | is | `used` | owner's word |
 //! |---|---|---|---|
@@ -26,6 +27,7 @@ use crate::geometry::{CHUNK, PAGE, SLICE, SLICE_SHIFT};
 use crate::notices::Linked;
 use crate::os;
 use crate::random;
+use crate::relaxed::{RelaxedPtr, RelaxedU8, RelaxedU16, RelaxedU32};
 use crate::remote::RemoteList;
 
 mod observe;
@@ -54,21 +56,21 @@ pub(crate) struct Owner;
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Run {
-    free: Cell<*mut Block>,
-    local_free: Cell<*mut Block>,
+    free: RelaxedPtr<Block>,
+    local_free: RelaxedPtr<Block>,
     owner: AtomicPtr<Owner>,
     used: Cell<u32>,
-    size: Cell<u32>,
+    size: RelaxedU32,
     remote: RemoteList,
     capacity: Cell<u16>,
-    carved: Cell<u16>,
-    class: Cell<u8>,
+    carved: RelaxedU16,
+    class: RelaxedU8,
     slices: Cell<u8>,
     /// True if the blocks of `free` were never used, and are zero except for their first word.
     is_fresh: Cell<bool>,
     /// The number of pages at the start of the slice that may have memory, and content, from
     /// earlier runs. In the metadata of each slice, also of those without a run.
-    touched: Cell<u8>,
+    touched: RelaxedU8,
     /// The next run in the list of the bin, or in the list of notices.
     next: AtomicPtr<Run>,
     previous: Cell<*mut Run>,
@@ -84,18 +86,18 @@ pub(crate) struct RunPtr(NonNull<Run>);
 
 /// A run that never has a block, in the place of those that heaps do not have yet.
 pub(crate) static EMPTY_RUN: EmptyRun = EmptyRun(Run {
-    free: Cell::new(ptr::null_mut()),
-    local_free: Cell::new(ptr::null_mut()),
+    free: RelaxedPtr::new(),
+    local_free: RelaxedPtr::new(),
     owner: AtomicPtr::new(ptr::null_mut()),
     used: Cell::new(0),
-    size: Cell::new(0),
+    size: RelaxedU32::new(),
     remote: RemoteList::new(),
     capacity: Cell::new(0),
-    carved: Cell::new(0),
-    class: Cell::new(0),
+    carved: RelaxedU16::new(),
+    class: RelaxedU8::new(),
     slices: Cell::new(0),
     is_fresh: Cell::new(false),
-    touched: Cell::new(0),
+    touched: RelaxedU8::new(),
     next: AtomicPtr::new(ptr::null_mut()),
     previous: Cell::new(ptr::null_mut()),
 });

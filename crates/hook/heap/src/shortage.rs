@@ -5,21 +5,22 @@
 //!
 //! 1. Everything that is free in the allocator returns to the system.
 //! 2. The embedder's handler is called, which may free memory.
-//! 3. If the [cause](ShortageCause) may pass, the thread waits and tries, as [`StallSpecs`] say.
+//! 3. If the [cause](ShortageCause) may pass, the thread waits and tries, as [`StallSpecs`] say. A
+//!    request beyond the limit of the options is not waited for: no other process can help.
 //!
 //! A process that has waited in vain does not wait again for nine times as long. So programs that
 //! probe how much memory they can have spend at most a tenth of their time here.
 
 use core::ffi::c_int;
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use heapledger_core::arch::nr;
 use heapledger_core::{sandbox, sys};
 
 use crate::limits::{self, ShortageCause};
-use crate::os;
 use crate::stall::StallSpecs;
+use crate::{mapped_limit, os};
 
 /// A function of the embedder that is called with the bytes that the system has refused. It frees
 /// memory, and returns 0 if it could not.
@@ -29,7 +30,8 @@ use crate::stall::StallSpecs;
 /// `longjmp` may leave it.
 pub type LowMemoryHandler = extern "C" fn(size: usize) -> c_int;
 
-/// The number of requests that the system refused at first, by their ends, since the process began.
+/// The number of requests that the system, or the limit of the options, refused at first, by their
+/// ends, since the process began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Shortages {
@@ -88,6 +90,8 @@ const REST: u64 = 9;
 static HANDLER: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 /// The number of the thread that is in the handler, 0 if none is.
 static IN_HANDLER: AtomicU32 = AtomicU32::new(0);
+/// True if a thread forks in the handler.
+static IS_FORKED_IN_HANDLER: AtomicBool = AtomicBool::new(false);
 
 /// True if the process has had a filter for system calls when it began, as containers have.
 static FILTERED_AT_START: AtomicU32 = AtomicU32::new(0);
@@ -149,13 +153,14 @@ fn is_sandboxed() -> bool {
 
 /// Makes an attempt again that has failed for lack of memory: see the module. Returns true if it
 /// succeeds. `size` is the number of bytes that the program asked for. `purge` returns free memory
-/// to the system, and the number of bytes.
+/// to the system.
 #[cold]
 #[inline(never)]
 pub(crate) fn retry(size: usize, purge: fn() -> usize, attempt: &mut dyn FnMut() -> bool) -> bool {
     let (error, length) = os::last_refusal();
-    if length == 0 {
-        // The request is too large for a mapping, so the system was not asked.
+    let is_over_limit = length == 0 && error == mapped_limit::EXCEEDED;
+    if length == 0 && !is_over_limit {
+        // An arena's limit, or its functions for chunks: the arena has made room already.
         return count(End::FailedAtOnce);
     }
     if limits::is_too_long(size.max(length)) {
@@ -165,13 +170,15 @@ pub(crate) fn retry(size: usize, purge: fn() -> usize, attempt: &mut dyn FnMut()
     if IN_HANDLER.load(Ordering::Relaxed) == thread {
         return false;
     }
-    if purge() > 0 && attempt() {
+    // Also if it returned nothing that counts: chunks without content were unmapped, too.
+    purge();
+    if attempt() {
         return count(End::AfterPurge);
     }
     if handle(size, thread) && attempt() {
         return count(End::AfterHandler);
     }
-    if is_sandboxed() {
+    if is_over_limit || is_sandboxed() {
         return count(End::FailedAtOnce);
     }
     let cause = limits::cause_of(error, length);
@@ -225,7 +232,14 @@ fn sleep(milliseconds: u32) {
     }
 }
 
-/// Forgets the thread in the handler, which the child of a fork may not have.
+/// Notes if the thread that is about to fork is in the handler. No other thread forks meanwhile.
+pub(crate) fn before_fork() {
+    let in_handler = IN_HANDLER.load(Ordering::Relaxed);
+    IS_FORKED_IN_HANDLER.store(in_handler != 0 && in_handler == sys::thread_id(), Ordering::Relaxed);
+}
+
+/// Notes in the child of a fork that its thread is in the handler, or that nobody is.
 pub(crate) fn after_fork() {
-    IN_HANDLER.store(0, Ordering::Relaxed);
+    let in_handler = if IS_FORKED_IN_HANDLER.load(Ordering::Relaxed) { sys::thread_id().max(1) } else { 0 };
+    IN_HANDLER.store(in_handler, Ordering::Relaxed);
 }

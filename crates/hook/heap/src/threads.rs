@@ -12,6 +12,7 @@ use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use heapledger_core::print::Printer;
+use heapledger_core::thread_key;
 
 use crate::arch;
 use crate::arena::purge::deferred::QUEUE;
@@ -33,6 +34,7 @@ static KEY: AtomicU32 = AtomicU32::new(0);
 
 unsafe extern "C" {
     fn pthread_key_create(key: *mut u32, destructor: Option<unsafe extern "C" fn(*mut c_void)>) -> c_int;
+    fn pthread_key_delete(key: u32) -> c_int;
     fn pthread_setspecific(key: u32, value: *const c_void) -> c_int;
     fn __cxa_atexit(run: extern "C" fn(*mut c_void), argument: *mut c_void, object: *const c_void) -> c_int;
     fn pthread_atfork(
@@ -84,9 +86,19 @@ pub(crate) fn register(heap: HeapPtr) {
     }
 }
 
-/// Creates the key and registers the handlers of fork(2), and sets the decay of the options,
-/// once. If the process has no key left, no
-/// heap is left to others.
+/// Reads the options, and registers the handlers of fork(2), before a thread takes a lock of the
+/// allocator that a fork of another thread could copy.
+#[inline(never)]
+pub(crate) fn prepare() {
+    options::start();
+    if STATE.load(Ordering::Acquire) == NEW {
+        start();
+    }
+}
+
+/// Creates the key and registers the handlers of fork(2), and sets the decay of the options, once.
+/// If the process has no key left, no heap is left to others.
+#[cold]
 fn start() {
     if STATE.compare_exchange(NEW, STARTING, Ordering::Acquire, Ordering::Relaxed).is_err() {
         return;
@@ -96,14 +108,13 @@ fn start() {
     if seconds != 0 {
         set_dirty_decay(seconds);
     }
-    let mut key = 0;
     // SAFETY: functions of the C library with arguments of their types. The handlers and the
     // destructor allocate nothing, and stay where they are: a preloaded library and a program are
     // not unloaded, and docs/allocator.md demands the same of other libraries.
     unsafe {
         #[cfg(not(miri))]
         pthread_atfork(Some(before_fork), Some(after_fork), Some(after_fork_in_child));
-        if pthread_key_create(&raw mut key, Some(leave)) == 0 {
+        if let Some(key) = thread_key::create_last(pthread_key_create, pthread_key_delete, leave) {
             KEY.store(key, Ordering::Relaxed);
             STATE.store(STARTED, Ordering::Release);
         }
@@ -132,6 +143,8 @@ extern "C" fn before_fork() {
     registry::for_each(|arena| arena.space.lock_for_fork());
     BASE_ALLOCATOR.lock_for_fork();
     os::lock_for_fork();
+    options::lock_for_fork();
+    shortage::before_fork();
 }
 
 extern "C" fn after_fork() {
@@ -139,6 +152,7 @@ extern "C" fn after_fork() {
     // the other, in the thread that forks and in its copy. The arenas are those of then, because
     // the registry is unlocked last.
     unsafe {
+        options::unlock_after_fork();
         os::unlock_after_fork();
         BASE_ALLOCATOR.unlock_after_fork();
         registry::for_each(|arena| arena.space.unlock_after_fork());

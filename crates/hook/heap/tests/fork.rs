@@ -29,10 +29,13 @@ fn work(seed: usize, shared: &Arena) {
     let own = Arena::builder().label("own").create().unwrap();
     for number in 0..50 {
         let arena = if number % 2 == 0 { shared } else { &own };
-        let block = arenas::allocate_in(arena.id(), number * 3000);
-        assert!(!block.is_null());
-        // SAFETY: a new block, of which nobody else knows.
-        unsafe { arenas::free_in(arena.id(), block) };
+        // SAFETY: `allocate_in` demands that the arena stays: both outlive this function. The block
+        // is new, and nobody else knows it.
+        unsafe {
+            let block = arenas::allocate_in(arena.id(), number * 3000);
+            assert!(!block.is_null());
+            arenas::free_in(arena.id(), block);
+        }
     }
     drop(own);
     let sizes = (0..200).map(|each| (each * 97_003 + seed) % if each % 20 == 0 { 2_000_000 } else { 3000 });

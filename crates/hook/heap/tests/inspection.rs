@@ -9,6 +9,13 @@ use std::thread;
 
 use heapledger_heap::{self as heap, DetailedStatistics, PointerKind, StatisticsFormat};
 
+/// The number of blocks of a test. Miri takes milliseconds for each.
+const BLOCKS: usize = if cfg!(miri) { 100 } else { 5000 };
+/// The number of blocks of 900,000 bytes that fill some chunks.
+const CHUNKS_FULL: usize = if cfg!(miri) { 8 } else { 40 };
+/// The number of times that something is done while other threads work.
+const ROUNDS: usize = if cfg!(miri) { 2 } else { 300 };
+
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -63,7 +70,7 @@ fn check(now: &DetailedStatistics) {
 fn a_walk_visits_each_block_in_use_once() {
     let _alone = alone();
     let before = walked();
-    let blocks: Vec<_> = (0..5000).map(|number| allocate(size(number))).collect();
+    let blocks: Vec<_> = (0..BLOCKS).map(|number| allocate(size(number))).collect();
     let (kept, freed): (Vec<_>, Vec<_>) = blocks.iter().enumerate().partition(|(number, _)| number % 3 != 0);
     // Half of them by another thread: their owner has not taken them yet.
     let (own, others) = freed.split_at(freed.len() / 2);
@@ -144,13 +151,13 @@ fn pointers_are_judged_while_chunks_come_and_go() {
                 asked.fetch_add(1, Ordering::Relaxed);
             }
         });
-        // Sixty rounds, and as many more as it takes until the other thread has been in the middle.
+        // Some rounds, and as many more as it takes until the other thread has been in the middle.
         for round in 0.. {
-            if round >= 60 && asked.load(Ordering::Relaxed) > 1 {
+            if round >= ROUNDS / 5 && asked.load(Ordering::Relaxed) > 1 {
                 break;
             }
-            let blocks: Vec<_> = (0..40).map(|_| allocate(900_000)).collect();
-            address.store(blocks[39], Ordering::Relaxed);
+            let blocks: Vec<_> = (0..CHUNKS_FULL).map(|_| allocate(900_000)).collect();
+            address.store(blocks[CHUNKS_FULL - 1], Ordering::Relaxed);
             blocks.into_iter().for_each(free);
             heap::trim();
         }
@@ -216,8 +223,8 @@ fn statistics_hold_while_threads_work() {
                 let mut blocks = Vec::new();
                 for number in seed.. {
                     blocks.push(allocate(size(number * 7)));
-                    if blocks.len() > 300 {
-                        blocks.drain(..200).for_each(free);
+                    if blocks.len() > BLOCKS / 15 {
+                        blocks.drain(..BLOCKS / 25).for_each(free);
                         if is_over.load(Ordering::Relaxed) {
                             break;
                         }
@@ -226,7 +233,7 @@ fn statistics_hold_while_threads_work() {
                 blocks.into_iter().for_each(free);
             });
         }
-        for _ in 0..300 {
+        for _ in 0..ROUNDS {
             check(&heap::detailed_statistics());
         }
         is_over.store(true, Ordering::Relaxed);
@@ -243,9 +250,15 @@ fn statistics_are_written_in_three_formats() {
         heap::write_statistics(format, &mut text).unwrap();
         text
     };
-    let now = heap::detailed_statistics();
-    let (text, json, metrics) =
-        (written(StatisticsFormat::Text), written(StatisticsFormat::Json), written(StatisticsFormat::OpenMetrics));
+    // The thread of the test before may still be ending: until nothing changes meanwhile.
+    let (now, [text, json, metrics]) = loop {
+        let before = heap::detailed_statistics();
+        let formats = [StatisticsFormat::Text, StatisticsFormat::Json, StatisticsFormat::OpenMetrics];
+        let texts = formats.map(written);
+        if heap::detailed_statistics() == before {
+            break (before, texts);
+        }
+    };
     assert!(text.contains(&format!("mapped {:>15}  Memory that is mapped.\n", now.mapped)), "{text}");
     assert!(json.starts_with(&format!("{{\"mapped\":{},\"allocated\":{}", now.mapped, now.allocated)), "{json}");
     assert!(json.ends_with("]}\n") && json.contains("{\"size\":1024,\"runs\":"), "{json}");

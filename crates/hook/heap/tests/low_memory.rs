@@ -4,7 +4,7 @@
 use std::ffi::c_int;
 use std::io::Write;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
 use std::time::{Duration, Instant};
 use std::{env, fs, io, ptr, thread};
 
@@ -32,6 +32,9 @@ unsafe extern "C" {
     fn setrlimit(resource: c_int, limit: *const Limit) -> c_int;
     fn mmap(at: *mut u8, length: usize, protection: c_int, flags: c_int, fd: c_int, offset: i64) -> *mut u8;
     fn munmap(at: *mut u8, length: usize) -> c_int;
+    fn fork() -> c_int;
+    fn waitpid(process: c_int, status: *mut c_int, options: c_int) -> c_int;
+    fn _exit(status: c_int) -> !;
 }
 
 fn set_limit(resource: c_int, soft: u64, hard: u64) {
@@ -76,6 +79,30 @@ extern "C" fn free_reserve(size: usize) -> c_int {
     let reserve = RESERVE.swap(ptr::null_mut(), Ordering::Relaxed);
     free(reserve);
     c_int::from(!reserve.is_null())
+}
+
+/// The status of the child that [`fork_in_handler`] made.
+static CHILD: AtomicI32 = AtomicI32::new(-1);
+
+/// Forks. The child is in the handler as well, so its requests fail at once.
+extern "C" fn fork_in_handler(_: usize) -> c_int {
+    static DEPTH: AtomicI32 = AtomicI32::new(0);
+    let is_called_again = DEPTH.fetch_add(1, Ordering::Relaxed) > 0;
+    // SAFETY: the child has no other thread, calls functions of the allocator only, and leaves by
+    // `_exit`.
+    unsafe {
+        if is_called_again {
+            _exit(1);
+        }
+        let child = fork();
+        if child == 0 {
+            _exit(if heap::allocate(HUGE).is_null() { 0 } else { 2 });
+        }
+        let mut status = -1;
+        assert_eq!(waitpid(child, &raw mut status, 0), child);
+        CHILD.store(status, Ordering::Relaxed);
+    }
+    0
 }
 
 /// Another thread raises the limit as soon as a request waits.
@@ -185,6 +212,12 @@ fn run(case: &str) {
             assert!(heap::allocate(HUGE).is_null());
             assert_eq!(heap::shortages().failed_at_once, 1);
         }
+        "the handler forks" => {
+            limit_to_now(RLIMIT_AS, false);
+            heap::set_low_memory_handler(Some(fork_in_handler));
+            assert!(heap::allocate(HUGE).is_null());
+            assert_eq!(CHILD.load(Ordering::Relaxed), 0);
+        }
         "requests that no process can have" => {
             for size in [usize::MAX, usize::MAX / 2, isize::MAX as usize - 4096, 1 << 62, 1 << 47] {
                 assert!(heap::allocate(size).is_null());
@@ -244,7 +277,7 @@ fn mappings() {
     blocks.into_iter().for_each(free);
     // As soon as there is room again, all of it is unmapped.
     pages.into_iter().for_each(unmap);
-    heap::minimize();
+    heap::trim();
     assert_eq!(heap::shortages().left_mapped_bytes, 0, "{left} bytes before");
     assert_eq!(heap::shortages().failed_after_stall, 0);
 }
@@ -280,7 +313,8 @@ fn limits_that_cannot_rise_are_not() {
 
 #[test]
 fn memory_that_is_given_back_is_used_at_once() {
-    run_cases("memory_that_is_given_back_is_used_at_once", &["what is free is given back", "the handler frees"]);
+    let cases = ["what is free is given back", "the handler frees", "the handler forks"];
+    run_cases("memory_that_is_given_back_is_used_at_once", &cases);
 }
 
 #[test]

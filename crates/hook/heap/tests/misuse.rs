@@ -32,6 +32,12 @@ fn arena() -> ArenaId {
     ARENA.get_or_init(|| Arena::builder().label("other").create().unwrap()).id()
 }
 
+/// Allocates in an arena that the test keeps, or of which it disposes in the same thread.
+fn allocate_in(arena: ArenaId, size: usize) -> *mut u8 {
+    // SAFETY: no test disposes of an arena while a thread allocates there.
+    unsafe { arenas::allocate_in(arena, size) }
+}
+
 fn free_in(arena: ArenaId, block: *mut u8) {
     // SAFETY: none: the contract is broken here.
     unsafe { arenas::free_in(arena, block) };
@@ -74,7 +80,7 @@ fn dispose_in_child() -> ! {
     // The child does not have this thread, whose blocks do not matter there.
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
-        hint::black_box(arenas::allocate_in(id, 100));
+        hint::black_box(allocate_in(id, 100));
         sender.send(()).unwrap();
         thread::park();
     });
@@ -83,7 +89,7 @@ fn dispose_in_child() -> ! {
     unsafe {
         let child = fork();
         if child == 0 {
-            hint::black_box(arenas::allocate_in(id, 100));
+            hint::black_box(allocate_in(id, 100));
             arenas::dispose(id);
             process::exit(1);
         }
@@ -98,15 +104,15 @@ fn dispose_in_child() -> ! {
 fn misuse_arenas(case: &str) -> bool {
     match case {
         "of an arena's block" => {
-            let block = arenas::allocate_in(arena(), 2000);
+            let block = allocate_in(arena(), 2000);
             free(block);
             free(block);
             // Its heap takes the list.
             for _ in 0..20_000 {
-                hint::black_box(arenas::allocate_in(arena(), 2000));
+                hint::black_box(allocate_in(arena(), 2000));
             }
         }
-        "of a block of another arena" => free_in(arena(), arenas::allocate_in(arenas::main_arena(), 100)),
+        "of a block of another arena" => free_in(arena(), allocate_in(arenas::main_arena(), 100)),
         "of a huge block of another arena" => free_in(arena(), heap::allocate(5 << 20)),
         "in an arena that does not exist" => free_in(ArenaId::from_raw(5), heap::allocate(100)),
         "reallocation in another arena" => {
@@ -120,14 +126,14 @@ fn misuse_arenas(case: &str) -> bool {
         }
         "disposal with a block" => {
             let arena = Arena::builder().label("with blocks").create().unwrap();
-            let blocks: Vec<_> = (0..100).map(|_| arenas::allocate_in(arena.id(), 100)).collect();
+            let blocks: Vec<_> = (0..100).map(|_| allocate_in(arena.id(), 100)).collect();
             blocks.into_iter().skip(1).for_each(free);
         }
         "disposal with blocks in full runs and of other threads" => {
             let arena = Arena::builder().label("with blocks").create().unwrap();
             let fill = || {
                 for _ in 0..3000 {
-                    hint::black_box(arenas::allocate_in(arena.id(), 1000));
+                    hint::black_box(allocate_in(arena.id(), 1000));
                 }
             };
             thread::scope(|scope| drop(scope.spawn(fill).join()));
@@ -135,7 +141,7 @@ fn misuse_arenas(case: &str) -> bool {
         }
         "disposal with a huge block" => {
             let arena = Arena::builder().label("with a huge block").create().unwrap();
-            hint::black_box(arenas::allocate_in(arena.id(), 5 << 20));
+            hint::black_box(allocate_in(arena.id(), 5 << 20));
         }
         "disposal with a block in the child of a fork" => {
             dispose_in_child();
@@ -145,12 +151,12 @@ fn misuse_arenas(case: &str) -> bool {
         "single thread, another allocates" => {
             let arena = Arena::builder().label("mine").single_thread().create().unwrap();
             let id = arena.id();
-            drop(thread::spawn(move || hint::black_box(arenas::allocate_in(id, 10)).addr()).join());
+            drop(thread::spawn(move || hint::black_box(allocate_in(id, 10)).addr()).join());
         }
         "single thread, another frees" | "single thread, another frees a huge block" => {
             let arena = Arena::builder().label("mine").single_thread().create().unwrap();
             let size = if case.ends_with("block") { 5 << 20 } else { 100 };
-            let address = arenas::allocate_in(arena.id(), size).expose_provenance();
+            let address = allocate_in(arena.id(), size).expose_provenance();
             drop(thread::spawn(move || free(ptr::with_exposed_provenance_mut(address))).join());
         }
         _ => return false,

@@ -50,6 +50,11 @@ fn freed_blocks_are_poisoned_as_far_as_the_option_says() {
 }
 
 #[test]
+fn freed_huge_blocks_are_unmapped_instead() {
+    assert_eq!(run("poison", &["unmapped"]), "unmapped\n");
+}
+
+#[test]
 fn with_options_that_fill_wrong_frees_are_noticed() {
     let fails = |argument: &str| {
         let output = command("poison", &["misuse", argument]).output().unwrap();
@@ -69,6 +74,12 @@ fn memory_beyond_the_limit_is_refused() {
         assert!((40..64).contains(&bytes.parse::<u32>().unwrap()), "{block}: {printed}");
         assert_eq!(rest, "again\n", "{block}");
     }
+}
+
+#[test]
+fn memory_that_is_free_in_the_allocator_is_not_beyond_the_limit() {
+    assert_eq!(run("limit=64M", &["kept"]), "memory\n");
+    assert_eq!(run("limit=39M", &["kept"]), "no memory\n");
 }
 
 #[test]
@@ -153,6 +164,7 @@ fn the_functions_of_the_header_answer() {
     run("poison guard random", &["functions"]);
     assert_eq!(run("", &["arena", "-1"]), "arena\n");
     assert_eq!(run("junk poison", &["arena", "228"]), "arena\n");
+    assert_eq!(run("guard", &["foreign"]), "foreign\n");
     let json = run("", &["print", "1"]);
     assert!(json.starts_with("{\"mapped\":") && json.ends_with("]}\n"), "{json}");
     assert!(run("", &["print", "2"]).contains("\n# TYPE heapledger_allocator_dirty_bytes gauge\n"));

@@ -135,27 +135,35 @@ fn allocate(random: &mut Random, arenas: &[ArenaId]) -> Entry {
     // Half of the blocks are plain ones.
     let arena = arenas[random.below(2 * arenas.len()).saturating_sub(arenas.len())];
     let is_plain = arena == arenas::main_arena();
+    // SAFETY: `allocate_in` and its variants demand that the arena is not disposed of meanwhile:
+    // that is done after all threads have ended.
+    let allocate_in = |size| unsafe { arenas::allocate_in(arena, size) };
     let block = match random.below(10) {
         0 => {
             let alignment = 1 << random.below(14);
             let block = match is_plain {
                 true => heap::allocate_aligned(size, alignment),
-                false => arenas::allocate_aligned_in(arena, size, alignment),
+                // SAFETY: as for `allocate_in`.
+                false => unsafe { arenas::allocate_aligned_in(arena, size, alignment) },
             };
             assert_eq!(block.addr() % alignment, 0);
             block
         }
         1 | 2 => {
-            let block = if is_plain { heap::allocate_zeroed(size) } else { arenas::allocate_zeroed_in(arena, size) };
+            let block = match is_plain {
+                true => heap::allocate_zeroed(size),
+                // SAFETY: as for `allocate_in`.
+                false => unsafe { arenas::allocate_zeroed_in(arena, size) },
+            };
             assert!(!block.is_null());
             // SAFETY: a new block of that size.
             let content = unsafe { slice::from_raw_parts(block, if cfg!(miri) { size.min(100) } else { size }) };
             assert!(content.iter().all(|&byte| byte == 0), "{size} bytes are not zero");
             block
         }
-        3 => arenas::allocate_in(arena, size),
+        3 => allocate_in(size),
         _ if is_plain => heap::allocate(size),
-        _ => arenas::allocate_in(arena, size),
+        _ => allocate_in(size),
     };
     // The malloc functions may have been told to allocate in the thread's own arena.
     // SAFETY: a new block, or null, which is no block.
@@ -167,7 +175,7 @@ fn allocate(random: &mut Random, arenas: &[ArenaId]) -> Entry {
 fn use_own_arena(random: &mut Random) {
     let arena = Arena::builder().label("of one thread").create().unwrap();
     let ids = [arena.id()];
-    let entries: Vec<_> = (0..random.below(200)).map(|_| allocate(random, &ids)).collect();
+    let entries: Vec<_> = (0..random.below(LIVE / 10)).map(|_| allocate(random, &ids)).collect();
     entries.into_iter().for_each(Entry::free);
 }
 
@@ -193,7 +201,12 @@ fn work(mut random: Random, arenas: &[ArenaId], shared: &Mutex<Vec<Entry>>, unti
     for step in 1_usize.. {
         if step % STEPS == 0 {
             steps.fetch_add(STEPS, Ordering::Relaxed);
-            if cfg!(miri) || Instant::now() > until {
+            if cfg!(miri) {
+                request(&mut random);
+                use_own_arena(&mut random);
+                break;
+            }
+            if Instant::now() > until {
                 break;
             }
             if random.below(20) == 0 {
@@ -230,8 +243,9 @@ fn blocks_keep_their_contents_whatever_threads_do() {
     let until = Instant::now() + seconds.map_or(Duration::from_millis(1000), Duration::from_secs);
     let (shared, steps) = (Mutex::new(Vec::new()), AtomicUsize::new(0));
     let mut generation = 0;
-    // More than a thread's table has lists, so that some share one.
-    let own: Vec<_> = (0..40).map(|_| Arena::builder().label("stress").create().unwrap()).collect();
+    // More than a thread's table has lists, so that some share one. Each chunk is slow under Miri.
+    let arenas = if cfg!(miri) { 3 } else { 40 };
+    let own: Vec<_> = (0..arenas).map(|_| Arena::builder().label("stress").create().unwrap()).collect();
     let ids: Vec<_> = [arenas::main_arena()].into_iter().chain(own.iter().map(Arena::id)).collect();
     // Threads end and begin, so that heaps are left and adopted.
     while cfg!(miri) || Instant::now() < until {

@@ -17,6 +17,7 @@ const THREADS: usize = 2000;
 
 unsafe extern "C" {
     fn pthread_key_create(key: *mut u32, destructor: Option<unsafe extern "C" fn(*mut c_void)>) -> c_int;
+    fn pthread_getspecific(key: u32) -> *mut c_void;
     fn pthread_setspecific(key: u32, value: *const c_void) -> c_int;
 }
 
@@ -93,6 +94,10 @@ fn thousands_of_threads_need_no_more_memory_than_a_few() {
     // SAFETY: `key` can be written to, and the destructor stays where it is.
     assert_eq!(unsafe { pthread_key_create(ptr::from_mut(&mut key), Some(destructor)) }, 0);
     KEY.store(key, Ordering::Relaxed);
+    // The allocator's own key is the last one that another C library of the process would hand out.
+    assert!(key < 31);
+    // SAFETY: any number may be asked for.
+    assert!(!unsafe { pthread_getspecific(31) }.is_null());
     for is_ending_late in [false, true] {
         run(500, is_ending_late);
         let (before, resident_before) = (heap::statistics(), resident());

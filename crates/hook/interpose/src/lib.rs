@@ -38,6 +38,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use heapledger_core::hooks::{Functions, dispatch, dispatch_path};
 use heapledger_core::lock::Lock;
 
+pub use heapledger_arenas::over_malloc::watch_forks as watch_forks_of_arenas;
 pub use heapledger_dynsym as next;
 
 pub use entry_points::watch_malloc;

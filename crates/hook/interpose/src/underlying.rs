@@ -3,7 +3,8 @@
 use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use heapledger_arenas::over_malloc;
+use heapledger_arenas::over_malloc::{self, CFunctions};
+use heapledger_core::hooks::arena::{BinStatistics, LightStatistics, PointerInfo, Statistics};
 use heapledger_core::hooks::{Functions, Pointer};
 
 use crate::next::{Objects, Scope};
@@ -19,8 +20,12 @@ pub fn next_allocator(objects: &Objects<'_>) -> Functions {
     let functions = with_arenas(functions, |name| objects.lookup(Scope::Next, name));
     // SAFETY: 0, or the allocator's function of this name.
     unsafe { purges::watch_purges(objects.lookup(Scope::Next, c"heapledger_set_purge_hook")) };
-    // SAFETY: 0, or the C library's function of one of these names.
-    unsafe { over_malloc::set_register_atfork(register_atfork(objects)) };
+    let c_functions = CFunctions {
+        register_atfork: register_atfork(objects),
+        errno_location: objects.lookup(Scope::Next, c"__errno_location"),
+    };
+    // SAFETY: 0, or the C library's functions of these names.
+    unsafe { over_malloc::set_c_functions(c_functions) };
     over_malloc::with_arenas(Functions {
         malloc: functions.malloc.or(Some(none::malloc)),
         calloc: functions.calloc.or(Some(none::calloc)),
@@ -99,6 +104,10 @@ fn with_arenas(functions: Functions, address: impl Fn(&CStr) -> usize) -> Functi
         set_dirty_modifier: function!("set_dirty_modifier", i32 => ()),
         enable_deferred_purge: function!("enable_deferred_purge", bool => bool),
         purge_now: function!("purge_now", bool, u32, usize => c_int),
+        statistics: function!("statistics", *mut Statistics, *mut BinStatistics => ()),
+        statistics_bins: function!("statistics_bins", => usize),
+        statistics_light: function!("statistics_light", *mut LightStatistics => ()),
+        pointer_info: function!("pointer_info", *const c_void, *mut PointerInfo => ()),
         ..functions
     }
 }

@@ -10,6 +10,9 @@
 //! end SAMPLED REFUSED
 //! off memory|allocator|system
 //! ```
+//!
+//! There may be more than one line `end`, of which the last one counts: a program may fail to
+//! become another one, and go on.
 
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -56,9 +59,10 @@ pub(crate) fn refuse(reason: &str) {
     append(|out| writeln!(out, "off {reason}"));
 }
 
-/// Writes the figures of this process, at its end.
+/// Writes the figures of this process up to now, when it may end. A child of vfork(2) has none: its
+/// parent's are in the memory that they share.
 pub(crate) fn end() {
-    if phc::is_running() {
+    if phc::is_running() && phc::is_owner() {
         let stats = phc::stats();
         append(|out| writeln!(out, "end {} {}", stats.blocks_sampled, stats.blocks_refused));
     }

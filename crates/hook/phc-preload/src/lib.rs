@@ -4,8 +4,8 @@
 //!
 //! - `settings`: the options, which the command has put beside the library.
 //! - `file`: the reports.
-//! - `actions`: `sigaction` and `signal`, so that a handler of the program's for faults comes after
-//!   ours.
+//! - `actions`: `sigaction`, `signal` and its relatives, so that a handler of the program's for
+//!   faults comes after ours.
 #![cfg_attr(panic = "abort", no_std)]
 #![allow(unreachable_pub, reason = "exported C symbols must be `pub`, though no Rust code names them")]
 
@@ -14,6 +14,7 @@ mod file;
 mod settings;
 
 use core::ffi::{c_char, c_int};
+use core::sync::atomic::{AtomicU8, Ordering};
 
 use heapledger_core::hooks::{self, Functions, Hooks};
 use heapledger_core::sandbox;
@@ -70,6 +71,7 @@ pub unsafe extern "C" fn heapledger_hook_init(_underlying: *const Functions, tab
 /// Nothing is asked of the caller: the arguments are not used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn heapledger_hook_library_unseen(_reason: u64, _path: *const c_char) {
+    STATE_BEFORE.store(PhcState::OnlyFree as u8, Ordering::Relaxed);
     phc::set_state(PhcState::OnlyFree);
 }
 
@@ -79,10 +81,16 @@ pub extern "C" fn heapledger_hook_exec_begins() {
     file::end();
 }
 
+/// The [`PhcState`] that is restored if the program does not enter the sandbox after all.
+static STATE_BEFORE: AtomicU8 = AtomicU8::new(PhcState::OnlyFree as u8);
+
 /// Called before the program puts itself in a sandbox, where a system call of ours could kill it.
 /// Blocks that were sampled before are freed as such, without being protected.
 #[unsafe(no_mangle)]
 pub extern "C" fn heapledger_hook_sandbox_begins() {
+    if !sandbox::is_entered() {
+        STATE_BEFORE.store(phc::state() as u8, Ordering::Relaxed);
+    }
     phc::set_state(PhcState::OnlyFree);
     file::end();
     phc::remove_handlers();
@@ -95,7 +103,9 @@ pub extern "C" fn heapledger_hook_sandbox_refused() {
     sandbox::refused();
     if phc::is_running() && !sandbox::is_entered() {
         phc::install_handlers();
-        phc::set_state(PhcState::Enabled);
+        if STATE_BEFORE.load(Ordering::Relaxed) == PhcState::Enabled as u8 {
+            phc::set_state(PhcState::Enabled);
+        }
     }
 }
 

@@ -180,10 +180,12 @@ pub(crate) fn is_sampled() -> bool {
     is_due
 }
 
-/// Begins a shorter delay, because the allocation that was due was not sampled after all.
+/// Begins a shorter delay, because the allocation that was due was not sampled after all. The
+/// stretch that has begun with the normal delay is not counted.
 pub(crate) fn retry_soon() {
     let normal = NORMAL.load(Ordering::Relaxed);
     if normal > 1 {
+        NOW.fetch_sub(word::<LEFT>() as u64 + 1, Ordering::Relaxed);
         DELAY.store(draw((normal / RETRY_SHARE).max(1)) as i64, Ordering::Relaxed);
         begin_stretch();
     }

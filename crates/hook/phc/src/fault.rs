@@ -2,13 +2,13 @@
 
 use core::ffi::c_void;
 use core::ptr;
-use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use heapledger_core::lock::{Guard, Lock};
+use heapledger_core::lock::Lock;
 use heapledger_core::sys;
 
-use crate::arch::{self, Interrupted};
-use crate::lookup::{PhcLookup, PhcPageKind, lookup};
+use crate::arch::{self, Interrupted, set_word, word};
+use crate::lookup::{PhcPageKind, lookup_within};
 use crate::report::{self, Access, PhcError, PhcReport};
 use crate::{misuse, slots, stack};
 
@@ -16,8 +16,10 @@ use crate::{misuse, slots, stack};
 const STACK_LENGTH: usize = 64 << 10;
 /// The end of that stack; 0 before it is mapped.
 static STACK_END: AtomicUsize = AtomicUsize::new(0);
-/// The address and the program counter of the fault that was reported last.
+/// The address and the program counter of the fault that was reported last, by any thread.
 static LAST: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+/// The offset of the thread's word with a hash of the same for the thread's own last fault.
+const LAST_OF_THREAD: usize = 24;
 /// Held while the stack is used.
 static STACK_LOCK: Lock = Lock::new();
 
@@ -40,44 +42,48 @@ struct Fault {
 ///
 /// This is a handler of the fault's signal, and `context` is its third argument.
 pub(crate) unsafe fn on_fault(address: usize, context: *const c_void) {
-    if !slots::contains(address) || misuse::is_deliberate(address) {
+    if !slots::contains(address) {
         return;
     }
     // SAFETY: `Interrupted::read` has the same contract.
     let mut fault = Fault { address, at: unsafe { Interrupted::read(context) } };
-    let end = STACK_END.load(Ordering::Acquire);
     // A handler of the program's may have restored the default action and returned, so that the
     // instruction faults again: Rust's standard library does.
-    if LAST[0].load(Ordering::Relaxed) == address as u64 && LAST[1].load(Ordering::Relaxed) == fault.at.pc {
+    let hash = (address as u64 ^ fault.at.pc.rotate_left(32)) as usize;
+    let is_reported = misuse::take_deliberate(address) || word::<LAST_OF_THREAD>() == hash;
+    set_word::<LAST_OF_THREAD>(hash);
+    if is_reported {
         return;
     }
-    LAST[0].store(address as u64, Ordering::Relaxed);
-    LAST[1].store(fault.at.pc, Ordering::Relaxed);
-    match take_stack().filter(|_| end != 0) {
+    // A handler of the program's must not run on the small stack, nor leave it by a jump: the lock
+    // would stay held.
+    sys::without_signals(|| report_once(&mut fault));
+}
+
+/// Reports a fault, unless another thread has reported the same error: then waits until that report
+/// is written, because this thread may end the process when this returns.
+fn report_once(fault: &mut Fault) {
+    let end = STACK_END.load(Ordering::Acquire);
+    let guard = STACK_LOCK.lock_within(report::WAIT_MILLISECONDS);
+    let error = [fault.address as u64, fault.at.pc];
+    if LAST.each_ref().map(|word| word.load(Ordering::Relaxed)) == error {
+        return;
+    }
+    LAST.iter().zip(error).for_each(|(word, value)| word.store(value, Ordering::Relaxed));
+    match guard.filter(|_| end != 0) {
         Some(guard) => {
             // SAFETY: the stack ends at `end`, a multiple of the page size, and nobody else uses
             // it: `guard` holds its lock. `report_at` returns, and its argument is a live `Fault`.
-            unsafe { arch::call_on_stack(report_at, ptr::from_mut(&mut fault).cast(), end) };
+            unsafe { arch::call_on_stack(report_at, ptr::from_mut(fault).cast(), end) };
             drop(guard);
         }
-        None => report(&fault),
+        None => report(fault),
     }
 }
 
 extern "C" fn report_at(fault: *mut c_void) {
-    // SAFETY: `on_fault` passes a live `Fault`, which nobody else accesses.
+    // SAFETY: `report_once` passes a live `Fault`, which nobody else accesses.
     report(unsafe { &*fault.cast::<Fault>() });
-}
-
-/// Waits for the report of another thread, for a bounded time.
-fn take_stack() -> Option<Guard<'static>> {
-    const TRIES: u32 = 1000;
-    (0..TRIES).find_map(|_| {
-        STACK_LOCK.try_lock().or_else(|| {
-            sys::futex_wait(&AtomicU32::new(0), 0, Some(1));
-            None
-        })
-    })
 }
 
 fn report(&Fault { address, at }: &Fault) {
@@ -87,8 +93,12 @@ fn report(&Fault { address, at }: &Fault) {
         _ => Access::Read,
     };
     let event = stack::capture_interrupted(&at);
-    let lookup = wait_for(address);
+    // Another thread may be forking, which holds the lock while the kernel copies the process.
+    let lookup = lookup_within(address, report::WAIT_MILLISECONDS);
     let error = match lookup.kind {
+        _ if lookup.was_locked => PhcError::Unknown,
+        // The slot was never used.
+        PhcPageKind::GuardPage if lookup.block.is_none() => PhcError::WildAccess,
         PhcPageKind::FreedPage => PhcError::UseAfterFree,
         PhcPageKind::GuardPage if lookup.is_overflow => PhcError::Overflow,
         PhcPageKind::GuardPage => PhcError::Underflow,
@@ -98,18 +108,4 @@ fn report(&Fault { address, at }: &Fault) {
         _ => PhcError::WildAccess,
     };
     report::note(&PhcReport { error, address, access, at: event, lookup });
-}
-
-/// Looks an address up, again if another thread has the lock at the moment.
-fn wait_for(address: usize) -> PhcLookup {
-    const TRIES: u32 = 100_000;
-    let mut found = lookup(address);
-    for _ in 0..TRIES {
-        if !found.was_locked {
-            break;
-        }
-        core::hint::spin_loop();
-        found = lookup(address);
-    }
-    found
 }

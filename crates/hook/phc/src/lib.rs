@@ -48,7 +48,7 @@ pub use lookup::{PhcBlock, PhcLookup, PhcPageKind, frames, lookup};
 pub use options::{PhcOptions, PhcPlacement};
 pub use region::{PAGE, RESERVE};
 pub use report::{Access, FRAMES_MAX, PhcError, PhcReport, ReportListener, listen, reports};
-pub use signals::{SignalAction, handles, install_handlers, remove_handlers, set_program_action};
+pub use signals::{SignalAction, handles, install_handlers, is_owner, remove_handlers, set_program_action};
 pub use slots::{PhcEvent, PhcStats, set_bytes_max, stats};
 
 use replace::REPLACEMENT;
@@ -96,7 +96,8 @@ static IS_RUNNING: AtomicBool = AtomicBool::new(false);
 /// See [`PhcStartError`].
 pub fn start(options: &PhcOptions) -> Result<(), PhcStartError> {
     start_with(options, || {
-        dispatch_path::set_counted(&REPLACEMENT, arch::word_distance(), slots::base(), RESERVE);
+        // If another replacement counts, this one is asked for each block.
+        let _ = dispatch_path::set_counted(&REPLACEMENT, arch::word_distance(), slots::base(), RESERVE);
         // SAFETY: the table is static; its functions keep the contract of `Replacement`.
         unsafe { hooks::install_replacement(&raw const REPLACEMENT) }
     })
@@ -124,11 +125,11 @@ pub unsafe fn start_in(table: *const Hooks, options: &PhcOptions) -> Result<(), 
         stack::skip_frames_of(table as u64);
         // SAFETY: by this function's `# Safety`, `table` is a complete table that never changes.
         // Its functions require what `install_replacement` does: the table passed is static, and
-        // its functions keep the contract of `Replacement`. An older table, which is shorter, does
-        // not have `count_calls`. The word is this object's.
+        // its functions keep the contract of `Replacement`. `hooks_entry` does not read an entry
+        // that an older table, which is shorter, does not have. The word is this object's.
         unsafe {
-            if (*table).size as usize >= size_of::<Hooks>() {
-                ((*table).count_calls)(&raw const REPLACEMENT, arch::word_distance(), slots::base(), RESERVE);
+            if let Some(count_calls) = heapledger_core::hooks_entry!(table, count_calls) {
+                count_calls(&raw const REPLACEMENT, arch::word_distance(), slots::base(), RESERVE);
             }
             done(((*table).install_replacement)(&raw const REPLACEMENT))
         }
@@ -218,5 +219,7 @@ extern "C" fn after_fork() {
 
 extern "C" fn after_fork_in_child() {
     after_fork();
+    signals::set_owner();
+    slots::forget_sampled();
     countdown::reseed();
 }

@@ -64,10 +64,15 @@ pub struct PhcLookup {
 
 /// Looks an address up. Never waits: in any thread, also in a signal handler.
 pub fn lookup(address: usize) -> PhcLookup {
+    lookup_within(address, 0)
+}
+
+/// Looks an address up, and waits about so many milliseconds for the lock if it is held.
+pub(crate) fn lookup_within(address: usize, milliseconds: u32) -> PhcLookup {
     if !slots::contains(address) {
         return PhcLookup::default();
     }
-    match slots::try_with(|slots| slots.find(address)) {
+    match slots::within(milliseconds, |slots| slots.find(address)) {
         Some(found) => PhcLookup::of(found),
         None => PhcLookup { was_locked: true, ..PhcLookup::default() },
     }
@@ -86,7 +91,7 @@ impl PhcLookup {
                 };
                 PhcLookup { kind, block, ..PhcLookup::default() }
             }
-            // The outermost guards' outer halves, and guards of slots that were never used.
+            // The outer halves of the outermost guards.
             Position::Guard { nearest: None, .. } => PhcLookup::default(),
             Position::Guard { is_lower, .. } => {
                 PhcLookup { kind: PhcPageKind::GuardPage, block, is_overflow: is_lower, ..PhcLookup::default() }

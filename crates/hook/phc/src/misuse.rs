@@ -3,8 +3,7 @@
 use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use heapledger_core::arch::nr;
-use heapledger_core::sys;
+use heapledger_core::fatal;
 
 use crate::lookup::{PhcLookup, PhcPageKind};
 use crate::region::Position;
@@ -14,10 +13,10 @@ use crate::slots::{PhcEvent, Slot};
 /// The address at which a fault is caused on purpose, after a report; 0 for none.
 static DELIBERATE: AtomicUsize = AtomicUsize::new(0);
 
-/// True if a fault at this address was caused on purpose. Whoever looks at the crash sees the
-/// address in it, but it has been reported already.
-pub(crate) fn is_deliberate(address: usize) -> bool {
-    DELIBERATE.load(Ordering::Relaxed) == address
+/// True if a fault at this address was caused on purpose, so that the address is in the crash; it
+/// has been reported already. True once: a later fault there is another error.
+pub(crate) fn take_deliberate(address: usize) -> bool {
+    DELIBERATE.compare_exchange(address, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
 }
 
 /// The malloc functions that are passed an address.
@@ -29,8 +28,8 @@ pub(crate) enum Function {
 }
 
 /// Reports a call with an address that is not a live block, and ends the program: by an access to
-/// the address if that faults, else by SIGABRT, as C libraries do. Returns if the program has
-/// handled that.
+/// the address, which faults, unless the address is in a live block: then by SIGABRT, as C
+/// libraries do. Returns if the program has handled the fault.
 #[cold]
 pub(crate) fn end(function: Function, address: usize, at: PhcEvent, found: Option<(Position, Option<Slot>)>) {
     let lookup = PhcLookup::of(found);
@@ -43,28 +42,13 @@ pub(crate) fn end(function: Function, address: usize, at: PhcEvent, found: Optio
     };
     report::note(&PhcReport { error, address, access: Access::Call, at, lookup });
     if lookup.kind == PhcPageKind::InUsePage {
-        abort();
-        return;
+        fatal::end();
     }
     DELIBERATE.store(address, Ordering::Relaxed);
     // SAFETY: the address is in the reserve. Its page is inaccessible, or, if the system has
     // refused that, readable memory of the checker's. So the read faults, which ends the program or
     // is handled by it, or it reads a byte that is not used.
     let _ = unsafe { ptr::with_exposed_provenance::<u8>(address).read_volatile() };
-}
-
-/// Ends the process by SIGABRT, as abort(3) does: after a handler of the program's has returned, by
-/// the default action.
-fn abort() {
-    const SIGABRT: usize = 6;
-    let thread = [sys::process_id() as usize, sys::thread_id() as usize, SIGABRT, 0, 0, 0];
-    // SAFETY: tgkill(2) and rt_sigaction(2) with a live `struct sigaction` of the kernel's, all of
-    // zeroes, which is the default action. The process ends, as it would by a free of such an
-    // address in the C library.
-    unsafe {
-        sys::call(nr::TGKILL, thread);
-        let default = [0_usize; 4];
-        sys::call(nr::RT_SIGACTION, [SIGABRT, (&raw const default) as usize, 0, 8, 0, 0]);
-        sys::call(nr::TGKILL, thread);
-    }
+    // If it has not faulted, nobody else takes the mark away.
+    take_deliberate(address);
 }

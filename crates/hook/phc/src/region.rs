@@ -83,8 +83,9 @@ pub(crate) fn offset_of(slot: SlotNumber) -> usize {
 /// Returns the smallest class with room for a block; `None` if there is none. `alignment` is a
 /// power of two.
 pub(crate) fn class_for(size: usize, alignment: usize) -> Option<usize> {
-    // Slots are aligned to pages: more alignment costs room.
-    let needed = size.checked_add(alignment.saturating_sub(PAGE))?;
+    // Slots are aligned to pages: more alignment costs room. A block of no bytes has an address of
+    // its own, too.
+    let needed = size.max(1).checked_add(alignment.saturating_sub(PAGE))?;
     (0..CLASSES).find(|&class| slot_length(class) >= needed)
 }
 

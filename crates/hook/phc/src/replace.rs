@@ -58,7 +58,7 @@ pub(crate) extern "C" fn malloc_at_end(size: usize, sp: u64, rbp: u64) -> Pointe
 }
 
 pub(crate) extern "C" fn calloc_at_end(count: usize, each: usize, sp: u64, rbp: u64) -> Pointer {
-    // The pages of a slot are new, and so are zeroes.
+    // The bytes of a slot's block are zero.
     let block = count.checked_mul(each).and_then(|size| sampled(size, ALIGNMENT, sp, rbp));
     block.unwrap_or_else(|| next!(calloc(count, each)))
 }

@@ -21,6 +21,9 @@ pub const FRAMES_MAX: usize = 64;
 /// ever.
 const REPORTS_MAX: u32 = 64;
 
+/// The time for which a thread waits for another's report.
+pub(crate) const WAIT_MILLISECONDS: u32 = 1000;
+
 /// The errors that the checker finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -43,6 +46,9 @@ pub enum PhcError {
     InvalidUsableSize,
     /// An access to memory of the checker's in which there never was a block.
     WildAccess,
+    /// An access to memory of the checker's about which nothing is known: another thread held the
+    /// checker's lock for too long, as one that forks may.
+    Unknown,
     /// Bytes of the block's pages, before or behind the block, were found changed when the block
     /// was freed or reallocated. The program goes on.
     Overwritten {
@@ -70,6 +76,7 @@ impl PhcError {
             PhcError::WildFree => "wild-free",
             PhcError::InvalidUsableSize => "invalid-usable-size",
             PhcError::WildAccess => "wild-access",
+            PhcError::Unknown => "unknown",
             PhcError::Overwritten { .. } => "overwritten",
         }
     }
@@ -144,7 +151,8 @@ pub(crate) fn note(report: &PhcReport) {
     if COUNT.fetch_add(1, Ordering::Relaxed) >= REPORTS_MAX {
         return;
     }
-    let guard = take_turn();
+    // That thread may have been this one, which faulted while it printed.
+    let guard = PRINTING.lock_within(WAIT_MILLISECONDS);
     if PRINTS.load(Ordering::Relaxed) {
         const STDERR: i32 = 2;
         let mut out = Printer::new(STDERR);
@@ -159,18 +167,6 @@ pub(crate) fn note(report: &PhcReport) {
         unsafe { mem::transmute::<*mut (), ReportListener>(listener)(report) };
     }
     drop(guard);
-}
-
-/// Waits for another thread's report, for a bounded time: that thread may have been this one, which
-/// faulted while it printed.
-fn take_turn() -> Option<heapledger_core::lock::Guard<'static>> {
-    const TRIES: u32 = 1000;
-    (0..TRIES).find_map(|_| {
-        PRINTING.try_lock().or_else(|| {
-            sys::futex_wait(&AtomicU32::new(0), 0, Some(1));
-            None
-        })
-    })
 }
 
 impl PhcReport {

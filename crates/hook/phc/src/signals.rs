@@ -6,7 +6,7 @@
 
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use heapledger_core::arch::nr;
 use heapledger_core::lock::Lock;
@@ -67,9 +67,25 @@ fn action(signal: c_int) -> Option<&'static ProgramAction> {
     FAULTS.iter().position(|&fault| fault == signal).and_then(|index| ACTIONS.get(index))
 }
 
-/// True if our handler is in front of the program's action of this signal.
+/// The process whose actions are kept here. A child of vfork(2) shares this memory, but has actions
+/// of its own.
+static OWNER: AtomicU32 = AtomicU32::new(0);
+
+/// True if our handler is in front of the program's action of this signal. False in a child of
+/// vfork(2) or clone(2), in which no handler of forks has run.
 pub fn handles(signal: c_int) -> bool {
-    FAULTS.contains(&signal) && IS_INSTALLED.load(Ordering::Acquire)
+    FAULTS.contains(&signal) && IS_INSTALLED.load(Ordering::Acquire) && is_owner()
+}
+
+/// True in the process that has installed the handlers, and in its children by fork(3); false in a
+/// child that shares its parent's memory, by vfork(2).
+pub fn is_owner() -> bool {
+    OWNER.load(Ordering::Relaxed) == sys::process_id()
+}
+
+/// Makes this process the owner of the actions, after it was forked.
+pub(crate) fn set_owner() {
+    OWNER.store(sys::process_id(), Ordering::Relaxed);
 }
 
 /// Installs our handler in front of the present actions.
@@ -77,6 +93,7 @@ pub fn install_handlers() {
     if sandbox::is_entered() || IS_INSTALLED.load(Ordering::Acquire) {
         return;
     }
+    set_owner();
     sys::without_signals(|| {
         let _guard = LOCK.lock();
         for signal in FAULTS {
@@ -98,7 +115,7 @@ pub fn remove_handlers() {
     sys::without_signals(|| {
         let _guard = LOCK.lock();
         for signal in FAULTS {
-            kernel_action(signal, Some(&kept(signal)), None);
+            kernel_action(signal, Some(&with_restorer(kept(signal))), None);
         }
     });
 }
@@ -140,6 +157,15 @@ fn kept(signal: c_int) -> SignalAction {
         SIG_DFL => SignalAction::default(),
         handler => SignalAction { handler, ..rest },
     }
+}
+
+/// Returns an action with an address to return to, without which x86-64 cannot deliver the signal:
+/// programs leave it to the C library.
+fn with_restorer(action: SignalAction) -> SignalAction {
+    if action.handler <= SIG_IGN || action.flags & SA_RESTORER != 0 {
+        return action;
+    }
+    SignalAction { flags: action.flags | SA_RESTORER, restorer: arch::restore as *const () as usize, ..action }
 }
 
 /// Gives the kernel our handler, with the flags of the program's action. `LOCK` must be held.

@@ -56,6 +56,11 @@ pub(crate) struct Slot {
     /// The number of the next slot in the list of free ones.
     next: u32,
     pub(crate) state: SlotState,
+    /// True if the block lies at the beginning of the slot, also after a reallocation.
+    is_at_start: bool,
+    /// True if pages of the slot may hold the bytes of a former block, because the system did not
+    /// take their memory back.
+    is_dirty: bool,
 }
 
 /// The slots of a class: those that were used at least once are the first ones, and the free ones
@@ -105,7 +110,7 @@ pub struct PhcStats {
     pub bytes_metadata: usize,
     /// The bytes of addresses that are reserved.
     pub bytes_reserved: usize,
-    /// The blocks that were sampled up to now.
+    /// The blocks that were sampled in this process up to now.
     pub blocks_sampled: u64,
     /// The blocks that were due, and were not sampled because all slots were in use or kept out of
     /// reuse.
@@ -166,21 +171,37 @@ pub(crate) fn is_forking() -> bool {
 /// Runs a function with the slots, while no other thread has them and no signal is delivered.
 pub(crate) fn with<R>(run: impl FnOnce(&mut Slots) -> R) -> R {
     sys::without_signals(|| {
-        let _guard = (!is_forking()).then(|| GUARDED.lock.lock());
-        // SAFETY: no other reference to the *guarded cell* exists: `_guard` holds the lock until
-        // `run` has returned, or this thread has held it since before it forked. No signal handler
-        // runs in this thread meanwhile.
+        let _guard = lock().lock();
+        // SAFETY: no other reference to the *guarded cell* exists: `_guard` holds a lock until
+        // `run` has returned. It is the lock of the cell, or, in a thread that has held that one
+        // since before it forked, the lock which only such a thread takes.
         run(unsafe { &mut *GUARDED.slots.get() })
     })
 }
 
-/// Runs a function with the slots if nobody has them: for a handler of a fault, which must not wait
-/// for ever.
-pub(crate) fn try_with<R>(run: impl FnOnce(&mut Slots) -> R) -> Option<R> {
-    let _guard = GUARDED.lock.try_lock()?;
-    // SAFETY: no other reference to the *guarded cell* exists: `_guard` holds the lock until `run`
-    // has returned.
-    Some(run(unsafe { &mut *GUARDED.slots.get() }))
+/// Runs a function with the slots as [`with`] does, but waits for another thread that has them for
+/// about so many milliseconds only: for a handler of a fault, which must not wait for ever.
+pub(crate) fn within<R>(milliseconds: u32, run: impl FnOnce(&mut Slots) -> R) -> Option<R> {
+    sys::without_signals(|| {
+        let _guard = lock().lock_within(milliseconds)?;
+        // SAFETY: no other reference to the *guarded cell* exists: `_guard` holds the lock until
+        // `run` has returned, which is the one that `with` takes.
+        Some(run(unsafe { &mut *GUARDED.slots.get() }))
+    })
+}
+
+/// Returns the lock that this thread takes for the slots.
+///
+/// A thread that forks holds the lock of the slots; it takes another, so that a signal handler
+/// which interrupts it in a sandbox, where no signal is blocked, waits.
+fn lock() -> &'static Lock {
+    static OF_FORKING: Lock = Lock::new();
+    if is_forking() { &OF_FORKING } else { &GUARDED.lock }
+}
+
+/// Sets the figures of sampled blocks back to 0, in a forked child: they are its parent's.
+pub(crate) fn forget_sampled() {
+    with(|slots| (slots.counts.sampled, slots.counts.refused) = (0, 0));
 }
 
 /// Takes the lock until [`release`], around a fork. Call while no signal is delivered, and then
@@ -258,7 +279,7 @@ impl Slots {
     fn limit(&mut self, bytes: usize) {
         for (number, class) in self.classes.iter_mut().enumerate() {
             let share = if number == 0 { bytes / 2 } else { bytes / (2 * (CLASSES - 1)) };
-            let slots = (share / region::slot_length(number)) as u32;
+            let slots = u32::try_from(share / region::slot_length(number)).unwrap_or(u32::MAX);
             class.max = class.max.max(slots.min(region::slots_max(number)));
         }
     }
@@ -295,8 +316,8 @@ impl Slots {
         }
     }
 
-    /// Takes a slot for a block. `None` if there is none for its size, or all are in use or kept
-    /// out of reuse. `alignment` is a power of two.
+    /// Takes a slot for a block, whose bytes are zero. `None` if there is none for its size, or all
+    /// are in use or kept out of reuse. `alignment` is a power of two.
     pub(crate) fn allocate(&mut self, size: usize, alignment: usize, allocated: PhcEvent) -> Option<usize> {
         let class = region::class_for(size, alignment)?;
         let Some((number, is_new)) = self.next(class) else {
@@ -304,7 +325,8 @@ impl Slots {
             return None;
         };
         let (from, length) = (self.base + region::offset_of(number), region::slot_length(class));
-        let start = place(self.placement, from, length, size, alignment);
+        let is_at_start = self.placement.is_at_start();
+        let start = place(is_at_start, from, length, size, alignment);
         let pages = Pages::of(start, size);
         if !pages.protect(true) {
             self.counts.refused += 1;
@@ -312,9 +334,16 @@ impl Slots {
         }
         self.remove_next(class, number, is_new);
         let slot = self.entry(number)?;
-        *slot = Slot { start, size, allocated, state: SlotState::InUse, next: NONE, ..Slot::default() };
+        let is_dirty = slot.is_dirty;
+        let (state, next) = (SlotState::InUse, NONE);
+        *slot = Slot { start, size, allocated, state, next, is_at_start, is_dirty, ..Slot::default() };
         // SAFETY: the pages have been made accessible, and nobody else uses them.
-        unsafe { pages.fill(start, size) };
+        unsafe {
+            if is_dirty {
+                ptr::with_exposed_provenance_mut::<u8>(start).write_bytes(0, size);
+            }
+            pages.fill(start, size);
+        }
         self.counts.in_use += 1;
         self.counts.sampled += 1;
         self.counts.bytes_in_use += size;
@@ -370,7 +399,10 @@ impl Slots {
         if !pages.protect(false) {
             return overwritten;
         }
-        pages.discard();
+        let is_clean = pages.discard();
+        if let Some(slot) = self.entry(number) {
+            slot.is_dirty |= !is_clean;
+        }
         let last = self.classes.get(class).map_or(NONE, |own| own.last_free);
         if let Some(last) = self.entry(SlotNumber(last)) {
             last.next = number.0;
@@ -401,9 +433,7 @@ impl Slots {
         let slot = self.entry(number)?;
         let (start_before, size_before) = (slot.start, slot.size);
         let before = Pages::of(start_before, size_before);
-        // A block at the beginning of its slot stays there.
-        let placement = if start_before == from { PhcPlacement::Start } else { PhcPlacement::End };
-        let start = place(placement, from, length, size, alignment);
+        let start = place(slot.is_at_start, from, length, size, alignment);
         let pages = Pages::of(start, size);
         if !pages.protect(true) {
             return None;
@@ -423,9 +453,8 @@ impl Slots {
             overwritten
         };
         for rest in before.without(pages) {
-            if rest.protect(false) {
-                rest.discard();
-            }
+            // If the system refuses, these pages stay accessible until the block is freed.
+            slot.is_dirty |= !(rest.protect(false) && rest.discard());
         }
         self.counts.bytes_in_use = self.counts.bytes_in_use - size_before + size;
         self.counts.bytes_pages_in_use = self.counts.bytes_pages_in_use - before.length() + pages.length();
@@ -433,13 +462,19 @@ impl Slots {
     }
 }
 
+impl PhcPlacement {
+    /// True if the next block lies at the beginning of its slot.
+    fn is_at_start(self) -> bool {
+        match self {
+            PhcPlacement::End => false,
+            PhcPlacement::Start => true,
+            PhcPlacement::Drawn => countdown::random() & 1 == 0,
+        }
+    }
+}
+
 /// Returns the address of a block in its slot.
-fn place(placement: PhcPlacement, from: usize, length: usize, size: usize, alignment: usize) -> usize {
-    let is_at_start = match placement {
-        PhcPlacement::End => false,
-        PhcPlacement::Start => true,
-        PhcPlacement::Drawn => countdown::random() & 1 == 0,
-    };
+fn place(is_at_start: bool, from: usize, length: usize, size: usize, alignment: usize) -> usize {
     if is_at_start {
         return from.next_multiple_of(alignment);
     }
@@ -479,10 +514,10 @@ impl Pages {
         unsafe { sys::call(nr::MPROTECT, [self.from, self.length(), protection, 0, 0, 0]) == 0 }
     }
 
-    /// Gives the memory of pages that hold no block back to the system.
-    fn discard(self) {
+    /// Gives the memory of pages that hold no block back to the system. False if it refuses.
+    fn discard(self) -> bool {
         // SAFETY: the pages are aligned, a slot's own, and their content is not needed.
-        unsafe { sys::discard(ptr::with_exposed_provenance_mut(self.from), self.length()) };
+        unsafe { sys::discard(ptr::with_exposed_provenance_mut(self.from), self.length()) }
     }
 
     /// Fills the pages around the block.

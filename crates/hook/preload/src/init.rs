@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use heapledger_core::hooks::{self, dispatch, dispatch_path};
 use heapledger_interpose::next::{Objects, Scope};
-use heapledger_interpose::{initialise, next_allocator, set_errno};
+use heapledger_interpose::{initialise, next_allocator, set_errno, watch_forks_of_arenas};
 use heapledger_recorder::connect::Address;
 use heapledger_recorder::hook::{processes, sample};
 use heapledger_recorder::{attach, observer, process, session, threads, verify};
@@ -91,8 +91,10 @@ fn join(session: Address, stack_end: u64, objects: &Objects<'_>) {
 extern "C" fn constructor() {
     initialise();
     if !session::is_on() {
+        watch_forks_of_arenas();
         return;
     }
+    with_guard(|sp| attach::untracked_scope(sp, watch_forks_of_arenas));
     watch_forks();
     verify_stacks();
 }

@@ -92,9 +92,10 @@ pub(crate) fn install_hooks<'a>(paths: impl Iterator<Item = &'a [u8]>, objects: 
             let init = unsafe { core::mem::transmute::<usize, Init>(address) };
             // SAFETY: both tables are static, and complete: there is an allocator.
             unsafe { init(heapledger_hooks_v1.real, &raw const heapledger_hooks_v1) };
-        } else if !mem::replace(&mut is_one_hosted, true) {
+        } else {
             let address = objects.lookup_at(path, c"replace_init");
-            if address != 0 {
+            if address != 0 && !mem::replace(&mut is_one_hosted, true) {
+                IS_ANY_LOADED.store(true, Ordering::Relaxed);
                 // SAFETY: the library's function of this name. Once: the flag says so; and this
                 // function is called at the first call of the malloc functions, by one thread.
                 unsafe { replace_malloc::host(address) };

@@ -17,6 +17,7 @@ use core::mem::MaybeUninit;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
+use heapledger_core::fatal::{self, Part::Text};
 use heapledger_core::hooks::arena::{BinStatistics, LightStatistics, PointerInfo, Statistics};
 use heapledger_core::hooks::{self, Functions, Pointer, Replacement, dispatch};
 
@@ -30,8 +31,9 @@ macro_rules! table {
             $($name: unsafe extern "C" fn($($argument),*) -> $result,)*
         }
 
-        /// The table as the library gets it: our functions.
-        const OURS: Table = Table { $($name: below::$name,)* };
+        /// The table as the library gets it: our functions. There is one: the address of a function
+        /// may differ from one use of it to the next, and the two are compared.
+        static OURS: Table = Table { $($name: below::$name,)* };
     };
 }
 
@@ -152,7 +154,10 @@ pub(crate) unsafe fn host(init: usize) {
     unsafe {
         (*HOSTED.0.get()).write(table);
         let replacement = (*REPLACEMENT.0.get()).write(replacement);
-        let _ = hooks::install_replacement(replacement);
+        if hooks::install_replacement(replacement).is_err() {
+            // A program without an allocator whose blocks can be freed by their address.
+            fatal::print(&[Text("the library of --hook was not installed: this allocator cannot be replaced")]);
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use core::hint;
 use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use heapledger_wire::replay::{Kind, Operation, Outcome, SIZE_BITS, Sample, class_of, flag};
+use heapledger_wire::replay::{Kind, LAST_SAMPLE, Operation, Outcome, SIZE_BITS, Sample, class_of, flag};
 
 use crate::files::Files;
 use crate::functions::{ALLOCATOR, Functions, NOTHING};
@@ -95,6 +95,18 @@ impl Player {
         if !is_statistics && !number.is_multiple_of(self.stride) {
             return;
         }
+        self.take_sample(number, operation.number, is_statistics);
+    }
+
+    /// Takes the sample at the end.
+    pub(crate) fn end(&self) {
+        self.take_sample(LAST_SAMPLE, 0, false);
+    }
+
+    fn take_sample(&self, number: u64, requested: u64, is_statistics: bool) {
+        if self.room == 0 {
+            return;
+        }
         let at = self.outcome.samples.fetch_add(1, Ordering::Relaxed);
         if at >= self.room {
             return;
@@ -102,7 +114,7 @@ impl Player {
         let now = self.meter.read();
         let sample = Sample {
             number,
-            requested: operation.number,
+            requested,
             usable: self.usable.load(Ordering::Relaxed),
             resident: now.resident.saturating_sub(self.before.resident),
             mapped: now.mapped.saturating_sub(self.before.mapped),
@@ -139,6 +151,16 @@ impl Player {
         }
     }
 
+    /// Adds a block again that could not be reallocated.
+    #[cold]
+    fn kept(&self, block: Block) {
+        if self.flags & flag::SIZES != 0 {
+            // SAFETY: `usable_size` demands a live block: the reallocation has failed.
+            let usable = unsafe { (self.functions.usable_size)(block) } as u64;
+            self.usable.fetch_add(usable, Ordering::Relaxed);
+        }
+    }
+
     /// Subtracts a block that is about to be freed.
     #[cold]
     #[inline(never)]
@@ -152,13 +174,13 @@ impl Player {
 /// A thread at work. With `IS_SHARED`, there are others.
 pub(crate) struct Thread<'p, const IS_SHARED: bool> {
     player: &'p Player,
-    /// The processor time that was spent waiting for other threads, in nanoseconds.
+    /// The processor time that was spent waiting, in nanoseconds.
     waited: u64,
 }
 
 impl<'p, const IS_SHARED: bool> Thread<'p, IS_SHARED> {
-    /// Makes the calls of a thread of the work. Returns the processor time that was spent waiting
-    /// for other threads, in nanoseconds.
+    /// Makes the calls of a thread of the work. Returns the processor time that was spent waiting,
+    /// for other threads or for the time of a call, in nanoseconds.
     pub(crate) fn play(player: &'p Player, number: usize) -> u64 {
         let mut thread = Thread::<IS_SHARED> { player, waited: 0 };
         let mut at = player.files.chunk(player.files.first_chunk(number));
@@ -286,8 +308,10 @@ impl<'p, const IS_SHARED: bool> Thread<'p, IS_SHARED> {
         if new.is_null() {
             player.made(new, size);
         }
-        if !kept.is_null() && player.flags & (flag::SIZES | flag::TOUCH) != 0 {
-            player.made(kept, if new.is_null() { 0 } else { size });
+        if new.is_null() && is_block {
+            player.kept(old);
+        } else if !new.is_null() && player.flags & (flag::SIZES | flag::TOUCH) != 0 {
+            player.made(new, size);
         }
         slot.store(word(address(kept), operation.generation().wrapping_add(1)), Ordering::Release);
     }
@@ -349,10 +373,12 @@ impl<'p, const IS_SHARED: bool> Thread<'p, IS_SHARED> {
 
     /// Waits until it is as long after the beginning as in the recorded program.
     #[cold]
-    fn wait_until(&self, nanoseconds: u64) {
+    fn wait_until(&mut self, nanoseconds: u64) {
         if self.player.flags & flag::TIME != 0 {
+            let before = thread_time();
             let scaled = u128::from(nanoseconds) * u128::from(self.player.scale) / 1024;
             sleep_until(self.player.begins.saturating_add(scaled as u64));
+            self.waited += thread_time() - before;
         }
     }
 }

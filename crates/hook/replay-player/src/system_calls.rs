@@ -7,7 +7,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use heapledger_core::arch::nr;
-use heapledger_wire::replay::{Outcome, SYSTEM_CALLS};
+use heapledger_wire::replay::{Outcome, SYSTEM_CALLS, UNKNOWN};
 
 use crate::arch::{AUDIT, raw_call, raw_call_range, set_answer, system_call_of};
 
@@ -75,8 +75,8 @@ pub(crate) fn prepare(outcome: &'static Outcome) {
     unsafe { sigaction(SIGSYS, &raw const action, ptr::null_mut()) };
 }
 
-/// Counts the calls of this thread from now on. Does nothing if the kernel refuses. The thread must
-/// not end: when it does, the C library makes such calls with all signals blocked.
+/// Counts the calls of this thread from now on. If the kernel refuses, the counts are unknown. The
+/// thread must not end: when it does, the C library makes such calls with all signals blocked.
 pub(crate) fn count() {
     let (from, to) = raw_call_range();
     // The instruction's address, as the kernel sees it, is behind the instruction.
@@ -104,10 +104,13 @@ pub(crate) fn count() {
     ];
     let filter = Filter { length: steps.len() as u16, steps: steps.as_ptr() };
     // SAFETY: `prctl` copies the filter and its steps.
-    unsafe {
-        if prctl(PR_SET_NO_NEW_PRIVS, 1_usize, 0_usize, 0_usize, 0_usize) == 0 {
-            prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &raw const filter, 0_usize, 0_usize);
-        }
+    let is_counted = unsafe {
+        prctl(PR_SET_NO_NEW_PRIVS, 1_usize, 0_usize, 0_usize, 0_usize) == 0
+            && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &raw const filter, 0_usize, 0_usize) == 0
+    };
+    // SAFETY: null, or the mapped result, which stays.
+    if let Some(outcome) = unsafe { OUTCOME.load(Ordering::Acquire).as_ref() }.filter(|_| !is_counted) {
+        outcome.calls.iter().for_each(|calls| calls.store(UNKNOWN, Ordering::Relaxed));
     }
 }
 

@@ -114,6 +114,7 @@ pub(crate) fn play_all(files: &Files) -> bool {
         outcome.cpu.store(shared.cpu.load(Ordering::Relaxed), Ordering::Relaxed);
     }
     let (minor, major) = faults();
+    player.end();
     outcome.faults_minor.store(minor.saturating_sub(before.0), Ordering::Relaxed);
     outcome.faults_major.store(major.saturating_sub(before.1), Ordering::Relaxed);
     true

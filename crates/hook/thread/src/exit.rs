@@ -4,6 +4,8 @@ use core::ffi::c_void;
 use core::mem;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
+use heapledger_core::thread_key::{self, KeyCreate, KeyDelete};
+
 use crate::head::{GATE_OPEN, GATE_UNATTACHED};
 use crate::{Block, Current, WORD_TORN_DOWN, arch, current};
 
@@ -11,8 +13,6 @@ use crate::{Block, Current, WORD_TORN_DOWN, arch, current};
 /// 4; glibc and musl: 4).
 const DESTRUCTOR_ITERATIONS: u32 = 4;
 
-type KeyCreate = unsafe extern "C" fn(*mut u32, Option<unsafe extern "C" fn(*mut c_void)>) -> i32;
-type KeyDelete = unsafe extern "C" fn(u32) -> i32;
 type SetSpecific = unsafe extern "C" fn(u32, *const c_void) -> i32;
 
 /// The C library functions that are needed. Each may allocate; the hook is prepared for that.
@@ -25,11 +25,6 @@ pub struct KeyFunctions {
     /// `pthread_setspecific`.
     pub set_specific: SetSpecific,
 }
-
-/// The number of keys whose values glibc keeps in the thread's descriptor. All C libraries of a
-/// process share the descriptor, but a namespace of `dlmopen` has a key allocator of its own, which
-/// hands out keys from 0 again: it would take a value of ours for that of its own key.
-const KEYS_SHARED: usize = 32;
 
 static SET_SPECIFIC: AtomicUsize = AtomicUsize::new(0);
 static KEY: AtomicU32 = AtomicU32::new(0);
@@ -68,33 +63,15 @@ pub unsafe fn share_key<B: Block>(library: KeyFunctions) {
     }
 }
 
-/// Creates the last of the shared keys, which the C library of another namespace hands out last.
+/// Creates a key of a C library, which other C libraries of the process hand out last.
 ///
 /// # Safety
 ///
 /// The functions are of one C library.
 unsafe fn reserve<B: Block>(library: KeyFunctions) -> Option<u32> {
-    // Keys come in ascending order, so all before it are created, and deleted again.
-    let (mut keys, mut count) = ([0; KEYS_SHARED], 0);
-    for key in &mut keys {
-        // SAFETY: the C library's function with arguments of its documented types.
-        if unsafe { (library.key_create)(key, Some(thread_exits::<B>)) } != 0 {
-            break;
-        }
-        count += 1;
-        if *key as usize >= KEYS_SHARED - 1 {
-            break;
-        }
-    }
-    let made = keys.get(..count).unwrap_or(&[]);
-    let shared = made.iter().copied().filter(|&key| (key as usize) < KEYS_SHARED).max();
-    let own = shared.or(made.first().copied())?;
-    for &key in made.iter().filter(|&&key| key != own) {
-        // SAFETY: the C library's function; the key was created here, and no thread has a value for
-        // it.
-        unsafe { (library.key_delete)(key) };
-    }
-    Some(own)
+    // SAFETY: `create_last` demands functions of one C library: this function's `# Safety`; and a
+    // destructor for the values that are set: those are blocks, which `watch_exit` sets.
+    unsafe { thread_key::create_last(library.key_create, library.key_delete, thread_exits::<B>) }
 }
 
 /// Registers this thread, whose block this is, for the destructor at its end.

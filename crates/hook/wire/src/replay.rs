@@ -144,7 +144,7 @@ impl Operation {
 pub struct Outcome {
     /// A sum of [`flag`]s.
     pub flags: AtomicU64,
-    /// Of this many samples, the first is taken.
+    /// The number of samples of which the first is taken.
     pub stride: AtomicU64,
     /// The number of samples that there is room for.
     pub room: AtomicU64,
@@ -161,7 +161,8 @@ pub struct Outcome {
     pub faults_minor: AtomicU64,
     /// Page faults that did.
     pub faults_major: AtomicU64,
-    /// System calls that change mappings; only with [`flag::CALLS`].
+    /// System calls that change mappings; only with [`flag::CALLS`]. [`UNKNOWN`] if the kernel does
+    /// not let them be counted.
     pub calls: [AtomicU64; SYSTEM_CALLS],
     /// Requests that were answered by null.
     pub failed: AtomicU64,
@@ -186,13 +187,18 @@ pub struct Class {
     pub usable: AtomicU64,
 }
 
+/// The number of the sample that is taken when all threads have ended.
+pub const LAST_SAMPLE: u64 = u64::MAX;
+/// The value of [`Outcome::calls`] if they could not be counted.
+pub const UNKNOWN: u64 = u64::MAX;
+
 /// The memory of the process at an operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Sample {
-    /// The number of the sample among all places for one.
+    /// The number of the sample among all places for one, or [`LAST_SAMPLE`].
     pub number: u64,
-    /// The requested bytes that are live, by the work.
+    /// The requested bytes that are live, by the work; 0 in the last one.
     pub requested: u64,
     /// The usable bytes of live blocks, with [`flag::SIZES`].
     pub usable: u64,

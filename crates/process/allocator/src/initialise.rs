@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use heapledger_core::arch;
 use heapledger_core::hooks::{self, Caller, Functions, Hooks, Observer, Pointer, VERSION, dispatch, dispatch_path};
+use heapledger_core::hooks_entry;
 use heapledger_core::lock::Lock;
 
 use crate::Allocator;
@@ -67,22 +68,44 @@ pub(crate) fn initialise<A: GlobalAlloc>(allocator: &Allocator<A>) {
 /// and the wrapped allocator does not use these, has the preload library notified of this program's
 /// calls as well.
 fn forward_to_preloaded<A: GlobalAlloc>(allocator: &Allocator<A>) {
-    let table = preloaded();
     // SAFETY: null, or the table of the preload library, which does not change and is never
-    // unloaded.
-    let Some(hooks) = (unsafe { table.as_ref() }) else { return };
-    if (hooks.size as usize) < size_of::<Hooks>() || hooks.version != VERSION || reaches_malloc(allocator, hooks) {
+    // unloaded. It has as many bytes as it says: that of an older library is shorter.
+    let Some((version, observers)) = (unsafe { known_entries(preloaded()) }) else { return };
+    if version != VERSION || reaches_malloc(allocator, &observers) {
         return;
     }
     // SAFETY: `tell` is a table of functions that do what an observer's may, and is there for good.
-    let installed = unsafe { hooks::install_observer(hooks.tell) };
+    let installed = unsafe { hooks::install_observer(observers.tell) };
     // There is room: it is the first.
     debug_assert!(installed.is_ok());
 }
 
+/// The entries of the preload library's hook table that are used here.
+struct Observers {
+    tell: *const Observer,
+    install: unsafe extern "C" fn(*const Observer) -> c_int,
+    remove: unsafe extern "C" fn(*const Observer) -> c_int,
+}
+
+/// Reads the version of a hook table, and the entries that are used here. `None` if there is no
+/// table, or one without them.
+///
+/// # Safety
+///
+/// `table` is null or points to as many bytes as its `size` says, which do not change.
+unsafe fn known_entries(table: *const Hooks) -> Option<(u32, Observers)> {
+    // SAFETY: `hooks_entry` asks for what this function's `# Safety` does. The version comes before
+    // these entries.
+    unsafe {
+        let remove = hooks_entry!(table, remove_observer)?;
+        let install = hooks_entry!(table, install_observer)?;
+        Some(((*table).version, Observers { tell: hooks_entry!(table, tell)?, install, remove }))
+    }
+}
+
 /// True if the wrapped allocator gets its blocks from the malloc exports one by one. Tests this by
 /// allocating one block while an observer is installed in the preload library's hook table.
-fn reaches_malloc<A: GlobalAlloc>(allocator: &Allocator<A>, hooks: &Hooks) -> bool {
+fn reaches_malloc<A: GlobalAlloc>(allocator: &Allocator<A>, observers: &Observers) -> bool {
     static NOTIFIED: AtomicUsize = AtomicUsize::new(0);
     static THREAD: AtomicUsize = AtomicUsize::new(0);
     static PROBE: Observer = Observer { name: c"probe".as_ptr(), ..Observer::new(notified, freed) };
@@ -98,7 +121,7 @@ fn reaches_malloc<A: GlobalAlloc>(allocator: &Allocator<A>, hooks: &Hooks) -> bo
     // SAFETY: the table is static, and its functions keep the contract of `Observer`. The block is
     // freed as it was allocated.
     unsafe {
-        if (hooks.install_observer)(&raw const PROBE) != 0 {
+        if (observers.install)(&raw const PROBE) != 0 {
             return true;
         }
         let block = allocator.inner.alloc(layout);
@@ -106,7 +129,7 @@ fn reaches_malloc<A: GlobalAlloc>(allocator: &Allocator<A>, hooks: &Hooks) -> bo
         if !block.is_null() {
             allocator.inner.dealloc(block, layout);
         }
-        (hooks.remove_observer)(&raw const PROBE);
+        (observers.remove)(&raw const PROBE);
         notified != 0
     }
 }

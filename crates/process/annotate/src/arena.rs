@@ -182,12 +182,10 @@ impl Arena {
 
     /// Adds to the bytes. False if the limit does not permit it.
     fn reserve(&self, size: usize) -> bool {
-        let before = self.bytes.fetch_add(size as u64, Ordering::Relaxed);
-        let is_permitted = before.checked_add(size as u64).is_some_and(|bytes| bytes <= self.bytes_max);
-        if !is_permitted {
-            self.bytes.fetch_sub(size as u64, Ordering::Relaxed);
-        }
-        is_permitted
+        // The total never has bytes that are refused: another thread would be refused because of
+        // them.
+        let add = |bytes: u64| bytes.checked_add(size as u64).filter(|&bytes| bytes <= self.bytes_max);
+        self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()
     }
 
     fn discount(&self, size: usize) {

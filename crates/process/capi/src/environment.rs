@@ -25,6 +25,7 @@ const SITES: usize = 10;
 extern "C" fn constructor() {
     heapledger_interpose::initialise();
     let _untracked = untracked::enter();
+    heapledger_interpose::watch_forks_of_arenas();
     if !crate::is_recorded() && std::env::var_os(VARIABLE).is_some() {
         IS_WANTED.store(true, Ordering::Relaxed);
         keep_standard_error();

@@ -6,7 +6,6 @@
 
 use std::cell::Cell;
 use std::ffi::{c_char, c_int};
-use std::io::{self, Write};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering};
 
@@ -87,10 +86,20 @@ pub(crate) fn message(size: usize) -> [u8; MESSAGE] {
 }
 
 fn abort_with(text: &[u8]) -> ! {
-    // The standard error of the library is not buffered. A failure cannot be reported.
-    let mut stderr = io::stderr();
-    let _ = stderr.write_all(text);
-    let _ = stderr.write_all(b"\n");
+    // Not by `std::io::stderr`: another thread may hold its lock, and wait for this one.
+    let stderr = rustix::stdio::stderr();
+    for part in [text, b"\n"] {
+        let mut left = part;
+        while !left.is_empty() {
+            match rustix::io::write(stderr, left) {
+                Ok(0) => break,
+                Ok(written) => left = left.get(written..).unwrap_or(&[]),
+                Err(rustix::io::Errno::INTR) => {}
+                // A failure cannot be reported.
+                Err(_) => break,
+            }
+        }
+    }
     std::process::abort();
 }
 

@@ -65,6 +65,8 @@ fn each_function_of_c_succeeds_or_ends_the_program() {
             aborts(&program, &[call], "", HALF);
         }
         aborts(&program, &["xcalloc that overflows"], "", ALL);
+        // No handler is asked for room that there cannot be.
+        aborts(&program, &["free", "xcalloc that overflows"], "", ALL);
         let handled = format!("handler: 0x{HALF} bytes\n").repeat(3);
         aborts(&program, &["free", "xmalloc"], &handled, HALF);
         aborts(&program, &["again", "xmalloc"], "", HALF);
@@ -86,6 +88,13 @@ fn each_form_of_new_succeeds_throws_or_ends_the_program() {
         aborts(&program, &["new with a handler that leaves"], "new-handler\n", HALF);
         aborts(&program, &["a vector"], "", "7ffffffffffffffe");
         aborts(&program, &["an allocator"], "", ALL);
+        aborts(&program, &["an allocator with a handler"], "", ALL);
+        let output = run(&program, &["an odd alignment"]);
+        assert_eq!(output.status.signal(), Some(SIGABRT));
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "new: the alignment is not a power of two\n");
+        assert_eq!(output.stdout, b"");
+        let output = run(&program, &["a handler that throws"]);
+        assert_eq!((output.status.signal(), &*output.stdout), (Some(SIGABRT), &b""[..]));
     }
 }
 

@@ -82,6 +82,17 @@ fn end(case: &str) {
         "without a handler" => {}
         "a handler that gives up" => drop(set_oom_handler(Some(give_up))),
         "a handler that fails" => drop(set_oom_handler(Some(allocate_too))),
+        "a held standard error" => {
+            let (send, receive) = std::sync::mpsc::channel();
+            std::thread::spawn(move || {
+                let _held = std::io::stderr().lock();
+                send.send(()).unwrap();
+                loop {
+                    std::thread::park();
+                }
+            });
+            receive.recv().unwrap();
+        }
         "reallocation" => {
             let mut vec = hint::black_box(vec![1_u8; 10]);
             vec.reserve_exact(isize::MAX as usize - 10);
@@ -97,7 +108,14 @@ fn a_program_that_runs_out_of_memory_ends_with_a_message() {
     if let Ok(case) = env::var(CASE) {
         return end(&case);
     }
-    for case in ["without a handler", "a handler that gives up", "a handler that fails", "reallocation"] {
+    let cases = [
+        "without a handler",
+        "a handler that gives up",
+        "a handler that fails",
+        "a held standard error",
+        "reallocation",
+    ];
+    for case in cases {
         let mut test = Command::new(env::current_exe().unwrap());
         test.args(["--exact", "a_program_that_runs_out_of_memory_ends_with_a_message", "--nocapture"]);
         let output = test.env(CASE, case).output().unwrap();

@@ -511,8 +511,8 @@ codes! {
         cause: "`heapledger heap-map` reads the tables of Heapledger's allocator from the memory of the process. No file that the \
                 process has mapped has the symbol `heapledger_heap_v1`, by which they are found.",
         consequence: "Nothing is shown. The process is as it was.",
-        remedy: "Start the program with the allocator: `LD_PRELOAD=/usr/lib/libheapledger_allocator.so COMMAND`. In a Rust program \
-                 that links it, keep the symbol table (no `strip = true`).",
+        remedy: "Start the program with the allocator: `heapledger run --allocator heapledger -- COMMAND`. In a Rust program that \
+                 links it, keep the symbol table (no `strip = true`).",
     }
     /// There is no such allocator
     NoAllocator = 84 {

@@ -7,6 +7,7 @@
 mod contexts;
 mod heaps;
 mod over_time;
+mod phc;
 mod recording;
 mod selection;
 mod tables;

@@ -58,7 +58,7 @@ pub use discard::DiscardingSession;
 pub use error::RecordError;
 pub use heap_checker::HeapChecker;
 pub use heapledger_wire::session::ALLOCATOR_FILE_NAME;
-pub use libraries::{CommandAllocator, CommandLibraries};
+pub use libraries::{CommandAllocator, CommandLibraries, is_loadable};
 pub use log::{ExistingFile, Logged, log};
 pub use options::{Begin, OnFull, RecordOptions, Rotation, StackMode};
 pub use outcome::{ImageOutcome, Outcome, ProcessOutcome, Progress, Totals};

@@ -1,7 +1,8 @@
 //! The libraries that a command runs with.
 
 use std::borrow::Cow;
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 use crate::heap_checker::HeapChecker;
 
@@ -16,6 +17,12 @@ pub enum CommandAllocator {
     Carried(Cow<'static, [u8]>),
     /// The library with this absolute path.
     File(PathBuf),
+}
+
+/// True if a path can be in LD_PRELOAD: the dynamic linker takes spaces and colons for separators,
+/// and `$` for a variable.
+pub fn is_loadable(path: &Path) -> bool {
+    path.is_absolute() && !path.as_os_str().as_bytes().iter().any(|byte| b" :;$\t\n".contains(byte))
 }
 
 /// The libraries that a command runs with, besides its hooks.

@@ -18,7 +18,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::error::RecordError;
 use crate::heap_checker::HeapChecker;
-use crate::libraries::{CommandAllocator, CommandLibraries};
+use crate::libraries::{CommandAllocator, CommandLibraries, is_loadable};
 use crate::shared::Page;
 
 /// The parts of a session that exist before the program starts.
@@ -184,6 +184,11 @@ impl Library {
         match allocator {
             CommandAllocator::System => Ok(()),
             CommandAllocator::Carried(bytes) => self.add_hook(ALLOCATOR_FILE_NAME, bytes),
+            // Not by a link if that can be: the library may look for others beside it (`$ORIGIN`).
+            CommandAllocator::File(file) if is_loadable(file) => {
+                self.hooks.push(file.clone());
+                Ok(())
+            }
             CommandAllocator::File(file) => {
                 let link = self.directory.join("allocator.so");
                 let failed = |source| RecordError::Library { path: self.directory.clone(), source };
@@ -270,15 +275,11 @@ fn sweep(parent: &Path) {
     }
 }
 
-/// Returns possible parents of the private directory. The loader treats spaces and colons as
-/// separators, and `$` as a variable.
+/// Returns possible parents of the private directory.
 fn parents() -> impl Iterator<Item = PathBuf> {
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let others = ["/tmp", "/var/tmp", "/dev/shm"].map(PathBuf::from);
-    std::iter::once(std::env::temp_dir()).chain(others).chain(runtime).filter(|path| {
-        let bytes = path.as_os_str().as_bytes();
-        path.is_absolute() && !bytes.iter().any(|byte| b" :;$\t\n".contains(byte))
-    })
+    std::iter::once(std::env::temp_dir()).chain(others).chain(runtime).filter(|path| is_loadable(path))
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 //! The calls of a recording.
 
-use heapledger_core::{Api, ThreadId};
-use heapledger_recording::{Event, EventKind, EventsBuffer, Extras, FreedBlock, ImageId, Recording, RecordingError};
+use heapledger_core::{Api, Bytes, Serial, ThreadId};
+use heapledger_recording::{
+    Event, EventKind, EventsBuffer, Extras, FreedBlock, ImageId, Recording, RecordingError, Time,
+};
 
 use crate::work::{Call, WorkError, WorkWriter};
 
@@ -17,11 +19,74 @@ pub enum RecordedError {
     Recording(#[from] RecordingError),
 }
 
-/// Adds the calls of an image of a recording to a work, with their times. `progress` gets the
-/// number of events that were read.
+/// A call of the allocator in a recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordedCall {
+    /// Its thread.
+    pub thread: ThreadId,
+    /// Its time, at the resolution of the recording.
+    pub time: Time,
+    /// Its effect.
+    pub effect: Effect,
+}
+
+/// The effect of a call. Blocks are named by their serials.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// A block was allocated.
+    Allocated {
+        /// The function.
+        call: Call,
+        /// The block.
+        block: Serial,
+        /// Its requested size.
+        size: Bytes,
+    },
+    /// A block was reallocated.
+    Reallocated {
+        /// The old block; `None` if the recording does not have it.
+        old: Option<Serial>,
+        /// The new block.
+        block: Serial,
+        /// Its requested size.
+        size: Bytes,
+    },
+    /// A block was freed: `None` if the recording does not have it.
+    Freed(Option<Serial>),
+}
+
+/// Hands out the calls of an image, in their order. `progress` gets the number of events that were
+/// read.
 ///
-/// Calls that failed are left out, and so are blocks of the program's own pools, which are not the
-/// allocator's.
+/// Calls that failed are left out, and so are those about blocks of the program's own pools, which
+/// are not the allocator's.
+///
+/// # Errors
+///
+/// Fails if the recording is damaged, or if `each` does.
+pub fn recorded_calls<E: From<RecordingError>>(
+    recording: &Recording<'_>,
+    image: ImageId,
+    mut progress: impl FnMut(u64),
+    mut each: impl FnMut(RecordedCall) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut buffer = EventsBuffer::default();
+    for chunk in recording.event_chunks(image) {
+        let events = chunk.decode(&mut buffer)?;
+        let mut extras = events.all_extras().iter().peekable();
+        for (index, event) in events.as_slice().iter().enumerate() {
+            let own = extras.next_if(|(at, _)| *at as usize == index).map_or(Extras::NONE, |(_, extras)| *extras);
+            if let Some(effect) = effect_of(event, &own) {
+                each(RecordedCall { thread: event.thread, time: event.time, effect })?;
+            }
+        }
+        progress(events.as_slice().len() as u64);
+    }
+    Ok(())
+}
+
+/// Adds the calls of an image of a recording to a work, with their times, as [`recorded_calls`]
+/// hands them out.
 ///
 /// # Errors
 ///
@@ -30,31 +95,29 @@ pub fn recorded(
     recording: &Recording<'_>,
     image: ImageId,
     work: &mut WorkWriter,
-    mut progress: impl FnMut(u64),
+    progress: impl FnMut(u64),
 ) -> Result<(), RecordedError> {
-    let mut buffer = EventsBuffer::default();
+    /// A number that no block has: its memory comes from nowhere.
+    const NONE: u64 = u64::MAX;
     let begins = recording.image(image).map_or(0, |start| start.time.0);
-    for chunk in recording.event_chunks(image) {
-        let events = chunk.decode(&mut buffer)?;
-        let mut extras = events.all_extras().iter().peekable();
-        for (index, event) in events.as_slice().iter().enumerate() {
-            let own = extras.next_if(|(at, _)| *at as usize == index).map_or(Extras::NONE, |(_, extras)| *extras);
-            if let Some(call) = call_of(event, &own) {
-                let ThreadId(thread) = event.thread;
-                work.wait(thread.into(), event.time.0.saturating_sub(begins))?;
-                add(event, call, work)?;
+    recorded_calls(recording, image, progress, |call| {
+        let thread = u64::from(call.thread.0);
+        work.wait(thread, call.time.0.saturating_sub(begins))?;
+        match call.effect {
+            Effect::Allocated { call, block, size } => work.allocate(thread, call, block.0, size.0)?,
+            Effect::Reallocated { old, block, size } => {
+                work.reallocate(thread, old.map_or(NONE, |old| old.0), block.0, size.0)?;
             }
+            Effect::Freed(block) => work.free(thread, block.map_or(NONE, |block| block.0))?,
         }
-        progress(events.as_slice().len() as u64);
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
-/// Returns the function of an event, `Malloc` for frees; `None` if the allocator was not called.
-fn call_of(event: &Event, extras: &Extras) -> Option<Call> {
+/// Returns the effect of an event; `None` if the allocator did nothing.
+fn effect_of(event: &Event, extras: &Extras) -> Option<Effect> {
     let alignment = extras.alignment.unwrap_or(1);
-    Some(match event.call.api()? {
-        _ if matches!(event.kind, EventKind::Failed { .. } | EventKind::Reattributed { .. }) => return None,
+    let call = match event.call.api()? {
         Api::PoolAlloc | Api::PoolFree | Api::PoolBack | Api::PoolReset => return None,
         Api::Calloc => Call::Calloc,
         Api::Memalign => Call::Memalign { alignment },
@@ -62,22 +125,14 @@ fn call_of(event: &Event, extras: &Extras) -> Option<Call> {
         Api::AlignedAlloc => Call::AlignedAlloc { alignment },
         Api::Valloc | Api::Pvalloc => Call::Valloc,
         _ => Call::Malloc,
-    })
-}
-
-fn add(event: &Event, call: Call, work: &mut WorkWriter) -> Result<(), WorkError> {
-    let thread = u64::from(event.thread.0);
-    match event.kind {
+    };
+    let known = |block: FreedBlock| if let FreedBlock::Known(serial) = block { Some(serial) } else { None };
+    Some(match event.kind {
         EventKind::Alloc { serial, size, .. } | EventKind::Realloc { old: FreedBlock::None, serial, size, .. } => {
-            work.allocate(thread, call, serial.0, size.0)
+            Effect::Allocated { call, block: serial, size }
         }
-        EventKind::Realloc { old: FreedBlock::Known(old), serial, size, .. } => {
-            work.reallocate(thread, old.0, serial.0, size.0)
-        }
-        // A block that is not in the recording: its memory comes from nowhere.
-        EventKind::Realloc { serial, size, .. } => work.reallocate(thread, u64::MAX, serial.0, size.0),
-        EventKind::Free { block: FreedBlock::Known(block) } => work.free(thread, block.0),
-        EventKind::Free { .. } => work.free(thread, u64::MAX),
-        EventKind::Failed { .. } | EventKind::Reattributed { .. } => Ok(()),
-    }
+        EventKind::Realloc { old, serial, size, .. } => Effect::Reallocated { old: known(old), block: serial, size },
+        EventKind::Free { block } => Effect::Freed(known(block)),
+        EventKind::Failed { .. } | EventKind::Reattributed { .. } => return None,
+    })
 }

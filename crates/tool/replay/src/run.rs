@@ -9,8 +9,10 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use heapledger_collect::{CommandAllocator, Library, RecordError};
-use heapledger_wire::replay::{CLASSES, RESULT, SYSTEM_CALLS, VARIABLE, WORK, class_start, flag, state};
+use heapledger_collect::{CommandAllocator, Library, RecordError, is_loadable};
+use heapledger_wire::replay::{
+    CLASSES, LAST_SAMPLE, RESULT, SYSTEM_CALLS, UNKNOWN, VARIABLE, WORK, class_start, flag, state,
+};
 
 use crate::work::Work;
 
@@ -51,8 +53,9 @@ pub struct Run {
     pub faults_minor: u64,
     /// Page faults that needed a device.
     pub faults_major: u64,
-    /// The system calls that change mappings, in the order of [`Run::SYSTEM_CALLS`].
-    pub system_calls: [u64; SYSTEM_CALLS],
+    /// The system calls that change mappings, in the order of [`Run::SYSTEM_CALLS`]. `None` if the
+    /// kernel does not let them be counted.
+    pub system_calls: Option<[u64; SYSTEM_CALLS]>,
     /// Requests that the allocator did not answer.
     pub failed: u64,
     /// The memory of the process, at up to 2,000 moments in order.
@@ -127,6 +130,9 @@ pub enum RunError {
     /// The process ended before the player began: the allocator cannot be loaded, or ended it.
     #[error("the process with this allocator ended before the replay began: {0}")]
     Start(String),
+    /// The process ended while the player ran: the allocator ended it.
+    #[error("the process with this allocator ended during the replay: {0}")]
+    Ended(String),
     /// The player could not map its memory, or start its threads.
     #[error("there is not enough memory, or there are too many threads")]
     Resources,
@@ -165,6 +171,8 @@ impl Player {
                 OpenOptions::new().write(true).create_new(true).mode(0o500).open(&path)?.write_all(bytes)?;
                 Some(path)
             }
+            // Not by a link if that can be: the library may look for others beside it.
+            CommandAllocator::File(file) if is_loadable(file) => Some(file.clone()),
             CommandAllocator::File(file) => {
                 symlink(file, &path)?;
                 Some(path)
@@ -230,11 +238,13 @@ impl Player {
             }
         }
         for (run, allocator) in runs.iter_mut().zip(allocators) {
-            let sized = play(allocator, flag::SIZES)?;
-            let counted = play(allocator, flag::CALLS)?;
+            let sized = play(allocator, pace | flag::SIZES)?;
+            let counted = play(allocator, pace | flag::CALLS)?;
             run.cpu_player_ns = alone.cpu;
             run.faults_minor = run.faults_minor.saturating_sub(alone.faults_minor);
-            (run.samples, run.classes, run.system_calls) = (sized.samples, sized.classes, counted.system_calls);
+            (run.samples, run.classes) = (sized.samples, sized.classes);
+            let is_counted = !counted.system_calls.contains(&UNKNOWN);
+            run.system_calls = is_counted.then_some(counted.system_calls);
         }
         Ok(runs)
     }
@@ -243,7 +253,7 @@ impl Player {
     fn play(&self, work: &Work, allocator: &Allocator, flags: u64, options: &Options) -> Result<Played, RunError> {
         let takes_samples = flags & flag::SIZES != 0;
         let stride = if takes_samples { work.samples.div_ceil(SAMPLES_MAX).max(1) } else { u64::MAX };
-        let room = if takes_samples { work.samples.div_ceil(stride) + work.points.len() as u64 } else { 0 };
+        let room = if takes_samples { work.samples.div_ceil(stride) + work.points.len() as u64 + 1 } else { 0 };
         // The parts in 1,024; more than a million times as slow is not meant.
         let scale = options.pace.map_or(1024.0, |pace| (pace * 1024.0).clamp(0.0, 1e9)) as u64;
         let path = self.directory().join(RESULT);
@@ -274,12 +284,15 @@ impl Player {
         match played.state {
             state::DONE => Ok(played),
             state::CANNOT => Err(RunError::Resources),
-            _ => {
-                let said = String::from_utf8_lossy(&output.stderr);
-                Err(RunError::Start(said.lines().next().unwrap_or("it said nothing").to_owned()))
-            }
+            state::RUNNING => Err(RunError::Ended(first_line(&output.stderr))),
+            _ => Err(RunError::Start(first_line(&output.stderr))),
         }
     }
+}
+
+/// Returns the first line of what a process has said.
+fn first_line(said: &[u8]) -> String {
+    String::from_utf8_lossy(said).lines().next().unwrap_or("it said nothing").to_owned()
 }
 
 /// The words in front of the size classes in a result, and those of a sample.
@@ -317,10 +330,15 @@ impl Played {
             }
             _ => None,
         };
+        let mut points = work.points.iter();
         let sample = |words: &[u64]| match *words {
             [number, requested, usable, resident, mapped, is_statistics] => {
-                let calls = ((number + 1) * work.calls_per_sample()).min(work.calls);
                 let is_statistics = is_statistics != 0;
+                let (calls, requested) = match number {
+                    LAST_SAMPLE => (work.calls, work.bytes_live_end),
+                    _ if is_statistics => (points.next().map_or(0, |point| point.calls), requested),
+                    _ => ((number + 1) * work.calls_per_sample(), requested),
+                };
                 Some(Sample { calls, requested, usable, resident, mapped, is_statistics })
             }
             _ => None,

@@ -72,7 +72,10 @@ pub struct Work {
     pub points: Vec<Point>,
     /// The largest sum of the requested sizes of live blocks, in bytes.
     pub bytes_live_max: u64,
-    /// Frees and reallocations of blocks that were not allocated in the work. They are not played.
+    /// That sum at the end.
+    pub(crate) bytes_live_end: u64,
+    /// Frees and reallocations of blocks that were not allocated in the work. The frees are left
+    /// out; the reallocations are played as allocations.
     pub unknown: u64,
     /// Allocations of blocks that were live. The old ones stay allocated.
     pub lost: u64,
@@ -213,6 +216,8 @@ impl WorkWriter {
             self.unknown += 1;
             return self.allocate(thread, Call::Malloc, new, size);
         };
+        // Some allocators free the block if the size is 0. This one's did not.
+        let size = size.max(1);
         let (slot, generation) = (block.slot, self.generation(block.slot));
         let size = size.min((1 << SIZE_BITS) - 1);
         if let Some(lost) = self.blocks.insert(new, Block { slot, size }) {
@@ -270,6 +275,8 @@ impl WorkWriter {
             return Ok(());
         }
         self.threads[thread].waited = nanoseconds;
+        // Before it sleeps, it says what it has done.
+        self.begin_epoch(thread)?;
         self.push(thread, Operation::new(Kind::Wait, 0, nanoseconds))
     }
 
@@ -282,6 +289,7 @@ impl WorkWriter {
         if self.threads.is_empty() {
             self.thread(0)?;
         }
+        self.epochs.resize((self.calls / EPOCH) as usize + 1, 0);
         for thread in 0..self.threads.len() {
             let end = Operation::new(Kind::End, 0, self.threads[thread].progress());
             self.threads[thread].operations.push(end);
@@ -303,6 +311,7 @@ impl WorkWriter {
             samples: self.samples,
             points: self.points,
             bytes_live_max: self.bytes_live_max,
+            bytes_live_end: self.bytes_live,
             unknown: self.unknown,
             lost: self.lost,
             has_times: self.has_times,
@@ -347,17 +356,12 @@ impl WorkWriter {
 
     fn push_call(&mut self, thread: u64, operation: Operation) -> Result<(), WorkError> {
         let thread = self.thread(thread)?;
-        let epoch = self.calls / EPOCH;
         if self.mode == Threads::Recorded {
-            if self.threads[thread].epoch != epoch {
-                let begin = Operation::new(Kind::Epoch, epoch as u32, self.threads[thread].progress());
-                self.push(thread, begin)?;
-                self.threads[thread].epoch = epoch;
-                self.threads[thread].done = 0;
-            }
+            self.begin_epoch(thread)?;
             self.threads[thread].done += 1;
-            self.epochs.resize(epoch as usize + 1, 0);
-            self.epochs[epoch as usize] += 1;
+            if let Some(operations) = self.epochs.last_mut() {
+                *operations += 1;
+            }
         }
         self.push(thread, operation)?;
         self.calls += 1;
@@ -365,6 +369,19 @@ impl WorkWriter {
             let number = self.samples as u32;
             self.samples += 1;
             self.push(thread, Operation::new(Kind::Sample, number, self.bytes_live))?;
+        }
+        Ok(())
+    }
+
+    /// Makes the present epoch that of a thread.
+    fn begin_epoch(&mut self, thread: usize) -> Result<(), WorkError> {
+        let epoch = self.calls / EPOCH;
+        self.epochs.resize(epoch as usize + 1, 0);
+        if self.mode == Threads::Recorded && self.threads[thread].epoch != epoch {
+            let begin = Operation::new(Kind::Epoch, epoch as u32, self.threads[thread].progress());
+            self.push(thread, begin)?;
+            self.threads[thread].epoch = epoch;
+            self.threads[thread].done = 0;
         }
         Ok(())
     }

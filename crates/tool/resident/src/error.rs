@@ -9,7 +9,8 @@ pub type Result<T> = std::result::Result<T, HeapMapError>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeapMapError {
-    /// There is no process with this number.
+    /// There is no process with this number, or it has no memory: it has ended and waits for its
+    /// parent, or is a thread of the kernel.
     #[error("there is no process {0}")]
     NoProcess(u32),
     /// The kernel does not let this user read the process.

@@ -134,6 +134,35 @@ pub struct Totals {
 }
 
 impl HeapMap {
+    /// Reads the heap of the first allocator that has memory, by the addresses of the allocators'
+    /// layouts. Returns one without memory if there is no other, and `None` if no address has a
+    /// layout.
+    ///
+    /// # Errors
+    ///
+    /// Fails if that heap cannot be read, or if no heap has memory and a layout makes no sense: the
+    /// memory may be in the heap of that one.
+    pub(crate) fn read_used(memory: &dyn Memory, addresses: impl Iterator<Item = u64>) -> Result<Option<HeapMap>> {
+        let (mut empty, mut corrupt) = (None, None);
+        for address in addresses {
+            let layout = match Layout::read(memory, address) {
+                Ok(Some(layout)) => layout,
+                Err(error @ HeapMapError::Corrupt { .. }) => {
+                    corrupt = Some(error);
+                    continue;
+                }
+                // A file may have been replaced since it was mapped: then other contents are there.
+                Ok(None) | Err(_) => continue,
+            };
+            let map = HeapMap::read(memory, &layout)?;
+            if !map.chunks.is_empty() || !map.huge.is_empty() {
+                return Ok(Some(map));
+            }
+            empty = Some(map);
+        }
+        corrupt.map_or(Ok(empty), Err)
+    }
+
     /// Reads a heap by the layout of its memory.
     pub(crate) fn read(memory: &dyn Memory, layout: &Layout) -> Result<HeapMap> {
         let mut reader = Reader {
@@ -141,6 +170,7 @@ impl HeapMap {
             layout,
             current: HashMap::new(),
             map: HeapMap::default(),
+            ranges: 0,
             heaps: HashMap::new(),
             arenas: HashMap::new(),
         };
@@ -219,6 +249,8 @@ struct Reader<'a> {
     /// The current runs of heaps, by heap and class.
     current: HashMap<(u64, u8), u64>,
     map: HeapMap,
+    /// The number of chunks and huge blocks so far, those that could not be read included.
+    ranges: usize,
     /// The heaps, numbered as they were found.
     heaps: HashMap<u64, u32>,
     /// The arenas' numbers, by the addresses of their descriptions.
@@ -235,34 +267,34 @@ impl Reader<'_> {
             for (at, entry) in words(&leaf).enumerate().filter(|(_, entry)| *entry != NOTHING) {
                 let range = (number * self.layout.leaf_count + at) as u64;
                 let Some(start) = range.checked_mul(1 << self.layout.chunk_shift) else { continue };
-                if self.map.chunks.len() + self.map.huge.len() >= CHUNKS_MAX {
+                if self.ranges >= CHUNKS_MAX {
                     return Err(HeapMapError::TooLarge(CHUNKS_MAX));
                 }
-                self.read_range(start, entry)?;
+                self.ranges += 1;
+                self.read_range(start, entry);
             }
         }
         Ok(())
     }
 
-    fn read_range(&mut self, start: u64, entry: u64) -> Result<()> {
+    /// Adds the chunk or the huge block at an address. It is left out if it cannot be read: it may
+    /// have been unmapped since the leaf was read.
+    fn read_range(&mut self, start: u64, entry: u64) {
         let layout = self.layout;
         if entry != CHUNK {
             if let Ok(bytes) = word_at(self.memory, entry.wrapping_add(layout.huge_length)) {
                 self.map.huge.push(HugeBlock { address: start, bytes });
-                return Ok(());
             }
-            return Err(HeapMapError::Corrupt { address: entry, reason: "a huge block without a description" });
+            return;
         }
         let page = (start >> layout.chunk_shift) % layout.header_pages;
         let header = start + page * layout.page_size as u64;
         let mut metadata = vec![0; layout.run_size * layout.slices()];
-        // A chunk that was unmapped since the leaf was read is none any more.
         if self.memory.read(header, &mut metadata).is_ok() {
             let slices = self.slices(header, &metadata);
             let arena = self.arena(word(&metadata, layout.chunk_arena).unwrap_or(0));
             self.map.chunks.push(Chunk { address: start, arena, slices });
         }
-        Ok(())
     }
 
     /// Returns the number of the arena whose description is at an address.

@@ -7,10 +7,12 @@ use std::io;
 use object::elf::FileHeader64;
 use object::read::elf::ElfFile;
 use object::{Endianness, Object, ObjectSegment, ObjectSymbol, ReadCache};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 
 use crate::error::{HeapMapError, Result};
 use crate::heap::HeapMap;
-use crate::layout::{Layout, SYMBOL};
+use crate::layout::SYMBOL;
 
 type Elf<'data> = ElfFile<'data, FileHeader64<Endianness>, &'data ReadCache<File>>;
 
@@ -26,22 +28,19 @@ impl HeapMap {
     pub fn of_process(process: u32) -> Result<HeapMap> {
         let refused = |error: io::Error| match error.kind() {
             io::ErrorKind::NotFound => HeapMapError::NoProcess(process),
+            // The process ended between two calls.
+            _ if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => HeapMapError::NoProcess(process),
             _ => HeapMapError::NotAllowed(process),
         };
         let maps = fs::read(format!("/proc/{process}/maps")).map_err(refused)?;
+        if maps.is_empty() {
+            return Err(HeapMapError::NoProcess(process));
+        }
         let memory = File::open(format!("/proc/{process}/mem")).map_err(refused)?;
         let maps = String::from_utf8_lossy(&maps);
-        let mut empty = None;
-        for address in Mapping::files(&maps).iter().filter_map(|mapping| mapping.symbol(process)) {
-            // A file may have been replaced since it was mapped: then other contents are there.
-            let Ok(Some(layout)) = Layout::read(&memory, address) else { continue };
-            let map = HeapMap::read(&memory, &layout)?;
-            if !map.chunks.is_empty() || !map.huge.is_empty() {
-                return Ok(map);
-            }
-            empty = Some(map);
-        }
-        empty.ok_or(HeapMapError::NoAllocator(process))
+        let mappings = Mapping::files(&maps);
+        let addresses = mappings.iter().filter_map(|mapping| mapping.symbol(process));
+        HeapMap::read_used(&memory, addresses)?.ok_or(HeapMapError::NoAllocator(process))
     }
 }
 
@@ -76,10 +75,8 @@ impl<'maps> Mapping<'maps> {
     /// cannot be read: it may be gone, or be no program.
     fn symbol(&self, process: u32) -> Option<u64> {
         // As the process sees the path, which may be in a container.
-        let file = File::open(format!("/proc/{process}/root{}", self.path)).ok()?;
-        let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
-        let cache = ReadCache::new(file);
-        let elf = is_file.then(|| Elf::parse(&cache).ok())??;
+        let cache = ReadCache::new(open_file(&format!("/proc/{process}/root{}", self.path))?);
+        let elf = Elf::parse(&cache).ok()?;
         let is_it = |symbol: &object::read::elf::ElfSymbol64<'_, '_, Endianness, _>| {
             symbol.is_definition() && symbol.name_bytes() == Ok(SYMBOL)
         };
@@ -95,8 +92,26 @@ impl<'maps> Mapping<'maps> {
     }
 }
 
+/// Opens a regular file for reading. `None` for anything else: the opening of a device may have
+/// effects, and that of a FIFO waits for a writer.
+fn open_file(path: &str) -> Option<File> {
+    let is_file = |metadata: io::Result<fs::Metadata>| metadata.is_ok_and(|metadata| metadata.is_file());
+    if !is_file(fs::metadata(path)) {
+        return None;
+    }
+    // The path may have been replaced since: then the opening must not wait either.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty()).ok()?);
+    is_file(file.metadata()).then_some(file)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
+    use rustix::fs::{CWD, FileType};
+    use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+
     use super::*;
 
     #[test]
@@ -121,5 +136,26 @@ nonsense
         let own = std::process::id();
         assert!(matches!(HeapMap::of_process(own), Err(HeapMapError::NoAllocator(process)) if process == own));
         assert!(matches!(HeapMap::of_process(u32::MAX), Err(HeapMapError::NoProcess(_))));
+    }
+
+    /// A child that has ended and was not waited for has no memory.
+    #[test]
+    fn a_process_that_has_ended_is_none() {
+        let mut child = Command::new("true").spawn().unwrap();
+        let id = Pid::from_child(&child);
+        waitid(WaitId::Pid(id), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
+        let found = HeapMap::of_process(child.id());
+        child.wait().unwrap();
+        assert!(matches!(found, Err(HeapMapError::NoProcess(_))), "{found:?}");
+    }
+
+    /// A mapped file may have been replaced by a FIFO, the opening of which would wait for ever.
+    #[test]
+    fn a_fifo_is_not_opened() {
+        let path = std::env::temp_dir().join(format!("heapledger-fifo-{}", std::process::id()));
+        rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let symbol = Mapping { start: 0, offset: 0, path: path.to_str().unwrap() }.symbol(std::process::id());
+        fs::remove_file(&path).unwrap();
+        assert_eq!(symbol, None);
     }
 }

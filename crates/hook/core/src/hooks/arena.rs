@@ -134,7 +134,7 @@ pub mod pointer {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct PointerInfo {
-    /// One of [`pointer`].
+    /// One of the numbers in [`mod@pointer`].
     pub kind: u32,
     /// 0.
     pub reserved: u32,

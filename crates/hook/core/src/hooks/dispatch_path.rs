@@ -5,13 +5,13 @@
 //! table.
 
 use core::ptr;
-use core::sync::atomic::{AtomicIsize, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
-use super::Pointer;
 use super::installed::{OBSERVERS, REPLACEMENTS};
 use super::list::Slot;
 use super::observer::Observer;
 use super::replacement::Replacement;
+use super::{HookError, Pointer};
 use crate::lock::Lock;
 use crate::{arch, filter};
 
@@ -123,15 +123,27 @@ pub static COUNTED: Counted = Counted {
 /// until a word of the thread has been counted down below 0, one for each call, and that its blocks
 /// lie in a range of addresses. Entry points may pass other calls of `malloc`, `calloc`, `realloc`
 /// and `free` on to the program's own allocator. The replacement sets the word anew when it is
-/// called with the word below 0. Only one replacement may call this, once, before its first block.
+/// called with the word below 0. To be called before its first block.
 ///
 /// `word` is the distance of the word from the thread pointer, the same in each thread.
-pub fn set_counted(replacement: &Replacement, word: isize, first: usize, length: usize) {
+///
+/// # Errors
+///
+/// [`HookError::Full`] if there is a replacement already that counts: then this one is asked for
+/// each block. [`HookError::Malformed`] without a `malloc`.
+pub fn set_counted(replacement: &Replacement, word: isize, first: usize, length: usize) -> Result<(), HookError> {
+    let malloc = replacement.functions.malloc.ok_or(HookError::Malformed)?;
+    // Entry points may be reading the words of the first: they are never written again.
+    static CLAIMED: AtomicBool = AtomicBool::new(false);
+    if CLAIMED.swap(true, Ordering::Relaxed) {
+        return Err(HookError::Full);
+    }
     COUNTED.word.store(word, Ordering::Relaxed);
     COUNTED.first.store(first, Ordering::Relaxed);
     COUNTED.length.store(length, Ordering::Relaxed);
-    COUNTED.malloc.store(replacement.functions.malloc.map_or(0, |malloc| malloc as usize), Ordering::Release);
+    COUNTED.malloc.store(malloc as usize, Ordering::Release);
     update();
+    Ok(())
 }
 
 /// True if the replacement that counts is the only one, and is installed.

@@ -67,6 +67,19 @@ impl Hooks {
     }
 }
 
+/// Reads an entry of a hook table; `None` in the shorter table of an older library, which does not
+/// have the entry.
+///
+/// The pointer is one to [`Hooks`], which is null or points to as many bytes as its `size` says.
+#[macro_export]
+macro_rules! hooks_entry {
+    ($table:expr, $entry:ident) => {{
+        let table: *const $crate::hooks::Hooks = $table;
+        let end = core::mem::offset_of!($crate::hooks::Hooks, $entry) + size_of::<usize>();
+        if table.is_null() || ((*table).size as usize) < end { None } else { Some((*table).$entry) }
+    }};
+}
+
 fn number(result: Result<(), HookError>) -> c_int {
     result.err().map_or(0, |error| error as c_int)
 }
@@ -106,15 +119,13 @@ unsafe extern "C" fn remove_replacement(replacement: *const Replacement) -> c_in
 
 /// # Safety
 ///
-/// `replacement` is null, or a table that has been installed by [`install_replacement`]. The word
-/// is in the thread-local storage of the loaded object that has the replacement.
+/// `replacement` is as [`install_replacement`] asks for it, which may be called afterwards. The
+/// word is in the thread-local storage of the loaded object that has the replacement.
 unsafe extern "C" fn count_calls(replacement: *const Replacement, word: isize, first: usize, length: usize) -> c_int {
-    // SAFETY: null, or a whole table that stays, by this function's `# Safety`.
-    match unsafe { replacement.as_ref() } {
-        Some(replacement) => {
-            dispatch_path::set_counted(replacement, word, first, length);
-            0
-        }
+    // SAFETY: `Replacement::read` asks for null or a table that has as many bytes as its `size`s
+    // say, as `install_replacement` does, which this function's `# Safety` refers to.
+    match unsafe { Replacement::read(replacement) } {
+        Some(replacement) => number(dispatch_path::set_counted(&replacement, word, first, length)),
         None => HookError::Malformed as c_int,
     }
 }
@@ -170,7 +181,8 @@ notify!(notify_realloc_ends: realloc_ends(old: Pointer, block: Pointer, size: us
 notify!(notify_reallocarray_ends: reallocarray_ends(old: Pointer, block: Pointer, count: usize, each: usize));
 notify!(notify_failed: failed(api, size: usize, alignment: usize, count: usize));
 
-/// Returns an arena that other code tells of, unless it is null or of another version.
+/// Returns an arena that other code tells of. `None` if it is null, or not a structure that an
+/// observer was given: C declares only the first part, without the name.
 ///
 /// # Safety
 ///
@@ -199,8 +211,15 @@ unsafe extern "C" fn notify_arena_allocated(
     // SAFETY: the contract of `Hooks::tell`, which this function asks for, is that of notification;
     // and `told` asks for an arena of an observer.
     unsafe {
-        if let (Some(arena), Some(api)) = (told(arena), u8::try_from(api).ok().and_then(Api::from_number)) {
-            notify::arena_allocated(arena, notify::ArenaCall { api, size, alignment, count }, block, caller);
+        let Some(api) = u8::try_from(api).ok().and_then(Api::from_number) else { return };
+        match (told(arena), api) {
+            (Some(arena), _) => {
+                notify::arena_allocated(arena, notify::ArenaCall { api, size, alignment, count }, block, caller);
+            }
+            _ if arena.is_null() => {}
+            (None, Api::Calloc) => notify::calloc(block, count, size.checked_div(count).unwrap_or(0), caller),
+            (None, Api::Memalign) => notify::aligned(api, block, alignment, size, caller),
+            (None, _) => notify::malloc(block, size, caller),
         }
     }
 }
@@ -217,8 +236,10 @@ unsafe extern "C" fn notify_arena_realloc_ends(
 ) {
     // SAFETY: `told` and `notify::arena_realloc_ends` ask for what `notify_arena_allocated` does.
     unsafe {
-        if let Some(arena) = told(arena) {
-            notify::arena_realloc_ends(arena, old, block, size, caller);
+        match told(arena) {
+            Some(arena) => notify::arena_realloc_ends(arena, old, block, size, caller),
+            None if arena.is_null() => {}
+            None => notify::realloc_ends(old, block, size, caller),
         }
     }
 }

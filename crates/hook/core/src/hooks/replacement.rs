@@ -149,8 +149,9 @@ impl Functions {
 /// Functions that it leaves out go to the next table, with these exceptions:
 /// - `posix_memalign`, `aligned_alloc`, `valloc` and `pvalloc` are derived from `memalign`, if it
 ///   has that;
-/// - if it has `malloc` and none of the arena functions, these become dummies over its plain ones:
-///   every arena is number 1, and is the heap.
+/// - if it has `malloc`, no `owns`, and none of the arena functions, these become dummies over its
+///   plain ones: every arena is number 1, and is the heap. With `owns` it is a layer: the arenas
+///   are those of the allocator below it, and it does not see their blocks.
 ///
 /// # Contract of the functions
 ///
@@ -184,7 +185,8 @@ pub struct Replacement {
     /// is complete, stays valid for ever, and always leads to the next replacement that is
     /// installed at the time of a call, or to the program's allocator.
     pub below: *mut *const Functions,
-    /// Returns non-zero if a block, which is not null, is this allocator's. Never waits.
+    /// Returns non-zero if a block, which is not null, is this allocator's. It may take a lock that
+    /// nobody holds while waiting or calling other code, and does not call the malloc family.
     pub owns: Option<unsafe extern "C" fn(Pointer) -> c_int>,
     /// The functions that it replaces.
     pub functions: Functions,

@@ -15,6 +15,21 @@ fn a_failed_attempt_leaves_the_lock_held() {
 }
 
 #[test]
+fn a_wait_for_a_lock_ends() {
+    let lock = Lock::new();
+    let guard = lock.lock_within(0).unwrap();
+    assert!(lock.lock_within(2).is_none());
+    drop(guard);
+    assert!(lock.lock_within(2).is_some());
+    std::thread::scope(|scope| {
+        let guard = lock.lock();
+        let waiter = scope.spawn(|| lock.lock_within(600_000).is_some());
+        drop(guard);
+        assert!(waiter.join().unwrap());
+    });
+}
+
+#[test]
 fn one_at_a_time() {
     struct Shared(Lock, UnsafeCell<u64>);
     // SAFETY: `Sync` asks that shared references race nowhere. The lock is `Sync` itself. The

@@ -5,6 +5,8 @@
 use core::arch::{asm, global_asm};
 use core::ptr::NonNull;
 
+pub(crate) use heapledger_core::arch::{thread_pointer, ticks};
+
 use crate::heap::{EMPTY_HEAP, Heap, HeapPtr};
 
 global_asm!(

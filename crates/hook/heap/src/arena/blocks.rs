@@ -1,48 +1,70 @@
 //! Blocks of arenas: the malloc functions with the id of an arena.
 //!
 //! A thread that has used an arena before finds its heap there in a table, without a lock. Ids that
-//! no arena has, and blocks of other arenas, end the program with a message.
+//! no arena has, and blocks of other arenas, end the program with a message. So does the id of an
+//! arena that was disposed of before the call; during the call, an arena must stay.
 
 use core::ptr;
 
 use super::ids::ArenaId;
 use super::lookup::heap_of;
 use super::{SharedArena, disposal, registry};
+use crate::block::as_own;
 use crate::chunk::ChunkPtr;
 use crate::classes::{DIRECT_MAX, LARGE_MAX, aligned_class_of};
 use crate::from_heap::{self, ALIGNMENT, allocate, allocate_of};
 use crate::geometry::{CHUNK, SLICE};
+use crate::heap::HeapPtr;
 use crate::map::{self, Range};
 use crate::run::RunPtr;
 use crate::{api, arch, fatal, filled, huge, options};
 
 /// Allocates a block of at least `size` bytes in an arena. Null if there is no memory, or if the
 /// arena's limit does not allow it. As [`allocate`](crate::allocate) apart from that.
+///
+/// # Safety
+///
+/// The arena is not disposed of meanwhile.
 #[inline(always)]
-pub fn allocate_in(arena: ArenaId, size: usize) -> *mut u8 {
-    let block = allocate_in_at_once(arena, size);
-    if block.is_null() { allocate_in_otherwise(arena, size) } else { block }
+pub unsafe fn allocate_in(arena: ArenaId, size: usize) -> *mut u8 {
+    // SAFETY: both functions demand what this function's `# Safety` does.
+    unsafe {
+        let block = allocate_in_at_once(arena, size);
+        if block.is_null() { allocate_in_otherwise(arena, size) } else { block }
+    }
 }
 
-/// Does the part of [`allocate_in`] that is worth inlining: answers requests of up to 1 KiB if the
-/// thread has used the arena lately, and if its current run there has a block in its free list.
+/// Does the part of [`allocate_in`] that is worth inlining: answers requests of up to 512 bytes if
+/// the thread has used the arena lately, and if its current run there has a block in its free list.
 /// Null otherwise.
+///
+/// # Safety
+///
+/// As for [`allocate_in`].
 #[inline(always)]
-pub fn allocate_in_at_once(arena: ArenaId, size: usize) -> *mut u8 {
+pub unsafe fn allocate_in_at_once(arena: ArenaId, size: usize) -> *mut u8 {
     let id = arena.to_raw();
     let heap = arch::heap().arena_heaps(id).get();
     if size <= DIRECT_MAX && id != 0 && heap.is_of(id) { heap.direct(size).pop().cast() } else { ptr::null_mut() }
 }
 
 /// Does the rest of [`allocate_in`].
+///
+/// # Safety
+///
+/// As for [`allocate_in`].
 #[inline(never)]
-pub fn allocate_in_otherwise(arena: ArenaId, size: usize) -> *mut u8 {
-    heap_of(arena.to_raw()).map_or(ptr::null_mut(), |heap| fill_usable(allocate(heap, size)))
+pub unsafe fn allocate_in_otherwise(arena: ArenaId, size: usize) -> *mut u8 {
+    heap_or_retry(arena.to_raw()).map_or(ptr::null_mut(), |heap| fill_usable(allocate(heap, size)))
 }
 
 /// Allocates a block of `size` zero bytes in an arena, as [`allocate_in`] does.
-pub fn allocate_zeroed_in(arena: ArenaId, size: usize) -> *mut u8 {
-    let Some(heap) = heap_of(arena.to_raw()) else { return ptr::null_mut() };
+///
+/// # Safety
+///
+/// As for [`allocate_in`].
+pub unsafe fn allocate_zeroed_in(arena: ArenaId, size: usize) -> *mut u8 {
+    let Some(heap) = heap_or_retry(arena.to_raw()) else { return ptr::null_mut() };
     if size > LARGE_MAX {
         return from_heap::zero_huge(from_heap::allocate_huge(heap, size, ALIGNMENT), size);
     }
@@ -52,9 +74,13 @@ pub fn allocate_zeroed_in(arena: ArenaId, size: usize) -> *mut u8 {
 }
 
 /// Allocates a block in an arena, aligned to `alignment`, a power of two, as [`allocate_in`] does.
-pub fn allocate_aligned_in(arena: ArenaId, size: usize, alignment: usize) -> *mut u8 {
+///
+/// # Safety
+///
+/// As for [`allocate_in`].
+pub unsafe fn allocate_aligned_in(arena: ArenaId, size: usize, alignment: usize) -> *mut u8 {
     debug_assert!(alignment.is_power_of_two());
-    let Some(heap) = heap_of(arena.to_raw()) else { return ptr::null_mut() };
+    let Some(heap) = heap_or_retry(arena.to_raw()) else { return ptr::null_mut() };
     if alignment <= ALIGNMENT {
         return fill_usable(allocate(heap, size));
     }
@@ -62,6 +88,20 @@ pub fn allocate_aligned_in(arena: ArenaId, size: usize, alignment: usize) -> *mu
         Some(class) => allocate_of(heap, class),
         None => from_heap::allocate_huge(heap, size, alignment).block,
     })
+}
+
+/// Returns this thread's heap of an arena. If the system refuses, see
+/// [`shortage`](crate::shortage).
+#[inline(always)]
+fn heap_or_retry(id: u64) -> Option<HeapPtr> {
+    let heap = heap_of(id);
+    if heap.is_some() { heap } else { retry_heap(id) }
+}
+
+#[cold]
+#[inline(never)]
+fn retry_heap(id: u64) -> Option<HeapPtr> {
+    from_heap::heap_after_refusal(&mut || heap_of(id))
 }
 
 /// Fills a new block as the options say, as far as it can be used. Null is ignored.
@@ -82,7 +122,7 @@ fn fill_usable(block: *mut u8) -> *mut u8 {
 #[inline(always)]
 pub unsafe fn free_in(arena: ArenaId, block: *mut u8) {
     let id = arena.to_raw();
-    let heap = arch::heap().arena_heaps(id).get();
+    let (heap, block) = (arch::heap().arena_heaps(id).get(), as_own(block));
     if block.addr() & (CHUNK - 1) != 0 && id != 0 && heap.is_of(id) {
         // SAFETY: `RunPtr::of` demands a block in a chunk, which is in the first slice of its run:
         // as in `api::free`.
@@ -116,10 +156,11 @@ unsafe fn free_in_otherwise(arena: ArenaId, block: *mut u8) {
 /// # Safety
 ///
 /// The block is null or was returned by this allocator, and nobody else uses it. If another one is
-/// returned, nobody uses it any more.
+/// returned, nobody uses it any more. The arena is not disposed of meanwhile.
 pub unsafe fn reallocate_in(arena: ArenaId, block: *mut u8, size: usize) -> *mut u8 {
     if block.is_null() {
-        return allocate_in(arena, size);
+        // SAFETY: `allocate_in` demands the last part of this function's `# Safety`.
+        return unsafe { allocate_in(arena, size) };
     }
     check_arena(arena, block);
     // SAFETY: `api::reallocate` demands what this function's `# Safety` does.
@@ -162,7 +203,7 @@ fn find_arena(block: *const u8) -> Option<&'static SharedArena> {
     // SAFETY: `RunPtr::of` demands an address in a mapped chunk from which the place of the chunk's
     // header follows, as it does from every address in the chunk: the tree has the chunk. The run
     // is not used.
-    let run = unsafe { RunPtr::of(block.cast_mut()) };
+    let run = unsafe { RunPtr::of(as_own(block.cast_mut())) };
     Some(SharedArena::of(ChunkPtr::of(run)))
 }
 

@@ -10,7 +10,7 @@ pub(crate) fn second() -> u32 {
     SECOND.load(Ordering::Relaxed)
 }
 
-/// Sets the clock. Returns the second that it had.
+/// Sets the clock, unless it is ahead. Returns the second that it had.
 pub(crate) fn set_second(second: u32) -> u32 {
-    SECOND.swap(second, Ordering::Relaxed)
+    SECOND.fetch_max(second, Ordering::Relaxed)
 }

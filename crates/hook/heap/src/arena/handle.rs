@@ -3,13 +3,12 @@
 use core::alloc::Layout;
 use core::ptr::NonNull;
 
-use heapledger_core::arch::thread_pointer;
-
 use super::blocks;
 use super::ids::ArenaId;
 use super::source::{ChunkCallbacks, Source};
 use super::statistics::{ArenaStatistics, arena_statistics};
 use super::{LABEL_MAX, NOT_RANDOMISED, PRIVATE, RANDOMISED, SINGLE_THREAD, Settings, disposal, registry};
+use crate::arch::thread_pointer;
 use crate::from_heap::ALIGNMENT;
 use crate::geometry::PAGE;
 
@@ -76,13 +75,17 @@ impl Arena {
 
     /// Allocates a block. `None` if there is no memory, or if the arena's limit does not allow it.
     pub fn allocate(&self, layout: Layout) -> Option<NonNull<u8>> {
-        NonNull::new(blocks::allocate_aligned_in(self.id, layout.size(), layout.align()))
+        // SAFETY: `allocate_aligned_in` demands that the arena is not disposed of meanwhile: that
+        // is done by `drop`, which nobody can call while `self` is borrowed, or by unsafe
+        // functions.
+        NonNull::new(unsafe { blocks::allocate_aligned_in(self.id, layout.size(), layout.align()) })
     }
 
     /// Allocates a block of zero bytes. `None` as for [`Arena::allocate`].
     pub fn allocate_zeroed(&self, layout: Layout) -> Option<NonNull<u8>> {
         if layout.align() <= ALIGNMENT {
-            return NonNull::new(blocks::allocate_zeroed_in(self.id, layout.size()));
+            // SAFETY: `allocate_zeroed_in` demands that the arena stays: see `allocate`.
+            return NonNull::new(unsafe { blocks::allocate_zeroed_in(self.id, layout.size()) });
         }
         let block = self.allocate(layout)?;
         // SAFETY: `write_bytes` demands that many writable bytes: the block is new, of that size.
@@ -99,7 +102,8 @@ impl Arena {
     /// The block is of this allocator, and nobody else uses it. If another one is returned, nobody
     /// uses it any more.
     pub unsafe fn reallocate(&self, block: NonNull<u8>, size: usize) -> Option<NonNull<u8>> {
-        // SAFETY: `reallocate_in` demands the same as this function's `# Safety`.
+        // SAFETY: `reallocate_in` demands the same as this function's `# Safety`, and that the
+        // arena stays: see `allocate`.
         NonNull::new(unsafe { blocks::reallocate_in(self.id, block.as_ptr(), size) })
     }
 
@@ -151,7 +155,7 @@ impl ArenaBuilder {
     }
 
     /// Sets the dirty memory above which the arena returns memory to the system, in bytes. 0 stands
-    /// for an eighth of the main arena's.
+    /// for 128 KiB and a 128th of what the arena uses.
     pub fn dirty_bytes_max(mut self, bytes: usize) -> ArenaBuilder {
         self.dirty_bytes_max = bytes;
         self
@@ -195,7 +199,7 @@ impl ArenaBuilder {
     /// # Safety
     ///
     /// The functions do what [`ChunkCallbacks`] says for as long as the arena exists, on any thread
-    /// that uses it.
+    /// of the process.
     pub unsafe fn chunk_callbacks(mut self, callbacks: ChunkCallbacks) -> ArenaBuilder {
         self.settings.source = Source::Callbacks(callbacks);
         self

@@ -2,9 +2,8 @@
 
 use core::{mem, ptr};
 
-use heapledger_core::arch::thread_pointer;
-
 use super::{Heaps, SharedArena, registry};
+use crate::arch::thread_pointer;
 use crate::base;
 use crate::heap::{Heap, HeapPtr};
 use crate::locked::Locked;

@@ -2,10 +2,11 @@
 //!
 //! Each arena has a budget. If its dirty pages are more, the thread that exceeds the budget returns
 //! those that have been dirty for longest, down to half of the budget, so that the next slice that
-//! is given back does not cause a system call again. The budget of the main arena is 1 MiB and a
+//! is given back does not cause a system call again. The budget of the main arena is 2 MiB and a
 //! sixteenth of what is used; a large program would otherwise return memory that it needs again at
-//! once. That of another arena is what its creator said, or an eighth of that formula. A modifier
-//! shifts all budgets; an arena may have shifts of its own for modifiers above and below 0.
+//! once. That of another arena is what its creator said, or 128 KiB and a 128th of what it uses. A
+//! modifier shifts all budgets; an arena may have shifts of its own for modifiers above and below
+//! 0.
 //!
 //! A program may [defer](deferred) purges to moments that it chooses, and may let dirty pages
 //! [decay](decay) by their age. It may [watch](hook) purges.
@@ -48,7 +49,8 @@ static MODIFIER: AtomicI32 = AtomicI32::new(0);
 pub(crate) struct Purged {
     /// The pages that were returned.
     pub(crate) pages: usize,
-    /// True if nothing is left to be done: for example, another thread may be doing it.
+    /// True if nothing is left to be done. False if the budget was used up, or if another thread is
+    /// purging the arena.
     pub(crate) is_done: bool,
 }
 
@@ -91,27 +93,28 @@ impl SharedArena {
             }
             let mut event = hook::Watch::begin(self, caller);
             let mut pages = 0;
-            let is_done = loop {
-                if pages >= budget {
-                    break false;
-                }
-                match self.purge_chunk(is_due, &mut event) {
-                    Some(more) => pages += more,
-                    None => break true,
-                }
-            };
+            let mut is_done = false;
+            while pages < budget && !is_done {
+                let purged = self.purge_chunk(is_due, &mut event);
+                pages += purged.pages;
+                is_done = purged.is_done;
+            }
             event.end(pages);
             Purged { pages, is_done }
         };
         if may_wait { self.purging.with(|()| run()) } else { self.purging.try_with(|()| run()).unwrap_or_default() }
     }
 
-    /// Returns the memory of one chunk's dirty slices. `None` if no chunk is due, or if the system
-    /// refuses to take memory. The lock `purging` is held.
-    fn purge_chunk(&self, is_due: &dyn Fn(&Space, ChunkPtr) -> bool, event: &mut hook::Watch<'_>) -> Option<usize> {
+    /// Returns the memory of one chunk's dirty slices. It was the last chunk if no other one is
+    /// due, or if the system has refused to take memory of this one. The lock `purging` is held.
+    fn purge_chunk(&self, is_due: &dyn Fn(&Space, ChunkPtr) -> bool, event: &mut hook::Watch<'_>) -> Purged {
         let source = &self.settings().source;
+        let nothing = Purged { pages: 0, is_done: true };
+        if !source.can_decommit() {
+            return nothing;
+        }
         // The slices count as used while the system takes their memory, without the space's lock.
-        let (chunk, slices) = self.space.with(|space| space.take_dirty(is_due))?;
+        let Some((chunk, slices)) = self.space.with(|space| space.take_dirty(is_due)) else { return nothing };
         let (mut rest, mut refused) = (slices, 0);
         while rest != 0 {
             let first = rest.trailing_zeros() as usize;
@@ -131,7 +134,7 @@ impl SharedArena {
             space.end_purge(self, chunk, slices, refused);
             space.pages_returned - before
         });
-        (refused == 0).then_some(pages)
+        Purged { pages, is_done: refused != 0 }
     }
 }
 

@@ -4,10 +4,10 @@ use core::cell::Cell;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use heapledger_core::arch::{thread_pointer, ticks};
 use heapledger_core::sample::Random;
 
 use super::{MAIN, Settings, SharedArena};
+use crate::arch::{thread_pointer, ticks};
 use crate::base;
 use crate::fatal;
 use crate::locked::Locked;

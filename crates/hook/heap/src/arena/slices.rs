@@ -6,9 +6,11 @@
 
 use super::SharedArena;
 use super::purge;
+use super::space::Space;
 use crate::chunk::{ChunkPtr, bits, find};
 use crate::classes::slices_of;
 use crate::geometry::{CHUNK, PAGE, SLICE, SLICES};
+use crate::os;
 use crate::run::RunPtr;
 
 impl SharedArena {
@@ -19,7 +21,7 @@ impl SharedArena {
             let chunk = space.chunk_with_room(self, count)?;
             let dirty = if count == 1 { find(chunk.dirty.get(), 1) } else { None };
             let first = dirty.or_else(|| find(chunk.free.get(), count))?;
-            if !self.commit(chunk, first, count) {
+            if !self.commit(space, chunk, first, count) {
                 return None;
             }
             let touched = (first..first + count).map(|slice| chunk.run(slice).touched()).max();
@@ -41,7 +43,7 @@ impl SharedArena {
         }
         self.space.with(|space| {
             let more = bits(end, new - old);
-            let is_free = chunk.free.get() & more == more && self.commit(chunk, end, new - old);
+            let is_free = chunk.free.get() & more == more && self.commit(space, chunk, end, new - old);
             if is_free && space.use_slices(chunk, more) {
                 purge::note_reuse(self);
             }
@@ -49,23 +51,30 @@ impl SharedArena {
         })
     }
 
-    /// Makes free slices usable that were decommitted. False if that fails for one.
-    fn commit(&self, chunk: ChunkPtr, first: usize, count: usize) -> bool {
+    /// Makes free slices usable that were decommitted. False if that fails for one: then those
+    /// before it are dirty, so that a purge returns their memory.
+    fn commit(&self, space: &mut Space, chunk: ChunkPtr, first: usize, count: usize) -> bool {
         let source = &self.settings().source;
-        source.is_system()
-            || (first..first + count).all(|slice| {
-                let run = chunk.run(slice);
-                if !run.is_decommitted() {
-                    return true;
-                }
-                // SAFETY: `commit` demands whole pages of the source that nobody else uses: the
-                // slice is free, and the arena's lock is held.
-                let is_done = unsafe { source.commit(chunk.slice(slice), SLICE) };
-                if is_done {
-                    run.set_touched(SLICE / PAGE);
-                }
-                is_done
-            })
+        if source.is_system() {
+            return true;
+        }
+        let mut committed = 0;
+        for slice in first..first + count {
+            let run = chunk.run(slice);
+            if !run.is_decommitted() {
+                continue;
+            }
+            // SAFETY: `commit` demands whole pages of the source that nobody else uses: the slice
+            // is free, and the arena's lock is held.
+            if !unsafe { source.commit(chunk.slice(slice), SLICE) } {
+                os::refuse();
+                space.mark_dirty(chunk, committed);
+                return false;
+            }
+            run.set_touched(SLICE / PAGE);
+            committed |= bits(slice, 1);
+        }
+        true
     }
 
     /// Gives the slices of a run back, from number `from` of the run on.

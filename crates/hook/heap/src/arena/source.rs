@@ -3,13 +3,15 @@
 use core::ffi::{c_int, c_void};
 use core::ptr;
 
-use crate::os;
+use crate::{os, readers};
 
 /// The functions that give an arena its memory, in the layout of C's `heapledger_chunk_callbacks`.
 ///
-/// They are called with locks of the allocator held: they must not use the arena, nor dispose of
-/// one. Any thread that uses the arena may call them, more than one at a time. All lengths are
-/// multiples of 4 KiB. The memory's content does not matter.
+/// They are called with locks of the allocator held, so they must not allocate or free, by malloc
+/// either, and must not call functions of arenas or purges: the thread would wait for itself. Any
+/// thread of the process may call them, more than one at a time: a thread that purges, or that runs
+/// out of memory, does so in all arenas. All lengths are multiples of 4 KiB. The memory's content
+/// does not matter.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct ChunkCallbacks {
@@ -61,7 +63,9 @@ impl Source {
         // SAFETY: the function is one for this purpose, and gets its own context: the contract of
         // those who gave the arena its callbacks.
         let start: *mut u8 = unsafe { map(*context, length, alignment) }.cast();
-        os::refuse();
+        if start.is_null() || start.addr() & (alignment - 1) != 0 {
+            os::refuse();
+        }
         if start.addr() & (alignment - 1) == 0 {
             return start;
         }
@@ -116,10 +120,15 @@ impl Source {
             // SAFETY: `discard` demands whole pages of ours whose content is not needed, as this
             // function's `# Safety` does.
             Source::System => unsafe { os::discard(start, length) },
-            // SAFETY: as in `map`; the range is of this source, by this function's `# Safety`.
-            Source::Callbacks(ChunkCallbacks { context, decommit: Some(decommit), .. }) => unsafe {
-                decommit(*context, start.cast(), length) == 0
-            },
+            Source::Callbacks(ChunkCallbacks { context, decommit: Some(decommit), .. }) => {
+                // The function may make the range inaccessible, and a reader without a lock may be
+                // following the list of a run there that was released just now.
+                if !readers::wait() {
+                    return false;
+                }
+                // SAFETY: as in `map`; the range is of this source, by this function's `# Safety`.
+                unsafe { decommit(*context, start.cast(), length) == 0 }
+            }
             Source::Callbacks(_) => false,
         }
     }

@@ -8,7 +8,7 @@ use super::{SharedArena, clock};
 use crate::chunk::{ALL, ChunkList, ChunkPtr, LEVELS, Link, bits, level_for, level_of};
 use crate::geometry::{CHUNK, PAGE, SLICE, SLICES};
 use crate::map::{self, Range};
-use crate::{options, readers};
+use crate::{options, os, readers};
 
 /// Everything that the lock protects. It is locked before the base allocator only.
 #[derive(Debug)]
@@ -61,6 +61,9 @@ impl Space {
             // So that nobody relies on its being zero:
             (1..=SLICES).for_each(|slice| chunk.run(slice).set_touched(SLICE / PAGE));
         }
+        if source.is_system() && options::has_guards() {
+            chunk.guard();
+        }
         // From here on, readers without a lock find it: its header is complete.
         if !map::set(start.addr(), Some(Range::Chunk)) {
             arena.release(CHUNK);
@@ -70,9 +73,6 @@ impl Space {
         }
         self.hint = start.addr().saturating_sub(CHUNK);
         self.chunks += 1;
-        if source.is_system() && options::has_guards() {
-            chunk.guard();
-        }
         self.list(chunk);
         Some(chunk)
     }
@@ -93,6 +93,13 @@ impl Space {
         chunk.free.set(chunk.free.get() & !slices);
         self.list(chunk);
         dirty != 0
+    }
+
+    /// Marks free slices as dirty that are not yet so.
+    pub(crate) fn mark_dirty(&mut self, chunk: ChunkPtr, slices: u64) {
+        self.pages_dirty += Space::touched(chunk, slices);
+        chunk.dirty.set(chunk.dirty.get() | slices);
+        self.list(chunk);
     }
 
     /// Marks slices as free. A chunk that is free as a whole is unmapped if there is another.
@@ -117,12 +124,19 @@ impl Space {
         self.list(chunk);
         let start = chunk.start();
         map::set(start.addr(), None);
-        readers::wait();
+        let is_unread = readers::wait();
         self.chunks -= 1;
         self.hint = start.addr();
-        // SAFETY: `unmap` demands memory that nobody uses: every slice is free, and no list has the
-        // chunk.
-        unsafe { arena.settings().source.unmap(start, CHUNK) };
+        let source = &arena.settings().source;
+        if is_unread {
+            // SAFETY: `unmap` demands memory that nobody uses: every slice is free, no list has the
+            // chunk, and nobody reads its metadata.
+            unsafe { source.unmap(start, CHUNK) };
+        } else if source.is_system() {
+            // SAFETY: `discard` demands whole pages of ours whose content is not needed: a reader
+            // of the metadata may read anything.
+            unsafe { os::discard(start, CHUNK) };
+        }
         arena.release(CHUNK);
     }
 

@@ -35,10 +35,12 @@ pub struct ArenaStatistics {
 /// Returns the statistics of an arena. `None` if no arena has the id. Takes two locks, each for
 /// some loads, and waits for a purge of the arena.
 pub fn arena_statistics(arena: ArenaId) -> Option<ArenaStatistics> {
-    let arena = registry::find(arena.to_raw())?;
-    // Under this lock, nobody disposes of the arena.
+    let id = arena.to_raw();
+    let arena = registry::find(id)?;
+    // Under this lock, nobody disposes of the arena. Before, its description may have become that
+    // of another one.
     arena.purging.with(|()| {
-        let settings = arena.is_live().then(|| arena.settings())?;
+        let settings = (arena.id() == id).then(|| arena.settings())?;
         Some(arena.space.with(|space| ArenaStatistics {
             mapped_bytes: arena.mapped.load(Ordering::Relaxed),
             mapped_bytes_max: settings.bytes_max,

@@ -310,7 +310,7 @@ fn a_limit_is_kept_and_what_is_freed_counts_no_more() {
 
 /// A source that fills its memory with rubbish, counts what is in use, and makes decommitted memory
 /// inaccessible.
-mod rubbish {
+pub(super) mod rubbish {
     use super::*;
 
     const PROT_NONE: i32 = 0;
@@ -321,11 +321,18 @@ mod rubbish {
     }
 
     #[derive(Default)]
-    pub(super) struct Counts {
-        pub(super) mapped: AtomicUsize,
-        pub(super) decommits: AtomicUsize,
-        pub(super) commits: AtomicUsize,
-        pub(super) is_refusing: AtomicBool,
+    pub(crate) struct Counts {
+        pub(crate) mapped: AtomicUsize,
+        pub(crate) decommits: AtomicUsize,
+        pub(crate) commits: AtomicUsize,
+        pub(crate) is_refusing: AtomicBool,
+        /// Commits and decommits are refused from the one with this number on, unless it is 0.
+        pub(crate) calls_max: AtomicUsize,
+    }
+
+    fn is_refused(counts: &Counts, calls: &AtomicUsize) -> bool {
+        let calls_max = counts.calls_max.load(Ordering::Relaxed);
+        counts.is_refusing.load(Ordering::Relaxed) || (calls_max > 0 && calls.load(Ordering::Relaxed) >= calls_max)
     }
 
     fn counts(context: *mut c_void) -> &'static Counts {
@@ -350,7 +357,7 @@ mod rubbish {
     }
 
     unsafe extern "C" fn commit(context: *mut c_void, start: *mut c_void, length: usize) -> i32 {
-        if counts(context).is_refusing.load(Ordering::Relaxed) {
+        if is_refused(counts(context), &counts(context).commits) {
             return -1;
         }
         counts(context).commits.fetch_add(1, Ordering::Relaxed);
@@ -363,7 +370,7 @@ mod rubbish {
     }
 
     unsafe extern "C" fn decommit(context: *mut c_void, start: *mut c_void, length: usize) -> i32 {
-        if counts(context).is_refusing.load(Ordering::Relaxed) {
+        if is_refused(counts(context), &counts(context).decommits) {
             return -1;
         }
         counts(context).decommits.fetch_add(1, Ordering::Relaxed);
@@ -371,7 +378,7 @@ mod rubbish {
         unsafe { mprotect(start, length, PROT_NONE) }
     }
 
-    pub(super) fn callbacks() -> (ChunkCallbacks, &'static Counts) {
+    pub(crate) fn callbacks() -> (ChunkCallbacks, &'static Counts) {
         let counts: &'static Counts = std::boxed::Box::leak(std::boxed::Box::default());
         let context = ptr::from_ref(counts).cast_mut().cast();
         let callbacks = ChunkCallbacks {
@@ -383,6 +390,34 @@ mod rubbish {
         };
         (callbacks, counts)
     }
+}
+
+#[test]
+fn readers_without_a_lock_find_no_memory_that_was_decommitted() {
+    let _alone = alone();
+    let (callbacks, counts) = rubbish::callbacks();
+    // SAFETY: the functions do what they have to.
+    let arena = unsafe { Arena::builder().label("read").chunk_callbacks(callbacks) }.create().unwrap();
+    let (is_over, looks) = (AtomicBool::new(false), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                // Follows the lists of all runs, also of those that are released just now.
+                let _ = crate::walk(|_| core::ops::ControlFlow::Continue(()));
+                looks.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        for round in 0.. {
+            if round >= 30 && looks.load(Ordering::Relaxed) > 1 {
+                break;
+            }
+            let blocks: Vec<_> = (0..4000).map(|_| arena.allocate(bytes(48)).unwrap()).collect();
+            blocks.into_iter().for_each(release);
+            trim();
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert!(counts.decommits.load(Ordering::Relaxed) > 0);
 }
 
 #[test]
@@ -469,7 +504,8 @@ fn a_label_is_text_of_127_bytes_at_most() {
 
 #[test]
 fn the_main_arena_has_an_id_too() {
-    let block = NonNull::new(crate::arenas::allocate_in(main_arena(), 100)).unwrap();
+    // SAFETY: the main arena is never disposed of.
+    let block = NonNull::new(unsafe { crate::arenas::allocate_in(main_arena(), 100) }).unwrap();
     assert_eq!(owner(block), Some(main_arena()));
     // SAFETY: a block of the main arena, which is not used any more; then null.
     unsafe {

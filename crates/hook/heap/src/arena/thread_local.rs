@@ -1,12 +1,12 @@
 //! Arenas of threads: the malloc functions of a thread allocate from one if the thread asks for it.
 //!
 //! Each thread has a heap of its own anyway. An arena of its own keeps its small blocks out of the
-//! chunks of others, and gives it a budget for dirty pages. Huge blocks are in the main arena as
-//! before. The arena of a thread that has ended goes to the next thread that asks for one.
-
-use heapledger_core::arch::thread_pointer;
+//! chunks of others, and gives it a budget for dirty pages. New huge blocks are in the main arena
+//! as before; a block of the own arena that realloc makes larger than 1 MiB stays in that arena.
+//! The arena of a thread that has ended goes to the next thread that asks for one.
 
 use super::{MAIN, Settings, SharedArena, lookup, registry};
+use crate::arch::thread_pointer;
 use crate::heap::HeapPtr;
 use crate::{arch, threads};
 

@@ -130,7 +130,7 @@ fn letters(word: &[u8], options: &mut AllocatorOptions, refuse: Refuse<'_>) {
             b'Q' => options.poison = if times == 0 { Poison::None } else { Poison::CacheLines(times) },
             b'r' => options.randomize = false,
             b'R' => options.randomize = true,
-            b'P' => options.page_shift = shift,
+            b'P' => refuse(b"P", "the page size is that of the processor, and cannot be set"),
             _ => refuse(&[letter], "unknown letter"),
         }
     }

@@ -8,6 +8,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 
 use heapledger_core::sys::Errno;
 
+use crate::budget;
 use crate::geometry::PAGE;
 use crate::locked::Locked;
 
@@ -34,6 +35,8 @@ pub(crate) fn left_mapped_bytes() -> usize {
 
 pub(crate) fn unmap_left() {}
 
+pub(crate) fn refuse() {}
+
 pub(crate) fn lock_for_fork() {}
 
 /// # Safety
@@ -52,7 +55,7 @@ pub(crate) fn map(length: usize) -> *mut u8 {
 pub(crate) fn map_aligned(length: usize, alignment: usize, _: usize) -> *mut u8 {
     let Ok(layout) = Layout::from_size_align(length, alignment) else { return ptr::null_mut() };
     // More than tests need; the interpreter ends if it has no memory.
-    if length > 1 << 30 || length == 0 {
+    if length > 1 << 30 || length == 0 || !budget::take(length) {
         return ptr::null_mut();
     }
     // SAFETY: `alloc_zeroed` demands a layout whose size is not 0, as was just compared.
@@ -73,7 +76,30 @@ pub(crate) unsafe fn unmap(start: *mut u8, length: usize) {
     // SAFETY: `dealloc` demands a block with its layout: `map_aligned` has entered both, and the
     // caller gives it up.
     unsafe { System.dealloc(start, layout) };
+    budget::give_back(length);
 }
+
+/// Returns the size of guard pages: there are none, because Miri checks bounds itself.
+pub(crate) fn guard() -> usize {
+    0
+}
+
+pub(crate) fn map_guarded(length: usize, alignment: usize, hint: usize) -> *mut u8 {
+    map_aligned(length, alignment, hint)
+}
+
+/// # Safety
+///
+/// As for [`unmap`].
+pub(crate) unsafe fn unmap_guarded(start: *mut u8, length: usize) {
+    // SAFETY: `unmap` demands what this function's `# Safety` does.
+    unsafe { unmap(start, length) };
+}
+
+/// # Safety
+///
+/// None is needed.
+pub(crate) unsafe fn forbid(_: *mut u8, _: usize) {}
 
 /// # Safety
 ///

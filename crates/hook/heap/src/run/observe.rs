@@ -1,10 +1,8 @@
 //! The state of a run as a thread sees it that may not own it.
 
-use core::cell::Cell;
-use core::ptr;
-
 use super::{Run, RunPtr};
 use crate::block::Block;
+use crate::classes::{CLASSES, bytes_of, capacity_of, slices_of};
 use crate::geometry::SLICE;
 
 /// The most blocks that a run has.
@@ -29,14 +27,6 @@ pub(crate) struct Observed {
     free: [u64; BLOCKS_MAX / 64],
 }
 
-/// Reads a field that its owner may be writing.
-fn peek<T: Copy>(cell: &Cell<T>) -> T {
-    // SAFETY: `read_volatile` demands a valid, aligned value: the cell is one. The owner may write
-    // it meanwhile. The value is a machine word or a part of one, which this crate's processors
-    // read as a whole, and it is only judged here: every use checks its bounds.
-    unsafe { ptr::read_volatile(cell.as_ptr()) }
-}
-
 impl Observed {
     /// Looks at a run. `None` if it was released, or makes no sense because it is just changing.
     ///
@@ -45,13 +35,13 @@ impl Observed {
         if run.owner().is_null() {
             return None;
         }
-        let (size, slices) = (peek(&run.size) as usize, usize::from(peek(&run.slices)));
-        let (capacity, carved) = (usize::from(peek(&run.capacity)), usize::from(peek(&run.carved)));
-        let is_sound = size >= 16 && slices > 0 && capacity > 0 && carved <= capacity;
-        if !is_sound || capacity.checked_mul(size).is_none_or(|bytes| bytes > slices * SLICE) {
+        // All from the class, because other fields might be those of another moment. So the blocks
+        // whose first words are read lie in the first slice, which has memory while it is a run's.
+        let (class, carved) = (run.class(), usize::from(run.carved.get()));
+        if class >= CLASSES || carved > capacity_of(class) {
             return None;
         }
-        let class = usize::from(peek(&run.class));
+        let (size, slices, capacity) = (bytes_of(class), slices_of(class), capacity_of(class));
         let mut observed = Observed {
             start: run.start().addr(),
             size,
@@ -62,8 +52,8 @@ impl Observed {
             pages: run.pages(),
             free: [0; BLOCKS_MAX / 64],
         };
-        observed.note(run.start(), peek(&run.free));
-        observed.note(run.start(), peek(&run.local_free));
+        observed.note(run.start(), run.free.get());
+        observed.note(run.start(), run.local_free.get());
         observed.note(run.start(), run.remote.first());
         Some(observed)
     }
@@ -78,11 +68,10 @@ impl Observed {
                 return;
             }
             *word |= bit;
-            let block_now = start.wrapping_add(number * self.size).cast::<*mut Block>();
-            // SAFETY: `read_volatile` demands a valid, aligned address: the block lies in the run,
-            // whose chunk stays mapped, by the contract of `new`. Any content is a valid address,
-            // which is judged before it is used.
-            block = unsafe { ptr::read_volatile(block_now) };
+            let block_now = start.wrapping_add(number * self.size).cast::<Block>();
+            // SAFETY: `peek_next` demands a block of a run whose chunk stays mapped: by the
+            // contract of `new`. The address is judged before it is used.
+            block = unsafe { Block::peek_next(block_now) };
         }
     }
 

@@ -51,6 +51,7 @@ fn a_block_gets_the_smallest_class_that_holds_it() {
         (4096, 4096, Some(0)),
         (4097, 16, Some(1)),
         (1, 8192, Some(1)),
+        (0, 8192, Some(1)),
         (8192, 8192, Some(2)),
         (65536, 16, Some(4)),
         (65537, 16, None),

@@ -10,14 +10,12 @@ use crate::args::values::number;
 /// Reads the chunks and runs of Heapledger's allocator from the memory of the
 /// process, which needs no preparation and runs on meanwhile. A run has blocks of
 /// one size. The table has a row for each size; below it, each line is a chunk of
-/// 4 MiB, and each character a slice of it of 64 KiB:
+/// 4 MiB, and each character a slice of it of 64 KiB. ▁▂▃▄▅▆▇█ is a run, by how
+/// many of its blocks are in use, _ if none is. #== is a run of one larger block,
+/// o== if it is free. A colon is no run, but pages may have memory; a full stop has
+/// none.
 ///
-///     ▁▂▃▄▅▆▇█  a run, by how many of its blocks are in use; _ if none is
-///     #==       a run of one larger block, all its slices; o== if it is free
-///     :         no run, but pages may have memory
-///     .         no run, and no memory
-///
-///     $ LD_PRELOAD=/usr/lib/libheapledger_allocator.so ./server &
+///     $ heapledger run --allocator heapledger -- ./server &
 ///     $ heapledger heap-map $!
 ///     $ heapledger heap-map 4711 --svg -o heap.svg
 ///

@@ -35,6 +35,7 @@ pub(crate) enum LogAction {
     Info(InfoLog),
     Stats(StatsLog),
     Munge(MungeLog),
+    Convert(ConvertLog),
 }
 
 /// Run a program and write a line for each call of its allocator
@@ -134,6 +135,26 @@ pub(crate) struct MungeLog {
     /// The log; - for standard input
     #[arg(value_name = "LOG", value_hint = ValueHint::FilePath)]
     pub(crate) log: String,
+
+    #[command(flatten)]
+    pub(crate) written: Written,
+}
+
+/// Write the calls of a recording as a log
+///
+/// For tools that read logalloc's lines. Blocks have numbers, as after munge, but none
+/// is used twice: munge makes that so. Calls that failed are not there, calloc has a
+/// count of 1, and processes follow each other. Files of other tools that import reads
+/// can be converted, too.
+///
+///     $ heapledger log convert server.hl -o server.log
+///     $ heapledger log convert server.hl | heapledger log munge - | logalloc-replay
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct ConvertLog {
+    /// The recording
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
 
     #[command(flatten)]
     pub(crate) written: Written,

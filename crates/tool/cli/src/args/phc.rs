@@ -36,7 +36,7 @@ pub(crate) struct HeapChecker {
     pub(crate) phc_reuse: u64,
 
     /// The most memory for sampled blocks, in each process
-    #[arg(long, value_name = "SIZE", requires = "phc", default_value = "16MiB", value_parser = values::size)]
+    #[arg(long, value_name = "SIZE", requires = "phc", default_value = "16MiB", value_parser = room)]
     pub(crate) phc_size: u64,
 
     /// The memory of a machine on which the heap checker runs
@@ -50,6 +50,14 @@ pub(crate) struct HeapChecker {
     /// Sample stacks less that were sampled often, and others more
     #[arg(long, requires = "phc")]
     pub(crate) phc_adaptive: bool,
+}
+
+/// Parses the memory for sampled blocks. One half of it is for blocks of up to a page: with less
+/// than two pages there is no room for any.
+fn room(text: &str) -> Result<u64, String> {
+    const MIN: u64 = 8 << 10;
+    let bytes = values::size(text)?;
+    if bytes < MIN { Err("no block has room in it; the least is 8k".to_owned()) } else { Ok(bytes) }
 }
 
 /// The place of a sampled block.

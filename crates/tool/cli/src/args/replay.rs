@@ -20,11 +20,11 @@ use crate::args::Written;
 ///     $ heapledger replay build.log.zst --process 4711 --threads --svg
 ///
 /// FILE is a recording, a file of another tool that import reads, or a log of log
-/// record or Firefox. One process is replayed: the one with the most calls, or that
-/// of --process.
+/// record or Firefox. One process is replayed: the one with the most calls (of
+/// standard input, the first one), or that of --process.
 ///
-/// - time: the processor time of all calls and of one, without the time that the
-///   replay itself takes, which is shown;
+/// - time: the processor time of all calls and of one, with the page faults of the
+///   first use of their memory, without the time that the replay itself takes;
 /// - peak, end: resident memory, as anonymous memory beyond that of the process
 ///   before the first call. A byte of each page of a block is written;
 /// - mapped: the addresses that it has mapped, at the most;
@@ -69,7 +69,7 @@ pub(crate) struct Replay {
     pub(crate) time: bool,
 
     /// The factor of all times, with --time: 0.1 is ten times as fast
-    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, requires = "time")]
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, requires = "time", value_parser = factor)]
     pub(crate) scale: f64,
 
     /// The rounds of which the shortest time counts
@@ -95,4 +95,9 @@ pub(crate) struct Replay {
 
     #[command(flatten)]
     pub(crate) written: Written,
+}
+
+fn factor(text: &str) -> Result<f64, String> {
+    let factor = text.parse::<f64>().ok().filter(|factor| (0.000_001..=1_000.0).contains(factor));
+    factor.ok_or_else(|| "expected a number from 0.000001 to 1000".to_owned())
 }

@@ -25,9 +25,19 @@ pub(crate) fn find(name: &AllocatorName) -> Result<CommandAllocator> {
     match name {
         AllocatorName::System => Ok(CommandAllocator::System),
         AllocatorName::Heapledger => Ok(CommandAllocator::Carried(ALLOCATOR.into())),
-        AllocatorName::Installed(known) => file(&installed(*known)?).map(CommandAllocator::File),
-        AllocatorName::File(path) => file(path).map(CommandAllocator::File),
+        AllocatorName::Installed(known) => file(&installed(*known)?, &FUNCTIONS).map(CommandAllocator::File),
+        AllocatorName::File(path) => file(path, &FUNCTIONS).map(CommandAllocator::File),
     }
+}
+
+/// Returns the allocator of this name as [`find`] does, if it has all functions that a replay may
+/// call.
+pub(crate) fn find_for_replay(name: &AllocatorName) -> Result<CommandAllocator> {
+    let found = find(name)?;
+    if let CommandAllocator::File(path) = &found {
+        file(path, &["memalign", "posix_memalign", "aligned_alloc", "malloc_usable_size"])?;
+    }
+    Ok(found)
 }
 
 fn installed(known: InstalledAllocator) -> Result<PathBuf> {
@@ -41,8 +51,8 @@ fn installed(known: InstalledAllocator) -> Result<PathBuf> {
     })
 }
 
-/// Returns the absolute path of an allocator's library.
-fn file(path: &Path) -> Result<PathBuf> {
+/// Returns the absolute path of an allocator's library, which must have these functions.
+fn file(path: &Path, functions: &[&str]) -> Result<PathBuf> {
     let name = format!("cannot use the allocator `{}`", shown(path));
     let word = quoted(&path.to_string_lossy());
     // A device or a pipe might never end.
@@ -60,9 +70,9 @@ fn file(path: &Path) -> Result<PathBuf> {
     let library =
         parse(&bytes).map_err(|why| refuse(why, format!("give a shared library of this machine:\nfile {word}")))?;
     // For one that is missing, the C library's would be called, with blocks of the other allocator.
-    if let Some(missing) = FUNCTIONS.into_iter().find(|function| !defines(&library, function)) {
-        let hint =
-            format!("it must export malloc, calloc, realloc and free under these names:\nnm -D --defined-only {word}");
+    if let Some(missing) = functions.iter().find(|function| !defines(&library, function)) {
+        let all = functions.join(", ");
+        let hint = format!("it must export these functions: {all}\nnm -D --defined-only {word}");
         return Err(refuse(&format!("it exports no `{missing}`"), hint));
     }
     Ok(absolute)

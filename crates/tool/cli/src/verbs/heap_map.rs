@@ -38,7 +38,7 @@ fn failure(error: HeapMapError) -> Failure {
             Some("sudo heapledger heap-map PID; or allow debuggers: sudo sysctl kernel.yama.ptrace_scope=0")
         }
         HeapMapError::NoAllocator(_) => {
-            Some("start it with the allocator: LD_PRELOAD=/usr/lib/libheapledger_allocator.so COMMAND")
+            Some("start it with the allocator: heapledger run --allocator heapledger -- COMMAND")
         }
         _ => None,
     };

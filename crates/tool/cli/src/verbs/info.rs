@@ -263,7 +263,13 @@ fn marker_text(annotation: &Annotation) -> Option<String> {
             AllocatorEventKind::ArenaDisposed { arena, label } => format!("arena {label} ({arena:#x}) disposed of"),
             AllocatorEventKind::Purged(Purge { arena, label, reason, pages, .. }) => {
                 let pages = counted(pages, "page", "pages");
-                format!("arena {label} ({arena:#x}) purged of {pages} ({reason})")
+                let of = match (&*label, arena) {
+                    ("", 0) => "allocator".to_owned(),
+                    ("", _) => format!("arena {arena:#x}"),
+                    _ => format!("arena {label} ({arena:#x})"),
+                };
+                let reason = if reason.is_empty() { reason } else { format!(" ({reason})") };
+                format!("{of} purged of {pages}{reason}")
             }
         });
     }

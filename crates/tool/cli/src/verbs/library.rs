@@ -6,7 +6,7 @@ use std::io::{self, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use heapledger_collect::ALLOCATOR_FILE_NAME;
+use heapledger_collect::{ALLOCATOR_FILE_NAME, is_loadable};
 use rustix::fs::StatVfsMountFlags;
 use serde::Serialize;
 
@@ -89,7 +89,7 @@ fn data_directory() -> Result<PathBuf> {
     let data = variable("XDG_DATA_HOME").or_else(|| Some(variable("HOME")?.join(".local/share")));
     let data = data.ok_or_else(|| {
         Failure::new(Exit::Usage, "there is no directory for the library: neither XDG_DATA_HOME nor HOME is set")
-            .hint("heapledger lib allocator --directory DIR")
+            .hint("heapledger lib LIBRARY --directory DIR")
     })?;
     Ok(data.join("heapledger/lib"))
 }
@@ -97,14 +97,14 @@ fn data_directory() -> Result<PathBuf> {
 /// Makes the directory, and returns its absolute path. Fails if a library there cannot be loaded.
 fn made(directory: &Path) -> Result<PathBuf> {
     let cannot = format!("cannot put the library into `{}`", shown(directory));
-    let elsewhere = "choose another directory: heapledger lib allocator --directory DIR";
+    let elsewhere = "choose another directory: heapledger lib LIBRARY --directory DIR";
     let made = fs::create_dir_all(directory).and_then(|()| fs::canonicalize(directory));
     let path = made
         .map_err(|error| Failure::caused(Exit::Unexpected, &cannot, error).code(Code::CannotWrite).hint(elsewhere))?;
     let refuse = |why: &str| {
         Err(Failure::new(Exit::Unexpected, format_args!("{cannot}: {why}")).code(Code::CannotWrite).hint(elsewhere))
     };
-    if path.as_os_str().as_bytes().iter().any(|byte| b" :;$\t\n".contains(byte)) {
+    if !is_loadable(&path) {
         return refuse("LD_PRELOAD has no paths with spaces, colons, semicolons or `$`");
     }
     if rustix::fs::statvfs(&path).is_ok_and(|system| system.f_flag.contains(StatVfsMountFlags::NOEXEC)) {

@@ -15,6 +15,7 @@ use crate::import_format::unpacking;
 use crate::output::Output;
 use crate::progress::Progress;
 
+mod convert;
 pub(crate) mod info;
 mod record;
 pub(crate) mod stats;
@@ -29,6 +30,7 @@ pub(crate) fn run(action: &LogAction, out: &mut Output) -> Result<ExitCode> {
         LogAction::Info(arguments) => info::run(arguments, out)?,
         LogAction::Stats(arguments) => stats::run(arguments, out)?,
         LogAction::Munge(arguments) => munge(arguments, out)?,
+        LogAction::Convert(arguments) => convert::run(arguments, out)?,
     }
     Ok(ExitCode::SUCCESS)
 }

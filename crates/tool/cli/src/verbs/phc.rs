@@ -45,7 +45,7 @@ pub(crate) fn run(arguments: &Phc, out: &mut Output) -> Result<()> {
         return out.document(&document, Form::Json);
     }
     if errors.is_empty() {
-        out.line("no errors on the heap")?;
+        out.line(if file.off.is_empty() { "no errors on the heap" } else { "the heap checker did not run" })?;
     }
     for (index, error) in errors.iter().enumerate() {
         if index > 0 {

@@ -76,12 +76,12 @@ fn allocators(arguments: &Replay, player: &Player) -> Result<Vec<Allocator>> {
     let mut names = arguments.allocators.clone();
     if names.is_empty() {
         let installed = InstalledAllocator::ALL.map(AllocatorName::Installed);
-        let is_there = |name: &AllocatorName| allocator::find(name).is_ok();
+        let is_there = |name: &AllocatorName| allocator::find_for_replay(name).is_ok();
         names.extend([AllocatorName::System, AllocatorName::Heapledger]);
         names.extend(installed.into_iter().filter(is_there));
     }
     let place = |name: &AllocatorName| {
-        let found = allocator::find(name)?;
+        let found = allocator::find_for_replay(name)?;
         let cannot = |error| Failure::caused(Exit::NotStarted, format_args!("cannot use the allocator {name}"), error);
         player.allocator(name.to_string(), &found).map_err(cannot)
     };
@@ -115,7 +115,7 @@ fn work(arguments: &Replay, player: &Player) -> Result<(Work, u64)> {
 
 fn notify_of(work: &Work, process: u64) {
     for (number, says) in [
-        (work.unknown, "frees of blocks that were not allocated here are left out"),
+        (work.unknown, "frees and reallocations are about blocks that were not allocated here"),
         (work.lost, "blocks whose frees are missing stay allocated"),
     ] {
         if number > 0 {
@@ -153,7 +153,7 @@ fn print(work: &Work, runs: &[(&str, &Run)], out: &mut Output) -> Result<()> {
             bytes(mapped),
             percent(usable.saturating_sub(requested), requested),
             count(run.faults_minor + run.faults_major),
-            count(run.system_calls.iter().sum()),
+            run.system_calls.map_or_else(|| "?".to_owned(), |calls| count(calls.iter().sum())),
         ]);
         if run.failed > 0 {
             row = row.note(format!("{} failed", counted(run.failed, "request", "requests")));

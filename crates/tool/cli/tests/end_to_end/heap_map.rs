@@ -101,7 +101,10 @@ fn other_processes_have_no_map() {
     };
     let other = refused(&std::process::id().to_string());
     assert!(other.starts_with("error[HL0083]: process "), "{other}");
-    assert!(other.contains("hint: start it with the allocator: LD_PRELOAD="), "{other}");
+    assert!(
+        other.contains("hint: start it with the allocator: heapledger run --allocator heapledger -- COMMAND\n"),
+        "{other}"
+    );
     let none = refused("4294967295");
     assert!(none.contains("there is no process 4294967295\n\nhint: `pgrep NAME`"), "{none}");
 }

@@ -68,6 +68,37 @@ fn no_call_is_lost_however_the_program_ends() {
     }
 }
 
+/// A recording has the calls of a log, except those that failed.
+#[test]
+fn a_recording_becomes_a_log() {
+    let scratch = Scratch::new();
+    let file = scratch.file("converted.log");
+    for job in [Job::fixture("mix", "3000"), Job::fixture("mix_threads", "500"), Job::fixture("forks", "")] {
+        let (outcome, recording) = job.recorded(&scratch);
+        let words = ["log", "convert", "--force", "-o"].map(OsStr::new);
+        let converted = heapledger(words.into_iter().chain([file.as_os_str(), recording.path.as_os_str()]));
+        assert!(converted.status.success(), "{converted:?}");
+        let info = asked("info", &file);
+        let gaps = ["frees_unknown", "allocations_of_live", "lines_other"].map(|name| number(&info, name));
+        assert_eq!(gaps, [0, 0, 0], "{info:#}");
+        let truths = outcome.printed_objects();
+        if let ([truth], 1) = (&truths[..], number(&info, "threads")) {
+            for name in ["bytes_live_max", "blocks_live_max", "bytes_live_end", "blocks_live_end"] {
+                assert_eq!(number(&info, name), number(truth, name), "{name}: {info:#}");
+            }
+        }
+        assert_eq!(number(&info, "processes"), truths.len() as i64, "{info:#}");
+        // It is a log like any other.
+        let munged = heapledger(["log".as_ref(), "munge".as_ref(), file.as_os_str()]);
+        assert!(munged.status.success() && munged.stderr.is_empty(), "{munged:?}");
+        let lines = |text: &str| text.lines().count();
+        assert_eq!(lines(&munged.text()), lines(&fs::read_to_string(&file).unwrap()));
+    }
+    let (_, recording) = Job::fixture("mix", "100").option("--sample=4KiB").recorded(&scratch);
+    let refused = heapledger(["log".as_ref(), "convert".as_ref(), recording.path.as_os_str()]);
+    assert!(refused.status == exited(2) && refused.stdout.is_empty(), "{refused:?}");
+}
+
 #[test]
 fn children_have_lines_of_their_own() {
     let scratch = Scratch::new();

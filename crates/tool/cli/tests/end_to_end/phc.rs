@@ -96,6 +96,9 @@ fn faults() -> Vec<(&'static str, &'static [&'static str], Value, Option<i32>)> 
             json!({"error": "invalid-free", "kind": "InUsePage", "block": {"bytes_requested": 32, "offset": 16}}),
             Some(6),
         ),
+        ("overflow-shrunk", &[], overflow("write", 96, 96), segv),
+        ("blocked-abort", &[], json!({"error": "invalid-free", "kind": "InUsePage"}), Some(6)),
+        ("together", &[], after_free("read", 0), segv),
         ("wild-free", &[], json!({"error": "wild-free", "kind": "GuardPage", "access": "call"}), segv),
         ("overwritten-behind", &[], json!({"error": "overwritten", "overwritten": [22, 22]}), None),
         ("overwritten-before", &[], json!({"error": "overwritten", "overwritten": [-3, -3]}), None),
@@ -226,6 +229,71 @@ fn correct_calls_have_correct_results() {
     // The usable size of a sampled block is that which was asked for.
     assert_eq!((outcome.status, outcome.text().as_str()), (exited(7), "33 33\n1\n0 0\n0\ndone\n"), "{outcome:?}");
     assert!(files.is_empty() && outcome.stderr.is_empty(), "{outcome:?}");
+}
+
+/// Memory that the system does not take back is zero for `calloc`, and a block of no bytes may be
+/// aligned.
+#[test]
+fn slots_that_are_used_again_hold_correct_blocks() {
+    let (outcome, files, _scratch) =
+        checked(Job::fixture("heap_errors", "locked"), &["--quiet", "--phc-size", "64k", "--phc-reuse", "2"]);
+    assert_eq!((outcome.status, outcome.text().as_str()), (exited(7), "dirty 0\ndone\n"), "{outcome:?}");
+    assert!(files.is_empty(), "{outcome:?}");
+    let (outcome, files, _scratch) = checked(Job::fixture("heap_errors", "empty-aligned"), &["--quiet"]);
+    assert_eq!((outcome.status, outcome.text().as_str()), (exited(7), "done\n"), "{outcome:?}");
+    assert!(files.is_empty(), "{outcome:?}");
+}
+
+/// The program's handlers are called also in a sandbox, after a child of vfork(2) has changed its
+/// own, and if they are set by relatives of `signal`.
+#[test]
+fn handlers_of_the_program_survive() {
+    const SET: &str = "before 1\nnow 1 1\n";
+    let (outcome, files, _scratch) = checked(Job::fixture("heap_errors", "sandbox-handler"), &["--quiet"]);
+    let expected = format!("{SET}handler 11 0\nhandler 11 0\nhandler 11 0\ndone\n");
+    assert_eq!((outcome.status, outcome.text()), (exited(7), expected), "{outcome:?}");
+    assert!(files.is_empty(), "{outcome:?}");
+
+    let (outcome, error) = error_of("heap_errors", "vfork-handler", &[]);
+    let expected = format!("{SET}handler 11 1\ndone\n");
+    assert_eq!((outcome.status, outcome.text()), (exited(7), expected), "{outcome:?}");
+    assert_eq!(error["error"], "use-after-free");
+
+    let (outcome, error) = error_of("heap_errors", "sysv-handler", &[]);
+    let expected = "once 11\nonce 11\nrelatives 1111\n";
+    assert_eq!((outcome.status.signal(), outcome.text().as_str()), (Some(11), expected), "{outcome:?}");
+    assert_eq!(error["error"], "use-after-free");
+}
+
+/// An address that was freed twice, which the program survives, is still checked.
+#[test]
+fn an_error_after_a_double_free_is_reported() {
+    let (outcome, files, _scratch) = checked(Job::fixture("heap_errors", "twice"), &["--quiet"]);
+    let expected = "before 1\nnow 1 1\nhandler 11 1\nhandler 11 1\ndone\n";
+    assert_eq!((outcome.status, outcome.text().as_str()), (exited(7), expected), "{outcome:?}");
+    let report = read(&files[0]);
+    let errors: Vec<&Value> = report["errors"].as_array().unwrap().iter().map(|error| &error["error"]).collect();
+    assert_eq!(errors, ["double-free", "use-after-free"], "{report:#}");
+}
+
+/// An access to a guard page that is nearest to a slot which was never used has no block.
+#[test]
+fn an_access_beside_no_block_is_wild() {
+    let (outcome, error) = error_of("heap_errors", "wild-read", &[]);
+    assert_eq!(outcome.status.signal(), Some(11), "{outcome:?}");
+    assert!(has(&error, &json!({"error": "wild-access", "kind": "GuardPage", "block": null})), "{error:#}");
+}
+
+/// Blocks are counted once, in the process that has allocated them.
+#[test]
+fn a_program_that_fails_to_become_another_is_counted_once() {
+    let (outcome, ..) = checked(Job::fixture("heap_errors", "failed-execs"), &[]);
+    assert_eq!((outcome.status, outcome.text().as_str()), (exited(7), "done\n"), "{outcome:?}");
+    let said = String::from_utf8(outcome.stderr).unwrap();
+    let words: Vec<&str> = said.split(' ').collect();
+    let blocks: u64 = words[words.iter().position(|&word| word == "sampled").unwrap() + 1].parse().unwrap();
+    assert!((100..200).contains(&blocks), "{said}");
+    assert!(said.contains(" blocks in 6 processes"), "{said}");
 }
 
 /// Correct programs run as without the checker, whatever of their blocks is sampled.

@@ -24,9 +24,13 @@ fn the_allocator_comes_after_the_hooks() {
     assert!(carried.ends_with(ALLOCATOR_FILE_NAME), "{carried:?}");
     assert_eq!(std::fs::read(carried).unwrap(), b"allocator");
     library.add_allocator(&CommandAllocator::File(elsewhere.path().to_owned())).unwrap();
+    assert_eq!(library.hooks().last().unwrap(), elsewhere.path());
+    // A path that the loader would take for two.
+    let spaced = tempfile::Builder::new().prefix("a b").tempfile().unwrap();
+    library.add_allocator(&CommandAllocator::File(spaced.path().to_owned())).unwrap();
     let link = library.hooks().last().unwrap();
     assert!(link.parent() == Some(library.directory()) && !link.ends_with(ALLOCATOR_FILE_NAME), "{link:?}");
-    assert_eq!(std::fs::read_link(link).unwrap(), elsewhere.path());
+    assert_eq!(std::fs::read_link(link).unwrap(), spaced.path());
 }
 
 #[test]

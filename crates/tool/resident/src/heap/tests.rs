@@ -139,7 +139,7 @@ fn layouts_that_make_no_sense_are_refused() {
 
 #[test]
 fn what_is_not_there_is_an_error_or_no_chunk() {
-    for gone in [ROOT, LEAF, HUGE] {
+    for gone in [ROOT, LEAF] {
         let mut memory = memory();
         memory.0.remove(&gone);
         assert!(read(&memory).is_err(), "{gone:#x}");
@@ -147,10 +147,45 @@ fn what_is_not_there_is_an_error_or_no_chunk() {
     let mut memory = memory();
     memory.0.remove(&HEADER);
     assert_eq!(read(&memory).unwrap().chunks, []);
+    let mut memory = self::memory();
+    memory.0.remove(&HUGE);
+    let map = read(&memory).unwrap();
+    assert_eq!((map.chunks.len(), map.huge.len()), (1, 0));
     // Without its heap, nobody knows that the run is the current one.
     let mut memory = self::memory();
     memory.0.remove(&HEAP);
     assert_eq!(read(&memory).unwrap().bins()[0].used, 11);
+}
+
+#[test]
+fn chunks_that_cannot_be_read_count_too() {
+    let mut memory = memory();
+    // Four leaves of 65,536 chunks, and one chunk more in the fifth.
+    memory.0.insert(0, layout(|numbers| (numbers[1], numbers[2]) = (5, 1 << 16)));
+    let leaf_at = |number: u64| 0x1000_0000_0000 + (number << 24);
+    memory.0.insert(ROOT, (0..5).flat_map(|number| leaf_at(number).to_le_bytes()).collect());
+    let full: Vec<u8> = CHUNK.to_le_bytes().repeat(1 << 16);
+    (0..4).for_each(|number| drop(memory.0.insert(leaf_at(number), full.clone())));
+    memory.0.insert(leaf_at(4), vec![0; 8 << 16]);
+    memory.0.remove(&HEADER);
+    assert_eq!(read(&memory).unwrap().chunks, []);
+    memory.0.insert(leaf_at(4), [CHUNK.to_le_bytes().to_vec(), vec![0; (8 << 16) - 8]].concat());
+    assert!(matches!(read(&memory), Err(HeapMapError::TooLarge(CHUNKS_MAX))));
+}
+
+#[test]
+fn a_layout_that_makes_no_sense_is_told_from_no_allocator() {
+    /// The address of another layout.
+    const OTHER: u64 = 0x1000;
+    /// The address of memory without a layout.
+    const NOTHING_AT: u64 = 0x2000;
+    let mut memory = memory();
+    memory.0.insert(OTHER, layout(|numbers| numbers[1] = 0));
+    memory.0.insert(NOTHING_AT, vec![0; 200]);
+    let read = |addresses: &[u64]| HeapMap::read_used(&memory, addresses.iter().copied());
+    assert!(read(&[NOTHING_AT]).unwrap().is_none());
+    assert!(matches!(read(&[OTHER, NOTHING_AT]), Err(HeapMapError::Corrupt { address: OTHER, .. })));
+    assert_eq!(read(&[OTHER, 0]).unwrap().expect("a heap").chunks.len(), 1);
 }
 
 proptest! {

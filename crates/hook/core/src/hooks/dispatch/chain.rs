@@ -97,19 +97,30 @@ fn start<const TABLE: usize>() -> Position {
 /// Returns the first result of `select`, and its position, searching from a position on: among the
 /// replacements that handle the call, and then the allocator at the end.
 fn find<R>(
-    mut position: Position,
+    position: Position,
     handles: impl Fn(&'static Slot<Replacement>) -> bool,
     select: impl Fn(&'static Functions) -> Option<R>,
 ) -> Option<(R, Position)> {
+    find_in_layers(position, handles, |functions, _| select(functions))
+}
+
+/// Does what [`find`] does. `select` also gets true if the functions are those of a replacement
+/// with `owns`: a layer over another allocator, to which most of the blocks belong.
+fn find_in_layers<R>(
+    mut position: Position,
+    handles: impl Fn(&'static Slot<Replacement>) -> bool,
+    select: impl Fn(&'static Functions, bool) -> Option<R>,
+) -> Option<(R, Position)> {
     while let Some(slot) = position {
+        let replacement = slot.value();
         if handles(slot)
-            && let Some(selected) = select(&slot.value().functions)
+            && let Some(selected) = select(&replacement.functions, replacement.owns.is_some())
         {
             return Some((selected, position));
         }
         position = slot.next();
     }
-    select(underlying_as_given()).map(|selected| (selected, None))
+    select(underlying_as_given(), false).map(|selected| (selected, None))
 }
 
 /// True if a replacement handles calls that allocate a block.
@@ -307,28 +318,32 @@ unsafe fn pvalloc(position: Position, size: usize) -> Pointer {
     }
 }
 
-/// Returns an arena function; or says to use the plain functions, if a table has only those.
-fn or_plain<Given>(given: Option<Given>, functions: &Functions) -> Option<Implementation<Given, ()>> {
-    given
-        .map(Implementation::Given)
-        .or_else(|| (functions.malloc.is_some() && !functions.has_arenas()).then_some(Implementation::Derived(())))
+/// Returns an arena function; or says to use the plain functions, if a table has only those and may
+/// have dummies.
+fn or_plain<Given>(given: Option<Given>, functions: &Functions, dummies: bool) -> Option<Implementation<Given, ()>> {
+    let is_derived = dummies && functions.malloc.is_some() && !functions.has_arenas();
+    given.map(Implementation::Given).or_else(|| is_derived.then_some(Implementation::Derived(())))
 }
 
 /// Defines an arena function: calls the first in the chain, or, over a table without arenas, a
-/// dummy.
+/// dummy. A layer with `owns` has no dummies, so that the arenas of the allocator below it stay in
+/// use; but a block that it owns is freed and reallocated by its plain functions.
 macro_rules! arena {
     ($name:ident($($argument:ident: $type:ty),*) -> $result:ty, among $handles:expr,
      over $position:ident $plain:expr, or $otherwise:expr) => {
-        arena!($name($($argument: $type),*) -> $result, calls $name, among $handles, over $position $plain, or $otherwise);
+        arena!($name($($argument: $type),*) -> $result, calls $name, among $handles, dummies |owns| !owns,
+            over $position $plain, or $otherwise);
     };
     ($name:ident($($argument:ident: $type:ty),*) -> $result:ty, calls $function:ident, among $handles:expr,
-     over $position:ident $plain:expr, or $otherwise:expr) => {
+     dummies $dummies:expr, over $position:ident $plain:expr, or $otherwise:expr) => {
         /// # Safety
         ///
         /// The [contract of calls](self).
         #[inline(never)]
         unsafe fn $name($position: Position, $($argument: $type),*) -> $result {
-            match find($position, $handles, |functions| or_plain(functions.$function, functions)) {
+            let dummies: fn(bool) -> bool = $dummies;
+            let select = |functions: &'static Functions, owns| or_plain(functions.$function, functions, dummies(owns));
+            match find_in_layers($position, $handles, select) {
                 // SAFETY: the function found has the contract of calls, and so has this one. It
                 // gets the same arguments. Nothing here ensures that the arena is of the same
                 // allocator, if replacements came or went since it was created.
@@ -346,8 +361,9 @@ arena!(arena_malloc(_arena: usize, size: usize) -> Pointer, among allocates, ove
 arena!(arena_calloc(_arena: usize, count: usize, each: usize) -> Pointer, among allocates, over position calloc(position, count, each),
     or ptr::null_mut());
 arena!(arena_realloc_block(_arena: usize, old: Pointer, size: usize) -> Pointer, calls arena_realloc, among handles_block(old),
-    over position realloc(position, old, size), or ptr::null_mut());
-arena!(arena_free(_arena: usize, block: Pointer) -> (), among handles_block(block), over position free(position, block), or ());
+    dummies |_| true, over position realloc(position, old, size), or ptr::null_mut());
+arena!(arena_free(_arena: usize, block: Pointer) -> (), calls arena_free, among handles_block(block),
+    dummies |_| true, over position free(position, block), or ());
 arena!(arena_memalign(_arena: usize, alignment: usize, size: usize) -> Pointer, among allocates,
     over position memalign(position, alignment, size), or ptr::null_mut());
 
@@ -373,7 +389,8 @@ unsafe fn arena_realloc(position: Position, arena: usize, old: Pointer, size: us
 /// The [contract of calls](self).
 #[inline(never)]
 unsafe fn create_arena(position: Position, parameters: *const c_void) -> usize {
-    match find(position, allocates, |functions| or_plain(functions.create_arena, functions)) {
+    let select = |functions: &'static Functions, owns: bool| or_plain(functions.create_arena, functions, !owns);
+    match find_in_layers(position, allocates, select) {
         // SAFETY: the function found has the contract of calls, and so has this one. It gets the
         // same parameters.
         Some((Implementation::Given(function), _)) => unsafe { function(parameters) },
@@ -387,9 +404,8 @@ unsafe fn create_arena(position: Position, parameters: *const c_void) -> usize {
 /// The [contract of calls](self).
 #[inline(never)]
 unsafe fn dispose_arena(position: Position, arena: usize) {
-    if let Some((Implementation::Given(function), _)) =
-        find(position, allocates, |functions| or_plain(functions.dispose_arena, functions))
-    {
+    let select = |functions: &'static Functions, owns: bool| or_plain(functions.dispose_arena, functions, !owns);
+    if let Some((Implementation::Given(function), _)) = find_in_layers(position, allocates, select) {
         // SAFETY: the function found has the contract of calls, and so has this one. It gets the
         // same arena; nothing here ensures that this allocator created it (see `arena`).
         unsafe { function(arena) }

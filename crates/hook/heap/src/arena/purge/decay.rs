@@ -37,10 +37,11 @@ pub(crate) fn tick() {
 /// Does the work of [`tick`] in the second `now`.
 #[cold]
 pub(crate) fn tick_at(age: u32, now: u32) {
-    if clock::set_second(now) == now {
+    if clock::set_second(now) >= now {
         return;
     }
-    let is_due = |chunk: ChunkPtr| now.wrapping_sub(chunk.dirty_since.get()) >= age;
+    // Another thread may have set the clock to a later second since `now` was read.
+    let is_due = |chunk: ChunkPtr| now.saturating_sub(chunk.dirty_since.get()) >= age;
     registry::for_each(|arena| {
         arena.purge(c"decay", &|_, chunk| is_due(chunk), usize::MAX, false);
     });

@@ -20,8 +20,8 @@ pub struct PurgeEvent {
     pub arena: u64,
     /// The arena's label, a string of C, which is valid during the call. Empty if it has none.
     pub label: *const c_char,
-    /// The reason of the purge, a static string of C: `budget`, `modifier`, `deferred`, `decay`,
-    /// `all`, `excess` or `trim`.
+    /// The reason of the purge, a static string of C: `budget`, `deferred`, `decay`, `all`,
+    /// `excess` or `trim`.
     pub caller: *const c_char,
     /// The pages of 4 KiB that may have had memory, and were returned.
     pub pages: usize,
@@ -74,9 +74,9 @@ impl<'arena> Watch<'arena> {
         Watch { arena, caller, hook, start_ns, calls: 0, chunks: 0 }
     }
 
-    /// Tells the hook, if there is one and something was done.
+    /// Tells the hook, if there is one and something was returned.
     pub(crate) fn end(self, pages: usize) {
-        let Some(hook) = self.hook.filter(|_| self.calls > 0) else { return };
+        let Some(hook) = self.hook.filter(|_| pages > 0) else { return };
         let label = if self.arena.is_main() { c"main".as_ptr() } else { self.arena.settings().label.as_ptr().cast() };
         let event = PurgeEvent {
             size: size_of::<PurgeEvent>() as u32,

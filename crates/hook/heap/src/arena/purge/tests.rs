@@ -1,14 +1,36 @@
+use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::process::Command;
+use std::string::String;
 use std::vec::Vec;
+use std::{env, format};
 
-use super::super::tests::{alone, arena, bytes, filled, release};
+use super::super::tests::{arena, bytes, filled, release, rubbish};
 use crate::arenas::Arena;
+use crate::geometry::{PAGE, SLICE};
 use crate::purges::{self, PurgeEvent, PurgeResult};
 use crate::trim;
 
+/// True in a process that runs this test only. Elsewhere, runs the test in such a process: budgets
+/// and the queue are the process's, and other tests return the memory of all arenas at any time.
+fn is_alone(test: &str) -> bool {
+    const ALONE: &str = "HEAPLEDGER_TEST_ALONE";
+    // Under Miri, one test runs at a time, and there are no processes.
+    if cfg!(miri) || env::var_os(ALONE).is_some() {
+        return true;
+    }
+    let mut child = Command::new(env::current_exe().unwrap());
+    let output = child.args(["--exact", &format!("arena::purge::tests::{test}")]).env(ALONE, "1").output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("test result: ok. 1 passed"), "{text}");
+    false
+}
+
 #[test]
 fn budgets_follow_parameters_and_modifiers() {
-    let _alone = alone();
+    if !is_alone("budgets_follow_parameters_and_modifiers") {
+        return;
+    }
     let dirty = |arena: &Arena| {
         let blocks: Vec<_> = (0..200).map(|_| filled(arena, 60_000, 1)).collect();
         blocks.into_iter().for_each(release);
@@ -41,7 +63,9 @@ fn budgets_follow_parameters_and_modifiers() {
 
 #[test]
 fn deferred_purges_wait_until_the_program_asks() {
-    let _alone = alone();
+    if !is_alone("deferred_purges_wait_until_the_program_asks") {
+        return;
+    }
     let first = arena("deferred");
     let second = arena("deferred too");
     assert!(!purges::enable_deferred_purge(true));
@@ -83,7 +107,9 @@ fn deferred_purges_wait_until_the_program_asks() {
 
 #[test]
 fn all_and_excess_reach_every_arena() {
-    let _alone = alone();
+    if !is_alone("all_and_excess_reach_every_arena") {
+        return;
+    }
     let arena = Arena::builder().dirty_bytes_max(2 << 20).create().unwrap();
     let blocks: Vec<_> = (0..300).map(|_| filled(&arena, 60_000, 1)).collect();
     blocks.into_iter().for_each(release);
@@ -103,7 +129,9 @@ fn all_and_excess_reach_every_arena() {
 
 #[test]
 fn pages_decay_when_they_are_old_enough() {
-    let _alone = alone();
+    if !is_alone("pages_decay_when_they_are_old_enough") {
+        return;
+    }
     let arena = Arena::builder().dirty_bytes_max(64 << 20).create().unwrap();
     purges::set_dirty_decay(1000);
     let second = super::super::clock::second();
@@ -113,6 +141,9 @@ fn pages_decay_when_they_are_old_enough() {
     assert!(arena.statistics().dirty_bytes > 0);
     super::decay::tick_at(1000, second + 1000);
     assert_eq!(arena.statistics().dirty_bytes, 0);
+    // A thread that has asked the clock earlier does not set it back.
+    super::decay::tick_at(1000, second + 999);
+    assert_eq!(super::super::clock::second(), second + 1000);
     purges::set_dirty_decay(0);
 }
 
@@ -139,7 +170,9 @@ fn the_hook_is_told_of_purges() {
         }
     }
 
-    let _alone = alone();
+    if !is_alone("the_hook_is_told_of_purges") {
+        return;
+    }
     let arena = Arena::builder().label("watched").dirty_bytes_max(64 << 20).create().unwrap();
     WANTED.store(arena.id().to_raw() as usize, Ordering::Relaxed);
     let blocks: Vec<_> = (0..40).map(|_| filled(&arena, 60_000, 1)).collect();
@@ -157,4 +190,65 @@ fn the_hook_is_told_of_purges() {
     assert_eq!(SEEN.load(Ordering::Relaxed), 1);
     assert!(IS_RIGHT.load(Ordering::Relaxed));
     release(blocks[0]);
+}
+
+/// Returns an arena of one chunk, of whose slices 40 are free, with one in use between them.
+fn with_free_slices(source: crate::arenas::ChunkCallbacks) -> (Arena, NonNull<u8>) {
+    // SAFETY: the functions do what they have to.
+    let arena = unsafe { Arena::builder().mapped_bytes_max(4 << 20).dirty_bytes_max(64 << 20).chunk_callbacks(source) };
+    let arena = arena.create().unwrap();
+    let mut blocks: Vec<_> = (0..41).map(|_| filled(&arena, 60_000, 1)).collect();
+    let keep = blocks.remove(20);
+    blocks.into_iter().for_each(release);
+    super::super::lookup::heap_in(super::super::registry::find(arena.id().to_raw()).unwrap()).unwrap().trim();
+    (arena, keep)
+}
+
+#[test]
+fn a_purge_that_is_partly_refused_counts_what_was_returned() {
+    if !is_alone("a_purge_that_is_partly_refused_counts_what_was_returned") {
+        return;
+    }
+    let (callbacks, counts) = rubbish::callbacks();
+    let (arena, keep) = with_free_slices(callbacks);
+    let before = arena.statistics();
+    counts.calls_max.store(1, Ordering::Relaxed);
+    let returned = purges::purge_all();
+    let after = arena.statistics();
+    assert!(after.dirty_bytes > 0 && after.returned_bytes > before.returned_bytes, "{after:?}");
+    assert_eq!(returned, after.returned_bytes - before.returned_bytes);
+    counts.calls_max.store(0, Ordering::Relaxed);
+    release(keep);
+}
+
+#[test]
+fn a_source_that_cannot_decommit_is_not_purged() {
+    if !is_alone("a_source_that_cannot_decommit_is_not_purged") {
+        return;
+    }
+    let (callbacks, _) = rubbish::callbacks();
+    let (arena, keep) = with_free_slices(crate::arenas::ChunkCallbacks { decommit: None, ..callbacks });
+    assert_eq!(purges::purge_all(), 0);
+    assert_eq!(arena.statistics().purges, 0);
+    assert!(arena.statistics().dirty_bytes >= 40 * (SLICE - PAGE));
+    release(keep);
+}
+
+#[test]
+fn slices_that_were_committed_in_vain_are_purged_again() {
+    if !is_alone("slices_that_were_committed_in_vain_are_purged_again") {
+        return;
+    }
+    let (callbacks, counts) = rubbish::callbacks();
+    let (arena, keep) = with_free_slices(callbacks);
+    trim();
+    assert_eq!(arena.statistics().dirty_bytes, 0);
+    counts.calls_max.store(counts.commits.load(Ordering::Relaxed) + 2, Ordering::Relaxed);
+    let blocks: Vec<_> = core::iter::from_fn(|| arena.allocate(bytes(900_000))).collect();
+    counts.calls_max.store(0, Ordering::Relaxed);
+    assert_eq!(arena.statistics().dirty_bytes, 2 * SLICE);
+    trim();
+    assert_eq!(arena.statistics().dirty_bytes, 0);
+    blocks.into_iter().for_each(release);
+    release(keep);
 }

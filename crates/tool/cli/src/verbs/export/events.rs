@@ -10,7 +10,7 @@ use heapledger_analysis::{self as analysis, Filter, HeapEvent, HeapEventKind, He
 use heapledger_profile_formats::{Event, EventKind, EventWriter, Holds, Known, Process, Profile, firefox, heaptrack};
 use heapledger_recording::{ImageId, Recording, Time};
 
-use super::gather::Gatherer;
+use super::gather::{Gatherer, purges};
 use super::history::timeline;
 use crate::args::Export;
 use crate::error::Result;
@@ -62,7 +62,8 @@ pub(super) fn export(
     for process in processes.iter_mut().filter(|_| format == EventFormat::Firefox) {
         process.timeline = timeline(&mut question, selection.moment, Some(process.pid))?;
     }
-    let mut gatherer = Gatherer::new(recording, &mut question.labels);
+    let purges = purges(&question)?;
+    let mut gatherer = Gatherer::new(recording, purges, &mut question.labels);
     let profile = &mut gatherer.profile;
     profile.processes = processes;
     profile.known = Known { allocated: true, temporaries: true, peak: true, end: true, ..Known::default() };

@@ -1,7 +1,7 @@
 //! Builds a profile for other tools from a recording.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -11,22 +11,35 @@ use heapledger_analysis::{
     StackFrame, Stacks, TypeBy, UNKNOWN_TYPE,
 };
 use heapledger_profile_formats::{Amounts, Frame, Holds, Location, Module, Profile, Purge, Sample};
-use heapledger_recording::{ModuleId, NodeKind, Recording};
+use heapledger_recording::{ImageId, ModuleId, NodeKind, Recording};
 use heapledger_symbols::{BuildId, Headers};
 
+use crate::error::Result;
 use crate::label::Labels;
+use crate::question::Question;
 use crate::text::command;
 
 /// Labels of a sample: names and values.
 type LabelList = Vec<(Cow<'static, str>, String)>;
 
-/// Returns the purges of all processes, in the order of time.
-fn purges(recording: &Recording<'_>) -> Vec<Purge> {
+/// Returns the purges of the selected processes in the selected time, in the order of time.
+///
+/// Those after the selection's moment are left out if that is a time, and those outside the times
+/// of allocation if the filter has such times. Takes O(images + events).
+pub(super) fn purges(question: &Question<'_, '_>) -> Result<Vec<Purge>> {
+    let (recording, selection) = (question.recording, &question.selection);
+    let images = selection.filter.images(recording).map_err(|error| question.input.unanswered(error))?;
+    let selected: HashSet<ImageId> = images.into_iter().collect();
+    let all = recording.images().iter().map(|image| (image.image, image.pid));
+    let pids: HashMap<ImageId, u32> = all.filter(|(image, _)| selected.contains(image)).collect();
+    let is_selected = |event: &AllocatorEvent| {
+        let is_in_time = selection.moment.time().is_none_or(|end| event.time <= end);
+        is_in_time && selection.filter.allocated.as_ref().is_none_or(|range| range.contains(&event.time.0))
+    };
     let purge = |event: AllocatorEvent| {
         let AllocatorEventKind::Purged(purge) = event.kind else { return None };
-        let image = recording.images().iter().find(|image| image.image == event.image)?;
         Some(Purge {
-            pid: image.pid,
+            pid: pids.get(&event.image).copied()?,
             start_ns: event.time.0.saturating_sub(purge.duration_ns),
             end_ns: event.time.0,
             arena: purge.arena,
@@ -37,9 +50,9 @@ fn purges(recording: &Recording<'_>) -> Vec<Purge> {
             chunks: purge.chunks,
         })
     };
-    let mut purges: Vec<Purge> = analysis::allocator_events(recording).filter_map(purge).collect();
+    let mut purges: Vec<Purge> = analysis::allocator_events(recording).filter(is_selected).filter_map(purge).collect();
     purges.sort_by_key(|purge| purge.start_ns);
-    purges
+    Ok(purges)
 }
 
 /// Gathers stacks that are equal once the allocator's own functions are left out.
@@ -63,7 +76,7 @@ impl<'r, 'a> AsMut<Names<'r, 'a>> for Gatherer<'_, 'r, 'a> {
 }
 
 impl<'q, 'r, 'a> Gatherer<'q, 'r, 'a> {
-    pub(super) fn new(recording: &'r Recording<'a>, labels: &'q mut Labels<'r, 'a>) -> Self {
+    pub(super) fn new(recording: &'r Recording<'a>, purges: Vec<Purge>, labels: &'q mut Labels<'r, 'a>) -> Self {
         let session = recording.session();
         let mut gatherer = Gatherer {
             recording,
@@ -74,7 +87,7 @@ impl<'q, 'r, 'a> Gatherer<'q, 'r, 'a> {
                 command: recording.images().first().map(command).unwrap_or_default(),
                 pid: recording.images().first().map_or(0, |image| image.pid),
                 comments: recording.images().first().map(command).into_iter().collect(),
-                purges: purges(recording),
+                purges,
                 ..Profile::default()
             },
             names_owners: false,

@@ -3,7 +3,7 @@
 use heapledger_analysis::{self as analysis, Metric, Moment, SiteTotals};
 use heapledger_profile_formats::{Amount, Figure, Holds, Known, Profile, Sample, Snapshot};
 
-use super::gather::Gatherer;
+use super::gather::{Gatherer, purges};
 use super::history;
 use crate::error::Result;
 use crate::question::Question;
@@ -14,6 +14,7 @@ use crate::views::sampled;
 /// only if the format has a place for them.
 pub(super) fn profile(mut question: Question<'_, '_>, holds: &Holds) -> Result<Profile> {
     let shown = shown(question.metric, question.selection.moment);
+    let purges = purges(&question)?;
     if question.selection.moment == Moment::Total {
         question.selection.moment = Moment::Peak;
     }
@@ -40,7 +41,7 @@ pub(super) fn profile(mut question: Question<'_, '_>, holds: &Holds) -> Result<P
     let found = at_peak.as_ref().unwrap_or(&site_totals).peak_time;
     let peak_ns = question.peak_time().or(found).map_or(0, |time| time.0);
     let timeline = if holds.timeline { history::timeline(&mut question, Moment::End, None)? } else { Vec::new() };
-    let mut gatherer = Gatherer::new(question.recording, &mut question.labels);
+    let mut gatherer = Gatherer::new(question.recording, purges, &mut question.labels);
     gatherer.names_owners = holds.labels;
     let samples = gatherer.add(&site_totals.stacks, &site_totals.sites, |moment_amounts, sum| {
         add(&mut sum.allocated, moment_amounts.total);

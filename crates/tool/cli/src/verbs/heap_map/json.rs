@@ -141,10 +141,12 @@ impl HeapMapJson {
             shown
         });
         let huge = map.huge.iter().map(|huge| HugeJson { address: format!("{:#x}", huge.address), bytes: huge.bytes });
-        let arenas = (0..).zip(&map.arenas).map(|(number, arena)| ArenaJson {
+        let mut chunk_counts = vec![0; map.arenas.len()];
+        map.chunks.iter().for_each(|chunk| chunk_counts[chunk.arena as usize] += 1);
+        let arenas = map.arenas.iter().zip(chunk_counts).map(|(arena, chunks)| ArenaJson {
             id: format!("{:#x}", arena.id),
             label: arena.label.clone(),
-            chunks: map.chunks.iter().filter(|chunk| chunk.arena == number).count() as u64,
+            chunks,
         });
         HeapMapJson {
             process,

@@ -15,7 +15,8 @@ const FRAMES_MAX: usize = 16;
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct HeapError {
     /// `use-after-free`, `overflow`, `underflow`, `double-free`, `realloc-after-free`,
-    /// `invalid-free`, `wild-free`, `invalid-usable-size`, `wild-access` or `overwritten`.
+    /// `invalid-free`, `wild-free`, `invalid-usable-size`, `wild-access`, `unknown` or
+    /// `overwritten`.
     error: String,
     /// `read`, `write`, `execute`, or `call` of a malloc function.
     access: String,
@@ -120,6 +121,7 @@ impl HeapError {
             ("overwritten", Some([first, last])) => {
                 format!("write outside of {block}: bytes {first} to {last}, counted from its beginning")
             }
+            ("unknown", _) => format!("{access} at {}, about which nothing is known", self.address),
             (error, _) => format!("{error}: {access} at {}", self.address),
         }
     }

@@ -99,6 +99,12 @@ pub(crate) fn conclude(texts: &[String], is_quiet: bool) {
             warn(Code::HeapCheckerOff, format_args!("the heap checker did not run in {processes}: {why}\n{hint}"));
         }
     }
+    if !has_errors && processes == 0 && off.is_empty() {
+        notify(
+            "heapledger: the heap checker found no error; how many blocks it sampled is not known, because no \
+             process ended by exit",
+        );
+    }
     if !has_errors && processes > 0 {
         let blocks = counted(sampled, "block", "blocks");
         let processes = counted(processes, "process", "processes");

@@ -15,7 +15,8 @@ pub(crate) struct ReplayJson<'r> {
     threads: u64,
     /// The most that was requested and live at once.
     bytes_requested_max: u64,
-    /// The frees of blocks that were not allocated here: they are left out.
+    /// The frees and reallocations of blocks that were not allocated here. The frees are left out;
+    /// the reallocations are made as allocations.
     frees_unknown: u64,
     /// The blocks whose frees are missing: they stay allocated.
     frees_missing: u64,
@@ -41,7 +42,9 @@ struct AllocatorJson<'r> {
     bytes_mapped_max: u64,
     faults_minor: u64,
     faults_major: u64,
-    system_calls: SystemCallsJson,
+    /// Missing if the kernel does not let them be counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    system_calls: Option<SystemCallsJson>,
     /// The requests that this allocator did not answer.
     failed: u64,
     /// The memory over time: up to 2,000 samples, and those at the points at which the program
@@ -87,6 +90,12 @@ struct ClassJson {
     bytes_usable: u64,
 }
 
+impl SystemCallsJson {
+    fn new([mmap, munmap, mremap, madvise, mprotect, brk]: [u64; 6]) -> SystemCallsJson {
+        SystemCallsJson { mmap, munmap, mremap, madvise, mprotect, brk }
+    }
+}
+
 impl<'r> ReplayJson<'r> {
     pub(super) fn new(work: &Work, process: u64, runs: &[(&'r str, &Run)]) -> ReplayJson<'r> {
         ReplayJson {
@@ -104,7 +113,6 @@ impl<'r> ReplayJson<'r> {
 
 impl<'r> AllocatorJson<'r> {
     fn new(allocator: &'r str, run: &Run) -> AllocatorJson<'r> {
-        let [mmap, munmap, mremap, madvise, mprotect, brk] = run.system_calls;
         let samples = run.samples.iter().map(|sample| SampleJson {
             calls: sample.calls,
             bytes_requested: sample.requested,
@@ -128,7 +136,7 @@ impl<'r> AllocatorJson<'r> {
             bytes_mapped_max: run.samples.iter().map(|sample| sample.mapped).max().unwrap_or(0),
             faults_minor: run.faults_minor,
             faults_major: run.faults_major,
-            system_calls: SystemCallsJson { mmap, munmap, mremap, madvise, mprotect, brk },
+            system_calls: run.system_calls.map(SystemCallsJson::new),
             failed: run.failed,
             samples: samples.collect(),
             classes: classes.collect(),

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use heapledger_alloc_log::Line;
 use heapledger_recording::{ImageId, Recording};
-use heapledger_replay::{LogReader, RecordedError, WorkError, WorkWriter, recorded};
+use heapledger_replay::{LogReader, RecordedError, Skipped, WorkError, WorkWriter, recorded};
 use heapledger_report_format::escape;
 
 use crate::args::Replay;
@@ -97,6 +97,15 @@ pub(super) fn add_log(arguments: &Replay, work: &mut WorkWriter) -> Result<u64> 
     if let Some(failed) = failed {
         return Err(failed);
     }
+    let skipped = reader.map_or_else(Skipped::default, |reader| reader.skipped());
+    for (number, one, more) in [
+        (skipped.others, "call of another process is left out", "calls of other processes are left out"),
+        (skipped.failed, "call that failed is left out", "calls that failed are left out"),
+    ] {
+        if number > 0 {
+            notify(format_args!("heapledger: {}", counted(number, one, more)));
+        }
+    }
     if wrong > 0 {
         notify(format_args!("heapledger: {} left out: no calls", counted(wrong, "line is", "lines are")));
     }
@@ -120,6 +129,10 @@ fn busiest(log: &str) -> Result<u64> {
 
 /// Describes why the work cannot be written.
 pub(super) fn failure(error: WorkError) -> Failure {
-    let failure = Failure::caused(Exit::NotStarted, "cannot prepare the replay", error);
-    failure.hint("it takes 16 bytes for each call in the directory for temporary files:\ndf -h /tmp")
+    let hint = match error {
+        WorkError::Threads => "leave out --threads: then one thread makes all calls",
+        WorkError::Blocks => "replay a part: heapledger trim --to TIME -o PART.hl FILE",
+        _ => "it takes 16 bytes for each call in the directory for temporary files:\ndf -h /tmp",
+    };
+    Failure::caused(Exit::NotStarted, "cannot prepare the replay", error).hint(hint)
 }

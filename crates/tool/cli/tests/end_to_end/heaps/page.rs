@@ -155,6 +155,7 @@ fn the_service_leaks_as_told() {
     assert_eq!(told.len(), 3);
     replay(&told, scratch.path());
     replay(&steps("Breakdowns"), scratch.path());
+    replay(&steps("Strings and code by kind"), scratch.path());
     replay(&steps("Other verbs"), scratch.path());
     if installed("jq").is_some() {
         replay(&steps("As JSON"), scratch.path());

@@ -2,7 +2,12 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+use heapledger_core::sys::Errno;
+
 use crate::options;
+
+/// The error of a request that is over the limit: `ENOMEM`.
+pub(crate) const EXCEEDED: Errno = Errno(12);
 
 static MAPPED: AtomicUsize = AtomicUsize::new(0);
 
