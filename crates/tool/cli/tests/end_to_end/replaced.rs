@@ -31,7 +31,7 @@ fn a_library_that_counts_sees_the_recorders_calls() {
     let seen = ["allocations", "reallocations", "aligned"].map(|name| number(&counts, name));
     assert!(seen.iter().all(|&calls| calls > 100), "{counts}");
     // The recorder counts a reallocation of null as an allocation, and does not count failed calls.
-    // Those are at most a few hundred each in this program; the library sees each of them once.
+    // They are at most a few hundred each in this program; the library sees each of them once.
     let (all, failed) = (recording.total("allocations"), recording.total("failed"));
     let most = all + recording.total("failed") + recording.total("reallocations");
     let sum: i64 = seen.iter().sum();

@@ -24,7 +24,7 @@ type LabelList = Vec<(Cow<'static, str>, String)>;
 
 /// Returns the purges of the selected processes in the selected time, in the order of time.
 ///
-/// Those after the selection's moment are left out if that is a time, and those outside the times
+/// Purges after the selection's moment are left out if that is a time, and purges outside the times
 /// of allocation if the filter has such times. Takes O(images + events).
 pub(super) fn purges(question: &Question<'_, '_>) -> Result<Vec<Purge>> {
     let (recording, selection) = (question.recording, &question.selection);
