@@ -159,7 +159,8 @@ typedef struct heapledger_observer {
      * freed and reallocated as all others are: by free, free_sized and realloc_begins above. */
     void (*arena_allocated)(const heapledger_arena_info *arena, uint32_t api, void *block, size_t size, size_t alignment,
                             size_t count, heapledger_caller caller);
-    /* Like realloc_ends, for a block that stays in its arena. Null: realloc_ends. */
+    /* Like realloc_ends, for a block that stays in its arena; also for reallocarray. Null:
+     * realloc_ends. */
     void (*arena_realloc_ends)(const heapledger_arena_info *arena, void *old, void *block, size_t size,
                                heapledger_caller caller);
     /* An arena was created, or is about to be disposed of. Null: not called. */
@@ -168,17 +169,13 @@ typedef struct heapledger_observer {
     /* The allocator has given unused pages back to the system, in this thread, possibly in the
      * middle of one of its functions. The structure is in arena.h. Null: not called. */
     void (*purged)(const struct heapledger_purge *purge);
-    /* Like reallocarray_ends, for a block that stays in its arena. Null: arena_realloc_ends with the
-     * product, or, without that, reallocarray_ends. */
-    void (*arena_reallocarray_ends)(const heapledger_arena_info *arena, void *old, void *block, size_t count,
-                                    size_t each, heapledger_caller caller);
 } heapledger_observer;
 
 /* The initialiser of a table with the two required functions; others are assigned before it is
  * installed. */
 #define HEAPLEDGER_OBSERVER(order, name, malloc, free)                                                                 \
     {sizeof(heapledger_observer), HEAPLEDGER_HOOK_VERSION, (order), 0, (name), (malloc), (free), NULL, NULL, NULL,     \
-     NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL}
+     NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL}
 
 /* ------------------------------------------------------------------------------------------------- replacements */
 
@@ -342,9 +339,7 @@ typedef struct heapledger_hooks {
 /* The exports of a hook library. heapledger_hook_init is called once in a process, in the first
  * thread, at the first allocation: before constructors have run, including the library's own.
  * Allocations that it makes go to the real functions and are not observed. The hooks that it
- * installs are entered once the heapledger_hook_init of each hook library has returned, the first
- * allocation being the first to enter them: that may be before the constructors of any library have
- * run, the allocator's among them. Its result is ignored. */
+ * installs are entered after all libraries have been initialised. Its result is ignored. */
 #define HEAPLEDGER_EXPORT __attribute__((visibility("default")))
 extern HEAPLEDGER_EXPORT const uint32_t heapledger_hook_version;
 HEAPLEDGER_EXPORT int heapledger_hook_init(const heapledger_functions *real, const heapledger_hooks *hooks);

@@ -3,8 +3,10 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-use crate::blocks::BlockMap;
-use crate::line::{Latest, Line, LineError, Pointer, Request};
+use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
+
+use crate::line::{Line, LineError, Pointer, Request, Split};
 
 /// The state of a log that is being munged.
 ///
@@ -22,7 +24,6 @@ pub struct Munge {
     processes: Vec<Process>,
     /// The process of the latest line, with its number: most lines have the same.
     latest: Option<(u64, u64)>,
-    beginning: Latest,
 }
 
 #[derive(Debug, Default)]
@@ -70,7 +71,7 @@ impl Munge {
     /// Fails if the line has to be left out. Its process and its thread have numbers nevertheless,
     /// if it names them, and a block that a failed `realloc` passes is gone.
     pub fn line(&mut self, line: &[u8]) -> Result<Line, MungeError> {
-        let split = self.beginning.split(line)?;
+        let split = Split::of(line)?;
         let process = number(split.process, &mut self.numbers, &mut self.latest);
         let at = process as usize - 1;
         if at == self.processes.len() {
@@ -111,26 +112,27 @@ fn number(value: u64, numbers: &mut Numbers, latest: &mut Option<(u64, u64)>) ->
 /// Numbers from 1 for values. Those of values that are gone are given out again, the oldest first.
 #[derive(Debug, Default)]
 struct Numbers {
-    numbers: BlockMap<u64>,
+    numbers: HashMap<u64, u64, foldhash::fast::RandomState>,
     recycled: VecDeque<u64>,
     last: u64,
 }
 
 impl Numbers {
     fn of(&mut self, value: u64) -> u64 {
-        if let Some(number) = self.numbers.get(value) {
-            return number;
+        match self.numbers.entry(value) {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(new) => {
+                let number = self.recycled.pop_front().unwrap_or_else(|| {
+                    self.last += 1;
+                    self.last
+                });
+                *new.insert(number)
+            }
         }
-        let number = self.recycled.pop_front().unwrap_or_else(|| {
-            self.last += 1;
-            self.last
-        });
-        self.numbers.insert(value, number);
-        number
     }
 
     fn recycle(&mut self, value: u64) -> Option<u64> {
-        let number = self.numbers.remove(value)?;
+        let number = self.numbers.remove(&value)?;
         self.recycled.push_back(number);
         Some(number)
     }

@@ -10,7 +10,6 @@ mod decoder;
 mod encoder;
 mod marks;
 mod ops;
-mod usable;
 
 pub(crate) use decoder::Decoded;
 pub use decoder::{Events, EventsBuffer};
@@ -127,8 +126,7 @@ pub struct Extras {
     pub alignment: Option<u64>,
     /// The count of `calloc` or `reallocarray`. The size of the event is the product.
     pub count: Option<u64>,
-    /// The usable size of an allocated block: the bytes that its allocator lets the program use.
-    /// `None` if it was not recorded.
+    /// The usable size.
     pub usable: Option<Bytes>,
     /// The weight of a released block that is inherited, in a sample.
     pub weight: Option<Blocks>,

@@ -24,5 +24,4 @@ pub mod parameters;
 pub mod table;
 
 mod blocks;
-mod forks;
 mod labels;

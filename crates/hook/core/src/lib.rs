@@ -4,7 +4,6 @@
 //!
 //! - [`ids`]: typed ids and amounts, so that a size is never mistaken for a count.
 //! - [`api`]: the allocator calls that Heapledger distinguishes, with the numbers used on disk.
-//! - [`allocator`]: the allocators whose usable sizes are known.
 //! - [`context`]: the stack of named scopes that a thread is in.
 //! - [`bridge`]: how a program finds its observer.
 //! - [`hooks`]: the hook table, through which the malloc family is watched or replaced.
@@ -16,20 +15,16 @@
 //! - [`fatal`]: ends a program that misuses the allocator.
 //! - [`print`]: writes text to a descriptor, without allocation.
 //! - [`pool`]: user pools.
-//! - [`size_classes`]: the sizes of the blocks of Heapledger's allocator.
 //! - [`stamp`]: the types that a program declares for its blocks.
 //! - [`totals`]: the totals that a ledger keeps.
 //! - [`program`]: the kind of a program file, judged by its first bytes.
 #![no_std]
 
-pub mod allocator;
 pub mod api;
 pub mod arch;
-pub mod block_sampler;
 pub mod bridge;
 pub mod context;
 pub mod countdown;
-pub mod crash_record;
 pub mod fatal;
 pub mod filter;
 pub mod hooks;
@@ -40,7 +35,6 @@ pub mod print;
 pub mod program;
 pub mod sample;
 pub mod sandbox;
-pub mod size_classes;
 pub mod stamp;
 pub mod sys;
 pub mod thread_key;

@@ -1,12 +1,10 @@
 //! The allocator's statistics and look-up in the form of the hook table, for the preload library,
 //! which finds these functions by their names. Programs use `heapledger/allocator.h`.
 
-use core::ffi::{c_int, c_void};
-
-use heapledger_core::block_sampler::{self, BlockSampler};
+use core::ffi::c_void;
 
 use heapledger_core::hooks::arena::{BinStatistics, LightStatistics, PointerInfo, Statistics};
-use heapledger_heap::{BINS, detailed_statistics, lite_statistics, pointer_info, reset_randomisation};
+use heapledger_heap::{BINS, detailed_statistics, lite_statistics, pointer_info};
 
 /// Writes the totals, and the bins unless `bins` is null.
 ///
@@ -26,7 +24,8 @@ pub unsafe extern "C" fn heapledger_statistics(total: *mut Statistics, bins: *mu
         madvised: now.madvised as u64,
         bookkeeping: now.bookkeeping as u64,
         bin_unused: now.bin_unused as u64,
-        operations: now.operations as u64,
+        // Calls are not counted: that would cost each of them.
+        operations: 0,
         chunk_bytes: now.chunk_size as u64,
         page_bytes: now.page_size as u64,
         dirty_max: now.dirty_max as u64,
@@ -52,20 +51,6 @@ pub unsafe extern "C" fn heapledger_statistics(total: *mut Statistics, bins: *mu
     }
 }
 
-/// Sets the sampler of blocks, for the heap checker. Returns 0, or another number if there is one
-/// already.
-///
-/// # Safety
-///
-/// The sampler is never unloaded, and does as its type says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn heapledger_block_sampler_v1(sampler: *const BlockSampler) -> c_int {
-    block_sampler::set_supported(heapledger_heap::restart_sampling);
-    // SAFETY: `as_ref` demands null or a live structure, and `set` one that keeps the contract of
-    // its type and stays: this function's `# Safety`.
-    unsafe { sampler.as_ref().map_or(1, |sampler| c_int::from(!block_sampler::set(sampler))) }
-}
-
 /// Returns the number of bins.
 #[unsafe(no_mangle)]
 pub extern "C" fn heapledger_statistics_bins() -> usize {
@@ -73,7 +58,7 @@ pub extern "C" fn heapledger_statistics_bins() -> usize {
 }
 
 /// Writes the totals that cost no walk. The bytes are an upper bound: those of runs and of huge
-/// blocks. The operations are an estimate: see [`heapledger_heap::LiteStatistics::operations`].
+/// blocks.
 ///
 /// # Safety
 ///
@@ -82,9 +67,7 @@ pub extern "C" fn heapledger_statistics_bins() -> usize {
 pub unsafe extern "C" fn heapledger_statistics_light(total: *mut LightStatistics) {
     let now = lite_statistics();
     // SAFETY: `write` demands memory for the totals: this function's `# Safety`.
-    unsafe {
-        total.write(LightStatistics { allocated: now.allocated_max as u64, operations: now.operations as u64 });
-    }
+    unsafe { total.write(LightStatistics { allocated: now.allocated_max as u64, operations: 0 }) };
 }
 
 /// Tells what an address is.
@@ -105,10 +88,4 @@ pub unsafe extern "C" fn heapledger_pointer_info(address: *const c_void, info: *
     };
     // SAFETY: `write` demands memory for the answer: this function's `# Safety`.
     unsafe { info.write(answer) };
-}
-
-/// Says if small blocks are at random places, and draws new random numbers for them.
-#[unsafe(no_mangle)]
-pub extern "C" fn heapledger_reset_randomisation(is_on: bool) {
-    reset_randomisation(is_on);
 }

@@ -2,19 +2,15 @@
 
 use core::ptr;
 
-use heapledger_core::block_sampler;
-
-use crate::arena::{MAIN, lookup, registry};
+use crate::arena::{MAIN, lookup};
 use crate::block::{self, as_own};
-use crate::classes::{
-    self, DIRECT_MAX, LARGE_MAX, SMALL_MAX, aligned_class_of, bytes_of, class_above_direct, class_of,
-};
+use crate::classes::{DIRECT_MAX, LARGE_MAX, aligned_class_of, bytes_of, class_of};
 use crate::from_heap::{self, ALIGNMENT};
-use crate::geometry::{CHUNK, SLICE};
+use crate::geometry::{CHUNK, PAGE, SLICE};
 use crate::heap::HeapPtr;
 use crate::run::RunPtr;
 use crate::trim::trim;
-use crate::{arch, fatal, filled, huge, map, options, page, sampled, shortage, threads, zeroed};
+use crate::{arch, fatal, filled, huge, map, options, shortage, threads};
 
 /// Allocates a block of at least `size` bytes, aligned to [`ALIGNMENT`]. Null if there is no
 /// memory. Up to 512 bytes this takes about fifteen instructions.
@@ -36,11 +32,8 @@ pub fn allocate_at_once(size: usize) -> *mut u8 {
 pub fn allocate_any_at_once(size: usize) -> *mut u8 {
     if size <= DIRECT_MAX {
         allocate_at_once(size)
-    } else if size <= SMALL_MAX {
-        // Apart from larger ones, whose class is found in another way: one branch less.
-        arch::heap().pop(class_above_direct(size)).cast()
     } else if size <= LARGE_MAX {
-        arch::heap().pop(class_above_direct(size)).cast()
+        arch::heap().pop(class_of(size)).cast()
     } else {
         ptr::null_mut()
     }
@@ -50,10 +43,9 @@ pub fn allocate_any_at_once(size: usize) -> *mut u8 {
 #[inline(never)]
 pub fn allocate_otherwise(size: usize) -> *mut u8 {
     if size <= DIRECT_MAX {
-        let block = arch::heap().refill_at_once(size);
-        if block.is_null() { refill(class_of(size), size, ALIGNMENT) } else { block.cast() }
+        refill(class_of(size))
     } else if size <= LARGE_MAX {
-        allocate_of(class_above_direct(size), size, ALIGNMENT)
+        allocate_of(class_of(size))
     } else {
         allocate_huge(size, ALIGNMENT)
     }
@@ -65,40 +57,27 @@ fn allocate_huge(size: usize, alignment: usize) -> *mut u8 {
     filled::fill_huge(from_heap::allocate_huge_of(&MAIN, size, alignment).block, size)
 }
 
-/// Allocates a block of a class of over 512 bytes, for a request of `size` bytes.
+/// Allocates a block of a class.
 #[inline(always)]
-fn allocate_of(class: usize, size: usize, alignment: usize) -> *mut u8 {
+fn allocate_of(class: usize) -> *mut u8 {
     let block = arch::heap().pop(class);
-    if block.is_null() { refill(class, size, alignment) } else { block.cast() }
+    if block.is_null() { refill(class) } else { block.cast() }
 }
 
 #[cold]
 #[inline(never)]
-fn refill(class: usize, size: usize, alignment: usize) -> *mut u8 {
+fn refill(class: usize) -> *mut u8 {
     let mut heap = arch::heap();
     if heap.is_empty() {
         match acquire() {
             Some(own) => heap = own,
             None => return ptr::null_mut(),
         }
-        if options::is_slow() {
+        if options::is_filling() {
             return filled::fill(from_heap::allocate_of(heap, class), bytes_of(class));
         }
     }
-    match block_sampler::get() {
-        Some(sampler) => sampled::refill(sampler, heap, class, size, alignment),
-        None => from_heap::refill(heap, class),
-    }
-}
-
-/// Has the next allocation of this thread counted as the first one by the sampler: see
-/// [`block_sampler`]. Blocks in the free lists of other threads are not counted.
-pub fn restart_sampling() {
-    registry::for_each(|arena| arena.note_sampler());
-    let heap = arch::own();
-    if !heap.is_empty() {
-        sampled::restart(heap);
-    }
+    from_heap::refill(heap, class)
 }
 
 /// Returns this thread's home heap. If the system refuses, see [`shortage`].
@@ -111,23 +90,12 @@ fn acquire() -> Option<HeapPtr> {
 /// not written to.
 #[inline]
 pub fn allocate_zeroed(size: usize) -> *mut u8 {
-    if size >= zeroed::LARGE {
-        return allocate_zeroed_large(size);
-    }
-    let block = allocate(size);
-    from_heap::zero(block, size);
-    block
-}
-
-#[cold]
-#[inline(never)]
-fn allocate_zeroed_large(size: usize) -> *mut u8 {
     if size > LARGE_MAX {
         threads::prepare();
         return from_heap::zero_huge(from_heap::allocate_huge_of(&MAIN, size, ALIGNMENT), size);
     }
     let block = allocate(size);
-    from_heap::zero_large(block, size);
+    from_heap::zero(block, size);
     block
 }
 
@@ -141,10 +109,7 @@ pub fn allocate_aligned(size: usize, alignment: usize) -> *mut u8 {
     }
     let class = if alignment <= SLICE { aligned_class_of(size, alignment) } else { None };
     match class {
-        Some(class) => {
-            let block = arch::heap().pop_any(class);
-            if block.is_null() { refill(class, size, alignment) } else { block.cast() }
-        }
+        Some(class) => allocate_of(class),
         None => allocate_huge(size, alignment),
     }
 }
@@ -170,7 +135,7 @@ pub unsafe fn free(block: *mut u8) {
     if !run.is_open_for(heap.as_owner()) {
         // SAFETY: `free_elsewhere` demands what this function's `# Safety` does, and the block's
         // run, which `of` has returned.
-        return unsafe { free_elsewhere(block, run) };
+        return unsafe { free_elsewhere(run, block) };
     }
     // SAFETY: `give_back` demands that this thread's heap owns the run, as was just compared, and
     // that nobody uses the block.
@@ -186,17 +151,9 @@ pub unsafe fn free(block: *mut u8) {
 #[inline(never)]
 unsafe fn free_huge(block: *mut u8) {
     // SAFETY: `huge::free` demands that nobody uses the block: the contract of `free`.
-    if !block.is_null() && !unsafe { huge::free(block) } && !free_sampled(block) {
+    if !block.is_null() && !unsafe { huge::free(block) } {
         fatal::abort("free of an address that is not a block, or of a block that was freed", block);
     }
-}
-
-/// Frees a block of the sampler. False if it is none.
-#[cold]
-fn free_sampled(block: *mut u8) -> bool {
-    let owner = sampled::owner_of(block.addr());
-    // SAFETY: the function demands an address in the sampler's range.
-    owner.inspect(|sampler| unsafe { (sampler.free)(block.cast()) }).is_some()
 }
 
 /// Frees a block of a run that is full, or that this thread's heap does not own.
@@ -204,23 +161,18 @@ fn free_sampled(block: *mut u8) -> bool {
 /// # Safety
 ///
 /// As for [`free`], and `run` is the block's.
-///
-/// The block is the first argument, as it is of `free`, so that `free` need not move it.
 #[cold]
 #[inline(never)]
-unsafe fn free_elsewhere(block: *mut u8, run: RunPtr) {
+unsafe fn free_elsewhere(run: RunPtr, block: *mut u8) {
     let (mut heap, owner) = (arch::heap(), run.owner());
     if owner == heap.as_owner() {
         // SAFETY: this thread's heap owns the run, which is full because it was not open.
         return unsafe { heap.free_in_full(run, block.cast()) };
     }
     if map::find(block.addr()) != Some(map::Range::Chunk) {
-        if free_sampled(block) {
-            return;
-        }
         fatal::abort("free of an address that is not a block", block);
     }
-    if options::is_slow() {
+    if options::is_filling() {
         // SAFETY: `poison` demands a block's address and run, in a chunk that stays mapped, and
         // that nobody uses the block: the contract of `free`.
         unsafe { filled::poison(run, block) };
@@ -235,31 +187,11 @@ unsafe fn free_elsewhere(block: *mut u8, run: RunPtr) {
         // that nobody uses: the contract of `free`.
         return unsafe { from_heap::free_locally(owner, run, block) };
     }
-    // Before the block is given back: afterwards, the run and its arena may be gone.
-    let (arena, size) = (owner.arena(), run.block_size());
-    let is_left = owner.has_no_home();
-    arena.check_thread();
+    owner.arena().check_thread();
     // SAFETY: `give_back_remotely` demands a block of the run that nobody uses: the contract of
     // `free`.
     if unsafe { run.give_back_remotely(block.cast()) } {
-        notify_owner(run);
-    }
-    if is_left {
-        arena.count_abandoned(size);
-    }
-}
-
-/// Notifies the heap that owns a full run, of which this thread has freed a block.
-fn notify_owner(run: RunPtr) {
-    // The owner of now: the run may have been abandoned, and taken by another heap, which filled
-    // it, between the look at its owner and the free. From here on it stays the same, as no list
-    // has the run before its owner gets the notice.
-    // SAFETY: `from_owner` demands null or an address from `as_owner`, as runs get it.
-    let Some(owner) = (unsafe { HeapPtr::from_owner(run.owner()) }) else { return };
-    let arena = owner.arena();
-    owner.notify(run);
-    if owner.has_no_home() {
-        arena.receive(owner);
+        owner.notify(run);
     }
 }
 
@@ -273,10 +205,10 @@ fn notify_owner(run: RunPtr) {
 #[inline]
 pub unsafe fn usable_size(block: *const u8) -> usize {
     if block.addr() & (CHUNK - 1) == 0 {
-        return huge::find(block).map_or_else(|| sampled::usable_size(block), huge::HugePtr::length);
+        return huge::find(block).map_or(0, huge::HugePtr::length);
     }
     if map::find(block.addr()) != Some(map::Range::Chunk) {
-        return sampled::usable_size(block);
+        return 0;
     }
     // SAFETY: `of` demands a live block in a chunk: the tree has the chunk, and the address is that
     // of a block by this function's `# Safety`. It is in the first slice of its run, as in `free`.
@@ -286,7 +218,10 @@ pub unsafe fn usable_size(block: *const u8) -> usize {
 /// Returns the usable size of a block of `size` bytes, as [`allocate`] would return it. `None` if
 /// no block can be as large.
 pub fn good_size(size: usize) -> Option<usize> {
-    classes::good_size(size, page::page_size())
+    if size <= LARGE_MAX {
+        return Some(bytes_of(class_of(size)));
+    }
+    size.checked_next_multiple_of(PAGE).filter(|&size| size <= isize::MAX as usize)
 }
 
 /// Changes the size of a block, in place if possible. Returns the block, which may have moved; null
@@ -323,13 +258,6 @@ pub unsafe fn reallocate(block: *mut u8, size: usize) -> *mut u8 {
 #[inline(never)]
 unsafe fn move_block(block: *mut u8, run: RunPtr, size: usize) -> *mut u8 {
     let (heap, old) = (arch::heap(), run.block_size());
-    // The metadata of a sampler's block is zero.
-    if old == 0
-        && let Some(sampler) = sampled::owner_of(block.addr())
-    {
-        // SAFETY: the function demands an address in the sampler's range.
-        return unsafe { (sampler.reallocate)(block.cast(), size) }.cast();
-    }
     if size <= old && class_of(size) == run.class() {
         return block;
     }
@@ -340,25 +268,18 @@ unsafe fn move_block(block: *mut u8, run: RunPtr, size: usize) -> *mut u8 {
     }
     let is_large = size > SLICE && size <= LARGE_MAX && old >= SLICE;
     if is_large && own.is_some_and(|own| run.owner() == own.as_owner() && own.resize_large(run, class_of(size))) {
-        filled::fill_grown(block, old, run.block_size());
         return block;
     }
     // If it shrinks, it can stay where it is.
     let allocate = if size <= old { from_heap::allocate_or_fail } else { from_heap::allocate };
-    let new = match own {
-        Some(own) if own == heap => sampled::unsampled(own, size, || allocate(own, size)),
-        Some(own) => allocate(own, size),
-        None => ptr::null_mut(),
-    };
+    let new = own.map_or(ptr::null_mut(), |own| allocate(own, size));
     if new.is_null() {
         return if size <= old { block } else { new };
     }
-    // SAFETY: `copy` demands that many bytes in both blocks, which are ours. `usable_size` demands
-    // a block of this allocator that nobody frees meanwhile. `free` demands that nobody uses the
-    // old one any more: the contract of `reallocate`.
+    // SAFETY: `copy` demands that many bytes in both blocks, which are ours. `free` demands that
+    // nobody uses the old one any more: the contract of `reallocate`.
     unsafe {
         block::copy(block, new, old.min(size));
-        filled::fill_grown(new, old.min(size), usable_size(new));
         free(block);
     }
     new
@@ -370,14 +291,9 @@ unsafe fn move_block(block: *mut u8, run: RunPtr, size: usize) -> *mut u8 {
 #[cold]
 unsafe fn reallocate_huge(block: *mut u8, size: usize) -> *mut u8 {
     let Some(huge) = huge::find(block) else {
-        if let Some(sampler) = sampled::owner_of(block.addr()) {
-            // SAFETY: the function demands an address in the sampler's range.
-            return unsafe { (sampler.reallocate)(block.cast(), size) }.cast();
-        }
         fatal::abort("reallocation of an address that is not a block", block);
     };
     huge.arena().check_thread();
-    let old = huge.length();
     if size > LARGE_MAX {
         let resize = || {
             // SAFETY: `resize` demands the block's description, and that the caller owns the block,
@@ -394,27 +310,21 @@ unsafe fn reallocate_huge(block: *mut u8, size: usize) -> *mut u8 {
                 !new.is_null()
             });
         }
-        // SAFETY: `usable_size` demands null or a block that nobody frees meanwhile.
-        filled::fill_grown(new, old, unsafe { usable_size(new) });
         return new;
     }
     // It shrinks: a huge block has more bytes than any in a chunk.
     let new = match lookup::heap_in(huge.arena()) {
-        Some(heap) if heap == arch::heap() => {
-            sampled::unsampled(heap, size, || from_heap::allocate_or_fail(heap, size))
-        }
         Some(heap) => from_heap::allocate_or_fail(heap, size),
         None => ptr::null_mut(),
     };
+    let old = huge.length();
     if new.is_null() {
         return if size <= old { block } else { new };
     }
-    // SAFETY: `copy` demands that many bytes in both blocks, which are ours. `usable_size` demands
-    // a block of this allocator that nobody frees meanwhile. `free` demands that nobody uses the
-    // old one any more: the contract of `reallocate`.
+    // SAFETY: `copy` demands that many bytes in both blocks, which are ours. `free` demands that
+    // nobody uses the old one any more: the contract of `reallocate`.
     unsafe {
         block::copy(block, new, old.min(size));
-        filled::fill_grown(new, old.min(size), usable_size(new));
         free(block);
     }
     new

@@ -2,12 +2,12 @@
 
 use core::cell::Cell;
 
-use crate::relaxed::{RelaxedU8, RelaxedU64};
-use crate::run::RunPtr;
+use crate::run::{NO_RUN, RunPtr};
 
-/// The runs of a class with free blocks, but for the current one.
+/// The current run of a class, and the others with free blocks.
 #[derive(Debug)]
 pub(crate) struct Bin {
+    pub(crate) current: Cell<RunPtr>,
     /// The runs with blocks in use. The one that has been here for longest is used first: it has
     /// had the most time to get free blocks.
     pub(crate) partial: RunList,
@@ -15,56 +15,11 @@ pub(crate) struct Bin {
     pub(crate) empty: RunList,
     /// True if the current run was not used since the last visit.
     pub(crate) is_idle: Cell<bool>,
-    /// The countdown of the current run when the blocks that were taken out of turn were counted
-    /// last: see [`Run::pop_latest`](crate::run::Run::pop_latest).
-    countdown: RelaxedU8,
-    /// The blocks that were handed out, with those in the current run's free list, and without
-    /// those that were taken out of turn since.
-    allocations: RelaxedU64,
 }
 
 impl Bin {
     pub(crate) const fn new() -> Bin {
-        Bin {
-            partial: RunList::new(),
-            empty: RunList::new(),
-            is_idle: Cell::new(false),
-            countdown: RelaxedU8::new(),
-            allocations: RelaxedU64::new(),
-        }
-    }
-
-    /// Counts the blocks that were taken out of turn since this was called last: the current run
-    /// has `countdown` left. Returns their number.
-    #[inline(always)]
-    pub(crate) fn count_latest(&self, countdown: u8) -> u32 {
-        let taken = u32::from(self.countdown.get().wrapping_sub(countdown));
-        self.countdown.set(countdown);
-        self.count(taken);
-        taken
-    }
-
-    /// Notes the countdown of the current run, when that was changed.
-    #[inline(always)]
-    pub(crate) fn restart(&self, countdown: u8) {
-        self.countdown.set(countdown);
-    }
-
-    /// Counts blocks that are handed out from now on, or came from another bin.
-    #[inline(always)]
-    pub(crate) fn count(&self, blocks: u32) {
-        self.allocations.set(self.allocations.get() + u64::from(blocks));
-    }
-
-    /// Uncounts blocks that were not handed out.
-    pub(crate) fn uncount(&self, blocks: u32) {
-        self.allocations.set(self.allocations.get().saturating_sub(u64::from(blocks)));
-    }
-
-    /// Returns the number of blocks that were handed out, with those in the current run's free
-    /// list. That run has `countdown` left. For any thread.
-    pub(crate) fn allocations(&self, countdown: u8) -> u64 {
-        self.allocations.get() + u64::from(self.countdown.get().saturating_sub(countdown))
+        Bin { current: Cell::new(NO_RUN), partial: RunList::new(), empty: RunList::new(), is_idle: Cell::new(false) }
     }
 }
 
@@ -82,10 +37,6 @@ impl RunList {
 
     pub(crate) fn first(&self) -> Option<RunPtr> {
         self.first.get()
-    }
-
-    pub(crate) fn last(&self) -> Option<RunPtr> {
-        self.last.get()
     }
 
     /// Adds a run that is in no list.

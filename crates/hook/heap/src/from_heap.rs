@@ -4,12 +4,11 @@ use core::ptr;
 
 use crate::arena::{SharedArena, lookup};
 use crate::block::{Block, as_own};
-use crate::chunk::ChunkPtr;
 use crate::classes::{DIRECT_MAX, LARGE_MAX, bytes_of, class_of};
 use crate::heap::{Heap, HeapPtr};
 use crate::run::RunPtr;
 use crate::trim::trim;
-use crate::{huge, keys, options, shortage, threads, zeroed};
+use crate::{huge, options, shortage, threads};
 
 /// The alignment of every block in bytes.
 pub const ALIGNMENT: usize = 16;
@@ -17,7 +16,7 @@ pub const ALIGNMENT: usize = 16;
 /// Allocates a block from a heap of this thread's. Null if there is no memory.
 #[inline(always)]
 pub(crate) fn allocate(heap: HeapPtr, size: usize) -> *mut u8 {
-    if size <= DIRECT_MAX && !keys::are_on() {
+    if size <= DIRECT_MAX {
         let block = heap.direct(size).pop();
         return if block.is_null() { refill(heap, class_of(size)) } else { block.cast() };
     }
@@ -34,7 +33,7 @@ pub(crate) fn allocate_or_fail(heap: HeapPtr, size: usize) -> *mut u8 {
         return huge::allocate(heap.arena(), size, ALIGNMENT).block;
     }
     let class = class_of(size);
-    let block = heap.pop_any(class);
+    let block = heap.pop(class);
     if block.is_null() { refill_or_fail(heap, class) } else { block.cast() }
 }
 
@@ -66,7 +65,6 @@ pub(crate) fn make_room(arena: &'static SharedArena) -> bool {
         if let Some(heap) = lookup::heap_in(arena) {
             heap.trim();
         }
-        arena.sweep(usize::MAX);
         arena.space.with(|space| space.unmap_free(arena));
     }
     has_limit
@@ -74,7 +72,7 @@ pub(crate) fn make_room(arena: &'static SharedArena) -> bool {
 
 /// Allocates a block of a class from a heap of this thread's. Null if there is no memory.
 pub(crate) fn allocate_of(heap: HeapPtr, class: usize) -> *mut u8 {
-    let block = heap.pop_any(class);
+    let block = heap.pop(class);
     if block.is_null() { refill(heap, class) } else { block.cast() }
 }
 
@@ -120,14 +118,8 @@ fn refill_or_fail(heap: HeapPtr, class: usize) -> *mut u8 {
 /// Makes a huge block that was allocated just now zero, unless it is null. Returns its address.
 pub(crate) fn zero_huge(new: huge::New, size: usize) -> *mut u8 {
     if !new.is_zero {
-        // SAFETY: a new block of at least that size, not null. If it is in memory of the system's,
-        // it begins at a page and has whole ones: each is a mapping.
-        unsafe {
-            match huge::find(new.block) {
-                Some(huge) if huge.arena().settings().source.is_system() => zeroed::fill(new.block, size),
-                _ => ptr::write_bytes(new.block, 0, size),
-            }
-        }
+        // SAFETY: a new block of at least that size.
+        unsafe { ptr::write_bytes(new.block, 0, size) };
     }
     new.block
 }
@@ -142,28 +134,9 @@ pub(crate) fn zero(block: *mut u8, size: usize) {
         // and nobody else uses the block.
         unsafe {
             // New blocks may have been filled with another byte.
-            let is_fresh = RunPtr::of(as_own(block)).is_fresh() && !options::is_slow();
+            let is_fresh = RunPtr::of(as_own(block)).is_fresh() && !options::is_filling();
             ptr::write_bytes(block, 0, if is_fresh { size_of::<Block>().min(size.max(1)) } else { size });
         }
-    }
-}
-
-/// Does as [`zero`] for a block of at least [`zeroed::LARGE`] bytes.
-pub(crate) fn zero_large(block: *mut u8, size: usize) {
-    if block.is_null() {
-        return;
-    }
-    // SAFETY: as for `zero`: a live block in a chunk, the first one of its run.
-    let run = unsafe { RunPtr::of(as_own(block)) };
-    let is_fresh = run.is_fresh() && !options::is_slow();
-    // The metadata of a sampler's block is zero, and it has no arena.
-    let is_own = run.block_size() != 0;
-    if is_own && !is_fresh && SharedArena::of(ChunkPtr::of(run)).settings().source.is_system() {
-        // SAFETY: `fill` demands whole pages of the system's: a block of that size has whole
-        // slices, in a chunk of such an arena, and it was allocated just now.
-        unsafe { zeroed::fill(block, size) };
-    } else {
-        zero(block, size);
     }
 }
 
@@ -174,11 +147,11 @@ pub(crate) fn zero_large(block: *mut u8, size: usize) {
 /// `owner` owns the run, and `block` is a block of it that nobody uses any more.
 pub(crate) unsafe fn free_locally(owner: HeapPtr, run: RunPtr, block: *mut u8) {
     // SAFETY: both functions demand what this function's `# Safety` does; `free_in_full` a run that
-    // is full, and `give_back_any` only the owner, which is this thread.
+    // is full, and `give_back` only the owner, which is this thread.
     unsafe {
         if run.is_full() {
             owner.free_in_full(run, block.cast());
-        } else if run.give_back_any(block.cast()) == 0 {
+        } else if run.give_back(block.cast()) == 0 {
             owner.empty(run);
         }
     }

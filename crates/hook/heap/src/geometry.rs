@@ -3,14 +3,14 @@
 //! mozjemalloc's chunks are of 1 MiB. With 4 MiB, the peaks and times of programs are the same, and
 //! there are fewer system calls: docs/allocator.md has the figures, also those of other classes.
 
-/// The unit in which memory is counted and made blocks, in bytes, and the size of a chunk's header.
-/// The system's pages may be [larger](crate::page).
+/// The unit of the system's memory management, in bytes: 4 KiB on the processors that this crate is
+/// for.
 pub(crate) const PAGE: usize = 4096;
 
 /// The unit in which chunks are divided, in bytes.
-pub(crate) const SLICE: usize = heapledger_core::size_classes::SLICE;
+pub(crate) const SLICE: usize = 64 << 10;
 /// The logarithm of [`SLICE`].
-pub(crate) const SLICE_SHIFT: usize = SLICE.trailing_zeros() as usize;
+pub(crate) const SLICE_SHIFT: usize = 16;
 
 /// The size of a chunk, and its alignment, in bytes.
 pub(crate) const CHUNK: usize = 4 << 20;

@@ -2,8 +2,7 @@
 //!
 //! Only the thread that has the heap uses it, so nothing of it is locked. Other threads that free
 //! its blocks put them into the runs' lists for that, and bring notices. A heap outlives its
-//! thread: the next thread that uses the arena adopts it, with its full and its empty runs. The
-//! others are left to all threads.
+//! thread: the next thread that uses the arena adopts it, with all of its runs.
 //!
 //! A thread's *home heap* is the one from which the malloc functions allocate. It has the table of
 //! the thread's other heaps, by the ids of their arenas. If an arena is disposed of, the heaps that
@@ -13,27 +12,18 @@
 use core::cell::Cell;
 use core::ops::Deref;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::arena::purge::decay;
 use crate::arena::{MAIN, SharedArena};
 use crate::bin::Bin;
 use crate::block::Block;
 use crate::classes::{CLASSES, DIRECT_MAX, SMALL_CLASSES, bytes_of, slices_of};
-use crate::countdown::Countdown;
 use crate::fatal;
 use crate::geometry::{PAGE, SLICE};
-use crate::keys;
 use crate::membership::Membership;
 use crate::notices::Notices;
-use crate::relaxed::{RelaxedU32, RelaxedU64};
-use crate::run::{NO_RUN, Owner, RelaxedRun, Run, RunPtr};
-
-mod at_once;
-mod counts;
-mod left;
-mod sampled;
-mod siblings;
+use crate::run::{NO_RUN, Owner, Run, RunPtr};
 
 /// The entries of the direct table: one for each 16 bytes of a request, and one for 0.
 const DIRECT: usize = DIRECT_MAX / 16 + 1;
@@ -41,23 +31,24 @@ const DIRECT: usize = DIRECT_MAX / 16 + 1;
 const EMPTY_MIN: usize = (1 << 20) / PAGE;
 /// The pages that a heap keeps in empty runs beyond that, for each two slices that it has.
 const EMPTY_PER_TWO_SLICES: usize = 1;
+/// The pages in empty runs that the heap of an ended thread keeps for the next one in the main
+/// arena: 256 KiB.
+const EMPTY_LEFT: usize = (256 << 10) / PAGE;
 /// The part of these that heaps of other arenas keep, as of the budget for dirty pages.
 const OTHERS: usize = 8;
 /// The number of refills between two visits of a bin by [`HeapPtr::tick`].
 const TICK: u32 = 32;
 
 /// The checks of a heap of up to [`CACHED`] slices for double frees: the number of blocks that are
-/// compared with the one that was freed last whenever a list is taken, and the number of refills, a
-/// power of two, of which one checks the whole list. Each takes some instructions for a block. For
-/// blocks above [`DIRECT_MAX`], sixteen times as many lists are checked as a whole.
+/// compared with the one that was freed last whenever a list is taken, and the number of refills of
+/// which one checks the whole list. Each takes some instructions for a block. For blocks
+/// above [`DIRECT_MAX`], sixteen times as many lists are checked as a whole.
 const CHECKS: (usize, u32) = (8, 16);
 /// The same for larger heaps, whose blocks are often not in a cache: following a list waits for
 /// each.
 const CHECKS_LARGE: (usize, u32) = (2, 64);
-const _: () = assert!(TICK.is_multiple_of(CHECKS.1) && CHECKS_LARGE.1.is_multiple_of(CHECKS.1), "see `refill_at_once`");
-/// The value of [`Heap::at_once`] without a sampler: whole lists are checked at multiples of this
-/// and 1.
-const AT_ONCE: u32 = CHECKS.1 - 1;
+/// The number of blocks that [`Heap::pop`] returns between two refills.
+const POPS: u32 = 64;
 /// The slices of a heap that the caches of a processor probably hold: 4 MiB.
 const CACHED: usize = 64;
 /// The number of lists in the table of a thread's heaps of arenas, a power of two.
@@ -67,35 +58,23 @@ pub(crate) const ARENA_HEAPS: usize = 32;
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Heap {
+    /// The blocks that [`Heap::pop`] may return until the next refill. In a line that is often
+    /// used.
+    pops: Cell<u32>,
     /// The current run for each size of a request, in steps of 16 bytes.
     direct: [Cell<RunPtr>; DIRECT],
-    /// The current run of each class.
-    current: [RelaxedRun; CLASSES],
     bins: [Bin; CLASSES],
     /// The slices of all runs.
     slices: Cell<usize>,
     /// The pages that the listed runs without blocks in use may have in memory.
     pages_empty: Cell<usize>,
     refills: Cell<u32>,
-    /// The bits of the number of refills of which one at least is set if a refill may be the most
-    /// frequent one: see [`Heap::refill_at_once`]. None if refills count for the block sampler.
-    at_once: RelaxedU32,
-    /// The allocations and frees, wrapped, if all blocks of the current runs' free lists were
-    /// handed out, and if no block was freed that was not handed out again: twice what was handed
-    /// out, less the blocks that runs have carved.
-    operations: RelaxedU64,
-    /// The number of blocks that were resized in place.
-    resized: RelaxedU64,
-    /// The allocations until the next one that is to be sampled.
-    pub(crate) countdown: Countdown,
     /// True if fresh memory becomes blocks in random order.
-    is_random: AtomicBool,
+    is_random: Cell<bool>,
     /// The bin that the next tick visits.
     visited: Cell<usize>,
     /// True if the heap will be left to others when its thread ends.
     pub(crate) is_registered: Cell<bool>,
-    /// True while it is in the list of heaps that no thread has. Accessed under the lock of that.
-    pub(crate) is_unowned: Cell<bool>,
     /// The next one of the heaps that no thread has. Accessed under the lock of their list.
     pub(crate) next: Cell<Option<HeapPtr>>,
     /// The next one of all heaps of the arena. Accessed under its lock.
@@ -167,22 +146,12 @@ impl HeapPtr {
     ///
     /// The address is that of memory of a heap which has no run, and which nobody uses.
     pub(crate) unsafe fn begin(self, arena: &'static SharedArena, id: u64) {
-        // A copy takes less code than the fields one by one.
-        // SAFETY: `copy_nonoverlapping` demands memory of that size, aligned, to which there is no
-        // other reference: this function's `# Safety`, and the type's invariant. Its source is a
-        // static that nobody writes to, and another one. Its bytes are a heap of its own, because
-        // no field of a heap without runs refers to the heap.
-        unsafe { ptr::copy_nonoverlapping(EMPTY.as_ptr(), self.as_ptr(), 1) };
+        // SAFETY: `write` demands memory of that size, aligned, to which there is no other
+        // reference: this function's `# Safety`, and the type's invariant.
+        unsafe { self.0.write(Heap::new()) };
         self.arena.set(arena);
         self.membership.join(id);
-        self.note_randomisation();
-        self.note_sampler();
-    }
-
-    /// Notes if fresh memory of the heap becomes blocks in random order, as its arena says. For any
-    /// thread: the heap's own may do some work in the order of before.
-    pub(crate) fn note_randomisation(self) {
-        self.is_random.store(self.arena().is_random(), Ordering::Relaxed);
+        self.is_random.set(arena.is_random());
     }
 
     /// Notes the home heap of the thread that has this heap now.
@@ -242,87 +211,52 @@ impl HeapPtr {
     }
 
     /// Returns a block of a class, with the run's lists filled up. Null if there is no memory. The
-    /// current run has no block in its free list, or its countdown has ended.
+    /// current run has no block in its free list.
     #[inline(never)]
     pub(crate) fn refill(self, class: usize) -> *mut Block {
-        let (size, (_, mut check)) = (bytes_of(class), self.checks());
-        let compared = self.compared(size);
-        if size > DIRECT_MAX {
-            // There are many blocks between two refills, in which nothing is compared.
+        let (compared, mut check) = self.checks();
+        let is_popped = bytes_of(class) > DIRECT_MAX;
+        if is_popped {
+            // There are `POPS` blocks between two refills, in which nothing is compared.
             check /= 16;
         }
-        let is_checked = self.refills.get() & (check - 1) == 0;
+        let mut is_checked = self.refills.get().is_multiple_of(check);
         self.poll_notices();
-        let run = self.current[class].get();
-        if run != NO_RUN && self.replenish(run, class, is_checked, compared) {
-            return run.pop_any();
-        }
-        self.change_current(class, is_checked, compared)
-    }
-
-    /// Does the rest of [`HeapPtr::refill`], with another run unless a block of the current one has
-    /// just been freed.
-    #[inline(never)]
-    fn change_current(self, class: usize, mut is_checked: bool, compared: usize) -> *mut Block {
         let bin = &self.bins[class];
         let mut has_trimmed = false;
         loop {
-            let run = self.current[class].get();
+            let run = bin.current.get();
             if run != NO_RUN {
-                if self.replenish(run, class, is_checked, compared) {
-                    return run.pop_any();
+                if run.replenish(is_checked, compared, self.is_random.get()) {
+                    return run.pop();
                 }
                 if !run.fill() {
                     continue;
                 }
                 self.set_current(class, NO_RUN);
             }
-            let partial = bin.partial.pop_front().or_else(|| self.take_abandoned(class));
+            let partial = bin.partial.pop_front();
             let next = match partial.or_else(|| bin.empty.pop_back()).or_else(|| self.new_run(class)) {
                 Some(run) => run,
                 // Runs that this heap does not use count for the arena's limit.
                 None if !has_trimmed && self.arena().settings().bytes_max != 0 => {
                     has_trimmed = true;
                     self.trim();
-                    self.arena().sweep(usize::MAX);
                     continue;
                 }
                 None => return ptr::null_mut(),
             };
             if partial.is_none() {
                 self.pages_empty.set(self.pages_empty.get() - pages_of(next));
-                self.count(next.restart() as i64);
+                next.restart();
             }
             next.pin();
             self.set_current(class, next);
-            is_checked |= bytes_of(class) > DIRECT_MAX && self.slices.get() <= CACHED;
+            is_checked |= is_popped && self.slices.get() <= CACHED;
         }
-    }
-
-    /// Fills the free list of a class's current run, and counts: see [`RunPtr::replenish`]. False
-    /// if every block of the run is in use.
-    #[inline(always)]
-    fn replenish(self, run: RunPtr, class: usize, is_checked: bool, compared: usize) -> bool {
-        let bin = &self.bins[class];
-        let latest = bin.count_latest(run.countdown(class));
-        let filled = run.replenish(is_checked, compared, self.is_random.load(Ordering::Relaxed));
-        bin.restart(run.countdown(class));
-        let (blocks, fresh) = filled.map_or((0, 0), |it| (it.count, if it.is_fresh { it.count } else { 0 }));
-        bin.count(blocks);
-        self.count(2 * i64::from(latest + blocks) - i64::from(fresh));
-        filled.is_some()
-    }
-
-    /// Takes a run of a class that an ended thread has left, if this heap would need a new one.
-    fn take_abandoned(self, class: usize) -> Option<RunPtr> {
-        if self.bins[class].empty.first().is_some() {
-            return None;
-        }
-        self.arena().take_abandoned(class, self)
     }
 
     /// Makes a run of a class, which counts as empty.
-    #[inline(never)]
     fn new_run(self, class: usize) -> Option<RunPtr> {
         let slices = slices_of(class);
         let run = self.arena().take(slices)?;
@@ -333,10 +267,7 @@ impl HeapPtr {
     }
 
     fn set_current(self, class: usize, run: RunPtr) {
-        let bin = &self.bins[class];
-        self.count(2 * i64::from(bin.count_latest(self.current[class].get().countdown(class))));
-        bin.restart(run.countdown(class));
-        self.current[class].set(run);
+        self.bins[class].current.set(run);
         let size = bytes_of(class);
         if size <= DIRECT_MAX {
             let first = if class == 0 { 0 } else { bytes_of(class - 1) / 16 + 1 };
@@ -351,7 +282,7 @@ impl HeapPtr {
     #[inline(never)]
     pub(crate) fn empty(self, run: RunPtr) {
         let bin = &self.bins[run.class()];
-        if self.is_current(run) {
+        if bin.current.get() == run {
             // Its count has 1 more than the blocks in use: see `run`.
             fatal::abort("double free in the run at", run.start());
         }
@@ -402,7 +333,6 @@ impl HeapPtr {
     /// Gives an empty run that is in no list any more back to the arena.
     fn release(self, run: RunPtr) {
         run.check_unused();
-        self.count(run.carved() as i64);
         self.pages_empty.set(self.pages_empty.get() - pages_of(run));
         self.slices.set(self.slices.get() - run.slices());
         self.arena().give_back_run(run);
@@ -416,9 +346,9 @@ impl HeapPtr {
     /// more.
     #[cold]
     pub(crate) unsafe fn free_in_full(self, run: RunPtr, block: *mut Block) {
-        // SAFETY: `give_back_any` demands that its caller owns the run, as this heap does, and a
-        // block of it that nobody uses: both by this function's `# Safety`.
-        unsafe { run.give_back_any(block) };
+        // SAFETY: `give_back` demands that its caller owns the run, as this heap does, and a block
+        // of it that nobody uses: both by this function's `# Safety`.
+        unsafe { run.give_back(block) };
         if run.reopen() {
             self.list(run);
         }
@@ -456,6 +386,7 @@ impl HeapPtr {
     pub(crate) fn tick(self) -> bool {
         let refills = self.refills.get().wrapping_add(1);
         self.refills.set(refills);
+        self.pops.set(POPS);
         refills.is_multiple_of(TICK) && self.visit()
     }
 
@@ -468,7 +399,7 @@ impl HeapPtr {
         let class = self.visited.get();
         self.visited.set((class + 1) % CLASSES);
         let bin = &self.bins[class];
-        let current = self.current[class].get();
+        let current = bin.current.get();
         let is_unused = class >= SMALL_CLASSES && current != NO_RUN && current.used() == 1;
         if is_unused && bin.is_idle.replace(true) {
             self.give_up_current(class);
@@ -482,11 +413,8 @@ impl HeapPtr {
 
     /// Lists the current run of a bin.
     fn give_up_current(self, class: usize) {
-        let run = self.current[class].get();
+        let run = self.bins[class].current.get();
         self.set_current(class, NO_RUN);
-        let left = run.give_back_free();
-        self.bins[class].uncount(left);
-        self.count(-2 * i64::from(left));
         run.unpin();
         self.list(run);
     }
@@ -509,11 +437,15 @@ impl HeapPtr {
         self.release_unused(0);
     }
 
-    #[inline(never)]
+    /// Prepares the heap for being left by its thread.
+    pub(crate) fn leave(self) {
+        self.release_unused(self.part_of(EMPTY_LEFT));
+    }
+
     fn release_unused(self, keep: usize) {
         self.take_notices();
         for (class, bin) in self.bins.iter().enumerate() {
-            let current = self.current[class].get();
+            let current = bin.current.get();
             if current != NO_RUN {
                 current.take_remote();
                 if current.used() == 1 {
@@ -534,7 +466,7 @@ impl HeapPtr {
         }
         if !run.is_full() {
             // It is the current one: it can only be that of its own class.
-            if !self.is_current(run) || !run.fill() {
+            if self.bins[run.class()].current.get() != run || !run.fill() {
                 return false;
             }
             self.set_current(run.class(), NO_RUN);
@@ -548,9 +480,6 @@ impl HeapPtr {
         }
         self.slices.set(self.slices.get() + new - old);
         run.set_class(class);
-        self.bins[class].count(1);
-        self.resized.set(self.resized.get() + 1);
-        self.count(1);
         true
     }
 }
@@ -561,25 +490,20 @@ fn pages_of(run: RunPtr) -> usize {
 }
 
 impl Heap {
-    /// The offset of the current runs in bytes.
-    pub(crate) const CURRENT_OFFSET: u32 = core::mem::offset_of!(Heap, current) as u32;
+    /// The offset of the bins in bytes.
+    pub(crate) const BINS_OFFSET: u32 = core::mem::offset_of!(Heap, bins) as u32;
 
     const fn new() -> Heap {
         Heap {
             direct: [const { Cell::new(NO_RUN) }; DIRECT],
-            current: [const { RelaxedRun::new(NO_RUN) }; CLASSES],
             bins: [const { Bin::new() }; CLASSES],
             slices: Cell::new(0),
             pages_empty: Cell::new(0),
             refills: Cell::new(0),
-            at_once: RelaxedU32::with(AT_ONCE),
-            countdown: Countdown::new(),
-            is_random: AtomicBool::new(false),
-            operations: RelaxedU64::new(),
-            resized: RelaxedU64::new(),
+            is_random: Cell::new(false),
+            pops: Cell::new(0),
             visited: Cell::new(0),
             is_registered: Cell::new(false),
-            is_unowned: Cell::new(false),
             next: Cell::new(None),
             all_next: Cell::new(None),
             arena: Cell::new(&MAIN),
@@ -596,14 +520,14 @@ impl Heap {
         self.slices.get()
     }
 
-    /// Returns the number of pages that the listed runs without blocks in use may have in memory.
-    pub(crate) fn pages_empty(&self) -> usize {
-        self.pages_empty.get()
-    }
-
     /// Returns the arena of the heap.
     pub(crate) fn arena(&self) -> &'static SharedArena {
         self.arena.get()
+    }
+
+    /// Adds one of the thread's other heaps to the table, if this is the home heap.
+    pub(crate) fn add_sibling(&self, heap: HeapPtr) {
+        heap.sibling.set(self.arena_heaps(heap.membership.id()).replace(heap));
     }
 
     /// True if this is a heap of the arena with an id other than 0.
@@ -612,9 +536,46 @@ impl Heap {
         self.membership.id() == id
     }
 
+    /// Returns the list of the thread's heaps in which the one of an arena is, if this is the home
+    /// heap. Its first heap may be of another arena, or [`EMPTY`].
+    #[inline(always)]
+    pub(crate) fn arena_heaps(&self, id: u64) -> &Cell<HeapPtr> {
+        // SAFETY: `get_unchecked` demands an index in bounds: the rest is below the length.
+        unsafe { self.arena_heaps.get_unchecked(id as usize % ARENA_HEAPS) }
+    }
+
+    /// Calls a function with all lists of the thread's other heaps, if this is the home heap.
+    pub(crate) fn each_list(&self, visit: impl FnMut(&Cell<HeapPtr>)) {
+        self.arena_heaps.iter().for_each(visit);
+    }
+
     /// True if the heap allocates blocks of the run's class from it.
     pub(crate) fn is_current(&self, run: RunPtr) -> bool {
-        self.current[run.class()].get() == run
+        self.bins[run.class()].current.get() == run
+    }
+
+    /// Calls a function with the thread's other heaps, if this is the home heap.
+    pub(crate) fn each_sibling(&self, mut visit: impl FnMut(HeapPtr)) {
+        for list in &self.arena_heaps {
+            let mut heap = list.get();
+            while !heap.is_empty() {
+                let next = heap.sibling.get();
+                visit(heap);
+                heap = next;
+            }
+        }
+    }
+
+    /// Empties the table of the thread's other heaps. Calls a function with each.
+    pub(crate) fn take_siblings(&self, mut visit: impl FnMut(HeapPtr)) {
+        for list in &self.arena_heaps {
+            let mut heap = list.replace(EMPTY);
+            while !heap.is_empty() {
+                let next = heap.sibling.replace(EMPTY);
+                visit(heap);
+                heap = next;
+            }
+        }
     }
 
     /// Returns the run from which a request of up to [`DIRECT_MAX`] bytes is answered.
@@ -627,30 +588,20 @@ impl Heap {
     }
 
     /// Returns a block of a class from the current run: the one that was freed last, which is
-    /// probably in a cache. Null if the run has none, or if it is time for a refill: see
-    /// [`Run::pop_latest`](crate::run::Run::pop_latest).
+    /// probably in a cache. Null if the run has none, or if it is time for a refill: the lists of
+    /// these runs might never become empty, and other work waits for that.
     #[inline(always)]
     pub(crate) fn pop(&self, class: usize) -> *mut Block {
-        debug_assert!(class < CLASSES && bytes_of(class) > DIRECT_MAX);
+        let pops = self.pops.get();
+        // The heap without runs has no pops left, so this does not write to it.
+        if pops == 0 {
+            return ptr::null_mut();
+        }
+        self.pops.set(pops - 1);
+        debug_assert!(class < CLASSES);
         // SAFETY: `get_unchecked` demands an index in bounds: callers have it from `class_of` or
         // `aligned_class_of`, which return one of `CLASSES`.
-        unsafe { self.current.get_unchecked(class) }.get().pop_latest()
-    }
-
-    /// Returns a block of a class as [`Heap::pop`] does, or for the smaller ones, from the free
-    /// list of the current run, as the common path does: so the blocks that were handed out can be
-    /// told from what is left there.
-    pub(crate) fn pop_any(&self, class: usize) -> *mut Block {
-        if keys::are_on() {
-            return self.pop_keyed(class);
-        }
-        if bytes_of(class) > DIRECT_MAX { self.pop(class) } else { self.current[class].get().pop() }
-    }
-
-    /// Does the work of [`Heap::pop_any`] for keyed links.
-    #[cold]
-    fn pop_keyed(&self, class: usize) -> *mut Block {
-        self.current[class].get().pop_keyed(bytes_of(class) > DIRECT_MAX)
+        unsafe { self.bins.get_unchecked(class) }.current.get().pop_latest()
     }
 
     /// Returns the checks for double frees that are made.

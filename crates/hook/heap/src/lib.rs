@@ -22,13 +22,12 @@
 //! Wrong frees abort the program with a message on standard error if they are noticed. Noticed are:
 //!
 //! - a block of up to 512 bytes that is twice in the list of its own thread: with fewer than eight
-//!   frees of its run between (four if it has more than 128 bytes), when the list is taken; with
-//!   more, if the list is the one in sixteen that is checked as a whole (in a heap of over 4 MiB,
-//!   fewer than two frees, or one, and one list in 64);
+//!   frees of its run between, when the list is taken; with more, if the list is the one in sixteen
+//!   that is checked as a whole (in a heap of over 4 MiB, fewer than two frees, and one list in
+//!   64);
 //! - a larger one: with at most one free of its run between, when it is allocated again; otherwise
 //!   if the lists of its run are checked before that. They are when the run becomes the current one
-//!   of its class, and once in 64 or 128 allocations from it (in a heap of over 4 MiB, only
-//!   once in 256 or 512);
+//!   of its class, and once in 64 allocations (in a heap of over 4 MiB, only once in 256);
 //! - a block that is twice in the list of other threads, when its thread takes that;
 //! - a block that is twice in any of these lists, or in use, when its run is released, or when its
 //!   free blocks are put in order, which happens to some runs without blocks in use;
@@ -77,9 +76,7 @@ mod c;
 #[cfg(not(all(test, loom)))]
 mod chunk;
 #[cfg(not(all(test, loom)))]
-use heapledger_core::size_classes as classes;
-#[cfg(not(all(test, loom)))]
-mod countdown;
+mod classes;
 #[cfg(not(all(test, loom)))]
 mod detailed;
 #[cfg(not(all(test, loom)))]
@@ -97,8 +94,6 @@ mod heap;
 #[cfg(not(all(test, loom)))]
 mod huge;
 #[cfg(not(all(test, loom)))]
-mod keys;
-#[cfg(not(all(test, loom)))]
 mod layout;
 #[cfg(not(all(test, loom)))]
 mod limits;
@@ -114,8 +109,6 @@ mod options;
 #[cfg_attr(miri, path = "os/miri.rs")]
 mod os;
 #[cfg(not(all(test, loom)))]
-mod page;
-#[cfg(not(all(test, loom)))]
 mod pointer;
 #[cfg(not(all(test, loom)))]
 mod random;
@@ -125,8 +118,6 @@ mod readers;
 mod relaxed;
 #[cfg(not(all(test, loom)))]
 mod run;
-#[cfg(not(all(test, loom)))]
-mod sampled;
 #[cfg(not(all(test, loom)))]
 mod shortage;
 #[cfg(not(all(test, loom)))]
@@ -139,13 +130,11 @@ mod threads;
 mod trim;
 #[cfg(not(all(test, loom)))]
 mod walk;
-#[cfg(not(all(test, loom)))]
-mod zeroed;
 
 #[cfg(not(all(test, loom)))]
 pub use api::{
     allocate, allocate_aligned, allocate_any_at_once, allocate_at_once, allocate_otherwise, allocate_zeroed, free,
-    good_size, reallocate, restart_sampling, usable_size,
+    good_size, reallocate, usable_size,
 };
 #[cfg(not(all(test, loom)))]
 pub use c::{
@@ -154,8 +143,8 @@ pub use c::{
 };
 #[cfg(not(all(test, loom)))]
 pub use detailed::{
-    BINS, BinOperations, BinStatistics, DetailedStatistics, LiteStatistics, StatisticsFormat,
-    detailed_arena_statistics, detailed_statistics, lite_statistics, write_statistics,
+    BINS, BinStatistics, DetailedStatistics, LiteStatistics, StatisticsFormat, detailed_arena_statistics,
+    detailed_statistics, lite_statistics, write_statistics,
 };
 #[cfg(not(all(test, loom)))]
 pub use from_heap::ALIGNMENT;
@@ -167,7 +156,7 @@ pub use global::HeapAllocator;
 pub mod arenas {
     pub use crate::arena::blocks::{
         allocate_aligned_in, allocate_in, allocate_in_at_once, allocate_in_otherwise, allocate_zeroed_in, arena_of,
-        dispose, find_by_label, free_in, main_arena, reallocate_in,
+        dispose, free_in, main_arena, reallocate_in,
     };
     pub use crate::arena::handle::{Arena, ArenaBuilder};
     pub use crate::arena::ids::ArenaId;
@@ -192,11 +181,7 @@ pub use limits::ShortageCause;
 #[cfg(not(all(test, loom)))]
 pub use options::{ALLOCATOR_OPTIONS, AllocatorOptions, AlreadyStarted, JUNK, POISON, Poison};
 #[cfg(not(all(test, loom)))]
-pub use page::page_size;
-#[cfg(not(all(test, loom)))]
 pub use pointer::{PointerInfo, PointerKind, pointer_info};
-#[cfg(not(all(test, loom)))]
-pub use random::reset_randomisation;
 #[cfg(not(all(test, loom)))]
 pub use shortage::{LowMemoryHandler, Shortages, set_low_memory_handler, set_stall, shortages};
 #[cfg(not(all(test, loom)))]

@@ -21,48 +21,31 @@ use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::block::Block;
-use crate::classes::{DIRECT_MAX, bytes_of, capacity_of, slices_of};
+use crate::classes::{bytes_of, capacity_of, slices_of};
 use crate::fatal;
 use crate::geometry::{CHUNK, PAGE, SLICE, SLICE_SHIFT};
-use crate::keys::Key;
 use crate::notices::Linked;
 use crate::os;
-use crate::page;
 use crate::random;
 use crate::relaxed::{RelaxedPtr, RelaxedU8, RelaxedU16, RelaxedU32};
 use crate::remote::RemoteList;
 
-mod keyed;
-mod memory;
 mod observe;
-mod relaxed;
-mod sampled;
 
 pub(crate) use self::observe::Observed;
-pub(crate) use self::relaxed::RelaxedRun;
 
 /// The size of a run's metadata in bytes: a cache line.
 pub(crate) const RUN_SIZE: usize = 64;
-/// The countdown of [`Run::pop_latest`], which takes one block less out of turn between two
-/// refills.
-const POPS: u8 = 64;
-/// The value of [`Run::pops`] that says that free blocks are fresh. Others are less, and not 0
-/// between two calls, so that a count never becomes this one.
-const FRESH: u8 = 128;
 /// The bytes that a run gets at once after it has used as many.
 const POPULATED: usize = 16 << 10;
+/// The tag in [`Run::touched`] of a free slice whose memory was returned to the system.
+const RETURNED: u8 = 0x40;
 /// The tag in the owner's word of a full run.
 const FULL: usize = 1;
 /// All tags of that word.
 pub(crate) const TAGS: usize = FULL;
-
-/// The blocks that a free list got.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Filled {
-    pub(crate) count: u32,
-    /// True if they had never been in use.
-    pub(crate) is_fresh: bool,
-}
+/// The tag in [`Run::touched`] of a free slice that was decommitted.
+const DECOMMITTED: u8 = 0x80;
 
 /// The heap that owns a run: this module only compares its address.
 #[derive(Debug)]
@@ -83,11 +66,8 @@ pub(crate) struct Run {
     carved: RelaxedU16,
     class: RelaxedU8,
     slices: Cell<u8>,
-    /// The blocks that [`Run::pop_latest`] may return until the next refill. [`FRESH`] if the
-    /// blocks of `free` were never used, and are zero except for their first word. That function
-    /// ends this state, because it may return another block; so both are one field, which it counts
-    /// down.
-    pops: RelaxedU8,
+    /// True if the blocks of `free` were never used, and are zero except for their first word.
+    is_fresh: Cell<bool>,
     /// The number of pages at the start of the slice that may have memory, and content, from
     /// earlier runs. In the metadata of each slice, also of those without a run.
     touched: RelaxedU8,
@@ -116,7 +96,7 @@ pub(crate) static EMPTY_RUN: EmptyRun = EmptyRun(Run {
     carved: RelaxedU16::new(),
     class: RelaxedU8::new(),
     slices: Cell::new(0),
-    pops: RelaxedU8::new(),
+    is_fresh: Cell::new(false),
     touched: RelaxedU8::new(),
     next: AtomicPtr::new(ptr::null_mut()),
     previous: Cell::new(ptr::null_mut()),
@@ -176,18 +156,6 @@ impl RunPtr {
         self.0.as_ptr()
     }
 
-    /// Returns the way in which the links of the run's lists are written.
-    #[inline(always)]
-    pub(crate) fn key(self) -> Key {
-        Key::of(self.0.as_ptr().addr())
-    }
-
-    /// Takes a block from the free list, however links are written. Null if there is none.
-    #[inline(always)]
-    pub(crate) fn pop_any(self) -> *mut Block {
-        if self.key().is_plain() { self.pop() } else { self.pop_keyed(false) }
-    }
-
     /// Returns the address of the run's first slice.
     pub(crate) fn start(self) -> *mut u8 {
         let slice = (self.0.as_ptr().addr() % PAGE) / RUN_SIZE;
@@ -200,28 +168,11 @@ impl RunPtr {
         self.local_free.set(ptr::null_mut());
         self.used.set(0);
         self.carved.set(0);
-        self.pops.set(POPS);
+        self.is_fresh.set(false);
         self.set_class(class);
         self.set_next(None);
         self.previous.set(ptr::null_mut());
         self.owner.store(owner, Ordering::Relaxed);
-    }
-
-    /// Makes the run one of another heap's. For a run that is listed: the heap that a full run's
-    /// notice is for must not change.
-    pub(crate) fn set_owner(self, owner: *mut Owner) {
-        self.owner.store(owner, Ordering::Relaxed);
-    }
-
-    /// True if the owner has freed blocks that are not in the free list yet.
-    #[inline(always)]
-    pub(crate) fn has_local(self) -> bool {
-        !self.local_free.get().is_null()
-    }
-
-    /// True if a current run has a block for its heap.
-    pub(crate) fn has_free(self) -> bool {
-        !self.free.get().is_null() || !self.local_free.get().is_null() || self.carved.get() < self.capacity.get()
     }
 
     /// Makes a listed run the current one of its bin.
@@ -238,107 +189,31 @@ impl RunPtr {
         self.used.set(self.used.get() - 1);
     }
 
-    /// Begins the countdown anew, and fills the free list if it is empty: from what was freed or
-    /// from memory that was not used yet. `None` if every block of the run is in use. The run is
-    /// the current one.
+    /// True if the free list has blocks, or was filled: from what was freed or from memory that was
+    /// not used yet. False if every block of the run is in use. The run is the current one.
     /// With `is_checked`, all double frees in the lists of the owner are noticed, otherwise those
     /// of the last blocks.
     /// With `is_random`, fresh memory becomes blocks in random order.
-    #[inline]
-    pub(crate) fn replenish(self, is_checked: bool, compared: usize, is_random: bool) -> Option<Filled> {
+    pub(crate) fn replenish(self, is_checked: bool, compared: usize, is_random: bool) -> bool {
         if is_checked {
             self.check_lists();
         }
-        if !self.is_fresh() {
-            self.pops.set(POPS);
-        }
         if !self.free.get().is_null() {
-            return Some(Filled { count: 0, is_fresh: false });
+            return true;
         }
-        if self.take_local(compared) || (self.take_remote() && self.take_local(0)) {
-            return Some(Filled { count: self.unused(), is_fresh: false });
-        }
-        self.carve(is_random)
-    }
-
-    /// Returns the number of blocks in the owner's lists. A current run counts 1 more as used.
-    #[inline(always)]
-    pub(crate) fn unused(self) -> u32 {
-        (u32::from(self.carved.get()) + 1).saturating_sub(self.used.get())
-    }
-
-    /// Gives the blocks that were not handed out back. Returns their number. From then on, the run
-    /// need not be the current one: only that one has a free list.
-    pub(crate) fn give_back_free(self) -> u32 {
-        if self.local_free.get().is_null() {
-            // Often so, when the list was filled just now: no need to follow it.
-            let count = if self.free.get().is_null() { 0 } else { self.unused() };
-            self.local_free.set(self.free.get());
-            self.free.set(ptr::null_mut());
-            return count;
-        }
-        let (first, key) = (self.free.get(), self.key());
-        let (mut last, mut count) = (ptr::null_mut(), 0);
-        let mut block = first;
-        while !block.is_null() && count <= u32::from(self.capacity.get()) {
-            (last, count) = (block, count + 1);
-            // SAFETY: `next` demands a block of a free list: see `check_lists`.
-            block = unsafe { key.next(block) };
-        }
-        if !last.is_null() {
-            // SAFETY: `set_next` demands a block that is ours: it is the last one of the list.
-            unsafe { key.set_next(last, self.local_free.get()) };
-            self.local_free.set(first);
-            self.free.set(ptr::null_mut());
-        }
-        count
-    }
-
-    /// Aborts if the block that the owner freed last is among the `compared` ones before it, too.
-    /// The list would have no end, so that no later check would come.
-    #[inline(always)]
-    fn check_first_local(self, compared: usize) {
-        let (first, key) = (self.local_free.get(), self.key());
-        let mut block = first;
-        for _ in 0..compared {
-            if block.is_null() {
-                return;
-            }
-            // SAFETY: `next` demands a block of a free list: see `check_lists`.
-            block = unsafe { key.next(block) };
-            if block == first {
-                fatal::abort("double free", first.cast());
-            }
-        }
-    }
-
-    /// Makes the list of the blocks that the owner freed the free list, which is empty. False if
-    /// that is empty too.
-    #[inline(always)]
-    pub(crate) fn take_local(self, compared: usize) -> bool {
-        let local = self.local_free.get();
-        if local.is_null() {
-            return false;
-        }
-        self.check_first_local(compared);
-        self.local_free.set(ptr::null_mut());
-        self.pops.set(POPS);
-        self.free.set(local);
-        true
+        self.take_local(compared) || self.take_remote() || self.carve(is_random)
     }
 
     /// Aborts if the owner's lists do not have as many blocks as are not in use. The run is the
     /// current one.
-    #[inline(never)]
     fn check_lists(self) {
-        let key = self.key();
-        let mut rest = self.unused();
+        let mut rest = (u32::from(self.carved.get()) + 1).saturating_sub(self.used.get());
         for first in [self.free.get(), self.local_free.get()] {
             let mut block = first;
             while rest > 0 && !block.is_null() {
                 // SAFETY: `next` demands a block of a free list, which nobody writes to: all that
                 // is reached is one, unless the program has written to a block that it had freed.
-                block = unsafe { key.next(block) };
+                block = unsafe { Block::next(block) };
                 rest -= 1;
             }
             if !block.is_null() {
@@ -357,10 +232,8 @@ impl RunPtr {
     /// Each block must be the next one of exactly one other, or the first of a list. Blocks are
     /// read in the order of their addresses, because following the lists would wait for memory at
     /// each.
-    #[inline(never)]
     pub(crate) fn check_unused(self) {
         let (start, size, carved) = (self.start(), self.block_size(), usize::from(self.carved.get()));
-        let key = self.key();
         // One bit for each 16 bytes of a slice.
         let mut seen = [0_u64; SLICE / 16 / 64];
         let mut count = 0;
@@ -381,7 +254,7 @@ impl RunPtr {
         for number in 0..carved {
             // SAFETY: `next` demands a block of a free list, which nobody writes to: all blocks are
             // in one, unless the program has freed one twice. Then the word has any content.
-            note(unsafe { key.next(start.wrapping_add(number * size).cast()) });
+            note(unsafe { Block::next(start.wrapping_add(number * size).cast()) });
         }
         if count != carved {
             fatal::abort("double free in the run at", start);
@@ -391,56 +264,45 @@ impl RunPtr {
     /// Puts the free blocks of a run without blocks in use into the order of their addresses, if
     /// they are in disorder: they are made anew, as in a new run. The order in which a program gets
     /// its blocks is often that in which it reads them, and processors fetch addresses in order
-    /// ahead. (`logic` in `benches/allocator` takes a third less time with this.) Returns the
-    /// number of blocks that are in no list any more.
-    #[inline(never)]
-    pub(crate) fn restart(self) -> usize {
+    /// ahead. (`logic` in `benches/allocator` takes a third less time with this.)
+    pub(crate) fn restart(self) {
         if self.capacity.get() == 1 || self.is_in_order() {
-            return 0;
+            return;
         }
         self.check_unused();
         self.set_touched(self.pages());
-        let carved = self.carved();
         self.carved.set(0);
         self.free.set(ptr::null_mut());
         self.local_free.set(ptr::null_mut());
-        carved
     }
 
     /// True if most of the blocks that the owner freed last are neighbours of the next ones.
     fn is_in_order(self) -> bool {
         const COMPARED: usize = 8;
-        let key = self.key();
         let (mut block, mut neighbours) = (self.local_free.get(), 0);
         for _ in 0..COMPARED {
             if block.is_null() {
                 return true;
             }
             // SAFETY: `next` demands a block of a free list: see `check_lists`.
-            let next = unsafe { key.next(block) };
+            let next = unsafe { Block::next(block) };
             neighbours += usize::from(next.addr().abs_diff(block.addr()) == self.block_size());
             block = next;
         }
         neighbours >= COMPARED * 3 / 4
     }
 
-    /// Takes what other threads have freed, as if the owner had freed it. True if there was
-    /// something. For a current run, or one that is listed and whose bin looks at `used`
-    /// afterwards.
-    #[inline]
+    /// Takes what other threads have freed. True if there was something. For a current run, or one
+    /// that is listed and whose bin looks at `used` afterwards.
     pub(crate) fn take_remote(self) -> bool {
         let first = self.remote.take();
-        !first.is_null() && self.add_remote(first)
-    }
-
-    /// Adds blocks that other threads have freed to those that the owner freed. Returns true.
-    #[inline(never)]
-    fn add_remote(self, first: *mut Block) -> bool {
-        let key = self.key();
+        if first.is_null() {
+            return false;
+        }
         let (mut last, mut count) = (first, 1);
         // SAFETY: `next` demands a block of a free list: `take` gave the whole list to us, and
         // nobody else writes to it.
-        while let Some(next) = NonNull::new(unsafe { key.next(last) }) {
+        while let Some(next) = NonNull::new(unsafe { Block::next(last) }) {
             last = next.as_ptr();
             count += 1;
             if count > u32::from(self.capacity.get()) {
@@ -452,17 +314,17 @@ impl RunPtr {
         }
         self.used.set(self.used.get() - count);
         // SAFETY: `set_next` demands a block that is ours: it is the last one of the list above.
-        unsafe { key.set_next(last, self.local_free.get()) };
-        self.local_free.set(first);
+        unsafe { Block::set_next(last, self.free.get()) };
+        self.free.set(first);
+        self.is_fresh.set(false);
         true
     }
 
-    /// Makes free blocks of the next page of memory that was not used yet. `None` if there is none.
-    #[inline(never)]
-    fn carve(self, is_random: bool) -> Option<Filled> {
+    /// Makes free blocks of the next page of memory that was not used yet. False if there is none.
+    fn carve(self, is_random: bool) -> bool {
         let (carved, capacity) = (usize::from(self.carved.get()), usize::from(self.capacity.get()));
         if carved == capacity {
-            return None;
+            return false;
         }
         let size = self.size.get() as usize;
         let (offset, mut bytes) = (carved * size, PAGE);
@@ -470,37 +332,33 @@ impl RunPtr {
             // A run that is used up to here will probably be used up. The pages from here on, the
             // first of which an earlier block may have touched:
             bytes = POPULATED;
-            let (from, to) = (page::up(offset), page::up(offset + bytes).min(SLICE));
-            if from < to {
-                // SAFETY: `populate` demands whole pages of ours: they are the run's.
-                unsafe { os::populate(self.start().wrapping_add(from), to - from) };
-            }
+            let (from, to) = (offset.next_multiple_of(PAGE), (offset + bytes).next_multiple_of(PAGE).min(SLICE));
+            // SAFETY: `populate` demands whole pages of ours: they are the run's.
+            unsafe { os::populate(self.start().wrapping_add(from), to - from) };
         }
         let count = (bytes / size).clamp(1, capacity - carved);
         let first = self.start().wrapping_add(offset);
-        let key = self.key();
         if is_random {
             // SAFETY: `link` demands blocks that the caller owns, of 16 bytes and aligned to 16:
             // the run has them, and those from `carved` on have never been in a list.
-            let linked = unsafe { random::link(key, first, count, size) };
+            let linked = unsafe { random::link(first, count, size) };
             return self.carved_now(carved, count, linked);
         }
         for block in 0..count {
             let next = if block + 1 < count { first.wrapping_add((block + 1) * size) } else { ptr::null_mut() };
             // SAFETY: `set_next` demands memory of ours: the run has `capacity` blocks of `size`
             // bytes, and those from `carved` on have never been in a list.
-            unsafe { key.set_next(first.wrapping_add(block * size).cast(), next.cast()) };
+            unsafe { Block::set_next(first.wrapping_add(block * size).cast(), next.cast()) };
         }
         self.carved_now(carved, count, first.cast())
     }
 
-    /// Makes a list of `count` blocks behind the first `carved` ones the free list.
-    fn carved_now(self, carved: usize, count: usize, list: *mut Block) -> Option<Filled> {
+    /// Makes a list of `count` blocks behind the first `carved` ones the free list. Returns true.
+    fn carved_now(self, carved: usize, count: usize, list: *mut Block) -> bool {
         self.carved.set((carved + count) as u16);
         self.free.set(list);
-        let is_fresh = carved * self.block_size() >= self.touched() * PAGE;
-        self.pops.set(if is_fresh { FRESH } else { POPS });
-        Some(Filled { count: count as u32, is_fresh: true })
+        self.is_fresh.set(carved * self.block_size() >= self.touched() * PAGE);
+        true
     }
 
     /// Marks the run as full. False if another thread has just freed a block of it. The run is the
@@ -546,50 +404,58 @@ impl Run {
         block
     }
 
-    /// Counts a block that is taken out of turn. False if it is time for a refill.
-    #[inline(always)]
-    fn count_down(&self) -> bool {
-        let pops = self.pops.get().wrapping_sub(1);
-        self.pops.set(pops);
-        if pops == 0 {
-            // So it is again if this is called before the refill: the count must not become
-            // `FRESH`.
-            self.pops.set(1);
-        }
-        pops != 0
-    }
-
-    /// Returns the rest of the countdown of a run of the class if [`Run::pop_latest`] takes its
-    /// blocks, otherwise 0. For any thread.
-    #[inline(always)]
-    pub(crate) fn countdown(&self, class: usize) -> u8 {
-        if bytes_of(class) > DIRECT_MAX { self.pops.get() } else { 0 }
-    }
-
     /// Takes the block that the owner freed last, otherwise one from the free list. Null if there
-    /// is none, if the block was freed twice with at most one other between, and if it is time for
-    /// [`RunPtr::replenish`]: the lists of these runs might never become empty, and other work
-    /// waits for that.
+    /// is none, and if the block was freed twice with at most one other between.
     #[inline(always)]
     pub(crate) fn pop_latest(&self) -> *mut Block {
         let block = self.local_free.get();
         if block.is_null() {
             return self.pop();
         }
-        if !self.count_down() {
-            return ptr::null_mut();
-        }
         // SAFETY: `next` demands a block of a free list: see `pop`.
         let next = unsafe { Block::next(block) };
-        // This is so, too, if `next` is the block itself.
-        // SAFETY: `next` demands a block of a free list, as one that follows in it is. The load
-        // brings the line into the cache that the next call needs.
-        if !next.is_null() && unsafe { Block::next(next) } == block {
+        // SAFETY: as for the block itself, because `next` follows it. The load brings the line into
+        // the cache that the next call needs.
+        if next == block || (!next.is_null() && unsafe { Block::next(next) } == block) {
             return ptr::null_mut();
         }
         self.local_free.set(next);
+        self.is_fresh.set(false);
         self.used.set(self.used.get().wrapping_add(1));
         block
+    }
+
+    /// Aborts if the block that the owner freed last is among the `compared` ones before it, too.
+    /// The list would have no end, so that no later check would come.
+    #[inline(always)]
+    fn check_first_local(&self, compared: usize) {
+        let first = self.local_free.get();
+        let mut block = first;
+        for _ in 0..compared {
+            if block.is_null() {
+                return;
+            }
+            // SAFETY: `next` demands a block of a free list: see `check_lists`.
+            block = unsafe { Block::next(block) };
+            if block == first {
+                fatal::abort("double free", first.cast());
+            }
+        }
+    }
+
+    /// Makes the list of the blocks that the owner freed the free list, which is empty. False if
+    /// that is empty too.
+    #[inline(always)]
+    pub(crate) fn take_local(&self, compared: usize) -> bool {
+        let local = self.local_free.get();
+        if local.is_null() {
+            return false;
+        }
+        self.check_first_local(compared);
+        self.local_free.set(ptr::null_mut());
+        self.is_fresh.set(false);
+        self.free.set(local);
+        true
     }
 
     /// Gives a block back. Returns the value that `used` has then.
@@ -605,6 +471,18 @@ impl Run {
         let used = self.used.get().wrapping_sub(1);
         self.used.set(used);
         used
+    }
+
+    /// Gives a block back that this thread does not own the run of. True if the caller has to
+    /// notify the owner.
+    ///
+    /// # Safety
+    ///
+    /// `block` is a block of this run that nobody uses any more.
+    pub(crate) unsafe fn give_back_remotely(&self, block: *mut Block) -> bool {
+        // SAFETY: `push` demands a block of the list's run that the caller owns: by this function's
+        // `# Safety` it is one of this run, and nobody else uses it.
+        unsafe { self.remote.push(block) }
     }
 
     /// True if `heap` owns the run and the run is not full.
@@ -650,6 +528,43 @@ impl Run {
         usize::from(self.slices.get())
     }
 
+    /// Returns the number of pages of the slice that may have memory, from earlier runs or this
+    /// one.
+    pub(crate) fn pages(&self) -> usize {
+        let own = (usize::from(self.carved.get()) * self.block_size()).div_ceil(PAGE);
+        own.max(self.touched()).min(SLICE / PAGE)
+    }
+
+    /// Returns the number of pages of the slice that may have memory from earlier runs.
+    pub(crate) fn touched(&self) -> usize {
+        usize::from(self.touched.get() & !(RETURNED | DECOMMITTED))
+    }
+
+    /// Marks a free slice as one whose memory was returned to the system.
+    pub(crate) fn set_returned(&self) {
+        self.touched.set(RETURNED);
+    }
+
+    /// True if the slice had memory that was returned to the system.
+    pub(crate) fn is_returned(&self) -> bool {
+        self.touched.get() & (RETURNED | DECOMMITTED) != 0
+    }
+
+    /// True if the slice has to be committed before it is used.
+    pub(crate) fn is_decommitted(&self) -> bool {
+        self.touched.get() & DECOMMITTED != 0
+    }
+
+    /// Marks a free slice as decommitted. Nothing is known about its content afterwards.
+    pub(crate) fn set_decommitted(&self) {
+        self.touched.set((SLICE / PAGE) as u8 | DECOMMITTED);
+    }
+
+    /// Notes how many pages of the slice may have memory: at most those of a slice.
+    pub(crate) fn set_touched(&self, pages: usize) {
+        self.touched.set(pages as u8);
+    }
+
     /// Returns the number of blocks that have been in a list or in use.
     pub(crate) fn carved(&self) -> usize {
         usize::from(self.carved.get())
@@ -662,7 +577,7 @@ impl Run {
     /// True if the block that was popped last is zero except for its first word.
     #[inline(always)]
     pub(crate) fn is_fresh(&self) -> bool {
-        self.pops.get() == FRESH
+        self.is_fresh.get()
     }
 
     pub(crate) fn next(&self) -> Option<RunPtr> {

@@ -1,13 +1,12 @@
 //! The functions that the hook table calls, each of which writes a line.
 
-use core::ptr;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use heapledger_core::hooks::{Arena, Caller, Observer, Pointer};
+use heapledger_core::hooks::{Caller, Observer, Pointer};
 use heapledger_core::{Api, arch};
 
 use crate::line::Line;
-use crate::{fields, log};
+use crate::log;
 
 /// The observer of all calls, which is called after the checks and before the recorder.
 static OBSERVER: Observer = Observer {
@@ -19,8 +18,6 @@ static OBSERVER: Observer = Observer {
     realloc_begins: Some(realloc_begins),
     realloc_ends: Some(realloc_ends),
     failed: Some(failed),
-    arena_allocated: Some(arena_allocated),
-    arena_realloc_ends: Some(arena_realloc_ends),
     ..Observer::new(malloc, free)
 };
 
@@ -70,18 +67,14 @@ impl Call {
         }
     }
 
-    /// # Safety
-    ///
-    /// As for [`end`].
-    unsafe fn write(&self, result: Pointer, arena: *const Arena) {
+    fn write(&self, result: Pointer) {
         let mut line = begun(self.name);
         if let Some(first) = self.first {
             line.decimal(first as u64);
             line.byte(b',');
         }
         line.decimal(self.size as u64);
-        // SAFETY: the same contract.
-        unsafe { end(line, Some(result), arena) };
+        end(line, Some(result));
     }
 }
 
@@ -98,69 +91,32 @@ fn begun(function: &[u8]) -> Line {
     line
 }
 
-/// # Safety
-///
-/// As for [`fields::add`], for the result of a call that has one.
-unsafe fn end(mut line: Line, result: Option<Pointer>, arena: *const Arena) {
+fn end(mut line: Line, result: Option<Pointer>) {
     line.byte(b')');
     if let Some(result) = result {
         line.byte(b'=');
         line.address(result as u64);
     }
-    // SAFETY: the same contract.
-    unsafe { fields::add(&mut line, result.unwrap_or(ptr::null_mut()), arena) };
     line.byte(b'\n');
     log::write(&line);
 }
 
-/// Logs a point at which the program asks for statistics.
-pub(crate) fn statistics() {
-    // SAFETY: there is neither a result nor an arena.
-    unsafe { end(begun(b"jemalloc_stats"), None, ptr::null()) };
-}
-
 unsafe extern "C" fn malloc(block: Pointer, size: usize, _: Caller) {
-    // SAFETY: the contract of `Observer`: the block has just been returned.
-    unsafe { Call::sized(b"malloc", size).write(block, ptr::null()) };
+    Call::sized(b"malloc", size).write(block);
 }
 
 unsafe extern "C" fn calloc(block: Pointer, count: usize, each: usize, _: Caller) {
-    // SAFETY: the contract of `Observer`: the block has just been returned.
-    unsafe { Call { name: b"calloc", first: Some(count), size: each }.write(block, ptr::null()) };
+    Call { name: b"calloc", first: Some(count), size: each }.write(block);
 }
 
 unsafe extern "C" fn aligned(api: u32, block: Pointer, alignment: usize, size: usize, _: Caller) {
-    // SAFETY: the contract of `Observer`: the block has just been returned.
-    unsafe { Call::aligned(api, alignment, size).write(block, ptr::null()) };
-}
-
-unsafe extern "C" fn arena_allocated(
-    arena: *const Arena,
-    api: u32,
-    block: Pointer,
-    size: usize,
-    alignment: usize,
-    count: usize,
-    _: Caller,
-) {
-    const MALLOC: u32 = Api::Malloc as u32;
-    const REALLOC: u32 = Api::Realloc as u32;
-    const CALLOC: u32 = Api::Calloc as u32;
-    let call = match api {
-        MALLOC | REALLOC => Call::sized(b"malloc", size),
-        CALLOC => Call { name: b"calloc", first: Some(count), size: size.checked_div(count).unwrap_or(0) },
-        api => Call::aligned(api, alignment, size),
-    };
-    // SAFETY: the contract of `Observer`: the block has just been returned, and the arena is one
-    // that observers are told of.
-    unsafe { call.write(block, arena) };
+    Call::aligned(api, alignment, size).write(block);
 }
 
 unsafe extern "C" fn free(block: Pointer, _: Caller) {
     let mut line = begun(b"free");
     line.address(block as u64);
-    // SAFETY: there is neither a result nor an arena.
-    unsafe { end(line, None, ptr::null()) };
+    end(line, None);
 }
 
 unsafe extern "C" fn free_sized(_: u32, block: Pointer, _: usize, _: usize, caller: Caller) {
@@ -171,19 +127,12 @@ unsafe extern "C" fn free_sized(_: u32, block: Pointer, _: usize, _: usize, call
 /// Does nothing: the line is written when the result is known.
 unsafe extern "C" fn realloc_begins(_: u32, _: Pointer, _: Caller) {}
 
-unsafe extern "C" fn realloc_ends(old: Pointer, block: Pointer, size: usize, caller: Caller) {
-    // SAFETY: as there, for a block in no arena.
-    unsafe { arena_realloc_ends(ptr::null(), old, block, size, caller) };
-}
-
-unsafe extern "C" fn arena_realloc_ends(arena: *const Arena, old: Pointer, block: Pointer, size: usize, _: Caller) {
+unsafe extern "C" fn realloc_ends(old: Pointer, block: Pointer, size: usize, _: Caller) {
     let mut line = begun(b"realloc");
     line.address(old as u64);
     line.byte(b',');
     line.decimal(size as u64);
-    // SAFETY: the contract of `Observer`: the block is null or has just been returned, and the
-    // arena is null or one that observers are told of.
-    unsafe { end(line, Some(block), arena) };
+    end(line, Some(block));
 }
 
 unsafe extern "C" fn failed(api: u32, size: usize, alignment: usize, count: usize, _: Caller) {
@@ -191,21 +140,18 @@ unsafe extern "C" fn failed(api: u32, size: usize, alignment: usize, count: usiz
     const CALLOC: u32 = Api::Calloc as u32;
     const REALLOC: u32 = Api::Realloc as u32;
     const REALLOCARRAY: u32 = Api::Reallocarray as u32;
-    let null: Pointer = ptr::null_mut();
-    let call = match api {
-        MALLOC => Call::sized(b"malloc", size),
+    let null: Pointer = core::ptr::null_mut();
+    match api {
+        MALLOC => Call::sized(b"malloc", size).write(null),
         // The size is that of the whole.
-        CALLOC => Call { name: b"calloc", first: Some(count), size: size / count.max(1) },
+        CALLOC => Call { name: b"calloc", first: Some(count), size: size / count.max(1) }.write(null),
         REALLOC | REALLOCARRAY => {
             let mut line = begun(b"realloc");
             line.address(0);
             line.byte(b',');
             line.decimal(size.saturating_mul(count.max(1)) as u64);
-            // SAFETY: the result and the arena are null.
-            return unsafe { end(line, Some(null), ptr::null()) };
+            end(line, Some(null));
         }
-        _ => Call::aligned(api, alignment, size),
-    };
-    // SAFETY: the result and the arena are null.
-    unsafe { call.write(null, ptr::null()) };
+        _ => Call::aligned(api, alignment, size).write(null),
+    }
 }

@@ -10,7 +10,6 @@ use heapledger_core::{NodeKind, StackId, ThreadId};
 use heapledger_unwind::nodes;
 
 use crate::call::Call;
-pub use crate::canary::FoundBytes;
 
 /// The number of different findings that are kept. Findings beyond are only counted.
 pub const REPORTS_MAX: usize = 256;
@@ -20,15 +19,15 @@ pub const REPORTS_MAX: usize = 256;
 #[non_exhaustive]
 pub enum Kind {
     /// A block was freed that had been freed before, by `first`, at the stack `first_at`. The
-    /// second free was not passed on to the allocator; a reallocation returned a new block.
+    /// second free was not passed on to the allocator, unless it was a reallocation.
     DoubleFree {
         /// The call that freed the block first.
         first: Call,
         /// The stack of that call.
         first_at: StackId,
     },
-    /// The freed address is not a block: it lies in a live block, in one in quarantine, or in no
-    /// known block. The free was passed on, unless the block is in quarantine.
+    /// The freed address is not a block: it lies in a live block, or in no known block. The free
+    /// was passed on.
     NotABlock {
         /// The number of bytes into the block that the report describes. `None`: there is no block
         /// around the address.
@@ -47,27 +46,6 @@ pub enum Kind {
     Overwrite {
         /// The range, as far as it can be seen.
         bytes: Range<u64>,
-    },
-    /// Bytes in front of the block were written: from the first to behind the last, as offsets from
-    /// the block's beginning, all below 0 or, behind the last, 0.
-    Underwrite {
-        /// The range, as far as it can be seen.
-        bytes: Range<i64>,
-    },
-    /// The program died of a fault at an address that is the contents of a block in quarantine: it
-    /// read a pointer from a block after `freed` had freed it. The report has the block if a
-    /// register pointed to it.
-    FollowedFreed {
-        /// The stack of the instruction that faulted.
-        accessed_at: StackId,
-    },
-    /// The block was written to after it was freed by `freed`, at the stack `freed_at`: found when
-    /// it left quarantine, or was inspected there. The range is from the first to behind the last
-    /// changed byte, as offsets from the block's beginning, from 16 bytes in front of it to 16
-    /// behind.
-    WriteAfterFree {
-        /// The range, as far as it can be seen.
-        bytes: Range<i64>,
     },
 }
 
@@ -88,13 +66,8 @@ pub struct Report {
     pub freed: Option<Call>,
     /// The stack of that call.
     pub freed_at: StackId,
-    /// If the freed address lies in a block that is freed, but no block itself: the call that freed
-    /// the block, and its stack.
-    pub before: Option<(Call, StackId)>,
     /// The thread that made the call.
     pub thread: ThreadId,
-    /// The first of the bytes that were found changed. They are those of the first time.
-    pub found: FoundBytes,
 }
 
 impl Report {

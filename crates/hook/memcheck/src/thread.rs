@@ -1,14 +1,10 @@
 //! The state that a thread passes from one of our functions to the next: through which C++ operator
-//! a call comes, which block has just been given canaries, how a free is to be handled.
+//! a call comes, which block has just been made longer, which free is not to be passed on.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use heapledger_core::{StackId, ThreadId};
-
 use crate::arch::{set_word, word};
 use crate::call::Call;
-use crate::canary::{Front, Guarded};
-use crate::freed::FreedBlock;
 
 /// A number of [`Call`]; 0: none.
 const CALL: usize = 0;
@@ -18,27 +14,9 @@ const VALUE: usize = 8;
 /// refused it.
 const EXTRA: usize = 16;
 const ALIGNMENT: usize = 24;
-const GUARDED: usize = 32;
-const GUARDED_USABLE: usize = 40;
-const GUARDED_FRONT: usize = 48;
-/// The address of the block that is being freed or reallocated.
-const FREEING: usize = 56;
-/// [`KNOWN`], [`UNKNOWN`] or [`SECOND`].
-const FREEING_STATE: usize = 64;
-const FREEING_SIZE: usize = 72;
-const FREEING_USABLE: usize = 80;
-/// The stamp, and from bit 32 on the call.
-const FREEING_STAMP: usize = 88;
-/// The stack of the allocation, and from bit 32 on that of the free.
-const FREEING_STACKS: usize = 96;
-const FREEING_THREAD: usize = 104;
-/// The sums of the words about a new block, and about a free: see [`sum`].
-const GUARDED_SUM: usize = 112;
-const FREEING_SUM: usize = 120;
-
-const KNOWN: usize = 1;
-const UNKNOWN: usize = 2;
-const SECOND: usize = 3;
+const PADDED: usize = 32;
+const SWALLOWED: usize = 40;
+const PADDED_SIZE: usize = 48;
 
 /// True if operators are known to go elsewhere than to the malloc functions, so that their
 /// arguments say nothing.
@@ -129,93 +107,28 @@ pub(crate) fn take_delete(block: usize) -> Option<(Call, Option<usize>, usize)> 
     Some((call, word::<EXTRA>().checked_sub(1), word::<ALIGNMENT>()))
 }
 
-/// Returns a sum by which the words about one block are told from a mixture with those of another.
-///
-/// A signal handler that allocates or frees may run between any two accesses to the words, and
-/// leaves its own there.
-fn sum(words: &[usize]) -> usize {
-    const FACTOR: usize = 0x9e37_79b9_7f4a_7c15_u64 as usize;
-    words.iter().fold(0, |sum: usize, word| (sum ^ word).wrapping_mul(FACTOR).rotate_left(29))
+/// Notes that the block that this thread is being given has its canary behind `size` bytes.
+pub(crate) fn set_padded(block: usize, size: usize) {
+    set_word::<PADDED_SIZE>(size);
+    set_word::<PADDED>(block);
 }
 
-/// Notes that the block that this thread is being given has canaries.
-pub(crate) fn set_guarded(block: Guarded) {
-    let front = usize::from(block.front.number());
-    set_word::<GUARDED_USABLE>(block.usable);
-    set_word::<GUARDED_FRONT>(front);
-    set_word::<GUARDED_SUM>(sum(&[block.address, block.usable, front]));
-    set_word::<GUARDED>(block.address);
+/// Returns where in this block the canary is, if the block was the last to be given one.
+pub(crate) fn take_padded(block: usize) -> Option<usize> {
+    let is_padded = word::<PADDED>() == block;
+    set_word::<PADDED>(0);
+    is_padded.then(word::<PADDED_SIZE>)
 }
 
-/// Takes the canaries of this block, if the block was the last to be given any.
-pub(crate) fn take_guarded(address: usize) -> Option<Guarded> {
-    let (usable, number, found) = (word::<GUARDED_USABLE>(), word::<GUARDED_FRONT>(), word::<GUARDED_SUM>());
-    let is_guarded = word::<GUARDED>() == address && found == sum(&[address, usable, number]);
-    set_word::<GUARDED>(0);
-    is_guarded.then(|| Guarded { address, usable, front: Front::from_number(number as u8) })
+/// Notes that the free of this block, which follows, is not to be passed on.
+pub(crate) fn swallow(block: usize) {
+    set_word::<SWALLOWED>(block);
 }
 
-/// The block of a free or reallocation, as the observer has found it for the replacement.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Freeing {
-    /// A block that was live.
-    Known(FreedBlock),
-    /// No block that the checks know.
-    Unknown,
-    /// A block that had been freed before, or a pointer into one: the call is not passed on.
-    Second,
-}
-
-/// Notes how the free of this block, which follows, is to be handled. `None`: the observer cannot
-/// say.
-pub(crate) fn set_freeing(address: usize, freeing: Option<Freeing>) {
-    let (state, words) = match freeing {
-        None => return set_word::<FREEING>(0),
-        Some(Freeing::Known(block)) => {
-            let stamp = block.stamp as usize | usize::from(block.freed_by) << 32;
-            let stacks = block.allocated_at.0 as usize | (block.freed_at.0 as usize) << 32;
-            (KNOWN, [block.size as usize, block.usable as usize, stamp, stacks, block.freed_in.0 as usize])
-        }
-        Some(Freeing::Unknown) => (UNKNOWN, [0; 5]),
-        Some(Freeing::Second) => (SECOND, [0; 5]),
-    };
-    let [size, usable, stamp, stacks, thread] = words;
-    set_word::<FREEING_SIZE>(size);
-    set_word::<FREEING_USABLE>(usable);
-    set_word::<FREEING_STAMP>(stamp);
-    set_word::<FREEING_STACKS>(stacks);
-    set_word::<FREEING_THREAD>(thread);
-    set_word::<FREEING_STATE>(state);
-    set_word::<FREEING_SUM>(sum(&[address, state, size, usable, stamp, stacks, thread]));
-    set_word::<FREEING>(address);
-}
-
-/// Takes what the observer has found about this block; `None` if it was not asked about the block,
-/// or if a signal handler has freed another one since.
-pub(crate) fn take_freeing(address: usize) -> Option<Freeing> {
-    let (state, size, usable) = (word::<FREEING_STATE>(), word::<FREEING_SIZE>(), word::<FREEING_USABLE>());
-    let (stamp, stacks, thread) = (word::<FREEING_STAMP>(), word::<FREEING_STACKS>(), word::<FREEING_THREAD>());
-    let found = word::<FREEING_SUM>();
-    // After the others: a handler that came between them has left 0 here.
-    if word::<FREEING>() != address || found != sum(&[address, state, size, usable, stamp, stacks, thread]) {
-        return None;
+pub(crate) fn take_swallowed(block: usize) -> bool {
+    let is_swallowed = word::<SWALLOWED>() == block;
+    if is_swallowed {
+        set_word::<SWALLOWED>(0);
     }
-    set_word::<FREEING>(0);
-    Some(match state {
-        KNOWN => Freeing::Known(FreedBlock {
-            address: address as u64,
-            size: size as u64,
-            usable: usable as u64,
-            stamp: stamp as u32,
-            freed_by: (stamp >> 32) as u8,
-            allocated_at: StackId(stacks as u32),
-            freed_at: StackId((stacks >> 32) as u32),
-            freed_in: ThreadId(thread as u32),
-        }),
-        SECOND => Freeing::Second,
-        _ => Freeing::Unknown,
-    })
+    is_swallowed
 }
-
-#[cfg(all(test, target_arch = "x86_64", target_os = "linux", not(miri)))]
-mod tests;

@@ -9,13 +9,15 @@ use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use heapledger_core::arch::{self, nr};
-use heapledger_core::block_sampler::{LAYOUT_PERIOD, metadata_page};
 use heapledger_core::lock::Lock;
 use heapledger_core::{StackId, sys};
 
+use crate::countdown;
 use crate::options::{PhcOptions, PhcPlacement};
 use crate::region::{self, CLASSES, PAGE, Position, RESERVE, SLOTS_MAX, SlotNumber};
-use crate::{canary, countdown};
+
+/// The byte that fills a slot around its block. Not 0, which is what strings end with.
+const CANARY: u8 = 0xc9;
 
 /// The end of a list of slots.
 const NONE: u32 = u32::MAX;
@@ -35,8 +37,6 @@ pub(crate) enum SlotState {
 pub struct PhcEvent {
     /// The stack of the call.
     pub stack: StackId,
-    /// The context of the call, as far as it was declared in this loaded object; else the root.
-    pub context: StackId,
     /// The kernel's id of the thread that made the call; 0 if it is not known.
     pub thread: u32,
 }
@@ -145,10 +145,8 @@ static GUARDED: Guarded = Guarded {
     }),
 };
 
-/// The base of no reserve: no address is in it.
-const NO_BASE: usize = usize::MAX - RESERVE;
 /// The beginning of the reserve. Before there is one, an address near which no block is.
-static BASE: AtomicUsize = AtomicUsize::new(NO_BASE);
+static BASE: AtomicUsize = AtomicUsize::new(usize::MAX - RESERVE);
 
 /// Returns the beginning of the reserve.
 pub(crate) fn base() -> usize {
@@ -226,38 +224,20 @@ pub(crate) unsafe fn release() {
     unsafe { GUARDED.lock.unlock() };
 }
 
-/// Reserves the addresses. False if the system refuses. A second call, after a start that failed,
-/// keeps what the first one has reserved. One thread at a time.
-///
-/// With `has_metadata`, the pages that the allocator reads are readable.
-pub(crate) fn reserve(options: &PhcOptions, has_metadata: bool) -> bool {
+/// Reserves the addresses. False if the system refuses. Call once.
+pub(crate) fn reserve(options: &PhcOptions) -> bool {
     const PROT_NONE: usize = 0;
     const MAP_PRIVATE_ANONYMOUS_NORESERVE: usize = 0x2 | 0x20 | 0x4000;
-    let base = BASE.load(Ordering::Acquire);
-    if base != NO_BASE {
-        with(|slots| {
-            slots.placement = options.placement;
-            slots.limit(options.bytes_max);
-        });
-        return !has_metadata || make_metadata_readable(base);
-    }
-    let length = RESERVE + LAYOUT_PERIOD;
+    /// The alignment of Mozilla's reserve.
+    const ALIGNMENT: usize = 1 << 20;
+    let length = RESERVE + ALIGNMENT;
     // SAFETY: without MAP_FIXED the kernel picks unused addresses, so no existing mapping is
     // affected. No argument is a pointer.
     let mapped = sys::check(unsafe {
         sys::call(nr::MMAP, [0, length, PROT_NONE, MAP_PRIVATE_ANONYMOUS_NORESERVE, usize::MAX, 0])
     });
     let Ok(start) = mapped else { return false };
-    let base = start.next_multiple_of(LAYOUT_PERIOD);
-    for (from, to) in [(start, base), (base + RESERVE, start + length)] {
-        if from < to {
-            // SAFETY: the addresses were mapped just now, and nobody has used them.
-            unsafe { sys::call(nr::MUNMAP, [from, to - from, 0, 0, 0, 0]) };
-        }
-    }
-    if has_metadata && !make_metadata_readable(base) {
-        return false;
-    }
+    let base = start.next_multiple_of(ALIGNMENT);
     let Ok(table) = sys::map_private(SLOTS_MAX as usize * size_of::<Slot>()) else { return false };
     let table = table.cast::<Slot>();
     with(|slots| {
@@ -266,15 +246,6 @@ pub(crate) fn reserve(options: &PhcOptions, has_metadata: bool) -> bool {
     });
     BASE.store(base, Ordering::Release);
     true
-}
-
-/// Makes the pages of the reserve readable that the allocator reads. False if the system refuses.
-fn make_metadata_readable(base: usize) -> bool {
-    const PROT_READ: usize = 1;
-    (base..base + RESERVE).step_by(4 << 20).all(|chunk| {
-        // SAFETY: the page is in the reserve, and has no block: it is one that the allocator reads.
-        unsafe { sys::call(nr::MPROTECT, [metadata_page(chunk), PAGE, PROT_READ, 0, 0, 0]) == 0 }
-    })
 }
 
 /// Raises the limit of the memory for blocks. A smaller one is ignored.
@@ -383,11 +354,7 @@ impl Slots {
     /// Returns a slot that was never used, or else the one that was freed first, if its time has
     /// come; and true if it was never used.
     fn next(&mut self, class: usize) -> Option<(SlotNumber, bool)> {
-        let mut own = *self.classes.get(class)?;
-        while own.used < own.max && !region::is_usable(region::number(class, own.used)) {
-            own.used += 1;
-        }
-        self.classes.get_mut(class)?.used = own.used;
+        let own = *self.classes.get(class)?;
         if own.used < own.max {
             return Some((region::number(class, own.used), true));
         }
@@ -563,8 +530,8 @@ impl Pages {
         // SAFETY: both ranges are within the pages, which may be written by this function's
         // `# Safety`.
         unsafe {
-            canary::fill(self.from, start);
-            canary::fill(end, self.to);
+            ptr::with_exposed_provenance_mut::<u8>(self.from).write_bytes(CANARY, start - self.from);
+            ptr::with_exposed_provenance_mut::<u8>(end).write_bytes(CANARY, self.to - end);
         }
     }
 
@@ -574,11 +541,14 @@ impl Pages {
     ///
     /// The pages are accessible, and the block lies in them.
     unsafe fn overwritten(self, start: usize, size: usize) -> Option<Overwritten> {
-        let end = start + size;
-        // SAFETY: both ranges are in the pages, which are accessible by this function's `# Safety`.
-        let (before, behind) = unsafe { (canary::changed(self.from, start), canary::changed(end, self.to)) };
-        let (first, _) = before.or(behind)?;
-        let (_, last) = behind.or(before)?;
+        let is_changed = |at: &usize| {
+            // The program may write there at this moment: hence volatile reads.
+            // SAFETY: the byte is in the pages, which are accessible by this function's `# Safety`.
+            unsafe { ptr::with_exposed_provenance::<u8>(*at).read_volatile() != CANARY }
+        };
+        let around = || (self.from..start).chain(start + size..self.to);
+        let first = around().find(is_changed)?;
+        let last = around().rev().find(is_changed).unwrap_or(first);
         Some((first.wrapping_sub(start) as isize, last.wrapping_sub(start) as isize))
     }
 }

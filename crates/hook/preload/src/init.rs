@@ -6,14 +6,14 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use heapledger_core::hooks::{self, dispatch, dispatch_path};
 use heapledger_interpose::next::{Objects, Scope};
 use heapledger_interpose::{initialise, next_allocator, set_errno, watch_forks_of_arenas};
-use heapledger_recorder::connect::{self, Address};
+use heapledger_recorder::connect::Address;
 use heapledger_recorder::hook::{processes, sample};
 use heapledger_recorder::{attach, observer, process, session, threads, verify};
 use heapledger_unwind::modules;
 
 use crate::guard::with_guard;
 use crate::thread_library::thread_library;
-use crate::{additions, allocator, environment, libraries, linker, unseen, wrappers};
+use crate::{additions, environment, libraries, linker, unseen, wrappers};
 
 unsafe extern "C" {
     /// The address at which the first thread's stack began: the argument count (set by the dynamic
@@ -74,13 +74,9 @@ fn join(session: Address, stack_end: u64, objects: &Objects<'_>) {
     let observer = if session.samples() {
         dispatch_path::set_sampling(&sample::OBSERVER, dispatch_path::EXTERNAL_RATE);
         &raw const sample::OBSERVER
-    } else if session.wants_usable() {
-        &raw const observer::OBSERVER_WITH_USABLE
     } else {
         &raw const observer::OBSERVER
     };
-    let (kind, version) = allocator::next_allocator(objects);
-    connect::set_allocator(kind, version);
     // SAFETY: once, under the lock of `initialise`; `stack_end` is where the first thread's stack
     // began.
     unsafe { process::start(session, stack_end) };
@@ -98,9 +94,6 @@ extern "C" fn constructor() {
         watch_forks_of_arenas();
         return;
     }
-    // The dynamic linker runs the constructors of the libraries behind this one before ours, and
-    // the allocator is one of them.
-    session::start_usable();
     with_guard(|sp| attach::untracked_scope(sp, watch_forks_of_arenas));
     watch_forks();
     verify_stacks();

@@ -5,9 +5,8 @@
 //! helper thread with a descriptor table of its own does the talking and the mapping.
 
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-use heapledger_core::allocator::{AllocatorKind, AllocatorVersion};
 use heapledger_core::arch::nr;
 use heapledger_core::sandbox;
 use heapledger_core::sys::{self, Errno, call, check};
@@ -15,7 +14,7 @@ use heapledger_wire::VERSION;
 use heapledger_wire::ring::Ring;
 use heapledger_wire::session::{
     ADDRESS_PREFIX, ANSWER_LENGTH, Answer, NAME_LENGTH, PAGE_LENGTH, REQUEST_LENGTH, Request, RequestKind,
-    SAMPLES_SUFFIX, SessionPage, USABLE_SUFFIX, WAITS_SUFFIX,
+    SAMPLES_SUFFIX, SessionPage, WAITS_SUFFIX,
 };
 use heapledger_wire::stall::{POLL_MILLISECONDS, Watchdog};
 
@@ -25,19 +24,14 @@ pub struct Address {
     name: [u8; NAME_LENGTH],
     token: [u8; NAME_LENGTH],
     samples: bool,
-    wants_usable: bool,
     waits: bool,
 }
 
 impl Address {
-    /// Parses `NAME:TOKEN`, or `NAME:TOKEN:s` for a session that samples; `:u` follows either if it
-    /// records usable sizes, and then `:w` if threads wait for ever.
+    /// Parses `NAME:TOKEN`, or `NAME:TOKEN:s` for a session that samples; `:w` follows either if
+    /// threads wait for ever.
     pub fn parse(value: &[u8]) -> Option<Address> {
         let (value, waits) = match value.strip_suffix(WAITS_SUFFIX.as_bytes()) {
-            Some(value) => (value, true),
-            None => (value, false),
-        };
-        let (value, wants_usable) = match value.strip_suffix(USABLE_SUFFIX.as_bytes()) {
             Some(value) => (value, true),
             None => (value, false),
         };
@@ -51,33 +45,13 @@ impl Address {
         if *separator != b':' || !is_hexadecimal(name) || !is_hexadecimal(token) {
             return None;
         }
-        Some(Address { name: name.try_into().ok()?, token: token.try_into().ok()?, samples, wants_usable, waits })
+        Some(Address { name: name.try_into().ok()?, token: token.try_into().ok()?, samples, waits })
     }
 
     /// True if the session records a sample of all blocks.
     pub fn samples(&self) -> bool {
         self.samples
     }
-
-    /// True if the session records the usable sizes of blocks.
-    pub fn wants_usable(&self) -> bool {
-        self.wants_usable
-    }
-}
-
-/// The kind and the version of the program's allocator.
-static ALLOCATOR: AtomicU32 = AtomicU32::new(0);
-static ALLOCATOR_VERSION: AtomicU32 = AtomicU32::new(0);
-
-/// Sets the allocator that the program uses. Call before the process is introduced.
-pub fn set_allocator(kind: AllocatorKind, version: AllocatorVersion) {
-    ALLOCATOR.store(kind as u32, Ordering::Relaxed);
-    ALLOCATOR_VERSION.store(version.0, Ordering::Relaxed);
-}
-
-/// Returns the kind and the version of the program's allocator, as a request has them.
-fn allocator() -> (u32, u32) {
-    (ALLOCATOR.load(Ordering::Relaxed), ALLOCATOR_VERSION.load(Ordering::Relaxed))
 }
 
 /// The mapped answer to a request.
@@ -274,20 +248,8 @@ fn ask(address: &Address, page: Option<&'static SessionPage>, arguments: Request
 fn message(address: &Address, arguments: RequestArguments) -> [u8; REQUEST_LENGTH] {
     let RequestArguments { kind, image, fork, node_base } = arguments;
     let thread = sys::thread_id();
-    let (allocator, allocator_version) = allocator();
-    Request {
-        version: VERSION,
-        kind: kind as u32,
-        token: address.token,
-        image,
-        thread,
-        fork,
-        node_base,
-        capacity: 0,
-        allocator,
-        allocator_version,
-    }
-    .to_bytes()
+    Request { version: VERSION, kind: kind as u32, token: address.token, image, thread, fork, node_base, capacity: 0 }
+        .to_bytes()
 }
 
 /// Maps the session page, at most once per process: forked children keep the mapping.

@@ -21,7 +21,6 @@ use crate::attach::{enter, enter_fast};
 use crate::capture::{Heap, is_ignoring};
 use crate::common_ring::{write_allocation_to_common_ring, write_to_common_ring};
 use crate::session;
-use crate::usable::usable_size;
 
 pub(crate) mod arenas;
 pub mod declarations;
@@ -29,7 +28,6 @@ pub mod marks;
 pub mod pools;
 pub mod processes;
 pub mod sample;
-pub mod with_usable;
 
 /// Records that `malloc(size)` returned `address`.
 ///
@@ -67,7 +65,7 @@ unsafe fn malloc_slow(address: u64, size: u64, caller: Caller) {
     // SAFETY: `record_after_slow` requires *live caller*; this function's `# Safety` requires the
     // same of `caller`.
     if unsafe { !record_after_slow(caller, |stack| event::malloc(0, address, size, stack)) } {
-        write_allocation_to_common_ring(Api::Malloc, address, size, 0, 0, 0);
+        write_allocation_to_common_ring(Api::Malloc, address, size, 0, 0);
     }
 }
 
@@ -112,17 +110,15 @@ unsafe fn calloc_slow(address: u64, count: u32, each: u32, caller: Caller) {
     // same of `caller`.
     if unsafe { !record_after_slow(caller, |stack| event::calloc(0, address, count, each, stack)) } {
         let size = u64::from(count) * u64::from(each);
-        write_allocation_to_common_ring(Api::Calloc, address, size, 0, u64::from(count), 0);
+        write_allocation_to_common_ring(Api::Calloc, address, size, 0, u64::from(count));
     }
 }
 
-/// Records any allocation, with all its arguments, the heap that the block is from, and its usable
-/// size if the session records them.
+/// Records any allocation, with all its arguments, and the heap that the block is from.
 ///
 /// # Safety
 ///
-/// See [`malloc`]. *Live block* (`usable`) holds for `address`: the call that is recorded has just
-/// returned it.
+/// See [`malloc`].
 #[inline(never)]
 pub(crate) unsafe fn allocation(
     api: Api,
@@ -139,11 +135,8 @@ pub(crate) unsafe fn allocation(
     if is_paused(Kind::Allocation) {
         return;
     }
-    // SAFETY: `usable_size` requires a *live block*; this function's `# Safety` requires the same
-    // of `address`.
-    let usable = unsafe { usable_size(address) };
     let Some(block) = enter(caller.sp()) else {
-        return write_allocation_to_common_ring(api, address, size, alignment, count, usable);
+        return write_allocation_to_common_ring(api, address, size, alignment, count);
     };
     if block.skips(Kind::Allocation) {
         return;
@@ -153,7 +146,7 @@ pub(crate) unsafe fn allocation(
     // `caller`.
     let stack = unsafe { block.capture_in(caller, heap) };
     let ticks = block.stamp();
-    let event = Extended::Alloc { api, address, size, stack, alignment, count, usable, rate: Rate::EXACT };
+    let event = Extended::Alloc { api, address, size, stack, alignment, count, usable: 0, rate: Rate::EXACT };
     let written = block.write_extended(ticks, &event);
     block.finish(written);
 }
@@ -283,17 +276,15 @@ pub unsafe fn reallocation_ends(
 /// See [`malloc`].
 #[inline(never)]
 pub(crate) unsafe fn arena_reallocation_ends(
-    api: Api,
     outcome: ReallocOutcome,
     address: u64,
     size: u64,
-    count: u64,
     caller: Caller,
     heap: Heap,
 ) {
     // SAFETY: `reallocation_ends_slow` requires *live caller*; this function's `# Safety` requires
     // the same of `caller`.
-    unsafe { reallocation_ends_slow(api, outcome, address, size, count, caller, heap) };
+    unsafe { reallocation_ends_slow(Api::Realloc, outcome, address, size, 0, caller, heap) };
 }
 
 /// True if the end of a reallocation fits a compact event.
@@ -321,11 +312,6 @@ unsafe fn reallocation_ends_slow(
         return;
     }
     let is_ignored = outcome == ReallocOutcome::Returned && is_ignoring();
-    let usable = match outcome {
-        // SAFETY: `usable_size` requires a *live block*: the call that is recorded has returned it.
-        ReallocOutcome::Returned => unsafe { usable_size(address) },
-        ReallocOutcome::Failed | ReallocOutcome::Freed => 0,
-    };
     let Some(block) = enter(caller.sp()) else {
         if is_ignored {
             write_to_common_ring(&ended_as_free(api));
@@ -339,7 +325,6 @@ unsafe fn reallocation_ends_slow(
             size,
             stack,
             count,
-            usable,
             rate: Rate::EXACT,
         });
     };
@@ -355,11 +340,11 @@ unsafe fn reallocation_ends_slow(
     // `caller`.
     let stack = unsafe { block.capture_in(caller, heap) };
     let ticks = block.stamp();
-    let is_compact = is_compact_end(api, outcome, address, size) && usable == 0;
+    let is_compact = is_compact_end(api, outcome, address, size);
     if is_compact {
         return block.write_and_finish(ticks, &mut event::realloc_end(0, address, size, stack));
     }
-    let event = Extended::ReallocEnd { api, outcome, address, size, stack, count, usable, rate: Rate::EXACT };
+    let event = Extended::ReallocEnd { api, outcome, address, size, stack, count, rate: Rate::EXACT };
     let written = block.write_extended(ticks, &event);
     block.finish(written);
 }

@@ -18,13 +18,6 @@ const STATE_OFF: u32 = 2;
 /// True if the session records a sample.
 static SAMPLES: AtomicBool = AtomicBool::new(false);
 
-/// True if the session records usable sizes, and blocks of the program have such sizes: see
-/// [`usable`](crate::usable).
-static USABLE: AtomicU32 = AtomicU32::new(USABLE_NOT_YET);
-const USABLE_NOT_YET: u32 = 0;
-const USABLE_ON: u32 = 1;
-const USABLE_STOPPED: u32 = 2;
-
 struct AddressCell(UnsafeCell<MaybeUninit<Address>>);
 // SAFETY: written once in `join`, before `STATE` becomes `STATE_ON`, and only read after that was
 // seen.
@@ -77,27 +70,6 @@ pub(crate) fn address() -> &'static Address {
 #[inline(always)]
 pub fn samples() -> bool {
     SAMPLES.load(Ordering::Relaxed)
-}
-
-/// True if usable sizes are to be recorded.
-#[inline(always)]
-pub(crate) fn wants_usable() -> bool {
-    USABLE.load(Ordering::Relaxed) == USABLE_ON
-}
-
-/// Records usable sizes from now on, if the session wants them. Call when the constructors of the
-/// allocator's library have run: some allocators cannot be asked before (tcmalloc follows a null
-/// pointer then).
-pub fn start_usable() {
-    if address().wants_usable() {
-        // Fails if it has been stopped.
-        let _ = USABLE.compare_exchange(USABLE_NOT_YET, USABLE_ON, Ordering::Relaxed, Ordering::Relaxed);
-    }
-}
-
-/// Records no usable sizes from now on: the allocator cannot be asked about every block any more.
-pub fn stop_usable() {
-    USABLE.store(USABLE_STOPPED, Ordering::Relaxed);
 }
 
 /// True if the collector is gone for good.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use heapledger_core::sample::Rate;
 use heapledger_core::{Api, NodeKind, StackId};
-use heapledger_wire::event::{self, Decoder, Event, Extended, Packed, ReallocOutcome, UsableCall, WORDS_MAX};
+use heapledger_wire::event::{self, Decoder, Event, Extended, Packed, ReallocOutcome, WORDS_MAX};
 use heapledger_wire::publish::Producer;
 use heapledger_wire::ring::Ring;
 use heapledger_wire::session::{SessionPage, state};
@@ -64,7 +64,6 @@ enum Owned {
     Calloc(u64, u32, u16, u32),
     ReallocBegin(u64),
     ReallocEnd(u64, u64, u32),
-    WithUsable(u8, u64, u64, u32, u64),
     Node(u32, u32, u8, u64),
     Alloc(u64, u64, u32, u64),
     Ended(u8, u64),
@@ -97,8 +96,6 @@ fn owned() -> impl Strategy<Value = Owned> {
         (address(), 0_u32..1 << 22, any::<u16>(), stack()).prop_map(|(a, c, e, k)| Owned::Calloc(a, c, e, k)),
         address().prop_map(Owned::ReallocBegin),
         (address(), 0..event::COMPACT_SIZE_END, stack()).prop_map(|(a, s, k)| Owned::ReallocEnd(a, s, k)),
-        (0_u8..3, address(), 0..event::COMPACT_SIZE_END, stack(), 0..event::COMPACT_SLOP_END)
-            .prop_map(|(c, a, s, k, l)| Owned::WithUsable(c, a, s, k, l)),
         (stack(), stack(), 0_u8..8, any::<u64>()).prop_map(|(i, p, k, a)| Owned::Node(i, p, k, a)),
         (any::<u64>(), any::<u64>(), stack(), any::<u64>()).prop_map(|(a, s, k, l)| Owned::Alloc(a, s, k, l)),
         (0_u8..3, any::<u64>()).prop_map(|(o, a)| Owned::Ended(o, a)),
@@ -138,12 +135,6 @@ fn whole(event: Event<'_>) -> Whole<'_> {
     }
 }
 
-fn with_usable(call: u8, address: u64, (size, slop): (u64, u64), stack: u32) -> Whole<'static> {
-    let call = [UsableCall::Malloc, UsableCall::Calloc, UsableCall::ReallocEnd][usize::from(call)];
-    let (count, usable) = (u32::from(call as u8).wrapping_mul(0x89ab_cdef), size + slop);
-    Whole::Compact(Event::WithUsable { call, address, size, stack: StackId(stack), count, usable })
-}
-
 /// Calls `use_it` with the decoded form of the event, borrowed from buffers here.
 fn with_event<R>(owned: &Owned, use_it: impl FnOnce(Whole<'_>) -> R) -> R {
     let (mut first, mut second) = ([0_u64; 8], [0_u64; 32]);
@@ -161,7 +152,6 @@ fn with_event<R>(owned: &Owned, use_it: impl FnOnce(Whole<'_>) -> R) -> R {
         Owned::ReallocEnd(address, size, stack) => {
             Whole::Compact(Event::ReallocEnd { address, size, stack: StackId(stack) })
         }
-        Owned::WithUsable(call, address, size, stack, slop) => with_usable(call, address, (size, slop), stack),
         Owned::Node(id, parent, kind, address) => {
             let kind = NodeKind::from_number(kind).unwrap_or(NodeKind::Frame);
             Whole::Compact(Event::Node { id: StackId(id), parent: StackId(parent), kind, address })
@@ -183,7 +173,6 @@ fn with_event<R>(owned: &Owned, use_it: impl FnOnce(Whole<'_>) -> R) -> R {
             size: 5,
             stack: StackId(6),
             count: 7,
-            usable: 8,
             rate: Rate::from_logarithm(40),
         }),
         Owned::Thread(thread, name) => Whole::Extended(Extended::ThreadStart { thread, name }),
@@ -204,11 +193,13 @@ fn with_event<R>(owned: &Owned, use_it: impl FnOnce(Whole<'_>) -> R) -> R {
             let text = Packed { words: &second[..words], length: text.len() };
             Whole::Extended(Extended::Text { address, flags, category: address ^ 7, text })
         }
-        Owned::Reattributed(address, id) => Whole::Extended(Extended::Reattributed { address, stack: StackId(id) }),
+        Owned::Reattributed(address, stack) => {
+            Whole::Extended(Extended::Reattributed { address, stack: StackId(stack) })
+        }
         Owned::Stamped(address, stamp) => Whole::Extended(Extended::Stamped { address, stamp }),
         Owned::Marked(address, reporter, stack, is_kept) => {
-            let (stack, measured, [is_on_stack, is_around]) =
-                (StackId(stack), address ^ 9, [1, 2].map(|bit| address & bit == 0));
+            let (stack, measured) = (StackId(stack), address ^ 9);
+            let (is_on_stack, is_around) = (address & 1 == 0, address & 2 == 0);
             Whole::Extended(Extended::Marked { address, reporter, stack, is_kept, is_on_stack, is_around, measured })
         }
         Owned::Unmarked(address, reporter) => Whole::Extended(Extended::Unmarked { address, reporter }),
@@ -218,7 +209,8 @@ fn with_event<R>(owned: &Owned, use_it: impl FnOnce(Whole<'_>) -> R) -> R {
             Whole::Extended(Extended::Exec { process, pid, reason, is_tight, since, path })
         }
         Owned::ExecFailed(pid) => Whole::Extended(Extended::ExecFailed { pid }),
-        Owned::Marks(ends) => Whole::Extended(if ends { Extended::MarksComplete } else { Extended::MarksCleared }),
+        Owned::Marks(true) => Whole::Extended(Extended::MarksComplete),
+        Owned::Marks(false) => Whole::Extended(Extended::MarksCleared),
         Owned::Ignored(address) => Whole::Extended(Extended::Ignored { address }),
         Owned::Annotation(code, ref payload) => Whole::Extended(Extended::Annotation { code, payload }),
     };
@@ -255,11 +247,6 @@ fn write(producer: &mut Producer, session: &SessionPage, ticks: u64, owned: &Own
             }
             Whole::Compact(Event::ReallocEnd { address, size, stack }) => {
                 let words = event::realloc_end(step(), address, size, stack);
-                put(producer, &words);
-            }
-            Whole::Compact(Event::WithUsable { call, address, size, stack, count, usable }) => {
-                let words = event::with_usable(call, address, size, stack, count, usable - size);
-                let words = event::with_step(words, step());
                 put(producer, &words);
             }
             Whole::Compact(Event::Node { id, parent, kind, address }) => {
@@ -299,8 +286,7 @@ proptest! {
                 while let Some((event, length)) = decoder.next(&pending[at..]).unwrap() {
                     let ahead = event::look_ahead(pending[at]);
                     prop_assert_eq!(ahead.0, length);
-                    if let Event::Free { address } | Event::Malloc { address, .. } | Event::WithUsable { address, .. } = event
-                    {
+                    if let Event::Free { address } | Event::Malloc { address, .. } = event {
                         prop_assert_eq!(ahead.1, Some(address));
                     }
                     at += length;

@@ -56,7 +56,7 @@ pub(crate) extern "C" fn check() -> c_int {
 
 /// Searches the libraries that are loaded now, under the linker's lock: other threads may be
 /// loading and unloading some.
-pub(crate) fn has_other_allocator() -> bool {
+fn has_other_allocator() -> bool {
     unsafe extern "C" {
         fn dl_iterate_phdr(
             callback: unsafe extern "C" fn(*mut c_void, usize, *mut c_void) -> c_int,
@@ -104,8 +104,6 @@ fn c_misuse(misuse: &Misuse) -> CMisuse {
             let size = misuse.size.0;
             (5, size.saturating_add(bytes.start), size.saturating_add(bytes.end).saturating_sub(1))
         }
-        MisuseKind::Underwrite(bytes) => (6, bytes.start as u64, bytes.end.wrapping_sub(1) as u64),
-        MisuseKind::WriteAfterFree(bytes) => (7, bytes.start as u64, bytes.end.wrapping_sub(1) as u64),
         _ => (0, 0, 0),
     };
     let before = match misuse.kind {

@@ -4,7 +4,7 @@
 //! advice. There is no rule for what a recording does not contain, such as how much of a block is
 //! ever written to (and so capacity that is never used).
 
-use heapledger_core::Bytes;
+use heapledger_core::{Blocks, Bytes};
 use heapledger_recording::Damage;
 
 use crate::block_filter::each_once;
@@ -14,19 +14,15 @@ use crate::owners::Owner;
 use crate::progress::Progress;
 use crate::selection::Selection;
 
-mod allocator;
 mod growth;
 mod reporters;
 mod reserve;
-mod size_class;
 mod slop;
 mod temporary;
 
-pub use allocator::{OtherAllocator, ReplayedAllocator};
 pub use growth::Grows;
 pub use reporters::Reporters;
 pub use reserve::Reserve;
-pub use size_class::SizeClass;
 pub use slop::Slop;
 pub use temporary::Temporary;
 
@@ -52,12 +48,8 @@ pub enum Finding {
     Grows(Grows),
     /// Blocks of a size for which the allocator takes much more memory than the program uses.
     Slop(Slop),
-    /// Blocks of a size that is just above what a size class holds.
-    SizeClass(SizeClass),
     /// Blocks that reporters miss or report twice.
     Reporters(Reporters),
-    /// An allocator that saves memory or time.
-    Allocator(OtherAllocator),
 }
 
 /// A rule's name, and why it was not applied.
@@ -87,7 +79,7 @@ impl AdviceList {
     /// [`parts`](crate::parts).
     pub fn load(names: &mut Names<'_, '_>, selection: &Selection, progress: Progress<'_>) -> Result<AdviceList, Error> {
         let mut list = AdviceList::default();
-        for rule in [growth::find, reserve::find, temporary::find, slop::find, size_class::find, reporters::find] {
+        for rule in [growth::find, reserve::find, temporary::find, slop::find, reporters::find] {
             rule(names, selection, &mut list, progress)?;
         }
         list.advice.sort_by_key(|advice| std::cmp::Reverse(advice.bytes));
@@ -108,14 +100,12 @@ impl Finding {
             Finding::Temporary(_) => temporary::NAME,
             Finding::Grows(_) => growth::NAME,
             Finding::Slop(_) => slop::NAME,
-            Finding::SizeClass(_) => size_class::NAME,
             Finding::Reporters(_) => reporters::NAME,
-            Finding::Allocator(_) => allocator::NAME,
         }
     }
 }
 
 /// True if `part` is at least this percentage of `whole`.
-fn is_part(part: u64, whole: u64, percent: u64) -> bool {
-    u128::from(part) * 100 >= u128::from(whole) * u128::from(percent)
+fn is_part(part: Blocks, whole: Blocks, percent: u64) -> bool {
+    u128::from(part.0) * 100 >= u128::from(whole.0) * u128::from(percent)
 }

@@ -19,7 +19,6 @@ use crate::replay::span::{Marks, Span};
 use crate::replay::visitor::Origin;
 use crate::reports::{ReportDefect, times_complete};
 use crate::selection::Selection;
-use crate::slop::{SlopRules, SlopSource};
 use crate::stacks::{ContextId, MergedStacks, NodeId, StackFrame};
 
 /// A log, and the parts of the recording that are missing in it.
@@ -31,8 +30,6 @@ pub struct DarkMatter {
     pub images: Vec<ImageId>,
     /// True if all reporters of these images had been asked by the log's moment.
     pub is_complete: bool,
-    /// The source of the slop; `None` if that is not known, and counted as none.
-    pub slop_source: Option<SlopSource>,
     /// Parts of the recording that could not be read, and are missing here.
     pub damage: Vec<Damage>,
 }
@@ -124,8 +121,7 @@ pub fn dark_matter(
     }
     damage.append(&mut writer.merged.damage);
     let log = writer.finish(&found);
-    let slop_source = SlopSource::of(recording, &found).ok();
-    Ok(DarkMatter { log, images: found, is_complete, slop_source, damage: each_once(damage) })
+    Ok(DarkMatter { log, images: found, is_complete, damage: each_once(damage) })
 }
 
 /// A log that is being made.
@@ -136,7 +132,6 @@ struct Writer<'n, 'r, 'a> {
     mode: Mode,
     /// The stacks of the groups: group `STACKS_FIRST + n` is `nodes[n]`.
     nodes: Vec<NodeId>,
-    rules: SlopRules,
     sites: HashMap<NodeId, Site>,
     modules: BTreeSet<ModuleId>,
     defects: Vec<Defect>,
@@ -160,8 +155,7 @@ impl<'n, 'r, 'a> Writer<'n, 'r, 'a> {
     ) -> Writer<'n, 'r, 'a> {
         let builder = Builder::new(mode);
         let (sites, modules, defects) = Default::default();
-        let rules = SlopRules::of(names.recording());
-        Writer { names, merged, builder, mode, nodes, rules, sites, modules, defects }
+        Writer { names, merged, builder, mode, nodes, sites, modules, defects }
     }
 
     /// Adds the blocks that are live in an image.
@@ -174,8 +168,7 @@ impl<'n, 'r, 'a> Writer<'n, 'r, 'a> {
                 _ => [None; 2],
             };
             let reports = reports.map(|mark| mark.map(|mark| self.report(image.image, mark.by)));
-            let usable = self.rules.usable(image.image, block.size, block.usable).unwrap_or(block.size);
-            self.add(block.group, (block.size, usable), (1, block.weight), reports);
+            self.add(block.group, (block.size, block.usable.unwrap_or(block.size)), (1, block.weight), reports);
         }
     }
 
@@ -184,7 +177,6 @@ impl<'n, 'r, 'a> Writer<'n, 'r, 'a> {
         let mut freed: Vec<_> = image.freed.iter().collect();
         freed.sort_unstable();
         for (&(group, size, usable), &count) in freed {
-            let usable = self.rules.usable(image.image, size, usable).unwrap_or(size);
             self.add(group, (size, usable), (count, Blocks(1)), [None; 2]);
         }
     }

@@ -1,11 +1,11 @@
 //! Counts blocks in groups by any property, from the events.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::hash::Hash;
 use std::ops::RangeInclusive;
 
-use heapledger_core::{Bytes, StackId};
-use heapledger_recording::{self as recording, Damage, ImageId, Live, Time};
+use heapledger_core::StackId;
+use heapledger_recording::{self as recording, Damage, Live, Time};
 
 use crate::amount::{Amount, MomentAmounts};
 use crate::block_filter::{BlockFilter, SharedProgress, Verdict, each_once};
@@ -17,11 +17,9 @@ use crate::moment::Moment;
 use crate::names::Names;
 use crate::progress::Progress;
 use crate::replay::Replay;
-use crate::replay::results::ReplayedImage;
 use crate::replay::span::Span;
 use crate::replay::visitor::Origin;
 use crate::selection::Selection;
-use crate::slop::{SlopRules, SlopSource};
 use crate::stacks::{MergedStacks, NodeId, Stacks};
 
 /// The data that are needed to determine the group of a block.
@@ -75,9 +73,6 @@ pub(crate) fn group_totals<K: Copy + Eq + Hash>(
     expect_events(recording)?;
     selection.expect_time(recording)?;
     let images = filter.images(recording)?;
-    if selection.counts_slop {
-        SlopSource::of(recording, &images)?;
-    }
     let mut shared_progress = SharedProgress::new(progress, filter, needs.within.is_some());
     let mut block_filter = BlockFilter::new(names, selection, &images, needs.stack, &mut shared_progress)?;
     let find = |lifetime: &LifetimeCondition| {
@@ -86,12 +81,10 @@ pub(crate) fn group_totals<K: Copy + Eq + Hash>(
     let within = needs.within.map(find).transpose()?;
     let mut merged = MergedStacks::new(recording);
 
-    // Blocks with different slop are counted apart, so that the slop of a group is a product.
-    let rules = selection.counts_slop.then(|| SlopRules::of(recording));
-    let mut numbers: HashMap<(K, Bytes), StackId> = HashMap::new();
+    let mut numbers: HashMap<K, StackId> = HashMap::new();
     // The next block is often in the same group.
-    let mut latest: Option<((K, Bytes), StackId)> = None;
-    let mut keys: Vec<Option<(K, Bytes)>> = vec![None; GROUPS_FIRST];
+    let mut latest: Option<(K, StackId)> = None;
+    let mut keys: Vec<Option<K>> = vec![None; GROUPS_FIRST];
     let number = |origin: Origin| {
         let stack = match block_filter.verdict(names, &mut merged, &origin) {
             Verdict::Outside => return OUTSIDE,
@@ -100,7 +93,6 @@ pub(crate) fn group_totals<K: Copy + Eq + Hash>(
         };
         let is_within = within.as_ref().is_some_and(|within| within.has(origin.image, origin.serial));
         let Some(key) = key(&origin, stack, is_within) else { return REST };
-        let key = (key, rules.as_ref().map_or(Bytes(0), |rules| rules.slop(&origin)));
         if let Some((_, number)) = latest.filter(|(latest, _)| *latest == key) {
             return number;
         }
@@ -126,21 +118,10 @@ pub(crate) fn group_totals<K: Copy + Eq + Hash>(
     let mut damage = each_once(damage);
     damage.append(&mut merged.damage);
 
-    let totals = sums(&replayed.images, keys.len(), &last_images(recording), selection.moment);
-    let left_out = totals[LEFT_OUT.0 as usize];
-    let groups = keys.into_iter().zip(totals).skip(REST.0 as usize).filter(|(_, held)| !held.is_nothing());
-    let groups = match selection.counts_slop {
-        true => merged_by_key(groups),
-        false => groups.map(|(key, held)| (key.map(|(key, _)| key), held)).collect(),
-    };
-    Ok(GroupTotals { groups, left_out, peak_time, stacks: merged.stacks, damage })
-}
-
-/// Returns the totals of each group, by its number.
-fn sums(images: &[ReplayedImage], groups: usize, last: &HashSet<ImageId>, moment: Moment) -> Vec<MomentAmounts> {
-    let mut totals = vec![MomentAmounts::default(); groups];
-    for image in images {
-        let is_live = match moment {
+    let mut totals = vec![MomentAmounts::default(); keys.len()];
+    let last = last_images(recording);
+    for image in &replayed.images {
+        let is_live = match selection.moment {
             Moment::At(_) => !image.ended,
             _ => last.contains(&image.image),
         };
@@ -152,25 +133,9 @@ fn sums(images: &[ReplayedImage], groups: usize, last: &HashSet<ImageId>, moment
             }
         }
     }
-    totals
-}
-
-/// Adds up the groups that differ in the slop of their blocks only. They stay in the order of their
-/// first ones.
-fn merged_by_key<K: Copy + Eq + Hash>(
-    groups: impl Iterator<Item = (Option<(K, Bytes)>, MomentAmounts)>,
-) -> Vec<(Option<K>, MomentAmounts)> {
-    let (mut merged, mut places) = (Vec::new(), HashMap::<Option<K>, usize>::new());
-    for (key, held) in groups {
-        let slop = key.map_or(Bytes(0), |(_, slop)| slop);
-        let key = key.map(|(key, _)| key);
-        let place = *places.entry(key).or_insert(merged.len());
-        if place == merged.len() {
-            merged.push((key, MomentAmounts::default()));
-        }
-        merged[place].1 += held.with_slop(slop);
-    }
-    merged
+    let left_out = totals[LEFT_OUT.0 as usize];
+    let groups = keys.into_iter().zip(totals).skip(REST.0 as usize).filter(|(_, held)| !held.is_nothing());
+    Ok(GroupTotals { groups: groups.collect(), left_out, peak_time, stacks: merged.stacks, damage })
 }
 
 /// The images whose common peak counts.
@@ -210,23 +175,5 @@ fn span(selection: &Selection, needs_calls: bool) -> Span {
             let from = if needs_calls || allocated.is_some() { first.map(|first| first.min(time)) } else { Some(time) };
             Span { from, until: Some(time), ..Span::default() }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn groups_by_slop_stay_in_order() {
-        let total = |bytes| MomentAmounts {
-            total: Amount::estimated(Live { bytes: Bytes(bytes), ..Live::default() }, Default::default()),
-            ..MomentAmounts::default()
-        };
-        let groups =
-            (0..100).flat_map(|key| [(Some((key, Bytes(8))), total(1)), (Some((key / 2, Bytes(16))), total(1))]);
-        let merged = merged_by_key(groups);
-        let keys: Vec<_> = merged.iter().map(|(key, _)| *key).collect();
-        assert_eq!(keys, (0..100).map(Some).collect::<Vec<_>>());
     }
 }

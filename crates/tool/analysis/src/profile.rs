@@ -68,10 +68,10 @@ impl PartSplit<'_> {
         Needs { stack: true, call: split.is_some_and(|split| split.by.needs_call()), within: None }
     }
 
-    /// Returns the part that a block belongs to; the rest if it is not known. Without `split`, all
+    /// Returns the part that a block belongs to; `None` if it is not known. Without `split`, all
     /// blocks belong to one part.
-    pub(crate) fn part(split: Option<&PartSplit<'_>>, recording: &Recording<'_>, origin: &Origin) -> Part {
-        split.and_then(|split| split.by.part(recording, origin)).unwrap_or(Part::Rest)
+    pub(crate) fn part(split: Option<&PartSplit<'_>>, recording: &Recording<'_>, origin: &Origin) -> Option<Part> {
+        split.map_or(Some(Part::Rest), |split| split.by.part(recording, origin))
     }
 }
 
@@ -139,7 +139,7 @@ impl Profile {
     ) -> Result<Profile, Error> {
         let recording = names.recording();
         let needs = PartSplit::needs(Some(split));
-        let key = |origin: &Origin, stack, _| Some((PartSplit::part(Some(split), recording, origin), stack));
+        let key = |origin: &Origin, stack, _| split.by.part(recording, origin).map(|part| (part, stack));
         let GroupTotals { groups, left_out, stacks, damage, .. } =
             group_totals(names, selection, needs, key, progress)?;
         let mut profile = Profile::of_nothing(stacks, left_out, damage, selection);
@@ -255,7 +255,6 @@ impl SiteTotals {
         let images = selection.filter.images(names.recording())?;
         if within.is_none()
             && !selection.filter.needs_events()
-            && !selection.counts_slop
             && !matches!(selection.moment, Moment::At(_))
             && let Some(recorded) = recorded(names.recording(), &images)
             && let Some(peaks) = peaks(names.recording(), selection, &recorded)

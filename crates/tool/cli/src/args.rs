@@ -38,18 +38,18 @@ pub(crate) use self::export::{Export, ExportFormat};
 pub(crate) use self::files::{Anonymize, Import, Info, Merge, Names, Trim};
 pub(crate) use self::grammar::{Refusal, SUMMARY, awaited, parse, verb};
 pub(crate) use self::heap::{
-    Breakdown, Finding, Heap, HeapAction, HeapCensus, HeapDiff, HeapDominators, HeapExport, HeapFind, HeapNode,
-    HeapPaths, ReportSort, ReportView, SnapshotFormat, Word,
+    Breakdown, Finding, Heap, HeapAction, HeapCensus, HeapDiff, HeapDominators, HeapFind, HeapNode, HeapPaths,
+    ReportSort, ReportView, Word,
 };
 pub(crate) use self::heap_map::HeapMapOf;
 pub(crate) use self::help::{CompleteWords, Completions, Doctor, Explain, Help, Man};
-pub(crate) use self::log::{ConvertLog, InfoLog, Log, LogAction, LogFieldOptions, MungeLog, RecordLog, StatsLog};
-pub(crate) use self::phc::{HeapChecker, Phc, Placement, function};
+pub(crate) use self::log::{ConvertLog, InfoLog, Log, LogAction, MungeLog, RecordLog, StatsLog};
+pub(crate) use self::phc::{HeapChecker, Phc, Placement};
 pub(crate) use self::pictures::{Advise, Flame, Growth, Timeline, Tree};
 pub(crate) use self::record::{
     Attach, Check, Control, FileLimit, KeptNames, OnFull, Pause, Record, Run, Sample, Stacks, Start, Status,
 };
-pub(crate) use self::replay::{Replay, ReplayAllocator};
+pub(crate) use self::replay::Replay;
 pub(crate) use self::reports::{
     DiffReports, MergeReports, Privacy, Reports, ReportsAction, ReportsFormat, ReportsTarget, ReportsView, SaveReports,
     ShowReports,

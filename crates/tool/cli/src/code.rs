@@ -215,7 +215,7 @@ codes! {
     NoHook = 20 {
         cause: "The file that --hook names is not there, or cannot be read.",
         consequence: "Nothing was started. Exit status 101.",
-        remedy: "Check the path; build the library first: `cc -shared -fPIC -Iinclude -o LIB.so LIB.c`.",
+        remedy: "Check the path; build the library first: `cc -shared -fPIC -o LIB.so LIB.c`.",
     }
     /// The file is not a hook library
     NotAHook = 21 {
@@ -329,14 +329,6 @@ codes! {
 
     // ------------------------------------------------------------------------------- the recording
 
-    /// Slop is not known
-    NoUsableSizes = 59 {
-        cause: "Slop is what an allocator lets a program use beyond the size that it asked for. The recording was made without \
-                `--usable`, and the program's allocator is none of those whose sizes can be computed (glibc, jemalloc, \
-                tcmalloc, mimalloc, Heapledger's own), or the recording is older than this question.",
-        consequence: "There is no answer, which is not the same as no slop. Exit status 2.",
-        remedy: "Record again with `heapledger record --usable`, which asks the allocator for the size of each block.",
-    }
     /// The recording is not finished
     Unfinished = 60 {
         cause: "The file has no end: the recorder still runs, or was killed, or the file was cut.",
@@ -551,7 +543,7 @@ codes! {
     }
     /// The heap checker did not run
     HeapCheckerOff = 87 {
-        cause: "The machine has less memory than `--phc-min-memory`, the system refused 320 MiB of addresses (`ulimit -v`), or \
+        cause: "The machine has less memory than `--phc-min-memory`, the system refused 256 MiB of addresses (`ulimit -v`), or \
                 the program has an allocator with operators of its own, such as jemalloc.",
         consequence: "The program ran as always, and no block of it was sampled.",
         remedy: "On a small machine: `heapledger run --phc --phc-min-memory 0 -- COMMAND`.",
@@ -612,27 +604,6 @@ codes! {
         cause: "The directory is not there or may not be written, or its disk is full; the cause is beside the message.",
         consequence: "There is no new file, and one that was to be replaced is as it was.",
         remedy: "Write elsewhere, by `-o FILE`; `df -h DIRECTORY` shows how much room there is.",
-    }
-    /// A line of a log is no call
-    NotACall = 96 {
-        cause: "The log has a line that is not in logalloc's form, has a function that logs do not have, or has numbers that are \
-                too large. Its number and the reason are beside the message. Often the program wrote to the same file.",
-        consequence: "No recording was made of the log.",
-        remedy: "Leave such lines out: `heapledger log convert --keep-going -o FILE.hl LOG`, which says how many there are.",
-    }
-    /// A replay of another recording
-    OtherReplay = 99 {
-        cause: "`advise --replay` takes what `heapledger replay --json` has saved of the same recording. The file is another \
-                document, or has processes that are not in the recording.",
-        consequence: "Nothing is advised: figures of another program say nothing about this one.",
-        remedy: "Replay this recording: `heapledger replay FILE.hl --json -o RESULT.json`.",
-    }
-    /// The format of a snapshot cannot hold all of it
-    LostBySnapshot = 102 {
-        cause: "Firefox and V8 write different things into heap snapshots: V8 has texts of strings, weak edges and kinds of edges; \
-                Firefox has types, files of scripts and the time. The format that was asked for has no place for some of them.",
-        consequence: "The file is whole for its own tools, but what the warning names is not in it.",
-        remedy: "Keep the snapshot that was read, and ask it about these things: `heapledger heap` reads both formats.",
     }
 }
 

@@ -12,14 +12,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use heapledger_core::sample::Rate;
-use heapledger_wire::session::{
-    ADDRESS_PREFIX, ALLOCATOR_FILE_NAME, NAME_LENGTH, SAMPLES_SUFFIX, USABLE_SUFFIX, WAITS_SUFFIX, state,
-};
+use heapledger_wire::session::{ADDRESS_PREFIX, ALLOCATOR_FILE_NAME, NAME_LENGTH, SAMPLES_SUFFIX, WAITS_SUFFIX, state};
 use rustix::fs::{FlockOperation, Mode, OFlags, StatVfsMountFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::error::RecordError;
-use crate::heap_checker::{Checker, HeapChecker};
+use crate::heap_checker::HeapChecker;
 use crate::libraries::{CommandAllocator, CommandLibraries, is_loadable};
 use crate::shared::Page;
 
@@ -40,18 +38,14 @@ impl Session {
     }
 
     /// Returns the value of the environment variable: `NAME:TOKEN`, whether the session samples,
-    /// whether it records usable sizes, and whether programs wait for a recorder however long it
-    /// stands still.
-    pub(crate) fn to_environment(&self, samples: bool, wants_usable: bool, waits: bool) -> OsString {
+    /// and whether programs wait for a recorder however long it stands still.
+    pub(crate) fn to_environment(&self, samples: bool, waits: bool) -> OsString {
         let mut value = OsString::new();
         for part in [&self.name[..], b":", &self.token[..]] {
             value.push(std::ffi::OsStr::from_bytes(part));
         }
         if samples {
             value.push(SAMPLES_SUFFIX);
-        }
-        if wants_usable {
-            value.push(USABLE_SUFFIX);
         }
         if waits {
             value.push(WAITS_SUFFIX);
@@ -168,14 +162,7 @@ impl Library {
         self.add_hook("phc.so", &checker.library)
     }
 
-    /// Adds the checks and their options.
-    pub(crate) fn add_checker(&mut self, checker: &Checker<'_>) -> Result<(), RecordError> {
-        self.add_file("checks.conf", format!("quarantine {}\n", checker.quarantine.0).as_bytes())?;
-        self.add_hook("checks.so", checker.library)
-    }
-
-    /// Adds a file beside the library.
-    pub(crate) fn add_file(&self, name: &str, bytes: &[u8]) -> Result<PathBuf, RecordError> {
+    fn add_file(&self, name: &str, bytes: &[u8]) -> Result<PathBuf, RecordError> {
         let path = self.directory.join(name);
         let write = || -> io::Result<()> {
             OpenOptions::new().write(true).create_new(true).mode(0o500).open(&path)?.write_all(bytes)

@@ -1,59 +1,59 @@
 //! The calls of a log.
 
-use heapledger_alloc_log::{Fields, Line, Request};
+use heapledger_alloc_log::{Line, LineError, Pointer, Request};
 
 use crate::work::{Call, WorkError, WorkWriter};
 
 /// Adds the calls of one process of a log to a work.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct LogReader {
-    failed: u64,
-    /// The time of the first line that has one, and the latest time, in nanoseconds.
-    times: Option<(u64, u64)>,
+    process: u64,
+    skipped: Skipped,
+}
+
+/// The lines of a log that are not played.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Skipped {
+    /// Calls of other processes.
+    pub others: u64,
+    /// Calls that failed in the program.
+    pub failed: u64,
 }
 
 impl LogReader {
-    /// Adds a line of the process, and returns its moment: its time, or its number in the log if
-    /// the log has no times. In a log with times, a line without one has that of the line before.
+    /// Reads the calls of a process.
+    pub fn new(process: u64) -> LogReader {
+        LogReader { process, skipped: Skipped::default() }
+    }
+
+    /// Adds a line. The inner error says why it is no call; the outer one why the work cannot be
+    /// written.
     ///
     /// # Errors
     ///
     /// As for [`WorkWriter::allocate`].
-    pub fn add(
-        &mut self,
-        number: u64,
-        line: &Line,
-        fields: &Fields<'_>,
-        work: &mut WorkWriter,
-    ) -> Result<u64, WorkError> {
-        if let Some(time) = fields.time_ns {
-            if self.times.is_none() {
-                work.set_begin(time);
-            }
-            // Threads write lines in another order than they call.
-            let (first, latest) = self.times.unwrap_or((time, time));
-            self.times = Some((first, latest.max(time)));
-            if !matches!(line.request, Request::Free { block } if block.is_null()) {
-                work.wait(line.thread, time.saturating_sub(first))?;
-            }
+    pub fn add(&mut self, line: &[u8], work: &mut WorkWriter) -> Result<Result<(), LineError>, WorkError> {
+        match Line::parse(line) {
+            Ok(line) => self.add_call(&line, work).map(Ok),
+            Err(error) => Ok(Err(error)),
         }
-        let moment = self.times.map_or(number, |(_, latest)| latest);
-        work.set_moment(moment);
-        self.add_call(line, fields, work)?;
-        Ok(moment)
     }
 
-    fn add_call(&mut self, line: &Line, fields: &Fields<'_>, work: &mut WorkWriter) -> Result<(), WorkError> {
+    fn add_call(&mut self, line: &Line, work: &mut WorkWriter) -> Result<(), WorkError> {
+        if line.process != self.process {
+            self.skipped.others += 1;
+            return Ok(());
+        }
         let (thread, result) = (line.thread, line.result.filter(|result| !result.is_null()));
         let call = match line.request {
             Request::Free { block } if block.is_null() => return Ok(()),
-            Request::Free { block } => return work.free(thread, block.key()),
+            Request::Free { block } => return work.free(thread, key(block)),
             Request::JemallocStats => return work.statistics(thread),
             // `realloc(block, 0)` frees it.
-            Request::Realloc { block, size: 0 } if result.is_none() => return work.free(thread, block.key()),
+            Request::Realloc { block, size: 0 } if result.is_none() => return work.free(thread, key(block)),
             Request::Realloc { block, size } if !block.is_null() => {
                 return match result {
-                    Some(new) => work.reallocate(thread, block.key(), new.key(), size),
+                    Some(new) => work.reallocate(thread, key(block), key(new), size),
                     None => self.skip(),
                 };
             }
@@ -65,22 +65,26 @@ impl LogReader {
             Request::Valloc { .. } => Call::Valloc,
         };
         match (result, line.request.size()) {
-            (Some(block), Some(size)) => {
-                let label = fields.arena_label().filter(|label| !label.is_empty());
-                let arena = label.and_then(|label| work.arena(&label));
-                work.allocate_in(thread, arena, call, block.key(), size)
-            }
+            (Some(block), Some(size)) => work.allocate(thread, call, key(block), size),
             _ => self.skip(),
         }
     }
 
     fn skip(&mut self) -> Result<(), WorkError> {
-        self.failed += 1;
+        self.skipped.failed += 1;
         Ok(())
     }
 
-    /// Returns the number of calls that failed in the program: they are not played.
-    pub fn failed(&self) -> u64 {
-        self.failed
+    /// Returns what was not played.
+    pub fn skipped(&self) -> Skipped {
+        self.skipped
+    }
+}
+
+/// Returns a number that no other block of the log has: addresses are below half of all numbers.
+fn key(block: Pointer) -> u64 {
+    match block {
+        Pointer::Address(address) => address,
+        Pointer::Slot(slot) => !slot,
     }
 }

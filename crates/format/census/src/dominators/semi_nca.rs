@@ -7,9 +7,8 @@
 //! (Myers, 1983) bound the search by O(log nodes).
 //!
 //! Best times of 7 rounds, on a generated heap of 362,566 nodes and 1,116,249 edges, without the
-//! walk (`cargo test --release -p heapledger-census algorithms_compared -- --ignored --nocapture`,
-//! on two shared processors). They are of the first design of the walk that [`flow`](super::flow)
-//! compares; searches were not fetched early yet.
+//! walk, which takes 43 ms (`cargo test --release -p heapledger-census algorithms_compared --
+//! --ignored --nocapture`, on two shared processors):
 //!
 //! | algorithm | time |
 //! |---|---|
@@ -37,9 +36,6 @@ struct Dominated {
     skip: u32,
     depth: u32,
 }
-
-/// Searches whose first link is on its way to the cache before it is needed.
-const AHEAD: usize = 16;
 
 /// Returns the position of each position's immediate dominator; that of the root is its own.
 pub(super) fn immediate_dominators(flow: &Flow) -> Vec<u32> {
@@ -71,12 +67,8 @@ pub(super) fn semidominators(flow: &Flow) -> Vec<u32> {
     for position in (1..links.len()).rev() {
         let mut least = links[position].least;
         let sources = flow.starts[position] as usize..flow.starts[position + 1] as usize;
-        // Backwards, so that all searches together go through the list from its end.
-        for at in sources.rev() {
-            if let Some(ahead) = at.checked_sub(AHEAD) {
-                std::hint::black_box(links[flow.sources[ahead] as usize].ancestor);
-            }
-            least = least.min(search(&mut links, flow.sources[at], position as u32, &mut path));
+        for &source in &flow.sources[sources] {
+            least = least.min(search(&mut links, source, position as u32, &mut path));
         }
         links[position].least = least;
         semidominators[position] = least;

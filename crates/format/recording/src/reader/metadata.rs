@@ -39,8 +39,6 @@ pub(super) struct Metadata {
     pub(super) imported_locations: Vec<ImportedLocation>,
     pub(super) departures: Vec<Departure>,
     pub(super) processes: Vec<Process>,
-    /// For each of `images`, the index of its process.
-    pub(super) process_indices: Vec<usize>,
 }
 
 impl Metadata {
@@ -115,7 +113,7 @@ impl Metadata {
         keep_last(&mut self.threads, |thread| (thread.image, thread.thread));
         self.departures.sort();
         self.mappings.sort_by_key(|mapping| mapping.image);
-        (self.processes, self.process_indices) = processes(&self.images);
+        self.processes = processes(&self.images);
     }
 }
 
@@ -131,9 +129,9 @@ fn keep_last<T, K: Ord>(items: &mut Vec<T>, key_of: impl Fn(&T) -> K) {
     });
 }
 
-/// Returns the processes, and the index of each image's process.
-fn processes(images: &[ImageStart]) -> (Vec<Process>, Vec<usize>) {
+fn processes(images: &[ImageStart]) -> Vec<Process> {
     let mut processes: Vec<Process> = Vec::new();
+    // The index of each image's process.
     let mut indices: Vec<usize> = Vec::with_capacity(images.len());
     for start in images {
         let before = start
@@ -149,7 +147,7 @@ fn processes(images: &[ImageStart]) -> (Vec<Process>, Vec<usize>) {
         }
         indices.push(index);
     }
-    (processes, indices)
+    processes
 }
 
 impl Record {

@@ -1,6 +1,5 @@
 //! Metadata records.
 
-use heapledger_core::allocator::{AllocatorKind, AllocatorVersion};
 use heapledger_core::{Blocks, Bytes, ThreadId};
 use heapledger_recording::*;
 use proptest::prelude::*;
@@ -109,8 +108,6 @@ fn image_start(image: u32) -> impl Strategy<Value = ImageStart> {
                 executable,
                 argv,
                 carried,
-                allocator: AllocatorKind::from_number(pid % 7),
-                allocator_version: AllocatorVersion(parent_pid),
             }
         },
     )

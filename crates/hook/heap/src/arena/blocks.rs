@@ -8,7 +8,7 @@ use core::ptr;
 
 use super::ids::ArenaId;
 use super::lookup::heap_of;
-use super::{MAIN, SharedArena, disposal, registry};
+use super::{SharedArena, disposal, registry};
 use crate::block::as_own;
 use crate::chunk::ChunkPtr;
 use crate::classes::{DIRECT_MAX, LARGE_MAX, aligned_class_of};
@@ -17,7 +17,7 @@ use crate::geometry::{CHUNK, SLICE};
 use crate::heap::HeapPtr;
 use crate::map::{self, Range};
 use crate::run::RunPtr;
-use crate::{api, arch, fatal, filled, huge, options, sampled, zeroed};
+use crate::{api, arch, fatal, filled, huge, options};
 
 /// Allocates a block of at least `size` bytes in an arena. Null if there is no memory, or if the
 /// arena's limit does not allow it. As [`allocate`](crate::allocate) apart from that.
@@ -69,11 +69,7 @@ pub unsafe fn allocate_zeroed_in(arena: ArenaId, size: usize) -> *mut u8 {
         return from_heap::zero_huge(from_heap::allocate_huge(heap, size, ALIGNMENT), size);
     }
     let block = allocate(heap, size);
-    if size >= zeroed::LARGE {
-        from_heap::zero_large(block, size)
-    } else {
-        from_heap::zero(block, size)
-    }
+    from_heap::zero(block, size);
     block
 }
 
@@ -110,7 +106,7 @@ fn retry_heap(id: u64) -> Option<HeapPtr> {
 
 /// Fills a new block as the options say, as far as it can be used. Null is ignored.
 fn fill_usable(block: *mut u8) -> *mut u8 {
-    if block.is_null() || !options::is_slow() {
+    if block.is_null() || !options::is_filling() {
         return block;
     }
     // SAFETY: `usable_size` demands a block that nobody frees meanwhile: a new one.
@@ -186,8 +182,10 @@ fn check_arena(arena: ArenaId, block: *const u8) {
             }
             match of {
                 Some(of) => {
-                    let other = of.name();
-                    fatal::abort_with(format_args!("a block of {other} was passed as one of arena {id:#x}: {block:p}"))
+                    let (other, label) = (of.id(), of.label());
+                    fatal::abort_with(format_args!(
+                        "a block of arena {other:#x} ({label}) was passed as one of arena {id:#x}: {block:p}"
+                    ))
                 }
                 None => fatal::abort("an address that is not a block was passed as one of an arena", block),
             }
@@ -195,18 +193,12 @@ fn check_arena(arena: ArenaId, block: *const u8) {
     }
 }
 
-/// Returns the main arena for a block of the sampler, which stands in for a block of that arena.
-#[cold]
-fn sampled_arena(block: *const u8) -> Option<&'static SharedArena> {
-    sampled::owner_of(block.addr()).map(|_| &MAIN)
-}
-
 fn find_arena(block: *const u8) -> Option<&'static SharedArena> {
     if block.addr() & (CHUNK - 1) == 0 {
-        return huge::find(block).map(huge::HugePtr::arena).or_else(|| sampled_arena(block));
+        return huge::find(block).map(huge::HugePtr::arena);
     }
     if map::find(block.addr()) != Some(Range::Chunk) {
-        return sampled_arena(block);
+        return None;
     }
     // SAFETY: `RunPtr::of` demands an address in a mapped chunk from which the place of the chunk's
     // header follows, as it does from every address in the chunk: the tree has the chunk. The run
@@ -215,8 +207,7 @@ fn find_arena(block: *const u8) -> Option<&'static SharedArena> {
     Some(SharedArena::of(ChunkPtr::of(run)))
 }
 
-/// Returns the arena of a block, also if it is the main one, or private: who has a block may know
-/// where it is from. `None` if the address is not in memory
+/// Returns the arena of a block, also if it is the main one. `None` if the address is not in memory
 /// of this allocator.
 ///
 /// # Safety
@@ -226,17 +217,6 @@ fn find_arena(block: *const u8) -> Option<&'static SharedArena> {
 pub unsafe fn arena_of(block: *const u8) -> Option<ArenaId> {
     let id = find_arena(block)?.id();
     (id != 0).then(|| ArenaId::from_raw(id))
-}
-
-/// Returns an arena with this label, in bytes, that is not private: an arena that one part of a
-/// program made for others. If several have the label, any of them. `None` if there is none, and
-/// for an empty label. Takes a lock, and looks at all arenas.
-pub fn find_by_label(label: &[u8]) -> Option<ArenaId> {
-    let is_it = |arena: &SharedArena| {
-        let own = &arena.settings().label;
-        !arena.is_private() && !arena.is_of_threads() && own.split(|&byte| byte == 0).next() == Some(label)
-    };
-    if label.is_empty() { None } else { registry::find_where(&is_it).map(|arena| ArenaId::from_raw(arena.id())) }
 }
 
 /// Returns the id of the main arena, from which the malloc functions allocate.

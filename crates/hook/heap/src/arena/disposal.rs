@@ -35,8 +35,6 @@ impl SharedArena {
     pub(crate) fn dispose(&'static self) -> bool {
         self.purging.with(|()| {
             let has_lost = self.heaps.with(|heaps| {
-                let emptied = self.take_emptied_abandoned(heaps, usize::MAX);
-                self.give_back_emptied(emptied);
                 let slices = Cell::new(0);
                 heaps.each(|heap| {
                     heap.trim();
@@ -56,11 +54,8 @@ impl SharedArena {
                     });
                 }
                 // A heap that has a thread is left to that thread, which notices at its next visit.
-                // From then on other arenas may take the heaps, so they are counted before.
-                self.end_operations(heaps);
                 heaps.each(|heap| if heap.has_no_home() { heaps::spare(heap) } else { heap.retire() });
                 *heaps = Heaps::none(is_lost);
-                self.abandoned.store(0, Ordering::Relaxed);
                 is_lost
             });
             self.end();
@@ -71,11 +66,10 @@ impl SharedArena {
     #[cold]
     fn abort_for_blocks(&self) -> ! {
         let left = live_blocks(self);
+        let (label, id) = (self.label(), self.id());
         fatal::abort_with(format_args!(
-            "{} was disposed of with {} live blocks of {} bytes",
-            self.name(),
-            left.blocks,
-            left.bytes
+            "arena {id:#x} ({label}) was disposed of with {} live blocks of {} bytes",
+            left.blocks, left.bytes
         ))
     }
 }

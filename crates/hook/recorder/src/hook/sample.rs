@@ -23,7 +23,6 @@ use crate::block::ThreadBlock;
 use crate::capture::{Heap, is_ignoring};
 use crate::common_ring::write_to_common_ring;
 use crate::table::{api_from_number, observer};
-use crate::usable::usable_size;
 use crate::{addresses, session};
 
 /// The recorder as an observer that samples, to be installed instead of
@@ -194,25 +193,6 @@ unsafe extern "C" fn arena_realloc_ends(
 
 /// # Safety
 ///
-/// The contract of [`Observer`].
-unsafe extern "C" fn arena_reallocarray_ends(
-    arena: *const Arena,
-    old: Pointer,
-    block: Pointer,
-    count: usize,
-    each: usize,
-    caller: Caller,
-) {
-    let size = count.saturating_mul(each) as u64;
-    // SAFETY: `heap` requires an arena that observers are told of, and `ends` *live caller*: the
-    // contract of `Observer` gives both.
-    unsafe {
-        ends(Api::Reallocarray, old as u64, block as u64, size, count as u64, caller, arenas::heap(arena));
-    }
-}
-
-/// # Safety
-///
 /// See [`malloc`](super::malloc).
 #[inline(always)]
 unsafe fn allocated(api: Api, address: u64, size: u64, alignment: u64, count: u64, caller: Caller) {
@@ -239,12 +219,10 @@ unsafe fn allocated_slow(api: Api, address: u64, size: u64, alignment: u64, coun
     if is_ignoring() {
         return;
     }
-    // SAFETY: `usable_size` requires a *live block*: the call that is recorded has returned it.
-    let usable = unsafe { usable_size(address) };
     let Some(block) = enter(caller.sp()) else {
         addresses::add(address);
         let stack = StackId::ROOT;
-        return write_to_common_ring(&Extended::Alloc { api, address, size, stack, alignment, count, usable, rate });
+        return write_to_common_ring(&Extended::Alloc { api, address, size, stack, alignment, count, usable: 0, rate });
     };
     if block.skips(Kind::Allocation) {
         return;
@@ -255,7 +233,7 @@ unsafe fn allocated_slow(api: Api, address: u64, size: u64, alignment: u64, coun
     // `caller`.
     let stack = unsafe { block.capture_in(caller, heap) };
     let ticks = block.stamp();
-    let event = Extended::Alloc { api, address, size, stack, alignment, count, usable, rate };
+    let event = Extended::Alloc { api, address, size, stack, alignment, count, usable: 0, rate };
     let written = block.write_extended(ticks, &event);
     block.sampling.until_sample_at_event = countdown::bytes_until_sample();
     block.finish(written);
@@ -370,14 +348,18 @@ unsafe fn ends_slow(api: Api, old: u64, address: u64, size: u64, count: u64, cal
     if rate.is_some() && outcome == ReallocOutcome::Returned {
         addresses::add(address);
     }
-    let usable = match outcome {
-        // SAFETY: `usable_size` requires a *live block*: the call that is recorded has returned it.
-        ReallocOutcome::Returned => unsafe { usable_size(address) },
-        ReallocOutcome::Failed | ReallocOutcome::Freed => 0,
-    };
     let Some(block) = enter(caller.sp()) else {
         let (stack, rate) = (StackId::ROOT, rate.unwrap_or_default());
-        return write_to_common_ring(&Extended::Alloc { api, address, size, stack, alignment: 0, count, usable, rate });
+        return write_to_common_ring(&Extended::Alloc {
+            api,
+            address,
+            size,
+            stack,
+            alignment: 0,
+            count,
+            usable: 0,
+            rate,
+        });
     };
     let is_taken = session::page().mode() == 0 || block.accepts(Kind::Allocation);
     let Some(rate) = rate.filter(|_| is_taken || outcome != ReallocOutcome::Returned) else {
@@ -388,7 +370,7 @@ unsafe fn ends_slow(api: Api, old: u64, address: u64, size: u64, count: u64, cal
     // `caller`.
     let stack = unsafe { block.capture_in(caller, heap) };
     let ticks = block.stamp();
-    let event = Extended::ReallocEnd { api, outcome, address, size, stack, count, usable, rate };
+    let event = Extended::ReallocEnd { api, outcome, address, size, stack, count, rate };
     let announced = if was_recorded { block.record_unsampled_allocations(ticks) } else { Ok(()) };
     let written = announced.and_then(|()| block.write_extended(ticks, &event));
     block.sampling.until_sample_at_event = countdown::bytes_until_sample();

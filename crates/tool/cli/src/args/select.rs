@@ -146,9 +146,6 @@ pub(crate) enum AnyMetric {
     Blocks,
     /// Temporary allocations
     Temporary,
-    /// Usable bytes beyond those that were asked for: recorded with `record --usable`, else
-    /// computed
-    Slop,
 }
 
 /// The metric by which live blocks are ordered.
@@ -269,7 +266,6 @@ impl From<AnyMetric> for Metric {
             AnyMetric::Bytes => Metric::Bytes,
             AnyMetric::Blocks => Metric::Blocks,
             AnyMetric::Temporary => Metric::Temporaries,
-            AnyMetric::Slop => Metric::Slop,
         }
     }
 }

@@ -31,10 +31,10 @@ pub(crate) fn run(arguments: &Flame, out: &mut Output) -> Result<()> {
     let mut question = Question::new(&input, &recording, &arguments.symbols, selection, metric).expect_something()?;
     let levels = Levels::new(&arguments.by)?;
     let profile = levels.profile(&mut question)?;
-    let (shape, layers) = (levels.shape(false), levels.layers);
+    let layers = levels.layers;
     if let Some(form) = arguments.input.form() {
         let tree = CallTree::new(&profile, &mut question.labels.names, &layers, Direction::TopDown, metric);
-        return out.document(&call_tree::json(&question, &profile, &tree, &Limits::NONE, shape), form);
+        return out.document(&call_tree::json(&question, &profile, &tree, &Limits::NONE, false), form);
     }
     let is_picture = !arguments.collapsed;
     let stacks = stacks(&profile, &mut question.labels, &layers, is_picture && arguments.symbols.frames == Frames::Own);
@@ -52,9 +52,7 @@ pub(crate) fn run(arguments: &Flame, out: &mut Output) -> Result<()> {
 
     let what = question.what();
     let total = amount_of(&profile.whole, metric);
-    let slop = question.slop_source.as_ref().map(|source| format!("slop {source}"));
-    let notices: Vec<String> = sampled::notice(&recording).into_iter().chain(slop).collect();
-    let notice = (!notices.is_empty()).then(|| notices.join("; "));
+    let notice = sampled::notice(&recording);
     if let Some(notice) = &notice {
         notify(format_args!("heapledger: {total} {what}: {notice}"));
     }
@@ -68,7 +66,6 @@ pub(crate) fn run(arguments: &Flame, out: &mut Output) -> Result<()> {
         (Metric::Blocks, Moment::Total) => "allocations",
         (Metric::Blocks, _) => "blocks",
         (Metric::Temporaries, _) => "temporary allocations",
-        (Metric::Slop, _) => "bytes of slop",
     };
     let frames = stacks.iter().flat_map(|(frames, _)| frames);
     let colors = palette::of(frames.map(|shown| (&*shown.name, &*shown.area, shown.paint)));
@@ -82,7 +79,6 @@ fn amount_of(whole: &Amount, metric: Metric) -> String {
         Metric::Bytes => sampled::bytes_of(whole),
         Metric::Blocks => sampled::blocks_of(whole, "block", "blocks"),
         Metric::Temporaries => format!("{} temporary", sampled::figure(whole, metric)),
-        Metric::Slop => format!("{} of slop", sampled::figure(whole, metric)),
     }
 }
 

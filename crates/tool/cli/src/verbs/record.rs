@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: &Record) -> Result<ExitCode> {
     report_findings(&target, "record", "it will not be recorded", arguments.quiet)?;
     nested::warn_of_nesting("record", arguments.quiet);
     let hooks = hook::libraries(&arguments.hook)?;
-    let mut options = options(arguments, hooks)?;
+    let mut options = options(arguments, hooks);
     options.allocator = allocator::find(&arguments.allocator.name)?;
     let mut namer = Namer::new(arguments.names);
     let mut observe = |progress: Progress<'_>| {
@@ -81,7 +81,7 @@ pub(crate) fn run(arguments: &Record) -> Result<ExitCode> {
 }
 
 /// Returns the options of the recorder that the command line asks for.
-fn options(arguments: &Record, hooks: Vec<PathBuf>) -> Result<RecordOptions> {
+fn options(arguments: &Record, hooks: Vec<PathBuf>) -> RecordOptions {
     let mut options = RecordOptions::new(arguments.command.clone(), LIBRARY);
     options.output = arguments.output.clone();
     options.force = arguments.force;
@@ -94,7 +94,6 @@ fn options(arguments: &Record, hooks: Vec<PathBuf>) -> Result<RecordOptions> {
         Stacks::None => collect::StackMode::None,
     };
     options.sample_every = arguments.sample;
-    options.usable_sizes = arguments.usable;
     options.verify_stacks = arguments.verify_stacks;
     options.on_full = match arguments.on_full {
         OnFull::Wait => collect::OnFull::Wait,
@@ -111,9 +110,9 @@ fn options(arguments: &Record, hooks: Vec<PathBuf>) -> Result<RecordOptions> {
     options.rotate = rotation(arguments);
     options.totals_only = arguments.aggregate;
     options.hooks = hooks;
-    options.heap_checker = under::library(&arguments.heap_checker, arguments.quiet)?;
+    options.heap_checker = under::library(&arguments.heap_checker, arguments.quiet);
     options.options_text = options_text(arguments);
-    Ok(options)
+    options
 }
 
 fn rotation(arguments: &Record) -> Option<Rotation> {
@@ -169,9 +168,6 @@ fn options_text(arguments: &Record) -> String {
     }
     if let Some(size) = arguments.sample {
         options.push(format!("--sample {}", size.0));
-    }
-    if arguments.usable {
-        options.push("--usable".to_owned());
     }
     match arguments.stacks {
         Stacks::Mixed => {}

@@ -3,7 +3,6 @@
 mod declared;
 pub(crate) mod json;
 pub(crate) mod selected;
-mod slop;
 
 use std::time::Duration;
 
@@ -14,7 +13,6 @@ use heapledger_report_format::{Row, Tree};
 
 use self::declared::Declared;
 use self::json::SessionJson;
-use self::slop::Slop;
 use crate::args::Summary;
 use crate::code::Code;
 use crate::error::Result;
@@ -53,8 +51,7 @@ pub(crate) fn run(arguments: &Summary, out: &mut Output) -> Result<()> {
     input.warn_of(&damage);
     let mut question = Question::new(&input, &recording, symbols, selection, Metric::Bytes);
     let declared = Declared::find(&mut question)?;
-    let slop = Slop::find(&mut question)?;
-    let totals = Totals { input: &input, recording: &recording, overview, resident, declared, slop };
+    let totals = Totals { input: &input, recording: &recording, overview, resident, declared };
     match arguments.form() {
         Some(form) => out.document(&SessionJson::new(totals), form),
         None => print(&totals, out),
@@ -69,7 +66,6 @@ struct Totals<'s, 'a> {
     /// The moment with the most resident memory, if it was measured.
     resident: Option<MemorySample>,
     declared: Declared,
-    slop: Option<Slop>,
 }
 
 impl Totals<'_, '_> {
@@ -95,9 +91,6 @@ fn print(totals: &Totals<'_, '_>, out: &mut Output) -> Result<()> {
         facts.push(0, Row::new(figure).note(note).cells([name]));
     };
     live(totals, &mut fact);
-    if let Some(slop) = &totals.slop {
-        slop.print(&mut fact);
-    }
     calls(counts, &mut fact);
     if let Some(text) = unseen::describe(recording) {
         fact("unseen", String::new(), text);

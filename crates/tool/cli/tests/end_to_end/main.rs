@@ -78,7 +78,6 @@ mod types_python;
 mod types_shown;
 mod unrecorded;
 mod untracked;
-mod usable_sizes;
 mod variants;
 mod verified;
 mod viewers;

@@ -1,9 +1,9 @@
 //! `heapledger log stats`: requests by their size.
 
-use heapledger_alloc_log::{Requests, SizeClass};
+use heapledger_alloc_log::{Line, Requests, SizeClass};
 use serde::Serialize;
 
-use super::for_each_call;
+use super::{Seen, read};
 use crate::args::StatsLog;
 use crate::error::Result;
 use crate::format::count;
@@ -12,10 +12,12 @@ use crate::output::Output;
 
 pub(super) fn run(arguments: &StatsLog, out: &mut Output) -> Result<()> {
     let mut requests = Requests::default();
-    for_each_call(&arguments.log, |call| {
-        if let Some((line, _)) = call {
-            requests.add(line);
+    read(&arguments.log, |line| match Line::parse(line) {
+        Ok(line) => {
+            requests.add(&line);
+            Seen::Call
         }
+        Err(_) => Seen::Other,
     })?;
     if arguments.json {
         return out.document(&LogStatsJson::new(&requests), Form::Json);
