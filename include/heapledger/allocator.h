@@ -8,6 +8,7 @@
 #ifndef HEAPLEDGER_ALLOCATOR_H
 #define HEAPLEDGER_ALLOCATOR_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -28,7 +29,7 @@ typedef struct heapledger_pointer_info {
     uint32_t kind;
     const void *start; /* of the block or page */
     size_t length;     /* usable size of the block, or size of the page, in bytes */
-    uint64_t arena;    /* 0: unknown */
+    uint64_t arena;    /* 0: unknown, or private */
 } heapledger_pointer_info;
 
 /* Any address is allowed. Takes no lock, so a signal handler may call it. If a signal handler leaves
@@ -40,6 +41,14 @@ int heapledger_ptr_info(const void *address, heapledger_pointer_info *to);
  * than 0, which is returned. Exact if nobody allocates or frees meanwhile, `visit` included;
  * otherwise blocks that stay in use are visited once all the same. No lock is held. */
 int heapledger_walk(int (*visit)(void *context, void *block, size_t size, uint64_t arena), void *context);
+
+/* Says if the blocks of fresh memory are handed out in random order from now on, with new random
+ * numbers: for a forked process that wants other options than its parent. */
+void heapledger_reset_randomisation(bool on);
+
+/* An arena (arena.h) with this label that is not private; 0 if there is none. If several have the
+ * label, any of them. */
+uint64_t heapledger_arena_find(const char *label);
 
 /* The usable size of a block of `size` bytes. */
 size_t malloc_good_size(size_t size);
@@ -57,6 +66,11 @@ typedef struct heapledger_allocator_bin {
 
 enum { HEAPLEDGER_ALLOCATOR_BINS = 68 };
 
+/* Numbers of operations with the blocks of one size so far. */
+typedef struct heapledger_allocator_bin_operations {
+    size_t allocations, frees;
+} heapledger_allocator_bin_operations;
+
 /* In bytes unless another unit is said. `mapped` is the sum of allocated, waste, dirty, bookkeeping,
  * bin_unused, fresh and madvised. */
 typedef struct heapledger_allocator_stats {
@@ -73,6 +87,12 @@ typedef struct heapledger_allocator_stats {
     size_t huge;          /* the part of allocated in huge blocks */
     size_t huge_blocks, chunks, purges; /* numbers */
     heapledger_allocator_bin bins[HEAPLEDGER_ALLOCATOR_BINS];
+    /* Number so far: 1 for an allocation, a free, and a realloc in place that changes the size; 2 for
+     * a realloc that moves; 0 for one that leaves the block as it is. */
+    size_t operations;
+    heapledger_allocator_bin_operations bin_operations[HEAPLEDGER_ALLOCATOR_BINS];
+    size_t real_page_size; /* of the system; page_size may be larger, by the options */
+    size_t option_keyed;   /* 1: on */
 } heapledger_allocator_stats;
 
 /* Fills in as many bytes as `size` says. Returns 0, or EINVAL. */
@@ -86,6 +106,8 @@ typedef struct heapledger_allocator_stats_lite {
     size_t mapped;
     size_t allocated_max; /* upper bound of the blocks in use */
     size_t dirty;
+    size_t operations; /* estimate: differs by at most the number of free blocks, and 128 for each size above
+                        * 512 bytes and thread */
 } heapledger_allocator_stats_lite;
 
 /* The same for the totals that are known without looking at each run. */

@@ -60,7 +60,7 @@ enum {
     HEAPLEDGER_ARENA_RANDOMISE = 1,     /* small blocks are at random places; the default is the process's */
     HEAPLEDGER_ARENA_NO_RANDOMISE = 2,  /* they are not */
     HEAPLEDGER_ARENA_SINGLE_THREAD = 4, /* another thread than the creator ends the program */
-    HEAPLEDGER_ARENA_PRIVATE = 8        /* no memory is shared with other arenas, not even free memory */
+    HEAPLEDGER_ARENA_PRIVATE = 8        /* the id is the creator's secret: neither the label nor an address leads to it */
 };
 
 /* Functions that provide an arena's memory, in chunks. `map` returns memory, or null; the others get

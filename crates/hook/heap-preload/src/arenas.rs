@@ -3,7 +3,7 @@
 //! Wrong ids, blocks of other arenas and the disposal of an arena that has blocks abort the program
 //! with a message. A failure to allocate sets `errno` to `ENOMEM`.
 
-use core::ffi::{c_char, c_int, c_void};
+use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::offset_of;
 use core::{ptr, slice};
 
@@ -272,4 +272,20 @@ pub extern "C" fn heapledger_purge_now(peek: bool, grace_ms: u32, budget: usize)
 pub unsafe extern "C" fn heapledger_set_purge_hook(hook: Option<PurgeHook>) {
     // SAFETY: `set_purge_hook` demands the same as this function.
     unsafe { purges::set_purge_hook(hook) };
+}
+
+/// Returns an arena with this label that is not private. 0 if there is none.
+///
+/// # Safety
+///
+/// `label` is null or a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn heapledger_arena_find(label: *const c_char) -> u64 {
+    if label.is_null() {
+        return 0;
+    }
+    // SAFETY: `from_ptr` demands a string, as this function's `# Safety` does.
+    let label = unsafe { CStr::from_ptr(label) }.to_bytes();
+    let label = label.get(..LABEL_MAX).unwrap_or(label);
+    arenas::find_by_label(label).map_or(0, ArenaId::to_raw)
 }

@@ -12,7 +12,6 @@ use heapledger_heap as heap;
 
 pub(crate) const ENOMEM: c_int = 12;
 pub(crate) const EINVAL: c_int = 22;
-const PAGE: usize = 4096;
 
 // The sections of the two functions begin at a cache line: elsewhere, a pair of them takes a tenth
 // more, depending on what the linker has put before them.
@@ -188,14 +187,15 @@ pub unsafe extern "C" fn posix_memalign(to: *mut *mut c_void, alignment: usize, 
 /// BSD's `valloc`.
 #[unsafe(no_mangle)]
 pub extern "C" fn valloc(size: usize) -> *mut c_void {
-    or_fail(heap::allocate_aligned(size, PAGE))
+    or_fail(heap::allocate_aligned(size, heap::page_size()))
 }
 
 /// glibc's `pvalloc`.
 #[unsafe(no_mangle)]
 pub extern "C" fn pvalloc(size: usize) -> *mut c_void {
-    match size.checked_next_multiple_of(PAGE) {
-        Some(size) => or_fail(heap::allocate_aligned(size.max(PAGE), PAGE)),
+    let page = heap::page_size();
+    match size.checked_next_multiple_of(page) {
+        Some(size) => or_fail(heap::allocate_aligned(size.max(page), page)),
         None => fail(ENOMEM),
     }
 }

@@ -4,7 +4,7 @@
 use core::ffi::c_void;
 
 use heapledger_core::hooks::arena::{BinStatistics, LightStatistics, PointerInfo, Statistics};
-use heapledger_heap::{BINS, detailed_statistics, lite_statistics, pointer_info};
+use heapledger_heap::{BINS, detailed_statistics, lite_statistics, pointer_info, reset_randomisation};
 
 /// Writes the totals, and the bins unless `bins` is null.
 ///
@@ -24,8 +24,7 @@ pub unsafe extern "C" fn heapledger_statistics(total: *mut Statistics, bins: *mu
         madvised: now.madvised as u64,
         bookkeeping: now.bookkeeping as u64,
         bin_unused: now.bin_unused as u64,
-        // Calls are not counted: that would cost each of them.
-        operations: 0,
+        operations: now.operations as u64,
         chunk_bytes: now.chunk_size as u64,
         page_bytes: now.page_size as u64,
         dirty_max: now.dirty_max as u64,
@@ -58,7 +57,7 @@ pub extern "C" fn heapledger_statistics_bins() -> usize {
 }
 
 /// Writes the totals that cost no walk. The bytes are an upper bound: those of runs and of huge
-/// blocks.
+/// blocks. The operations are an estimate: see [`heapledger_heap::LiteStatistics::operations`].
 ///
 /// # Safety
 ///
@@ -67,7 +66,9 @@ pub extern "C" fn heapledger_statistics_bins() -> usize {
 pub unsafe extern "C" fn heapledger_statistics_light(total: *mut LightStatistics) {
     let now = lite_statistics();
     // SAFETY: `write` demands memory for the totals: this function's `# Safety`.
-    unsafe { total.write(LightStatistics { allocated: now.allocated_max as u64, operations: 0 }) };
+    unsafe {
+        total.write(LightStatistics { allocated: now.allocated_max as u64, operations: now.operations as u64 });
+    }
 }
 
 /// Tells what an address is.
@@ -88,4 +89,10 @@ pub unsafe extern "C" fn heapledger_pointer_info(address: *const c_void, info: *
     };
     // SAFETY: `write` demands memory for the answer: this function's `# Safety`.
     unsafe { info.write(answer) };
+}
+
+/// Says if small blocks are at random places, and draws new random numbers for them.
+#[unsafe(no_mangle)]
+pub extern "C" fn heapledger_reset_randomisation(is_on: bool) {
+    reset_randomisation(is_on);
 }

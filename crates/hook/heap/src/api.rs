@@ -6,11 +6,11 @@ use crate::arena::{MAIN, lookup};
 use crate::block::{self, as_own};
 use crate::classes::{DIRECT_MAX, LARGE_MAX, aligned_class_of, bytes_of, class_of};
 use crate::from_heap::{self, ALIGNMENT};
-use crate::geometry::{CHUNK, PAGE, SLICE};
+use crate::geometry::{CHUNK, SLICE};
 use crate::heap::HeapPtr;
 use crate::run::RunPtr;
 use crate::trim::trim;
-use crate::{arch, fatal, filled, huge, map, options, shortage, threads};
+use crate::{arch, fatal, filled, huge, map, options, page, shortage, threads};
 
 /// Allocates a block of at least `size` bytes, aligned to [`ALIGNMENT`]. Null if there is no
 /// memory. Up to 512 bytes this takes about fifteen instructions.
@@ -57,7 +57,7 @@ fn allocate_huge(size: usize, alignment: usize) -> *mut u8 {
     filled::fill_huge(from_heap::allocate_huge_of(&MAIN, size, alignment).block, size)
 }
 
-/// Allocates a block of a class.
+/// Allocates a block of a class of over 512 bytes.
 #[inline(always)]
 fn allocate_of(class: usize) -> *mut u8 {
     let block = arch::heap().pop(class);
@@ -73,7 +73,7 @@ fn refill(class: usize) -> *mut u8 {
             Some(own) => heap = own,
             None => return ptr::null_mut(),
         }
-        if options::is_filling() {
+        if options::is_slow() {
             return filled::fill(from_heap::allocate_of(heap, class), bytes_of(class));
         }
     }
@@ -109,7 +109,10 @@ pub fn allocate_aligned(size: usize, alignment: usize) -> *mut u8 {
     }
     let class = if alignment <= SLICE { aligned_class_of(size, alignment) } else { None };
     match class {
-        Some(class) => allocate_of(class),
+        Some(class) => {
+            let block = arch::heap().pop_any(class);
+            if block.is_null() { refill(class) } else { block.cast() }
+        }
         None => allocate_huge(size, alignment),
     }
 }
@@ -172,7 +175,7 @@ unsafe fn free_elsewhere(run: RunPtr, block: *mut u8) {
     if map::find(block.addr()) != Some(map::Range::Chunk) {
         fatal::abort("free of an address that is not a block", block);
     }
-    if options::is_filling() {
+    if options::is_slow() {
         // SAFETY: `poison` demands a block's address and run, in a chunk that stays mapped, and
         // that nobody uses the block: the contract of `free`.
         unsafe { filled::poison(run, block) };
@@ -221,7 +224,7 @@ pub fn good_size(size: usize) -> Option<usize> {
     if size <= LARGE_MAX {
         return Some(bytes_of(class_of(size)));
     }
-    size.checked_next_multiple_of(PAGE).filter(|&size| size <= isize::MAX as usize)
+    page::checked_up(size).filter(|&size| size <= isize::MAX as usize)
 }
 
 /// Changes the size of a block, in place if possible. Returns the block, which may have moved; null
@@ -268,6 +271,7 @@ unsafe fn move_block(block: *mut u8, run: RunPtr, size: usize) -> *mut u8 {
     }
     let is_large = size > SLICE && size <= LARGE_MAX && old >= SLICE;
     if is_large && own.is_some_and(|own| run.owner() == own.as_owner() && own.resize_large(run, class_of(size))) {
+        filled::fill_grown(block, old, run.block_size());
         return block;
     }
     // If it shrinks, it can stay where it is.
@@ -276,10 +280,12 @@ unsafe fn move_block(block: *mut u8, run: RunPtr, size: usize) -> *mut u8 {
     if new.is_null() {
         return if size <= old { block } else { new };
     }
-    // SAFETY: `copy` demands that many bytes in both blocks, which are ours. `free` demands that
-    // nobody uses the old one any more: the contract of `reallocate`.
+    // SAFETY: `copy` demands that many bytes in both blocks, which are ours. `usable_size` demands
+    // a block of this allocator that nobody frees meanwhile. `free` demands that nobody uses the old
+    // one any more: the contract of `reallocate`.
     unsafe {
         block::copy(block, new, old.min(size));
+        filled::fill_grown(new, old.min(size), usable_size(new));
         free(block);
     }
     new
@@ -294,6 +300,7 @@ unsafe fn reallocate_huge(block: *mut u8, size: usize) -> *mut u8 {
         fatal::abort("reallocation of an address that is not a block", block);
     };
     huge.arena().check_thread();
+    let old = huge.length();
     if size > LARGE_MAX {
         let resize = || {
             // SAFETY: `resize` demands the block's description, and that the caller owns the block,
@@ -310,6 +317,8 @@ unsafe fn reallocate_huge(block: *mut u8, size: usize) -> *mut u8 {
                 !new.is_null()
             });
         }
+        // SAFETY: `usable_size` demands null or a block that nobody frees meanwhile.
+        filled::fill_grown(new, old, unsafe { usable_size(new) });
         return new;
     }
     // It shrinks: a huge block has more bytes than any in a chunk.
@@ -317,14 +326,15 @@ unsafe fn reallocate_huge(block: *mut u8, size: usize) -> *mut u8 {
         Some(heap) => from_heap::allocate_or_fail(heap, size),
         None => ptr::null_mut(),
     };
-    let old = huge.length();
     if new.is_null() {
         return if size <= old { block } else { new };
     }
-    // SAFETY: `copy` demands that many bytes in both blocks, which are ours. `free` demands that
-    // nobody uses the old one any more: the contract of `reallocate`.
+    // SAFETY: `copy` demands that many bytes in both blocks, which are ours. `usable_size` demands
+    // a block of this allocator that nobody frees meanwhile. `free` demands that nobody uses the old
+    // one any more: the contract of `reallocate`.
     unsafe {
         block::copy(block, new, old.min(size));
+        filled::fill_grown(new, old.min(size), usable_size(new));
         free(block);
     }
     new

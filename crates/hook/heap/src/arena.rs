@@ -26,6 +26,7 @@ pub(crate) mod handle;
 pub(crate) mod heaps;
 pub(crate) mod ids;
 pub(crate) mod lookup;
+pub(crate) mod operations;
 pub(crate) mod purge;
 pub(crate) mod registry;
 pub(crate) mod slices;
@@ -46,7 +47,8 @@ pub(crate) const RANDOMISED: u32 = 1;
 pub(crate) const NOT_RANDOMISED: u32 = 2;
 /// The flag of an arena that only the thread which created it uses.
 pub(crate) const SINGLE_THREAD: u32 = 4;
-/// The flag of an arena whose memory only the functions for arenas hand out. That is so for each.
+/// The flag of an arena whose id only its creator knows: it is not found by its label, and not told
+/// of an address.
 pub(crate) const PRIVATE: u32 = 8;
 
 /// The mark of a thread's own arena whose thread has ended: no thread has this number.
@@ -91,14 +93,17 @@ pub(crate) struct Heaps {
     all: *mut Owner,
     /// The first of those that no thread has, or null.
     unowned: *mut Owner,
-    /// True if there are more, of threads that this process does not have: see `SharedArena::keep`.
+    /// The first of those of threads that this process does not have, or null: see
+    /// `SharedArena::keep`. They are not in `all`.
+    lost: *mut Owner,
+    /// True if there are such heaps, or if there were some in an arena that ended.
     has_lost: bool,
 }
 
 impl Heaps {
     /// Returns the heaps of an arena that has none, apart from those that are lost.
     const fn none(has_lost: bool) -> Heaps {
-        Heaps { all: ptr::null_mut(), unowned: ptr::null_mut(), has_lost }
+        Heaps { all: ptr::null_mut(), unowned: ptr::null_mut(), lost: ptr::null_mut(), has_lost }
     }
 }
 
@@ -114,6 +119,8 @@ pub(crate) struct SharedArena {
     pub(crate) mapped: AtomicUsize,
     pub(crate) huge_blocks: AtomicUsize,
     pub(crate) huge_bytes: AtomicUsize,
+    /// The allocations, frees and reallocations of huge blocks.
+    pub(crate) huge_operations: AtomicU64,
     pub(crate) space: Locked<Space>,
     heaps: Locked<Heaps>,
     /// The thread whose own arena this is, [`UNCLAIMED`] if that thread has ended, 0 if it is none
@@ -155,6 +162,7 @@ impl SharedArena {
             mapped: AtomicUsize::new(0),
             huge_blocks: AtomicUsize::new(0),
             huge_bytes: AtomicUsize::new(0),
+            huge_operations: AtomicU64::new(0),
             space: Locked::new(Space::new()),
             heaps: Locked::new(Heaps::none(false)),
             claimed_by: AtomicUsize::new(0),
@@ -243,8 +251,23 @@ impl SharedArena {
 
     #[cold]
     fn abort_for_thread(&self) -> ! {
-        let (label, id) = (self.label(), self.id());
-        fatal::abort_with(format_args!("use of the single-thread arena {id:#x} ({label}) by another thread"))
+        fatal::abort_with(format_args!("use of the single-thread {} by another thread", self.name()))
+    }
+
+    /// True if only the creator of the arena knows its id.
+    pub(crate) fn is_private(&self) -> bool {
+        self.settings().flags & PRIVATE != 0
+    }
+
+    /// Returns the id for who asks about an address: 0 if the arena is private. It is not disposed of
+    /// meanwhile.
+    pub(crate) fn public_id(&self) -> u64 {
+        if self.is_private() { 0 } else { self.id() }
+    }
+
+    /// Returns the arena's name in messages: its label, and the id if that is not private.
+    pub(crate) fn name(&self) -> ArenaName<'_> {
+        ArenaName(self)
     }
 
     /// Makes a new arena the own one of a thread.
@@ -296,6 +319,20 @@ impl SharedArena {
         // SAFETY: a reference demands a valid arena to which nobody has a unique reference: the
         // space gives each chunk the address of a description, and those are never freed.
         unsafe { &*chunk.arena().cast() }
+    }
+}
+
+/// The name of an arena in messages.
+pub(crate) struct ArenaName<'a>(&'a SharedArena);
+
+impl core::fmt::Display for ArenaName<'_> {
+    fn fmt(&self, out: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let (id, label) = (self.0.id(), self.0.label());
+        if self.0.is_private() {
+            write!(out, "private arena ({label})")
+        } else {
+            write!(out, "arena {id:#x} ({label})")
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use core::cell::Cell;
 
+use crate::relaxed::{RelaxedU32, RelaxedU64};
 use crate::run::{NO_RUN, RunPtr};
 
 /// The current run of a class, and the others with free blocks.
@@ -15,11 +16,54 @@ pub(crate) struct Bin {
     pub(crate) empty: RunList,
     /// True if the current run was not used since the last visit.
     pub(crate) is_idle: Cell<bool>,
+    /// The blocks that [`Heap::pop`](crate::heap::Heap::pop) may return until the next refill.
+    pub(crate) pops: RelaxedU32,
+    /// The pops that there were after the last refill.
+    batch: RelaxedU32,
+    /// The blocks that were handed out: if they are popped, until the last refill; otherwise until
+    /// the current run's free list is empty, which the last refill has filled.
+    allocations: RelaxedU64,
 }
 
 impl Bin {
     pub(crate) const fn new() -> Bin {
-        Bin { current: Cell::new(NO_RUN), partial: RunList::new(), empty: RunList::new(), is_idle: Cell::new(false) }
+        Bin {
+            current: Cell::new(NO_RUN),
+            partial: RunList::new(),
+            empty: RunList::new(),
+            is_idle: Cell::new(false),
+            pops: RelaxedU32::new(),
+            batch: RelaxedU32::new(),
+            allocations: RelaxedU64::new(),
+        }
+    }
+
+    /// Counts the block that a refill returns, and those that were popped since the last one.
+    /// `pops` may be popped until the next. Returns their number.
+    #[inline(always)]
+    pub(crate) fn begin_pops(&self, pops: u32) -> i64 {
+        let handed_out = i64::from(self.batch.get() - self.pops.get()) + 1;
+        self.allocations.set(self.allocations.get() + handed_out as u64);
+        self.batch.set(pops);
+        self.pops.set(pops);
+        handed_out
+    }
+
+    /// Counts blocks that are handed out from now on, or came from another bin.
+    #[inline(always)]
+    pub(crate) fn count(&self, blocks: u32) {
+        self.allocations.set(self.allocations.get() + u64::from(blocks));
+    }
+
+    /// Uncounts blocks that were not handed out.
+    pub(crate) fn uncount(&self, blocks: u32) {
+        self.allocations.set(self.allocations.get().saturating_sub(u64::from(blocks)));
+    }
+
+    /// Returns the number of blocks that were handed out, and of those in the current run's free
+    /// list if blocks are not popped. For any thread.
+    pub(crate) fn allocations(&self) -> u64 {
+        self.allocations.get() + u64::from(self.batch.get().saturating_sub(self.pops.get()))
     }
 }
 

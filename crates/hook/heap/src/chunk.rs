@@ -7,6 +7,7 @@ use core::ptr::{self, NonNull};
 
 use crate::geometry::{CHUNK, PAGE, SLICE, SLICE_SHIFT};
 use crate::os;
+use crate::page::{self, page_size};
 use crate::relaxed::RelaxedU64;
 use crate::run::{RUN_SIZE, RunPtr};
 
@@ -109,13 +110,15 @@ impl ChunkPtr {
 
     /// Makes the pages beside the metadata inaccessible: the rest of the first slice.
     pub(crate) fn guard(self) {
-        let (start, page) = (self.start(), self.0.as_ptr().cast::<u8>());
-        let front = page.addr() - start.addr();
+        let start = self.start();
+        let front = page::down(self.0.as_ptr().addr() - start.addr());
+        let behind = front + page_size();
         // SAFETY: `forbid` demands whole pages of ours that nobody uses: runs begin at the second
-        // slice, and of the first one, only the page of the metadata is used.
+        // slice, and of the first one, only the page with the metadata is used. A slice is of whole
+        // pages.
         unsafe {
             os::forbid(start, front);
-            os::forbid(page.wrapping_add(PAGE), SLICE - PAGE - front);
+            os::forbid(start.wrapping_add(behind), SLICE - behind);
         }
         self.is_guarded.set(true);
     }

@@ -1,7 +1,8 @@
 //! Statistics of all memory, by kind of use and by bin.
 //!
 //! They are taken from the metadata of chunks and runs at the moment of the question, by a walk
-//! without locks. So the functions that allocate count nothing for them.
+//! without locks. So the functions that allocate count nothing for them on the common path: also
+//! the numbers of [operations](crate::arena::operations) follow from what refills count.
 
 mod text;
 
@@ -10,13 +11,15 @@ use core::sync::atomic::Ordering;
 pub use self::text::{StatisticsFormat, write_statistics};
 
 use crate::arena::ids::ArenaId;
+use crate::arena::operations::{self, Operations};
 use crate::arena::{SharedArena, registry};
 use crate::base;
 use crate::chunk::{ChunkPtr, bits};
-use crate::classes::{LARGE_MAX, SMALL_CLASSES, SMALL_MAX, bytes_of, capacity_of};
+use crate::classes::{CLASSES, DIRECT_MAX, LARGE_MAX, SMALL_CLASSES, SMALL_MAX, bytes_of, capacity_of};
 use crate::geometry::{CHUNK, PAGE, SLICE, SLICES};
 use crate::huge::HUGE;
 use crate::map::{self, Range};
+use crate::page::{self, page_size};
 use crate::run::Observed;
 use crate::{options, os, readers};
 
@@ -65,7 +68,8 @@ pub struct DetailedStatistics {
     pub slice_size: usize,
     /// The size of a chunk.
     pub chunk_size: usize,
-    /// The unit of the system's memory.
+    /// The unit in which memory is mapped, protected and returned: that of the system, or a larger
+    /// one, by the options.
     pub page_size: usize,
     /// The dirty bytes above which memory is returned to the system.
     pub dirty_max: usize,
@@ -104,6 +108,29 @@ pub struct DetailedStatistics {
     pub purges: usize,
     /// The bins.
     pub bins: [BinStatistics; BINS],
+    /// The number of operations so far: 1 for an allocation, a free, and a reallocation that
+    /// changes the size of a block of 64 KiB or more in place; 2 for a reallocation that moves a
+    /// block; 0 for one that leaves it as it is. A block that a thread has freed counts at once,
+    /// whichever thread that was. If other threads allocate meanwhile, those of a moment may be
+    /// missing.
+    pub operations: usize,
+    /// The operations of the bins.
+    pub bin_operations: [BinOperations; BINS],
+    /// The unit of the system's memory.
+    pub real_page_size: usize,
+    /// 1 if the links of free blocks are keyed.
+    pub option_keyed: usize,
+}
+
+/// The numbers of operations with the blocks of a bin so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+#[non_exhaustive]
+pub struct BinOperations {
+    /// The blocks that were handed out, also for reallocations.
+    pub allocations: usize,
+    /// The blocks that were given back.
+    pub frees: usize,
 }
 
 /// Statistics of the runs of one size, in bytes unless another unit is said.
@@ -145,6 +172,9 @@ pub fn detailed_statistics() -> DetailedStatistics {
         waste_guards: if kept > 0 { os::guard() } else { 0 },
         ..settings()
     };
+    let mut counted = Operations::NONE;
+    // Before the arenas, so that one that ends meanwhile is not counted twice.
+    operations::add_ended(&mut counted);
     registry::for_each(|arena| {
         // Under this lock, nobody disposes of the arena.
         arena.purging.with(|()| {
@@ -152,12 +182,12 @@ pub fn detailed_statistics() -> DetailedStatistics {
             // An arena that returns whole chunks only has no budget.
             if let Some(source) = source {
                 let budgets = all.dirty_max;
-                all.add_arena(arena);
+                all.add_arena(arena, &mut counted);
                 all.dirty_max = if source.can_decommit() { all.dirty_max } else { budgets };
             }
         });
     });
-    all.add_chunks(|_| true);
+    all.add_chunks(|_| true, counted);
     all
 }
 
@@ -167,6 +197,7 @@ pub fn detailed_statistics() -> DetailedStatistics {
 pub fn detailed_arena_statistics(arena: ArenaId) -> Option<DetailedStatistics> {
     let id = arena.to_raw();
     let arena = registry::find(id)?;
+    let mut counted = Operations::NONE;
     let mut all = arena.purging.with(|()| {
         // Disposed of meanwhile, its description may be that of another arena.
         if arena.id() != id {
@@ -175,10 +206,10 @@ pub fn detailed_arena_statistics(arena: ArenaId) -> Option<DetailedStatistics> {
         let huge = arena.huge_bytes.load(Ordering::Relaxed);
         let huge_blocks = arena.huge_blocks.load(Ordering::Relaxed);
         let mut all = DetailedStatistics { allocated: huge, blocks: huge_blocks, huge, huge_blocks, ..settings() };
-        all.add_arena(arena);
+        all.add_arena(arena, &mut counted);
         Some(all)
     })?;
-    all.add_chunks(|chunk| SharedArena::of(chunk).id() == id);
+    all.add_chunks(|chunk| SharedArena::of(chunk).id() == id, counted);
     Some(all)
 }
 
@@ -190,6 +221,9 @@ fn settings() -> DetailedStatistics {
         option_random: usize::from(options::is_random()),
         option_poison: options::poisoned(),
         option_guards: usize::from(options::has_guards()),
+        page_size: page_size(),
+        option_keyed: usize::from(options::has_keyed_lists()),
+        real_page_size: page::system_size(),
         ..EMPTY
     };
     for (class, bin) in all.bins.iter_mut().enumerate() {
@@ -212,7 +246,7 @@ const EMPTY: DetailedStatistics = DetailedStatistics {
     large_max: LARGE_MAX,
     slice_size: SLICE,
     chunk_size: CHUNK,
-    page_size: PAGE,
+    page_size: 0,
     dirty_max: 0,
     mapped: 0,
     allocated: 0,
@@ -240,6 +274,10 @@ const EMPTY: DetailedStatistics = DetailedStatistics {
         run_blocks: 0,
         blocks: 0,
     }; BINS],
+    operations: 0,
+    bin_operations: [BinOperations { allocations: 0, frees: 0 }; BINS],
+    real_page_size: 0,
+    option_keyed: 0,
 };
 
 /// A slice of a chunk at one moment.
@@ -255,7 +293,8 @@ struct Slice {
 impl DetailedStatistics {
     /// Adds what is known of an arena without a walk. The lock `purging` is held, so that nobody
     /// disposes of it meanwhile.
-    fn add_arena(&mut self, arena: &SharedArena) {
+    fn add_arena(&mut self, arena: &SharedArena, counted: &mut Operations) {
+        arena.add_operations(counted);
         if arena.settings().source.is_system() {
             self.waste_guards += arena.huge_blocks.load(Ordering::Relaxed) * os::guard();
         }
@@ -265,21 +304,33 @@ impl DetailedStatistics {
         self.arenas += 1;
     }
 
-    /// Adds the chunks that a condition holds for, then the sums.
-    fn add_chunks(&mut self, is_wanted: impl Fn(ChunkPtr) -> bool) {
+    /// Adds the chunks that a condition holds for, then the sums, with the operations in these
+    /// chunks.
+    fn add_chunks(&mut self, is_wanted: impl Fn(ChunkPtr) -> bool, mut counted: Operations) {
+        let mut live = [0_u64; CLASSES];
         let mut next = map::next(0);
         while let Some((start, range)) = next {
             if range == Range::Chunk && readers::read(start, &is_wanted) == Some(true) {
-                self.add_chunk(start);
+                self.add_chunk(start, &mut counted, &mut live);
             }
             next = map::next(start + CHUNK);
         }
         self.waste = self.waste_tails + self.waste_guards;
         self.mapped = self.allocated + self.waste + self.dirty + self.bookkeeping + self.bin_unused;
         self.mapped += self.fresh + self.madvised;
+        let mut operations = counted.huge;
+        for (class, (allocations, live)) in counted.allocations.into_iter().zip(live).enumerate() {
+            // Unless other threads work meanwhile, none of this is below 0.
+            let frees = allocations.saturating_sub(live);
+            operations += allocations + frees;
+            if let Some(bin) = self.bin_operations.get_mut(class) {
+                *bin = BinOperations { allocations: allocations as usize, frees: frees as usize };
+            }
+        }
+        self.operations = operations.saturating_sub(counted.resized) as usize;
     }
 
-    fn add_chunk(&mut self, start: usize) {
+    fn add_chunk(&mut self, start: usize, counted: &mut Operations, live: &mut [u64; CLASSES]) {
         let Some(is_guarded) = readers::read(start, |chunk| chunk.is_guarded.get()) else { return };
         let mut slice = 1;
         while slice <= SLICES {
@@ -295,6 +346,11 @@ impl DetailedStatistics {
                 // A run cannot reach beyond its chunk, unless it changes just now.
                 Some(Slice { run: Some(run), .. }) if slice + run.slices <= SLICES + 1 => {
                     self.add_run(&run);
+                    live[run.class] += run.live() as u64;
+                    if run.size <= DIRECT_MAX {
+                        let sum = &mut counted.allocations[run.class];
+                        *sum = sum.saturating_sub(run.handed_out_next as u64);
+                    }
                     slice += run.slices;
                     continue;
                 }
@@ -311,9 +367,9 @@ impl DetailedStatistics {
             slice += 1;
         }
         self.chunks += 1;
-        self.bookkeeping += PAGE;
+        self.bookkeeping += page_size();
         self.run_headers += RUN_HEADER * SLICES;
-        let rest = SLICE - PAGE;
+        let rest = SLICE - page_size();
         if is_guarded { self.waste_guards += rest + os::guard() } else { self.fresh += rest }
     }
 
@@ -358,9 +414,15 @@ pub struct LiteStatistics {
     pub allocated_max: usize,
     /// Free pages that may have memory.
     pub dirty: usize,
+    /// About [`DetailedStatistics::operations`]: as many as if all blocks had been handed out that a
+    /// thread has in its lists for the next allocations, and none had been freed that was not handed
+    /// out again. So it differs by at most one for each free block of a run, and by 128 for each
+    /// thread and size above 512 bytes.
+    pub operations: usize,
 }
 
-/// Returns the totals, from any thread. Takes two locks, each for some loads.
+/// Returns the totals, from any thread. Takes two locks, and two of each arena, each for some
+/// loads: one for each thread that has a heap there.
 pub fn lite_statistics() -> LiteStatistics {
     let now = crate::statistics();
     LiteStatistics {
@@ -368,5 +430,6 @@ pub fn lite_statistics() -> LiteStatistics {
         mapped: crate::mapped_limit::mapped(),
         allocated_max: now.run_bytes + now.huge_bytes,
         dirty: now.dirty_bytes,
+        operations: operations::known() as usize,
     }
 }

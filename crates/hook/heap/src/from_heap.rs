@@ -8,7 +8,7 @@ use crate::classes::{DIRECT_MAX, LARGE_MAX, bytes_of, class_of};
 use crate::heap::{Heap, HeapPtr};
 use crate::run::RunPtr;
 use crate::trim::trim;
-use crate::{huge, options, shortage, threads};
+use crate::{huge, keys, options, shortage, threads};
 
 /// The alignment of every block in bytes.
 pub const ALIGNMENT: usize = 16;
@@ -16,7 +16,7 @@ pub const ALIGNMENT: usize = 16;
 /// Allocates a block from a heap of this thread's. Null if there is no memory.
 #[inline(always)]
 pub(crate) fn allocate(heap: HeapPtr, size: usize) -> *mut u8 {
-    if size <= DIRECT_MAX {
+    if size <= DIRECT_MAX && !keys::are_on() {
         let block = heap.direct(size).pop();
         return if block.is_null() { refill(heap, class_of(size)) } else { block.cast() };
     }
@@ -33,7 +33,7 @@ pub(crate) fn allocate_or_fail(heap: HeapPtr, size: usize) -> *mut u8 {
         return huge::allocate(heap.arena(), size, ALIGNMENT).block;
     }
     let class = class_of(size);
-    let block = heap.pop(class);
+    let block = heap.pop_any(class);
     if block.is_null() { refill_or_fail(heap, class) } else { block.cast() }
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn make_room(arena: &'static SharedArena) -> bool {
 
 /// Allocates a block of a class from a heap of this thread's. Null if there is no memory.
 pub(crate) fn allocate_of(heap: HeapPtr, class: usize) -> *mut u8 {
-    let block = heap.pop(class);
+    let block = heap.pop_any(class);
     if block.is_null() { refill(heap, class) } else { block.cast() }
 }
 
@@ -134,7 +134,7 @@ pub(crate) fn zero(block: *mut u8, size: usize) {
         // and nobody else uses the block.
         unsafe {
             // New blocks may have been filled with another byte.
-            let is_fresh = RunPtr::of(as_own(block)).is_fresh() && !options::is_filling();
+            let is_fresh = RunPtr::of(as_own(block)).is_fresh() && !options::is_slow();
             ptr::write_bytes(block, 0, if is_fresh { size_of::<Block>().min(size.max(1)) } else { size });
         }
     }
@@ -147,11 +147,11 @@ pub(crate) fn zero(block: *mut u8, size: usize) {
 /// `owner` owns the run, and `block` is a block of it that nobody uses any more.
 pub(crate) unsafe fn free_locally(owner: HeapPtr, run: RunPtr, block: *mut u8) {
     // SAFETY: both functions demand what this function's `# Safety` does; `free_in_full` a run that
-    // is full, and `give_back` only the owner, which is this thread.
+    // is full, and `give_back_any` only the owner, which is this thread.
     unsafe {
         if run.is_full() {
             owner.free_in_full(run, block.cast());
-        } else if run.give_back(block.cast()) == 0 {
+        } else if run.give_back_any(block.cast()) == 0 {
             owner.empty(run);
         }
     }

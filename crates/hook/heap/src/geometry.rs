@@ -3,8 +3,8 @@
 //! mozjemalloc's chunks are of 1 MiB. With 4 MiB, the peaks and times of programs are the same, and
 //! there are fewer system calls: docs/allocator.md has the figures, also those of other classes.
 
-/// The unit of the system's memory management, in bytes: 4 KiB on the processors that this crate is
-/// for.
+/// The unit in which memory is counted and made blocks, in bytes, and the size of a chunk's header.
+/// The system's pages may be [larger](crate::page).
 pub(crate) const PAGE: usize = 4096;
 
 /// The unit in which chunks are divided, in bytes.

@@ -12,7 +12,7 @@
 use core::cell::Cell;
 use core::ops::Deref;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use crate::arena::purge::decay;
 use crate::arena::{MAIN, SharedArena};
@@ -21,8 +21,10 @@ use crate::block::Block;
 use crate::classes::{CLASSES, DIRECT_MAX, SMALL_CLASSES, bytes_of, slices_of};
 use crate::fatal;
 use crate::geometry::{PAGE, SLICE};
+use crate::keys;
 use crate::membership::Membership;
 use crate::notices::Notices;
+use crate::relaxed::RelaxedU64;
 use crate::run::{NO_RUN, Owner, Run, RunPtr};
 
 /// The entries of the direct table: one for each 16 bytes of a request, and one for 0.
@@ -47,7 +49,7 @@ const CHECKS: (usize, u32) = (8, 16);
 /// The same for larger heaps, whose blocks are often not in a cache: following a list waits for
 /// each.
 const CHECKS_LARGE: (usize, u32) = (2, 64);
-/// The number of blocks that [`Heap::pop`] returns between two refills.
+/// The number of blocks of a class that [`Heap::pop`] returns between two refills.
 const POPS: u32 = 64;
 /// The slices of a heap that the caches of a processor probably hold: 4 MiB.
 const CACHED: usize = 64;
@@ -58,9 +60,6 @@ pub(crate) const ARENA_HEAPS: usize = 32;
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Heap {
-    /// The blocks that [`Heap::pop`] may return until the next refill. In a line that is often
-    /// used.
-    pops: Cell<u32>,
     /// The current run for each size of a request, in steps of 16 bytes.
     direct: [Cell<RunPtr>; DIRECT],
     bins: [Bin; CLASSES],
@@ -69,8 +68,14 @@ pub(crate) struct Heap {
     /// The pages that the listed runs without blocks in use may have in memory.
     pages_empty: Cell<usize>,
     refills: Cell<u32>,
+    /// The allocations and frees, wrapped, if all blocks of the current runs' free lists were handed
+    /// out, and if no block was freed that was not handed out again: twice what was handed out, less
+    /// the blocks that runs have carved.
+    operations: RelaxedU64,
+    /// The number of blocks that were resized in place.
+    resized: RelaxedU64,
     /// True if fresh memory becomes blocks in random order.
-    is_random: Cell<bool>,
+    is_random: AtomicBool,
     /// The bin that the next tick visits.
     visited: Cell<usize>,
     /// True if the heap will be left to others when its thread ends.
@@ -151,7 +156,13 @@ impl HeapPtr {
         unsafe { self.0.write(Heap::new()) };
         self.arena.set(arena);
         self.membership.join(id);
-        self.is_random.set(arena.is_random());
+        self.note_randomisation();
+    }
+
+    /// Notes if fresh memory of the heap becomes blocks in random order, as its arena says. For any
+    /// thread: the heap's own may do some work in the order of before.
+    pub(crate) fn note_randomisation(self) {
+        self.is_random.store(self.arena().is_random(), Ordering::Relaxed);
     }
 
     /// Notes the home heap of the thread that has this heap now.
@@ -227,8 +238,15 @@ impl HeapPtr {
         loop {
             let run = bin.current.get();
             if run != NO_RUN {
-                if run.replenish(is_checked, compared, self.is_random.get()) {
-                    return run.pop();
+                if let Some(filled) = run.replenish(is_checked, compared, self.is_random.load(Ordering::Relaxed)) {
+                    let fresh = if filled.is_fresh { i64::from(filled.count) } else { 0 };
+                    if is_popped {
+                        self.count(2 * bin.begin_pops(POPS) - fresh);
+                    } else {
+                        bin.count(filled.count);
+                        self.count(2 * i64::from(filled.count) - fresh);
+                    }
+                    return if run.key().is_plain() { run.pop() } else { run.pop_keyed(is_popped) };
                 }
                 if !run.fill() {
                     continue;
@@ -248,7 +266,7 @@ impl HeapPtr {
             };
             if partial.is_none() {
                 self.pages_empty.set(self.pages_empty.get() - pages_of(next));
-                next.restart();
+                self.count(next.restart() as i64);
             }
             next.pin();
             self.set_current(class, next);
@@ -257,6 +275,7 @@ impl HeapPtr {
     }
 
     /// Makes a run of a class, which counts as empty.
+    #[inline(never)]
     fn new_run(self, class: usize) -> Option<RunPtr> {
         let slices = slices_of(class);
         let run = self.arena().take(slices)?;
@@ -333,6 +352,7 @@ impl HeapPtr {
     /// Gives an empty run that is in no list any more back to the arena.
     fn release(self, run: RunPtr) {
         run.check_unused();
+        self.count(run.carved() as i64);
         self.pages_empty.set(self.pages_empty.get() - pages_of(run));
         self.slices.set(self.slices.get() - run.slices());
         self.arena().give_back_run(run);
@@ -346,9 +366,9 @@ impl HeapPtr {
     /// more.
     #[cold]
     pub(crate) unsafe fn free_in_full(self, run: RunPtr, block: *mut Block) {
-        // SAFETY: `give_back` demands that its caller owns the run, as this heap does, and a block
+        // SAFETY: `give_back_any` demands that its caller owns the run, as this heap does, and a block
         // of it that nobody uses: both by this function's `# Safety`.
-        unsafe { run.give_back(block) };
+        unsafe { run.give_back_any(block) };
         if run.reopen() {
             self.list(run);
         }
@@ -380,13 +400,18 @@ impl HeapPtr {
         }
     }
 
+    /// Counts operations.
+    #[inline(always)]
+    fn count(self, operations: i64) {
+        self.operations.set(self.operations.get().wrapping_add_signed(operations));
+    }
+
     /// Counts a refill, and now and then does a part of the work that keeps memory from lying
     /// around. True if all bins were visited since this was true for the last time.
     #[inline(always)]
     pub(crate) fn tick(self) -> bool {
         let refills = self.refills.get().wrapping_add(1);
         self.refills.set(refills);
-        self.pops.set(POPS);
         refills.is_multiple_of(TICK) && self.visit()
     }
 
@@ -415,6 +440,11 @@ impl HeapPtr {
     fn give_up_current(self, class: usize) {
         let run = self.bins[class].current.get();
         self.set_current(class, NO_RUN);
+        let left = run.give_back_free();
+        if bytes_of(class) <= DIRECT_MAX {
+            self.bins[class].uncount(left);
+            self.count(-2 * i64::from(left));
+        }
         run.unpin();
         self.list(run);
     }
@@ -480,6 +510,9 @@ impl HeapPtr {
         }
         self.slices.set(self.slices.get() + new - old);
         run.set_class(class);
+        self.bins[class].count(1);
+        self.resized.set(self.resized.get() + 1);
+        self.count(1);
         true
     }
 }
@@ -500,8 +533,9 @@ impl Heap {
             slices: Cell::new(0),
             pages_empty: Cell::new(0),
             refills: Cell::new(0),
-            is_random: Cell::new(false),
-            pops: Cell::new(0),
+            is_random: AtomicBool::new(false),
+            operations: RelaxedU64::new(),
+            resized: RelaxedU64::new(),
             visited: Cell::new(0),
             is_registered: Cell::new(false),
             next: Cell::new(None),
@@ -592,16 +626,63 @@ impl Heap {
     /// these runs might never become empty, and other work waits for that.
     #[inline(always)]
     pub(crate) fn pop(&self, class: usize) -> *mut Block {
-        let pops = self.pops.get();
-        // The heap without runs has no pops left, so this does not write to it.
+        debug_assert!(class < CLASSES && bytes_of(class) > DIRECT_MAX);
+        // SAFETY: `get_unchecked` demands an index in bounds: callers have it from `class_of` or
+        // `aligned_class_of`, which return one of `CLASSES`.
+        let bin = unsafe { self.bins.get_unchecked(class) };
+        let pops = bin.pops.get();
         if pops == 0 {
             return ptr::null_mut();
         }
-        self.pops.set(pops - 1);
-        debug_assert!(class < CLASSES);
-        // SAFETY: `get_unchecked` demands an index in bounds: callers have it from `class_of` or
-        // `aligned_class_of`, which return one of `CLASSES`.
-        unsafe { self.bins.get_unchecked(class) }.current.get().pop_latest()
+        let block = bin.current.get().pop_latest();
+        // The pops that are left say how many blocks were handed out. Those of the heap without
+        // runs are 0, so nothing is written to it.
+        if !block.is_null() {
+            bin.pops.set(pops - 1);
+        }
+        block
+    }
+
+    /// Returns a block of a class as [`Heap::pop`] does, or for the smaller ones, from the free
+    /// list of the current run, as the common path does: so the blocks that were handed out can be
+    /// told from what is left there.
+    pub(crate) fn pop_any(&self, class: usize) -> *mut Block {
+        if keys::are_on() {
+            return self.pop_keyed(class);
+        }
+        if bytes_of(class) > DIRECT_MAX { self.pop(class) } else { self.bins[class].current.get().pop() }
+    }
+
+    /// Does the work of [`Heap::pop_any`] for keyed links.
+    #[cold]
+    fn pop_keyed(&self, class: usize) -> *mut Block {
+        let bin = &self.bins[class];
+        if bytes_of(class) <= DIRECT_MAX {
+            return bin.current.get().pop_keyed(false);
+        }
+        if bin.pops.get() == 0 {
+            return ptr::null_mut();
+        }
+        let block = bin.current.get().pop_keyed(true);
+        if !block.is_null() {
+            bin.pops.set(bin.pops.get() - 1);
+        }
+        block
+    }
+
+    /// Returns the operations without a look at the lists, wrapped. For any thread.
+    pub(crate) fn operations(&self) -> u64 {
+        self.operations.get()
+    }
+
+    /// Adds the blocks that were handed out to the numbers of their classes, with those of the
+    /// current runs' free lists, for classes of up to [`DIRECT_MAX`]. Returns the number of blocks
+    /// that were resized in place. For any thread.
+    pub(crate) fn add_allocations(&self, to: &mut [u64; CLASSES]) -> u64 {
+        for (sum, bin) in to.iter_mut().zip(&self.bins) {
+            *sum = sum.wrapping_add(bin.allocations());
+        }
+        self.resized.get()
     }
 
     /// Returns the checks for double frees that are made.

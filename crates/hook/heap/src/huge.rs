@@ -18,11 +18,12 @@ use core::sync::atomic::Ordering;
 use crate::arena::{MAIN, SharedArena};
 use crate::base;
 use crate::block;
-use crate::geometry::{CHUNK, PAGE};
+use crate::geometry::CHUNK;
 use crate::locked::Locked;
 use crate::map::{self, Range};
 use crate::options;
 use crate::os::{self, Resized};
+use crate::page;
 use crate::relaxed::{RelaxedPtr, RelaxedUsize};
 
 /// The description of a huge block, changed under the lock of [`HUGE`] or by the block's owner.
@@ -83,7 +84,7 @@ impl HugePtr {
 
 /// Returns the length of the mapping for a block. `None` if it is too long for an object.
 fn length_for(size: usize) -> Option<usize> {
-    size.max(1).checked_next_multiple_of(PAGE).filter(|&length| length <= isize::MAX as usize)
+    page::checked_up(size.max(1)).filter(|&length| length <= isize::MAX as usize)
 }
 
 /// The huge blocks of the process.
@@ -136,7 +137,7 @@ impl Kept {
     /// the one that was kept so far.
     fn exchange(&mut self, start: *mut u8, length: usize) -> Option<(*mut u8, usize)> {
         // A kept mapping would keep the block's content, which `poison` is meant to destroy.
-        let is_kept = self.is_repeated && self.freed == length && length <= KEPT_MAX && !options::is_filling();
+        let is_kept = self.is_repeated && self.freed == length && length <= KEPT_MAX && !options::is_slow();
         self.freed = length;
         if !is_kept {
             return Some((start, length));
@@ -229,6 +230,7 @@ fn enter(arena: &'static SharedArena, start: *mut u8, length: usize) -> bool {
             blocks.bytes += length;
             arena.huge_blocks.fetch_add(1, Ordering::Relaxed);
             arena.huge_bytes.fetch_add(length, Ordering::Relaxed);
+            arena.huge_operations.fetch_add(1, Ordering::Relaxed);
         } else {
             huge.next.set(blocks.free.replace(huge));
         }
@@ -272,6 +274,7 @@ unsafe fn remove(block: *mut u8, may_keep: bool) -> bool {
         blocks.bytes -= length;
         arena.huge_blocks.fetch_sub(1, Ordering::Relaxed);
         arena.huge_bytes.fetch_sub(length, Ordering::Relaxed);
+        arena.huge_operations.fetch_add(1, Ordering::Relaxed);
         arena.release(length);
         huge.next.set(blocks.free.replace(huge));
         let source = arena.settings().source;
@@ -319,6 +322,7 @@ pub(crate) unsafe fn resize(block: *mut u8, huge: HugePtr, size: usize) -> *mut 
             huge.length.set(new);
             blocks.bytes = blocks.bytes + new - old;
             arena.huge_bytes.fetch_add(new.wrapping_sub(old), Ordering::Relaxed);
+            arena.huge_operations.fetch_add(1, Ordering::Relaxed);
         });
         arena.release(old.saturating_sub(new));
         return block;
@@ -366,6 +370,8 @@ unsafe fn move_to_grow(block: *mut u8, huge: HugePtr, new: usize) -> *mut u8 {
             huge.length.set(new);
             blocks.bytes += new - old;
             huge.arena().huge_bytes.fetch_add(new - old, Ordering::Relaxed);
+            // As if it had been allocated and freed: its address is another one.
+            huge.arena().huge_operations.fetch_add(2, Ordering::Relaxed);
         }
         map::set(at.addr(), Some(Range::Huge(huge.address())));
     });

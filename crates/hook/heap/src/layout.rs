@@ -38,6 +38,7 @@ pub struct HeapLayout {
     leaf_count: u32,
     chunk_shift: u32,
     slice_shift: u32,
+    /// The unit of 4 KiB in which memory is counted, whatever the system's pages are.
     page_size: u32,
     header_pages: u32,
     run_size: u32,

@@ -94,6 +94,8 @@ mod heap;
 #[cfg(not(all(test, loom)))]
 mod huge;
 #[cfg(not(all(test, loom)))]
+mod keys;
+#[cfg(not(all(test, loom)))]
 mod layout;
 #[cfg(not(all(test, loom)))]
 mod limits;
@@ -108,6 +110,8 @@ mod options;
 #[cfg(not(all(test, loom)))]
 #[cfg_attr(miri, path = "os/miri.rs")]
 mod os;
+#[cfg(not(all(test, loom)))]
+mod page;
 #[cfg(not(all(test, loom)))]
 mod pointer;
 #[cfg(not(all(test, loom)))]
@@ -143,8 +147,8 @@ pub use c::{
 };
 #[cfg(not(all(test, loom)))]
 pub use detailed::{
-    BINS, BinStatistics, DetailedStatistics, LiteStatistics, StatisticsFormat, detailed_arena_statistics,
-    detailed_statistics, lite_statistics, write_statistics,
+    BINS, BinOperations, BinStatistics, DetailedStatistics, LiteStatistics, StatisticsFormat,
+    detailed_arena_statistics, detailed_statistics, lite_statistics, write_statistics,
 };
 #[cfg(not(all(test, loom)))]
 pub use from_heap::ALIGNMENT;
@@ -156,7 +160,7 @@ pub use global::HeapAllocator;
 pub mod arenas {
     pub use crate::arena::blocks::{
         allocate_aligned_in, allocate_in, allocate_in_at_once, allocate_in_otherwise, allocate_zeroed_in, arena_of,
-        dispose, free_in, main_arena, reallocate_in,
+        dispose, find_by_label, free_in, main_arena, reallocate_in,
     };
     pub use crate::arena::handle::{Arena, ArenaBuilder};
     pub use crate::arena::ids::ArenaId;
@@ -181,7 +185,11 @@ pub use limits::ShortageCause;
 #[cfg(not(all(test, loom)))]
 pub use options::{ALLOCATOR_OPTIONS, AllocatorOptions, AlreadyStarted, JUNK, POISON, Poison};
 #[cfg(not(all(test, loom)))]
+pub use page::page_size;
+#[cfg(not(all(test, loom)))]
 pub use pointer::{PointerInfo, PointerKind, pointer_info};
+#[cfg(not(all(test, loom)))]
+pub use random::reset_randomisation;
 #[cfg(not(all(test, loom)))]
 pub use shortage::{LowMemoryHandler, Shortages, set_low_memory_handler, set_stall, shortages};
 #[cfg(not(all(test, loom)))]

@@ -9,7 +9,7 @@ use core::ffi::CStr;
 use heapledger_core::arch::nr;
 use heapledger_core::sys::{self, Errno, check};
 
-use crate::geometry::PAGE;
+use crate::page;
 
 mod group;
 mod text;
@@ -122,7 +122,7 @@ impl Figures {
         };
         let kibibytes = |line: &[u8], name: &str| number_after(line, name).map(|number| number.saturating_mul(1024));
         if figures.address_space.soft != usize::MAX {
-            figures.mapped = text::number_in(c"/proc/self/statm").unwrap_or(0).saturating_mul(PAGE);
+            figures.mapped = text::number_in(c"/proc/self/statm").unwrap_or(0).saturating_mul(page::system_size());
         }
         if figures.data.soft != usize::MAX {
             for_lines(c"/proc/self/status", |line| {

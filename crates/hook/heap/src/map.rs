@@ -9,7 +9,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use crate::geometry::CHUNK_SHIFT;
-use crate::os;
+use crate::{os, page};
 
 /// The number of bits of a user's address.
 const ADDRESS_BITS: usize = 47;
@@ -112,21 +112,21 @@ fn has_leaf(address: usize) -> bool {
 
 /// Returns the bytes of the leaves that were made.
 pub(crate) fn bytes() -> usize {
-    ROOT.iter().filter(|leaf| !leaf.load(Ordering::Relaxed).is_null()).count() * size_of::<Leaf>()
+    ROOT.iter().filter(|leaf| !leaf.load(Ordering::Relaxed).is_null()).count() * page::up(size_of::<Leaf>())
 }
 
 /// Makes the leaf for an address, so that [`set`] cannot fail for it. False if there is no memory.
 pub(crate) fn prepare(address: usize) -> bool {
     let Some(slot) = leaf(address) else { return false };
     if slot.load(Ordering::Relaxed).is_null() {
-        let new = os::map(size_of::<Leaf>());
+        let new = os::map(page::up(size_of::<Leaf>()));
         if new.is_null() {
             return false;
         }
         let made = slot.compare_exchange(ptr::null_mut(), new.cast(), Ordering::Release, Ordering::Relaxed);
         if made.is_err() {
             // SAFETY: mapped just now, and nobody knows it: another thread made the leaf.
-            unsafe { os::unmap(new, size_of::<Leaf>()) };
+            unsafe { os::unmap(new, page::up(size_of::<Leaf>())) };
         }
     }
     true

@@ -1,7 +1,7 @@
 //! The options of the allocator: from code before the first allocation, then from the environment.
 //!
 //! All are off by default. Options that fill memory ([`AllocatorOptions::junk`], `zero` and
-//! `poison`) cost nothing while they are off: if one is on, the word in which the common path looks
+//! `poison`), and `keyed_lists`, cost nothing while they are off: if one is on, the word in which the common path looks
 //! for the thread's heap stays that of the empty heap, so that each call takes the slow path.
 
 use core::ffi::CStr;
@@ -13,6 +13,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering
 use heapledger_core::print::Printer;
 
 use crate::locked::Locked;
+use crate::{keys, page};
 
 mod parse;
 
@@ -58,6 +59,8 @@ pub struct AllocatorOptions {
     pub(crate) no_large_pages: bool,
     pub(crate) randomize: bool,
     pub(crate) guards: bool,
+    pub(crate) page_shift: u32,
+    pub(crate) keyed_lists: bool,
 }
 
 /// The error of [`AllocatorOptions::apply`] after the first allocation.
@@ -86,11 +89,13 @@ impl AllocatorOptions {
             no_large_pages: false,
             randomize: false,
             guards: false,
+            page_shift: 0,
+            keyed_lists: false,
         }
     }
 
-    /// Fills new blocks with [`JUNK`], except those of `calloc`. What `realloc` adds to a block is
-    /// not filled, also if the block moves.
+    /// Fills new blocks with [`JUNK`], except those of `calloc`, and what `realloc` adds to the
+    /// usable size of a block.
     pub const fn junk(mut self, is_on: bool) -> AllocatorOptions {
         self.junk = is_on;
         self
@@ -162,6 +167,21 @@ impl AllocatorOptions {
         self
     }
 
+    /// Makes the links in free blocks unreadable, and checks them: a program that writes to a free
+    /// block is ended before memory is handed out that the block's content names, and so is one
+    /// that frees a block twice.
+    pub const fn keyed_lists(mut self, is_on: bool) -> AllocatorOptions {
+        self.keyed_lists = is_on;
+        self
+    }
+
+    /// Doubles the size of pages so many times, up to 64 KiB: the allocator then maps, protects and
+    /// returns memory in larger units than the system needs. For tests of larger pages.
+    pub const fn page_shift(mut self, shift: u32) -> AllocatorOptions {
+        self.page_shift = shift;
+        self
+    }
+
     /// Makes these the options of the process. Those in the environment variable
     /// [`ALLOCATOR_OPTIONS`] are applied on top of them.
     ///
@@ -195,6 +215,7 @@ impl AllocatorOptions {
             (self.randomize, RANDOMIZE),
             (self.guards, GUARDS),
             (self.poison != Poison::None, FILL_POISON),
+            (self.keyed_lists, KEYED),
         ];
         let flags = flags.into_iter().filter(|(is_on, _)| *is_on).fold(0, |all, (_, flag)| all | flag);
         let poisoned = match self.poison {
@@ -202,6 +223,10 @@ impl AllocatorOptions {
             Poison::CacheLines(lines) => lines.saturating_mul(CACHE_LINE),
             Poison::All => usize::MAX,
         };
+        page::start(self.page_shift);
+        if self.keyed_lists {
+            keys::start();
+        }
         POISONED.store(poisoned, Ordering::Relaxed);
         DIRTY_SHIFT.store(self.dirty_shift, Ordering::Relaxed);
         DECAY.store(self.decay_seconds, Ordering::Relaxed);
@@ -217,6 +242,7 @@ const AT_EXIT: u32 = 8;
 const NO_LARGE_PAGES: u32 = 16;
 const RANDOMIZE: u32 = 32;
 const GUARDS: u32 = 64;
+const KEYED: u32 = 128;
 
 /// Held while the options are read. Nothing else is locked under it.
 static START: Locked<()> = Locked::new(());
@@ -290,10 +316,14 @@ fn has(flags: u32) -> bool {
     FLAGS.load(Ordering::Relaxed) & flags != 0
 }
 
-/// True if blocks are filled when they are allocated or freed, so that each call of a thread has
-/// to take the slow path.
-pub(crate) fn is_filling() -> bool {
-    has(FILL_JUNK | FILL_ZERO | FILL_POISON)
+/// True if each call of a thread has to take the slow path: blocks are filled when they are
+/// allocated or freed, or the links of free lists are keyed.
+pub(crate) fn is_slow() -> bool {
+    has(FILL_JUNK | FILL_ZERO | FILL_POISON | KEYED)
+}
+
+pub(crate) fn has_keyed_lists() -> bool {
+    has(KEYED)
 }
 
 /// Returns the byte that new blocks are filled with.
@@ -312,6 +342,15 @@ pub(crate) fn poisoned() -> usize {
 
 pub(crate) fn is_random() -> bool {
     has(RANDOMIZE)
+}
+
+/// Switches the option `random` on or off.
+pub(crate) fn set_random(is_on: bool) {
+    if is_on {
+        FLAGS.fetch_or(RANDOMIZE, Ordering::Relaxed);
+    } else {
+        FLAGS.fetch_and(!RANDOMIZE, Ordering::Relaxed);
+    }
 }
 
 pub(crate) fn has_guards() -> bool {

@@ -12,6 +12,7 @@ use heapledger_core::sys::{Errno, check};
 use crate::fatal;
 use crate::geometry::PAGE;
 use crate::locked::Locked;
+use crate::page::page_size;
 use crate::{mapped_limit, options};
 
 const ENOMEM: Errno = Errno(12);
@@ -198,7 +199,7 @@ fn map_aligned_as(length: usize, alignment: usize, hint: usize, protection: usiz
 /// Returns the size of the inaccessible page behind the memory that [`map_guarded`] maps: 0 without
 /// the option `guard`.
 pub(crate) fn guard() -> usize {
-    if options::has_guards() { PAGE } else { 0 }
+    if options::has_guards() { page_size() } else { 0 }
 }
 
 /// Maps zeroed memory as [`map_aligned`] does, with a guard page behind it if the options say so.
@@ -270,7 +271,7 @@ unsafe fn unmap_uncounted(start: *mut u8, length: usize) {
 unsafe fn leave_mapped(start: *mut u8, length: usize) {
     // The kernel says whether a page can be written to; a write would end the program.
     // SAFETY: `populate` demands whole pages of the caller's: the range has at least one.
-    let is_writable = unsafe { populate(start, PAGE) };
+    let is_writable = unsafe { populate(start, page_size()) };
     LEFT_MAPPED.with(|left| {
         left.bytes += length;
         if is_writable {

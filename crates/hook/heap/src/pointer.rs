@@ -5,9 +5,10 @@ use core::sync::atomic::{Ordering, fence};
 use crate::arena::SharedArena;
 use crate::chunk::{ChunkPtr, bits};
 use crate::classes::SMALL_CLASSES;
-use crate::geometry::{CHUNK, PAGE, SLICE};
+use crate::geometry::{CHUNK, SLICE};
 use crate::huge::HugePtr;
 use crate::map::{self, Range};
+use crate::page::{self, page_size};
 use crate::readers;
 use crate::run::Observed;
 
@@ -37,7 +38,7 @@ pub struct PointerInfo {
     pub start: usize,
     /// The usable size of the block, or the size of the page, in bytes; 0 if unknown.
     pub size: usize,
-    /// The id of the arena that has the memory; 0 if unknown.
+    /// The id of the arena that has the memory; 0 if unknown, or if the arena is private.
     pub arena: u64,
 }
 
@@ -64,7 +65,7 @@ fn in_huge(address: usize) -> Option<PointerInfo> {
     // SAFETY: `from_address` demands the word of a description: those of huge blocks are that, and
     // descriptions are never freed.
     let huge = unsafe { HugePtr::from_address(word) };
-    let (size, arena) = (huge.length(), huge.arena().id());
+    let (size, arena) = (huge.length(), huge.arena().public_id());
     // A description may have become that of another block meanwhile. The fence: its fields are read
     // before.
     fence(Ordering::Acquire);
@@ -74,12 +75,13 @@ fn in_huge(address: usize) -> Option<PointerInfo> {
 }
 
 fn in_chunk(chunk: ChunkPtr, address: usize) -> PointerInfo {
-    let arena = SharedArena::of(chunk).id();
+    let arena = SharedArena::of(chunk).public_id();
     let slice = address % CHUNK / SLICE;
     if slice == 0 {
         return PointerInfo::default();
     }
-    let page = PointerInfo { kind: PointerKind::FreedPage, start: address & !(PAGE - 1), size: PAGE, arena };
+    let kind = PointerKind::FreedPage;
+    let page = PointerInfo { kind, start: page::down(address), size: page_size(), arena };
     if chunk.free.get() & bits(slice, 1) != 0 {
         return page;
     }

@@ -5,7 +5,10 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use heapledger_core::arch::{nr, syscall};
 
+use crate::arena::registry;
 use crate::block::Block;
+use crate::keys::Key;
+use crate::options;
 
 /// The most blocks that are put into random order at once.
 const COUNT_MAX: usize = 1024;
@@ -31,6 +34,17 @@ fn next() -> u64 {
     mixed ^ (mixed >> 31)
 }
 
+/// Says if the blocks of fresh memory are handed out in random order from now on, and lets the
+/// kernel seed the random numbers anew. In arenas that were created with a wish of their own, the
+/// order stays as it is. Blocks that are free already stay in their order. For a process that was
+/// forked and wants other options, or other numbers, than its parent.
+pub fn reset_randomisation(is_on: bool) {
+    options::start();
+    options::set_random(is_on);
+    STATE.store(0, Ordering::Relaxed);
+    registry::for_each(|arena| arena.note_randomisation());
+}
+
 /// Links `count` blocks of `size` bytes to a free list in random order. Each order has about the
 /// same probability. Returns the first block. More than [`COUNT_MAX`] blocks stay in their order
 /// from there on.
@@ -39,7 +53,7 @@ fn next() -> u64 {
 ///
 /// The caller owns the memory of the blocks, which begin at `first`. A block is of at least 16
 /// bytes and aligned to 16. `count` is at least 1.
-pub(crate) unsafe fn link(first: *mut u8, count: usize, size: usize) -> *mut Block {
+pub(crate) unsafe fn link(key: Key, first: *mut u8, count: usize, size: usize) -> *mut Block {
     let mut order = [0_u16; COUNT_MAX];
     let shuffled = count.min(COUNT_MAX);
     // Fisher and Yates's shuffle, from the inside out. One number of the shared generator seeds the
@@ -63,7 +77,7 @@ pub(crate) unsafe fn link(first: *mut u8, count: usize, size: usize) -> *mut Blo
     for number in rest.chain(shuffled) {
         // SAFETY: `set_next` demands a block that the caller owns, of 16 bytes and aligned to 16:
         // this function's `# Safety`.
-        unsafe { Block::set_next(block(number), following) };
+        unsafe { key.set_next(block(number), following) };
         following = block(number);
     }
     following

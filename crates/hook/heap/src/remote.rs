@@ -32,20 +32,19 @@ impl RemoteList {
         RemoteList(AtomicPtr::new(ptr::null_mut()))
     }
 
-    /// Adds a block. True if the caller has to notify the owner: the run cannot be released before
+    /// Adds a block; `link` makes its second argument follow the first in a list. True if the caller has to notify the owner: the run cannot be released before
     /// the owner has got the notice. Otherwise the owner may have released the run, and the list
     /// with it, when this returns.
     ///
     /// # Safety
     ///
     /// `block` is a block of the list's run, and the caller owns it.
-    pub(crate) unsafe fn push(&self, block: *mut Block) -> bool {
+    pub(crate) unsafe fn push(&self, block: *mut Block, link: impl Fn(*mut Block, *mut Block)) -> bool {
         let mut first = self.0.load(Ordering::Relaxed);
         loop {
             let next = if first == NOTICE { ptr::null_mut() } else { first };
-            // SAFETY: `set_next` asks that the caller owns the block, as this function's `# Safety`
-            // does; it stays so until the exchange succeeds.
-            unsafe { Block::set_next(block, next) };
+            // The caller owns the block until the exchange succeeds.
+            link(block, next);
             // Release: whoever takes the block sees all that its user and this thread wrote to it.
             // Acquire: who is to notify the owner sees that the owner left the run.
             match self.0.compare_exchange_weak(first, block, Ordering::AcqRel, Ordering::Relaxed) {

@@ -24,8 +24,10 @@ use crate::block::Block;
 use crate::classes::{bytes_of, capacity_of, slices_of};
 use crate::fatal;
 use crate::geometry::{CHUNK, PAGE, SLICE, SLICE_SHIFT};
+use crate::keys::Key;
 use crate::notices::Linked;
 use crate::os;
+use crate::page;
 use crate::random;
 use crate::relaxed::{RelaxedPtr, RelaxedU8, RelaxedU16, RelaxedU32};
 use crate::remote::RemoteList;
@@ -46,6 +48,14 @@ const FULL: usize = 1;
 pub(crate) const TAGS: usize = FULL;
 /// The tag in [`Run::touched`] of a free slice that was decommitted.
 const DECOMMITTED: u8 = 0x80;
+
+/// The blocks that a free list got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Filled {
+    pub(crate) count: u32,
+    /// True if they had never been in use.
+    pub(crate) is_fresh: bool,
+}
 
 /// The heap that owns a run: this module only compares its address.
 #[derive(Debug)]
@@ -156,6 +166,66 @@ impl RunPtr {
         self.0.as_ptr()
     }
 
+    /// Returns the way in which the links of the run's lists are written.
+    #[inline(always)]
+    pub(crate) fn key(self) -> Key {
+        Key::of(self.0.as_ptr().addr())
+    }
+
+    /// Takes a block as [`Run::pop`], or for a class above the direct ones, as [`Run::pop_latest`]
+    /// does. For keyed links.
+    pub(crate) fn pop_keyed(self, is_latest: bool) -> *mut Block {
+        let local = self.local_free.get();
+        let (list, block) =
+            if is_latest && !local.is_null() { (&self.local_free, local) } else { (&self.free, self.free.get()) };
+        if !block.is_null() {
+            // SAFETY: `next` demands a block of a free list, as in `pop`; `clear` one that the caller
+            // owns, as it does when it is out of the list.
+            unsafe {
+                list.set(self.key().next(block));
+                Key::clear(block);
+            }
+            self.is_fresh.set(false);
+            self.used.set(self.used.get().wrapping_add(1));
+        }
+        block
+    }
+
+    /// Gives a block back as [`Run::give_back`] does, however links are written.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Run::give_back`].
+    pub(crate) unsafe fn give_back_any(self, block: *mut Block) -> u32 {
+        let key = self.key();
+        if key.is_plain() {
+            // SAFETY: `give_back` demands what this function's `# Safety` does.
+            return unsafe { self.give_back(block) };
+        }
+        // SAFETY: `set_next` demands a block that the caller owns: see this function's `# Safety`.
+        unsafe { key.set_next(block, self.local_free.get()) };
+        self.local_free.set(block);
+        let used = self.used.get().wrapping_sub(1);
+        self.used.set(used);
+        used
+    }
+
+    /// Gives a block back that this thread does not own the run of. True if the caller has to
+    /// notify the owner.
+    ///
+    /// # Safety
+    ///
+    /// `block` is a block of this run that nobody uses any more.
+    pub(crate) unsafe fn give_back_remotely(self, block: *mut Block) -> bool {
+        let key = self.key();
+        // SAFETY: `set_next` demands a block that the caller owns, of 16 bytes and aligned to 16:
+        // that of `push`, before it is in the list.
+        let link = |block, next| unsafe { key.set_next(block, next) };
+        // SAFETY: `push` demands a block of the list's run that the caller owns: by this function's
+        // `# Safety` it is one of this run, and nobody else uses it.
+        unsafe { self.remote.push(block, link) }
+    }
+
     /// Returns the address of the run's first slice.
     pub(crate) fn start(self) -> *mut u8 {
         let slice = (self.0.as_ptr().addr() % PAGE) / RUN_SIZE;
@@ -189,31 +259,91 @@ impl RunPtr {
         self.used.set(self.used.get() - 1);
     }
 
-    /// True if the free list has blocks, or was filled: from what was freed or from memory that was
-    /// not used yet. False if every block of the run is in use. The run is the current one.
+    /// Fills the free list if it is empty: from what was freed or from memory that was not used
+    /// yet. `None` if every block of the run is in use. The run is the current one.
     /// With `is_checked`, all double frees in the lists of the owner are noticed, otherwise those
     /// of the last blocks.
     /// With `is_random`, fresh memory becomes blocks in random order.
-    pub(crate) fn replenish(self, is_checked: bool, compared: usize, is_random: bool) -> bool {
+    pub(crate) fn replenish(self, is_checked: bool, compared: usize, is_random: bool) -> Option<Filled> {
         if is_checked {
             self.check_lists();
         }
         if !self.free.get().is_null() {
-            return true;
+            return Some(Filled { count: 0, is_fresh: false });
         }
-        self.take_local(compared) || self.take_remote() || self.carve(is_random)
+        if self.take_local(compared) || (self.take_remote() && self.take_local(0)) {
+            // All blocks that are not in use are in the free list. A current run counts 1 more.
+            let count = (u32::from(self.carved.get()) + 1).saturating_sub(self.used.get());
+            return Some(Filled { count, is_fresh: false });
+        }
+        self.carve(is_random)
+    }
+
+    /// Gives the blocks that were not handed out back. Returns their number. From then on, the run
+    /// need not be the current one: only that one has a free list.
+    pub(crate) fn give_back_free(self) -> u32 {
+        let (first, key) = (self.free.get(), self.key());
+        let (mut last, mut count) = (ptr::null_mut(), 0);
+        let mut block = first;
+        while !block.is_null() && count <= u32::from(self.capacity.get()) {
+            (last, count) = (block, count + 1);
+            // SAFETY: `next` demands a block of a free list: see `check_lists`.
+            block = unsafe { key.next(block) };
+        }
+        if !last.is_null() {
+            // SAFETY: `set_next` demands a block that is ours: it is the last one of the list.
+            unsafe { key.set_next(last, self.local_free.get()) };
+            self.local_free.set(first);
+            self.free.set(ptr::null_mut());
+        }
+        count
+    }
+
+    /// Aborts if the block that the owner freed last is among the `compared` ones before it, too.
+    /// The list would have no end, so that no later check would come.
+    #[inline(always)]
+    fn check_first_local(self, compared: usize) {
+        let (first, key) = (self.local_free.get(), self.key());
+        let mut block = first;
+        for _ in 0..compared {
+            if block.is_null() {
+                return;
+            }
+            // SAFETY: `next` demands a block of a free list: see `check_lists`.
+            block = unsafe { key.next(block) };
+            if block == first {
+                fatal::abort("double free", first.cast());
+            }
+        }
+    }
+
+    /// Makes the list of the blocks that the owner freed the free list, which is empty. False if
+    /// that is empty too.
+    #[inline(always)]
+    pub(crate) fn take_local(self, compared: usize) -> bool {
+        let local = self.local_free.get();
+        if local.is_null() {
+            return false;
+        }
+        self.check_first_local(compared);
+        self.local_free.set(ptr::null_mut());
+        self.is_fresh.set(false);
+        self.free.set(local);
+        true
     }
 
     /// Aborts if the owner's lists do not have as many blocks as are not in use. The run is the
     /// current one.
+    #[inline(never)]
     fn check_lists(self) {
+        let key = self.key();
         let mut rest = (u32::from(self.carved.get()) + 1).saturating_sub(self.used.get());
         for first in [self.free.get(), self.local_free.get()] {
             let mut block = first;
             while rest > 0 && !block.is_null() {
                 // SAFETY: `next` demands a block of a free list, which nobody writes to: all that
                 // is reached is one, unless the program has written to a block that it had freed.
-                block = unsafe { Block::next(block) };
+                block = unsafe { key.next(block) };
                 rest -= 1;
             }
             if !block.is_null() {
@@ -234,6 +364,7 @@ impl RunPtr {
     /// each.
     pub(crate) fn check_unused(self) {
         let (start, size, carved) = (self.start(), self.block_size(), usize::from(self.carved.get()));
+        let key = self.key();
         // One bit for each 16 bytes of a slice.
         let mut seen = [0_u64; SLICE / 16 / 64];
         let mut count = 0;
@@ -254,7 +385,7 @@ impl RunPtr {
         for number in 0..carved {
             // SAFETY: `next` demands a block of a free list, which nobody writes to: all blocks are
             // in one, unless the program has freed one twice. Then the word has any content.
-            note(unsafe { Block::next(start.wrapping_add(number * size).cast()) });
+            note(unsafe { key.next(start.wrapping_add(number * size).cast()) });
         }
         if count != carved {
             fatal::abort("double free in the run at", start);
@@ -264,45 +395,51 @@ impl RunPtr {
     /// Puts the free blocks of a run without blocks in use into the order of their addresses, if
     /// they are in disorder: they are made anew, as in a new run. The order in which a program gets
     /// its blocks is often that in which it reads them, and processors fetch addresses in order
-    /// ahead. (`logic` in `benches/allocator` takes a third less time with this.)
-    pub(crate) fn restart(self) {
+    /// ahead. (`logic` in `benches/allocator` takes a third less time with this.) Returns the number
+    /// of blocks that are in no list any more.
+    #[inline(never)]
+    pub(crate) fn restart(self) -> usize {
         if self.capacity.get() == 1 || self.is_in_order() {
-            return;
+            return 0;
         }
         self.check_unused();
         self.set_touched(self.pages());
+        let carved = self.carved();
         self.carved.set(0);
         self.free.set(ptr::null_mut());
         self.local_free.set(ptr::null_mut());
+        carved
     }
 
     /// True if most of the blocks that the owner freed last are neighbours of the next ones.
     fn is_in_order(self) -> bool {
         const COMPARED: usize = 8;
+        let key = self.key();
         let (mut block, mut neighbours) = (self.local_free.get(), 0);
         for _ in 0..COMPARED {
             if block.is_null() {
                 return true;
             }
             // SAFETY: `next` demands a block of a free list: see `check_lists`.
-            let next = unsafe { Block::next(block) };
+            let next = unsafe { key.next(block) };
             neighbours += usize::from(next.addr().abs_diff(block.addr()) == self.block_size());
             block = next;
         }
         neighbours >= COMPARED * 3 / 4
     }
 
-    /// Takes what other threads have freed. True if there was something. For a current run, or one
-    /// that is listed and whose bin looks at `used` afterwards.
+    /// Takes what other threads have freed, as if the owner had freed it. True if there was
+    /// something. For a current run, or one that is listed and whose bin looks at `used` afterwards.
     pub(crate) fn take_remote(self) -> bool {
         let first = self.remote.take();
         if first.is_null() {
             return false;
         }
+        let key = self.key();
         let (mut last, mut count) = (first, 1);
         // SAFETY: `next` demands a block of a free list: `take` gave the whole list to us, and
         // nobody else writes to it.
-        while let Some(next) = NonNull::new(unsafe { Block::next(last) }) {
+        while let Some(next) = NonNull::new(unsafe { key.next(last) }) {
             last = next.as_ptr();
             count += 1;
             if count > u32::from(self.capacity.get()) {
@@ -314,17 +451,17 @@ impl RunPtr {
         }
         self.used.set(self.used.get() - count);
         // SAFETY: `set_next` demands a block that is ours: it is the last one of the list above.
-        unsafe { Block::set_next(last, self.free.get()) };
-        self.free.set(first);
-        self.is_fresh.set(false);
+        unsafe { key.set_next(last, self.local_free.get()) };
+        self.local_free.set(first);
         true
     }
 
-    /// Makes free blocks of the next page of memory that was not used yet. False if there is none.
-    fn carve(self, is_random: bool) -> bool {
+    /// Makes free blocks of the next page of memory that was not used yet. `None` if there is none.
+    #[inline(never)]
+    fn carve(self, is_random: bool) -> Option<Filled> {
         let (carved, capacity) = (usize::from(self.carved.get()), usize::from(self.capacity.get()));
         if carved == capacity {
-            return false;
+            return None;
         }
         let size = self.size.get() as usize;
         let (offset, mut bytes) = (carved * size, PAGE);
@@ -332,33 +469,36 @@ impl RunPtr {
             // A run that is used up to here will probably be used up. The pages from here on, the
             // first of which an earlier block may have touched:
             bytes = POPULATED;
-            let (from, to) = (offset.next_multiple_of(PAGE), (offset + bytes).next_multiple_of(PAGE).min(SLICE));
-            // SAFETY: `populate` demands whole pages of ours: they are the run's.
-            unsafe { os::populate(self.start().wrapping_add(from), to - from) };
+            let (from, to) = (page::up(offset), page::up(offset + bytes).min(SLICE));
+            if from < to {
+                // SAFETY: `populate` demands whole pages of ours: they are the run's.
+                unsafe { os::populate(self.start().wrapping_add(from), to - from) };
+            }
         }
         let count = (bytes / size).clamp(1, capacity - carved);
         let first = self.start().wrapping_add(offset);
+        let key = self.key();
         if is_random {
             // SAFETY: `link` demands blocks that the caller owns, of 16 bytes and aligned to 16:
             // the run has them, and those from `carved` on have never been in a list.
-            let linked = unsafe { random::link(first, count, size) };
+            let linked = unsafe { random::link(key, first, count, size) };
             return self.carved_now(carved, count, linked);
         }
         for block in 0..count {
             let next = if block + 1 < count { first.wrapping_add((block + 1) * size) } else { ptr::null_mut() };
             // SAFETY: `set_next` demands memory of ours: the run has `capacity` blocks of `size`
             // bytes, and those from `carved` on have never been in a list.
-            unsafe { Block::set_next(first.wrapping_add(block * size).cast(), next.cast()) };
+            unsafe { key.set_next(first.wrapping_add(block * size).cast(), next.cast()) };
         }
         self.carved_now(carved, count, first.cast())
     }
 
-    /// Makes a list of `count` blocks behind the first `carved` ones the free list. Returns true.
-    fn carved_now(self, carved: usize, count: usize, list: *mut Block) -> bool {
+    /// Makes a list of `count` blocks behind the first `carved` ones the free list.
+    fn carved_now(self, carved: usize, count: usize, list: *mut Block) -> Option<Filled> {
         self.carved.set((carved + count) as u16);
         self.free.set(list);
         self.is_fresh.set(carved * self.block_size() >= self.touched() * PAGE);
-        true
+        Some(Filled { count: count as u32, is_fresh: true })
     }
 
     /// Marks the run as full. False if another thread has just freed a block of it. The run is the
@@ -425,39 +565,6 @@ impl Run {
         block
     }
 
-    /// Aborts if the block that the owner freed last is among the `compared` ones before it, too.
-    /// The list would have no end, so that no later check would come.
-    #[inline(always)]
-    fn check_first_local(&self, compared: usize) {
-        let first = self.local_free.get();
-        let mut block = first;
-        for _ in 0..compared {
-            if block.is_null() {
-                return;
-            }
-            // SAFETY: `next` demands a block of a free list: see `check_lists`.
-            block = unsafe { Block::next(block) };
-            if block == first {
-                fatal::abort("double free", first.cast());
-            }
-        }
-    }
-
-    /// Makes the list of the blocks that the owner freed the free list, which is empty. False if
-    /// that is empty too.
-    #[inline(always)]
-    pub(crate) fn take_local(&self, compared: usize) -> bool {
-        let local = self.local_free.get();
-        if local.is_null() {
-            return false;
-        }
-        self.check_first_local(compared);
-        self.local_free.set(ptr::null_mut());
-        self.is_fresh.set(false);
-        self.free.set(local);
-        true
-    }
-
     /// Gives a block back. Returns the value that `used` has then.
     ///
     /// # Safety
@@ -471,18 +578,6 @@ impl Run {
         let used = self.used.get().wrapping_sub(1);
         self.used.set(used);
         used
-    }
-
-    /// Gives a block back that this thread does not own the run of. True if the caller has to
-    /// notify the owner.
-    ///
-    /// # Safety
-    ///
-    /// `block` is a block of this run that nobody uses any more.
-    pub(crate) unsafe fn give_back_remotely(&self, block: *mut Block) -> bool {
-        // SAFETY: `push` demands a block of the list's run that the caller owns: by this function's
-        // `# Safety` it is one of this run, and nobody else uses it.
-        unsafe { self.remote.push(block) }
     }
 
     /// True if `heap` owns the run and the run is not full.
@@ -529,9 +624,9 @@ impl Run {
     }
 
     /// Returns the number of pages of the slice that may have memory, from earlier runs or this
-    /// one.
+    /// one, in units of [`PAGE`].
     pub(crate) fn pages(&self) -> usize {
-        let own = (usize::from(self.carved.get()) * self.block_size()).div_ceil(PAGE);
+        let own = page::up(usize::from(self.carved.get()) * self.block_size()) / PAGE;
         own.max(self.touched()).min(SLICE / PAGE)
     }
 

@@ -65,7 +65,7 @@ pub(crate) fn acquire() -> Option<HeapPtr> {
 fn set_own(heap: HeapPtr) {
     arch::set_own(heap);
     // While an option fills memory, the common path finds no heap.
-    if !options::is_filling() {
+    if !options::is_slow() {
         arch::set_heap(heap);
     }
 }

@@ -40,7 +40,7 @@ pub fn walk(mut visit: impl FnMut(LiveBlock) -> ControlFlow<()>) -> ControlFlow<
                     // SAFETY: `from_address` demands the word of a description: those of huge
                     // blocks are that.
                     let huge = (map::find(start) == Some(range)).then(|| unsafe { HugePtr::from_address(word) })?;
-                    Some(LiveBlock { start, size: huge.length(), arena: huge.arena().id() })
+                    Some(LiveBlock { start, size: huge.length(), arena: huge.arena().public_id() })
                 });
                 if let Some(block) = block {
                     visit(block)?;
@@ -73,6 +73,6 @@ fn observe(chunk: usize, slice: usize) -> Option<(Observed, u64)> {
     readers::read(chunk + slice * SLICE, |chunk| {
         let is_free = chunk.free.get() & bits(slice, 1) != 0;
         let run = if is_free { None } else { Observed::new(chunk.run(slice)) };
-        run.map(|run| (run, SharedArena::of(chunk).id()))
+        run.map(|run| (run, SharedArena::of(chunk).public_id()))
     })?
 }

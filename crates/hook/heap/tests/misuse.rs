@@ -139,6 +139,10 @@ fn misuse_arenas(case: &str) -> bool {
             thread::scope(|scope| drop(scope.spawn(fill).join()));
             fill();
         }
+        "disposal of a private arena with a block" => {
+            let arena = Arena::builder().label("secret").private().create().unwrap();
+            hint::black_box(allocate_in(arena.id(), 100));
+        }
         "disposal with a huge block" => {
             let arena = Arena::builder().label("with a huge block").create().unwrap();
             hint::black_box(allocate_in(arena.id(), 5 << 20));
@@ -246,6 +250,7 @@ fn wrong_frees_are_noticed() {
             "disposal with blocks in full runs and of other threads",
             "(with blocks) was disposed of with 6000 live blocks of 6144000 bytes",
         ),
+        ("disposal of a private arena with a block", "heapledger: private arena (secret) was disposed of with 1 live"),
         ("disposal with a huge block", "(with a huge block) was disposed of with 1 live blocks of 5242880 bytes"),
         ("disposal with a block in the child of a fork", "(of the parent) was disposed of with 2 live blocks"),
         ("disposal of the main arena", "the main arena was disposed of"),

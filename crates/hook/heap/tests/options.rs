@@ -38,6 +38,10 @@ fn new_blocks_are_filled() {
     assert_eq!(run("zero junk", &["filled", "0"]), "filled\n");
     assert_eq!(run("poison", &["filled", "-1"]), "filled\n");
     assert_eq!(run("", &["filled", "-1"]), "filled\n");
+    assert_eq!(run("keyed", &["filled", "-1"]), "filled\n");
+    assert_eq!(run("junk keyed", &["grown", "228"]), "grown\n");
+    assert_eq!(run("zero", &["grown", "0"]), "grown\n");
+    assert_eq!(run("junk 4P guard", &["grown", "228"]), "grown\n");
     assert_eq!(run("random guard thp=never 16f", &["filled", "-1"]), "filled\n");
 }
 
@@ -64,6 +68,11 @@ fn with_options_that_fill_wrong_frees_are_noticed() {
     let stderr = fails("inside");
     assert!(stderr.starts_with("heapledger: free of an address that is not the start of a block: 0x"), "{stderr}");
     assert!(fails("stack").starts_with("heapledger: free of an address that is not a block: 0x"));
+}
+
+#[test]
+fn the_order_of_fresh_memory_is_reset() {
+    assert_eq!(run("", &["reset"]), "reset\n");
 }
 
 #[test]

@@ -20,6 +20,7 @@ const UNDEFINED_ALLOWED: &[&str] = &[
     "__errno_location",
     "__cxa_atexit",
     "fwrite",
+    "getauxval",
     "bcmp",
     "memcmp",
     "memcpy",
@@ -48,6 +49,7 @@ const EXPORTED: &[&str] = &[
     "heapledger_arena_calloc",
     "heapledger_arena_create",
     "heapledger_arena_dispose",
+    "heapledger_arena_find",
     "heapledger_arena_free",
     "heapledger_arena_malloc",
     "heapledger_arena_memalign",
@@ -62,6 +64,7 @@ const EXPORTED: &[&str] = &[
     "heapledger_purge_all",
     "heapledger_purge_excess",
     "heapledger_purge_now",
+    "heapledger_reset_randomisation",
     "heapledger_set_dirty_decay",
     "heapledger_set_dirty_modifier",
     "heapledger_set_purge_hook",
@@ -116,7 +119,7 @@ fn the_library_needs_and_offers_what_it_says() {
     exported.sort_unstable();
     assert_eq!(exported, EXPORTED);
     let mapped: u64 = file.segments().map(|segment| segment.file_range().1).sum();
-    assert!(mapped < 144 << 10, "{mapped} bytes");
+    assert!(mapped < 160 << 10, "{mapped} bytes");
 }
 
 #[test]

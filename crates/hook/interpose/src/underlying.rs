@@ -101,6 +101,7 @@ fn with_arenas(functions: Functions, address: impl Fn(&CStr) -> usize) -> Functi
         purge_all: function!("purge_all", => usize),
         purge_excess: function!("purge_excess", => usize),
         thread_local_arena: function!("thread_local_arena", bool => ()),
+        reset_randomisation: function!("reset_randomisation", bool => ()),
         set_dirty_modifier: function!("set_dirty_modifier", i32 => ()),
         enable_deferred_purge: function!("enable_deferred_purge", bool => bool),
         purge_now: function!("purge_now", bool, u32, usize => c_int),

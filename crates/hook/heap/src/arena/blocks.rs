@@ -106,7 +106,7 @@ fn retry_heap(id: u64) -> Option<HeapPtr> {
 
 /// Fills a new block as the options say, as far as it can be used. Null is ignored.
 fn fill_usable(block: *mut u8) -> *mut u8 {
-    if block.is_null() || !options::is_filling() {
+    if block.is_null() || !options::is_slow() {
         return block;
     }
     // SAFETY: `usable_size` demands a block that nobody frees meanwhile: a new one.
@@ -182,10 +182,8 @@ fn check_arena(arena: ArenaId, block: *const u8) {
             }
             match of {
                 Some(of) => {
-                    let (other, label) = (of.id(), of.label());
-                    fatal::abort_with(format_args!(
-                        "a block of arena {other:#x} ({label}) was passed as one of arena {id:#x}: {block:p}"
-                    ))
+                    let other = of.name();
+                    fatal::abort_with(format_args!("a block of {other} was passed as one of arena {id:#x}: {block:p}"))
                 }
                 None => fatal::abort("an address that is not a block was passed as one of an arena", block),
             }
@@ -207,7 +205,8 @@ fn find_arena(block: *const u8) -> Option<&'static SharedArena> {
     Some(SharedArena::of(ChunkPtr::of(run)))
 }
 
-/// Returns the arena of a block, also if it is the main one. `None` if the address is not in memory
+/// Returns the arena of a block, also if it is the main one, or private: who has a block may know
+/// where it is from. `None` if the address is not in memory
 /// of this allocator.
 ///
 /// # Safety
@@ -217,6 +216,17 @@ fn find_arena(block: *const u8) -> Option<&'static SharedArena> {
 pub unsafe fn arena_of(block: *const u8) -> Option<ArenaId> {
     let id = find_arena(block)?.id();
     (id != 0).then(|| ArenaId::from_raw(id))
+}
+
+/// Returns an arena with this label, in bytes, that is not private: an arena that one part of a
+/// program made for others. If several have the label, any of them. `None` if there is none, and
+/// for an empty label. Takes a lock, and looks at all arenas.
+pub fn find_by_label(label: &[u8]) -> Option<ArenaId> {
+    let is_it = |arena: &SharedArena| {
+        let own = &arena.settings().label;
+        !arena.is_private() && !arena.is_of_threads() && own.split(|&byte| byte == 0).next() == Some(label)
+    };
+    if label.is_empty() { None } else { registry::find_where(&is_it).map(|arena| ArenaId::from_raw(arena.id())) }
 }
 
 /// Returns the id of the main arena, from which the malloc functions allocate.

@@ -55,6 +55,7 @@ impl SharedArena {
                 }
                 // A heap that has a thread is left to that thread, which notices at its next visit.
                 heaps.each(|heap| if heap.has_no_home() { heaps::spare(heap) } else { heap.retire() });
+                self.end_operations(heaps);
                 *heaps = Heaps::none(is_lost);
                 is_lost
             });
@@ -66,10 +67,11 @@ impl SharedArena {
     #[cold]
     fn abort_for_blocks(&self) -> ! {
         let left = live_blocks(self);
-        let (label, id) = (self.label(), self.id());
         fatal::abort_with(format_args!(
-            "arena {id:#x} ({label}) was disposed of with {} live blocks of {} bytes",
-            left.blocks, left.bytes
+            "{} was disposed of with {} live blocks of {} bytes",
+            self.name(),
+            left.blocks,
+            left.bytes
         ))
     }
 }

@@ -186,9 +186,16 @@ impl ArenaBuilder {
         self.flags(RANDOMISED)
     }
 
+    /// Keeps the arena's id secret: [`find_by_label`](super::blocks::find_by_label) does not find it,
+    /// and [`pointer_info`](crate::pointer_info), [`walk`](crate::walk()) and messages do not tell it.
+    /// The id is a random number of 64 bits, so that only code which was given it can allocate in
+    /// the arena or dispose of it. Purge hooks, which programs set for themselves, are told.
+    pub fn private(self) -> ArenaBuilder {
+        self.flags(PRIVATE)
+    }
+
     /// Sets flags as those of C: 1 and 2 randomise or do not, 4 is [`ArenaBuilder::single_thread`],
-    /// and 8 says what is so for each arena: only functions that name it hand its memory out.
-    /// Others are ignored.
+    /// and 8 [`ArenaBuilder::private`]. Others are ignored.
     pub fn flags(mut self, flags: u32) -> ArenaBuilder {
         self.settings.flags |= flags & (RANDOMISED | NOT_RANDOMISED | SINGLE_THREAD | PRIVATE);
         self

@@ -111,6 +111,11 @@ impl SharedArena {
         }
     }
 
+    /// Tells the heaps if fresh memory becomes blocks in random order.
+    pub(crate) fn note_randomisation(&self) {
+        self.heaps.with(|heaps| heaps.each(HeapPtr::note_randomisation));
+    }
+
     /// Locks the list of heaps for a fork.
     pub(crate) fn lock_heaps_for_fork(&self) {
         self.heaps.lock_for_fork();
@@ -139,6 +144,8 @@ impl SharedArena {
                     heaps.add(heap);
                 } else {
                     heaps.has_lost = true;
+                    heap.all_next.set(heap_at(heaps.lost));
+                    heaps.lost = heap.as_owner();
                 }
             }
         });
@@ -200,8 +207,18 @@ impl Heaps {
     }
 
     /// Calls a function with all heaps.
-    pub(crate) fn each(&self, visit: impl Fn(HeapPtr)) {
-        let mut next = heap_at(self.all);
+    pub(crate) fn each(&self, visit: impl FnMut(HeapPtr)) {
+        Heaps::each_of(self.all, visit);
+    }
+
+    /// Calls a function with the heaps of threads that this process does not have, too.
+    pub(crate) fn each_with_lost(&self, mut visit: impl FnMut(HeapPtr)) {
+        Heaps::each_of(self.all, &mut visit);
+        Heaps::each_of(self.lost, visit);
+    }
+
+    fn each_of(first: *mut Owner, mut visit: impl FnMut(HeapPtr)) {
+        let mut next = heap_at(first);
         while let Some(heap) = next {
             next = heap.all_next.get();
             visit(heap);

@@ -133,6 +133,19 @@ pub(crate) fn find(id: u64) -> Option<&'static SharedArena> {
     }
 }
 
+/// Returns an arena that a condition holds for, but not the main one.
+pub(crate) fn find_where(is_it: &dyn Fn(&SharedArena) -> bool) -> Option<&'static SharedArena> {
+    REGISTRY.with(|registry| {
+        registry.buckets.iter().find_map(|&first| {
+            let mut next = first;
+            while let Some(arena) = next.filter(|arena| !is_it(arena)) {
+                next = arena.links.next.get();
+            }
+            next
+        })
+    })
+}
+
 /// Takes an arena out of the registry.
 pub(crate) fn remove(id: u64) -> Option<&'static SharedArena> {
     REGISTRY.with(|registry| registry.remove(id))

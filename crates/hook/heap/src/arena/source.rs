@@ -10,7 +10,8 @@ use crate::{os, readers};
 /// They are called with locks of the allocator held, so they must not allocate or free, by malloc
 /// either, and must not call functions of arenas or purges: the thread would wait for itself. Any
 /// thread of the process may call them, more than one at a time: a thread that purges, or that runs
-/// out of memory, does so in all arenas. All lengths are multiples of 4 KiB. The memory's content
+/// out of memory, does so in all arenas. All lengths are multiples of
+/// [`page_size`](crate::page_size). The memory's content
 /// does not matter.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]

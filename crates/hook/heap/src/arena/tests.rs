@@ -1,13 +1,16 @@
 use core::alloc::Layout;
 use core::ffi::c_void;
+use core::ops::ControlFlow;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Barrier, Mutex, MutexGuard, mpsc};
 use std::thread;
 use std::vec::Vec;
 
-use crate::arenas::{Arena, ArenaId, ChunkCallbacks, arena_of, arena_statistics, free_in, main_arena, reallocate_in};
-use crate::{allocate, free, reallocate, trim, usable_size};
+use crate::arenas::{
+    Arena, ArenaId, ChunkCallbacks, arena_of, arena_statistics, find_by_label, free_in, main_arena, reallocate_in,
+};
+use crate::{allocate, free, pointer_info, reallocate, trim, usable_size, walk};
 
 pub(super) fn bytes(size: usize) -> Layout {
     Layout::from_size_align(size, 16).unwrap()
@@ -580,6 +583,40 @@ fn new_blocks_of_a_randomised_arena_begin_anywhere() {
     assert!(places.len() > 10, "{places:?}");
     assert_eq!(first_block(Arena::builder()), 0);
     assert_eq!(first_block(Arena::builder().flags(3)), 0);
+}
+
+#[test]
+fn the_id_of_a_private_arena_is_not_told() {
+    let shared = Arena::builder().label("found by all").create().unwrap();
+    let private = Arena::builder().label("found by none").private().create().unwrap();
+    assert_eq!(find_by_label(b"found by all"), Some(shared.id()));
+    assert_eq!(find_by_label(b"found by none"), None);
+    assert_eq!((find_by_label(b""), find_by_label(b"found by"), find_by_label(b"main")), (None, None, None));
+    for size in [100, 200_000, 3 << 20] {
+        for (arena, id) in [(&shared, shared.id().to_raw()), (&private, 0)] {
+            let block = arena.allocate(bytes(size)).unwrap();
+            let address = block.as_ptr();
+            assert_eq!(pointer_info(address.wrapping_add(50)).arena, id);
+            let mut walked = None;
+            let _ = walk(|found| {
+                if found.start == address.addr() {
+                    walked = Some(found.arena);
+                }
+                ControlFlow::Continue(())
+            });
+            assert_eq!(walked, Some(id));
+            // Who has a block may know.
+            assert_eq!(owner(block), Some(arena.id()));
+            // SAFETY: a block of the arena, which nobody uses.
+            unsafe { arena.free(block) };
+        }
+    }
+    assert_eq!(
+        std::format!("{}", super::registry::find(private.id().to_raw()).unwrap().name()),
+        "private arena (found by none)"
+    );
+    drop(shared);
+    assert_eq!(find_by_label(b"found by all"), None);
 }
 
 #[cfg(feature = "allocator-api2")]

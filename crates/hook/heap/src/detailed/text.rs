@@ -2,7 +2,7 @@
 
 use core::fmt::{self, Write};
 
-use super::{DetailedStatistics, detailed_statistics};
+use super::{BinOperations, BinStatistics, DetailedStatistics, detailed_statistics};
 
 /// The formats of the statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +65,7 @@ fn counts(now: &DetailedStatistics) -> [Field; 5] {
 }
 
 /// Returns the geometry and the options.
-fn settings(now: &DetailedStatistics) -> [(&'static str, usize); 11] {
+fn settings(now: &DetailedStatistics) -> [(&'static str, usize); 13] {
     [
         ("quantum", now.quantum),
         ("quantum_max", now.quantum_max),
@@ -73,12 +73,19 @@ fn settings(now: &DetailedStatistics) -> [(&'static str, usize); 11] {
         ("large_max", now.large_max),
         ("slice_size", now.slice_size),
         ("page_size", now.page_size),
+        ("real_page_size", now.real_page_size),
         ("option_junk", now.option_junk),
         ("option_zero", now.option_zero),
         ("option_random", now.option_random),
         ("option_poison", now.option_poison),
         ("option_guards", now.option_guards),
+        ("option_keyed", now.option_keyed),
     ]
+}
+
+/// Returns the bins that have runs, or had some.
+fn bins(now: &DetailedStatistics) -> impl Iterator<Item = (&BinStatistics, &BinOperations)> {
+    now.bins.iter().zip(&now.bin_operations).filter(|(bin, operations)| bin.runs > 0 || operations.allocations > 0)
 }
 
 fn text(now: &DetailedStatistics, out: &mut dyn Write) -> fmt::Result {
@@ -89,10 +96,20 @@ fn text(now: &DetailedStatistics, out: &mut dyn Write) -> fmt::Result {
     for (name, count, description) in counts(now) {
         writeln!(out, "{name:>14} {count:>15}  {description}")?;
     }
-    writeln!(out, "{:>14} {:>15} {:>9} {:>9} {:>15}", "bin", "blocks", "runs", "non-full", "unused bytes")?;
-    for bin in now.bins.iter().filter(|bin| bin.runs > 0) {
-        let (size, unused) = (bin.size, bin.unused);
-        writeln!(out, "{size:>14} {:>15} {:>9} {:>9} {unused:>15}", bin.blocks, bin.runs, bin.runs_non_full)?;
+    writeln!(
+        out,
+        "{:>14} {:>15}  Allocations, frees and reallocations in place so far.",
+        "operations", now.operations
+    )?;
+    let titles = ["blocks", "runs", "non-full", "unused bytes", "allocations", "frees"];
+    let [blocks, runs, non_full, unused, allocations, frees] = titles;
+    writeln!(out, "{:>14} {blocks:>12} {runs:>9} {non_full:>9} {unused:>13} {allocations:>15} {frees:>15}", "bin")?;
+    for (bin, BinOperations { allocations, frees }) in bins(now) {
+        let BinStatistics { size, blocks, runs, runs_non_full, unused, .. } = bin;
+        writeln!(
+            out,
+            "{size:>14} {blocks:>12} {runs:>9} {runs_non_full:>9} {unused:>13} {allocations:>15} {frees:>15}"
+        )?;
     }
     Ok(())
 }
@@ -105,13 +122,13 @@ fn json(now: &DetailedStatistics, out: &mut dyn Write) -> fmt::Result {
     for (name, value) in settings(now) {
         write!(out, "\"{name}\":{value},")?;
     }
-    out.write_str("\"bins\":[")?;
-    for (number, bin) in now.bins.iter().filter(|bin| bin.runs > 0).enumerate() {
+    write!(out, "\"operations\":{},\"bins\":[", now.operations)?;
+    for (number, (bin, BinOperations { allocations, frees })) in bins(now).enumerate() {
         let comma = if number == 0 { "" } else { "," };
         write!(
             out,
             "{comma}{{\"size\":{},\"runs\":{},\"runs_non_full\":{},\"unused\":{},\"total\":{},\"run_size\":{},\
-             \"run_blocks\":{},\"blocks\":{}}}",
+             \"run_blocks\":{},\"blocks\":{},\"allocations\":{allocations},\"frees\":{frees}}}",
             bin.size, bin.runs, bin.runs_non_full, bin.unused, bin.total, bin.run_size, bin.run_blocks, bin.blocks
         )?;
     }
@@ -134,6 +151,18 @@ fn open_metrics(now: &DetailedStatistics, out: &mut dyn Write) -> fmt::Result {
     writeln!(out, "# TYPE {name} gauge\n# UNIT {name} bytes\n# HELP {name} Free blocks in runs, by size.")?;
     for bin in now.bins.iter().filter(|bin| bin.runs > 0) {
         writeln!(out, "{name}{{size=\"{}\"}} {}", bin.size, bin.unused)?;
+    }
+    let name = "heapledger_allocator_operations";
+    writeln!(out, "# TYPE {name} counter\n# HELP {name} Allocations, frees and reallocations in place.")?;
+    writeln!(out, "{name}_total {}", now.operations)?;
+    let of: [(&str, fn(&BinOperations) -> usize); 2] =
+        [("allocations", |bin| bin.allocations), ("frees", |bin| bin.frees)];
+    for (what, number) in of {
+        let name = format_args!("heapledger_allocator_{what}_by_size");
+        writeln!(out, "# TYPE {name} counter\n# HELP {name} The {what} of blocks of up to 64 KiB, by size.")?;
+        for (bin, operations) in bins(now) {
+            writeln!(out, "{name}_total{{size=\"{}\"}} {}", bin.size, number(operations))?;
+        }
     }
     Ok(())
 }

@@ -10,6 +10,8 @@ pub(super) type Refuse<'a> = &'a mut dyn FnMut(&[u8], &str);
 
 /// The largest number before a letter.
 const PREFIX_MAX: usize = 9999;
+/// The largest shift of the page size: from 4 to 64 KiB.
+const PAGE_SHIFT_MAX: u32 = 4;
 
 /// Sets the options that a text names.
 pub(super) fn parse(text: &[u8], options: &mut AllocatorOptions, refuse: Refuse<'_>) {
@@ -33,6 +35,7 @@ fn reason(word: &[u8]) -> &'static str {
         b"dirty-shift" => "expected a number from -16 to 16, such as `dirty-shift=-2`",
         b"limit" => "expected a number of bytes, such as `limit=512M`",
         b"thp" => "expected `thp=never` or `thp=default`",
+        b"page-shift" => "expected a number from 0 to 4, such as `page-shift=2`",
         b"decay" => "expected a number of seconds, such as `decay=10`",
         _ => "unknown option",
     }
@@ -49,6 +52,7 @@ fn is_word(word: &[u8], options: &mut AllocatorOptions) -> bool {
         (b"poison", Some(b"none")) => options.poison = Poison::None,
         (b"random", None) => options.randomize = true,
         (b"guard", None) => options.guards = true,
+        (b"keyed", None) => options.keyed_lists = true,
         (b"stats-at-exit", None) => options.statistics_at_exit = true,
         (b"thp", Some(b"never")) => options.no_large_pages = true,
         (b"thp", Some(b"default")) => options.no_large_pages = false,
@@ -64,6 +68,10 @@ fn is_word(word: &[u8], options: &mut AllocatorOptions) -> bool {
                 None => return false,
             }
         }
+        (b"page-shift", Some(value)) => match number(value).and_then(|shift| u32::try_from(shift).ok()) {
+            Some(shift @ 0..=PAGE_SHIFT_MAX) => options.page_shift = shift,
+            _ => return false,
+        },
         (b"decay", Some(value)) => match number(value).and_then(|seconds| u32::try_from(seconds).ok()) {
             Some(seconds) => options.decay_seconds = seconds,
             None => return false,
@@ -130,7 +138,7 @@ fn letters(word: &[u8], options: &mut AllocatorOptions, refuse: Refuse<'_>) {
             b'Q' => options.poison = if times == 0 { Poison::None } else { Poison::CacheLines(times) },
             b'r' => options.randomize = false,
             b'R' => options.randomize = true,
-            b'P' => refuse(b"P", "the page size is that of the processor, and cannot be set"),
+            b'P' => options.page_shift = (options.page_shift + shift as u32).min(PAGE_SHIFT_MAX),
             _ => refuse(&[letter], "unknown letter"),
         }
     }

@@ -28,6 +28,9 @@ fn letters_have_the_meanings_of_the_reference() {
     assert_eq!(accepted("JZQQ"), options.junk(true).zero(true).poison(Poison::All));
     assert_eq!(accepted("Q"), options.poison(Poison::CacheLines(1)));
     assert_eq!(accepted("JZQR jzqr"), options);
+    assert_eq!(accepted("P"), options.page_shift(1));
+    assert_eq!(accepted("2PJP"), options.page_shift(3).junk(true));
+    assert_eq!(accepted("9P"), options.page_shift(4));
 }
 
 #[test]
@@ -41,13 +44,15 @@ fn words_and_letters_may_be_mixed() {
     assert_eq!(accepted("limit=4096").bytes_max, 4096);
     assert_eq!(accepted("limit=2G").bytes_max, 2 << 30);
     assert_eq!(accepted("decay=10"), AllocatorOptions::new().decay(10));
+    assert_eq!(accepted("keyed"), AllocatorOptions::new().keyed_lists(true));
+    assert_eq!(accepted("page-shift=4"), AllocatorOptions::new().page_shift(4));
 }
 
 #[test]
 fn other_letters_and_words_are_named_and_ignored() {
     let cases = [
         ("JxZ", "x: unknown letter"),
-        ("J2PZ", "P: the page size is that of the processor, and cannot be set"),
+        ("page-shift=5", "page-shift=5: expected a number from 0 to 4, such as `page-shift=2`"),
         ("zero=1", "zero=1: unknown option"),
         ("howdy", "howdy: unknown option"),
         ("limit=1.5M", "limit=1.5M: expected a number of bytes, such as `limit=512M`"),

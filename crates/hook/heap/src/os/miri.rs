@@ -8,9 +8,9 @@ use std::alloc::{GlobalAlloc, Layout, System};
 
 use heapledger_core::sys::Errno;
 
-use crate::budget;
 use crate::geometry::PAGE;
 use crate::locked::Locked;
+use crate::mapped_limit;
 
 /// The number of mappings at a time.
 const MAPPINGS: usize = 256;
@@ -55,7 +55,7 @@ pub(crate) fn map(length: usize) -> *mut u8 {
 pub(crate) fn map_aligned(length: usize, alignment: usize, _: usize) -> *mut u8 {
     let Ok(layout) = Layout::from_size_align(length, alignment) else { return ptr::null_mut() };
     // More than tests need; the interpreter ends if it has no memory.
-    if length > 1 << 30 || length == 0 || !budget::take(length) {
+    if length > 1 << 30 || length == 0 || !mapped_limit::take(length) {
         return ptr::null_mut();
     }
     // SAFETY: `alloc_zeroed` demands a layout whose size is not 0, as was just compared.
@@ -76,7 +76,7 @@ pub(crate) unsafe fn unmap(start: *mut u8, length: usize) {
     // SAFETY: `dealloc` demands a block with its layout: `map_aligned` has entered both, and the
     // caller gives it up.
     unsafe { System.dealloc(start, layout) };
-    budget::give_back(length);
+    mapped_limit::give_back(length);
 }
 
 /// Returns the size of guard pages: there are none, because Miri checks bounds itself.

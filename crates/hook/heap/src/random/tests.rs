@@ -7,7 +7,7 @@ fn order(count: usize, size: usize) -> Vec<usize> {
     let mut memory = std::vec![0_u128; count * size / 16];
     let start: *mut u8 = memory.as_mut_ptr().cast();
     // SAFETY: `count` blocks of `size` bytes, aligned to 16, which the test owns.
-    let mut block = unsafe { link(start, count, size) };
+    let mut block = unsafe { link(Key::of(0), start, count, size) };
     let mut order = Vec::new();
     while !block.is_null() {
         order.push((block.addr() - start.addr()) / size);

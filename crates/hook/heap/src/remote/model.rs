@@ -55,8 +55,10 @@ impl Run {
         let slot = &self.slots[slot];
         // SAFETY: the block is in use, by this thread.
         slot.content.with_mut(|content| unsafe { *content = 7 });
+        // SAFETY: `set_next` demands a block that the caller owns, as `push` passes it.
+        let link = |block, next| unsafe { Block::set_next(block, next) };
         // SAFETY: a block of the run, which this thread gives up.
-        unsafe { self.remote.push(slot.memory.get().cast()) }
+        unsafe { self.remote.push(slot.memory.get().cast(), link) }
     }
 
     /// Takes the blocks that others have freed; reads what they wrote. Returns their number.

@@ -4,6 +4,7 @@ use super::{Run, RunPtr};
 use crate::block::Block;
 use crate::classes::{CLASSES, bytes_of, capacity_of, slices_of};
 use crate::geometry::SLICE;
+use crate::keys::Key;
 
 /// The most blocks that a run has.
 const BLOCKS_MAX: usize = SLICE / 16;
@@ -23,6 +24,8 @@ pub(crate) struct Observed {
     pub(crate) carved: usize,
     /// The pages of the first slice that may have memory.
     pub(crate) pages: usize,
+    /// The length of the list from which blocks are handed out.
+    pub(crate) handed_out_next: usize,
     /// One bit for each block that is in a list of free blocks.
     free: [u64; BLOCKS_MAX / 64],
 }
@@ -50,17 +53,20 @@ impl Observed {
             capacity,
             carved,
             pages: run.pages(),
+            handed_out_next: 0,
             free: [0; BLOCKS_MAX / 64],
         };
-        observed.note(run.start(), run.free.get());
-        observed.note(run.start(), run.local_free.get());
-        observed.note(run.start(), run.remote.first());
+        let key = run.key();
+        observed.note(key, run.start(), run.free.get());
+        observed.handed_out_next = carved - observed.live();
+        observed.note(key, run.start(), run.local_free.get());
+        observed.note(key, run.start(), run.remote.first());
         Some(observed)
     }
 
     /// Notes the blocks of a list. Ends at the first address that is not a block's, and at one that
     /// was noted before.
-    fn note(&mut self, start: *mut u8, first: *mut Block) {
+    fn note(&mut self, key: Key, start: *mut u8, first: *mut Block) {
         let mut block = first;
         while let Some(number) = self.number_of(block.addr()).filter(|&number| number < self.carved) {
             let (word, bit) = (&mut self.free[number / 64 % (BLOCKS_MAX / 64)], 1 << (number % 64));
@@ -71,7 +77,7 @@ impl Observed {
             let block_now = start.wrapping_add(number * self.size).cast::<Block>();
             // SAFETY: `peek_next` demands a block of a run whose chunk stays mapped: by the
             // contract of `new`. The address is judged before it is used.
-            block = unsafe { Block::peek_next(block_now) };
+            block = unsafe { key.peek_next(block_now) };
         }
     }
 
