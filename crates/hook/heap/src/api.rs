@@ -4,13 +4,13 @@ use core::ptr;
 
 use crate::arena::{MAIN, lookup};
 use crate::block::{self, as_own};
-use crate::classes::{DIRECT_MAX, LARGE_MAX, aligned_class_of, bytes_of, class_of};
+use crate::classes::{DIRECT_MAX, LARGE_MAX, SMALL_MAX, aligned_class_of, bytes_of, class_above_direct, class_of};
 use crate::from_heap::{self, ALIGNMENT};
 use crate::geometry::{CHUNK, SLICE};
 use crate::heap::HeapPtr;
 use crate::run::RunPtr;
 use crate::trim::trim;
-use crate::{arch, fatal, filled, huge, map, options, page, shortage, threads};
+use crate::{arch, fatal, filled, huge, map, options, page, shortage, threads, zeroed};
 
 /// Allocates a block of at least `size` bytes, aligned to [`ALIGNMENT`]. Null if there is no
 /// memory. Up to 512 bytes this takes about fifteen instructions.
@@ -32,8 +32,11 @@ pub fn allocate_at_once(size: usize) -> *mut u8 {
 pub fn allocate_any_at_once(size: usize) -> *mut u8 {
     if size <= DIRECT_MAX {
         allocate_at_once(size)
+    } else if size <= SMALL_MAX {
+        // Apart from larger ones, whose class is found in another way: one branch less.
+        arch::heap().pop(class_above_direct(size)).cast()
     } else if size <= LARGE_MAX {
-        arch::heap().pop(class_of(size)).cast()
+        arch::heap().pop(class_above_direct(size)).cast()
     } else {
         ptr::null_mut()
     }
@@ -43,9 +46,10 @@ pub fn allocate_any_at_once(size: usize) -> *mut u8 {
 #[inline(never)]
 pub fn allocate_otherwise(size: usize) -> *mut u8 {
     if size <= DIRECT_MAX {
-        refill(class_of(size))
+        let block = arch::heap().refill_at_once(size);
+        if block.is_null() { refill(class_of(size)) } else { block.cast() }
     } else if size <= LARGE_MAX {
-        allocate_of(class_of(size))
+        allocate_of(class_above_direct(size))
     } else {
         allocate_huge(size, ALIGNMENT)
     }
@@ -90,12 +94,23 @@ fn acquire() -> Option<HeapPtr> {
 /// not written to.
 #[inline]
 pub fn allocate_zeroed(size: usize) -> *mut u8 {
+    if size >= zeroed::LARGE {
+        return allocate_zeroed_large(size);
+    }
+    let block = allocate(size);
+    from_heap::zero(block, size);
+    block
+}
+
+#[cold]
+#[inline(never)]
+fn allocate_zeroed_large(size: usize) -> *mut u8 {
     if size > LARGE_MAX {
         threads::prepare();
         return from_heap::zero_huge(from_heap::allocate_huge_of(&MAIN, size, ALIGNMENT), size);
     }
     let block = allocate(size);
-    from_heap::zero(block, size);
+    from_heap::zero_large(block, size);
     block
 }
 
@@ -138,7 +153,7 @@ pub unsafe fn free(block: *mut u8) {
     if !run.is_open_for(heap.as_owner()) {
         // SAFETY: `free_elsewhere` demands what this function's `# Safety` does, and the block's
         // run, which `of` has returned.
-        return unsafe { free_elsewhere(run, block) };
+        return unsafe { free_elsewhere(block, run) };
     }
     // SAFETY: `give_back` demands that this thread's heap owns the run, as was just compared, and
     // that nobody uses the block.
@@ -164,9 +179,11 @@ unsafe fn free_huge(block: *mut u8) {
 /// # Safety
 ///
 /// As for [`free`], and `run` is the block's.
+///
+/// The block is the first argument, as it is of `free`, so that `free` need not move it.
 #[cold]
 #[inline(never)]
-unsafe fn free_elsewhere(run: RunPtr, block: *mut u8) {
+unsafe fn free_elsewhere(block: *mut u8, run: RunPtr) {
     let (mut heap, owner) = (arch::heap(), run.owner());
     if owner == heap.as_owner() {
         // SAFETY: this thread's heap owns the run, which is full because it was not open.
@@ -190,11 +207,31 @@ unsafe fn free_elsewhere(run: RunPtr, block: *mut u8) {
         // that nobody uses: the contract of `free`.
         return unsafe { from_heap::free_locally(owner, run, block) };
     }
-    owner.arena().check_thread();
+    // Before the block is given back: afterwards, the run and its arena may be gone.
+    let (arena, size) = (owner.arena(), run.block_size());
+    let is_left = owner.has_no_home();
+    arena.check_thread();
     // SAFETY: `give_back_remotely` demands a block of the run that nobody uses: the contract of
     // `free`.
     if unsafe { run.give_back_remotely(block.cast()) } {
-        owner.notify(run);
+        notify_owner(run);
+    }
+    if is_left {
+        arena.count_abandoned(size);
+    }
+}
+
+/// Notifies the heap that owns a full run, of which this thread has freed a block.
+fn notify_owner(run: RunPtr) {
+    // The owner of now: the run may have been abandoned, and taken by another heap, which filled
+    // it, between the look at its owner and the free. From here on it stays the same, as no list
+    // has the run before its owner gets the notice.
+    // SAFETY: `from_owner` demands null or an address from `as_owner`, as runs get it.
+    let Some(owner) = (unsafe { HeapPtr::from_owner(run.owner()) }) else { return };
+    let arena = owner.arena();
+    owner.notify(run);
+    if owner.has_no_home() {
+        arena.receive(owner);
     }
 }
 

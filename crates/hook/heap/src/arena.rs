@@ -19,6 +19,7 @@ use crate::locked::Locked;
 use crate::run::Owner;
 use crate::{options, os};
 
+mod abandoned;
 pub(crate) mod blocks;
 pub(crate) mod clock;
 pub(crate) mod disposal;
@@ -93,6 +94,10 @@ pub(crate) struct Heaps {
     all: *mut Owner,
     /// The first of those that no thread has, or null.
     unowned: *mut Owner,
+    /// The pages that these keep in empty runs for the threads that adopt them.
+    pages_left: usize,
+    /// The heap of the abandoned runs, or null. It is none of `unowned`.
+    abandoned: *mut Owner,
     /// The first of those of threads that this process does not have, or null: see
     /// `SharedArena::keep`. They are not in `all`.
     lost: *mut Owner,
@@ -103,7 +108,14 @@ pub(crate) struct Heaps {
 impl Heaps {
     /// Returns the heaps of an arena that has none, apart from those that are lost.
     const fn none(has_lost: bool) -> Heaps {
-        Heaps { all: ptr::null_mut(), unowned: ptr::null_mut(), lost: ptr::null_mut(), has_lost }
+        Heaps {
+            all: ptr::null_mut(),
+            unowned: ptr::null_mut(),
+            pages_left: 0,
+            abandoned: ptr::null_mut(),
+            lost: ptr::null_mut(),
+            has_lost,
+        }
     }
 }
 
@@ -123,6 +135,10 @@ pub(crate) struct SharedArena {
     pub(crate) huge_operations: AtomicU64,
     pub(crate) space: Locked<Space>,
     heaps: Locked<Heaps>,
+    /// The number of abandoned runs. Changed under the lock of the heaps.
+    abandoned: AtomicUsize,
+    /// The bytes of blocks that were freed in runs of heaps without a thread. Wraps.
+    freed_abandoned: AtomicUsize,
     /// The thread whose own arena this is, [`UNCLAIMED`] if that thread has ended, 0 if it is none
     /// of those.
     claimed_by: AtomicUsize,
@@ -165,6 +181,8 @@ impl SharedArena {
             huge_operations: AtomicU64::new(0),
             space: Locked::new(Space::new()),
             heaps: Locked::new(Heaps::none(false)),
+            abandoned: AtomicUsize::new(0),
+            freed_abandoned: AtomicUsize::new(0),
             claimed_by: AtomicUsize::new(0),
             purging: Locked::new(()),
             deferred: purge::Deferred::new(),

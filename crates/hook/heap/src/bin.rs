@@ -2,13 +2,12 @@
 
 use core::cell::Cell;
 
-use crate::relaxed::{RelaxedU32, RelaxedU64};
-use crate::run::{NO_RUN, RunPtr};
+use crate::relaxed::{RelaxedU8, RelaxedU64};
+use crate::run::RunPtr;
 
-/// The current run of a class, and the others with free blocks.
+/// The runs of a class with free blocks, but for the current one.
 #[derive(Debug)]
 pub(crate) struct Bin {
-    pub(crate) current: Cell<RunPtr>,
     /// The runs with blocks in use. The one that has been here for longest is used first: it has
     /// had the most time to get free blocks.
     pub(crate) partial: RunList,
@@ -16,37 +15,39 @@ pub(crate) struct Bin {
     pub(crate) empty: RunList,
     /// True if the current run was not used since the last visit.
     pub(crate) is_idle: Cell<bool>,
-    /// The blocks that [`Heap::pop`](crate::heap::Heap::pop) may return until the next refill.
-    pub(crate) pops: RelaxedU32,
-    /// The pops that there were after the last refill.
-    batch: RelaxedU32,
-    /// The blocks that were handed out: if they are popped, until the last refill; otherwise until
-    /// the current run's free list is empty, which the last refill has filled.
+    /// What the countdown of the current run was when the blocks that were taken out of turn were
+    /// counted last: see [`Run::pop_latest`](crate::run::Run::pop_latest).
+    countdown: RelaxedU8,
+    /// The blocks that were handed out, with those in the current run's free list, and without
+    /// those that were taken out of turn since.
     allocations: RelaxedU64,
 }
 
 impl Bin {
     pub(crate) const fn new() -> Bin {
         Bin {
-            current: Cell::new(NO_RUN),
             partial: RunList::new(),
             empty: RunList::new(),
             is_idle: Cell::new(false),
-            pops: RelaxedU32::new(),
-            batch: RelaxedU32::new(),
+            countdown: RelaxedU8::new(),
             allocations: RelaxedU64::new(),
         }
     }
 
-    /// Counts the block that a refill returns, and those that were popped since the last one.
-    /// `pops` may be popped until the next. Returns their number.
+    /// Counts the blocks that were taken out of turn since this was called last: the current run
+    /// has `countdown` left. Returns their number.
     #[inline(always)]
-    pub(crate) fn begin_pops(&self, pops: u32) -> i64 {
-        let handed_out = i64::from(self.batch.get() - self.pops.get()) + 1;
-        self.allocations.set(self.allocations.get() + handed_out as u64);
-        self.batch.set(pops);
-        self.pops.set(pops);
-        handed_out
+    pub(crate) fn count_latest(&self, countdown: u8) -> u32 {
+        let taken = u32::from(self.countdown.get().wrapping_sub(countdown));
+        self.countdown.set(countdown);
+        self.count(taken);
+        taken
+    }
+
+    /// Notes the countdown of the current run, when that was changed.
+    #[inline(always)]
+    pub(crate) fn restart(&self, countdown: u8) {
+        self.countdown.set(countdown);
     }
 
     /// Counts blocks that are handed out from now on, or came from another bin.
@@ -60,10 +61,10 @@ impl Bin {
         self.allocations.set(self.allocations.get().saturating_sub(u64::from(blocks)));
     }
 
-    /// Returns the number of blocks that were handed out, and of those in the current run's free
-    /// list if blocks are not popped. For any thread.
-    pub(crate) fn allocations(&self) -> u64 {
-        self.allocations.get() + u64::from(self.batch.get().saturating_sub(self.pops.get()))
+    /// Returns the number of blocks that were handed out, with those in the current run's free
+    /// list. That run has `countdown` left. For any thread.
+    pub(crate) fn allocations(&self, countdown: u8) -> u64 {
+        self.allocations.get() + u64::from(self.countdown.get().saturating_sub(countdown))
     }
 }
 
@@ -81,6 +82,10 @@ impl RunList {
 
     pub(crate) fn first(&self) -> Option<RunPtr> {
         self.first.get()
+    }
+
+    pub(crate) fn last(&self) -> Option<RunPtr> {
+        self.last.get()
     }
 
     /// Adds a run that is in no list.

@@ -15,7 +15,7 @@ use crate::arena::operations::{self, Operations};
 use crate::arena::{SharedArena, registry};
 use crate::base;
 use crate::chunk::{ChunkPtr, bits};
-use crate::classes::{CLASSES, DIRECT_MAX, LARGE_MAX, SMALL_CLASSES, SMALL_MAX, bytes_of, capacity_of};
+use crate::classes::{CLASSES, LARGE_MAX, SMALL_CLASSES, SMALL_MAX, bytes_of, capacity_of};
 use crate::geometry::{CHUNK, PAGE, SLICE, SLICES};
 use crate::huge::HUGE;
 use crate::map::{self, Range};
@@ -347,10 +347,8 @@ impl DetailedStatistics {
                 Some(Slice { run: Some(run), .. }) if slice + run.slices <= SLICES + 1 => {
                     self.add_run(&run);
                     live[run.class] += run.live() as u64;
-                    if run.size <= DIRECT_MAX {
-                        let sum = &mut counted.allocations[run.class];
-                        *sum = sum.saturating_sub(run.handed_out_next as u64);
-                    }
+                    let sum = &mut counted.allocations[run.class];
+                    *sum = sum.saturating_sub(run.handed_out_next as u64);
                     slice += run.slices;
                     continue;
                 }

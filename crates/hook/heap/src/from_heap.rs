@@ -4,11 +4,12 @@ use core::ptr;
 
 use crate::arena::{SharedArena, lookup};
 use crate::block::{Block, as_own};
+use crate::chunk::ChunkPtr;
 use crate::classes::{DIRECT_MAX, LARGE_MAX, bytes_of, class_of};
 use crate::heap::{Heap, HeapPtr};
 use crate::run::RunPtr;
 use crate::trim::trim;
-use crate::{huge, keys, options, shortage, threads};
+use crate::{huge, keys, options, shortage, threads, zeroed};
 
 /// The alignment of every block in bytes.
 pub const ALIGNMENT: usize = 16;
@@ -118,8 +119,14 @@ fn refill_or_fail(heap: HeapPtr, class: usize) -> *mut u8 {
 /// Makes a huge block that was allocated just now zero, unless it is null. Returns its address.
 pub(crate) fn zero_huge(new: huge::New, size: usize) -> *mut u8 {
     if !new.is_zero {
-        // SAFETY: a new block of at least that size.
-        unsafe { ptr::write_bytes(new.block, 0, size) };
+        // SAFETY: a new block of at least that size, not null. If it is in memory of the system's,
+        // it begins at a page and has whole ones: each is a mapping.
+        unsafe {
+            match huge::find(new.block) {
+                Some(huge) if huge.arena().settings().source.is_system() => zeroed::fill(new.block, size),
+                _ => ptr::write_bytes(new.block, 0, size),
+            }
+        }
     }
     new.block
 }
@@ -137,6 +144,23 @@ pub(crate) fn zero(block: *mut u8, size: usize) {
             let is_fresh = RunPtr::of(as_own(block)).is_fresh() && !options::is_slow();
             ptr::write_bytes(block, 0, if is_fresh { size_of::<Block>().min(size.max(1)) } else { size });
         }
+    }
+}
+
+/// Does as [`zero`] for a block of at least [`zeroed::LARGE`] bytes.
+pub(crate) fn zero_large(block: *mut u8, size: usize) {
+    if block.is_null() {
+        return;
+    }
+    // SAFETY: as for `zero`: a live block in a chunk, the first one of its run.
+    let run = unsafe { RunPtr::of(as_own(block)) };
+    let is_fresh = run.is_fresh() && !options::is_slow();
+    if !is_fresh && SharedArena::of(ChunkPtr::of(run)).settings().source.is_system() {
+        // SAFETY: `fill` demands whole pages of the system's: a block of that size has whole
+        // slices, in a chunk of such an arena, and it was allocated just now.
+        unsafe { zeroed::fill(block, size) };
+    } else {
+        zero(block, size);
     }
 }
 

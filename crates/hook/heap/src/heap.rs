@@ -42,15 +42,17 @@ const OTHERS: usize = 8;
 const TICK: u32 = 32;
 
 /// The checks of a heap of up to [`CACHED`] slices for double frees: the number of blocks that are
-/// compared with the one that was freed last whenever a list is taken, and the number of refills of
-/// which one checks the whole list. Each takes some instructions for a block. For blocks
+/// compared with the one that was freed last whenever a list is taken, and the number of refills, a
+/// power of two, of which one checks the whole list. Each takes some instructions for a block. For blocks
 /// above [`DIRECT_MAX`], sixteen times as many lists are checked as a whole.
 const CHECKS: (usize, u32) = (8, 16);
 /// The same for larger heaps, whose blocks are often not in a cache: following a list waits for
 /// each.
 const CHECKS_LARGE: (usize, u32) = (2, 64);
-/// The number of blocks of a class that [`Heap::pop`] returns between two refills.
-const POPS: u32 = 64;
+const _: () = assert!(TICK.is_multiple_of(CHECKS.1) && CHECKS_LARGE.1.is_multiple_of(CHECKS.1), "see `refill_at_once`");
+/// The block size in bytes above which half as many blocks are compared: the lists of these blocks
+/// are short, so that it is done often. A pair of 256 bytes takes 2.68 ns with this, not 2.81.
+const COMPARED_LESS: usize = 128;
 /// The slices of a heap that the caches of a processor probably hold: 4 MiB.
 const CACHED: usize = 64;
 /// The number of lists in the table of a thread's heaps of arenas, a power of two.
@@ -62,6 +64,8 @@ pub(crate) const ARENA_HEAPS: usize = 32;
 pub(crate) struct Heap {
     /// The current run for each size of a request, in steps of 16 bytes.
     direct: [Cell<RunPtr>; DIRECT],
+    /// The current run of each class.
+    current: [Cell<RunPtr>; CLASSES],
     bins: [Bin; CLASSES],
     /// The slices of all runs.
     slices: Cell<usize>,
@@ -80,6 +84,8 @@ pub(crate) struct Heap {
     visited: Cell<usize>,
     /// True if the heap will be left to others when its thread ends.
     pub(crate) is_registered: Cell<bool>,
+    /// True while it is in the list of heaps that no thread has. Accessed under the lock of that.
+    pub(crate) is_unowned: Cell<bool>,
     /// The next one of the heaps that no thread has. Accessed under the lock of their list.
     pub(crate) next: Cell<Option<HeapPtr>>,
     /// The next one of all heaps of the arena. Accessed under its lock.
@@ -225,35 +231,39 @@ impl HeapPtr {
     /// current run has no block in its free list.
     #[inline(never)]
     pub(crate) fn refill(self, class: usize) -> *mut Block {
-        let (compared, mut check) = self.checks();
-        let is_popped = bytes_of(class) > DIRECT_MAX;
-        if is_popped {
-            // There are `POPS` blocks between two refills, in which nothing is compared.
+        let (size, (_, mut check)) = (bytes_of(class), self.checks());
+        let compared = self.compared(size);
+        if size > DIRECT_MAX {
+            // There are many blocks between two refills, in which nothing is compared.
             check /= 16;
         }
-        let mut is_checked = self.refills.get().is_multiple_of(check);
+        let is_checked = self.refills.get() & (check - 1) == 0;
         self.poll_notices();
+        let run = self.current[class].get();
+        if run != NO_RUN && self.replenish(run, class, is_checked, compared) {
+            return run.pop_any();
+        }
+        self.change_current(class, is_checked, compared)
+    }
+
+    /// Does the rest of [`HeapPtr::refill`], with another run unless a block of the current one has
+    /// just been freed.
+    #[inline(never)]
+    fn change_current(self, class: usize, mut is_checked: bool, compared: usize) -> *mut Block {
         let bin = &self.bins[class];
         let mut has_trimmed = false;
         loop {
-            let run = bin.current.get();
+            let run = self.current[class].get();
             if run != NO_RUN {
-                if let Some(filled) = run.replenish(is_checked, compared, self.is_random.load(Ordering::Relaxed)) {
-                    let fresh = if filled.is_fresh { i64::from(filled.count) } else { 0 };
-                    if is_popped {
-                        self.count(2 * bin.begin_pops(POPS) - fresh);
-                    } else {
-                        bin.count(filled.count);
-                        self.count(2 * i64::from(filled.count) - fresh);
-                    }
-                    return if run.key().is_plain() { run.pop() } else { run.pop_keyed(is_popped) };
+                if self.replenish(run, class, is_checked, compared) {
+                    return run.pop_any();
                 }
                 if !run.fill() {
                     continue;
                 }
                 self.set_current(class, NO_RUN);
             }
-            let partial = bin.partial.pop_front();
+            let partial = bin.partial.pop_front().or_else(|| self.take_abandoned(class));
             let next = match partial.or_else(|| bin.empty.pop_back()).or_else(|| self.new_run(class)) {
                 Some(run) => run,
                 // Runs that this heap does not use count for the arena's limit.
@@ -270,8 +280,30 @@ impl HeapPtr {
             }
             next.pin();
             self.set_current(class, next);
-            is_checked |= is_popped && self.slices.get() <= CACHED;
+            is_checked |= bytes_of(class) > DIRECT_MAX && self.slices.get() <= CACHED;
         }
+    }
+
+    /// Fills the free list of a class's current run, and counts: see [`RunPtr::replenish`]. False if
+    /// every block of the run is in use.
+    #[inline(always)]
+    fn replenish(self, run: RunPtr, class: usize, is_checked: bool, compared: usize) -> bool {
+        let bin = &self.bins[class];
+        let latest = bin.count_latest(run.countdown(class));
+        let filled = run.replenish(is_checked, compared, self.is_random.load(Ordering::Relaxed));
+        bin.restart(run.countdown(class));
+        let (blocks, fresh) = filled.map_or((0, 0), |it| (it.count, if it.is_fresh { it.count } else { 0 }));
+        bin.count(blocks);
+        self.count(2 * i64::from(latest + blocks) - i64::from(fresh));
+        filled.is_some()
+    }
+
+    /// Takes a run of a class that an ended thread has left, if this heap would need a new one.
+    fn take_abandoned(self, class: usize) -> Option<RunPtr> {
+        if self.bins[class].empty.first().is_some() {
+            return None;
+        }
+        self.arena().take_abandoned(class, self)
     }
 
     /// Makes a run of a class, which counts as empty.
@@ -286,7 +318,10 @@ impl HeapPtr {
     }
 
     fn set_current(self, class: usize, run: RunPtr) {
-        self.bins[class].current.set(run);
+        let bin = &self.bins[class];
+        self.count(2 * i64::from(bin.count_latest(self.current[class].get().countdown(class))));
+        bin.restart(run.countdown(class));
+        self.current[class].set(run);
         let size = bytes_of(class);
         if size <= DIRECT_MAX {
             let first = if class == 0 { 0 } else { bytes_of(class - 1) / 16 + 1 };
@@ -301,7 +336,7 @@ impl HeapPtr {
     #[inline(never)]
     pub(crate) fn empty(self, run: RunPtr) {
         let bin = &self.bins[run.class()];
-        if bin.current.get() == run {
+        if self.is_current(run) {
             // Its count has 1 more than the blocks in use: see `run`.
             fatal::abort("double free in the run at", run.start());
         }
@@ -400,12 +435,6 @@ impl HeapPtr {
         }
     }
 
-    /// Counts operations.
-    #[inline(always)]
-    fn count(self, operations: i64) {
-        self.operations.set(self.operations.get().wrapping_add_signed(operations));
-    }
-
     /// Counts a refill, and now and then does a part of the work that keeps memory from lying
     /// around. True if all bins were visited since this was true for the last time.
     #[inline(always)]
@@ -424,7 +453,7 @@ impl HeapPtr {
         let class = self.visited.get();
         self.visited.set((class + 1) % CLASSES);
         let bin = &self.bins[class];
-        let current = bin.current.get();
+        let current = self.current[class].get();
         let is_unused = class >= SMALL_CLASSES && current != NO_RUN && current.used() == 1;
         if is_unused && bin.is_idle.replace(true) {
             self.give_up_current(class);
@@ -438,13 +467,11 @@ impl HeapPtr {
 
     /// Lists the current run of a bin.
     fn give_up_current(self, class: usize) {
-        let run = self.bins[class].current.get();
+        let run = self.current[class].get();
         self.set_current(class, NO_RUN);
         let left = run.give_back_free();
-        if bytes_of(class) <= DIRECT_MAX {
-            self.bins[class].uncount(left);
-            self.count(-2 * i64::from(left));
-        }
+        self.bins[class].uncount(left);
+        self.count(-2 * i64::from(left));
         run.unpin();
         self.list(run);
     }
@@ -467,15 +494,111 @@ impl HeapPtr {
         self.release_unused(0);
     }
 
-    /// Prepares the heap for being left by its thread.
-    pub(crate) fn leave(self) {
-        self.release_unused(self.part_of(EMPTY_LEFT));
+    /// Prepares the heap for being left by its thread: all runs are listed, full, or released. Other
+    /// heaps that were left have `pages_left` pages in empty runs.
+    pub(crate) fn leave(self, pages_left: usize) {
+        self.release_unused(self.part_of(EMPTY_LEFT).saturating_sub(pages_left));
+        for class in 0..CLASSES {
+            let current = self.current[class].get();
+            if current == NO_RUN {
+                continue;
+            }
+            // A full run may just have got a block back.
+            if !current.has_free() && current.fill() {
+                self.set_current(class, NO_RUN);
+            } else {
+                self.give_up_current(class);
+            }
+        }
+    }
+
+    /// True if the heap has runs with blocks in use that are not full.
+    pub(crate) fn has_listed(self) -> bool {
+        self.bins.iter().any(|bin| bin.partial.first().is_some())
+    }
+
+    /// Moves all runs with blocks in use that are not full to another heap of the arena. Returns
+    /// their number. No thread has either of the heaps.
+    pub(crate) fn move_listed(self, to: HeapPtr) -> usize {
+        let mut count = 0;
+        for class in 0..CLASSES {
+            while self.take_listed(class, to).is_some_and(|run| {
+                to.bins[class].partial.push_back(run);
+                true
+            }) {
+                count += 1;
+            }
+        }
+        count
+    }
+
+    /// Takes a run of a class with blocks in use that is not full, for another heap of the arena.
+    /// No thread has this heap.
+    pub(crate) fn take_listed(self, class: usize, to: HeapPtr) -> Option<RunPtr> {
+        let run = self.bins[class].partial.pop_front()?;
+        self.slices.set(self.slices.get() - run.slices());
+        to.slices.set(to.slices.get() + run.slices());
+        run.set_owner(to.as_owner());
+        Some(run)
+    }
+
+    /// Takes the notices of a heap that no thread has. Returns the runs without blocks in use, as a
+    /// list: the heap does not have them any more.
+    pub(crate) fn take_emptied(self) -> Option<RunPtr> {
+        let (mut next, mut emptied) = (RunPtr::from(self.shared.notices.take()), None);
+        while let Some(run) = next {
+            next = run.next();
+            run.end_notice();
+            if run.used() == 0 {
+                self.take_out(run, &mut emptied);
+            } else {
+                self.bins[run.class()].partial.push_back(run);
+            }
+        }
+        emptied
+    }
+
+    /// Adds a run that is in no list to those that are given back.
+    fn take_out(self, run: RunPtr, emptied: &mut Option<RunPtr>) {
+        self.count(run.carved() as i64);
+        self.slices.set(self.slices.get() - run.slices());
+        run.set_next(emptied.replace(run));
+    }
+
+    /// Looks at `count` runs with blocks in use of a heap that no thread has, those next that were
+    /// not looked at for longest. Returns those of which all blocks were freed, as a list, and
+    /// their number.
+    pub(crate) fn sweep(self, count: usize) -> (Option<RunPtr>, usize) {
+        let (mut emptied, mut taken, mut rest) = (None, 0, count);
+        for _ in 0..CLASSES {
+            let bin = &self.bins[self.visited.get()];
+            let last = bin.partial.last();
+            while let Some(run) = bin.partial.first() {
+                if rest == 0 {
+                    return (emptied, taken);
+                }
+                rest -= 1;
+                bin.partial.unlink(run);
+                run.take_remote();
+                if run.used() == 0 {
+                    self.take_out(run, &mut emptied);
+                    taken += 1;
+                } else {
+                    bin.partial.push_back(run);
+                }
+                if last == Some(run) {
+                    break;
+                }
+            }
+            self.visited.set((self.visited.get() + 1) % CLASSES);
+        }
+        (emptied, taken)
     }
 
     fn release_unused(self, keep: usize) {
         self.take_notices();
         for (class, bin) in self.bins.iter().enumerate() {
-            let current = bin.current.get();
+            let current = self.current[class].get();
             if current != NO_RUN {
                 current.take_remote();
                 if current.used() == 1 {
@@ -496,7 +619,7 @@ impl HeapPtr {
         }
         if !run.is_full() {
             // It is the current one: it can only be that of its own class.
-            if self.bins[run.class()].current.get() != run || !run.fill() {
+            if !self.is_current(run) || !run.fill() {
                 return false;
             }
             self.set_current(run.class(), NO_RUN);
@@ -523,12 +646,13 @@ fn pages_of(run: RunPtr) -> usize {
 }
 
 impl Heap {
-    /// The offset of the bins in bytes.
-    pub(crate) const BINS_OFFSET: u32 = core::mem::offset_of!(Heap, bins) as u32;
+    /// The offset of the current runs in bytes.
+    pub(crate) const CURRENT_OFFSET: u32 = core::mem::offset_of!(Heap, current) as u32;
 
     const fn new() -> Heap {
         Heap {
             direct: [const { Cell::new(NO_RUN) }; DIRECT],
+            current: [const { Cell::new(NO_RUN) }; CLASSES],
             bins: [const { Bin::new() }; CLASSES],
             slices: Cell::new(0),
             pages_empty: Cell::new(0),
@@ -538,6 +662,7 @@ impl Heap {
             resized: RelaxedU64::new(),
             visited: Cell::new(0),
             is_registered: Cell::new(false),
+            is_unowned: Cell::new(false),
             next: Cell::new(None),
             all_next: Cell::new(None),
             arena: Cell::new(&MAIN),
@@ -552,6 +677,11 @@ impl Heap {
     /// Returns the number of slices that the heap's runs have.
     pub(crate) fn slices(&self) -> usize {
         self.slices.get()
+    }
+
+    /// Returns the number of pages that the listed runs without blocks in use may have in memory.
+    pub(crate) fn pages_empty(&self) -> usize {
+        self.pages_empty.get()
     }
 
     /// Returns the arena of the heap.
@@ -585,7 +715,7 @@ impl Heap {
 
     /// True if the heap allocates blocks of the run's class from it.
     pub(crate) fn is_current(&self, run: RunPtr) -> bool {
-        self.bins[run.class()].current.get() == run
+        self.current[run.class()].get() == run
     }
 
     /// Calls a function with the thread's other heaps, if this is the home heap.
@@ -622,25 +752,14 @@ impl Heap {
     }
 
     /// Returns a block of a class from the current run: the one that was freed last, which is
-    /// probably in a cache. Null if the run has none, or if it is time for a refill: the lists of
-    /// these runs might never become empty, and other work waits for that.
+    /// probably in a cache. Null if the run has none, or if it is time for a refill: see
+    /// [`Run::pop_latest`](crate::run::Run::pop_latest).
     #[inline(always)]
     pub(crate) fn pop(&self, class: usize) -> *mut Block {
         debug_assert!(class < CLASSES && bytes_of(class) > DIRECT_MAX);
         // SAFETY: `get_unchecked` demands an index in bounds: callers have it from `class_of` or
         // `aligned_class_of`, which return one of `CLASSES`.
-        let bin = unsafe { self.bins.get_unchecked(class) };
-        let pops = bin.pops.get();
-        if pops == 0 {
-            return ptr::null_mut();
-        }
-        let block = bin.current.get().pop_latest();
-        // The pops that are left say how many blocks were handed out. Those of the heap without
-        // runs are 0, so nothing is written to it.
-        if !block.is_null() {
-            bin.pops.set(pops - 1);
-        }
-        block
+        unsafe { self.current.get_unchecked(class) }.get().pop_latest()
     }
 
     /// Returns a block of a class as [`Heap::pop`] does, or for the smaller ones, from the free
@@ -650,24 +769,19 @@ impl Heap {
         if keys::are_on() {
             return self.pop_keyed(class);
         }
-        if bytes_of(class) > DIRECT_MAX { self.pop(class) } else { self.bins[class].current.get().pop() }
+        if bytes_of(class) > DIRECT_MAX { self.pop(class) } else { self.current[class].get().pop() }
     }
 
     /// Does the work of [`Heap::pop_any`] for keyed links.
     #[cold]
     fn pop_keyed(&self, class: usize) -> *mut Block {
-        let bin = &self.bins[class];
-        if bytes_of(class) <= DIRECT_MAX {
-            return bin.current.get().pop_keyed(false);
-        }
-        if bin.pops.get() == 0 {
-            return ptr::null_mut();
-        }
-        let block = bin.current.get().pop_keyed(true);
-        if !block.is_null() {
-            bin.pops.set(bin.pops.get() - 1);
-        }
-        block
+        self.current[class].get().pop_keyed(bytes_of(class) > DIRECT_MAX)
+    }
+
+    /// Counts operations.
+    #[inline(always)]
+    fn count(&self, operations: i64) {
+        self.operations.set(self.operations.get().wrapping_add_signed(operations));
     }
 
     /// Returns the operations without a look at the lists, wrapped. For any thread.
@@ -676,13 +790,41 @@ impl Heap {
     }
 
     /// Adds the blocks that were handed out to the numbers of their classes, with those of the
-    /// current runs' free lists, for classes of up to [`DIRECT_MAX`]. Returns the number of blocks
+    /// current runs' free lists. Returns the number of blocks
     /// that were resized in place. For any thread.
     pub(crate) fn add_allocations(&self, to: &mut [u64; CLASSES]) -> u64 {
-        for (sum, bin) in to.iter_mut().zip(&self.bins) {
-            *sum = sum.wrapping_add(bin.allocations());
+        for (class, (sum, bin)) in to.iter_mut().zip(&self.bins).enumerate() {
+            *sum = sum.wrapping_add(bin.allocations(self.current[class].get().countdown(class)));
         }
         self.resized.get()
+    }
+
+    /// Does the most frequent refill for a request of up to [`DIRECT_MAX`] bytes: makes the blocks
+    /// that the thread has freed in the current run the free list, and returns the first. Null if
+    /// there are none, or if more has to be done: then [`HeapPtr::tick`] and [`HeapPtr::refill`] do
+    /// it all.
+    #[inline]
+    pub(crate) fn refill_at_once(&self, size: usize) -> *mut Block {
+        let run = self.direct(size);
+        let refills = self.refills.get().wrapping_add(1);
+        // At multiples of this, whole lists are checked, and bins are visited.
+        if refills & (CHECKS.1 - 1) == 0 || !run.take_local(self.compared(size)) {
+            return ptr::null_mut();
+        }
+        // The heap without runs, which nobody writes to, does not come here.
+        self.refills.set(refills);
+        let blocks = run.unused();
+        self.bins[run.class()].count(blocks);
+        self.count(2 * i64::from(blocks));
+        run.pop()
+    }
+
+    /// Returns the number of blocks that are compared when the list of a class is taken, whose
+    /// blocks or a request for one have this size.
+    #[inline(always)]
+    fn compared(&self, size: usize) -> usize {
+        let (compared, _) = self.checks();
+        if size > COMPARED_LESS { compared / 2 } else { compared }
     }
 
     /// Returns the checks for double frees that are made.

@@ -4,13 +4,12 @@
 //! process's memory. Numbers are those of this build, so that a reader needs no copy of them.
 
 use crate::arena::{LABEL_MAX, SharedArena};
-use crate::bin::Bin;
 use crate::chunk::Chunk;
 use crate::geometry::{CHUNK_SHIFT, PAGE, SLICE, SLICE_SHIFT};
 use crate::heap::Heap;
 use crate::huge::Huge;
 use crate::map::{self, Root};
-use crate::run::{RUN_SIZE, Run, TAGS};
+use crate::run::{RUN_SIZE, Run, RunPtr, TAGS};
 
 /// The version of [`HeapLayout`] is in its magic number and in the symbol's name.
 const MAGIC: [u8; 8] = *b"HLHEAPv1";
@@ -52,7 +51,8 @@ pub struct HeapLayout {
     run: [u32; 8],
     /// Offset of the length (8 bytes) in the description of a huge block.
     huge_length: u32,
-    /// Offset of the bins in a heap, the size of a bin, and the offset of the current run in it.
+    /// Offset of the bins in a heap, the size of a bin, and the offset of the current run in it. A
+    /// bin is the address of its current run here: what else there is for a class is elsewhere.
     heap_bins: u32,
     bin_size: u32,
     bin_current: u32,
@@ -84,9 +84,9 @@ pub static heapledger_heap_v1: HeapLayout = HeapLayout {
     chunk_dirty: core::mem::offset_of!(Chunk, dirty) as u32,
     run: Run::offsets(),
     huge_length: Huge::LENGTH_OFFSET,
-    heap_bins: Heap::BINS_OFFSET,
-    bin_size: size_of::<Bin>() as u32,
-    bin_current: core::mem::offset_of!(Bin, current) as u32,
+    heap_bins: Heap::CURRENT_OFFSET,
+    bin_size: size_of::<RunPtr>() as u32,
+    bin_current: 0,
     chunk_arena: Chunk::ARENA_OFFSET,
     arena_id: SharedArena::ID_OFFSET,
     arena_label: SharedArena::LABEL_OFFSET,

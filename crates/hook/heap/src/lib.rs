@@ -22,12 +22,12 @@
 //! Wrong frees abort the program with a message on standard error if they are noticed. Noticed are:
 //!
 //! - a block of up to 512 bytes that is twice in the list of its own thread: with fewer than eight
-//!   frees of its run between, when the list is taken; with more, if the list is the one in sixteen
-//!   that is checked as a whole (in a heap of over 4 MiB, fewer than two frees, and one list in
-//!   64);
+//!   frees of its run between (four if it has more than 128 bytes), when the list is taken; with
+//!   more, if the list is the one in sixteen that is checked as a whole (in a heap of over 4 MiB,
+//!   fewer than two frees, or one, and one list in 64);
 //! - a larger one: with at most one free of its run between, when it is allocated again; otherwise
 //!   if the lists of its run are checked before that. They are when the run becomes the current one
-//!   of its class, and once in 64 allocations (in a heap of over 4 MiB, only once in 256);
+//!   of its class, and once in 64 or 128 allocations from it (in a heap of over 4 MiB, only once in 256 or 512);
 //! - a block that is twice in the list of other threads, when its thread takes that;
 //! - a block that is twice in any of these lists, or in use, when its run is released, or when its
 //!   free blocks are put in order, which happens to some runs without blocks in use;
@@ -134,6 +134,8 @@ mod threads;
 mod trim;
 #[cfg(not(all(test, loom)))]
 mod walk;
+#[cfg(not(all(test, loom)))]
+mod zeroed;
 
 #[cfg(not(all(test, loom)))]
 pub use api::{

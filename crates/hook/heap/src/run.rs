@@ -21,7 +21,7 @@ use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::block::Block;
-use crate::classes::{bytes_of, capacity_of, slices_of};
+use crate::classes::{DIRECT_MAX, bytes_of, capacity_of, slices_of};
 use crate::fatal;
 use crate::geometry::{CHUNK, PAGE, SLICE, SLICE_SHIFT};
 use crate::keys::Key;
@@ -38,6 +38,11 @@ pub(crate) use self::observe::Observed;
 
 /// The size of a run's metadata in bytes: a cache line.
 pub(crate) const RUN_SIZE: usize = 64;
+/// The number of blocks that [`Run::pop_latest`] returns between two refills.
+const POPS: u8 = 64;
+/// The value of [`Run::pops`] that says that free blocks are fresh. Others are less, and not 0
+/// between two calls, so that a count never becomes this one.
+const FRESH: u8 = 128;
 /// The bytes that a run gets at once after it has used as many.
 const POPULATED: usize = 16 << 10;
 /// The tag in [`Run::touched`] of a free slice whose memory was returned to the system.
@@ -76,8 +81,10 @@ pub(crate) struct Run {
     carved: RelaxedU16,
     class: RelaxedU8,
     slices: Cell<u8>,
-    /// True if the blocks of `free` were never used, and are zero except for their first word.
-    is_fresh: Cell<bool>,
+    /// The blocks that [`Run::pop_latest`] may return until the next refill. [`FRESH`] if the blocks
+    /// of `free` were never used, and are zero except for their first word. That function ends this
+    /// state, because it may return another block; so both are one field, which it counts down.
+    pops: RelaxedU8,
     /// The number of pages at the start of the slice that may have memory, and content, from
     /// earlier runs. In the metadata of each slice, also of those without a run.
     touched: RelaxedU8,
@@ -106,7 +113,7 @@ pub(crate) static EMPTY_RUN: EmptyRun = EmptyRun(Run {
     carved: RelaxedU16::new(),
     class: RelaxedU8::new(),
     slices: Cell::new(0),
-    is_fresh: Cell::new(false),
+    pops: RelaxedU8::new(),
     touched: RelaxedU8::new(),
     next: AtomicPtr::new(ptr::null_mut()),
     previous: Cell::new(ptr::null_mut()),
@@ -172,12 +179,21 @@ impl RunPtr {
         Key::of(self.0.as_ptr().addr())
     }
 
+    /// Takes a block from the free list, however links are written. Null if there is none.
+    #[inline(always)]
+    pub(crate) fn pop_any(self) -> *mut Block {
+        if self.key().is_plain() { self.pop() } else { self.pop_keyed(false) }
+    }
+
     /// Takes a block as [`Run::pop`], or for a class above the direct ones, as [`Run::pop_latest`]
     /// does. For keyed links.
     pub(crate) fn pop_keyed(self, is_latest: bool) -> *mut Block {
         let local = self.local_free.get();
-        let (list, block) =
-            if is_latest && !local.is_null() { (&self.local_free, local) } else { (&self.free, self.free.get()) };
+        let is_local = is_latest && !local.is_null();
+        if is_local && !self.count_down() {
+            return ptr::null_mut();
+        }
+        let (list, block) = if is_local { (&self.local_free, local) } else { (&self.free, self.free.get()) };
         if !block.is_null() {
             // SAFETY: `next` demands a block of a free list, as in `pop`; `clear` one that the caller
             // owns, as it does when it is out of the list.
@@ -185,7 +201,6 @@ impl RunPtr {
                 list.set(self.key().next(block));
                 Key::clear(block);
             }
-            self.is_fresh.set(false);
             self.used.set(self.used.get().wrapping_add(1));
         }
         block
@@ -238,11 +253,22 @@ impl RunPtr {
         self.local_free.set(ptr::null_mut());
         self.used.set(0);
         self.carved.set(0);
-        self.is_fresh.set(false);
+        self.pops.set(POPS);
         self.set_class(class);
         self.set_next(None);
         self.previous.set(ptr::null_mut());
         self.owner.store(owner, Ordering::Relaxed);
+    }
+
+    /// Makes the run one of another heap's. For a run that is listed: the heap that a full run's
+    /// notice is for must not change.
+    pub(crate) fn set_owner(self, owner: *mut Owner) {
+        self.owner.store(owner, Ordering::Relaxed);
+    }
+
+    /// True if a current run has a block for its heap.
+    pub(crate) fn has_free(self) -> bool {
+        !self.free.get().is_null() || !self.local_free.get().is_null() || self.carved.get() < self.capacity.get()
     }
 
     /// Makes a listed run the current one of its bin.
@@ -264,19 +290,27 @@ impl RunPtr {
     /// With `is_checked`, all double frees in the lists of the owner are noticed, otherwise those
     /// of the last blocks.
     /// With `is_random`, fresh memory becomes blocks in random order.
+    #[inline]
     pub(crate) fn replenish(self, is_checked: bool, compared: usize, is_random: bool) -> Option<Filled> {
         if is_checked {
             self.check_lists();
+        }
+        if !self.is_fresh() {
+            self.pops.set(POPS);
         }
         if !self.free.get().is_null() {
             return Some(Filled { count: 0, is_fresh: false });
         }
         if self.take_local(compared) || (self.take_remote() && self.take_local(0)) {
-            // All blocks that are not in use are in the free list. A current run counts 1 more.
-            let count = (u32::from(self.carved.get()) + 1).saturating_sub(self.used.get());
-            return Some(Filled { count, is_fresh: false });
+            return Some(Filled { count: self.unused(), is_fresh: false });
         }
         self.carve(is_random)
+    }
+
+    /// Returns the number of blocks in the owner's lists. A current run counts 1 more as used.
+    #[inline(always)]
+    pub(crate) fn unused(self) -> u32 {
+        (u32::from(self.carved.get()) + 1).saturating_sub(self.used.get())
     }
 
     /// Gives the blocks that were not handed out back. Returns their number. From then on, the run
@@ -327,7 +361,7 @@ impl RunPtr {
         }
         self.check_first_local(compared);
         self.local_free.set(ptr::null_mut());
-        self.is_fresh.set(false);
+        self.pops.set(POPS);
         self.free.set(local);
         true
     }
@@ -337,7 +371,7 @@ impl RunPtr {
     #[inline(never)]
     fn check_lists(self) {
         let key = self.key();
-        let mut rest = (u32::from(self.carved.get()) + 1).saturating_sub(self.used.get());
+        let mut rest = self.unused();
         for first in [self.free.get(), self.local_free.get()] {
             let mut block = first;
             while rest > 0 && !block.is_null() {
@@ -362,6 +396,7 @@ impl RunPtr {
     /// Each block must be the next one of exactly one other, or the first of a list. Blocks are
     /// read in the order of their addresses, because following the lists would wait for memory at
     /// each.
+    #[inline(never)]
     pub(crate) fn check_unused(self) {
         let (start, size, carved) = (self.start(), self.block_size(), usize::from(self.carved.get()));
         let key = self.key();
@@ -430,11 +465,15 @@ impl RunPtr {
 
     /// Takes what other threads have freed, as if the owner had freed it. True if there was
     /// something. For a current run, or one that is listed and whose bin looks at `used` afterwards.
+    #[inline]
     pub(crate) fn take_remote(self) -> bool {
         let first = self.remote.take();
-        if first.is_null() {
-            return false;
-        }
+        !first.is_null() && self.add_remote(first)
+    }
+
+    /// Adds blocks that other threads have freed to those that the owner freed. Returns true.
+    #[inline(never)]
+    fn add_remote(self, first: *mut Block) -> bool {
         let key = self.key();
         let (mut last, mut count) = (first, 1);
         // SAFETY: `next` demands a block of a free list: `take` gave the whole list to us, and
@@ -497,7 +536,8 @@ impl RunPtr {
     fn carved_now(self, carved: usize, count: usize, list: *mut Block) -> Option<Filled> {
         self.carved.set((carved + count) as u16);
         self.free.set(list);
-        self.is_fresh.set(carved * self.block_size() >= self.touched() * PAGE);
+        let is_fresh = carved * self.block_size() >= self.touched() * PAGE;
+        self.pops.set(if is_fresh { FRESH } else { POPS });
         Some(Filled { count: count as u32, is_fresh: true })
     }
 
@@ -544,23 +584,47 @@ impl Run {
         block
     }
 
+    /// Counts a block that is taken out of turn. False if it is time for a refill.
+    #[inline(always)]
+    fn count_down(&self) -> bool {
+        let pops = self.pops.get().wrapping_sub(1);
+        self.pops.set(pops);
+        if pops == 0 {
+            // So it is again if this is called before the refill: the count must not become `FRESH`.
+            self.pops.set(1);
+        }
+        pops != 0
+    }
+
+    /// Returns the rest of the countdown of a run of the class if [`Run::pop_latest`] takes its
+    /// blocks, otherwise 0. For any thread.
+    #[inline(always)]
+    pub(crate) fn countdown(&self, class: usize) -> u8 {
+        if bytes_of(class) > DIRECT_MAX { self.pops.get() } else { 0 }
+    }
+
     /// Takes the block that the owner freed last, otherwise one from the free list. Null if there
-    /// is none, and if the block was freed twice with at most one other between.
+    /// is none, if the block was freed twice with at most one other between, and if it is time for
+    /// [`RunPtr::replenish`]: the lists of these runs might never become empty, and other work
+    /// waits for that.
     #[inline(always)]
     pub(crate) fn pop_latest(&self) -> *mut Block {
         let block = self.local_free.get();
         if block.is_null() {
             return self.pop();
         }
+        if !self.count_down() {
+            return ptr::null_mut();
+        }
         // SAFETY: `next` demands a block of a free list: see `pop`.
         let next = unsafe { Block::next(block) };
-        // SAFETY: as for the block itself, because `next` follows it. The load brings the line into
-        // the cache that the next call needs.
-        if next == block || (!next.is_null() && unsafe { Block::next(next) } == block) {
+        // This is so, too, if `next` is the block itself.
+        // SAFETY: `next` demands a block of a free list, as one that follows in it is. The load
+        // brings the line into the cache that the next call needs.
+        if !next.is_null() && unsafe { Block::next(next) } == block {
             return ptr::null_mut();
         }
         self.local_free.set(next);
-        self.is_fresh.set(false);
         self.used.set(self.used.get().wrapping_add(1));
         block
     }
@@ -672,7 +736,7 @@ impl Run {
     /// True if the block that was popped last is zero except for its first word.
     #[inline(always)]
     pub(crate) fn is_fresh(&self) -> bool {
-        self.is_fresh.get()
+        self.pops.get() == FRESH
     }
 
     pub(crate) fn next(&self) -> Option<RunPtr> {

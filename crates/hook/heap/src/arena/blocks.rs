@@ -17,7 +17,7 @@ use crate::geometry::{CHUNK, SLICE};
 use crate::heap::HeapPtr;
 use crate::map::{self, Range};
 use crate::run::RunPtr;
-use crate::{api, arch, fatal, filled, huge, options};
+use crate::{api, arch, fatal, filled, huge, options, zeroed};
 
 /// Allocates a block of at least `size` bytes in an arena. Null if there is no memory, or if the
 /// arena's limit does not allow it. As [`allocate`](crate::allocate) apart from that.
@@ -69,7 +69,11 @@ pub unsafe fn allocate_zeroed_in(arena: ArenaId, size: usize) -> *mut u8 {
         return from_heap::zero_huge(from_heap::allocate_huge(heap, size, ALIGNMENT), size);
     }
     let block = allocate(heap, size);
-    from_heap::zero(block, size);
+    if size >= zeroed::LARGE {
+        from_heap::zero_large(block, size)
+    } else {
+        from_heap::zero(block, size)
+    }
     block
 }
 

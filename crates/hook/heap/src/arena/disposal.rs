@@ -35,6 +35,8 @@ impl SharedArena {
     pub(crate) fn dispose(&'static self) -> bool {
         self.purging.with(|()| {
             let has_lost = self.heaps.with(|heaps| {
+                let emptied = self.take_emptied_abandoned(heaps, usize::MAX);
+                self.give_back_emptied(emptied);
                 let slices = Cell::new(0);
                 heaps.each(|heap| {
                     heap.trim();
@@ -57,6 +59,7 @@ impl SharedArena {
                 heaps.each(|heap| if heap.has_no_home() { heaps::spare(heap) } else { heap.retire() });
                 self.end_operations(heaps);
                 *heaps = Heaps::none(is_lost);
+                self.abandoned.store(0, Ordering::Relaxed);
                 is_lost
             });
             self.end();

@@ -9,6 +9,9 @@ use crate::heap::{Heap, HeapPtr};
 use crate::locked::Locked;
 use crate::run::Owner;
 
+/// The abandoned runs that a visit of an unowned heap looks at, too.
+const VISITED: usize = 64;
+
 impl SharedArena {
     /// Gives a thread a heap of the arena: one that another thread has left, or `unused`, or a new
     /// one. `home` is the thread's home heap; `None` if this is to be it. `None` if there is no
@@ -16,19 +19,13 @@ impl SharedArena {
     pub(crate) fn adopt(&'static self, home: Option<HeapPtr>, unused: Option<HeapPtr>) -> Option<HeapPtr> {
         let id = if self.is_main() { registry::main_id() } else { self.id() };
         self.heaps.with(|heaps| {
-            let heap = match heaps.unowned() {
+            let heap = match heaps.take_unowned() {
                 Some(heap) => {
-                    heaps.set_unowned(heap.next.take());
                     unused.into_iter().for_each(spare);
                     heap
                 }
                 None => {
-                    let heap = unused.or_else(take_spare).or_else(|| {
-                        let memory = ptr::NonNull::new(base::allocate(size_of::<Heap>()))?.cast();
-                        // SAFETY: `HeapPtr::new` demands a heap that is never freed: memory of the
-                        // base allocator, which is of that size and aligned to 64.
-                        Some(unsafe { HeapPtr::new(memory) })
-                    })?;
+                    let heap = unused.or_else(memory)?;
                     // SAFETY: `begin` demands memory that nobody uses as a heap: it is new, or
                     // spare, or the caller's own heap of an arena that was disposed of.
                     unsafe { heap.begin(self, id) };
@@ -42,19 +39,21 @@ impl SharedArena {
     }
 
     /// Takes a heap of this arena from this thread, which ends, and leaves it to others.
-    pub(crate) fn leave(&self, heap: HeapPtr) {
+    pub(crate) fn leave(&'static self, heap: HeapPtr) {
         if self.is_main() {
             // It is not disposed of, so the lock can be left to others meanwhile.
-            heap.leave();
+            let pages_left = self.heaps.with(|heaps| heaps.pages_left);
+            heap.leave(pages_left);
         }
         self.heaps.with(|heaps| {
             if heap.is_retired() {
                 return spare(heap);
             }
             if !self.is_main() {
-                heap.leave();
+                heap.leave(heaps.pages_left);
             }
             heap.clear_home();
+            self.abandon_runs(heaps, heap);
             heaps.push_unowned(heap);
             self.unclaim(thread_pointer());
         });
@@ -76,39 +75,54 @@ impl SharedArena {
 
     /// Releases what is free in the next heap that no thread has: blocks of it may have been freed
     /// by others since its thread ended.
-    pub(crate) fn visit_unowned(&self) {
+    pub(crate) fn visit_unowned(&'static self) {
         if !self.is_main() {
             return self.heaps.with(|heaps| {
                 if let Some(heap) = heaps.take_unowned() {
                     heap.trim();
+                    self.abandon_runs(heaps, heap);
                     heaps.append(heap);
                 }
+                let emptied = self.take_emptied_abandoned(heaps, VISITED);
+                self.give_back_emptied(emptied);
             });
         }
         if let Some(heap) = self.heaps.with(Heaps::take_unowned) {
             heap.trim();
             // The last one next time: the list is a queue.
-            self.heaps.with(|heaps| heaps.append(heap));
+            self.heaps.with(|heaps| {
+                self.abandon_runs(heaps, heap);
+                heaps.append(heap);
+            });
         }
+        self.sweep(VISITED);
     }
 
     /// Releases what is free in all heaps that no thread has.
-    pub(crate) fn trim_unowned(&self) {
+    pub(crate) fn trim_unowned(&'static self) {
         if !self.is_main() {
             return self.heaps.with(|heaps| {
                 let mut next = heaps.unowned();
                 while let Some(heap) = next {
                     heap.trim();
+                    self.abandon_runs(heaps, heap);
                     next = heap.next.get();
                 }
+                heaps.pages_left = 0;
+                let emptied = self.take_emptied_abandoned(heaps, usize::MAX);
+                self.give_back_emptied(emptied);
             });
         }
         let mut next = self.heaps.with(Heaps::take_all_unowned);
         while let Some(heap) = next {
             next = heap.next.take();
             heap.trim();
-            self.heaps.with(|heaps| heaps.push_unowned(heap));
+            self.heaps.with(|heaps| {
+                self.abandon_runs(heaps, heap);
+                heaps.push_unowned(heap);
+            });
         }
+        self.sweep(usize::MAX);
     }
 
     /// Tells the heaps if fresh memory becomes blocks in random order.
@@ -160,7 +174,7 @@ fn heap_at(owner: *mut Owner) -> Option<HeapPtr> {
 
 impl Heaps {
     /// Adds a heap to all.
-    fn add(&mut self, heap: HeapPtr) {
+    pub(super) fn add(&mut self, heap: HeapPtr) {
         heap.all_next.set(heap_at(self.all));
         self.all = heap.as_owner();
     }
@@ -179,6 +193,7 @@ impl Heaps {
     }
 
     fn push_unowned(&mut self, heap: HeapPtr) {
+        self.note_unowned(heap);
         heap.next.set(self.unowned());
         self.set_unowned(Some(heap));
     }
@@ -186,18 +201,32 @@ impl Heaps {
     fn take_unowned(&mut self) -> Option<HeapPtr> {
         let heap = self.unowned()?;
         self.set_unowned(heap.next.take());
+        self.pages_left -= heap.pages_empty();
+        heap.is_unowned.set(false);
         Some(heap)
+    }
+
+    fn note_unowned(&mut self, heap: HeapPtr) {
+        self.pages_left += heap.pages_empty();
+        heap.is_unowned.set(true);
     }
 
     /// Empties the list of the heaps that no thread has. Returns the first.
     fn take_all_unowned(&mut self) -> Option<HeapPtr> {
         let first = self.unowned();
+        let mut next = first;
+        while let Some(heap) = next {
+            heap.is_unowned.set(false);
+            next = heap.next.get();
+        }
+        self.pages_left = 0;
         self.set_unowned(None);
         first
     }
 
     /// Puts a heap at the end of those that no thread has.
     fn append(&mut self, heap: HeapPtr) {
+        self.note_unowned(heap);
         heap.next.set(None);
         let Some(mut last) = self.unowned() else { return self.set_unowned(Some(heap)) };
         while let Some(next) = last.next.get() {
@@ -233,6 +262,16 @@ static SPARE: Locked<Option<HeapPtr>> = Locked::new(None);
 pub(crate) fn spare(heap: HeapPtr) {
     heap.retire();
     SPARE.with(|first| heap.next.set(first.replace(heap)));
+}
+
+/// Returns memory for a heap, which nobody uses. `None` if there is none.
+pub(super) fn memory() -> Option<HeapPtr> {
+    take_spare().or_else(|| {
+        let memory = ptr::NonNull::new(base::allocate(size_of::<Heap>()))?.cast();
+        // SAFETY: `HeapPtr::new` demands a heap that is never freed: memory of the base allocator,
+        // which is of that size and aligned to 64.
+        Some(unsafe { HeapPtr::new(memory) })
+    })
 }
 
 fn take_spare() -> Option<HeapPtr> {

@@ -14,7 +14,7 @@ use std::vec::Vec;
 
 use loom::cell::UnsafeCell;
 use loom::sync::Mutex;
-use loom::sync::atomic::AtomicPtr;
+use loom::sync::atomic::{AtomicPtr, AtomicUsize};
 use loom::thread;
 
 use super::*;
@@ -168,6 +168,38 @@ fn a_heap_that_changes_its_thread_loses_no_block() {
         other.join().unwrap();
         count += heap.take(&run);
         assert_eq!(count, 1);
+    });
+}
+
+#[test]
+fn a_run_that_changes_its_heap_notifies_the_one_that_asks() {
+    loom::model(|| {
+        let (run, heaps) = (Run::new(), [Arc::new(Heap(Notices::new())), Arc::new(Heap(Notices::new()))]);
+        // The number of the run's heap, as the word for its owner.
+        let owner = Arc::new(AtomicUsize::new(0));
+        // The first heap was left with the run, which has a free block. Another one takes it, and
+        // fills it.
+        let other = {
+            let (run, heap, owner) = (run.clone(), heaps[1].clone(), owner.clone());
+            thread::spawn(move || {
+                owner.store(1, Ordering::Relaxed);
+                let mut count = 0;
+                while count == 0 && !run.remote.ask_for_notice() {
+                    count += run.take();
+                }
+                (count, heap)
+            })
+        };
+        // A third thread frees a block meanwhile, as `free_elsewhere` does.
+        let is_noticed = run.free(0);
+        if is_noticed {
+            heaps[owner.load(Ordering::Relaxed)].notify(&run);
+        }
+        let (count, heap) = other.join().unwrap();
+        let noticed = heap.take(&run);
+        assert_eq!(noticed == 1, is_noticed);
+        assert_eq!(count + noticed, 1);
+        assert_eq!(heaps[0].take(&run), 0);
     });
 }
 
