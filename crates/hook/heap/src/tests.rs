@@ -301,3 +301,29 @@ fn runs_that_were_freed_in_disorder_give_blocks_in_order() {
     // The current run and those with blocks in use are as they were.
     assert!(in_order.join().unwrap() > 8192 * 3 / 4);
 }
+
+#[test]
+fn zeroed_blocks_are_zero_however_often_one_was_used_again() {
+    // As `malloc` of the preload library: both functions look for a block that was just freed.
+    let malloc = |size| match allocate_any_at_once(size) {
+        block if block.is_null() => allocate_otherwise(size),
+        block => block,
+    };
+    for size in [700, 5000, 70_000] {
+        // So many times that any count of eight bits comes round.
+        for times in 1..600 {
+            let block = malloc(size);
+            // SAFETY: a block of that size, which nobody else has until it is freed.
+            unsafe {
+                block.write_bytes(7, size);
+                free(block);
+            }
+            let zeroed = allocate_zeroed(size);
+            // SAFETY: as before.
+            let is_zero = unsafe { core::slice::from_raw_parts(zeroed, size) }.iter().all(|&byte| byte == 0);
+            assert!(is_zero, "{size} bytes after {times} times");
+            // SAFETY: our block.
+            unsafe { free(zeroed) };
+        }
+    }
+}

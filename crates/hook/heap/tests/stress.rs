@@ -162,7 +162,12 @@ fn allocate(random: &mut Random, arenas: &[ArenaId]) -> Entry {
             block
         }
         3 => allocate_in(size),
-        _ if is_plain => heap::allocate(size),
+        4 if is_plain => heap::allocate(size),
+        // As `malloc` of the preload library does.
+        _ if is_plain => match heap::allocate_any_at_once(size) {
+            block if block.is_null() => heap::allocate_otherwise(size),
+            block => block,
+        },
         _ => allocate_in(size),
     };
     // The malloc functions may have been told to allocate in the thread's own arena.
