@@ -13,14 +13,19 @@
 //!
 //! Names that begin with `PHC` are those of Mozilla's crash annotations. Numbers are decimal. See
 //! `docs/phc.md` for all names.
+//!
+//! [`read_core`] reads the reports from the core file of such a program.
 #![forbid(unsafe_code)]
 
 use std::fmt;
 
+mod core_file;
 #[doc(hidden)]
 pub mod fuzzing;
 #[cfg(test)]
 mod tests;
+
+pub use self::core_file::{PhcCore, PhcCoreError, is_core, read_core};
 
 /// Limits on what is read. A file within them takes at most some megabytes.
 const REPORTS_MAX: usize = 4096;
@@ -83,6 +88,9 @@ pub struct PhcCall {
     pub thread: u32,
     /// Addresses in the instructions that made the calls, innermost first.
     pub stack: Vec<u64>,
+    /// The scopes that the program had declared, outermost first: `request{17} > parse`. Empty if
+    /// there were none.
+    pub context: String,
 }
 
 /// A block.
@@ -220,6 +228,9 @@ fn report<'a>(
             "Process" => set(&mut report.process, small()),
             "Program" => set(&mut report.program, Some(value)),
             "Thread" => set(&mut report.at.thread, small()),
+            "Context" => set(&mut report.at.context, Some(value.to_owned())),
+            "AllocContext" => set(&mut block.allocated.context, Some(value.to_owned())),
+            "FreeContext" => set(&mut freed.context, Some(value.to_owned())),
             "Stack" => set(&mut report.at.stack, stack(value)),
             "PHCKind" => set(&mut report.kind, Some(value)),
             "PHCBaseAddress" => {

@@ -16,6 +16,7 @@ PHCBaseAddress=140183345012704
 PHCUsableSize=32
 RequestedSize=32
 AllocThread=31949
+AllocContext=request{17} > parse
 PHCAllocStack=94024000000003
 FreeThread=31951
 PHCFreeStack=94024000000004,94024000000005
@@ -49,12 +50,12 @@ fn a_file_is_read() {
     let file = parse(FILE).unwrap();
     assert_eq!((file.blocks_sampled, file.blocks_refused, &file.off[..]), (30, 0, &[OffReason::Memory][..]));
     let [first, second] = &file.reports[..] else { panic!("{file:?}") };
-    let freed = PhcCall { thread: 31951, stack: vec![94_024_000_000_004, 94_024_000_000_005] };
+    let freed = PhcCall { thread: 31951, stack: vec![94_024_000_000_004, 94_024_000_000_005], ..PhcCall::default() };
     let expected = PhcBlock {
         base: 140_183_345_012_704,
         bytes_usable: 32,
         bytes_requested: 32,
-        allocated: PhcCall { thread: 31949, stack: vec![94_024_000_000_003] },
+        allocated: PhcCall { thread: 31949, stack: vec![94_024_000_000_003], context: "request{17} > parse".to_owned() },
         freed: Some(freed),
     };
     assert_eq!(first.block, Some(expected));

@@ -22,9 +22,11 @@
 
 pub mod api;
 pub mod arch;
+pub mod block_sampler;
 pub mod bridge;
 pub mod context;
 pub mod countdown;
+pub mod crash_record;
 pub mod fatal;
 pub mod filter;
 pub mod hooks;

@@ -1,7 +1,9 @@
 //! The allocator's statistics and look-up in the form of the hook table, for the preload library,
 //! which finds these functions by their names. Programs use `heapledger/allocator.h`.
 
-use core::ffi::c_void;
+use core::ffi::{c_int, c_void};
+
+use heapledger_core::block_sampler::{self, BlockSampler};
 
 use heapledger_core::hooks::arena::{BinStatistics, LightStatistics, PointerInfo, Statistics};
 use heapledger_heap::{BINS, detailed_statistics, lite_statistics, pointer_info, reset_randomisation};
@@ -48,6 +50,20 @@ pub unsafe extern "C" fn heapledger_statistics(total: *mut Statistics, bins: *mu
         // `# Safety`.
         unsafe { bins.add(number).write(bin) };
     }
+}
+
+/// Sets the sampler of blocks, for the heap checker. Returns 0, or another number if there is one
+/// already.
+///
+/// # Safety
+///
+/// The sampler is never unloaded, and does as its type says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn heapledger_block_sampler_v1(sampler: *const BlockSampler) -> c_int {
+    block_sampler::set_supported(heapledger_heap::restart_sampling);
+    // SAFETY: `as_ref` demands null or a live structure, and `set` one that keeps the contract of
+    // its type and stays: this function's `# Safety`.
+    unsafe { sampler.as_ref().map_or(1, |sampler| c_int::from(!block_sampler::set(sampler))) }
 }
 
 /// Returns the number of bins.

@@ -2,7 +2,9 @@
 
 use core::ptr;
 
-use crate::arena::{MAIN, lookup};
+use heapledger_core::block_sampler;
+
+use crate::arena::{MAIN, lookup, registry};
 use crate::block::{self, as_own};
 use crate::classes::{DIRECT_MAX, LARGE_MAX, SMALL_MAX, aligned_class_of, bytes_of, class_above_direct, class_of};
 use crate::from_heap::{self, ALIGNMENT};
@@ -10,7 +12,7 @@ use crate::geometry::{CHUNK, SLICE};
 use crate::heap::HeapPtr;
 use crate::run::RunPtr;
 use crate::trim::trim;
-use crate::{arch, fatal, filled, huge, map, options, page, shortage, threads, zeroed};
+use crate::{arch, fatal, filled, huge, map, options, page, sampled, shortage, threads, zeroed};
 
 /// Allocates a block of at least `size` bytes, aligned to [`ALIGNMENT`]. Null if there is no
 /// memory. Up to 512 bytes this takes about fifteen instructions.
@@ -47,9 +49,9 @@ pub fn allocate_any_at_once(size: usize) -> *mut u8 {
 pub fn allocate_otherwise(size: usize) -> *mut u8 {
     if size <= DIRECT_MAX {
         let block = arch::heap().refill_at_once(size);
-        if block.is_null() { refill(class_of(size)) } else { block.cast() }
+        if block.is_null() { refill(class_of(size), size, ALIGNMENT) } else { block.cast() }
     } else if size <= LARGE_MAX {
-        allocate_of(class_above_direct(size))
+        allocate_of(class_above_direct(size), size, ALIGNMENT)
     } else {
         allocate_huge(size, ALIGNMENT)
     }
@@ -61,16 +63,16 @@ fn allocate_huge(size: usize, alignment: usize) -> *mut u8 {
     filled::fill_huge(from_heap::allocate_huge_of(&MAIN, size, alignment).block, size)
 }
 
-/// Allocates a block of a class of over 512 bytes.
+/// Allocates a block of a class of over 512 bytes, for a request of `size` bytes.
 #[inline(always)]
-fn allocate_of(class: usize) -> *mut u8 {
+fn allocate_of(class: usize, size: usize, alignment: usize) -> *mut u8 {
     let block = arch::heap().pop(class);
-    if block.is_null() { refill(class) } else { block.cast() }
+    if block.is_null() { refill(class, size, alignment) } else { block.cast() }
 }
 
 #[cold]
 #[inline(never)]
-fn refill(class: usize) -> *mut u8 {
+fn refill(class: usize, size: usize, alignment: usize) -> *mut u8 {
     let mut heap = arch::heap();
     if heap.is_empty() {
         match acquire() {
@@ -81,7 +83,20 @@ fn refill(class: usize) -> *mut u8 {
             return filled::fill(from_heap::allocate_of(heap, class), bytes_of(class));
         }
     }
-    from_heap::refill(heap, class)
+    match block_sampler::get() {
+        Some(sampler) => sampled::refill(sampler, heap, class, size, alignment),
+        None => from_heap::refill(heap, class),
+    }
+}
+
+/// Has the next allocation of this thread counted as the first one by the sampler: see
+/// [`block_sampler`]. Blocks in the free lists of other threads are not counted.
+pub fn restart_sampling() {
+    registry::for_each(|arena| arena.note_sampler());
+    let heap = arch::own();
+    if !heap.is_empty() {
+        sampled::restart(heap);
+    }
 }
 
 /// Returns this thread's home heap. If the system refuses, see [`shortage`].
@@ -126,7 +141,7 @@ pub fn allocate_aligned(size: usize, alignment: usize) -> *mut u8 {
     match class {
         Some(class) => {
             let block = arch::heap().pop_any(class);
-            if block.is_null() { refill(class) } else { block.cast() }
+            if block.is_null() { refill(class, size, alignment) } else { block.cast() }
         }
         None => allocate_huge(size, alignment),
     }
@@ -169,9 +184,17 @@ pub unsafe fn free(block: *mut u8) {
 #[inline(never)]
 unsafe fn free_huge(block: *mut u8) {
     // SAFETY: `huge::free` demands that nobody uses the block: the contract of `free`.
-    if !block.is_null() && !unsafe { huge::free(block) } {
+    if !block.is_null() && !unsafe { huge::free(block) } && !free_sampled(block) {
         fatal::abort("free of an address that is not a block, or of a block that was freed", block);
     }
+}
+
+/// Frees a block of the sampler. False if it is none.
+#[cold]
+fn free_sampled(block: *mut u8) -> bool {
+    let owner = sampled::owner_of(block.addr());
+    // SAFETY: the function demands an address in the sampler's range.
+    owner.inspect(|sampler| unsafe { (sampler.free)(block.cast()) }).is_some()
 }
 
 /// Frees a block of a run that is full, or that this thread's heap does not own.
@@ -190,6 +213,9 @@ unsafe fn free_elsewhere(block: *mut u8, run: RunPtr) {
         return unsafe { heap.free_in_full(run, block.cast()) };
     }
     if map::find(block.addr()) != Some(map::Range::Chunk) {
+        if free_sampled(block) {
+            return;
+        }
         fatal::abort("free of an address that is not a block", block);
     }
     if options::is_slow() {
@@ -245,10 +271,10 @@ fn notify_owner(run: RunPtr) {
 #[inline]
 pub unsafe fn usable_size(block: *const u8) -> usize {
     if block.addr() & (CHUNK - 1) == 0 {
-        return huge::find(block).map_or(0, huge::HugePtr::length);
+        return huge::find(block).map_or_else(|| sampled::usable_size(block), huge::HugePtr::length);
     }
     if map::find(block.addr()) != Some(map::Range::Chunk) {
-        return 0;
+        return sampled::usable_size(block);
     }
     // SAFETY: `of` demands a live block in a chunk: the tree has the chunk, and the address is that
     // of a block by this function's `# Safety`. It is in the first slice of its run, as in `free`.
@@ -298,6 +324,13 @@ pub unsafe fn reallocate(block: *mut u8, size: usize) -> *mut u8 {
 #[inline(never)]
 unsafe fn move_block(block: *mut u8, run: RunPtr, size: usize) -> *mut u8 {
     let (heap, old) = (arch::heap(), run.block_size());
+    // The metadata of a sampler's block is zero.
+    if old == 0
+        && let Some(sampler) = sampled::owner_of(block.addr())
+    {
+        // SAFETY: the function demands an address in the sampler's range.
+        return unsafe { (sampler.reallocate)(block.cast(), size) }.cast();
+    }
     if size <= old && class_of(size) == run.class() {
         return block;
     }
@@ -334,6 +367,10 @@ unsafe fn move_block(block: *mut u8, run: RunPtr, size: usize) -> *mut u8 {
 #[cold]
 unsafe fn reallocate_huge(block: *mut u8, size: usize) -> *mut u8 {
     let Some(huge) = huge::find(block) else {
+        if let Some(sampler) = sampled::owner_of(block.addr()) {
+            // SAFETY: the function demands an address in the sampler's range.
+            return unsafe { (sampler.reallocate)(block.cast(), size) }.cast();
+        }
         fatal::abort("reallocation of an address that is not a block", block);
     };
     huge.arena().check_thread();

@@ -14,6 +14,8 @@ use core::ops::Deref;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
+use heapledger_core::block_sampler;
+
 use crate::arena::purge::decay;
 use crate::arena::{MAIN, SharedArena};
 use crate::bin::Bin;
@@ -24,8 +26,9 @@ use crate::geometry::{PAGE, SLICE};
 use crate::keys;
 use crate::membership::Membership;
 use crate::notices::Notices;
-use crate::relaxed::RelaxedU64;
+use crate::relaxed::{RelaxedU32, RelaxedU64};
 use crate::run::{NO_RUN, Owner, Run, RunPtr};
+use crate::sampled::Countdown;
 
 /// The entries of the direct table: one for each 16 bytes of a request, and one for 0.
 const DIRECT: usize = DIRECT_MAX / 16 + 1;
@@ -50,6 +53,9 @@ const CHECKS: (usize, u32) = (8, 16);
 /// each.
 const CHECKS_LARGE: (usize, u32) = (2, 64);
 const _: () = assert!(TICK.is_multiple_of(CHECKS.1) && CHECKS_LARGE.1.is_multiple_of(CHECKS.1), "see `refill_at_once`");
+/// The value of [`Heap::at_once`] without a sampler: whole lists are checked at multiples of this
+/// and 1.
+const AT_ONCE: u32 = CHECKS.1 - 1;
 /// The block size in bytes above which half as many blocks are compared: the lists of these blocks
 /// are short, so that it is done often. A pair of 256 bytes takes 2.68 ns with this, not 2.81.
 const COMPARED_LESS: usize = 128;
@@ -72,12 +78,17 @@ pub(crate) struct Heap {
     /// The pages that the listed runs without blocks in use may have in memory.
     pages_empty: Cell<usize>,
     refills: Cell<u32>,
+    /// The bits of the number of refills of which one at least is set if a refill may be the most
+    /// frequent one: see [`Heap::refill_at_once`]. None if refills count for the block sampler.
+    at_once: RelaxedU32,
     /// The allocations and frees, wrapped, if all blocks of the current runs' free lists were handed
     /// out, and if no block was freed that was not handed out again: twice what was handed out, less
     /// the blocks that runs have carved.
     operations: RelaxedU64,
     /// The number of blocks that were resized in place.
     resized: RelaxedU64,
+    /// The allocations until the next one that is to be sampled.
+    pub(crate) countdown: Countdown,
     /// True if fresh memory becomes blocks in random order.
     is_random: AtomicBool,
     /// The bin that the next tick visits.
@@ -163,6 +174,7 @@ impl HeapPtr {
         self.arena.set(arena);
         self.membership.join(id);
         self.note_randomisation();
+        self.note_sampler();
     }
 
     /// Notes if fresh memory of the heap becomes blocks in random order, as its arena says. For any
@@ -657,6 +669,8 @@ impl Heap {
             slices: Cell::new(0),
             pages_empty: Cell::new(0),
             refills: Cell::new(0),
+            at_once: RelaxedU32::with(AT_ONCE),
+            countdown: Countdown::new(),
             is_random: AtomicBool::new(false),
             operations: RelaxedU64::new(),
             resized: RelaxedU64::new(),
@@ -807,8 +821,8 @@ impl Heap {
     pub(crate) fn refill_at_once(&self, size: usize) -> *mut Block {
         let run = self.direct(size);
         let refills = self.refills.get().wrapping_add(1);
-        // At multiples of this, whole lists are checked, and bins are visited.
-        if refills & (CHECKS.1 - 1) == 0 || !run.take_local(self.compared(size)) {
+        // At some, whole lists are checked, and bins are visited.
+        if refills & self.at_once.get() == 0 || !run.take_local(self.compared(size)) {
             return ptr::null_mut();
         }
         // The heap without runs, which nobody writes to, does not come here.
@@ -831,6 +845,51 @@ impl Heap {
     #[inline(always)]
     fn checks(&self) -> (usize, u32) {
         if self.slices.get() <= CACHED { CHECKS } else { CHECKS_LARGE }
+    }
+
+    /// Returns the number of allocations of a class that were handed out, with those that need no
+    /// refill of it.
+    #[inline(always)]
+    pub(crate) fn ready(&self, class: usize) -> u64 {
+        let run = self.current[class].get();
+        self.bins[class].allocations(run.countdown(class)) + u64::from(run.out_of_turn(class))
+    }
+
+    /// Returns the number of blocks that may be taken out of turn until the next refill of a class.
+    pub(crate) fn out_of_turn(&self, class: usize) -> usize {
+        usize::from(self.current[class].get().out_of_turn(class))
+    }
+
+    /// Returns the length of the free list of a class, by following it.
+    #[cold]
+    pub(crate) fn free_count(&self, class: usize) -> usize {
+        self.current[class].get().free_count()
+    }
+
+    /// Has the next refill of a class come after `kept` allocations, or earlier if the class has not
+    /// as many blocks, or if they are more than [`KEPT_MAX`](crate::run::KEPT_MAX) ones that are
+    /// taken out of turn. The other blocks come back at that refill.
+    #[cold]
+    pub(crate) fn hold_back(&self, class: usize, kept: usize) {
+        let run = self.current[class].get();
+        if run == NO_RUN {
+            return;
+        }
+        let (bin, is_direct) = (&self.bins[class], bytes_of(class) <= DIRECT_MAX);
+        self.count(2 * i64::from(bin.count_latest(run.countdown(class))));
+        let held = run.hold_back(if is_direct { kept } else { 0 });
+        bin.uncount(held);
+        self.count(-2 * i64::from(held));
+        if !is_direct {
+            run.set_out_of_turn(kept);
+            bin.restart(run.countdown(class));
+        }
+    }
+
+    /// Has all refills count for the block sampler, if there is one. For any thread: the heap's own
+    /// may not see it at once.
+    pub(crate) fn note_sampler(&self) {
+        self.at_once.set(if block_sampler::get().is_some() { 0 } else { AT_ONCE });
     }
 
     /// Notes that a block of a class was asked for.

@@ -123,6 +123,8 @@ mod relaxed;
 #[cfg(not(all(test, loom)))]
 mod run;
 #[cfg(not(all(test, loom)))]
+mod sampled;
+#[cfg(not(all(test, loom)))]
 mod shortage;
 #[cfg(not(all(test, loom)))]
 mod stall;
@@ -140,7 +142,7 @@ mod zeroed;
 #[cfg(not(all(test, loom)))]
 pub use api::{
     allocate, allocate_aligned, allocate_any_at_once, allocate_at_once, allocate_otherwise, allocate_zeroed, free,
-    good_size, reallocate, usable_size,
+    good_size, reallocate, restart_sampling, usable_size,
 };
 #[cfg(not(all(test, loom)))]
 pub use c::{

@@ -21,6 +21,12 @@ macro_rules! relaxed {
                 $name(<$atomic>::new(0))
             }
 
+            /// Returns a cell with a value.
+            #[allow(dead_code, reason = "most cells begin with 0")]
+            pub(crate) const fn with(value: $value) -> $name {
+                $name(<$atomic>::new(value))
+            }
+
             /// Returns the value.
             #[inline(always)]
             pub(crate) fn get(&self) -> $value {

@@ -43,6 +43,8 @@ const POPS: u8 = 64;
 /// The value of [`Run::pops`] that says that free blocks are fresh. Others are less, and not 0
 /// between two calls, so that a count never becomes this one.
 const FRESH: u8 = 128;
+/// The most blocks for [`Run::set_out_of_turn`].
+pub(crate) const KEPT_MAX: usize = FRESH as usize - 2;
 /// The bytes that a run gets at once after it has used as many.
 const POPULATED: usize = 16 << 10;
 /// The tag in [`Run::touched`] of a free slice whose memory was returned to the system.
@@ -333,6 +335,42 @@ impl RunPtr {
         count
     }
 
+    /// Leaves that many blocks of the free list in it, and makes the others the first of those that
+    /// the owner has freed. Returns the number of these.
+    #[cold]
+    pub(crate) fn hold_back(self, kept: usize) -> u32 {
+        let (first, key) = (self.free.get(), self.key());
+        let (mut last, mut rest) = (ptr::null_mut(), first);
+        for _ in 0..kept {
+            if rest.is_null() {
+                return 0;
+            }
+            last = rest;
+            // SAFETY: `next` demands a block of a free list: see `check_lists`.
+            rest = unsafe { key.next(rest) };
+        }
+        if last.is_null() {
+            return self.give_back_free();
+        }
+        // SAFETY: `set_next` demands a block that the caller owns: it is one of the free list.
+        unsafe { key.set_next(last, ptr::null_mut()) };
+        self.free.set(rest);
+        let held = self.give_back_free();
+        self.free.set(first);
+        held
+    }
+
+    /// Returns the length of the free list, at most the number of the run's blocks.
+    pub(crate) fn free_count(self) -> usize {
+        let (mut block, mut count) = (self.free.get(), 0);
+        while !block.is_null() && count < usize::from(self.capacity.get()) {
+            count += 1;
+            // SAFETY: `next` demands a block of a free list: see `check_lists`.
+            block = unsafe { self.key().next(block) };
+        }
+        count
+    }
+
     /// Aborts if the block that the owner freed last is among the `compared` ones before it, too.
     /// The list would have no end, so that no later check would come.
     #[inline(always)]
@@ -601,6 +639,19 @@ impl Run {
     #[inline(always)]
     pub(crate) fn countdown(&self, class: usize) -> u8 {
         if bytes_of(class) > DIRECT_MAX { self.pops.get() } else { 0 }
+    }
+
+    /// Returns the number of blocks that [`Run::pop_latest`] may take out of turn until the next
+    /// refill, if it takes those of the class, otherwise 0.
+    #[inline(always)]
+    pub(crate) fn out_of_turn(&self, class: usize) -> u8 {
+        self.countdown(class).saturating_sub(1)
+    }
+
+    /// Sets that number, to at most [`KEPT_MAX`]. The blocks of the free list, if there are some,
+    /// count as not fresh.
+    pub(crate) fn set_out_of_turn(&self, kept: usize) {
+        self.pops.set(kept.min(KEPT_MAX) as u8 + 1);
     }
 
     /// Takes the block that the owner freed last, otherwise one from the free list. Null if there

@@ -56,6 +56,7 @@ const EXPORTED: &[&str] = &[
     "heapledger_arena_of",
     "heapledger_arena_realloc",
     "heapledger_arena_stats",
+    "heapledger_block_sampler_v1",
     "heapledger_enable_deferred_purge",
     "heapledger_heap_v1",
     "heapledger_low_memory_v1",

@@ -1,9 +1,14 @@
 //! Stacks for another hook of this loaded object, which does its own accounting.
 
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use heapledger_core::context::{Name, ScopeStack};
 use heapledger_core::hooks::Caller;
-use heapledger_core::{StackId, ThreadId};
+use heapledger_core::{NodeKind, StackId, ThreadId};
 use heapledger_thread::{self as thread, Block};
 use heapledger_unwind::arch::FrameRegisters;
+use heapledger_unwind::nodes;
 
 use crate::block::{self, Nodes, ThreadBlock, UNKNOWN_THREAD, may_wait};
 use crate::{control, library};
@@ -56,6 +61,79 @@ pub unsafe fn with_stack(caller: Caller, run: impl FnOnce(StackId, ThreadId)) ->
         return true;
     }
     false
+}
+
+/// A function that returns the calling thread's stack of scopes, if it is passed null: the entry
+/// `contexts` of the bridge of another loaded object.
+pub type ContextSource = unsafe extern "C" fn(*mut ScopeStack) -> *mut ScopeStack;
+
+/// A [`ContextSource`], or null.
+static SOURCE: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
+
+/// Has contexts found that the program declares to another loaded object.
+///
+/// # Safety
+///
+/// The function is that of a bridge, of an object that is never unloaded.
+pub unsafe fn set_context_source(source: ContextSource) {
+    SOURCE.store(source as *mut (), Ordering::Release);
+}
+
+/// Makes the scopes of this thread known to this object, if the program declares them to another
+/// one.
+fn bind_contexts() {
+    let source = SOURCE.load(Ordering::Acquire);
+    if source.is_null() || !thread::contexts().is_null() {
+        return;
+    }
+    // SAFETY: `transmute` demands a `ContextSource`, from which `set_context_source` made the
+    // pointer. The bridge's function proposes the stack that it is passed, and returns the one in
+    // use: with null it changes nothing. `bind` demands this thread's own stack of scopes, which
+    // that is, for as long as the thread may call its allocator.
+    unsafe {
+        let stack = core::mem::transmute::<*mut (), ContextSource>(source)(ptr::null_mut());
+        if !stack.is_null() {
+            thread::bind(stack);
+        }
+    }
+}
+
+/// Returns the id of the context that this thread is in, as a leaf above the stack; the root if it
+/// is in none, or cannot enter the ledger.
+///
+/// The names of its scopes are those of the program, and are found by [`scopes`].
+pub fn present_context(stack: StackId) -> StackId {
+    bind_contexts();
+    let frame = core::hint::black_box([0x6865_6170_6c65_6467_u64, 0]);
+    let Some(state) = thread::enter::<ThreadBlock>(&raw const frame[1] as u64) else { return StackId::ROOT };
+    let leaf = state.in_present_context(stack);
+    state.head.leave();
+    core::hint::black_box(&frame);
+    if leaf == stack { StackId::ROOT } else { leaf }
+}
+
+/// Returns the names of the scopes of a context that [`present_context`] has returned, each with
+/// its value, innermost first. Allocates nothing.
+pub fn scopes(context: StackId) -> impl Iterator<Item = (&'static Name, Option<&'static Name>)> {
+    let mut at = nodes::get(context).filter(|node| node.is(NodeKind::Context)).map(|node| StackId(node.address as u32));
+    core::iter::from_fn(move || {
+        let mut value = None;
+        while let Some(node) = at.filter(|&id| id != StackId::ROOT).and_then(nodes::get) {
+            at = Some(node.parent);
+            if node.is(NodeKind::Value) {
+                value = name(node.address);
+            } else if node.is(NodeKind::Scope) {
+                return Some((name(node.address)?, value));
+            }
+        }
+        None
+    })
+}
+
+fn name(address: u64) -> Option<&'static Name> {
+    // SAFETY: nodes of contexts have addresses of names, which are static
+    // (`heapledger_core::context`).
+    unsafe { ptr::with_exposed_provenance::<Name>(address as usize).as_ref() }
 }
 
 /// Runs a function with the native stack of code of this thread that a signal has interrupted,

@@ -19,9 +19,9 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use heapledger_core::arch::{self, nr};
 use heapledger_core::print::Printer;
-use heapledger_core::{StackId, sandbox, sys};
+use heapledger_core::{sandbox, sys};
 use heapledger_dynsym::Directory;
-use heapledger_phc::{self as phc, FRAMES_MAX, PhcError, PhcReport};
+use heapledger_phc::{self as phc, PhcReport};
 
 static DIRECTORY: Directory = Directory::new();
 /// A number that tells the images of one process apart.
@@ -71,42 +71,13 @@ pub(crate) fn end() {
 /// Writes a report.
 pub(crate) fn write(report: &PhcReport) {
     append(|out| {
-        let PhcReport { error, address, access, at, lookup } = *report;
-        writeln!(out, "report\nError={}\nAddress={address}\nAccess={}", error.name(), access.name())?;
-        if let PhcError::Overwritten { first, last } = error {
-            writeln!(out, "Overwritten={first},{last}")?;
-        }
-        write!(out, "Process={}\nProgram=", sys::process_id())?;
+        report.write_lines(out)?;
+        write!(out, "Program=")?;
         program(out)?;
-        writeln!(out, "\nThread={}", at.thread)?;
-        stack(out, "Stack", at.stack)?;
-        writeln!(out, "PHCKind={}", lookup.kind.name())?;
-        if let Some(block) = lookup.block {
-            writeln!(out, "PHCBaseAddress={}\nPHCUsableSize={}", block.base, block.size)?;
-            writeln!(out, "RequestedSize={}\nAllocThread={}", block.size, block.allocated.thread)?;
-            stack(out, "PHCAllocStack", block.allocated.stack)?;
-            if let Some(freed) = block.freed {
-                writeln!(out, "FreeThread={}", freed.thread)?;
-                stack(out, "PHCFreeStack", freed.stack)?;
-            }
-        }
-        writeln!(out, "maps")?;
+        writeln!(out, "\nmaps")?;
         maps(out)?;
         writeln!(out)
     });
-}
-
-/// Writes a stack, innermost frame first; nothing if it is empty.
-fn stack(out: &mut Printer, name: &str, stack: StackId) -> fmt::Result {
-    if stack == StackId::ROOT {
-        return Ok(());
-    }
-    write!(out, "{name}=")?;
-    for (index, address) in phc::frames(stack).take(FRAMES_MAX).enumerate() {
-        let separator = if index == 0 { "" } else { "," };
-        write!(out, "{separator}{address}")?;
-    }
-    writeln!(out)
 }
 
 /// Writes the name of the first thread, which is the program's unless it has set another.

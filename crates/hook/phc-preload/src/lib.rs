@@ -14,11 +14,14 @@ mod file;
 mod settings;
 
 use core::ffi::{c_char, c_int};
+use core::mem::offset_of;
+use core::ptr;
 use core::sync::atomic::{AtomicU8, Ordering};
 
+use heapledger_core::bridge::Bridge;
 use heapledger_core::hooks::{self, Functions, Hooks};
 use heapledger_core::sandbox;
-use heapledger_dynsym::Objects;
+use heapledger_dynsym::{Objects, Scope};
 use heapledger_phc::{self as phc, PhcStartError, PhcState};
 
 /// The version of the hook table that this library is for.
@@ -32,7 +35,7 @@ pub static heapledger_hook_version: u32 = hooks::VERSION;
 ///
 /// Called by Heapledger, with its tables, once.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn heapledger_hook_init(_underlying: *const Functions, table: *const Hooks) -> c_int {
+pub unsafe extern "C" fn heapledger_hook_init(underlying: *const Functions, table: *const Hooks) -> c_int {
     if !file::find() {
         return 1;
     }
@@ -46,8 +49,25 @@ pub unsafe extern "C" fn heapledger_hook_init(_underlying: *const Functions, tab
     }
     actions::look_up(&objects);
     phc::listen(file::write);
-    // SAFETY: Heapledger's table, which is complete and never changes.
-    match unsafe { phc::start_in(table, &settings::read()) } {
+    find_contexts(&objects);
+    let options = settings::read();
+    // Heapledger's allocator counts by itself: then calls are not counted in front of it.
+    let set = objects.lookup(Scope::Next, c"heapledger_block_sampler_v1");
+    // SAFETY: 0, or that allocator's function, whose type this is. It and both tables are
+    // Heapledger's, which are complete and never change.
+    let below = unsafe {
+        core::mem::transmute::<usize, Option<phc::SetSampler>>(set)
+            .map(|set| phc::start_below(set, underlying, table, &options))
+    };
+    let started = match below {
+        // It is not the allocator of this program.
+        None | Some(Err(PhcStartError::Hooks(_))) => {
+            // SAFETY: Heapledger's table, which is complete and never changes.
+            unsafe { phc::start_in(table, &options) }
+        }
+        Some(started) => started,
+    };
+    match started {
         Ok(()) => {
             phc::install_handlers();
             0
@@ -59,6 +79,19 @@ pub unsafe extern "C" fn heapledger_hook_init(_underlying: *const Functions, tab
         Err(_) => {
             file::refuse("system");
             1
+        }
+    }
+}
+
+/// Finds the program's scopes in the bridge of the preload library, to which it declares them.
+fn find_contexts(objects: &Objects<'_>) {
+    let bridge = ptr::with_exposed_provenance::<Bridge>(objects.lookup(Scope::All, c"heapledger_bridge_v1"));
+    // SAFETY: null, or the table of the preload library, which does not change, is never unloaded,
+    // and has as many bytes as it says.
+    unsafe {
+        let known = bridge.as_ref().filter(|table| table.size as usize >= offset_of!(Bridge, contexts) + size_of::<usize>());
+        if let Some(bridge) = known {
+            phc::set_context_source(bridge.contexts);
         }
     }
 }

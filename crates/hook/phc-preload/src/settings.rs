@@ -3,14 +3,15 @@
 
 use heapledger_core::arch::nr;
 use heapledger_core::sys;
-use heapledger_phc::{PhcOptions, PhcPlacement};
+use heapledger_phc::{FUNCTIONS_MAX, NAMES_BYTES_MAX, PhcOptions, PhcPlacement, PhcSites};
 
 use crate::file;
 
 /// The name of the file.
 const NAME: &str = "phc.conf";
-/// The bytes of the file that are read.
-const LENGTH_MAX: usize = 1024;
+/// The bytes of the file that are read: names of functions are the most of them.
+const LENGTH_MAX: usize = 8192;
+const _: () = assert!(LENGTH_MAX >= NAMES_BYTES_MAX + FUNCTIONS_MAX * "never \n".len() + 1024);
 
 /// Reads the options. Those that the file does not have are the defaults.
 pub(crate) fn read() -> PhcOptions {
@@ -46,6 +47,9 @@ fn set(options: &mut PhcOptions, line: &str) {
                 _ => PhcPlacement::End,
             };
         }
+        // The command has checked that there is room for all names.
+        ("only", _) => _ = heapledger_phc::choose(PhcSites::Only, value),
+        ("never", _) => _ = heapledger_phc::choose(PhcSites::Never, value),
         _ => {}
     }
 }

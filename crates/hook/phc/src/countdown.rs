@@ -5,11 +5,12 @@
 //! code of [`arch`](crate::arch). The stretch that reaches the end of the delay is *due*: the
 //! allocation after it is sampled. These numbers are those of Mozilla's PHC.
 //!
-//! An allocator that has a slow path of its own, on which it counts allocations anyway, does not
-//! need that decrement: it calls [`advance`] there.
+//! An allocator that knows at its refills how many blocks it hands out does not need that decrement:
+//! it calls [`count`] there.
 
-use core::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
 
+use heapledger_core::block_sampler::Counted;
 use heapledger_core::sample::Random;
 use heapledger_core::{arch as processor, sys};
 
@@ -61,6 +62,14 @@ pub enum PhcState {
 }
 
 static PROCESS: AtomicU8 = AtomicU8::new(PhcState::OnlyFree as u8);
+
+/// True if the allocator counts, by [`count`].
+static COUNTS_AT_REFILLS: AtomicBool = AtomicBool::new(false);
+
+/// Declares that the allocator counts, by [`count`].
+pub(crate) fn set_counts_at_refills() {
+    COUNTS_AT_REFILLS.store(true, Ordering::Relaxed);
+}
 
 /// Sets the state of the checker. Threads see it at the end of their present stretches.
 pub fn set_state(state: PhcState) {
@@ -122,19 +131,19 @@ pub(crate) fn reuse_delay() -> u64 {
     half + 1 + random() % half.max(1)
 }
 
-/// Takes a stretch from the delay. Returns its length, and true if it is due.
-fn take_stretch() -> (usize, bool) {
+/// Takes a stretch of at most `length_max` from the delay. Returns its length, and true if it is due.
+fn take_stretch(length_max: i64) -> (usize, bool) {
     let normal = NORMAL.load(Ordering::Relaxed);
     let (length, is_due) = if normal == 1 && DELAY.load(Ordering::Relaxed) <= 1 {
         (1, true)
     } else {
-        let left = DELAY.fetch_sub(STRETCH_MAX, Ordering::Relaxed);
-        if left > STRETCH_MAX {
-            (STRETCH_MAX, false)
+        let left = DELAY.fetch_sub(length_max, Ordering::Relaxed);
+        if left > length_max {
+            (length_max, false)
         } else if left > 0 {
             (left, true)
         } else if left > OVERDUE {
-            (STRETCH_MAX, false)
+            (length_max, false)
         } else {
             (1, true)
         }
@@ -143,8 +152,13 @@ fn take_stretch() -> (usize, bool) {
     (length as usize, is_due)
 }
 
+/// Draws the delay until the next sample.
+fn begin_delay(normal: u64) {
+    DELAY.store(if normal == 1 { 1 } else { draw(normal) as i64 }, Ordering::Relaxed);
+}
+
 fn begin_stretch() {
-    let (length, is_due) = take_stretch();
+    let (length, is_due) = take_stretch(STRETCH_MAX);
     set_word::<LEFT>(length - 1);
     set_word::<STATE>(HAS_STARTED | if is_due { IS_DUE } else { 0 });
 }
@@ -173,8 +187,7 @@ pub(crate) fn is_sampled() -> bool {
     }
     let is_due = state & IS_DUE != 0;
     if is_due {
-        let normal = NORMAL.load(Ordering::Relaxed);
-        DELAY.store(if normal == 1 { 1 } else { draw(normal) as i64 }, Ordering::Relaxed);
+        begin_delay(NORMAL.load(Ordering::Relaxed));
     }
     begin_stretch();
     is_due
@@ -184,20 +197,35 @@ pub(crate) fn is_sampled() -> bool {
 /// stretch that has begun with the normal delay is not counted.
 pub(crate) fn retry_soon() {
     let normal = NORMAL.load(Ordering::Relaxed);
-    if normal > 1 {
+    if COUNTS_AT_REFILLS.load(Ordering::Relaxed) {
+        // The allocator has no stretch of the normal delay yet, unless it is another thread's.
+        DELAY.store(draw((normal / RETRY_SHARE).max(1)) as i64, Ordering::Relaxed);
+    } else if normal > 1 {
         NOW.fetch_sub(word::<LEFT>() as u64 + 1, Ordering::Relaxed);
         DELAY.store(draw((normal / RETRY_SHARE).max(1)) as i64, Ordering::Relaxed);
         begin_stretch();
     }
 }
 
-/// Counts some allocations at once. True if the next one is to be sampled: it then goes through
-/// [`sample_now`](crate::sample_now). For allocators that call this on their slow path; the thread
-/// must not use the replacement's functions then.
-pub fn advance(allocations: u32) -> bool {
-    let left = word::<LEFT>() as isize - allocations as isize;
-    set_word::<LEFT>(left as usize);
-    left < 0 && is_sampled()
+/// Counts a stretch of allocations for an allocator that counts at its refills. The thread must not
+/// use the replacement's functions, which count by themselves.
+pub(crate) extern "C" fn count() -> Counted {
+    /// The share of the normal delay that a stretch may have: the allocator asks less often than
+    /// the replacement, because it counts many allocations at once.
+    const SHARE: i64 = 16;
+    const LONGEST: i64 = 16 * STRETCH_MAX;
+    if state() != PhcState::Enabled {
+        return Counted { allocations: BACK_OFF_PROCESS as u32, ends_with_sample: 0 };
+    }
+    if word::<DISABLED>() != 0 {
+        return Counted { allocations: BACK_OFF as u32, ends_with_sample: 0 };
+    }
+    let normal = NORMAL.load(Ordering::Relaxed);
+    let (length, is_due) = take_stretch((normal as i64 / SHARE).clamp(STRETCH_MAX, LONGEST));
+    if is_due {
+        begin_delay(normal);
+    }
+    Counted { allocations: length as u32 - u32::from(is_due), ends_with_sample: u32::from(is_due) }
 }
 
 /// Keeps blocks of this thread out of the sample, until [`enable_thread`] has been called as often.

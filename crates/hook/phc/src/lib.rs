@@ -6,7 +6,8 @@
 //! it is freed its pages become inaccessible and are kept out of reuse. An access past the block,
 //! or after the free, is a fault, which [a handler](install_handlers) reports. A free of a wrong
 //! address is found at the call. All other blocks come from the program's own allocator, and cost
-//! one decrement and one comparison.
+//! one decrement and one comparison; nothing with [an allocator](heapledger_core::block_sampler) that
+//! counts at its refills.
 //!
 //! - `countdown`: when a block is sampled. `slots`, `region`: where it is.
 //! - [`lookup`](lookup()): what is at an address.
@@ -22,15 +23,18 @@ extern crate std;
 
 mod adaptive;
 mod arch;
+mod canary;
 mod countdown;
 mod fault;
 mod lookup;
 mod misuse;
 mod options;
+mod record;
 mod region;
 mod replace;
 mod report;
 mod signals;
+mod sites;
 mod slots;
 mod stack;
 
@@ -38,20 +42,24 @@ use core::ffi::c_int;
 use core::fmt;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use heapledger_core::hooks::{self, Hooks, Pointer, dispatch_path};
+use heapledger_core::block_sampler::{self, BlockSampler};
+use heapledger_core::hooks::{self, Functions, Hooks, dispatch, dispatch_path};
 use heapledger_core::lock::Lock;
 use heapledger_core::sys;
 use heapledger_inprocess::capture;
 
-pub use countdown::{PhcState, advance, disable_thread, enable_thread, set_state, state};
+pub use heapledger_inprocess::capture::{ContextSource, set_context_source};
+
+pub use countdown::{PhcState, disable_thread, enable_thread, set_state, state};
 pub use lookup::{PhcBlock, PhcLookup, PhcPageKind, frames, lookup};
 pub use options::{PhcOptions, PhcPlacement};
 pub use region::{PAGE, RESERVE};
 pub use report::{Access, FRAMES_MAX, PhcError, PhcReport, ReportListener, listen, reports};
 pub use signals::{SignalAction, handles, install_handlers, is_owner, remove_handlers, set_program_action};
+pub use sites::{FUNCTIONS_MAX, NAMES_BYTES_MAX, PhcSites, choose};
 pub use slots::{PhcEvent, PhcStats, set_bytes_max, stats};
 
-use replace::REPLACEMENT;
+use replace::{NEXT, REPLACEMENT, SAMPLER};
 
 /// The reason why the checker did not start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,14 +96,25 @@ static CONTROL: Lock = Lock::new();
 static IS_RUNNING: AtomicBool = AtomicBool::new(false);
 
 /// Starts the checker in the hook table of this loaded object, for the rest of the process's life:
-/// blocks that are allocated from now on are sampled. The handlers of faults are installed apart,
-/// by [`install_handlers`].
+/// blocks that are allocated from now on are sampled. If the program's allocator counts at its
+/// refills, the checker is its sampler instead. The handlers of faults are installed apart, by
+/// [`install_handlers`].
 ///
 /// # Errors
 ///
 /// See [`PhcStartError`].
 pub fn start(options: &PhcOptions) -> Result<(), PhcStartError> {
-    start_with(options, || {
+    stack::skip_own_library();
+    if block_sampler::is_supported() {
+        return start_with(options, true, || {
+            NEXT.store(dispatch::underlying_table().cast_mut(), Ordering::Release);
+            // SAFETY: `set` demands functions that do as `BlockSampler` says: those of `SAMPLER`
+            // do, with slots that nobody else has.
+            let is_set = unsafe { block_sampler::set(&SAMPLER) };
+            if is_set { Ok(()) } else { Err(hooks::HookError::Full) }
+        });
+    }
+    start_with(options, false, || {
         // If another replacement counts, this one is asked for each block.
         let _ = dispatch_path::set_counted(&REPLACEMENT, arch::word_distance(), slots::base(), RESERVE);
         // SAFETY: the table is static; its functions keep the contract of `Replacement`.
@@ -121,8 +140,8 @@ pub unsafe fn start_in(table: *const Hooks, options: &PhcOptions) -> Result<(), 
             .and_then(hooks::HookError::from_number)
             .unwrap_or(hooks::HookError::Malformed)),
     };
-    start_with(options, || {
-        stack::skip_frames_of(table as u64);
+    start_with(options, false, || {
+        stack::skip_frames_of([table as u64, 0]);
         // SAFETY: by this function's `# Safety`, `table` is a complete table that never changes.
         // Its functions require what `install_replacement` does: the table passed is static, and
         // its functions keep the contract of `Replacement`. `hooks_entry` does not read an entry
@@ -136,8 +155,43 @@ pub unsafe fn start_in(table: *const Hooks, options: &PhcOptions) -> Result<(), 
     })
 }
 
+/// Sets an allocator's sampler. Returns 0 if it had none.
+pub type SetSampler = unsafe extern "C" fn(*const BlockSampler) -> c_int;
+
+/// Starts the checker as the sampler of another loaded object's allocator. The frames of that
+/// object, and of the one with the hook table, are left out of stacks.
+///
+/// # Safety
+///
+/// `set` is the function of that allocator, and `underlying` the table of the program's own
+/// allocator in `table`, which Heapledger has handed out: complete, and never changed.
+///
+/// # Errors
+///
+/// See [`PhcStartError`]; [`hooks::HookError::Malformed`] if the allocator is not the program's.
+pub unsafe fn start_below(
+    set: SetSampler,
+    underlying: *const Functions,
+    table: *const Hooks,
+    options: &PhcOptions,
+) -> Result<(), PhcStartError> {
+    // SAFETY: the table is complete by this function's `# Safety`.
+    let malloc = unsafe { (*underlying).malloc }.map_or(0, |malloc| malloc as usize as u64);
+    if !stack::are_in_one_object(malloc, set as usize as u64) {
+        return Err(PhcStartError::Hooks(hooks::HookError::Malformed));
+    }
+    start_with(options, true, || {
+        stack::skip_frames_of([table as u64, malloc]);
+        NEXT.store(underlying.cast_mut(), Ordering::Release);
+        // SAFETY: `set` demands a sampler that is never unloaded and keeps its type's contract, as
+        // `SAMPLER` does.
+        if unsafe { set(&raw const SAMPLER) } == 0 { Ok(()) } else { Err(hooks::HookError::Full) }
+    })
+}
+
 fn start_with(
     options: &PhcOptions,
+    is_sampler: bool,
     install: impl FnOnce() -> Result<(), hooks::HookError>,
 ) -> Result<(), PhcStartError> {
     if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
@@ -151,13 +205,17 @@ fn start_with(
         return Err(PhcStartError::SmallMachine);
     }
     capture::prepare().map_err(|_| PhcStartError::OutOfMemory)?;
-    if !slots::reserve(options) {
+    if !slots::reserve(options, is_sampler) {
         return Err(PhcStartError::OutOfMemory);
     }
     fault::prepare();
+    record::prepare();
     capture::watch_forks(before_fork, after_fork, after_fork_in_child);
     report::set_prints(options.prints);
     adaptive::set(options.is_adaptive);
+    if is_sampler {
+        countdown::set_counts_at_refills();
+    }
     countdown::set_delays(options);
     install().map_err(PhcStartError::Hooks)?;
     IS_RUNNING.store(true, Ordering::Release);
@@ -168,23 +226,6 @@ fn start_with(
 /// True if the checker has been started.
 pub fn is_running() -> bool {
     IS_RUNNING.load(Ordering::Acquire)
-}
-
-/// Allocates a sampled block, for an allocator whose [`advance`] has returned true. `None` if there
-/// is no slot for it: then the allocator allocates it itself. Frees of blocks of the checker have
-/// to come through the hook table.
-///
-/// `sp` is the address of the word of this thread's stack that holds the return address of the
-/// allocator's function, and `rbp` its caller's frame pointer.
-///
-/// # Safety
-///
-/// The function whose return address is at `sp` has yet to return. `alignment` is a power of two.
-pub unsafe fn sample_now(size: usize, alignment: usize, sp: u64, rbp: u64) -> Option<Pointer> {
-    if !is_running() {
-        return None;
-    }
-    replace::sample(size, alignment, sp, rbp)
 }
 
 /// Returns the bytes of memory of the machine, as the first line of `/proc/meminfo` says.
@@ -201,6 +242,7 @@ fn memory_total() -> Option<u64> {
 extern "C" fn before_fork() {
     sys::without_signals(|| {
         signals::hold();
+        sites::hold();
         slots::hold();
         slots::set_forking(true);
     });
@@ -212,6 +254,7 @@ extern "C" fn after_fork() {
         // SAFETY: this thread, or the one that it is a copy of, called `before_fork`.
         unsafe {
             slots::release();
+            sites::release();
             signals::release();
         }
     });
@@ -220,6 +263,7 @@ extern "C" fn after_fork() {
 extern "C" fn after_fork_in_child() {
     after_fork();
     signals::set_owner();
+    record::clear();
     slots::forget_sampled();
     countdown::reseed();
 }

@@ -36,7 +36,7 @@ impl PhcPageKind {
 }
 
 /// A block, live or freed, in the checker's memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PhcBlock {
     /// The address of the block.
     pub base: usize,

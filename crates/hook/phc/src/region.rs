@@ -11,6 +11,8 @@
 //! Class 0 is the layout of Mozilla's PHC, whose blocks have at most a page; the others hold larger
 //! blocks, and blocks that are aligned to more than a page.
 
+use heapledger_core::block_sampler::metadata_page;
+
 /// The size of a page, and of a guard, in bytes.
 pub const PAGE: usize = 4096;
 /// The number of classes.
@@ -78,6 +80,16 @@ pub(crate) fn offset_of(slot: SlotNumber) -> usize {
     let class = class_of(slot);
     let index = slot.0 - FIRST.get(class).copied().unwrap_or(0);
     class_offset(class) + PAGE + index as usize * (slot_length(class) + PAGE)
+}
+
+/// True if a slot may be used: neither it nor the guards beside it are a page that the allocator
+/// reads, which is accessible. The reserve is aligned to `LAYOUT_PERIOD`, so its offsets have the
+/// metadata pages of addresses.
+pub(crate) fn is_usable(slot: SlotNumber) -> bool {
+    let start = offset_of(slot);
+    let (from, to) = (start - PAGE, start + slot_length(class_of(slot)) + PAGE);
+    // It is shorter than the distance of two such pages.
+    [from, to - 1].into_iter().map(metadata_page).all(|page| page + PAGE <= from || page >= to)
 }
 
 /// Returns the smallest class with room for a block; `None` if there is none. `alignment` is a

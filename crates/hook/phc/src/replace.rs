@@ -4,6 +4,7 @@ use core::ffi::{c_int, c_void};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
+use heapledger_core::block_sampler::BlockSampler;
 use heapledger_core::hooks::{Functions, Pointer, Replacement};
 
 use crate::arch;
@@ -12,7 +13,7 @@ use crate::lookup::PhcLookup;
 use crate::misuse::{self, Function};
 use crate::report::{self, Access, PhcError, PhcReport};
 use crate::slots::{self, Overwritten, PhcEvent};
-use crate::{adaptive, stack};
+use crate::{adaptive, sites, stack};
 
 /// The replacement nearest to the program, but for the one of the checks of `heapledger check`.
 pub(crate) static REPLACEMENT: Replacement = Replacement {
@@ -30,6 +31,20 @@ pub(crate) static REPLACEMENT: Replacement = Replacement {
     },
     ..Replacement::new(NEXT.as_ptr().cast())
 };
+
+/// The sampler of an allocator that counts at its refills.
+pub(crate) static SAMPLER: BlockSampler = BlockSampler {
+    count: countdown::count,
+    allocate: arch::allocate,
+    free: arch::free,
+    reallocate: arch::realloc,
+    usable_size: arch::usable_size,
+    owns: owns_address,
+};
+
+unsafe extern "C" fn owns_address(address: usize) -> u32 {
+    u32::from(slots::contains(address))
+}
 
 /// The next table.
 pub(crate) static NEXT: AtomicPtr<Functions> = AtomicPtr::new(ptr::null_mut());
@@ -77,10 +92,19 @@ fn sampled(size: usize, alignment: usize, sp: u64, rbp: u64) -> Option<Pointer> 
     sample(size, alignment, sp, rbp)
 }
 
-pub(crate) fn sample(size: usize, alignment: usize, sp: u64, rbp: u64) -> Option<Pointer> {
+/// Allocates the block that [`countdown::count`] has found due, for an allocator that counts at its
+/// refills. Null if that has to allocate it.
+pub(crate) extern "C" fn allocate_sampled(size: usize, alignment: usize, sp: u64, rbp: u64) -> Pointer {
+    // It may have been found due long ago.
+    let is_enabled = countdown::state() == PhcState::Enabled && countdown::is_thread_enabled();
+    let block = is_enabled.then(|| sample(size, alignment.max(ALIGNMENT), sp, rbp)).flatten();
+    block.unwrap_or(ptr::null_mut())
+}
+
+fn sample(size: usize, alignment: usize, sp: u64, rbp: u64) -> Option<Pointer> {
     // Before the lock is taken: the unwinder asks the dynamic linker.
     let event = stack::capture(sp, rbp);
-    if !adaptive::accepts(event.stack) {
+    if !sites::accepts(event.stack) || !adaptive::accepts(event.stack) {
         countdown::retry_soon();
         return None;
     }

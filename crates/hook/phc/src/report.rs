@@ -13,7 +13,7 @@ use heapledger_unwind::modules;
 
 use crate::lookup::{PhcBlock, PhcLookup};
 use crate::slots::{Overwritten, PhcEvent};
-use crate::stack;
+use crate::{record, stack};
 
 /// The number of frames of each stack in a report.
 pub const FRAMES_MAX: usize = 64;
@@ -153,6 +153,7 @@ pub(crate) fn note(report: &PhcReport) {
     }
     // That thread may have been this one, which faulted while it printed.
     let guard = PRINTING.lock_within(WAIT_MILLISECONDS);
+    record::write(report);
     if PRINTS.load(Ordering::Relaxed) {
         const STDERR: i32 = 2;
         let mut out = Printer::new(STDERR);
@@ -173,6 +174,36 @@ impl PhcReport {
     /// Returns the distance from the beginning of the block, if there is one.
     fn offset(&self, block: &PhcBlock) -> isize {
         self.address.wrapping_sub(block.base) as isize
+    }
+
+    /// Writes the report as the beginning of an entry of a file, up to the name of the program and
+    /// the mappings: lines of text, which `docs/phc.md` describes. Allocates nothing.
+    ///
+    /// # Errors
+    ///
+    /// Those of the writer.
+    pub fn write_lines(&self, out: &mut dyn Write) -> fmt::Result {
+        let PhcReport { error, address, access, at, lookup } = *self;
+        writeln!(out, "report\nError={}\nAddress={address}\nAccess={}", error.name(), access.name())?;
+        if let PhcError::Overwritten { first, last } = error {
+            writeln!(out, "Overwritten={first},{last}")?;
+        }
+        writeln!(out, "Process={}\nThread={}", sys::process_id(), at.thread)?;
+        write_context(out, "Context", &at)?;
+        write_stack(out, "Stack", at.stack)?;
+        writeln!(out, "PHCKind={}", lookup.kind.name())?;
+        if let Some(block) = lookup.block {
+            writeln!(out, "PHCBaseAddress={}\nPHCUsableSize={}", block.base, block.size)?;
+            writeln!(out, "RequestedSize={}\nAllocThread={}", block.size, block.allocated.thread)?;
+            write_context(out, "AllocContext", &block.allocated)?;
+            write_stack(out, "PHCAllocStack", block.allocated.stack)?;
+            if let Some(freed) = block.freed {
+                writeln!(out, "FreeThread={}", freed.thread)?;
+                write_context(out, "FreeContext", &freed)?;
+                write_stack(out, "PHCFreeStack", freed.stack)?;
+            }
+        }
+        Ok(())
     }
 
     fn print(&self, out: &mut dyn Write) -> fmt::Result {
@@ -206,9 +237,37 @@ impl PhcReport {
     }
 }
 
+/// Writes a context as a line of a file; nothing if there is none.
+fn write_context(out: &mut dyn Write, name: &str, event: &PhcEvent) -> fmt::Result {
+    if event.context == StackId::ROOT {
+        return Ok(());
+    }
+    write!(out, "{name}=")?;
+    stack::write_context(out, event.context)?;
+    writeln!(out)
+}
+
+/// Writes a stack as a line of a file, innermost frame first; nothing if it is empty.
+fn write_stack(out: &mut dyn Write, name: &str, stack: StackId) -> fmt::Result {
+    if stack == StackId::ROOT {
+        return Ok(());
+    }
+    write!(out, "{name}=")?;
+    for (index, address) in stack::frames(stack).take(FRAMES_MAX).enumerate() {
+        let separator = if index == 0 { "" } else { "," };
+        write!(out, "{separator}{address}")?;
+    }
+    writeln!(out)
+}
+
 /// Prints a stack. Names of functions need the debug information, which is read afterwards.
 fn print_stack(out: &mut dyn Write, role: &str, event: &PhcEvent) -> fmt::Result {
-    writeln!(out, "  {role} in thread {} at", event.thread)?;
+    write!(out, "  {role} in thread {}", event.thread)?;
+    if event.context != StackId::ROOT {
+        out.write_str(", in ")?;
+        stack::write_context(out, event.context)?;
+    }
+    writeln!(out, " at")?;
     if event.stack == StackId::ROOT {
         return writeln!(out, "    (no stack)");
     }

@@ -9,15 +9,13 @@ use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use heapledger_core::arch::{self, nr};
+use heapledger_core::block_sampler::{LAYOUT_PERIOD, metadata_page};
 use heapledger_core::lock::Lock;
 use heapledger_core::{StackId, sys};
 
-use crate::countdown;
+use crate::{canary, countdown};
 use crate::options::{PhcOptions, PhcPlacement};
 use crate::region::{self, CLASSES, PAGE, Position, RESERVE, SLOTS_MAX, SlotNumber};
-
-/// The byte that fills a slot around its block. Not 0, which is what strings end with.
-const CANARY: u8 = 0xc9;
 
 /// The end of a list of slots.
 const NONE: u32 = u32::MAX;
@@ -37,6 +35,8 @@ pub(crate) enum SlotState {
 pub struct PhcEvent {
     /// The stack of the call.
     pub stack: StackId,
+    /// The context of the call, as far as it was declared in this loaded object; else the root.
+    pub context: StackId,
     /// The kernel's id of the thread that made the call; 0 if it is not known.
     pub thread: u32,
 }
@@ -225,19 +225,32 @@ pub(crate) unsafe fn release() {
 }
 
 /// Reserves the addresses. False if the system refuses. Call once.
-pub(crate) fn reserve(options: &PhcOptions) -> bool {
+///
+/// With `has_metadata`, the pages that the allocator reads are readable.
+pub(crate) fn reserve(options: &PhcOptions, has_metadata: bool) -> bool {
     const PROT_NONE: usize = 0;
+    const PROT_READ: usize = 1;
     const MAP_PRIVATE_ANONYMOUS_NORESERVE: usize = 0x2 | 0x20 | 0x4000;
-    /// The alignment of Mozilla's reserve.
-    const ALIGNMENT: usize = 1 << 20;
-    let length = RESERVE + ALIGNMENT;
+    let length = RESERVE + LAYOUT_PERIOD;
     // SAFETY: without MAP_FIXED the kernel picks unused addresses, so no existing mapping is
     // affected. No argument is a pointer.
     let mapped = sys::check(unsafe {
         sys::call(nr::MMAP, [0, length, PROT_NONE, MAP_PRIVATE_ANONYMOUS_NORESERVE, usize::MAX, 0])
     });
     let Ok(start) = mapped else { return false };
-    let base = start.next_multiple_of(ALIGNMENT);
+    let base = start.next_multiple_of(LAYOUT_PERIOD);
+    for (from, to) in [(start, base), (base + RESERVE, start + length)] {
+        if from < to {
+            // SAFETY: the addresses were mapped just now, and nobody has used them.
+            unsafe { sys::call(nr::MUNMAP, [from, to - from, 0, 0, 0, 0]) };
+        }
+    }
+    for chunk in (base..base + RESERVE).step_by(4 << 20) {
+        // SAFETY: the page is in the reserve, where nothing is yet.
+        if has_metadata && unsafe { sys::call(nr::MPROTECT, [metadata_page(chunk), PAGE, PROT_READ, 0, 0, 0]) } != 0 {
+            return false;
+        }
+    }
     let Ok(table) = sys::map_private(SLOTS_MAX as usize * size_of::<Slot>()) else { return false };
     let table = table.cast::<Slot>();
     with(|slots| {
@@ -354,7 +367,11 @@ impl Slots {
     /// Returns a slot that was never used, or else the one that was freed first, if its time has
     /// come; and true if it was never used.
     fn next(&mut self, class: usize) -> Option<(SlotNumber, bool)> {
-        let own = *self.classes.get(class)?;
+        let mut own = *self.classes.get(class)?;
+        while own.used < own.max && !region::is_usable(region::number(class, own.used)) {
+            own.used += 1;
+        }
+        self.classes.get_mut(class)?.used = own.used;
         if own.used < own.max {
             return Some((region::number(class, own.used), true));
         }
@@ -530,8 +547,8 @@ impl Pages {
         // SAFETY: both ranges are within the pages, which may be written by this function's
         // `# Safety`.
         unsafe {
-            ptr::with_exposed_provenance_mut::<u8>(self.from).write_bytes(CANARY, start - self.from);
-            ptr::with_exposed_provenance_mut::<u8>(end).write_bytes(CANARY, self.to - end);
+            canary::fill(self.from, start);
+            canary::fill(end, self.to);
         }
     }
 
@@ -541,14 +558,11 @@ impl Pages {
     ///
     /// The pages are accessible, and the block lies in them.
     unsafe fn overwritten(self, start: usize, size: usize) -> Option<Overwritten> {
-        let is_changed = |at: &usize| {
-            // The program may write there at this moment: hence volatile reads.
-            // SAFETY: the byte is in the pages, which are accessible by this function's `# Safety`.
-            unsafe { ptr::with_exposed_provenance::<u8>(*at).read_volatile() != CANARY }
-        };
-        let around = || (self.from..start).chain(start + size..self.to);
-        let first = around().find(is_changed)?;
-        let last = around().rev().find(is_changed).unwrap_or(first);
+        let end = start + size;
+        // SAFETY: both ranges are in the pages, which are accessible by this function's `# Safety`.
+        let (before, behind) = unsafe { (canary::changed(self.from, start), canary::changed(end, self.to)) };
+        let (first, _) = before.or(behind)?;
+        let (_, last) = behind.or(before)?;
         Some((first.wrapping_sub(start) as isize, last.wrapping_sub(start) as isize))
     }
 }

@@ -2,11 +2,15 @@
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::ffi::{c_int, c_void};
+#[cfg(feature = "heap")]
+use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use heapledger_core::arch;
 use heapledger_core::hooks::{self, Caller, Functions, Hooks, Observer, Pointer, VERSION, dispatch, dispatch_path};
 use heapledger_core::hooks_entry;
+#[cfg(feature = "heap")]
+use heapledger_core::block_sampler;
 use heapledger_core::lock::Lock;
 
 use crate::Allocator;
@@ -52,6 +56,10 @@ pub(crate) fn initialise<A: GlobalAlloc>(allocator: &Allocator<A>) {
         // allocator no replacement can be installed. The functions are those of the C library, or
         // those of Heapledger's allocator, which allocate and free as the C functions do.
         unsafe { dispatch::set_underlying(*functions) };
+        #[cfg(feature = "heap")]
+        if ptr::eq(functions, &raw const crate::heap::FUNCTIONS) {
+            block_sampler::set_supported(heapledger_heap::restart_sampling);
+        }
     } else if let Some(function) = allocator.usable_size {
         // SAFETY: `set_usable_size` requires a function that returns the size of every live block
         // of the allocator, in any thread, as `with_usable_size` does. It also requires 0 for null,

@@ -18,6 +18,7 @@ mod location;
 mod misuses;
 #[cfg(feature = "page")]
 mod page;
+mod phc;
 #[cfg(feature = "profile")]
 mod profile;
 mod reports;

@@ -56,7 +56,7 @@ pub(crate) extern "C" fn check() -> c_int {
 
 /// Searches the libraries that are loaded now, under the linker's lock: other threads may be
 /// loading and unloading some.
-fn has_other_allocator() -> bool {
+pub(crate) fn has_other_allocator() -> bool {
     unsafe extern "C" {
         fn dl_iterate_phdr(
             callback: unsafe extern "C" fn(*mut c_void, usize, *mut c_void) -> c_int,

@@ -7,8 +7,14 @@ use std::process::{Command, Output};
 
 use heapledger::{Allocator, HeapChecker, PhcOptions, PhcPageKind, PhcStartError, PhcState};
 
+#[cfg(not(feature = "heap"))]
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator::system();
+
+/// The allocator that counts at its refills.
+#[cfg(feature = "heap")]
+#[global_allocator]
+static ALLOCATOR: Allocator<heapledger::HeapAllocator> = Allocator::heap();
 
 const ALL: PhcOptions = PhcOptions {
     delay_first: 1,
@@ -35,6 +41,7 @@ fn main() {
                 assert_eq!(status.signal(), Some(signal), "{error}: {said}");
                 assert!(said.starts_with("heapledger: heap error in process "), "{said}");
                 assert!(said.contains(error) && said.contains("\n  allocated in thread "), "{said}");
+                assert!(said.contains(", in parsing{file=a.txt} > values at\n"), "{said}");
             }
             println!("the heap checker caught what was done, and nothing else");
         }
@@ -83,6 +90,8 @@ fn answers() {
 
 #[inline(never)]
 fn make(bytes: usize) -> *mut u8 {
+    let _outer = heapledger::context!("parsing", file = "a.txt");
+    let _inner = heapledger::context!("values");
     black_box(vec![1_u8; bytes].leak().as_mut_ptr())
 }
 

@@ -4,7 +4,7 @@ use heapledger_annotate::untracked;
 use heapledger_phc as phc;
 
 pub use heapledger_phc::{
-    PhcBlock, PhcEvent, PhcLookup, PhcOptions, PhcPageKind, PhcPlacement, PhcStartError, PhcState, PhcStats,
+    PhcBlock, PhcEvent, PhcLookup, PhcOptions, PhcPageKind, PhcPlacement, PhcSites, PhcStartError, PhcState, PhcStats,
 };
 
 /// The probabilistic heap checker of this process: a few allocations are sampled, and any access to
@@ -83,6 +83,31 @@ impl HeapChecker {
     /// the address of a fault.
     pub fn lookup(self, address: *const u8) -> PhcLookup {
         phc::lookup(address as usize)
+    }
+
+    /// Adds a function to a list of sites: `main`, `Class::method`, `module::function`, without
+    /// arguments and parameters of types. The name of a module stands for all that is in it.
+    /// Functions that the compiler has inlined are not found. False if there is no room, for 64
+    /// functions with 4 KiB of names. To be called before the checker starts.
+    pub fn choose(sites: PhcSites, function: &str) -> bool {
+        phc::choose(sites, function)
+    }
+
+    /// Returns the stack of a call: addresses in the instructions that made the calls, innermost
+    /// first. Allocates nothing.
+    pub fn frames(event: PhcEvent) -> impl Iterator<Item = u64> {
+        phc::frames(event.stack)
+    }
+
+    /// Keeps allocations of this thread out of the sample, until
+    /// [`enable_thread`](HeapChecker::enable_thread) was called as often.
+    pub fn disable_thread() {
+        phc::disable_thread();
+    }
+
+    /// Takes one [`disable_thread`](HeapChecker::disable_thread) back.
+    pub fn enable_thread() {
+        phc::enable_thread();
     }
 
     /// Runs a function while no allocation of this thread is sampled.

@@ -51,7 +51,7 @@ pub use error::StandardError;
 pub use functions::FunctionNames;
 pub use heap_checker::{
     HeapChecker, PhcBlock, PhcEvent, PhcLookup, PhcOptions, PhcPageKind, PhcPlacement, PhcStartError, PhcState,
-    PhcStats,
+    PhcSites, PhcStats,
 };
 pub use heapledger_inprocess::SnapshotError;
 pub use heapledger_inprocess::control::{LedgerOptions, Losses, STACK_PROBABILITY, Stacks, StartError};

@@ -78,11 +78,24 @@ pub(crate) struct Names {
     segments: HashMap<String, Vec<[u64; 3]>>,
     /// Paths of files for which better names may be available.
     poor: BTreeSet<String>,
+    /// The build ids of files, if they are known: another file of the same path has no names.
+    build_ids: HashMap<String, Vec<u8>>,
 }
 
 impl Names {
     pub(crate) fn new(symbolizer: Symbolizer) -> Names {
-        Names { symbolizer, segments: HashMap::new(), poor: BTreeSet::new() }
+        Names { symbolizer, segments: HashMap::new(), poor: BTreeSet::new(), build_ids: HashMap::new() }
+    }
+
+    /// Has the build ids of files checked: a file of another build has no names.
+    pub(crate) fn check_build_ids(&mut self, build_ids: impl Iterator<Item = (String, Vec<u8>)>) {
+        self.build_ids.extend(build_ids);
+    }
+
+    /// Returns the file with its build id, if that is known.
+    fn module<'path>(&'path self, path: &'path str) -> ModuleRef<'path> {
+        let build_id = self.build_ids.get(path).map_or(&b""[..], Vec::as_slice);
+        ModuleRef { path: path.as_bytes(), build_id }
     }
 
     /// Returns the functions at an address, innermost first.
@@ -100,7 +113,7 @@ impl Names {
         let segment =
             segments.iter().find(|[offset, length, _]| at.checked_sub(*offset).is_some_and(|at| at < *length));
         let Some(&[offset, _, start]) = segment else { return vec![unknown(Some(path))] };
-        let frames = self.symbolizer.frames(module(path), start.wrapping_add(at - offset));
+        let frames = self.symbolizer.frames(self.module(path), start.wrapping_add(at - offset));
         let frame = |frame: &heapledger_symbols::SymbolFrame| Frame {
             function: frame.function.short().to_owned(),
             file: frame.file.as_ref().map(|file| file.to_string()),
@@ -118,13 +131,8 @@ impl Names {
 
     /// Returns a hint how to get better names, for the first file that has one.
     pub(crate) fn hint(&self) -> Option<String> {
-        self.poor.iter().find_map(|path| self.symbolizer.hint(module(path)))
+        self.poor.iter().find_map(|path| self.symbolizer.hint(self.module(path)))
     }
-}
-
-/// Returns the file without a build id to check: it ran just now, so it is unchanged.
-fn module(path: &str) -> ModuleRef<'_> {
-    ModuleRef { path: path.as_bytes(), build_id: b"" }
 }
 
 fn segments(path: &str) -> Option<Vec<[u64; 3]>> {

@@ -8,7 +8,7 @@ use core::ptr;
 
 use super::ids::ArenaId;
 use super::lookup::heap_of;
-use super::{SharedArena, disposal, registry};
+use super::{MAIN, SharedArena, disposal, registry};
 use crate::block::as_own;
 use crate::chunk::ChunkPtr;
 use crate::classes::{DIRECT_MAX, LARGE_MAX, aligned_class_of};
@@ -17,7 +17,7 @@ use crate::geometry::{CHUNK, SLICE};
 use crate::heap::HeapPtr;
 use crate::map::{self, Range};
 use crate::run::RunPtr;
-use crate::{api, arch, fatal, filled, huge, options, zeroed};
+use crate::{api, arch, fatal, filled, huge, options, sampled, zeroed};
 
 /// Allocates a block of at least `size` bytes in an arena. Null if there is no memory, or if the
 /// arena's limit does not allow it. As [`allocate`](crate::allocate) apart from that.
@@ -195,12 +195,18 @@ fn check_arena(arena: ArenaId, block: *const u8) {
     }
 }
 
+/// Returns the main arena for a block of the sampler, which stands in for a block of that arena.
+#[cold]
+fn sampled_arena(block: *const u8) -> Option<&'static SharedArena> {
+    sampled::owner_of(block.addr()).map(|_| &MAIN)
+}
+
 fn find_arena(block: *const u8) -> Option<&'static SharedArena> {
     if block.addr() & (CHUNK - 1) == 0 {
-        return huge::find(block).map(huge::HugePtr::arena);
+        return huge::find(block).map(huge::HugePtr::arena).or_else(|| sampled_arena(block));
     }
     if map::find(block.addr()) != Some(Range::Chunk) {
-        return None;
+        return sampled_arena(block);
     }
     // SAFETY: `RunPtr::of` demands an address in a mapped chunk from which the place of the chunk's
     // header follows, as it does from every address in the chunk: the tree has the chunk. The run

@@ -130,6 +130,11 @@ impl SharedArena {
         self.heaps.with(|heaps| heaps.each(HeapPtr::note_randomisation));
     }
 
+    /// Has the refills of all heaps count for the block sampler.
+    pub(crate) fn note_sampler(&self) {
+        self.heaps.with(|heaps| heaps.each(|heap| heap.note_sampler()));
+    }
+
     /// Locks the list of heaps for a fork.
     pub(crate) fn lock_heaps_for_fork(&self) {
         self.heaps.lock_for_fork();

@@ -28,6 +28,10 @@ pub(crate) unsafe extern "C" fn memalign(alignment: usize, size: usize) -> Point
     replace::memalign_at_end(alignment, size, 0, 0)
 }
 
+pub(crate) unsafe extern "C" fn allocate(size: usize, alignment: usize) -> Pointer {
+    replace::allocate_sampled(size, alignment, 0, 0)
+}
+
 pub(crate) unsafe extern "C" fn free(block: Pointer) {
     replace::free_owned(block, 0, 0);
 }

@@ -107,7 +107,7 @@ counted!(malloc, malloc_at_end, "rsi", "rdx", size: usize);
 counted!(calloc, calloc_at_end, "rdx", "rcx", count: usize, each: usize);
 counted!(memalign, memalign_at_end, "rdx", "rcx", alignment: usize, size: usize);
 
-/// Defines a function about a block of ours: it adds the stack and frame pointers to the arguments.
+/// Defines a function of ours that is called for sampled blocks only: it adds the stack and frame pointers to the arguments.
 macro_rules! owned {
     ($name:ident, $target:ident, $sp:literal, $rbp:literal, $($argument:ident: $type:ty),* => $result:ty) => {
         /// # Safety
@@ -125,6 +125,7 @@ macro_rules! owned {
     };
 }
 
+owned!(allocate, allocate_sampled, "rdx", "rcx", size: usize, alignment: usize => Pointer);
 owned!(free, free_owned, "rsi", "rdx", block: Pointer => ());
 owned!(realloc, realloc_owned, "rdx", "rcx", old: Pointer, size: usize => Pointer);
 owned!(usable_size, usable_size_owned, "rsi", "rdx", block: Pointer => usize);

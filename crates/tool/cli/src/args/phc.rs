@@ -50,6 +50,33 @@ pub(crate) struct HeapChecker {
     /// Sample stacks less that were sampled often, and others more
     #[arg(long, requires = "phc")]
     pub(crate) phc_adaptive: bool,
+
+    /// Sample only blocks that are allocated in this function, or in one that it calls
+    ///
+    /// The name is without arguments: `main`, `Class::method`, `module::function`. That of a
+    /// namespace, class or module stands for all that is in it. Functions that the compiler
+    /// has inlined are not found. May be given several times.
+    #[arg(long, value_name = "FUNCTION", requires = "phc", value_parser = function)]
+    pub(crate) phc_only: Vec<String>,
+
+    /// Never sample blocks that are allocated in this function, or in one that it calls
+    #[arg(long, value_name = "FUNCTION", requires = "phc", value_parser = function)]
+    pub(crate) phc_never: Vec<String>,
+
+    /// Never sample blocks of the functions in a file: one on each line, `#` begins a comment
+    #[arg(long, value_name = "FILE", requires = "phc", value_hint = ValueHint::FilePath)]
+    pub(crate) phc_never_from: Option<PathBuf>,
+}
+
+/// Parses the name of a function.
+pub(crate) fn function(text: &str) -> Result<String, String> {
+    let name = text.trim();
+    let name = name.strip_suffix("()").unwrap_or(name);
+    let bytes_max = 512;
+    if name.is_empty() || name.len() > bytes_max || name.contains(char::is_whitespace) || name.contains(['(', '<']) {
+        return Err("expected a name without arguments and types, such as `main` or `Class::method`".to_owned());
+    }
+    Ok(name.to_owned())
 }
 
 /// Parses the memory for sampled blocks. One half of it is for blocks of up to a page: with less
@@ -80,11 +107,15 @@ pub(crate) enum Placement {
 ///     $ heapledger phc heapledger.server.4711.phc
 ///     $ heapledger phc --json heapledger.server.4711.phc
 ///
+/// The core file of such a process has the same reports.
+///
+///     $ heapledger phc core
+///
 /// The programs and libraries must be those that ran.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Phc {
-    /// The file
+    /// The file of reports, or the core file
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
 

@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: &Record) -> Result<ExitCode> {
     report_findings(&target, "record", "it will not be recorded", arguments.quiet)?;
     nested::warn_of_nesting("record", arguments.quiet);
     let hooks = hook::libraries(&arguments.hook)?;
-    let mut options = options(arguments, hooks);
+    let mut options = options(arguments, hooks)?;
     options.allocator = allocator::find(&arguments.allocator.name)?;
     let mut namer = Namer::new(arguments.names);
     let mut observe = |progress: Progress<'_>| {
@@ -81,7 +81,7 @@ pub(crate) fn run(arguments: &Record) -> Result<ExitCode> {
 }
 
 /// Returns the options of the recorder that the command line asks for.
-fn options(arguments: &Record, hooks: Vec<PathBuf>) -> RecordOptions {
+fn options(arguments: &Record, hooks: Vec<PathBuf>) -> Result<RecordOptions> {
     let mut options = RecordOptions::new(arguments.command.clone(), LIBRARY);
     options.output = arguments.output.clone();
     options.force = arguments.force;
@@ -110,9 +110,9 @@ fn options(arguments: &Record, hooks: Vec<PathBuf>) -> RecordOptions {
     options.rotate = rotation(arguments);
     options.totals_only = arguments.aggregate;
     options.hooks = hooks;
-    options.heap_checker = under::library(&arguments.heap_checker, arguments.quiet);
+    options.heap_checker = under::library(&arguments.heap_checker, arguments.quiet)?;
     options.options_text = options_text(arguments);
-    options
+    Ok(options)
 }
 
 fn rotation(arguments: &Record) -> Option<Rotation> {

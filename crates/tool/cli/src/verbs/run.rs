@@ -16,7 +16,7 @@ use crate::verbs::phc::under;
 pub(crate) fn run(arguments: &Run) -> Result<ExitCode> {
     let hooks = hook::libraries(&arguments.hook)?;
     let allocator = allocator::find(&arguments.allocator.name)?;
-    let heap_checker = under::library(&arguments.heap_checker, arguments.quiet);
+    let heap_checker = under::library(&arguments.heap_checker, arguments.quiet)?;
     let target = || arguments.command.first().map_or_else(Target::default, |program| Target::inspect(program));
     if !hooks.is_empty() || heap_checker.is_some() {
         report_findings(&target(), "run with hooks", "it will run without hooks", arguments.quiet)?;

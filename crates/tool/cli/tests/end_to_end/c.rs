@@ -2,6 +2,7 @@
 //! without an observer, and the declarations that programs make with them are recorded.
 
 use std::collections::HashMap;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
@@ -548,6 +549,95 @@ fn a_profile_of_a_c_program() {
         let bytes: f64 = row.split_whitespace().next().unwrap().trim_end_matches('B').parse().unwrap();
         // Each block is sampled with a probability of 0.86: one standard deviation is 4 %.
         assert!((bytes / (100 << 20) as f64 - 1.0).abs() < 0.25, "{row}");
+    }
+}
+
+/// Starts the heap checker by a call, asks it, and commits an error. Also C++.
+const HEAP_CHECKED: &str = r#"
+#include "heapledger/phc.h"
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#define EXPECT(what) do { if (!(what)) { printf("line %d: %s\n", __LINE__, #what); return 1; } } while (0)
+static char *volatile block;
+__attribute__((noinline)) static char *make(size_t bytes) { return (char *)malloc(bytes); }
+__attribute__((noinline)) static char *make_other(size_t bytes) { return (char *)malloc(bytes); }
+int main(int argc, char **argv) {
+    heapledger_phc_options options = {0, 0, 0, 0, 0, 0, 0, 0, 0};
+    static heapledger_phc_found found;
+    heapledger_phc_stats stats;
+    (void)argv;
+    options.size = sizeof options, options.delay_first = 1, options.delay_normal = 1, options.memory_min = 1;
+    memset(&stats, 0, sizeof stats), stats.size = sizeof stats, found.size = sizeof found;
+    EXPECT(heapledger_phc_get_stats(&stats) == HEAPLEDGER_STATE && heapledger_phc_enable(1) == HEAPLEDGER_STATE);
+    EXPECT(heapledger_phc_find(&stats, &found) == HEAPLEDGER_OK && found.kind == HEAPLEDGER_PHC_UNKNOWN);
+    options.placement = 7;
+    EXPECT(heapledger_phc_start(&options) == HEAPLEDGER_FAILED);
+    options.placement = HEAPLEDGER_PHC_END;
+    EXPECT(heapledger_phc_choose(HEAPLEDGER_PHC_NEVER, "make_other") == HEAPLEDGER_OK);
+    EXPECT(heapledger_phc_choose(HEAPLEDGER_PHC_NEVER, NULL) == HEAPLEDGER_FAILED);
+    EXPECT(heapledger_phc_choose(2, "main") == HEAPLEDGER_FAILED);
+    EXPECT(heapledger_phc_start(&options) == HEAPLEDGER_OK);
+    EXPECT(heapledger_phc_start(NULL) == HEAPLEDGER_STATE);
+    EXPECT(heapledger_phc_choose(HEAPLEDGER_PHC_ONLY, "main") == HEAPLEDGER_STATE);
+
+    block = make(40);
+    EXPECT(heapledger_phc_find(block + 3, &found) == HEAPLEDGER_OK);
+    EXPECT(found.kind == HEAPLEDGER_PHC_IN_USE && found.base == (uint64_t)(size_t)block && found.bytes == 40);
+    EXPECT(found.allocated.frames_count >= 2 && found.freed.frames_count == 0);
+    EXPECT(found.allocated.frames[0] - (uint64_t)(size_t)&make < 200);
+    EXPECT(heapledger_phc_get_stats(&stats) == HEAPLEDGER_OK && stats.slots_allocated >= 1 && stats.blocks_sampled >= 1);
+    EXPECT(heapledger_phc_find(block + 48, &found) == HEAPLEDGER_OK && found.kind == HEAPLEDGER_PHC_GUARD && found.is_overflow);
+    EXPECT(heapledger_phc_find(block + (1 << 20), &found) == HEAPLEDGER_OK && found.kind == HEAPLEDGER_PHC_NEVER_ALLOCATED);
+    char *other = make_other(40);
+    EXPECT(heapledger_phc_find(other, &found) == HEAPLEDGER_OK && found.kind == HEAPLEDGER_PHC_UNKNOWN);
+    free(other);
+    heapledger_phc_disable_thread();
+    other = make(40);
+    heapledger_phc_enable_thread();
+    EXPECT(heapledger_phc_find(other, &found) == HEAPLEDGER_OK && found.kind == HEAPLEDGER_PHC_UNKNOWN);
+    free(other);
+    EXPECT(heapledger_phc_find(NULL, NULL) == HEAPLEDGER_FAILED && heapledger_phc_get_stats(NULL) == HEAPLEDGER_FAILED);
+
+    free(block);
+    EXPECT(heapledger_phc_find(block, &found) == HEAPLEDGER_OK && found.kind == HEAPLEDGER_PHC_FREED && found.freed.frames_count >= 1);
+    EXPECT(heapledger_phc_enable(0) == HEAPLEDGER_OK);
+    puts("asked");
+    fflush(stdout);
+    if (argc > 1) putchar(block[argc]);
+    return 0;
+}
+"#;
+
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn a_program_starts_the_heap_checker() {
+    let scratch = Scratch::new();
+    let prefix = libheapledger(&scratch);
+    let library = prefix.join("lib");
+    let (include, search) = (format!("-I{}", prefix.join("include").display()), format!("-L{}", library.display()));
+    for (compiler, name, standard) in
+        [("gcc", "phc.c", "-std=c99"), ("clang", "phc.c", "-std=c99"), ("g++", "phc.cpp", "-std=c++98"), ("gcc", "phc_static.c", "-std=gnu11")]
+    {
+        let Some(compiler) = installed(compiler) else { continue };
+        let (source, program) = (scratch.write(name, HEAP_CHECKED), scratch.file("phc"));
+        let mut options = vec!["-g", "-O1", "-fno-builtin", "-Wall", "-Wextra", standard, &include];
+        let archive = library.join("libheapledger.a").display().to_string();
+        match name.contains("static") {
+            true => options.extend([archive.as_str(), "-lgcc_s", "-lpthread", "-ldl", "-lm"]),
+            false => options.extend([search.as_str(), "-Wl,--no-as-needed", "-lheapledger"]),
+        }
+        compile(&compiler, &source, &program, &options);
+        let run = |argument: &[&str]| {
+            plain_command(&program).args(argument).env("LD_LIBRARY_PATH", &library).output().unwrap()
+        };
+        let asked = run(&[]);
+        assert_eq!((asked.status, asked.stdout.as_slice()), (exited(0), &b"asked\n"[..]), "{name} {asked:?}");
+        let died = run(&["x"]);
+        let said = String::from_utf8_lossy(&died.stderr);
+        assert_eq!(died.status.signal(), Some(11), "{name}: {died:?}");
+        assert!(said.contains("use-after-free (read at ") && said.contains("freed block of 40 bytes"), "{name}: {said}");
     }
 }
 

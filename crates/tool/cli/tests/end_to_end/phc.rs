@@ -4,11 +4,12 @@
 use std::ffi::OsStr;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde_json::{Value, json};
 
 use crate::documents;
-use crate::harness::{Job, Outcome, Recording, Scratch, exited, heapledger, installed, program};
+use crate::harness::{HEAPLEDGER, Job, Outcome, Recording, Scratch, exited, heapledger, installed, program};
 
 /// Options with which every block is sampled.
 const ALL: &[&str] = &["--phc", "--phc-first", "1", "--phc-normal", "1", "--phc-min-memory", "0"];
@@ -117,8 +118,19 @@ fn has(found: &Value, expected: &Value) -> bool {
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn each_error_is_caught() {
+    each_error_is_caught_with(&[]);
+}
+
+/// Heapledger's allocator counts at its refills, and gets the checker's blocks back itself.
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn each_error_is_caught_by_the_allocator_itself() {
+    each_error_is_caught_with(&["--allocator", "heapledger"]);
+}
+
+fn each_error_is_caught_with(allocator: &[&str]) {
     for (kind, options, expected, signal) in faults() {
-        let (outcome, error) = error_of("heap_errors", kind, options);
+        let (outcome, error) = error_of("heap_errors", kind, &[allocator, options].concat());
         assert_eq!(outcome.status.signal(), signal, "{kind}: {outcome:?}");
         let text = if signal.is_none() { "done\n" } else { "" };
         assert_eq!(outcome.text(), text, "{kind}");
@@ -326,12 +338,114 @@ fn programs_that_people_use_are_the_same_and_clean() {
     };
     let all = [ALL, &["--quiet"]].concat();
     let words = "--phc --quiet --phc-normal 7 --phc-placement drawn --phc-adaptive --phc-min-memory 0";
-    for options in [all, words.split(' ').collect()] {
+    let words: Vec<&str> = words.split(' ').collect();
+    let own = |options: &[&'static str]| [options, &["--allocator", "heapledger"]].concat();
+    for options in [own(&all), own(&words), all, words] {
         for job in jobs() {
             let words = ["run"].iter().chain(&options).map(|word| OsStr::new(*word));
             assert_eq!(job.bare(), job.through(words).outcome(), "{options:?}");
         }
     }
+}
+
+/// Blocks are sampled by the functions in their stacks, whose names are found in the files of the
+/// program: of C, C++ and Rust.
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn sites_are_chosen_by_functions() {
+    let sampled = |options: &[&str], fixture: &str, kind: &str| {
+        let (outcome, files, _scratch) = checked(Job::fixture(fixture, kind), options);
+        (files.len(), String::from_utf8(outcome.stderr).unwrap())
+    };
+    for (fixture, kind, function) in [
+        ("heap_errors", "use-after-free-read", "make"),
+        ("heap_errors_cxx", "virtual-call", "make_node"),
+        ("heap_errors_rust", "use-after-free", "heap_errors_rust::make"),
+    ] {
+        for allocator in ["system", "heapledger"] {
+            let with = |option: &str, name: &str| sampled(&["--allocator", allocator, option, name], fixture, kind);
+            assert_eq!(with("--phc-only", function).0, 1, "{fixture} {allocator}");
+            assert_eq!(with("--phc-never", "no_such_function").0, 1, "{fixture} {allocator}");
+            let (reports, said) = with("--phc-never", function);
+            assert_eq!(reports, 0, "{fixture} {allocator}: {said}");
+        }
+    }
+    let (reports, said) = sampled(&["--phc-only", "no_such_function"], "heap_errors", "nothing");
+    assert!(reports == 0 && said.contains(" sampled 0 blocks in 1 process"), "{said}");
+
+    let scratch = Scratch::new();
+    let list = scratch.file("never");
+    std::fs::write(&list, "# what is known\nmake_other\nmake()   # and this\n").unwrap();
+    let path = list.to_str().unwrap();
+    assert_eq!(sampled(&["--phc-never-from", path], "heap_errors", "use-after-free-read").0, 0);
+    std::fs::write(&list, "make\nmake<int>\n").unwrap();
+    let (_, said) = sampled(&["--phc-never-from", path], "heap_errors", "nothing");
+    assert!(said.contains("line 2: expected a name without arguments and types"), "{said}");
+}
+
+/// A place that is the only one to be sampled is sampled far more often.
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn a_rare_site_is_found_if_it_is_chosen() {
+    let options = ["run", "--phc", "--phc-min-memory", "0", "--phc-first", "512", "--phc-normal", "512", "--phc-only"];
+    let words = options.iter().chain(&["make_rare"]).map(OsStr::new);
+    let scratch = Scratch::new();
+    let run = || Job::fixture("heap_errors", "rare").directory(scratch.path()).through(words.clone()).outcome();
+    // Each of the 39 blocks is sampled with a probability of about 1/33: seven in ten runs find the
+    // error.
+    assert!((0..30).any(|_| run().status.signal() == Some(11)));
+}
+
+/// The kernel's core file of a process has the report that its file has.
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn a_core_file_has_the_same_reports() {
+    let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap_or_default();
+    if pattern.trim() != "core" {
+        eprintln!("skipped: the kernel does not write core files to the current directory ({})", pattern.trim());
+        return;
+    }
+    let scratch = Scratch::new();
+    let words = |rest: &[&str]| [&["run"], ALL, rest].concat().join(" ");
+    let fixture = program("heap_errors");
+    let run = |options: &[&str], kind: &str| {
+        let command = format!("ulimit -c unlimited; exec {HEAPLEDGER} {} -- {} {kind}", words(options), fixture.display());
+        let mut shell = Command::new("sh");
+        let done = shell.args(["-c", &command]).current_dir(scratch.path()).output().unwrap();
+        let mut cores = Vec::new();
+        let mut files = Vec::new();
+        for entry in std::fs::read_dir(scratch.path()).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            if name.starts_with("core") {
+                cores.push(path);
+            } else if name.ends_with(".phc") {
+                files.push(path);
+            }
+        }
+        (done, cores, files)
+    };
+    for options in [&["--quiet"][..], &["--quiet", "--allocator", "heapledger"]] {
+        for kind in ["thread-free", "overflow-write", "invalid-free"] {
+            let (done, cores, files) = run(options, kind);
+            assert!(done.status.signal().is_some(), "{done:?}");
+            assert_eq!((cores.len(), files.len()), (1, 1), "{kind}: {done:?}");
+            let (from_core, from_file) = (read(&cores[0]), read(&files[0]));
+            assert_eq!(from_core["errors"], from_file["errors"], "{kind}");
+            assert_eq!(from_core["errors"].as_array().unwrap().len(), 1, "{kind}");
+            cores.iter().chain(&files).for_each(|path| std::fs::remove_file(path).unwrap());
+        }
+    }
+    // Without the checker, there is nothing; with it and without an error, no report.
+    let command = format!("ulimit -c unlimited; exec {} null", fixture.display());
+    let _ = Command::new("sh").args(["-c", &command]).current_dir(scratch.path()).output().unwrap();
+    let core = std::fs::read_dir(scratch.path()).unwrap().map(|entry| entry.unwrap().path());
+    let core: Vec<PathBuf> = core.filter(|path| path.to_string_lossy().contains("core")).collect();
+    let said = String::from_utf8(heapledger(["phc".as_ref(), core[0].as_os_str()]).stderr).unwrap();
+    assert!(said.contains("the process did not run with the heap checker"), "{said}");
+    std::fs::remove_file(&core[0]).unwrap();
+    let (_, cores, _) = run(&["--quiet"], "null");
+    assert_eq!(read(&cores[0])["errors"], json!([]));
 }
 
 /// A recording and the checker observe the same program.

@@ -56,6 +56,9 @@ pub(crate) struct HeapStackJson {
     role: &'static str,
     /// The kernel's id of the thread.
     thread: u32,
+    /// The scopes that the program had declared, outermost first: `request{17} > parse`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    context: String,
     frames: Vec<Frame>,
 }
 
@@ -65,6 +68,7 @@ pub(crate) fn named(report: &PhcReport<'_>, names: &mut Names) -> HeapError {
     let mut stack = |role, call: &PhcCall| HeapStackJson {
         role,
         thread: call.thread,
+        context: call.context.clone(),
         frames: call.stack.iter().flat_map(|&address| names.frames(&maps, address)).collect(),
     };
     let mut stacks = vec![stack("error", &report.at)];
@@ -139,7 +143,11 @@ impl HeapError {
                 ("freed", _) => "freed",
                 (_, _) => "allocated",
             };
-            lines.push(format!("    {role} in thread {} at", stack.thread));
+            let context = match stack.context.as_str() {
+                "" => String::new(),
+                context => format!(", in {}", escape(context)),
+            };
+            lines.push(format!("    {role} in thread {}{context} at", stack.thread));
             let frames = stack.frames.iter().take(FRAMES_MAX);
             lines.extend(frames.map(|frame| format!("        {}", frame.line())));
             match stack.frames.len().saturating_sub(FRAMES_MAX) {

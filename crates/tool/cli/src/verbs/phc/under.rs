@@ -1,16 +1,17 @@
 //! The heap checker under `run` and `record`: its options, and what is said and written at the end.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
-use std::path::PathBuf;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
 
 use heapledger_collect::HeapChecker as Library;
 use heapledger_phc_report::{OffReason, PhcFile, parse};
 
 use super::errors::named;
-use crate::args::{HeapChecker, Placement, SymbolFiles};
+use crate::args::{HeapChecker, Placement, SymbolFiles, function};
 use crate::code::Code;
-use crate::error::hint_lines;
+use crate::error::{Failure, Result, hint_lines};
+use crate::exit::Exit;
 use crate::format::{count, counted};
 use crate::launch::preload::HEAP_CHECKER;
 use crate::mapped_names::Names;
@@ -21,17 +22,21 @@ use crate::text::{quoted, shown};
 /// The number of errors that are shown at the end.
 const ERRORS_MAX: usize = 8;
 
+/// The number of functions that the library takes, and of the bytes of their names.
+const FUNCTIONS_MAX: usize = 64;
+const NAMES_BYTES_MAX: usize = 4096;
+
 /// Returns the library to load, if the options ask for the checker.
-pub(crate) fn library(options: &HeapChecker, is_quiet: bool) -> Option<Library> {
+pub(crate) fn library(options: &HeapChecker, is_quiet: bool) -> Result<Option<Library>> {
     if !options.phc {
-        return None;
+        return Ok(None);
     }
     let placement = match options.phc_placement {
         Placement::End => "end",
         Placement::Start => "start",
         Placement::Drawn => "drawn",
     };
-    let settings = format!(
+    let mut settings = format!(
         "first {}\nnormal {}\nreuse {}\nsize {}\nmemory {}\nplacement {placement}\nadaptive {}\nprints {}\n",
         options.phc_first,
         options.phc_normal,
@@ -41,7 +46,35 @@ pub(crate) fn library(options: &HeapChecker, is_quiet: bool) -> Option<Library> 
         u8::from(options.phc_adaptive),
         u8::from(!is_quiet),
     );
-    Some(Library { library: HEAP_CHECKER.into(), settings })
+    let mut never = options.phc_never.clone();
+    if let Some(path) = &options.phc_never_from {
+        never.extend(functions_in(path)?);
+    }
+    if options.phc_only.len() + never.len() > FUNCTIONS_MAX
+        || options.phc_only.iter().chain(&never).map(String::len).sum::<usize>() > NAMES_BYTES_MAX
+    {
+        let what = format!("cannot choose so many functions: at most {FUNCTIONS_MAX}, of {NAMES_BYTES_MAX} bytes in all");
+        return Err(Failure::new(Exit::Usage, what).hint("a namespace, class or module stands for all its functions"));
+    }
+    options.phc_only.iter().for_each(|name| settings.push_str(&format!("only {name}\n")));
+    never.iter().for_each(|name| settings.push_str(&format!("never {name}\n")));
+    Ok(Some(Library { library: HEAP_CHECKER.into(), settings }))
+}
+
+/// Reads the functions of a file.
+fn functions_in(path: &Path) -> Result<Vec<String>> {
+    /// A file with as many names as are allowed, and comments.
+    const LENGTH_MAX: u64 = 1 << 20;
+    let cannot = || format!("cannot read `{}`", path.display());
+    let mut text = String::new();
+    let read = File::open(path).and_then(|file| file.take(LENGTH_MAX).read_to_string(&mut text));
+    read.map_err(|error| Failure::caused(Exit::Usage, cannot(), error))?;
+    let names = (1..).zip(text.lines()).filter_map(|(line, text)| {
+        let name = text.split('#').next().unwrap_or("").trim();
+        let wrong = |error| Failure::new(Exit::Usage, format!("{}: line {line}: {error}", cannot()));
+        (!name.is_empty()).then(|| function(name).map_err(wrong))
+    });
+    names.collect()
 }
 
 /// Returns the options as a recording has them.

@@ -1,0 +1,199 @@
+//! A sampler's blocks are exactly the allocations that it has asked for. One test, because a
+//! process has one sampler.
+#![cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
+
+use std::cell::Cell;
+use std::sync::Mutex;
+
+use heapledger_core::block_sampler::{self, BlockSampler, Counted};
+use heapledger_core::hooks::Pointer;
+use heapledger_heap as heap;
+
+thread_local! {
+    /// The delays that are used next, the last one first; without one, nothing is sampled.
+    static DELAYS: Cell<Option<(u32, u32)>> = const { Cell::new(None) };
+}
+
+/// The sizes for which a block was sampled.
+static SAMPLED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+/// The memory of the sampler's blocks, which are never freed.
+static MEMORY: [u128; 64] = [0; 64];
+
+static SAMPLER: BlockSampler = BlockSampler { count, allocate, free, reallocate, usable_size, owns };
+
+/// Every delay is another one: the state of a linear congruential generator, below the bound.
+extern "C" fn count() -> Counted {
+    match DELAYS.get() {
+        Some((state, bound)) => {
+            let next = state.wrapping_mul(747_796_405).wrapping_add(2_891_336_453);
+            DELAYS.set(Some((next, bound)));
+            Counted { allocations: delay(next, bound), ends_with_sample: 1 }
+        }
+        None => Counted { allocations: 1000, ends_with_sample: 0 },
+    }
+}
+
+fn delay(state: u32, bound: u32) -> u32 {
+    (state >> 8) % bound
+}
+
+unsafe extern "C" fn allocate(size: usize, alignment: usize) -> Pointer {
+    assert!(alignment >= 16);
+    // The test's own vector is in another heap: that of the C library.
+    SAMPLED.lock().unwrap().push(size);
+    MEMORY.as_ptr().cast_mut().cast()
+}
+
+unsafe extern "C" fn free(_: Pointer) {}
+
+unsafe extern "C" fn reallocate(_: Pointer, _: usize) -> Pointer {
+    std::ptr::null_mut()
+}
+
+unsafe extern "C" fn usable_size(_: Pointer) -> usize {
+    7
+}
+
+unsafe extern "C" fn owns(address: usize) -> u32 {
+    u32::from(MEMORY.as_ptr_range().contains(&std::ptr::without_provenance(address)))
+}
+
+fn is_sampled(block: *mut u8) -> bool {
+    // SAFETY: `owns` may be called with any address.
+    unsafe { owns(block.addr()) != 0 }
+}
+
+#[test]
+fn exactly_the_allocations_that_are_asked_for_are_sampled() {
+    // Blocks that are in a list already are counted, too.
+    let early: Vec<*mut u8> = (0..10).map(|_| heap::allocate(48)).collect();
+    block_sampler::set_supported(heap::restart_sampling);
+    // SAFETY: the sampler is static, and its blocks are nobody else's.
+    assert!(unsafe { block_sampler::set(&SAMPLER) });
+    // SAFETY: as above.
+    assert!(!unsafe { block_sampler::set(&SAMPLER) }, "there is one sampler");
+    // SAFETY: a block of this allocator.
+    early.into_iter().for_each(|block| unsafe { heap::free(block) });
+
+    // Blocks of one class, some of which are freed: at exactly the delays.
+    let mut state = 1_u32;
+    let mut expected = 0;
+    let mut next = || {
+        state = state.wrapping_mul(747_796_405).wrapping_add(2_891_336_453);
+        delay(state, 100) as usize
+    };
+    // The first allocation makes 64 ready of those above 512 bytes, which are counted.
+    let mut blocks = vec![heap::allocate(33)];
+    DELAYS.set(Some((1, 100)));
+    let first = next();
+    let before = (0..2000).find(|_| is_sampled(heap::allocate(33))).unwrap();
+    assert!((first + 900 - 64 - 128..=first + 1000).contains(&before), "{before}, delay {first}");
+    expected += 1;
+    let mut until = next();
+    for number in 0..20_000 {
+        let block = heap::allocate(33 + number % 16);
+        assert_eq!(is_sampled(block), until == 0, "allocation {number}");
+        until = if until == 0 {
+            expected += 1;
+            next()
+        } else {
+            until - 1
+        };
+        if !is_sampled(block) {
+            blocks.push(block);
+        }
+        if number % 3 == 0 && !blocks.is_empty() {
+            let block = blocks.swap_remove(number * 7919 % blocks.len());
+            // SAFETY: a block of this allocator, which is freed once.
+            unsafe { heap::free(block) };
+        }
+    }
+    assert!(expected > 350);
+    let sampled = std::mem::take(&mut *SAMPLED.lock().unwrap());
+    assert_eq!(sampled.len(), expected);
+    assert!(sampled.iter().all(|size| (33..49).contains(size)), "the sampler is passed the size that was asked for");
+
+    // Of classes whose blocks are taken out of turn, too.
+    for size in [5000, 70_000] {
+        DELAYS.set(Some((1, 1)));
+        drain();
+        (0..300).for_each(|number| assert!(is_sampled(heap::allocate(size)), "{size} bytes, allocation {number}"));
+        let mut state = 5_u32;
+        DELAYS.set(Some((state, 100)));
+        let mut next = || {
+            state = state.wrapping_mul(747_796_405).wrapping_add(2_891_336_453);
+            delay(state, 100) as usize
+        };
+        let mut until = next();
+        let mut blocks = Vec::new();
+        for number in 0..20_000 {
+            let block = heap::allocate(size);
+            assert_eq!(is_sampled(block), until == 0, "{size} bytes, allocation {number}");
+            until = if until == 0 { next() } else { until - 1 };
+            if !is_sampled(block) {
+                blocks.push(block);
+            }
+            if blocks.len() > number % 29 {
+                let block = blocks.swap_remove(number * 7919 % blocks.len());
+                // SAFETY: a block of this allocator, which is freed once.
+                unsafe { heap::free(block) };
+            }
+        }
+        // SAFETY: as above.
+        blocks.into_iter().for_each(|block| unsafe { heap::free(block) });
+    }
+
+    // Every allocation, of any size up to 1 MiB, zeroed or aligned.
+    DELAYS.set(Some((1, 1)));
+    drain();
+    for number in 0..3000_usize {
+        let size = number * number % (1 << 20);
+        let block = match number % 3 {
+            0 => heap::allocate(size),
+            1 => heap::allocate_aligned(size, 16 << (number % 6)),
+            _ => heap::allocate(size / 1000),
+        };
+        assert!(is_sampled(block), "{number}");
+    }
+    // SAFETY: a block of the sampler.
+    assert_eq!(unsafe { heap::usable_size(MEMORY.as_ptr().cast()) }, 7);
+
+    // Several classes: each gets its share. Popped blocks are those above 512 bytes.
+    DELAYS.set(Some((1, 200)));
+    drain();
+    SAMPLED.lock().unwrap().clear();
+    let sizes = [24, 200, 700, 5000];
+    let mut kept = Vec::new();
+    for number in 0..400_000_usize {
+        // A tenth of the allocations has the first size, two the second, and so on.
+        let size = sizes[[0, 1, 1, 2, 2, 2, 3, 3, 3, 3][number * 7 % 10]];
+        let block = heap::allocate(size);
+        if !is_sampled(block) {
+            kept.push(block);
+        }
+        if kept.len() > 300 {
+            // SAFETY: a block of this allocator, which is freed once.
+            unsafe { heap::free(kept.swap_remove(number * 31 % 300)) };
+        }
+    }
+    let sampled = SAMPLED.lock().unwrap();
+    for (share, size) in (1..).zip(sizes) {
+        let count = sampled.iter().filter(|&&other| other == size).count();
+        // The delays have a mean of 100.5.
+        let expected = 398 * share;
+        assert!((expected * 8 / 10..expected * 12 / 10).contains(&count), "{size}: {count} instead of {expected}");
+    }
+}
+
+/// Makes allocations until the counts of the former delays are used up.
+fn drain() {
+    for _ in 0..3000 {
+        for size in [24, 48, 200, 700, 5000] {
+            let block = heap::allocate(size);
+            if !is_sampled(block) {
+                // SAFETY: a block of this allocator, which is freed once.
+                unsafe { heap::free(block) };
+            }
+        }
+    }
+}
