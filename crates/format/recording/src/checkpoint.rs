@@ -22,6 +22,8 @@ pub struct LiveBlock {
     pub stack: StackId,
     /// The rate at which it was sampled.
     pub rate: Rate,
+    /// Its usable size; `None` if it was not recorded.
+    pub usable: Option<Bytes>,
 }
 
 const COLUMNS: [Spec; 3] = [
@@ -32,6 +34,10 @@ const COLUMNS: [Spec; 3] = [
 
 /// The rates, if blocks were sampled.
 const COLUMNS_OF_SAMPLE: [Spec; 1] = [Spec { id: 4, codec: CODEC_BYTES }];
+
+/// The usable sizes, if some were recorded: 0 if one is not known, else the usable size less the
+/// requested size, plus 1.
+const COLUMN_USABLE: [Spec; 1] = [Spec { id: 5, codec: CODEC_VARINT }];
 
 /// Turns the live blocks of an image into the chunks of one checkpoint.
 #[derive(Debug)]
@@ -75,6 +81,12 @@ impl CheckpointEncoder {
                 let rates = blocks.iter().map(|block| [u64::from(block.rate.logarithm())]);
                 contents.extend(columns::encode_table(COLUMNS_OF_SAMPLE, rates));
             }
+            if blocks.iter().any(|block| block.usable.is_some()) {
+                let value = |block: &LiveBlock| {
+                    block.usable.and_then(|usable| usable.0.checked_sub(block.size.0)?.checked_add(1)).unwrap_or(0)
+                };
+                contents.extend(columns::encode_table(COLUMN_USABLE, blocks.iter().map(|block| [value(block)])));
+            }
             let head = ChunkHead { rows: blocks.len() as u32, part: part as u32, parts: parts as u32, ..self.head };
             chunks.push(compressor.encode_chunk(ChunkKind::Checkpoint, &head, &contents)?);
         }
@@ -90,13 +102,22 @@ pub(crate) fn decode(contents: &[u8], head: &ChunkHead, blocks: &mut Vec<LiveBlo
             return Err(Reason::Invalid("a live block that is not allocated yet"));
         }
         let (serial, size, stack) = (Serial(serial), Bytes(size), sites::stack(stack)?);
-        blocks.push(LiveBlock { serial, size, stack, rate: Rate::EXACT });
+        blocks.push(LiveBlock { serial, size, stack, rate: Rate::EXACT, usable: None });
         Ok(())
     })?;
     if columns::find_optional(contents, COLUMNS_OF_SAMPLE[0].id)?.is_some() {
         let mut blocks = blocks.iter_mut().skip(first);
         columns::decode_table(contents, COLUMNS_OF_SAMPLE, head.rows, |[rate]| {
             blocks.next().into_iter().for_each(|block| block.rate = Rate::from_logarithm(rate));
+            Ok(())
+        })?;
+    }
+    if columns::find_optional(contents, COLUMN_USABLE[0].id)?.is_some() {
+        let mut blocks = blocks.iter_mut().skip(first);
+        columns::decode_table(contents, COLUMN_USABLE, head.rows, |[value]| {
+            if let (Some(block), Some(slop)) = (blocks.next(), value.checked_sub(1)) {
+                block.usable = Some(Bytes(block.size.0.saturating_add(slop)));
+            }
             Ok(())
         })?;
     }

@@ -10,6 +10,7 @@ mod decoder;
 mod encoder;
 mod marks;
 mod ops;
+mod usable;
 
 pub(crate) use decoder::Decoded;
 pub use decoder::{Events, EventsBuffer};
@@ -126,7 +127,8 @@ pub struct Extras {
     pub alignment: Option<u64>,
     /// The count of `calloc` or `reallocarray`. The size of the event is the product.
     pub count: Option<u64>,
-    /// The usable size.
+    /// The usable size of an allocated block: the bytes that its allocator lets the program use.
+    /// `None` if it was not recorded.
     pub usable: Option<Bytes>,
     /// The weight of a released block that is inherited, in a sample.
     pub weight: Option<Blocks>,

@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 
+use heapledger_core::allocator::{AllocatorKind, AllocatorVersion};
 use heapledger_core::sample::Rate;
 use heapledger_core::{Blocks, Bytes, StackId, ThreadId};
 
@@ -115,6 +116,10 @@ pub struct ImageStart {
     /// For an image that began before the recording did: the blocks that were live in it when the
     /// recording began. They are in a checkpoint of that moment, before the image's first events.
     pub carried: Option<Live>,
+    /// The allocator that its malloc functions lead to.
+    pub allocator: AllocatorKind,
+    /// The allocator's version.
+    pub allocator_version: AllocatorVersion,
 }
 
 /// The way in which an image began.

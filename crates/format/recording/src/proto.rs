@@ -1,6 +1,7 @@
 //! The messages of the file as protocol buffers: field numbers, and the conversion of each field to
 //! and from [`messages`].
 
+use heapledger_core::allocator::{AllocatorKind, AllocatorVersion};
 use heapledger_core::sample::Rate;
 use heapledger_core::{Blocks, Bytes, Serial, StackId, ThreadId};
 
@@ -58,6 +59,8 @@ messages! {
         11 executable [bytes = "vec"]: Vec<u8>,
         12 argv [bytes = "vec", repeated]: Vec<Vec<u8>>,
         13 carried [message, optional]: Option<Live>,
+        14 allocator [uint32]: u32,
+        15 allocator_version [uint32]: u32,
     }
     messages::ImageEnd {
         1 image [uint32]: u32,
@@ -325,8 +328,18 @@ newtypes!(
     StackId(u32),
     ImageId(u32),
     ModuleId(u32),
-    TextId(u32)
+    TextId(u32),
+    AllocatorVersion(u32)
 );
+
+impl Field<u32> for AllocatorKind {
+    fn into_wire(self) -> u32 {
+        self as u32
+    }
+    fn from_wire(wire: u32) -> AllocatorKind {
+        AllocatorKind::from_number(wire)
+    }
+}
 
 impl Field<u32> for Rate {
     fn into_wire(self) -> u32 {

@@ -4,6 +4,7 @@
 //!
 //! - [`ids`]: typed ids and amounts, so that a size is never mistaken for a count.
 //! - [`api`]: the allocator calls that Heapledger distinguishes, with the numbers used on disk.
+//! - [`allocator`]: the allocators whose usable sizes are known.
 //! - [`context`]: the stack of named scopes that a thread is in.
 //! - [`bridge`]: how a program finds its observer.
 //! - [`hooks`]: the hook table, through which the malloc family is watched or replaced.
@@ -15,11 +16,13 @@
 //! - [`fatal`]: ends a program that misuses the allocator.
 //! - [`print`]: writes text to a descriptor, without allocation.
 //! - [`pool`]: user pools.
+//! - [`size_classes`]: the sizes of the blocks of Heapledger's allocator.
 //! - [`stamp`]: the types that a program declares for its blocks.
 //! - [`totals`]: the totals that a ledger keeps.
 //! - [`program`]: the kind of a program file, judged by its first bytes.
 #![no_std]
 
+pub mod allocator;
 pub mod api;
 pub mod arch;
 pub mod block_sampler;
@@ -37,6 +40,7 @@ pub mod print;
 pub mod program;
 pub mod sample;
 pub mod sandbox;
+pub mod size_classes;
 pub mod stamp;
 pub mod sys;
 pub mod thread_key;

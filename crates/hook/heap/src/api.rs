@@ -6,7 +6,9 @@ use heapledger_core::block_sampler;
 
 use crate::arena::{MAIN, lookup, registry};
 use crate::block::{self, as_own};
-use crate::classes::{DIRECT_MAX, LARGE_MAX, SMALL_MAX, aligned_class_of, bytes_of, class_above_direct, class_of};
+use crate::classes::{
+    self, DIRECT_MAX, LARGE_MAX, SMALL_MAX, aligned_class_of, bytes_of, class_above_direct, class_of,
+};
 use crate::from_heap::{self, ALIGNMENT};
 use crate::geometry::{CHUNK, SLICE};
 use crate::heap::HeapPtr;
@@ -284,10 +286,7 @@ pub unsafe fn usable_size(block: *const u8) -> usize {
 /// Returns the usable size of a block of `size` bytes, as [`allocate`] would return it. `None` if
 /// no block can be as large.
 pub fn good_size(size: usize) -> Option<usize> {
-    if size <= LARGE_MAX {
-        return Some(bytes_of(class_of(size)));
-    }
-    page::checked_up(size).filter(|&size| size <= isize::MAX as usize)
+    classes::good_size(size, page::page_size())
 }
 
 /// Changes the size of a block, in place if possible. Returns the block, which may have moved; null

@@ -8,9 +8,9 @@
 pub(crate) const PAGE: usize = 4096;
 
 /// The unit in which chunks are divided, in bytes.
-pub(crate) const SLICE: usize = 64 << 10;
+pub(crate) const SLICE: usize = heapledger_core::size_classes::SLICE;
 /// The logarithm of [`SLICE`].
-pub(crate) const SLICE_SHIFT: usize = 16;
+pub(crate) const SLICE_SHIFT: usize = SLICE.trailing_zeros() as usize;
 
 /// The size of a chunk, and its alignment, in bytes.
 pub(crate) const CHUNK: usize = 4 << 20;

@@ -76,7 +76,7 @@ mod c;
 #[cfg(not(all(test, loom)))]
 mod chunk;
 #[cfg(not(all(test, loom)))]
-mod classes;
+use heapledger_core::size_classes as classes;
 #[cfg(not(all(test, loom)))]
 mod detailed;
 #[cfg(not(all(test, loom)))]

@@ -10,7 +10,7 @@ use heapledger_core::program::Obstacle;
 use heapledger_core::sandbox;
 use heapledger_recorder::{connect, process, session};
 use heapledger_wire::session::{
-    ENVIRONMENT_VARIABLE, HOOKS_VARIABLE, NAME_LENGTH, SAMPLES_SUFFIX, STALLED_SUFFIX, WAITS_SUFFIX,
+    ENVIRONMENT_VARIABLE, HOOKS_VARIABLE, NAME_LENGTH, SAMPLES_SUFFIX, STALLED_SUFFIX, USABLE_SUFFIX, WAITS_SUFFIX,
 };
 
 use crate::child::{Child, ChildPath, ChildStatus};
@@ -22,7 +22,7 @@ const PRELOAD: &[u8] = b"LD_PRELOAD=";
 const SESSION: &[u8] = b"HEAPLEDGER_SESSION=";
 const HOOKS: &[u8] = b"HEAPLEDGER_HOOKS=";
 /// The longest session address; without suffixes it is shorter.
-const SESSION_LENGTH_MAX: usize = SESSION_LENGTH + SAMPLES_SUFFIX.len() + WAITS_SUFFIX.len();
+const SESSION_LENGTH_MAX: usize = SESSION_LENGTH + SAMPLES_SUFFIX.len() + USABLE_SUFFIX.len() + WAITS_SUFFIX.len();
 const STALLED: &[u8] = STALLED_SUFFIX.as_bytes();
 const SESSION_LENGTH: usize = 2 * NAME_LENGTH + 1;
 

@@ -13,7 +13,7 @@ use heapledger_unwind::modules;
 
 use crate::guard::with_guard;
 use crate::thread_library::thread_library;
-use crate::{additions, environment, libraries, linker, unseen, wrappers};
+use crate::{additions, allocator, environment, libraries, linker, unseen, wrappers};
 
 unsafe extern "C" {
     /// The address at which the first thread's stack began: the argument count (set by the dynamic
@@ -74,9 +74,13 @@ fn join(session: Address, stack_end: u64, objects: &Objects<'_>) {
     let observer = if session.samples() {
         dispatch_path::set_sampling(&sample::OBSERVER, dispatch_path::EXTERNAL_RATE);
         &raw const sample::OBSERVER
+    } else if session.wants_usable() {
+        &raw const observer::OBSERVER_WITH_USABLE
     } else {
         &raw const observer::OBSERVER
     };
+    let (kind, version) = allocator::next_allocator(objects);
+    session::set_allocator(kind, version);
     // SAFETY: once, under the lock of `initialise`; `stack_end` is where the first thread's stack
     // began.
     unsafe { process::start(session, stack_end) };

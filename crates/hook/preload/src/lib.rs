@@ -8,6 +8,7 @@
 #![allow(unreachable_pub, reason = "exported C symbols must be `pub`, though no Rust code names them")]
 
 mod additions;
+mod allocator;
 mod announce;
 mod bridge;
 mod child;

@@ -151,6 +151,8 @@ fn redirect(library: &NamespaceLibrary<'_>) -> bool {
     for (slot, name) in addresses.iter().zip(NEXT) {
         slot.store(library.function(name), Ordering::Release);
     }
+    // Blocks of another allocator come to the observers from now on.
+    session::stop_usable();
     // SAFETY: the library has not been redirected, so no call of the namespace has come here; the
     // addresses are its own.
     if !unsafe { set_allocator(namespace, |name| library.function(name), first_call) } {

@@ -43,7 +43,7 @@ pub(crate) fn accepts(producer: &mut Producer, kind: Kind) -> Result<bool, Write
 /// Returns the event of a reallocation of which only the free of the old block is recorded.
 pub(crate) const fn ended_as_free(api: Api) -> Extended<'static> {
     let (outcome, stack) = (ReallocOutcome::Freed, StackId::ROOT);
-    Extended::ReallocEnd { api, outcome, address: 0, size: 0, stack, count: 0, rate: Rate::EXACT }
+    Extended::ReallocEnd { api, outcome, address: 0, size: 0, stack, count: 0, usable: 0, rate: Rate::EXACT }
 }
 
 /// Returns the form in which an event is to be written in the session's present mode, if it is.

@@ -14,18 +14,16 @@ use crate::process::Process;
 use crate::{block, session};
 
 #[cold]
-pub(crate) fn write_allocation_to_common_ring(api: Api, address: u64, size: u64, alignment: u64, count: u64) {
-    let stack = StackId::ROOT;
-    write_to_common_ring(&Extended::Alloc {
-        api,
-        address,
-        size,
-        stack,
-        alignment,
-        count,
-        usable: 0,
-        rate: Rate::EXACT,
-    });
+pub(crate) fn write_allocation_to_common_ring(
+    api: Api,
+    address: u64,
+    size: u64,
+    alignment: u64,
+    count: u64,
+    usable: u64,
+) {
+    let (stack, rate) = (StackId::ROOT, Rate::EXACT);
+    write_to_common_ring(&Extended::Alloc { api, address, size, stack, alignment, count, usable, rate });
 }
 
 /// Writes an event of a thread that cannot use a ring of its own to the common ring, without its

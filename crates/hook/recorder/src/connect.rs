@@ -14,9 +14,11 @@ use heapledger_wire::VERSION;
 use heapledger_wire::ring::Ring;
 use heapledger_wire::session::{
     ADDRESS_PREFIX, ANSWER_LENGTH, Answer, NAME_LENGTH, PAGE_LENGTH, REQUEST_LENGTH, Request, RequestKind,
-    SAMPLES_SUFFIX, SessionPage, WAITS_SUFFIX,
+    SAMPLES_SUFFIX, SessionPage, USABLE_SUFFIX, WAITS_SUFFIX,
 };
 use heapledger_wire::stall::{POLL_MILLISECONDS, Watchdog};
+
+use crate::session;
 
 /// The address of a session, from the environment variable.
 #[derive(Clone, Copy, Debug)]
@@ -24,14 +26,19 @@ pub struct Address {
     name: [u8; NAME_LENGTH],
     token: [u8; NAME_LENGTH],
     samples: bool,
+    wants_usable: bool,
     waits: bool,
 }
 
 impl Address {
-    /// Parses `NAME:TOKEN`, or `NAME:TOKEN:s` for a session that samples; `:w` follows either if
-    /// threads wait for ever.
+    /// Parses `NAME:TOKEN`, or `NAME:TOKEN:s` for a session that samples; `:u` follows either if it
+    /// records usable sizes, and then `:w` if threads wait for ever.
     pub fn parse(value: &[u8]) -> Option<Address> {
         let (value, waits) = match value.strip_suffix(WAITS_SUFFIX.as_bytes()) {
+            Some(value) => (value, true),
+            None => (value, false),
+        };
+        let (value, wants_usable) = match value.strip_suffix(USABLE_SUFFIX.as_bytes()) {
             Some(value) => (value, true),
             None => (value, false),
         };
@@ -45,12 +52,17 @@ impl Address {
         if *separator != b':' || !is_hexadecimal(name) || !is_hexadecimal(token) {
             return None;
         }
-        Some(Address { name: name.try_into().ok()?, token: token.try_into().ok()?, samples, waits })
+        Some(Address { name: name.try_into().ok()?, token: token.try_into().ok()?, samples, wants_usable, waits })
     }
 
     /// True if the session records a sample of all blocks.
     pub fn samples(&self) -> bool {
         self.samples
+    }
+
+    /// True if the session records the usable sizes of blocks.
+    pub fn wants_usable(&self) -> bool {
+        self.wants_usable
     }
 }
 
@@ -248,8 +260,20 @@ fn ask(address: &Address, page: Option<&'static SessionPage>, arguments: Request
 fn message(address: &Address, arguments: RequestArguments) -> [u8; REQUEST_LENGTH] {
     let RequestArguments { kind, image, fork, node_base } = arguments;
     let thread = sys::thread_id();
-    Request { version: VERSION, kind: kind as u32, token: address.token, image, thread, fork, node_base, capacity: 0 }
-        .to_bytes()
+    let (allocator, allocator_version) = session::allocator();
+    Request {
+        version: VERSION,
+        kind: kind as u32,
+        token: address.token,
+        image,
+        thread,
+        fork,
+        node_base,
+        capacity: 0,
+        allocator,
+        allocator_version,
+    }
+    .to_bytes()
 }
 
 /// Maps the session page, at most once per process: forked children keep the mapping.

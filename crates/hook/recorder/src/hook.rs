@@ -21,6 +21,7 @@ use crate::attach::{enter, enter_fast};
 use crate::capture::{Heap, is_ignoring};
 use crate::common_ring::{write_allocation_to_common_ring, write_to_common_ring};
 use crate::session;
+use crate::usable::usable_size;
 
 pub(crate) mod arenas;
 pub mod declarations;
@@ -28,6 +29,7 @@ pub mod marks;
 pub mod pools;
 pub mod processes;
 pub mod sample;
+pub mod with_usable;
 
 /// Records that `malloc(size)` returned `address`.
 ///
@@ -65,7 +67,7 @@ unsafe fn malloc_slow(address: u64, size: u64, caller: Caller) {
     // SAFETY: `record_after_slow` requires *live caller*; this function's `# Safety` requires the
     // same of `caller`.
     if unsafe { !record_after_slow(caller, |stack| event::malloc(0, address, size, stack)) } {
-        write_allocation_to_common_ring(Api::Malloc, address, size, 0, 0);
+        write_allocation_to_common_ring(Api::Malloc, address, size, 0, 0, 0);
     }
 }
 
@@ -110,15 +112,17 @@ unsafe fn calloc_slow(address: u64, count: u32, each: u32, caller: Caller) {
     // same of `caller`.
     if unsafe { !record_after_slow(caller, |stack| event::calloc(0, address, count, each, stack)) } {
         let size = u64::from(count) * u64::from(each);
-        write_allocation_to_common_ring(Api::Calloc, address, size, 0, u64::from(count));
+        write_allocation_to_common_ring(Api::Calloc, address, size, 0, u64::from(count), 0);
     }
 }
 
-/// Records any allocation, with all its arguments, and the heap that the block is from.
+/// Records any allocation, with all its arguments, the heap that the block is from, and its usable
+/// size if the session records them.
 ///
 /// # Safety
 ///
-/// See [`malloc`].
+/// See [`malloc`]. *Live block* (`usable`) holds for `address`: the call that is recorded has just
+/// returned it.
 #[inline(never)]
 pub(crate) unsafe fn allocation(
     api: Api,
@@ -135,8 +139,11 @@ pub(crate) unsafe fn allocation(
     if is_paused(Kind::Allocation) {
         return;
     }
+    // SAFETY: `usable_size` requires a *live block*; this function's `# Safety` requires the same of
+    // `address`.
+    let usable = unsafe { usable_size(address) };
     let Some(block) = enter(caller.sp()) else {
-        return write_allocation_to_common_ring(api, address, size, alignment, count);
+        return write_allocation_to_common_ring(api, address, size, alignment, count, usable);
     };
     if block.skips(Kind::Allocation) {
         return;
@@ -146,7 +153,7 @@ pub(crate) unsafe fn allocation(
     // `caller`.
     let stack = unsafe { block.capture_in(caller, heap) };
     let ticks = block.stamp();
-    let event = Extended::Alloc { api, address, size, stack, alignment, count, usable: 0, rate: Rate::EXACT };
+    let event = Extended::Alloc { api, address, size, stack, alignment, count, usable, rate: Rate::EXACT };
     let written = block.write_extended(ticks, &event);
     block.finish(written);
 }
@@ -312,6 +319,11 @@ unsafe fn reallocation_ends_slow(
         return;
     }
     let is_ignored = outcome == ReallocOutcome::Returned && is_ignoring();
+    let usable = match outcome {
+        // SAFETY: `usable_size` requires a *live block*: the call that is recorded has returned it.
+        ReallocOutcome::Returned => unsafe { usable_size(address) },
+        ReallocOutcome::Failed | ReallocOutcome::Freed => 0,
+    };
     let Some(block) = enter(caller.sp()) else {
         if is_ignored {
             write_to_common_ring(&ended_as_free(api));
@@ -325,6 +337,7 @@ unsafe fn reallocation_ends_slow(
             size,
             stack,
             count,
+            usable,
             rate: Rate::EXACT,
         });
     };
@@ -340,11 +353,11 @@ unsafe fn reallocation_ends_slow(
     // `caller`.
     let stack = unsafe { block.capture_in(caller, heap) };
     let ticks = block.stamp();
-    let is_compact = is_compact_end(api, outcome, address, size);
+    let is_compact = is_compact_end(api, outcome, address, size) && usable == 0;
     if is_compact {
         return block.write_and_finish(ticks, &mut event::realloc_end(0, address, size, stack));
     }
-    let event = Extended::ReallocEnd { api, outcome, address, size, stack, count, rate: Rate::EXACT };
+    let event = Extended::ReallocEnd { api, outcome, address, size, stack, count, usable, rate: Rate::EXACT };
     let written = block.write_extended(ticks, &event);
     block.finish(written);
 }

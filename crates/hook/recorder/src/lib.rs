@@ -5,6 +5,7 @@
 //! - [`block`]: a thread's state; [`attach`]: how a thread comes to it. [`process`]: the process's
 //!   state; [`session`]: what it knows of its session; [`connect`]: the handshake with the
 //!   collector.
+//! - `usable`: the sizes of blocks as the allocator gives them.
 //! - [`verify`]: captured stacks against glibc's.
 //! - [`arch`]: a call on another stack.
 //!
@@ -29,4 +30,5 @@ mod sampling;
 pub mod session;
 mod table;
 pub mod threads;
+mod usable;
 pub mod verify;

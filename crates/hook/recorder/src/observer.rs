@@ -5,11 +5,19 @@ use heapledger_core::hooks::{Arena, Caller, Observer, Pointer};
 use heapledger_wire::event::ReallocOutcome;
 
 use crate::hook::arenas::{arena_created, arena_disposed, purged};
-use crate::hook::{self, arenas};
+use crate::hook::{self, arenas, with_usable};
 use crate::table::{api_from_number, observer};
 
 /// The recorder. To be installed once [`process::start`](crate::process::start) has been called.
 pub static OBSERVER: Observer = observer!();
+
+/// The recorder of a session that records usable sizes, to be installed instead of [`OBSERVER`].
+pub static OBSERVER_WITH_USABLE: Observer = Observer {
+    malloc: Some(malloc_with_usable),
+    calloc: Some(calloc_with_usable),
+    realloc_ends: Some(realloc_ends_with_usable),
+    ..observer!()
+};
 
 // These are called under the contract of `Observer`. It gives *live caller* (`hook::malloc`): the
 // call is in this thread, and the caller's frame is live until they return.
@@ -30,6 +38,43 @@ unsafe extern "C" fn calloc(block: Pointer, count: usize, each: usize, caller: C
     // SAFETY: `hook::calloc` requires *live caller*, which the contract of `Observer` gives: the
     // caller's frame is live until we return.
     unsafe { hook::calloc(block as u64, count as u64, each as u64, caller) };
+}
+
+/// # Safety
+///
+/// The contract of [`Observer`].
+unsafe extern "C" fn malloc_with_usable(block: Pointer, size: usize, caller: Caller) {
+    // SAFETY: `with_usable::malloc` requires *live caller* and a *live block*. The contract of
+    // `Observer` gives both: the caller's frame is live until we return, and so is the block, which
+    // the program has not got yet.
+    unsafe { with_usable::malloc(block as u64, size as u64, caller) };
+}
+
+/// # Safety
+///
+/// The contract of [`Observer`].
+unsafe extern "C" fn calloc_with_usable(block: Pointer, count: usize, each: usize, caller: Caller) {
+    // SAFETY: `with_usable::calloc` requires *live caller* and a *live block*. The contract of
+    // `Observer` gives both: the caller's frame is live until we return, and so is the block, which
+    // the program has not got yet.
+    unsafe { with_usable::calloc(block as u64, count as u64, each as u64, caller) };
+}
+
+/// # Safety
+///
+/// The contract of [`Observer`].
+unsafe extern "C" fn realloc_ends_with_usable(old: Pointer, block: Pointer, size: usize, caller: Caller) {
+    let (address, size) = (block as u64, size as u64);
+    // SAFETY: `with_usable::reallocation_ends`, `failure` and `allocation` require *live caller*, and
+    // a *live block* if there is one. The contract of `Observer` gives both: the caller's frame is
+    // live until we return, and so is the block, which the program has not got yet.
+    unsafe {
+        match (old.is_null(), block.is_null()) {
+            (false, _) => with_usable::reallocation_ends(outcome(block, size), address, size, caller),
+            (true, true) => hook::failure(Api::Realloc, size, 0, 0, caller),
+            (true, false) => hook::allocation(Api::Realloc, address, size, 0, 0, caller, None),
+        }
+    }
 }
 
 /// # Safety

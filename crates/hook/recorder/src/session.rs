@@ -5,6 +5,7 @@ use core::mem::MaybeUninit;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
+use heapledger_core::allocator::{AllocatorKind, AllocatorVersion};
 use heapledger_core::sys;
 use heapledger_wire::session::SessionPage;
 
@@ -17,6 +18,14 @@ const STATE_OFF: u32 = 2;
 
 /// True if the session records a sample.
 static SAMPLES: AtomicBool = AtomicBool::new(false);
+
+/// True if the session records usable sizes, and blocks of the program have such sizes: see
+/// [`usable`](crate::usable).
+static WANTS_USABLE: AtomicBool = AtomicBool::new(false);
+
+/// The kind and the version of the program's allocator.
+static ALLOCATOR: AtomicU32 = AtomicU32::new(0);
+static ALLOCATOR_VERSION: AtomicU32 = AtomicU32::new(0);
 
 struct AddressCell(UnsafeCell<MaybeUninit<Address>>);
 // SAFETY: written once in `join`, before `STATE` becomes `STATE_ON`, and only read after that was
@@ -36,6 +45,7 @@ static NETWORK: AtomicU64 = AtomicU64::new(0);
 /// This is the first call, and precedes that of [`turn_on`].
 pub(crate) unsafe fn join(address: Address) {
     SAMPLES.store(address.samples(), Ordering::Relaxed);
+    WANTS_USABLE.store(address.wants_usable(), Ordering::Relaxed);
     NETWORK.store(network().unwrap_or(0), Ordering::Relaxed);
     // SAFETY: nobody else refers to the cell: by this function's `# Safety` this is the only write,
     // and `address` reads the cell only after `STATE_ON`, which `turn_on` stores later.
@@ -70,6 +80,28 @@ pub(crate) fn address() -> &'static Address {
 #[inline(always)]
 pub fn samples() -> bool {
     SAMPLES.load(Ordering::Relaxed)
+}
+
+/// Sets the allocator that the program uses. Call before the process is introduced.
+pub fn set_allocator(kind: AllocatorKind, version: AllocatorVersion) {
+    ALLOCATOR.store(kind as u32, Ordering::Relaxed);
+    ALLOCATOR_VERSION.store(version.0, Ordering::Relaxed);
+}
+
+/// Returns the kind and the version of the program's allocator, as a request has them.
+pub(crate) fn allocator() -> (u32, u32) {
+    (ALLOCATOR.load(Ordering::Relaxed), ALLOCATOR_VERSION.load(Ordering::Relaxed))
+}
+
+/// True if usable sizes are to be recorded.
+#[inline(always)]
+pub(crate) fn wants_usable() -> bool {
+    WANTS_USABLE.load(Ordering::Relaxed)
+}
+
+/// Records no usable sizes from now on: the allocator cannot be asked about every block any more.
+pub fn stop_usable() {
+    WANTS_USABLE.store(false, Ordering::Relaxed);
 }
 
 /// True if the collector is gone for good.

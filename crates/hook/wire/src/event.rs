@@ -6,6 +6,7 @@
 //! Free, ReallocBegin   kind 4 │ step 16 │ address/8 44
 //! Malloc, ReallocEnd   kind 4 │ step 16 │ address/8 44     size 38 │ stack 26
 //! Calloc               kind 4 │ step 16 │ address/8 44     size 38 │ stack 26     count 32 │ each 32
+//! WithUsable           kind 4 │ step 16 │ address/8 44     size 38 │ stack 26     slop 30 │ call 2 │ count 32
 //! Node                 kind 4 │ id 26 │ parent 26 │ flags 8     address 64
 //! Sync                 kind 4 │ 0     stamp 64
 //! Extended             kind 4 │ code 16 │ words 16 │ 0     stamp 64     payload …
@@ -13,14 +14,16 @@
 //!
 //! *Step* is the time since the thread's previous stamped event, in units of 16 ticks; if it does
 //! not fit, a sync event comes first. Addresses that are not multiples of 8, sizes of 256 GiB and
-//! more, and all rare events are encoded as extended events. Kinds 8 to 11 are reserved for events
-//! of two words, 12 to 14 for three: a reader can skip them.
+//! more, and all rare events are encoded as extended events. *WithUsable* is any of the three
+//! allocations in a session that records usable sizes; *slop* is the usable size less the requested
+//! one. Kinds 8 to 11 are reserved for events of two words, 13 and 14 for three: a reader can skip
+//! them.
 
 pub mod code;
 mod extended;
 mod packed;
 
-use heapledger_core::{NodeKind, StackId};
+use heapledger_core::{Api, NodeKind, StackId};
 
 pub use extended::{Extended, ReallocOutcome, extended};
 pub use packed::{Packed, pack, pack_truncated};
@@ -30,6 +33,8 @@ pub type Words<'words> = &'words [u64];
 
 /// The smallest size that needs an extended event.
 pub const COMPACT_SIZE_END: u64 = 1 << 38;
+/// The smallest slop that needs an extended event, in bytes.
+pub const COMPACT_SLOP_END: u64 = 1 << 30;
 /// The smallest step that needs a sync event.
 pub const STEP_END: u64 = 1 << 16;
 /// The length of the longest event, in words.
@@ -42,6 +47,7 @@ const REALLOC_BEGIN: u64 = 4;
 const REALLOC_END: u64 = 5;
 const NODE: u64 = 6;
 const SYNC: u64 = 7;
+const WITH_USABLE: u64 = 12;
 const EXTENDED: u64 = 15;
 
 /// Converts ticks to the unit of stamps.
@@ -96,6 +102,13 @@ pub const fn realloc_begin(step: u64, address: u64) -> [u64; 1] {
 #[inline(always)]
 pub const fn realloc_end(step: u64, address: u64, size: u64, stack: StackId) -> [u64; 2] {
     [first(REALLOC_END, step, address), second(size, stack)]
+}
+
+/// Encodes an allocation with its usable size. `count` is the first argument of `calloc`; other
+/// calls have none. `slop` is below [`COMPACT_SLOP_END`].
+#[inline(always)]
+pub const fn with_usable(call: UsableCall, address: u64, size: u64, stack: StackId, count: u32, slop: u64) -> [u64; 3] {
+    [first(WITH_USABLE, 0, address), second(size, stack), slop | (call as u64) << 30 | (count as u64) << 32]
 }
 
 /// Sets the step of a compact event that was made with step 0.
@@ -164,6 +177,21 @@ pub enum Event<'words> {
         /// The stack that called.
         stack: StackId,
     },
+    /// One of the three above that return a block, in a session that records usable sizes.
+    WithUsable {
+        /// The call.
+        call: UsableCall,
+        /// The address that it returned.
+        address: u64,
+        /// Requested bytes.
+        size: u64,
+        /// The stack that called.
+        stack: StackId,
+        /// The first argument of `calloc`; 0 for other calls.
+        count: u32,
+        /// The usable size: at least `size`.
+        usable: u64,
+    },
     /// A node of the stack tree; it has no stamp.
     Node {
         /// The node's id.
@@ -185,6 +213,29 @@ pub enum Event<'words> {
         /// The words after the stamp.
         payload: Words<'words>,
     },
+}
+
+/// The call of an [`Event::WithUsable`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum UsableCall {
+    /// `malloc`.
+    Malloc = 0,
+    /// `calloc`.
+    Calloc = 1,
+    /// The end of a `realloc` that returned a block.
+    ReallocEnd = 2,
+}
+
+impl UsableCall {
+    /// Returns the entry point.
+    pub const fn api(self) -> Api {
+        match self {
+            UsableCall::Malloc => Api::Malloc,
+            UsableCall::Calloc => Api::Calloc,
+            UsableCall::ReallocEnd => Api::Realloc,
+        }
+    }
 }
 
 /// Decodes events from a run of words, keeping the clock.
@@ -227,7 +278,7 @@ impl Decoder {
                 self.stamp = word(1);
                 Event::Nothing
             }
-            8..=14 => Event::Nothing,
+            8..=11 | 13 | 14 => Event::Nothing,
             EXTENDED => {
                 self.stamp = word(1);
                 Event::Extended { code: (first >> 4) as u16, payload: words.get(2..).unwrap_or(&[]) }
@@ -241,6 +292,16 @@ impl Decoder {
                     MALLOC => Event::Malloc { address, size, stack },
                     CALLOC => {
                         Event::Calloc { address, size, stack, count: word(2) as u32, each: (word(2) >> 32) as u32 }
+                    }
+                    WITH_USABLE => {
+                        let call = match word(2) >> 30 & 3 {
+                            0 => UsableCall::Malloc,
+                            1 => UsableCall::Calloc,
+                            2 => UsableCall::ReallocEnd,
+                            _ => return Err(Corrupt),
+                        };
+                        let (count, usable) = ((word(2) >> 32) as u32, size + (word(2) & (COMPACT_SLOP_END - 1)));
+                        Event::WithUsable { call, address, size, stack, count, usable }
                     }
                     REALLOC_BEGIN => Event::ReallocBegin { address },
                     _ => Event::ReallocEnd { address, size, stack },
@@ -265,9 +326,9 @@ pub const fn look_ahead(first: u64) -> (usize, Option<u64>) {
     match first & 15 {
         FREE | REALLOC_BEGIN => (1, Some(address)),
         MALLOC | REALLOC_END => (2, Some(address)),
-        CALLOC => (3, Some(address)),
+        CALLOC | WITH_USABLE => (3, Some(address)),
         NODE | SYNC | 8..=11 => (2, None),
-        12..=14 => (3, None),
+        13 | 14 => (3, None),
         EXTENDED => {
             let length = (first >> 20 & 0xffff) as usize;
             (if length == 0 { 1 } else { length }, None)

@@ -10,12 +10,14 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use heapledger_core::{arch, sandbox, sys};
 
 /// The environment variable that leads a program to its session: `NAME:TOKEN`, both in hexadecimal,
-/// followed by [`SAMPLES_SUFFIX`] if the session samples, and [`WAITS_SUFFIX`] if threads wait for
-/// the recorder for ever.
+/// followed by [`SAMPLES_SUFFIX`] if the session samples, [`USABLE_SUFFIX`] if it records usable
+/// sizes, and [`WAITS_SUFFIX`] if threads wait for the recorder for ever.
 pub const ENVIRONMENT_VARIABLE: &str = "HEAPLEDGER_SESSION";
 /// The suffix of that variable in a session that records a sample of all blocks: for the whole
 /// session, whatever the rate.
 pub const SAMPLES_SUFFIX: &str = ":s";
+/// The suffix of that variable in a session that records the usable sizes of blocks.
+pub const USABLE_SUFFIX: &str = ":u";
 /// The suffix of that variable, after all others, in a session whose threads wait for the recorder
 /// however long it is stalled. The session page contains this too, but a new program gets the page
 /// only from the recorder.
@@ -214,6 +216,11 @@ pub struct Request {
     pub node_base: u32,
     /// For a ring: the smallest useful capacity in bytes, 0 for the collector's choice.
     pub capacity: u64,
+    /// The program's allocator: an [`AllocatorKind`](heapledger_core::allocator::AllocatorKind).
+    pub allocator: u32,
+    /// The allocator's version: an
+    /// [`AllocatorVersion`](heapledger_core::allocator::AllocatorVersion).
+    pub allocator_version: u32,
 }
 
 /// Bytes of a [`Request`].
@@ -237,7 +244,7 @@ impl Request {
     }
 }
 
-const _: () = assert!(REQUEST_LENGTH == 4 + 4 + NAME_LENGTH + 4 * 4 + 8, "padding in Request");
+const _: () = assert!(REQUEST_LENGTH == 4 + 4 + NAME_LENGTH + 4 * 4 + 8 + 2 * 4, "padding in Request");
 
 /// The answer to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use heapledger_core::sample::Rate;
 use heapledger_core::{Api, NodeKind, StackId};
-use heapledger_wire::event::{self, Decoder, Event, Extended, Packed, ReallocOutcome, WORDS_MAX};
+use heapledger_wire::event::{self, Decoder, Event, Extended, Packed, ReallocOutcome, UsableCall, WORDS_MAX};
 use heapledger_wire::publish::Producer;
 use heapledger_wire::ring::Ring;
 use heapledger_wire::session::{SessionPage, state};
@@ -64,6 +64,7 @@ enum Owned {
     Calloc(u64, u32, u16, u32),
     ReallocBegin(u64),
     ReallocEnd(u64, u64, u32),
+    WithUsable(u8, u64, u64, u32, u64),
     Node(u32, u32, u8, u64),
     Alloc(u64, u64, u32, u64),
     Ended(u8, u64),
@@ -96,6 +97,8 @@ fn owned() -> impl Strategy<Value = Owned> {
         (address(), 0_u32..1 << 22, any::<u16>(), stack()).prop_map(|(a, c, e, k)| Owned::Calloc(a, c, e, k)),
         address().prop_map(Owned::ReallocBegin),
         (address(), 0..event::COMPACT_SIZE_END, stack()).prop_map(|(a, s, k)| Owned::ReallocEnd(a, s, k)),
+        (0_u8..3, address(), 0..event::COMPACT_SIZE_END, stack(), 0..event::COMPACT_SLOP_END)
+            .prop_map(|(c, a, s, k, l)| Owned::WithUsable(c, a, s, k, l)),
         (stack(), stack(), 0_u8..8, any::<u64>()).prop_map(|(i, p, k, a)| Owned::Node(i, p, k, a)),
         (any::<u64>(), any::<u64>(), stack(), any::<u64>()).prop_map(|(a, s, k, l)| Owned::Alloc(a, s, k, l)),
         (0_u8..3, any::<u64>()).prop_map(|(o, a)| Owned::Ended(o, a)),
@@ -152,6 +155,11 @@ fn with_event<R>(owned: &Owned, use_it: impl FnOnce(Whole<'_>) -> R) -> R {
         Owned::ReallocEnd(address, size, stack) => {
             Whole::Compact(Event::ReallocEnd { address, size, stack: StackId(stack) })
         }
+        Owned::WithUsable(call, address, size, stack, slop) => {
+            let call = [UsableCall::Malloc, UsableCall::Calloc, UsableCall::ReallocEnd][usize::from(call)];
+            let (count, usable) = (u32::from(call as u8).wrapping_mul(0x89ab_cdef), size + slop);
+            Whole::Compact(Event::WithUsable { call, address, size, stack: StackId(stack), count, usable })
+        }
         Owned::Node(id, parent, kind, address) => {
             let kind = NodeKind::from_number(kind).unwrap_or(NodeKind::Frame);
             Whole::Compact(Event::Node { id: StackId(id), parent: StackId(parent), kind, address })
@@ -173,6 +181,7 @@ fn with_event<R>(owned: &Owned, use_it: impl FnOnce(Whole<'_>) -> R) -> R {
             size: 5,
             stack: StackId(6),
             count: 7,
+            usable: 8,
             rate: Rate::from_logarithm(40),
         }),
         Owned::Thread(thread, name) => Whole::Extended(Extended::ThreadStart { thread, name }),
@@ -249,6 +258,11 @@ fn write(producer: &mut Producer, session: &SessionPage, ticks: u64, owned: &Own
                 let words = event::realloc_end(step(), address, size, stack);
                 put(producer, &words);
             }
+            Whole::Compact(Event::WithUsable { call, address, size, stack, count, usable }) => {
+                let words = event::with_usable(call, address, size, stack, count, usable - size);
+                let words = event::with_step(words, step());
+                put(producer, &words);
+            }
             Whole::Compact(Event::Node { id, parent, kind, address }) => {
                 put(producer, &event::node(id, parent, kind, address))
             }
@@ -286,7 +300,8 @@ proptest! {
                 while let Some((event, length)) = decoder.next(&pending[at..]).unwrap() {
                     let ahead = event::look_ahead(pending[at]);
                     prop_assert_eq!(ahead.0, length);
-                    if let Event::Free { address } | Event::Malloc { address, .. } = event {
+                    if let Event::Free { address } | Event::Malloc { address, .. } | Event::WithUsable { address, .. } = event
+                    {
                         prop_assert_eq!(ahead.1, Some(address));
                     }
                     at += length;

@@ -18,11 +18,16 @@ pub struct Amount {
     pub blocks: Blocks,
     /// For a total, the number of temporary allocations. Zero at a moment.
     pub temporaries: Blocks,
+    /// The usable bytes beyond the requested ones. Known only if the selection
+    /// [asks for it](crate::Selection::counts_slop); 0 otherwise.
+    pub slop: Bytes,
     /// The variance of bytes and blocks that is due to sampling.
     pub variance: Variance,
     /// The variance of temporaries that is due to sampling: for each stack, the variance of its
     /// blocks times the share of them that is temporary.
     pub temporaries_variance: u128,
+    /// The variance of the slop that is due to sampling.
+    pub slop_variance: u128,
 }
 
 /// The amounts that a site or a group of blocks holds at each moment.
@@ -44,6 +49,12 @@ impl MomentAmounts {
             Moment::End | Moment::At(_) => self.live,
             Moment::Total => self.total,
         }
+    }
+
+    /// Returns these amounts with this slop for each of their blocks.
+    pub(crate) fn with_slop(self, slop: Bytes) -> MomentAmounts {
+        let MomentAmounts { total, peak, live } = self;
+        MomentAmounts { total: total.with_slop(slop), peak: peak.with_slop(slop), live: live.with_slop(slop) }
     }
 
     /// True if nothing is held at any moment.
@@ -70,6 +81,8 @@ pub enum Metric {
     Blocks,
     /// Temporary allocations.
     Temporaries,
+    /// Usable bytes beyond the requested ones.
+    Slop,
 }
 
 impl Amount {
@@ -79,6 +92,7 @@ impl Amount {
             Metric::Bytes => self.bytes.0,
             Metric::Blocks => self.blocks.0,
             Metric::Temporaries => self.temporaries.0,
+            Metric::Slop => self.slop.0,
         }
     }
 
@@ -96,6 +110,7 @@ impl Amount {
             Metric::Bytes => self.variance.bytes,
             Metric::Blocks => self.variance.blocks,
             Metric::Temporaries => self.temporaries_variance,
+            Metric::Slop => self.slop_variance,
         };
         u64::try_from(variance.isqrt()).unwrap_or(u64::MAX)
     }
@@ -104,6 +119,13 @@ impl Amount {
     pub(crate) fn with_temporaries(self, temporaries: Blocks) -> Amount {
         let part = temporaries.0 as f64 / self.blocks.0.max(1) as f64;
         Amount { temporaries, temporaries_variance: (self.variance.blocks as f64 * part) as u128, ..self }
+    }
+
+    /// Returns the same amount with this slop for each of its blocks.
+    pub(crate) fn with_slop(self, slop: Bytes) -> Amount {
+        let square = u128::from(slop.0).saturating_mul(slop.0.into());
+        let slop_variance = self.variance.blocks.saturating_mul(square);
+        Amount { slop: Bytes(self.blocks.0.saturating_mul(slop.0)), slop_variance, ..self }
     }
 
     /// True if all figures are zero.
@@ -138,6 +160,8 @@ impl AddAssign for Amount {
         self.bytes.0 = self.bytes.0.saturating_add(other.bytes.0);
         self.blocks.0 = self.blocks.0.saturating_add(other.blocks.0);
         self.temporaries.0 = self.temporaries.0.saturating_add(other.temporaries.0);
+        self.slop.0 = self.slop.0.saturating_add(other.slop.0);
+        self.slop_variance = self.slop_variance.saturating_add(other.slop_variance);
         self.variance.bytes = self.variance.bytes.saturating_add(other.variance.bytes);
         self.variance.blocks = self.variance.blocks.saturating_add(other.variance.blocks);
         self.temporaries_variance = self.temporaries_variance.saturating_add(other.temporaries_variance);

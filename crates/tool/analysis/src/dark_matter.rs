@@ -19,6 +19,7 @@ use crate::replay::span::{Marks, Span};
 use crate::replay::visitor::Origin;
 use crate::reports::{ReportDefect, times_complete};
 use crate::selection::Selection;
+use crate::slop::{SlopRules, SlopSource};
 use crate::stacks::{ContextId, MergedStacks, NodeId, StackFrame};
 
 /// A log, and the parts of the recording that are missing in it.
@@ -30,6 +31,8 @@ pub struct DarkMatter {
     pub images: Vec<ImageId>,
     /// True if all reporters of these images had been asked by the log's moment.
     pub is_complete: bool,
+    /// The source of the slop; `None` if that is not known, and counted as none.
+    pub slop_source: Option<SlopSource>,
     /// Parts of the recording that could not be read, and are missing here.
     pub damage: Vec<Damage>,
 }
@@ -121,7 +124,8 @@ pub fn dark_matter(
     }
     damage.append(&mut writer.merged.damage);
     let log = writer.finish(&found);
-    Ok(DarkMatter { log, images: found, is_complete, damage: each_once(damage) })
+    let slop_source = SlopSource::of(recording, &found).ok();
+    Ok(DarkMatter { log, images: found, is_complete, slop_source, damage: each_once(damage) })
 }
 
 /// A log that is being made.
@@ -132,6 +136,7 @@ struct Writer<'n, 'r, 'a> {
     mode: Mode,
     /// The stacks of the groups: group `STACKS_FIRST + n` is `nodes[n]`.
     nodes: Vec<NodeId>,
+    rules: SlopRules,
     sites: HashMap<NodeId, Site>,
     modules: BTreeSet<ModuleId>,
     defects: Vec<Defect>,
@@ -155,7 +160,8 @@ impl<'n, 'r, 'a> Writer<'n, 'r, 'a> {
     ) -> Writer<'n, 'r, 'a> {
         let builder = Builder::new(mode);
         let (sites, modules, defects) = Default::default();
-        Writer { names, merged, builder, mode, nodes, sites, modules, defects }
+        let rules = SlopRules::of(names.recording());
+        Writer { names, merged, builder, mode, nodes, rules, sites, modules, defects }
     }
 
     /// Adds the blocks that are live in an image.
@@ -168,7 +174,8 @@ impl<'n, 'r, 'a> Writer<'n, 'r, 'a> {
                 _ => [None; 2],
             };
             let reports = reports.map(|mark| mark.map(|mark| self.report(image.image, mark.by)));
-            self.add(block.group, (block.size, block.usable.unwrap_or(block.size)), (1, block.weight), reports);
+            let usable = self.rules.usable(image.image, block.size, block.usable).unwrap_or(block.size);
+            self.add(block.group, (block.size, usable), (1, block.weight), reports);
         }
     }
 
@@ -177,6 +184,7 @@ impl<'n, 'r, 'a> Writer<'n, 'r, 'a> {
         let mut freed: Vec<_> = image.freed.iter().collect();
         freed.sort_unstable();
         for (&(group, size, usable), &count) in freed {
+            let usable = self.rules.usable(image.image, size, usable).unwrap_or(size);
             self.add(group, (size, usable), (count, Blocks(1)), [None; 2]);
         }
     }

@@ -23,6 +23,10 @@ pub enum Error {
     /// The question needs events, and the recording has none.
     #[error("the recording has totals only, no events that could answer this")]
     NoEvents,
+    /// The slop of blocks is asked for, and neither are usable sizes recorded nor is the allocator
+    /// one whose size classes are known.
+    #[error("the recording has no usable sizes, and the program's allocator is not one whose sizes can be computed")]
+    NoUsableSizes,
     /// The replay was stopped before its end, because its results are no longer wanted.
     #[error("the answer was not wanted any more")]
     Stopped,

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::ops::RangeInclusive;
 
-use heapledger_core::StackId;
+use heapledger_core::{Bytes, StackId};
 use heapledger_recording::{self as recording, Damage, Live, Time};
 
 use crate::amount::{Amount, MomentAmounts};
@@ -20,6 +20,7 @@ use crate::replay::Replay;
 use crate::replay::span::Span;
 use crate::replay::visitor::Origin;
 use crate::selection::Selection;
+use crate::slop::{SlopRules, SlopSource};
 use crate::stacks::{MergedStacks, NodeId, Stacks};
 
 /// The data that are needed to determine the group of a block.
@@ -73,6 +74,9 @@ pub(crate) fn group_totals<K: Copy + Eq + Hash>(
     expect_events(recording)?;
     selection.expect_time(recording)?;
     let images = filter.images(recording)?;
+    if selection.counts_slop {
+        SlopSource::of(recording, &images)?;
+    }
     let mut shared_progress = SharedProgress::new(progress, filter, needs.within.is_some());
     let mut block_filter = BlockFilter::new(names, selection, &images, needs.stack, &mut shared_progress)?;
     let find = |lifetime: &LifetimeCondition| {
@@ -81,10 +85,12 @@ pub(crate) fn group_totals<K: Copy + Eq + Hash>(
     let within = needs.within.map(find).transpose()?;
     let mut merged = MergedStacks::new(recording);
 
-    let mut numbers: HashMap<K, StackId> = HashMap::new();
+    // Blocks with different slop are counted apart, so that the slop of a group is a product.
+    let rules = selection.counts_slop.then(|| SlopRules::of(recording));
+    let mut numbers: HashMap<(K, Bytes), StackId> = HashMap::new();
     // The next block is often in the same group.
-    let mut latest: Option<(K, StackId)> = None;
-    let mut keys: Vec<Option<K>> = vec![None; GROUPS_FIRST];
+    let mut latest: Option<((K, Bytes), StackId)> = None;
+    let mut keys: Vec<Option<(K, Bytes)>> = vec![None; GROUPS_FIRST];
     let number = |origin: Origin| {
         let stack = match block_filter.verdict(names, &mut merged, &origin) {
             Verdict::Outside => return OUTSIDE,
@@ -93,6 +99,7 @@ pub(crate) fn group_totals<K: Copy + Eq + Hash>(
         };
         let is_within = within.as_ref().is_some_and(|within| within.has(origin.image, origin.serial));
         let Some(key) = key(&origin, stack, is_within) else { return REST };
+        let key = (key, rules.as_ref().map_or(Bytes(0), |rules| rules.slop(&origin)));
         if let Some((_, number)) = latest.filter(|(latest, _)| *latest == key) {
             return number;
         }
@@ -135,7 +142,23 @@ pub(crate) fn group_totals<K: Copy + Eq + Hash>(
     }
     let left_out = totals[LEFT_OUT.0 as usize];
     let groups = keys.into_iter().zip(totals).skip(REST.0 as usize).filter(|(_, held)| !held.is_nothing());
-    Ok(GroupTotals { groups: groups.collect(), left_out, peak_time, stacks: merged.stacks, damage })
+    let groups = match selection.counts_slop {
+        true => merged_by_key(groups),
+        false => groups.map(|(key, held)| (key.map(|(key, _)| key), held)).collect(),
+    };
+    Ok(GroupTotals { groups, left_out, peak_time, stacks: merged.stacks, damage })
+}
+
+/// Adds up the groups that differ in the slop of their blocks only.
+fn merged_by_key<K: Copy + Eq + Hash>(
+    groups: impl Iterator<Item = (Option<(K, Bytes)>, MomentAmounts)>,
+) -> Vec<(Option<K>, MomentAmounts)> {
+    let mut merged: HashMap<Option<K>, MomentAmounts> = HashMap::new();
+    for (key, held) in groups {
+        let slop = key.map_or(Bytes(0), |(_, slop)| slop);
+        *merged.entry(key.map(|(key, _)| key)).or_default() += held.with_slop(slop);
+    }
+    merged.into_iter().collect()
 }
 
 /// The images whose common peak counts.

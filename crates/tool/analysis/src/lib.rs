@@ -87,6 +87,8 @@ mod roles;
 mod selection;
 mod shares;
 mod size_classes;
+pub mod size_rules;
+mod slop;
 mod stacks;
 mod suppressions;
 #[cfg(test)]
@@ -134,6 +136,7 @@ pub use roles::Declared;
 pub use selection::Selection;
 pub use shares::{ShareGroup, Shares, SharesBy};
 pub use size_classes::{SizeClasses, size_classes};
+pub use slop::{SlopSource, allocator_name};
 pub use stacks::{ContextId, NodeId, Scope, StackFrame, Stacks};
 pub use suppressions::{Suppression, SuppressionError, Suppressions};
 pub use trend::{Trend, TrendKind};

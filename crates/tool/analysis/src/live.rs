@@ -19,6 +19,7 @@ use crate::replay::results::{Replayed, ReplayedBlock};
 use crate::replay::span::Span;
 use crate::replay::visitor::Origin;
 use crate::selection::Selection;
+use crate::slop::{SlopRules, SlopSource};
 use crate::stacks::{MergedStacks, NodeId, Stacks};
 
 /// A block that is live at a moment.
@@ -38,6 +39,8 @@ pub struct LiveBlock {
     pub at: Time,
     /// The stack that allocated it.
     pub stack: NodeId,
+    /// Its usable size, recorded or computed; `None` if it is not known.
+    pub usable: Option<Bytes>,
 }
 
 impl LiveBlock {
@@ -56,6 +59,8 @@ pub struct LiveBlocks {
     pub blocks: Vec<LiveBlock>,
     /// The sum of the blocks.
     pub whole: Amount,
+    /// The source of their usable sizes; `None` if they are not known.
+    pub slop_source: Option<SlopSource>,
     /// The blocks that the processes hold at the moment and the selection leaves out.
     pub left_out: Amount,
     /// Parts of the recording that could not be read, and are missing here.
@@ -78,7 +83,11 @@ pub fn live_blocks(
     let images = filter.images(recording)?;
     let mut shared_progress = SharedProgress::new(progress, filter, selection.moment == Moment::Peak);
     let mut block_filter = BlockFilter::new(names, selection, &images, true, &mut shared_progress)?;
-    let mut held = BlocksAtMoment { recording, images: &images, memory_max, blocks: Vec::new(), damage: Vec::new() };
+    let slop_source = SlopSource::of(recording, &images).ok();
+    let wants_usable_sizes = slop_source.as_ref().is_some_and(|source| source.is_asked);
+    let rules = SlopRules::of(recording);
+    let (blocks, damage) = (Vec::new(), Vec::new());
+    let mut held = BlocksAtMoment { recording, images: &images, memory_max, wants_usable_sizes, blocks, damage };
     match selection.moment {
         Moment::At(time) => held.at(time, &mut shared_progress)?,
         Moment::End | Moment::Total => held.at_end(&mut shared_progress)?,
@@ -86,20 +95,21 @@ pub fn live_blocks(
     }
 
     let mut merged = MergedStacks::new(recording);
-    let mut found = LiveBlocks { damage: held.damage, ..LiveBlocks::default() };
+    let mut found = LiveBlocks { slop_source, damage: held.damage, ..LiveBlocks::default() };
     for (image, at, mut blocks) in held.blocks {
         blocks.sort_unstable_by_key(|block| block.serial);
         let serials: Vec<Serial> = blocks.iter().map(|block| block.serial).collect();
         let calls = allocation_calls(recording, image, &serials, &mut found.damage)?;
         for (block, call) in blocks.into_iter().zip(calls) {
-            let ReplayedBlock { serial, size, rate, weight, group: stack, .. } = block;
-            let origin = Origin { image, serial, call, size, rate, stack };
+            let ReplayedBlock { serial, size, rate, weight, usable, group: stack } = block;
+            let origin = Origin { image, serial, call, size, rate, stack, usable };
             match block_filter.verdict(names, &mut merged, &origin) {
                 Verdict::Outside => {}
                 Verdict::LeftOut => found.left_out += origin.amount(),
                 Verdict::Selected(stack) => {
                     found.whole += origin.amount();
-                    found.blocks.push(LiveBlock { image, serial, size, weight, call, at, stack });
+                    let usable = rules.usable(image, size, usable);
+                    found.blocks.push(LiveBlock { image, serial, size, weight, call, at, stack, usable });
                 }
             }
         }
@@ -117,6 +127,8 @@ struct BlocksAtMoment<'i, 'r> {
     recording: &'r Recording<'r>,
     images: &'i [ImageId],
     memory_max: Bytes,
+    /// True if usable sizes were recorded.
+    wants_usable_sizes: bool,
     /// The images, each with its moment and its blocks.
     blocks: Vec<(ImageId, Time, Vec<ReplayedBlock>)>,
     damage: Vec<Damage>,
@@ -175,6 +187,7 @@ impl BlocksAtMoment<'_, '_> {
     }
 
     fn replay(&self, images: &[ImageId], span: Span, progress: Progress<'_>) -> Result<Replayed, Error> {
+        let span = Span { wants_usable_sizes: self.wants_usable_sizes, ..span };
         let replay = Replay { recording: self.recording, images, span, memory_max: self.memory_max };
         replay.run(|origin: Origin| origin.stack, progress)
     }

@@ -255,6 +255,7 @@ impl SiteTotals {
         let images = selection.filter.images(names.recording())?;
         if within.is_none()
             && !selection.filter.needs_events()
+            && !selection.counts_slop
             && !matches!(selection.moment, Moment::At(_))
             && let Some(recorded) = recorded(names.recording(), &images)
             && let Some(peaks) = peaks(names.recording(), selection, &recorded)

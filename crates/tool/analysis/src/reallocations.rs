@@ -140,6 +140,7 @@ pub fn reallocations(
                         size: one.new,
                         rate: event.sampled.rate,
                         stack: one.stack,
+                        usable: None,
                     };
                     if let Verdict::Selected(stack) = block_filter.verdict(names, &mut merged, &origin) {
                         let part = PartSplit::part(split, recording, &origin).unwrap_or(Part::Rest);

@@ -17,6 +17,8 @@ pub struct Selection {
     pub filter: Filter,
     /// The most memory that a replay may take. 4 GiB by default.
     pub memory_max: Bytes,
+    /// True to find the [slop](crate::Amount::slop) of all amounts, too. Always a replay.
+    pub counts_slop: bool,
 }
 
 impl Selection {
@@ -45,6 +47,11 @@ impl Selection {
 
 impl Default for Selection {
     fn default() -> Selection {
-        Selection { moment: Moment::default(), filter: Filter::default(), memory_max: Bytes(4 << 30) }
+        Selection {
+            moment: Moment::default(),
+            filter: Filter::default(),
+            memory_max: Bytes(4 << 30),
+            counts_slop: false,
+        }
     }
 }

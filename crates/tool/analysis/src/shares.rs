@@ -110,7 +110,8 @@ impl Shares {
                 // Blocks that cannot be read are missing, as events are.
                 let read = carried.for_each_part(|blocks| {
                     blocks.iter().for_each(|&LiveBlock { serial, size, rate, stack, .. }| {
-                        image_shares.enter(&Origin { image, serial, call: None, size, rate, stack }, &mut number);
+                        image_shares
+                            .enter(&Origin { image, serial, call: None, size, rate, stack, usable: None }, &mut number);
                     });
                 });
                 if let Err(heapledger_recording::RecordingError::Damaged(found)) = read {
@@ -207,19 +208,19 @@ impl ImageShares<'_> {
         let (image, rate, call) = (self.image, event.sampled.rate, Some((event.thread, event.time)));
         match event.kind {
             EventKind::Alloc { serial, size, stack } => {
-                self.enter(&Origin { image, serial, call, size, rate, stack }, number);
+                self.enter(&Origin { image, serial, call, size, rate, stack, usable: None }, number);
             }
             EventKind::Free { block } => self.release(block),
             EventKind::Realloc { old, serial, size, stack } => {
                 self.release(old);
-                self.enter(&Origin { image, serial, call, size, rate, stack }, number);
+                self.enter(&Origin { image, serial, call, size, rate, stack, usable: None }, number);
             }
             EventKind::Failed { .. } => {}
             EventKind::Reattributed { block: serial, stack } => {
                 if let Some(&Live { size, rate, thread, .. }) = self.live.get(&serial) {
                     self.release(FreedBlock::Known(serial));
                     let call = (thread != NO_THREAD).then_some((thread, event.time));
-                    self.enter(&Origin { image, serial, call, size, rate, stack }, number);
+                    self.enter(&Origin { image, serial, call, size, rate, stack, usable: None }, number);
                 }
             }
         }

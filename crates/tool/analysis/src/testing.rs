@@ -311,6 +311,7 @@ impl Model {
             size: Bytes(block.size),
             stack: block.stack,
             rate: Rate::EXACT,
+            usable: None,
         };
         let blocks: Vec<LiveBlock> = image.live.iter().map(block).collect();
         let checkpoint = CheckpointEncoder::new(image.start.image, Time(self.time), next, image.counts);

@@ -329,6 +329,14 @@ codes! {
 
     // ------------------------------------------------------------------------------- the recording
 
+    /// Slop is not known
+    NoUsableSizes = 59 {
+        cause: "Slop is what an allocator lets a program use beyond the size that it asked for. The recording was made without \
+                `--usable`, and the program's allocator is none of those whose sizes can be computed (glibc, jemalloc, \
+                tcmalloc, mimalloc, Heapledger's own), or the recording is older than this question.",
+        consequence: "There is no answer, which is not the same as no slop. Exit status 2.",
+        remedy: "Record again with `heapledger record --usable`, which asks the allocator for the size of each block.",
+    }
     /// The recording is not finished
     Unfinished = 60 {
         cause: "The file has no end: the recorder still runs, or was killed, or the file was cut.",

@@ -225,6 +225,9 @@ impl Input {
                 "it begins at {}, in the middle of a run: name the file before it, or a later moment",
                 time(begins)
             )),
+            analysis::Error::NoUsableSizes => Failure::new(Exit::Usage, error)
+                .code(Code::NoUsableSizes)
+                .hint("`heapledger record --usable` asks the allocator for the usable size of each block"),
             analysis::Error::NoEvents if self.converted_from.is_some_and(ImportFormat::is_snapshot) => {
                 self.without_history("the nodes by type, file or stack: heapledger heap census FILE")
             }

@@ -5,7 +5,7 @@ mod unmatched;
 pub(crate) mod words;
 
 use heapledger_analysis::{
-    self as analysis, Filter, LifetimeCondition, Metric, Moment, Names, Profile, Selection, SiteTotals,
+    self as analysis, Filter, LifetimeCondition, Metric, Moment, Names, Profile, Selection, SiteTotals, SlopSource,
 };
 use heapledger_recording::{ChunkKind, Counts, Recording, Time};
 
@@ -26,6 +26,8 @@ pub(crate) struct Question<'r, 'a> {
     pub(crate) labels: Labels<'r, 'a>,
     pub(crate) selection: Selection,
     pub(crate) metric: Metric,
+    /// The source of the slop, if that is the metric and the recording has one.
+    pub(crate) slop_source: Option<SlopSource>,
 }
 
 impl<'r, 'a> Question<'r, 'a> {
@@ -50,9 +52,12 @@ impl<'r, 'a> Question<'r, 'a> {
         {
             selection.moment = Moment::End;
         }
+        selection.counts_slop = metric == Metric::Slop;
+        let images = selection.filter.images(recording).ok().filter(|_| selection.counts_slop);
+        let slop_source = images.and_then(|images| SlopSource::of(recording, &images).ok());
         let labels = Labels::new(recording, symbols);
         warn_of_rebuilt(recording, &labels.names);
-        Question { input, recording, labels, selection, metric }
+        Question { input, recording, labels, selection, metric, slop_source }
     }
 
     /// Fails if the recording has no allocation at all: an empty table would say less.

@@ -13,6 +13,7 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use heapledger_core::allocator::{AllocatorKind, AllocatorVersion};
 use heapledger_core::arch;
 use heapledger_recording::{ImageEndReason, ImageId, ImageOrigin};
 use heapledger_wire::event::units;
@@ -388,8 +389,19 @@ impl State {
         });
         self.images.push(Image { rings: 1, is_running: true });
         let Description { parent_pid, executable, argv } = description;
-        let image_message =
-            Message::Image(NewImage { image, stamp, pid, parent_pid, parent_image, how, fork, executable, argv });
+        let image_message = Message::Image(NewImage {
+            image,
+            stamp,
+            pid,
+            parent_pid,
+            parent_image,
+            how,
+            fork,
+            executable,
+            argv,
+            allocator: AllocatorKind::from_number(request.allocator),
+            allocator_version: AllocatorVersion(request.allocator_version),
+        });
         let ring = |ring, is_common| Message::Ring(NewRing { image, ring, is_common, thread: request.thread });
         self.inbox.post([image_message, ring(common, true), ring(own, false)]);
         // A forked child that has no room for the page works without it: it has its parent's

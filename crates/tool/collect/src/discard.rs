@@ -36,7 +36,7 @@ impl DiscardingSession {
     /// Fails if memory, descriptors or threads are short.
     pub fn new(samples: bool) -> Result<DiscardingSession, RecordError> {
         let session = Session::new()?;
-        let environment = session.to_environment(samples, true);
+        let environment = session.to_environment(samples, false, true);
         let page = Arc::new(session::page(0, Rate::EXACT, None)?);
         let inbox = Arc::new(Inbox::default());
         let broker = Broker::start(session, Arc::clone(&page), Arc::clone(&inbox), Arc::default(), RING_CAPACITY)?;

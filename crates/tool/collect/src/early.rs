@@ -86,9 +86,10 @@ pub(crate) fn frees(event: &Event<'_>) -> Option<(u64, bool)> {
 #[inline(always)]
 pub(crate) fn allocates(event: &Event<'_>) -> Option<u64> {
     match *event {
-        Event::Malloc { address, .. } | Event::Calloc { address, .. } | Event::ReallocEnd { address, .. } => {
-            Some(address)
-        }
+        Event::Malloc { address, .. }
+        | Event::Calloc { address, .. }
+        | Event::ReallocEnd { address, .. }
+        | Event::WithUsable { address, .. } => Some(address),
         Event::Extended { code: code::ALLOC | code::REALLOC_END | code::IGNORED, .. } => allocates_extended(event),
         _ => None,
     }

@@ -17,11 +17,13 @@ mod reattribution;
 mod segments;
 pub(crate) mod threads;
 pub(crate) mod totals;
+mod usable_sizes;
 
 use chunks::Chunks;
 use marks::Reports;
 use threads::Threads;
 use totals::Anomalies;
+use usable_sizes::UsableSizes;
 
 /// The state of a running image.
 #[derive(Debug)]
@@ -38,6 +40,7 @@ pub(crate) struct Image {
     pub(crate) anomalies: Anomalies,
     address_index: AddressIndex,
     reports: Reports,
+    usable_sizes: UsableSizes,
     /// The external counters at the beginning of this segment.
     external_before: ExternalCounters,
 }
@@ -57,6 +60,7 @@ impl Image {
             anomalies: Anomalies::default(),
             address_index: AddressIndex::new(),
             reports: Reports::new(start.pid),
+            usable_sizes: UsableSizes::default(),
             external_before: ExternalCounters::default(),
         }
     }

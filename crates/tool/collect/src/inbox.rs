@@ -3,6 +3,7 @@
 use std::sync::mpsc::SyncSender;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use heapledger_core::allocator::{AllocatorKind, AllocatorVersion};
 use heapledger_core::sample::Rate;
 use heapledger_recording::{ExitStatus, ImageEndReason, ImageId, ImageOrigin};
 
@@ -45,6 +46,8 @@ pub(crate) struct NewImage {
     pub(crate) fork: Option<NewFork>,
     pub(crate) executable: Vec<u8>,
     pub(crate) argv: Vec<Vec<u8>>,
+    pub(crate) allocator: AllocatorKind,
+    pub(crate) allocator_version: AllocatorVersion,
 }
 
 /// The data of a forked child about the fork.

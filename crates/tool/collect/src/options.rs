@@ -60,6 +60,8 @@ pub struct RecordOptions {
     /// such that the mean distance is this number, rounded to a power of two. Totals are then
     /// estimates. `None`: all blocks.
     pub sample_every: Option<Bytes>,
+    /// Ask the allocator for the usable size of each recorded block.
+    pub usable_sizes: bool,
     /// The parts of an allocation's stack and context that are recorded.
     pub stacks: StackMode,
     /// Compare every stack with the one from the program's C library.
@@ -145,6 +147,7 @@ impl RecordOptions {
             heap_checker: None,
             ring_capacity: 256 << 10,
             sample_every: None,
+            usable_sizes: false,
             stacks: StackMode::Mixed,
             verify_stacks: false,
             handle_signals: true,

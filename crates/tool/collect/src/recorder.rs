@@ -59,7 +59,7 @@ pub fn record(options: &RecordOptions, observer: &mut dyn FnMut(Progress<'_>)) -
     };
     let library = install(options)?;
     let session = Session::new()?;
-    let environment = session.to_environment(is_sample, options.stall_timeout.is_none());
+    let environment = session.to_environment(is_sample, options.usable_sizes, options.stall_timeout.is_none());
     let page = Arc::new(session_page(options, sampling.unwrap_or_default())?);
     let writer = Writer::start(destination, Some(Arc::clone(&page)))?;
     let inbox = Arc::new(Inbox::default());

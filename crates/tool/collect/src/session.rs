@@ -12,7 +12,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use heapledger_core::sample::Rate;
-use heapledger_wire::session::{ADDRESS_PREFIX, ALLOCATOR_FILE_NAME, NAME_LENGTH, SAMPLES_SUFFIX, WAITS_SUFFIX, state};
+use heapledger_wire::session::{
+    ADDRESS_PREFIX, ALLOCATOR_FILE_NAME, NAME_LENGTH, SAMPLES_SUFFIX, USABLE_SUFFIX, WAITS_SUFFIX, state,
+};
 use rustix::fs::{FlockOperation, Mode, OFlags, StatVfsMountFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
@@ -38,14 +40,18 @@ impl Session {
     }
 
     /// Returns the value of the environment variable: `NAME:TOKEN`, whether the session samples,
-    /// and whether programs wait for a recorder however long it stands still.
-    pub(crate) fn to_environment(&self, samples: bool, waits: bool) -> OsString {
+    /// whether it records usable sizes, and whether programs wait for a recorder however long it
+    /// stands still.
+    pub(crate) fn to_environment(&self, samples: bool, wants_usable: bool, waits: bool) -> OsString {
         let mut value = OsString::new();
         for part in [&self.name[..], b":", &self.token[..]] {
             value.push(std::ffi::OsStr::from_bytes(part));
         }
         if samples {
             value.push(SAMPLES_SUFFIX);
+        }
+        if wants_usable {
+            value.push(USABLE_SUFFIX);
         }
         if waits {
             value.push(WAITS_SUFFIX);

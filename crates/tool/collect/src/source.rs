@@ -415,7 +415,9 @@ fn take(pulled: &mut Vec<Pulled>, position: u64) -> Option<Pulled> {
 fn releases(event: &Event<'_>) -> Option<bool> {
     match event {
         Event::Free { .. } | Event::ReallocBegin { .. } => Some(true),
-        Event::Malloc { .. } | Event::Calloc { .. } | Event::ReallocEnd { .. } => Some(false),
+        Event::Malloc { .. } | Event::Calloc { .. } | Event::ReallocEnd { .. } | Event::WithUsable { .. } => {
+            Some(false)
+        }
         Event::Node { .. } | Event::Nothing => None,
         Event::Extended { code, .. } => Some(matches!(*code, code::FREE | code::REALLOC_BEGIN)),
     }

@@ -5,6 +5,7 @@ use heapledger_core::{Api, Bytes, Serial, StackId, ThreadId};
 
 use super::marks::{self, Mark};
 use super::ops::{self, *};
+use super::usable::{self, Predictions};
 use super::{EXTRA_AFTER_UNSAMPLED, EXTRA_RATE, Event, EventKind, Extras, FreedBlock, Sampled};
 use crate::columns::{self, CODEC_BYTES, CODEC_DELTA, CODEC_VARINT, Column};
 use crate::error::Reason;
@@ -26,6 +27,13 @@ impl EventsBuffer {
     pub fn take_events(&mut self, events: &mut Vec<Event>) {
         std::mem::swap(&mut self.decoded.events, events);
         self.decoded.events.clear();
+    }
+
+    /// Takes the [usable sizes](Events::usable_sizes) of the events that were decoded last, as
+    /// [`EventsBuffer::take_events`] does the events.
+    pub fn take_usable_sizes(&mut self, sizes: &mut Vec<u64>) {
+        std::mem::swap(&mut self.decoded.usable_sizes, sizes);
+        self.decoded.usable_sizes.clear();
     }
 }
 
@@ -54,6 +62,11 @@ pub(crate) struct Decoded {
     extras: Vec<(u32, Extras)>,
     /// In the order of the indices of the events that they stand before.
     marks: Vec<(u32, Mark)>,
+    /// Those of [`Events::usable_sizes`].
+    usable_sizes: Vec<u64>,
+    predictions: Predictions,
+    /// The serial of the first allocation.
+    serial_first: u64,
     /// The sources of the chunk that is being decoded, by number.
     sources: Vec<Source>,
     recent: Recent,
@@ -83,11 +96,30 @@ impl<'b> Events<'b> {
 
     /// Returns the additional fields of the event at this index of the slice.
     pub fn extras(&self, index: usize) -> Extras {
-        let extras = &self.decoded.extras;
-        extras.binary_search_by_key(&index, |(at, _)| *at as usize).map_or(Extras::NONE, |at| extras[at].1)
+        let all = &self.decoded.extras;
+        let found = all.binary_search_by_key(&index, |(at, _)| *at as usize);
+        let extras = found.map_or(Extras::NONE, |at| all[at].1);
+        Extras { usable: extras.usable.or_else(|| self.usable(index)), ..extras }
     }
 
-    /// Returns all events with additional fields, by their index, in order.
+    /// Returns the usable size of the block that the event at this index allocates.
+    fn usable(&self, index: usize) -> Option<Bytes> {
+        let (EventKind::Alloc { serial, .. } | EventKind::Realloc { serial, .. }) =
+            self.decoded.events.get(index)?.kind
+        else {
+            return None;
+        };
+        let at = usize::try_from(serial.0.checked_sub(self.decoded.serial_first)?).ok()?;
+        self.decoded.usable_sizes.get(at)?.checked_sub(1).map(Bytes)
+    }
+
+    /// Returns the usable sizes of the blocks that the events allocate, in the order of serials: 0 if
+    /// one is not known, else the size in bytes plus 1. Empty if none was recorded.
+    pub fn usable_sizes(&self) -> &'b [u64] {
+        &self.decoded.usable_sizes
+    }
+
+    /// Returns all events with additional fields other than usable sizes, by their index, in order.
     pub fn all_extras(&self) -> &'b [(u32, Extras)] {
         &self.decoded.extras
     }
@@ -109,6 +141,8 @@ impl Decoded {
         self.events.clear();
         self.extras.clear();
         self.marks.clear();
+        self.usable_sizes.clear();
+        self.serial_first = head.serial_first.0;
         let [
             ops,
             stacks,
@@ -172,6 +206,9 @@ impl Decoded {
             return Err(columns::TOO_LONG);
         }
         self.decode_extras(varints(extras)?)?;
+        if let Some(column) = columns::find_optional(contents, COLUMN_USABLE)? {
+            usable::decode(varints(column)?, &self.events, &mut self.predictions, &mut self.usable_sizes)?;
+        }
         if let Some(column) = marks::find(contents, head)? {
             marks::decode(varints(column)?, head, &self.events, &mut self.marks)?;
         }

@@ -5,6 +5,7 @@ use heapledger_core::{Api, Bytes, Serial, StackId, ThreadId};
 
 use super::marks::{self, Mark, Marks};
 use super::ops::{self, *};
+use super::usable::{self, UsableColumn};
 use super::{EXTRA_AFTER_UNSAMPLED, EXTRA_RATE, Event, EventKind, Extras, FreedBlock, Sampled, TICK_NS};
 use crate::columns::{self, CODEC_BYTES, CODEC_DELTA, CODEC_VARINT};
 use crate::error::RecordingError;
@@ -47,6 +48,7 @@ pub struct EventsEncoder {
     moves_index: usize,
     moves: Vec<u8>,
     marks: Marks,
+    usable: UsableColumn,
     /// The memory for the contents of a chunk, empty between chunks.
     contents: Vec<u8>,
 }
@@ -89,6 +91,7 @@ impl EventsEncoder {
             moves_index: 0,
             moves: Vec::new(),
             marks: Marks::default(),
+            usable: UsableColumn::default(),
             contents: Vec::new(),
         }
     }
@@ -124,8 +127,8 @@ impl EventsEncoder {
         let index = self.rows;
         self.push_event(event, live_after)?;
         // If the caller has nothing to add, the compiler sees it.
-        if *extras != Extras::NONE {
-            self.push_extras(index, extras);
+        if *extras != Extras::NONE || self.usable.is_any() {
+            self.push_usable_and_extras(index, event, extras);
         }
         if event.sampled != Sampled::NOT {
             self.push_sampled(index, event);
@@ -224,7 +227,7 @@ impl EventsEncoder {
     #[inline]
     pub fn is_full(&self) -> bool {
         self.rows >= CHUNK_ROWS_MAX
-            || self.extras.len() + self.moves.len() + self.marks.bytes.len() >= EXTRAS_FULL
+            || self.extras.len() + self.moves.len() + self.marks.bytes.len() + self.usable.bytes.len() >= EXTRAS_FULL
             || self.head.moves as usize >= CHUNK_ROWS_MAX
             || self.head.marks as usize >= CHUNK_ROWS_MAX
     }
@@ -284,6 +287,10 @@ impl EventsEncoder {
             self.marks.bytes.clear();
             self.head.marks = 0;
         }
+        if self.usable.is_any() {
+            columns::put(&mut contents, COLUMN_USABLE, CODEC_VARINT, &self.usable.bytes);
+            self.usable.bytes.clear();
+        }
         for (id, codec, column) in [
             (COLUMN_OPS, CODEC_BYTES, &mut self.ops),
             (COLUMN_STACKS, CODEC_DELTA, &mut self.stacks),
@@ -334,6 +341,7 @@ impl EventsEncoder {
         self.extras_index = 0;
         self.moves_index = 0;
         self.marks.begin(self.next_serial);
+        self.usable.begin();
         self.last_stack = StackId::ROOT;
         self.sources.clear();
         self.recent.reset(self.next_serial.0);
@@ -454,7 +462,22 @@ impl EventsEncoder {
         Ok(())
     }
 
+    /// Adds the usable size to its column, and the other extras to theirs.
     #[inline(never)]
+    fn push_usable_and_extras(&mut self, index: usize, event: &Event, extras: &Extras) {
+        let mut extras = *extras;
+        if let EventKind::Alloc { serial, size, .. } | EventKind::Realloc { serial, size, .. } = event.kind
+            && event.call != Call::from(Api::PoolAlloc)
+        {
+            // A usable size that the column cannot hold remains among the extras.
+            let value = usable::value(size, extras.usable).inspect(|_| extras.usable = None);
+            self.usable.push(event, serial.0 - self.head.serial_first.0, value.unwrap_or_default());
+        }
+        if extras != Extras::NONE {
+            self.push_extras(index, &extras);
+        }
+    }
+
     fn push_extras(&mut self, index: usize, extras: &Extras) {
         for (tag, value) in extras.tagged() {
             if let Some(value) = value {

@@ -27,6 +27,8 @@ pub(super) const COLUMN_EXTRAS: u16 = 13;
 pub(super) const COLUMN_MOVES: u16 = 14;
 /// Present only if reporters marked blocks.
 pub(super) const COLUMN_MARKS: u16 = 15;
+/// Present only if usable sizes were recorded.
+pub(super) const COLUMN_USABLE: u16 = 16;
 
 // The kind of a mark, in a varint.
 pub(super) const MARK_BLOCK: u64 = 0;

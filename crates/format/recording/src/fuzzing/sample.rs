@@ -20,6 +20,7 @@ pub fn sample() -> Vec<u8> {
         size: Bytes(300),
         stack: StackId(1),
         rate: Rate::EXACT,
+        usable: Some(Bytes(312)),
     });
     let checkpoint = CheckpointEncoder::new(ImageId(2), Time(0), Serial(3), counts);
     chunks.extend(checkpoint.encode(&blocks, &mut compressor).expect("a checkpoint"));
@@ -160,7 +161,13 @@ fn chunks_of_image(image: ImageId, counts: Counts, compressor: &mut Compressor) 
     chunks.extend(annotations.finish(compressor));
 
     let stack = StackId(first);
-    let blocks = [1, 2].map(|serial| LiveBlock { serial: Serial(serial), size: Bytes(300), stack, rate: Rate::EXACT });
+    let blocks = [1, 2].map(|serial| LiveBlock {
+        serial: Serial(serial),
+        size: Bytes(300),
+        stack,
+        rate: Rate::EXACT,
+        usable: None,
+    });
     let checkpoint = CheckpointEncoder::new(image, Time(2000), Serial(3), counts);
     chunks.extend(checkpoint.encode(&blocks, compressor).expect("a checkpoint"));
 

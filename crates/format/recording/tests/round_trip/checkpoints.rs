@@ -43,6 +43,7 @@ fn large_checkpoints_come_in_parts() {
         size: Bytes(serial * 7 % 1000),
         stack: StackId(1),
         rate: Rate::EXACT,
+        usable: serial.is_multiple_of(3).then_some(Bytes(1000 + serial % 5)),
     };
     let blocks: Vec<LiveBlock> = (0..2 * CHUNK_ROWS_MAX as u64 + 1).map(block).collect();
     let encode = |time, compressor: &mut Compressor| {
@@ -102,7 +103,8 @@ fn carried_blocks_are_those_before_the_first_events() {
     let carried = Some(Live { bytes: Bytes(30), blocks: Blocks(2) });
     let start =
         |image, carried| Record::ImageStart(ImageStart { image: ImageId(image), carried, ..Default::default() });
-    let block = |serial| LiveBlock { serial: Serial(serial), size: Bytes(15), stack: StackId(1), rate: Rate::EXACT };
+    let (size, stack, rate) = (Bytes(15), StackId(1), Rate::EXACT);
+    let block = |serial| LiveBlock { serial: Serial(serial), size, stack, rate, usable: None };
     let checkpoint = |image, compressor: &mut Compressor| {
         let counts = Counts { bytes_live_max: Bytes(30), ..Counts::default() };
         let checkpoint = CheckpointEncoder::new(ImageId(image), Time(500), Serial(1000), counts);
@@ -145,6 +147,7 @@ fn live_blocks(blocks: &[(u64, u64, StackId)]) -> Vec<LiveBlock> {
             size: Bytes(size),
             stack,
             rate: Rate::from_logarithm(size % 41),
+            usable: size.checked_add(serial % 7).filter(|_| serial.is_multiple_of(2)).map(Bytes),
         })
         .collect()
 }

@@ -90,6 +90,40 @@ fn a_full_chunk_of_events_takes_no_more() {
     }
 }
 
+/// Allocators round sizes up the same way nearly always, which must cost next to nothing.
+#[test]
+fn usable_sizes_that_follow_from_sizes_take_little_room() {
+    let length = |usable: &dyn Fn(u64, u64) -> Option<u64>| {
+        let mut encoder = EventsEncoder::new(ImageId(0));
+        for serial in 0..100_000 {
+            let size = serial * serial % 1000;
+            let kind = EventKind::Alloc { serial: Serial(serial), size: Bytes(size), stack: StackId(1) };
+            let (call, sampled) = (Api::Malloc.into(), Sampled::NOT);
+            let event = Event { time: Time(serial), thread: ThreadId(0), call, sampled, kind };
+            let extras = Extras { usable: usable(serial, size).map(Bytes), ..Extras::NONE };
+            encoder.push(&event, &extras, Live::default()).unwrap();
+        }
+        let raw = encoder.finish_raw().unwrap();
+        let chunk = raw.compress(&mut Compressor::new());
+        let file = file(&[chunk], &FOOTER);
+        let recording = Recording::open(&file).unwrap();
+        let mut buffer = EventsBuffer::default();
+        let decoded = recording.event_chunks(ImageId(0)).next().unwrap().decode(&mut buffer).unwrap();
+        for serial in 0..100_000 {
+            let read = decoded.extras(serial as usize).usable;
+            assert_eq!(read, usable(serial, serial * serial % 1000).map(Bytes), "{serial}");
+        }
+        file.len()
+    };
+    let without = length(&|_, _| None);
+    let rounded = |size: u64| (size + 8).next_multiple_of(16).max(32) - 8;
+    let regular = length(&|_, size| Some(rounded(size)));
+    assert!(regular < without + 3000, "{regular} and {without} bytes");
+    // One in a hundred blocks is larger: an exception each.
+    let irregular = length(&|serial, size| Some(rounded(size) + u64::from(serial % 100 == 0) * 16));
+    assert!(irregular < regular + 6000, "{irregular} and {regular} bytes");
+}
+
 fn extras() -> impl Strategy<Value = Extras> {
     let option = || prop::option::weighted(0.2, number());
     let bytes = || option().prop_map(|bytes| bytes.map(Bytes));
@@ -156,6 +190,14 @@ pub(crate) fn events(drafts: &[Draft]) -> Vec<(Event, Extras, Live)> {
         if matches!(kind, EventKind::Alloc { .. } | EventKind::Realloc { .. }) {
             next += 1;
         }
+        // Mostly sizes as allocators give them, and now and then any number.
+        let usable = match extras.usable {
+            _ if choice % 8 < 3 => Some(Bytes(size.0.saturating_add(8 - size.0 % 8))),
+            usable if choice % 16 == 4 => usable.map(|usable| Bytes(size.0.saturating_add(usable.0 % 3))),
+            usable => usable,
+        };
+        let usable = if matches!(kind, EventKind::Free { .. }) { extras.usable } else { usable };
+        let extras = Extras { usable, ..extras };
         let is_row = !matches!(kind, EventKind::Reattributed { .. });
         let (extras, live) = if is_row { (extras, live) } else { (Extras::NONE, last) };
         last = live;

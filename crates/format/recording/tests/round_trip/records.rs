@@ -1,5 +1,6 @@
 //! Metadata records.
 
+use heapledger_core::allocator::{AllocatorKind, AllocatorVersion};
 use heapledger_core::{Blocks, Bytes, ThreadId};
 use heapledger_recording::*;
 use proptest::prelude::*;
@@ -108,6 +109,8 @@ fn image_start(image: u32) -> impl Strategy<Value = ImageStart> {
                 executable,
                 argv,
                 carried,
+                allocator: AllocatorKind::from_number(pid % 7),
+                allocator_version: AllocatorVersion(parent_pid),
             }
         },
     )

@@ -23,6 +23,7 @@ use crate::block::ThreadBlock;
 use crate::capture::{Heap, is_ignoring};
 use crate::common_ring::write_to_common_ring;
 use crate::table::{api_from_number, observer};
+use crate::usable::usable_size;
 use crate::{addresses, session};
 
 /// The recorder as an observer that samples, to be installed instead of
@@ -219,10 +220,12 @@ unsafe fn allocated_slow(api: Api, address: u64, size: u64, alignment: u64, coun
     if is_ignoring() {
         return;
     }
+    // SAFETY: `usable_size` requires a *live block*: the call that is recorded has returned it.
+    let usable = unsafe { usable_size(address) };
     let Some(block) = enter(caller.sp()) else {
         addresses::add(address);
         let stack = StackId::ROOT;
-        return write_to_common_ring(&Extended::Alloc { api, address, size, stack, alignment, count, usable: 0, rate });
+        return write_to_common_ring(&Extended::Alloc { api, address, size, stack, alignment, count, usable, rate });
     };
     if block.skips(Kind::Allocation) {
         return;
@@ -233,7 +236,7 @@ unsafe fn allocated_slow(api: Api, address: u64, size: u64, alignment: u64, coun
     // `caller`.
     let stack = unsafe { block.capture_in(caller, heap) };
     let ticks = block.stamp();
-    let event = Extended::Alloc { api, address, size, stack, alignment, count, usable: 0, rate };
+    let event = Extended::Alloc { api, address, size, stack, alignment, count, usable, rate };
     let written = block.write_extended(ticks, &event);
     block.sampling.until_sample_at_event = countdown::bytes_until_sample();
     block.finish(written);
@@ -348,18 +351,14 @@ unsafe fn ends_slow(api: Api, old: u64, address: u64, size: u64, count: u64, cal
     if rate.is_some() && outcome == ReallocOutcome::Returned {
         addresses::add(address);
     }
+    let usable = match outcome {
+        // SAFETY: `usable_size` requires a *live block*: the call that is recorded has returned it.
+        ReallocOutcome::Returned => unsafe { usable_size(address) },
+        ReallocOutcome::Failed | ReallocOutcome::Freed => 0,
+    };
     let Some(block) = enter(caller.sp()) else {
         let (stack, rate) = (StackId::ROOT, rate.unwrap_or_default());
-        return write_to_common_ring(&Extended::Alloc {
-            api,
-            address,
-            size,
-            stack,
-            alignment: 0,
-            count,
-            usable: 0,
-            rate,
-        });
+        return write_to_common_ring(&Extended::Alloc { api, address, size, stack, alignment: 0, count, usable, rate });
     };
     let is_taken = session::page().mode() == 0 || block.accepts(Kind::Allocation);
     let Some(rate) = rate.filter(|_| is_taken || outcome != ReallocOutcome::Returned) else {
@@ -370,7 +369,7 @@ unsafe fn ends_slow(api: Api, old: u64, address: u64, size: u64, count: u64, cal
     // `caller`.
     let stack = unsafe { block.capture_in(caller, heap) };
     let ticks = block.stamp();
-    let event = Extended::ReallocEnd { api, outcome, address, size, stack, count, rate };
+    let event = Extended::ReallocEnd { api, outcome, address, size, stack, count, usable, rate };
     let announced = if was_recorded { block.record_unsampled_allocations(ticks) } else { Ok(()) };
     let written = announced.and_then(|()| block.write_extended(ticks, &event));
     block.sampling.until_sample_at_event = countdown::bytes_until_sample();

@@ -73,6 +73,8 @@ pub enum Extended<'words> {
         stack: StackId,
         /// The count argument, 0 if the call has none.
         count: u64,
+        /// The new block's usable size, 0 if it was not asked for.
+        usable: u64,
         /// The rate at which the new block was sampled. In a session that samples, an end without
         /// beginning means that the old block was not sampled; in another session, that there was
         /// no old block.
@@ -246,9 +248,9 @@ pub fn extended<'buffer>(stamp: u64, event: &Extended<'_>, buffer: &'buffer mut 
             writer.put(&[api as u64, address])?;
             code::REALLOC_BEGIN
         }
-        Extended::ReallocEnd { api, outcome, address, size, stack, count, rate } => {
+        Extended::ReallocEnd { api, outcome, address, size, stack, count, usable, rate } => {
             let what = api as u64 | (outcome as u64) << 8 | u64::from(rate.logarithm()) << 16;
-            writer.put(&[what, address, size, u64::from(stack.0), count])?;
+            writer.put(&[what, address, size, u64::from(stack.0), count, usable])?;
             code::REALLOC_END
         }
         Extended::Failed { api, size, stack, alignment, count } => {
@@ -369,6 +371,7 @@ impl<'words> Extended<'words> {
                     size: word(2)?,
                     stack: stack(3)?,
                     count: word(4)?,
+                    usable: word(5)?,
                     rate: Rate::from_logarithm(word(0)? >> 16 & 0xff),
                 }
             }

@@ -31,7 +31,12 @@ pub(super) struct Player<'r> {
     events: Vec<Event>,
     /// The sizes and weights of inherited blocks that were freed, by index of the event.
     freed_sizes: Vec<(u32, Bytes, Blocks)>,
+    /// The usable sizes that the chunk has among its extras, by index of the event.
     usable_sizes: Vec<(u32, Bytes)>,
+    /// Those of all others: see [`heapledger_recording::Events::usable_sizes`].
+    usable_by_serial: Vec<u64>,
+    /// The serial of the first of these.
+    chunk_first: Serial,
     position: usize,
     /// The marks of the chunk that is being played, each with the index of the event that follows
     /// it. The first `marks_position` of them have been played.
@@ -40,7 +45,7 @@ pub(super) struct Player<'r> {
     reports: Reports,
     /// The number of times that reporters still have to be asked until the span is over.
     collections_left: Option<u32>,
-    freed: HashMap<(StackId, Bytes, Bytes), u64>,
+    freed: HashMap<(StackId, Bytes, Option<Bytes>), u64>,
     /// The first serial after the checkpoint; allocations before it are in the checkpoint.
     first: Serial,
     /// The time when the image ends, if that is still to come.
@@ -55,9 +60,9 @@ pub(super) struct Player<'r> {
     /// The calls that allocated the live blocks. Kept only if some blocks are reattributed later,
     /// or if calls or usable sizes are asked for.
     calls: Option<EventMap<Serial, AllocationCall>>,
-    /// The stacks that the blocks of the checkpoint are attributed to. Kept only if some blocks are
-    /// reattributed later.
-    carried: EventMap<Serial, StackId>,
+    /// The stacks that the blocks of the checkpoint are attributed to, and their usable sizes. Kept
+    /// only if some blocks are reattributed later, or if usable sizes are asked for.
+    carried: EventMap<Serial, (StackId, Option<Bytes>)>,
     /// The image's stacks. Kept only if blocks are reattributed or marks are followed.
     tree: Option<StackTree>,
     /// The memory of the ledger when it was last checked, in bytes.
@@ -105,6 +110,8 @@ impl<'r> Player<'r> {
             events: Vec::new(),
             freed_sizes: Vec::new(),
             usable_sizes: Vec::new(),
+            usable_by_serial: Vec::new(),
+            chunk_first: Serial(0),
             position: 0,
             marks: Vec::new(),
             marks_position: 0,
@@ -163,11 +170,11 @@ impl<'r> Player<'r> {
         }
         let from = checkpoint.time();
         self.first = checkpoint.next_serial();
-        if has_reattributions {
-            self.carried.extend(blocks.iter().map(|block| (block.serial, block.stack)));
+        if has_reattributions || self.span.wants_usable() {
+            self.carried.extend(blocks.iter().map(|block| (block.serial, (block.stack, block.usable))));
         }
-        for LiveBlock { serial, size, rate, stack, .. } in blocks {
-            let group = visitor.on_alloc(Origin { image, serial, call: None, size, rate, stack });
+        for LiveBlock { serial, size, rate, stack, usable } in blocks {
+            let group = visitor.on_alloc(Origin { image, serial, call: None, size, rate, stack, usable });
             self.allocate(session, (from, ThreadId(0)), serial, ledger::Sampled { size, rate }, group)?;
         }
         Ok(from)
@@ -230,13 +237,13 @@ impl<'r> Player<'r> {
             .iter()
             .filter_map(|(index, extras)| Some((*index, extras.freed_size?, extras.weight.unwrap_or(Blocks(1)))));
         self.freed_sizes.extend(sizes);
-        if self.span.wants_usable() {
-            let sizes = events.all_extras().iter().filter_map(|(index, extras)| Some((*index, extras.usable?)));
-            self.usable_sizes.extend(sizes);
-        }
+        let sizes = events.all_extras().iter().filter_map(|(index, extras)| Some((*index, extras.usable?)));
+        self.usable_sizes.extend(sizes);
         if self.span.marks != Marks::Ignored {
             self.marks.extend(events.marks());
         }
+        self.chunk_first = chunk.head().serial_first;
+        buffer.take_usable_sizes(&mut self.usable_by_serial);
         buffer.take_events(&mut self.events);
         self.play_marks();
         Ok(self.events.len() as u64)
@@ -292,7 +299,7 @@ impl<'r> Player<'r> {
     #[cold]
     fn play_mark(&mut self, mark: &Mark) {
         let tree = self.tree.as_ref();
-        let usable = |serial| self.calls.as_ref().and_then(|calls| calls.get(&serial)?.usable);
+        let usable = |serial| usable_of(self.calls.as_ref(), &self.carried, serial);
         self.reports.on_mark(mark, &self.ledger, tree, usable);
         if let (Mark::Complete { .. }, Some(left)) = (mark, &mut self.collections_left) {
             *left -= 1;
@@ -307,10 +314,10 @@ impl<'r> Player<'r> {
         if self.wants_frees {
             visitor.on_free(self.block_end(serial, &block, by.time, EndReason::Freed(by.thread)));
         }
-        let usable = self.calls.as_ref().and_then(|calls| calls.get(&serial)?.usable);
+        let usable = usable_of(self.calls.as_ref(), &self.carried, serial);
         self.reports.on_free(serial, &block, usable);
         if self.span.wants_freed {
-            let count = self.freed.entry((block.stack, block.size, usable.unwrap_or(block.size))).or_default();
+            let count = self.freed.entry((block.stack, block.size, usable)).or_default();
             *count = count.saturating_add(block.weight().0);
         }
     }
@@ -351,6 +358,26 @@ impl<'r> Player<'r> {
         }
     }
 
+    /// Returns the usable size of the block that the current event allocates, if it was recorded.
+    #[inline]
+    fn usable_size(&self, event: &Event) -> Option<Bytes> {
+        let (EventKind::Alloc { serial, size, .. } | EventKind::Realloc { serial, size, .. }) = event.kind else {
+            return None;
+        };
+        // A pool cuts its blocks itself: the allocator's slop is that of the pool's memory.
+        if event.call == Api::PoolAlloc.into() {
+            return Some(size);
+        }
+        let at = serial.0.wrapping_sub(self.chunk_first.0) as usize;
+        let in_column = self.usable_by_serial.get(at).and_then(|usable| usable.checked_sub(1)).map(Bytes);
+        if self.usable_sizes.is_empty() {
+            return in_column;
+        }
+        let index = (self.position - 1) as u32;
+        let in_extras = self.usable_sizes.binary_search_by_key(&index, |(at, _)| *at).ok();
+        in_extras.map(|at| self.usable_sizes[at].1).or(in_column)
+    }
+
     fn play_event(
         &mut self,
         session: &mut ledger::Session,
@@ -363,10 +390,9 @@ impl<'r> Player<'r> {
         {
             self.notify_free(old, event, visitor);
         }
+        let usable = self.usable_size(event);
         if let Some(calls) = &mut self.calls {
-            let index = (self.position - 1) as u32;
-            let usable = self.usable_sizes.binary_search_by_key(&index, |(at, _)| *at);
-            update_calls(calls, event, usable.ok().map(|at| self.usable_sizes[at].1));
+            update_calls(calls, event, usable);
         }
         let thread = ThreadId(event.thread.0.min(THREADS_MAX));
         // A reattribution is not a call of a thread.
@@ -377,8 +403,8 @@ impl<'r> Player<'r> {
             self.ledger.end_thread(thread);
         }
         let (image, rate) = (self.image, event.sampled.rate);
-        let origin =
-            |serial, size, stack| Origin { image, serial, call: Some((event.thread, event.time)), size, rate, stack };
+        let call = Some((event.thread, event.time));
+        let origin = |serial, size, stack| Origin { image, serial, call, size, rate, stack, usable };
         match event.kind {
             EventKind::Alloc { serial, size, stack }
             | EventKind::Realloc { old: FreedBlock::None, serial, size, stack } => {
@@ -444,6 +470,7 @@ impl<'r> Player<'r> {
             size: live.size,
             rate: live.rate,
             stack,
+            usable: usable_of(self.calls.as_ref(), &self.carried, block),
         });
         let (ledger, key) = (&mut self.ledger, Key::from(block));
         let _ =
@@ -451,7 +478,7 @@ impl<'r> Player<'r> {
         if let Some(call) = self.calls.as_mut().and_then(|calls| calls.get_mut(&block)) {
             call.stack = stack;
         } else if let Some(carried) = self.carried.get_mut(&block) {
-            *carried = stack;
+            carried.0 = stack;
         }
         Ok(())
     }
@@ -459,7 +486,7 @@ impl<'r> Player<'r> {
     /// Returns the stack that a live block is attributed to; `None` if it is not known.
     fn stack_of(&self, block: Serial) -> Option<StackId> {
         let call = self.calls.as_ref().and_then(|calls| calls.get(&block));
-        call.map(|call| call.stack).or_else(|| self.carried.get(&block).copied())
+        call.map(|call| call.stack).or_else(|| self.carried.get(&block).map(|(stack, _)| *stack))
     }
 
     /// True if a block is reattributed because the program stamped it. It then counts as if it had
@@ -534,8 +561,7 @@ impl<'r> Player<'r> {
         }
         let block = |(key, block): (Key, ledger::Block)| {
             let serial = Serial(key.0);
-            let call = self.calls.as_ref().and_then(|calls| calls.get(&serial));
-            let usable = call.and_then(|call| call.usable);
+            let usable = usable_of(self.calls.as_ref(), &self.carried, serial);
             let (rate, weight) = (block.rate, block.weight());
             ReplayedBlock { serial, size: block.size, rate, weight, usable, group: block.stack }
         };
@@ -552,6 +578,18 @@ struct AllocationCall {
     stack: StackId,
     /// Its usable size, if it was recorded.
     usable: Option<Bytes>,
+}
+
+/// Returns the usable size of a live block, if it was recorded.
+fn usable_of(
+    calls: Option<&EventMap<Serial, AllocationCall>>,
+    carried: &EventMap<Serial, (StackId, Option<Bytes>)>,
+    serial: Serial,
+) -> Option<Bytes> {
+    match calls.and_then(|calls| calls.get(&serial)) {
+        Some(call) => call.usable,
+        None => carried.get(&serial).and_then(|(_, usable)| *usable),
+    }
 }
 
 /// Updates the calls that allocated the live blocks.

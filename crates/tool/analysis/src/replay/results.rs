@@ -37,9 +37,9 @@ pub(crate) struct ReplayedImage {
     pub(crate) blocks: Vec<ReplayedBlock>,
     /// The marks of reporters on these blocks, and the defects of their reports.
     pub(crate) reports: Reports,
-    /// The number of blocks that were freed, by their group, requested size and usable size, if
-    /// they were asked for.
-    pub(crate) freed: HashMap<(StackId, Bytes, Bytes), u64>,
+    /// The number of blocks that were freed, by their group, requested size and recorded usable size,
+    /// if they were asked for.
+    pub(crate) freed: HashMap<(StackId, Bytes, Option<Bytes>), u64>,
     /// The amount that was live, over time.
     pub(crate) timeline: Vec<Sample>,
     /// The session's peak when the sites were read: they have no share in a higher one.

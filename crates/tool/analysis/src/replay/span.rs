@@ -21,6 +21,8 @@ pub(crate) struct Span {
     pub(crate) marks: Marks,
     /// True to return the blocks that were freed.
     pub(crate) wants_freed: bool,
+    /// True to return the recorded usable sizes of blocks, also if nothing else needs them.
+    pub(crate) wants_usable_sizes: bool,
 }
 
 /// The handling of the marks of reporters by a replay.
@@ -45,7 +47,7 @@ impl Span {
 
     /// True if usable sizes are needed: for reports of blocks, or for freed blocks.
     pub(super) fn wants_usable(&self) -> bool {
-        self.marks != Marks::Ignored || self.wants_freed
+        self.marks != Marks::Ignored || self.wants_freed || self.wants_usable_sizes
     }
 
     /// True if images that ended before the end of the span contribute the blocks that they had

@@ -17,6 +17,8 @@ pub(crate) struct Origin {
     /// The rate at which it was sampled.
     pub(crate) rate: Rate,
     pub(crate) stack: StackId,
+    /// The usable size, if it was recorded.
+    pub(crate) usable: Option<Bytes>,
 }
 
 impl Origin {

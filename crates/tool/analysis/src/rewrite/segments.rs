@@ -5,8 +5,8 @@ use std::io::Write;
 
 use heapledger_core::StackId;
 use heapledger_recording::{
-    ChunkHead, Counts, Damage, EventChunk, EventKind, EventsBuffer, EventsEncoder, Extras, FreedBlock, ImageEnd,
-    ImageId, ImageStart, Mapping, Mark, MarkedBlocks, Node, NodeCache, Recording, RecordingError, StackTree, Time,
+    ChunkHead, Counts, Damage, EventChunk, EventKind, EventsBuffer, EventsEncoder, FreedBlock, ImageEnd, ImageId,
+    ImageStart, Mapping, Mark, MarkedBlocks, Node, NodeCache, Recording, RecordingError, StackTree, Time,
 };
 
 use super::{Draft, Error};
@@ -229,7 +229,6 @@ pub(super) fn without_marks<W: Write>(
     let mut encoder = EventsEncoder::new(head.image.unwrap_or_default())
         .with_tick_ns(head.tick_ns)
         .starting_at(head.serial_first, head.live_before);
-    let mut extras = events.all_extras().iter().peekable();
     let mut marks = events.marks().iter().skip(repeated).peekable();
     let mut time = head.time_first;
     for (index, event) in events.as_slice().iter().map(Some).chain([None]).enumerate() {
@@ -238,9 +237,8 @@ pub(super) fn without_marks<W: Write>(
         }
         let Some(event) = event else { break };
         time = event.time;
-        let own = extras.next_if(|(at, _)| *at as usize == index).map_or(Extras::NONE, |(_, extras)| *extras);
         // Only the head has live totals, and the old head is kept.
-        encoder.push(event, &own, head.live_before)?;
+        encoder.push(event, &events.extras(index), head.live_before)?;
     }
     let Some(raw) = encoder.finish_raw() else { return Ok(()) };
     let (bytes_live_max, live_after) = (head.bytes_live_max, head.live_after);

@@ -1,10 +1,9 @@
 //! Cuts a part of a recording's time out.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::ops::RangeInclusive;
 
-use heapledger_core::sample::Rate;
 use heapledger_core::{Blocks, Bytes, Serial, StackId};
 use heapledger_recording::{
     AnnotationsEncoder, Checkpoint, CheckpointEncoder, Compressor, Counts, Damage, Event, EventChunk, EventKind,
@@ -109,7 +108,7 @@ struct Trimmer<'r, 'a> {
     from: Time,
     to: Time,
     /// The live blocks by serial; a B-tree, because a checkpoint lists them in order.
-    live: BTreeMap<Serial, (Bytes, StackId, Rate)>,
+    live: BTreeMap<Serial, LiveBlock>,
     live_sum: Live,
     /// The marks of reporters before the part begins.
     marked: MarkedBlocks,
@@ -187,7 +186,7 @@ impl<'r, 'a> Trimmer<'r, 'a> {
             return false;
         }
         for block in blocks {
-            self.enter(block.serial, block.size, block.stack, block.rate);
+            self.enter(block);
         }
         self.next_serial = checkpoint.next_serial();
         let counts = checkpoint.counts();
@@ -202,7 +201,6 @@ impl<'r, 'a> Trimmer<'r, 'a> {
         draft: &mut Draft<W>,
     ) -> Result<(), Error> {
         let events = chunk.decode(buffer)?;
-        let extras: HashMap<u32, Extras> = events.all_extras().iter().copied().collect();
         // After a missing chunk, serials do not follow on.
         self.next_serial = chunk.head().serial_first;
         // A chunk that is made from one chunk with the same ticks has the same times.
@@ -215,7 +213,7 @@ impl<'r, 'a> Trimmer<'r, 'a> {
             }
             let Some(event) = event.filter(|event| event.time <= self.to) else { break };
             time = event.time;
-            let extras = extras.get(&(index as u32)).copied().unwrap_or(Extras::NONE);
+            let extras = events.extras(index);
             if event.time < self.from {
                 self.play(event, &extras);
                 continue;
@@ -295,9 +293,7 @@ impl<'r, 'a> Trimmer<'r, 'a> {
         if !is_carried {
             return Ok(());
         }
-        let rows = self.live.iter();
-        let rows = rows.map(|(&serial, &(size, stack, rate))| LiveBlock { serial, size, stack, rate });
-        let blocks: Vec<LiveBlock> = rows.collect();
+        let blocks: Vec<LiveBlock> = self.live.values().copied().collect();
         self.stacks.extend(blocks.iter().map(|block| block.stack));
         let Live { bytes, blocks: live_blocks } = self.live_sum;
         let counts = Counts {
@@ -356,23 +352,26 @@ impl<'r, 'a> Trimmer<'r, 'a> {
     /// Applies an event to the live blocks.
     fn play(&mut self, event: &Event, extras: &Extras) {
         match event.kind {
-            EventKind::Alloc { serial, size, stack } => self.enter(serial, size, stack, event.sampled.rate),
+            EventKind::Alloc { serial, size, stack } => {
+                self.enter(LiveBlock { serial, size, stack, rate: event.sampled.rate, usable: extras.usable });
+            }
             EventKind::Free { block } => self.release(block, extras),
             EventKind::Realloc { old, serial, size, stack } => {
                 self.release(old, extras);
-                self.enter(serial, size, stack, event.sampled.rate);
+                self.enter(LiveBlock { serial, size, stack, rate: event.sampled.rate, usable: extras.usable });
             }
             EventKind::Failed { .. } => {}
             EventKind::Reattributed { block, stack } => {
-                if let Some((_, now, _)) = self.live.get_mut(&block) {
+                if let Some(LiveBlock { stack: now, .. }) = self.live.get_mut(&block) {
                     *now = stack;
                 }
             }
         }
     }
 
-    fn enter(&mut self, serial: Serial, size: Bytes, stack: StackId, rate: Rate) {
-        self.live.insert(serial, (size, stack, rate));
+    fn enter(&mut self, block: LiveBlock) {
+        let LiveBlock { serial, size, rate, .. } = block;
+        self.live.insert(serial, block);
         let blocks = rate.weight(size, serial);
         self.live_sum.bytes.0 = self.live_sum.bytes.0.saturating_add(size.0.saturating_mul(blocks));
         self.live_sum.blocks.0 = self.live_sum.blocks.0.saturating_add(blocks);
@@ -383,7 +382,7 @@ impl<'r, 'a> Trimmer<'r, 'a> {
         match block {
             FreedBlock::Known(serial) => {
                 self.marked.free(serial);
-                if let Some((size, _, rate)) = self.live.remove(&serial) {
+                if let Some(LiveBlock { size, rate, .. }) = self.live.remove(&serial) {
                     let blocks = rate.weight(size, serial);
                     let bytes = self.live_sum.bytes.0.saturating_sub(size.0.saturating_mul(blocks));
                     (self.live_sum.bytes, self.live_sum.blocks) =

@@ -118,6 +118,16 @@ pub(crate) struct Record {
     #[arg(conflicts_with = "verify_stacks")]
     pub(crate) sample: Option<Bytes>,
 
+    /// Record the usable size of each block, as the program's allocator gives it
+    ///
+    /// The usable size less the requested one is slop: `heapledger top --metric slop`.
+    /// Without this option slop is computed, from what is known of the size classes of
+    /// common allocators: exactly for most blocks, but not for blocks that happened to
+    /// get a larger piece than they need. The option costs a question to the allocator
+    /// for each recorded block, and next to no room in the file (docs/usable-sizes.md).
+    #[arg(long, verbatim_doc_comment, conflicts_with = "aggregate")]
+    pub(crate) usable: bool,
+
     /// The stack or context to record for each allocation
     #[arg(long, value_name = "MODE", default_value = "mixed")]
     pub(crate) stacks: Stacks,

@@ -146,6 +146,9 @@ pub(crate) enum AnyMetric {
     Blocks,
     /// Temporary allocations
     Temporary,
+    /// Usable bytes beyond those that were asked for: recorded with `record --usable`, else
+    /// computed
+    Slop,
 }
 
 /// The metric by which live blocks are ordered.
@@ -266,6 +269,7 @@ impl From<AnyMetric> for Metric {
             AnyMetric::Bytes => Metric::Bytes,
             AnyMetric::Blocks => Metric::Blocks,
             AnyMetric::Temporary => Metric::Temporaries,
+            AnyMetric::Slop => Metric::Slop,
         }
     }
 }

@@ -14,6 +14,9 @@ pub(crate) struct AmountJson {
     blocks: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     temporary: Option<u64>,
+    /// Usable bytes beyond the requested ones. Absent if it is 0, or not asked for (`--metric slop`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    slop: Option<u64>,
     #[serde(flatten)]
     errors: ErrorsJson,
 }
@@ -24,6 +27,7 @@ impl AmountJson {
             bytes: amount.bytes.0,
             blocks: amount.blocks.0,
             temporary: (moment == Moment::Total).then_some(amount.temporaries.0),
+            slop: Some(amount.slop.0).filter(|&slop| slop > 0),
             errors: ErrorsJson::new(amount),
         }
     }
@@ -39,6 +43,8 @@ pub(crate) struct ErrorsJson {
     blocks_standard_error: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     temporary_standard_error: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    slop_standard_error: Option<u64>,
 }
 
 impl ErrorsJson {
@@ -48,6 +54,7 @@ impl ErrorsJson {
             bytes_standard_error: given(Metric::Bytes),
             blocks_standard_error: given(Metric::Blocks),
             temporary_standard_error: given(Metric::Temporaries),
+            slop_standard_error: given(Metric::Slop),
         }
     }
 }

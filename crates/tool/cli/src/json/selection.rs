@@ -5,13 +5,19 @@ use std::ops::RangeInclusive;
 use heapledger_analysis::{Filter, Metric, Moment, Selection};
 use serde::Serialize;
 
+use crate::question::Question;
+
 /// The question, for JSON: the first fields of every answer.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct SelectionJson {
-    /// The order of rows: `bytes`, `blocks` or `temporary`.
+    /// The order of rows: `bytes`, `blocks`, `temporary` or `slop`.
     metric: &'static str,
     at: AtJson,
+    /// If the answer has usable sizes or slop: `asked` if the program's allocator was asked for them,
+    /// else the allocators for which they are computed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usable_sizes: Option<String>,
     /// The filters; only those that were given.
     #[serde(skip_serializing_if = "OnlyJson::is_nothing")]
     only: OnlyJson,
@@ -110,6 +116,12 @@ impl OnlyJson {
 }
 
 impl SelectionJson {
+    /// Returns the selection of a question.
+    pub(crate) fn of(question: &Question<'_, '_>) -> SelectionJson {
+        let usable_sizes = question.slop_source.as_ref().map(ToString::to_string);
+        SelectionJson { usable_sizes, ..SelectionJson::new(&question.selection, question.metric) }
+    }
+
     pub(crate) fn new(selection: &Selection, metric: Metric) -> SelectionJson {
         let at = match selection.moment {
             Moment::Peak => AtJson::Name("peak"),
@@ -121,7 +133,8 @@ impl SelectionJson {
             Metric::Bytes => "bytes",
             Metric::Blocks => "blocks",
             Metric::Temporaries => "temporary",
+            Metric::Slop => "slop",
         };
-        SelectionJson { metric, at, only: OnlyJson::new(&selection.filter) }
+        SelectionJson { metric, at, usable_sizes: None, only: OnlyJson::new(&selection.filter) }
     }
 }

@@ -39,7 +39,7 @@ impl<R> TableJson<R> {
         let moment = question.selection.moment;
         TableJson {
             by,
-            selection: SelectionJson::new(&question.selection, question.metric),
+            selection: SelectionJson::of(question),
             total: AmountJson::new(whole, moment),
             left_out: AmountJson::new(left_out, moment),
             allocated: None,

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use heapledger_analysis::{Amount, Frame, Key, LiveBlock, LiveBlocks, Metric, Moment, NodeId, TypeBy, live_blocks};
+use heapledger_core::Bytes;
 use heapledger_core::ThreadId;
 use heapledger_recording::{ImageId, Recording};
 use heapledger_report_format::{Row, Tree};
@@ -34,9 +35,11 @@ pub(crate) fn run(arguments: &Blocks, out: &mut Output) -> Result<()> {
     let recording = input.open()?;
     let mut question =
         Question::new(&input, &recording, &arguments.symbols, selection, Metric::Bytes).expect_something()?;
-    let found = question.answer(|names, selection, progress| live_blocks(names, selection, progress))?;
+    let mut found = question.answer(|names, selection, progress| live_blocks(names, selection, progress))?;
     question.input.warn_of(&found.damage);
     question.expect_match(found.blocks.is_empty())?;
+    question.slop_source = found.slop_source.clone();
+    found.whole.slop = Bytes(found.blocks.iter().map(|block| slop(block).unwrap_or(0)).fold(0, u64::saturating_add));
     let (shown, rest) = found.blocks.split_at(found.blocks.len().min(limit(arguments.rows)));
     if let Some(form) = arguments.input.form() {
         return out.document(&document(&mut question, &found, shown), form);
@@ -54,6 +57,11 @@ pub(crate) fn run(arguments: &Blocks, out: &mut Output) -> Result<()> {
         out.dim_line(format_args!("and {more} more with {size} in all: -n 0 shows them"))?;
     }
     print_stacks(&mut question, &found, &stacks, out)
+}
+
+/// Returns the slop of the blocks that a block counts for.
+fn slop(block: &LiveBlock) -> Option<u64> {
+    Some(block.usable?.0.saturating_sub(block.size.0).saturating_mul(block.weight.0))
 }
 
 /// Returns the stacks of these blocks, each once, in the order of the blocks. They are numbered in
@@ -78,8 +86,11 @@ fn print_blocks(
     let several = recording.images().len() > 1;
     // For a sample, a column also shows how many blocks each block counts for.
     let is_sample = recording.is_sample();
-    let columns = ["block", "bytes", "stands for", "age", "thread", "stack"];
-    let mut table = Tree::new(columns.into_iter().filter(|column| is_sample || *column != "stands for"));
+    let knows_usable = found.slop_source.is_some();
+    let is_shown = |at: usize| (is_sample || at != 3) && (knows_usable || at != 2);
+    let columns = ["block", "bytes", "usable", "stands for", "age", "thread", "stack"];
+    let columns = columns.into_iter().enumerate().filter(|(at, _)| is_shown(*at));
+    let mut table = Tree::new(columns.map(|(_, column)| column));
     for block in shown {
         let labels = &mut question.labels;
         let typed = labels.names.typed(&found.stacks, block.stack);
@@ -88,12 +99,13 @@ fn print_blocks(
         let cells = [
             pid.map_or_else(|| count(block.serial.0), |pid| format!("{}, {}", pid, count(block.serial.0))),
             count(block.size.0),
+            block.usable.map_or("?".to_owned(), |usable| count(usable.0)),
             count(block.weight.0),
             age(block).map_or("?".to_owned(), duration),
             block.call.map_or("?".to_owned(), |(thread, _)| called(recording, block.image, thread)),
             format!("#{}", numbers[&block.stack]),
         ];
-        let cells = cells.into_iter().enumerate().filter(|(at, _)| is_sample || *at != 2);
+        let cells = cells.into_iter().enumerate().filter(|(at, _)| is_shown(*at));
         table.push(0, Row::new(name).cells(cells.map(|(_, cell)| cell)));
     }
     out.line("")?;
@@ -164,6 +176,9 @@ struct BlockJson {
     /// The ordinal of its allocation in its image, from 0.
     block: u64,
     bytes: u64,
+    /// The usable size: recorded or computed, as `usable_sizes` says; absent if it is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usable_bytes: Option<u64>,
     /// The weight: the number of blocks of its size that it counts for, if it was sampled.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[serde(rename = "stands_for")]
@@ -242,6 +257,7 @@ fn document(question: &mut Question<'_, '_>, found: &LiveBlocks, shown: &[LiveBl
             image: block.image.0,
             block: block.serial.0,
             bytes: block.size.0,
+            usable_bytes: block.usable.map(|usable| usable.0),
             weight: recording.is_sample().then_some(block.weight.0),
             allocated_seconds: block.call.map(|(_, time)| seconds(time)),
             age_seconds: age(block).map(|age| age.as_secs_f64()),
@@ -262,7 +278,7 @@ fn document(question: &mut Question<'_, '_>, found: &LiveBlocks, shown: &[LiveBl
         });
     }
     BlocksJson {
-        selection: SelectionJson::new(&question.selection, question.metric),
+        selection: SelectionJson::of(question),
         total: amount(&found.whole),
         left_out: amount(&found.left_out),
         rows_all: found.blocks.len(),

@@ -13,7 +13,7 @@ use crate::args::values::Limit;
 use crate::args::{Depth, Diff, Grouping};
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
-use crate::format::{bytes, count};
+use crate::format::count;
 use crate::input::Input;
 use crate::json::amounts::{AmountJson, RateJson, rates_json};
 use crate::json::document::Document;
@@ -158,18 +158,22 @@ impl Comparison<'_, '_> {
 
     fn figure(&self, whole: &Amount) -> String {
         let figure = sampled::figure(whole, self.metric);
-        if self.metric == Metric::Temporaries { format!("{figure} temporary") } else { figure }
+        match self.metric {
+            Metric::Temporaries => format!("{figure} temporary"),
+            Metric::Slop => format!("{figure} of slop"),
+            Metric::Bytes | Metric::Blocks => figure,
+        }
     }
 
     fn bare(&self, figure: u64) -> String {
-        if self.metric == Metric::Bytes { bytes(figure) } else { count(figure) }
+        sampled::shown(self.metric)(figure)
     }
 
     /// Returns text such as `+1.2 MiB`.
     fn change(&self, before: &Amount, after: &Amount) -> String {
         let growth = growth(before, after, self.metric);
         let size = u64::try_from(growth.unsigned_abs()).unwrap_or(u64::MAX);
-        let shown = if self.metric == Metric::Bytes { bytes } else { count };
+        let shown = sampled::shown(self.metric);
         sampled::with_bar(format!("{}{}", sign(growth), self.bare(size)), self.bar(before, after), shown)
     }
 
@@ -236,13 +240,14 @@ impl Comparison<'_, '_> {
         Ok(())
     }
 
-    /// Returns a notice for each of the two that is a sample.
+    /// Returns notices: which of the two is a sample, and where its slop is from.
     fn notices(&self) -> impl Iterator<Item = String> {
         let sides = [("before", &self.before), ("after", &self.after)];
-        let told = |(name, question): (&str, &Question<'_, '_>)| {
-            Some(format!("{name}: {}", sampled::notice(question.recording)?))
+        let told = |(name, question): (&'static str, &Question<'_, '_>)| {
+            let slop = question.slop_source.as_ref().map(|source| format!("slop {source}"));
+            sampled::notice(question.recording).into_iter().chain(slop).map(move |notice| format!("{name}: {notice}"))
         };
-        sides.into_iter().filter_map(told)
+        sides.into_iter().flat_map(told)
     }
 
     /// Returns the numbers of groups that are not shown, with the reasons.
@@ -295,7 +300,7 @@ impl Comparison<'_, '_> {
         let moments = [self.before.selection.moment, self.after.selection.moment];
         let side = |question: &Question<'_, '_>, whole: &Amount| SideJson {
             file: question.input.path.to_string_lossy().into_owned(),
-            selection: SelectionJson::new(&question.selection, question.metric),
+            selection: SelectionJson::of(question),
             total: AmountJson::new(whole, question.selection.moment),
             sampling: rates_json(question.recording),
         };

@@ -52,7 +52,9 @@ pub(crate) fn run(arguments: &Flame, out: &mut Output) -> Result<()> {
 
     let what = question.what();
     let total = amount_of(&profile.whole, metric);
-    let notice = sampled::notice(&recording);
+    let slop = question.slop_source.as_ref().map(|source| format!("slop {source}"));
+    let notices: Vec<String> = sampled::notice(&recording).into_iter().chain(slop).collect();
+    let notice = (!notices.is_empty()).then(|| notices.join("; "));
     if let Some(notice) = &notice {
         notify(format_args!("heapledger: {total} {what}: {notice}"));
     }
@@ -66,6 +68,7 @@ pub(crate) fn run(arguments: &Flame, out: &mut Output) -> Result<()> {
         (Metric::Blocks, Moment::Total) => "allocations",
         (Metric::Blocks, _) => "blocks",
         (Metric::Temporaries, _) => "temporary allocations",
+        (Metric::Slop, _) => "bytes of slop",
     };
     let frames = stacks.iter().flat_map(|(frames, _)| frames);
     let colors = palette::of(frames.map(|shown| (&*shown.name, &*shown.area, shown.paint)));
@@ -79,6 +82,7 @@ fn amount_of(whole: &Amount, metric: Metric) -> String {
         Metric::Bytes => sampled::bytes_of(whole),
         Metric::Blocks => sampled::blocks_of(whole, "block", "blocks"),
         Metric::Temporaries => format!("{} temporary", sampled::figure(whole, metric)),
+        Metric::Slop => format!("{} of slop", sampled::figure(whole, metric)),
     }
 }
 

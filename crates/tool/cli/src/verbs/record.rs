@@ -94,6 +94,7 @@ fn options(arguments: &Record, hooks: Vec<PathBuf>) -> Result<RecordOptions> {
         Stacks::None => collect::StackMode::None,
     };
     options.sample_every = arguments.sample;
+    options.usable_sizes = arguments.usable;
     options.verify_stacks = arguments.verify_stacks;
     options.on_full = match arguments.on_full {
         OnFull::Wait => collect::OnFull::Wait,
@@ -168,6 +169,9 @@ fn options_text(arguments: &Record) -> String {
     }
     if let Some(size) = arguments.sample {
         options.push(format!("--sample {}", size.0));
+    }
+    if arguments.usable {
+        options.push("--usable".to_owned());
     }
     match arguments.stacks {
         Stacks::Mixed => {}

@@ -3,6 +3,7 @@
 mod declared;
 pub(crate) mod json;
 pub(crate) mod selected;
+mod slop;
 
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use heapledger_report_format::{Row, Tree};
 
 use self::declared::Declared;
 use self::json::SessionJson;
+use self::slop::Slop;
 use crate::args::Summary;
 use crate::code::Code;
 use crate::error::Result;
@@ -51,7 +53,8 @@ pub(crate) fn run(arguments: &Summary, out: &mut Output) -> Result<()> {
     input.warn_of(&damage);
     let mut question = Question::new(&input, &recording, symbols, selection, Metric::Bytes);
     let declared = Declared::find(&mut question)?;
-    let totals = Totals { input: &input, recording: &recording, overview, resident, declared };
+    let slop = Slop::find(&mut question)?;
+    let totals = Totals { input: &input, recording: &recording, overview, resident, declared, slop };
     match arguments.form() {
         Some(form) => out.document(&SessionJson::new(totals), form),
         None => print(&totals, out),
@@ -66,6 +69,7 @@ struct Totals<'s, 'a> {
     /// The moment with the most resident memory, if it was measured.
     resident: Option<MemorySample>,
     declared: Declared,
+    slop: Option<Slop>,
 }
 
 impl Totals<'_, '_> {
@@ -91,6 +95,9 @@ fn print(totals: &Totals<'_, '_>, out: &mut Output) -> Result<()> {
         facts.push(0, Row::new(figure).note(note).cells([name]));
     };
     live(totals, &mut fact);
+    if let Some(slop) = &totals.slop {
+        slop.print(&mut fact);
+    }
     calls(counts, &mut fact);
     if let Some(text) = unseen::describe(recording) {
         fact("unseen", String::new(), text);

@@ -83,13 +83,14 @@ impl Figures {
         let blocks = if self.moment == Moment::Total { "allocations" } else { "blocks" };
         match self.metric {
             Metric::Temporaries => Tree::new(["temporary", "share", "of own", "allocations", "confidence"]),
+            Metric::Slop => Tree::new(["slop", "share", "of usable", blocks, "confidence"]),
             Metric::Bytes | Metric::Blocks => Tree::new([blocks, "share", "bytes", "share", "confidence"]),
         }
     }
 
     fn row(self, amount: &Amount, certainty: &str) -> Vec<String> {
         let mut cells = match self.metric {
-            Metric::Temporaries => Columns::new(self.metric, self.moment).cells(amount, &self.whole),
+            Metric::Temporaries | Metric::Slop => Columns::new(self.metric, self.moment).cells(amount, &self.whole),
             Metric::Bytes | Metric::Blocks => {
                 let part = |metric| share(amount.share(&self.whole, metric));
                 let cell = |metric| sampled::cell(amount, metric);

@@ -247,7 +247,7 @@ pub(crate) fn json(
     }
     TreeJson {
         direction: if bottom_up { "bottom-up" } else { "top-down" },
-        selection: SelectionJson::new(&question.selection, metric),
+        selection: SelectionJson::of(question),
         total: AmountJson::new(&whole, moment),
         left_out: AmountJson::new(&profile.left_out, moment),
         nodes,

@@ -1,8 +1,9 @@
 //! The lines above a table: what the figures are of, and what the filters leave out.
 
-use heapledger_analysis::{Amount, Moment};
+use heapledger_analysis::{Amount, Metric, Moment};
 
 use crate::error::Result;
+use crate::format::share;
 use crate::output::Output;
 use crate::question::Question;
 use crate::question::words::filter_words;
@@ -15,7 +16,17 @@ impl Question<'_, '_> {
         let blocks = sampled::blocks_of(whole, "block", "blocks");
         out.title(format_args!("{} in {blocks} {}", sampled::bytes_of(whole), self.what()))?;
         sampled::print_notice(self.recording, out)?;
+        self.slop(whole, out)?;
         self.filters(left_out, out)
+    }
+
+    /// Prints `slop: 3.1 MiB (0.8 % of usable sizes), computed for glibc 2.36`, if slop is asked for.
+    fn slop(&self, whole: &Amount, out: &mut Output) -> Result<()> {
+        let Some(source) = &self.slop_source else { return Ok(()) };
+        let usable = whole.bytes.0.saturating_add(whole.slop.0);
+        let of_usable = share(whole.slop.0 as f64 / usable.max(1) as f64);
+        let figure = sampled::figure(whole, Metric::Slop);
+        Ok(out.dim_line(format_args!("slop: {figure} ({of_usable} of usable sizes), {source}"))?)
     }
 
     /// Prints the filters.

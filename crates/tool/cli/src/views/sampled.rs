@@ -58,7 +58,7 @@ pub(crate) fn bytes_of(amount: &Amount) -> String {
 
 /// Formats a figure of an amount for a sentence: `412.6 MiB ± 9.1 MiB`, `1,234 ± 55`.
 pub(crate) fn figure(amount: &Amount, metric: Metric) -> String {
-    let shown = if metric == Metric::Bytes { bytes } else { count };
+    let shown = shown(metric);
     with_bar(shown(amount.by(metric)), bar(amount, metric), shown)
 }
 
@@ -88,7 +88,7 @@ pub(crate) fn with_bar(figure: String, bar: u64, shown: fn(u64) -> String) -> St
 
 /// Formats a figure of an amount for a table: `412.6 MiB ±2 %`.
 pub(crate) fn cell(amount: &Amount, metric: Metric) -> String {
-    let shown = if metric == Metric::Bytes { bytes } else { count };
+    let shown = shown(metric);
     with_percent(shown(amount.by(metric)), amount.by(metric), bar(amount, metric))
 }
 
@@ -113,11 +113,19 @@ fn with_percent(shown: String, figure: u64, bar: u64) -> String {
     }
 }
 
+/// Returns the function that formats a figure of a metric.
+pub(crate) fn shown(metric: Metric) -> fn(u64) -> String {
+    match metric {
+        Metric::Bytes | Metric::Slop => bytes,
+        Metric::Blocks | Metric::Temporaries => count,
+    }
+}
+
 /// Returns the error bar of a figure.
 pub(crate) fn bar(amount: &Amount, metric: Metric) -> u64 {
     let (figure, error) = (amount.by(metric), amount.error(metric));
     match metric {
-        Metric::Bytes => bar_of_bytes(Bytes(figure), Bytes(error)).0,
+        Metric::Bytes | Metric::Slop => bar_of_bytes(Bytes(figure), Bytes(error)).0,
         Metric::Blocks | Metric::Temporaries => bar_of_blocks(Blocks(figure), Blocks(error)).0,
     }
 }

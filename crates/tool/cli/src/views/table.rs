@@ -26,6 +26,7 @@ impl Columns {
             Metric::Bytes => Tree::new(["bytes", "share", blocks]),
             Metric::Blocks => Tree::new([blocks, "share", "bytes"]),
             Metric::Temporaries => Tree::new(["temporary", "share", "of own", "allocations"]),
+            Metric::Slop => Tree::new(["slop", "share", "of usable", blocks]),
         }
     }
 
@@ -39,6 +40,11 @@ impl Columns {
             Metric::Temporaries => {
                 let own = amount.temporaries.0 as f64 / amount.blocks.0.max(1) as f64;
                 vec![cell(Metric::Temporaries), part, share(own), cell(Metric::Blocks)]
+            }
+            Metric::Slop => {
+                let usable = amount.bytes.0.saturating_add(amount.slop.0);
+                let of_usable = amount.slop.0 as f64 / usable.max(1) as f64;
+                vec![cell(Metric::Slop), part, share(of_usable), cell(Metric::Blocks)]
             }
         }
     }
@@ -64,7 +70,7 @@ pub(crate) fn print_rows(
         sum += amount;
     }
     if rows > 0 {
-        let shown = if columns.metric == Metric::Temporaries { Metric::Temporaries } else { Metric::Bytes };
+        let shown = if columns.metric == Metric::Blocks { Metric::Bytes } else { columns.metric };
         let figure = sampled::figure(&sum, shown);
         out.dim_line(format_args!("and {} more with {figure} in all: -n 0 shows them", count(rows)))?;
     }

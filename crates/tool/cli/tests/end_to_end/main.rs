@@ -78,6 +78,7 @@ mod types_python;
 mod types_shown;
 mod unrecorded;
 mod untracked;
+mod usable_sizes;
 mod variants;
 mod verified;
 mod viewers;

@@ -95,6 +95,8 @@ impl Images {
             executable: new.executable,
             argv: new.argv,
             carried: None,
+            allocator: new.allocator,
+            allocator_version: new.allocator_version,
         };
         if new.fork.is_none() {
             shared.departures.introduce(new.pid, new.stamp);

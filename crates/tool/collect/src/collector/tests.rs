@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 
+use heapledger_core::allocator::{AllocatorKind, AllocatorVersion};
 use heapledger_core::sample::Random;
 use heapledger_core::{Api, Bytes, NodeKind, StackId};
 use heapledger_recording::{
@@ -100,6 +101,8 @@ impl Bench {
             fork,
             executable: b"/bin/test".to_vec(),
             argv: vec![b"test".to_vec()],
+            allocator: AllocatorKind::Glibc,
+            allocator_version: AllocatorVersion::new(2, 36, 0),
         };
         self.collector.inbox.post([Message::Image(new)]);
         FakeImage { id, common: self.ring(id, true, TID, 32 << 10), own: self.ring(id, false, TID, 64 << 10) }

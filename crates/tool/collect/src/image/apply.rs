@@ -4,7 +4,7 @@ use heapledger_core::sample::Rate;
 use heapledger_core::{Api, Bytes};
 use heapledger_ledger::Key;
 use heapledger_recording::{Annotation, EventKind, Extras, Mapping, Mark, Record, Time};
-use heapledger_wire::event::{Corrupt, Event, Extended, ReallocOutcome, code};
+use heapledger_wire::event::{Corrupt, Event, Extended, ReallocOutcome, UsableCall, code};
 
 use super::Image;
 use super::blocks::NewBlock;
@@ -45,6 +45,18 @@ impl Image {
             Event::ReallocEnd { address, size, stack } => {
                 let header = self.threads.header(ring_owner, time);
                 self.finish_realloc(shared, header, Api::Realloc, NewBlock { address, size, stack }, &Extras::NONE);
+            }
+            Event::WithUsable { call, address, size, stack, count, usable } => {
+                let header = self.threads.header(ring_owner, time);
+                let new = NewBlock { address, size, stack };
+                let count = (call == UsableCall::Calloc).then_some(u64::from(count));
+                let extras = Extras { count, usable: Some(Bytes(usable)), ..Extras::NONE };
+                match call {
+                    UsableCall::Malloc | UsableCall::Calloc => {
+                        self.allocate(shared, header, call.api(), new, &extras);
+                    }
+                    UsableCall::ReallocEnd => self.finish_realloc(shared, header, call.api(), new, &extras),
+                }
             }
             Event::Node { id, parent, kind, address } => {
                 let address = if kind.has_text() { self.text(shared, address) } else { address };
@@ -108,9 +120,9 @@ impl Image {
                 let header = self.threads.header(ring_owner, time);
                 self.begin_realloc(shared, header, address);
             }
-            Extended::ReallocEnd { api, outcome, address, size, stack, count, rate } => {
+            Extended::ReallocEnd { api, outcome, address, size, stack, count, usable, rate } => {
                 let header = self.threads.sampled_header(ring_owner, time, rate);
-                let extras = Extras { count: given(count), ..Extras::NONE };
+                let extras = Extras { count: given(count), usable: given(usable).map(Bytes), ..Extras::NONE };
                 match outcome {
                     ReallocOutcome::Returned => {
                         check_address(address)?;

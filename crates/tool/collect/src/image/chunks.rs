@@ -84,6 +84,9 @@ impl Image {
         {
             shared.fail(error.into());
         }
+        if extras.usable.is_some() || self.usable_sizes.is_any() {
+            self.usable_sizes.on_event(&event.kind, extras.usable);
+        }
         self.reports.on_event(&event.kind);
         self.timeline.add(time, live);
         shared.timeline.add(time, shared.session.live().into());
@@ -122,7 +125,10 @@ impl Image {
         let live = blocks
             .chain(pending)
             .filter(|block| !block.inherited)
-            .map(|Block { serial, size, stack, rate, .. }| LiveBlock { serial, size, stack, rate })
+            .map(|Block { serial, size, stack, rate, .. }| {
+                let usable = self.usable_sizes.get(serial, size);
+                LiveBlock { serial, size, stack, rate, usable }
+            })
             .collect();
         let counts = self.counts(&ExternalCounters::default());
         let checkpoint = CheckpointEncoder::new(self.id, time, self.chunks.events.next_serial(), counts);

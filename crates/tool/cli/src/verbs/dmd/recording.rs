@@ -65,6 +65,9 @@ fn log_of(input: &Input, processes: &[ProcessPattern], at: Option<Moment>, argum
     if mode == Mode::DarkMatter && !found.is_complete && at.is_none() {
         notify("heapledger: nobody in the recording has asked reporters: this is what was live at the end");
     }
+    if let Some(source) = &found.slop_source {
+        notify(format_args!("heapledger: the slop of these blocks is {source}"));
+    }
     if found.images.len() > 1 {
         let count = found.images.len();
         notify(format_args!("heapledger: of {count} processes and programs together: --process chooses among them"));

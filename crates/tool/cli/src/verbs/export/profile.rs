@@ -5,7 +5,8 @@ use heapledger_profile_formats::{Amount, Figure, Holds, Known, Profile, Sample, 
 
 use super::gather::{Gatherer, purges};
 use super::history;
-use crate::error::Result;
+use crate::error::{Failure, Result};
+use crate::exit::Exit;
 use crate::question::Question;
 use crate::views::sampled;
 
@@ -13,7 +14,7 @@ use crate::views::sampled;
 /// the peak and at the end, and all that was allocated. Figures that need a replay are included
 /// only if the format has a place for them.
 pub(super) fn profile(mut question: Question<'_, '_>, holds: &Holds) -> Result<Profile> {
-    let shown = shown(question.metric, question.selection.moment);
+    let shown = shown(question.metric, question.selection.moment)?;
     let purges = purges(&question)?;
     if question.selection.moment == Moment::Total {
         question.selection.moment = Moment::Peak;
@@ -111,14 +112,18 @@ fn sort(profile: &mut Profile) {
 }
 
 /// Returns the figure to show, for a metric and a moment.
-fn shown(metric: Metric, moment: Moment) -> Figure {
-    match (metric, moment) {
+fn shown(metric: Metric, moment: Moment) -> Result<Figure> {
+    Ok(match (metric, moment) {
+        (Metric::Slop, _) => {
+            return Err(Failure::new(Exit::Usage, "no format that `export` writes has a place for slop")
+                .hint("`heapledger flame --metric slop` draws it, and `heapledger dmd` has it in its logs"));
+        }
         (Metric::Temporaries, _) => Figure::Temporaries,
         (Metric::Bytes, Moment::Total) => Figure::AllocatedBytes,
         (Metric::Blocks, Moment::Total) => Figure::Allocations,
         (Metric::Bytes, _) => Figure::LiveBytes,
         (Metric::Blocks, _) => Figure::LiveBlocks,
-    }
+    })
 }
 
 fn add(sum: &mut Amount, amount: analysis::Amount) {

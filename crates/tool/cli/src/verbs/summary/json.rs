@@ -5,6 +5,7 @@ use heapledger_recording::{Counts, ImageOrigin, Recording};
 use serde::Serialize;
 
 use super::declared::Declared;
+use super::slop::SlopJson;
 use super::{Totals, last_image};
 use crate::format::seconds;
 use crate::json::amounts::{RateJson, TotalErrorsJson, rates_json};
@@ -106,6 +107,10 @@ pub(crate) struct SessionJson {
     /// The moment at which the processes had the most resident memory, among those at which the
     /// recorder measured it. Shared pages count for each process. Null if it was never measured.
     resident_max: Option<ResidentJson>,
+    /// The slop. Absent if it is not known, or if the recording is too long to be replayed for it:
+    /// then `heapledger top --metric slop --json` has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    slop: Option<SlopJson>,
     /// The rates at which blocks were sampled, if they were.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     sampling: Vec<RateJson>,
@@ -179,7 +184,7 @@ struct CostsJson {
 
 impl SessionJson {
     pub(super) fn new(totals: Totals<'_, '_>) -> SessionJson {
-        let Totals { recording, overview, resident, declared, .. } = totals;
+        let Totals { recording, overview, resident, declared, slop, .. } = totals;
         let footer = recording.footer();
         let session = recording.session();
         let nanoseconds = |ns: Option<u64>| ns.map(|ns| ns as f64 / 1e9);
@@ -194,6 +199,7 @@ impl SessionJson {
                 bytes: sample.resident.0,
                 anonymous_bytes: sample.resident_anonymous.0,
             }),
+            slop: slop.as_ref().map(SlopJson::from),
             sampling: rates_json(recording),
             recounted: overview.recounted,
             command: session.map_or(vec![], |session| {

@@ -119,6 +119,7 @@ fn reallocations_are_put_together() {
         size: 1 << 60,
         stack: StackId(4),
         count: 0,
+        usable: 0,
     };
     own.extended(15, &failed(ReallocOutcome::Failed));
     // A reallocation of the null pointer.
@@ -142,6 +143,7 @@ fn reallocations_are_put_together() {
             size: 60,
             stack: StackId::ROOT,
             count: 6,
+            usable: 0,
         },
     );
     // The thread ends before the call returns, so the block stays.

@@ -1,3 +1,5 @@
+extern crate std;
+
 use std::vec::Vec;
 
 use super::*;

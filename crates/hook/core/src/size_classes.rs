@@ -1,27 +1,31 @@
-//! Size classes: the block sizes that runs hold.
+//! Size classes of Heapledger's allocator: the block sizes that its runs hold. They are here because
+//! usable sizes are also computed outside of the allocator.
 //!
 //! The classes are 16 bytes apart up to 128 bytes, then there are eight in each doubling up to
 //! 8 KiB and four in each doubling up to 64 KiB. So a request above 128 bytes wastes at most an
 //! eighth of its block, and a sixteenth on average. Larger classes are whole slices, up to
 //! [`LARGE_MAX`]; a block of those is a run of its own.
 
-use crate::geometry::{SLICE, SLICE_SHIFT};
+/// The unit in which chunks are divided, in bytes.
+pub const SLICE: usize = 64 << 10;
+/// The logarithm of [`SLICE`].
+const SLICE_SHIFT: usize = 16;
 
 /// The largest block that lies in a chunk, in bytes. A larger one is a mapping of its own.
-pub(crate) const LARGE_MAX: usize = 1 << 20;
+pub const LARGE_MAX: usize = 1 << 20;
 /// The largest block of which several may share a run, in bytes.
-pub(crate) const SMALL_MAX: usize = SLICE;
+pub const SMALL_MAX: usize = SLICE;
 /// The largest request that a heap's direct table answers, in bytes.
-pub(crate) const DIRECT_MAX: usize = 512;
+pub const DIRECT_MAX: usize = 512;
 
 /// The number of classes that end at 128 bytes.
 const LINEAR: usize = 8;
 /// The number of classes up to 8 KiB.
 const FINE: usize = LINEAR + 6 * 8;
 /// The number of classes up to [`SMALL_MAX`].
-pub(crate) const SMALL_CLASSES: usize = FINE + 3 * 4;
+pub const SMALL_CLASSES: usize = FINE + 3 * 4;
 /// The number of all classes.
-pub(crate) const CLASSES: usize = SMALL_CLASSES + LARGE_MAX / SLICE - 1;
+pub const CLASSES: usize = SMALL_CLASSES + LARGE_MAX / SLICE - 1;
 
 /// The block size of each class, in bytes.
 static SIZES: [u32; CLASSES] = sizes();
@@ -64,14 +68,14 @@ const fn sizes() -> [u32; CLASSES] {
 /// Returns the class of the smallest blocks that hold `size` bytes, which is at most
 /// [`LARGE_MAX`].
 #[inline(always)]
-pub(crate) fn class_of(size: usize) -> usize {
+pub fn class_of(size: usize) -> usize {
     debug_assert!(size <= LARGE_MAX);
     if size <= DIRECT_MAX { computed_class_of(size) } else { class_above_direct(size) }
 }
 
 /// Does as [`class_of`] for a size above [`DIRECT_MAX`].
 #[inline(always)]
-pub(crate) fn class_above_direct(size: usize) -> usize {
+pub fn class_above_direct(size: usize) -> usize {
     let last = size - 1;
     if size <= SMALL_MAX { usize::from(CLASS_OF[last / 64]) } else { SMALL_CLASSES - 1 + (last >> SLICE_SHIFT) }
 }
@@ -96,27 +100,37 @@ const fn computed_class_of(size: usize) -> usize {
 
 /// Returns the size of a class's blocks, in bytes.
 #[inline(always)]
-pub(crate) fn bytes_of(class: usize) -> usize {
+pub fn bytes_of(class: usize) -> usize {
     SIZES[class] as usize
 }
 
 /// Returns the number of blocks in a run of a class.
-pub(crate) fn capacity_of(class: usize) -> usize {
+pub fn capacity_of(class: usize) -> usize {
     (SLICE / bytes_of(class)).max(1)
 }
 
 /// Returns the number of slices that a run of a class takes.
-pub(crate) fn slices_of(class: usize) -> usize {
+pub fn slices_of(class: usize) -> usize {
     bytes_of(class).div_ceil(SLICE)
+}
+
+/// Returns the usable size of a block of `size` bytes, with pages of `page` bytes, a power of two.
+/// `None` if no block can have that size.
+#[inline]
+pub fn good_size(size: usize, page: usize) -> Option<usize> {
+    if size <= LARGE_MAX {
+        return Some(bytes_of(class_of(size)));
+    }
+    size.checked_next_multiple_of(page).filter(|&size| size <= isize::MAX as usize)
 }
 
 /// Returns the smallest class whose blocks hold `size` bytes and are aligned to `alignment`, a
 /// power of two up to [`SLICE`]. `None` if the blocks would be larger than [`LARGE_MAX`].
-pub(crate) fn aligned_class_of(size: usize, alignment: usize) -> Option<usize> {
+pub fn aligned_class_of(size: usize, alignment: usize) -> Option<usize> {
     // Runs begin at a slice, so blocks are aligned as their size is.
     let size = size.max(1).checked_next_multiple_of(alignment).filter(|&size| size <= LARGE_MAX)?;
     (class_of(size)..CLASSES).find(|&class| bytes_of(class).is_multiple_of(alignment))
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests;
