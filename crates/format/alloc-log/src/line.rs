@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+use crate::fields::Fields;
+use crate::text::Text;
+
 /// A block as a log names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Pointer {
@@ -17,21 +20,22 @@ impl Pointer {
         self == Pointer::Address(0)
     }
 
-    /// Returns a number that no other pointer of a log has: addresses are below half of all numbers
-    /// in programs.
-    pub(crate) fn key(self) -> u64 {
+    /// Returns a number that no other pointer of a log has, for a [`BlockMap`](crate::BlockMap):
+    /// addresses are below half of all numbers in programs.
+    pub fn key(self) -> u64 {
         match self {
             Pointer::Address(address) => address,
             Pointer::Slot(slot) => !slot,
         }
     }
 
-    fn write_to(self, text: &mut Vec<u8>) {
+    #[inline]
+    fn write_to(self, text: &mut Text) {
         match self {
-            Pointer::Address(address) => text.extend_from_slice(format!("{address:#x}").as_bytes()),
+            Pointer::Address(address) => text.address(address),
             Pointer::Slot(slot) => {
-                text.push(b'#');
-                add_decimal(slot, text);
+                text.add(b"#");
+                text.decimal(slot);
             }
         }
     }
@@ -222,13 +226,24 @@ pub struct Line {
 }
 
 impl Line {
-    /// Parses a line, without its end. Blanks around it do not matter.
+    /// Parses a line, without its end. Blanks around it do not matter, and neither do
+    /// [fields](Fields) behind the call.
     ///
     /// # Errors
     ///
     /// Fails if the line is no call.
     pub fn parse(line: &[u8]) -> Result<Line, LineError> {
         Split::of(line)?.call()
+    }
+
+    /// Parses a line, and the fields behind its call.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the line is no call, or if the value of a field is none.
+    pub fn parse_with_fields(line: &[u8]) -> Result<(Line, Fields<'_>), LineError> {
+        let split = Split::of(line)?;
+        Ok((split.call()?, Fields::parse(split.fields).ok_or(LineError::Malformed)?))
     }
 }
 
@@ -244,84 +259,303 @@ impl fmt::Display for Line {
 impl Line {
     /// Appends the line as logalloc writes it, without its end.
     pub fn write_to(&self, text: &mut Vec<u8>) {
-        add_decimal(self.process, text);
-        text.push(b' ');
-        add_decimal(self.thread, text);
-        text.push(b' ');
-        text.extend_from_slice(self.request.function().name().as_bytes());
-        text.push(b'(');
+        let mut line = Text::default();
+        line.decimal(self.process);
+        line.add(b" ");
+        line.decimal(self.thread);
+        let pair = |line: &mut Text, first: u64, second: u64| {
+            line.decimal(first);
+            line.add(b",");
+            line.decimal(second);
+        };
         match self.request {
-            Request::Realloc { block, .. } | Request::Free { block } => block.write_to(text),
-            Request::Calloc { count: first, .. }
-            | Request::Memalign { alignment: first, .. }
-            | Request::PosixMemalign { alignment: first, .. }
-            | Request::AlignedAlloc { alignment: first, .. } => add_decimal(first, text),
-            Request::Malloc { .. } | Request::Valloc { .. } | Request::JemallocStats => {}
-        }
-        match self.request {
-            Request::Malloc { size } | Request::Valloc { size } => add_decimal(size, text),
-            Request::Calloc { size, .. }
-            | Request::Realloc { size, .. }
-            | Request::Memalign { size, .. }
-            | Request::PosixMemalign { size, .. }
-            | Request::AlignedAlloc { size, .. } => {
-                text.push(b',');
-                add_decimal(size, text);
+            Request::Malloc { size } => {
+                line.add(b" malloc(");
+                line.decimal(size);
             }
-            Request::Free { .. } | Request::JemallocStats => {}
+            Request::Free { block } => {
+                line.add(b" free(");
+                block.write_to(&mut line);
+            }
+            Request::Realloc { block, size } => {
+                line.add(b" realloc(");
+                block.write_to(&mut line);
+                line.add(b",");
+                line.decimal(size);
+            }
+            Request::Calloc { count, size } => {
+                line.add(b" calloc(");
+                pair(&mut line, count, size);
+            }
+            Request::Memalign { alignment, size } => {
+                line.add(b" memalign(");
+                pair(&mut line, alignment, size);
+            }
+            Request::PosixMemalign { alignment, size } => {
+                line.add(b" posix_memalign(");
+                pair(&mut line, alignment, size);
+            }
+            Request::AlignedAlloc { alignment, size } => {
+                line.add(b" aligned_alloc(");
+                pair(&mut line, alignment, size);
+            }
+            Request::Valloc { size } => {
+                line.add(b" valloc(");
+                line.decimal(size);
+            }
+            Request::JemallocStats => line.add(b" jemalloc_stats("),
         }
-        text.push(b')');
+        line.add(b")");
         if let Some(result) = self.result {
-            text.push(b'=');
-            result.write_to(text);
+            line.add(b"=");
+            result.write_to(&mut line);
         }
+        text.extend_from_slice(line.as_slice());
     }
 }
 
-fn add_decimal(number: u64, text: &mut Vec<u8>) {
-    // Several times as fast as `core::fmt`: a log has six million lines in 200 MB.
-    text.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+/// The process and the thread with which the latest line began: most lines begin as the one before.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Latest {
+    text: [u8; LATEST_MAX],
+    /// The length of the text; 0 if there was no line yet.
+    length: usize,
+    process: u64,
+    thread: u64,
 }
 
-/// A line whose process and thread are known, and whose call is not parsed yet.
+/// Two numbers of 20 digits, and the blanks behind them.
+const LATEST_MAX: usize = 42;
+
+impl Default for Latest {
+    fn default() -> Latest {
+        Latest { text: [0; LATEST_MAX], length: 0, process: 0, thread: 0 }
+    }
+}
+
+impl Latest {
+    /// Splits a line as [`Split::of`] does.
+    #[inline]
+    pub(crate) fn split<'l>(&mut self, line: &'l [u8]) -> Result<Split<'l>, LineError> {
+        if self.length > 0
+            && let Some(rest) = line.strip_prefix(&self.text[..self.length])
+            // A log without threads may have a line with one.
+            && !rest.first().is_some_and(u8::is_ascii_digit)
+            && let Some(call) = Usual::parse(rest)
+        {
+            let (process, thread) = (self.process, self.thread);
+            return Ok(Split { process, thread, call: Call::Usual(call.request, call.result), fields: call.fields });
+        }
+        self.split_anew(line)
+    }
+
+    #[inline(never)]
+    fn split_anew<'l>(&mut self, line: &'l [u8]) -> Result<Split<'l>, LineError> {
+        let line = line.trim_ascii();
+        let (process, thread, rest) = process_and_thread(line).ok_or(LineError::Malformed)?;
+        let text = &line[..line.len() - rest.len()];
+        if let Some(copy) = self.text.get_mut(..text.len()) {
+            copy.copy_from_slice(text);
+            (self.length, self.process, self.thread) = (text.len(), process, thread);
+        }
+        Split::find(process, thread, rest).ok_or(LineError::Malformed)
+    }
+}
+
+/// Parses lines one after the other, several times as fast as [`Line::parse`] if most of them begin
+/// with the same process and thread.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LineParser {
+    latest: Latest,
+}
+
+impl LineParser {
+    /// Does the same as [`Line::parse`].
+    ///
+    /// # Errors
+    ///
+    /// Fails if the line is no call.
+    #[inline]
+    pub fn parse(&mut self, line: &[u8]) -> Result<Line, LineError> {
+        self.latest.split(line)?.call()
+    }
+
+    /// Does the same as [`Line::parse_with_fields`].
+    ///
+    /// # Errors
+    ///
+    /// Fails if the line is no call, or if the value of a field is none.
+    pub fn parse_with_fields<'l>(&mut self, line: &'l [u8]) -> Result<(Line, Fields<'l>), LineError> {
+        let split = self.latest.split(line)?;
+        Ok((split.call()?, Fields::parse(split.fields).ok_or(LineError::Malformed)?))
+    }
+}
+
+/// A call in the form in which logs have almost all: of one of the four most frequent functions, as
+/// logalloc writes it.
+struct Usual<'l> {
+    request: Request,
+    result: Option<Pointer>,
+    fields: &'l [u8],
+}
+
+impl<'l> Usual<'l> {
+    /// Parses what follows the thread. `None` if it is in another form.
+    #[inline]
+    fn parse(text: &'l [u8]) -> Option<Usual<'l>> {
+        let (request, rest) = match text {
+            [b'm', b'a', b'l', b'l', b'o', b'c', b'(', rest @ ..] => {
+                let (size, rest) = usual_decimal(rest, b')')?;
+                (Request::Malloc { size }, rest)
+            }
+            [b'f', b'r', b'e', b'e', b'(', rest @ ..] => {
+                let (block, rest) = usual_pointer(rest)?;
+                (Request::Free { block }, rest.strip_prefix(b")")?)
+            }
+            [b'c', b'a', b'l', b'l', b'o', b'c', b'(', rest @ ..] => {
+                let (count, rest) = usual_decimal(rest, b',')?;
+                let (size, rest) = usual_decimal(rest, b')')?;
+                (Request::Calloc { count, size }, rest)
+            }
+            [b'r', b'e', b'a', b'l', b'l', b'o', b'c', b'(', rest @ ..] => {
+                let (block, rest) = usual_pointer(rest)?;
+                let (size, rest) = usual_decimal(rest.strip_prefix(b",")?, b')')?;
+                (Request::Realloc { block, size }, rest)
+            }
+            _ => return None,
+        };
+        let (result, rest) = match rest {
+            [b'=', rest @ ..] if !matches!(request, Request::Free { .. }) => {
+                let (result, rest) = usual_pointer(rest)?;
+                (Some(result), rest)
+            }
+            rest => (None, rest),
+        };
+        // Fields and blanks are rare.
+        if rest.is_empty() { Some(Usual { request, result, fields: rest }) } else { None }
+    }
+}
+
+/// Returns the number up to the byte that must follow it, and what is behind.
+#[inline]
+fn usual_decimal(text: &[u8], end: u8) -> Option<(u64, &[u8])> {
+    let mut number = 0_u64;
+    // As many digits always fit.
+    for (at, &byte) in text.iter().enumerate().take(20) {
+        let digit = byte.wrapping_sub(b'0');
+        if digit >= 10 {
+            return (byte == end && at > 0).then(|| (number, &text[at + 1..]));
+        }
+        if at == 19 {
+            return None;
+        }
+        number = number * 10 + u64::from(digit);
+    }
+    None
+}
+
+/// Returns the pointer at the beginning, and what is behind.
+#[inline]
+fn usual_pointer(text: &[u8]) -> Option<(Pointer, &[u8])> {
+    let Some(text) = text.strip_prefix(b"0x") else {
+        let digits = text.strip_prefix(b"#")?;
+        let length = digits.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(digits.len());
+        return Some((Pointer::Slot(decimal(&digits[..length])?), &digits[length..]));
+    };
+    let (mut number, mut length) = (0_u64, 0);
+    for &byte in text {
+        let digit = HEXADECIMAL[usize::from(byte)];
+        if digit > 15 {
+            break;
+        }
+        number = number << 4 | u64::from(digit);
+        length += 1;
+    }
+    (1..=16).contains(&length).then(|| (Pointer::Address(number), &text[length..]))
+}
+
+/// The values of hexadecimal digits; 255 for other bytes.
+const HEXADECIMAL: [u8; 256] = {
+    let mut values = [255; 256];
+    let mut digit = 0;
+    while digit < 16 {
+        values[b"0123456789abcdef"[digit] as usize] = digit as u8;
+        values[b"0123456789ABCDEF"[digit] as usize] = digit as u8;
+        digit += 1;
+    }
+    values
+};
+
+/// A line whose process and thread are known.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Split<'l> {
     pub(crate) process: u64,
     pub(crate) thread: u64,
-    function: &'l [u8],
-    arguments: &'l [u8],
-    result: &'l [u8],
+    call: Call<'l>,
+    /// The text of the fields, empty or with a blank before it.
+    fields: &'l [u8],
+}
+
+/// The call of a line.
+#[derive(Clone, Copy, Debug)]
+enum Call<'l> {
+    Usual(Request, Option<Pointer>),
+    /// A call that is not parsed yet.
+    Text {
+        function: &'l [u8],
+        arguments: &'l [u8],
+        result: &'l [u8],
+    },
 }
 
 impl<'l> Split<'l> {
     pub(crate) fn of(line: &'l [u8]) -> Result<Split<'l>, LineError> {
-        Split::find(line.trim_ascii()).ok_or(LineError::Malformed)
+        let (process, thread, rest) = process_and_thread(line.trim_ascii()).ok_or(LineError::Malformed)?;
+        Split::find(process, thread, rest).ok_or(LineError::Malformed)
     }
 
-    fn find(line: &'l [u8]) -> Option<Split<'l>> {
-        let (process, rest) = first_number(line)?;
-        // The first logs had no threads.
-        let (thread, rest) = if rest.first()?.is_ascii_digit() { first_number(rest)? } else { (process, rest) };
+    /// Splits what follows the thread.
+    fn find(process: u64, thread: u64, rest: &'l [u8]) -> Option<Split<'l>> {
         let (function, rest) = cut(rest, b'(')?;
-        let (arguments, result) = cut(rest, b')')?;
+        let (arguments, rest) = cut(rest, b')')?;
+        let end = rest.iter().position(|&byte| byte == b' ').unwrap_or(rest.len());
+        let (result, fields) = rest.split_at(end);
         let result = match result {
             [] => result,
             [b'=', result @ ..] if !result.is_empty() => result,
             _ => return None,
         };
-        Some(Split { process, thread, function, arguments, result })
+        Fields::are_well_formed(fields).then_some(())?;
+        Some(Split { process, thread, call: Call::Text { function, arguments, result }, fields })
     }
 
+    #[inline]
     pub(crate) fn call(self) -> Result<Line, LineError> {
-        let function = Function::named(self.function).ok_or(LineError::UnknownFunction)?;
-        let request = Request::parse(function, self.arguments).ok_or(LineError::Malformed)?;
-        let result = match self.result {
-            [] => None,
-            _ if matches!(function, Function::Free | Function::JemallocStats) => return Err(LineError::Malformed),
-            result => Some(Pointer::parse(result).ok_or(LineError::Malformed)?),
-        };
-        Ok(Line { process: self.process, thread: self.thread, request, result })
+        let (process, thread) = (self.process, self.thread);
+        match self.call {
+            Call::Usual(request, result) => Ok(Line { process, thread, request, result }),
+            Call::Text { function, arguments, result } => {
+                let function = Function::named(function).ok_or(LineError::UnknownFunction)?;
+                let request = Request::parse(function, arguments).ok_or(LineError::Malformed)?;
+                let result = match result {
+                    [] => None,
+                    _ if matches!(function, Function::Free | Function::JemallocStats) => {
+                        return Err(LineError::Malformed);
+                    }
+                    result => Some(Pointer::parse(result).ok_or(LineError::Malformed)?),
+                };
+                Ok(Line { process, thread, request, result })
+            }
+        }
     }
+}
+
+/// Returns the process, the thread, and what follows them.
+fn process_and_thread(line: &[u8]) -> Option<(u64, u64, &[u8])> {
+    let (process, rest) = first_number(line)?;
+    // The first logs had no threads.
+    let (thread, rest) = if rest.first()?.is_ascii_digit() { first_number(rest)? } else { (process, rest) };
+    Some((process, thread, rest))
 }
 
 /// Returns the number at the beginning, and the text behind the blank that follows it.

@@ -11,6 +11,11 @@ pub const LINE_MAX: usize = 4096;
 ///
 /// Fails if the reader fails.
 pub fn for_each_line(mut reader: impl BufRead, mut line: impl FnMut(&[u8]) -> bool) -> io::Result<u64> {
+    // Not generic, so that the loop is compiled here: optimised, whatever the caller is.
+    cut(&mut reader, &mut line)
+}
+
+fn cut(reader: &mut dyn BufRead, line: &mut dyn FnMut(&[u8]) -> bool) -> io::Result<u64> {
     let (mut begun, mut done) = (Vec::new(), 0_u64);
     loop {
         let buffer = match reader.fill_buf() {

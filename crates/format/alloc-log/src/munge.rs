@@ -3,10 +3,8 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-use hashbrown::HashMap;
-use hashbrown::hash_map::Entry;
-
-use crate::line::{Line, LineError, Pointer, Request, Split};
+use crate::blocks::BlockMap;
+use crate::line::{Latest, Line, LineError, Pointer, Request};
 
 /// The state of a log that is being munged.
 ///
@@ -24,6 +22,7 @@ pub struct Munge {
     processes: Vec<Process>,
     /// The process of the latest line, with its number: most lines have the same.
     latest: Option<(u64, u64)>,
+    beginning: Latest,
 }
 
 #[derive(Debug, Default)]
@@ -71,7 +70,7 @@ impl Munge {
     /// Fails if the line has to be left out. Its process and its thread have numbers nevertheless,
     /// if it names them, and a block that a failed `realloc` passes is gone.
     pub fn line(&mut self, line: &[u8]) -> Result<Line, MungeError> {
-        let split = Split::of(line)?;
+        let split = self.beginning.split(line)?;
         let process = number(split.process, &mut self.numbers, &mut self.latest);
         let at = process as usize - 1;
         if at == self.processes.len() {
@@ -112,27 +111,26 @@ fn number(value: u64, numbers: &mut Numbers, latest: &mut Option<(u64, u64)>) ->
 /// Numbers from 1 for values. Those of values that are gone are given out again, the oldest first.
 #[derive(Debug, Default)]
 struct Numbers {
-    numbers: HashMap<u64, u64, foldhash::fast::RandomState>,
+    numbers: BlockMap<u64>,
     recycled: VecDeque<u64>,
     last: u64,
 }
 
 impl Numbers {
     fn of(&mut self, value: u64) -> u64 {
-        match self.numbers.entry(value) {
-            Entry::Occupied(known) => *known.get(),
-            Entry::Vacant(new) => {
-                let number = self.recycled.pop_front().unwrap_or_else(|| {
-                    self.last += 1;
-                    self.last
-                });
-                *new.insert(number)
-            }
+        if let Some(number) = self.numbers.get(value) {
+            return number;
         }
+        let number = self.recycled.pop_front().unwrap_or_else(|| {
+            self.last += 1;
+            self.last
+        });
+        self.numbers.insert(value, number);
+        number
     }
 
     fn recycle(&mut self, value: u64) -> Option<u64> {
-        let number = self.numbers.remove(&value)?;
+        let number = self.numbers.remove(value)?;
         self.recycled.push_back(number);
         Some(number)
     }

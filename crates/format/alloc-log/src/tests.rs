@@ -236,3 +236,99 @@ proptest! {
         fuzzing::log(&log);
     }
 }
+
+/// Fields follow a call, in any order; Mozilla's lines have none.
+#[test]
+fn fields_follow_a_call() {
+    let parse = |text: &'static str| Line::parse_with_fields(text.as_bytes());
+    let (line, fields) = parse("1 2 malloc(5)=0x10 time=7 color=red arena=a%20b%25 usable=24").unwrap();
+    assert_eq!(line.to_string(), "1 2 malloc(5)=0x10");
+    assert_eq!((fields.time_ns, fields.usable), (Some(7), Some(24)));
+    assert_eq!(fields.arena_label().as_deref(), Some(&b"a b%"[..]));
+    assert_eq!(fields.to_string(), " usable=24 time=7 arena=a%20b%25");
+    assert_eq!(Fields::escaped_label(b"a b%\xff="), b"a%20b%25%ff=");
+    let odd = Fields { arena: Some(b"%zz%2"), ..Fields::default() };
+    assert_eq!(odd.arena_label().as_deref(), Some(&b"%zz%2"[..]));
+    for (text, time) in
+        [("1 2 free(0x10) time=8", Some(8)), ("1 2 jemalloc_stats() time=9", Some(9)), ("1 free(0)", None)]
+    {
+        assert_eq!(parse(text).unwrap().1.time_ns, time);
+    }
+    for bad in ["1 2 malloc(5)=0x10 word", "1 2 malloc(5)=0x10 =1", "1 2 malloc(5)= time=1", "1 2 malloc(5)=0x10  x"] {
+        assert_eq!(parse(bad), Err(LineError::Malformed), "{bad}");
+        assert_eq!(Line::parse(bad.as_bytes()), Err(LineError::Malformed), "{bad}");
+    }
+    // A value that is none makes a line malformed only for those who ask for its fields.
+    assert!(parse("1 2 malloc(5)=0x10 time=x").is_err() && Line::parse(b"1 2 malloc(5)=0x10 time=x").is_ok());
+    let (text, ignored) = munged("1 2 malloc(5)=0x10 time=7\n1 2 free(0x10) time=8\n");
+    assert_eq!((&*text, ignored.len()), ("1 1 malloc(5)=#1\n1 1 free(#1)\n", 0));
+}
+
+/// A line is the same whatever the lines before it were.
+#[test]
+fn lines_begin_as_those_before() {
+    let mut parser = LineParser::default();
+    let lines = [
+        "1 2 malloc(5)=0x10",
+        "1 2 free(0x10)",
+        "1 malloc(5)=0x10",
+        "1 2 malloc(5)=0x10",
+        "1 free(0x10)",
+        "1 23 free(0x10)",
+        "1 2",
+        "12 2 free(0x10)",
+        "1 2 3(0x10)",
+        "1 2 malloc(18446744073709551615)=0xffffffffffffffff\r",
+        "1 2 malloc(18446744073709551616)=0x1",
+        "1 2 malloc(5)=0x11112222333344445",
+        "1 2 realloc(#3,5)=#4",
+        "1 2 realloc(3,5)=4 time=1",
+        "1 2 malloc(5)=",
+        "1 2 malloc()=0x1",
+        "1 2 free(0x)",
+    ];
+    for line in lines.iter().chain(lines.iter().rev()) {
+        assert_eq!(parser.parse(line.as_bytes()), Line::parse(line.as_bytes()), "{line}");
+    }
+}
+
+#[test]
+fn a_survey_counts_fields() {
+    let log = "1 1 malloc(10)=0x10 usable=24 time=500\n1 1 malloc(8)=0x0 usable=0 time=700 arena=x\n\
+        1 1 malloc(30)=0x20 usable=40 arena=x time=100\n1 1 free(0x20) time=600\n1 1 malloc(7)=0x30 arena=x\n";
+    let mut survey = Survey::default();
+    for line in log.lines() {
+        let (line, fields) = Line::parse_with_fields(line.as_bytes()).unwrap();
+        survey.add(&line);
+        survey.add_fields(&line, &fields);
+    }
+    assert_eq!(survey.times_ns(), Some((100, 700)));
+    assert_eq!(survey.usable(), Usable { blocks: 2, bytes_requested: 40, bytes_usable: 64 });
+    let arenas: Vec<_> = survey.arenas().collect();
+    assert_eq!(arenas, [(&b"x"[..], ArenaCalls { blocks: 2, bytes_requested: 37 })]);
+}
+
+proptest! {
+    /// The table of blocks does what any map does, with keys that are near each other and others.
+    #[test]
+    fn blocks_are_found(steps in prop::collection::vec((0..3_u8, 0..80_u64, 0..4_u8, any::<u16>()), 0..600)) {
+        let (mut table, mut model) = (blocks::BlockMap::default(), BTreeMap::new());
+        for (step, number, form, value) in steps {
+            let key = match form {
+                0 => number * 16,
+                1 => !number,
+                2 => number,
+                _ => number << 40,
+            };
+            match step {
+                0 => prop_assert_eq!(table.insert(key, value), model.insert(key, value)),
+                1 => prop_assert_eq!(table.remove(key), model.remove(&key)),
+                _ => prop_assert_eq!(table.get(key), model.get(&key).copied()),
+            }
+            prop_assert_eq!(table.len(), model.len());
+        }
+        for (&key, &value) in &model {
+            prop_assert_eq!(table.get(key), Some(value));
+        }
+    }
+}

@@ -6,15 +6,20 @@
 //!   of a `realloc` is logged, as in logalloc: its old block may be somebody else's by then.
 //! - `log` is where lines go: to the file of `log record` through a buffer that outlives the
 //!   process, or, as logalloc's environment variables say, to a descriptor or a file.
+//! - `fields` adds what logalloc's lines have no place for, if `log record` was asked for it.
+//! - `statistics` are functions of the C library that ask its allocator for statistics: points that
+//!   a log has.
 #![cfg_attr(panic = "abort", no_std)]
 #![allow(unreachable_pub, reason = "exported C symbols must be `pub`, though no Rust code names them")]
 
 mod buffer;
 mod destination;
+mod fields;
 mod line;
 mod log;
 mod observer;
 mod owned_lock;
+mod statistics;
 
 use core::ffi::c_int;
 
@@ -32,11 +37,14 @@ pub static heapledger_hook_version: u32 = hooks::VERSION;
 ///
 /// Called by Heapledger, with its tables, once.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn heapledger_hook_init(_underlying: *const Functions, table: *const Hooks) -> c_int {
+pub unsafe extern "C" fn heapledger_hook_init(underlying: *const Functions, table: *const Hooks) -> c_int {
     if !log::begin() {
         return 1;
     }
     observer::set_minimal(destination::is_minimal());
+    statistics::find_next();
+    // SAFETY: Heapledger's table, by this function's `# Safety`.
+    unsafe { fields::find(underlying) };
     // SAFETY: Heapledger's table, by this function's `# Safety`. The observer is static, and its
     // functions keep the contract of `Observer`: they return, make only system calls, and do not
     // call the malloc family.

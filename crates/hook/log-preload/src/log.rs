@@ -169,7 +169,10 @@ unsafe fn with_buffer(state: &State, run: impl FnOnce(&mut Buffer)) -> bool {
     // mapped in this process; any bytes are a valid `Buffer`. By this function's `# Safety` no
     // other reference to it exists while `run` runs.
     let Some(buffer) = (unsafe { state.buffer.load(Ordering::Relaxed).as_mut() }) else { return false };
-    buffer.count_dropped(state.dropped.swap(0, Ordering::Relaxed) as u64);
+    // Two atomic operations that almost no line needs.
+    if state.dropped.load(Ordering::Relaxed) != 0 {
+        buffer.count_dropped(state.dropped.swap(0, Ordering::Relaxed) as u64);
+    }
     run(buffer);
     true
 }

@@ -1,10 +1,12 @@
 //! The bodies of fuzz targets, shared with property tests.
 
+use heapledger_alloc_log::{Fields, Line, for_each_line};
 use heapledger_core::ThreadId;
-use heapledger_recording::{Annotation, ImageId, Time};
+use heapledger_recording::{Annotation, Footer, ImageId, Recording, RecordingError, Time};
 
-use crate::allocator_event;
+use crate::rewrite::Draft;
 use crate::suppressions::{self, Suppressions};
+use crate::{ImportedLog, LogFacts, LogFields, allocator_event, log_lines};
 
 /// Decodes bytes as an annotation about an arena or a purge: the first two are its code. Panics
 /// only if the decoder does.
@@ -24,4 +26,58 @@ pub fn suppressions(data: &[u8]) {
     // The lines before an invalid one have been added.
     let _ = known.add(&file);
     known.iter().for_each(|it| _ = suppressions::matches(&it.pattern, &name));
+}
+
+/// Makes a recording of a log, and a log of that, until both hold the same. Panics if the lines that
+/// are calls cannot be written, or if something that both hold is lost.
+pub fn log(data: &[u8]) {
+    let (recording, facts) = recording_of(data);
+    let once = log_of(&recording);
+    let (again, _) = recording_of(&once);
+    assert!(facts.calls >= facts.statistics);
+    assert_eq!(String::from_utf8_lossy(&log_of(&again)), String::from_utf8_lossy(&once));
+}
+
+/// Returns the recording of a log; lines that it cannot have are left out.
+fn recording_of(log: &[u8]) -> (Vec<u8>, LogFacts) {
+    let add = |draft: &mut Draft<&mut Vec<u8>>| -> (Footer, LogFacts) {
+        let mut import = ImportedLog::new(draft);
+        let read = for_each_line(log, |line| {
+            // An error is a value; the next line can be added.
+            let _ = import.add(line);
+            true
+        });
+        assert!(read.is_ok());
+        import.finish("a log").expect("a draft in memory")
+    };
+    let (mut so_far, mut bytes) = (Vec::new(), Vec::new());
+    let mut draft = Draft::new(&mut so_far);
+    add(&mut draft);
+    draft.flush().expect("a draft in memory");
+    let mut draft = Draft::new(&mut bytes);
+    let (footer, facts) = add(&mut draft);
+    let so_far = Recording::open(&so_far).expect("a draft");
+    if facts.calls > 0 {
+        draft.count_and_finish(&so_far, footer, &mut |_, _| {}).expect("a recording in memory");
+    } else {
+        draft.finish(&footer).expect("a recording in memory");
+    }
+    (bytes, facts)
+}
+
+/// Returns the log of a recording.
+fn log_of(recording: &[u8]) -> Vec<u8> {
+    let recording = Recording::open(recording).expect("a recording");
+    let mut text = Vec::new();
+    for start in recording.images() {
+        let fields = LogFields { times: true, usable: true, arenas: true };
+        let each = |line: &Line, fields: &Fields<'_>| {
+            line.write_to(&mut text);
+            fields.write_to(&mut text);
+            text.push(b'\n');
+            Ok::<(), RecordingError>(())
+        };
+        log_lines(&recording, start.image, fields, |_| {}, each).expect("a recording");
+    }
+    text
 }

@@ -3,7 +3,7 @@
 //! A [`Profile`] has amounts only, and so has its recording, like one made by `record --aggregate`.
 //! Places keep the [names](heapledger_recording::ImportedLocation) that the file has; those without
 //! names are looked up in the modules, as always. If a file has events, [`ImportedEvents`] makes a
-//! recording with events.
+//! recording with events; so does [`ImportedLog`] from a log of calls.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -18,10 +18,12 @@ use heapledger_recording::{
 use crate::rewrite::{Draft, Error};
 
 mod events;
+mod log;
 mod places;
 mod tree;
 
 pub use events::ImportedEvents;
+pub use log::{ImportedLog, LOG_CALL_NS, LogFacts, LogLineError};
 use places::Common;
 use tree::{Tree, image_end, image_start, session};
 

@@ -14,6 +14,8 @@
 //!   [`find_names`]: all of them at once, to be kept in the recording.
 //! - [`History`]: what was live over time.
 //! - [`Shares`]: what groups of blocks held over time. [`size_classes`]: the sizes of their blocks.
+//! - [`log_lines`]: the calls as a log of allocator calls. [`ImportedLog`]: the other way.
+//! - [`statistics_points`]: where the program asked its allocator for statistics.
 //! - [`allocator_events`]: the arenas that came and went, and the purges.
 //! - [`diff`]: two profiles side by side.
 //! - [`AdviceList`]: changes to the program that are worth making.
@@ -69,6 +71,7 @@ mod import;
 mod layers;
 mod lifetime_filter;
 mod live;
+mod log_lines;
 mod moment;
 mod names;
 mod overview;
@@ -90,6 +93,7 @@ mod size_classes;
 pub mod size_rules;
 mod slop;
 mod stacks;
+mod statistics_points;
 mod suppressions;
 #[cfg(test)]
 mod testing;
@@ -117,10 +121,11 @@ pub use functions::{Frame, FunctionId, FunctionName, Location, Position, Unnamed
 pub use growth::{GrowingGroup, Growth};
 pub use heap_events::{HeapEvent, HeapEventKind, HeapEvents, Heaps, heap_events};
 pub use history::{History, ProcessChange, ProcessChangeKind, resident_max};
-pub use import::{ImportedEvents, assumed, import};
+pub use import::{ImportedEvents, ImportedLog, LOG_CALL_NS, LogFacts, LogLineError, assumed, import};
 pub use layers::{Direction, Layer};
 pub use lifetime_filter::LifetimeCondition;
 pub use live::{LiveBlock, LiveBlocks, live_blocks};
+pub use log_lines::{LogFields, log_lines};
 pub use moment::Moment;
 pub use names::Names;
 pub use overview::{ImageOverview, Overview, ProcessOverview, overview};
@@ -138,6 +143,7 @@ pub use shares::{ShareGroup, Shares, SharesBy};
 pub use size_classes::{SizeClasses, size_classes};
 pub use slop::{SlopSource, allocator_name};
 pub use stacks::{ContextId, NodeId, Scope, StackFrame, Stacks};
+pub use statistics_points::{StatisticsPoint, statistics_points};
 pub use suppressions::{Suppression, SuppressionError, Suppressions};
 pub use trend::{Trend, TrendKind};
 pub use types::{TypeGroup, types};

@@ -43,7 +43,7 @@ pub(crate) use self::heap::{
 };
 pub(crate) use self::heap_map::HeapMapOf;
 pub(crate) use self::help::{CompleteWords, Completions, Doctor, Explain, Help, Man};
-pub(crate) use self::log::{ConvertLog, InfoLog, Log, LogAction, MungeLog, RecordLog, StatsLog};
+pub(crate) use self::log::{ConvertLog, InfoLog, Log, LogAction, LogFieldOptions, MungeLog, RecordLog, StatsLog};
 pub(crate) use self::phc::{HeapChecker, Phc, Placement, function};
 pub(crate) use self::pictures::{Advise, Flame, Growth, Timeline, Tree};
 pub(crate) use self::record::{

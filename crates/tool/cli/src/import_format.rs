@@ -8,22 +8,25 @@ use std::path::Path;
 
 use flate2::read::MultiGzDecoder;
 use heapledger_analysis::rewrite::Draft;
-use heapledger_analysis::{ImportedEvents, assumed, import};
+use heapledger_analysis::{ImportedEvents, LogFacts, assumed, import};
 use heapledger_census::read as census;
 use heapledger_profile_formats::{
     Event, Profile, ReadError, bytehound, chrome, collapsed, dhat, firefox, gperftools, heapprofile, heaptrack,
     jemalloc, massif, memray, pprof, speedscope,
 };
-use heapledger_recording::Recording;
+use heapledger_recording::{Footer, Recording};
 use memmap2::Mmap;
 
 use crate::error::Failure;
 use crate::exit::Exit;
 use crate::import_format::interpreters::Interpreters;
+use crate::import_format::log::LogError;
 use crate::progress::Progress;
+use crate::text::{quoted, shown};
 
 mod heap_snapshots;
 mod interpreters;
+pub(crate) mod log;
 
 /// The number of unpacked bytes at the beginning of a file by which its format is detected.
 const HEAD: u64 = 64 << 10;
@@ -49,6 +52,8 @@ pub(crate) enum ImportFormat {
     /// A snapshot of Firefox's JavaScript heap: `.fxsnapshot`.
     FirefoxSnapshot,
     Speedscope,
+    /// A log of allocator calls, in logalloc's lines.
+    Log,
     Collapsed,
 }
 
@@ -67,6 +72,7 @@ impl fmt::Display for ImportFormat {
             ImportFormat::Firefox | ImportFormat::FirefoxSnapshot => "Firefox",
             ImportFormat::Heapprofile | ImportFormat::V8Snapshot => "V8",
             ImportFormat::Speedscope => "Speedscope",
+            ImportFormat::Log => "logalloc",
             ImportFormat::Collapsed => "collapsed stacks",
         })
     }
@@ -78,6 +84,9 @@ pub(crate) enum ImportError {
     /// The file is not in the format that it looked like.
     #[error("it looks like a file of {0}, but {1}")]
     Read(ImportFormat, ReadError),
+    /// A line of a log cannot be read.
+    #[error(transparent)]
+    Log(LogError),
     /// The file is no whole snapshot.
     #[error("it looks like a heap snapshot of {0}, but it cannot be read")]
     Snapshot(ImportFormat, #[source] heapledger_census::ReadError),
@@ -106,6 +115,10 @@ impl ImportError {
                     "`memray transform speedscope {file}` writes what was live at the peak as a file that is read"
                 ))
             }
+            ImportError::Log(LogError::Line { .. }) => Some(format!(
+                "leave such lines out: heapledger log convert --keep-going -o FILE.hl {}",
+                quoted(&shown(path))
+            )),
             _ => None,
         };
         let failure = Failure::caused(Exit::Unreadable, format_args!("cannot read `{}`", path.display()), self);
@@ -125,6 +138,8 @@ pub(crate) struct Imported {
     pub(crate) is_cut: bool,
     /// True if it is a heap snapshot in which no node has a stack.
     pub(crate) lacks_stacks: bool,
+    /// The contents of a log.
+    pub(crate) log: Option<LogFacts>,
 }
 
 /// Returns true if a file that begins with these bytes may be of a format.
@@ -167,7 +182,7 @@ impl ImportFormat {
         let mut head = Vec::new();
         // A file that cannot be unpacked has no known format.
         Compression::of(file).unpack(file).ok()?.take(HEAD).read_to_end(&mut head).ok()?;
-        let all: [(ImportFormat, Detect); 14] = [
+        let all: [(ImportFormat, Detect); 15] = [
             (ImportFormat::Jemalloc, jemalloc::detects),
             (ImportFormat::Gperftools, gperftools::detects),
             (ImportFormat::Dhat, dhat::detects),
@@ -180,6 +195,7 @@ impl ImportFormat {
             (ImportFormat::Heapprofile, heapprofile::detects),
             (ImportFormat::V8Snapshot, |head| census::detect(head) == Some(census::Format::V8)),
             (ImportFormat::Speedscope, speedscope::detects),
+            (ImportFormat::Log, log::detects),
             (ImportFormat::Collapsed, collapsed::detects),
             (ImportFormat::Pprof, pprof::detects),
         ];
@@ -193,6 +209,7 @@ impl ImportFormat {
         let bytes = &*match self {
             // Heaptrack's events are read as a stream; the other readers unpack files themselves.
             ImportFormat::Heaptrack
+            | ImportFormat::Log
             | ImportFormat::Pprof
             | ImportFormat::V8Snapshot
             | ImportFormat::FirefoxSnapshot => Cow::Borrowed(bytes),
@@ -221,6 +238,11 @@ impl ImportFormat {
                 let mut input = Compression::of(bytes).unpack(bytes)?;
                 return import_events(out, &source, |take| heaptrack::read(&mut *input, take).map_err(cannot));
             }
+            ImportFormat::Log => {
+                let mut input = Compression::of(bytes).unpack(bytes)?;
+                let facts = log::import(&mut *input, "a log of allocator calls", false, out)?.facts;
+                return Ok(Imported { assumed: Vec::new(), is_cut: false, lacks_stacks: false, log: Some(facts) });
+            }
             ImportFormat::Pprof => pprof::read(bytes).map(|profile| vec![profile]),
             ImportFormat::Chrome => chrome::read(bytes),
             ImportFormat::Heapprofile => heapprofile::read(bytes).map(|profile| vec![profile]),
@@ -243,7 +265,7 @@ impl ImportFormat {
         let profiles = profiles.map_err(cannot)?;
         import(&profiles, &source, std::io::BufWriter::new(out))?;
         let assumed = profiles.first().map_or_else(Vec::new, |first| assumed(first.known));
-        Ok(Imported { assumed, is_cut: profiles.iter().any(|profile| profile.is_cut), lacks_stacks: false })
+        Ok(Imported { assumed, is_cut: profiles.iter().any(|profile| profile.is_cut), lacks_stacks: false, log: None })
     }
 
     /// True if the file is a heap snapshot, which has one moment only.
@@ -264,7 +286,7 @@ impl ImportFormat {
         drop(graph);
         let assumed = assumed(profile.known);
         import(&[profile], source, std::io::BufWriter::new(out))?;
-        Ok(Imported { assumed, is_cut: false, lacks_stacks })
+        Ok(Imported { assumed, is_cut: false, lacks_stacks, log: None })
     }
 }
 
@@ -303,6 +325,12 @@ fn import_events(
     })?;
     written?;
     let footer = events.finish(&profile, source)?;
+    count_and_finish(draft, footer, out)?;
+    Ok(Imported { assumed: Vec::new(), is_cut: profile.is_cut, lacks_stacks: false, log: None })
+}
+
+/// Ends a recording whose events are written to `out`, with their totals.
+fn count_and_finish(mut draft: Draft<File>, footer: Footer, out: &File) -> Result<(), ImportError> {
     draft.flush()?;
     // SAFETY: `Mmap::map` asks that the file is not changed or truncated while it is mapped. This
     // process has just made the file, and nobody else has it. Bytes that are appended to it below
@@ -311,5 +339,5 @@ fn import_events(
     let recording = Recording::open(&so_far).map_err(heapledger_analysis::rewrite::Error::from)?;
     let mut progress = Progress::new();
     draft.count_and_finish(&recording, footer, &mut |done, all| progress.events(done, all))?;
-    Ok(Imported { assumed: Vec::new(), is_cut: profile.is_cut, lacks_stacks: false })
+    Ok(())
 }

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use heapledger_analysis as analysis;
+use heapledger_analysis::{self as analysis, LogFacts};
 use heapledger_core::Bytes;
 use heapledger_recording::{ChunkKind, Damage, Reason, Recording};
 use memmap2::Mmap;
@@ -44,6 +44,30 @@ impl Input {
     }
 
     pub(crate) fn map(path: &Path) -> Result<Input> {
+        let mut input = Input::map_unconverted(path)?;
+        if let Some(import_format) = input.import_format() {
+            input.bytes = Some(input.converted(import_format)?);
+            input.converted_from = Some(import_format);
+        }
+        Ok(input)
+    }
+
+    /// Does the same as `map`, but does not convert a log of allocator calls: returns `None`, for
+    /// the verbs that read logs line by line.
+    pub(crate) fn map_unless_log(path: &Path) -> Result<Option<Input>> {
+        let mut input = Input::map_unconverted(path)?;
+        match input.import_format() {
+            Some(ImportFormat::Log) => return Ok(None),
+            Some(import_format) => {
+                input.bytes = Some(input.converted(import_format)?);
+                input.converted_from = Some(import_format);
+            }
+            None => {}
+        }
+        Ok(Some(input))
+    }
+
+    fn map_unconverted(path: &Path) -> Result<Input> {
         let cannot = |error: std::io::Error| {
             let failure = Failure::caused(Exit::Unreadable, format_args!("cannot read `{}`", path.display()), error);
             match Named::parse(path.to_owned()) {
@@ -69,21 +93,13 @@ impl Input {
             // else is at stake.
             _ => Some(unsafe { Mmap::map(&file) }.map_err(cannot)?),
         };
-        let mut input = Input { path: path.to_owned(), bytes, converted_from: None };
-        if let Some(import_format) = input.import_format()? {
-            input.bytes = Some(input.converted(import_format)?);
-            input.converted_from = Some(import_format);
-        }
-        Ok(input)
+        Ok(Input { path: path.to_owned(), bytes, converted_from: None })
     }
 
     /// Returns the tool that wrote the file, if it is another tool's.
-    fn import_format(&self) -> Result<Option<ImportFormat>> {
-        let Some(bytes) = self.bytes.as_deref() else { return Ok(None) };
-        if self.is_recording() {
-            return Ok(None);
-        }
-        Ok(ImportFormat::of(bytes))
+    fn import_format(&self) -> Option<ImportFormat> {
+        let bytes = self.bytes.as_deref()?;
+        if self.is_recording() { None } else { ImportFormat::of(bytes) }
     }
 
     /// Converts another tool's file into a recording, in a file without a name.
@@ -260,8 +276,21 @@ pub(crate) fn notify_of_import(path: &Path, import_format: ImportFormat, importe
     if imported.lacks_stacks {
         notify(format_args!("heapledger: it has no stacks: the types of its nodes stand there"));
     }
+    if let Some(facts) = imported.log {
+        notify_of_log(&facts);
+    }
     if imported.is_cut {
         notify(format_args!("heapledger: it ends before the program did: what happened later is not in it"));
+    }
+}
+
+/// Says on stderr what a recording of a log does not have.
+pub(crate) fn notify_of_log(facts: &LogFacts) {
+    let lacks = if facts.has_times { "no stacks" } else { "no stacks, and no times: each call counts as 1 µs" };
+    notify(format_args!("heapledger: a log of allocator calls has {lacks}"));
+    if facts.frees_missed > 0 {
+        let frees = counted(facts.frees_missed, "free is", "frees are");
+        notify(format_args!("heapledger: {frees} missing in the log, and stand where the block is allocated again"));
     }
 }
 

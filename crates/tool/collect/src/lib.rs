@@ -59,7 +59,7 @@ pub use error::RecordError;
 pub use heap_checker::HeapChecker;
 pub use heapledger_wire::session::ALLOCATOR_FILE_NAME;
 pub use libraries::{CommandAllocator, CommandLibraries, is_loadable};
-pub use log::{ExistingFile, Logged, log};
+pub use log::{ExistingFile, LogOptions, Logged, LoggedFields, log};
 pub use options::{Begin, OnFull, RecordOptions, Rotation, StackMode};
 pub use outcome::{ImageOutcome, Outcome, ProcessOutcome, Progress, Totals};
 pub use recorder::record;

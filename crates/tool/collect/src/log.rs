@@ -57,9 +57,41 @@ pub enum ExistingFile {
     Continued,
 }
 
+/// The log to write.
+#[derive(Clone, Copy, Debug)]
+pub struct LogOptions<'a> {
+    /// Its file; `-` is standard output.
+    pub output: &'a Path,
+    /// What happens to a file that is there already.
+    pub existing: ExistingFile,
+    /// The fields behind each call.
+    pub fields: LoggedFields,
+}
+
+/// The fields that lines have behind the call: none in logalloc's format.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LoggedFields {
+    /// The nanoseconds since the log began.
+    pub times: bool,
+    /// The usable size of the returned block.
+    pub usable: bool,
+    /// The label of the arena of the returned block.
+    pub arenas: bool,
+}
+
+impl LoggedFields {
+    /// Returns the file for the hook library: see `crates/hook/log-preload/src/fields.rs`.
+    fn to_text(self) -> String {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        let began = (time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64).max(1);
+        let lines = [(self.times, "time", began), (self.usable, "usable", 1), (self.arenas, "arena", 1)];
+        let lines = lines.into_iter().filter(|(is_asked, ..)| *is_asked);
+        lines.map(|(_, name, number)| format!("{name} {number}\n")).collect()
+    }
+}
+
 /// Runs a command with these libraries and with a hook library given by its bytes, which writes
-/// the allocator's calls to a file: each process appends whole lines. `-` is standard output.
-/// Otherwise works like [`run`](crate::run).
+/// the allocator's calls to a file: each process appends whole lines. Otherwise works like [`run`](crate::run).
 ///
 /// # Errors
 ///
@@ -68,12 +100,15 @@ pub fn log(
     command: &[OsString],
     libraries: CommandLibraries<'_>,
     logger: &[u8],
-    output: &Path,
-    existing: ExistingFile,
+    options: LogOptions<'_>,
 ) -> Result<(ExitStatus, Logged), RecordError> {
+    let LogOptions { output, existing, fields } = options;
     let launch = Launch::find(command)?;
     let mut library = Library::install(libraries.preload, &[])?;
     library.add_hook("log.so", logger)?;
+    if fields != LoggedFields::default() {
+        library.add_file("log.fields", fields.to_text().as_bytes())?;
+    }
     library.add_below(&libraries)?;
     let cannot = |source: io::Error| match source.kind() {
         ErrorKind::AlreadyExists => RecordError::OutputExists { path: output.to_owned() },

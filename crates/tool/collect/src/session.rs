@@ -168,7 +168,8 @@ impl Library {
         self.add_hook("phc.so", &checker.library)
     }
 
-    fn add_file(&self, name: &str, bytes: &[u8]) -> Result<PathBuf, RecordError> {
+    /// Adds a file beside the library.
+    pub(crate) fn add_file(&self, name: &str, bytes: &[u8]) -> Result<PathBuf, RecordError> {
         let path = self.directory.join(name);
         let write = || -> io::Result<()> {
             OpenOptions::new().write(true).create_new(true).mode(0o500).open(&path)?.write_all(bytes)

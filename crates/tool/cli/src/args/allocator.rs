@@ -138,6 +138,8 @@ pub(crate) enum CarriedLibrary {
     Allocator,
     /// The library that calls hook libraries (docs/hooks.md)
     Preload,
+    /// The hook library that logs the allocator's calls (docs/log.md)
+    Log,
 }
 
 #[cfg(test)]

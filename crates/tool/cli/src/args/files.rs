@@ -55,6 +55,7 @@ pub(crate) struct Merge {
 ///     memray       memray run -o FILE (1.11 to 1.20): every allocation, or
 ///                  with --aggregate the peak and the end
 ///     bytehound    memory-profiling_*.dat (0.11)
+///     logalloc     logs of allocator calls: every allocation
 ///     Speedscope   its JSON: the profile of bytes
 ///     collapsed    lines of outer;middle;inner BYTES
 ///

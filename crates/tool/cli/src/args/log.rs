@@ -56,6 +56,11 @@ pub(crate) enum LogAction {
 ///
 ///     $ MALLOC_LOG=3 heapledger log record -- ./server 3>server.log
 ///
+/// A line is one of logalloc's, which other tools read, unless fields are asked for,
+/// which follow the call: `malloc(32)=0x7f90495120e0 usable=40 time=51204`. `log munge`
+/// removes them. Calls of malloc_stats and malloc_info are lines `jemalloc_stats()`:
+/// a replay prints statistics there.
+///
 /// Returns when the program has ended; processes that it left running go on without
 /// a log. Ends with the exit status of the program, or by the signal that killed it.
 /// Programs that cannot be recorded have no log either: they run as always.
@@ -73,6 +78,9 @@ pub(crate) struct RecordLog {
     #[command(flatten)]
     pub(crate) allocator: AllocatorOption,
 
+    #[command(flatten)]
+    pub(crate) fields: LogFieldOptions,
+
     /// Print nothing, unless calls are missing in the log
     #[arg(short, long)]
     pub(crate) quiet: bool,
@@ -83,7 +91,7 @@ pub(crate) struct RecordLog {
     pub(crate) command: Vec<OsString>,
 }
 
-/// Show what is in a log: processes, functions, what is live at the peak and the end
+/// Show what is in a log or recording: processes, functions, live bytes and blocks
 ///
 /// Amounts are requested bytes. A block that is freed without having been allocated
 /// in the log is counted: the log does not begin with the program, or lacks lines.
@@ -92,7 +100,7 @@ pub(crate) struct RecordLog {
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct InfoLog {
-    /// The log; - for standard input
+    /// The log, or a recording; - for a log from standard input
     #[arg(value_name = "LOG", value_hint = ValueHint::FilePath)]
     pub(crate) log: String,
 
@@ -101,7 +109,7 @@ pub(crate) struct InfoLog {
     pub(crate) json: bool,
 }
 
-/// Count the requests of a log by their size, as logalloc_stats.py does
+/// Count the requests of a log or recording by their size, as logalloc_stats.py does
 ///
 /// Small requests are smaller than a page of 4 KiB, large ones smaller than 1 MiB.
 /// Calls of malloc, calloc, memalign and realloc are counted, unless they request
@@ -111,7 +119,7 @@ pub(crate) struct InfoLog {
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct StatsLog {
-    /// The log; - for standard input
+    /// The log, or a recording; - for a log from standard input
     #[arg(value_name = "LOG", value_hint = ValueHint::FilePath)]
     pub(crate) log: String,
 
@@ -140,22 +148,53 @@ pub(crate) struct MungeLog {
     pub(crate) written: Written,
 }
 
-/// Write the calls of a recording as a log
+/// Make a recording of a log, or a log of a recording
 ///
-/// For tools that read logalloc's lines. Blocks have numbers, as after munge, but none
-/// is used twice: munge makes that so. Calls that failed are not there, calloc has a
-/// count of 1, and processes follow each other. Files of other tools that import reads
-/// can be converted, too.
+/// A log becomes a recording, which all verbs read: processes, threads, functions,
+/// sizes and statistics points are in it, and arenas, usable sizes and times if the
+/// log has them. There are no stacks. Without times, each call counts as 1 us. All
+/// verbs read logs as they are, too; a recording is smaller, and read faster.
+///
+///     $ heapledger log convert server.log.zst -o server.hl
+///     $ heapledger top --by size server.hl
+///
+/// A recording becomes a log, for tools that read logalloc's lines. Blocks have
+/// numbers, as after munge, but none is used twice: munge makes that so. Processes
+/// follow each other. Files of other tools that import reads can be converted, too.
 ///
 ///     $ heapledger log convert server.hl -o server.log
 ///     $ heapledger log convert server.hl | heapledger log munge - | logalloc-replay
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct ConvertLog {
-    /// The recording
+    /// The log or the recording; - for a log from standard input
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
 
+    /// Leave out lines of a log that are no calls
+    #[arg(long)]
+    pub(crate) keep_going: bool,
+
+    #[command(flatten)]
+    pub(crate) fields: LogFieldOptions,
+
     #[command(flatten)]
     pub(crate) written: Written,
+}
+
+/// The fields behind the calls of a log.
+#[derive(Clone, Copy, Debug, Args)]
+#[command(next_help_heading = "Fields behind each call of the log")]
+pub(crate) struct LogFieldOptions {
+    /// Add times: time=NANOSECONDS since the beginning
+    #[arg(long)]
+    pub(crate) times: bool,
+
+    /// Add usable sizes of blocks: usable=BYTES
+    #[arg(long)]
+    pub(crate) usable: bool,
+
+    /// Add the arenas of blocks: arena=LABEL
+    #[arg(long)]
+    pub(crate) arenas: bool,
 }

@@ -15,7 +15,7 @@ use crate::code::Code;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::json::document::{Document, Form};
-use crate::launch::preload::{ALLOCATOR, LIBRARY};
+use crate::launch::preload::{ALLOCATOR, LIBRARY, LOGGER};
 use crate::messages::notify;
 use crate::new_file::NewFile;
 use crate::output::Output;
@@ -25,7 +25,7 @@ use crate::text::{quoted, shown};
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct LibraryJson {
-    /// The library: `allocator` or `preload`.
+    /// The library: `allocator`, `preload` or `log`.
     library: &'static str,
     /// The path of the file.
     path: String,
@@ -44,6 +44,7 @@ pub(crate) fn run(arguments: &Lib, out: &mut Output) -> Result<()> {
     let (library, file_name, bytes) = match arguments.library {
         CarriedLibrary::Allocator => ("allocator", ALLOCATOR_FILE_NAME, ALLOCATOR),
         CarriedLibrary::Preload => ("preload", "libheapledger_preload.so", LIBRARY),
+        CarriedLibrary::Log => ("log", "libheapledger_log.so", LOGGER),
     };
     let directory = match &arguments.directory {
         Some(directory) => directory.clone(),
@@ -52,7 +53,11 @@ pub(crate) fn run(arguments: &Lib, out: &mut Output) -> Result<()> {
     let directory = made(&directory)?;
     let path = directory.join(file_name);
     let is_new = place(&path, bytes)?;
-    let environment = format!("LD_PRELOAD={}", path.display());
+    let environment = match arguments.library {
+        // The library that calls it comes first; this is the entry that names the hook.
+        CarriedLibrary::Log => format!("HEAPLEDGER_HOOKS={}", path.display()),
+        _ => format!("LD_PRELOAD={}", path.display()),
+    };
     if arguments.json {
         let path = path.to_string_lossy().into_owned();
         return out.document(&LibraryJson { library, path, is_new, environment }, Form::Json);
@@ -79,6 +84,10 @@ fn usage(library: CarriedLibrary, path: &Path) -> String {
         CarriedLibrary::Preload => format!(
             "with a hook library:     LD_PRELOAD={word}:HOOK HEAPLEDGER_HOOKS=HOOK COMMAND\n\
              (HOOK is the absolute path of the library; several have colons between them)"
+        ),
+        CarriedLibrary::Log => format!(
+            "with the library that calls it:\n\
+             MALLOC_LOG=FILE LD_PRELOAD=$(heapledger lib preload):{word} HEAPLEDGER_HOOKS={word} COMMAND"
         ),
     }
 }

@@ -93,7 +93,7 @@ fn work(arguments: &Replay, player: &Player) -> Result<(Work, u64)> {
     let cannot = |error| Failure::caused(Exit::NotStarted, "cannot write the calls into a temporary file", error);
     let threads = if arguments.threads { Threads::Recorded } else { Threads::One };
     let mut work = WorkWriter::new(player.work_file().map_err(cannot)?, threads);
-    let input = if arguments.file == Path::new("-") { None } else { Some(Input::map(&arguments.file)?) };
+    let input = if arguments.file == Path::new("-") { None } else { Input::map_unless_log(&arguments.file)? };
     let process = match input.filter(Input::is_recording) {
         Some(input) => {
             let recording: Recording<'_> = input.open()?;

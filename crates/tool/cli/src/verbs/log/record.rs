@@ -4,10 +4,10 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use heapledger_collect::{self as collect, CommandLibraries, ExistingFile, die_by};
+use heapledger_collect::{self as collect, CommandLibraries, ExistingFile, LogOptions, LoggedFields, die_by};
 use heapledger_recording::ExitStatus;
 
-use crate::args::RecordLog;
+use crate::args::{LogFieldOptions, RecordLog};
 use crate::code::Code;
 use crate::error::{Failure, Result, hint_lines};
 use crate::exit::Exit;
@@ -25,7 +25,9 @@ pub(super) fn run(arguments: &RecordLog) -> Result<ExitCode> {
     let allocator = allocator::find(&arguments.allocator.name)?;
     let (path, existing) = output(arguments)?;
     let libraries = CommandLibraries { preload: LIBRARY, allocator: &allocator, heap_checker: None };
-    let (exit, logged) = collect::log(&arguments.command, libraries, LOGGER, &path, existing).map_err(failure)?;
+    let LogFieldOptions { times, usable, arenas } = arguments.fields;
+    let options = LogOptions { output: &path, existing, fields: LoggedFields { times, usable, arenas } };
+    let (exit, logged) = collect::log(&arguments.command, libraries, LOGGER, options).map_err(failure)?;
     if logged.processes_failed > 0 {
         let processes = counted(logged.processes_failed, "process is", "processes are");
         let hint = hint_lines("is there room for temporary files?\ndf -h /tmp");

@@ -1,9 +1,9 @@
 //! `heapledger log stats`: requests by their size.
 
-use heapledger_alloc_log::{Line, Requests, SizeClass};
+use heapledger_alloc_log::{Requests, SizeClass};
 use serde::Serialize;
 
-use super::{Seen, read};
+use super::for_each_call;
 use crate::args::StatsLog;
 use crate::error::Result;
 use crate::format::count;
@@ -12,12 +12,10 @@ use crate::output::Output;
 
 pub(super) fn run(arguments: &StatsLog, out: &mut Output) -> Result<()> {
     let mut requests = Requests::default();
-    read(&arguments.log, |line| match Line::parse(line) {
-        Ok(line) => {
-            requests.add(&line);
-            Seen::Call
+    for_each_call(&arguments.log, |call| {
+        if let Some((line, _)) = call {
+            requests.add(line);
         }
-        Err(_) => Seen::Other,
     })?;
     if arguments.json {
         return out.document(&LogStatsJson::new(&requests), Form::Json);
