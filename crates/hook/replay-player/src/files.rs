@@ -1,10 +1,12 @@
 //! The files of a replay, mapped.
 
 use core::ffi::{CStr, c_char, c_int, c_long, c_void};
-use core::sync::atomic::AtomicU64;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use heapledger_wire::VERSION;
-use heapledger_wire::replay::{CHUNK_BYTES, MAGIC, Operation, Outcome, RESULT, Sample, VARIABLE, WORK, Work};
+use heapledger_wire::replay::{
+    BINS, CHUNK_BYTES, Class, LABEL_BYTES, MAGIC, Operation, Outcome, RESULT, Sample, VARIABLE, WORK, Work,
+};
 
 unsafe extern "C" {
     fn getenv(name: *const c_char) -> *const c_char;
@@ -77,6 +79,12 @@ impl Files {
         unsafe { self.table().add(self.head.threads as usize + epoch).read() }
     }
 
+    /// Returns the label of an arena, which the work has.
+    pub(crate) fn label(&self, arena: usize) -> *const c_char {
+        let labels = self.table().wrapping_add((self.head.threads + self.head.epochs) as usize);
+        labels.cast::<c_char>().wrapping_add(arena * LABEL_BYTES)
+    }
+
     fn table(&self) -> *const u64 {
         self.work.wrapping_add(self.head.tables as usize).cast()
     }
@@ -84,6 +92,19 @@ impl Files {
     /// Returns the place for a sample, which is smaller than the room for samples.
     pub(crate) fn sample(&self, number: usize) -> *mut Sample {
         self.outcome.wrapping_add(1).cast::<Sample>().cast_mut().wrapping_add(number)
+    }
+
+    /// Returns a table of bins. `None` if there is no room for it.
+    pub(crate) fn table_of_bins(&self, number: u64) -> Option<&'static [Class; BINS]> {
+        let outcome = self.outcome();
+        if number >= outcome.tables.load(Ordering::Relaxed) {
+            return None;
+        }
+        let samples = outcome.room.load(Ordering::Relaxed) as usize;
+        let tables = self.sample(samples).cast::<[Class; BINS]>().cast_const();
+        // SAFETY: the file has as many tables behind the samples as it says, which are aligned as
+        // the samples are. The mapping stays, and all content of atomic numbers is valid.
+        Some(unsafe { &*tables.wrapping_add(number as usize) })
     }
 }
 

@@ -1,7 +1,11 @@
 //! The functions that are called: those of the allocator, or those that do nothing.
 
-use core::ffi::{c_int, c_void};
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::mem::transmute;
 use core::ptr;
+
+use heapledger_dynsym::{Objects, Scope};
+use heapledger_wire::replay::OWN_STATISTICS;
 
 type Block = *mut c_void;
 
@@ -90,5 +94,116 @@ mod nothing {
 
     pub(super) extern "C" fn usable_size(_: Block) -> usize {
         0
+    }
+}
+
+/// The functions that few allocators have.
+#[derive(Clone, Copy)]
+pub(crate) struct Extras {
+    pub(crate) arenas: Option<Arenas>,
+    purge_all: Option<extern "C" fn() -> usize>,
+    purge_excess: Option<extern "C" fn() -> usize>,
+    trim: Option<extern "C" fn(usize) -> c_int>,
+    statistics: Option<unsafe extern "C" fn(*mut [usize; STATISTICS]) -> c_int>,
+}
+
+/// The functions about arenas: see `heapledger/arena.h`.
+#[derive(Clone, Copy)]
+pub(crate) struct Arenas {
+    pub(crate) create: unsafe extern "C" fn(*const ArenaParameters) -> u64,
+    pub(crate) dispose: unsafe extern "C" fn(u64),
+    pub(crate) malloc: unsafe extern "C" fn(u64, usize) -> Block,
+    pub(crate) calloc: unsafe extern "C" fn(u64, usize, usize) -> Block,
+    pub(crate) memalign: unsafe extern "C" fn(u64, usize, usize) -> Block,
+}
+
+/// The beginning of `heapledger_arena_params`, up to the label.
+#[repr(C)]
+pub(crate) struct ArenaParameters {
+    pub(crate) size: u32,
+    pub(crate) flags: u32,
+    pub(crate) label: *const c_char,
+}
+
+/// The words at the beginning of `heapledger_allocator_stats`, up to the last one that is read.
+const STATISTICS: usize = 26;
+/// The places of those that are read, in the order of [`heapledger_wire::replay::Sample::own`].
+const READ: [usize; OWN_STATISTICS] = [15, 16, 18, 21, 22, 23, 24, 25];
+
+impl Extras {
+    /// No function.
+    pub(crate) const NONE: Extras =
+        Extras { arenas: None, purge_all: None, purge_excess: None, trim: None, statistics: None };
+
+    /// Finds the functions of the allocator, without the dynamic linker's functions, which may
+    /// allocate.
+    pub(crate) fn find() -> Extras {
+        // SAFETY: `at_start` requires that no other thread loads or unloads an object meanwhile:
+        // this is called by an initialiser, in the only thread.
+        let objects = unsafe { Objects::at_start() };
+        let find = |name: &CStr| Some(objects.lookup(Scope::Next, name)).filter(|&address| address != 0);
+        // SAFETY: `transmute` requires a value of the type: these are the addresses of functions of
+        // these names, whose types `heapledger/arena.h`, `heapledger/allocator.h` and malloc_trim(3)
+        // give. No other library has functions of the first names.
+        unsafe {
+            let arenas = || {
+                Some(Arenas {
+                    create: transmute::<usize, unsafe extern "C" fn(*const ArenaParameters) -> u64>(find(
+                        c"heapledger_arena_create",
+                    )?),
+                    dispose: transmute::<usize, unsafe extern "C" fn(u64)>(find(c"heapledger_arena_dispose")?),
+                    malloc: transmute::<usize, unsafe extern "C" fn(u64, usize) -> Block>(find(
+                        c"heapledger_arena_malloc",
+                    )?),
+                    calloc: transmute::<usize, unsafe extern "C" fn(u64, usize, usize) -> Block>(find(
+                        c"heapledger_arena_calloc",
+                    )?),
+                    memalign: transmute::<usize, unsafe extern "C" fn(u64, usize, usize) -> Block>(find(
+                        c"heapledger_arena_memalign",
+                    )?),
+                })
+            };
+            let purge = |name| find(name).map(|it| transmute::<usize, extern "C" fn() -> usize>(it));
+            Extras {
+                arenas: arenas(),
+                purge_all: purge(c"heapledger_purge_all"),
+                purge_excess: purge(c"heapledger_purge_excess"),
+                trim: find(c"malloc_trim").map(|it| transmute::<usize, extern "C" fn(usize) -> c_int>(it)),
+                statistics: find(c"heapledger_stats")
+                    .map(|it| transmute::<usize, unsafe extern "C" fn(*mut [usize; STATISTICS]) -> c_int>(it)),
+            }
+        }
+    }
+
+    /// Gives unused memory back.
+    pub(crate) fn purge_all(&self) {
+        match (self.purge_all, self.trim) {
+            (Some(purge), _) => {
+                purge();
+            }
+            (None, Some(trim)) => {
+                trim(0);
+            }
+            (None, None) => {}
+        }
+    }
+
+    /// Gives the memory back that the allocator has too much.
+    pub(crate) fn purge_excess(&self) {
+        if let Some(purge) = self.purge_excess {
+            purge();
+        }
+    }
+
+    /// Returns the allocator's own statistics; zeroes if it has none.
+    pub(crate) fn statistics(&self) -> [u64; OWN_STATISTICS] {
+        let Some(statistics) = self.statistics else { return [0; OWN_STATISTICS] };
+        let mut words = [0; STATISTICS];
+        words[0] = size_of_val(&words);
+        // SAFETY: the function writes as many bytes as the first word says, which the array has.
+        if unsafe { statistics(&raw mut words) } != 0 {
+            return [0; OWN_STATISTICS];
+        }
+        READ.map(|place| words.get(place).copied().unwrap_or(0) as u64)
     }
 }

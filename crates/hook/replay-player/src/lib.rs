@@ -11,12 +11,15 @@
 //!   the player itself costs.
 //! - `threads` starts the threads of the work and measures their time.
 //! - `play` makes the calls of a thread.
-//! - `memory` looks at the memory of the process.
+//! - `arenas` are those of the work, in an allocator that has arenas.
+//! - `figures` counts blocks, and `memory` looks at the memory of the process.
 //! - `system_calls` counts the system calls that change mappings.
 #![cfg_attr(panic = "abort", no_std)]
 #![allow(unreachable_pub, reason = "exported C symbols must be `pub`, though no Rust code names them")]
 
 mod arch;
+mod arenas;
+mod figures;
 mod files;
 mod functions;
 mod memory;

@@ -9,11 +9,12 @@ use core::hint;
 use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use heapledger_wire::replay::{Kind, LAST_SAMPLE, Operation, Outcome, SIZE_BITS, Sample, class_of, flag};
+use heapledger_wire::replay::{Kind, Operation, Outcome, SIZE_BITS, flag, order};
 
+use crate::arenas::ArenaTable;
+use crate::figures::Figures;
 use crate::files::Files;
-use crate::functions::{ALLOCATOR, Functions, NOTHING};
-use crate::memory::{Memory, Meter};
+use crate::functions::{ALLOCATOR, Extras, Functions, NOTHING};
 use crate::time::{sleep_until, thread_time};
 
 unsafe extern "C" {
@@ -37,42 +38,48 @@ pub(crate) struct Player {
     files: Files,
     outcome: &'static Outcome,
     functions: Functions,
+    extras: Extras,
+    arenas: ArenaTable,
+    pub(crate) figures: Figures,
     /// The slots of the work.
     slots: *const AtomicU64,
     /// The number of operations that were done in each epoch.
     epochs: *const AtomicU64,
     flags: u64,
-    stride: u64,
-    room: u64,
     scale: u64,
-    meter: Meter,
-    /// The memory before the first operation.
-    before: Memory,
-    /// The time of the first operation.
-    begins: u64,
-    /// The usable bytes of all live blocks.
-    usable: AtomicU64,
+    /// The operation with which the first thread begins, if it has played some already.
+    resumes: *const Operation,
+}
+
+/// The zeroes that a replay needs: as many as the work has of each.
+#[derive(Clone, Copy)]
+pub(crate) struct Zeroes {
+    pub(crate) slots: *const AtomicU64,
+    pub(crate) epochs: *const AtomicU64,
+    pub(crate) arenas: *const AtomicU64,
+    /// One for each slot, with [`flag::SIZES`].
+    pub(crate) sizes: *const AtomicU64,
 }
 
 impl Player {
-    /// Prepares a replay. `slots` and `epochs` are as many zeroes as the work has of both.
-    pub(crate) fn new(files: &Files, slots: *const AtomicU64, epochs: *const AtomicU64) -> Player {
+    /// Prepares a replay.
+    pub(crate) fn new(files: &Files, zeroes: &Zeroes) -> Player {
         let outcome = files.outcome();
         let flags = outcome.flags.load(Ordering::Relaxed);
+        let (functions, extras) =
+            if flags & flag::NULL == 0 { (ALLOCATOR, Extras::find()) } else { (NOTHING, Extras::NONE) };
         Player {
             files: *files,
             outcome,
-            functions: if flags & flag::NULL == 0 { ALLOCATOR } else { NOTHING },
-            slots,
-            epochs,
+            functions,
+            extras,
+            arenas: ArenaTable::new(files, extras.arenas, zeroes.arenas),
+            figures: Figures::new(files, functions, extras, zeroes.sizes),
+            slots: zeroes.slots,
+            epochs: zeroes.epochs,
             flags,
-            stride: outcome.stride.load(Ordering::Relaxed).max(1),
-            room: outcome.room.load(Ordering::Relaxed),
             scale: outcome.scale.load(Ordering::Relaxed),
-            meter: Meter::open(),
-            before: Memory::default(),
-            begins: 0,
-            usable: AtomicU64::new(0),
+            resumes: ptr::null(),
         }
     }
 
@@ -81,67 +88,30 @@ impl Player {
         self.flags & flag::CALLS != 0
     }
 
-    /// Sets the beginning: from here on, memory and time count.
-    pub(crate) fn begin(&mut self, now: u64) {
-        self.before = self.meter.read();
-        self.begins = now;
-    }
-
-    /// Looks at the memory.
-    #[cold]
-    fn sample(&self, operation: Operation) {
-        let is_statistics = operation.kind() == Kind::Statistics as u64;
-        let number = operation.slot() as u64;
-        if !is_statistics && !number.is_multiple_of(self.stride) {
+    /// Makes what a forked process has inherited, if the work has that. Nothing is measured.
+    pub(crate) fn inherit(&mut self) {
+        if self.files.head.inherits == 0 {
             return;
         }
-        self.take_sample(number, operation.number, is_statistics);
-    }
-
-    /// Takes the sample at the end.
-    pub(crate) fn end(&self) {
-        self.take_sample(LAST_SAMPLE, 0, false);
-    }
-
-    fn take_sample(&self, number: u64, requested: u64, is_statistics: bool) {
-        if self.room == 0 {
-            return;
-        }
-        let at = self.outcome.samples.fetch_add(1, Ordering::Relaxed);
-        if at >= self.room {
-            return;
-        }
-        let now = self.meter.read();
-        let sample = Sample {
-            number,
-            requested,
-            usable: self.usable.load(Ordering::Relaxed),
-            resident: now.resident.saturating_sub(self.before.resident),
-            mapped: now.mapped.saturating_sub(self.before.mapped),
-            is_statistics: is_statistics.into(),
-        };
-        // SAFETY: `at` is below the room for samples, which the file has, and no other thread has
-        // got the same number.
-        unsafe { self.files.sample(at as usize).write(sample) };
+        let flags = self.flags;
+        self.flags &= !(flag::SIZES | flag::TIME);
+        let first = self.files.chunk(self.files.first_chunk(0));
+        let resumes = Thread::<false> { player: self, waited: 0 }.run(first);
+        self.flags = flags;
+        self.resumes = resumes;
     }
 
     /// Does what is asked for with each new block besides allocating it.
     #[cold]
     #[inline(never)]
-    fn made(&self, block: Block, size: usize) {
+    fn made(&self, block: Block, size: usize, slot: usize) {
         if block.is_null() {
             self.outcome.failed.fetch_add(1, Ordering::Relaxed);
             return;
         }
         if self.flags & flag::SIZES != 0 {
-            // SAFETY: `usable_size` demands a live block, which this is.
-            let usable = unsafe { (self.functions.usable_size)(block) } as u64;
-            self.usable.fetch_add(usable, Ordering::Relaxed);
-            if let Some(class) = self.outcome.classes.get(class_of(size)) {
-                class.blocks.fetch_add(1, Ordering::Relaxed);
-                class.requested.fetch_add(size as u64, Ordering::Relaxed);
-                class.usable.fetch_add(usable, Ordering::Relaxed);
-            }
+            // SAFETY: `add` requires a live block in this slot, which only this thread knows.
+            unsafe { self.figures.add(block, size, slot) };
         }
         if self.flags & (flag::TOUCH | flag::NULL) == flag::TOUCH {
             for offset in (0..size).step_by(PAGE) {
@@ -151,23 +121,15 @@ impl Player {
         }
     }
 
-    /// Adds a block again that could not be reallocated.
+    /// Carries out an [`order`] other than [`order::BEGIN`].
     #[cold]
-    fn kept(&self, block: Block) {
-        if self.flags & flag::SIZES != 0 {
-            // SAFETY: `usable_size` demands a live block: the reallocation has failed.
-            let usable = unsafe { (self.functions.usable_size)(block) } as u64;
-            self.usable.fetch_add(usable, Ordering::Relaxed);
+    fn order(&self, operation: Operation) {
+        match operation.slot() {
+            order::PURGE_ALL => self.extras.purge_all(),
+            order::PURGE_EXCESS => self.extras.purge_excess(),
+            order::DISPOSE => self.arenas.dispose(operation.number as usize),
+            _ => {}
         }
-    }
-
-    /// Subtracts a block that is about to be freed.
-    #[cold]
-    #[inline(never)]
-    fn unmade(&self, block: Block) {
-        // SAFETY: `usable_size` demands a live block: the slot had it.
-        let usable = unsafe { (self.functions.usable_size)(block) } as u64;
-        self.usable.fetch_sub(usable, Ordering::Relaxed);
     }
 }
 
@@ -183,7 +145,15 @@ impl<'p, const IS_SHARED: bool> Thread<'p, IS_SHARED> {
     /// for other threads or for the time of a call, in nanoseconds.
     pub(crate) fn play(player: &'p Player, number: usize) -> u64 {
         let mut thread = Thread::<IS_SHARED> { player, waited: 0 };
-        let mut at = player.files.chunk(player.files.first_chunk(number));
+        let is_resumed = number == 0 && !player.resumes.is_null();
+        thread.run(if is_resumed { player.resumes } else { player.files.chunk(player.files.first_chunk(number)) });
+        thread.waited
+    }
+
+    /// Carries out operations to the end, or to an [`order::BEGIN`]. Returns the place behind it.
+    fn run(&mut self, mut at: *const Operation) -> *const Operation {
+        let player = self.player;
+        let thread = self;
         loop {
             // SAFETY: a chunk ends with an operation that leads to another one, or that is the
             // last.
@@ -193,10 +163,14 @@ impl<'p, const IS_SHARED: bool> Thread<'p, IS_SHARED> {
                 match operation.kind() {
                     END => {
                         thread.end_epoch(operation.number);
-                        return thread.waited;
+                        return at;
                     }
                     NEXT => at = player.files.chunk(operation.number),
-                    SAMPLE | STATISTICS => player.sample(operation),
+                    SAMPLE => player.figures.sample(operation),
+                    STATISTICS => player.figures.statistics(operation.slot() as u64, operation.number),
+                    IN_ARENA => thread.put_in_arena(operation),
+                    ORDER if operation.slot() == order::BEGIN => return at,
+                    ORDER => player.order(operation),
                     WAIT => thread.wait_until(operation.number),
                     EPOCH => {
                         thread.end_epoch(operation.number);
@@ -225,7 +199,7 @@ impl<'p, const IS_SHARED: bool> Thread<'p, IS_SHARED> {
                     if block as u64 != FAILED {
                         let block = ptr::with_exposed_provenance_mut(block);
                         if self.player.flags & flag::SIZES != 0 {
-                            self.player.unmade(block);
+                            self.player.figures.remove(block, operation.slot());
                         }
                         (functions.free)(block);
                     }
@@ -272,9 +246,30 @@ impl<'p, const IS_SHARED: bool> Thread<'p, IS_SHARED> {
         }
         let block = allocate();
         if block.is_null() || self.player.flags & (flag::SIZES | flag::TOUCH) != 0 {
-            self.player.made(block, size);
+            self.player.made(block, size, operation.slot());
         }
         slot.store(word(address(block), operation.generation()), Ordering::Release);
+    }
+
+    /// Puts a new block of an arena into its slot.
+    #[inline(never)]
+    fn put_in_arena(&mut self, operation: Operation) {
+        let (player, size, alignment) = (self.player, operation.size(), operation.alignment());
+        let Functions { malloc, calloc, memalign, .. } = player.functions;
+        self.put(operation, size, || {
+            // SAFETY: these functions may be called with any size, and with a power of two as the
+            // alignment. Those of arenas demand an arena, which the table returns.
+            unsafe {
+                match (player.arenas.get(operation.arena()), operation.is_zeroed()) {
+                    (Some((arenas, arena)), true) => (arenas.calloc)(arena, 1, size),
+                    (Some((arenas, arena)), false) if alignment > 1 => (arenas.memalign)(arena, alignment, size),
+                    (Some((arenas, arena)), false) => (arenas.malloc)(arena, size),
+                    (None, true) => calloc(1, size),
+                    (None, false) if alignment > 1 => memalign(alignment, size),
+                    (None, false) => malloc(size),
+                }
+            }
+        });
     }
 
     /// Returns the slot of an operation, and its block.
@@ -299,19 +294,21 @@ impl<'p, const IS_SHARED: bool> Thread<'p, IS_SHARED> {
         let (slot, old) = self.take(operation);
         let is_block = old as u64 != FAILED;
         let old = ptr::with_exposed_provenance_mut(old);
-        if is_block && player.flags & flag::SIZES != 0 {
-            player.unmade(old);
-        }
+        let counted = if is_block && player.flags & flag::SIZES != 0 {
+            // SAFETY: `remove` requires a live block in this slot, by this function's `# Safety`.
+            unsafe { player.figures.remove(old, operation.slot()) }
+        } else {
+            None
+        };
         // SAFETY: by this function's `# Safety`.
         let new = unsafe { if is_block { (functions.realloc)(old, size) } else { (functions.malloc)(size) } };
         let kept = if new.is_null() && is_block { old } else { new };
-        if new.is_null() {
-            player.made(new, size);
+        if new.is_null() || player.flags & (flag::SIZES | flag::TOUCH) != 0 {
+            player.made(new, size, operation.slot());
         }
-        if new.is_null() && is_block {
-            player.kept(old);
-        } else if !new.is_null() && player.flags & (flag::SIZES | flag::TOUCH) != 0 {
-            player.made(new, size);
+        if let Some(size) = counted.filter(|_| new.is_null()) {
+            // SAFETY: `keep` requires a live block in this slot: the reallocation has failed.
+            unsafe { player.figures.keep(old, size, operation.slot()) };
         }
         slot.store(word(address(kept), operation.generation().wrapping_add(1)), Ordering::Release);
     }
@@ -377,15 +374,14 @@ impl<'p, const IS_SHARED: bool> Thread<'p, IS_SHARED> {
         if self.player.flags & flag::TIME != 0 {
             let before = thread_time();
             let scaled = u128::from(nanoseconds) * u128::from(self.player.scale) / 1024;
-            sleep_until(self.player.begins.saturating_add(scaled as u64));
+            sleep_until(self.player.figures.begins().saturating_add(scaled as u64));
             self.waited += thread_time() - before;
         }
     }
 }
 
 // SAFETY: `Sync` demands that threads may share it: the mappings behind the pointers stay, and all
-// words in them that are written to are atomic; a sample is written by the thread that has its
-// number.
+// words in them that are written to are atomic; the work is only read.
 unsafe impl Sync for Player {}
 
 /// Returns the word of a slot. A block that could not be allocated is `FAILED`.
@@ -414,3 +410,5 @@ const SAMPLE: u64 = Kind::Sample as u64;
 const STATISTICS: u64 = Kind::Statistics as u64;
 const WAIT: u64 = Kind::Wait as u64;
 const EPOCH: u64 = Kind::Epoch as u64;
+const IN_ARENA: u64 = Kind::InArena as u64;
+const ORDER: u64 = Kind::Order as u64;

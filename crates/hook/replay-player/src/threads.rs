@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use heapledger_wire::replay::flag;
 
 use crate::files::{Files, map_shared};
-use crate::play::{Player, Thread};
+use crate::play::{Player, Thread, Zeroes};
 use crate::system_calls;
 use crate::time::{now, thread_time};
 
@@ -58,13 +58,14 @@ struct Shared {
 /// or if a thread cannot be started.
 pub(crate) fn play_all(files: &Files) -> bool {
     let (threads, outcome) = (files.head.threads as usize, files.outcome());
-    let slots = map_shared(files.head.slots as usize);
-    let counts_calls = outcome.flags.load(Ordering::Relaxed) & flag::CALLS != 0;
+    let flags = outcome.flags.load(Ordering::Relaxed);
+    let counts_calls = flags & flag::CALLS != 0;
     if counts_calls {
         system_calls::prepare(outcome);
     }
-    let (Some(slots), Some(epochs)) = (slots, map_shared(files.head.epochs as usize)) else { return false };
-    let mut player = Player::new(files, slots, epochs);
+    let Some(zeroes) = zeroes(files, flags) else { return false };
+    let mut player = Player::new(files, &zeroes);
+    player.inherit();
     let shared = Shared::default();
     let before;
     if threads == 1 {
@@ -73,7 +74,7 @@ pub(crate) fn play_all(files: &Files) -> bool {
         if counts_calls {
             system_calls::count();
         }
-        player.begin(now());
+        player.figures.begin();
         let began = now();
         let waited = Thread::<false>::play(&player, 0);
         outcome.wall.store(now() - began, Ordering::Relaxed);
@@ -99,7 +100,7 @@ pub(crate) fn play_all(files: &Files) -> bool {
             unsafe { sched_yield() };
         }
         before = faults();
-        player.begin(now());
+        player.figures.begin();
         let began = now();
         shared.is_open.store(1, Ordering::Release);
         while shared.done.load(Ordering::Acquire) < threads as u64 {
@@ -114,10 +115,21 @@ pub(crate) fn play_all(files: &Files) -> bool {
         outcome.cpu.store(shared.cpu.load(Ordering::Relaxed), Ordering::Relaxed);
     }
     let (minor, major) = faults();
-    player.end();
+    player.figures.end();
     outcome.faults_minor.store(minor.saturating_sub(before.0), Ordering::Relaxed);
     outcome.faults_major.store(major.saturating_sub(before.1), Ordering::Relaxed);
     true
+}
+
+/// Maps what a replay needs. `None` if there is no memory.
+fn zeroes(files: &Files, flags: u64) -> Option<Zeroes> {
+    let slots = files.head.slots as usize;
+    Some(Zeroes {
+        slots: map_shared(slots)?,
+        epochs: map_shared(files.head.epochs as usize)?,
+        arenas: map_shared(files.head.arenas as usize)?,
+        sizes: map_shared(if flags & flag::SIZES == 0 { 0 } else { slots })?,
+    })
 }
 
 extern "C" fn run(task: *mut c_void) -> *mut c_void {

@@ -27,6 +27,15 @@ pub const RESULT: &str = "result";
 pub const SIZE_BITS: u32 = 48;
 /// The number of size classes.
 pub const CLASSES: usize = 4 * SIZE_BITS as usize;
+/// The bytes of the label of an arena, padded with zeroes, of which the last is always one.
+pub const LABEL_BYTES: usize = 128;
+/// The largest number of arenas.
+pub const ARENAS_MAX: usize = 1 << 16;
+/// The usable sizes below this one have a bin for each multiple of 16: see [`bin_of`].
+const FINE_BINS_END: usize = 1024;
+const FINE_BINS: usize = FINE_BINS_END / 16;
+/// The number of bins.
+pub const BINS: usize = FINE_BINS + CLASSES - class_of(FINE_BINS_END);
 
 /// The head of the work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,8 +52,13 @@ pub struct Work {
     /// The number of epochs; 0 if there is one thread.
     pub epochs: u64,
     /// The number of the file's byte at which the tables begin: the first chunk of each thread, and
-    /// the number of operations of each epoch, both as 64-bit numbers.
+    /// the number of operations of each epoch, both as 64-bit numbers; then the labels of arenas.
     pub tables: u64,
+    /// The number of arenas.
+    pub arenas: u64,
+    /// 1 if the first thread begins with what a forked process has inherited: operations that are
+    /// not measured, up to an [`order::BEGIN`].
+    pub inherits: u64,
 }
 
 /// An operation of a thread: the kind, what it is about, and a number.
@@ -52,7 +66,8 @@ pub struct Work {
 #[repr(C)]
 pub struct Operation {
     /// The kind in bits 0 to 3, the binary logarithm of the alignment in 4 to 9, the slot or the
-    /// epoch in 32 to 63.
+    /// epoch in 32 to 63. For [`Kind::InArena`], bit 10 says that the block is zeroed, and bits 11
+    /// to 31 have the number of the arena.
     pub what: u64,
     /// For blocks, the size in bits 0 to 47, the generation of the slot in 48 to 63.
     pub number: u64,
@@ -83,7 +98,7 @@ pub enum Kind {
     /// `valloc(size)` into the slot.
     Valloc = 9,
     /// A place to look at the memory of the process: its number, in place of the slot, and the
-    /// requested bytes that are live.
+    /// requested bytes that are live. Bit 4 says that it is always taken.
     Sample = 10,
     /// The thread waits until so many nanoseconds have passed since the beginning.
     Wait = 11,
@@ -92,6 +107,24 @@ pub enum Kind {
     Epoch = 12,
     /// As [`Kind::Sample`], which is always taken: the program asked for statistics here.
     Statistics = 13,
+    /// `heapledger_arena_malloc`, `heapledger_arena_calloc` or `heapledger_arena_memalign` into the
+    /// slot; the plain function if the allocator has no arenas.
+    InArena = 14,
+    /// An [`order`], in place of the slot, about the arena of the number.
+    Order = 15,
+}
+
+/// The orders of [`Kind::Order`].
+pub mod order {
+    /// From here on, everything is measured.
+    pub const BEGIN: usize = 0;
+    /// The program gave back all memory that it did not use: `heapledger_purge_all`, or
+    /// `malloc_trim(0)`.
+    pub const PURGE_ALL: usize = 1;
+    /// The program gave back what it had too much: `heapledger_purge_excess`, if there is one.
+    pub const PURGE_EXCESS: usize = 2;
+    /// The program disposed of the arena, which has no blocks.
+    pub const DISPOSE: usize = 3;
 }
 
 impl Operation {
@@ -99,6 +132,35 @@ impl Operation {
     pub const fn on_block(kind: Kind, alignment: u32, slot: u32, generation: u16, size: u64) -> Operation {
         let what = kind as u64 | (alignment as u64) << 4 | (slot as u64) << 32;
         Operation { what, number: (size & ((1 << SIZE_BITS) - 1)) | (generation as u64) << SIZE_BITS }
+    }
+
+    /// Makes a [`Kind::Sample`] that is taken whatever the [`Outcome::stride`] is.
+    pub const fn always(self) -> Operation {
+        Operation { what: self.what | 1 << 4, number: self.number }
+    }
+
+    /// True for a [`Kind::Sample`] that is always taken.
+    #[inline(always)]
+    pub const fn is_always(self) -> bool {
+        self.what >> 4 & 1 != 0
+    }
+
+    /// Makes the same operation in an arena.
+    pub const fn in_arena(self, arena: u32, is_zeroed: bool) -> Operation {
+        let what = self.what & !15 | Kind::InArena as u64 | (is_zeroed as u64) << 10 | (arena as u64 & 0x1F_FFFF) << 11;
+        Operation { what, number: self.number }
+    }
+
+    /// Returns the number of the arena.
+    #[inline(always)]
+    pub const fn arena(self) -> usize {
+        (self.what >> 11 & 0x1F_FFFF) as usize
+    }
+
+    /// True if a block in an arena is zeroed.
+    #[inline(always)]
+    pub const fn is_zeroed(self) -> bool {
+        self.what >> 10 & 1 != 0
     }
 
     /// Makes another operation.
@@ -138,7 +200,8 @@ impl Operation {
 }
 
 /// The result of a run: the wishes of the tool, and the figures of the player. It is followed by
-/// the samples.
+/// the samples, and these by tables of [`BINS`] [`Class`]es: one for the sample with the most usable
+/// bytes, and, with [`flag::SIZES`], one for each [`Kind::Statistics`] up to [`Outcome::tables`].
 #[derive(Debug)]
 #[repr(C)]
 pub struct Outcome {
@@ -150,6 +213,8 @@ pub struct Outcome {
     pub room: AtomicU64,
     /// The parts in 1,024 of its time that each wait takes.
     pub scale: AtomicU64,
+    /// The number of tables that there is room for.
+    pub tables: AtomicU64,
     /// One of [`state`].
     pub state: AtomicU64,
     /// The processor time of all threads, without that in which they waited for each other, in
@@ -168,14 +233,16 @@ pub struct Outcome {
     pub failed: AtomicU64,
     /// The number of samples taken.
     pub samples: AtomicU64,
-    /// The blocks of each size class, with [`flag::SIZES`].
+    /// The requests of each size class, with [`flag::SIZES`].
     pub classes: [Class; CLASSES],
+    /// The live blocks of each bin, with [`flag::SIZES`].
+    pub bins: [Class; BINS],
 }
 
 /// The number of system calls that are counted: mmap, munmap, mremap, madvise, mprotect, brk.
 pub const SYSTEM_CALLS: usize = 6;
 
-/// All blocks of a size class that were allocated.
+/// Blocks of one size class: all that were allocated, or those that are live.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Class {
@@ -208,7 +275,18 @@ pub struct Sample {
     pub mapped: u64,
     /// 1 at a [`Kind::Statistics`].
     pub is_statistics: u64,
+    /// The time since the beginning in nanoseconds.
+    pub nanoseconds: u64,
+    /// The live blocks that have more usable bytes than were requested, with [`flag::SIZES`].
+    pub sloppy: u64,
+    /// The statistics of the allocator itself at a [`Kind::Statistics`] and in the last sample, in
+    /// bytes: mapped, allocated, waste, dirty, fresh, madvised, bookkeeping, unused in bins. Zeroes
+    /// if it has none.
+    pub own: [u64; OWN_STATISTICS],
 }
+
+/// The number of statistics of an allocator.
+pub const OWN_STATISTICS: usize = 8;
 
 /// The flags of [`Outcome::flags`].
 pub mod flag {
@@ -253,9 +331,45 @@ pub const fn class_start(class: usize) -> usize {
     if class < 4 { class } else { (4 + class % 4) << (class / 4 - 1) }
 }
 
+/// Returns the bin of a block of this usable size: one for each multiple of 16 up to 1,024 bytes,
+/// which it is rounded up to, then four for each power of two.
+pub const fn bin_of(usable: usize) -> usize {
+    if usable <= FINE_BINS_END - 16 {
+        return usable.div_ceil(16);
+    }
+    if usable < FINE_BINS_END {
+        return FINE_BINS - 1;
+    }
+    FINE_BINS + class_of(usable) - class_of(FINE_BINS_END)
+}
+
+/// Returns the largest usable size of the fine bins, and the smallest of the others.
+pub const fn bin_size(bin: usize) -> usize {
+    if bin < FINE_BINS { 16 * bin } else { class_start(bin - FINE_BINS + class_of(FINE_BINS_END)) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bins_follow_each_other() {
+        assert_eq!((bin_of(0), bin_of(1), bin_of(16), bin_of(17), bin_of(24)), (0, 1, 1, 2, 2));
+        assert_eq!((bin_of(1008), bin_of(1023), bin_of(1024), bin_of(1279)), (63, 63, 64, 64));
+        assert_eq!((bin_of(1280), bin_of(usize::MAX)), (65, BINS - 1));
+        for bin in 0..BINS {
+            assert_eq!(bin_of(bin_size(bin)), bin);
+        }
+    }
+
+    #[test]
+    fn an_operation_in_an_arena_has_its_number() {
+        let block = Operation::on_block(Kind::Memalign, 6, 7, 8, 9);
+        let operation = block.in_arena(ARENAS_MAX as u32, true);
+        assert_eq!((operation.arena(), operation.is_zeroed(), operation.alignment()), (ARENAS_MAX, true, 64));
+        assert_eq!((operation.slot(), operation.generation(), operation.size()), (7, 8, 9));
+        assert_eq!((operation.kind(), block.in_arena(1, false).is_zeroed()), (Kind::InArena as u64, false));
+    }
 
     #[test]
     fn a_class_has_the_sizes_from_its_start_to_the_next() {

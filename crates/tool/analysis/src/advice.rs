@@ -14,12 +14,14 @@ use crate::owners::Owner;
 use crate::progress::Progress;
 use crate::selection::Selection;
 
+mod allocator;
 mod growth;
 mod reporters;
 mod reserve;
 mod slop;
 mod temporary;
 
+pub use allocator::{OtherAllocator, ReplayedAllocator};
 pub use growth::Grows;
 pub use reporters::Reporters;
 pub use reserve::Reserve;
@@ -50,6 +52,8 @@ pub enum Finding {
     Slop(Slop),
     /// Blocks that reporters miss or report twice.
     Reporters(Reporters),
+    /// An allocator that saves memory or time.
+    Allocator(OtherAllocator),
 }
 
 /// A rule's name, and why it was not applied.
@@ -101,6 +105,7 @@ impl Finding {
             Finding::Grows(_) => growth::NAME,
             Finding::Slop(_) => slop::NAME,
             Finding::Reporters(_) => reporters::NAME,
+            Finding::Allocator(_) => allocator::NAME,
         }
     }
 }

@@ -105,7 +105,9 @@ mod types;
 mod wrapper_search;
 mod wrappers;
 
-pub use advice::{Advice, AdviceList, Finding, Grows, Reporters, Reserve, Skipped, Slop, Temporary};
+pub use advice::{
+    Advice, AdviceList, Finding, Grows, OtherAllocator, ReplayedAllocator, Reporters, Reserve, Skipped, Slop, Temporary,
+};
 pub use allocator_events::{AllocatorEvent, AllocatorEventKind, Purge, allocator_event, allocator_events};
 pub use allocators::is_allocator;
 pub use amount::{Amount, Metric, MomentAmounts};

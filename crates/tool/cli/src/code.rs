@@ -613,6 +613,13 @@ codes! {
         consequence: "There is no new file, and one that was to be replaced is as it was.",
         remedy: "Write elsewhere, by `-o FILE`; `df -h DIRECTORY` shows how much room there is.",
     }
+    /// A replay of another recording
+    OtherReplay = 99 {
+        cause: "`advise --replay` takes what `heapledger replay --json` has saved of the same recording. The file is another \
+                document, or has processes that are not in the recording.",
+        consequence: "Nothing is advised: figures of another program say nothing about this one.",
+        remedy: "Replay this recording: `heapledger replay FILE.hl --json -o RESULT.json`.",
+    }
 }
 
 #[cfg(test)]

@@ -1,49 +1,22 @@
 //! The calls of a log.
 
-use heapledger_alloc_log::{Line, LineError, Pointer, Request};
+use heapledger_alloc_log::{Line, Pointer, Request};
 
 use crate::work::{Call, WorkError, WorkWriter};
 
 /// Adds the calls of one process of a log to a work.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct LogReader {
-    process: u64,
-    skipped: Skipped,
-}
-
-/// The lines of a log that are not played.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Skipped {
-    /// Calls of other processes.
-    pub others: u64,
-    /// Calls that failed in the program.
-    pub failed: u64,
+    failed: u64,
 }
 
 impl LogReader {
-    /// Reads the calls of a process.
-    pub fn new(process: u64) -> LogReader {
-        LogReader { process, skipped: Skipped::default() }
-    }
-
-    /// Adds a line. The inner error says why it is no call; the outer one why the work cannot be
-    /// written.
+    /// Adds a line of the process.
     ///
     /// # Errors
     ///
     /// As for [`WorkWriter::allocate`].
-    pub fn add(&mut self, line: &[u8], work: &mut WorkWriter) -> Result<Result<(), LineError>, WorkError> {
-        match Line::parse(line) {
-            Ok(line) => self.add_call(&line, work).map(Ok),
-            Err(error) => Ok(Err(error)),
-        }
-    }
-
-    fn add_call(&mut self, line: &Line, work: &mut WorkWriter) -> Result<(), WorkError> {
-        if line.process != self.process {
-            self.skipped.others += 1;
-            return Ok(());
-        }
+    pub fn add(&mut self, line: &Line, work: &mut WorkWriter) -> Result<(), WorkError> {
         let (thread, result) = (line.thread, line.result.filter(|result| !result.is_null()));
         let call = match line.request {
             Request::Free { block } if block.is_null() => return Ok(()),
@@ -71,13 +44,13 @@ impl LogReader {
     }
 
     fn skip(&mut self) -> Result<(), WorkError> {
-        self.skipped.failed += 1;
+        self.failed += 1;
         Ok(())
     }
 
-    /// Returns what was not played.
-    pub fn skipped(&self) -> Skipped {
-        self.skipped
+    /// Returns the number of calls that failed in the program: they are not played.
+    pub fn failed(&self) -> u64 {
+        self.failed
     }
 }
 

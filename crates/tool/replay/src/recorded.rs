@@ -1,11 +1,11 @@
 //! The calls of a recording.
 
-use heapledger_core::{Api, Bytes, Serial, ThreadId};
+use heapledger_core::{Api, Bytes, Serial, StackId, ThreadId};
 use heapledger_recording::{
     Event, EventKind, EventsBuffer, Extras, FreedBlock, ImageId, Recording, RecordingError, Time,
 };
 
-use crate::work::{Call, WorkError, WorkWriter};
+use crate::work::{Call, WorkError};
 
 /// The reason why the calls of a recording cannot be played.
 #[derive(Debug, thiserror::Error)]
@@ -28,6 +28,11 @@ pub struct RecordedCall {
     pub time: Time,
     /// Its effect.
     pub effect: Effect,
+    /// The stack of a call that allocates.
+    pub stack: StackId,
+    /// The size of a block that was freed or reallocated, if the recording does not have the block
+    /// but knows its size.
+    pub freed_size: Option<Bytes>,
 }
 
 /// The effect of a call. Blocks are named by their serials.
@@ -77,41 +82,17 @@ pub fn recorded_calls<E: From<RecordingError>>(
         for (index, event) in events.as_slice().iter().enumerate() {
             let own = extras.next_if(|(at, _)| *at as usize == index).map_or(Extras::NONE, |(_, extras)| *extras);
             if let Some(effect) = effect_of(event, &own) {
-                each(RecordedCall { thread: event.thread, time: event.time, effect })?;
+                let stack = match event.kind {
+                    EventKind::Alloc { stack, .. } | EventKind::Realloc { stack, .. } => stack,
+                    _ => StackId::ROOT,
+                };
+                let (thread, time, freed_size) = (event.thread, event.time, own.freed_size);
+                each(RecordedCall { thread, time, effect, stack, freed_size })?;
             }
         }
         progress(events.as_slice().len() as u64);
     }
     Ok(())
-}
-
-/// Adds the calls of an image of a recording to a work, with their times, as [`recorded_calls`]
-/// hands them out.
-///
-/// # Errors
-///
-/// Fails if the recording is damaged, or if the work cannot be written.
-pub fn recorded(
-    recording: &Recording<'_>,
-    image: ImageId,
-    work: &mut WorkWriter,
-    progress: impl FnMut(u64),
-) -> Result<(), RecordedError> {
-    /// A number that no block has: its memory comes from nowhere.
-    const NONE: u64 = u64::MAX;
-    let begins = recording.image(image).map_or(0, |start| start.time.0);
-    recorded_calls(recording, image, progress, |call| {
-        let thread = u64::from(call.thread.0);
-        work.wait(thread, call.time.0.saturating_sub(begins))?;
-        match call.effect {
-            Effect::Allocated { call, block, size } => work.allocate(thread, call, block.0, size.0)?,
-            Effect::Reallocated { old, block, size } => {
-                work.reallocate(thread, old.map_or(NONE, |old| old.0), block.0, size.0)?;
-            }
-            Effect::Freed(block) => work.free(thread, block.map_or(NONE, |block| block.0))?,
-        }
-        Ok(())
-    })
 }
 
 /// Returns the effect of an event; `None` if the allocator did nothing.

@@ -5,10 +5,11 @@ use std::fs::File;
 use std::io::{Read, Seek};
 
 use heapledger_wire::VERSION;
-use heapledger_wire::replay::{CHUNK_BYTES, Kind, MAGIC, Operation};
+use heapledger_wire::replay::{CHUNK_BYTES, Kind, LABEL_BYTES, MAGIC, Operation, order};
 use proptest::prelude::*;
 
-use crate::work::{Call, Threads, WorkWriter};
+use crate::figures::{Run, Sample, SizeClass};
+use crate::work::{Call, Threads, Work, WorkWriter};
 
 /// A call of a program.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +41,7 @@ type Slots = Vec<(u16, Option<u64>)>;
 
 /// Carries out an operation; false if it has to wait.
 fn play(operation: Operation, slots: &mut Slots) -> bool {
-    let kinds = [Kind::Malloc, Kind::Calloc, Kind::Realloc, Kind::Free, Kind::Memalign];
+    let kinds = [Kind::Malloc, Kind::Calloc, Kind::Realloc, Kind::Free, Kind::Memalign, Kind::InArena];
     let Some(kind) = kinds.into_iter().find(|kind| *kind as u64 == operation.kind()) else { return true };
     let (generation, block) = &mut slots[operation.slot()];
     let size = operation.size() as u64;
@@ -64,11 +65,11 @@ fn play(operation: Operation, slots: &mut Slots) -> bool {
 
 /// Plays a work. The next thread is the one that `turn` says, unless it waits.
 fn play_all(words: &[u64], mut turn: impl FnMut() -> usize) -> (Slots, u64) {
-    let [magic, version, threads, slots, epochs, tables] = words[..6] else { panic!("no head") };
+    let [magic, version, threads, slots, epochs, tables, arenas, _] = words[..8] else { panic!("no head") };
     assert_eq!((magic, version), (MAGIC, u64::from(VERSION)));
     let table = &words[tables as usize / 8..];
     let operations_of = &table[threads as usize..];
-    assert_eq!(operations_of.len() as u64, epochs);
+    assert_eq!(operations_of.len() as u64, epochs + arenas * LABEL_BYTES as u64 / 8);
     let chunk = |number: u64| number as usize * CHUNK_BYTES / 8;
     let mut at: Vec<Option<usize>> = table[..threads as usize].iter().map(|first| Some(chunk(*first))).collect();
     let mut done = vec![0_u64; epochs as usize];
@@ -94,7 +95,8 @@ fn play_all(words: &[u64], mut turn: impl FnMut() -> usize) -> (Slots, u64) {
             if [Kind::End as u64, Kind::Epoch as u64].contains(&operation.kind()) && epochs > 0 {
                 done[(operation.number >> 32) as usize] += operation.number & u64::from(u32::MAX);
             }
-            calls += u64::from((Kind::Malloc as u64..=Kind::Valloc as u64).contains(&operation.kind()));
+            let is_call = (Kind::Malloc as u64..=Kind::Valloc as u64).contains(&operation.kind());
+            calls += u64::from(is_call || operation.kind() == Kind::InArena as u64);
             Some((thread, next))
         });
         let (thread, next) = ready.expect("all threads wait");
@@ -108,9 +110,9 @@ proptest! {
 
     #[test]
     fn every_order_that_waits_allow_does_the_same(steps in steps(), turns in proptest::collection::vec(0..4_usize, 1..50), is_alone: bool) {
-        let mut file = tempfile::tempfile().unwrap();
+        let mut file = tempfile::NamedTempFile::new().unwrap();
         let mode = if is_alone { Threads::One } else { Threads::Recorded };
-        let mut work = WorkWriter::new(file.try_clone().unwrap(), mode);
+        let mut work = WorkWriter::new(file.path().to_path_buf(), mode);
         // The blocks by their names, which are used again, and the names that are in use.
         let (mut live, mut names, mut most, mut calls) = (HashMap::new(), Vec::new(), 0, 0);
         let mut free_names: Vec<u64> = (0..3000).map(|name| 16 * name).collect();
@@ -148,7 +150,7 @@ proptest! {
         let work = work.finish().unwrap();
         prop_assert_eq!((work.calls, work.bytes_live_max, work.unknown, work.lost), (calls, most, 0, 0));
         let mut turns = turns.into_iter().cycle();
-        let (slots, played) = play_all(&words(&mut file), || turns.next().unwrap());
+        let (slots, played) = play_all(&words(file.as_file_mut()), || turns.next().unwrap());
         prop_assert_eq!(played, calls);
         let mut left: Vec<u64> = slots.into_iter().filter_map(|(_, block)| block).collect();
         let mut expected: Vec<u64> = live.into_values().collect();
@@ -160,10 +162,96 @@ proptest! {
 
 #[test]
 fn what_is_missing_is_counted() {
-    let mut work = WorkWriter::new(tempfile::tempfile().unwrap(), Threads::One);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut work = WorkWriter::new(file.path().to_path_buf(), Threads::One);
     work.free(1, 16).unwrap();
     work.reallocate(1, 16, 32, 100).unwrap();
     work.allocate(1, Call::Memalign { alignment: 4096 }, 32, 50).unwrap();
     let work = work.finish().unwrap();
     assert_eq!((work.calls, work.unknown, work.lost, work.bytes_live_max), (2, 2, 1, 100));
+}
+
+/// Returns the operations of a work with one thread that fit into a chunk, without the last one.
+fn operations(file: &mut tempfile::NamedTempFile) -> Vec<Operation> {
+    let words = words(file.as_file_mut());
+    let all = words[CHUNK_BYTES / 8..].chunks_exact(2).map(|pair| Operation { what: pair[0], number: pair[1] });
+    all.take_while(|operation| operation.kind() != Kind::End as u64).collect()
+}
+
+#[test]
+fn inherited_blocks_count_for_nothing() {
+    for mode in [Threads::One, Threads::Recorded] {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        let mut work = WorkWriter::new(file.path().to_path_buf(), mode);
+        work.begin_inheritance();
+        for (thread, block) in [(1, 16), (2, 32), (1, 48)] {
+            work.allocate(thread, Call::Malloc, block, 1000).unwrap();
+        }
+        work.free(2, 16).unwrap();
+        work.inherit().unwrap();
+        work.set_moment(7);
+        work.allocate(9, Call::Malloc, 16, 10).unwrap();
+        work.free(9, 32).unwrap();
+        work.reallocate(8, 48, 48, 50).unwrap();
+        work.set_moment(9);
+        work.free(9, 16).unwrap();
+        let work = work.finish().unwrap();
+        assert_eq!((work.calls, work.inherited, work.bytes_live_max, work.bytes_live_end), (4, 2, 60, 50));
+        assert_eq!((work.begins, work.ends, work.unknown, work.lost), (7, 9, 0, 0));
+        // The thread that forked goes on as the first one.
+        assert_eq!(work.threads, if mode == Threads::One { 1 } else { 2 });
+        let kinds: Vec<u64> = operations(&mut file).iter().map(|operation| operation.kind()).collect();
+        let expected = [Kind::Malloc, Kind::Malloc, Kind::Malloc, Kind::Free, Kind::Order, Kind::Malloc, Kind::Free];
+        assert_eq!(kinds[..7], expected.map(|kind| kind as u64));
+        assert_eq!(kinds.len(), if mode == Threads::One { 9 } else { 8 });
+    }
+}
+
+#[test]
+fn arenas_are_known_by_their_labels() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    let mut work = WorkWriter::new(file.path().to_path_buf(), Threads::One);
+    let (images, fonts) = (work.arena(b"images").unwrap(), work.arena(b"fonts\0padding").unwrap());
+    assert_eq!(work.arena(b"images"), Some(images));
+    work.allocate_in(1, Some(fonts), Call::Calloc, 16, 100).unwrap();
+    // It has a block.
+    work.dispose(fonts).unwrap();
+    work.reallocate(1, 16, 32, 200).unwrap();
+    work.free(1, 32).unwrap();
+    work.dispose(fonts).unwrap();
+    work.purge(1, true).unwrap();
+    work.allocate_in(1, Some(images), Call::Memalign { alignment: 64 }, 48, 100).unwrap();
+    let work = work.finish().unwrap();
+    assert_eq!(work.arenas, [b"images".to_vec(), b"fonts".to_vec()]);
+    let all = operations(&mut file);
+    let [new, _, _, dispose, purge, aligned] = all[..] else { panic!("{all:?}") };
+    assert_eq!((new.kind(), new.arena(), new.is_zeroed()), (Kind::InArena as u64, 1, true));
+    assert_eq!((dispose.kind(), dispose.slot(), dispose.number), (Kind::Order as u64, order::DISPOSE, 1));
+    assert_eq!((purge.kind(), purge.slot()), (Kind::Order as u64, order::PURGE_ALL));
+    assert_eq!((aligned.arena(), aligned.alignment(), aligned.size()), (0, 64, 100));
+}
+
+/// Returns a process that lived from one moment to another, and had this much memory at moments.
+fn process(calls: u64, lived: (u64, u64), resident: &[(u64, u64)]) -> (Work, Run) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut work = WorkWriter::new(file.path().to_path_buf(), Threads::One).finish().unwrap();
+    (work.begins, work.ends) = lived;
+    let sample = |&(moment, resident): &(u64, u64)| Sample { calls, moment, resident, ..Sample::default() };
+    let classes = vec![SizeClass { size_min: 16, blocks: calls, requested: 16, usable: 24 }];
+    let samples = resident.iter().map(sample).collect();
+    (work, Run { cpu_ns: 10 * calls, system_calls: Some([1; 6]), samples, classes, ..Run::default() })
+}
+
+#[test]
+fn memory_of_processes_is_added_up_at_the_same_moment() {
+    let first = process(3, (0, 10), &[(5, 100), (10, 80)]);
+    let second = process(4, (8, 20), &[(9, 50), (12, 70), (20, 60)]);
+    let total = Run::total(&[(&first.0, &first.1), (&second.0, &second.1)]);
+    let curve: Vec<(u64, u64)> = total.samples.iter().map(|sample| (sample.moment, sample.resident)).collect();
+    assert_eq!(curve, [(5, 100), (9, 150), (10, 130), (10, 50), (12, 70), (20, 60)]);
+    assert_eq!((total.peak().resident, total.end().resident, total.end().calls), (150, 60, 7));
+    assert_eq!((total.cpu_ns, total.system_calls), (70, Some([2; 6])));
+    assert_eq!(total.classes, [SizeClass { size_min: 16, blocks: 7, requested: 32, usable: 48 }]);
+    // One process alone is itself.
+    assert_eq!(Run::total(&[(&first.0, &first.1)]), first.1);
 }

@@ -1,16 +1,21 @@
 //! The work of a replay, as it is written.
 
 use std::collections::{HashMap, VecDeque};
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 
 use foldhash::fast::RandomState;
 use heapledger_wire::VERSION;
-use heapledger_wire::replay::{CHUNK, CHUNK_BYTES, Kind, MAGIC, Operation, SIZE_BITS};
+use heapledger_wire::replay::{ARENAS_MAX, CHUNK, CHUNK_BYTES, Kind, LABEL_BYTES, MAGIC, Operation, SIZE_BITS, order};
 
 /// The operations between two places for a sample.
 const SAMPLE: u64 = 1024;
+/// A sample is also taken where more is live than ever before, from this number of bytes on, each
+/// time by this part more: so a short peak is seen, in at most some 2,500 samples.
+const PEAK_MIN: u64 = 64 << 10;
+const PEAK_STEP: u64 = 128;
 /// The operations of an epoch. Threads are at most two epochs apart.
 const EPOCH: u64 = if cfg!(test) { 64 } else { 8192 };
 /// The slots that stay free with several threads, so that a thread seldom waits for the free of a
@@ -61,12 +66,24 @@ pub enum WorkError {
 /// The work, complete.
 #[derive(Debug)]
 pub struct Work {
+    /// Its file.
+    pub(crate) path: PathBuf,
     /// The number of calls.
     pub calls: u64,
     /// The number of threads.
     pub threads: usize,
     /// The places for samples.
-    pub(crate) samples: u64,
+    pub(crate) places: Vec<Place>,
+    /// The number of those that are always used.
+    pub(crate) always: u64,
+    /// The moments of the first call and of the end.
+    pub(crate) begins: u64,
+    /// See `begins`.
+    pub(crate) ends: u64,
+    /// The labels of the arenas.
+    pub arenas: Vec<Vec<u8>>,
+    /// The blocks that the process has inherited from the one that forked it.
+    pub inherited: u64,
     /// The points at which the program asked its allocator for statistics, up to
     /// [`Work::POINTS_MAX`] in order.
     pub points: Vec<Point>,
@@ -92,24 +109,46 @@ pub struct Point {
     pub blocks: u64,
     /// The slots that blocks have had, live or not.
     pub slots: u64,
+    /// The moment: see [`WorkWriter::set_moment`].
+    pub moment: u64,
 }
 
 impl Work {
     /// The most points that are kept; at later ones no statistics are taken.
     pub const POINTS_MAX: usize = 1000;
 
-    /// Returns the number of calls between two places for a sample.
-    pub(crate) fn calls_per_sample(&self) -> u64 {
-        SAMPLE
+    /// Returns the number of places for samples.
+    pub(crate) fn samples(&self) -> u64 {
+        self.places.len() as u64
     }
+
+    /// Sets the moment at which the process ended, if that is later than its last call.
+    pub fn set_end(&mut self, moment: u64) {
+        self.ends = self.ends.max(moment);
+    }
+}
+
+/// A place for a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// The number of calls before it.
+    pub(crate) calls: u64,
+    /// Its moment: see [`WorkWriter::set_moment`].
+    pub(crate) moment: u64,
 }
 
 /// A block that is live.
 #[derive(Clone, Copy, Debug)]
 struct Block {
     slot: u32,
+    /// Its requested size; 0 for a block that was inherited.
     size: u64,
+    arena: Option<ArenaNumber>,
 }
+
+/// An arena of the work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ArenaNumber(u32);
 
 /// A thread of the work.
 #[derive(Debug)]
@@ -126,8 +165,16 @@ struct Thread {
 /// Writes a work. Blocks and threads are numbers of the caller's choice, such as addresses.
 #[derive(Debug)]
 pub struct WorkWriter {
-    file: File,
+    path: PathBuf,
     mode: Threads,
+    /// The state of what a forked process has inherited.
+    inheritance: Inheritance,
+    inherited: u64,
+    moment: u64,
+    begins: u64,
+    /// The arenas by their labels, and the number of live blocks of each.
+    arenas: HashMap<Vec<u8>, u32, RandomState>,
+    arena_blocks: Vec<u64>,
     threads: Vec<Thread>,
     numbers: HashMap<u64, usize, RandomState>,
     chunks: u64,
@@ -138,7 +185,10 @@ pub struct WorkWriter {
     /// The operations of each epoch.
     epochs: Vec<u64>,
     calls: u64,
-    samples: u64,
+    places: Vec<Place>,
+    always: u64,
+    /// The requested bytes from which on a sample is taken.
+    next_peak: u64,
     points: Vec<Point>,
     bytes_live: u64,
     bytes_live_max: u64,
@@ -147,12 +197,30 @@ pub struct WorkWriter {
     has_times: bool,
 }
 
+/// The state of what a forked process has inherited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Inheritance {
+    /// There is none.
+    None,
+    /// The calls are those of the process that forked.
+    Being,
+    /// The next thread that calls is the first one.
+    Done,
+}
+
 impl WorkWriter {
-    /// Begins a work in an empty file.
-    pub fn new(file: File, mode: Threads) -> WorkWriter {
+    /// Begins a work in an empty file. It is opened for each piece that is written, so that there
+    /// may be more works than a process may have open files.
+    pub fn new(path: PathBuf, mode: Threads) -> WorkWriter {
         WorkWriter {
-            file,
+            path,
             mode,
+            inheritance: Inheritance::None,
+            inherited: 0,
+            moment: 0,
+            begins: 0,
+            arenas: HashMap::default(),
+            arena_blocks: Vec::new(),
             threads: Vec::new(),
             numbers: HashMap::default(),
             // The first one is the head.
@@ -162,7 +230,9 @@ impl WorkWriter {
             free: VecDeque::new(),
             epochs: Vec::new(),
             calls: 0,
-            samples: 0,
+            places: Vec::new(),
+            always: 0,
+            next_peak: PEAK_MIN,
             points: Vec::new(),
             bytes_live: 0,
             bytes_live_max: 0,
@@ -172,12 +242,98 @@ impl WorkWriter {
         }
     }
 
+    /// Sets the moment of the calls that follow: a number that says for all works in which order
+    /// their calls were made, such as a time.
+    pub fn set_moment(&mut self, moment: u64) {
+        self.moment = moment;
+    }
+
+    /// Says that the calls up to [`WorkWriter::inherit`] are those of the process that forked. They
+    /// are made, but nothing of them is measured.
+    pub fn begin_inheritance(&mut self) {
+        self.inheritance = Inheritance::Being;
+    }
+
+    /// Says that the process begins here, with the blocks that are live.
+    ///
+    /// # Errors
+    ///
+    /// As for [`WorkWriter::allocate`].
+    pub fn inherit(&mut self) -> Result<(), WorkError> {
+        let thread = self.thread(0)?;
+        self.push(thread, Operation::new(Kind::Order, order::BEGIN as u32, 0))?;
+        self.inheritance = Inheritance::Done;
+        self.inherited = self.blocks.len() as u64;
+        self.blocks.values_mut().for_each(|block| block.size = 0);
+        (self.bytes_live, self.bytes_live_max, self.unknown, self.lost) = (0, 0, 0, 0);
+        self.numbers.clear();
+        Ok(())
+    }
+
+    /// Returns the arena of a label, of which the first 127 bytes count. `None` if there are too
+    /// many.
+    pub fn arena(&mut self, label: &[u8]) -> Option<ArenaNumber> {
+        let label = label.split(|&byte| byte == 0).next().unwrap_or(&[]);
+        let label = &label[..label.len().min(LABEL_BYTES - 1)];
+        if let Some(&number) = self.arenas.get(label) {
+            return Some(ArenaNumber(number));
+        }
+        let number = self.arena_blocks.len() as u32;
+        if number as usize >= ARENAS_MAX {
+            return None;
+        }
+        self.arenas.insert(label.to_vec(), number);
+        self.arena_blocks.push(0);
+        Some(ArenaNumber(number))
+    }
+
+    /// Says that the program disposed of an arena. That is done with one thread only, and if the
+    /// arena has no blocks: another one may have the same label.
+    ///
+    /// # Errors
+    ///
+    /// As for [`WorkWriter::allocate`].
+    pub fn dispose(&mut self, arena: ArenaNumber) -> Result<(), WorkError> {
+        if self.mode == Threads::Recorded || self.arena_blocks[arena.0 as usize] > 0 {
+            return Ok(());
+        }
+        let thread = self.thread(0)?;
+        self.push(thread, Operation::new(Kind::Order, order::DISPOSE as u32, arena.0.into()))
+    }
+
+    /// Says that the program gave unused memory back: all, or what was too much.
+    ///
+    /// # Errors
+    ///
+    /// As for [`WorkWriter::allocate`].
+    pub fn purge(&mut self, thread: u64, is_all: bool) -> Result<(), WorkError> {
+        let thread = self.thread(thread)?;
+        let order = if is_all { order::PURGE_ALL } else { order::PURGE_EXCESS };
+        self.push(thread, Operation::new(Kind::Order, order as u32, 0))
+    }
+
     /// Adds an allocation.
     ///
     /// # Errors
     ///
     /// Fails if the file cannot be written, or if there are too many threads or blocks.
     pub fn allocate(&mut self, thread: u64, call: Call, block: u64, size: u64) -> Result<(), WorkError> {
+        self.allocate_in(thread, None, call, block, size)
+    }
+
+    /// Adds an allocation in an arena.
+    ///
+    /// # Errors
+    ///
+    /// As for [`WorkWriter::allocate`].
+    pub fn allocate_in(
+        &mut self,
+        thread: u64,
+        arena: Option<ArenaNumber>,
+        call: Call,
+        block: u64,
+        size: u64,
+    ) -> Result<(), WorkError> {
         let (kind, alignment) = match call {
             Call::Malloc => (Kind::Malloc, 1),
             Call::Calloc => (Kind::Calloc, 1),
@@ -195,14 +351,15 @@ impl WorkWriter {
             }
         };
         let size = size.min((1 << SIZE_BITS) - 1);
-        if let Some(lost) = self.blocks.insert(block, Block { slot, size }) {
-            self.lost += 1;
-            self.bytes_live -= lost.size;
-        }
+        self.insert(block, Block { slot, size, arena });
         self.bytes_live += size;
         self.bytes_live_max = self.bytes_live_max.max(self.bytes_live);
         let alignment = 63 - alignment.max(1).leading_zeros();
         let operation = Operation::on_block(kind, alignment, slot, self.generation(slot), size);
+        let operation = arena.map_or(operation, |arena| {
+            self.arena_blocks[arena.0 as usize] += 1;
+            operation.in_arena(arena.0, kind == Kind::Calloc)
+        });
         self.push_call(thread, operation)
     }
 
@@ -220,10 +377,7 @@ impl WorkWriter {
         let size = size.max(1);
         let (slot, generation) = (block.slot, self.generation(block.slot));
         let size = size.min((1 << SIZE_BITS) - 1);
-        if let Some(lost) = self.blocks.insert(new, Block { slot, size }) {
-            self.lost += 1;
-            self.bytes_live -= lost.size;
-        }
+        self.insert(new, Block { slot, size, arena: block.arena });
         self.bytes_live = self.bytes_live - block.size + size;
         self.bytes_live_max = self.bytes_live_max.max(self.bytes_live);
         self.next_generation(slot);
@@ -236,15 +390,26 @@ impl WorkWriter {
     ///
     /// As for [`WorkWriter::allocate`].
     pub fn free(&mut self, thread: u64, block: u64) -> Result<(), WorkError> {
-        let Some(Block { slot, size }) = self.blocks.remove(&block) else {
+        let Some(Block { slot, size, arena }) = self.blocks.remove(&block) else {
             self.unknown += 1;
             return Ok(());
         };
+        if let Some(arena) = arena {
+            self.arena_blocks[arena.0 as usize] -= 1;
+        }
         let generation = self.generation(slot);
         self.next_generation(slot);
         self.free.push_back(slot);
         self.bytes_live -= size;
         self.push_call(thread, Operation::on_block(Kind::Free, 0, slot, generation, 0))
+    }
+
+    /// Makes a block live. One of the same name stays allocated for ever.
+    fn insert(&mut self, name: u64, block: Block) {
+        if let Some(lost) = self.blocks.insert(name, block) {
+            self.lost += 1;
+            self.bytes_live -= lost.size;
+        }
     }
 
     /// Adds a point at which statistics are taken.
@@ -258,8 +423,8 @@ impl WorkWriter {
             return Ok(());
         }
         let (blocks, slots) = (self.blocks.len() as u64, self.generations.len() as u64);
-        self.points.push(Point { calls: self.calls, blocks, slots });
-        let number = self.samples as u32;
+        self.points.push(Point { calls: self.calls, blocks, slots, moment: self.moment });
+        let number = self.places.len() as u32;
         self.push(thread, Operation::new(Kind::Statistics, number, self.bytes_live))
     }
 
@@ -301,14 +466,32 @@ impl WorkWriter {
         let firsts = self.threads.iter().map(|thread| thread.first);
         let table: Vec<u8> =
             firsts.chain(self.epochs.iter().copied().take(epochs)).flat_map(u64::to_le_bytes).collect();
-        self.file.write_all_at(&table, tables)?;
+        let mut labels = vec![Vec::new(); self.arenas.len()];
+        for (label, number) in std::mem::take(&mut self.arenas) {
+            labels[number as usize] = label;
+        }
+        let mut table = table;
+        for label in &labels {
+            let end = table.len() + LABEL_BYTES;
+            table.extend_from_slice(label);
+            table.resize(end, 0);
+        }
+        let file = self.file()?;
+        file.write_all_at(&table, tables)?;
         let (threads, slots) = (self.threads.len() as u64, self.generations.len() as u64);
-        let head = [MAGIC, u64::from(VERSION), threads, slots, epochs as u64, tables];
-        self.file.write_all_at(&head.map(u64::to_le_bytes).concat(), 0)?;
+        let inherits = u64::from(self.inheritance != Inheritance::None);
+        let head = [MAGIC, u64::from(VERSION), threads, slots, epochs as u64, tables, labels.len() as u64, inherits];
+        file.write_all_at(&head.map(u64::to_le_bytes).concat(), 0)?;
         Ok(Work {
+            path: self.path,
+            places: self.places,
+            always: self.always,
+            begins: self.begins,
+            ends: self.moment,
+            arenas: labels,
+            inherited: self.inherited,
             calls: self.calls,
             threads: self.threads.len(),
-            samples: self.samples,
             points: self.points,
             bytes_live_max: self.bytes_live_max,
             bytes_live_end: self.bytes_live,
@@ -339,7 +522,11 @@ impl WorkWriter {
 
     /// Returns the index of a thread, which is new if it has not been seen.
     fn thread(&mut self, number: u64) -> Result<usize, WorkError> {
-        let number = if self.mode == Threads::One { 0 } else { number };
+        let is_first = self.inheritance == Inheritance::Being;
+        let number = if self.mode == Threads::One || is_first { 0 } else { number };
+        if self.inheritance == Inheritance::Done && self.numbers.is_empty() {
+            self.numbers.insert(number, 0);
+        }
         if let Some(&thread) = self.numbers.get(&number) {
             return Ok(thread);
         }
@@ -349,13 +536,19 @@ impl WorkWriter {
         }
         self.numbers.insert(number, thread);
         let chunk = self.new_chunk();
-        let operations = Vec::with_capacity(CHUNK);
+        let operations = Vec::new();
         self.threads.push(Thread { first: chunk, chunk, operations, epoch: 0, done: 0, waited: 0 });
         Ok(thread)
     }
 
     fn push_call(&mut self, thread: u64, operation: Operation) -> Result<(), WorkError> {
         let thread = self.thread(thread)?;
+        if self.inheritance == Inheritance::Being {
+            return self.push(thread, operation);
+        }
+        if self.calls == 0 {
+            self.begins = self.moment;
+        }
         if self.mode == Threads::Recorded {
             self.begin_epoch(thread)?;
             self.threads[thread].done += 1;
@@ -365,10 +558,16 @@ impl WorkWriter {
         }
         self.push(thread, operation)?;
         self.calls += 1;
-        if self.calls.is_multiple_of(SAMPLE) {
-            let number = self.samples as u32;
-            self.samples += 1;
-            self.push(thread, Operation::new(Kind::Sample, number, self.bytes_live))?;
+        let is_peak = self.bytes_live >= self.next_peak;
+        if is_peak || self.calls.is_multiple_of(SAMPLE) {
+            let number = self.places.len() as u32;
+            self.places.push(Place { calls: self.calls, moment: self.moment });
+            let sample = Operation::new(Kind::Sample, number, self.bytes_live);
+            if is_peak {
+                self.always += 1;
+                self.next_peak = self.bytes_live + self.bytes_live / PEAK_STEP;
+            }
+            self.push(thread, if is_peak { sample.always() } else { sample })?;
         }
         Ok(())
     }
@@ -403,8 +602,13 @@ impl WorkWriter {
         self.chunks - 1
     }
 
+    fn file(&self) -> io::Result<File> {
+        OpenOptions::new().write(true).open(&self.path)
+    }
+
     /// Writes the chunk of a thread, and empties it.
     fn write(&mut self, thread: usize) -> Result<(), WorkError> {
+        let file = self.file()?;
         let thread = &mut self.threads[thread];
         let mut bytes: Vec<u8> = thread
             .operations
@@ -413,7 +617,7 @@ impl WorkWriter {
             .flat_map(u64::to_le_bytes)
             .collect();
         bytes.resize(CHUNK_BYTES, 0);
-        self.file.write_all_at(&bytes, thread.chunk * CHUNK_BYTES as u64)?;
+        file.write_all_at(&bytes, thread.chunk * CHUNK_BYTES as u64)?;
         Ok(())
     }
 }

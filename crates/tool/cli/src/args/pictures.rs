@@ -1,6 +1,8 @@
 //! Verbs that draw: trees, plots, pictures; and those that say what grows, and what to do.
 
-use clap::Args;
+use std::path::PathBuf;
+
+use clap::{Args, ValueHint};
 
 use crate::args::select::{BlockFilter, What};
 use crate::args::values::{number, percentage};
@@ -105,8 +107,11 @@ pub(crate) struct Flame {
 ///     temporary  blocks that are freed at once, over and over
 ///     slop       sizes of which glibc takes much more than is used
 ///     reporters  blocks that memory reporters miss, or report twice
+///     allocator  another allocator that saves memory or time, by a replay
 ///
 ///     $ heapledger advise server.hl
+///     $ heapledger replay server.hl --tuned --json -o replay.json
+///     $ heapledger advise server.hl --replay replay.json
 ///     $ heapledger advise --process worker --json | jq .advice
 ///
 /// All events are read: the more were recorded, the longer it takes.
@@ -119,6 +124,10 @@ pub(crate) struct Advise {
     /// How many pieces of advice to show; 0 for all
     #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 10, value_parser = number)]
     pub(crate) rows: usize,
+
+    /// A replay of the recording, saved by `replay --json -o RESULT.json`: advises on allocators
+    #[arg(long, value_name = "RESULT.json", value_hint = ValueHint::FilePath)]
+    pub(crate) replay: Option<PathBuf>,
 
     #[command(flatten)]
     pub(crate) blocks: BlockFilter,

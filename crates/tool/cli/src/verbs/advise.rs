@@ -1,17 +1,20 @@
 //! `heapledger advise`: advice about memory, the reasons, and the command that shows each.
 
-use heapledger_analysis::{Advice, AdviceList, Finding, Metric, Selection};
+use std::time::Duration;
+
+use heapledger_analysis::{Advice, AdviceList, Finding, Metric, ReplayedAllocator, Selection};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::args::Advise;
 use crate::error::Result;
-use crate::format::{bytes, count, counted, percent, rate, seconds, time, wrapped};
+use crate::format::{bytes, count, counted, duration, percent, rate, seconds, time, wrapped};
 use crate::json::document::Document;
 use crate::json::names::{FrameJson, LabelJson};
 use crate::output::Output;
 use crate::question::Question;
 use crate::text::{quoted, shown};
+use crate::verbs::replay::saved;
 use crate::views::table::limit;
 
 /// The width of the text, in columns.
@@ -24,7 +27,12 @@ pub(crate) fn run(arguments: &Advise, out: &mut Output) -> Result<()> {
     let selection = Selection { filter: arguments.blocks.filter(), ..Selection::default() };
     let question = Question::new(&input, &recording, &arguments.symbols, selection, Metric::Bytes);
     let mut question = question.expect_something()?;
-    let list = question.answer(|names, selection, progress| AdviceList::load(names, selection, progress))?;
+    let replayed = arguments.replay.as_deref().map(|path| saved::read(path, &recording)).transpose()?;
+    let mut list = question.answer(|names, selection, progress| AdviceList::load(names, selection, progress))?;
+    match replayed {
+        Some(allocators) => list.add_replay(&allocators),
+        None => list.skip_replay(),
+    }
     input.warn_of(&list.damage);
     let items: Vec<Item> = list.advice.iter().take(limit(arguments.rows)).map(|it| Item::new(&question, it)).collect();
     if let Some(form) = arguments.input.form() {
@@ -53,7 +61,10 @@ pub(crate) fn run(arguments: &Advise, out: &mut Output) -> Result<()> {
     if !list.skipped.is_empty() {
         out.line("")?;
         let skipped = list.skipped.iter().map(|skipped| format!("{} ({})", skipped.rule, skipped.why));
-        out.dim_line(format_args!("not looked for: {}", skipped.collect::<Vec<_>>().join(", ")))?;
+        let skipped = format!("not looked for: {}", skipped.collect::<Vec<_>>().join(", "));
+        for line in wrapped(&skipped, WIDTH) {
+            out.dim_line(line)?;
+        }
     }
     Ok(())
 }
@@ -183,6 +194,31 @@ fn describe(finding: &Finding) -> (String, Value, String) {
             );
             let evidence = json!({ "size": slop.size.0, "taken": slop.taken.0, "blocks": slop.blocks.0 });
             (sentence, evidence, format!("top --size {}", slop.size.0))
+        }
+        Finding::Allocator(found) => {
+            let (other, present) = (&found.other, &found.present);
+            let sentence = format!(
+                "With {}, {} were resident at the peak of the replay, where {} has {}; its calls take {} of processor \
+                 time, where the others take {}. What the program does between its calls is not in these figures: \
+                 run it with that allocator, as by `heapledger run --allocator`.",
+                other.name,
+                bytes(other.resident_max.0),
+                present.name,
+                bytes(present.resident_max.0),
+                duration(Duration::from_nanos(other.cpu_ns)),
+                duration(Duration::from_nanos(present.cpu_ns)),
+            );
+            let figures = |allocator: &ReplayedAllocator| {
+                json!({
+                    "allocator": allocator.name,
+                    "bytes_resident_max": allocator.resident_max.0,
+                    "cpu_ns": allocator.cpu_ns,
+                })
+            };
+            let aim = if found.saves_memory { "memory" } else { "time" };
+            let evidence = json!({ "aim": aim, "present": figures(present), "other": figures(other) });
+            let both = format!("replay -a {} -a {}", quoted(&present.name), quoted(&other.name));
+            (sentence, evidence, both)
         }
         Finding::Reporters(reporters) => {
             let sentence = format!("{}.", reporters.sentence);

@@ -1,16 +1,19 @@
 //! The document of `heapledger replay --json`.
 
-use heapledger_replay::{Run, Work};
+use heapledger_replay::{Run, Sample, SizeClass};
 use serde::Serialize;
 
+use super::{Figures, Subject};
 use crate::json::document::Document;
 
-/// Replays of one process with several allocators.
+/// Replays of processes with several allocators.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct ReplayJson<'r> {
-    process: u64,
-    /// The calls of the process that were made again.
+    /// The process, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    process: Option<u64>,
+    /// The calls of the processes that were made again.
     calls: u64,
     threads: u64,
     /// The most that was requested and live at once.
@@ -22,7 +25,29 @@ pub(crate) struct ReplayJson<'r> {
     frees_missing: u64,
     /// The processor time of the replay itself: it is not in the times of the allocators.
     player_ns: u64,
-    /// The allocators, in the order of the command line.
+    /// The labels of the arenas that blocks were put into, by allocators that have arenas.
+    arenas: Vec<String>,
+    /// The allocators, in the order of the command line. For several processes, memory is the sum at
+    /// the same moment of the recording, or at the same line of the log; the other figures are sums.
+    rows: Vec<AllocatorJson<'r>>,
+    /// The processes by themselves, in the order of the recording, if there are several.
+    processes: Vec<ProcessJson<'r>>,
+}
+
+/// A process of several.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct ProcessJson<'r> {
+    process: u64,
+    /// The name of its program; empty in a log.
+    program: &'r str,
+    calls: u64,
+    threads: u64,
+    /// The most that it requested, and that was live at once.
+    bytes_requested_max: u64,
+    /// The blocks that it has inherited from the process that forked it. They were allocated before
+    /// its figures begin.
+    blocks_inherited: u64,
     rows: Vec<AllocatorJson<'r>>,
 }
 
@@ -35,11 +60,19 @@ struct AllocatorJson<'r> {
     cpu_ns: u64,
     /// The time from the first call to the last, with that of the replay itself.
     wall_ns: u64,
+    /// The same time without that of the replay itself.
+    wall_allocator_ns: u64,
     /// The most resident anonymous memory among the samples.
     bytes_resident_max: u64,
     bytes_resident_end: u64,
     /// The most mapped addresses among the samples.
     bytes_mapped_max: u64,
+    /// The usable bytes of live blocks when most memory was resident.
+    bytes_allocated_at_peak: u64,
+    /// The rest of what was resident then.
+    bytes_waste_at_peak: u64,
+    /// Waste as a part of resident memory, from 0 to 1: the mean over the samples.
+    fragmentation: f64,
     faults_minor: u64,
     faults_major: u64,
     /// Missing if the kernel does not let them be counted.
@@ -52,6 +85,9 @@ struct AllocatorJson<'r> {
     samples: Vec<SampleJson>,
     /// The size classes of requests, four for each power of two.
     classes: Vec<ClassJson>,
+    /// The live blocks by their usable sizes, when the usable bytes of all were the most. Missing for
+    /// several processes.
+    bins: Vec<ClassJson>,
 }
 
 /// The system calls that change mappings.
@@ -75,15 +111,22 @@ struct SampleJson {
     bytes_usable: u64,
     bytes_resident: u64,
     bytes_mapped: u64,
+    /// Resident bytes that are in no live block.
+    bytes_waste: u64,
+    /// The live blocks that have more usable bytes than were requested.
+    blocks_sloppy: u64,
+    /// The time in the replay since the first call.
+    time_ns: u64,
     /// True at a point at which the program asked for statistics.
     statistics: bool,
 }
 
-/// The blocks whose requested size is in a class.
+/// Blocks whose size is in a class.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct ClassJson {
-    /// The smallest size of the class.
+    /// The smallest size of the class; usable sizes up to 1,008 bytes are rounded up to a multiple of
+    /// 16.
     size_min: u64,
     blocks: u64,
     bytes_requested: u64,
@@ -97,49 +140,91 @@ impl SystemCallsJson {
 }
 
 impl<'r> ReplayJson<'r> {
-    pub(super) fn new(work: &Work, process: u64, runs: &[(&'r str, &Run)]) -> ReplayJson<'r> {
+    pub(super) fn new(figures: &Figures<'r>) -> ReplayJson<'r> {
+        let subjects = figures.subjects;
+        let works = || subjects.iter().map(|subject| &subject.work);
+        let mut arenas: Vec<String> =
+            works().flat_map(|work| &work.arenas).map(|label| String::from_utf8_lossy(label).into_owned()).collect();
+        arenas.sort();
+        arenas.dedup();
+        let alone = if let [alone] = subjects { Some(alone.process) } else { None };
+        let each = subjects.iter().zip(&figures.runs).filter(|_| alone.is_none());
         ReplayJson {
-            process,
-            calls: work.calls,
-            threads: work.threads as u64,
-            bytes_requested_max: work.bytes_live_max,
-            frees_unknown: work.unknown,
-            frees_missing: work.lost,
-            player_ns: runs.first().map_or(0, |(_, run)| run.cpu_player_ns),
-            rows: runs.iter().map(|(name, run)| AllocatorJson::new(name, run)).collect(),
+            process: alone,
+            calls: figures.calls(),
+            threads: works().map(|work| work.threads as u64).sum(),
+            bytes_requested_max: figures.bytes_live_max,
+            frees_unknown: works().map(|work| work.unknown).sum(),
+            frees_missing: works().map(|work| work.lost).sum(),
+            player_ns: figures.totals.first().map_or(0, |run| run.cpu_player_ns),
+            arenas,
+            rows: figures.rows().map(|(name, run)| AllocatorJson::new(name, run)).collect(),
+            processes: each.map(|(subject, runs)| ProcessJson::new(subject, &figures.allocators, runs)).collect(),
+        }
+    }
+}
+
+impl<'r> ProcessJson<'r> {
+    fn new(subject: &'r Subject, allocators: &[&'r str], runs: &[Run]) -> ProcessJson<'r> {
+        ProcessJson {
+            process: subject.process,
+            program: &subject.program,
+            calls: subject.work.calls,
+            threads: subject.work.threads as u64,
+            bytes_requested_max: subject.work.bytes_live_max,
+            blocks_inherited: subject.work.inherited,
+            rows: allocators.iter().zip(runs).map(|(name, run)| AllocatorJson::new(name, run)).collect(),
         }
     }
 }
 
 impl<'r> AllocatorJson<'r> {
     fn new(allocator: &'r str, run: &Run) -> AllocatorJson<'r> {
-        let samples = run.samples.iter().map(|sample| SampleJson {
+        AllocatorJson {
+            allocator,
+            cpu_ns: run.cpu_allocator_ns(),
+            wall_ns: run.wall_ns,
+            wall_allocator_ns: run.wall_allocator_ns(),
+            bytes_resident_max: run.peak().resident,
+            bytes_resident_end: run.end().resident,
+            bytes_mapped_max: run.mapped_max(),
+            bytes_allocated_at_peak: run.peak().usable,
+            bytes_waste_at_peak: run.peak().waste(),
+            fragmentation: run.fragmentation(),
+            faults_minor: run.faults_minor,
+            faults_major: run.faults_major,
+            system_calls: run.system_calls.map(SystemCallsJson::new),
+            failed: run.failed,
+            samples: run.samples.iter().map(SampleJson::new).collect(),
+            classes: run.classes.iter().map(ClassJson::new).collect(),
+            bins: run.bins.iter().map(ClassJson::new).collect(),
+        }
+    }
+}
+
+impl SampleJson {
+    fn new(sample: &Sample) -> SampleJson {
+        SampleJson {
             calls: sample.calls,
             bytes_requested: sample.requested,
             bytes_usable: sample.usable,
             bytes_resident: sample.resident,
             bytes_mapped: sample.mapped,
+            bytes_waste: sample.waste(),
+            blocks_sloppy: sample.sloppy,
+            time_ns: sample.time_ns,
             statistics: sample.is_statistics,
-        });
-        let classes = run.classes.iter().map(|class| ClassJson {
+        }
+    }
+}
+
+impl ClassJson {
+    fn new(class: &SizeClass) -> ClassJson {
+        ClassJson {
             size_min: class.size_min,
             blocks: class.blocks,
             bytes_requested: class.requested,
             bytes_usable: class.usable,
-        });
-        AllocatorJson {
-            allocator,
-            cpu_ns: run.cpu_allocator_ns(),
-            wall_ns: run.wall_ns,
-            bytes_resident_max: run.peak().resident,
-            bytes_resident_end: run.end().resident,
-            bytes_mapped_max: run.samples.iter().map(|sample| sample.mapped).max().unwrap_or(0),
-            faults_minor: run.faults_minor,
-            faults_major: run.faults_major,
-            system_calls: run.system_calls.map(SystemCallsJson::new),
-            failed: run.failed,
-            samples: samples.collect(),
-            classes: classes.collect(),
         }
     }
 }

@@ -1,15 +1,19 @@
-//! Resident memory over the calls, a line for each allocator.
+//! Resident memory over the calls, and its fragmentation below, a line for each allocator.
 
 use std::fmt::Write as _;
 
-use heapledger_replay::{Run, Sample, Work};
+use heapledger_replay::Sample;
 
-use crate::format::{bytes, count};
+use super::Figures;
+use crate::format::{bytes, count, share};
 use crate::views::chart::{BAND_COLORS, binary_step, decimal_step, xml};
 
 /// Lengths in pixels.
 const WIDTH: u64 = 1000;
-const HEIGHT: u64 = 480;
+const HEIGHT: u64 = 700;
+/// The lower edges of memory and of fragmentation, and the upper edge of the latter.
+const MEMORY_BOTTOM: u64 = 430;
+const FRAGMENTATION_TOP: u64 = 510;
 const LEFT: u64 = 90;
 const RIGHT: u64 = 30;
 const TOP: u64 = 90;
@@ -17,12 +21,17 @@ const BOTTOM: u64 = 50;
 /// The color of what is requested.
 const REQUESTED_COLOR: &str = "#333";
 
+/// The unit of fragmentation in the picture: a part in a million.
+const MILLION: u64 = 1_000_000;
+
 /// Draws the runs.
-pub(super) fn draw(work: &Work, runs: &[(&str, &Run)]) -> String {
-    let samples = || runs.iter().flat_map(|(_, run)| &run.samples);
+pub(super) fn draw(figures: &Figures<'_>) -> String {
+    let samples = || figures.totals.iter().flat_map(|run| &run.samples);
     let most = samples().map(|sample| sample.resident.max(sample.requested)).max().unwrap_or(0).max(1);
-    let plane = Plane { calls: work.calls.max(1), most };
-    let title = format!("Resident memory of {} calls", count(work.calls));
+    let calls = figures.calls().max(1);
+    let plane = Plane { calls, most, top: TOP, bottom: MEMORY_BOTTOM };
+    let below = Plane { calls, most: MILLION, top: FRAGMENTATION_TOP, bottom: HEIGHT - BOTTOM };
+    let title = format!("Resident memory of {} calls", count(figures.calls()));
     let mut svg = String::new();
     // Writing to a String cannot fail.
     let _ = write!(
@@ -34,12 +43,19 @@ pub(super) fn draw(work: &Work, runs: &[(&str, &Run)]) -> String {
 <text x="{LEFT}" y="46" fill="#555">anonymous memory beyond that before the first call, by allocator</text>
 "##
     );
-    plane.grid(&mut svg);
-    let requested = runs.first().map(|(_, run)| plane.path(&run.samples, |sample| sample.requested));
+    plane.grid(&mut svg, binary_step(most), bytes);
+    below.grid(&mut svg, MILLION / 4, |parts| share(parts as f64 / MILLION as f64));
+    let y = FRAGMENTATION_TOP - 14;
+    let says = "fragmentation: the part of resident memory that is in no live block";
+    let _ = writeln!(svg, r##"<text x="{LEFT}" y="{y}" fill="#555">{says}</text>"##);
+    let requested = figures.totals.first().map(|run| plane.path(&run.samples, |sample| sample.requested));
     let lines = requested.into_iter().map(|path| ("requested", path, REQUESTED_COLOR));
-    let resident = runs.iter().zip(BAND_COLORS.iter().cycle());
-    let resident =
-        resident.map(|((name, run), color)| (*name, plane.path(&run.samples, |sample| sample.resident), *color));
+    let resident = figures.rows().zip(BAND_COLORS.iter().cycle());
+    let resident = resident.map(|((name, run), color)| {
+        let fragmentation = |sample: &Sample| (sample.fragmentation() * MILLION as f64) as u64;
+        let path = plane.path(&run.samples, |sample| sample.resident) + &below.path(&run.samples, fragmentation);
+        (name, path, *color)
+    });
     let mut x = LEFT;
     for (name, path, color) in lines.chain(resident) {
         let dashes = if color == REQUESTED_COLOR { r#" stroke-dasharray="4 3""# } else { "" };
@@ -56,6 +72,9 @@ pub(super) fn draw(work: &Work, runs: &[(&str, &Run)]) -> String {
 struct Plane {
     calls: u64,
     most: u64,
+    /// The edges, in pixels.
+    top: u64,
+    bottom: u64,
 }
 
 impl Plane {
@@ -65,17 +84,17 @@ impl Plane {
     }
 
     fn y(&self, bytes: u64) -> u64 {
-        let height = u128::from(HEIGHT - TOP - BOTTOM);
-        HEIGHT - BOTTOM - (u128::from(bytes.min(self.most)) * height / u128::from(self.most)) as u64
+        let height = u128::from(self.bottom - self.top);
+        self.bottom - (u128::from(bytes.min(self.most)) * height / u128::from(self.most)) as u64
     }
 
-    /// Draws lines with figures: bytes to the left, calls below.
-    fn grid(&self, svg: &mut String) {
-        let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
-        for value in (0..=self.most).step_by(binary_step(self.most) as usize) {
+    /// Draws lines with figures: `text` of each to the left, calls below.
+    fn grid(&self, svg: &mut String, step: u64, text: impl Fn(u64) -> String) {
+        let (right, bottom) = (WIDTH - RIGHT, self.bottom);
+        for value in (0..=self.most).step_by(step as usize) {
             let (y, color) = (self.y(value), if value == 0 { "#333" } else { "#ddd" });
             let _ = writeln!(svg, r#"<line x1="{LEFT}" y1="{y}" x2="{right}" y2="{y}" stroke="{color}"/>"#);
-            let (x, y, text) = (LEFT - 8, y + 4, bytes(value));
+            let (x, y, text) = (LEFT - 8, y + 4, text(value));
             let _ = writeln!(svg, r##"<text x="{x}" y="{y}" text-anchor="end" fill="#333">{text}</text>"##);
         }
         for value in (0..=self.calls).step_by(decimal_step(self.calls, 4) as usize) {
@@ -85,7 +104,7 @@ impl Plane {
     }
 
     fn path(&self, samples: &[Sample], figure: impl Fn(&Sample) -> u64) -> String {
-        let mut path = format!("M{LEFT} {}", HEIGHT - BOTTOM);
+        let mut path = format!("M{LEFT} {}", self.bottom);
         for sample in samples {
             let _ = write!(path, "L{} {}", self.x(sample.calls), self.y(figure(sample)));
         }

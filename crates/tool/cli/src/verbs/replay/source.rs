@@ -4,10 +4,12 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use heapledger_alloc_log::Line;
-use heapledger_recording::{ImageId, Recording};
-use heapledger_replay::{LogReader, RecordedError, Skipped, WorkError, WorkWriter, recorded};
+use heapledger_analysis::{AllocatorEventKind, allocator_events};
+use heapledger_recording::{ImageId, ImageStart, Recording};
+use heapledger_replay::{Act, ActKind, LogReader, Player, RecordedError, Threads, WorkError, WorkWriter, recorded};
 use heapledger_report_format::escape;
 
+use super::Subject;
 use crate::args::Replay;
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
@@ -18,77 +20,129 @@ use crate::progress::Progress;
 use crate::text::{quoted, shown};
 use crate::verbs::log::{Seen, read};
 
-/// Adds the calls of a process of a recording. Returns the process.
-pub(super) fn add_recording(
+/// Writes the works of the chosen processes of a recording.
+pub(super) fn of_recording(
     arguments: &Replay,
     input: &Input,
     recording: &Recording<'_>,
-    work: &mut WorkWriter,
-) -> Result<u64> {
+    player: &mut Player,
+) -> Result<Vec<Subject>> {
     let file = shown(&input.path);
     if recording.is_sample() {
         let what = format_args!("`{file}` has a sample of the blocks: an allocator would not do the same for them");
         return Err(Failure::new(Exit::Usage, what).hint("record all blocks: heapledger record -o FILE.hl -- COMMAND"));
     }
+    let word = quoted(&input.path.to_string_lossy());
+    let is_there = |process: u64| recording.images().iter().any(|start| u64::from(start.pid) == process);
+    if let Some(process) = arguments.processes.iter().find(|process| !is_there(**process)) {
+        return Err(Failure::new(Exit::Usage, format_args!("process {process} is not in `{file}`"))
+            .hint(format_args!("see which are:\nheapledger info {word}")));
+    }
     let events = |image: ImageId| recording.event_chunks(image).map(|chunk| u64::from(chunk.head().rows)).sum::<u64>();
-    let images = recording.images().iter();
-    let chosen = images.filter(|start| arguments.process.is_none_or(|process| process == u64::from(start.pid)));
-    let chosen = chosen.map(|start| (events(start.image), start)).max_by_key(|(events, _)| *events);
-    let Some((all, start)) = chosen.filter(|(events, _)| *events > 0) else {
-        let word = quoted(&input.path.to_string_lossy());
-        return Err(match arguments.process {
-            Some(process) if recording.images().iter().all(|start| u64::from(start.pid) != process) => {
-                Failure::new(Exit::Usage, format_args!("process {process} is not in `{file}`"))
-                    .hint(format_args!("see which are:\nheapledger info {word}"))
-            }
-            _ => Failure::new(Exit::Usage, format_args!("`{file}` has no events"))
-                .hint("a recording made with --aggregate has only sums: record without it"),
+    let is_chosen =
+        |start: &&ImageStart| arguments.processes.is_empty() || arguments.processes.contains(&u64::from(start.pid));
+    let chosen = recording.images().iter().filter(is_chosen).map(|start| (events(start.image), start));
+    let chosen: Vec<(u64, &ImageStart)> = chosen.filter(|(events, _)| *events > 0).collect();
+    if chosen.is_empty() {
+        return Err(Failure::new(Exit::Usage, format_args!("`{file}` has no events"))
+            .hint("a recording made with --aggregate has only sums: record without it"));
+    }
+    let acts = acts(recording);
+    let all = chosen.iter().map(|(events, _)| events).sum();
+    let (mut progress, mut done, mut subjects) = (Progress::new(), 0, Vec::new());
+    for (_, start) in chosen {
+        let mut work = writer(arguments, player)?;
+        let added = recorded(recording, start.image, &acts, &mut work, |events| {
+            done += events;
+            progress.events(done, all);
         });
-    };
-    let (mut progress, mut done) = (Progress::new(), 0);
-    let added = recorded(recording, start.image, work, |events| {
-        done += events;
-        progress.events(done, all);
-    });
-    added.map_err(|error| match error {
-        RecordedError::Work(error) => failure(error),
-        RecordedError::Recording(error) => {
-            Failure::caused(Exit::Unreadable, format_args!("cannot read `{file}`"), error)
+        added.map_err(|error| match error {
+            RecordedError::Work(error) => failure(error),
+            RecordedError::Recording(error) => {
+                Failure::caused(Exit::Unreadable, format_args!("cannot read `{file}`"), error)
+            }
+            other => Failure::from_error(Exit::Unreadable, other),
+        })?;
+        let mut work = work.finish().map_err(failure)?;
+        if let Some(end) = recording.image_end(start.image) {
+            work.set_end(end.time.0);
         }
-        other => Failure::from_error(Exit::Unreadable, other),
-    })?;
-    Ok(start.pid.into())
+        let path = String::from_utf8_lossy(&start.executable).into_owned();
+        let program = Path::new(&path).file_name().map_or(path.clone(), |name| name.to_string_lossy().into_owned());
+        subjects.push(Subject { process: start.pid.into(), program, work });
+    }
+    Ok(subjects)
 }
 
-/// Adds the calls of a process of a log. Returns the process.
-pub(super) fn add_log(arguments: &Replay, work: &mut WorkWriter) -> Result<u64> {
+/// Returns what the programs told their allocators to do with memory. Purges by an allocator's own
+/// decision are left out: another one decides for itself.
+fn acts(recording: &Recording<'_>) -> Vec<Act> {
+    let acts = allocator_events(recording).filter_map(|event| {
+        let kind = match event.kind {
+            AllocatorEventKind::ArenaDisposed { label, .. } => ActKind::Disposed(label.into_bytes()),
+            AllocatorEventKind::Purged(purge) => match &*purge.reason {
+                "all" | "trim" => ActKind::PurgedAll,
+                "excess" => ActKind::PurgedExcess,
+                _ => return None,
+            },
+            AllocatorEventKind::ArenaCreated { .. } => return None,
+        };
+        Some(Act { image: event.image, time: event.time, kind })
+    });
+    let mut acts: Vec<Act> = acts.collect();
+    acts.sort_by_key(|act| (act.image, act.time));
+    acts
+}
+
+/// A process of a log.
+struct Process {
+    process: u64,
+    reader: LogReader,
+    work: WorkWriter,
+}
+
+/// Writes the works of the chosen processes of a log. The moment of a call is its line.
+pub(super) fn of_log(arguments: &Replay, player: &mut Player) -> Result<Vec<Subject>> {
     let log = arguments.file.to_string_lossy();
-    let mut process = match arguments.process {
-        Some(process) => Some(process),
-        None if arguments.file == Path::new("-") => None,
-        None => Some(busiest(&log)?),
-    };
-    let (mut reader, mut number, mut wrong, mut failed) = (None, 0_u64, 0_u64, None);
-    read(&log, |line| {
-        number += 1;
-        if process.is_none() {
-            process = Line::parse(line).ok().map(|line| line.process);
+    let (mut processes, mut places) = (Vec::<Process>::new(), HashMap::<u64, usize>::new());
+    let (mut number, mut wrong, mut left_out, mut failed) = (0_u64, 0_u64, 0_u64, None);
+    let mut add = |number: u64, line: &Line| -> Result<()> {
+        let process = line.process;
+        if !arguments.processes.is_empty() && !arguments.processes.contains(&process) {
+            left_out += 1;
+            return Ok(());
         }
-        let reader = reader.get_or_insert_with(|| LogReader::new(process.unwrap_or(0)));
-        match reader.add(line, work) {
-            Ok(Ok(())) => Seen::Call,
-            Ok(Err(_)) if arguments.keep_going || line.trim_ascii().is_empty() => {
+        let place = match places.get(&process) {
+            Some(&place) => place,
+            None => {
+                let work = writer(arguments, player)?;
+                processes.push(Process { process, reader: LogReader::default(), work });
+                places.insert(process, processes.len() - 1);
+                processes.len() - 1
+            }
+        };
+        let Process { reader, work, .. } = &mut processes[place];
+        work.set_moment(number);
+        reader.add(line, work).map_err(failure)
+    };
+    read(&log, |text| {
+        number += 1;
+        match Line::parse(text) {
+            Ok(line) => match add(number, &line) {
+                Ok(()) => Seen::Call,
+                Err(error) => {
+                    failed = Some(error);
+                    Seen::Enough
+                }
+            },
+            Err(_) if arguments.keep_going || text.trim_ascii().is_empty() => {
                 wrong += 1;
                 Seen::Other
             }
-            Ok(Err(error)) => {
-                let text: String = String::from_utf8_lossy(line.trim_ascii()).chars().take(100).collect();
+            Err(error) => {
+                let text: String = String::from_utf8_lossy(text.trim_ascii()).chars().take(100).collect();
                 let what = format!("line {number} of `{log}` is no call: {error}: \"{}\"", escape(&text));
                 failed = Some(Failure::new(Exit::Unreadable, what).hint("leave such lines out: --keep-going"));
-                Seen::Enough
-            }
-            Err(error) => {
-                failed = Some(failure(error));
                 Seen::Enough
             }
         }
@@ -97,10 +151,10 @@ pub(super) fn add_log(arguments: &Replay, work: &mut WorkWriter) -> Result<u64> 
     if let Some(failed) = failed {
         return Err(failed);
     }
-    let skipped = reader.map_or_else(Skipped::default, |reader| reader.skipped());
+    let unanswered: u64 = processes.iter().map(|process| process.reader.failed()).sum();
     for (number, one, more) in [
-        (skipped.others, "call of another process is left out", "calls of other processes are left out"),
-        (skipped.failed, "call that failed is left out", "calls that failed are left out"),
+        (left_out, "call of another process is left out", "calls of other processes are left out"),
+        (unanswered, "call that failed is left out", "calls that failed are left out"),
     ] {
         if number > 0 {
             notify(format_args!("heapledger: {}", counted(number, one, more)));
@@ -109,26 +163,21 @@ pub(super) fn add_log(arguments: &Replay, work: &mut WorkWriter) -> Result<u64> 
     if wrong > 0 {
         notify(format_args!("heapledger: {} left out: no calls", counted(wrong, "line is", "lines are")));
     }
-    Ok(process.unwrap_or(0))
+    let subject = |process: Process| {
+        let work = process.work.finish().map_err(failure)?;
+        Ok(Subject { process: process.process, program: String::new(), work })
+    };
+    processes.into_iter().map(subject).collect()
 }
 
-/// Returns the process with the most calls.
-fn busiest(log: &str) -> Result<u64> {
-    let mut calls: HashMap<u64, u64> = HashMap::new();
-    read(log, |line| match Line::parse(line) {
-        Ok(line) => {
-            *calls.entry(line.process).or_default() += 1;
-            Seen::Call
-        }
-        Err(_) => Seen::Other,
-    })?;
-    // The first of several, by its number.
-    let most = calls.into_iter().max_by_key(|&(process, calls)| (calls, std::cmp::Reverse(process)));
-    Ok(most.map_or(0, |(process, _)| process))
+fn writer(arguments: &Replay, player: &mut Player) -> Result<WorkWriter> {
+    let cannot = |error| Failure::caused(Exit::NotStarted, "cannot write the calls into a temporary file", error);
+    let threads = if arguments.threads { Threads::Recorded } else { Threads::One };
+    Ok(WorkWriter::new(player.work_file().map_err(cannot)?, threads))
 }
 
 /// Describes why the work cannot be written.
-pub(super) fn failure(error: WorkError) -> Failure {
+fn failure(error: WorkError) -> Failure {
     let hint = match error {
         WorkError::Threads => "leave out --threads: then one thread makes all calls",
         WorkError::Blocks => "replay a part: heapledger trim --to TIME -o PART.hl FILE",

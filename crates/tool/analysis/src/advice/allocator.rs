@@ -1,0 +1,112 @@
+//! Another allocator, or other options: by a replay of the program's calls.
+
+use heapledger_core::Bytes;
+
+use super::{Advice, AdviceList, Finding};
+
+pub(super) const NAME: &str = "allocator";
+
+/// The allocator that programs have if nothing else is said.
+const SYSTEM: &str = "system";
+/// The least saving of memory that is worth a change: of the peak, in percent, and in bytes.
+const MEMORY_PERCENT: u64 = 5;
+const BYTES_MIN: u64 = 1 << 20;
+/// The least saving of time that is worth a change: of the time of all calls, in percent, and in
+/// nanoseconds.
+const TIME_PERCENT: u64 = 10;
+const TIME_MIN_NS: u64 = 10_000_000;
+/// Peaks that differ by less, in percent of the smallest, are equal: the faster allocator wins.
+const EQUAL_PERCENT: u64 = 1;
+
+/// The figures of an allocator in a replay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplayedAllocator {
+    /// Its name, with variables in front of it.
+    pub name: String,
+    /// The most resident memory beyond that before the first call.
+    pub resident_max: Bytes,
+    /// The processor time of all calls in nanoseconds.
+    pub cpu_ns: u64,
+}
+
+/// An allocator that saves memory or time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OtherAllocator {
+    /// The one that the program has: `system`, or the first one of the replay.
+    pub present: ReplayedAllocator,
+    /// The other one.
+    pub other: ReplayedAllocator,
+    /// True if it was chosen for the memory that it saves, otherwise for the time.
+    pub saves_memory: bool,
+}
+
+impl AdviceList {
+    /// Adds advice by a replay: the allocator that saves most memory, and the one that saves most
+    /// time, if these savings are worth a change. Bytes at stake: the difference of the peaks.
+    /// Allocators that did not answer all requests must not be among them.
+    pub fn add_replay(&mut self, allocators: &[ReplayedAllocator]) {
+        let present = allocators.iter().find(|allocator| allocator.name == SYSTEM).or(allocators.first());
+        let Some(present) = present else { return };
+        let smallest = allocators.iter().map(|allocator| allocator.resident_max.0).min().unwrap_or(0);
+        let is_as_small =
+            |allocator: &&ReplayedAllocator| allocator.resident_max.0 * 100 <= smallest * (100 + EQUAL_PERCENT);
+        let smallest = allocators.iter().filter(is_as_small).min_by_key(|allocator| allocator.cpu_ns);
+        let fastest = allocators.iter().min_by_key(|allocator| allocator.cpu_ns);
+        let saved = |other: &ReplayedAllocator| present.resident_max.0.saturating_sub(other.resident_max.0);
+        let smallest = smallest
+            .filter(|other| saved(other) >= BYTES_MIN && saved(other) * 100 >= present.resident_max.0 * MEMORY_PERCENT);
+        let fastest = fastest.filter(|other| {
+            let saved = present.cpu_ns.saturating_sub(other.cpu_ns);
+            saved >= TIME_MIN_NS && saved * 100 >= present.cpu_ns * TIME_PERCENT && Some(*other) != smallest
+        });
+        for (other, saves_memory) in [(smallest, true), (fastest, false)] {
+            if let Some(other) = other {
+                let finding = OtherAllocator { present: present.clone(), other: other.clone(), saves_memory };
+                let bytes = Bytes(saved(other));
+                self.advice.push(Advice { finding: Finding::Allocator(finding), bytes, owner: None });
+            }
+        }
+        self.advice.sort_by_key(|advice| std::cmp::Reverse(advice.bytes));
+    }
+
+    /// Says that no replay is there.
+    pub fn skip_replay(&mut self) {
+        self.skip(NAME, "no replay is given by --replay");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn advised(allocators: &[(&str, u64, u64)]) -> Vec<(String, u64, bool)> {
+        let allocator = |&(name, mebibytes, milliseconds): &(&str, u64, u64)| ReplayedAllocator {
+            name: name.to_owned(),
+            resident_max: Bytes(mebibytes << 20),
+            cpu_ns: milliseconds * 1_000_000,
+        };
+        let mut list = AdviceList::default();
+        list.add_replay(&allocators.iter().map(allocator).collect::<Vec<_>>());
+        let found = list.advice.iter().map(|advice| match &advice.finding {
+            Finding::Allocator(found) => (found.other.name.clone(), advice.bytes.0 >> 20, found.saves_memory),
+            _ => panic!("{advice:?}"),
+        });
+        found.collect()
+    }
+
+    #[test]
+    fn most_memory_and_most_time() {
+        let named = |name: &str, bytes, memory| (name.to_owned(), bytes, memory);
+        assert_eq!(advised(&[]), []);
+        assert_eq!(advised(&[("a", 100, 100), ("system", 90, 90)]), []);
+        // Less than a twentieth, and less than a tenth.
+        assert_eq!(advised(&[("system", 1000, 1000), ("a", 951, 901)]), []);
+        assert_eq!(advised(&[("system", 1000, 1000), ("a", 950, 1500)]), [named("a", 50, true)]);
+        assert_eq!(advised(&[("system", 100, 1000), ("a", 200, 900)]), [named("a", 0, false)]);
+        // Of two that are as small, the faster one; another one is faster still.
+        let all = [("system", 500, 1000), ("small", 200, 800), ("a=1 smaller", 199, 1200), ("fast", 400, 300)];
+        assert_eq!(advised(&all), [named("small", 300, true), named("fast", 100, false)]);
+        // The first one is the present one if there is no other.
+        assert_eq!(advised(&[("x", 100, 10), ("y", 10, 10)]), [named("y", 90, true)]);
+    }
+}
