@@ -583,11 +583,12 @@ enum {
 
 /* A misuse of the allocator. `kind` is one of: */
 enum {
-    HEAPLEDGER_DOUBLE_FREE = 1, /* the second free was not passed on, unless by realloc */
+    HEAPLEDGER_DOUBLE_FREE = 1, /* the second free was not passed on */
     HEAPLEDGER_NO_BLOCK = 2,    /* a free of `first` bytes into the block; it was passed on */
     HEAPLEDGER_MISMATCH = 3,    /* freed by a function that does not match the allocating one */
     HEAPLEDGER_WRONG_SIZE = 4,  /* freed with the size `first` */
-    HEAPLEDGER_OVERWRITE = 5    /* bytes `first` to `last` from the block's start were written */
+    HEAPLEDGER_OVERWRITE = 5,   /* bytes `first` to `last` from the block's start were written */
+    HEAPLEDGER_UNDERWRITE = 6   /* the same, in front of it: as int64_t both are negative */
 };
 
 typedef struct heapledger_misuse {

@@ -76,6 +76,30 @@ impl SharedRegister {
         self.remove_with(key, |_, _| {}, |taken| taken.map(|(block, details)| LiveBlock::new(key, block, details)))
     }
 
+    /// Takes a block out if `takes`, which is called under the lock of its shard, says so. Returns
+    /// the block, and true if it was taken out; `None` for a key that is not there.
+    pub fn remove_if(&self, key: Key, takes: impl FnOnce(&LiveBlock) -> bool) -> Option<(LiveBlock, bool)> {
+        let mut shard = self.shard(key);
+        let (block, details) = shard.register.at(key)?;
+        let found = LiveBlock::new(key, block, details);
+        if !takes(&found) {
+            return Some((found, false));
+        }
+        shard.register.take(key);
+        if details.extent(block) >= WIDE {
+            self.wide.lock().remove(key, details.extent(block));
+        }
+        if shard.is_watched {
+            shard.marks.take(key);
+        }
+        Some((found, true))
+    }
+
+    /// Starts to fetch the memory that the next call with this key will touch.
+    pub fn prefetch(&self, key: Key) {
+        self.shard(key).register.prefetch(key);
+    }
+
     /// Returns the block with this key.
     pub fn get(&self, key: Key) -> Option<LiveBlock> {
         self.shard(key).register.at(key).map(|(block, details)| LiveBlock::new(key, block, details))

@@ -24,6 +24,8 @@ use crate::operators::find_within_loader;
 
 /// SIGILL, SIGABRT, SIGBUS, SIGFPE, SIGSEGV.
 const FATAL: [c_int; 5] = [4, 6, 7, 8, 11];
+/// SIGBUS, SIGSEGV: signals of an access to memory.
+const FAULTS: [c_int; 2] = [7, 11];
 const SIG_DFL: usize = 0;
 
 /// The id of the process that has begun its file. A child made by vfork, or by a system call of its
@@ -207,11 +209,19 @@ unsafe extern "C" fn restore() {
 /// # Safety
 ///
 /// The kernel calls this as the handler of `signal`, with `SA_SIGINFO`: `details` points to the
-/// signal's `siginfo_t`.
-unsafe extern "C" fn handle(signal: c_int, details: *const c_void, _: *mut c_void) {
+/// signal's `siginfo_t`, and `context` to its `ucontext_t`.
+unsafe extern "C" fn handle(signal: c_int, details: *const c_void, context: *const c_void) {
+    /// The offset of the registers in `ucontext_t`.
+    const REGISTERS: usize = 40;
     if is_own() {
         // Another thread that inspects blocks is about to end the process: its signal came first.
         mem::forget(INSPECTING.lock());
+        if FAULTS.contains(&signal) {
+            // SAFETY: `read` requires readable, aligned memory: the registers are part of the
+            // context, at a multiple of 8, and any bits are valid integers. `inspect_fault`
+            // requires the registers of the signal that its caller handles; they are.
+            unsafe { checks::inspect_fault(&context.byte_add(REGISTERS).cast::<[u64; checks::REGISTERS]>().read()) };
+        }
         inspect(End::Signal, ReadMode::Probed);
     }
     kernel_action(signal, Some(&KernelAction::DEFAULT), None);

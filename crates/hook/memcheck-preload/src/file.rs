@@ -6,7 +6,8 @@
 //!
 //! ```text
 //! report NUMBER KIND ADDRESS SIZE DETAIL DETAIL THREAD
-//! allocated|freed|first ADDRESS… by CALL
+//! found BYTES
+//! accessed|allocated|freed|first ADDRESS… by CALL
 //! maps
 //! (of /proc/self/maps)
 //!
@@ -19,18 +20,20 @@
 //! unchecked
 //! ```
 //!
+//! A `found` line has the first of the bytes that were found changed, in hexadecimal. The details of
+//! `underwrite` and `after-free` are offsets, which may be negative.
+//!
 //! After the last `begun` there is a `looked` if the live blocks were looked at when the process
 //! ended, or a `confined` if nothing was written any more because it had put itself in a sandbox.
 
 use core::ffi::CStr;
-use core::fmt::Write;
+use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use heapledger_core::arch::{self, nr, syscall};
 use heapledger_core::print::Printer;
 use heapledger_core::{StackId, sandbox, sys};
 use heapledger_dynsym::Directory;
-use heapledger_memcheck::Call;
 use heapledger_memcheck::report::{self, Kind, Report};
 
 static DIRECTORY: Directory = Directory::new();
@@ -41,6 +44,12 @@ static IMAGE: AtomicU64 = AtomicU64::new(0);
 pub(crate) fn find() -> bool {
     IMAGE.store(arch::ticks(), Ordering::Relaxed);
     DIRECTORY.find()
+}
+
+/// Opens a file beside this library for reading.
+pub(crate) fn open_beside(name: fmt::Arguments<'_>) -> Option<i32> {
+    const O_CLOEXEC: usize = 0o2000000;
+    DIRECTORY.open(name, O_CLOEXEC, 0).ok()
 }
 
 /// Opens the file for appending. `None` if that fails.
@@ -76,32 +85,46 @@ pub(crate) fn write(report: &Report, number: usize, times: u64) {
 fn write_report(out: &mut Printer, report: &Report, number: usize) -> core::fmt::Result {
     let (kind, details) = match &report.kind {
         Kind::DoubleFree { .. } => ("double-free", (0, 0)),
-        Kind::NotABlock { inside } => ("no-block", (inside.unwrap_or(0), 0)),
+        Kind::NotABlock { inside } => ("no-block", (inside.unwrap_or(0) as i64, 0)),
         Kind::Mismatch => ("mismatch", (0, 0)),
-        Kind::WrongSize { declared } => ("wrong-size", (*declared, 0)),
-        Kind::Overwrite { bytes } => ("overwrite", (bytes.start, bytes.end)),
+        Kind::WrongSize { declared } => ("wrong-size", (*declared as i64, 0)),
+        Kind::Overwrite { bytes } => ("overwrite", (bytes.start as i64, bytes.end as i64)),
+        Kind::Underwrite { bytes } => ("underwrite", (bytes.start, bytes.end)),
+        Kind::FollowedFreed { .. } => ("followed-freed", (0, 0)),
+        Kind::WriteAfterFree { bytes } => ("after-free", (bytes.start, bytes.end)),
         _ => return Ok(()),
     };
     let Report { address, size, thread, .. } = report;
     writeln!(out, "report {number} {kind} {address} {size} {} {} {}", details.0, details.1, thread.0)?;
+    if !report.found.as_slice().is_empty() {
+        write!(out, "found ")?;
+        report.found.as_slice().iter().try_for_each(|byte| write!(out, "{byte:02x}"))?;
+        writeln!(out)?;
+    }
+    if let Kind::FollowedFreed { accessed_at } = report.kind {
+        stack(out, "accessed", "the signal", accessed_at)?;
+    }
     if let Some(call) = report.freed {
-        stack(out, "freed", call, report.freed_at)?;
+        stack(out, "freed", call.name(), report.freed_at)?;
     }
     if let Kind::DoubleFree { first, first_at } = report.kind {
-        stack(out, "first", first, first_at)?;
+        stack(out, "first", first.name(), first_at)?;
+    }
+    if let Some((first, first_at)) = report.before {
+        stack(out, "first", first.name(), first_at)?;
     }
     if let Some(call) = report.allocated {
-        stack(out, "allocated", call, report.allocated_at)?;
+        stack(out, "allocated", call.name(), report.allocated_at)?;
     }
     writeln!(out, "maps")?;
     maps(out)?;
     writeln!(out)
 }
 
-fn stack(out: &mut Printer, name: &str, call: Call, stack: StackId) -> core::fmt::Result {
+fn stack(out: &mut Printer, name: &str, by: &str, stack: StackId) -> core::fmt::Result {
     write!(out, "{name}")?;
     report::frames(stack).try_for_each(|address| write!(out, " {address:x}"))?;
-    writeln!(out, " by {}", call.name())
+    writeln!(out, " by {by}")
 }
 
 /// Writes which file is mapped where, as the kernel says.

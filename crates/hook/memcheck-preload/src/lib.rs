@@ -9,6 +9,7 @@
 mod ends;
 mod file;
 mod operators;
+mod settings;
 
 use core::ffi::{CStr, c_char, c_int};
 
@@ -42,6 +43,7 @@ pub unsafe extern "C" fn heapledger_hook_init(_underlying: *const Functions, tab
     if !operators::are_in_effect(&objects) {
         checks::distrust_operators();
     }
+    settings::apply();
     report::listen(file::write);
     // SAFETY: Heapledger's table; nothing has been allocated that the program could free.
     match unsafe { checks::start_in(table) } {

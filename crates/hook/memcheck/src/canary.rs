@@ -1,35 +1,303 @@
-//! The canary: bytes behind each block that no program has reason to write.
+//! The canaries: bytes in front of and behind each block that no program has reason to write, and
+//! the bytes that a freed block is filled with while it is in quarantine.
+//!
+//! The canary in front is also a header: it says where the allocator's own block begins, for calls
+//! in which the register cannot be asked.
 
 use core::ops::Range;
+use core::ptr;
 
-/// The length of the canary: the number of bytes past the end in which a write is found.
+use heapledger_core::{sandbox, sys};
+
+use crate::arch::{load, prefetch};
+
+/// The length of each canary: the number of bytes before the beginning and past the end in which a
+/// write is found.
 pub const LENGTH: usize = 16;
+/// The byte that blocks in quarantine consist of. Eight of them are no address: a program that
+/// follows a pointer from a freed block ends with SIGSEGV.
+pub const FILL: u8 = 0xe5;
 /// Not 0, which is what strings end with.
 const BYTE: u8 = 0xc9;
+const LIVE: u64 = u64::from_ne_bytes([BYTE; 8]);
+const FREED: u64 = u64::from_ne_bytes([FILL; 8]);
 
-/// # Safety
-///
-/// `block` is an allocation of `size` bytes and at least [`LENGTH`] more behind them. Nobody else
-/// uses it.
-pub(crate) unsafe fn write(block: *mut u8, size: usize) {
-    // SAFETY: `add` and `write_bytes` require that the bytes from `size` to `size + LENGTH` are
-    // part of one allocation and may be written. This function's `# Safety` requires that. There is
-    // no data race, because nobody else uses the block.
-    unsafe { block.add(size).write_bytes(BYTE, LENGTH) };
+/// The distance from the beginning of the allocator's block to that of the program's: 0 without a
+/// canary in front, else a power of two of at least [`LENGTH`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Front(u8);
+
+impl Front {
+    pub(crate) const NONE: Front = Front(0);
+    /// That of `malloc` and its relatives.
+    pub(crate) const PLAIN: Front = Front(LENGTH.ilog2() as u8);
+    /// The largest: with more, blocks of a large alignment would take twice the addresses.
+    const MAX: usize = 1 << 20;
+
+    /// Returns the distance that keeps an alignment. There is no canary in front of a block whose
+    /// alignment is not a power of two, or above 1 MiB.
+    pub(crate) fn of_alignment(alignment: usize) -> Front {
+        if !alignment.is_power_of_two() || alignment > Front::MAX {
+            return Front::NONE;
+        }
+        Front(alignment.max(LENGTH).ilog2() as u8)
+    }
+
+    /// Returns the distance with this [number](Front::number); none for numbers that are not of a
+    /// distance.
+    pub(crate) fn from_number(number: u8) -> Front {
+        let range = Front::PLAIN.0..=Front::MAX.ilog2() as u8;
+        if range.contains(&number) { Front(number) } else { Front::NONE }
+    }
+
+    pub(crate) fn number(self) -> u8 {
+        self.0
+    }
+
+    pub(crate) fn bytes(self) -> usize {
+        if self == Front::NONE { 0 } else { 1 << self.0 }
+    }
 }
 
-/// Returns the range from the first to behind the last changed byte of the canary, counted from the
-/// end of the block.
+/// A block with canaries around it.
 ///
-/// # Safety
-///
-/// `block` is an allocation of `size` bytes and at least [`LENGTH`] more behind them.
-pub(crate) unsafe fn overwritten(block: *const u8, size: usize) -> Option<Range<u64>> {
-    // The program may write there at this moment: hence volatile reads, byte by byte.
-    // SAFETY: `add` and `read_volatile` require that the byte is part of the block's allocation.
-    // `at` is below `LENGTH`, and this function's `# Safety` requires as many bytes behind `size`.
-    let is_changed = |&at: &usize| unsafe { block.add(size + at).read_volatile() } != BYTE;
-    let first = (0..LENGTH).find(is_changed)?;
-    let last = (0..LENGTH).rev().find(is_changed)?;
-    Some(first as u64..last as u64 + 1)
+/// The unsafe functions here have the **contract of guarded blocks**: the allocator's block, which
+/// begins `front` before `address`, has at least `usable` and [`LENGTH`] bytes from `address` on,
+/// and stays allocated until they return.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Guarded {
+    /// The address that the program has.
+    pub(crate) address: usize,
+    /// The bytes that the program may use.
+    pub(crate) usable: usize,
+    pub(crate) front: Front,
+}
+
+/// The first bytes of a range that was found changed, as they were found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FoundBytes {
+    bytes: [u8; LENGTH],
+    length: u8,
+}
+
+impl FoundBytes {
+    /// Returns the bytes, at most 16. There are none if no changed bytes were looked for.
+    pub fn as_slice(&self) -> &[u8] {
+        self.bytes.get(..usize::from(self.length)).unwrap_or(&[])
+    }
+}
+
+/// Bytes that are not as they were written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Changed {
+    /// From the first to behind the last, as offsets from the beginning of the block.
+    pub(crate) range: Range<i64>,
+    pub(crate) found: FoundBytes,
+}
+
+impl Guarded {
+    /// Returns the address of the allocator's block.
+    pub(crate) fn underlying(self) -> usize {
+        self.address - self.front.bytes()
+    }
+
+    /// Returns the byte at `offset` of the block, at which everything may be written.
+    fn at(self, offset: i64) -> *mut u8 {
+        ptr::with_exposed_provenance_mut(self.address.wrapping_add_signed(offset as isize))
+    }
+
+    /// Returns the first word of the canary in front: size and distance, with a check sum.
+    fn header(self) -> u64 {
+        let value = self.usable as u64 & SIZE_MASK | u64::from(self.front.0) << FRONT_SHIFT;
+        let sum = (value ^ self.address as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
+        (value | sum << SUM_SHIFT) ^ LIVE
+    }
+
+    /// Writes the canaries of a new block.
+    ///
+    /// # Safety
+    ///
+    /// The contract of guarded blocks; and nobody else uses the block.
+    pub(crate) unsafe fn write(self) {
+        // SAFETY: the bytes from `usable` on for `LENGTH` are part of the allocation, by the
+        // contract of guarded blocks, and nobody else uses them. `write_front` has this contract.
+        unsafe {
+            self.at(self.usable as i64).write_bytes(BYTE, LENGTH);
+            self.write_front(LIVE);
+        }
+    }
+
+    /// Fills a block that is freed, and its canary behind.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Guarded::write`].
+    pub(crate) unsafe fn fill(self) {
+        // SAFETY: as many bytes from `address` on are part of the allocation, by the contract of
+        // guarded blocks, and nobody else uses them. `write_front` has this contract.
+        unsafe {
+            self.at(0).write_bytes(FILL, self.usable + LENGTH);
+            self.write_front(FREED);
+        }
+    }
+
+    /// # Safety
+    ///
+    /// As for [`Guarded::write`].
+    unsafe fn write_front(self, state: u64) {
+        if self.front != Front::NONE {
+            // SAFETY: `front` is at least `LENGTH`, which is two words, and so many bytes before
+            // `address` are part of the allocation, by the contract of guarded blocks. The words
+            // need not be aligned.
+            unsafe { self.at(-(LENGTH as i64)).cast::<[u64; 2]>().write_unaligned([self.header(), state]) };
+        }
+    }
+
+    /// Returns the changed bytes of the canary in front of a live block.
+    ///
+    /// # Safety
+    ///
+    /// The contract of guarded blocks.
+    pub(crate) unsafe fn changed_in_front(self) -> Option<Changed> {
+        // SAFETY: `has_front` and `changed` require that the canary is part of the allocation. It is
+        // in front of the block, by the contract of guarded blocks.
+        unsafe {
+            if self.front == Front::NONE || self.has_front(LIVE) {
+                return None;
+            }
+            self.changed(-(LENGTH as i64)..0, self.expected(BYTE, LIVE))
+        }
+    }
+
+    /// Returns the changed bytes of the canary behind a live block.
+    ///
+    /// # Safety
+    ///
+    /// The contract of guarded blocks.
+    pub(crate) unsafe fn changed_behind(self) -> Option<Changed> {
+        let end = self.usable as i64;
+        // SAFETY: `is_all` and `changed` require that the bytes of the range are part of the
+        // allocation. The canary is behind the usable bytes, by the contract of guarded blocks.
+        unsafe {
+            if self.is_all(end, LENGTH, LIVE) {
+                return None;
+            }
+            self.changed(end..end + LENGTH as i64, self.expected(BYTE, LIVE))
+        }
+    }
+
+    /// Returns the changed bytes of a block that [`Guarded::fill`] has filled, and of its canaries.
+    ///
+    /// # Safety
+    ///
+    /// The contract of guarded blocks.
+    pub(crate) unsafe fn changed_since_filled(self) -> Option<Changed> {
+        let start = if self.front == Front::NONE { 0 } else { -(LENGTH as i64) };
+        let end = self.usable + LENGTH;
+        // SAFETY: `has_front`, `is_all` and `changed` require that the bytes are part of the
+        // allocation. They are the block and its canaries, by the contract of guarded blocks.
+        unsafe {
+            if (self.front == Front::NONE || self.has_front(FREED)) && self.is_all(0, end, FREED) {
+                return None;
+            }
+            self.changed(start..end as i64, self.expected(FILL, FREED))
+        }
+    }
+
+    /// True if the canary in front is as it was written, with this state.
+    ///
+    /// # Safety
+    ///
+    /// The contract of guarded blocks; `front` is not [`Front::NONE`].
+    unsafe fn has_front(self, state: u64) -> bool {
+        // SAFETY: `load` requires readable bytes. The `LENGTH` bytes in front of the block, which
+        // are two words, are part of the allocation, by the contract of guarded blocks.
+        unsafe { load(self.at(-(LENGTH as i64))) == self.header() && load(self.at(-8)) == state }
+    }
+
+    /// True if `length` bytes from `offset` on are eight times the same byte, as `word` is.
+    ///
+    /// # Safety
+    ///
+    /// The contract of guarded blocks; the range is within the usable bytes and the canary behind
+    /// them, and has at least eight bytes.
+    unsafe fn is_all(self, offset: i64, length: usize, word: u64) -> bool {
+        // The last word overlaps the one before.
+        let last = offset + length as i64 - 8;
+        // SAFETY: `load` requires readable bytes. Each word is in the range, which is part of the
+        // allocation by this function's `# Safety`.
+        unsafe {
+            (0..length as i64 / 8).all(|at| load(self.at(offset + at * 8)) == word) && load(self.at(last)) == word
+        }
+    }
+
+    /// Brings the block near, which is to be searched soon.
+    pub(crate) fn prefetch(self) {
+        const LINE: usize = 64;
+        const LINES_MAX: usize = 4;
+        let start = self.at(-(LENGTH as i64));
+        let lines = (self.usable + 2 * LENGTH).div_ceil(LINE).min(LINES_MAX);
+        (0..lines).for_each(|line| prefetch(start.wrapping_add(line * LINE)));
+    }
+
+    /// Returns the function that says which byte is expected at an offset, in a block whose bytes
+    /// and canary behind are `byte`, and whose canary in front ends with `state`.
+    fn expected(self, byte: u8, state: u64) -> impl Fn(i64) -> u8 {
+        let front = [self.header().to_ne_bytes(), state.to_ne_bytes()];
+        move |offset| match usize::try_from(offset + LENGTH as i64) {
+            Ok(at) if offset < 0 => front.as_flattened().get(at).copied().unwrap_or(byte),
+            _ => byte,
+        }
+    }
+
+    /// Returns the bytes of a range that are not as expected.
+    ///
+    /// # Safety
+    ///
+    /// The range, of offsets from `address`, is in the allocator's block, which stays allocated
+    /// until this returns.
+    unsafe fn changed(self, range: Range<i64>, expected: impl Fn(i64) -> u8) -> Option<Changed> {
+        // The program may write there at this moment: hence volatile reads, byte by byte.
+        // SAFETY: `read_volatile` requires that the byte is part of the allocation. This function's
+        // `# Safety` requires that of all offsets in the range.
+        let read = |at: i64| unsafe { self.at(at).read_volatile() };
+        let is_changed = |&at: &i64| read(at) != expected(at);
+        let first = range.clone().find(is_changed)?;
+        let last = range.rev().find(is_changed).unwrap_or(first);
+        let mut found = FoundBytes::default();
+        for (byte, at) in found.bytes.iter_mut().zip(first..=last) {
+            *byte = read(at);
+            found.length += 1;
+        }
+        Some(Changed { range: first..last + 1, found })
+    }
+}
+
+const SIZE_MASK: u64 = (1 << FRONT_SHIFT) - 1;
+const FRONT_SHIFT: u32 = 48;
+const SUM_SHIFT: u32 = 56;
+
+/// Returns the block at an address, and true if it is in quarantine, by the canary in front of it;
+/// `None` if there is none. For calls in which the register cannot be asked: it may take a system
+/// call.
+pub(crate) fn find(address: usize) -> Option<(Guarded, bool)> {
+    const PAGE: usize = 4096;
+    let start = address.checked_sub(LENGTH)?;
+    let mut words = [[0_u64; 2]];
+    // A block has memory of its page in front of it, unless the page begins there.
+    if sys::read_own_memory(&[start as u64], &mut words) == 0 {
+        if !sandbox::is_entered() || start / PAGE != address / PAGE {
+            return None;
+        }
+        let start = ptr::with_exposed_provenance::<[u64; 2]>(start);
+        // SAFETY: `read_unaligned` requires readable memory. `address` is one that the program
+        // gives as a block, and the two words are in the same page.
+        words = [unsafe { start.read_unaligned() }];
+    }
+    let [[header, state]] = words;
+    let value = header ^ LIVE;
+    let front = Front::from_number((value >> FRONT_SHIFT) as u8);
+    let guarded = Guarded { address, usable: (value & SIZE_MASK) as usize, front };
+    let is_valid = front != Front::NONE && guarded.header() == header && [LIVE, FREED].contains(&state);
+    is_valid.then_some((guarded, state == FREED))
 }

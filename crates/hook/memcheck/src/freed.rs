@@ -4,7 +4,10 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use core::{mem, ptr};
 
 use heapledger_core::lock::Lock;
-use heapledger_core::{StackId, sys};
+use heapledger_core::{StackId, ThreadId, sys};
+
+use crate::canary::Guarded;
+use crate::stamp::Stamp;
 
 /// The largest number of freed blocks that are remembered: each takes the place of one that was
 /// freed earlier.
@@ -18,12 +21,22 @@ pub(crate) struct FreedBlock {
     pub(crate) address: u64,
     pub(crate) size: u64,
     pub(crate) usable: u64,
-    /// As in the register: which call allocated the block, and whether it had a canary.
+    /// The number of the block's `Stamp` in the register.
     pub(crate) stamp: u32,
     /// The number of the `Call` that freed the block.
     pub(crate) freed_by: u8,
     pub(crate) allocated_at: StackId,
     pub(crate) freed_at: StackId,
+    /// The thread that freed the block.
+    pub(crate) freed_in: ThreadId,
+}
+
+impl FreedBlock {
+    /// Returns the place of the block in that of the allocator.
+    pub(crate) fn place(&self) -> Guarded {
+        let front = Stamp(self.stamp).front();
+        Guarded { address: self.address as usize, usable: self.usable as usize, front }
+    }
 }
 
 pub(crate) struct Table {

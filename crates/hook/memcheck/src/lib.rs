@@ -1,14 +1,17 @@
-//! Misuse of the allocator, found at the call: blocks that are freed twice, by the wrong function
-//! or with the wrong size, pointers that are not blocks, and writes past a block's end.
+//! Misuse of the allocator: blocks that are freed twice, by the wrong function or with the wrong
+//! size, pointers that are not blocks, writes around a block, and writes to a block that was freed.
 //!
 //! Two hooks of the [hook table](heapledger_core::hooks), which [`start`] installs: a replacement,
-//! which makes each block [some bytes](CANARY) longer and writes a canary there, and an observer,
-//! which keeps the live blocks in a register and the ones that were freed last in a table, each
-//! with its stacks. The register says whether a pointer is a block; no memory before a pointer is
-//! read.
+//! which makes each block longer on both sides and writes [a canary](CANARY) there, and an
+//! observer, which keeps the live blocks in a register and the ones that were freed last in a
+//! table, each with its stacks. The register says whether a pointer is a block.
 //!
-//! The program sees the results that it would see without the checks, with one exception: a second
-//! free of a block is not passed on, since the allocator would end the program or go wrong.
+//! With a [quarantine](set_quarantine), the replacement keeps freed blocks from the allocator for a
+//! while, filled with a byte, so that writes to them are found.
+//!
+//! The program sees the results that it would see without the checks, with these exceptions: a
+//! second free of a block is not passed on, since the allocator would end the program or go wrong,
+//! and a reallocation of a freed block returns a new one.
 //!
 //! - [`report`]: the findings.
 //! - [`operator_new`], [`operator_delete`]: for code that sees C++'s operators, which the hook
@@ -20,9 +23,12 @@ pub mod report;
 mod arch;
 mod call;
 mod canary;
+mod fault;
 mod freed;
 mod observe;
+mod quarantine;
 mod replace;
+mod stamp;
 mod thread;
 
 use core::ffi::c_int;
@@ -34,16 +40,20 @@ use heapledger_core::lock::Lock;
 use heapledger_core::{StackId, ThreadId};
 use heapledger_inprocess::capture;
 use heapledger_inprocess::control::StartError;
+use heapledger_ledger::LiveBlock;
 
 pub use call::Call;
-pub use canary::LENGTH as CANARY;
+pub use canary::{FILL, LENGTH as CANARY};
+pub use fault::{REGISTERS, inspect_fault};
 pub use freed::FREED_MAX;
 pub use observe::{has_seen_blocks, missed};
+pub use quarantine::set_quarantine;
 pub use thread::{distrust_operators, operator_delete, operator_new};
 
-use observe::{FREED, OBSERVER, REGISTER};
+use observe::{FREED, OBSERVER, Overwritten, REGISTER};
 use replace::REPLACEMENT;
-use report::{Kind, Report};
+use report::Report;
+use stamp::{Stamp, guarded};
 
 /// The reason why the checks did not start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,7 +148,7 @@ fn start_with(install: impl FnOnce() -> Result<(), hooks::HookError>) -> Result<
         Err(StartError::Hooks(error)) => return Err(ChecksError::Hooks(error)),
         Err(_) => return Err(ChecksError::OutOfMemory),
     }
-    if !FREED.prepare() {
+    if !FREED.prepare() || !quarantine::prepare() {
         return Err(ChecksError::OutOfMemory);
     }
     // Register the handlers once.
@@ -164,36 +174,43 @@ pub enum ReadMode {
     Probed,
 }
 
-/// Inspects the canary of every live block. Takes time in proportion to their number. Returns false
-/// if not all were inspected: in a signal handler that interrupted a hook, and after calls that
-/// were [missed].
+/// Inspects the canaries of every live block, and every block in quarantine. Takes time in
+/// proportion to their number, and to the bytes in quarantine. Returns false if not all were
+/// inspected: in a signal handler that interrupted a hook, and after calls that were [missed].
 pub fn inspect(mode: ReadMode) -> bool {
     let mut readable = PageProbe { page: 0 };
     let inspected = heapledger_inprocess::query(|| {
         for block in REGISTER.blocks() {
-            let overwritten = REGISTER.with_block(block.key, |block| {
-                if !observe::is_padded(block.stamp) {
+            // The block stays until the lock of its shard is released: a free, or what takes it out
+            // of quarantine, has to take it out of the register first.
+            let found = REGISTER.with_block(block.key, |block| {
+                let guarded = guarded(&block)?;
+                let length = canary::LENGTH.min(guarded.front.bytes()) + guarded.usable + canary::LENGTH;
+                let start = guarded.address - canary::LENGTH.min(guarded.front.bytes());
+                let is_quarantined = Stamp::of(&block).is_quarantined();
+                let is_there = |readable: &mut PageProbe| match is_quarantined {
+                    true => readable.is(start as u64, length as u64),
+                    false => {
+                        readable.is(start as u64, canary::LENGTH as u64)
+                            && readable.is((start + length - canary::LENGTH) as u64, canary::LENGTH as u64)
+                    }
+                };
+                if mode == ReadMode::Probed && !is_there(&mut readable) {
                     return None;
                 }
-                if mode == ReadMode::Probed && !readable.is(block.key.0 + block.usable.0, CANARY as u64) {
-                    return None;
+                if is_quarantined {
+                    // SAFETY: `changed_since_filled` requires the contract of guarded blocks. `keep`
+                    // has filled the block before it entered it here, and it stays, as said above.
+                    let changed = unsafe { guarded.changed_since_filled() }?;
+                    return Some((block, Err(changed)));
                 }
-                // SAFETY: the block is live until the lock of its shard is released: a free has to
-                // take it out of the register first.
-                let bytes = unsafe { observe::overwritten(&block) }?;
-                Some((block, bytes))
+                // SAFETY: `inspect` requires a live block, and it stays live, as said above.
+                Some((block, Ok(unsafe { Overwritten::inspect(&block) })))
             });
-            if let Some((block, bytes)) = overwritten.flatten() {
-                report::note(Report {
-                    kind: Kind::Overwrite { bytes },
-                    address: block.key.0,
-                    size: block.size.0,
-                    allocated: observe::allocated_by(block.stamp),
-                    allocated_at: block.stack,
-                    freed: None,
-                    freed_at: StackId::ROOT,
-                    thread: ThreadId(0),
-                });
+            match found.flatten() {
+                Some((block, Ok(overwritten))) => note_live(&block, overwritten),
+                Some((block, Err(changed))) => quarantine::report_write(&block, changed),
+                None => {}
             }
         }
     });
@@ -201,6 +218,24 @@ pub fn inspect(mode: ReadMode) -> bool {
         observe::miss();
     }
     missed() == 0 && !report::is_stopped()
+}
+
+/// Reports the changed canaries of a live block.
+fn note_live(block: &LiveBlock, overwritten: Overwritten) {
+    for (kind, found) in overwritten.kinds(block.size.0) {
+        report::note(Report {
+            kind,
+            address: block.key.0,
+            size: block.size.0,
+            allocated: Stamp::of(block).allocated_by(),
+            allocated_at: block.stack,
+            freed: None,
+            freed_at: StackId::ROOT,
+            before: None,
+            thread: ThreadId(0),
+            found,
+        });
+    }
 }
 
 /// Reports nothing from now on: blocks may come and go unseen.
@@ -217,8 +252,7 @@ struct PageProbe {
 impl PageProbe {
     fn is(&mut self, address: u64, length: u64) -> bool {
         const PAGE: u64 = 4096;
-        [address, address + length - 1].into_iter().all(|address| {
-            let page = address & !(PAGE - 1);
+        (address & !(PAGE - 1)..address + length).step_by(PAGE as usize).all(|page| {
             let is_readable = page == self.page || heapledger_core::sys::is_readable(page as usize);
             if is_readable {
                 self.page = page;
@@ -230,6 +264,7 @@ impl PageProbe {
 
 extern "C" fn before_fork() {
     FREED.hold();
+    quarantine::hold();
     report::hold();
     REGISTER.before_fork();
 }
@@ -239,6 +274,7 @@ extern "C" fn after_fork() {
     unsafe {
         REGISTER.after_fork();
         report::release();
+        quarantine::release();
         FREED.release();
     }
 }

@@ -1,7 +1,6 @@
 //! The functions that the hook table calls: they register blocks that come and go, and check each
 //! free.
 
-use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use heapledger_core::hooks::{Caller, Observer, Pointer};
@@ -11,9 +10,12 @@ use heapledger_inprocess::capture;
 use heapledger_ledger::{Key, LiveBlock, SharedRegister, Time};
 
 use crate::call::Call;
+use crate::canary::{Changed, Front};
 use crate::freed::{self, FreedBlock};
 use crate::report::{Kind, Report, is_stopped, note};
-use crate::{canary, thread};
+use crate::stamp::{Stamp, guarded};
+use crate::thread::{self, Freeing};
+use crate::{canary, quarantine};
 
 /// The observer, which is called before the program's ledger: the ledger must not see a block that
 /// was freed twice as gone twice.
@@ -29,7 +31,7 @@ pub(crate) static OBSERVER: Observer = Observer {
     ..Observer::new(malloc, free)
 };
 
-/// The live blocks. The stamp of a block says which call allocated it, and whether it has a canary.
+/// The live blocks, and those in quarantine, with a `Stamp` each.
 pub(crate) static REGISTER: SharedRegister = SharedRegister::new();
 pub(crate) static FREED: freed::Table = freed::Table::new();
 /// The number of calls that could not be handled: in signal handlers that interrupted a hook.
@@ -39,8 +41,6 @@ static KNOWS_ALL: AtomicBool = AtomicBool::new(true);
 
 /// True once a block has been allocated.
 static HAS_SEEN: AtomicBool = AtomicBool::new(false);
-
-const PADDED: u32 = 1 << 8;
 
 /// True if any block was ever allocated through the hook table.
 pub fn has_seen_blocks() -> bool {
@@ -60,15 +60,6 @@ pub(crate) fn begin_late() {
 
 pub(crate) fn miss() {
     MISSED.fetch_add(1, Ordering::Relaxed);
-}
-
-pub(crate) fn allocated_by(stamp: TypeId) -> Option<Call> {
-    Call::from_number(stamp.0 as u8)
-}
-
-/// True if a block with this stamp has a canary behind it.
-pub(crate) fn is_padded(stamp: TypeId) -> bool {
-    stamp.0 & PADDED != 0
 }
 
 // **Live caller**: the functions from here to `failed` are entered through `OBSERVER` only. By the
@@ -135,14 +126,12 @@ unsafe extern "C" fn failed(_: u32, _: usize, _: usize, _: usize, _: Caller) {
 /// `caller` is the live frame of this thread to which the intercepted function has yet to return.
 unsafe fn allocated(block: Pointer, size: usize, call: Call, caller: Caller) {
     let call = thread::take_new(size).unwrap_or(call);
-    let canary = thread::take_padded(block as usize);
-    let new = NewBlock {
-        address: block as u64,
-        size: size as u64,
-        // A size that is rounded up has the canary further behind.
-        usable: canary.unwrap_or(size).max(size) as u64,
-        stamp: call as u32 | if canary.is_some_and(|at| at >= size) { PADDED } else { 0 },
-    };
+    let guarded = thread::take_guarded(block as usize).or_else(|| guarded_unseen(block));
+    // A size that is rounded up has the canary further behind.
+    let usable = guarded.map_or(size, |guarded| guarded.usable).max(size);
+    let front = guarded.map_or(Front::NONE, |guarded| guarded.front);
+    let stamp = Stamp::new(call, front, guarded.is_some_and(|guarded| guarded.usable >= size));
+    let new = NewBlock { address: block as u64, size: size as u64, usable: usable as u64, stamp };
     // SAFETY: `capture::with_stack` requires the live frame of this thread to which the called
     // function has yet to return. This function's `# Safety` requires the same of `caller`.
     let is_seen = unsafe {
@@ -155,12 +144,22 @@ unsafe fn allocated(block: Pointer, size: usize, call: Call, caller: Caller) {
     }
 }
 
+/// Returns the canaries of a new block if a signal handler, which has allocated another, came
+/// between the replacement and the observer.
+#[cold]
+fn guarded_unseen(block: Pointer) -> Option<canary::Guarded> {
+    if is_stopped() {
+        return None;
+    }
+    canary::find(block as usize).filter(|&(_, is_freed)| !is_freed).map(|(guarded, _)| guarded)
+}
+
 struct NewBlock {
     address: u64,
     size: u64,
     /// The usable bytes, behind which the canary is, if the block has one.
     usable: u64,
-    stamp: u32,
+    stamp: Stamp,
 }
 
 fn enter(new: &NewBlock, stack: StackId, thread: ThreadId) {
@@ -174,7 +173,7 @@ fn enter(new: &NewBlock, stack: StackId, thread: ThreadId) {
         usable: Bytes(new.usable),
         stack,
         serial: Serial(0),
-        stamp: TypeId(new.stamp),
+        stamp: TypeId(new.stamp.0),
         thread,
         time: Time(0),
         backs: None,
@@ -195,7 +194,7 @@ unsafe fn restore(old: Pointer, caller: Caller) {
     let is_seen = unsafe {
         capture::with_stack(caller, |_, thread| match FREED.take(old as u64) {
             Some(FreedBlock { address, size, usable, stamp, allocated_at, .. }) => {
-                enter(&NewBlock { address, size, usable, stamp }, allocated_at, thread);
+                enter(&NewBlock { address, size, usable, stamp: Stamp(stamp) }, allocated_at, thread);
             }
             None => miss(),
         })
@@ -215,10 +214,12 @@ unsafe fn on_free(block: Pointer, call: Call, declared: Option<usize>, caller: C
     let is_seen = unsafe {
         capture::with_stack(caller, |stack, thread| {
             let free = Free { address: block as u64, call, declared, alignment, stack, thread };
-            match REGISTER.remove(Key(free.address)) {
-                Some(block) => free.check_known(&block),
+            let freeing = match REGISTER.remove_if(Key(free.address), |block| !Stamp::of(block).is_quarantined()) {
+                Some((block, true)) => Some(Freeing::Known(free.check_known(&block))),
+                Some((block, false)) => Some(free.check_quarantined(&block)),
                 None => free.check_unknown(),
-            }
+            };
+            thread::set_freeing(block as usize, freeing);
         })
     };
     if !is_seen {
@@ -226,22 +227,37 @@ unsafe fn on_free(block: Pointer, call: Call, declared: Option<usize>, caller: C
     }
 }
 
-/// Returns the part of a block's canary that was written over, in bytes from the end of the block.
-///
-/// # Safety
-///
-/// The block is live, and has a canary.
-pub(crate) unsafe fn overwritten(block: &LiveBlock) -> Option<Range<u64>> {
-    // If a free has not been seen, the block may not be live after all.
-    if missed() != 0 {
-        return None;
+/// The parts of a live block's canaries that were written over.
+pub(crate) struct Overwritten {
+    in_front: Option<Changed>,
+    behind: Option<Changed>,
+}
+
+impl Overwritten {
+    /// Inspects the canaries of a block.
+    ///
+    /// # Safety
+    ///
+    /// The block is live, and stays so until this returns.
+    pub(crate) unsafe fn inspect(block: &LiveBlock) -> Overwritten {
+        let nothing = Overwritten { in_front: None, behind: None };
+        // If a free has not been seen, the block may not be live after all.
+        let Some(guarded) = guarded(block).filter(|_| missed() == 0) else { return nothing };
+        // SAFETY: both require the contract of guarded blocks. `allocated` has entered the canaries
+        // that the replacement has written, and the block is live.
+        unsafe { Overwritten { in_front: guarded.changed_in_front(), behind: guarded.changed_behind() } }
     }
-    // SAFETY: `canary::overwritten` requires `LENGTH` bytes behind the given size. The block has a
-    // canary, by this function's `# Safety`, and `allocated` entered as its usable bytes those in
-    // front of the canary. The memory is there, because the block is live.
-    let bytes = unsafe { canary::overwritten(block.key.0 as *const u8, block.usable.0 as usize) }?;
-    let slop = block.usable.0 - block.size.0;
-    Some(bytes.start + slop..bytes.end + slop)
+
+    /// Returns each finding, with the bytes that were found.
+    pub(crate) fn kinds(self, size: u64) -> impl Iterator<Item = (Kind, canary::FoundBytes)> {
+        let in_front = self.in_front.map(|changed| (Kind::Underwrite { bytes: changed.range }, changed.found));
+        let behind = self.behind.map(|changed| {
+            let from_end = |offset: i64| (offset as u64).saturating_sub(size);
+            let bytes = from_end(changed.range.start)..from_end(changed.range.end);
+            (Kind::Overwrite { bytes }, changed.found)
+        });
+        in_front.into_iter().chain(behind)
+    }
 }
 
 /// A free that is about to happen.
@@ -256,35 +272,44 @@ struct Free {
 
 impl Free {
     /// Checks the free of a live block, which has left the register.
-    fn check_known(&self, block: &LiveBlock) {
-        let found = |kind| self.report(kind, block.size.0, allocated_by(block.stamp), block.stack);
-        if is_padded(block.stamp) {
-            // SAFETY: the block was live until now, and the free is ours to pass on; its stamp says
-            // that it has a canary.
-            if let Some(bytes) = unsafe { overwritten(block) } {
-                found(Kind::Overwrite { bytes });
-            }
-        }
-        let allocated = allocated_by(block.stamp).unwrap_or(Call::Malloc);
+    fn check_known(&self, block: &LiveBlock) -> FreedBlock {
+        let stamp = Stamp::of(block);
+        let found = |kind, bytes| self.report_with(kind, block.size.0, stamp.allocated_by(), block.stack, None, bytes);
+        // SAFETY: the block was live until now, and the free is ours to pass on.
+        let overwritten = unsafe { Overwritten::inspect(block) };
+        overwritten.kinds(block.size.0).for_each(|(kind, bytes)| found(kind, bytes));
+        let none = canary::FoundBytes::default();
+        let allocated = stamp.allocated_by().unwrap_or(Call::Malloc);
         if allocated.allocation_type() != self.call.allocation_type() {
             if thread::trusts_operators() {
-                found(Kind::Mismatch);
+                found(Kind::Mismatch, none);
             }
         } else if let Some(declared) = self.declared
             && !self.fits(declared as u64, block.size.0)
             && thread::trusts_operators()
         {
-            found(Kind::WrongSize { declared: declared as u64 });
+            found(Kind::WrongSize { declared: declared as u64 }, none);
         }
-        FREED.put(FreedBlock {
+        let freed = FreedBlock {
             address: self.address,
             size: block.size.0,
             usable: block.usable.0,
-            stamp: block.stamp.0,
+            stamp: stamp.0,
             freed_by: self.call as u8,
             allocated_at: block.stack,
             freed_at: self.stack,
-        });
+            freed_in: self.thread,
+        };
+        FREED.put(freed);
+        freed
+    }
+
+    /// Reports the free of a block that is in quarantine.
+    fn check_quarantined(&self, block: &LiveBlock) -> Freeing {
+        let stamp = Stamp::of(block);
+        let (first, first_at) = (stamp.freed_by().unwrap_or(Call::Free), quarantine::freed_at(block));
+        self.report(Kind::DoubleFree { first, first_at }, block.size.0, stamp.allocated_by(), block.stack);
+        Freeing::Second
     }
 
     /// True if `declared` may be given as the size of a block of `size` bytes. The operators ask
@@ -294,27 +319,46 @@ impl Free {
         declared == size || declared.max(1).checked_next_multiple_of(alignment) == Some(size)
     }
 
-    /// Checks the free of an address that is not a live block.
-    fn check_unknown(&self) {
-        if missed() != 0 || is_stopped() {
-            return;
+    /// Checks the free of an address that is not a live block. `None` if it may be one after all.
+    fn check_unknown(&self) -> Option<Freeing> {
+        if missed() != 0 {
+            return None;
+        }
+        if is_stopped() {
+            return Some(Freeing::Unknown);
         }
         if let Some(block) = FREED.get(self.address) {
             let first = Call::from_number(block.freed_by).unwrap_or(Call::Free);
             let kind = Kind::DoubleFree { first, first_at: block.freed_at };
-            self.report(kind, block.size, allocated_by(TypeId(block.stamp)), block.allocated_at);
-            if self.call != Call::Realloc {
-                thread::swallow(self.address as usize);
-            }
-        } else if let Some(block) = REGISTER.block_at(self.address) {
-            let inside = Some(self.address - block.key.address());
-            self.report(Kind::NotABlock { inside }, block.size.0, allocated_by(block.stamp), block.stack);
+            self.report(kind, block.size, Stamp(block.stamp).allocated_by(), block.allocated_at);
+            return Some(Freeing::Second);
+        }
+        if let Some(block) = REGISTER.block_at(self.address) {
+            let (inside, stamp) = (Some(self.address - block.key.address()), Stamp::of(&block));
+            let before = stamp.freed_by().filter(|_| stamp.is_quarantined());
+            let before = before.map(|call| (call, quarantine::freed_at(&block)));
+            let none = canary::FoundBytes::default();
+            let kind = Kind::NotABlock { inside };
+            self.report_with(kind, block.size.0, stamp.allocated_by(), block.stack, before, none);
         } else if KNOWS_ALL.load(Ordering::Relaxed) {
             self.report(Kind::NotABlock { inside: None }, 0, None, StackId::ROOT);
         }
+        Some(Freeing::Unknown)
     }
 
     fn report(&self, kind: Kind, size: u64, allocated: Option<Call>, allocated_at: StackId) {
+        self.report_with(kind, size, allocated, allocated_at, None, canary::FoundBytes::default());
+    }
+
+    fn report_with(
+        &self,
+        kind: Kind,
+        size: u64,
+        allocated: Option<Call>,
+        allocated_at: StackId,
+        before: Option<(Call, StackId)>,
+        found: canary::FoundBytes,
+    ) {
         note(Report {
             kind,
             address: self.address,
@@ -323,7 +367,9 @@ impl Free {
             allocated_at,
             freed: Some(self.call),
             freed_at: self.stack,
+            before,
             thread: self.thread,
+            found,
         });
     }
 }

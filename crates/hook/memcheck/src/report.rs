@@ -10,6 +10,7 @@ use heapledger_core::{NodeKind, StackId, ThreadId};
 use heapledger_unwind::nodes;
 
 use crate::call::Call;
+pub use crate::canary::FoundBytes;
 
 /// The number of different findings that are kept. Findings beyond are only counted.
 pub const REPORTS_MAX: usize = 256;
@@ -19,7 +20,7 @@ pub const REPORTS_MAX: usize = 256;
 #[non_exhaustive]
 pub enum Kind {
     /// A block was freed that had been freed before, by `first`, at the stack `first_at`. The
-    /// second free was not passed on to the allocator, unless it was a reallocation.
+    /// second free was not passed on to the allocator; a reallocation returned a new block.
     DoubleFree {
         /// The call that freed the block first.
         first: Call,
@@ -47,6 +48,27 @@ pub enum Kind {
         /// The range, as far as it can be seen.
         bytes: Range<u64>,
     },
+    /// Bytes in front of the block were written: from the first to behind the last, as offsets from
+    /// the block's beginning, all below 0 or, behind the last, 0.
+    Underwrite {
+        /// The range, as far as it can be seen.
+        bytes: Range<i64>,
+    },
+    /// The program died of a fault at an address that is the contents of a block in quarantine: it
+    /// read a pointer from a block after `freed` had freed it. The report has the block if a
+    /// register pointed to it.
+    FollowedFreed {
+        /// The stack of the instruction that faulted.
+        accessed_at: StackId,
+    },
+    /// The block was written to after it was freed by `freed`, at the stack `freed_at`: found when
+    /// it left quarantine, or was inspected there. The range is from the first to behind the last
+    /// changed byte, as offsets from the block's beginning, from 16 bytes in front of it to 16
+    /// behind.
+    WriteAfterFree {
+        /// The range, as far as it can be seen.
+        bytes: Range<i64>,
+    },
 }
 
 /// A finding.
@@ -66,8 +88,13 @@ pub struct Report {
     pub freed: Option<Call>,
     /// The stack of that call.
     pub freed_at: StackId,
+    /// If the freed address lies in a block that is freed, but no block itself: the call that freed
+    /// the block, and its stack.
+    pub before: Option<(Call, StackId)>,
     /// The thread that made the call.
     pub thread: ThreadId,
+    /// The first of the bytes that were found changed. They are those of the first time.
+    pub found: FoundBytes,
 }
 
 impl Report {

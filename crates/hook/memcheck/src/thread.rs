@@ -1,10 +1,14 @@
 //! The state that a thread passes from one of our functions to the next: through which C++ operator
-//! a call comes, which block has just been made longer, which free is not to be passed on.
+//! a call comes, which block has just been given canaries, how a free is to be handled.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use heapledger_core::{StackId, ThreadId};
+
 use crate::arch::{set_word, word};
 use crate::call::Call;
+use crate::canary::{Front, Guarded};
+use crate::freed::FreedBlock;
 
 /// A number of [`Call`]; 0: none.
 const CALL: usize = 0;
@@ -14,9 +18,24 @@ const VALUE: usize = 8;
 /// refused it.
 const EXTRA: usize = 16;
 const ALIGNMENT: usize = 24;
-const PADDED: usize = 32;
-const SWALLOWED: usize = 40;
-const PADDED_SIZE: usize = 48;
+const GUARDED: usize = 32;
+const GUARDED_USABLE: usize = 40;
+const GUARDED_FRONT: usize = 48;
+/// The address of the block that is being freed or reallocated.
+const FREEING: usize = 56;
+/// [`KNOWN`], [`UNKNOWN`] or [`SECOND`].
+const FREEING_STATE: usize = 64;
+const FREEING_SIZE: usize = 72;
+const FREEING_USABLE: usize = 80;
+/// The stamp, and from bit 32 on the call.
+const FREEING_STAMP: usize = 88;
+/// The stack of the allocation, and from bit 32 on that of the free.
+const FREEING_STACKS: usize = 96;
+const FREEING_THREAD: usize = 104;
+
+const KNOWN: usize = 1;
+const UNKNOWN: usize = 2;
+const SECOND: usize = 3;
 
 /// True if operators are known to go elsewhere than to the malloc functions, so that their
 /// arguments say nothing.
@@ -107,28 +126,70 @@ pub(crate) fn take_delete(block: usize) -> Option<(Call, Option<usize>, usize)> 
     Some((call, word::<EXTRA>().checked_sub(1), word::<ALIGNMENT>()))
 }
 
-/// Notes that the block that this thread is being given has its canary behind `size` bytes.
-pub(crate) fn set_padded(block: usize, size: usize) {
-    set_word::<PADDED_SIZE>(size);
-    set_word::<PADDED>(block);
+/// Notes that the block that this thread is being given has canaries.
+pub(crate) fn set_guarded(block: Guarded) {
+    set_word::<GUARDED_USABLE>(block.usable);
+    set_word::<GUARDED_FRONT>(usize::from(block.front.number()));
+    set_word::<GUARDED>(block.address);
 }
 
-/// Returns where in this block the canary is, if the block was the last to be given one.
-pub(crate) fn take_padded(block: usize) -> Option<usize> {
-    let is_padded = word::<PADDED>() == block;
-    set_word::<PADDED>(0);
-    is_padded.then(word::<PADDED_SIZE>)
+/// Takes the canaries of this block, if the block was the last to be given any.
+pub(crate) fn take_guarded(address: usize) -> Option<Guarded> {
+    let is_guarded = word::<GUARDED>() == address;
+    set_word::<GUARDED>(0);
+    let front = Front::from_number(word::<GUARDED_FRONT>() as u8);
+    is_guarded.then(|| Guarded { address, usable: word::<GUARDED_USABLE>(), front })
 }
 
-/// Notes that the free of this block, which follows, is not to be passed on.
-pub(crate) fn swallow(block: usize) {
-    set_word::<SWALLOWED>(block);
+/// The block of a free or reallocation, as the observer has found it for the replacement.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Freeing {
+    /// A block that was live.
+    Known(FreedBlock),
+    /// No block that the checks know.
+    Unknown,
+    /// A block that had been freed before: the call is not passed on.
+    Second,
 }
 
-pub(crate) fn take_swallowed(block: usize) -> bool {
-    let is_swallowed = word::<SWALLOWED>() == block;
-    if is_swallowed {
-        set_word::<SWALLOWED>(0);
+/// Notes how the free of this block, which follows, is to be handled. `None`: the observer cannot
+/// say.
+pub(crate) fn set_freeing(address: usize, freeing: Option<Freeing>) {
+    let state = match freeing {
+        None => return set_word::<FREEING>(0),
+        Some(Freeing::Known(block)) => {
+            set_word::<FREEING_SIZE>(block.size as usize);
+            set_word::<FREEING_USABLE>(block.usable as usize);
+            set_word::<FREEING_STAMP>(block.stamp as usize | usize::from(block.freed_by) << 32);
+            set_word::<FREEING_STACKS>(block.allocated_at.0 as usize | (block.freed_at.0 as usize) << 32);
+            set_word::<FREEING_THREAD>(block.freed_in.0 as usize);
+            KNOWN
+        }
+        Some(Freeing::Unknown) => UNKNOWN,
+        Some(Freeing::Second) => SECOND,
+    };
+    set_word::<FREEING_STATE>(state);
+    set_word::<FREEING>(address);
+}
+
+/// Takes what the observer has found about this block; `None` if it was not asked about the block.
+pub(crate) fn take_freeing(address: usize) -> Option<Freeing> {
+    if word::<FREEING>() != address {
+        return None;
     }
-    is_swallowed
+    set_word::<FREEING>(0);
+    Some(match word::<FREEING_STATE>() {
+        KNOWN => Freeing::Known(FreedBlock {
+            address: address as u64,
+            size: word::<FREEING_SIZE>() as u64,
+            usable: word::<FREEING_USABLE>() as u64,
+            stamp: word::<FREEING_STAMP>() as u32,
+            freed_by: (word::<FREEING_STAMP>() >> 32) as u8,
+            allocated_at: StackId(word::<FREEING_STACKS>() as u32),
+            freed_at: StackId((word::<FREEING_STACKS>() >> 32) as u32),
+            freed_in: ThreadId(word::<FREEING_THREAD>() as u32),
+        }),
+        SECOND => Freeing::Second,
+        _ => Freeing::Unknown,
+    })
 }

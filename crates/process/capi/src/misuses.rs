@@ -104,6 +104,7 @@ fn c_misuse(misuse: &Misuse) -> CMisuse {
             let size = misuse.size.0;
             (5, size.saturating_add(bytes.start), size.saturating_add(bytes.end).saturating_sub(1))
         }
+        MisuseKind::Underwrite(bytes) => (6, bytes.start as u64, bytes.end.wrapping_sub(1) as u64),
         _ => (0, 0, 0),
     };
     let before = match misuse.kind {

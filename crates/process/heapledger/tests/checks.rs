@@ -15,7 +15,7 @@ static ALLOCATOR: Allocator<heapledger::HeapAllocator> = Allocator::heap();
 
 fn main() {
     let before = Box::new([1_u8; 50]);
-    let checks = Checks::start().unwrap();
+    let checks = Checks::start_with_quarantine(Bytes(1 << 20)).unwrap();
     assert_eq!(Checks::start().unwrap_err(), ChecksError::Running);
     // Beside the ledger.
     let ledger = Ledger::start(LedgerOptions::EXACT).unwrap();
@@ -35,9 +35,17 @@ fn main() {
     checks.check_canaries();
     std::thread::spawn(free_twice).join().unwrap();
 
+    write_before(32);
+    write_after_the_free(64, 9);
+    checks.check_canaries();
+
     let found: Vec<_> = checks.misuses().collect();
-    assert_eq!(found.len(), 4, "{found:#?}");
-    let [twice, overwritten, at_look, in_thread] = &found[..] else { unreachable!() };
+    assert_eq!(found.len(), 6, "{found:#?}");
+    let [twice, overwritten, at_look, in_thread, before, after] = &found[..] else { unreachable!() };
+    assert_eq!(before.kind, MisuseKind::Underwrite(-1..0), "{before}");
+    assert!(before.to_string().starts_with("write in front of a block of 32 bytes: byte -1\n"), "{before}");
+    assert_eq!(after.kind, MisuseKind::WriteAfterFree(9..10), "{after}");
+    assert_eq!(after.to_string().matches("write_after_the_free").count(), 2, "{after}");
     for (misuse, times) in [(twice, 3), (in_thread, 1)] {
         assert!(matches!(misuse.kind, MisuseKind::DoubleFree(Call::Free, _)), "{misuse}");
         assert_eq!((misuse.size, misuse.times), (Bytes(100), times), "{misuse}");
@@ -98,6 +106,29 @@ fn write_past_the_end(size: usize, at: &[usize]) {
         let block = black_box(alloc(layout(size)));
         at.iter().for_each(|&at| block.add(at).write_volatile(1));
         dealloc(block, layout(size));
+    }
+}
+
+#[inline(never)]
+fn write_before(size: usize) {
+    // SAFETY: none for the write before the block; it is what is tested. It reaches memory of the
+    // block only: the checks have put 16 bytes in front. `dealloc` gets the block and the layout of
+    // `alloc`, once.
+    unsafe {
+        let block = black_box(alloc(layout(size)));
+        block.sub(1).write_volatile(1);
+        dealloc(block, layout(size));
+    }
+}
+
+#[inline(never)]
+fn write_after_the_free(size: usize, at: usize) {
+    // SAFETY: none for the write after the free; it is what is tested. The block is in quarantine,
+    // so nobody else has the memory.
+    unsafe {
+        let block = black_box(alloc(layout(size)));
+        dealloc(block, layout(size));
+        block.add(at).write_volatile(1);
     }
 }
 

@@ -12,16 +12,18 @@ use crate::Stack;
 
 pub use heapledger_memcheck::{Call, ChecksError};
 
-/// Checks of how this process uses its allocator. They find blocks that are freed twice, and writes
-/// past the end of a block, each with the stack that allocated the block and those that freed it.
+/// Checks of how this process uses its allocator. They find blocks that are freed twice, writes in
+/// front of a block and past its end, and, with a quarantine, writes to a freed block, each with the
+/// stack that allocated the block and those that freed it.
 ///
 /// The checks see the same calls as the [`Ledger`](crate::Ledger), and need no ledger: in a Rust
 /// program the calls of its `#[global_allocator]`, if that is Heapledger's. `heapledger check` does
 /// the same, and more, for programs that link nothing.
 ///
-/// While the checks run, each block is 16 bytes longer, for a canary. A block that is freed a
-/// second time is not passed on, since the allocator would end the program or go wrong later. All
-/// other results of the allocator stay the same.
+/// While the checks run, each block is 32 bytes longer, for two canaries; aligned blocks are longer
+/// by their alignment and 16 bytes. A block that is freed a second time is not passed on, since the
+/// allocator would end the program or go wrong later. All other results of the allocator stay the
+/// same.
 ///
 /// A process has one set of checks, which run to its end. Methods may be called in any thread, at
 /// any time, but not in a signal handler. Each allocation and each free costs a captured stack and
@@ -55,6 +57,18 @@ impl Checks {
         untracked::scope(heapledger_memcheck::start).map(|()| Checks(()))
     }
 
+    /// Starts the checks with a quarantine: freed blocks are kept from the allocator, up to `bytes`
+    /// of them with 96 bytes for each, and filled with the byte 0xe5. Writes to them are found when
+    /// they are given back, the oldest first, or when [canaries are checked](Checks::check_canaries).
+    ///
+    /// # Errors
+    ///
+    /// As for [`Checks::start`].
+    pub fn start_with_quarantine(bytes: Bytes) -> Result<Checks, ChecksError> {
+        heapledger_memcheck::set_quarantine(bytes.0);
+        Checks::start()
+    }
+
     /// Returns the checks, whether they run or not.
     pub fn get() -> Checks {
         Checks(())
@@ -65,8 +79,9 @@ impl Checks {
         heapledger_memcheck::is_running()
     }
 
-    /// Checks the canary of every live block, so that a write past its end is found now, and not
-    /// only when it is freed. Takes time in proportion to the number of live blocks.
+    /// Checks the canaries of every live block, and the blocks in quarantine, so that a write is
+    /// found now, and not only when the block is freed. Takes time in proportion to the number of
+    /// live blocks, and to the bytes in quarantine.
     pub fn check_canaries(self) {
         heapledger_memcheck::inspect(heapledger_memcheck::ReadMode::Direct);
     }
@@ -120,17 +135,26 @@ pub enum MisuseKind {
     /// Bytes past the block's end were written. The range is from the first to behind the last
     /// changed byte that can be seen, counted from the end of the block.
     Overwrite(Range<u64>),
+    /// Bytes in front of the block were written. The range is from the first to behind the last
+    /// changed byte that can be seen, as offsets from the block's beginning, which are negative.
+    Underwrite(Range<i64>),
+    /// The block was written to after it was freed. The range is from the first to behind the last
+    /// changed byte, as offsets from the block's beginning. It is found with a
+    /// [quarantine](Checks::start_with_quarantine).
+    WriteAfterFree(Range<i64>),
 }
 
 impl Misuse {
     fn new((report, times): (Report, u64)) -> Misuse {
         let call = |call: Option<Call>, at: StackId| call.map(|call| (call, Stack::of(at)));
-        let Report { kind, address, size, allocated, allocated_at, freed, freed_at, thread } = report;
+        let Report { kind, address, size, allocated, allocated_at, freed, freed_at, thread, .. } = report;
         let kind = match kind {
             Kind::DoubleFree { first, first_at } => MisuseKind::DoubleFree(first, Stack::of(first_at)),
             Kind::Mismatch => MisuseKind::Mismatch,
             Kind::WrongSize { declared } => MisuseKind::WrongSize(Bytes(declared)),
             Kind::Overwrite { bytes } => MisuseKind::Overwrite(bytes),
+            Kind::Underwrite { bytes } => MisuseKind::Underwrite(bytes),
+            Kind::WriteAfterFree { bytes } => MisuseKind::WriteAfterFree(bytes),
             Kind::NotABlock { inside } => MisuseKind::NotABlock(inside.map(Bytes)),
             _ => MisuseKind::NotABlock(None),
         };
@@ -152,13 +176,17 @@ impl fmt::Display for Misuse {
             MisuseKind::Mismatch => write!(out, "mismatched free of a block of {size} bytes")?,
             MisuseKind::WrongSize(said) => write!(out, "free of a block of {size} bytes as one of {}", said.0)?,
             MisuseKind::Overwrite(bytes) => {
-                let (first, last) =
-                    (size.saturating_add(bytes.start), size.saturating_add(bytes.end).saturating_sub(1));
+                let offset = |from_end: u64| size.saturating_add(from_end) as i64;
                 write!(out, "write past the end of a block of {size} bytes: ")?;
-                match first == last {
-                    true => write!(out, "byte {first}")?,
-                    false => write!(out, "bytes {first} to {last}")?,
-                }
+                write_range(out, offset(bytes.start)..offset(bytes.end))?;
+            }
+            MisuseKind::Underwrite(bytes) => {
+                write!(out, "write in front of a block of {size} bytes: ")?;
+                write_range(out, bytes.clone())?;
+            }
+            MisuseKind::WriteAfterFree(bytes) => {
+                write!(out, "write after the free of a block of {size} bytes: ")?;
+                write_range(out, bytes.clone())?;
             }
         }
         writeln!(out, "{}", if self.times > 1 { format!(", {} times", self.times) } else { String::new() })?;
@@ -171,4 +199,10 @@ impl fmt::Display for Misuse {
         }
         self.allocated.map_or(Ok(()), |(call, at)| stack("allocated", call, at))
     }
+}
+
+/// Writes a range of offsets, of which the last is left out.
+fn write_range(out: &mut fmt::Formatter<'_>, bytes: Range<i64>) -> fmt::Result {
+    let (first, last) = (bytes.start, bytes.end.saturating_sub(1));
+    if first == last { write!(out, "byte {first}") } else { write!(out, "bytes {first} to {last}") }
 }

@@ -215,7 +215,7 @@ codes! {
     NoHook = 20 {
         cause: "The file that --hook names is not there, or cannot be read.",
         consequence: "Nothing was started. Exit status 101.",
-        remedy: "Check the path; build the library first: `cc -shared -fPIC -o LIB.so LIB.c`.",
+        remedy: "Check the path; build the library first: `cc -shared -fPIC -Iinclude -o LIB.so LIB.c`.",
     }
     /// The file is not a hook library
     NotAHook = 21 {

@@ -56,7 +56,7 @@ mod writer;
 pub use control::{ControlRequest, RunningSession, Status};
 pub use discard::DiscardingSession;
 pub use error::RecordError;
-pub use heap_checker::HeapChecker;
+pub use heap_checker::{Checker, HeapChecker};
 pub use heapledger_wire::session::ALLOCATOR_FILE_NAME;
 pub use libraries::{CommandAllocator, CommandLibraries, is_loadable};
 pub use log::{ExistingFile, LogOptions, Logged, LoggedFields, log};

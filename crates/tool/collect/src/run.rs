@@ -12,6 +12,7 @@ use rustix::process::{PidfdFlags, pidfd_open};
 
 use crate::command;
 use crate::error::RecordError;
+use crate::heap_checker::Checker;
 use crate::launch::Launch;
 use crate::libraries::{CommandAllocator, CommandLibraries};
 use crate::session::Library;
@@ -45,9 +46,9 @@ pub fn run(
     Ok((exit, reports(library.directory())))
 }
 
-/// Runs a command with these libraries and with a hook library given by its bytes, which writes
-/// files whose names end with `.reports` into its own directory. Returns their texts, one for each
-/// process that has written a file. Otherwise works like [`run`].
+/// Runs a command with these libraries and with the checks, a hook library that writes files whose
+/// names end with `.reports` into its own directory. Returns their texts, one for each process that
+/// has written a file. Otherwise works like [`run`].
 ///
 /// # Errors
 ///
@@ -55,11 +56,11 @@ pub fn run(
 pub fn check(
     command: &[OsString],
     libraries: CommandLibraries<'_>,
-    checker: &[u8],
+    checker: &Checker<'_>,
 ) -> Result<(ExitStatus, Vec<String>), RecordError> {
     let launch = Launch::find(command)?;
     let mut library = Library::install(libraries.preload, &[])?;
-    library.add_hook("checks.so", checker)?;
+    library.add_checker(checker)?;
     library.add_below(&libraries)?;
     let exit = run_with(&launch, Some(&library))?;
     Ok((exit, reports(library.directory())))

@@ -19,7 +19,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags, StatVfsMountFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::error::RecordError;
-use crate::heap_checker::HeapChecker;
+use crate::heap_checker::{Checker, HeapChecker};
 use crate::libraries::{CommandAllocator, CommandLibraries, is_loadable};
 use crate::shared::Page;
 
@@ -166,6 +166,12 @@ impl Library {
     pub(crate) fn add_heap_checker(&mut self, checker: &HeapChecker) -> Result<(), RecordError> {
         self.add_file("phc.conf", checker.settings.as_bytes())?;
         self.add_hook("phc.so", &checker.library)
+    }
+
+    /// Adds the checks and their options.
+    pub(crate) fn add_checker(&mut self, checker: &Checker<'_>) -> Result<(), RecordError> {
+        self.add_file("checks.conf", format!("quarantine {}\n", checker.quarantine.0).as_bytes())?;
+        self.add_hook("checks.so", checker.library)
     }
 
     /// Adds a file beside the library.

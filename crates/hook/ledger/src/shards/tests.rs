@@ -57,6 +57,21 @@ fn a_map_of_addresses() {
     assert!(REGISTER.bytes_mapped().0 <= SHARDS as u64 * 5 * PAGE, "{:?}", REGISTER.bytes_mapped());
 }
 
+/// A condition decides under the lock whether a block leaves, narrow or wide.
+#[test]
+fn a_block_leaves_if_the_condition_says_so() {
+    let register = Box::new(SharedRegister::new());
+    let key = Key(0x7f00_0000_1230);
+    assert_eq!(register.remove_if(key, |_| true), None);
+    for usable in [48, 1 << 20] {
+        register.insert(&block(key, usable, 1)).unwrap();
+        assert_eq!(register.remove_if(key, |found| found.serial != Serial(1)), Some((block(key, usable, 1), false)));
+        assert_eq!(register.block_at(key.0 + usable - 1), Some(block(key, usable, 1)));
+        assert_eq!(register.remove_if(key, |found| found.serial == Serial(1)), Some((block(key, usable, 1), true)));
+        assert_eq!((register.block_at(key.0 + usable - 1), register.len()), (None, 0));
+    }
+}
+
 #[test]
 fn the_innermost_block_is_found() {
     let register = Box::new(SharedRegister::new());

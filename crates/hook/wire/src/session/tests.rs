@@ -11,6 +11,8 @@ fn messages_round_trip() {
         fork: 9,
         node_base: 10,
         capacity: 11,
+        allocator: 12,
+        allocator_version: 13,
     };
     assert_eq!(Request::from_bytes(request.to_bytes()), request);
     let answer = Answer { refused: 0, image: 1, common_length: 2, ring_length: 3 };

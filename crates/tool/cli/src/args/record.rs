@@ -235,22 +235,37 @@ pub(crate) struct Run {
 ///
 /// The check finds blocks that are freed twice, or by a function that does not go
 /// with the one that allocated them (malloc and delete, new[] and delete), or with
-/// a wrong size; frees of addresses that are not blocks; and writes past the end of
-/// a block, as far as 16 bytes, when it is freed, reallocated, or live at the exit.
+/// a wrong size; frees of addresses that are not blocks; writes in front of a block
+/// and past its end, as far as 16 bytes, when it is freed, reallocated, or live at
+/// the exit; and writes to blocks that were freed, as long as these are kept from
+/// reuse (`--quarantine`), when they are given back, or at the exit.
 ///
 ///     $ heapledger check -- ./server --port 8080
 ///     $ heapledger check --error-exitcode 9 -- ./run-tests
 ///     $ heapledger check --json -o misuse.json -- make check
+///     $ heapledger check --quarantine 256M -- ./server --port 8080
+///
+/// It does not find reads; writes farther away from a block, unless they reach a
+/// freed block that is kept, or the 16 bytes around another block; writes to a
+/// freed block that has been given back; and writes of the bytes that are there.
+/// `heapledger run --phc` finds all of these, at the access, in a few blocks.
 ///
 /// The program and all that it starts run with the checks. They see no difference,
-/// except that they take longer, and that a block is not freed a second time, which
-/// would end them. The report is on stderr when the program has ended; each finding
+/// except that they take longer, that freed blocks have other contents, and that a
+/// block is not freed a second time, which would end them. The report is on stderr when the program has ended; each finding
 /// is listed once, with its stacks and how often it was found. Ends with the
 /// program's exit status, or by the signal that killed it. Programs that cannot be
 /// recorded cannot be checked either: they run as always.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Check {
+    /// Keep freed blocks from reuse, up to this size in each process, to find writes to them
+    ///
+    /// The oldest block is given back first. The size includes 96 bytes for each block. 0
+    /// switches it off.
+    #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = values::size)]
+    pub(crate) quarantine: u64,
+
     /// End with this exit status if misuse was found
     #[arg(long, value_name = "STATUS", value_parser = clap::value_parser!(u8).range(1..))]
     pub(crate) error_exitcode: Option<u8>,

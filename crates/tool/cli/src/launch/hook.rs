@@ -52,7 +52,7 @@ fn library(path: &Path) -> Result<Library> {
     let refuse = |code, why: String, hint: String| {
         Err(Failure::new(Exit::NotStarted, format_args!("{name}: {why}")).code(code).hint(hint))
     };
-    let build = "build it as one: cc -shared -fPIC -o LIB.so LIB.c, or crate-type = [\"cdylib\"]";
+    let build = "build it as one: cc -shared -fPIC -Iinclude -o LIB.so LIB.c, or crate-type = [\"cdylib\"]";
     let elf = match shared_library::parse(&bytes) {
         Ok(elf) => elf,
         Err(_) => {

@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use heapledger_collect::{self as collect, CommandLibraries, die_by};
+use heapledger_collect::{self as collect, Checker, CommandLibraries, die_by};
+use heapledger_core::Bytes;
 use heapledger_recording::ExitStatus;
 use heapledger_report_format::escape;
 use serde::Serialize;
@@ -15,7 +16,7 @@ use self::found::{Findings, Misuse, Unverified};
 use crate::args::Check;
 use crate::code::Code;
 use crate::error::Result;
-use crate::format::{count, counted};
+use crate::format::{bytes, count, counted};
 use crate::json::document::{self, Document, Form};
 use crate::launch::preload::{CHECKER, LIBRARY};
 use crate::launch::{allocator, failure, nested, report_findings};
@@ -34,13 +35,14 @@ pub(crate) fn run(arguments: &Check) -> Result<ExitCode> {
     let allocator = allocator::find(&arguments.allocator.name)?;
     let target = arguments.output.as_ref().map(|path| NewFile::create(path, arguments.force, &[])).transpose()?;
     let libraries = CommandLibraries { preload: LIBRARY, allocator: &allocator, heap_checker: None };
-    let (exit, reports) = collect::check(&arguments.command, libraries, CHECKER).map_err(failure)?;
+    let checker = Checker { library: CHECKER, quarantine: Bytes(arguments.quarantine) };
+    let (exit, reports) = collect::check(&arguments.command, libraries, &checker).map_err(failure)?;
     let findings = Findings::read(&reports, &arguments.symbols);
     let mut text = Vec::new();
     if arguments.json {
         document::write(&json(&findings), Form::Json, &mut text)?;
     } else if !(arguments.quiet && findings.misuses.is_empty()) {
-        print(&findings, exit, &mut text)?;
+        print(&findings, exit, Bytes(arguments.quarantine), &mut text)?;
     }
     match target {
         Some(target) => target.quiet().write(&mut io::stdout(), |file| file.write_all(&text))?,
@@ -56,13 +58,10 @@ pub(crate) fn run(arguments: &Check) -> Result<ExitCode> {
     }
 }
 
-fn print(findings: &Findings, exit: ExitStatus, out: &mut impl Write) -> io::Result<()> {
+fn print(findings: &Findings, exit: ExitStatus, quarantine: Bytes, out: &mut impl Write) -> io::Result<()> {
     let times: u64 = findings.misuses.iter().map(|misuse| misuse.times).sum();
     match findings.misuses.len() as u64 {
-        0 if findings.is_all() => writeln!(
-            out,
-            "heapledger: no misuse of the allocator was found (looked for: wrong frees, writes up to 16 bytes past a block)"
-        )?,
+        0 if findings.is_all() => writeln!(out, "heapledger: no misuse of the allocator was found")?,
         0 => writeln!(out, "heapledger: no misuse of the allocator was found, but not all was looked at")?,
         number => {
             let all = if times > number { format!(", found {} times in all", count(times)) } else { String::new() };
@@ -126,10 +125,24 @@ fn print(findings: &Findings, exit: ExitStatus, out: &mut impl Write) -> io::Res
         let processes = counted(findings.unchecked, "process", "processes");
         writeln!(out, "\n{processes} not checked: of an allocator of a program's own not every block is seen")?;
     }
+    print_limits(out, quarantine, findings.misuses.is_empty())?;
     if let Some(hint) = findings.hint.as_ref().filter(|_| !findings.misuses.is_empty()) {
         writeln!(out, "hint: {}", escape(hint))?;
     }
     Ok(())
+}
+
+/// Prints the kinds of misuse that the checks look for, and those that they do not see.
+fn print_limits(out: &mut impl Write, quarantine: Bytes, is_clean: bool) -> io::Result<()> {
+    if !is_clean {
+        writeln!(out)?;
+    }
+    let kept = match quarantine {
+        Bytes(0) => String::new(),
+        Bytes(size) => format!(", writes to the last {} that were freed", bytes(size)),
+    };
+    writeln!(out, "looked for: wrong frees, writes within 16 bytes of a block{kept}")?;
+    writeln!(out, "not seen: reads, and writes elsewhere (in a few blocks: heapledger run --phc -- COMMAND)")
 }
 
 /// Prints the ids and names of processes.

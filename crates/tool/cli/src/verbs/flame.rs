@@ -31,10 +31,10 @@ pub(crate) fn run(arguments: &Flame, out: &mut Output) -> Result<()> {
     let mut question = Question::new(&input, &recording, &arguments.symbols, selection, metric).expect_something()?;
     let levels = Levels::new(&arguments.by)?;
     let profile = levels.profile(&mut question)?;
-    let layers = levels.layers;
+    let (shape, layers) = (levels.shape(false), levels.layers);
     if let Some(form) = arguments.input.form() {
         let tree = CallTree::new(&profile, &mut question.labels.names, &layers, Direction::TopDown, metric);
-        return out.document(&call_tree::json(&question, &profile, &tree, &Limits::NONE, false), form);
+        return out.document(&call_tree::json(&question, &profile, &tree, &Limits::NONE, shape), form);
     }
     let is_picture = !arguments.collapsed;
     let stacks = stacks(&profile, &mut question.labels, &layers, is_picture && arguments.symbols.frames == Frames::Own);

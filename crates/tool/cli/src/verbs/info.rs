@@ -60,6 +60,7 @@ pub(crate) fn run(arguments: &Info, out: &mut Output) -> Result<()> {
             events_late: recording.footer().map(|footer| footer.counts.events_late),
             events_reordered: recording.footer().map(|footer| footer.counts.events_reordered),
             frees_missed: recording.footer().map(|footer| footer.counts.frees_missed.0),
+            stacks_folded: recording.footer().map(|footer| footer.counts.stacks.folded),
             places_named: labels.names.recorded().len() as u64,
             modules: recording.modules().iter().map(|module| module_json(&labels, module)).collect(),
             texts: texts(&recording).into_iter().map(|(text, uses)| text_json(text, uses)).collect(),
@@ -456,6 +457,8 @@ pub(crate) struct InfoJson {
     events_late: Option<u64>,
     events_reordered: Option<u64>,
     frees_missed: Option<u64>,
+    /// The number of stacks that were folded into their callers, for want of memory.
+    stacks_folded: Option<u64>,
     images: Vec<ImageJson>,
     /// The number of code locations whose functions are named in the recording itself.
     places_named: u64,

@@ -52,7 +52,7 @@ pub(crate) fn run(arguments: &Timeline, out: &mut Output) -> Result<()> {
     }
 
     if let Some(form) = arguments.input.form() {
-        return out.document(&json::TimelineJson::new(&view, &question.selection), form);
+        return out.document(&json::TimelineJson::new(&view, &question.selection, arguments.by), form);
     }
     if !arguments.svg {
         return print(&view, &question, out);

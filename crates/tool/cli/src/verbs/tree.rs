@@ -29,7 +29,7 @@ pub(crate) fn run(arguments: &Tree, out: &mut Output) -> Result<()> {
     };
     limits.keep_rows(arguments.rows, &tree, metric);
     if let Some(form) = arguments.input.form() {
-        return out.document(&json(&question, &profile, &tree, &limits, arguments.bottom_up), form);
+        return out.document(&json(&question, &profile, &tree, &limits, levels.shape(arguments.bottom_up)), form);
     }
     question.headline(&profile.whole, &profile.left_out, out)?;
     question.allocated(profile.allocated, out)?;

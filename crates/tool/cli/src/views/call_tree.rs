@@ -21,6 +21,8 @@ use crate::views::parts::part_labels;
 pub(crate) struct Levels {
     /// The levels, each once.
     pub(crate) layers: Vec<Layer>,
+    /// Their names, as the command line has them.
+    names: Vec<&'static str>,
     /// The parts among the levels, which only events provide.
     parts: Option<PartBy>,
 }
@@ -46,9 +48,15 @@ impl Levels {
             };
             if !levels.layers.contains(&layer) {
                 levels.layers.push(layer);
+                levels.names.push(word.name());
             }
         }
         Ok(levels)
+    }
+
+    /// Returns the shape of a tree with these levels.
+    pub(crate) fn shape(&self, is_bottom_up: bool) -> TreeShape {
+        TreeShape { is_bottom_up, by: self.names.clone() }
     }
 
     /// Returns the amount that every site holds. If one of the levels is of parts, sites are
@@ -63,6 +71,13 @@ impl Levels {
         question.expect_match(profile.whole.is_nothing())?;
         Ok(profile)
     }
+}
+
+/// The direction and the levels of a tree.
+#[derive(Debug)]
+pub(crate) struct TreeShape {
+    is_bottom_up: bool,
+    by: Vec<&'static str>,
 }
 
 /// The limits on the nodes that are shown.
@@ -176,6 +191,9 @@ pub(crate) fn chain(tree: &CallTree, top: CallId) -> Vec<CallId> {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct TreeJson {
     direction: &'static str,
+    /// The levels above the functions, the outermost first: the words of `--by`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    by: Vec<&'static str>,
     #[serde(flatten)]
     selection: SelectionJson,
     total: AmountJson,
@@ -212,7 +230,7 @@ pub(crate) fn json(
     profile: &Profile,
     tree: &CallTree,
     limits: &Limits,
-    bottom_up: bool,
+    shape: TreeShape,
 ) -> TreeJson {
     let (labels, metric, moment) = (&question.labels, question.metric, question.selection.moment);
     let shown = Shown { tree, limits, metric };
@@ -246,7 +264,8 @@ pub(crate) fn json(
         children(at, depth + 1, Some(id), &mut open);
     }
     TreeJson {
-        direction: if bottom_up { "bottom-up" } else { "top-down" },
+        direction: if shape.is_bottom_up { "bottom-up" } else { "top-down" },
+        by: shape.by,
         selection: SelectionJson::of(question),
         total: AmountJson::new(&whole, moment),
         left_out: AmountJson::new(&profile.left_out, moment),

@@ -69,6 +69,12 @@ enum Kind {
     Mismatch,
     WrongSize,
     Overwrite,
+    /// A write in front of a block.
+    Underwrite,
+    /// A write to a block that was freed.
+    AfterFree,
+    /// A fault at an address that was read from a block after it was freed.
+    FollowedFreed,
 }
 
 /// Details that some kinds of misuse have.
@@ -81,10 +87,13 @@ struct Detail {
     /// The size that the wrong free passed.
     #[serde(skip_serializing_if = "Option::is_none")]
     said: Option<u64>,
-    /// The first and the last byte that were written past the end, as offsets from the block's
-    /// start.
+    /// The first and the last byte that were written where they should not, as offsets from the
+    /// block's start: negative in front of it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    overwritten: Option<[u64; 2]>,
+    overwritten: Option<[i64; 2]>,
+    /// The first of these bytes, at most 16, in hexadecimal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    found: Option<String>,
 }
 
 /// A call, and the stack that made it.
@@ -101,6 +110,7 @@ pub(crate) struct Stack {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 enum Role {
+    Accessed,
     Freed,
     First,
     Allocated,
@@ -126,26 +136,25 @@ impl Misuse {
                 format!("free of {block} as one of {}", bytes_of(detail.said.unwrap_or(0)))
             }
             (Kind::NoBlock, Detail { inside: Some(inside), .. }) => {
-                format!("free of no block: {} into {block}", counted(*inside, "byte", "bytes"))
+                let freed = if by(Role::First).is_empty() { "" } else { " that was freed" };
+                format!("free of no block: {} into {block}{freed}", counted(*inside, "byte", "bytes"))
             }
             (Kind::NoBlock, _) => format!("free of no block: {:#x}", self.address),
-            (Kind::Overwrite, Detail { overwritten: Some([first, last]), .. }) if first == last => {
-                format!("write past the end of {block}: byte {first}")
-            }
-            (Kind::Overwrite, detail) => {
-                let [first, last] = detail.overwritten.unwrap_or_default();
-                format!("write past the end of {block}: bytes {first} to {last}")
-            }
+            (Kind::Overwrite, detail) => format!("write past the end of {block}: {}", detail.bytes()),
+            (Kind::Underwrite, detail) => format!("write in front of {block}: {}", detail.bytes()),
+            (Kind::FollowedFreed, _) => format!("use of {block} that was freed: its contents were used as an address"),
+            (Kind::AfterFree, detail) => format!("write after the free of {block}: {}", detail.bytes()),
         }
     }
 
     /// Returns the role that a stack has in this finding, in words.
     pub(crate) fn role(&self, stack: &Stack) -> String {
         let what = match (self.kind, stack.role) {
+            (_, Role::Accessed) => "ended",
             (_, Role::Allocated) => "allocated",
             (_, Role::First) => "freed before",
             (Kind::DoubleFree, Role::Freed) => "freed again",
-            (Kind::Overwrite, Role::Freed) => "noticed when it was freed",
+            (Kind::Overwrite | Kind::Underwrite, Role::Freed) => "noticed when it was freed",
             (_, Role::Freed) => "freed",
         };
         format!("{what} by {}", stack.by)
@@ -155,6 +164,19 @@ impl Misuse {
     fn is_like(&self, other: &Misuse) -> bool {
         (self.kind, &self.detail) == (other.kind, &other.detail)
             && (self.bytes, &self.stacks) == (other.bytes, &other.stacks)
+    }
+}
+
+impl Detail {
+    /// Returns the range of bytes that were overwritten, and what they were found to be.
+    fn bytes(&self) -> String {
+        let [first, last] = self.overwritten.unwrap_or_default();
+        let range = if first == last { format!("byte {first}") } else { format!("bytes {first} to {last}") };
+        match &self.found {
+            Some(found) if found.len() as i64 / 2 > last - first => format!("{range}, found {found}"),
+            Some(found) => format!("{range}, found {found}…"),
+            None => range,
+        }
     }
 }
 
@@ -184,9 +206,10 @@ impl Findings {
                 let words: Vec<&str> = line.split(' ').collect();
                 match *words.as_slice() {
                     ["report", number, kind, address, size, first, second, _] => {
-                        let numbers = [number, address, size, first, second].map(|word| word.parse::<u64>().ok());
-                        let (Some(kind), [Some(number), Some(address), Some(size), Some(first), Some(second)]) =
-                            (kind_of(kind), numbers)
+                        let numbers = [number, address, size].map(|word| word.parse::<u64>().ok());
+                        let range = [first, second].map(|word| word.parse::<i64>().ok());
+                        let (Some(kind), [Some(number), Some(address), Some(size)], [Some(first), Some(second)]) =
+                            (kind_of(kind), numbers, range)
                         else {
                             continue;
                         };
@@ -199,15 +222,8 @@ impl Findings {
                             stacks.iter().filter_map(|line| stack(line, &maps, &mut names)).collect();
                         let is_block = stacks.iter().any(|stack| stack.role == Role::Allocated);
                         let bytes = Some(size).filter(|_| is_block);
-                        let detail = match kind {
-                            Kind::NoBlock => Detail { inside: Some(first).filter(|_| is_block), ..Detail::default() },
-                            Kind::WrongSize => Detail { said: Some(first), ..Detail::default() },
-                            Kind::Overwrite => {
-                                let range = [size.saturating_add(first), size.saturating_add(second).saturating_sub(1)];
-                                Detail { overwritten: Some(range), ..Detail::default() }
-                            }
-                            _ => Detail::default(),
-                        };
+                        let found = body.iter().find_map(|line| line.strip_prefix("found ")).and_then(hexadecimal);
+                        let detail = detail(kind, size, [first, second], found, is_block);
                         if of_process.len() < REPORTS_MAX {
                             let misuse = Misuse { kind, address, bytes, detail, times: 1, stacks };
                             of_process.push((number as usize, misuse));
@@ -252,6 +268,26 @@ impl Findings {
     }
 }
 
+/// Returns the details of a finding, of the two numbers that its line has.
+fn detail(kind: Kind, size: u64, [first, second]: [i64; 2], found: Option<String>, is_block: bool) -> Detail {
+    let start = if kind == Kind::Overwrite { i64::try_from(size).unwrap_or(i64::MAX) } else { 0 };
+    match kind {
+        Kind::NoBlock => Detail { inside: u64::try_from(first).ok().filter(|_| is_block), ..Detail::default() },
+        Kind::WrongSize => Detail { said: Some(first as u64), ..Detail::default() },
+        Kind::Overwrite | Kind::Underwrite | Kind::AfterFree => {
+            let range = [start.saturating_add(first), start.saturating_add(second).saturating_sub(1)];
+            Detail { overwritten: Some(range), found, ..Detail::default() }
+        }
+        Kind::DoubleFree | Kind::Mismatch | Kind::FollowedFreed => Detail::default(),
+    }
+}
+
+/// Returns the text if it is bytes in hexadecimal, at most 16.
+fn hexadecimal(text: &str) -> Option<String> {
+    let is_valid = (2..=32).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_valid.then(|| text.to_owned())
+}
+
 fn kind_of(word: &str) -> Option<Kind> {
     Some(match word {
         "double-free" => Kind::DoubleFree,
@@ -259,6 +295,9 @@ fn kind_of(word: &str) -> Option<Kind> {
         "mismatch" => Kind::Mismatch,
         "wrong-size" => Kind::WrongSize,
         "overwrite" => Kind::Overwrite,
+        "underwrite" => Kind::Underwrite,
+        "after-free" => Kind::AfterFree,
+        "followed-freed" => Kind::FollowedFreed,
         _ => return None,
     })
 }
@@ -267,6 +306,7 @@ fn stack(line: &str, maps: &Maps, names: &mut Names) -> Option<Stack> {
     let (addresses, by) = line.split_once(" by ")?;
     let mut words = addresses.split(' ');
     let role = match words.next()? {
+        "accessed" => Role::Accessed,
         "freed" => Role::Freed,
         "first" => Role::First,
         "allocated" => Role::Allocated,

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::view::{Band, Program, View, at};
 use crate::format::seconds;
+use crate::args::By;
 use crate::json::amounts::{ErrorsJson, RateJson, rates_json};
 use crate::json::document::Document;
 use crate::json::recording::{ExitJson, PauseJson};
@@ -29,6 +30,9 @@ pub(crate) struct TimelineJson {
     memory: Vec<MemoryJson>,
     programs: Vec<ProgramJson>,
     pauses: Vec<PauseJson>,
+    /// The breakdown of the groups: the word of `--by`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    by: Option<&'static str>,
     /// The times of the groups' figures.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     times_seconds: Vec<f64>,
@@ -96,7 +100,7 @@ struct LayerJson {
 }
 
 impl TimelineJson {
-    pub(super) fn new(view: &View<'_, '_>, selection: &Selection) -> TimelineJson {
+    pub(super) fn new(view: &View<'_, '_>, selection: &Selection, by: Option<By>) -> TimelineJson {
         let inside = |time: Time| (view.from..=view.to).contains(&time);
         // The amount live when the shown part begins.
         let first = at(&view.history.live, view.from);
@@ -117,6 +121,7 @@ impl TimelineJson {
             live: has_first.then_some(&first).into_iter().chain(live).map(LiveJson::from).collect(),
             memory: view.history.memory.iter().filter(|sample| inside(sample.time)).map(MemoryJson::from).collect(),
             programs: view.programs.iter().map(ProgramJson::from).collect(),
+            by: by.map(By::name),
             times_seconds: view.times.iter().copied().map(seconds).collect(),
             groups: view.bands.iter().map(LayerJson::from).collect(),
             pauses: view.history.pauses.iter().map(PauseJson::from).collect(),
