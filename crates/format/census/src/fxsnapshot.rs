@@ -28,7 +28,7 @@ pub(crate) use read::{detects, read_unpacked};
 pub use write::write;
 
 /// The maximum number of frames in a stack that Firefox reads.
-const FIREFOX_FRAMES_MAX: usize = 60;
+pub(crate) const FIREFOX_FRAMES_MAX: usize = 60;
 
 #[cfg(test)]
 mod tests;

@@ -20,8 +20,8 @@ mod names;
 mod node_set;
 mod retention;
 
-pub(crate) use builder::EdgeColumns;
 pub use builder::{BuildError, EdgeData, GraphBuilder, NodeData};
+pub(crate) use builder::{EdgeColumns, NodeColumns};
 pub use frames::{Allocated, Frame, FrameIndex, Frames, STACK_FRAMES_MAX};
 pub use names::{Name, Names};
 pub use node_set::NodeSet;
@@ -229,10 +229,10 @@ pub struct About {
 }
 
 /// Four bytes per node, or nothing if no node has the property.
-type Column = Vec<u32>;
+pub(crate) type Column = Vec<u32>;
 
 /// The value of nodes that do not have the property.
-const ABSENT: u32 = u32::MAX;
+pub(crate) const ABSENT: u32 = u32::MAX;
 
 /// The frozen graph of a heap. At most 2^32 - 2 nodes; see the [module](self) for its memory.
 #[derive(Clone, Debug)]
@@ -257,6 +257,8 @@ pub struct Graph {
     edge_names: Vec<u32>,
     /// The bits of [`tags`].
     edge_tags: Vec<u8>,
+    /// True if all edges retain their targets, so that nobody needs to read their tags for it.
+    all_retain: bool,
     names: Names,
     frames: Frames,
     /// Sorted by node.
@@ -277,6 +279,20 @@ mod tags {
     pub(super) const HAS_NAME: u8 = 16;
     pub(super) const HAS_INDEX: u8 = 32;
     pub(super) const DOES_NOT_RETAIN: u8 = 64;
+}
+
+/// Returns the flags of a node.
+pub(crate) fn node_flags(coarse_type: CoarseType, is_size_known: bool, detachedness: Detachedness) -> u8 {
+    let size = if is_size_known { flags::IS_SIZE_KNOWN } else { 0 };
+    coarse_type as u8 | size | (detachedness as u8) << flags::DETACHEDNESS_SHIFT
+}
+
+/// Returns the value of a stack in a column: 0 if it is empty, else its innermost frame plus 1.
+pub(crate) fn stack_value(stack: AllocationStack) -> u32 {
+    match stack {
+        AllocationStack::Empty => 0,
+        AllocationStack::At(frame) => frame.0.saturating_add(1),
+    }
 }
 
 /// Returns the tag of an edge that has an index, or a name.
@@ -415,6 +431,12 @@ impl Graph {
         Edge { target: self.targets[position], name, kind: self.edge_kind(position), retains: self.retains(position) }
     }
 
+    /// Returns the target of an edge by its position.
+    #[inline]
+    pub fn target(&self, position: usize) -> NodeIndex {
+        self.targets[position]
+    }
+
     /// Returns the kind of an edge by its position.
     #[inline]
     pub fn edge_kind(&self, position: usize) -> EdgeKind {
@@ -429,7 +451,7 @@ impl Graph {
     /// program's global objects and documents.
     #[inline]
     pub fn retains(&self, position: usize) -> bool {
-        self.edge_tags[position] & tags::DOES_NOT_RETAIN == 0
+        self.all_retain || self.edge_tags[position] & tags::DOES_NOT_RETAIN == 0
     }
 
     /// Returns the targets of a node's edges, in the order of the edges.

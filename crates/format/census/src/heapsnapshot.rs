@@ -35,7 +35,11 @@ mod traces;
 mod write;
 
 pub use read::read;
+pub(crate) use write::types_lost;
 pub use write::write;
+
+#[cfg(test)]
+pub(crate) use tests::WHOLE;
 
 #[cfg(test)]
 mod tests;

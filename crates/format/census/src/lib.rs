@@ -3,7 +3,7 @@
 //! A [`Graph`](graph::Graph) holds the nodes of a heap and the named edges between them. A
 //! [`Source`](graph::Source) fills it: the snapshot of a browser or of a JavaScript engine.
 //! [`read`](read::read) reads snapshots of Firefox ([`fxsnapshot`]) and V8 ([`heapsnapshot`]) by
-//! their contents; both modules write graphs, too.
+//! their contents; both modules write graphs, too, and [`convert`] says what is lost by it.
 //!
 //! Readers take memory in proportion to the unpacked file. Of a compressed file, they unpack at
 //! most 8 GiB. They never panic, and report the [offset](ReadError) of an error.
@@ -19,6 +19,7 @@
 
 pub mod breakdown;
 mod compare;
+pub mod convert;
 pub mod count;
 pub mod diff;
 pub mod dominators;

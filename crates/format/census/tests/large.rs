@@ -2,7 +2,8 @@
 //! dominated within 16 GiB, and the time grows with their number.
 //!
 //! `cargo test --release -p heapledger-census --test large -- --ignored --nocapture` prints the
-//! times of a processor. `HEAPLEDGER_NODES` sets another number of nodes, in millions.
+//! times of a processor. `HEAPLEDGER_NODES` sets another number of nodes, in millions; with 8,
+//! `benches/heaps --growth` runs it.
 
 use std::fs;
 use std::time::Duration;
@@ -13,6 +14,7 @@ use heapledger_census::graph::{
     BuildError, CoarseType, EdgeData, Graph, GraphBuilder, NodeData, NodeId, NodeIndex, Source,
 };
 use heapledger_census::result::{Census, CensusValue};
+use heapledger_census::{heapsnapshot, read};
 
 /// The maximum resident memory of the process, in KiB.
 const RESIDENT_KIB_MAX: u64 = 16 << 20;
@@ -20,6 +22,8 @@ const RESIDENT_KIB_MAX: u64 = 16 << 20;
 /// an eighth of its size, whose nodes are in the caches more often.
 const SLOWER_MAX: f64 = 3.0;
 const CLASSES: u32 = 300;
+/// The maximum number of nodes of a graph that is written to a file in memory, to be read again.
+const READ_NODES_MAX: u32 = 8_000_000;
 
 /// A heap whose nodes are made one after the other, without a list of them: a tree in which each
 /// node has two children, and three more edges from each node, most of them to nodes near by.
@@ -85,7 +89,8 @@ fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     (done, processor_time() - before)
 }
 
-/// Counts and dominates a graph of so many nodes. Returns the time for both.
+/// Counts and dominates a graph of so many nodes, and reads it from a file of V8, if it is not too
+/// large. Returns the time for counts and dominators.
 fn measured(nodes: u32) -> Duration {
     let (graph, building) = timed(|| -> Graph {
         let mut builder = GraphBuilder::new();
@@ -101,11 +106,17 @@ fn measured(nodes: u32) -> Duration {
     let (dominators, dominating) = timed(|| Dominators::of(&graph));
     assert_eq!(dominators.count(), nodes as usize);
     assert_eq!(dominators.retained(graph.root()), Some(16 * u64::from(nodes)));
+    let mebibytes = resident_kib_max() >> 10;
+    let reading = (nodes <= READ_NODES_MAX).then(|| {
+        let file = heapsnapshot::write(&graph, Vec::new()).unwrap();
+        let (again, reading) = timed(|| read::read(file.as_slice()).unwrap());
+        assert_eq!(again.edge_count(), graph.edge_count());
+        reading
+    });
     println!(
-        "{nodes} nodes, {} edges: built in {building:.1?}, counted in {counting:.1?}, dominated in {dominating:.1?}; \
-         at most {} MiB so far",
+        "{nodes} nodes, {} edges: built in {building:.1?}, counted in {counting:.2?}, dominated in {dominating:.2?}, \
+         read in {reading:.2?}; at most {mebibytes} MiB so far",
         graph.edge_count(),
-        resident_kib_max() >> 10
     );
     counting + dominating
 }

@@ -38,8 +38,8 @@ pub(crate) use self::export::{Export, ExportFormat};
 pub(crate) use self::files::{Anonymize, Import, Info, Merge, Names, Trim};
 pub(crate) use self::grammar::{Refusal, SUMMARY, awaited, parse, verb};
 pub(crate) use self::heap::{
-    Breakdown, Finding, Heap, HeapAction, HeapCensus, HeapDiff, HeapDominators, HeapFind, HeapNode, HeapPaths,
-    ReportSort, ReportView, Word,
+    Breakdown, Finding, Heap, HeapAction, HeapCensus, HeapDiff, HeapDominators, HeapExport, HeapFind, HeapNode,
+    HeapPaths, ReportSort, ReportView, SnapshotFormat, Word,
 };
 pub(crate) use self::heap_map::HeapMapOf;
 pub(crate) use self::help::{CompleteWords, Completions, Doctor, Explain, Help, Man};

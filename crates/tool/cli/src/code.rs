@@ -620,6 +620,14 @@ codes! {
         consequence: "Nothing is advised: figures of another program say nothing about this one.",
         remedy: "Replay this recording: `heapledger replay FILE.hl --json -o RESULT.json`.",
     }
+
+    /// The format of a snapshot cannot hold all of it
+    LostBySnapshot = 102 {
+        cause: "Firefox and V8 write different things into heap snapshots: V8 has texts of strings, weak edges and kinds of edges; \
+                Firefox has types, files of scripts and the time. The format that was asked for has no place for some of them.",
+        consequence: "The file is whole for its own tools, but what the warning names is not in it.",
+        remedy: "Keep the snapshot that was read, and ask it about these things: `heapledger heap` reads both formats.",
+    }
 }
 
 #[cfg(test)]

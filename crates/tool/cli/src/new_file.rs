@@ -66,11 +66,20 @@ impl NewFile {
     /// Begins a file; `-` is standard output, and devices and pipes are written to directly.
     /// Refuses to replace a file without `force`, and to overwrite any of `inputs`, which are read.
     pub(crate) fn create(path: &Path, force: bool, inputs: &[&Path]) -> Result<NewFile> {
+        NewFile::create_for(0o666, path, force, inputs)
+    }
+
+    /// Begins a file that only its owner may read, otherwise as [`create`](NewFile::create) does.
+    pub(crate) fn create_private(path: &Path, force: bool, inputs: &[&Path]) -> Result<NewFile> {
+        NewFile::create_for(0o600, path, force, inputs)
+    }
+
+    fn create_for(mode: u32, path: &Path, force: bool, inputs: &[&Path]) -> Result<NewFile> {
         let (destination, before) = destination(path, force, inputs)?;
         let draft = match destination {
             Destination::Name { .. } | Destination::Kept => {
                 // A file that is replaced keeps its permissions.
-                let mode = before.as_ref().map_or(0o666, |before| before.mode() & 0o777);
+                let mode = before.as_ref().map_or(mode, |before| before.mode() & 0o777);
                 Some(Unpublished::create_in_directory(path, mode).map_err(|error| cannot_begin(path, error))?)
             }
             Destination::Stdout | Destination::Stream(_) => None,

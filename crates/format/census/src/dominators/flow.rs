@@ -1,7 +1,7 @@
 //! The edges that retain, in depth-first preorder: the input of the dominator algorithm.
 
 use super::{NONE, Unreached};
-use crate::graph::{Graph, NodeIndex};
+use crate::graph::{Graph, NodeIndex, NodeSet};
 
 /// A depth-first spanning tree of a graph, and the edges beside it.
 ///
@@ -19,7 +19,8 @@ pub(super) struct Flow {
     pub(super) least: Vec<u32>,
     /// The ranges of `sources`, by position: one more than there are positions.
     pub(super) starts: Vec<u64>,
-    /// Origins of the edges from greater positions, by the edge's target.
+    /// Origins of the edges from greater positions, by the edge's target. Positions to which the
+    /// root has an edge have none: the root is their immediate dominator.
     pub(super) sources: Vec<u32>,
 }
 
@@ -28,9 +29,10 @@ impl Flow {
     pub(super) fn of(graph: &Graph, unreached: Unreached) -> Flow {
         let mut walk = Walk {
             graph,
-            numbers: vec![NONE; graph.node_count()],
+            seen: NodeSet::new(graph.node_count()),
             order: Vec::with_capacity(graph.node_count()),
             parents: Vec::with_capacity(graph.node_count()),
+            others: Vec::new(),
             stack: Vec::new(),
         };
         walk.visit(graph.root(), 0);
@@ -38,48 +40,7 @@ impl Flow {
         if unreached == Unreached::HeldByRoot && walk.order.len() < graph.node_count() {
             held = walk.visit_rest();
         }
-        let Walk { numbers, order, parents, .. } = walk;
-        let mut flow =
-            Flow { numbers, least: parents.clone(), order, parents, starts: Vec::new(), sources: Vec::new() };
-        for position in held {
-            flow.least[position as usize] = 0;
-        }
-        flow.collect_edges(graph);
-        flow
-    }
-
-    /// Fills the tables of edges: counts those of each target, then puts each in its range.
-    fn collect_edges(&mut self, graph: &Graph) {
-        let mut starts = vec![0_u64; self.order.len() + 1];
-        for position in 0..self.order.len() as u32 {
-            for target in retained_by(graph, NodeIndex(self.order[position as usize])) {
-                let target = self.numbers[target.index()];
-                if position > target {
-                    starts[target as usize] += 1;
-                } else {
-                    let least = &mut self.least[target as usize];
-                    *least = position.min(*least);
-                }
-            }
-        }
-        let mut total = 0;
-        for start in &mut starts {
-            total += *start;
-            *start = total;
-        }
-        // From here on, each start is the end of its range, and moves down to its beginning.
-        let mut sources = vec![0; total as usize];
-        for position in 0..self.order.len() as u32 {
-            for target in retained_by(graph, NodeIndex(self.order[position as usize])) {
-                let target = self.numbers[target.index()];
-                if position > target {
-                    let start = &mut starts[target as usize];
-                    *start -= 1;
-                    sources[*start as usize] = position;
-                }
-            }
-        }
-        (self.starts, self.sources) = (starts, sources);
+        walk.finish(&held)
     }
 }
 
@@ -90,11 +51,19 @@ fn retained_by(graph: &Graph, node: NodeIndex) -> impl Iterator<Item = NodeIndex
 }
 
 /// A depth-first walk, which keeps its place in the edges of each node on a stack of its own.
+///
+/// In a large graph, the walk waits for memory: each step depends on the one before. So it looks up
+/// no more than one bit of each edge's target. Positions of targets are looked up when it is over,
+/// by accesses that do not depend on each other.
 struct Walk<'a> {
     graph: &'a Graph,
-    numbers: Vec<u32>,
+    seen: NodeSet,
+    /// Nodes, by position.
     order: Vec<u32>,
+    /// Parents, by position.
     parents: Vec<u32>,
+    /// The edges to nodes that had been seen: targets, and the positions of origins.
+    others: Vec<(u32, u32)>,
     /// Positions, and the next edge and the end of the edges of each.
     stack: Vec<(u32, usize, usize)>,
 }
@@ -102,18 +71,22 @@ struct Walk<'a> {
 impl Walk<'_> {
     /// Visits a node as a child of a position, and everything below it that was not visited.
     fn visit(&mut self, start: NodeIndex, parent: u32) {
+        self.seen.insert(start);
         self.enter(start, parent);
         while let Some((position, next, end)) = self.stack.last_mut() {
-            let (from, mut edge) = (*position, *next);
+            let (from, mut edge, end) = (*position, *next, *end);
             let mut found = None;
-            while edge < *end {
-                let target = self.graph.edge(edge).target;
-                let is_new = self.numbers[target.index()] == NONE;
+            while edge < end {
+                let target = self.graph.target(edge);
                 edge += 1;
-                if is_new && self.graph.retains(edge - 1) {
+                if !self.graph.retains(edge - 1) {
+                    continue;
+                }
+                if self.seen.insert(target) {
                     found = Some(target);
                     break;
                 }
+                self.others.push((target.0, from));
             }
             *next = edge;
             match found {
@@ -127,11 +100,12 @@ impl Walk<'_> {
 
     fn enter(&mut self, node: NodeIndex, parent: u32) {
         let position = self.order.len() as u32;
-        self.numbers[node.index()] = position;
         self.order.push(node.0);
         self.parents.push(parent);
         let edges = self.graph.edge_range(node);
-        self.stack.push((position, edges.start, edges.end));
+        if !edges.is_empty() {
+            self.stack.push((position, edges.start, edges.end));
+        }
     }
 
     /// Visits all nodes that the root does not reach, as children of the root: first those to which
@@ -148,12 +122,55 @@ impl Walk<'_> {
         let mut held = Vec::new();
         for is_in_cycle in [false, true] {
             for node in self.graph.nodes() {
-                if self.numbers[node.index()] == NONE && is_retained[node.index()] == is_in_cycle {
+                if !self.seen.contains(node) && is_retained[node.index()] == is_in_cycle {
                     held.push(self.order.len() as u32);
                     self.visit(node, 0);
                 }
             }
         }
         held
+    }
+
+    /// Sorts out the edges beside the tree. `held` are positions to which the root has edges that the
+    /// graph does not have.
+    fn finish(self, held: &[u32]) -> Flow {
+        let Walk { graph, order, parents, mut others, .. } = self;
+        let mut numbers = vec![NONE; graph.node_count()];
+        for (position, &node) in (0..).zip(&order) {
+            numbers[node as usize] = position;
+        }
+        let mut least = parents.clone();
+        for &position in held {
+            least[position as usize] = 0;
+        }
+        let mut counts = vec![0_u32; order.len()];
+        for (target, from) in &mut others {
+            let number = numbers[*target as usize];
+            *target = number;
+            if *from > number {
+                counts[number as usize] += 1;
+            } else {
+                let least = &mut least[number as usize];
+                *least = (*least).min(*from);
+            }
+        }
+        let mut starts = Vec::with_capacity(order.len() + 1);
+        let mut total = 0;
+        for (&count, &least) in counts.iter().zip(&least) {
+            total += if least > 0 { u64::from(count) } else { 0 };
+            starts.push(total);
+        }
+        starts.push(total);
+        drop(counts);
+        // Each start is the end of its range yet, and moves down to its beginning.
+        let mut sources = vec![0; total as usize];
+        for (target, from) in others {
+            if from > target && least[target as usize] > 0 {
+                let start = &mut starts[target as usize];
+                *start -= 1;
+                sources[*start as usize] = from;
+            }
+        }
+        Flow { numbers, order, parents, least, starts, sources }
     }
 }

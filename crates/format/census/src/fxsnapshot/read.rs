@@ -7,8 +7,7 @@ use hashbrown::HashMap;
 
 use super::wire::{Fields, Value, varint};
 use crate::graph::{
-    AllocationStack, CoarseType, EdgeData, EdgeKind, EdgeName, Frame, FrameIndex, Graph, GraphBuilder, ID_MAX, Name,
-    NodeData, NodeId, Origin, Source,
+    AllocationStack, CoarseType, Frame, FrameIndex, Graph, GraphBuilder, ID_MAX, Name, NodeData, NodeId, Origin, Source,
 };
 use crate::input::Input;
 use crate::read_error::ReadError;
@@ -79,14 +78,7 @@ impl Source for Snapshot<'_, '_> {
         let offset = self.input.offset();
         let at = |reason: String| ReadError::Malformed { offset, reason };
         builder.about.time_us = time(self.input.take(length)?).map_err(|reason| at(reason.to_owned()))?;
-        let mut reader = Reader {
-            builder,
-            texts: Texts::default(),
-            frames: HashMap::default(),
-            stack: Vec::new(),
-            raw_edges: Vec::new(),
-            edges: Vec::new(),
-        };
+        let mut reader = Reader { builder, texts: Texts::default(), frames: HashMap::default(), stack: Vec::new() };
         while let Some(length) = self.length()? {
             let offset = self.input.offset();
             let message = self.input.take(length)?;
@@ -98,7 +90,24 @@ impl Source for Snapshot<'_, '_> {
 
 impl Snapshot<'_, '_> {
     /// Takes the length of a message, or nothing at the end of the file.
+    #[inline]
     fn length(&mut self) -> Result<Option<usize>, ReadError> {
+        let buffered = self.input.buffered();
+        if let [low, high, ..] = *buffered
+            && low.min(high) < 0x80
+        {
+            let mut rest = buffered;
+            let length = varint(&mut rest).map_err(|reason| self.input.error(reason))?;
+            let taken = buffered.len() - rest.len();
+            self.input.consume(taken);
+            return Ok(Some(length as usize));
+        }
+        self.rare_length()
+    }
+
+    /// Takes a length near the end of the buffer, or one of more than two bytes.
+    #[cold]
+    fn rare_length(&mut self) -> Result<Option<usize>, ReadError> {
         let mut bytes = [0; 10];
         let mut count = 0;
         while let Some(byte) = self.input.peek()? {
@@ -219,8 +228,6 @@ struct Reader<'a> {
     frames: HashMap<u64, FrameIndex, RandomState>,
     /// The frames of the stack that is being read, innermost first.
     stack: Vec<FrameData>,
-    raw_edges: Vec<RawEdge>,
-    edges: Vec<(NodeId, Option<Name>)>,
 }
 
 /// The fields of a node except its edges.
@@ -237,119 +244,132 @@ struct NodeFields<'a> {
 }
 
 impl<'a> NodeFields<'a> {
-    /// Takes the fields of a message, and appends the edges to a list.
-    fn read(message: &'a [u8], edges: &mut Vec<RawEdge>) -> Result<NodeFields<'a>, String> {
-        let mut fields = Fields::new(message);
-        let mut node = NodeFields::default();
-        while let Some((field, value)) = fields.next()? {
-            match field {
-                5 => {
-                    let message = bytes(field, value)?;
-                    edges.push(match RawEdge::usual(message) {
-                        Some(edge) => edge,
-                        None => RawEdge::read(message, fields.rest_length())?,
-                    });
-                }
-                1 => node.id = Some(number(field, value)?),
-                2 | 3 => node.type_name = Some(text(field, value, 2)?),
-                4 => node.size = Some(number(field, value)?),
-                6 => node.stack = Some(bytes(field, value)?),
-                7 | 8 => node.class = Some(text(field, value, 7)?),
-                9 => node.coarse_type = number(field, value)?,
-                10 | 11 => node.script_file = Some(text(field, value, 10)?),
-                12 | 13 => node.descriptive_name = Some(text(field, value, 12)?),
-                _ => {}
+    /// Takes a field that is not an edge.
+    #[inline]
+    fn take(&mut self, field: u64, value: Value<'a>) -> Result<(), String> {
+        match field {
+            1 => self.id = Some(number(field, value)?),
+            2 | 3 => self.type_name = Some(text(field, value, 2)?),
+            4 => self.size = Some(number(field, value)?),
+            6 => self.stack = Some(bytes(field, value)?),
+            7 | 8 => self.class = Some(text(field, value, 7)?),
+            9 => self.coarse_type = number(field, value)?,
+            10 | 11 => self.script_file = Some(text(field, value, 10)?),
+            12 | 13 => self.descriptive_name = Some(text(field, value, 12)?),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Takes the type name from the fields after an edge, if it does not come before all edges.
+    #[cold]
+    fn look_for_type_name(&mut self, mut rest: Fields<'a>) -> Result<(), String> {
+        while self.type_name.is_none()
+            && let Some((field, value)) = rest.next()?
+        {
+            if matches!(field, 2 | 3) {
+                self.take(field, value)?;
             }
         }
-        Ok(node)
+        Ok(())
     }
 }
 
-/// An edge, before its name was looked up. It does not borrow from the message, so that one list
-/// serves all nodes.
-#[derive(Clone, Copy)]
-struct RawEdge {
+/// An edge as nearly all are: of a target that is a number, with a known name or none.
+struct UsualEdge {
     target: u64,
-    name: RawName,
+    name: Option<u64>,
+    /// The bytes of the field.
+    length: usize,
 }
 
-#[derive(Clone, Copy)]
-enum RawName {
-    None,
-    Known(u64),
-    /// A new text, by its length and its distance from the end of the node's message.
-    New {
-        from_end: u32,
-        length: u32,
-    },
-}
-
-impl RawEdge {
-    /// Reads a message as nearly all are: a target, and the position of a name or none.
+impl UsualEdge {
+    /// Reads the field at the beginning of `bytes`. Returns nothing if it is another field, or is
+    /// written in another way.
     #[inline]
-    fn usual(message: &[u8]) -> Option<RawEdge> {
+    fn read(bytes: &[u8]) -> Option<UsualEdge> {
+        let [0x2a, length, message @ ..] = bytes else { return None };
+        let length = usize::from(*length);
+        // A longer length has more than one byte. Bytes after the message are at hand for varints.
         let [0x08, rest @ ..] = message else { return None };
+        if length >= 0x80 || length > message.len() {
+            return None;
+        }
         let mut rest = rest;
         let target = varint(&mut rest).ok().filter(|&it| it < ID_MAX)?;
-        let name = match rest {
-            [] => RawName::None,
-            [0x18, rest @ ..] => {
-                let mut rest = rest;
-                let at = varint(&mut rest).ok()?;
-                if !rest.is_empty() {
-                    return None;
-                }
-                RawName::Known(at)
-            }
-            _ => return None,
-        };
-        Some(RawEdge { target, name })
+        let mut name = None;
+        if message.len() - rest.len() < length
+            && let [0x18, after @ ..] = rest
+        {
+            rest = after;
+            name = Some(varint(&mut rest).ok()?);
+        }
+        (message.len() - rest.len() == length).then_some(UsualEdge { target, name, length: 2 + length })
     }
+}
 
-    /// Reads the message of an edge; so many bytes of the node's message follow it.
-    fn read(message: &[u8], after: usize) -> Result<RawEdge, String> {
-        let mut fields = Fields::new(message);
-        let (mut target, mut name) = (None, RawName::None);
-        while let Some((field, value)) = fields.next()? {
-            match field {
-                1 => target = Some(number(field, value)?),
-                2 | 3 => {
-                    name = match text(field, value, 2)? {
-                        Text::Known(at) => RawName::Known(at),
-                        // A message has less than 4 GiB.
-                        Text::New(bytes) => RawName::New {
-                            from_end: (after + fields.rest_length() + bytes.len()) as u32,
-                            length: bytes.len() as u32,
-                        },
-                    }
-                }
-                _ => {}
-            }
+/// Reads the message of an edge: its target and its name.
+fn edge(message: &[u8]) -> Result<(u64, Option<Text<'_>>), String> {
+    let mut fields = Fields::new(message);
+    let (mut target, mut name) = (None, None);
+    while let Some((field, value)) = fields.next()? {
+        match field {
+            1 => target = Some(number(field, value)?),
+            2 | 3 => name = Some(text(field, value, 2)?),
+            _ => {}
         }
-        let target = target.ok_or("an edge leads nowhere")?;
-        if target >= ID_MAX {
-            return Err(format!("an edge leads to {target}, which is not less than 2^53"));
-        }
-        Ok(RawEdge { target, name })
     }
+    let target = target.ok_or("an edge leads nowhere")?;
+    if target >= ID_MAX {
+        return Err(format!("an edge leads to {target}, which is not less than 2^53"));
+    }
+    Ok((target, name))
 }
 
 impl Reader<'_> {
+    /// Adds a node and its edges.
+    ///
+    /// Texts are counted in the order of the fields' numbers: the type name, the names of edges, the
+    /// stack, and so on. Writers put fields into this order, so edges are added as they come. All
+    /// other fields are kept until the message ends.
     fn node(&mut self, message: &[u8]) -> Result<(), String> {
-        self.raw_edges.clear();
-        let fields = NodeFields::read(message, &mut self.raw_edges)?;
-        let id = fields.id.ok_or("a node has no id")?;
-        let size = fields.size.ok_or_else(|| format!("node {id} has no size"))?;
-        let type_name = fields.type_name.ok_or_else(|| format!("node {id} has no type name"))?;
-        let coarse_type = usize::try_from(fields.coarse_type).ok().and_then(|it| CoarseType::ALL.get(it));
-        let coarse_type = coarse_type.ok_or_else(|| format!("node {id} has the coarse type {}", fields.coarse_type))?;
-        // The order of the calls is the order in which texts are counted.
-        let type_name = self.texts.wide(type_name, self.builder)?;
-        self.edge_names(message)?;
-        let stack = fields.stack.map(|it| self.allocation_stack(it)).transpose()?;
-        let class = fields.class.map(|it| self.texts.narrow(it, self.builder)).transpose()?;
-        let script_file = fields.script_file.map(|it| self.texts.narrow(it, self.builder)).transpose()?;
-        let descriptive_name = fields.descriptive_name.map(|it| self.texts.wide(it, self.builder)).transpose()?;
+        let first_edge = self.builder.edge_count();
+        let mut fields = Fields::new(message);
+        let mut node = NodeFields::default();
+        let mut type_name = None;
+        loop {
+            if type_name.is_none() {
+                type_name = node.type_name.map(|it| self.texts.wide(it, self.builder)).transpose()?;
+            }
+            while type_name.is_some()
+                && let Some(UsualEdge { target, name, length }) = UsualEdge::read(fields.rest())
+            {
+                let name = name.map(|at| known(&self.texts.wide, at)).transpose()?;
+                self.builder.push_edge_to_id(target, name);
+                fields.skip(length);
+            }
+            let Some((field, value)) = fields.next()? else { break };
+            if field != 5 {
+                node.take(field, value)?;
+                continue;
+            }
+            if type_name.is_none() {
+                node.look_for_type_name(fields)?;
+                type_name = node.type_name.map(|it| self.texts.wide(it, self.builder)).transpose()?;
+            }
+            let (target, name) = edge(bytes(field, value)?)?;
+            let name = name.map(|it| self.texts.wide(it, self.builder)).transpose()?;
+            self.builder.push_edge_to_id(target, name);
+        }
+        let id = node.id.ok_or("a node has no id")?;
+        let size = node.size.ok_or_else(|| format!("node {id} has no size"))?;
+        let type_name = type_name.ok_or_else(|| format!("node {id} has no type name"))?;
+        let coarse_type = usize::try_from(node.coarse_type).ok().and_then(|it| CoarseType::ALL.get(it));
+        let coarse_type = coarse_type.ok_or_else(|| format!("node {id} has the coarse type {}", node.coarse_type))?;
+        let stack = node.stack.map(|it| self.allocation_stack(it)).transpose()?;
+        let class = node.class.map(|it| self.texts.narrow(it, self.builder)).transpose()?;
+        let script_file = node.script_file.map(|it| self.texts.narrow(it, self.builder)).transpose()?;
+        let descriptive_name = node.descriptive_name.map(|it| self.texts.wide(it, self.builder)).transpose()?;
         let data = NodeData {
             coarse_type: *coarse_type,
             stack: stack.map(AllocationStack::At),
@@ -358,29 +378,7 @@ impl Reader<'_> {
             descriptive_name,
             ..NodeData::new(NodeId(id), type_name, Some(size).filter(|&it| it > 0))
         };
-        self.builder.add_node(data).map_err(|error| error.to_string())?;
-        for &(target, name) in &self.edges {
-            let data = EdgeData { name: name.map(EdgeName::Name), kind: EdgeKind::Plain };
-            self.builder.add_edge_to_id(target, data).map_err(|error| error.to_string())?;
-        }
-        Ok(())
-    }
-
-    /// Looks up the names of the edges.
-    fn edge_names(&mut self, message: &[u8]) -> Result<(), String> {
-        self.edges.clear();
-        for edge in &self.raw_edges {
-            let text = match edge.name {
-                RawName::None => None,
-                RawName::Known(at) => Some(Text::Known(at)),
-                RawName::New { from_end, length } => {
-                    let start = message.len() - from_end as usize;
-                    Some(Text::New(&message[start..start + length as usize]))
-                }
-            };
-            let name = text.map(|it| self.texts.wide(it, self.builder)).transpose()?;
-            self.edges.push((NodeId(edge.target), name));
-        }
+        self.builder.add_node_with_edges(data, first_edge).map_err(|error| error.to_string())?;
         Ok(())
     }
 

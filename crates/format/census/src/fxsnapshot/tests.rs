@@ -195,6 +195,22 @@ fn damage_is_found() {
     }
 }
 
+/// Texts are counted in the order of the fields' numbers, wherever the fields are.
+#[test]
+fn fields_may_come_in_any_order() {
+    let edge = |name: &str| new().number(1, 1).wide(2, name);
+    let known = |name: u64| new().number(1, 1).number(3, name);
+    let root = new().message(5, edge("a")).number(4, 1).message(5, known(0)).wide(2, "T").message(5, known(1));
+    let second = new().wide(12, "d").number(3, 1).message(5, edge("c")).number(1, 2).number(4, 1);
+    let third = new().message(5, known(2)).message(5, known(3)).number(3, 0).number(1, 3).number(4, 1);
+    let file = file(&[new(), root.number(1, 1), second, third]);
+    let graph = read_unpacked(file.as_slice()).unwrap();
+    let types: Vec<&str> = graph.nodes().map(|it| graph.text(graph.type_name(it))).collect();
+    assert_eq!(types, ["T", "a", "T"]);
+    let names: Vec<String> = graph.nodes().flat_map(|it| graph.edges(it)).map(|it| edge_text(&graph, &it)).collect();
+    assert_eq!(names, [".a", ".T", ".a", ".c", ".c", ".d"].map(|name| format!("Plain{name} -> 0")));
+}
+
 proptest! {
     #[test]
     fn damaged_files_are_no_danger(changes in prop::collection::vec((0_usize..300, any::<u8>(), 0_usize..3), 0..4)) {

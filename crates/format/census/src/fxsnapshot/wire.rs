@@ -21,7 +21,7 @@ impl<'a> Fields<'a> {
     }
 
     /// Returns the number and the contents of the next field.
-    #[inline]
+    #[inline(always)]
     pub(super) fn next(&mut self) -> Result<Option<(u64, Value<'a>)>, &'static str> {
         if self.rest.is_empty() {
             return Ok(None);
@@ -43,9 +43,16 @@ impl<'a> Fields<'a> {
         Ok(Some((tag >> 3, value)))
     }
 
-    /// The number of bytes after the field that was taken last.
-    pub(super) fn rest_length(self) -> usize {
-        self.rest.len()
+    /// Returns the bytes after the field that was taken last.
+    #[inline]
+    pub(super) fn rest(self) -> &'a [u8] {
+        self.rest
+    }
+
+    /// Skips so many bytes, which are at most those that are left.
+    #[inline]
+    pub(super) fn skip(&mut self, count: usize) {
+        self.rest = &self.rest[count..];
     }
 
     #[inline]

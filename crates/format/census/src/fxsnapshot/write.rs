@@ -16,7 +16,8 @@ use crate::graph::{AllocationStack, CoarseType, EdgeName, FrameIndex, Graph, Nam
 /// The format cannot hold labels, locations, kinds of edges, detachedness and timelines. Edges that
 /// do not retain their target ([`Graph::retains`]) are left out, since in this format all edges do.
 /// An index becomes the name of its edge. An unknown size or time becomes 0, an empty stack none,
-/// and of a stack the innermost 60 frames are written.
+/// and of a stack the innermost 60 frames are written. See also
+/// [`WrittenFormat::lost`](crate::convert::WrittenFormat::lost).
 ///
 /// The memory is 8 bytes per name, some 10 per frame and some 20 per different index.
 ///

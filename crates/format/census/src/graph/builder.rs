@@ -7,7 +7,7 @@ use super::ids::{IdTable, SameId};
 use super::names::{Interner, Name, Names};
 use super::{
     ABSENT, About, AllocationStack, CoarseType, Column, Detachedness, EdgeKind, EdgeName, Graph, ID_MAX, Location,
-    NodeId, NodeIndex, flags, retention, tags,
+    NodeId, NodeIndex, node_flags, retention, stack_value, tags,
 };
 
 /// The properties of a node.
@@ -71,6 +71,24 @@ pub(crate) struct EdgeColumns {
     pub(crate) names: Vec<u32>,
     /// Made by [`edge_tag`](super::edge_tag).
     pub(crate) tags: Vec<u8>,
+}
+
+/// The properties of all nodes as the graph has them. Columns of optional properties have
+/// [`ABSENT`] for nodes that lack it, and may end before the last node.
+#[derive(Debug, Default)]
+pub(crate) struct NodeColumns {
+    pub(crate) ids: Vec<u64>,
+    /// Sizes in bytes, all of which are known.
+    pub(crate) sizes: Vec<u64>,
+    pub(crate) type_names: Vec<u32>,
+    /// Made by [`node_flags`](super::node_flags).
+    pub(crate) flags: Vec<u8>,
+    pub(crate) classes: Column,
+    pub(crate) labels: Column,
+    pub(crate) descriptive_names: Column,
+    pub(crate) script_files: Column,
+    /// Made by [`stack_value`](super::stack_value).
+    pub(crate) stacks: Column,
 }
 
 /// The reasons why a graph cannot be built.
@@ -173,6 +191,7 @@ impl Targets {
         }
     }
 
+    #[inline]
     fn push_id(&mut self, target: u64) {
         match self {
             Targets::Ids(it) => it.push(target),
@@ -354,6 +373,12 @@ impl GraphBuilder {
     /// Fails if the id is too large, if a name or a frame is not known, or
     /// if there are too many nodes or bytes. Then the node has not been added.
     pub fn add_node(&mut self, data: NodeData) -> Result<NodeIndex, BuildError> {
+        self.add_node_with_edges(data, self.targets.len())
+    }
+
+    /// Adds a node, whose edges are those from position `first_edge` on, which came before it. The
+    /// edges that are added from now on are its edges, too.
+    pub(crate) fn add_node_with_edges(&mut self, data: NodeData, first_edge: usize) -> Result<NodeIndex, BuildError> {
         let NodeData { id, class, label, descriptive_name, script_file, stack, .. } = data;
         if id.0 >= ID_MAX {
             return Err(BuildError::IdTooLarge { id: id.0 });
@@ -361,22 +386,18 @@ impl GraphBuilder {
         let new = u32::try_from(self.ids.len()).ok().filter(|&it| it < u32::MAX - 1);
         let new = NodeIndex(new.ok_or(BuildError::TooMany { things: "nodes" })?);
         self.check_names([Some(data.type_name), class, label, descriptive_name, script_file])?;
-        let stack = match stack {
-            None => None,
-            Some(AllocationStack::Empty) => Some(0),
-            Some(AllocationStack::At(frame)) if (frame.0 as usize) < self.frames.len() => Some(frame.0 + 1),
-            Some(AllocationStack::At(_)) => return Err(BuildError::UnknownFrame),
-        };
+        let stack = stack.map(stack_value);
+        if stack.is_some_and(|it| it as usize > self.frames.len()) {
+            return Err(BuildError::UnknownFrame);
+        }
         let size = data.size.unwrap_or(0);
         let size_total = self.size_total.checked_add(size).ok_or(BuildError::TooManyBytes)?;
         self.ids.push(id.0);
         self.size_total = size_total;
         self.sizes.push(size);
-        self.edge_starts.push(self.targets.len() as u64);
+        self.edge_starts.push(first_edge as u64);
         self.type_names.push(data.type_name.0);
-        let size_flag = if data.size.is_some() { flags::IS_SIZE_KNOWN } else { 0 };
-        let detachedness = (data.detachedness as u8) << flags::DETACHEDNESS_SHIFT;
-        self.flags.push(data.coarse_type as u8 | size_flag | detachedness);
+        self.flags.push(node_flags(data.coarse_type, data.size.is_some(), data.detachedness));
         let at = new.index();
         set(&mut self.classes, at, class.map(|it| it.0));
         set(&mut self.labels, at, label.map(|it| it.0));
@@ -409,6 +430,46 @@ impl GraphBuilder {
         }
         self.add_edge_data(edge)?;
         self.targets.push_id(target.0);
+        Ok(())
+    }
+
+    /// Adds a plain edge to the node with an id. The name is of this builder, and the id less than
+    /// [`ID_MAX`].
+    #[inline]
+    pub(crate) fn push_edge_to_id(&mut self, target: u64, name: Option<Name>) {
+        debug_assert!(target < ID_MAX && name.is_none_or(|it| (it.0 as usize) < self.names.names().count()));
+        self.targets.push_id(target);
+        self.edge_names.push(name.map_or(0, |it| it.0));
+        self.edge_tags.push(EdgeKind::Plain as u8 | if name.is_some() { tags::HAS_NAME } else { 0 });
+    }
+
+    /// Adds all nodes at once, to a builder that has none.
+    pub(crate) fn set_nodes(&mut self, nodes: NodeColumns) -> Result<(), BuildError> {
+        let NodeColumns { ids, sizes, type_names, flags, .. } = &nodes;
+        let count = ids.len();
+        assert!(self.ids.is_empty(), "there are no nodes yet");
+        assert_eq!([sizes.len(), type_names.len(), flags.len()], [count; 3], "each node has all of it");
+        if u32::try_from(count).is_err() || count >= ABSENT as usize {
+            return Err(BuildError::TooMany { things: "nodes" });
+        }
+        if let Some(&id) = ids.iter().find(|&&id| id >= ID_MAX) {
+            return Err(BuildError::IdTooLarge { id });
+        }
+        let total = sizes.iter().try_fold(0_u64, |total, &size| total.checked_add(size));
+        let names = self.names.names().count() as u32;
+        let is_known = |column: &Column| column.iter().all(|&name| name < names || name == ABSENT);
+        let optional = [&nodes.classes, &nodes.labels, &nodes.descriptive_names, &nodes.script_files];
+        if !type_names.iter().all(|&name| name < names) || !optional.into_iter().all(is_known) {
+            return Err(BuildError::UnknownName);
+        }
+        if nodes.stacks.iter().any(|&stack| stack != ABSENT && stack as usize > self.frames.len()) {
+            return Err(BuildError::UnknownFrame);
+        }
+        self.size_total = total.ok_or(BuildError::TooManyBytes)?;
+        (self.ids, self.sizes) = (nodes.ids, nodes.sizes);
+        (self.type_names, self.flags) = (nodes.type_names, nodes.flags);
+        (self.classes, self.labels, self.descriptive_names) = (nodes.classes, nodes.labels, nodes.descriptive_names);
+        (self.script_files, self.stacks) = (nodes.script_files, nodes.stacks);
         Ok(())
     }
 
@@ -509,6 +570,7 @@ impl GraphBuilder {
             targets,
             edge_names: self.edge_names,
             edge_tags: self.edge_tags,
+            all_retain: false,
             names: self.names.finish(),
             frames: Frames { frames: self.frames, allocated: self.allocated },
             locations: self.locations,

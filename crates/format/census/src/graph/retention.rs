@@ -12,7 +12,12 @@ const DOCUMENTS: &str = "(Document DOM trees)";
 /// shortcuts, and from its documents. Without this rule, the tables of the engine would seem to
 /// retain the objects of the program beside the program itself.
 pub(super) fn mark(graph: &mut Graph) {
-    let is_program = if graph.about.origin == Origin::V8 { program(graph) } else { Vec::new() };
+    let is_v8 = graph.about.origin == Origin::V8;
+    if !is_v8 && graph.edge_tags.iter().all(|tag| tag & tags::KIND == EdgeKind::Plain as u8) {
+        graph.all_retain = true;
+        return;
+    }
+    let is_program = if is_v8 { program(graph) } else { Vec::new() };
     for node in graph.nodes() {
         let is_root = node == graph.root;
         let is_system = is_program.get(node.index()) == Some(&false) && !is_root;

@@ -12,14 +12,14 @@ use super::raw::{RawEdges, RawNodes, narrow, position, rows};
 use super::script_files::script_files;
 use super::traces::{self, Function, Stacks, Trace};
 use crate::graph::{
-    CoarseType, Detachedness, EdgeColumns, EdgeKind, Graph, GraphBuilder, Location, Moment, Name, NodeData, NodeId,
-    NodeIndex, Origin, Source, edge_tag,
+    ABSENT, CoarseType, Column, Detachedness, EdgeColumns, EdgeKind, Graph, GraphBuilder, Location, Moment, Name,
+    NodeColumns, NodeIndex, Origin, Source, edge_tag, node_flags, stack_value,
 };
 use crate::input::Input;
 use crate::read_error::ReadError;
 
 /// Reads a file, in one pass. Its arrays are kept until the strings are known, at the end: the
-/// memory is 34 bytes per node besides the graph.
+/// memory is some 10 bytes per node besides the graph.
 ///
 /// Surrogates that stand alone, and what is not UTF-8, become U+FFFD. What the nodes and edges say
 /// about their own number is not used. Members that are not known are skipped. Of stacks, the
@@ -50,7 +50,8 @@ struct Parts {
     edges: Option<RawEdges>,
     functions: Vec<Function>,
     traces: Vec<Trace>,
-    locations: HashMap<NodeIndex, Location, RandomState>,
+    /// In the order of the file, until everything was read.
+    locations: Vec<(NodeIndex, Location)>,
     /// The names of the strings.
     names: Option<Vec<Name>>,
     /// True for strings that are names of edges to values of a `WeakMap`.
@@ -140,7 +141,7 @@ impl Snapshot<'_> {
                     column: narrow(column, "column")?,
                 };
                 let node = NodeIndex(position(offset, node_length, nodes.count())?);
-                parts.locations.entry(node).or_insert(location);
+                parts.locations.push((node, location));
                 Ok(())
             })?,
             _ => json.value(None)?,
@@ -174,64 +175,92 @@ impl Snapshot<'_> {
 
 /// Adds everything to a graph.
 fn add(layout: &Layout, parts: &mut Parts, builder: &mut GraphBuilder) -> Result<(), String> {
-    let nodes = parts.nodes.as_ref().ok_or("there are no `nodes`")?;
-    let edges = parts.edges.as_ref().ok_or("there are no `edges`")?;
+    let mut nodes = parts.nodes.take().ok_or("there are no `nodes`")?;
+    let edges = parts.edges.take().ok_or("there are no `edges`")?;
+    // Of several locations of a node, the first is kept.
+    parts.locations.sort_by_key(|it| it.0);
+    parts.locations.dedup_by_key(|it| it.0);
     let names = parts.names.as_deref().ok_or("there are no `strings`")?;
     let failed = |error: crate::graph::BuildError| error.to_string();
     let stacks = Stacks::add(&parts.functions, &parts.traces, names, builder)?;
-    let mut meanings = Vec::new();
-    for type_name in &layout.node_types {
-        let (coarse_type, class) = of_type(type_name);
-        let class = match class {
-            Class::Fixed(name) => FixedClass::Name(builder.intern(name).map_err(failed)?),
-            Class::Name => FixedClass::Label,
-            Class::None => FixedClass::None,
-        };
-        meanings.push(Meaning {
-            type_name: builder.intern(type_name).map_err(failed)?,
-            coarse_type,
-            class,
-            is_native: type_name == "native",
-            is_closure: type_name == "closure",
-        });
-    }
-    builder.reserve(nodes.count(), 0);
-    let files = script_files(layout, nodes, edges, names, builder.names());
-    for node in 0..nodes.count() {
-        let meaning = &meanings[usize::from(nodes.types[node])];
-        let label = *names.get(nodes.names[node] as usize).ok_or_else(|| no_string(nodes.names[node]))?;
-        // The location of an object is that of its constructor.
-        let file = files[node].or_else(|| {
-            let location = meaning.is_closure.then(|| parts.locations.get(&NodeIndex(node as u32)))??;
-            stacks.script(location.script_id)
-        });
-        let size = Some(nodes.sizes[node]);
-        let mut data = NodeData {
-            coarse_type: meaning.coarse_type,
-            class: meaning.class.of(label),
-            label: Some(label),
-            script_file: file,
-            stack: stacks.stack(nodes.traces[node])?,
-            detachedness: Detachedness::ALL[usize::from(nodes.detachedness[node])],
-            ..NodeData::new(NodeId(nodes.ids[node]), meaning.type_name, size)
-        };
-        if meaning.is_native {
-            native(&mut data, label, builder)?;
-        }
-        builder.add_node(data).map_err(failed)?;
-    }
-    add_edges(layout, parts, builder)?;
-    for (&node, &location) in &parts.locations {
+    let files = script_files(layout, &nodes, &edges, names, builder.names());
+    let edges = edge_columns(layout, parts, &mut nodes, edges, names)?;
+    let columns = node_columns(layout, parts, nodes, names, files, &stacks, builder)?;
+    builder.set_nodes(columns).map_err(failed)?;
+    builder.set_edges(edges).map_err(failed)?;
+    for &(node, location) in &parts.locations {
         builder.set_location(node, location).map_err(failed)?;
     }
     builder.set_root(NodeIndex(parts.root)).map_err(failed)
 }
 
+/// Makes the file's arrays of nodes those of the graph, most of them in place: there are many.
+fn node_columns(
+    layout: &Layout,
+    parts: &Parts,
+    nodes: RawNodes,
+    names: &[Name],
+    mut script_files: Column,
+    stacks: &Stacks,
+    builder: &mut GraphBuilder,
+) -> Result<NodeColumns, String> {
+    let meanings = meanings(layout, builder)?;
+    let RawNodes { types, names: mut labels, ids, sizes, traces, detachedness: mut flags, .. } = nodes;
+    let mut type_names = Vec::with_capacity(types.len());
+    let mut classes = Vec::with_capacity(types.len());
+    let mut descriptive_names = Column::new();
+    let mut locations = parts.locations.iter().peekable();
+    for (node, (&kind, label)) in types.iter().zip(&mut labels).enumerate() {
+        let meaning = &meanings[usize::from(kind)];
+        let name = *names.get(*label as usize).ok_or_else(|| no_string(*label))?;
+        *label = name.0;
+        type_names.push(meaning.type_name.0);
+        classes.push(meaning.class.of(name).map_or(ABSENT, |it| it.0));
+        // The location of an object is that of its constructor.
+        if let Some((_, location)) = locations.next_if(|it| it.0.index() == node)
+            && meaning.is_closure
+            && script_files[node] == ABSENT
+            && let Some(file) = stacks.script(location.script_id)
+        {
+            script_files[node] = file.0;
+        }
+        let detachedness = Detachedness::ALL[usize::from(flags[node])];
+        let dom = if meaning.is_native { dom_node(name, detachedness, builder)? } else { None };
+        flags[node] = match dom {
+            Some((descriptive_name, detachedness)) => {
+                descriptive_names.resize(node, ABSENT);
+                descriptive_names.push(descriptive_name.0);
+                node_flags(CoarseType::DomNode, true, detachedness)
+            }
+            None => node_flags(meaning.coarse_type, true, detachedness),
+        };
+    }
+    if script_files.iter().all(|&file| file == ABSENT) {
+        script_files = Column::new();
+    }
+    let stacks = stack_column(traces, stacks)?;
+    Ok(NodeColumns { ids, sizes, type_names, flags, classes, labels, descriptive_names, script_files, stacks })
+}
+
+/// Makes the stacks of the nodes' ids of stacks, in place.
+fn stack_column(mut traces: Vec<u32>, stacks: &Stacks) -> Result<Column, String> {
+    if traces.iter().all(|&trace| trace == 0) {
+        return Ok(Column::new());
+    }
+    for trace in &mut traces {
+        *trace = stacks.stack(*trace)?.map_or(ABSENT, stack_value);
+    }
+    Ok(traces)
+}
+
 /// Makes the file's array of edges that of the graph, in place: there are many.
-fn add_edges(layout: &Layout, parts: &mut Parts, builder: &mut GraphBuilder) -> Result<(), String> {
-    let (Some(nodes), Some(edges), Some(strings)) = (&mut parts.nodes, parts.edges.take(), &parts.names) else {
-        return Err("there are no `nodes`, `edges` or `strings`".to_owned());
-    };
+fn edge_columns(
+    layout: &Layout,
+    parts: &Parts,
+    nodes: &mut RawNodes,
+    edges: RawEdges,
+    strings: &[Name],
+) -> Result<EdgeColumns, String> {
     let RawEdges { types: mut tags, mut names, targets } = edges;
     let kinds: Vec<u8> = layout.edge_types.iter().map(|&(kind, is_index)| edge_tag(kind, is_index)).collect();
     for node in 0..nodes.count() {
@@ -251,8 +280,7 @@ fn add_edges(layout: &Layout, parts: &mut Parts, builder: &mut GraphBuilder) -> 
             }
         }
     }
-    let starts = std::mem::take(&mut nodes.edge_starts);
-    builder.set_edges(EdgeColumns { starts, targets, names, tags }).map_err(|error| error.to_string())
+    Ok(EdgeColumns { starts: std::mem::take(&mut nodes.edge_starts), targets, names, tags })
 }
 
 fn no_string(at: u32) -> String {
@@ -286,19 +314,41 @@ struct Meaning {
     is_closure: bool,
 }
 
-/// Completes a node that belongs to the program around V8, which may be a node of the DOM.
-fn native(data: &mut NodeData, label: Name, builder: &mut GraphBuilder) -> Result<(), String> {
+/// Returns the meanings of the types, by their numbers.
+fn meanings(layout: &Layout, builder: &mut GraphBuilder) -> Result<Vec<Meaning>, String> {
+    let failed = |error: crate::graph::BuildError| error.to_string();
+    let mut meanings = Vec::new();
+    for type_name in &layout.node_types {
+        let (coarse_type, class) = of_type(type_name);
+        let class = match class {
+            Class::Fixed(name) => FixedClass::Name(builder.intern(name).map_err(failed)?),
+            Class::Name => FixedClass::Label,
+            Class::None => FixedClass::None,
+        };
+        meanings.push(Meaning {
+            type_name: builder.intern(type_name).map_err(failed)?,
+            coarse_type,
+            class,
+            is_native: type_name == "native",
+            is_closure: type_name == "closure",
+        });
+    }
+    Ok(meanings)
+}
+
+/// Returns the name and the state of a node of the program around V8, if it is one of the DOM.
+fn dom_node(
+    label: Name,
+    detachedness: Detachedness,
+    builder: &mut GraphBuilder,
+) -> Result<Option<(Name, Detachedness)>, String> {
     let text = builder.names().text(label);
     let plain = text.strip_prefix(DETACHED);
     // Node.js has detached objects that are no nodes of the DOM: the name decides.
     if !is_dom_node(plain.unwrap_or(text)) {
-        return Ok(());
+        return Ok(None);
     }
-    data.coarse_type = CoarseType::DomNode;
-    data.descriptive_name = Some(label);
-    if let Some(plain) = plain.map(str::to_owned) {
-        data.descriptive_name = Some(builder.intern(&plain).map_err(|error| error.to_string())?);
-        data.detachedness = Detachedness::Detached;
-    }
-    Ok(())
+    let Some(plain) = plain.map(str::to_owned) else { return Ok(Some((label, detachedness))) };
+    let name = builder.intern(&plain).map_err(|error| error.to_string())?;
+    Ok(Some((name, Detachedness::Detached)))
 }

@@ -2,9 +2,9 @@
 
 use super::meta::Layout;
 use super::raw::{RawEdges, RawNodes};
-use crate::graph::{EdgeKind, Name, Names};
+use crate::graph::{ABSENT, Column, EdgeKind, Name, Names};
 
-/// Returns for each node the file of its script, if it has one: for scripts, for what the closures
+/// Returns the column of the files of scripts: for scripts, for what the closures
 /// of a function share, and for closures.
 ///
 /// A closure has an edge `shared`, and what it leads to has an edge to the script, which is called
@@ -15,8 +15,8 @@ pub(super) fn script_files(
     edges: &RawEdges,
     strings: &[Name],
     names: &Names,
-) -> Vec<Option<Name>> {
-    let mut files = vec![None; nodes.count()];
+) -> Column {
+    let mut files = vec![ABSENT; nodes.count()];
     let named = |texts: &[&str]| -> Vec<Name> {
         let named = names.iter().filter(|it| texts.contains(&it.1));
         named.map(|it| it.0).collect()
@@ -36,8 +36,9 @@ pub(super) fn script_files(
         let script = internal(node, &to_script).filter(|&it| is(&codes, it));
         if let Some(script) = script {
             let file = strings.get(nodes.names[script] as usize).copied().filter(|&it| is_path(names.text(it)));
-            files[script] = file.or(files[script]);
-            files[node] = file.or(files[node]);
+            if let Some(file) = file {
+                (files[script], files[node]) = (file.0, file.0);
+            }
         }
     }
     for node in (0..nodes.count()).filter(|&it| is(&closures, it)) {

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use foldhash::fast::RandomState;
 use hashbrown::{HashMap, HashSet};
 
+use super::meaning::is_dom_node;
 use super::meta::NODE_TYPES_MAX;
 use crate::graph::{
     AllocationStack, CoarseType, Detachedness, Edge, EdgeKind, EdgeName, FrameIndex, Graph, Name, NodeIndex, Origin,
@@ -13,12 +14,13 @@ use crate::graph::{
 /// Writes a graph as a file that Chromium's DevTools and [`read`](super::read) read, and returns
 /// the stream.
 ///
-/// A graph that came from V8 is written as it was, except for what stacks allocated that is dead:
-/// the counts and sizes in the tree of calls are of live nodes. In other graphs, the type of a node
-/// follows from its coarse type, and its name is its class, descriptive name or type name, in this
-/// order; an edge becomes a property if it has a name.
+/// A graph that came from V8 is written as it was. In other graphs, the type of a node follows from
+/// its coarse type, and its name is its class, descriptive name or type name, in this order; the name
+/// of an element becomes a tag; an edge becomes a property if it has a name; and the counts and sizes in the tree of calls are of live
+/// nodes.
 ///
-/// There may be 256 types of nodes: further ones become `hidden`.
+/// There may be 256 types of nodes: further ones become `hidden`. See also
+/// [`WrittenFormat::lost`](crate::convert::WrittenFormat::lost).
 ///
 /// The memory is some 40 bytes per frame.
 ///
@@ -28,12 +30,13 @@ use crate::graph::{
 pub fn write<W: Write>(graph: &Graph, out: W) -> io::Result<W> {
     let mut out = Out { out, buffer: Vec::with_capacity(FLUSH_BYTES * 2) };
     let types = Types::new(graph);
+    let tags = Tags::new(graph);
     header(graph, &types, &mut out)?;
-    nodes(graph, &types, &mut out)?;
+    nodes(graph, &types, &tags, &mut out)?;
     edges(graph, &mut out)?;
     stacks(graph, &mut out)?;
     timeline_and_locations(graph, &mut out)?;
-    strings(graph, &mut out)?;
+    strings(graph, &tags, &mut out)?;
     out.flush()?;
     Ok(out.out)
 }
@@ -63,6 +66,14 @@ const NODE_TYPES: [&str; 16] = [
     "object shape",
     "wasm object",
 ];
+
+/// Returns the number of nodes whose types [`write`] cannot number, in a graph of V8.
+pub(crate) fn types_lost(graph: &Graph) -> u64 {
+    let types = Types::new(graph);
+    let hidden = NODE_TYPES[HIDDEN];
+    let is_lost = |node| types.number(graph, node) == HIDDEN as u64 && graph.text(graph.type_name(node)) != hidden;
+    graph.nodes().filter(|&node| is_lost(node)).count() as u64
+}
 
 /// Text in a buffer.
 struct Out<W> {
@@ -209,11 +220,12 @@ fn offset(node: NodeIndex) -> u64 {
     (node.index() * NODE_FIELDS) as u64
 }
 
-fn nodes<W: Write>(graph: &Graph, types: &Types, out: &mut Out<W>) -> io::Result<()> {
+fn nodes<W: Write>(graph: &Graph, types: &Types, tags: &Tags, out: &mut Out<W>) -> io::Result<()> {
     out.text("\"nodes\":[");
     for node in graph.nodes() {
         let name = graph.label(node).or(graph.class(node)).or(graph.descriptive_name(node));
         let name = name.unwrap_or(graph.type_name(node));
+        let name = if graph.coarse_type(node) == CoarseType::DomNode { tags.string(name) } else { name.0 };
         let trace = match graph.stack(node) {
             None => 0,
             Some(AllocationStack::Empty) => ROOT_TRACE,
@@ -222,7 +234,7 @@ fn nodes<W: Write>(graph: &Graph, types: &Types, out: &mut Out<W>) -> io::Result
         let detachedness = Detachedness::ALL.iter().position(|&it| it == graph.detachedness(node));
         let row = [
             types.number(graph, node),
-            u64::from(name.0),
+            u64::from(name),
             graph.id(node).0,
             graph.size(node),
             graph.edge_range(node).len() as u64,
@@ -352,6 +364,37 @@ impl Scripts<'_> {
     }
 }
 
+/// The names of elements as V8 writes them: Firefox has `UL` for what is `<ul>` there.
+struct Tags {
+    /// The strings that take the places of names.
+    strings: HashMap<Name, u32, RandomState>,
+    /// Their texts, which come after the names and two others.
+    texts: Vec<String>,
+}
+
+impl Tags {
+    /// Makes tags of the DOM nodes' names that V8 would not take for such names.
+    fn new(graph: &Graph) -> Tags {
+        let mut tags = Tags { strings: HashMap::default(), texts: Vec::new() };
+        if graph.about().origin == Origin::V8 {
+            return tags;
+        }
+        for node in graph.nodes().filter(|&node| graph.coarse_type(node) == CoarseType::DomNode) {
+            let Some(name) = graph.descriptive_name(node) else { continue };
+            if !is_dom_node(graph.text(name)) && !tags.strings.contains_key(&name) {
+                tags.strings.insert(name, root_name(graph) as u32 + 1 + tags.texts.len() as u32);
+                tags.texts.push(format!("<{}>", graph.text(name).to_lowercase()));
+            }
+        }
+        tags
+    }
+
+    /// Returns the string of a DOM node's name.
+    fn string(&self, name: Name) -> u32 {
+        self.strings.get(&name).copied().unwrap_or(name.0)
+    }
+}
+
 /// The strings after the names: one without characters, and the name of the outermost call.
 fn empty_name(graph: &Graph) -> u32 {
     graph.names().count() as u32
@@ -468,9 +511,10 @@ fn timeline_and_locations<W: Write>(graph: &Graph, out: &mut Out<W>) -> io::Resu
     Ok(())
 }
 
-fn strings<W: Write>(graph: &Graph, out: &mut Out<W>) -> io::Result<()> {
+fn strings<W: Write>(graph: &Graph, tags: &Tags, out: &mut Out<W>) -> io::Result<()> {
     out.text("\"strings\":[");
-    for (at, text) in graph.names().iter().map(|it| it.1).chain(["", "(root)"]).enumerate() {
+    let tags = tags.texts.iter().map(String::as_str);
+    for (at, text) in graph.names().iter().map(|it| it.1).chain(["", "(root)"]).chain(tags).enumerate() {
         out.text(if at > 0 { ",\n" } else { "" });
         out.json_text(text);
         if out.buffer.len() >= FLUSH_BYTES {

@@ -21,6 +21,7 @@ use super::values::{node_id, number, size};
 ///     $ heapledger heap dominators Heap.2.heapsnapshot
 ///     $ heapledger heap node Heap.2.heapsnapshot 4711
 ///     $ heapledger heap paths Heap.2.heapsnapshot 4711
+///     $ heapledger heap export Heap.2.heapsnapshot -o leak.fxsnapshot
 ///
 /// A snapshot contains the texts of the program, which may be private.
 #[derive(Debug, Args)]
@@ -39,6 +40,7 @@ pub(crate) enum HeapAction {
     Dominators(HeapDominators),
     Node(HeapNode),
     Paths(HeapPaths),
+    Export(HeapExport),
 }
 
 /// Count the nodes of a snapshot, and sum up their sizes
@@ -219,6 +221,52 @@ pub(crate) struct HeapPaths {
 
     #[command(flatten)]
     pub(crate) answer: HeapAnswer,
+}
+
+/// Write a snapshot in the format of the other browser
+///
+/// Reads `.heapsnapshot`, `.heaptimeline` and `.fxsnapshot`. The file that is written
+/// can be loaded in the panel Memory of Firefox or of Chrome. Each format has things
+/// that the other cannot hold: a warning says which are lost, and how many.
+///
+///     $ heapledger heap export page.heapsnapshot -o page.fxsnapshot
+///     $ heapledger heap export page.fxsnapshot -o page.heapsnapshot
+///     $ heapledger heap export a.heapsnapshot.gz --to heapsnapshot -o a
+///
+/// Stacks with sizes, for flame graphs and other profilers, are written by
+/// `heapledger export`.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct HeapExport {
+    /// The snapshot to read
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+
+    /// The format [default: by the end of the output's name]
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) to: Option<SnapshotFormat>,
+
+    /// The file to write; - for stdout
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) output: PathBuf,
+
+    /// Replace the file if it is there
+    #[arg(short, long)]
+    pub(crate) force: bool,
+
+    /// Print, as JSON, what was written and what was lost
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A format of snapshots that can be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "lower")]
+pub(crate) enum SnapshotFormat {
+    /// For Firefox
+    FxSnapshot,
+    /// For Chrome and other programs with V8
+    HeapSnapshot,
 }
 
 /// The form and destination of an answer about snapshots.

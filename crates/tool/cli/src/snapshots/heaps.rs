@@ -236,6 +236,60 @@ fn heap_paths() {
     golden("heap_paths");
 }
 
+#[test]
+fn heap_export() {
+    golden("heap_export");
+}
+
+/// A snapshot that goes to the other format and back answers as before, as far as it can.
+#[test]
+fn exported_snapshots_are_read_by_all_verbs() {
+    let heaps = Heaps::new();
+    let there = heaps.path("there.fxsnapshot");
+    let back = heaps.path("back.heapsnapshot");
+    answered(&format!("heap export AFTER -o {}", there.display()), &heaps.files());
+    answered(&format!("heap export {} -o {}", there.display(), back.display()), &heaps.files());
+    let files = [("AFTER", heaps.path("AFTER")), ("THERE", there), ("BACK", back)];
+    // What only weak edges hold is not in the copies, nor that the size of the root is known to be 0.
+    let census = |name: &str| {
+        let text = answered(&format!("heap census {name} --by objectClass --only-retained"), &files);
+        text.lines().filter(|line| !line.starts_with("without a known size")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(census("THERE"), census("AFTER"));
+    assert_eq!(census("BACK"), census("AFTER"));
+    let retained = |name: &str| {
+        let document: serde_json::Value =
+            serde_json::from_str(&answered(&format!("heap dominators {name} 7 101 19 --json"), &files)).unwrap();
+        document["nodes"].as_array().unwrap().iter().map(|node| node["retained"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(retained("THERE"), retained("AFTER"));
+    assert_eq!(retained("BACK"), retained("AFTER"));
+    // Only the owner may read the texts of a program.
+    use std::os::unix::fs::PermissionsExt;
+    let mode = std::fs::metadata(heaps.path("there.fxsnapshot")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o077, 0);
+}
+
+#[test]
+fn a_format_must_be_known() {
+    let heaps = Heaps::new();
+    let target = heaps.path("out.bin");
+    let (file, target) = (heaps.path("AFTER"), target.to_str().unwrap().to_owned());
+    let words = |more: &[&str]| {
+        let words = ["heapledger", "heap", "export", file.to_str().unwrap()];
+        words.iter().chain(more).map(|word| std::ffi::OsString::from(*word)).collect::<Vec<_>>()
+    };
+    for (more, expected) in [
+        (vec!["-o", target.as_str()], "does not say in which format to write"),
+        (vec!["-o", "-", "--to", "fxsnapshot", "--json"], "cannot both go to stdout"),
+        (vec!["-o", file.to_str().unwrap(), "--to", "fxsnapshot", "--force"], "read"),
+    ] {
+        let arguments = crate::args::parse(words(&more)).unwrap();
+        let said = super::answer(&arguments.verb, &mut super::Output::into(Vec::new())).unwrap_err().to_string();
+        assert!(said.contains(expected), "{more:?}: {said}");
+    }
+}
+
 /// Verbs for recordings read snapshots, with stacks or not; those about time refuse them.
 #[test]
 fn a_snapshot_is_read_by_verbs_without_time() {

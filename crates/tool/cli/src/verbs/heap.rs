@@ -9,6 +9,7 @@ use crate::output::Output;
 mod census;
 pub(crate) mod diff;
 pub(crate) mod dominators;
+pub(crate) mod export;
 pub(crate) mod find;
 mod json;
 mod names;
@@ -25,6 +26,7 @@ pub(crate) fn run(action: &HeapAction, out: &mut Output) -> Result<()> {
         HeapAction::Dominators(arguments) => dominators::run(arguments, out),
         HeapAction::Node(arguments) => node::run(arguments, out),
         HeapAction::Paths(arguments) => paths::run(arguments, out),
+        HeapAction::Export(arguments) => export::run(arguments, out),
     }
 }
 

@@ -4,12 +4,9 @@
 mod page;
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use heapledger_census::read::read as census_read;
-use heapledger_census::{fxsnapshot, heapsnapshot};
 use serde_json::{Value, json};
 
 use crate::browser::marionette::Firefox;
@@ -68,6 +65,16 @@ fn document(words: &[&str]) -> Value {
 fn census(file: &Path, words: &[&str]) -> Value {
     let all = [&["census", file.to_str().unwrap(), "--json"], words].concat();
     serde_json::from_slice(&printed(&all)).unwrap()
+}
+
+/// Writes a snapshot in the format of the other file's name. Returns everything that is said to be
+/// lost.
+#[track_caller]
+fn export(file: &Path, target: &Path) -> Vec<String> {
+    let outcome = heap(&["export", file.to_str().unwrap(), "-o", target.to_str().unwrap(), "--json"]);
+    assert!(outcome.status.success(), "{outcome:?}");
+    let answer = documents::read(&outcome.stdout);
+    answer["lost"].as_array().unwrap().iter().map(|it| it["what"].as_str().unwrap().to_owned()).collect()
 }
 
 /// A snapshot of V8, read without any of the code under test.
@@ -180,8 +187,8 @@ fn a_leak_of_node_is_found() {
     assert!(number(&rows(1)[0], "bytes") >= 100_000 && rows(2).is_empty(), "{:#}", rows(1)[0]);
 }
 
-/// Retained sizes and dominators are those of DevTools, which read the same file, and another one
-/// that our writer makes of it. DevTools then counts the arrays that one object alone holds as a
+/// Retained sizes and dominators are those of DevTools, which read the same file, another one that
+/// `heap export` makes of it, and one that was Firefox's in between. DevTools then counts the arrays that one object alone holds as a
 /// part of that object; this is switched off.
 #[test]
 #[ignore = "needs Chromium and Node.js; in .ci/run"]
@@ -190,11 +197,13 @@ fn retained_sizes_are_those_of_devtools() {
     let Some([first, _]) = leak(&scratch) else { return };
     let Some(chromium) = Chromium::start(&scratch) else { return };
     chromium.open(&format!("{}/devtools_app.html", chromium.devtools));
-    let written = scratch.file("written.heapsnapshot");
-    let graph = census_read(File::open(&first).unwrap()).unwrap();
-    heapsnapshot::write(&graph, File::create(&written).unwrap()).unwrap();
+    let [written, firefox, back] =
+        ["written.heapsnapshot", "firefox.fxsnapshot", "back.heapsnapshot"].map(|name| scratch.file(name));
+    assert_eq!(export(&first, &written), [""; 0]);
+    export(&first, &firefox);
+    export(&firefox, &back);
     let mut answers = Vec::new();
-    for file in [&first, &written] {
+    for file in [&first, &written, &back] {
         let text = Value::from(std::fs::read_to_string(file).unwrap());
         let found = chromium.eval(&format!(
             "(async () => {{
@@ -227,10 +236,15 @@ fn retained_sizes_are_those_of_devtools() {
     assert!(answers[0] == answers[1], "our writer changes the answers");
 }
 
-/// Compares `[id, retained size, dominator]` of nodes with ours.
+/// Compares `[id, retained size, dominator]` of many nodes with ours.
 #[track_caller]
 fn compare_dominators(file: &Path, chosen: &[&Value]) {
     assert!(chosen.len() > 1000);
+    compare_dominators_of(file, chosen);
+}
+
+#[track_caller]
+fn compare_dominators_of(file: &Path, chosen: &[&Value]) {
     let mut wrong = Vec::new();
     for part in chosen.chunks(2000) {
         let ids: Vec<String> = part.iter().map(|node| node[0].to_string()).collect();
@@ -306,17 +320,16 @@ fn answers_are_those_of_firefox() {
         assert!(minified(&found) == expected.as_str().unwrap(), "{breakdown}: {expected}");
     }
     compare_dominators(file, &answers["nodes"].as_array().unwrap().iter().collect::<Vec<_>>());
-    // Firefox takes the same census of the file that our writer makes of it.
+    // Firefox says the same of the file that `heap export` makes of it.
     let written = scratch.file("written.fxsnapshot");
-    let graph = census_read(File::open(file).unwrap()).unwrap();
-    fxsnapshot::write(&graph, File::create(&written).unwrap()).unwrap();
-    let again = firefox.run(
-        "const done = arguments[2];
-         const snapshot = ChromeUtils.readHeapSnapshot(arguments[0]);
-         done(JSON.stringify(snapshot.takeCensus({breakdown: arguments[1]})));",
-        &[json!(written), breakdowns[1].clone()],
-    );
-    assert!(again == answers["censuses"][1], "{again}");
+    assert_eq!(export(file, &written), [""; 0]);
+    let ids: Vec<&Value> = answers["nodes"].as_array().unwrap().iter().map(|node| &node[0]).collect();
+    let again = asked_of_firefox(&mut firefox, &written, &breakdowns[1], &ids);
+    assert!(again["census"] == answers["censuses"][1], "{}", again["census"]);
+    assert_eq!(again["nodes"], answers["nodes"]);
+    if let Some([of_node, _]) = leak(&scratch) {
+        firefox_reads_a_snapshot_of_node(&mut firefox, &scratch, &of_node);
+    }
     let root = document(&["dominators", file.to_str().unwrap(), &answers["root"][0].to_string()]);
     assert_eq!(root["retained_root"], answers["root"][1]);
     let expected = answers["paths"].as_array().unwrap();
@@ -332,6 +345,36 @@ fn answers_are_those_of_firefox() {
         });
         assert_eq!(paths.collect::<Value>(), target[1], "{}", target[0]);
     }
+}
+
+/// Returns Firefox's census of a file, and `[id, retained size, dominator]` of some nodes.
+fn asked_of_firefox(firefox: &mut Firefox, file: &Path, breakdown: &Value, ids: &[&Value]) -> Value {
+    let answer = firefox.run(
+        "const [file, breakdown, ids, done] = arguments;
+         const snapshot = ChromeUtils.readHeapSnapshot(file);
+         const tree = snapshot.computeDominatorTree();
+         const nodes = ids.map((id) => [id, tree.getRetainedSize(id), tree.getImmediateDominator(id)]);
+         done(JSON.stringify({census: JSON.stringify(snapshot.takeCensus({breakdown})), nodes}));",
+        &[json!(file), breakdown.clone(), json!(ids)],
+    );
+    serde_json::from_str(answer.as_str().unwrap()).unwrap()
+}
+
+/// Firefox reads the file that `heap export` makes of a snapshot of Node.js, with the same nodes.
+#[track_caller]
+fn firefox_reads_a_snapshot_of_node(firefox: &mut Firefox, scratch: &Scratch, of_node: &Path) {
+    let written = scratch.file("node.fxsnapshot");
+    let lost = export(of_node, &written);
+    assert!(lost.iter().any(|what| what.starts_with("texts of strings")), "{lost:?}");
+    let sessions = census(of_node, &["--breakdown", r#"{"by": "objectClass", "then": {"by": "bucket"}}"#]);
+    let ids: Vec<&Value> = sessions["Session"].as_array().unwrap().iter().collect();
+    let breakdown = json!({"by": "objectClass"});
+    let answer = asked_of_firefox(firefox, &written, &breakdown, &ids);
+    // All edges in Firefox's format retain: the others are not there.
+    let expected = census(of_node, &["--by", "objectClass", "--only-retained"]);
+    let found: Value = serde_json::from_str(answer["census"].as_str().unwrap()).unwrap();
+    assert_eq!(found, expected);
+    compare_dominators_of(of_node, &answer["nodes"].as_array().unwrap().iter().collect::<Vec<_>>());
 }
 
 /// The verbs for recordings read snapshots, and their figures are those of a census. Verbs about

@@ -70,6 +70,8 @@ impl Hook {
             fork: 0,
             node_base: 0,
             capacity: 0,
+            allocator: 0,
+            allocator_version: 0,
         }
     }
 

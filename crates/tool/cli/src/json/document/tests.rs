@@ -42,6 +42,7 @@ fn schemas() -> BTreeMap<&'static str, Value> {
     add::<crate::verbs::growth::GrowthJson>(&mut all);
     add::<crate::verbs::heap::diff::HeapDiffJson>(&mut all);
     add::<crate::verbs::heap::dominators::HeapDominatorsJson>(&mut all);
+    add::<crate::verbs::heap::export::HeapExportJson>(&mut all);
     add::<crate::verbs::heap::find::HeapFindingsJson>(&mut all);
     add::<crate::verbs::heap::node::HeapNodeJson>(&mut all);
     add::<crate::verbs::heap::paths::HeapPathsJson>(&mut all);
