@@ -350,8 +350,8 @@ unsafe fn move_block(block: *mut u8, run: RunPtr, size: usize) -> *mut u8 {
         return if size <= old { block } else { new };
     }
     // SAFETY: `copy` demands that many bytes in both blocks, which are ours. `usable_size` demands
-    // a block of this allocator that nobody frees meanwhile. `free` demands that nobody uses the old
-    // one any more: the contract of `reallocate`.
+    // a block of this allocator that nobody frees meanwhile. `free` demands that nobody uses the
+    // old one any more: the contract of `reallocate`.
     unsafe {
         block::copy(block, new, old.min(size));
         filled::fill_grown(new, old.min(size), usable_size(new));
@@ -403,8 +403,8 @@ unsafe fn reallocate_huge(block: *mut u8, size: usize) -> *mut u8 {
         return if size <= old { block } else { new };
     }
     // SAFETY: `copy` demands that many bytes in both blocks, which are ours. `usable_size` demands
-    // a block of this allocator that nobody frees meanwhile. `free` demands that nobody uses the old
-    // one any more: the contract of `reallocate`.
+    // a block of this allocator that nobody frees meanwhile. `free` demands that nobody uses the
+    // old one any more: the contract of `reallocate`.
     unsafe {
         block::copy(block, new, old.min(size));
         filled::fill_grown(new, old.min(size), usable_size(new));

@@ -277,8 +277,8 @@ impl SharedArena {
         self.settings().flags & PRIVATE != 0
     }
 
-    /// Returns the id for who asks about an address: 0 if the arena is private. It is not disposed of
-    /// meanwhile.
+    /// Returns the id for who asks about an address: 0 if the arena is private. It is not disposed
+    /// of meanwhile.
     pub(crate) fn public_id(&self) -> u64 {
         if self.is_private() { 0 } else { self.id() }
     }

@@ -412,10 +412,10 @@ pub struct LiteStatistics {
     pub allocated_max: usize,
     /// Free pages that may have memory.
     pub dirty: usize,
-    /// About [`DetailedStatistics::operations`]: as many as if all blocks had been handed out that a
-    /// thread has in its lists for the next allocations, and none had been freed that was not handed
-    /// out again. So it differs by at most one for each free block of a run, and by 128 for each
-    /// thread and size above 512 bytes.
+    /// About [`DetailedStatistics::operations`]: as many as if all blocks had been handed out that
+    /// a thread has in its lists for the next allocations, and none had been freed that was not
+    /// handed out again. So it differs by at most one for each free block of a run, and by 128 for
+    /// each thread and size above 512 bytes.
     pub operations: usize,
 }
 

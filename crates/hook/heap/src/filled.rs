@@ -14,13 +14,15 @@ pub(crate) fn fill(block: *mut u8, size: usize) -> *mut u8 {
     if let Some(byte) = options::fill()
         && !block.is_null()
     {
-        // SAFETY: a new block of at least `size` bytes, or the new part of one, which nobody uses yet.
+        // SAFETY: a new block of at least `size` bytes, or the new part of one, which nobody uses
+        // yet.
         unsafe { ptr::write_bytes(block, byte, size) };
     }
     block
 }
 
-/// Fills the bytes that a reallocated block has from `from` on, as the options say. Null is ignored.
+/// Fills the bytes that a reallocated block has from `from` on, as the options say. Null is
+/// ignored.
 pub(crate) fn fill_grown(block: *mut u8, from: usize, to: usize) {
     if options::is_slow() && !block.is_null() && from < to {
         fill(block.wrapping_add(from), to - from);

@@ -14,8 +14,6 @@ use core::ops::Deref;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-use heapledger_core::block_sampler;
-
 use crate::arena::purge::decay;
 use crate::arena::{MAIN, SharedArena};
 use crate::bin::Bin;
@@ -29,6 +27,11 @@ use crate::notices::Notices;
 use crate::relaxed::{RelaxedU32, RelaxedU64};
 use crate::run::{NO_RUN, Owner, Run, RunPtr};
 use crate::sampled::Countdown;
+
+mod left;
+mod operations;
+mod sampled;
+mod siblings;
 
 /// The entries of the direct table: one for each 16 bytes of a request, and one for 0.
 const DIRECT: usize = DIRECT_MAX / 16 + 1;
@@ -81,9 +84,9 @@ pub(crate) struct Heap {
     /// The bits of the number of refills of which one at least is set if a refill may be the most
     /// frequent one: see [`Heap::refill_at_once`]. None if refills count for the block sampler.
     at_once: RelaxedU32,
-    /// The allocations and frees, wrapped, if all blocks of the current runs' free lists were handed
-    /// out, and if no block was freed that was not handed out again: twice what was handed out, less
-    /// the blocks that runs have carved.
+    /// The allocations and frees, wrapped, if all blocks of the current runs' free lists were
+    /// handed out, and if no block was freed that was not handed out again: twice what was handed
+    /// out, less the blocks that runs have carved.
     operations: RelaxedU64,
     /// The number of blocks that were resized in place.
     resized: RelaxedU64,
@@ -413,8 +416,8 @@ impl HeapPtr {
     /// more.
     #[cold]
     pub(crate) unsafe fn free_in_full(self, run: RunPtr, block: *mut Block) {
-        // SAFETY: `give_back_any` demands that its caller owns the run, as this heap does, and a block
-        // of it that nobody uses: both by this function's `# Safety`.
+        // SAFETY: `give_back_any` demands that its caller owns the run, as this heap does, and a
+        // block of it that nobody uses: both by this function's `# Safety`.
         unsafe { run.give_back_any(block) };
         if run.reopen() {
             self.list(run);
@@ -504,107 +507,6 @@ impl HeapPtr {
     /// Releases everything that is not in use.
     pub(crate) fn trim(self) {
         self.release_unused(0);
-    }
-
-    /// Prepares the heap for being left by its thread: all runs are listed, full, or released. Other
-    /// heaps that were left have `pages_left` pages in empty runs.
-    pub(crate) fn leave(self, pages_left: usize) {
-        self.release_unused(self.part_of(EMPTY_LEFT).saturating_sub(pages_left));
-        for class in 0..CLASSES {
-            let current = self.current[class].get();
-            if current == NO_RUN {
-                continue;
-            }
-            // A full run may just have got a block back.
-            if !current.has_free() && current.fill() {
-                self.set_current(class, NO_RUN);
-            } else {
-                self.give_up_current(class);
-            }
-        }
-    }
-
-    /// True if the heap has runs with blocks in use that are not full.
-    pub(crate) fn has_listed(self) -> bool {
-        self.bins.iter().any(|bin| bin.partial.first().is_some())
-    }
-
-    /// Moves all runs with blocks in use that are not full to another heap of the arena. Returns
-    /// their number. No thread has either of the heaps.
-    pub(crate) fn move_listed(self, to: HeapPtr) -> usize {
-        let mut count = 0;
-        for class in 0..CLASSES {
-            while self.take_listed(class, to).is_some_and(|run| {
-                to.bins[class].partial.push_back(run);
-                true
-            }) {
-                count += 1;
-            }
-        }
-        count
-    }
-
-    /// Takes a run of a class with blocks in use that is not full, for another heap of the arena.
-    /// No thread has this heap.
-    pub(crate) fn take_listed(self, class: usize, to: HeapPtr) -> Option<RunPtr> {
-        let run = self.bins[class].partial.pop_front()?;
-        self.slices.set(self.slices.get() - run.slices());
-        to.slices.set(to.slices.get() + run.slices());
-        run.set_owner(to.as_owner());
-        Some(run)
-    }
-
-    /// Takes the notices of a heap that no thread has. Returns the runs without blocks in use, as a
-    /// list: the heap does not have them any more.
-    pub(crate) fn take_emptied(self) -> Option<RunPtr> {
-        let (mut next, mut emptied) = (RunPtr::from(self.shared.notices.take()), None);
-        while let Some(run) = next {
-            next = run.next();
-            run.end_notice();
-            if run.used() == 0 {
-                self.take_out(run, &mut emptied);
-            } else {
-                self.bins[run.class()].partial.push_back(run);
-            }
-        }
-        emptied
-    }
-
-    /// Adds a run that is in no list to those that are given back.
-    fn take_out(self, run: RunPtr, emptied: &mut Option<RunPtr>) {
-        self.count(run.carved() as i64);
-        self.slices.set(self.slices.get() - run.slices());
-        run.set_next(emptied.replace(run));
-    }
-
-    /// Looks at `count` runs with blocks in use of a heap that no thread has, those next that were
-    /// not looked at for longest. Returns those of which all blocks were freed, as a list, and
-    /// their number.
-    pub(crate) fn sweep(self, count: usize) -> (Option<RunPtr>, usize) {
-        let (mut emptied, mut taken, mut rest) = (None, 0, count);
-        for _ in 0..CLASSES {
-            let bin = &self.bins[self.visited.get()];
-            let last = bin.partial.last();
-            while let Some(run) = bin.partial.first() {
-                if rest == 0 {
-                    return (emptied, taken);
-                }
-                rest -= 1;
-                bin.partial.unlink(run);
-                run.take_remote();
-                if run.used() == 0 {
-                    self.take_out(run, &mut emptied);
-                    taken += 1;
-                } else {
-                    bin.partial.push_back(run);
-                }
-                if last == Some(run) {
-                    break;
-                }
-            }
-            self.visited.set((self.visited.get() + 1) % CLASSES);
-        }
-        (emptied, taken)
     }
 
     fn release_unused(self, keep: usize) {
@@ -703,57 +605,15 @@ impl Heap {
         self.arena.get()
     }
 
-    /// Adds one of the thread's other heaps to the table, if this is the home heap.
-    pub(crate) fn add_sibling(&self, heap: HeapPtr) {
-        heap.sibling.set(self.arena_heaps(heap.membership.id()).replace(heap));
-    }
-
     /// True if this is a heap of the arena with an id other than 0.
     #[inline(always)]
     pub(crate) fn is_of(&self, id: u64) -> bool {
         self.membership.id() == id
     }
 
-    /// Returns the list of the thread's heaps in which the one of an arena is, if this is the home
-    /// heap. Its first heap may be of another arena, or [`EMPTY`].
-    #[inline(always)]
-    pub(crate) fn arena_heaps(&self, id: u64) -> &Cell<HeapPtr> {
-        // SAFETY: `get_unchecked` demands an index in bounds: the rest is below the length.
-        unsafe { self.arena_heaps.get_unchecked(id as usize % ARENA_HEAPS) }
-    }
-
-    /// Calls a function with all lists of the thread's other heaps, if this is the home heap.
-    pub(crate) fn each_list(&self, visit: impl FnMut(&Cell<HeapPtr>)) {
-        self.arena_heaps.iter().for_each(visit);
-    }
-
     /// True if the heap allocates blocks of the run's class from it.
     pub(crate) fn is_current(&self, run: RunPtr) -> bool {
         self.current[run.class()].get() == run
-    }
-
-    /// Calls a function with the thread's other heaps, if this is the home heap.
-    pub(crate) fn each_sibling(&self, mut visit: impl FnMut(HeapPtr)) {
-        for list in &self.arena_heaps {
-            let mut heap = list.get();
-            while !heap.is_empty() {
-                let next = heap.sibling.get();
-                visit(heap);
-                heap = next;
-            }
-        }
-    }
-
-    /// Empties the table of the thread's other heaps. Calls a function with each.
-    pub(crate) fn take_siblings(&self, mut visit: impl FnMut(HeapPtr)) {
-        for list in &self.arena_heaps {
-            let mut heap = list.replace(EMPTY);
-            while !heap.is_empty() {
-                let next = heap.sibling.replace(EMPTY);
-                visit(heap);
-                heap = next;
-            }
-        }
     }
 
     /// Returns the run from which a request of up to [`DIRECT_MAX`] bytes is answered.
@@ -792,27 +652,6 @@ impl Heap {
         self.current[class].get().pop_keyed(bytes_of(class) > DIRECT_MAX)
     }
 
-    /// Counts operations.
-    #[inline(always)]
-    fn count(&self, operations: i64) {
-        self.operations.set(self.operations.get().wrapping_add_signed(operations));
-    }
-
-    /// Returns the operations without a look at the lists, wrapped. For any thread.
-    pub(crate) fn operations(&self) -> u64 {
-        self.operations.get()
-    }
-
-    /// Adds the blocks that were handed out to the numbers of their classes, with those of the
-    /// current runs' free lists. Returns the number of blocks
-    /// that were resized in place. For any thread.
-    pub(crate) fn add_allocations(&self, to: &mut [u64; CLASSES]) -> u64 {
-        for (class, (sum, bin)) in to.iter_mut().zip(&self.bins).enumerate() {
-            *sum = sum.wrapping_add(bin.allocations(self.current[class].get().countdown(class)));
-        }
-        self.resized.get()
-    }
-
     /// Does the most frequent refill for a request of up to [`DIRECT_MAX`] bytes: makes the blocks
     /// that the thread has freed in the current run the free list, and returns the first. Null if
     /// there are none, or if more has to be done: then [`HeapPtr::tick`] and [`HeapPtr::refill`] do
@@ -845,51 +684,6 @@ impl Heap {
     #[inline(always)]
     fn checks(&self) -> (usize, u32) {
         if self.slices.get() <= CACHED { CHECKS } else { CHECKS_LARGE }
-    }
-
-    /// Returns the number of allocations of a class that were handed out, with those that need no
-    /// refill of it.
-    #[inline(always)]
-    pub(crate) fn ready(&self, class: usize) -> u64 {
-        let run = self.current[class].get();
-        self.bins[class].allocations(run.countdown(class)) + u64::from(run.out_of_turn(class))
-    }
-
-    /// Returns the number of blocks that may be taken out of turn until the next refill of a class.
-    pub(crate) fn out_of_turn(&self, class: usize) -> usize {
-        usize::from(self.current[class].get().out_of_turn(class))
-    }
-
-    /// Returns the length of the free list of a class, by following it.
-    #[cold]
-    pub(crate) fn free_count(&self, class: usize) -> usize {
-        self.current[class].get().free_count()
-    }
-
-    /// Has the next refill of a class come after `kept` allocations, or earlier if the class has not
-    /// as many blocks, or if they are more than [`KEPT_MAX`](crate::run::KEPT_MAX) ones that are
-    /// taken out of turn. The other blocks come back at that refill.
-    #[cold]
-    pub(crate) fn hold_back(&self, class: usize, kept: usize) {
-        let run = self.current[class].get();
-        if run == NO_RUN {
-            return;
-        }
-        let (bin, is_direct) = (&self.bins[class], bytes_of(class) <= DIRECT_MAX);
-        self.count(2 * i64::from(bin.count_latest(run.countdown(class))));
-        let held = run.hold_back(if is_direct { kept } else { 0 });
-        bin.uncount(held);
-        self.count(-2 * i64::from(held));
-        if !is_direct {
-            run.set_out_of_turn(kept);
-            bin.restart(run.countdown(class));
-        }
-    }
-
-    /// Has all refills count for the block sampler, if there is one. For any thread: the heap's own
-    /// may not see it at once.
-    pub(crate) fn note_sampler(&self) {
-        self.at_once.set(if block_sampler::get().is_some() { 0 } else { AT_ONCE });
     }
 
     /// Notes that a block of a class was asked for.

@@ -6,8 +6,8 @@
 //! allocator would hand out memory that the program, or an attacker, has chosen. With keys, the
 //! address is XORed with a number that depends on the block and on a secret, and the second word of
 //! the block has a check that depends on both words' plain content and on the secret. Each link is
-//! checked before it is followed; a wrong one ends the program. A block whose two words are right is
-//! in a list already, so the same check notices each double free at once.
+//! checked before it is followed; a wrong one ends the program. A block whose two words are right
+//! is in a list already, so the same check notices each double free at once.
 //!
 //! The secret of a run is made from one of the process, which the kernel gives, and the address of
 //! the run's metadata: a link of one run does not fit in another. The mixing function is fast, not

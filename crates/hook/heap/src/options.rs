@@ -1,8 +1,9 @@
 //! The options of the allocator: from code before the first allocation, then from the environment.
 //!
 //! All are off by default. Options that fill memory ([`AllocatorOptions::junk`], `zero` and
-//! `poison`), and `keyed_lists`, cost nothing while they are off: if one is on, the word in which the common path looks
-//! for the thread's heap stays that of the empty heap, so that each call takes the slow path.
+//! `poison`), and `keyed_lists`, cost nothing while they are off: if one is on, the word in which
+//! the common path looks for the thread's heap stays that of the empty heap, so that each call
+//! takes the slow path.
 
 use core::ffi::CStr;
 #[cfg(not(miri))]

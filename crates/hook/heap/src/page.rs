@@ -8,30 +8,30 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::fatal;
 use crate::geometry::SLICE;
-use crate::{fatal, options};
 
 /// The size of the system's pages in bytes, and the size that the allocator uses. 0: not known yet.
 static SYSTEM: AtomicUsize = AtomicUsize::new(0);
 static SIZE: AtomicUsize = AtomicUsize::new(0);
 
 /// Returns the size of a page in bytes: a power of two from 4 KiB to 64 KiB. It is that of the
-/// system, or a larger one if the options say so.
+/// system, or a larger one from the first allocation on, if the options say so.
 #[inline]
 pub fn page_size() -> usize {
     match SIZE.load(Ordering::Relaxed) {
-        0 => {
-            options::start();
-            SIZE.load(Ordering::Relaxed)
-        }
+        0 => system_size(),
         size => size,
     }
 }
 
 /// Returns the size of the system's pages in bytes.
+#[cold]
 pub(crate) fn system_size() -> usize {
-    page_size();
-    SYSTEM.load(Ordering::Relaxed)
+    match SYSTEM.load(Ordering::Relaxed) {
+        0 => ask(),
+        size => size,
+    }
 }
 
 /// Asks for the system's size, and doubles it so many times, up to that of a slice. For the start.

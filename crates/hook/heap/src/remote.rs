@@ -32,9 +32,10 @@ impl RemoteList {
         RemoteList(AtomicPtr::new(ptr::null_mut()))
     }
 
-    /// Adds a block; `link` makes its second argument follow the first in a list. True if the caller has to notify the owner: the run cannot be released before
-    /// the owner has got the notice. Otherwise the owner may have released the run, and the list
-    /// with it, when this returns.
+    /// Adds a block; `link` makes its second argument follow the first in a list. True if the
+    /// caller has to notify the owner: the run cannot be released before the owner has got the
+    /// notice. Otherwise the owner may have released the run, and the list with it, when this
+    /// returns.
     ///
     /// # Safety
     ///

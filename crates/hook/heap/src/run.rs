@@ -32,7 +32,10 @@ use crate::random;
 use crate::relaxed::{RelaxedPtr, RelaxedU8, RelaxedU16, RelaxedU32};
 use crate::remote::RemoteList;
 
+mod keyed;
+mod memory;
 mod observe;
+mod sampled;
 
 pub(crate) use self::observe::Observed;
 
@@ -43,18 +46,12 @@ const POPS: u8 = 64;
 /// The value of [`Run::pops`] that says that free blocks are fresh. Others are less, and not 0
 /// between two calls, so that a count never becomes this one.
 const FRESH: u8 = 128;
-/// The most blocks for [`Run::set_out_of_turn`].
-pub(crate) const KEPT_MAX: usize = FRESH as usize - 2;
 /// The bytes that a run gets at once after it has used as many.
 const POPULATED: usize = 16 << 10;
-/// The tag in [`Run::touched`] of a free slice whose memory was returned to the system.
-const RETURNED: u8 = 0x40;
 /// The tag in the owner's word of a full run.
 const FULL: usize = 1;
 /// All tags of that word.
 pub(crate) const TAGS: usize = FULL;
-/// The tag in [`Run::touched`] of a free slice that was decommitted.
-const DECOMMITTED: u8 = 0x80;
 
 /// The blocks that a free list got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,62 +184,6 @@ impl RunPtr {
         if self.key().is_plain() { self.pop() } else { self.pop_keyed(false) }
     }
 
-    /// Takes a block as [`Run::pop`], or for a class above the direct ones, as [`Run::pop_latest`]
-    /// does. For keyed links.
-    pub(crate) fn pop_keyed(self, is_latest: bool) -> *mut Block {
-        let local = self.local_free.get();
-        let is_local = is_latest && !local.is_null();
-        if is_local && !self.count_down() {
-            return ptr::null_mut();
-        }
-        let (list, block) = if is_local { (&self.local_free, local) } else { (&self.free, self.free.get()) };
-        if !block.is_null() {
-            // SAFETY: `next` demands a block of a free list, as in `pop`; `clear` one that the caller
-            // owns, as it does when it is out of the list.
-            unsafe {
-                list.set(self.key().next(block));
-                Key::clear(block);
-            }
-            self.used.set(self.used.get().wrapping_add(1));
-        }
-        block
-    }
-
-    /// Gives a block back as [`Run::give_back`] does, however links are written.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Run::give_back`].
-    pub(crate) unsafe fn give_back_any(self, block: *mut Block) -> u32 {
-        let key = self.key();
-        if key.is_plain() {
-            // SAFETY: `give_back` demands what this function's `# Safety` does.
-            return unsafe { self.give_back(block) };
-        }
-        // SAFETY: `set_next` demands a block that the caller owns: see this function's `# Safety`.
-        unsafe { key.set_next(block, self.local_free.get()) };
-        self.local_free.set(block);
-        let used = self.used.get().wrapping_sub(1);
-        self.used.set(used);
-        used
-    }
-
-    /// Gives a block back that this thread does not own the run of. True if the caller has to
-    /// notify the owner.
-    ///
-    /// # Safety
-    ///
-    /// `block` is a block of this run that nobody uses any more.
-    pub(crate) unsafe fn give_back_remotely(self, block: *mut Block) -> bool {
-        let key = self.key();
-        // SAFETY: `set_next` demands a block that the caller owns, of 16 bytes and aligned to 16:
-        // that of `push`, before it is in the list.
-        let link = |block, next| unsafe { key.set_next(block, next) };
-        // SAFETY: `push` demands a block of the list's run that the caller owns: by this function's
-        // `# Safety` it is one of this run, and nobody else uses it.
-        unsafe { self.remote.push(block, link) }
-    }
-
     /// Returns the address of the run's first slice.
     pub(crate) fn start(self) -> *mut u8 {
         let slice = (self.0.as_ptr().addr() % PAGE) / RUN_SIZE;
@@ -331,42 +272,6 @@ impl RunPtr {
             unsafe { key.set_next(last, self.local_free.get()) };
             self.local_free.set(first);
             self.free.set(ptr::null_mut());
-        }
-        count
-    }
-
-    /// Leaves that many blocks of the free list in it, and makes the others the first of those that
-    /// the owner has freed. Returns the number of these.
-    #[cold]
-    pub(crate) fn hold_back(self, kept: usize) -> u32 {
-        let (first, key) = (self.free.get(), self.key());
-        let (mut last, mut rest) = (ptr::null_mut(), first);
-        for _ in 0..kept {
-            if rest.is_null() {
-                return 0;
-            }
-            last = rest;
-            // SAFETY: `next` demands a block of a free list: see `check_lists`.
-            rest = unsafe { key.next(rest) };
-        }
-        if last.is_null() {
-            return self.give_back_free();
-        }
-        // SAFETY: `set_next` demands a block that the caller owns: it is one of the free list.
-        unsafe { key.set_next(last, ptr::null_mut()) };
-        self.free.set(rest);
-        let held = self.give_back_free();
-        self.free.set(first);
-        held
-    }
-
-    /// Returns the length of the free list, at most the number of the run's blocks.
-    pub(crate) fn free_count(self) -> usize {
-        let (mut block, mut count) = (self.free.get(), 0);
-        while !block.is_null() && count < usize::from(self.capacity.get()) {
-            count += 1;
-            // SAFETY: `next` demands a block of a free list: see `check_lists`.
-            block = unsafe { self.key().next(block) };
         }
         count
     }
@@ -468,8 +373,8 @@ impl RunPtr {
     /// Puts the free blocks of a run without blocks in use into the order of their addresses, if
     /// they are in disorder: they are made anew, as in a new run. The order in which a program gets
     /// its blocks is often that in which it reads them, and processors fetch addresses in order
-    /// ahead. (`logic` in `benches/allocator` takes a third less time with this.) Returns the number
-    /// of blocks that are in no list any more.
+    /// ahead. (`logic` in `benches/allocator` takes a third less time with this.) Returns the
+    /// number of blocks that are in no list any more.
     #[inline(never)]
     pub(crate) fn restart(self) -> usize {
         if self.capacity.get() == 1 || self.is_in_order() {
@@ -502,7 +407,8 @@ impl RunPtr {
     }
 
     /// Takes what other threads have freed, as if the owner had freed it. True if there was
-    /// something. For a current run, or one that is listed and whose bin looks at `used` afterwards.
+    /// something. For a current run, or one that is listed and whose bin looks at `used`
+    /// afterwards.
     #[inline]
     pub(crate) fn take_remote(self) -> bool {
         let first = self.remote.take();
@@ -641,19 +547,6 @@ impl Run {
         if bytes_of(class) > DIRECT_MAX { self.pops.get() } else { 0 }
     }
 
-    /// Returns the number of blocks that [`Run::pop_latest`] may take out of turn until the next
-    /// refill, if it takes those of the class, otherwise 0.
-    #[inline(always)]
-    pub(crate) fn out_of_turn(&self, class: usize) -> u8 {
-        self.countdown(class).saturating_sub(1)
-    }
-
-    /// Sets that number, to at most [`KEPT_MAX`]. The blocks of the free list, if there are some,
-    /// count as not fresh.
-    pub(crate) fn set_out_of_turn(&self, kept: usize) {
-        self.pops.set(kept.min(KEPT_MAX) as u8 + 1);
-    }
-
     /// Takes the block that the owner freed last, otherwise one from the free list. Null if there
     /// is none, if the block was freed twice with at most one other between, and if it is time for
     /// [`RunPtr::replenish`]: the lists of these runs might never become empty, and other work
@@ -736,43 +629,6 @@ impl Run {
 
     pub(crate) fn slices(&self) -> usize {
         usize::from(self.slices.get())
-    }
-
-    /// Returns the number of pages of the slice that may have memory, from earlier runs or this
-    /// one, in units of [`PAGE`].
-    pub(crate) fn pages(&self) -> usize {
-        let own = page::up(usize::from(self.carved.get()) * self.block_size()) / PAGE;
-        own.max(self.touched()).min(SLICE / PAGE)
-    }
-
-    /// Returns the number of pages of the slice that may have memory from earlier runs.
-    pub(crate) fn touched(&self) -> usize {
-        usize::from(self.touched.get() & !(RETURNED | DECOMMITTED))
-    }
-
-    /// Marks a free slice as one whose memory was returned to the system.
-    pub(crate) fn set_returned(&self) {
-        self.touched.set(RETURNED);
-    }
-
-    /// True if the slice had memory that was returned to the system.
-    pub(crate) fn is_returned(&self) -> bool {
-        self.touched.get() & (RETURNED | DECOMMITTED) != 0
-    }
-
-    /// True if the slice has to be committed before it is used.
-    pub(crate) fn is_decommitted(&self) -> bool {
-        self.touched.get() & DECOMMITTED != 0
-    }
-
-    /// Marks a free slice as decommitted. Nothing is known about its content afterwards.
-    pub(crate) fn set_decommitted(&self) {
-        self.touched.set((SLICE / PAGE) as u8 | DECOMMITTED);
-    }
-
-    /// Notes how many pages of the slice may have memory: at most those of a slice.
-    pub(crate) fn set_touched(&self, pages: usize) {
-        self.touched.set(pages as u8);
     }
 
     /// Returns the number of blocks that have been in a list or in use.

@@ -264,5 +264,12 @@ fn statistics_are_written_in_three_formats() {
     assert!(json.ends_with("]}\n") && json.contains("{\"size\":1024,\"runs\":"), "{json}");
     assert!(metrics.contains(&format!("\nheapledger_allocator_allocated_bytes {}\n", now.allocated)), "{metrics}");
     assert!(metrics.contains("heapledger_allocator_bin_unused_by_size_bytes{size=\"1024\"} "), "{metrics}");
+    assert!(text.contains(&format!("operations {:>15}  Alloc", now.operations)), "{text}");
+    assert!(json.contains(&format!("\"operations\":{},\"bins\":[", now.operations)), "{json}");
+    assert!(metrics.contains(&format!("\nheapledger_allocator_operations_total {}\n", now.operations)), "{metrics}");
+    let bin = now.bins.iter().position(|bin| bin.size == 1024).unwrap();
+    let heap::BinOperations { allocations, frees, .. } = now.bin_operations[bin];
+    assert!(allocations > 0 && json.contains(&format!("\"allocations\":{allocations},\"frees\":{frees}}}")), "{json}");
+    assert!(metrics.contains(&format!("\nheapledger_allocator_frees_by_size_total{{size=\"1024\"}} {frees}\n")));
     free(block);
 }

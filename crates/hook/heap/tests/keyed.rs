@@ -19,8 +19,8 @@ fn victim() -> *mut u8 {
 }
 
 fn free(block: *mut u8) {
-    // SAFETY: a block of the test's; or none, in cases that break the contract so that the allocator
-    // ends the process.
+    // SAFETY: a block of the test's; or none, in cases that break the contract so that the
+    // allocator ends the process.
     unsafe { heap::free(block) };
 }
 

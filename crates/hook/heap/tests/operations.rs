@@ -176,8 +176,8 @@ impl Caller {
     }
 }
 
-/// Checks the statistics, and the light ones, which differ by the blocks of free lists. There are at
-/// most four threads with heaps.
+/// Checks the statistics, and the light ones, which differ by the blocks of free lists. There are
+/// at most four threads with heaps.
 fn check(expected: &Counts, when: &str) {
     let now = Counts::now();
     for (size, counted) in &now.bins {
@@ -309,4 +309,49 @@ fn an_arena_is_counted_alone_and_after_its_end() {
     check(&expected, "before the arena ends");
     drop(arena);
     check(&expected, "after the arena has ended");
+}
+
+#[cfg(not(miri))]
+#[test]
+fn a_child_goes_on_from_the_numbers_of_its_parent() {
+    unsafe extern "C" {
+        fn fork() -> i32;
+        fn waitpid(process: i32, status: *mut i32, options: i32) -> i32;
+        fn _exit(status: i32) -> !;
+    }
+    let _alone = alone();
+    let (ready, is_ready) = mpsc::channel();
+    let (end, is_over) = mpsc::channel::<()>();
+    // The child does not have this thread, nor its heap.
+    let other = thread::spawn(move || {
+        let mut caller = Caller::new(5, None);
+        (0..2000).for_each(|_| caller.call());
+        ready.send(()).unwrap();
+        is_over.recv().unwrap_err();
+        caller.end();
+    });
+    is_ready.recv().unwrap();
+    let before = heap::detailed_statistics();
+    // SAFETY: the child calls functions of the allocator only, and `_exit`.
+    let child = unsafe { fork() };
+    if child == 0 {
+        let now = heap::detailed_statistics();
+        let is_same = now.operations == before.operations && now.bin_operations == before.bin_operations;
+        free_in_child(heap::allocate(100));
+        let is_counted = heap::detailed_statistics().operations == before.operations + 2;
+        // SAFETY: ends this process.
+        unsafe { _exit(i32::from(!is_same) | i32::from(!is_counted) << 1) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for the child of above.
+    assert_eq!(unsafe { waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0, "1: other numbers, 2: not counted");
+    drop(end);
+    other.join().unwrap();
+}
+
+#[cfg(not(miri))]
+fn free_in_child(block: *mut u8) {
+    // SAFETY: a block of the caller's.
+    unsafe { heap::free(block) };
 }

@@ -186,10 +186,11 @@ impl ArenaBuilder {
         self.flags(RANDOMISED)
     }
 
-    /// Keeps the arena's id secret: [`find_by_label`](super::blocks::find_by_label) does not find it,
-    /// and [`pointer_info`](crate::pointer_info), [`walk`](crate::walk()) and messages do not tell it.
-    /// The id is a random number of 64 bits, so that only code which was given it can allocate in
-    /// the arena or dispose of it. Purge hooks, which programs set for themselves, are told.
+    /// Keeps the arena's id secret: [`find_by_label`](super::blocks::find_by_label) does not find
+    /// it, and [`pointer_info`](crate::pointer_info), [`walk`](crate::walk()) and messages do not
+    /// tell it. The id is a random number of 64 bits, so that only code which was given it can
+    /// allocate in the arena or dispose of it. Purge hooks, which programs set for themselves, are
+    /// told.
     pub fn private(self) -> ArenaBuilder {
         self.flags(PRIVATE)
     }

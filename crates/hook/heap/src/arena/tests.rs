@@ -605,7 +605,7 @@ fn the_id_of_a_private_arena_is_not_told() {
                 ControlFlow::Continue(())
             });
             assert_eq!(walked, Some(id));
-            // Who has a block may know.
+            // The owner of a block may know.
             assert_eq!(owner(block), Some(arena.id()));
             // SAFETY: a block of the arena, which nobody uses.
             unsafe { arena.free(block) };

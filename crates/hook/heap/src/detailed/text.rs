@@ -155,14 +155,21 @@ fn open_metrics(now: &DetailedStatistics, out: &mut dyn Write) -> fmt::Result {
     let name = "heapledger_allocator_operations";
     writeln!(out, "# TYPE {name} counter\n# HELP {name} Allocations, frees and reallocations in place.")?;
     writeln!(out, "{name}_total {}", now.operations)?;
-    let of: [(&str, fn(&BinOperations) -> usize); 2] =
-        [("allocations", |bin| bin.allocations), ("frees", |bin| bin.frees)];
-    for (what, number) in of {
-        let name = format_args!("heapledger_allocator_{what}_by_size");
-        writeln!(out, "# TYPE {name} counter\n# HELP {name} The {what} of blocks of up to 64 KiB, by size.")?;
-        for (bin, operations) in bins(now) {
-            writeln!(out, "{name}_total{{size=\"{}\"}} {}", bin.size, number(operations))?;
-        }
+    by_size("allocations", now, |bin| bin.allocations, out)?;
+    by_size("frees", now, |bin| bin.frees, out)
+}
+
+/// Writes a number of operations of each bin, for OpenMetrics.
+fn by_size(
+    what: &str,
+    now: &DetailedStatistics,
+    number: fn(&BinOperations) -> usize,
+    out: &mut dyn Write,
+) -> fmt::Result {
+    let name = format_args!("heapledger_allocator_{what}_by_size");
+    writeln!(out, "# TYPE {name} counter\n# HELP {name} The {what} of blocks of up to 64 KiB, by size.")?;
+    for (bin, operations) in bins(now) {
+        writeln!(out, "{name}_total{{size=\"{}\"}} {}", bin.size, number(operations))?;
     }
     Ok(())
 }

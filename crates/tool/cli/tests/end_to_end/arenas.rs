@@ -231,6 +231,20 @@ int main(void) {
     functions->pointer_info(block + 2999, &info);
     int is_within = total.mapped >= total.allocated + total.waste + total.dirty + total.bookkeeping;
     int is_the_block = info.address == (uint64_t)block && info.bytes == functions->malloc_usable_size(block);
+    heapledger_statistics before = {0}, after = {0};
+    functions->statistics(&before, NULL);
+    char *volatile counted = malloc(100);
+    free(counted);
+    functions->statistics(&after, NULL);
+    functions->reset_randomisation(true);
+    int rising = 0;
+    char *last = malloc(208);
+    for (int at = 0; at < 100; at++) {
+        char *next = malloc(208);
+        rising += next > last;
+        last = next;
+    }
+    printf("%d %d ", after.operations == before.operations + 2 && light.operations > 0, rising < 80);
     printf("%d %d %d %u\n", is_within && total.allocated > 3000 && total.arenas == 1,
         functions->statistics_bins() > 20 && bins[0].size == 16 && light.allocated >= total.allocated,
         is_the_block, info.kind);
@@ -249,9 +263,9 @@ int main(void) {
         assert!(outcome.status.success(), "{outcome:?}");
         outcome.text()
     };
-    assert_eq!(told("heapledger"), "1 1 1 1\n");
+    assert_eq!(told("heapledger"), "1 1 1 1 1 1\n");
     // glibc's does not know.
-    assert_eq!(told("system"), "0 0 0 0\n");
+    assert_eq!(told("system"), "0 0 0 0 0 0\n");
 }
 
 /// Purges are in the recording and in exports, and the program's own hook is called as ever.
