@@ -58,7 +58,9 @@ impl fmt::Display for PhcCoreError {
         match self {
             PhcCoreError::NotCore => out.write_str("offset 0: this is no core file"),
             PhcCoreError::Machine => out.write_str("offset 18: this is the core file of another processor than x86-64"),
-            PhcCoreError::Cut(offset) => write!(out, "offset {offset}: the file is damaged, or it ends before this part"),
+            PhcCoreError::Cut(offset) => {
+                write!(out, "offset {offset}: the file is damaged, or it ends before this part")
+            }
             PhcCoreError::NoChecker => out.write_str("the process did not run with the heap checker"),
             PhcCoreError::Version(version) => {
                 write!(out, "the heap checker of the process wrote version {version} of its reports, not {VERSION}")
@@ -118,7 +120,9 @@ pub fn read_core<'data, R: ReadRef<'data>>(data: R) -> Result<PhcCore, PhcCoreEr
     for file in &files {
         let MappedFile { start, end, offset, path } = file;
         core.maps.push(format!("{start:x}-{end:x} r--p {offset:x} 00:00 0 {path}"));
-        if *offset == 0 && let Some(build_id) = build_id(endian, data, segments, *start) {
+        if *offset == 0
+            && let Some(build_id) = build_id(endian, data, segments, *start)
+        {
             core.build_ids.push((path.clone(), build_id));
         }
     }

@@ -55,7 +55,11 @@ fn a_file_is_read() {
         base: 140_183_345_012_704,
         bytes_usable: 32,
         bytes_requested: 32,
-        allocated: PhcCall { thread: 31949, stack: vec![94_024_000_000_003], context: "request{17} > parse".to_owned() },
+        allocated: PhcCall {
+            thread: 31949,
+            stack: vec![94_024_000_000_003],
+            context: "request{17} > parse".to_owned(),
+        },
         freed: Some(freed),
     };
     assert_eq!(first.block, Some(expected));

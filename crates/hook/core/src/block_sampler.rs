@@ -90,8 +90,8 @@ pub unsafe fn set(sampler: &'static BlockSampler) -> bool {
     is_set
 }
 
-/// Declares that the program's allocator in this loaded object asks the sampler. `restart` makes the
-/// blocks in the lists of this thread uncounted.
+/// Declares that the program's allocator in this loaded object asks the sampler. `restart` makes
+/// the blocks in the lists of this thread uncounted.
 pub fn set_supported(restart: fn()) {
     RESTART.store(restart as *mut (), Ordering::Release);
 }

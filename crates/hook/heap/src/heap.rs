@@ -19,6 +19,7 @@ use crate::arena::{MAIN, SharedArena};
 use crate::bin::Bin;
 use crate::block::Block;
 use crate::classes::{CLASSES, DIRECT_MAX, SMALL_CLASSES, bytes_of, slices_of};
+use crate::countdown::Countdown;
 use crate::fatal;
 use crate::geometry::{PAGE, SLICE};
 use crate::keys;
@@ -26,7 +27,6 @@ use crate::membership::Membership;
 use crate::notices::Notices;
 use crate::relaxed::{RelaxedU32, RelaxedU64};
 use crate::run::{NO_RUN, Owner, Run, RunPtr};
-use crate::sampled::Countdown;
 
 mod left;
 mod operations;

@@ -78,6 +78,8 @@ mod chunk;
 #[cfg(not(all(test, loom)))]
 use heapledger_core::size_classes as classes;
 #[cfg(not(all(test, loom)))]
+mod countdown;
+#[cfg(not(all(test, loom)))]
 mod detailed;
 #[cfg(not(all(test, loom)))]
 mod fatal;

@@ -6,65 +6,16 @@
 //! next refill of the class comes at that very allocation. So each allocation of a class is as
 //! likely to be sampled as any other, and classes in proportion to their allocations. Three things
 //! make a difference: blocks that are handed out and never asked for, at most a list for each class
-//! and thread, are counted; a sampled block above 512 bytes may come up to 40 allocations early; small blocks with an alignment above 16 are counted once or twice; and
+//! and thread, are counted; a sampled block above 512 bytes may come up to 40 allocations early; and
 //! blocks of arenas, over 1 MiB, or filled by an option are neither counted nor sampled.
-
-use core::cell::Cell;
 
 use heapledger_core::block_sampler::{self, BlockSampler};
 
+use crate::block::as_own;
 use crate::classes::CLASSES;
+use crate::from_heap;
 use crate::heap::HeapPtr;
-use crate::{api, from_heap};
-
-const _: () = assert!(CLASSES <= u128::BITS as usize, "each class has a bit");
-
-/// The allocations of a heap until the next one that is to be sampled.
-#[derive(Debug)]
-pub(crate) struct Countdown {
-    /// The allocations that the sampler has counted, and that were not handed out yet.
-    left: Cell<usize>,
-    /// True if the one after these is to be sampled.
-    ends_with_sample: Cell<bool>,
-    /// The classes of which the next refill's block is to be sampled, as bits, unless blocks that
-    /// may be taken [out of turn](HeapPtr::out_of_turn) come before it.
-    due: Cell<u128>,
-}
-
-impl Countdown {
-    pub(crate) const fn new() -> Countdown {
-        Countdown { left: Cell::new(0), ends_with_sample: Cell::new(false), due: Cell::new(0) }
-    }
-
-    fn is_due(&self, class: usize) -> bool {
-        self.due.get() & 1 << class != 0
-    }
-
-    fn set_due(&self, class: usize) {
-        self.due.set(self.due.get() | 1 << class);
-    }
-
-    fn end_due(&self, class: usize) {
-        self.due.set(self.due.get() & !(1 << class));
-    }
-
-    /// Counts up to `wanted` allocations. Returns how many come before the one that is to be
-    /// sampled, which is counted, too; `wanted` if none of them is to be.
-    fn take(&self, sampler: &BlockSampler, wanted: usize) -> usize {
-        while self.left.get() < wanted && !self.ends_with_sample.get() {
-            // SAFETY: `count` may be called at any time.
-            let counted = unsafe { (sampler.count)() };
-            self.left.set(self.left.get() + counted.allocations as usize);
-            self.ends_with_sample.set(counted.ends_with_sample != 0);
-        }
-        if self.left.get() >= wanted {
-            self.left.set(self.left.get() - wanted);
-            return wanted;
-        }
-        self.ends_with_sample.set(false);
-        self.left.replace(0)
-    }
-}
+use crate::run::RunPtr;
 
 /// Returns the sampler that has an address.
 #[cold]
@@ -90,7 +41,7 @@ pub(crate) fn refill(
     size: usize,
     alignment: usize,
 ) -> *mut u8 {
-    if heap.countdown.due.get() != 0 {
+    if !heap.countdown.is_nothing_due() {
         return refill_due(sampler, heap, class, (size, alignment));
     }
     counted(sampler, heap, class, (size, alignment))
@@ -123,9 +74,7 @@ fn counted(sampler: &'static BlockSampler, heap: HeapPtr, class: usize, request:
     let block = from_heap::refill(heap, class);
     // This may be below 0: blocks that could have been taken out of turn were not.
     let wanted = heap.ready(class).wrapping_sub(ready) as isize;
-    let left = heap.countdown.left.get();
-    if wanted <= left as isize {
-        heap.countdown.left.set(left.wrapping_add_signed(-wanted));
+    if heap.countdown.skip(wanted) {
         return block;
     }
     finish(sampler, heap, class, request, (block, wanted as usize))
@@ -162,8 +111,10 @@ fn finish(
     if sampled.is_null() {
         return block;
     }
-    // SAFETY: `free` demands a block of this allocator that nobody uses.
-    unsafe { api::free(block) };
+    // SAFETY: `of` demands a live block in a chunk: `from_heap::refill` has just returned it, of a
+    // run of this heap. So `free_locally` gets a run that the heap owns, and a block of it that
+    // nobody uses.
+    unsafe { from_heap::free_locally(heap, RunPtr::of(as_own(block)), block) };
     sampled
 }
 

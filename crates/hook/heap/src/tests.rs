@@ -327,3 +327,13 @@ fn zeroed_blocks_are_zero_however_often_one_was_used_again() {
         }
     }
 }
+
+/// A sampler knows which page is read for an address.
+#[test]
+fn the_metadata_of_an_address_is_on_the_page_that_samplers_know() {
+    for address in (0..200).map(|number: usize| 0x7f12_3456_0000 + number.wrapping_mul(0x1_2345_6790) % (1 << 36)) {
+        // SAFETY: the address of the metadata is computed, not used.
+        let run = unsafe { crate::run::RunPtr::of(core::ptr::without_provenance_mut(address)) };
+        assert_eq!(run.as_ptr().addr() & !0xfff, heapledger_core::block_sampler::metadata_page(address));
+    }
+}

@@ -74,8 +74,14 @@ fn exactly_the_allocations_that_are_asked_for_are_sampled() {
     assert!(!unsafe { block_sampler::set(&SAMPLER) }, "there is one sampler");
     // SAFETY: a block of this allocator.
     early.into_iter().for_each(|block| unsafe { heap::free(block) });
+    blocks_of_one_class();
+    blocks_that_are_taken_out_of_turn();
+    every_block();
+    blocks_of_several_classes();
+}
 
-    // Blocks of one class, some of which are freed: at exactly the delays.
+/// Blocks of one class, some of which are freed, are sampled at exactly the delays.
+fn blocks_of_one_class() {
     let mut state = 1_u32;
     let mut expected = 0;
     let mut next = || {
@@ -112,8 +118,10 @@ fn exactly_the_allocations_that_are_asked_for_are_sampled() {
     let sampled = std::mem::take(&mut *SAMPLED.lock().unwrap());
     assert_eq!(sampled.len(), expected);
     assert!(sampled.iter().all(|size| (33..49).contains(size)), "the sampler is passed the size that was asked for");
+}
 
-    // Of classes whose blocks are taken out of turn, too.
+/// Blocks of classes that are taken out of turn are sampled at exactly the delays, too.
+fn blocks_that_are_taken_out_of_turn() {
     for size in [5000, 70_000] {
         DELAYS.set(Some((1, 1)));
         drain();
@@ -142,8 +150,10 @@ fn exactly_the_allocations_that_are_asked_for_are_sampled() {
         // SAFETY: as above.
         blocks.into_iter().for_each(|block| unsafe { heap::free(block) });
     }
+}
 
-    // Every allocation, of any size up to 1 MiB, zeroed or aligned.
+/// Every allocation can be sampled, of any size up to 1 MiB, also if it is aligned.
+fn every_block() {
     DELAYS.set(Some((1, 1)));
     drain();
     for number in 0..3000_usize {
@@ -157,8 +167,10 @@ fn exactly_the_allocations_that_are_asked_for_are_sampled() {
     }
     // SAFETY: a block of the sampler.
     assert_eq!(unsafe { heap::usable_size(MEMORY.as_ptr().cast()) }, 7);
+}
 
-    // Several classes: each gets its share. Popped blocks are those above 512 bytes.
+/// Of several classes, each gets its share: also those above 512 bytes, which are counted together.
+fn blocks_of_several_classes() {
     DELAYS.set(Some((1, 200)));
     drain();
     SAMPLED.lock().unwrap().clear();

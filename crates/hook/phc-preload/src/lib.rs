@@ -89,7 +89,8 @@ fn find_contexts(objects: &Objects<'_>) {
     // SAFETY: null, or the table of the preload library, which does not change, is never unloaded,
     // and has as many bytes as it says.
     unsafe {
-        let known = bridge.as_ref().filter(|table| table.size as usize >= offset_of!(Bridge, contexts) + size_of::<usize>());
+        let known =
+            bridge.as_ref().filter(|table| table.size as usize >= offset_of!(Bridge, contexts) + size_of::<usize>());
         if let Some(bridge) = known {
             phc::set_context_source(bridge.contexts);
         }

@@ -5,8 +5,8 @@
 //! code of [`arch`](crate::arch). The stretch that reaches the end of the delay is *due*: the
 //! allocation after it is sampled. These numbers are those of Mozilla's PHC.
 //!
-//! An allocator that knows at its refills how many blocks it hands out does not need that decrement:
-//! it calls [`count`] there.
+//! An allocator that knows at its refills how many blocks it hands out does not need that
+//! decrement: it calls [`count`] there.
 
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
 
@@ -131,7 +131,8 @@ pub(crate) fn reuse_delay() -> u64 {
     half + 1 + random() % half.max(1)
 }
 
-/// Takes a stretch of at most `length_max` from the delay. Returns its length, and true if it is due.
+/// Takes a stretch of at most `length_max` from the delay. Returns its length, and true if it is
+/// due.
 fn take_stretch(length_max: i64) -> (usize, bool) {
     let normal = NORMAL.load(Ordering::Relaxed);
     let (length, is_due) = if normal == 1 && DELAY.load(Ordering::Relaxed) <= 1 {

@@ -6,8 +6,8 @@
 //! it is freed its pages become inaccessible and are kept out of reuse. An access past the block,
 //! or after the free, is a fault, which [a handler](install_handlers) reports. A free of a wrong
 //! address is found at the call. All other blocks come from the program's own allocator, and cost
-//! one decrement and one comparison; nothing with [an allocator](heapledger_core::block_sampler) that
-//! counts at its refills.
+//! one decrement and one comparison; nothing with an allocator that counts
+//! [at its refills](heapledger_core::block_sampler).
 //!
 //! - `countdown`: when a block is sampled. `slots`, `region`: where it is.
 //! - [`lookup`](lookup()): what is at an address.

@@ -7,8 +7,6 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use heapledger_core::crash_record::{HEADER, LENGTH, MAGIC, VERSION};
 use heapledger_core::sys;
 
-use crate::report::PhcReport;
-
 /// The bytes that a report has at most: three stacks, and some lines.
 const REPORT_MAX: usize = 8 << 10;
 /// The offset of the number of bytes.
@@ -45,7 +43,7 @@ pub(crate) fn clear() {
 }
 
 /// Appends a report; if there is no room for it, in the place of all others. One thread at a time.
-pub(crate) fn write(report: &PhcReport) {
+pub(crate) fn write(report: impl FnOnce(&mut dyn Write) -> fmt::Result) {
     let mapping = MAPPING.load(Ordering::Acquire);
     if mapping.is_null() {
         return;
@@ -56,8 +54,8 @@ pub(crate) fn write(report: &PhcReport) {
         from = HEADER;
     }
     let mut out = Text { mapping, at: from };
-    // What does not fit is left out, with the report.
-    if report.write_lines(&mut out).and_then(|()| out.write_str("maps\n\n")).is_ok() {
+    // A report that does not fit is left out.
+    if report(&mut out).and_then(|()| out.write_str("maps\n\n")).is_ok() {
         bytes(mapping).store((out.at - HEADER) as u32, Ordering::Release);
     }
 }
@@ -71,8 +69,8 @@ struct Text {
 impl Write for Text {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let end = self.at.checked_add(text.len()).filter(|&end| end <= LENGTH).ok_or(fmt::Error)?;
-        // SAFETY: `copy_nonoverlapping` demands memory for the text: the mapping has `LENGTH` bytes.
-        // Nobody else writes behind the reports: the caller of `write` is one thread at a time.
+        // SAFETY: `copy_nonoverlapping` demands memory for the text: the mapping has `LENGTH`
+        // bytes. Nobody else writes behind the reports: `write` is for one thread at a time.
         unsafe { ptr::copy_nonoverlapping(text.as_ptr(), self.mapping.add(self.at), text.len()) };
         self.at = end;
         Ok(())

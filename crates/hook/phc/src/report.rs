@@ -153,7 +153,7 @@ pub(crate) fn note(report: &PhcReport) {
     }
     // That thread may have been this one, which faulted while it printed.
     let guard = PRINTING.lock_within(WAIT_MILLISECONDS);
-    record::write(report);
+    record::write(|out| report.write_lines(out));
     if PRINTS.load(Ordering::Relaxed) {
         const STDERR: i32 = 2;
         let mut out = Printer::new(STDERR);

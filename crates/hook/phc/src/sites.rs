@@ -54,7 +54,7 @@ struct Range {
     sites: PhcSites,
 }
 
-/// What is behind the lock.
+/// The names, and the places of their functions.
 struct Table {
     names: [u8; NAMES_BYTES_MAX],
     functions: [Name; FUNCTIONS_MAX],
@@ -188,7 +188,9 @@ impl Table {
         let (bias, path) = module.bias_and_path();
         let path = if path.is_empty() { c"/proc/self/exe".as_ptr().cast() } else { path.as_ptr() };
         // SAFETY: `each_function` demands a C string: the dynamic linker's path of a module is one.
-        unsafe { symbols::each_function(path, |symbol, start, bytes| self.note(symbol, bias.wrapping_add(start), bytes)) };
+        unsafe {
+            symbols::each_function(path, |symbol, start, bytes| self.note(symbol, bias.wrapping_add(start), bytes))
+        };
     }
 
     /// Notes the range of a function, for each list that has its name.

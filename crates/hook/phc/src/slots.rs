@@ -13,9 +13,9 @@ use heapledger_core::block_sampler::{LAYOUT_PERIOD, metadata_page};
 use heapledger_core::lock::Lock;
 use heapledger_core::{StackId, sys};
 
-use crate::{canary, countdown};
 use crate::options::{PhcOptions, PhcPlacement};
 use crate::region::{self, CLASSES, PAGE, Position, RESERVE, SLOTS_MAX, SlotNumber};
+use crate::{canary, countdown};
 
 /// The end of a list of slots.
 const NONE: u32 = u32::MAX;

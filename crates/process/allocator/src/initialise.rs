@@ -7,10 +7,10 @@ use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use heapledger_core::arch;
-use heapledger_core::hooks::{self, Caller, Functions, Hooks, Observer, Pointer, VERSION, dispatch, dispatch_path};
-use heapledger_core::hooks_entry;
 #[cfg(feature = "heap")]
 use heapledger_core::block_sampler;
+use heapledger_core::hooks::{self, Caller, Functions, Hooks, Observer, Pointer, VERSION, dispatch, dispatch_path};
+use heapledger_core::hooks_entry;
 use heapledger_core::lock::Lock;
 
 use crate::Allocator;

@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
-use heapledger_query::{HeapChecker, PhcBlock, PhcEvent, PhcOptions, PhcPlacement, PhcSites, PhcState, PhcStartError};
+use heapledger_query::{HeapChecker, PhcBlock, PhcEvent, PhcOptions, PhcPlacement, PhcSites, PhcStartError, PhcState};
 
 use crate::misuses::has_other_allocator;
 use crate::sized::{read, write};

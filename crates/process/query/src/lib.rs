@@ -50,8 +50,8 @@ pub use error::StandardError;
 #[cfg(feature = "symbols")]
 pub use functions::FunctionNames;
 pub use heap_checker::{
-    HeapChecker, PhcBlock, PhcEvent, PhcLookup, PhcOptions, PhcPageKind, PhcPlacement, PhcStartError, PhcState,
-    PhcSites, PhcStats,
+    HeapChecker, PhcBlock, PhcEvent, PhcLookup, PhcOptions, PhcPageKind, PhcPlacement, PhcSites, PhcStartError,
+    PhcState, PhcStats,
 };
 pub use heapledger_inprocess::SnapshotError;
 pub use heapledger_inprocess::control::{LedgerOptions, Losses, STACK_PROBABILITY, Stacks, StartError};

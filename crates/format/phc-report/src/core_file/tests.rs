@@ -70,7 +70,10 @@ fn a_core_file_has_the_reports_of_its_process() {
     let bytes = core_file(VERSION, REPORTS);
     let core = read_core(&bytes[..]).unwrap();
     assert_eq!((core.process, core.program.as_str(), core.signal), (17, "program", 11));
-    assert_eq!(core.maps, ["1000-2000 r--p 0 00:00 0 /usr/bin/a program", "2000-5000 r--p 1000 00:00 0 /usr/bin/a program"]);
+    assert_eq!(
+        core.maps,
+        ["1000-2000 r--p 0 00:00 0 /usr/bin/a program", "2000-5000 r--p 1000 00:00 0 /usr/bin/a program"]
+    );
     assert_eq!(core.build_ids, [("/usr/bin/a program".to_owned(), vec![1, 2, 3, 4])]);
     let file = core.file().unwrap();
     let [report] = &file.reports[..] else { panic!("{file:?}") };

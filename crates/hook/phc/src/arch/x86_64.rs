@@ -107,7 +107,8 @@ counted!(malloc, malloc_at_end, "rsi", "rdx", size: usize);
 counted!(calloc, calloc_at_end, "rdx", "rcx", count: usize, each: usize);
 counted!(memalign, memalign_at_end, "rdx", "rcx", alignment: usize, size: usize);
 
-/// Defines a function of ours that is called for sampled blocks only: it adds the stack and frame pointers to the arguments.
+/// Defines a function of ours that is called for sampled blocks only: it adds the stack and frame
+/// pointers to the arguments.
 macro_rules! owned {
     ($name:ident, $target:ident, $sp:literal, $rbp:literal, $($argument:ident: $type:ty),* => $result:ty) => {
         /// # Safety

@@ -11,7 +11,10 @@ fn changed_bytes_are_found_wherever_they_are() {
         bytes.fill(0);
         // SAFETY: the range is in the vector, which nothing else refers to meanwhile.
         unsafe { fill(start + from, start + to) };
-        assert!(bytes.iter().enumerate().all(|(at, byte)| (*byte == CANARY) == (from..to).contains(&at)), "{from} {to}");
+        assert!(
+            bytes.iter().enumerate().all(|(at, byte)| (*byte == CANARY) == (from..to).contains(&at)),
+            "{from} {to}"
+        );
         // SAFETY: as above.
         let found = || unsafe { changed(start + from, start + to) }.map(|(first, last)| (first - start, last - start));
         assert_eq!(found(), None);

@@ -61,3 +61,17 @@ fn a_block_gets_the_smallest_class_that_holds_it() {
         assert_eq!(class_for(size, alignment), class, "{size} {alignment}");
     }
 }
+
+/// A slot may be used unless a page that the allocator reads is in it, or is a guard beside it.
+#[test]
+fn slots_beside_pages_of_metadata_are_not_used() {
+    let is_metadata = |offset: usize| metadata_page(offset) == offset;
+    let mut unusable = 0;
+    for number in (0..SLOTS_MAX).map(SlotNumber) {
+        let (from, length) = (offset_of(number), slot_length(class_of(number)));
+        let expected = !(from - PAGE..from + length + PAGE).step_by(PAGE).any(is_metadata);
+        assert_eq!(is_usable(number), expected, "{number:?}");
+        unusable += u32::from(!expected);
+    }
+    assert!(unusable > 32 && unusable < 128, "{unusable}");
+}

@@ -40,6 +40,7 @@ fn identifier(mangled: &[u8]) -> Option<(&[u8], &[u8])> {
     let (number, rest) = mangled.split_at(digits);
     let length = number.iter().fold(0, |length, digit| length * 10 + usize::from(digit - b'0'));
     // In Rust's mangling there is an underscore before a name that begins with a digit or one.
-    let rest = rest.strip_prefix(b"_").filter(|rest| rest.len() >= length && rest.first() == Some(&b'_')).unwrap_or(rest);
+    let rest =
+        rest.strip_prefix(b"_").filter(|rest| rest.len() >= length && rest.first() == Some(&b'_')).unwrap_or(rest);
     (length <= rest.len()).then(|| rest.split_at(length))
 }

@@ -40,7 +40,8 @@ pub(super) unsafe fn each_function(path: *const u8, mut visit: impl FnMut(&[u8],
     // `# Safety`.
     let Some((symbols, names)) = (unsafe { tables(path) }) else { return };
     // SAFETY: as above.
-    let (Some(symbols), Some(names)) = (unsafe { Table::read(path, symbols) }, unsafe { Table::read(path, names) }) else {
+    let (Some(symbols), Some(names)) = (unsafe { Table::read(path, symbols) }, unsafe { Table::read(path, names) })
+    else {
         return;
     };
     for symbol in symbols.bytes().chunks_exact(SYMBOL) {

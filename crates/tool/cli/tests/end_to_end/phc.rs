@@ -409,7 +409,8 @@ fn a_core_file_has_the_same_reports() {
     let words = |rest: &[&str]| [&["run"], ALL, rest].concat().join(" ");
     let fixture = program("heap_errors");
     let run = |options: &[&str], kind: &str| {
-        let command = format!("ulimit -c unlimited; exec {HEAPLEDGER} {} -- {} {kind}", words(options), fixture.display());
+        let command =
+            format!("ulimit -c unlimited; exec {HEAPLEDGER} {} -- {} {kind}", words(options), fixture.display());
         let mut shell = Command::new("sh");
         let done = shell.args(["-c", &command]).current_dir(scratch.path()).output().unwrap();
         let mut cores = Vec::new();

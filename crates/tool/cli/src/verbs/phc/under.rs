@@ -53,7 +53,8 @@ pub(crate) fn library(options: &HeapChecker, is_quiet: bool) -> Result<Option<Li
     if options.phc_only.len() + never.len() > FUNCTIONS_MAX
         || options.phc_only.iter().chain(&never).map(String::len).sum::<usize>() > NAMES_BYTES_MAX
     {
-        let what = format!("cannot choose so many functions: at most {FUNCTIONS_MAX}, of {NAMES_BYTES_MAX} bytes in all");
+        let what =
+            format!("cannot choose so many functions: at most {FUNCTIONS_MAX}, of {NAMES_BYTES_MAX} bytes in all");
         return Err(Failure::new(Exit::Usage, what).hint("a namespace, class or module stands for all its functions"));
     }
     options.phc_only.iter().for_each(|name| settings.push_str(&format!("only {name}\n")));
