@@ -45,6 +45,7 @@ impl SharedArena {
 
     /// Moves the listed runs of a heap that no thread has to the abandoned ones. The lock of the
     /// heaps is held.
+    #[inline(never)]
     pub(super) fn abandon_runs(&'static self, heaps: &mut Heaps, from: HeapPtr) {
         if !from.has_listed() {
             return;
@@ -101,6 +102,7 @@ impl SharedArena {
     }
 
     /// Takes those out of `count` abandoned runs that have no block in use.
+    #[inline(never)]
     pub(super) fn take_emptied_abandoned(&self, heaps: &Heaps, count: usize) -> Emptied {
         let (emptied, taken) = heaps.abandoned()?.sweep(count);
         self.abandoned.fetch_sub(taken, Ordering::Relaxed);
@@ -123,6 +125,7 @@ impl SharedArena {
     }
 
     /// Gives runs back that no heap has in a list any more.
+    #[inline(never)]
     pub(super) fn give_back_emptied(&'static self, emptied: Emptied) {
         let mut next = emptied;
         while let Some(run) = next {
