@@ -66,9 +66,17 @@ static PROCESS: AtomicU8 = AtomicU8::new(PhcState::OnlyFree as u8);
 /// True if the allocator counts, by [`count`].
 static COUNTS_AT_REFILLS: AtomicBool = AtomicBool::new(false);
 
+/// True if blocks that are due may be rejected: by their sites, or because the checker is adaptive.
+static REJECTS: AtomicBool = AtomicBool::new(false);
+
 /// Declares that the allocator counts, by [`count`].
 pub(crate) fn set_counts_at_refills() {
     COUNTS_AT_REFILLS.store(true, Ordering::Relaxed);
+}
+
+/// Declares whether blocks that are due may be rejected.
+pub(crate) fn set_rejects(rejects: bool) {
+    REJECTS.store(rejects, Ordering::Relaxed);
 }
 
 /// Sets the state of the checker. Threads see it at the end of their present stretches.
@@ -194,16 +202,28 @@ pub(crate) fn is_sampled() -> bool {
     is_due
 }
 
+/// Returns the mean of the delay after a rejected block.
+fn retry_delay(normal: u64) -> u64 {
+    (normal / RETRY_SHARE).max(1)
+}
+
+/// Begins the normal delay, because a block was accepted, unless that has begun already.
+pub(crate) fn note_accepted() {
+    if COUNTS_AT_REFILLS.load(Ordering::Relaxed) && REJECTS.load(Ordering::Relaxed) {
+        begin_delay(NORMAL.load(Ordering::Relaxed));
+    }
+}
+
 /// Begins a shorter delay, because the allocation that was due was not sampled after all. The
 /// stretch that has begun with the normal delay is not counted.
 pub(crate) fn retry_soon() {
     let normal = NORMAL.load(Ordering::Relaxed);
     if COUNTS_AT_REFILLS.load(Ordering::Relaxed) {
         // The allocator has no stretch of the normal delay yet, unless it is another thread's.
-        DELAY.store(draw((normal / RETRY_SHARE).max(1)) as i64, Ordering::Relaxed);
+        begin_delay(retry_delay(normal));
     } else if normal > 1 {
         NOW.fetch_sub(word::<LEFT>() as u64 + 1, Ordering::Relaxed);
-        DELAY.store(draw((normal / RETRY_SHARE).max(1)) as i64, Ordering::Relaxed);
+        DELAY.store(draw(retry_delay(normal)) as i64, Ordering::Relaxed);
         begin_stretch();
     }
 }
@@ -224,7 +244,9 @@ pub(crate) extern "C" fn count() -> Counted {
     let normal = NORMAL.load(Ordering::Relaxed);
     let (length, is_due) = take_stretch((normal as i64 / SHARE).clamp(STRETCH_MAX, LONGEST));
     if is_due {
-        begin_delay(normal);
+        // The block may be rejected, and the allocator hands blocks of other classes out before
+        // that is known: these are candidates, too, until one is accepted.
+        begin_delay(if REJECTS.load(Ordering::Relaxed) { retry_delay(normal) } else { normal });
     }
     Counted { allocations: length as u32 - u32::from(is_due), ends_with_sample: u32::from(is_due) }
 }

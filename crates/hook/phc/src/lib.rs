@@ -213,6 +213,7 @@ fn start_with(
     capture::watch_forks(before_fork, after_fork, after_fork_in_child);
     report::set_prints(options.prints);
     adaptive::set(options.is_adaptive);
+    countdown::set_rejects(options.is_adaptive || sites::is_any());
     if is_sampler {
         countdown::set_counts_at_refills();
     }

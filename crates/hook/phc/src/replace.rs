@@ -108,6 +108,7 @@ fn sample(size: usize, alignment: usize, sp: u64, rbp: u64) -> Option<Pointer> {
         countdown::retry_soon();
         return None;
     }
+    countdown::note_accepted();
     let block = slots::with(|slots| slots.allocate(size, alignment, event))?;
     Some(ptr::with_exposed_provenance_mut(block))
 }

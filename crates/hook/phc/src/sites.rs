@@ -138,9 +138,14 @@ pub(crate) unsafe fn release() {
     unsafe { LOCK.unlock() };
 }
 
+/// True if a function is named.
+pub(crate) fn is_any() -> bool {
+    FUNCTIONS.load(Ordering::Acquire) > 0
+}
+
 /// True if a block with this stack may be sampled.
 pub(crate) fn accepts(stack: StackId) -> bool {
-    if FUNCTIONS.load(Ordering::Acquire) == 0 {
+    if !is_any() {
         return true;
     }
     let index = (stack.0.wrapping_mul(0x9e37_79b1) >> 20) as usize;

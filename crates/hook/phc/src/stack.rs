@@ -48,7 +48,7 @@ pub(crate) fn capture(sp: u64, rbp: u64) -> PhcEvent {
         unsafe {
             capture::with_stack(Caller { slot: sp, rbp }, |stack, _| event.stack = without_dispatcher(stack));
         }
-        event.context = capture::present_context(event.stack);
+        event.context = capture::present_context(sp, event.stack);
     }
     event
 }
@@ -59,6 +59,7 @@ pub(crate) fn capture_interrupted(at: &Interrupted) -> PhcEvent {
     // SAFETY: the kernel has saved these registers of the interrupted code of this thread, which
     // does not go on before the handler has returned.
     unsafe { capture::with_interrupted_stack(at.pc, at.sp, at.rbp, |stack| event.stack = stack) };
+    event.context = capture::present_context(at.sp, event.stack);
     event
 }
 

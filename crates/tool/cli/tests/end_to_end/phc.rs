@@ -9,7 +9,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::documents;
-use crate::harness::{HEAPLEDGER, Job, Outcome, Recording, Scratch, exited, heapledger, installed, program};
+use crate::harness::{HEAPLEDGER, Job, Outcome, Recording, Scratch, exited, headers, heapledger, installed, program};
 
 /// Options with which every block is sampled.
 const ALL: &[&str] = &["--phc", "--phc-first", "1", "--phc-normal", "1", "--phc-min-memory", "0"];
@@ -394,6 +394,34 @@ fn a_rare_site_is_found_if_it_is_chosen() {
     // Each of the 39 blocks is sampled with a probability of about 1/33: seven in ten runs find the
     // error.
     assert!((0..30).any(|_| run().status.signal() == Some(11)));
+}
+
+/// Calls are reported with the scopes that the program has declared, which no recorder observes.
+#[test]
+fn reports_have_the_scopes_of_the_program() {
+    const SCOPES: &str = r#"
+#include "heapledger/heapledger.h"
+static const heapledger_name route = HEAPLEDGER_NAME("/users");
+__attribute__((noinline)) static char *make(void) { HEAPLEDGER_SCOPE("render"); return (char *)malloc(32); }
+int main(void) {
+    HEAPLEDGER_SCOPE_VALUE("request", &route);
+    char *volatile text = make();
+    { HEAPLEDGER_SCOPE("tidy"); free(text); }
+    return text[5];
+}
+"#;
+    let scratch = Scratch::new();
+    let (source, fixture) = (scratch.write("scopes.c", SCOPES), scratch.file("scopes"));
+    let include = format!("-I{}", headers().display());
+    let built = Command::new("cc").args(["-g", "-fno-builtin", &include]).arg(&source).arg("-o").arg(&fixture).status();
+    assert!(built.unwrap().success());
+    let (outcome, files, _scratch) = checked(Job::new([fixture.as_os_str()]), &[]);
+    let said = String::from_utf8(outcome.stderr).unwrap();
+    assert!(said.contains(", in request{/users} > render at\n        make  "), "{said}");
+    let report = read(&files[0]);
+    let stacks = report["errors"][0]["stacks"].as_array().unwrap().iter();
+    let contexts: Vec<&Value> = stacks.map(|stack| &stack["context"]).collect();
+    assert_eq!(contexts, ["request{/users}", "request{/users} > tidy", "request{/users} > render"], "{report:#}");
 }
 
 /// The kernel's core file of a process has the report that its file has.
