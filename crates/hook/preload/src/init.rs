@@ -98,6 +98,9 @@ extern "C" fn constructor() {
         watch_forks_of_arenas();
         return;
     }
+    // The dynamic linker runs the constructors of the libraries behind this one before ours, and the
+    // allocator is one of them.
+    session::start_usable();
     with_guard(|sp| attach::untracked_scope(sp, watch_forks_of_arenas));
     watch_forks();
     verify_stacks();

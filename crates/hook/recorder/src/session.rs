@@ -21,7 +21,10 @@ static SAMPLES: AtomicBool = AtomicBool::new(false);
 
 /// True if the session records usable sizes, and blocks of the program have such sizes: see
 /// [`usable`](crate::usable).
-static WANTS_USABLE: AtomicBool = AtomicBool::new(false);
+static USABLE: AtomicU32 = AtomicU32::new(USABLE_NOT_YET);
+const USABLE_NOT_YET: u32 = 0;
+const USABLE_ON: u32 = 1;
+const USABLE_STOPPED: u32 = 2;
 
 /// The kind and the version of the program's allocator.
 static ALLOCATOR: AtomicU32 = AtomicU32::new(0);
@@ -45,7 +48,6 @@ static NETWORK: AtomicU64 = AtomicU64::new(0);
 /// This is the first call, and precedes that of [`turn_on`].
 pub(crate) unsafe fn join(address: Address) {
     SAMPLES.store(address.samples(), Ordering::Relaxed);
-    WANTS_USABLE.store(address.wants_usable(), Ordering::Relaxed);
     NETWORK.store(network().unwrap_or(0), Ordering::Relaxed);
     // SAFETY: nobody else refers to the cell: by this function's `# Safety` this is the only write,
     // and `address` reads the cell only after `STATE_ON`, which `turn_on` stores later.
@@ -96,12 +98,22 @@ pub(crate) fn allocator() -> (u32, u32) {
 /// True if usable sizes are to be recorded.
 #[inline(always)]
 pub(crate) fn wants_usable() -> bool {
-    WANTS_USABLE.load(Ordering::Relaxed)
+    USABLE.load(Ordering::Relaxed) == USABLE_ON
+}
+
+/// Records usable sizes from now on, if the session wants them. Call when the constructors of the
+/// allocator's library have run: some allocators cannot be asked before (tcmalloc follows a null
+/// pointer then).
+pub fn start_usable() {
+    if address().wants_usable() {
+        // Fails if it has been stopped.
+        let _ = USABLE.compare_exchange(USABLE_NOT_YET, USABLE_ON, Ordering::Relaxed, Ordering::Relaxed);
+    }
 }
 
 /// Records no usable sizes from now on: the allocator cannot be asked about every block any more.
 pub fn stop_usable() {
-    WANTS_USABLE.store(false, Ordering::Relaxed);
+    USABLE.store(USABLE_STOPPED, Ordering::Relaxed);
 }
 
 /// True if the collector is gone for good.

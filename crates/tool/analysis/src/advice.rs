@@ -18,6 +18,7 @@ mod allocator;
 mod growth;
 mod reporters;
 mod reserve;
+mod size_class;
 mod slop;
 mod temporary;
 
@@ -25,6 +26,7 @@ pub use allocator::{OtherAllocator, ReplayedAllocator};
 pub use growth::Grows;
 pub use reporters::Reporters;
 pub use reserve::Reserve;
+pub use size_class::SizeClass;
 pub use slop::Slop;
 pub use temporary::Temporary;
 
@@ -50,6 +52,8 @@ pub enum Finding {
     Grows(Grows),
     /// Blocks of a size for which the allocator takes much more memory than the program uses.
     Slop(Slop),
+    /// Blocks of a size that is just above what a size class holds.
+    SizeClass(SizeClass),
     /// Blocks that reporters miss or report twice.
     Reporters(Reporters),
     /// An allocator that saves memory or time.
@@ -83,7 +87,7 @@ impl AdviceList {
     /// [`parts`](crate::parts).
     pub fn load(names: &mut Names<'_, '_>, selection: &Selection, progress: Progress<'_>) -> Result<AdviceList, Error> {
         let mut list = AdviceList::default();
-        for rule in [growth::find, reserve::find, temporary::find, slop::find, reporters::find] {
+        for rule in [growth::find, reserve::find, temporary::find, slop::find, size_class::find, reporters::find] {
             rule(names, selection, &mut list, progress)?;
         }
         list.advice.sort_by_key(|advice| std::cmp::Reverse(advice.bytes));
@@ -104,6 +108,7 @@ impl Finding {
             Finding::Temporary(_) => temporary::NAME,
             Finding::Grows(_) => growth::NAME,
             Finding::Slop(_) => slop::NAME,
+            Finding::SizeClass(_) => size_class::NAME,
             Finding::Reporters(_) => reporters::NAME,
             Finding::Allocator(_) => allocator::NAME,
         }

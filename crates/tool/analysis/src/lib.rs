@@ -106,7 +106,8 @@ mod wrapper_search;
 mod wrappers;
 
 pub use advice::{
-    Advice, AdviceList, Finding, Grows, OtherAllocator, ReplayedAllocator, Reporters, Reserve, Skipped, Slop, Temporary,
+    Advice, AdviceList, Finding, Grows, OtherAllocator, ReplayedAllocator, Reporters, Reserve, SizeClass, Skipped,
+    Slop, Temporary,
 };
 pub use allocator_events::{AllocatorEvent, AllocatorEventKind, Purge, allocator_event, allocator_events};
 pub use allocators::is_allocator;

@@ -1,6 +1,8 @@
-//! Sizes for which glibc's allocator takes much more memory than the program uses.
+//! Sizes for which the allocator takes much more memory than the program uses.
 
+use heapledger_core::allocator::AllocatorKind;
 use heapledger_core::{Blocks, Bytes};
+use heapledger_recording::Recording;
 
 use super::{Advice, AdviceList, Finding};
 use crate::error::Error;
@@ -9,6 +11,7 @@ use crate::names::Names;
 use crate::parts::{Part, PartBy, parts};
 use crate::progress::Progress;
 use crate::selection::Selection;
+use crate::size_rules::SizeRule;
 
 pub(super) const NAME: &str = "slop";
 
@@ -26,7 +29,7 @@ const OTHERS: [&str; 6] = ["libjemalloc", "libtcmalloc", "libmimalloc", "libsnma
 pub struct Slop {
     /// The requested size.
     pub size: Bytes,
-    /// The bytes that the allocator takes for one block, including its own word.
+    /// The bytes that the allocator takes for one block; of glibc, including its own word.
     pub taken: Bytes,
     /// The number of blocks live at the peak.
     pub blocks: Blocks,
@@ -39,20 +42,19 @@ pub(super) fn find(
     list: &mut AdviceList,
     progress: Progress<'_>,
 ) -> Result<(), Error> {
-    let is_other = |path: &[u8]| {
-        let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
-        OTHERS.iter().any(|other| name.starts_with(other.as_bytes()))
+    let rule = match rule_of(names.recording()) {
+        Ok(rule) => rule,
+        Err(why) => {
+            list.skip(NAME, why);
+            return Ok(());
+        }
     };
-    if names.recording().modules().iter().any(|module| is_other(&module.path)) {
-        list.skip(NAME, "the program has an allocator of its own, whose sizes are not known");
-        return Ok(());
-    }
     let found = parts(names, PartBy::Size, &selection.with_moment(Moment::Peak), progress)?;
     list.damage.extend(&found.damage);
     let least = SLOP_MIN.0.max(found.whole.peak.bytes.0 / 100 * LIVE_PERCENT);
     for (part, moment_amounts) in found.parts {
         let Part::Size(size) = part else { continue };
-        let (taken, blocks) = (taken(size), moment_amounts.peak.blocks);
+        let (taken, blocks) = (taken(rule, size), moment_amounts.peak.blocks);
         let slop = (taken.0 - size.0).saturating_mul(blocks.0);
         if (taken.0 - size.0) * 100 < taken.0 * SLOP_PERCENT || slop < least {
             continue;
@@ -63,9 +65,31 @@ pub(super) fn find(
     Ok(())
 }
 
+/// Returns the rule for the sizes of the recorded programs' allocator, or why there is none. An
+/// allocator that was not recorded is glibc's unless a library of another one is loaded.
+pub(super) fn rule_of(recording: &Recording<'_>) -> Result<SizeRule, &'static str> {
+    const NOT_KNOWN: &str = "the program has an allocator of its own, whose sizes are not known";
+    let is_other = |path: &[u8]| {
+        let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+        OTHERS.iter().any(|other| name.starts_with(other.as_bytes()))
+    };
+    let mut rules = recording.images().iter().map(|start| match start.allocator {
+        AllocatorKind::Unknown if recording.modules().iter().any(|module| is_other(&module.path)) => None,
+        AllocatorKind::Unknown => Some(SizeRule::Glibc),
+        kind => SizeRule::of(kind, start.allocator_version),
+    });
+    let first = rules.next().unwrap_or(Some(SizeRule::Glibc)).ok_or(NOT_KNOWN)?;
+    if rules.all(|rule| rule == Some(first)) { Ok(first) } else { Err("the programs have different allocators") }
+}
+
+/// Returns the bytes that an allocator takes for a block: for all but glibc, its usable size.
+fn taken(rule: SizeRule, size: Bytes) -> Bytes {
+    if rule == SizeRule::Glibc { taken_by_glibc(size) } else { rule.usable(size) }
+}
+
 /// Returns the bytes that glibc takes for a block on x86-64: the size and a word before it, rounded
 /// up to a multiple of 16 bytes, at least 32 (`request2size` in its `malloc.c`).
-fn taken(size: Bytes) -> Bytes {
+fn taken_by_glibc(size: Bytes) -> Bytes {
     Bytes(size.0.saturating_add(8).max(32).checked_next_multiple_of(16).unwrap_or(u64::MAX))
 }
 
@@ -76,7 +100,7 @@ mod tests {
     #[test]
     fn small_blocks_take_a_multiple_of_sixteen() {
         for (size, expected) in [(0, 32), (1, 32), (24, 32), (25, 48), (40, 48), (41, 64), (1000, 1008)] {
-            assert_eq!(taken(Bytes(size)), Bytes(expected), "{size}");
+            assert_eq!(taken_by_glibc(Bytes(size)), Bytes(expected), "{size}");
         }
     }
 }

@@ -1,14 +1,12 @@
 //! `heapledger advise`: advice about memory, the reasons, and the command that shows each.
 
-use std::time::Duration;
-
-use heapledger_analysis::{Advice, AdviceList, Finding, Metric, ReplayedAllocator, Selection};
+use heapledger_analysis::{Advice, AdviceList, Metric, Selection};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::args::Advise;
 use crate::error::Result;
-use crate::format::{bytes, count, counted, duration, percent, rate, seconds, time, wrapped};
+use crate::format::{bytes, count, wrapped};
 use crate::json::document::Document;
 use crate::json::names::{FrameJson, LabelJson};
 use crate::output::Output;
@@ -16,6 +14,10 @@ use crate::question::Question;
 use crate::text::{quoted, shown};
 use crate::verbs::replay::saved;
 use crate::views::table::limit;
+
+mod describe;
+
+use self::describe::describe;
 
 /// The width of the text, in columns.
 const WIDTH: usize = 80;
@@ -135,94 +137,6 @@ impl Item {
             evidence,
             proof,
             head,
-        }
-    }
-}
-
-/// Returns the sentence of a finding, its figures, and the verb and options that show it.
-fn describe(finding: &Finding) -> (String, Value, String) {
-    match finding {
-        Finding::Grows(grows) => {
-            let (rate, since) = (rate(grows.bytes_per_second), time(grows.since));
-            let sentence = format!(
-                "What it allocates grows by {rate}, evenly, since {since} and to the end: it keeps something \
-                 that nobody removes."
-            );
-            let evidence = json!({
-                "bytes_per_second": grows.bytes_per_second,
-                "since_seconds": seconds(grows.since),
-                "bytes_live": grows.live.0,
-            });
-            (sentence, evidence, "growth".to_owned())
-        }
-        Finding::Reserve(reserve) => {
-            let (times, size) = (count(reserve.reallocations.0), bytes(reserve.size_max.0));
-            let steps = count(reserve.chain_max);
-            let what = match reserve.is_by_small_steps {
-                true => {
-                    "by small steps, so that what is copied grows with the square of the size: let it grow by a factor"
-                }
-                false => "and copies what it has each time: reserve what is needed, where that is known",
-            };
-            let sentence =
-                format!("It makes blocks larger by realloc, {times} times, one up to {size} in {steps} steps, {what}.");
-            let evidence = json!({
-                "reallocations": reserve.reallocations.0,
-                "chain_max": reserve.chain_max,
-                "size_max": reserve.size_max.0,
-                "small_steps": reserve.is_by_small_steps,
-            });
-            (sentence, evidence, "reallocations --by owner".to_owned())
-        }
-        Finding::Temporary(temporary) => {
-            let (gone, all) = (temporary.temporaries.0, temporary.allocations.0);
-            let sentence = format!(
-                "{} of its {} allocations ({}) are freed before their thread allocates again: keep one block, and use \
-                 it again.",
-                count(gone),
-                count(all),
-                percent(gone, all)
-            );
-            let evidence = json!({ "temporary": gone, "allocations": all });
-            (sentence, evidence, "temporary --by owner".to_owned())
-        }
-        Finding::Slop(slop) => {
-            let blocks = counted(slop.blocks.0, "block", "blocks");
-            let (size, taken) = (bytes(slop.size.0), bytes(slop.taken.0));
-            let sentence = format!(
-                "{blocks} of {size} each, live at the peak, take {taken} each: put them into fewer, larger blocks."
-            );
-            let evidence = json!({ "size": slop.size.0, "taken": slop.taken.0, "blocks": slop.blocks.0 });
-            (sentence, evidence, format!("top --size {}", slop.size.0))
-        }
-        Finding::Allocator(found) => {
-            let (other, present) = (&found.other, &found.present);
-            let sentence = format!(
-                "With {}, {} were resident at the peak of the replay, where {} has {}; its calls take {} of processor \
-                 time, where the others take {}. What the program does between its calls is not in these figures: \
-                 run it with that allocator, as by `heapledger run --allocator`.",
-                other.name,
-                bytes(other.resident_max.0),
-                present.name,
-                bytes(present.resident_max.0),
-                duration(Duration::from_nanos(other.cpu_ns)),
-                duration(Duration::from_nanos(present.cpu_ns)),
-            );
-            let figures = |allocator: &ReplayedAllocator| {
-                json!({
-                    "allocator": allocator.name,
-                    "bytes_resident_max": allocator.resident_max.0,
-                    "cpu_ns": allocator.cpu_ns,
-                })
-            };
-            let aim = if found.saves_memory { "memory" } else { "time" };
-            let evidence = json!({ "aim": aim, "present": figures(present), "other": figures(other) });
-            let both = format!("replay -a {} -a {}", quoted(&present.name), quoted(&other.name));
-            (sentence, evidence, both)
-        }
-        Finding::Reporters(reporters) => {
-            let sentence = format!("{}.", reporters.sentence);
-            (sentence, json!({ "blocks": reporters.blocks }), "dmd --advice".to_owned())
         }
     }
 }

@@ -32,6 +32,12 @@ fn is_given_where_there_is_a_defect_and_nowhere_else() {
     // One byte takes 32.
     assert_eq!(number(&answer["advice"][0], "bytes"), 40_000 * 31, "{answer:#}");
     assert_eq!(answer["skipped"][0]["rule"], "leak", "{answer:#}");
+    let (class, answer_of_class) = of("size-class");
+    assert_eq!(class, expected("size-class", "size_class"));
+    // glibc has 120 usable bytes for 105, and 104 for 104.
+    let advice = &answer_of_class["advice"][0];
+    assert_eq!(number(advice, "bytes"), 40_000 * 16, "{answer_of_class:#}");
+    assert_eq!(number(&advice["evidence"], "size_below"), 104, "{answer_of_class:#}");
 
     // The command that a rule names shows the same.
     let proof = answer["advice"][0]["proof"].as_str().unwrap();

@@ -33,7 +33,9 @@ pub(crate) fn stacks(misuse: &Value) -> Vec<(String, String, Vec<String>)> {
     let functions = |stack: &Value| {
         let frames = stack["frames"].as_array().unwrap().iter();
         let own = frames.filter(|frame| {
-            frame["module"].as_str().is_some_and(|path| ["/misuse", "/ends", "/heap_errors_cxx"].iter().any(|end| path.ends_with(end)))
+            frame["module"]
+                .as_str()
+                .is_some_and(|path| ["/misuse", "/ends", "/heap_errors_cxx"].iter().any(|end| path.ends_with(end)))
         });
         own.map(|frame| text(&frame["function"])).filter(|name| name != "_start").collect()
     };

@@ -5,8 +5,8 @@ use heapledger_recording::{MemorySample, Sample, Time};
 use serde::Serialize;
 
 use super::view::{Band, Program, View, at};
-use crate::format::seconds;
 use crate::args::By;
+use crate::format::seconds;
 use crate::json::amounts::{ErrorsJson, RateJson, rates_json};
 use crate::json::document::Document;
 use crate::json::recording::{ExitJson, PauseJson};

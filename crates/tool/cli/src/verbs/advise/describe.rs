@@ -1,0 +1,132 @@
+//! What advice says: a sentence with its figures.
+
+use std::time::Duration;
+
+use heapledger_analysis::{
+    Finding, Grows, OtherAllocator, ReplayedAllocator, Reporters, Reserve, SizeClass, Slop, Temporary,
+};
+use serde_json::{Value, json};
+
+use crate::format::{bytes, count, counted, duration, percent, rate, seconds, time};
+use crate::text::quoted;
+
+/// A sentence, its figures, and the verb and options that show them.
+type Description = (String, Value, String);
+
+/// Returns the sentence of a finding, its figures, and the verb and options that show it.
+pub(super) fn describe(finding: &Finding) -> Description {
+    match finding {
+        Finding::Grows(it) => grows(it),
+        Finding::Reserve(it) => reserve(it),
+        Finding::Temporary(it) => temporary(it),
+        Finding::Slop(it) => slop(it),
+        Finding::Allocator(it) => other_allocator(it),
+        Finding::SizeClass(it) => size_class(it),
+        Finding::Reporters(it) => reporters(it),
+    }
+}
+
+fn grows(grows: &Grows) -> Description {
+    let (rate, since) = (rate(grows.bytes_per_second), time(grows.since));
+    let sentence = format!(
+        "What it allocates grows by {rate}, evenly, since {since} and to the end: it keeps something \
+         that nobody removes."
+    );
+    let evidence = json!({
+        "bytes_per_second": grows.bytes_per_second,
+        "since_seconds": seconds(grows.since),
+        "bytes_live": grows.live.0,
+    });
+    (sentence, evidence, "growth".to_owned())
+}
+
+fn reserve(reserve: &Reserve) -> Description {
+    let (times, size) = (count(reserve.reallocations.0), bytes(reserve.size_max.0));
+    let steps = count(reserve.chain_max);
+    let what = match reserve.is_by_small_steps {
+        true => "by small steps, so that what is copied grows with the square of the size: let it grow by a factor",
+        false => "and copies what it has each time: reserve what is needed, where that is known",
+    };
+    let sentence =
+        format!("It makes blocks larger by realloc, {times} times, one up to {size} in {steps} steps, {what}.");
+    let evidence = json!({
+        "reallocations": reserve.reallocations.0,
+        "chain_max": reserve.chain_max,
+        "size_max": reserve.size_max.0,
+        "small_steps": reserve.is_by_small_steps,
+    });
+    (sentence, evidence, "reallocations --by owner".to_owned())
+}
+
+fn temporary(temporary: &Temporary) -> Description {
+    let (gone, all) = (temporary.temporaries.0, temporary.allocations.0);
+    let sentence = format!(
+        "{} of its {} allocations ({}) are freed before their thread allocates again: keep one block, and use \
+         it again.",
+        count(gone),
+        count(all),
+        percent(gone, all)
+    );
+    let evidence = json!({ "temporary": gone, "allocations": all });
+    (sentence, evidence, "temporary --by owner".to_owned())
+}
+
+fn slop(slop: &Slop) -> Description {
+    let blocks = counted(slop.blocks.0, "block", "blocks");
+    let (size, taken) = (bytes(slop.size.0), bytes(slop.taken.0));
+    let sentence =
+        format!("{blocks} of {size} each, live at the peak, take {taken} each: put them into fewer, larger blocks.");
+    let evidence = json!({ "size": slop.size.0, "taken": slop.taken.0, "blocks": slop.blocks.0 });
+    (sentence, evidence, format!("top --size {}", slop.size.0))
+}
+
+fn other_allocator(found: &OtherAllocator) -> Description {
+    let (other, present) = (&found.other, &found.present);
+    let sentence = format!(
+        "With {}, {} were resident at the peak of the replay, where {} has {}; its calls take {} of processor \
+         time, where the others take {}. What the program does between its calls is not in these figures: \
+         run it with that allocator, as by `heapledger run --allocator`.",
+        other.name,
+        bytes(other.resident_max.0),
+        present.name,
+        bytes(present.resident_max.0),
+        duration(Duration::from_nanos(other.cpu_ns)),
+        duration(Duration::from_nanos(present.cpu_ns)),
+    );
+    let figures = |allocator: &ReplayedAllocator| {
+        json!({
+            "allocator": allocator.name,
+            "bytes_resident_max": allocator.resident_max.0,
+            "cpu_ns": allocator.cpu_ns,
+        })
+    };
+    let aim = if found.saves_memory { "memory" } else { "time" };
+    let evidence = json!({ "aim": aim, "present": figures(present), "other": figures(other) });
+    let both = format!("replay -a {} -a {}", quoted(&present.name), quoted(&other.name));
+    (sentence, evidence, both)
+}
+
+fn size_class(class: &SizeClass) -> Description {
+    let blocks = counted(class.blocks.0, "block", "blocks");
+    let less = counted(class.size.0 - class.size_below.0, "byte", "bytes");
+    let sentence = format!(
+        "{blocks} of {} bytes each, live at the peak, have {} each, and those of {less} less have {}: ask for \
+         less, or use the rest.",
+        count(class.size.0),
+        count(class.usable.0),
+        count(class.usable_below.0)
+    );
+    let evidence = json!({
+        "size": class.size.0,
+        "usable": class.usable.0,
+        "size_below": class.size_below.0,
+        "usable_below": class.usable_below.0,
+        "blocks": class.blocks.0,
+    });
+    (sentence, evidence, format!("top --metric slop --size {}", class.size.0))
+}
+
+fn reporters(reporters: &Reporters) -> Description {
+    let sentence = format!("{}.", reporters.sentence);
+    (sentence, json!({ "blocks": reporters.blocks }), "dmd --advice".to_owned())
+}
