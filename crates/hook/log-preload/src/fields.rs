@@ -18,7 +18,8 @@ const NAME: &str = "log.fields";
 /// The bytes of the file that are read.
 const LENGTH_MAX: usize = 256;
 
-/// The time at which the log began, in nanoseconds of the monotonic clock; 0 if calls have no times.
+/// The time at which the log began, in nanoseconds of the monotonic clock; 0 if calls have no
+/// times.
 static BEGAN: AtomicU64 = AtomicU64::new(0);
 /// `malloc_usable_size` of the allocator below all hooks; null if calls have no usable sizes.
 static USABLE_SIZE: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());

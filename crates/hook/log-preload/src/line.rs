@@ -4,8 +4,9 @@
 use core::mem::MaybeUninit;
 use core::slice;
 
-/// The longest line in bytes: the process, the thread, two sizes and two addresses, with the longest
-/// name of a function, take 130; two fields with numbers 60; the label of an arena has the rest.
+/// The longest line in bytes: the process, the thread, two sizes and two addresses, with the
+/// longest name of a function, take 130; two fields with numbers 60; the label of an arena has the
+/// rest.
 pub(crate) const LINE_MAX: usize = 320;
 
 /// A line that is being written.
@@ -28,8 +29,8 @@ impl Line {
         unsafe { slice::from_raw_parts(written.as_ptr().cast(), written.len()) }
     }
 
-    /// Returns room for so many bytes more, each of which the caller writes. A line has room for all
-    /// that a call can have; if it is full, there is none.
+    /// Returns room for so many bytes more, each of which the caller writes. A line has room for
+    /// all that a call can have; if it is full, there is none.
     #[inline(always)]
     fn room(&mut self, count: usize) -> &mut [MaybeUninit<u8>] {
         let from = self.length;

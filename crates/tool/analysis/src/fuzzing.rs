@@ -28,8 +28,8 @@ pub fn suppressions(data: &[u8]) {
     known.iter().for_each(|it| _ = suppressions::matches(&it.pattern, &name));
 }
 
-/// Makes a recording of a log, and a log of that, until both hold the same. Panics if the lines that
-/// are calls cannot be written, or if something that both hold is lost.
+/// Makes a recording of a log, a log of that, and both once more. Panics if the lines that are
+/// calls cannot be written, or if something that both hold is lost.
 pub fn log(data: &[u8]) {
     let (recording, facts) = recording_of(data);
     let once = log_of(&recording);

@@ -27,8 +27,8 @@ impl StatisticsPoint {
     }
 }
 
-/// Returns the statistics points of an image in their order, with their threads and times. Reads all
-/// annotations of the image; malformed ones are left out.
+/// Returns the statistics points of an image in their order, with their threads and times. Reads
+/// all annotations of the image; malformed ones are left out.
 pub fn statistics_points(recording: &Recording<'_>, image: ImageId) -> Vec<(ThreadId, Time, StatisticsPoint)> {
     let found = recording.annotations(image).filter_map(Result::ok).filter(|found| found.code == STATISTICS);
     let point = |found: Annotation| Some((found.thread, found.time, StatisticsPoint::from_payload(&found.payload)?));

@@ -613,6 +613,13 @@ codes! {
         consequence: "There is no new file, and one that was to be replaced is as it was.",
         remedy: "Write elsewhere, by `-o FILE`; `df -h DIRECTORY` shows how much room there is.",
     }
+    /// A line of a log is no call
+    NotACall = 96 {
+        cause: "The log has a line that is not in logalloc's form, has a function that logs do not have, or has numbers that are \
+                too large. Its number and the reason are beside the message. Often the program wrote to the same file.",
+        consequence: "No recording was made of the log.",
+        remedy: "Leave such lines out: `heapledger log convert --keep-going -o FILE.hl LOG`, which says how many there are.",
+    }
     /// A replay of another recording
     OtherReplay = 99 {
         cause: "`advise --replay` takes what `heapledger replay --json` has saved of the same recording. The file is another \
@@ -620,7 +627,6 @@ codes! {
         consequence: "Nothing is advised: figures of another program say nothing about this one.",
         remedy: "Replay this recording: `heapledger replay FILE.hl --json -o RESULT.json`.",
     }
-
     /// The format of a snapshot cannot hold all of it
     LostBySnapshot = 102 {
         cause: "Firefox and V8 write different things into heap snapshots: V8 has texts of strings, weak edges and kinds of edges; \

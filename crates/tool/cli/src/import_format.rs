@@ -17,6 +17,7 @@ use heapledger_profile_formats::{
 use heapledger_recording::{Footer, Recording};
 use memmap2::Mmap;
 
+use crate::code::Code;
 use crate::error::Failure;
 use crate::exit::Exit;
 use crate::import_format::interpreters::Interpreters;
@@ -121,7 +122,9 @@ impl ImportError {
             )),
             _ => None,
         };
+        let is_line = matches!(self, ImportError::Log(LogError::Line { .. }));
         let failure = Failure::caused(Exit::Unreadable, format_args!("cannot read `{}`", path.display()), self);
+        let failure = if is_line { failure.code(Code::NotACall) } else { failure };
         match hint {
             Some(hint) => failure.hint(hint),
             None => failure,

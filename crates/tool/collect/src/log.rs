@@ -62,7 +62,7 @@ pub enum ExistingFile {
 pub struct LogOptions<'a> {
     /// Its file; `-` is standard output.
     pub output: &'a Path,
-    /// What happens to a file that is there already.
+    /// The treatment of a file that is there already.
     pub existing: ExistingFile,
     /// The fields behind each call.
     pub fields: LoggedFields,
@@ -91,7 +91,8 @@ impl LoggedFields {
 }
 
 /// Runs a command with these libraries and with a hook library given by its bytes, which writes
-/// the allocator's calls to a file: each process appends whole lines. Otherwise works like [`run`](crate::run).
+/// the allocator's calls to a file: each process appends whole lines. Otherwise works like
+/// [`run`](crate::run).
 ///
 /// # Errors
 ///

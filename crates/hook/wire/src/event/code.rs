@@ -73,6 +73,6 @@ pub const SANDBOX: u16 = 265;
 pub const PURGE: u16 = 266;
 /// The words of [`PURGE`] before the texts.
 pub const PURGE_WORDS: usize = 6;
-/// The program asked its allocator for statistics. Words: the serial of the next allocation, and the
-/// number of other events since the latest one. Only in recordings that are made from logs.
+/// The program asked its allocator for statistics. Words: the serial of the next allocation, and
+/// the number of other events since the latest one. Only in recordings that are made from logs.
 pub const STATISTICS: u16 = 270;

@@ -92,8 +92,8 @@ pub(crate) fn opened(log: &str) -> Result<Box<dyn BufRead>> {
     unpacking(BufReader::with_capacity(BUFFER, stream)).map_err(cannot)
 }
 
-/// Returns the recording that a file is, or is converted to; `None` if it is a log, or anything that
-/// is read only once.
+/// Returns the recording that a file is, or is converted to; `None` if it is a log, or anything
+/// that is read only once.
 fn recording(file: &Path) -> Result<Option<Input>> {
     if !file.metadata().is_ok_and(|there| there.is_file() && there.len() > 0) {
         return Ok(None);
