@@ -17,6 +17,8 @@ const TIME_PERCENT: u64 = 10;
 const TIME_MIN_NS: u64 = 10_000_000;
 /// Peaks that differ by less, in percent of the smallest, are equal: the faster allocator wins.
 const EQUAL_PERCENT: u64 = 1;
+/// Options must save more time than this, in percent: otherwise the allocator without them wins.
+const OPTIONS_PERCENT: u64 = 10;
 
 /// The figures of an allocator in a replay.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,10 +50,10 @@ impl AdviceList {
         let present = allocators.iter().find(|allocator| allocator.name == SYSTEM).or(allocators.first());
         let Some(present) = present else { return };
         let smallest = allocators.iter().map(|allocator| allocator.resident_max.0).min().unwrap_or(0);
-        let is_as_small =
+        let as_small =
             |allocator: &&ReplayedAllocator| allocator.resident_max.0 * 100 <= smallest * (100 + EQUAL_PERCENT);
-        let smallest = allocators.iter().filter(is_as_small).min_by_key(|allocator| allocator.cpu_ns);
-        let fastest = allocators.iter().min_by_key(|allocator| allocator.cpu_ns);
+        let smallest = fastest(allocators.iter().filter(as_small));
+        let fastest = fastest(allocators.iter());
         let saved = |other: &ReplayedAllocator| present.resident_max.0.saturating_sub(other.resident_max.0);
         let smallest = smallest
             .filter(|other| saved(other) >= BYTES_MIN && saved(other) * 100 >= present.resident_max.0 * MEMORY_PERCENT);
@@ -75,6 +77,34 @@ impl AdviceList {
     }
 }
 
+/// Returns the fastest of allocators, and one without options if these hardly make a difference.
+fn fastest<'a>(allocators: impl Iterator<Item = &'a ReplayedAllocator> + Clone) -> Option<&'a ReplayedAllocator> {
+    let fastest = allocators.clone().min_by_key(|allocator| allocator.cpu_ns)?;
+    let limit = fastest.cpu_ns.saturating_mul(100 + OPTIONS_PERCENT) / 100;
+    let plain = allocators.filter(|allocator| !allocator.has_options() && allocator.cpu_ns <= limit);
+    plain.min_by_key(|allocator| allocator.cpu_ns).or(Some(fastest))
+}
+
+impl ReplayedAllocator {
+    /// True if there are variables in front of the name.
+    fn has_options(&self) -> bool {
+        self.split().0.is_some()
+    }
+
+    /// Returns the variables in front of the name, if there are any, and the name alone.
+    pub fn split(&self) -> (Option<&str>, &str) {
+        let mut at = 0;
+        for word in self.name.split_inclusive(' ') {
+            if !word.trim_start().contains('=') || word.starts_with(['.', '/']) {
+                break;
+            }
+            at += word.len();
+        }
+        let (variables, name) = self.name.split_at(at);
+        (Some(variables.trim_end()).filter(|variables| !variables.is_empty()), name)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,6 +125,18 @@ mod tests {
     }
 
     #[test]
+    fn variables_are_split_off() {
+        let split = |name: &str| {
+            let allocator = ReplayedAllocator { name: name.to_owned(), resident_max: Bytes(0), cpu_ns: 0 };
+            let (variables, name) = allocator.split();
+            (variables.map(str::to_owned), name.to_owned())
+        };
+        assert_eq!(split("A=1 B=x=2 jemalloc"), (Some("A=1 B=x=2".to_owned()), "jemalloc".to_owned()));
+        assert_eq!(split("./a lib=1.so"), (None, "./a lib=1.so".to_owned()));
+        assert_eq!(split("A= /x=1.so"), (Some("A=".to_owned()), "/x=1.so".to_owned()));
+    }
+
+    #[test]
     fn most_memory_and_most_time() {
         let named = |name: &str, bytes, memory| (name.to_owned(), bytes, memory);
         assert_eq!(advised(&[]), []);
@@ -106,6 +148,9 @@ mod tests {
         // Of two that are as small, the faster one; another one is faster still.
         let all = [("system", 500, 1000), ("small", 200, 800), ("a=1 smaller", 199, 1200), ("fast", 400, 300)];
         assert_eq!(advised(&all), [named("small", 300, true), named("fast", 100, false)]);
+        // Options that hardly save time.
+        let all = [("system", 500, 1000), ("b=2 small", 200, 800), ("small", 200, 850)];
+        assert_eq!(advised(&all), [named("small", 300, true), named("b=2 small", 300, false)][..1]);
         // The first one is the present one if there is no other.
         assert_eq!(advised(&[("x", 100, 10), ("y", 10, 10)]), [named("y", 90, true)]);
     }

@@ -82,10 +82,13 @@ fn slop(slop: &Slop) -> Description {
 
 fn other_allocator(found: &OtherAllocator) -> Description {
     let (other, present) = (&found.other, &found.present);
+    let (variables, name) = other.split();
+    let variables = variables.map_or_else(String::new, |variables| format!("{variables} "));
+    let run = format!("{variables}heapledger run --allocator {} -- COMMAND", quoted(name));
     let sentence = format!(
         "With {}, {} were resident at the peak of the replay, where {} has {}; its calls take {} of processor \
          time, where the others take {}. What the program does between its calls is not in these figures: \
-         run it with that allocator, as by `heapledger run --allocator`.",
+         try `{run}`.",
         other.name,
         bytes(other.resident_max.0),
         present.name,
@@ -101,7 +104,7 @@ fn other_allocator(found: &OtherAllocator) -> Description {
         })
     };
     let aim = if found.saves_memory { "memory" } else { "time" };
-    let evidence = json!({ "aim": aim, "present": figures(present), "other": figures(other) });
+    let evidence = json!({ "aim": aim, "present": figures(present), "other": figures(other), "try": run });
     let both = format!("replay -a {} -a {}", quoted(&present.name), quoted(&other.name));
     (sentence, evidence, both)
 }
