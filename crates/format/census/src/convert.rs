@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::{self, Write};
 
 use crate::fxsnapshot::{self, FIREFOX_FRAMES_MAX};
-use crate::graph::{AllocationStack, Detachedness, EdgeKind, Graph, NodeIndex, Origin};
+use crate::graph::{AllocationStack, Detachedness, EdgeKind, FrameIndex, Graph, NodeIndex, Origin};
 use crate::heapsnapshot;
 
 /// A format that graphs are written in.
@@ -45,6 +45,8 @@ pub enum Lost {
     ScriptFiles,
     /// The names of DOM nodes that have a class, too.
     DescriptiveNames,
+    /// The marks of frames as the system's or self-hosted.
+    FrameMarks,
     /// Sizes that are not known: they become 0.
     UnknownSizes,
     /// The time at which the snapshot was made.
@@ -67,6 +69,7 @@ impl fmt::Display for Lost {
             Lost::TypeNames => "the engine's names of types",
             Lost::ScriptFiles => "files of scripts",
             Lost::DescriptiveNames => "names of DOM nodes",
+            Lost::FrameMarks => "marks of frames as the system's",
             Lost::UnknownSizes => "sizes that are not known, now 0",
             Lost::Time => "the time of the snapshot",
         })
@@ -142,9 +145,15 @@ fn lost_in_v8(graph: &Graph) -> Vec<(Lost, u64)> {
             Lost::DescriptiveNames,
             count(graph, |node| graph.class(node).is_some() && graph.descriptive_name(node).is_some()),
         ),
+        (Lost::FrameMarks, marked_frames(graph)),
         (Lost::UnknownSizes, unknown_sizes(graph)),
         (Lost::Time, u64::from(graph.about().time_us.is_some())),
     ]
+}
+
+fn marked_frames(graph: &Graph) -> u64 {
+    let frames = (0..graph.frames().count() as u32).map(|frame| graph.frame(FrameIndex(frame)));
+    frames.filter(|frame| frame.is_system || frame.is_self_hosted).count() as u64
 }
 
 fn unknown_sizes(graph: &Graph) -> u64 {

@@ -1,8 +1,7 @@
 //! The bodies of the fuzz targets, shared with property tests.
 
-use std::collections::HashSet;
-
 use crate::compare::assert_same;
+use crate::convert::WrittenFormat;
 use crate::graph::{EdgeKind, EdgeName, Graph, Origin};
 use crate::{fxsnapshot, heapsnapshot, read};
 
@@ -36,22 +35,12 @@ fn rewrite(graph: &Graph) {
     for again in [&firefox, &v8] {
         assert_eq!((again.node_count(), total(again)), (graph.node_count(), total(graph)));
     }
+    let is_kept = |format: WrittenFormat| format.lost(graph).is_empty();
     match graph.about().origin {
-        Origin::Firefox if has_short_stacks(graph) => assert_same(graph, &firefox),
-        Origin::V8 if !has_odd_edges(graph) && !has_many_types(graph) => assert_same(graph, &v8),
+        Origin::Firefox if is_kept(WrittenFormat::Firefox) => assert_same(graph, &firefox),
+        Origin::V8 if is_kept(WrittenFormat::V8) && !has_odd_edges(graph) => assert_same(graph, &v8),
         _ => {}
     }
-}
-
-/// True unless a stack is cut when it is written.
-fn has_short_stacks(graph: &Graph) -> bool {
-    let frames = graph.frames();
-    (0..frames.count() as u32).all(|it| frames.stack(crate::graph::FrameIndex(it)).take(61).count() <= 60)
-}
-
-/// True if there may be more types of nodes than are written.
-fn has_many_types(graph: &Graph) -> bool {
-    graph.nodes().map(|it| graph.type_name(it)).collect::<HashSet<_>>().len() > 200
 }
 
 /// True if an edge is of a type that is not V8's.

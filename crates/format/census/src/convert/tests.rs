@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::graph::CoarseType;
+use crate::graph::{CoarseType, Frame, GraphBuilder, NodeData, NodeId};
 use crate::random::graphs;
 use crate::read::read;
 
@@ -35,13 +35,45 @@ fn losses_of_a_whole_snapshot_are_counted() {
 
 #[test]
 fn types_that_a_byte_cannot_number_are_lost() {
-    let mut builder = crate::graph::GraphBuilder::new();
+    let mut builder = GraphBuilder::new();
     builder.about.origin = Origin::V8;
     for id in 1..400 {
         let type_name = builder.intern(&format!("type {id}")).unwrap();
-        builder.add_node(crate::graph::NodeData::new(crate::graph::NodeId(id), type_name, Some(1))).unwrap();
+        builder.add_node(NodeData::new(NodeId(id), type_name, Some(1))).unwrap();
     }
     assert_eq!(WrittenFormat::V8.lost(&builder.finish().unwrap()), [(Lost::TypeNames, 399 - 240)]);
+}
+
+/// Every loss of a format occurs: a graph of Firefox has a time, marked frames, and more.
+#[test]
+fn losses_of_a_graph_of_firefox_are_counted() {
+    let mut builder = GraphBuilder::new();
+    builder.about.time_us = Some(7);
+    let name = builder.intern("a").unwrap();
+    let frame = Frame { is_system: true, ..crate::random::frame(1, None, name) };
+    let stack = Some(AllocationStack::At(builder.add_frame(frame).unwrap()));
+    let (class, descriptive_name, script_file) = (Some(name), Some(name), Some(name));
+    let node = NodeData::new(NodeId(1), name, None);
+    builder.add_node(NodeData { class, descriptive_name, script_file, stack, ..node }).unwrap();
+    let all =
+        [Lost::TypeNames, Lost::ScriptFiles, Lost::DescriptiveNames, Lost::FrameMarks, Lost::UnknownSizes, Lost::Time];
+    assert_eq!(WrittenFormat::V8.lost(&builder.finish().unwrap()), all.map(|lost| (lost, 1)));
+}
+
+/// Firefox's name of an element becomes a tag, which is read as a DOM node again.
+#[test]
+fn elements_become_tags() {
+    let mut builder = GraphBuilder::new();
+    let type_name = builder.intern("T").unwrap();
+    for (id, text) in [(1, "UL"), (2, "#text"), (3, "UL")] {
+        let descriptive_name = Some(builder.intern(text).unwrap());
+        let node = NodeData::new(NodeId(id), type_name, Some(1));
+        builder.add_node(NodeData { coarse_type: CoarseType::DomNode, descriptive_name, ..node }).unwrap();
+    }
+    let again = written(WrittenFormat::V8, &builder.finish().unwrap());
+    let names: Vec<_> = again.nodes().map(|node| again.descriptive_name(node).map(|it| again.text(it))).collect();
+    assert_eq!(names, [Some("<ul>"), Some("#text"), Some("<ul>")]);
+    assert!(again.nodes().all(|node| again.coarse_type(node) == CoarseType::DomNode));
 }
 
 proptest! {

@@ -1,4 +1,16 @@
 //! The edges that retain, in depth-first preorder: the input of the dominator algorithm.
+//!
+//! In a large graph, its time is that of accesses to memory which wait for each other. Times of the
+//! whole computation, for a snapshot of Firefox (376,000 nodes, 1.2 million edges) and a generated
+//! heap (2 million nodes, 8 million edges); the best of 3 turns of `Dominators::of`, in processor
+//! time, while other programs ran:
+//!
+//! | design | Firefox | generated |
+//! |---|---|---|
+//! | the walk finds the tree; two more passes over all edges sort out the others | 44 ms | 2.2 s |
+//! | the walk itself sorts out each edge by the position of its target | 25 ms | 1.7 s |
+//! | the walk asks one bit for each target; positions are looked up after it, all at once | 26 ms | 1.5 s |
+//! | nor are kinds of edges read if all retain; links of later searches are fetched early | 23 ms | 1.2 s |
 
 use super::{NONE, Unreached};
 use crate::graph::{Graph, NodeIndex, NodeSet};
@@ -131,8 +143,8 @@ impl Walk<'_> {
         held
     }
 
-    /// Sorts out the edges beside the tree. `held` are positions to which the root has edges that the
-    /// graph does not have.
+    /// Sorts out the edges beside the tree. `held` are positions that the root holds without an edge
+    /// of the graph.
     fn finish(self, held: &[u32]) -> Flow {
         let Walk { graph, order, parents, mut others, .. } = self;
         let mut numbers = vec![NONE; graph.node_count()];

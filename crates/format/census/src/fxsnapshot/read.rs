@@ -329,9 +329,9 @@ fn edge(message: &[u8]) -> Result<(u64, Option<Text<'_>>), String> {
 impl Reader<'_> {
     /// Adds a node and its edges.
     ///
-    /// Texts are counted in the order of the fields' numbers: the type name, the names of edges, the
-    /// stack, and so on. Writers put fields into this order, so edges are added as they come. All
-    /// other fields are kept until the message ends.
+    /// Texts are counted in the order of the fields' numbers: the type name, the names of edges,
+    /// the stack, and so on. Writers put fields into this order, so edges are added as they come.
+    /// All other fields are kept until the message ends.
     fn node(&mut self, message: &[u8]) -> Result<(), String> {
         let first_edge = self.builder.edge_count();
         let mut fields = Fields::new(message);

@@ -14,10 +14,13 @@ use crate::graph::{
 /// Writes a graph as a file that Chromium's DevTools and [`read`](super::read) read, and returns
 /// the stream.
 ///
-/// A graph that came from V8 is written as it was. In other graphs, the type of a node follows from
-/// its coarse type, and its name is its class, descriptive name or type name, in this order; the name
-/// of an element becomes a tag; an edge becomes a property if it has a name; and the counts and sizes in the tree of calls are of live
-/// nodes.
+/// A graph that came from V8 is written as it was. In other graphs:
+///
+/// - The type of a node follows from its coarse type.
+/// - Its name is its class, descriptive name or type name, in this order. The name of an element
+///   becomes a tag.
+/// - An edge becomes a property if it has a name.
+/// - The counts and sizes in the tree of calls are of live nodes.
 ///
 /// There may be 256 types of nodes: further ones become `hidden`. See also
 /// [`WrittenFormat::lost`](crate::convert::WrittenFormat::lost).

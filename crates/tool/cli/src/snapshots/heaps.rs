@@ -250,7 +250,7 @@ fn exported_snapshots_are_read_by_all_verbs() {
     answered(&format!("heap export AFTER -o {}", there.display()), &heaps.files());
     answered(&format!("heap export {} -o {}", there.display(), back.display()), &heaps.files());
     let files = [("AFTER", heaps.path("AFTER")), ("THERE", there), ("BACK", back)];
-    // What only weak edges hold is not in the copies, nor that the size of the root is known to be 0.
+    // The copies have neither what only weak edges hold, nor that the size of the root is 0.
     let census = |name: &str| {
         let text = answered(&format!("heap census {name} --by objectClass --only-retained"), &files);
         text.lines().filter(|line| !line.starts_with("without a known size")).map(str::to_owned).collect::<Vec<_>>()

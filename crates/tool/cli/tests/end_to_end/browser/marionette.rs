@@ -15,7 +15,7 @@ use super::end;
 use crate::harness::{Scratch, installed};
 
 /// A time limit beyond any request to a browser on a busy machine.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(240);
 
 /// A running Firefox with a profile of its own, ended when dropped.
 #[derive(Debug)]

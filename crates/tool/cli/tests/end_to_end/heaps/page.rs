@@ -159,6 +159,7 @@ fn the_service_leaks_as_told() {
     replay(&steps("Other verbs"), scratch.path());
     if installed("jq").is_some() {
         replay(&steps("As JSON"), scratch.path());
+        replay(&steps("Convert a snapshot"), scratch.path());
     }
 }
 
