@@ -181,8 +181,8 @@ fn descriptions_and_heaps_of_arenas_are_used_again() {
     let before = crate::statistics().bookkeeping_bytes;
     (0..10).for_each(|_| work());
     let after = crate::statistics().bookkeeping_bytes;
-    // 2000 heaps would be 10 MB. Other tests run meanwhile.
-    assert!(after < before + (2 << 20), "{before} {after}");
+    // 2000 heaps would be 12 MB. Other tests run meanwhile, one of them with 300 arenas.
+    assert!(after < before + (4 << 20), "{before} {after}");
 }
 
 #[test]
