@@ -66,6 +66,7 @@ pub(crate) fn make_room(arena: &'static SharedArena) -> bool {
         if let Some(heap) = lookup::heap_in(arena) {
             heap.trim();
         }
+        arena.sweep(usize::MAX);
         arena.space.with(|space| space.unmap_free(arena));
     }
     has_limit

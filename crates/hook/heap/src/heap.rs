@@ -2,7 +2,8 @@
 //!
 //! Only the thread that has the heap uses it, so nothing of it is locked. Other threads that free
 //! its blocks put them into the runs' lists for that, and bring notices. A heap outlives its
-//! thread: the next thread that uses the arena adopts it, with all of its runs.
+//! thread: the next thread that uses the arena adopts it, with its full and its empty runs. The
+//! others are left to all threads.
 //!
 //! A thread's *home heap* is the one from which the malloc functions allocate. It has the table of
 //! the thread's other heaps, by the ids of their arenas. If an arena is disposed of, the heaps that
@@ -39,9 +40,6 @@ const DIRECT: usize = DIRECT_MAX / 16 + 1;
 const EMPTY_MIN: usize = (1 << 20) / PAGE;
 /// The pages that a heap keeps in empty runs beyond that, for each two slices that it has.
 const EMPTY_PER_TWO_SLICES: usize = 1;
-/// The pages in empty runs that the heap of an ended thread keeps for the next one in the main
-/// arena: 256 KiB.
-const EMPTY_LEFT: usize = (256 << 10) / PAGE;
 /// The part of these that heaps of other arenas keep, as of the budget for dirty pages.
 const OTHERS: usize = 8;
 /// The number of refills between two visits of a bin by [`HeapPtr::tick`].
@@ -49,8 +47,8 @@ const TICK: u32 = 32;
 
 /// The checks of a heap of up to [`CACHED`] slices for double frees: the number of blocks that are
 /// compared with the one that was freed last whenever a list is taken, and the number of refills, a
-/// power of two, of which one checks the whole list. Each takes some instructions for a block. For blocks
-/// above [`DIRECT_MAX`], sixteen times as many lists are checked as a whole.
+/// power of two, of which one checks the whole list. Each takes some instructions for a block. For
+/// blocks above [`DIRECT_MAX`], sixteen times as many lists are checked as a whole.
 const CHECKS: (usize, u32) = (8, 16);
 /// The same for larger heaps, whose blocks are often not in a cache: following a list waits for
 /// each.
@@ -288,6 +286,7 @@ impl HeapPtr {
                 None if !has_trimmed && self.arena().settings().bytes_max != 0 => {
                     has_trimmed = true;
                     self.trim();
+                    self.arena().sweep(usize::MAX);
                     continue;
                 }
                 None => return ptr::null_mut(),

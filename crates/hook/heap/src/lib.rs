@@ -27,7 +27,8 @@
 //!   fewer than two frees, or one, and one list in 64);
 //! - a larger one: with at most one free of its run between, when it is allocated again; otherwise
 //!   if the lists of its run are checked before that. They are when the run becomes the current one
-//!   of its class, and once in 64 or 128 allocations from it (in a heap of over 4 MiB, only once in 256 or 512);
+//!   of its class, and once in 64 or 128 allocations from it (in a heap of over 4 MiB, only
+//!   once in 256 or 512);
 //! - a block that is twice in the list of other threads, when its thread takes that;
 //! - a block that is twice in any of these lists, or in use, when its run is released, or when its
 //!   free blocks are put in order, which happens to some runs without blocks in use;

@@ -80,9 +80,10 @@ pub(crate) struct Run {
     carved: RelaxedU16,
     class: RelaxedU8,
     slices: Cell<u8>,
-    /// The blocks that [`Run::pop_latest`] may return until the next refill. [`FRESH`] if the blocks
-    /// of `free` were never used, and are zero except for their first word. That function ends this
-    /// state, because it may return another block; so both are one field, which it counts down.
+    /// The blocks that [`Run::pop_latest`] may return until the next refill. [`FRESH`] if the
+    /// blocks of `free` were never used, and are zero except for their first word. That function
+    /// ends this state, because it may return another block; so both are one field, which it counts
+    /// down.
     pops: RelaxedU8,
     /// The number of pages at the start of the slice that may have memory, and content, from
     /// earlier runs. In the metadata of each slice, also of those without a run.
@@ -534,7 +535,8 @@ impl Run {
         let pops = self.pops.get().wrapping_sub(1);
         self.pops.set(pops);
         if pops == 0 {
-            // So it is again if this is called before the refill: the count must not become `FRESH`.
+            // So it is again if this is called before the refill: the count must not become
+            // `FRESH`.
             self.pops.set(1);
         }
         pops != 0

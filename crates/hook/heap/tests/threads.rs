@@ -87,8 +87,8 @@ fn resident() -> usize {
     text.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 4096
 }
 
-/// Runs bursts of threads, each of which leaves one block in twenty. Frees half of what is left after
-/// each burst. Returns the rest.
+/// Runs bursts of threads, each of which leaves one block in twenty. Frees half of what is left
+/// after each burst. Returns the rest.
 fn burst(bursts: usize, threads: usize) -> Vec<Vec<u8>> {
     let mut left: Vec<Vec<u8>> = Vec::new();
     for _ in 0..bursts {

@@ -1,13 +1,17 @@
-//! Heaps that no thread has: what a thread leaves when it ends, and the heap of abandoned runs (see
-//! `arena/abandoned.rs`).
+//! Heaps that no thread has: those that ended threads left, and that of the abandoned runs.
 
-use super::{EMPTY_LEFT, HeapPtr};
+use super::HeapPtr;
 use crate::classes::CLASSES;
+use crate::geometry::PAGE;
 use crate::run::{NO_RUN, RunPtr};
 
+/// The pages in empty runs that ended threads leave to the next ones in the main arena: 256 KiB in
+/// all of their heaps. Other arenas have the part that [`HeapPtr::part_of`] returns.
+const EMPTY_LEFT: usize = (256 << 10) / PAGE;
+
 impl HeapPtr {
-    /// Prepares the heap for being left by its thread: all runs are listed, full, or released. Other
-    /// heaps that were left have `pages_left` pages in empty runs.
+    /// Prepares the heap for being left by its thread: all runs are listed, full, or released.
+    /// Other heaps that were left have `pages_left` pages in empty runs.
     pub(crate) fn leave(self, pages_left: usize) {
         self.release_unused(self.part_of(EMPTY_LEFT).saturating_sub(pages_left));
         for class in 0..CLASSES {
