@@ -17,6 +17,7 @@ use crate::import_format::unpacking;
 use crate::input::Input;
 use crate::output::Output;
 use crate::progress::Progress;
+use crate::text::quoted;
 
 mod convert;
 pub(crate) mod info;
@@ -41,6 +42,11 @@ pub(crate) fn run(action: &LogAction, out: &mut Output) -> Result<ExitCode> {
 }
 
 fn munge(arguments: &MungeLog, out: &mut Output) -> Result<()> {
+    if recording(Path::new(&arguments.log))?.is_some() {
+        let file = quoted(&arguments.log);
+        return Err(Failure::new(Exit::Usage, format_args!("`{}` is a recording, and no log", arguments.log))
+            .hint(format_args!("make it one: heapledger log convert {file} | heapledger log munge -")));
+    }
     if let Some(path) = &arguments.written.output {
         out.direct(path, arguments.written.force, &[Path::new(&arguments.log)])?;
     }
