@@ -1,9 +1,17 @@
 //! The arenas of the work, each created when it is first used.
 
+use core::ffi::c_int;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::files::Files;
 use crate::functions::{ArenaParameters, Arenas};
+
+unsafe extern "C" {
+    fn sched_yield() -> c_int;
+}
+
+/// In place of an arena that a thread is about to create.
+const BUSY: u64 = u64::MAX;
 
 /// The arenas.
 pub(crate) struct ArenaTable {
@@ -25,26 +33,32 @@ impl ArenaTable {
     pub(crate) fn get(&self, number: usize) -> Option<(Arenas, u64)> {
         let functions = self.functions?;
         let known = self.known(number);
-        let arena = known.load(Ordering::Acquire);
-        if arena != 0 {
-            return Some((functions, arena));
+        loop {
+            match known.load(Ordering::Acquire) {
+                0 => {
+                    if known.compare_exchange(0, BUSY, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                        let arena = self.create(functions, number);
+                        known.store(arena, Ordering::Release);
+                        return Some((functions, arena)).filter(|_| arena != 0);
+                    }
+                }
+                // SAFETY: lets others run; no memory is involved.
+                BUSY => unsafe {
+                    sched_yield();
+                },
+                arena => return Some((functions, arena)),
+            }
         }
+    }
+
+    /// Creates an arena; 0 if there is no memory.
+    #[cold]
+    fn create(&self, functions: Arenas, number: usize) -> u64 {
         let label = self.files.label(number);
         let parameters = ArenaParameters { size: size_of::<ArenaParameters>() as u32, flags: 0, label };
         // SAFETY: the function demands parameters whose label is a string: it ends with a zero, by
-        // the work's contract. It disposes of arenas that nobody uses.
-        unsafe {
-            let new = (functions.create)(&raw const parameters);
-            match known.compare_exchange(0, new, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => Some((functions, new)).filter(|_| new != 0),
-                Err(other) => {
-                    if new != 0 {
-                        (functions.dispose)(new);
-                    }
-                    Some((functions, other))
-                }
-            }
-        }
+        // the work's contract.
+        unsafe { (functions.create)(&raw const parameters) }
     }
 
     /// Disposes of an arena, which has no blocks, if it exists.

@@ -143,8 +143,8 @@ impl Extras {
         let objects = unsafe { Objects::at_start() };
         let find = |name: &CStr| Some(objects.lookup(Scope::Next, name)).filter(|&address| address != 0);
         // SAFETY: `transmute` requires a value of the type: these are the addresses of functions of
-        // these names, whose types `heapledger/arena.h`, `heapledger/allocator.h` and malloc_trim(3)
-        // give. No other library has functions of the first names.
+        // these names, whose types `heapledger/arena.h`, `heapledger/allocator.h` and
+        // malloc_trim(3) give. No other library has functions of the first names.
         unsafe {
             let arenas = || {
                 Some(Arenas {

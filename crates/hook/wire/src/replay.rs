@@ -200,8 +200,9 @@ impl Operation {
 }
 
 /// The result of a run: the wishes of the tool, and the figures of the player. It is followed by
-/// the samples, and these by tables of [`BINS`] [`Class`]es: one for the sample with the most usable
-/// bytes, and, with [`flag::SIZES`], one for each [`Kind::Statistics`] up to [`Outcome::tables`].
+/// the samples, and these by tables of [`BINS`] [`Class`]es: one for the sample with the most
+/// usable bytes, and, with [`flag::SIZES`], one for each [`Kind::Statistics`] up to
+/// [`Outcome::tables`].
 #[derive(Debug)]
 #[repr(C)]
 pub struct Outcome {

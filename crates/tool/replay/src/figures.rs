@@ -96,8 +96,8 @@ impl Sample {
 /// Blocks whose size is in a class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SizeClass {
-    /// The smallest size of the class in bytes; it ends before the next one. Usable sizes up to 1,008
-    /// bytes are rounded up to a multiple of 16.
+    /// The smallest size of the class in bytes; it ends before the next one. Usable sizes up to
+    /// 1,008 bytes are rounded up to a multiple of 16.
     pub size_min: u64,
     /// The number of blocks.
     pub blocks: u64,

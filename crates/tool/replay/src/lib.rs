@@ -2,8 +2,8 @@
 //!
 //! A [`Work`] is written from a log ([`LogReader`]) or from a recording ([`recorded`]): a file of
 //! operations, which the player, a library of `crates/hook/replay-player`, carries out in a process
-//! with the allocator that is tried ([`Player::run`]). A [`Run`] has the figures. Each process has a
-//! work of its own; [`Run::total`] adds their figures up.
+//! with the allocator that is tried ([`Player::run`]). A [`Run`] has the figures. Each process has
+//! a work of its own; [`Run::total`] adds their figures up.
 //!
 //! Memory: some 40 bytes for each block that is live at once, and 64 KiB for each thread of the
 //! work. A work is a file in the directory for temporary files, of 16 bytes for each call, and for

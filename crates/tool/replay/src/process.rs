@@ -1,9 +1,9 @@
 //! The work of a recorded process: its calls, and what it has inherited.
 //!
-//! A forked process has the blocks of the one that forked it. Its work begins with all calls of that
-//! one up to the fork, so that its heap is in the state that it really had; they are not measured.
-//! A recording does not say which of these blocks the process frees, only their sizes: the last one
-//! of this size that was allocated is taken.
+//! A forked process has the blocks of the one that forked it. Its work begins with all calls of
+//! that one up to the fork, so that its heap is in the state that it really had; they are not
+//! measured. A recording does not say which of these blocks the process frees, only their sizes:
+//! the last one of this size that was allocated is taken.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -45,8 +45,8 @@ pub enum ActKind {
 }
 
 /// Adds the calls of an image of a recording to a work, with their times and arenas. `acts` are
-/// those of all images, of each in the order of time. `progress` gets the number of events that were
-/// read of this image.
+/// those of all images, of each in the order of time. `progress` gets the number of events that
+/// were read of this image.
 ///
 /// # Errors
 ///
@@ -73,6 +73,7 @@ pub fn recorded(
     if forks > 0 {
         work.inherit()?;
     }
+    work.set_begin(begins);
     Adder::new(recording, image, forks, acts, work).add(&mut heap, None, Some(begins), progress)
 }
 

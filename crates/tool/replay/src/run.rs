@@ -75,7 +75,8 @@ pub struct Player {
 }
 
 impl Player {
-    /// Puts the player, given by its bytes, into a private directory. `host` is the program that is started for each run: any with the C library.
+    /// Puts the player, given by its bytes, into a private directory. `host` is the program that is
+    /// started for each run: any with the C library.
     ///
     /// # Errors
     ///
@@ -135,10 +136,10 @@ impl Player {
 
     /// Runs each work with each allocator, and returns the figures: for each work, those of the
     /// allocators in their order. The time is the least of the rounds, in which allocators take
-    /// turns, and so is that of the player alone. Memory and system calls are found in runs of their
-    /// own, since asking costs time. Works run one after the other; with a pace, they begin when
-    /// their processes did, and several may run at once. `progress` gets the number of runs done,
-    /// and that of all.
+    /// turns, and so is that of the player alone. Memory and system calls are found in runs of
+    /// their own, since asking costs time. Works run one after the other; with a pace, they begin
+    /// when their processes did, and several may run at once. `progress` gets the number of runs
+    /// done, and that of all.
     ///
     /// # Errors
     ///

@@ -11,7 +11,8 @@ const SAMPLES_MAX: usize = 2000;
 impl Run {
     /// Adds up the runs of several processes with one allocator. Memory is that of all processes at
     /// the same moment: the one of the recording, whose times the works have, or the line of the
-    /// log. A process has none after its end. Of bins, which are of no common moment, there are none.
+    /// log. A process has none after its end. Of bins, which are of no common moment, there are
+    /// none.
     pub fn total(runs: &[(&Work, &Run)]) -> Run {
         if let [(_, alone)] = runs {
             return (*alone).clone();

@@ -76,7 +76,7 @@ pub struct Work {
     pub(crate) places: Vec<Place>,
     /// The number of those that are always used.
     pub(crate) always: u64,
-    /// The moments of the first call and of the end.
+    /// The moments of the beginning and of the end.
     pub(crate) begins: u64,
     /// See `begins`.
     pub(crate) ends: u64,
@@ -246,6 +246,12 @@ impl WorkWriter {
     /// their calls were made, such as a time.
     pub fn set_moment(&mut self, moment: u64) {
         self.moment = moment;
+    }
+
+    /// Sets the moment at which the process began, from which on its waits count; otherwise that is
+    /// the moment of its first call.
+    pub fn set_begin(&mut self, moment: u64) {
+        self.begins = moment;
     }
 
     /// Says that the calls up to [`WorkWriter::inherit`] are those of the process that forked. They
@@ -546,7 +552,7 @@ impl WorkWriter {
         if self.inheritance == Inheritance::Being {
             return self.push(thread, operation);
         }
-        if self.calls == 0 {
+        if self.calls == 0 && self.begins == 0 {
             self.begins = self.moment;
         }
         if self.mode == Threads::Recorded {

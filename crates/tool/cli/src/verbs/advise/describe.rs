@@ -87,13 +87,14 @@ fn other_allocator(found: &OtherAllocator) -> Description {
     let run = format!("{variables}heapledger run --allocator {} -- COMMAND", quoted(name));
     let sentence = format!(
         "With {}, {} were resident at the peak of the replay, where {} has {}; its calls take {} of processor \
-         time, where the others take {}. What the program does between its calls is not in these figures: \
+         time, those with {} {}. What the program does between its calls is not in these figures: \
          try `{run}`.",
         other.name,
         bytes(other.resident_max.0),
         present.name,
         bytes(present.resident_max.0),
         duration(Duration::from_nanos(other.cpu_ns)),
+        present.name,
         duration(Duration::from_nanos(present.cpu_ns)),
     );
     let figures = |allocator: &ReplayedAllocator| {

@@ -27,8 +27,9 @@ pub(crate) struct ReplayJson<'r> {
     player_ns: u64,
     /// The labels of the arenas that blocks were put into, by allocators that have arenas.
     arenas: Vec<String>,
-    /// The allocators, in the order of the command line. For several processes, memory is the sum at
-    /// the same moment of the recording, or at the same line of the log; the other figures are sums.
+    /// The allocators, in the order of the command line. For several processes, memory is the sum
+    /// at the same moment of the recording, or at the same line of the log; the other figures are
+    /// sums.
     rows: Vec<AllocatorJson<'r>>,
     /// The processes by themselves, in the order of the recording, if there are several.
     processes: Vec<ProcessJson<'r>>,
@@ -85,8 +86,8 @@ struct AllocatorJson<'r> {
     samples: Vec<SampleJson>,
     /// The size classes of requests, four for each power of two.
     classes: Vec<ClassJson>,
-    /// The live blocks by their usable sizes, when the usable bytes of all were the most. Missing for
-    /// several processes.
+    /// The live blocks by their usable sizes, when the usable bytes of all were the most. Missing
+    /// for several processes.
     bins: Vec<ClassJson>,
 }
 
@@ -125,8 +126,8 @@ struct SampleJson {
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct ClassJson {
-    /// The smallest size of the class; usable sizes up to 1,008 bytes are rounded up to a multiple of
-    /// 16.
+    /// The smallest size of the class; usable sizes up to 1,008 bytes are rounded up to a multiple
+    /// of 16.
     size_min: u64,
     blocks: u64,
     bytes_requested: u64,
