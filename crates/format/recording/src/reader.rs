@@ -188,6 +188,13 @@ impl<'a> Recording<'a> {
         &self.metadata.processes
     }
 
+    /// Returns the process that has an image. Pids do not tell processes apart: a later process may
+    /// have the pid of an earlier one.
+    pub fn process_of(&self, image: ImageId) -> Option<&Process> {
+        let index = self.metadata.images.binary_search_by_key(&image, |start| start.image).ok()?;
+        self.metadata.processes.get(*self.metadata.process_indices.get(index)?)
+    }
+
     /// Returns the totals of the processes, in the order of their first images.
     pub fn process_counts(&self) -> &[ProcessCounts] {
         &self.metadata.process_counts

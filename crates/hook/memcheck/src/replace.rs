@@ -126,9 +126,7 @@ fn reallocate(old: Guarded, size: usize, free: impl FnOnce()) -> Pointer {
         free();
         return reallocated_to_nothing();
     }
-    let moves = old.front != Front::PLAIN
-        || report::is_stopped()
-        || (quarantine::is_on() && old.usable <= MOVED_MAX);
+    let moves = old.front != Front::PLAIN || report::is_stopped() || (quarantine::is_on() && old.usable <= MOVED_MAX);
     if !moves {
         return place(size, Front::PLAIN, |longer| next!(realloc(pointer(old.underlying()), longer)));
     }

@@ -58,7 +58,6 @@ impl Stamp {
 /// Returns a block of the register with its canaries, if these can be inspected.
 pub(crate) fn guarded(block: &LiveBlock) -> Option<Guarded> {
     let stamp = Stamp::of(block);
-    let guarded =
-        Guarded { address: block.key.0 as usize, usable: block.usable.0 as usize, front: stamp.front() };
+    let guarded = Guarded { address: block.key.0 as usize, usable: block.usable.0 as usize, front: stamp.front() };
     stamp.is_guarded().then_some(guarded)
 }

@@ -30,7 +30,11 @@ impl PartBy {
     /// Returns the part that a block belongs to; `None` if that is not known.
     pub(crate) fn part(self, recording: &Recording<'_>, origin: &Origin) -> Option<Part> {
         match (self, origin.call) {
-            (PartBy::Process, _) => recording.image(origin.image).map(|image| Part::Process(image.pid)),
+            (PartBy::Process, _) => recording
+                .process_of(origin.image)
+                .and_then(|process| process.images.first())
+                .copied()
+                .map(Part::Process),
             (PartBy::Size, _) => Some(Part::Size(origin.size)),
             (PartBy::SizeClass, _) => Some(Part::SizeClass(size_class(origin.size))),
             (PartBy::Thread, Some((thread, _))) => Some(Part::Thread(origin.image, thread)),
@@ -57,8 +61,8 @@ pub(crate) fn size_class(size: Bytes) -> Bytes {
 pub enum Part {
     /// The blocks that this thread of an image allocated.
     Thread(ImageId, ThreadId),
-    /// The blocks that the process with this pid allocated.
-    Process(u32),
+    /// The blocks that the process allocated whose first image this is.
+    Process(ImageId),
     /// The blocks of this requested size.
     Size(Bytes),
     /// The blocks of at most this many bytes (a power of two), and more than half of it; for 1, of

@@ -68,10 +68,10 @@ impl PartSplit<'_> {
         Needs { stack: true, call: split.is_some_and(|split| split.by.needs_call()), within: None }
     }
 
-    /// Returns the part that a block belongs to; `None` if it is not known. Without `split`, all
+    /// Returns the part that a block belongs to; the rest if it is not known. Without `split`, all
     /// blocks belong to one part.
-    pub(crate) fn part(split: Option<&PartSplit<'_>>, recording: &Recording<'_>, origin: &Origin) -> Option<Part> {
-        split.map_or(Some(Part::Rest), |split| split.by.part(recording, origin))
+    pub(crate) fn part(split: Option<&PartSplit<'_>>, recording: &Recording<'_>, origin: &Origin) -> Part {
+        split.and_then(|split| split.by.part(recording, origin)).unwrap_or(Part::Rest)
     }
 }
 
@@ -139,7 +139,7 @@ impl Profile {
     ) -> Result<Profile, Error> {
         let recording = names.recording();
         let needs = PartSplit::needs(Some(split));
-        let key = |origin: &Origin, stack, _| split.by.part(recording, origin).map(|part| (part, stack));
+        let key = |origin: &Origin, stack, _| Some((PartSplit::part(Some(split), recording, origin), stack));
         let GroupTotals { groups, left_out, stacks, damage, .. } =
             group_totals(names, selection, needs, key, progress)?;
         let mut profile = Profile::of_nothing(stacks, left_out, damage, selection);

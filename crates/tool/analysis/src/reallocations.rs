@@ -143,7 +143,7 @@ pub fn reallocations(
                         usable: None,
                     };
                     if let Verdict::Selected(stack) = block_filter.verdict(names, &mut merged, &origin) {
-                        let part = PartSplit::part(split, recording, &origin).unwrap_or(Part::Rest);
+                        let part = PartSplit::part(split, recording, &origin);
                         sites.entry((stack, part)).or_default().add(&one.counted());
                     }
                 }

@@ -39,9 +39,8 @@ pub fn size_classes(
 ) -> Result<SizeClasses, Error> {
     let recording = names.recording();
     let needs = PartSplit::needs(split);
-    let key = |origin: &Origin, stack, _| {
-        PartSplit::part(split, recording, origin).map(|part| (part, stack, size_class(origin.size)))
-    };
+    let key =
+        |origin: &Origin, stack, _| Some((PartSplit::part(split, recording, origin), stack, size_class(origin.size)));
     let group_totals = group_totals(names, selection, needs, key, progress)?;
     let moment = selection.moment;
     let mut profile = Profile {

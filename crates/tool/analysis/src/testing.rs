@@ -158,6 +158,8 @@ struct Model {
     images: Vec<Image>,
     time: u64,
     pids: u32,
+    /// The largest pid, which every process beyond has, too.
+    pid_max: u32,
     truth: Truth,
     compressor: Compressor,
 }
@@ -165,8 +167,22 @@ struct Model {
 /// Returns the recording of a session in two forms: finished, and cut off where the recorder would
 /// have written the totals.
 pub(crate) fn write(steps: &[Step]) -> (Vec<u8>, Vec<u8>, Truth) {
-    let mut model =
-        Model { images: vec![], time: 0, pids: 100, truth: Truth::default(), compressor: Compressor::new() };
+    write_with_pids(steps, u32::MAX)
+}
+
+/// Returns steps of three processes, of which two end before the next begins: each child allocates
+/// one block, of 10 and of 20 bytes.
+pub(crate) fn steps_of_two_children() -> Vec<Step> {
+    let step = |image, what| Step { image, thread: 1, what };
+    let child =
+        |size| [step(0, What::Fork), step(1, What::Allocate { size, stack: 1 }), step(1, What::Exit { code: 0 })];
+    [child(10), child(20)].concat()
+}
+
+/// Does what [`write`] does, with pids up to a number.
+pub(crate) fn write_with_pids(steps: &[Step], pid_max: u32) -> (Vec<u8>, Vec<u8>, Truth) {
+    let (truth, compressor) = (Truth::default(), Compressor::new());
+    let mut model = Model { images: vec![], time: 0, pids: 100, pid_max, truth, compressor };
     model.start(None, ImageOrigin::Launched);
     for step in steps {
         model.step(step);
@@ -184,7 +200,7 @@ impl Model {
         let pid = match (how, parent) {
             (ImageOrigin::Exec, Some(parent)) => parent.start.pid,
             _ => {
-                self.pids += 1;
+                self.pids = (self.pids + 1).min(self.pid_max);
                 self.pids
             }
         };

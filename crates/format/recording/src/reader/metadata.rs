@@ -39,6 +39,8 @@ pub(super) struct Metadata {
     pub(super) imported_locations: Vec<ImportedLocation>,
     pub(super) departures: Vec<Departure>,
     pub(super) processes: Vec<Process>,
+    /// For each of `images`, the index of its process.
+    pub(super) process_indices: Vec<usize>,
 }
 
 impl Metadata {
@@ -113,7 +115,7 @@ impl Metadata {
         keep_last(&mut self.threads, |thread| (thread.image, thread.thread));
         self.departures.sort();
         self.mappings.sort_by_key(|mapping| mapping.image);
-        self.processes = processes(&self.images);
+        (self.processes, self.process_indices) = processes(&self.images);
     }
 }
 
@@ -129,9 +131,9 @@ fn keep_last<T, K: Ord>(items: &mut Vec<T>, key_of: impl Fn(&T) -> K) {
     });
 }
 
-fn processes(images: &[ImageStart]) -> Vec<Process> {
+/// Returns the processes, and the index of each image's process.
+fn processes(images: &[ImageStart]) -> (Vec<Process>, Vec<usize>) {
     let mut processes: Vec<Process> = Vec::new();
-    // The index of each image's process.
     let mut indices: Vec<usize> = Vec::with_capacity(images.len());
     for start in images {
         let before = start
@@ -147,7 +149,7 @@ fn processes(images: &[ImageStart]) -> Vec<Process> {
         }
         indices.push(index);
     }
-    processes
+    (processes, indices)
 }
 
 impl Record {

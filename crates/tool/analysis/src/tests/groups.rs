@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use heapledger_recording::Recording;
+use heapledger_recording::{ImageId, Recording};
 use proptest::prelude::*;
 
 use super::block_lives::{BlockLife, block_lives};
-use super::{load, names};
-use crate::testing::{steps, write};
+use super::{broken_down, load, names};
+use crate::testing::{steps, steps_of_two_children, write, write_with_pids};
 use crate::*;
 
 proptest! {
@@ -123,4 +123,18 @@ fn trees_add_up(profile: &Profile, names: &mut Names<'_, '_>, metric: Metric) ->
         prop_assert_eq!(tree.node(CallId::ROOT).amount, profile.whole);
     }
     Ok(())
+}
+
+/// Processes that had the same pid, one after the other, are two.
+#[test]
+fn processes_with_one_pid_are_told_apart() {
+    let (finished, ..) = write_with_pids(&steps_of_two_children(), 102);
+    let recording = Recording::open(&finished).unwrap();
+    let pids: Vec<u32> = recording.processes().iter().map(|process| process.pid).collect();
+    assert_eq!(pids, [101, 102, 102]);
+    let parts = broken_down(&recording, PartBy::Process, None, Moment::Total);
+    let mut found: Vec<(Part, u64)> =
+        parts.parts.iter().map(|(part, amounts)| (*part, amounts.at(Moment::Total).bytes.0)).collect();
+    found.sort_by_key(|(_, bytes)| *bytes);
+    assert_eq!(found, [(Part::Process(ImageId(1)), 10), (Part::Process(ImageId(2)), 20)]);
 }

@@ -252,10 +252,11 @@ pub(crate) struct Run {
 ///
 /// The program and all that it starts run with the checks. They see no difference,
 /// except that they take longer, that freed blocks have other contents, and that a
-/// block is not freed a second time, which would end them. The report is on stderr when the program has ended; each finding
-/// is listed once, with its stacks and how often it was found. Ends with the
-/// program's exit status, or by the signal that killed it. Programs that cannot be
-/// recorded cannot be checked either: they run as always.
+/// block is not freed a second time, which would end them. The report is on stderr
+/// when the program has ended; each finding is listed once, with its stacks and how
+/// often it was found. Ends with the program's exit status, or by the signal that
+/// killed it. Programs that cannot be recorded cannot be checked either: they run
+/// as always.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Check {

@@ -29,7 +29,7 @@ pub(crate) struct PartJson {
 #[serde(untagged)]
 enum PartName {
     Thread { pid: Option<u32>, image: u32, thread: u32, tid: Option<u32>, name: Option<String> },
-    Process { pid: u32 },
+    Process { pid: u32, first_image: u32 },
     Size { size: u64 },
     SizeClass { size_min: u64, size_max: u64 },
     Rest { others: bool },
@@ -50,7 +50,9 @@ fn name(recording: &Recording<'_>, part: Part) -> PartName {
         Part::Size(size) => PartName::Size { size: size.0 },
         Part::SizeClass(most) => PartName::SizeClass { size_min: smallest(most), size_max: most.0 },
         Part::Rest => PartName::Rest { others: true },
-        Part::Process(pid) => PartName::Process { pid },
+        Part::Process(first) => {
+            PartName::Process { pid: recording.image(first).map_or(0, |image| image.pid), first_image: first.0 }
+        }
         Part::Thread(image, thread) => {
             let known = recording.thread(image, thread);
             PartName::Thread {

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use heapledger_analysis::{Amount, Metric, Part, PartBy, parts};
-use heapledger_recording::{ImageStart, Recording};
+use heapledger_recording::{ImageId, ImageStart, Recording};
 use heapledger_report_format::Row;
 
 use crate::error::Result;
@@ -89,15 +89,20 @@ pub(crate) fn part_labels_of_any_run(recording: &Recording<'_>) -> impl Fn(Part)
         path.rsplit('/').next().unwrap_or_default().to_owned()
     };
     move |part| match part {
-        Part::Process(pid) => {
-            recording.images().iter().rfind(|image| image.pid == pid).map(program).unwrap_or_default()
-        }
+        Part::Process(first) => last_image(recording, first).map(program).unwrap_or_default(),
         Part::Thread(image, thread) => {
             let name = recording.thread(image, thread).map(|thread| String::from_utf8_lossy(&thread.name).into_owned());
             name.filter(|name| !name.is_empty()).unwrap_or_else(|| "(no name)".to_owned())
         }
         Part::Size(_) | Part::SizeClass(_) | Part::Rest => part_name(recording, part, false).0,
     }
+}
+
+/// Returns the last image of the process that begins with this one: the program that the process
+/// became in the end.
+fn last_image<'r>(recording: &'r Recording<'_>, first: ImageId) -> Option<&'r ImageStart> {
+    let process = recording.process_of(first)?;
+    recording.image(*process.images.last()?)
 }
 
 /// Returns the name of a part, and a note of less importance.
@@ -107,10 +112,14 @@ fn part_name(recording: &Recording<'_>, part: Part, several_images: bool) -> (St
         Part::Size(size) => format!("{} bytes ({})", count(size.0), bytes(size.0)),
         Part::SizeClass(most) => format!("up to {}", bytes(most.0)),
         Part::Rest => "others".to_owned(),
-        Part::Process(pid) => {
-            let image = recording.images().iter().rfind(|image| image.pid == pid);
-            // The last image is the program that the process became in the end.
-            return (pid.to_string(), image.map_or(String::new(), command));
+        Part::Process(first) => {
+            let image = last_image(recording, first);
+            let name = image.map_or(String::new(), |image| {
+                let is_reused = recording.processes().iter().filter(|process| process.pid == image.pid).count() > 1;
+                // Rows of tables and trees are told apart by their names.
+                if is_reused { format!("{} (from image {})", image.pid, first.0) } else { image.pid.to_string() }
+            });
+            return (name, image.map_or(String::new(), command));
         }
         Part::Thread(image, thread) => {
             let name = recording.thread(image, thread).map(|thread| {
