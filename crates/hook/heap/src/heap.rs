@@ -29,8 +29,8 @@ use crate::notices::Notices;
 use crate::relaxed::{RelaxedU32, RelaxedU64};
 use crate::run::{NO_RUN, Owner, Run, RunPtr};
 
+mod counts;
 mod left;
-mod operations;
 mod sampled;
 mod siblings;
 

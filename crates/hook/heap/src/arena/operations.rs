@@ -36,7 +36,15 @@ static ENDED_KNOWN: AtomicU64 = AtomicU64::new(0);
 impl SharedArena {
     /// Adds the operations of the arena, which is not disposed of meanwhile.
     pub(crate) fn add_operations(&self, to: &mut Operations) {
-        self.heaps.with(|heaps| heaps.each_with_lost(|heap| to.resized += heap.add_allocations(&mut to.allocations)));
+        self.heaps.with(|heaps| {
+            heaps.each_with_lost(|heap| {
+                to.resized += heap.each_allocations(|class, allocations| {
+                    if let Some(sum) = to.allocations.get_mut(class) {
+                        *sum = sum.wrapping_add(allocations);
+                    }
+                });
+            });
+        });
         to.huge += self.huge_operations.load(Ordering::Relaxed);
     }
 
@@ -49,18 +57,18 @@ impl SharedArena {
 
     /// Leaves the operations to the sums of the process: the arena, with these heaps, ends.
     pub(super) fn end_operations(&self, heaps: &Heaps) {
-        let mut ended = Operations { huge: self.huge_operations.swap(0, Ordering::Relaxed), ..Operations::NONE };
-        let mut known = ended.huge;
+        let huge = self.huge_operations.swap(0, Ordering::Relaxed);
+        ENDED_HUGE.fetch_add(huge, Ordering::Relaxed);
+        ENDED_KNOWN.fetch_add(huge, Ordering::Relaxed);
         heaps.each_with_lost(|heap| {
-            known = known.wrapping_add(heap.operations());
-            ended.resized += heap.add_allocations(&mut ended.allocations);
+            let resized = heap.each_allocations(|class, allocations| {
+                if let Some(sum) = ENDED_ALLOCATIONS.get(class) {
+                    sum.fetch_add(allocations, Ordering::Relaxed);
+                }
+            });
+            ENDED_RESIZED.fetch_add(resized, Ordering::Relaxed);
+            ENDED_KNOWN.fetch_add(heap.operations(), Ordering::Relaxed);
         });
-        for (sum, allocations) in ENDED_ALLOCATIONS.iter().zip(ended.allocations) {
-            sum.fetch_add(allocations, Ordering::Relaxed);
-        }
-        ENDED_RESIZED.fetch_add(ended.resized, Ordering::Relaxed);
-        ENDED_HUGE.fetch_add(ended.huge, Ordering::Relaxed);
-        ENDED_KNOWN.fetch_add(known, Ordering::Relaxed);
     }
 }
 
