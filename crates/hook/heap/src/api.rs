@@ -345,7 +345,11 @@ unsafe fn move_block(block: *mut u8, run: RunPtr, size: usize) -> *mut u8 {
     }
     // If it shrinks, it can stay where it is.
     let allocate = if size <= old { from_heap::allocate_or_fail } else { from_heap::allocate };
-    let new = own.map_or(ptr::null_mut(), |own| allocate(own, size));
+    let new = match own {
+        Some(own) if own == heap => sampled::unsampled(own, size, || allocate(own, size)),
+        Some(own) => allocate(own, size),
+        None => ptr::null_mut(),
+    };
     if new.is_null() {
         return if size <= old { block } else { new };
     }

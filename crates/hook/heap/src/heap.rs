@@ -661,13 +661,20 @@ impl Heap {
     /// it all.
     #[inline]
     pub(crate) fn refill_at_once(&self, size: usize) -> *mut Block {
+        self.refill_often(size, self.at_once.get(), |_| true)
+    }
+
+    /// Does as [`Heap::refill_at_once`] for refills of whose number one of the bits is set, and if
+    /// a function agrees to so many blocks.
+    #[inline(always)]
+    fn refill_often(&self, size: usize, bits: u32, agrees: impl FnOnce(u32) -> bool) -> *mut Block {
         let run = self.direct(size);
         let refills = self.refills.get().wrapping_add(1);
-        // At some, whole lists are checked, and bins are visited.
-        if refills & self.at_once.get() == 0 || !run.take_local(self.compared(size)) {
+        // The heap without runs, which nobody writes to, has no blocks of this kind.
+        if refills & bits == 0 || !run.has_local() || !agrees(run.unused()) {
             return ptr::null_mut();
         }
-        // The heap without runs, which nobody writes to, does not come here.
+        run.take_local(self.compared(size));
         self.refills.set(refills);
         let blocks = run.unused();
         self.bins[run.class()].count(blocks);

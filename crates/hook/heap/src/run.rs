@@ -210,6 +210,12 @@ impl RunPtr {
         self.owner.store(owner, Ordering::Relaxed);
     }
 
+    /// True if the owner has freed blocks that are not in the free list yet.
+    #[inline(always)]
+    pub(crate) fn has_local(self) -> bool {
+        !self.local_free.get().is_null()
+    }
+
     /// True if a current run has a block for its heap.
     pub(crate) fn has_free(self) -> bool {
         !self.free.get().is_null() || !self.local_free.get().is_null() || self.carved.get() < self.capacity.get()

@@ -4,15 +4,17 @@
 //! Allocations are counted where blocks are handed out: at a refill, which knows how many blocks
 //! the free list has then. If one of them is to be sampled, the list is cut before it, so that the
 //! next refill of the class comes at that very allocation. So each allocation of a class is as
-//! likely to be sampled as any other, and classes in proportion to their allocations. Three things
+//! likely to be sampled as any other, and classes in proportion to their allocations. These things
 //! make a difference: blocks that are handed out and never asked for, at most a list for each class
-//! and thread, are counted; a sampled block above 512 bytes may come up to 40 allocations early; and
-//! blocks of arenas, over 1 MiB, or filled by an option are neither counted nor sampled.
+//! and thread, are counted; a sampled block above 512 bytes may come up to 40 allocations early;
+//! blocks that a reallocation has moved, of arenas, over 1 MiB, or filled by an option are neither
+//! counted nor sampled; and a delay of no more than the blocks of a list is not the same for all
+//! classes, unless it is drawn from a distribution without memory.
 
 use heapledger_core::block_sampler::{self, BlockSampler};
 
 use crate::block::as_own;
-use crate::classes::CLASSES;
+use crate::classes::{CLASSES, DIRECT_MAX, LARGE_MAX, class_of};
 use crate::from_heap;
 use crate::heap::HeapPtr;
 use crate::run::RunPtr;
@@ -43,6 +45,12 @@ pub(crate) fn refill(
 ) -> *mut u8 {
     if !heap.countdown.is_nothing_due() {
         return refill_due(sampler, heap, class, (size, alignment));
+    }
+    if size <= DIRECT_MAX && alignment == from_heap::ALIGNMENT {
+        let block = heap.refill_and_count(size);
+        if !block.is_null() {
+            return block.cast();
+        }
     }
     counted(sampler, heap, class, (size, alignment))
 }
@@ -116,6 +124,23 @@ fn finish(
     // nobody uses.
     unsafe { from_heap::free_locally(heap, RunPtr::of(as_own(block)), block) };
     sampled
+}
+
+/// Allocates a block of a size that is never the sampler's, from this thread's home heap. Blocks
+/// that were handed out with it are counted at the next refill.
+#[inline(always)]
+pub(crate) fn unsampled(heap: HeapPtr, size: usize, allocate: impl FnOnce() -> *mut u8) -> *mut u8 {
+    if block_sampler::get().is_none() {
+        return allocate();
+    }
+    let class = if size <= LARGE_MAX { Some(class_of(size)) } else { None };
+    // Those that were ready have been counted.
+    let (refills, ready) = (heap.refills(), class.map_or(0, |class| heap.out_of_turn(class)));
+    let block = allocate();
+    if let Some(class) = class.filter(|_| heap.refills() != refills) {
+        heap.hold_back(class, ready);
+    }
+    block
 }
 
 /// Makes all blocks that this thread's heap has handed out uncounted again, when sampling begins.

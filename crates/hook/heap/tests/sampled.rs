@@ -7,11 +7,12 @@ use std::sync::Mutex;
 
 use heapledger_core::block_sampler::{self, BlockSampler, Counted};
 use heapledger_core::hooks::Pointer;
+use heapledger_core::sample::Random;
 use heapledger_heap as heap;
 
 thread_local! {
-    /// The delays that are used next, the last one first; without one, nothing is sampled.
-    static DELAYS: Cell<Option<(u32, u32)>> = const { Cell::new(None) };
+    /// The number of the next delay, and the bound of all; with `None`, nothing is sampled.
+    static DELAYS: Cell<Option<(u64, u64)>> = const { Cell::new(None) };
 }
 
 /// The sizes for which a block was sampled.
@@ -21,20 +22,21 @@ static MEMORY: [u128; 64] = [0; 64];
 
 static SAMPLER: BlockSampler = BlockSampler { count, allocate, free, reallocate, usable_size, owns };
 
-/// Every delay is another one: the state of a linear congruential generator, below the bound.
 extern "C" fn count() -> Counted {
     match DELAYS.get() {
-        Some((state, bound)) => {
-            let next = state.wrapping_mul(747_796_405).wrapping_add(2_891_336_453);
-            DELAYS.set(Some((next, bound)));
-            Counted { allocations: delay(next, bound), ends_with_sample: 1 }
+        Some((number, bound)) => {
+            DELAYS.set(Some((number + 1, bound)));
+            Counted { allocations: delay(number, bound) as u32, ends_with_sample: 1 }
         }
         None => Counted { allocations: 1000, ends_with_sample: 0 },
     }
 }
 
-fn delay(state: u32, bound: u32) -> u32 {
-    (state >> 8) % bound
+/// Returns a number below a bound; with the bound 0, one from a geometric distribution with the
+/// mean 100, in which every allocation has the same probability whatever was sampled before.
+fn delay(number: u64, bound: u64) -> u64 {
+    let word = Random::new(number).word();
+    if bound > 0 { word % bound } else { (-((word >> 11) as f64 / (1_u64 << 53) as f64).ln() * 100.0) as u64 }
 }
 
 unsafe extern "C" fn allocate(size: usize, alignment: usize) -> Pointer {
@@ -82,11 +84,11 @@ fn exactly_the_allocations_that_are_asked_for_are_sampled() {
 
 /// Blocks of one class, some of which are freed, are sampled at exactly the delays.
 fn blocks_of_one_class() {
-    let mut state = 1_u32;
+    let mut number = 0;
     let mut expected = 0;
     let mut next = || {
-        state = state.wrapping_mul(747_796_405).wrapping_add(2_891_336_453);
-        delay(state, 100) as usize
+        number += 1;
+        delay(number, 100) as usize
     };
     // The first allocation makes 64 ready of those above 512 bytes, which are counted.
     let mut blocks = vec![heap::allocate(33)];
@@ -126,11 +128,11 @@ fn blocks_that_are_taken_out_of_turn() {
         DELAYS.set(Some((1, 1)));
         drain();
         (0..300).for_each(|number| assert!(is_sampled(heap::allocate(size)), "{size} bytes, allocation {number}"));
-        let mut state = 5_u32;
-        DELAYS.set(Some((state, 100)));
+        let mut number = 4;
+        DELAYS.set(Some((number + 1, 100)));
         let mut next = || {
-            state = state.wrapping_mul(747_796_405).wrapping_add(2_891_336_453);
-            delay(state, 100) as usize
+            number += 1;
+            delay(number, 100) as usize
         };
         let mut until = next();
         let mut blocks = Vec::new();
@@ -156,7 +158,16 @@ fn blocks_that_are_taken_out_of_turn() {
 fn every_block() {
     DELAYS.set(Some((1, 1)));
     drain();
+    // A block that is reallocated is not sampled, and the others still are.
+    DELAYS.set(None);
+    while is_sampled(heap::allocate(100)) {}
+    let mut grown = heap::allocate(100);
+    DELAYS.set(Some((1, 1)));
+    drain();
     for number in 0..3000_usize {
+        // SAFETY: a block of this allocator, which nobody else uses.
+        grown = unsafe { heap::reallocate(grown, 16 + number * 37 % 900) };
+        assert!(!is_sampled(grown));
         let size = number * number % (1 << 20);
         let block = match number % 3 {
             0 => heap::allocate(size),
@@ -171,7 +182,7 @@ fn every_block() {
 
 /// Of several classes, each gets its share: also those above 512 bytes, which are counted together.
 fn blocks_of_several_classes() {
-    DELAYS.set(Some((1, 200)));
+    DELAYS.set(Some((1, 0)));
     drain();
     SAMPLED.lock().unwrap().clear();
     let sizes = [24, 200, 700, 5000];
@@ -191,7 +202,7 @@ fn blocks_of_several_classes() {
     let sampled = SAMPLED.lock().unwrap();
     for (share, size) in (1..).zip(sizes) {
         let count = sampled.iter().filter(|&&other| other == size).count();
-        // The delays have a mean of 100.5.
+        // The distance of two samples has a mean of 100.5; the least count a deviation of 5 %.
         let expected = 398 * share;
         assert!((expected * 8 / 10..expected * 12 / 10).contains(&count), "{size}: {count} instead of {expected}");
     }
@@ -200,7 +211,7 @@ fn blocks_of_several_classes() {
 /// Makes allocations until the counts of the former delays are used up.
 fn drain() {
     for _ in 0..3000 {
-        for size in [24, 48, 200, 700, 5000] {
+        for size in [24, 48, 100, 200, 700, 5000] {
             let block = heap::allocate(size);
             if !is_sampled(block) {
                 // SAFETY: a block of this allocator, which is freed once.

@@ -3,10 +3,23 @@
 use heapledger_core::block_sampler;
 
 use super::{AT_ONCE, Heap};
+use crate::block::Block;
 use crate::classes::{DIRECT_MAX, bytes_of};
 use crate::run::NO_RUN;
 
 impl Heap {
+    /// Does as [`Heap::refill_at_once`] while there is a sampler, if the next allocations, as many
+    /// as there are blocks, are not to be sampled.
+    #[inline(always)]
+    pub(crate) fn refill_and_count(&self, size: usize) -> *mut Block {
+        self.refill_often(size, AT_ONCE, |blocks| self.countdown.skip(blocks as isize))
+    }
+
+    /// Returns the number of refills, wrapped.
+    pub(crate) fn refills(&self) -> u32 {
+        self.refills.get()
+    }
+
     /// Returns the number of allocations of a class that were handed out, with those that need no
     /// refill of it.
     #[inline(always)]
