@@ -1,5 +1,5 @@
-//! Size classes of Heapledger's allocator: the block sizes that its runs hold. They are here because
-//! usable sizes are also computed outside of the allocator.
+//! Size classes of Heapledger's allocator: the block sizes that its runs hold. They are here
+//! because usable sizes are also computed outside of the allocator.
 //!
 //! The classes are 16 bytes apart up to 128 bytes, then there are eight in each doubling up to
 //! 8 KiB and four in each doubling up to 64 KiB. So a request above 128 bytes wastes at most an

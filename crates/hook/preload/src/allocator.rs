@@ -55,12 +55,12 @@ fn mimalloc(function: usize) -> AllocatorVersion {
     AllocatorVersion::new(version / 100, version / 10 % 10, version % 10)
 }
 
-/// Returns tcmalloc's version: `const char* tc_version(int* major, int* minor, const char** patch)`.
+/// Returns tcmalloc's version, by `tc_version(int* major, int* minor, const char** patch)`.
 fn tcmalloc(function: usize) -> AllocatorVersion {
     type TcVersion = unsafe extern "C" fn(*mut c_int, *mut c_int, *mut *const c_char) -> *const c_char;
     let (mut major, mut minor, mut patch) = (0, 0, core::ptr::null());
-    // SAFETY: gperftools' function of this name, whose type this is. It stores three constants where
-    // these pointers lead: to variables of these types.
+    // SAFETY: gperftools' function of this name, whose type this is. It stores three constants
+    // where these pointers lead: to variables of these types.
     unsafe { core::mem::transmute::<usize, TcVersion>(function)(&raw mut major, &raw mut minor, &raw mut patch) };
     AllocatorVersion::new(u32::try_from(major).unwrap_or(0), u32::try_from(minor).unwrap_or(0), 0)
 }

@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use heapledger_core::hooks::{self, dispatch, dispatch_path};
 use heapledger_interpose::next::{Objects, Scope};
 use heapledger_interpose::{initialise, next_allocator, set_errno, watch_forks_of_arenas};
-use heapledger_recorder::connect::Address;
+use heapledger_recorder::connect::{self, Address};
 use heapledger_recorder::hook::{processes, sample};
 use heapledger_recorder::{attach, observer, process, session, threads, verify};
 use heapledger_unwind::modules;
@@ -80,7 +80,7 @@ fn join(session: Address, stack_end: u64, objects: &Objects<'_>) {
         &raw const observer::OBSERVER
     };
     let (kind, version) = allocator::next_allocator(objects);
-    session::set_allocator(kind, version);
+    connect::set_allocator(kind, version);
     // SAFETY: once, under the lock of `initialise`; `stack_end` is where the first thread's stack
     // began.
     unsafe { process::start(session, stack_end) };
@@ -98,8 +98,8 @@ extern "C" fn constructor() {
         watch_forks_of_arenas();
         return;
     }
-    // The dynamic linker runs the constructors of the libraries behind this one before ours, and the
-    // allocator is one of them.
+    // The dynamic linker runs the constructors of the libraries behind this one before ours, and
+    // the allocator is one of them.
     session::start_usable();
     with_guard(|sp| attach::untracked_scope(sp, watch_forks_of_arenas));
     watch_forks();

@@ -5,8 +5,9 @@
 //! helper thread with a descriptor table of its own does the talking and the mapping.
 
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
+use heapledger_core::allocator::{AllocatorKind, AllocatorVersion};
 use heapledger_core::arch::nr;
 use heapledger_core::sandbox;
 use heapledger_core::sys::{self, Errno, call, check};
@@ -17,8 +18,6 @@ use heapledger_wire::session::{
     SAMPLES_SUFFIX, SessionPage, USABLE_SUFFIX, WAITS_SUFFIX,
 };
 use heapledger_wire::stall::{POLL_MILLISECONDS, Watchdog};
-
-use crate::session;
 
 /// The address of a session, from the environment variable.
 #[derive(Clone, Copy, Debug)]
@@ -64,6 +63,21 @@ impl Address {
     pub fn wants_usable(&self) -> bool {
         self.wants_usable
     }
+}
+
+/// The kind and the version of the program's allocator.
+static ALLOCATOR: AtomicU32 = AtomicU32::new(0);
+static ALLOCATOR_VERSION: AtomicU32 = AtomicU32::new(0);
+
+/// Sets the allocator that the program uses. Call before the process is introduced.
+pub fn set_allocator(kind: AllocatorKind, version: AllocatorVersion) {
+    ALLOCATOR.store(kind as u32, Ordering::Relaxed);
+    ALLOCATOR_VERSION.store(version.0, Ordering::Relaxed);
+}
+
+/// Returns the kind and the version of the program's allocator, as a request has them.
+fn allocator() -> (u32, u32) {
+    (ALLOCATOR.load(Ordering::Relaxed), ALLOCATOR_VERSION.load(Ordering::Relaxed))
 }
 
 /// The mapped answer to a request.
@@ -260,7 +274,7 @@ fn ask(address: &Address, page: Option<&'static SessionPage>, arguments: Request
 fn message(address: &Address, arguments: RequestArguments) -> [u8; REQUEST_LENGTH] {
     let RequestArguments { kind, image, fork, node_base } = arguments;
     let thread = sys::thread_id();
-    let (allocator, allocator_version) = session::allocator();
+    let (allocator, allocator_version) = allocator();
     Request {
         version: VERSION,
         kind: kind as u32,

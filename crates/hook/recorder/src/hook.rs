@@ -139,8 +139,8 @@ pub(crate) unsafe fn allocation(
     if is_paused(Kind::Allocation) {
         return;
     }
-    // SAFETY: `usable_size` requires a *live block*; this function's `# Safety` requires the same of
-    // `address`.
+    // SAFETY: `usable_size` requires a *live block*; this function's `# Safety` requires the same
+    // of `address`.
     let usable = unsafe { usable_size(address) };
     let Some(block) = enter(caller.sp()) else {
         return write_allocation_to_common_ring(api, address, size, alignment, count, usable);

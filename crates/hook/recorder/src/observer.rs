@@ -65,9 +65,9 @@ unsafe extern "C" fn calloc_with_usable(block: Pointer, count: usize, each: usiz
 /// The contract of [`Observer`].
 unsafe extern "C" fn realloc_ends_with_usable(old: Pointer, block: Pointer, size: usize, caller: Caller) {
     let (address, size) = (block as u64, size as u64);
-    // SAFETY: `with_usable::reallocation_ends`, `failure` and `allocation` require *live caller*, and
-    // a *live block* if there is one. The contract of `Observer` gives both: the caller's frame is
-    // live until we return, and so is the block, which the program has not got yet.
+    // SAFETY: `with_usable::reallocation_ends`, `failure` and `allocation` require *live caller*,
+    // and a *live block* if there is one. The contract of `Observer` gives both: the caller's frame
+    // is live until we return, and so is the block, which the program has not got yet.
     unsafe {
         match (old.is_null(), block.is_null()) {
             (false, _) => with_usable::reallocation_ends(outcome(block, size), address, size, caller),

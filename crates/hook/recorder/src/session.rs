@@ -5,7 +5,6 @@ use core::mem::MaybeUninit;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use heapledger_core::allocator::{AllocatorKind, AllocatorVersion};
 use heapledger_core::sys;
 use heapledger_wire::session::SessionPage;
 
@@ -25,10 +24,6 @@ static USABLE: AtomicU32 = AtomicU32::new(USABLE_NOT_YET);
 const USABLE_NOT_YET: u32 = 0;
 const USABLE_ON: u32 = 1;
 const USABLE_STOPPED: u32 = 2;
-
-/// The kind and the version of the program's allocator.
-static ALLOCATOR: AtomicU32 = AtomicU32::new(0);
-static ALLOCATOR_VERSION: AtomicU32 = AtomicU32::new(0);
 
 struct AddressCell(UnsafeCell<MaybeUninit<Address>>);
 // SAFETY: written once in `join`, before `STATE` becomes `STATE_ON`, and only read after that was
@@ -82,17 +77,6 @@ pub(crate) fn address() -> &'static Address {
 #[inline(always)]
 pub fn samples() -> bool {
     SAMPLES.load(Ordering::Relaxed)
-}
-
-/// Sets the allocator that the program uses. Call before the process is introduced.
-pub fn set_allocator(kind: AllocatorKind, version: AllocatorVersion) {
-    ALLOCATOR.store(kind as u32, Ordering::Relaxed);
-    ALLOCATOR_VERSION.store(version.0, Ordering::Relaxed);
-}
-
-/// Returns the kind and the version of the program's allocator, as a request has them.
-pub(crate) fn allocator() -> (u32, u32) {
-    (ALLOCATOR.load(Ordering::Relaxed), ALLOCATOR_VERSION.load(Ordering::Relaxed))
 }
 
 /// True if usable sizes are to be recorded.

@@ -138,6 +138,12 @@ fn whole(event: Event<'_>) -> Whole<'_> {
     }
 }
 
+fn with_usable(call: u8, address: u64, (size, slop): (u64, u64), stack: u32) -> Whole<'static> {
+    let call = [UsableCall::Malloc, UsableCall::Calloc, UsableCall::ReallocEnd][usize::from(call)];
+    let (count, usable) = (u32::from(call as u8).wrapping_mul(0x89ab_cdef), size + slop);
+    Whole::Compact(Event::WithUsable { call, address, size, stack: StackId(stack), count, usable })
+}
+
 /// Calls `use_it` with the decoded form of the event, borrowed from buffers here.
 fn with_event<R>(owned: &Owned, use_it: impl FnOnce(Whole<'_>) -> R) -> R {
     let (mut first, mut second) = ([0_u64; 8], [0_u64; 32]);
@@ -155,11 +161,7 @@ fn with_event<R>(owned: &Owned, use_it: impl FnOnce(Whole<'_>) -> R) -> R {
         Owned::ReallocEnd(address, size, stack) => {
             Whole::Compact(Event::ReallocEnd { address, size, stack: StackId(stack) })
         }
-        Owned::WithUsable(call, address, size, stack, slop) => {
-            let call = [UsableCall::Malloc, UsableCall::Calloc, UsableCall::ReallocEnd][usize::from(call)];
-            let (count, usable) = (u32::from(call as u8).wrapping_mul(0x89ab_cdef), size + slop);
-            Whole::Compact(Event::WithUsable { call, address, size, stack: StackId(stack), count, usable })
-        }
+        Owned::WithUsable(call, address, size, stack, slop) => with_usable(call, address, (size, slop), stack),
         Owned::Node(id, parent, kind, address) => {
             let kind = NodeKind::from_number(kind).unwrap_or(NodeKind::Frame);
             Whole::Compact(Event::Node { id: StackId(id), parent: StackId(parent), kind, address })
@@ -202,13 +204,11 @@ fn with_event<R>(owned: &Owned, use_it: impl FnOnce(Whole<'_>) -> R) -> R {
             let text = Packed { words: &second[..words], length: text.len() };
             Whole::Extended(Extended::Text { address, flags, category: address ^ 7, text })
         }
-        Owned::Reattributed(address, stack) => {
-            Whole::Extended(Extended::Reattributed { address, stack: StackId(stack) })
-        }
+        Owned::Reattributed(address, id) => Whole::Extended(Extended::Reattributed { address, stack: StackId(id) }),
         Owned::Stamped(address, stamp) => Whole::Extended(Extended::Stamped { address, stamp }),
         Owned::Marked(address, reporter, stack, is_kept) => {
-            let (stack, measured) = (StackId(stack), address ^ 9);
-            let (is_on_stack, is_around) = (address & 1 == 0, address & 2 == 0);
+            let (stack, measured, [is_on_stack, is_around]) =
+                (StackId(stack), address ^ 9, [1, 2].map(|bit| address & bit == 0));
             Whole::Extended(Extended::Marked { address, reporter, stack, is_kept, is_on_stack, is_around, measured })
         }
         Owned::Unmarked(address, reporter) => Whole::Extended(Extended::Unmarked { address, reporter }),
@@ -218,8 +218,7 @@ fn with_event<R>(owned: &Owned, use_it: impl FnOnce(Whole<'_>) -> R) -> R {
             Whole::Extended(Extended::Exec { process, pid, reason, is_tight, since, path })
         }
         Owned::ExecFailed(pid) => Whole::Extended(Extended::ExecFailed { pid }),
-        Owned::Marks(true) => Whole::Extended(Extended::MarksComplete),
-        Owned::Marks(false) => Whole::Extended(Extended::MarksCleared),
+        Owned::Marks(ends) => Whole::Extended(if ends { Extended::MarksComplete } else { Extended::MarksCleared }),
         Owned::Ignored(address) => Whole::Extended(Extended::Ignored { address }),
         Owned::Annotation(code, ref payload) => Whole::Extended(Extended::Annotation { code, payload }),
     };

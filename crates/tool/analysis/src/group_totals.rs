@@ -1,11 +1,11 @@
 //! Counts blocks in groups by any property, from the events.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 use std::ops::RangeInclusive;
 
 use heapledger_core::{Bytes, StackId};
-use heapledger_recording::{self as recording, Damage, Live, Time};
+use heapledger_recording::{self as recording, Damage, ImageId, Live, Time};
 
 use crate::amount::{Amount, MomentAmounts};
 use crate::block_filter::{BlockFilter, SharedProgress, Verdict, each_once};
@@ -17,6 +17,7 @@ use crate::moment::Moment;
 use crate::names::Names;
 use crate::progress::Progress;
 use crate::replay::Replay;
+use crate::replay::results::ReplayedImage;
 use crate::replay::span::Span;
 use crate::replay::visitor::Origin;
 use crate::selection::Selection;
@@ -125,10 +126,21 @@ pub(crate) fn group_totals<K: Copy + Eq + Hash>(
     let mut damage = each_once(damage);
     damage.append(&mut merged.damage);
 
-    let mut totals = vec![MomentAmounts::default(); keys.len()];
-    let last = last_images(recording);
-    for image in &replayed.images {
-        let is_live = match selection.moment {
+    let totals = sums(&replayed.images, keys.len(), &last_images(recording), selection.moment);
+    let left_out = totals[LEFT_OUT.0 as usize];
+    let groups = keys.into_iter().zip(totals).skip(REST.0 as usize).filter(|(_, held)| !held.is_nothing());
+    let groups = match selection.counts_slop {
+        true => merged_by_key(groups),
+        false => groups.map(|(key, held)| (key.map(|(key, _)| key), held)).collect(),
+    };
+    Ok(GroupTotals { groups, left_out, peak_time, stacks: merged.stacks, damage })
+}
+
+/// Returns the totals of each group, by its number.
+fn sums(images: &[ReplayedImage], groups: usize, last: &HashSet<ImageId>, moment: Moment) -> Vec<MomentAmounts> {
+    let mut totals = vec![MomentAmounts::default(); groups];
+    for image in images {
+        let is_live = match moment {
             Moment::At(_) => !image.ended,
             _ => last.contains(&image.image),
         };
@@ -140,13 +152,7 @@ pub(crate) fn group_totals<K: Copy + Eq + Hash>(
             }
         }
     }
-    let left_out = totals[LEFT_OUT.0 as usize];
-    let groups = keys.into_iter().zip(totals).skip(REST.0 as usize).filter(|(_, held)| !held.is_nothing());
-    let groups = match selection.counts_slop {
-        true => merged_by_key(groups),
-        false => groups.map(|(key, held)| (key.map(|(key, _)| key), held)).collect(),
-    };
-    Ok(GroupTotals { groups, left_out, peak_time, stacks: merged.stacks, damage })
+    totals
 }
 
 /// Adds up the groups that differ in the slop of their blocks only.

@@ -1,11 +1,12 @@
 //! The usable sizes of common allocators, computed from requested sizes.
 //!
-//! Each rule is a function of the size that `malloc` or `calloc` was asked for, on x86-64 with pages
-//! of 4 KiB. The tests compare the rules with the allocators themselves. What a rule cannot know:
+//! Each rule is a function of the size that `malloc` or `calloc` was asked for, on x86-64 with
+//! pages of 4 KiB. The tests compare the rules with the allocators themselves. What a rule cannot
+//! know:
 //!
-//! - glibc gives a block up to 16 bytes more if the rest of a free piece would be too small to keep,
-//!   and maps a block of its own if it has more bytes than a threshold. The threshold changes as
-//!   the program runs, so the rule takes blocks of 128 KiB and more, the first threshold, as
+//! - glibc gives a block up to 16 bytes more if the rest of a free piece would be too small to
+//!   keep, and maps a block of its own if it has more bytes than a threshold. The threshold changes
+//!   as the program runs, so the rule takes blocks of 128 KiB and more, the first threshold, as
 //!   mapped.
 //! - A reallocation may keep a block that is larger than the new size needs.
 //! - A block that was asked for with an alignment may be larger.
@@ -84,8 +85,8 @@ fn up(size: u64, multiple: u64) -> u64 {
 }
 
 /// Returns glibc's usable size. A block in the heap has a word before it, and its last word is the
-/// next block's first: so sizes are 8 less than a multiple of 16, and at least 24 (`request2size` in
-/// `malloc.c`). A mapped block has two words before it, and ends with a page (`sysmalloc_mmap`).
+/// next block's first: so sizes are 8 less than a multiple of 16, and at least 24 (`request2size`
+/// in `malloc.c`). A mapped block has two words before it, and ends with a page (`sysmalloc_mmap`).
 fn glibc(size: u64) -> u64 {
     const MMAP_THRESHOLD: u64 = 128 << 10;
     let chunk = up(size.saturating_add(8), 16).max(32);

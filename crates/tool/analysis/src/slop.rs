@@ -11,16 +11,16 @@ use crate::error::Error;
 use crate::replay::visitor::Origin;
 use crate::size_rules::SizeRule;
 
-/// The source of the usable sizes from which the slop of a recording's blocks follows. Formatted, it
-/// is a text such as `asked` or `computed for glibc 2.36`.
+/// The source of the usable sizes from which the slop of a recording's blocks follows. Formatted,
+/// it is a text such as `asked` or `computed for glibc 2.36`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SlopSource {
     /// True if the program's allocator was asked for each block (`record --usable`).
     pub is_asked: bool,
     /// The allocators by whose size classes it is computed otherwise, each once.
     pub allocators: Vec<(AllocatorKind, AllocatorVersion)>,
-    /// The number of images whose allocator is not known, or has no known size classes. Their blocks
-    /// count as if they had no slop, unless the allocator was asked.
+    /// The number of images whose allocator is not known, or has no known size classes. Their
+    /// blocks count as if they had no slop, unless the allocator was asked.
     pub images_unknown: usize,
 }
 

@@ -113,8 +113,8 @@ impl<'b> Events<'b> {
         self.decoded.usable_sizes.get(at)?.checked_sub(1).map(Bytes)
     }
 
-    /// Returns the usable sizes of the blocks that the events allocate, in the order of serials: 0 if
-    /// one is not known, else the size in bytes plus 1. Empty if none was recorded.
+    /// Returns the usable sizes of the blocks that the events allocate, in the order of serials: 0
+    /// if one is not known, else the size in bytes plus 1. Empty if none was recorded.
     pub fn usable_sizes(&self) -> &'b [u64] {
         &self.decoded.usable_sizes
     }
@@ -206,9 +206,7 @@ impl Decoded {
             return Err(columns::TOO_LONG);
         }
         self.decode_extras(varints(extras)?)?;
-        if let Some(column) = columns::find_optional(contents, COLUMN_USABLE)? {
-            usable::decode(varints(column)?, &self.events, &mut self.predictions, &mut self.usable_sizes)?;
-        }
+        self.decode_usable_sizes(contents)?;
         if let Some(column) = marks::find(contents, head)? {
             marks::decode(varints(column)?, head, &self.events, &mut self.marks)?;
         }
@@ -217,6 +215,11 @@ impl Decoded {
             None if head.moves > 0 => Err(Reason::Invalid("a column is missing")),
             None => Ok(()),
         }
+    }
+
+    fn decode_usable_sizes(&mut self, contents: &[u8]) -> Result<(), Reason> {
+        let Some(column) = columns::find_optional(contents, COLUMN_USABLE)? else { return Ok(()) };
+        usable::decode(varints(column)?, &self.events, &mut self.predictions, &mut self.usable_sizes)
     }
 
     /// Inserts the moves between the events, which are all decoded.

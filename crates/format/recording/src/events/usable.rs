@@ -1,8 +1,8 @@
 //! The usable sizes of a chunk's blocks, as exceptions from a prediction.
 //!
-//! Allocators round a size up the same way nearly always, so the usable size of a block is predicted
-//! from earlier blocks of the same size. The column has only the blocks for which the prediction is
-//! wrong. The reader predicts what the writer predicted.
+//! Allocators round a size up the same way nearly always, so the usable size of a block is
+//! predicted from earlier blocks of the same size. The column has only the blocks for which the
+//! prediction is wrong. The reader predicts what the writer predicted.
 
 use heapledger_core::{Api, Bytes};
 
@@ -143,8 +143,8 @@ impl UsableColumn {
         !self.bytes.is_empty()
     }
 
-    /// Adds the block with this serial, counted from the chunk's first. Events that allocate nothing
-    /// are ignored.
+    /// Adds the block with this serial, counted from the chunk's first. Events that allocate
+    /// nothing are ignored.
     #[inline]
     pub(super) fn push(&mut self, event: &Event, serial: u64, value: u64) {
         let Some(size) = allocated(event) else { return };

@@ -69,14 +69,14 @@ pub(crate) unsafe fn reallocation_ends(outcome: ReallocOutcome, address: u64, si
 /// See [`malloc`].
 #[inline(always)]
 unsafe fn record(call: UsableCall, address: u64, size: u64, count: u64, caller: Caller) -> bool {
-    // SAFETY: `usable_size` requires a *live block*; this function's `# Safety` requires the same of
-    // `address`.
+    // SAFETY: `usable_size` requires a *live block*; this function's `# Safety` requires the same
+    // of `address`.
     let usable = unsafe { usable_size(address) };
     // A size below the requested one, 0 among them, gives a large number here.
     let slop = usable.wrapping_sub(size);
     let (Ok(count), true) = (u32::try_from(count), slop < COMPACT_SLOP_END) else { return false };
-    // SAFETY: `record_after` requires *live caller*; this function's `# Safety` requires the same of
-    // `caller`.
+    // SAFETY: `record_after` requires *live caller*; this function's `# Safety` requires the same
+    // of `caller`.
     size < COMPACT_SIZE_END
         && is_compact_address(address)
         && unsafe { record_after(caller, |stack| event::with_usable(call, address, size, stack, count, slop)) }

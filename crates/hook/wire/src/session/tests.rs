@@ -11,7 +11,7 @@ fn messages_round_trip() {
         fork: 9,
         node_base: 10,
         capacity: 11,
-        allocator: 12,
+        allocator: 3,
         allocator_version: 13,
     };
     assert_eq!(Request::from_bytes(request.to_bytes()), request);

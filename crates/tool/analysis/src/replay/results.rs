@@ -37,8 +37,8 @@ pub(crate) struct ReplayedImage {
     pub(crate) blocks: Vec<ReplayedBlock>,
     /// The marks of reporters on these blocks, and the defects of their reports.
     pub(crate) reports: Reports,
-    /// The number of blocks that were freed, by their group, requested size and recorded usable size,
-    /// if they were asked for.
+    /// The number of blocks that were freed, by their group, requested size and recorded usable
+    /// size, if they were asked for.
     pub(crate) freed: HashMap<(StackId, Bytes, Option<Bytes>), u64>,
     /// The amount that was live, over time.
     pub(crate) timeline: Vec<Sample>,

@@ -73,8 +73,8 @@ fn rules_give_what_the_allocators_give() {
         assert_eq!(usable.len(), sizes.len());
         let wrong = |&(&size, &usable): &(&u64, &u64)| {
             let computed = rule.usable(Bytes(size)).0;
-            // glibc may give a piece that is 16 bytes larger, and a block that it would map may find
-            // room in the heap, which has 132 KiB at first.
+            // glibc may give a piece that is 16 bytes larger, and a block that it would map may
+            // find room in the heap, which has 132 KiB at first.
             let may_be = |usable| {
                 computed + 16 == usable
                     || (128 << 10..132 << 10).contains(&usable) && usable == (size + 23) / 16 * 16 - 8

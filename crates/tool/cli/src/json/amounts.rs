@@ -14,7 +14,8 @@ pub(crate) struct AmountJson {
     blocks: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     temporary: Option<u64>,
-    /// Usable bytes beyond the requested ones. Absent if it is 0, or not asked for (`--metric slop`).
+    /// Usable bytes beyond the requested ones. Absent if it is 0, or not asked for (`--metric
+    /// slop`).
     #[serde(skip_serializing_if = "Option::is_none")]
     slop: Option<u64>,
     #[serde(flatten)]

@@ -14,8 +14,8 @@ pub(crate) struct SelectionJson {
     /// The order of rows: `bytes`, `blocks`, `temporary` or `slop`.
     metric: &'static str,
     at: AtJson,
-    /// If the answer has usable sizes or slop: `asked` if the program's allocator was asked for them,
-    /// else the allocators for which they are computed.
+    /// If the answer has usable sizes or slop: `asked` if the program's allocator was asked for
+    /// them, else the allocators for which they are computed.
     #[serde(skip_serializing_if = "Option::is_none")]
     usable_sizes: Option<String>,
     /// The filters; only those that were given.

@@ -20,7 +20,8 @@ impl Question<'_, '_> {
         self.filters(left_out, out)
     }
 
-    /// Prints `slop: 3.1 MiB (0.8 % of usable sizes), computed for glibc 2.36`, if slop is asked for.
+    /// Prints `slop: 3.1 MiB (0.8 % of usable sizes), computed for glibc 2.36`, if slop is asked
+    /// for.
     fn slop(&self, whole: &Amount, out: &mut Output) -> Result<()> {
         let Some(source) = &self.slop_source else { return Ok(()) };
         let usable = whole.bytes.0.saturating_add(whole.slop.0);

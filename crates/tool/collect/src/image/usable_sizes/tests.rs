@@ -13,7 +13,7 @@ fn every_live_block_has_its_own_usable_size() {
     for (serial, usable) in (0..).zip(usable) {
         assert_eq!(sizes.get(Serial(serial), Bytes(10)), usable.map(Bytes), "{serial}");
     }
-    // What is freed takes no memory.
+    // Freed blocks take no memory.
     let (old, serial, size, stack) = (FreedBlock::Known(Serial(2)), Serial(5), Bytes(10), StackId(1));
     sizes.on_event(&EventKind::Realloc { old, serial, size, stack }, Some(Bytes(24)));
     sizes.on_event(&EventKind::Free { block: FreedBlock::Known(Serial(3)) }, None);
