@@ -30,7 +30,7 @@ pub struct ArenaCalls {
 
 /// The contents of a log.
 ///
-/// Memory is in proportion to the blocks that are live at once, some 50 bytes each.
+/// Memory is in proportion to the blocks that are live at once, some 100 bytes each.
 #[derive(Debug, Default)]
 pub struct Survey {
     functions: BTreeMap<Function, FunctionCalls>,

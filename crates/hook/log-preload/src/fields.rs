@@ -93,11 +93,10 @@ unsafe fn add_asked(line: &mut Line, result: Pointer, arena: *const Arena) {
         line.text(b" time=");
         line.decimal(sys::monotonic_nanoseconds().saturating_sub(began));
     }
-    // SAFETY: null, or an arena that observers are told of, by this function's contract: its label
-    // has a terminator.
-    if ARENAS.load(Ordering::Relaxed)
-        && let Some(arena) = unsafe { arena.as_ref() }
-    {
+    if ARENAS.load(Ordering::Relaxed) {
+        // SAFETY: null, or an arena that observers are told of, by this function's contract: it
+        // stays as it is until they return.
+        let Some(arena) = (unsafe { arena.as_ref() }) else { return };
         line.text(b" arena=");
         // SAFETY: the label is never null, and has a terminator: see `Arena`.
         line.label(unsafe { CStr::from_ptr(arena.label) }.to_bytes());
