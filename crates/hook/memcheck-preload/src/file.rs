@@ -20,8 +20,8 @@
 //! unchecked
 //! ```
 //!
-//! A `found` line has the first of the bytes that were found changed, in hexadecimal. The details of
-//! `underwrite` and `after-free` are offsets, which may be negative.
+//! A `found` line has the first of the bytes that were found changed, in hexadecimal. The details
+//! of `underwrite` and `after-free` are offsets, which may be negative.
 //!
 //! After the last `begun` there is a `looked` if the live blocks were looked at when the process
 //! ended, or a `confined` if nothing was written any more because it had put itself in a sandbox.

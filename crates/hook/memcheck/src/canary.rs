@@ -159,8 +159,8 @@ impl Guarded {
     ///
     /// The contract of guarded blocks.
     pub(crate) unsafe fn changed_in_front(self) -> Option<Changed> {
-        // SAFETY: `has_front` and `changed` require that the canary is part of the allocation. It is
-        // in front of the block, by the contract of guarded blocks.
+        // SAFETY: `has_front` and `changed` require that the canary is part of the allocation. It
+        // is in front of the block, by the contract of guarded blocks.
         unsafe {
             if self.front == Front::NONE || self.has_front(LIVE) {
                 return None;

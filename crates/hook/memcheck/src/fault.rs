@@ -7,7 +7,7 @@ use crate::canary::{FILL, FoundBytes};
 use crate::observe::REGISTER;
 use crate::quarantine;
 use crate::report::{self, Kind, Report};
-use crate::stamp::Stamp;
+use crate::stamp::{Stamp, freed_at};
 
 /// The number of registers in the kernel's signal frame.
 pub const REGISTERS: usize = 23;
@@ -20,9 +20,9 @@ const TRAP: usize = 20;
 /// The numbers of the general registers there.
 const GENERAL: core::ops::Range<usize> = 0..16;
 
-/// Reports a fault if the program has followed a pointer that it read from a block in quarantine.
-/// Such an address is no address at all (not canonical), for which the processor has traps of its
-/// own, and a register has it.
+/// Reports a fault if the program has followed a pointer that it read from a block in quarantine:
+/// the processor has a trap of its own for values that are no addresses (not canonical), and a
+/// register has the value that such blocks consist of.
 ///
 /// # Safety
 ///
@@ -54,7 +54,7 @@ pub unsafe fn inspect_fault(registers: &[u64; REGISTERS]) {
             allocated: stamp.and_then(Stamp::allocated_by),
             allocated_at: block.map_or(StackId::ROOT, |block| block.stack),
             freed: stamp.and_then(Stamp::freed_by),
-            freed_at: block.as_ref().map_or(StackId::ROOT, quarantine::freed_at),
+            freed_at: block.as_ref().map_or(StackId::ROOT, freed_at),
             before: None,
             thread: block.map_or(ThreadId(0), |block| block.thread),
             found: FoundBytes::default(),

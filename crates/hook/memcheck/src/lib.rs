@@ -199,8 +199,9 @@ pub fn inspect(mode: ReadMode) -> bool {
                     return None;
                 }
                 if is_quarantined {
-                    // SAFETY: `changed_since_filled` requires the contract of guarded blocks. `keep`
-                    // has filled the block before it entered it here, and it stays, as said above.
+                    // SAFETY: `changed_since_filled` requires the contract of guarded blocks.
+                    // `keep` has filled the block before it entered it here, and it stays, as said
+                    // above.
                     let changed = unsafe { guarded.changed_since_filled() }?;
                     return Some((block, Err(changed)));
                 }

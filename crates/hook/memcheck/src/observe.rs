@@ -10,12 +10,12 @@ use heapledger_inprocess::capture;
 use heapledger_ledger::{Key, LiveBlock, SharedRegister, Time};
 
 use crate::call::Call;
+use crate::canary;
 use crate::canary::{Changed, Front};
 use crate::freed::{self, FreedBlock};
 use crate::report::{Kind, Report, is_stopped, note};
-use crate::stamp::{Stamp, guarded};
+use crate::stamp::{Stamp, freed_at, guarded};
 use crate::thread::{self, Freeing};
-use crate::{canary, quarantine};
 
 /// The observer, which is called before the program's ledger: the ledger must not see a block that
 /// was freed twice as gone twice.
@@ -307,7 +307,7 @@ impl Free {
     /// Reports the free of a block that is in quarantine.
     fn check_quarantined(&self, block: &LiveBlock) -> Freeing {
         let stamp = Stamp::of(block);
-        let (first, first_at) = (stamp.freed_by().unwrap_or(Call::Free), quarantine::freed_at(block));
+        let (first, first_at) = (stamp.freed_by().unwrap_or(Call::Free), freed_at(block));
         self.report(Kind::DoubleFree { first, first_at }, block.size.0, stamp.allocated_by(), block.stack);
         Freeing::Second
     }
@@ -336,10 +336,14 @@ impl Free {
         if let Some(block) = REGISTER.block_at(self.address) {
             let (inside, stamp) = (Some(self.address - block.key.address()), Stamp::of(&block));
             let before = stamp.freed_by().filter(|_| stamp.is_quarantined());
-            let before = before.map(|call| (call, quarantine::freed_at(&block)));
+            let before = before.map(|call| (call, freed_at(&block)));
             let none = canary::FoundBytes::default();
             let kind = Kind::NotABlock { inside };
             self.report_with(kind, block.size.0, stamp.allocated_by(), block.stack, before, none);
+            if before.is_some() {
+                // The allocator would take the bytes of the filled block for its own data.
+                return Some(Freeing::Second);
+            }
         } else if KNOWS_ALL.load(Ordering::Relaxed) {
             self.report(Kind::NotABlock { inside: None }, 0, None, StackId::ROOT);
         }

@@ -1,5 +1,5 @@
-//! The quarantine: freed blocks that are kept from the allocator for a while, filled, so that writes
-//! into them are found when they leave.
+//! The quarantine: freed blocks that are kept from the allocator for a while. They are filled, so
+//! that writes to them are found when they leave.
 //!
 //! A block in quarantine stays in the register, with a stamp that says so. So a second free of it
 //! is found for certain, and one of a pointer into it too. The queue here holds addresses only,
@@ -16,14 +16,14 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use heapledger_core::lock::Lock;
 use heapledger_core::sample::Rate;
-use heapledger_core::{Bytes, Serial, StackId, TypeId, sys};
+use heapledger_core::{Bytes, Serial, TypeId, sys};
 use heapledger_ledger::{Key, LiveBlock, Time};
 
 use crate::canary::{Changed, Front, Guarded, LENGTH};
 use crate::freed::FreedBlock;
 use crate::observe::REGISTER;
 use crate::report::{self, Kind, Report};
-use crate::stamp::{Stamp, guarded};
+use crate::stamp::{Stamp, freed_at, guarded};
 
 /// The bytes that a block in quarantine takes in the register and in the queue.
 const BOOKKEEPING: u64 = 64;
@@ -204,8 +204,8 @@ pub(crate) fn evict() -> Option<usize> {
         let taken = REGISTER.remove_if(Key(address), |block| Stamp::of(block).is_quarantined());
         let Some((block, true)) = taken else { continue };
         let Some(guarded) = guarded(&block) else { continue };
-        // SAFETY: the block has left the queue and the register, so nobody else frees it. It has the
-        // canaries that its stamp says.
+        // SAFETY: the block has left the queue and the register, so nobody else frees it. It has
+        // the canaries that its stamp says.
         if let Some(changed) = unsafe { guarded.changed_since_filled() } {
             report_write(&block, changed);
         }
@@ -228,11 +228,6 @@ pub(crate) fn report_write(block: &LiveBlock, changed: Changed) {
         thread: block.thread,
         found: changed.found,
     });
-}
-
-/// Returns the stack that freed a block in quarantine.
-pub(crate) fn freed_at(block: &LiveBlock) -> StackId {
-    StackId(block.serial.0 as u32)
 }
 
 /// For a fork: see `SharedRegister::before_fork`.

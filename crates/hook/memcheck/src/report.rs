@@ -27,8 +27,8 @@ pub enum Kind {
         /// The stack of that call.
         first_at: StackId,
     },
-    /// The freed address is not a block: it lies in a live block, or in no known block. The free
-    /// was passed on.
+    /// The freed address is not a block: it lies in a live block, in one in quarantine, or in no
+    /// known block. The free was passed on, unless the block is in quarantine.
     NotABlock {
         /// The number of bytes into the block that the report describes. `None`: there is no block
         /// around the address.

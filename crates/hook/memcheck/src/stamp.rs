@@ -1,6 +1,6 @@
 //! The stamp of a block in the register: the call that allocated it, and its canaries.
 
-use heapledger_core::TypeId;
+use heapledger_core::{StackId, TypeId};
 use heapledger_ledger::LiveBlock;
 
 use crate::call::Call;
@@ -53,6 +53,11 @@ impl Stamp {
     pub(crate) fn is_quarantined(self) -> bool {
         self.0 & IS_QUARANTINED != 0
     }
+}
+
+/// Returns the stack that freed a block in quarantine.
+pub(crate) fn freed_at(block: &LiveBlock) -> StackId {
+    StackId(block.serial.0 as u32)
 }
 
 /// Returns a block of the register with its canaries, if these can be inspected.

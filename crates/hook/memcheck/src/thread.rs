@@ -148,7 +148,7 @@ pub(crate) enum Freeing {
     Known(FreedBlock),
     /// No block that the checks know.
     Unknown,
-    /// A block that had been freed before: the call is not passed on.
+    /// A block that had been freed before, or a pointer into one: the call is not passed on.
     Second,
 }
 

@@ -256,9 +256,9 @@
 //!
 //! # Misuse
 //!
-//! [`Checks`] finds blocks that unsafe code frees twice, writes around, or writes to after the free,
-//! and tells the stacks that belong to it. [`HeapChecker`] catches accesses out of bounds and after a free, in a
-//! few sampled blocks, at hardly any cost: `HeapChecker::start()`.
+//! [`Checks`] finds blocks that unsafe code frees twice, writes around, or writes to after the
+//! free, and tells the stacks that belong to it. [`HeapChecker`] catches accesses out of bounds and
+//! after a free, in a few sampled blocks, at hardly any cost: `HeapChecker::start()`.
 //!
 //! # What it costs
 //!

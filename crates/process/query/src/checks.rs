@@ -13,8 +13,8 @@ use crate::Stack;
 pub use heapledger_memcheck::{Call, ChecksError};
 
 /// Checks of how this process uses its allocator. They find blocks that are freed twice, writes in
-/// front of a block and past its end, and, with a quarantine, writes to a freed block, each with the
-/// stack that allocated the block and those that freed it.
+/// front of a block and past its end, and, with a quarantine, writes to a freed block. Each finding
+/// has the stack that allocated the block and those that freed it.
 ///
 /// The checks see the same calls as the [`Ledger`](crate::Ledger), and need no ledger: in a Rust
 /// program the calls of its `#[global_allocator]`, if that is Heapledger's. `heapledger check` does
@@ -59,7 +59,7 @@ impl Checks {
 
     /// Starts the checks with a quarantine: freed blocks are kept from the allocator, up to `bytes`
     /// of them with 96 bytes for each, and filled with the byte 0xe5. Writes to them are found when
-    /// they are given back, the oldest first, or when [canaries are checked](Checks::check_canaries).
+    /// they are given back, the oldest first, or by [`Checks::check_canaries`].
     ///
     /// # Errors
     ///

@@ -14,8 +14,8 @@ global_asm!(
     ".popsection",
 );
 
-/// Returns this thread's word at an offset, a multiple of 8 below 128. The word is 0 at the start of
-/// every thread.
+/// Returns this thread's word at an offset, a multiple of 8 below 128. The word is 0 at the start
+/// of every thread.
 #[inline(always)]
 pub(crate) fn word<const OFFSET: usize>() -> usize {
     const { assert!(OFFSET < 128 && OFFSET.is_multiple_of(8)) };
