@@ -41,7 +41,7 @@ pub enum Lost {
     ZeroSizes,
     /// The engine's names of types: V8's type that comes closest takes their places.
     TypeNames,
-    /// The files of scripts.
+    /// The files of scripts, which become the names of their nodes.
     ScriptFiles,
     /// The names of DOM nodes that have a class, too.
     DescriptiveNames,
@@ -67,7 +67,7 @@ impl fmt::Display for Lost {
             Lost::Allocated => "amounts that stacks allocated",
             Lost::ZeroSizes => "sizes of 0, now not known",
             Lost::TypeNames => "the engine's names of types",
-            Lost::ScriptFiles => "files of scripts",
+            Lost::ScriptFiles => "files of scripts, now their names",
             Lost::DescriptiveNames => "names of DOM nodes",
             Lost::FrameMarks => "marks of frames as the system's",
             Lost::UnknownSizes => "sizes that are not known, now 0",

@@ -74,8 +74,8 @@ struct TreeIndex {
 impl Dominators {
     /// Computes the tree, with the rules of the program that made the snapshot.
     ///
-    /// Takes O(edges · log nodes) time in the worst case, and at most 40 bytes per node and 4 per
-    /// edge while it runs.
+    /// Takes O(edges · log nodes) time in the worst case, and at most 40 bytes per node and 12
+    /// per edge while it runs.
     pub fn of(graph: &Graph) -> Dominators {
         Dominators::with(graph, Unreached::of(graph.about().origin))
     }

@@ -143,8 +143,8 @@ impl Walk<'_> {
         held
     }
 
-    /// Sorts out the edges beside the tree. `held` are positions that the root holds without an edge
-    /// of the graph.
+    /// Sorts out the edges beside the tree. `held` are positions that the root holds without an
+    /// edge of the graph.
     fn finish(self, held: &[u32]) -> Flow {
         let Walk { graph, order, parents, mut others, .. } = self;
         let mut numbers = vec![NONE; graph.node_count()];

@@ -7,8 +7,9 @@
 //! (Myers, 1983) bound the search by O(log nodes).
 //!
 //! Best times of 7 rounds, on a generated heap of 362,566 nodes and 1,116,249 edges, without the
-//! walk, which takes 43 ms (`cargo test --release -p heapledger-census algorithms_compared --
-//! --ignored --nocapture`, on two shared processors):
+//! walk (`cargo test --release -p heapledger-census algorithms_compared -- --ignored --nocapture`,
+//! on two shared processors). They are of the first design of the walk that [`flow`](super::flow)
+//! compares; searches were not fetched early yet.
 //!
 //! | algorithm | time |
 //! |---|---|

@@ -17,8 +17,8 @@ use crate::graph::{
 /// A graph that came from V8 is written as it was. In other graphs:
 ///
 /// - The type of a node follows from its coarse type.
-/// - Its name is its class, descriptive name or type name, in this order. The name of an element
-///   becomes a tag.
+/// - Its name is its class, descriptive name, script file or type name, in this order. The name of
+///   an element becomes a tag.
 /// - An edge becomes a property if it has a name.
 /// - The counts and sizes in the tree of calls are of live nodes.
 ///
@@ -226,7 +226,9 @@ fn offset(node: NodeIndex) -> u64 {
 fn nodes<W: Write>(graph: &Graph, types: &Types, tags: &Tags, out: &mut Out<W>) -> io::Result<()> {
     out.text("\"nodes\":[");
     for node in graph.nodes() {
-        let name = graph.label(node).or(graph.class(node)).or(graph.descriptive_name(node));
+        let is_script = graph.coarse_type(node) == CoarseType::Script;
+        let file = graph.script_file(node).filter(|_| is_script);
+        let name = graph.label(node).or(graph.class(node)).or(graph.descriptive_name(node)).or(file);
         let name = name.unwrap_or(graph.type_name(node));
         let name = if graph.coarse_type(node) == CoarseType::DomNode { tags.string(name) } else { name.0 };
         let trace = match graph.stack(node) {

@@ -188,8 +188,10 @@ fn a_leak_of_node_is_found() {
 }
 
 /// Retained sizes and dominators are those of DevTools, which read the same file, another one that
-/// `heap export` makes of it, and one that was Firefox's in between. DevTools then counts the arrays
-/// that one object alone holds as a part of that object; this is switched off.
+/// `heap export` makes of it, and one that was Firefox's in between.
+///
+/// DevTools then counts the arrays that one object alone holds as a part of that object; this is
+/// switched off.
 #[test]
 #[ignore = "needs Chromium and Node.js; in .ci/run"]
 fn retained_sizes_are_those_of_devtools() {
