@@ -15,8 +15,8 @@ pub(crate) struct Bin {
     pub(crate) empty: RunList,
     /// True if the current run was not used since the last visit.
     pub(crate) is_idle: Cell<bool>,
-    /// What the countdown of the current run was when the blocks that were taken out of turn were
-    /// counted last: see [`Run::pop_latest`](crate::run::Run::pop_latest).
+    /// The countdown of the current run when the blocks that were taken out of turn were counted
+    /// last: see [`Run::pop_latest`](crate::run::Run::pop_latest).
     countdown: RelaxedU8,
     /// The blocks that were handed out, with those in the current run's free list, and without
     /// those that were taken out of turn since.

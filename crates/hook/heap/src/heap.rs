@@ -29,6 +29,7 @@ use crate::notices::Notices;
 use crate::relaxed::{RelaxedU32, RelaxedU64};
 use crate::run::{NO_RUN, Owner, Run, RunPtr};
 
+mod at_once;
 mod counts;
 mod left;
 mod sampled;
@@ -57,9 +58,6 @@ const _: () = assert!(TICK.is_multiple_of(CHECKS.1) && CHECKS_LARGE.1.is_multipl
 /// The value of [`Heap::at_once`] without a sampler: whole lists are checked at multiples of this
 /// and 1.
 const AT_ONCE: u32 = CHECKS.1 - 1;
-/// The block size in bytes above which half as many blocks are compared: the lists of these blocks
-/// are short, so that it is done often. A pair of 256 bytes takes 2.68 ns with this, not 2.81.
-const COMPARED_LESS: usize = 128;
 /// The slices of a heap that the caches of a processor probably hold: 4 MiB.
 const CACHED: usize = 64;
 /// The number of lists in the table of a thread's heaps of arenas, a power of two.
@@ -301,8 +299,8 @@ impl HeapPtr {
         }
     }
 
-    /// Fills the free list of a class's current run, and counts: see [`RunPtr::replenish`]. False if
-    /// every block of the run is in use.
+    /// Fills the free list of a class's current run, and counts: see [`RunPtr::replenish`]. False
+    /// if every block of the run is in use.
     #[inline(always)]
     fn replenish(self, run: RunPtr, class: usize, is_checked: bool, compared: usize) -> bool {
         let bin = &self.bins[class];
@@ -653,41 +651,6 @@ impl Heap {
     #[cold]
     fn pop_keyed(&self, class: usize) -> *mut Block {
         self.current[class].get().pop_keyed(bytes_of(class) > DIRECT_MAX)
-    }
-
-    /// Does the most frequent refill for a request of up to [`DIRECT_MAX`] bytes: makes the blocks
-    /// that the thread has freed in the current run the free list, and returns the first. Null if
-    /// there are none, or if more has to be done: then [`HeapPtr::tick`] and [`HeapPtr::refill`] do
-    /// it all.
-    #[inline]
-    pub(crate) fn refill_at_once(&self, size: usize) -> *mut Block {
-        self.refill_often(size, self.at_once.get(), |_| true)
-    }
-
-    /// Does as [`Heap::refill_at_once`] for refills of whose number one of the bits is set, and if
-    /// a function agrees to so many blocks.
-    #[inline(always)]
-    fn refill_often(&self, size: usize, bits: u32, agrees: impl FnOnce(u32) -> bool) -> *mut Block {
-        let run = self.direct(size);
-        let refills = self.refills.get().wrapping_add(1);
-        // The heap without runs, which nobody writes to, has no blocks of this kind.
-        if refills & bits == 0 || !run.has_local() || !agrees(run.unused()) {
-            return ptr::null_mut();
-        }
-        run.take_local(self.compared(size));
-        self.refills.set(refills);
-        let blocks = run.unused();
-        self.bins[run.class()].count(blocks);
-        self.count(2 * i64::from(blocks));
-        run.pop()
-    }
-
-    /// Returns the number of blocks that are compared when the list of a class is taken, whose
-    /// blocks or a request for one have this size.
-    #[inline(always)]
-    fn compared(&self, size: usize) -> usize {
-        let (compared, _) = self.checks();
-        if size > COMPARED_LESS { compared / 2 } else { compared }
     }
 
     /// Returns the checks for double frees that are made.

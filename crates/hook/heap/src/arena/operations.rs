@@ -2,8 +2,8 @@
 //!
 //! No function counts on the common path. A free list that was filled with so many blocks has
 //! handed out as many when it is empty, and what it has handed out until then is known from what is
-//! left of it. (Blocks above 512 bytes are taken from a second list, too, which has a countdown until
-//! the next refill anyway.) What was handed out and is not in use was freed.
+//! left of it. (Blocks above 512 bytes are taken from a second list, too, which has a countdown
+//! until the next refill anyway.) What was handed out and is not in use was freed.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,4 +1,4 @@
-//! What the [block sampler](crate::sampled) asks a heap for.
+//! The part of a heap that the [block sampler](crate::sampled) needs.
 
 use heapledger_core::block_sampler;
 
@@ -39,9 +39,9 @@ impl Heap {
         self.current[class].get().free_count()
     }
 
-    /// Has the next refill of a class come after `kept` allocations, or earlier if the class has not
-    /// as many blocks, or if they are more than [`KEPT_MAX`](crate::run::KEPT_MAX) ones that are
-    /// taken out of turn. The other blocks come back at that refill.
+    /// Has the next refill of a class come after `kept` allocations, or earlier if the class has
+    /// not as many blocks, or if more than [`KEPT_MAX`](crate::run::KEPT_MAX) would be taken out of
+    /// turn. The other blocks come back at that refill.
     #[cold]
     pub(crate) fn hold_back(&self, class: usize, kept: usize) {
         let run = self.current[class].get();

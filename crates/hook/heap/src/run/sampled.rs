@@ -1,4 +1,5 @@
-//! What the [block sampler](crate::sampled) does to a run: it decides when the next refill comes.
+//! The part of a run that the [block sampler](crate::sampled) needs: it decides when the next
+//! refill comes.
 
 use core::ptr;
 

@@ -1,4 +1,4 @@
-//! What advice says: a sentence with its figures.
+//! The words of advice: a sentence with its figures.
 
 use std::time::Duration;
 
