@@ -14,15 +14,7 @@ pub(crate) fn next_allocator(objects: &Objects<'_>) -> (AllocatorKind, Allocator
         first.get_or_insert(definition);
     });
     let Some(malloc) = first else { return (AllocatorKind::Other, AllocatorVersion::default()) };
-    let own = |name: &CStr| {
-        let mut address = 0;
-        objects.definitions(name, |definition| {
-            if definition.object == malloc.object {
-                address = definition.address;
-            }
-        });
-        address
-    };
+    let own = |name: &CStr| definition_in(objects, malloc.object, name);
     if own(c"heapledger_set_purge_hook") != 0 {
         return (AllocatorKind::Heapledger, AllocatorVersion::default());
     }
@@ -41,6 +33,18 @@ pub(crate) fn next_allocator(objects: &Objects<'_>) -> (AllocatorKind, Allocator
         return (AllocatorKind::Glibc, glibc(own(c"gnu_get_libc_version")));
     }
     (AllocatorKind::Other, AllocatorVersion::default())
+}
+
+/// Returns the address of a symbol in the object at this address; 0 if it defines none.
+#[inline(never)]
+fn definition_in(objects: &Objects<'_>, object: usize, name: &CStr) -> usize {
+    let mut address = 0;
+    objects.definitions(name, |definition| {
+        if definition.object == object {
+            address = definition.address;
+        }
+    });
+    address
 }
 
 /// Returns mimalloc's version: `int mi_version(void)`, 209 for 2.0.9, 20302 for 2.3.2.

@@ -67,7 +67,8 @@ pub(crate) unsafe fn reallocation_ends(outcome: ReallocOutcome, address: u64, si
 /// # Safety
 ///
 /// See [`malloc`].
-#[inline(always)]
+// Once for the three calls: it contains the capture of the stack, and is large.
+#[inline(never)]
 unsafe fn record(call: UsableCall, address: u64, size: u64, count: u64, caller: Caller) -> bool {
     // SAFETY: `usable_size` requires a *live block*; this function's `# Safety` requires the same
     // of `address`.
