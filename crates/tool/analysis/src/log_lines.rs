@@ -74,7 +74,8 @@ pub fn log_lines<E: From<RecordingError>>(
                 _ => None,
             };
             let arena = stack.and_then(|stack| arenas.as_mut()?.label(stack));
-            let usable = own.usable.filter(|_| choice.usable && stack.is_some()).map(|bytes| bytes.0);
+            let usable = if choice.usable && stack.is_some() { events.extras(index).usable } else { None };
+            let usable = usable.map(|bytes| bytes.0);
             let line = Line { process, thread: event.thread.0.into(), request, result };
             each(&line, &Fields { time_ns, usable, arena })?;
         }
