@@ -159,7 +159,8 @@ fn threads_and_allocators() {
         assert!(rows.len() >= 2 && rows[0]["allocator"] == "system" && rows[1]["allocator"] == "heapledger");
         for row in rows {
             assert_eq!(number(row, "failed"), 0, "{options:?}: {row:#}");
-            assert!(number(row, "cpu_ns") > 0, "{options:?}: {row:#}");
+            // With gaps, most of the time is that of the player, which is subtracted.
+            assert!(number(row, "cpu_ns") > 0 || options.contains(&"--time"), "{options:?}: {row:#}");
             // An allocator has some memory before the first call.
             let resident = number(row, "bytes_resident_max") + (1 << 20);
             let is_enough = resident > number(&replay, "bytes_requested_max");
