@@ -1,5 +1,6 @@
 //! Libraries of Firefox's replace-malloc protocol, as hooks: `fixtures/programs/replace_malloc.c`
-//! counts the calls that come through its table.
+//! counts the calls that come through its table; `replace_bridge.cpp` replaces all of the table, and
+//! has a bridge, which `replace_host.cpp` asks.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +8,8 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::arenas::allocator;
-use crate::harness::{Build, Job, Scratch, build, exited, number};
+use crate::harness::{Build, Job, Scratch, build, exited, installed, number};
+use crate::hooks;
 
 /// Returns the counts that the library wrote: one process's.
 fn written(file: &Path) -> Value {
@@ -99,4 +101,74 @@ fn a_second_library_is_refused() {
     assert_eq!((refused.status, &*refused.stdout), (exited(101), &b""[..]), "{refused:?}");
     let text = String::from_utf8_lossy(&refused.stderr);
     assert!(text.contains("HL0021") && text.contains("\nhint: "), "{refused:?}");
+}
+
+/// Runs a job of `replace_host` with a library, and returns what it printed.
+fn hosted(job: &Job) -> String {
+    let outcome = job.launched("run", &[&build("replace_bridge", Build::Module)]).outcome();
+    let text = String::from_utf8_lossy(&outcome.stdout).into_owned();
+    assert_eq!(outcome.status, exited(0), "{outcome:?}");
+    text
+}
+
+/// A bridge that a C++ compiler has laid out is handed to the program, and every entry of the table
+/// reaches the library.
+#[test]
+fn a_bridge_is_asked_and_every_entry_is_called() {
+    assert_eq!(hosted(&Job::fixture("replace_host", "entries")), "done\n");
+}
+
+/// A library that replaces nothing may have a bridge all the same, and a program without a library
+/// gets none.
+#[test]
+fn a_bridge_alone_or_none() {
+    assert_eq!(hosted(&Job::fixture("replace_host", "bridge").variable("REPLACE", "none")), "done\n");
+    let outcome = Job::fixture("replace_host", "none").launched("run", &[&hooks::examples().0]).outcome();
+    assert_eq!((outcome.status, &*outcome.stdout), (exited(0), &b"done\n"[..]), "{outcome:?}");
+}
+
+/// A library that has a function `get_bridge` of another meaning calls its own, as without us.
+#[test]
+fn a_function_of_the_bridges_name_stays_the_programs() {
+    let scratch = Scratch::new();
+    let source = "double get_bridge(int number, double more);\n\
+                  double get_bridge(int number, double more) { return number + more; }\n\
+                  double calls_get_bridge(int number, double more);\n\
+                  double calls_get_bridge(int number, double more) { return get_bridge(number, more); }\n";
+    let own = hooks::library(&scratch.write("own.c", source), &scratch.file("libown.so"));
+    assert_eq!(hosted(&Job::fixture("replace_host", &format!("own {}", own.display()))), "done\n");
+}
+
+/// The table is replaced at run time, again and again, while threads allocate: without a library,
+/// and with one. The recorder sees the program's calls, once each.
+#[test]
+fn the_table_is_replaced_at_run_time() {
+    let scratch = Scratch::new();
+    let (outcome, recording) = Job::fixture("replace_host", "dynamic").recorded(&scratch);
+    assert_eq!((outcome.status, &*outcome.stdout), (exited(0), &b"done\n"[..]), "{outcome:?}");
+    recording.assert_whole().assert_adds_up();
+    assert_eq!(hosted(&Job::fixture("replace_host", "dynamic")), "done\n");
+}
+
+/// Over our allocator, the same holds; and programs that people use print the same with a library
+/// that replaces the whole table.
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn a_whole_table_over_our_allocator() {
+    for how in ["entries", "dynamic"] {
+        assert_eq!(hosted(&Job::fixture("replace_host", how).variable("LD_PRELOAD", allocator())), "done\n", "{how}");
+    }
+    let library = build("replace_bridge", Build::Module);
+    for command in [
+        &["git", "log", "--oneline", "-5"][..],
+        &["python3", "-c", "print(sum(len(str(n)) for n in range(20000)))"],
+        &["sqlite3", ":memory:", "create table t(a); insert into t values(1),(2); select sum(a) from t"],
+    ] {
+        if installed(command[0]).is_none() {
+            continue;
+        }
+        let job = Job::new(command.iter().copied()).variable("LD_PRELOAD", allocator());
+        let bare = job.bare();
+        assert_eq!(job.launched("run", &[&library]).outcome(), bare, "{command:?}");
+    }
 }
