@@ -159,8 +159,7 @@ typedef struct heapledger_observer {
      * freed and reallocated as all others are: by free, free_sized and realloc_begins above. */
     void (*arena_allocated)(const heapledger_arena_info *arena, uint32_t api, void *block, size_t size, size_t alignment,
                             size_t count, heapledger_caller caller);
-    /* Like realloc_ends, for a block that stays in its arena; also for reallocarray. Null:
-     * realloc_ends. */
+    /* Like realloc_ends, for a block that stays in its arena. Null: realloc_ends. */
     void (*arena_realloc_ends)(const heapledger_arena_info *arena, void *old, void *block, size_t size,
                                heapledger_caller caller);
     /* An arena was created, or is about to be disposed of. Null: not called. */
@@ -169,13 +168,17 @@ typedef struct heapledger_observer {
     /* The allocator has given unused pages back to the system, in this thread, possibly in the
      * middle of one of its functions. The structure is in arena.h. Null: not called. */
     void (*purged)(const struct heapledger_purge *purge);
+    /* Like reallocarray_ends, for a block that stays in its arena. Null: arena_realloc_ends with the
+     * product, or, without that, reallocarray_ends. */
+    void (*arena_reallocarray_ends)(const heapledger_arena_info *arena, void *old, void *block, size_t count,
+                                    size_t each, heapledger_caller caller);
 } heapledger_observer;
 
 /* The initialiser of a table with the two required functions; others are assigned before it is
  * installed. */
 #define HEAPLEDGER_OBSERVER(order, name, malloc, free)                                                                 \
     {sizeof(heapledger_observer), HEAPLEDGER_HOOK_VERSION, (order), 0, (name), (malloc), (free), NULL, NULL, NULL,     \
-     NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL}
+     NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL}
 
 /* ------------------------------------------------------------------------------------------------- replacements */
 

@@ -4,6 +4,8 @@ use heapledger_core::sample::Rate;
 use heapledger_core::{Bytes, Serial, StackId};
 use heapledger_ledger::{Block, Key, Locked, OutOfMemory, Register};
 
+use crate::forks;
+
 /// The number of tables that share the blocks, each under a lock of its own.
 const SHARDS: usize = 16;
 
@@ -37,16 +39,19 @@ pub(crate) fn insert(address: u64, block: ArenaBlock) -> Result<Option<ArenaBloc
         inherited: false,
         untracked: false,
     };
+    let _reopened = forks::reopen();
     shard(address).lock().insert(Key(address), entry).map(|old| old.map(|old| known(&old)))
 }
 
 /// Returns the block that begins at an address.
 pub(crate) fn get(address: u64) -> Option<ArenaBlock> {
+    let _reopened = forks::reopen();
     shard(address).lock().get(Key(address)).map(|block| known(&block))
 }
 
 /// Takes out the block that begins at an address.
 pub(crate) fn remove(address: u64) -> Option<ArenaBlock> {
+    let _reopened = forks::reopen();
     shard(address).lock().remove(Key(address)).map(|block| known(&block))
 }
 

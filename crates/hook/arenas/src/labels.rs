@@ -7,6 +7,8 @@ use core::ffi::c_char;
 use heapledger_core::context::Name;
 use heapledger_core::lock::Lock;
 
+use crate::forks;
+
 /// The bytes of a label that are kept.
 pub(crate) const LABEL_BYTES_MAX: usize = 127;
 /// The number of different labels that a process can have.
@@ -67,6 +69,7 @@ pub(crate) fn intern(text: &[u8]) -> &'static Label {
     let hash = text
         .iter()
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    let _reopened = forks::reopen();
     let _guard = LOCK.lock();
     for probe in 0..LABELS_MAX {
         let index = (hash as usize).wrapping_add(probe) % LABELS_MAX;

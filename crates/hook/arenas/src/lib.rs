@@ -24,4 +24,5 @@ pub mod parameters;
 pub mod table;
 
 mod blocks;
+mod forks;
 mod labels;

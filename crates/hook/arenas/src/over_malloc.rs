@@ -22,6 +22,7 @@ use heapledger_core::hooks::{self, Functions, Pointer, Replacement, dispatch};
 use heapledger_core::sys;
 
 use crate::blocks::{self, ArenaBlock};
+use crate::forks::{self, AllLocks};
 use crate::labels;
 use crate::parameters::Settings;
 use crate::table::{self, Entry};
@@ -118,9 +119,8 @@ pub unsafe fn set_c_functions(functions: CFunctions) {
 }
 
 /// Registers handlers around forks, once, after [`set_c_functions`]. To be called in the
-/// constructor of the loaded object. The C library runs handlers before a fork in the reverse order
-/// of their registration, so that those that the program registers later run before the locks are
-/// taken here: they may free blocks. May call `malloc`.
+/// constructor of the loaded object. Handlers of the program that were registered earlier run while
+/// the locks are held, and may use arenas all the same. May call `malloc`.
 pub fn watch_forks() {
     static IS_DONE: AtomicBool = AtomicBool::new(false);
     type Handler = extern "C" fn();
@@ -136,14 +136,19 @@ pub fn watch_forks() {
     unsafe { register(before_fork, after_fork, after_fork, ptr::null()) };
 }
 
+static LOCKS: AllLocks = AllLocks { take: before_fork, release: after_fork };
+
 extern "C" fn before_fork() {
     labels::before_fork();
     table::before_fork();
     blocks::before_fork();
+    forks::held(&LOCKS);
 }
 
 extern "C" fn after_fork() {
-    // SAFETY: `before_fork` was called in this thread, or the one that it is a copy of.
+    forks::released();
+    // SAFETY: `before_fork` was called in this thread, or the one that it is a copy of: by the C
+    // library before this, or by `forks`, which calls the two in turn.
     unsafe {
         blocks::after_fork();
         table::after_fork();

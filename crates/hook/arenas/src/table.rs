@@ -10,6 +10,7 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use heapledger_core::hooks::Arena;
 use heapledger_core::lock::Lock;
 
+use crate::forks;
 use crate::labels::intern;
 
 /// The number of arenas that a process can have at a time.
@@ -102,6 +103,7 @@ pub fn insert(id: u64, label: &[u8], flags: u32) -> Option<&'static Entry> {
         return None;
     }
     let label = intern(label);
+    let _reopened = forks::reopen();
     let _guard = LOCK.lock();
     if COUNT.load(Ordering::Relaxed) >= FULL {
         return None;
@@ -156,6 +158,7 @@ pub(crate) fn at(index: u32) -> Option<&'static Entry> {
 
 /// Takes the arena with this number out, if it is there.
 pub fn remove(id: u64) {
+    let _reopened = forks::reopen();
     let _guard = LOCK.lock();
     let Some(entry) = find(id) else { return };
     entry.id.store(DISPOSED, Ordering::Release);

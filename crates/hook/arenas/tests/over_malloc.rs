@@ -6,8 +6,9 @@ use std::ffi::{CStr, c_int, c_void};
 use std::mem::offset_of;
 use std::ptr;
 use std::sync::Once;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use heapledger_arenas::over_malloc::{CFunctions, set_c_functions, totals, with_arenas};
+use heapledger_arenas::over_malloc::{CFunctions, set_c_functions, totals, watch_forks, with_arenas};
 use heapledger_arenas::parameters::{Parameters, SINGLE_THREAD};
 use heapledger_arenas::table;
 use heapledger_core::hooks::arena::{LightStatistics, PointerInfo, Statistics, pointer, purge_now};
@@ -22,7 +23,14 @@ unsafe extern "C" {
     fn memalign(alignment: usize, size: usize) -> Pointer;
     fn malloc_usable_size(block: Pointer) -> usize;
     fn __errno_location() -> *mut c_int;
+    fn __register_atfork(before: Handler, parent: Handler, child: Handler, object: *const c_void) -> c_int;
+    fn fork() -> c_int;
+    fn waitpid(process: c_int, status: *mut c_int, options: c_int) -> c_int;
+    fn alarm(seconds: u32) -> u32;
+    fn _exit(status: c_int) -> !;
 }
+
+type Handler = extern "C" fn();
 
 fn set_errno(number: c_int) {
     // SAFETY: the C library's function returns this thread's variable.
@@ -43,8 +51,10 @@ fn functions() -> &'static Functions {
             ..Functions::EMPTY
         };
         let errno_location = __errno_location as unsafe extern "C" fn() -> *mut c_int as usize;
-        // SAFETY: the C library's function of that name.
-        unsafe { set_c_functions(CFunctions { errno_location, ..CFunctions::default() }) };
+        let register_atfork =
+            __register_atfork as unsafe extern "C" fn(Handler, Handler, Handler, *const c_void) -> c_int as usize;
+        // SAFETY: the C library's functions of these names.
+        unsafe { set_c_functions(CFunctions { errno_location, register_atfork }) };
         // SAFETY: called once, with functions of one allocator.
         unsafe { dispatch::set_underlying(with_arenas(functions)) };
     });
@@ -294,4 +304,50 @@ fn work(seed: u64, arenas: &[usize; 3]) -> HashMap<usize, Vec<(usize, usize)>> {
         blocks.push((block.expose_provenance(), size + 1));
     }
     live
+}
+
+/// Handlers around forks that were registered before ours run while the locks are held, before the
+/// fork, and in both processes after it. They create and dispose of arenas, and free blocks.
+#[test]
+fn handlers_registered_earlier_use_arenas() {
+    static CALLS: AtomicUsize = AtomicUsize::new(0);
+    /// Allocates and frees a block in an arena.
+    fn use_arena(arena: usize, size: usize) {
+        let block = call!(arena_malloc(arena, size));
+        call!(free(block));
+    }
+    extern "C" fn use_arenas() {
+        let arena = create(&parameters(c"handlers"));
+        (1..100).for_each(|size| use_arena(arena, size));
+        assert_eq!(totals(arena as u64), Some((0, 0)));
+        call!(dispose_arena(arena));
+        CALLS.fetch_add(1, Ordering::Relaxed);
+    }
+    let arena = create(&parameters(c"around forks"));
+    // SAFETY: the C library's functions. A wait for ever is a failure.
+    let registered = unsafe {
+        alarm(60);
+        __register_atfork(use_arenas, use_arenas, use_arenas, ptr::null())
+    };
+    assert_eq!(registered, 0);
+    watch_forks();
+    for round in 1..=20 {
+        // SAFETY: the child calls functions of the table alone, and ends.
+        let child = unsafe { fork() };
+        if child == 0 {
+            use_arena(arena, 10);
+            let status = c_int::from(CALLS.load(Ordering::Relaxed) != 2 * round);
+            // SAFETY: the C library's function, which may be called at any time.
+            unsafe { _exit(status) };
+        }
+        let mut status = -1;
+        // SAFETY: the C library's function, with a variable for the status.
+        let ended = unsafe { waitpid(child, &raw mut status, 0) };
+        assert_eq!((ended, status, CALLS.load(Ordering::Relaxed)), (child, 0, 2 * round));
+    }
+    // SAFETY: the C library's function, which may be called at any time.
+    unsafe { alarm(0) };
+    // The locks are free, and other threads get them.
+    std::thread::spawn(move || use_arena(arena, 10)).join().unwrap();
+    assert_eq!(totals(arena as u64), Some((0, 0)));
 }

@@ -61,7 +61,7 @@ pub use arena::{Arena, Purge};
 pub use caller::Caller;
 #[cfg(not(all(test, loom)))]
 pub use interface::Hooks;
-pub use observer::{ArenaAllocated, Observer};
+pub use observer::{ArenaAllocated, ArenaReallocarrayEnds, Observer};
 #[cfg(not(all(test, loom)))]
 pub use registry::{hold, install_observer, install_replacement, release, remove_observer, remove_replacement};
 pub use replacement::{Functions, Replacement};

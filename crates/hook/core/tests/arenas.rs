@@ -129,6 +129,7 @@ fn observers_are_told() {
         notify::arena_allocated(&arena, made(Api::Calloc, 12, 0, 3), one, CALLER);
         notify::arena_allocated(&arena, made(Api::Memalign, 5, 64, 0), one, CALLER);
         notify::arena_realloc_ends(&arena, one, two, 7, CALLER);
+        notify::arena_reallocarray_ends(&arena, one, two, 3, 4, CALLER);
         notify::arena_disposed(&arena, CALLER);
         notify::purged(&purge());
     }
@@ -142,6 +143,8 @@ fn observers_are_told() {
         "arena 9 5 16 5 64 0",
         "plain realloc 16 32 7",
         "arena 9 realloc 16 32 7",
+        "plain realloc 16 32 12",
+        "arena 9 realloc 16 32 12",
         "disposed 9",
         "purged 5",
     ];

@@ -182,9 +182,9 @@ pub(crate) extern "C" fn reallocarray_from(
         return failed(Api::Reallocarray, usize::MAX, 0, count, sp, rbp);
     };
     if let Some(arena) = arena_of(Namespace(namespace), old) {
-        // SAFETY: `reallocate_in` requires a *passed frame*, which only the thunks of
-        // `reallocarray` lead here with, and a block of the arena.
-        return unsafe { reallocate_in(arena, old, size, sp, rbp) };
+        // SAFETY: `reallocate_array_in` requires a *passed frame*, which only the thunks of
+        // `reallocarray` lead here with, a block of the arena, and a product that fits.
+        return unsafe { reallocate_array_in(arena, old, [count, each], sp, rbp) };
     }
     let block = reallocate(Namespace(namespace), Api::Reallocarray, old, size, sp, rbp);
     // SAFETY: `notify::reallocarray_ends` requires the live calling frame of this thread. `sp` and
@@ -215,6 +215,21 @@ unsafe fn reallocate_in(arena: &Arena, old: Pointer, size: usize, sp: u64, rbp: 
     // SAFETY: `notify::arena_realloc_ends` requires the live calling frame of this thread, and this
     // function's `# Safety` asks for it.
     unsafe { notify::arena_realloc_ends(arena, old, block, size, caller(sp, rbp)) };
+    block
+}
+
+/// Does the same as [`reallocate_in`] for `reallocarray`: the number of elements, and the bytes of
+/// each.
+///
+/// # Safety
+///
+/// See [`reallocate_in`]. The product does not overflow.
+#[inline(never)]
+unsafe fn reallocate_array_in(arena: &Arena, old: Pointer, [count, each]: [usize; 2], sp: u64, rbp: u64) -> Pointer {
+    let block = reallocate(Program, Api::Reallocarray, old, count.wrapping_mul(each), sp, rbp);
+    // SAFETY: `notify::arena_reallocarray_ends` requires the live calling frame of this thread, and
+    // this function's `# Safety` asks for it.
+    unsafe { notify::arena_reallocarray_ends(arena, old, block, count, each, caller(sp, rbp)) };
     block
 }
 

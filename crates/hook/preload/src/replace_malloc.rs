@@ -47,7 +47,9 @@ macro_rules! table {
         }
 
         impl Entries {
-            const EMPTY: Entries = Entries { $($name: AtomicPtr::new(ptr::null_mut()),)* };
+            const fn empty() -> Entries {
+                Entries { $($name: AtomicPtr::new(ptr::null_mut()),)* }
+            }
 
             fn store(&self, table: &Table) {
                 $(self.$name.store(table.$name as *mut (), Ordering::Release);)*
@@ -56,7 +58,7 @@ macro_rules! table {
 
         /// The functions of the library that a program has brought last. Empty before the first one
         /// is installed.
-        static ENTRIES: Entries = Entries::EMPTY;
+        static ENTRIES: Entries = Entries::empty();
 
         /// Functions that call those of [`ENTRIES`], one for each.
         mod current {

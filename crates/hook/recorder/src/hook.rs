@@ -283,15 +283,17 @@ pub unsafe fn reallocation_ends(
 /// See [`malloc`].
 #[inline(never)]
 pub(crate) unsafe fn arena_reallocation_ends(
+    api: Api,
     outcome: ReallocOutcome,
     address: u64,
     size: u64,
+    count: u64,
     caller: Caller,
     heap: Heap,
 ) {
     // SAFETY: `reallocation_ends_slow` requires *live caller*; this function's `# Safety` requires
     // the same of `caller`.
-    unsafe { reallocation_ends_slow(Api::Realloc, outcome, address, size, 0, caller, heap) };
+    unsafe { reallocation_ends_slow(api, outcome, address, size, count, caller, heap) };
 }
 
 /// True if the end of a reallocation fits a compact event.

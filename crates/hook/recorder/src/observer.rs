@@ -203,15 +203,51 @@ unsafe extern "C" fn arena_realloc_ends(
     size: usize,
     caller: Caller,
 ) {
-    let (address, size) = (block as u64, size as u64);
+    // SAFETY: `arena_end` requires *live caller* and an arena that observers are told of: the
+    // contract of `Observer` gives both.
+    unsafe { arena_end(arena, Api::Realloc, old, block, [size, 0], caller) };
+}
+
+/// # Safety
+///
+/// The contract of [`Observer`].
+unsafe extern "C" fn arena_reallocarray_ends(
+    arena: *const Arena,
+    old: Pointer,
+    block: Pointer,
+    count: usize,
+    each: usize,
+    caller: Caller,
+) {
+    // SAFETY: `arena_end` requires *live caller* and an arena that observers are told of: the
+    // contract of `Observer` gives both.
+    unsafe { arena_end(arena, Api::Reallocarray, old, block, [count.saturating_mul(each), count], caller) };
+}
+
+/// Records the end of a reallocation in an arena: the size in bytes, and the number of elements.
+///
+/// # Safety
+///
+/// See [`hook::malloc`]. `arena` is one that observers are told of.
+unsafe fn arena_end(
+    arena: *const Arena,
+    api: Api,
+    old: Pointer,
+    block: Pointer,
+    [size, count]: [usize; 2],
+    caller: Caller,
+) {
+    let (address, size, count) = (block as u64, size as u64, count as u64);
     let outcome = outcome(block, size);
     // SAFETY: `heap` requires an arena that observers are told of, and the functions of `hook`
-    // *live caller*: the contract of `Observer` gives both.
+    // *live caller*: this function's `# Safety` requires both.
     unsafe {
         match (old.is_null(), block.is_null()) {
-            (false, _) => hook::arena_reallocation_ends(outcome, address, size, caller, arenas::heap(arena)),
-            (true, true) => hook::failure(Api::Realloc, size, 0, 0, caller),
-            (true, false) => hook::allocation(Api::Realloc, address, size, 0, 0, caller, arenas::heap(arena)),
+            (false, _) => {
+                hook::arena_reallocation_ends(api, outcome, address, size, count, caller, arenas::heap(arena))
+            }
+            (true, true) => hook::failure(api, size, 0, count, caller),
+            (true, false) => hook::allocation(api, address, size, 0, count, caller, arenas::heap(arena)),
         }
     }
 }

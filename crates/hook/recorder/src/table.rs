@@ -16,6 +16,7 @@ macro_rules! observer {
             failed: Some(failed),
             arena_allocated: Some(arena_allocated),
             arena_realloc_ends: Some(arena_realloc_ends),
+            arena_reallocarray_ends: Some(arena_reallocarray_ends),
             arena_created: Some(arena_created),
             arena_disposed: Some(arena_disposed),
             purged: Some(purged),

@@ -141,6 +141,7 @@ static NOTIFY: Observer = Observer {
     failed: Some(notify_failed),
     arena_allocated: Some(notify_arena_allocated),
     arena_realloc_ends: Some(notify_arena_realloc_ends),
+    arena_reallocarray_ends: Some(notify_arena_reallocarray_ends),
     arena_created: Some(notify_arena_created),
     arena_disposed: Some(notify_arena_disposed),
     purged: Some(notify_purged),
@@ -240,6 +241,28 @@ unsafe extern "C" fn notify_arena_realloc_ends(
             Some(arena) => notify::arena_realloc_ends(arena, old, block, size, caller),
             None if arena.is_null() => {}
             None => notify::realloc_ends(old, block, size, caller),
+        }
+    }
+}
+
+/// # Safety
+///
+/// See [`notify_arena_allocated`].
+unsafe extern "C" fn notify_arena_reallocarray_ends(
+    arena: *const Arena,
+    old: Pointer,
+    block: Pointer,
+    count: usize,
+    each: usize,
+    caller: Caller,
+) {
+    // SAFETY: `told` and `notify::arena_reallocarray_ends` ask for what `notify_arena_allocated`
+    // does.
+    unsafe {
+        match told(arena) {
+            Some(arena) => notify::arena_reallocarray_ends(arena, old, block, count, each, caller),
+            None if arena.is_null() => {}
+            None => notify::reallocarray_ends(old, block, count, each, caller),
         }
     }
 }

@@ -113,6 +113,13 @@ notify! {
 }
 
 notify! {
+    /// Notifies that a `reallocarray` of a block in `arena` has returned `block`; each may be null.
+    /// The product does not overflow.
+    arena_reallocarray_ends(arena: &Arena, old: Pointer, block: Pointer, count: usize, each: usize, caller: Caller),
+    by notify_arena_reallocarray_ends
+}
+
+notify! {
     /// Notifies that an arena has been created.
     arena_created(arena: &Arena, caller: Caller), by notify_arena_created
 }
@@ -342,6 +349,29 @@ unsafe fn notify_arena_realloc_ends(
         match observer.arena_realloc_ends {
             Some(ends) => ends(arena, old, block, size, caller),
             None => notify_realloc_ends(observer, old, block, size, caller),
+        }
+    }
+}
+
+/// # Safety
+///
+/// The [contract of notification](self).
+unsafe fn notify_arena_reallocarray_ends(
+    observer: &Observer,
+    arena: &Arena,
+    old: Pointer,
+    block: Pointer,
+    count: usize,
+    each: usize,
+    caller: Caller,
+) {
+    // SAFETY: the observer's functions and `notify_reallocarray_ends` ask for the contract of
+    // notification, and so does this function. The product did not overflow.
+    unsafe {
+        match (observer.arena_reallocarray_ends, observer.arena_realloc_ends) {
+            (Some(ends), _) => ends(arena, old, block, count, each, caller),
+            (None, Some(ends)) => ends(arena, old, block, count.wrapping_mul(each), caller),
+            (None, None) => notify_reallocarray_ends(observer, old, block, count, each, caller),
         }
     }
 }

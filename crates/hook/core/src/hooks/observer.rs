@@ -81,7 +81,14 @@ pub struct Observer {
     /// The allocator has given pages back to the system, in the thread that calls this. If left
     /// out: not notified.
     pub purged: Option<unsafe extern "C" fn(purge: *const Purge)>,
+    /// Does the same as `reallocarray_ends` for a block that stays in its arena. If left out:
+    /// `arena_realloc_ends` with the product, or, without that, `reallocarray_ends`.
+    pub arena_reallocarray_ends: Option<ArenaReallocarrayEnds>,
 }
+
+/// See [`Observer::arena_reallocarray_ends`].
+pub type ArenaReallocarrayEnds =
+    unsafe extern "C" fn(arena: *const Arena, old: Pointer, block: Pointer, count: usize, each: usize, caller: Caller);
 
 /// See [`Observer::arena_allocated`].
 pub type ArenaAllocated = unsafe extern "C" fn(
@@ -133,6 +140,7 @@ impl Observer {
         arena_created: None,
         arena_disposed: None,
         purged: None,
+        arena_reallocarray_ends: None,
     };
 
     /// Copies a table; entries beyond its size are left out. `None` if the table is malformed.

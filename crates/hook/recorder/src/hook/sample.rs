@@ -194,6 +194,25 @@ unsafe extern "C" fn arena_realloc_ends(
 
 /// # Safety
 ///
+/// The contract of [`Observer`].
+unsafe extern "C" fn arena_reallocarray_ends(
+    arena: *const Arena,
+    old: Pointer,
+    block: Pointer,
+    count: usize,
+    each: usize,
+    caller: Caller,
+) {
+    let size = count.saturating_mul(each) as u64;
+    // SAFETY: `heap` requires an arena that observers are told of, and `ends` *live caller*: the
+    // contract of `Observer` gives both.
+    unsafe {
+        ends(Api::Reallocarray, old as u64, block as u64, size, count as u64, caller, arenas::heap(arena));
+    }
+}
+
+/// # Safety
+///
 /// See [`malloc`](super::malloc).
 #[inline(always)]
 unsafe fn allocated(api: Api, address: u64, size: u64, alignment: u64, count: u64, caller: Caller) {

@@ -7,6 +7,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use heapledger_core::Api;
+use heapledger_recording::{Call, EventKind, EventsBuffer, Recording as Contents};
 use serde_json::Value;
 
 use crate::c::{example, libheapledger};
@@ -62,6 +64,31 @@ fn each_block_has_its_arena_in_a_recording() {
     let timeline = recording.ask("timeline", &["--by", "arena"]);
     let groups: Vec<_> = timeline["groups"].as_array().unwrap().iter().map(|group| &group["name"]).collect();
     assert!(["limited", "images"].iter().all(|label| groups.contains(&&Value::from(*label))), "{groups:?}");
+}
+
+/// A block of an arena that is reallocated by `reallocarray` has that call in a recording, with its
+/// count; and the block is in its arena.
+#[test]
+fn arrays_in_arenas_have_their_counts() {
+    let scratch = Scratch::new();
+    let (outcome, recording) = Job::fixture("labelled_arenas", "reallocarray").recorded(&scratch);
+    assert_eq!(outcome.status, exited(0), "{outcome:?}");
+    let bytes = std::fs::read(&recording.path).unwrap();
+    let contents = Contents::open(&bytes).unwrap();
+    let image = contents.images()[0].image;
+    let (mut buffer, mut arrays) = (EventsBuffer::default(), Vec::new());
+    for chunk in contents.event_chunks(image) {
+        let events = chunk.decode(&mut buffer).unwrap();
+        for (index, event) in events.as_slice().iter().enumerate() {
+            if let EventKind::Realloc { size, .. } = event.kind
+                && event.call == Call::from(Api::Reallocarray)
+            {
+                arrays.push((size.0, events.extras(index).count));
+            }
+        }
+    }
+    assert_eq!(arrays, [(77, Some(7))]);
+    assert_eq!(recorded(&recording, "arena"), Sums::from([("images".to_owned(), (1, 77))]));
 }
 
 /// A sample has the arenas, too: with a sample point for each byte or so, all of them.

@@ -1,6 +1,6 @@
 //! Libraries of Firefox's replace-malloc protocol, as hooks: `fixtures/programs/replace_malloc.c`
-//! counts the calls that come through its table; `replace_bridge.cpp` replaces all of the table, and
-//! has a bridge, which `replace_host.cpp` asks.
+//! counts the calls that come through its table; `replace_bridge.cpp` replaces all of the table,
+//! and has a bridge, which `replace_host.cpp` asks.
 
 use std::fs;
 use std::path::Path;
