@@ -90,7 +90,11 @@ fn up(size: u64, multiple: u64) -> u64 {
 fn glibc(size: u64) -> u64 {
     const MMAP_THRESHOLD: u64 = 128 << 10;
     let chunk = up(size.saturating_add(8), 16).max(32);
-    if chunk < MMAP_THRESHOLD { chunk - 8 } else { up(chunk.saturating_add(8), PAGE as u64).saturating_sub(16).max(size) }
+    if chunk < MMAP_THRESHOLD {
+        chunk - 8
+    } else {
+        up(chunk.saturating_add(8), PAGE as u64).saturating_sub(16).max(size)
+    }
 }
 
 /// Returns the smallest class that holds a size: 8 bytes, multiples of 16 up to 128, and four in
