@@ -106,7 +106,7 @@ typedef struct heapledger_allocator_stats_lite {
     size_t mapped;
     size_t allocated_max; /* upper bound of the blocks in use */
     size_t dirty;
-    size_t operations; /* estimate: differs by at most the number of free blocks, and 128 for each size above
+    size_t operations; /* estimate: differs by at most the number of free blocks, and 256 for each size above
                         * 512 bytes and thread */
 } heapledger_allocator_stats_lite;
 

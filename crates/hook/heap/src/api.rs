@@ -400,6 +400,9 @@ unsafe fn reallocate_huge(block: *mut u8, size: usize) -> *mut u8 {
     }
     // It shrinks: a huge block has more bytes than any in a chunk.
     let new = match lookup::heap_in(huge.arena()) {
+        Some(heap) if heap == arch::heap() => {
+            sampled::unsampled(heap, size, || from_heap::allocate_or_fail(heap, size))
+        }
         Some(heap) => from_heap::allocate_or_fail(heap, size),
         None => ptr::null_mut(),
     };

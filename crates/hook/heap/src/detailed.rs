@@ -414,7 +414,7 @@ pub struct LiteStatistics {
     pub dirty: usize,
     /// About [`DetailedStatistics::operations`]: as many as if all blocks had been handed out that
     /// a thread has in its lists for the next allocations, and none had been freed that was not
-    /// handed out again. So it differs by at most one for each free block of a run, and by 128 for
+    /// handed out again. So it differs by at most one for each free block of a run, and by 256 for
     /// each thread and size above 512 bytes.
     pub operations: usize,
 }

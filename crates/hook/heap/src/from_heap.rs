@@ -156,7 +156,9 @@ pub(crate) fn zero_large(block: *mut u8, size: usize) {
     // SAFETY: as for `zero`: a live block in a chunk, the first one of its run.
     let run = unsafe { RunPtr::of(as_own(block)) };
     let is_fresh = run.is_fresh() && !options::is_slow();
-    if !is_fresh && SharedArena::of(ChunkPtr::of(run)).settings().source.is_system() {
+    // The metadata of a sampler's block is zero, and it has no arena.
+    let is_own = run.block_size() != 0;
+    if is_own && !is_fresh && SharedArena::of(ChunkPtr::of(run)).settings().source.is_system() {
         // SAFETY: `fill` demands whole pages of the system's: a block of that size has whole
         // slices, in a chunk of such an arena, and it was allocated just now.
         unsafe { zeroed::fill(block, size) };

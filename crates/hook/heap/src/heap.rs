@@ -27,7 +27,7 @@ use crate::keys;
 use crate::membership::Membership;
 use crate::notices::Notices;
 use crate::relaxed::{RelaxedU32, RelaxedU64};
-use crate::run::{NO_RUN, Owner, Run, RunPtr};
+use crate::run::{NO_RUN, Owner, RelaxedRun, Run, RunPtr};
 
 mod at_once;
 mod counts;
@@ -70,7 +70,7 @@ pub(crate) struct Heap {
     /// The current run for each size of a request, in steps of 16 bytes.
     direct: [Cell<RunPtr>; DIRECT],
     /// The current run of each class.
-    current: [Cell<RunPtr>; CLASSES],
+    current: [RelaxedRun; CLASSES],
     bins: [Bin; CLASSES],
     /// The slices of all runs.
     slices: Cell<usize>,
@@ -242,7 +242,7 @@ impl HeapPtr {
     }
 
     /// Returns a block of a class, with the run's lists filled up. Null if there is no memory. The
-    /// current run has no block in its free list.
+    /// current run has no block in its free list, or its countdown has ended.
     #[inline(never)]
     pub(crate) fn refill(self, class: usize) -> *mut Block {
         let (size, (_, mut check)) = (bytes_of(class), self.checks());
@@ -567,7 +567,7 @@ impl Heap {
     const fn new() -> Heap {
         Heap {
             direct: [const { Cell::new(NO_RUN) }; DIRECT],
-            current: [const { Cell::new(NO_RUN) }; CLASSES],
+            current: [const { RelaxedRun::new(NO_RUN) }; CLASSES],
             bins: [const { Bin::new() }; CLASSES],
             slices: Cell::new(0),
             pages_empty: Cell::new(0),

@@ -5,7 +5,7 @@
 //! block after its free, or a little beyond the block before it, changes that address, and the
 //! allocator would hand out memory that the program, or an attacker, has chosen. With keys, the
 //! address is XORed with a number that depends on the block and on a secret, and the second word of
-//! the block has a check that depends on both words' plain content and on the secret. Each link is
+//! the block has a check that depends on the plain link, the block and the secret. Each link is
 //! checked before it is followed; a wrong one ends the program. A block whose two words are right
 //! is in a list already, so the same check notices each double free at once.
 //!

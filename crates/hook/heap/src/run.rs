@@ -35,13 +35,16 @@ use crate::remote::RemoteList;
 mod keyed;
 mod memory;
 mod observe;
+mod relaxed;
 mod sampled;
 
 pub(crate) use self::observe::Observed;
+pub(crate) use self::relaxed::RelaxedRun;
 
 /// The size of a run's metadata in bytes: a cache line.
 pub(crate) const RUN_SIZE: usize = 64;
-/// The number of blocks that [`Run::pop_latest`] returns between two refills.
+/// The countdown of [`Run::pop_latest`], which takes one block less out of turn between two
+/// refills.
 const POPS: u8 = 64;
 /// The value of [`Run::pops`] that says that free blocks are fresh. Others are less, and not 0
 /// between two calls, so that a count never becomes this one.
@@ -235,8 +238,9 @@ impl RunPtr {
         self.used.set(self.used.get() - 1);
     }
 
-    /// Fills the free list if it is empty: from what was freed or from memory that was not used
-    /// yet. `None` if every block of the run is in use. The run is the current one.
+    /// Begins the countdown anew, and fills the free list if it is empty: from what was freed or
+    /// from memory that was not used yet. `None` if every block of the run is in use. The run is
+    /// the current one.
     /// With `is_checked`, all double frees in the lists of the owner are noticed, otherwise those
     /// of the last blocks.
     /// With `is_random`, fresh memory becomes blocks in random order.

@@ -123,6 +123,8 @@ fn finish(
     // run of this heap. So `free_locally` gets a run that the heap owns, and a block of it that
     // nobody uses.
     unsafe { from_heap::free_locally(heap, RunPtr::of(as_own(block)), block) };
+    // The program has not asked for it.
+    heap.uncount(class);
     sampled
 }
 

@@ -21,9 +21,9 @@ use crate::run::RunPtr;
 const SWEPT_AFTER: usize = 256 << 10;
 /// The bytes that are added for each block: a run that is mostly empty becomes empty by few frees.
 const EACH: usize = 2 << 10;
-/// The runs that a sweep looks at, at most. These are more than [`SWEPT_AFTER`] bytes can empty, so
-/// that sweeps keep up with the frees.
-const SWEPT: usize = 32;
+/// The runs that a sweep looks at, at most: one for each free before it, so that sweeps keep up
+/// with the frees, however few of them empty a run.
+const SWEPT: usize = SWEPT_AFTER / EACH;
 
 /// Runs without blocks in use that were taken from a heap: the first of a list.
 type Emptied = Option<RunPtr>;

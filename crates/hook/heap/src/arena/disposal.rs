@@ -56,8 +56,9 @@ impl SharedArena {
                     });
                 }
                 // A heap that has a thread is left to that thread, which notices at its next visit.
-                heaps.each(|heap| if heap.has_no_home() { heaps::spare(heap) } else { heap.retire() });
+                // From then on other arenas may take the heaps, so they are counted before.
                 self.end_operations(heaps);
+                heaps.each(|heap| if heap.has_no_home() { heaps::spare(heap) } else { heap.retire() });
                 *heaps = Heaps::none(is_lost);
                 self.abandoned.store(0, Ordering::Relaxed);
                 is_lost

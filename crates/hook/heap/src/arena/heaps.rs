@@ -266,6 +266,8 @@ static SPARE: Locked<Option<HeapPtr>> = Locked::new(None);
 /// Makes the memory of a heap without runs available to all arenas.
 pub(crate) fn spare(heap: HeapPtr) {
     heap.retire();
+    // A thread that has brought a notice may still ask, under the lock of the arena that ended.
+    heap.is_unowned.set(false);
     SPARE.with(|first| heap.next.set(first.replace(heap)));
 }
 

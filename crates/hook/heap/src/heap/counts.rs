@@ -1,6 +1,7 @@
 //! The numbers of operations of a heap: see [`operations`](crate::arena::operations).
 
 use super::Heap;
+use crate::readers;
 
 impl Heap {
     /// Counts operations.
@@ -19,7 +20,11 @@ impl Heap {
     /// place. For any thread.
     pub(crate) fn each_allocations(&self, mut visit: impl FnMut(usize, u64)) -> u64 {
         for (class, bin) in self.bins.iter().enumerate() {
-            let allocations = bin.allocations(self.current[class].get().countdown(class));
+            let run = self.current[class].get();
+            // As a reader: the heap's thread may release the run, and its chunk be unmapped. All
+            // that is left then counts nothing more.
+            let countdown = readers::read(run.as_ptr().addr(), |_| run.countdown(class)).unwrap_or(u8::MAX);
+            let allocations = bin.allocations(countdown);
             if allocations > 0 {
                 visit(class, allocations);
             }

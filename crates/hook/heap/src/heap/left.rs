@@ -81,18 +81,21 @@ impl HeapPtr {
         run.set_next(emptied.replace(run));
     }
 
-    /// Looks at `count` runs with blocks in use of a heap that no thread has, those next that were
-    /// not looked at for longest. Returns those of which all blocks were freed, as a list, and
-    /// their number.
+    /// Looks at `count` runs with blocks in use of a heap that no thread has, class by class.
+    /// Returns those of which all blocks were freed, as a list, and their number.
     pub(crate) fn sweep(self, count: usize) -> (Option<RunPtr>, usize) {
         let (mut emptied, mut taken, mut rest) = (None, 0, count);
         for _ in 0..CLASSES {
+            if rest == 0 {
+                break;
+            }
+            // A bin with more runs goes on where it has stopped when its turn comes again: runs
+            // that were looked at are its last ones.
             let bin = &self.bins[self.visited.get()];
             let last = bin.partial.last();
-            while let Some(run) = bin.partial.first() {
-                if rest == 0 {
-                    return (emptied, taken);
-                }
+            while rest > 0
+                && let Some(run) = bin.partial.first()
+            {
                 rest -= 1;
                 bin.partial.unlink(run);
                 run.take_remote();

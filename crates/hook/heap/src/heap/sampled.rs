@@ -59,6 +59,12 @@ impl Heap {
         }
     }
 
+    /// Takes a block out of the counts of operations that was handed out and is free again.
+    pub(crate) fn uncount(&self, class: usize) {
+        self.bins[class].uncount(1);
+        self.count(-2);
+    }
+
     /// Has all refills count for the block sampler, if there is one. For any thread: the heap's own
     /// may not see it at once.
     pub(crate) fn note_sampler(&self) {
