@@ -183,6 +183,7 @@ fn programs_that_are_recorded_with_it() {
     }
 }
 
+// Cargo keeps times of use in its global cache.
 const RUST: &str = "
 export CARGO_NET_OFFLINE=true
 mkdir -p src; printf '[package]\\nname = \"hello\"\\nversion = \"0.1.0\"\\nedition = \"2021\"\\n[workspace]\\n' > Cargo.toml
@@ -194,7 +195,7 @@ fn main() {
     println!(\"{}\", map.values().map(Vec::len).sum::<usize>());
 }
 X
-cargo run -q && cargo run -q --release && sha256sum target/release/hello | cut -c 1-64; rm -rf target Cargo.lock";
+cargo run -q && cargo run -q --release && sha256sum target/release/hello | cut -c 1-64; rm -rf target Cargo.lock .cargo/.global-cache";
 
 const NGINX: &str = "
 mkdir logs html; seq 50000 > html/file
