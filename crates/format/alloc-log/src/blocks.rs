@@ -10,7 +10,8 @@ use std::hash::{BuildHasher, Hasher};
 /// table is larger than the caches, and this saves most of their misses. The hash has a random
 /// seed, so that no log can be made to collide.
 ///
-/// At most half of the slots are in use, each of 8 bytes and the value.
+/// At most half of the slots are in use, each of 8 bytes and the value. At least a sixteenth is, so
+/// that a table gives back the memory of its largest time.
 #[derive(Clone, Debug)]
 pub struct BlockMap<V> {
     /// A power of two many; none before the first block.
@@ -63,7 +64,7 @@ impl<V: Copy + Default> BlockMap<V> {
             return self.of_free.replace(value);
         }
         if self.length >= self.slots.len() / 2 {
-            self.grow();
+            self.resize((self.slots.len() * 2).max(SLOTS_MIN));
         }
         let at = self.find(key)?;
         let (had, before) = std::mem::replace(&mut self.slots[at], (key, value));
@@ -102,6 +103,9 @@ impl<V: Copy + Default> BlockMap<V> {
             }
         }
         self.slots[hole].0 = FREE;
+        if self.length < self.slots.len() / 16 && self.slots.len() > SLOTS_MIN {
+            self.resize(self.slots.len() / 2);
+        }
         Some(value)
     }
 
@@ -132,13 +136,31 @@ impl<V: Copy + Default> BlockMap<V> {
     }
 
     #[cold]
-    fn grow(&mut self) {
-        let length = (self.slots.len() * 2).max(SLOTS_MIN);
+    fn resize(&mut self, length: usize) {
         let before = std::mem::replace(&mut self.slots, vec![(FREE, V::default()); length]);
         for entry in before.into_iter().filter(|entry| entry.0 != FREE) {
             if let Some(at) = self.find(entry.0) {
                 self.slots[at] = entry;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_gives_memory_back() {
+        let mut table = BlockMap::default();
+        (0..10_000).for_each(|key| _ = table.insert(key * 16, key));
+        assert_eq!(table.slots.len(), 32_768);
+        for key in 0..9_990 {
+            assert_eq!(table.remove(key * 16), Some(key));
+        }
+        assert!(table.slots.len() <= 256, "{}", table.slots.len());
+        assert!((9_990..10_000).all(|key| table.get(key * 16) == Some(key)));
+        (9_990..10_000).for_each(|key| _ = table.remove(key * 16));
+        assert_eq!((table.slots.len(), table.len()), (SLOTS_MIN, 0));
     }
 }

@@ -5,6 +5,7 @@
 //! System V gABI, chapter 5, and Linux's `fs/binfmt_elf.c`): the files that were mapped
 //! (`NT_FILE`), the process (`NT_PRPSINFO`), and its signal (`NT_PRSTATUS`).
 
+use std::collections::HashMap;
 use std::fmt;
 
 use heapledger_core::crash_record::{HEADER, LENGTH, MAGIC, VERSION};
@@ -18,6 +19,11 @@ use crate::{PhcFile, PhcFileError, parse};
 const MAPPINGS_MAX: usize = 1 << 17;
 const NOTES_BYTES_MAX: u64 = 64 << 20;
 const PATH_BYTES_MAX: usize = 4096;
+/// The most mappings that all reports have together. Some 60 reports of the checker fit in its
+/// memory, so each can have all that a kernel allows.
+const REPORT_MAPPINGS_MAX: usize = 1 << 22;
+/// The most loaded objects whose first pages are searched for build ids.
+const OBJECTS_MAX: usize = 1 << 14;
 /// The bytes of a loaded object that Linux writes in any case, where its build id is.
 const FIRST_PAGE: u64 = 4096;
 
@@ -49,7 +55,7 @@ pub enum PhcCoreError {
     Cut(u64),
     /// It has no memory of the heap checker.
     NoChecker,
-    /// The memory of the checker has this version, or makes no sense.
+    /// The memory of the checker has this version.
     Version(u32),
 }
 
@@ -79,7 +85,8 @@ pub fn is_core(head: &[u8]) -> bool {
 type Segments<'data> = &'data [ProgramHeader64<Endianness>];
 
 /// Reads a core file. Reads the notes and the beginnings of its segments only, so a large one takes
-/// no more memory than a small one; notes of at most 64 MiB are read.
+/// no more memory than a small one: at most 64 MiB of notes, and the first pages of at most 16,384
+/// loaded objects.
 ///
 /// # Errors
 ///
@@ -97,12 +104,11 @@ pub fn read_core<'data, R: ReadRef<'data>>(data: R) -> Result<PhcCore, PhcCoreEr
     let cut = |_| PhcCoreError::Cut(header.e_phoff(endian));
     let segments = header.program_headers(endian, data).map_err(cut)?;
     let mut core = PhcCore { reports: reports(endian, data, segments)?, ..PhcCore::default() };
-    let mut files = Vec::new();
+    let (mut files, mut room) = (Vec::new(), NOTES_BYTES_MAX);
     for segment in segments.iter().filter(|segment| segment.p_type(endian) == elf::PT_NOTE) {
         let cut = PhcCoreError::Cut(segment.p_offset(endian));
-        if segment.p_filesz(endian) > NOTES_BYTES_MAX {
-            return Err(cut);
-        }
+        // Segments may share their bytes, so their number times their size has no other bound.
+        room = room.checked_sub(segment.p_filesz(endian)).ok_or(cut)?;
         let Some(mut notes) = segment.notes(endian, data).map_err(|_| cut)? else { continue };
         while let Some(note) = notes.next().map_err(|_| cut)? {
             match note.n_type(endian) {
@@ -117,20 +123,16 @@ pub fn read_core<'data, R: ReadRef<'data>>(data: R) -> Result<PhcCore, PhcCoreEr
             }
         }
     }
-    for file in &files {
-        let MappedFile { start, end, offset, path } = file;
+    for MappedFile { start, end, offset, path } in &files {
         core.maps.push(format!("{start:x}-{end:x} r--p {offset:x} 00:00 0 {path}"));
-        if *offset == 0
-            && let Some(build_id) = build_id(endian, data, segments, *start)
-        {
-            core.build_ids.push((path.clone(), build_id));
-        }
     }
+    core.build_ids = build_ids(endian, data, segments, files);
     Ok(core)
 }
 
 impl PhcCore {
-    /// Returns the reports that the process has made, each with the mappings of files.
+    /// Returns the reports that the process has made, each with the mappings of files. All reports
+    /// together have at most 4,194,304 of these: a forged file may have thousands of empty reports.
     ///
     /// # Errors
     ///
@@ -140,8 +142,9 @@ impl PhcCore {
             return Ok(PhcFile::default());
         }
         let mut file = parse(&self.reports)?;
+        let maps_max = REPORT_MAPPINGS_MAX / file.reports.len().max(1);
         for report in &mut file.reports {
-            report.maps = self.maps.iter().map(String::as_str).collect();
+            report.maps = self.maps.iter().take(maps_max).map(String::as_str).collect();
             if report.program.is_empty() {
                 report.program = &self.program;
             }
@@ -167,8 +170,11 @@ fn reports<'data, R: ReadRef<'data>>(
             continue;
         }
         let (version, length) = (number(head, 16, 4) as u32, number(head, 20, 4));
-        if version != VERSION || length > (LENGTH - HEADER) as u64 || length > bytes - HEADER as u64 {
+        if version != VERSION {
             return Err(PhcCoreError::Version(version));
+        }
+        if length > (LENGTH - HEADER) as u64 || length > bytes - HEADER as u64 {
+            return Err(PhcCoreError::Cut(offset));
         }
         let text = offset.checked_add(HEADER as u64).and_then(|offset| data.read_bytes_at(offset, length).ok());
         return Ok(String::from_utf8_lossy(text.ok_or(PhcCoreError::Cut(offset))?).into_owned());
@@ -198,17 +204,29 @@ fn mapped_files(note: &[u8]) -> Vec<MappedFile> {
     files
 }
 
-/// Returns the build id of the object whose first page was mapped at an address.
-fn build_id<'data, R: ReadRef<'data>>(
+/// Returns the build ids of loaded objects, by the paths of their files.
+fn build_ids<'data, R: ReadRef<'data>>(
     endian: Endianness,
     data: R,
     segments: Segments<'data>,
-    address: u64,
+    files: Vec<MappedFile>,
+) -> Vec<(String, Vec<u8>)> {
+    // Both files and segments may be many.
+    let mut loaded = HashMap::new();
+    for segment in segments.iter().filter(|segment| segment.p_type(endian) == elf::PT_LOAD) {
+        loaded.entry(segment.p_vaddr(endian)).or_insert(segment);
+    }
+    let objects = files.into_iter().filter(|file| file.offset == 0);
+    let objects = objects.filter_map(|file| Some((*loaded.get(&file.start)?, file.path))).take(OBJECTS_MAX);
+    objects.filter_map(|(segment, path)| Some((path, build_id(endian, data, segment)?))).collect()
+}
+
+/// Returns the build id of the object whose first page is at the beginning of a segment.
+fn build_id<'data, R: ReadRef<'data>>(
+    endian: Endianness,
+    data: R,
+    segment: &ProgramHeader64<Endianness>,
 ) -> Option<Vec<u8>> {
-    let loaded = |segment: &&ProgramHeader64<Endianness>| {
-        segment.p_type(endian) == elf::PT_LOAD && segment.p_vaddr(endian) == address
-    };
-    let segment = segments.iter().find(loaded)?;
     let page = data.read_bytes_at(segment.p_offset(endian), segment.p_filesz(endian).min(FIRST_PAGE)).ok()?;
     let header = FileHeader64::<Endianness>::parse(page).ok()?;
     let endian = header.endian().ok()?;

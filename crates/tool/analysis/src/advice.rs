@@ -4,7 +4,7 @@
 //! advice. There is no rule for what a recording does not contain, such as how much of a block is
 //! ever written to (and so capacity that is never used).
 
-use heapledger_core::{Blocks, Bytes};
+use heapledger_core::Bytes;
 use heapledger_recording::Damage;
 
 use crate::block_filter::each_once;
@@ -116,6 +116,6 @@ impl Finding {
 }
 
 /// True if `part` is at least this percentage of `whole`.
-fn is_part(part: Blocks, whole: Blocks, percent: u64) -> bool {
-    u128::from(part.0) * 100 >= u128::from(whole.0) * u128::from(percent)
+fn is_part(part: u64, whole: u64, percent: u64) -> bool {
+    u128::from(part) * 100 >= u128::from(whole) * u128::from(percent)
 }

@@ -39,7 +39,7 @@ pub fn log(data: &[u8]) {
 }
 
 /// Returns the recording of a log; lines that it cannot have are left out.
-fn recording_of(log: &[u8]) -> (Vec<u8>, LogFacts) {
+pub(crate) fn recording_of(log: &[u8]) -> (Vec<u8>, LogFacts) {
     let add = |draft: &mut Draft<&mut Vec<u8>>| -> (Footer, LogFacts) {
         let mut import = ImportedLog::new(draft);
         let read = for_each_line(log, |line| {

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use heapledger_alloc_log::{Fields, Line, Pointer, Request};
 use heapledger_core::{Api, Serial, StackId, ThreadId};
 use heapledger_recording::{
-    Event, EventKind, EventsBuffer, Extras, FreedBlock, ImageId, NodeCache, NodeKind, Recording, RecordingError,
-    StackTree, Time,
+    Event, EventKind, EventsBuffer, Extras, FreedBlock, ImageId, ImageStart, NodeCache, NodeKind, Recording,
+    RecordingError, StackTree, TextId, Time,
 };
 
 use crate::statistics_points::{StatisticsPoint, statistics_points};
@@ -26,9 +26,10 @@ pub struct LogFields {
 }
 
 /// Hands out the calls of an image as lines of a log, in their order, with these fields. Blocks
-/// have their serials plus 1 as slots; those that the recording does not have are slot 0. Returns
-/// the number of frees and reallocations of the latter. `progress` gets the number of events that
-/// were read.
+/// have their serials plus 1 as slots, counted on from those of earlier images with the same
+/// process id: a slot is one block of the process. Blocks that the recording does not have are slot
+/// 0. Returns the number of frees and reallocations of the latter. `progress` gets the number of
+/// events that were read.
 ///
 /// Left out are events of blocks of the program's own pools, which are not the allocator's. The old
 /// block of a reallocation that failed is not known: it is the null pointer.
@@ -46,7 +47,8 @@ pub fn log_lines<E: From<RecordingError>>(
     let process = recording.image(image).map_or(0, |start| start.pid.into());
     let mut arenas = choice.arenas.then(|| Arenas::new(recording, image));
     let mut points = statistics_points(recording, image).into_iter().peekable();
-    let (mut buffer, mut unknown) = (EventsBuffer::default(), 0);
+    let mut calls = Calls { slots_before: slots_before(recording, image), unknown: 0 };
+    let mut buffer = EventsBuffer::default();
     let mut at = StatisticsPoint { serial: Serial(0), rows: 0 };
     for chunk in recording.event_chunks(image) {
         if at.serial < chunk.head().serial_first {
@@ -68,7 +70,7 @@ pub fn log_lines<E: From<RecordingError>>(
                 EventKind::Reattributed { .. } => continue,
                 EventKind::Free { .. } | EventKind::Failed { .. } => StatisticsPoint { rows: at.rows + 1, ..at },
             };
-            let Some((request, result)) = call(event, &own, &mut unknown) else { continue };
+            let Some((request, result)) = calls.call(event, &own) else { continue };
             let stack = match event.kind {
                 EventKind::Alloc { stack, .. } | EventKind::Realloc { stack, .. } => Some(stack),
                 _ => None,
@@ -85,7 +87,7 @@ pub fn log_lines<E: From<RecordingError>>(
         let (line, fields) = statistics(process, point, choice);
         each(&line, &fields)?;
     }
-    Ok(unknown)
+    Ok(calls.unknown)
 }
 
 /// Returns the line of a statistics point.
@@ -98,45 +100,68 @@ fn statistics(
     (line, Fields { time_ns: choice.times.then_some(time.0), ..Fields::default() })
 }
 
-/// Returns the call of an event, and its result. `None` if there is no line for it.
-fn call(event: &Event, extras: &Extras, unknown: &mut u64) -> Option<(Request, Option<Pointer>)> {
-    let slot = |Serial(serial): Serial| Pointer::Slot(serial + 1);
-    const NULL: Pointer = Pointer::Address(0);
-    const UNKNOWN: Pointer = Pointer::Slot(0);
-    let api = event.call.api().unwrap_or(Api::Malloc);
-    if matches!(api, Api::PoolAlloc | Api::PoolFree | Api::PoolBack | Api::PoolReset) {
-        return None;
-    }
-    Some(match event.kind {
-        EventKind::Alloc { serial, size, .. } => (request(api, size.0, extras, NULL), Some(slot(serial))),
-        EventKind::Realloc { old, serial, size, .. } => {
-            let old = match old {
-                FreedBlock::Known(old) => slot(old),
-                FreedBlock::None => NULL,
-                FreedBlock::Inherited | FreedBlock::Unknown => {
-                    *unknown += 1;
-                    UNKNOWN
-                }
-            };
-            (Request::Realloc { block: old, size: size.0 }, Some(slot(serial)))
+/// Returns the number of slots that the blocks of earlier images with the same process id have. The
+/// process has become another program by `exec`, or its id was given out again, and serials begin
+/// again.
+fn slots_before(recording: &Recording<'_>, image: ImageId) -> u64 {
+    let Some(own) = recording.image(image) else { return 0 };
+    let earlier = recording.images().iter().take_while(|start| start.image != image);
+    let slots = |start: &ImageStart| {
+        let heads = recording.event_chunks(start.image).map(|chunk| *chunk.head());
+        heads.map(|head| head.serial_first.0.saturating_add(head.serials.into())).max().unwrap_or(0)
+    };
+    earlier.filter(|start| start.pid == own.pid).map(slots).fold(0, u64::saturating_add)
+}
+
+/// The state while events become calls.
+struct Calls {
+    slots_before: u64,
+    /// The frees and reallocations of blocks that the recording does not have.
+    unknown: u64,
+}
+
+impl Calls {
+    /// Returns the call of an event, and its result. `None` if there is no line for it.
+    fn call(&mut self, event: &Event, extras: &Extras) -> Option<(Request, Option<Pointer>)> {
+        let slots_before = self.slots_before;
+        let slot = |Serial(serial): Serial| Pointer::Slot(slots_before.saturating_add(serial).saturating_add(1));
+        const NULL: Pointer = Pointer::Address(0);
+        const UNKNOWN: Pointer = Pointer::Slot(0);
+        let api = event.call.api().unwrap_or(Api::Malloc);
+        if matches!(api, Api::PoolAlloc | Api::PoolFree | Api::PoolBack | Api::PoolReset) {
+            return None;
         }
-        EventKind::Failed { size, .. } => (request(api, size.0, extras, NULL), Some(NULL)),
-        EventKind::Free { block } => {
-            let block = match block {
-                FreedBlock::Known(serial) => slot(serial),
-                FreedBlock::Inherited | FreedBlock::Unknown => {
-                    *unknown += 1;
-                    UNKNOWN
-                }
-                FreedBlock::None => return None,
-            };
-            match api {
-                Api::Realloc | Api::Reallocarray => (Request::Realloc { block, size: 0 }, Some(NULL)),
-                _ => (Request::Free { block }, None),
+        Some(match event.kind {
+            EventKind::Alloc { serial, size, .. } => (request(api, size.0, extras, NULL), Some(slot(serial))),
+            EventKind::Realloc { old, serial, size, .. } => {
+                let old = match old {
+                    FreedBlock::Known(old) => slot(old),
+                    FreedBlock::None => NULL,
+                    FreedBlock::Inherited | FreedBlock::Unknown => {
+                        self.unknown += 1;
+                        UNKNOWN
+                    }
+                };
+                (Request::Realloc { block: old, size: size.0 }, Some(slot(serial)))
             }
-        }
-        EventKind::Reattributed { .. } => return None,
-    })
+            EventKind::Failed { size, .. } => (request(api, size.0, extras, NULL), Some(NULL)),
+            EventKind::Free { block } => {
+                let block = match block {
+                    FreedBlock::Known(serial) => slot(serial),
+                    FreedBlock::Inherited | FreedBlock::Unknown => {
+                        self.unknown += 1;
+                        UNKNOWN
+                    }
+                    FreedBlock::None => return None,
+                };
+                match api {
+                    Api::Realloc | Api::Reallocarray => (Request::Realloc { block, size: 0 }, Some(NULL)),
+                    _ => (Request::Free { block }, None),
+                }
+            }
+            EventKind::Reattributed { .. } => return None,
+        })
+    }
 }
 
 /// Returns the request of a call that allocates, whose size is that of the whole.
@@ -159,28 +184,30 @@ fn request(api: Api, size: u64, extras: &Extras, old: Pointer) -> Request {
 }
 
 /// The labels of the arenas of an image, by stacks.
-struct Arenas {
+struct Arenas<'r, 'd> {
+    recording: &'r Recording<'d>,
     tree: StackTree,
-    /// The escaped label of each stack that was met; `None` outside of arenas.
-    labels: HashMap<StackId, Option<Vec<u8>>>,
-    texts: HashMap<heapledger_recording::TextId, Vec<u8>>,
+    /// The label of each stack that was met; `None` outside of arenas.
+    labels: HashMap<StackId, Option<TextId>>,
+    /// The escaped labels that were met: most texts are no labels, and many stacks share one.
+    texts: HashMap<TextId, Vec<u8>>,
 }
 
-impl Arenas {
-    fn new(recording: &Recording<'_>, image: ImageId) -> Arenas {
-        let texts = recording.texts().iter().map(|text| (text.text, Fields::escaped_label(&text.bytes))).collect();
+impl<'r, 'd> Arenas<'r, 'd> {
+    fn new(recording: &'r Recording<'d>, image: ImageId) -> Arenas<'r, 'd> {
         let tree = recording.stack_tree(image, &mut NodeCache::default());
-        Arenas { tree, labels: HashMap::new(), texts }
+        Arenas { recording, tree, labels: HashMap::new(), texts: HashMap::new() }
     }
 
     fn label(&mut self, stack: StackId) -> Option<&[u8]> {
-        let Arenas { tree, labels, texts } = self;
+        let Arenas { recording, tree, labels, texts } = self;
         let label = labels.entry(stack).or_insert_with(|| {
             let innermost = tree.frames(stack).find(|node| node.kind != NodeKind::Stamp)?;
-            let text = innermost.text().filter(|_| innermost.kind == NodeKind::Heap)?;
-            Some(texts.get(&text).cloned().unwrap_or_default())
+            innermost.text().filter(|_| innermost.kind == NodeKind::Heap)
         });
-        label.as_deref()
+        let text = (*label)?;
+        let escaped = || recording.text(text).map(|text| Fields::escaped_label(&text.bytes)).unwrap_or_default();
+        Some(texts.entry(text).or_insert_with(escaped))
     }
 }
 

@@ -286,7 +286,7 @@ pub(crate) fn notify_of_import(path: &Path, import_format: ImportFormat, importe
 
 /// Says on stderr what a recording of a log does not have.
 pub(crate) fn notify_of_log(facts: &LogFacts) {
-    let lacks = if facts.has_times { "no stacks" } else { "no stacks, and no times: each call counts as 1 µs" };
+    let lacks = if facts.has_times { "no stacks" } else { "no stacks, and no times: each line counts as 1 µs" };
     notify(format_args!("heapledger: a log of allocator calls has {lacks}"));
     if facts.frees_missed > 0 {
         let frees = counted(facts.frees_missed, "free is", "frees are");

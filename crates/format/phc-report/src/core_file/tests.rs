@@ -103,6 +103,40 @@ fn core_files_without_reports_say_why() {
     assert_eq!(error(&other), PhcCoreError::Machine);
 }
 
+#[test]
+fn a_length_that_is_too_large_is_no_other_version() {
+    let mut bytes = core_file(VERSION, REPORTS);
+    let checker = bytes.len() - 4096;
+    bytes[checker + 20..checker + 24].copy_from_slice(&(LENGTH as u32).to_le_bytes());
+    assert_eq!(read_core(&bytes[..]), Err(PhcCoreError::Cut(checker as u64)));
+}
+
+#[test]
+fn mappings_of_many_reports_are_bounded() {
+    let core = |maps, reports| PhcCore {
+        maps: vec!["1000-2000 r--p 0 00:00 0 /a".to_owned(); maps],
+        reports: "report\n\n".repeat(reports),
+        ..PhcCore::default()
+    };
+    let mappings = |core: &PhcCore| core.file().unwrap().reports.iter().map(|report| report.maps.len()).sum::<usize>();
+    assert_eq!(mappings(&core(2048, 4096)), REPORT_MAPPINGS_MAX);
+    // Reports that the checker itself can write have all of theirs.
+    assert_eq!(mappings(&core(65_530, 60)), 65_530 * 60);
+}
+
+#[test]
+fn notes_that_share_their_bytes_are_bounded_together() {
+    let mut checker = MAGIC.to_vec();
+    checker.extend([VERSION, 0, 0, 0].map(u32::to_le_bytes).concat());
+    checker.resize(HEADER, 0);
+    let large = note(0, b"CORE\0", &vec![0; NOTES_BYTES_MAX as usize / 2]);
+    let mut bytes = elf_file(4, &[(4, 0, large), (4, 0, Vec::new()), (1, 0xa000, checker)]);
+    assert!(read_core(&bytes[..]).is_ok());
+    // The second segment has the bytes of the first.
+    bytes.copy_within(64..120, 120);
+    assert!(matches!(read_core(&bytes[..]), Err(PhcCoreError::Cut(_))));
+}
+
 proptest! {
     #[test]
     fn damaged_core_files_are_no_danger(

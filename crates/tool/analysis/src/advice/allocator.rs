@@ -2,7 +2,7 @@
 
 use heapledger_core::Bytes;
 
-use super::{Advice, AdviceList, Finding};
+use super::{Advice, AdviceList, Finding, is_part};
 
 pub(super) const NAME: &str = "allocator";
 
@@ -50,16 +50,16 @@ impl AdviceList {
         let present = allocators.iter().find(|allocator| allocator.name == SYSTEM).or(allocators.first());
         let Some(present) = present else { return };
         let smallest = allocators.iter().map(|allocator| allocator.resident_max.0).min().unwrap_or(0);
-        let as_small =
-            |allocator: &&ReplayedAllocator| allocator.resident_max.0 * 100 <= smallest * (100 + EQUAL_PERCENT);
+        let limit = u128::from(smallest) * u128::from(100 + EQUAL_PERCENT);
+        let as_small = |allocator: &&ReplayedAllocator| u128::from(allocator.resident_max.0) * 100 <= limit;
         let smallest = fastest(allocators.iter().filter(as_small));
         let fastest = fastest(allocators.iter());
         let saved = |other: &ReplayedAllocator| present.resident_max.0.saturating_sub(other.resident_max.0);
         let smallest = smallest
-            .filter(|other| saved(other) >= BYTES_MIN && saved(other) * 100 >= present.resident_max.0 * MEMORY_PERCENT);
+            .filter(|other| saved(other) >= BYTES_MIN && is_part(saved(other), present.resident_max.0, MEMORY_PERCENT));
         let fastest = fastest.filter(|other| {
             let saved = present.cpu_ns.saturating_sub(other.cpu_ns);
-            saved >= TIME_MIN_NS && saved * 100 >= present.cpu_ns * TIME_PERCENT && Some(*other) != smallest
+            saved >= TIME_MIN_NS && is_part(saved, present.cpu_ns, TIME_PERCENT) && Some(*other) != smallest
         });
         for (other, saves_memory) in [(smallest, true), (fastest, false)] {
             if let Some(other) = other {
@@ -151,6 +151,9 @@ mod tests {
         // Options that hardly save time.
         let all = [("system", 500, 1000), ("b=2 small", 200, 800), ("small", 200, 850)];
         assert_eq!(advised(&all), [named("small", 300, true), named("b=2 small", 300, false)][..1]);
+        // Figures of a file, which may be anything.
+        let most = u64::MAX >> 20;
+        assert_eq!(advised(&[("system", most, 1000), ("a", 100, 1000)]), [named("a", most - 100, true)]);
         // The first one is the present one if there is no other.
         assert_eq!(advised(&[("x", 100, 10), ("y", 10, 10)]), [named("y", 90, true)]);
     }

@@ -53,7 +53,7 @@ pub(super) fn find(
     let allocated = Profile::load(names, &selection.with_moment(Moment::Total), progress)?.whole.bytes;
     let least = COPIED_MIN.0.max(allocated.0 / 100 * COPIED_PERCENT);
     for (rank, site) in found.grouped(names, RankBy::Owner) {
-        let is_growth = is_part(site.grown, site.reallocations, GROWN_PERCENT) && site.chain_max >= CHAIN_MIN;
+        let is_growth = is_part(site.grown.0, site.reallocations.0, GROWN_PERCENT) && site.chain_max >= CHAIN_MIN;
         if !is_growth || site.bytes_copied_max.0 < least {
             continue;
         }

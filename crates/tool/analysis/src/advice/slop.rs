@@ -4,7 +4,7 @@ use heapledger_core::allocator::AllocatorKind;
 use heapledger_core::{Blocks, Bytes};
 use heapledger_recording::Recording;
 
-use super::{Advice, AdviceList, Finding};
+use super::{Advice, AdviceList, Finding, is_part};
 use crate::error::Error;
 use crate::moment::Moment;
 use crate::names::Names;
@@ -55,8 +55,9 @@ pub(super) fn find(
     for (part, moment_amounts) in found.parts {
         let Part::Size(size) = part else { continue };
         let (taken, blocks) = (taken(rule, size), moment_amounts.peak.blocks);
-        let slop = (taken.0 - size.0).saturating_mul(blocks.0);
-        if (taken.0 - size.0) * 100 < taken.0 * SLOP_PERCENT || slop < least {
+        let unused = taken.0.saturating_sub(size.0);
+        let slop = unused.saturating_mul(blocks.0);
+        if !is_part(unused, taken.0, SLOP_PERCENT) || slop < least {
             continue;
         }
         let finding = Finding::Slop(Slop { size, taken, blocks });
@@ -66,20 +67,23 @@ pub(super) fn find(
 }
 
 /// Returns the rule for the sizes of the recorded programs' allocator, or why there is none. An
-/// allocator that was not recorded is glibc's unless a library of another one is loaded.
+/// allocator that was not recorded is glibc's unless a library of another one is loaded; without
+/// any module, as in a recording of a log, it may be any.
 pub(super) fn rule_of(recording: &Recording<'_>) -> Result<SizeRule, &'static str> {
     const NOT_KNOWN: &str = "the program has an allocator of its own, whose sizes are not known";
+    const UNSAID: &str = "the recording does not say which allocator the program had";
     let is_other = |path: &[u8]| {
         let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
         OTHERS.iter().any(|other| name.starts_with(other.as_bytes()))
     };
     let mut rules = recording.images().iter().map(|start| match start.allocator {
-        AllocatorKind::Unknown if recording.modules().iter().any(|module| is_other(&module.path)) => None,
-        AllocatorKind::Unknown => Some(SizeRule::Glibc),
-        kind => SizeRule::of(kind, start.allocator_version),
+        AllocatorKind::Unknown if recording.modules().is_empty() => Err(UNSAID),
+        AllocatorKind::Unknown if recording.modules().iter().any(|module| is_other(&module.path)) => Err(NOT_KNOWN),
+        AllocatorKind::Unknown => Ok(SizeRule::Glibc),
+        kind => SizeRule::of(kind, start.allocator_version).ok_or(NOT_KNOWN),
     });
-    let first = rules.next().unwrap_or(Some(SizeRule::Glibc)).ok_or(NOT_KNOWN)?;
-    if rules.all(|rule| rule == Some(first)) { Ok(first) } else { Err("the programs have different allocators") }
+    let first = rules.next().unwrap_or(Ok(SizeRule::Glibc))?;
+    if rules.all(|rule| rule == Ok(first)) { Ok(first) } else { Err("the programs have different allocators") }
 }
 
 /// Returns the bytes that an allocator takes for a block: for all but glibc, its usable size.
@@ -96,6 +100,14 @@ fn taken_by_glibc(size: Bytes) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{fuzzing, testing};
+
+    #[test]
+    fn a_log_does_not_say_which_allocator_it_was() {
+        let rule = |bytes: &[u8]| rule_of(&Recording::open(bytes).unwrap());
+        assert!(rule(&fuzzing::recording_of(b"1 1 malloc(9)=#1").0).is_err());
+        assert_eq!(rule(&testing::write(&[]).0), Ok(SizeRule::Glibc));
+    }
 
     #[test]
     fn small_blocks_take_a_multiple_of_sixteen() {

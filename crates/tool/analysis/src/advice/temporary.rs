@@ -44,8 +44,8 @@ pub(super) fn find(
     for rank in rank(&profile, names, RankBy::Owner, Metric::Temporaries) {
         let (temporaries, allocations) = (rank.amount.temporaries, rank.amount.blocks);
         let is_much = temporaries >= TIMES_MIN
-            && is_part(temporaries, allocations, OWN_PERCENT)
-            && is_part(temporaries, profile.whole.blocks, ALL_PERCENT);
+            && is_part(temporaries.0, allocations.0, OWN_PERCENT)
+            && is_part(temporaries.0, profile.whole.blocks.0, ALL_PERCENT);
         if !is_much {
             continue;
         }

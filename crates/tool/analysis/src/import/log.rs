@@ -14,15 +14,22 @@ use heapledger_recording::{
 use crate::rewrite::{Draft, Error};
 use crate::statistics_points::{STATISTICS, StatisticsPoint};
 
-/// The time between two lines of a log without times, in nanoseconds: the recording counts calls.
+/// The time between two lines of a log without times, in nanoseconds: the recording counts lines.
 pub const LOG_CALL_NS: u64 = 1000;
 
 /// The most processes of a log: each has an encoder, some KiB.
 const PROCESSES_MAX: usize = 16_384;
 /// The most arenas of a log, by their labels.
 const ARENAS_MAX: usize = 65_536;
-/// The events that are kept before those of all processes are written.
-const PENDING_MAX: usize = 1 << 20;
+/// The most bytes of an arena's label. Written as the field of a line, each may become three, and a
+/// line has at most 4,096.
+const LABEL_BYTES_MAX: usize = 1024;
+/// The events that are kept before those of all processes are written. In tests few, so that short
+/// logs have more.
+const PENDING_MAX: usize = if cfg!(test) { 64 } else { 1 << 20 };
+/// With more processes than this, an encoder gives its memory back after each chunk: up to some MiB
+/// that a process which allocates no more would keep.
+const ENCODERS_KEPT: usize = if cfg!(test) { 1 } else { 8 };
 
 /// A recording of the calls of a log that is being written.
 ///
@@ -31,7 +38,8 @@ const PENDING_MAX: usize = 1 << 20;
 /// stack, or the heap of its arena. Without times, line *n* is at *n* × [`LOG_CALL_NS`].
 ///
 /// Memory is in proportion to the blocks that are live at once, some 80 bytes each, and to the
-/// processes and threads.
+/// processes and threads, some KiB each. The encoders of all processes together have the memory of
+/// some 2 million events at most.
 #[derive(Debug)]
 pub struct ImportedLog<'d, W> {
     draft: &'d mut Draft<W>,
@@ -85,6 +93,8 @@ struct Process {
     image: ImageId,
     pid: u32,
     encoder: EventsEncoder,
+    /// The resolution of the times of the encoder; 0 before the first line.
+    tick_ns: u32,
     annotations: Option<AnnotationsEncoder>,
     /// The serial and the size of each live block.
     live: BlockMap<(Serial, u64)>,
@@ -129,8 +139,12 @@ impl<'d, W: Write> ImportedLog<'d, W> {
             return Ok(());
         }
         let (line, fields) = self.parser.parse_with_fields(line)?;
+        let label = fields.arena_label().filter(|label| !label.is_empty());
+        if label.as_ref().is_some_and(|label| label.len() > LABEL_BYTES_MAX) {
+            return Err(LogLineError::Unwritable("the label of an arena has more than 1,024 bytes"));
+        }
         let at = self.process(line.process)?;
-        let stack = match fields.arena_label().filter(|label| !label.is_empty()) {
+        let stack = match label {
             Some(label) => self.arena(at, &label)?,
             None => StackId::ROOT,
         };
@@ -138,13 +152,15 @@ impl<'d, W: Write> ImportedLog<'d, W> {
         let time = fields.time_ns.unwrap_or(if self.facts.has_times { 0 } else { self.facts.lines * LOG_CALL_NS });
         let process = &mut self.processes[at];
         if process.threads.is_empty() {
-            // Only now is it known whether the log has times.
             process.first = Time(time);
-            process.encoder = EventsEncoder::new(process.image).with_tick_ns(if self.facts.has_times {
-                1
-            } else {
-                LOG_CALL_NS as u32
-            });
+        }
+        let tick_ns = if self.facts.has_times { 1 } else { LOG_CALL_NS as u32 };
+        if process.tick_ns != tick_ns {
+            // Only now is it known whether the log has times; its first lines may have none.
+            self.pending -= process.encoder.len();
+            flush(self.draft, &mut process.encoder)?;
+            process.tick_ns = tick_ns;
+            process.renew_encoder();
         }
         process.last = process.last.max(Time(time));
         self.time = self.time.max(process.last);
@@ -170,10 +186,16 @@ impl<'d, W: Write> ImportedLog<'d, W> {
         if process.encoder.is_full() || process.encoder.len() + 2 > heapledger_recording::CHUNK_ROWS_MAX {
             self.pending -= process.encoder.len();
             flush(self.draft, &mut process.encoder)?;
+            if self.numbers.len() > ENCODERS_KEPT {
+                process.renew_encoder();
+            }
         }
         if self.pending >= PENDING_MAX {
             self.pending = 0;
-            self.processes.iter_mut().try_for_each(|process| flush(self.draft, &mut process.encoder))?;
+            for process in &mut self.processes {
+                flush(self.draft, &mut process.encoder)?;
+                process.renew_encoder();
+            }
         }
         Ok(())
     }
@@ -287,6 +309,7 @@ impl Process {
             image,
             pid,
             encoder: EventsEncoder::new(image),
+            tick_ns: 0,
             annotations: None,
             live: BlockMap::default(),
             live_sum: Live::default(),
@@ -298,6 +321,13 @@ impl Process {
             last: Time(0),
             rows_since: 0,
         }
+    }
+
+    /// Replaces the encoder, which must have no events, by one that goes on with the next. An
+    /// encoder that is used again keeps the memory of its largest chunk.
+    fn renew_encoder(&mut self) {
+        let encoder = EventsEncoder::new(self.image).with_tick_ns(self.tick_ns);
+        self.encoder = encoder.starting_at(self.encoder.next_serial(), self.live_sum);
     }
 
     fn thread(&mut self, number: u64) -> ThreadId {

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::{LogFields, log_lines};
 use crate::rewrite::Draft;
-use crate::{ImportedLog, LogFacts, LogLineError, fuzzing, overview};
+use crate::{ImportedLog, LogFacts, LogLineError, fuzzing, overview, testing};
 
 const ALL: LogFields = LogFields { times: true, usable: true, arenas: true };
 const NONE: LogFields = LogFields { times: false, usable: false, arenas: false };
@@ -145,6 +145,44 @@ fn lines_that_a_recording_cannot_have_are_refused() {
     assert_eq!((facts.lines, facts.calls), (16_384 + 6, 16_385));
 }
 
+#[test]
+fn times_after_lines_without_are_exact() {
+    let log = "1 0 malloc(1)=#1\n1 0 malloc(2)=#2 time=4200\n1 0 jemalloc_stats() time=4700\n1 0 free(#1) time=4750\n";
+    let expected = log.replace("#1\n", "#1 time=1000\n");
+    assert_eq!(logged(&recorded(log).0, ALL).0, expected);
+}
+
+#[test]
+fn labels_fit_in_lines_when_they_are_escaped() {
+    let line = |bytes| [&b"1 1 malloc(1)=#1 arena="[..], &vec![0x80; bytes]].concat();
+    let mut out = Vec::new();
+    let mut draft = Draft::new(&mut out);
+    let mut import = ImportedLog::new(&mut draft);
+    assert!(matches!(import.add(&line(1025)), Err(LogLineError::Unwritable(_))));
+    import.add(&line(1024)).unwrap();
+    for bytes in [1024, 1025, 1400] {
+        fuzzing::log(&line(bytes));
+    }
+}
+
+/// Returns the number of blocks of the log of a recording that were live when their slots were
+/// given out.
+fn allocations_of_live(recording: &[u8]) -> u64 {
+    let mut survey = Survey::default();
+    for line in logged(recording, NONE).0.lines() {
+        survey.add(&Line::parse(line.as_bytes()).unwrap());
+    }
+    survey.allocations_of_live()
+}
+
+#[test]
+fn programs_of_one_process_have_their_own_slots() {
+    // Both children have the number 102, and each has one block, which it does not free.
+    let (recording, ..) = testing::write_with_pids(&testing::steps_of_two_children(), 102);
+    assert_eq!(logged(&recording, NONE).0.matches("malloc(").count(), 2);
+    assert_eq!(allocations_of_live(&recording), 0);
+}
+
 /// A call that is made up: process, thread, function, and a choice among blocks and sizes.
 type Made = (u8, u8, u8, u16);
 
@@ -196,6 +234,16 @@ proptest! {
         prop_assert_eq!((counts.blocks_live_end.0, counts.bytes_live_end.0), (survey.blocks_live(), survey.bytes_live()));
         prop_assert_eq!((unknown, facts.frees_missed), (survey.frees_unknown(), survey.allocations_of_live()));
         prop_assert_eq!(facts.calls, survey.calls());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    /// Whatever the processes are, and whether they become other programs.
+    #[test]
+    fn no_slot_is_given_out_twice(steps in testing::steps(80)) {
+        prop_assert_eq!(allocations_of_live(&testing::write(&steps).0), 0);
     }
 }
 

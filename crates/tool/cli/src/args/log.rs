@@ -152,7 +152,7 @@ pub(crate) struct MungeLog {
 ///
 /// A log becomes a recording, which all verbs read: processes, threads, functions,
 /// sizes and statistics points are in it, and arenas, usable sizes and times if the
-/// log has them. There are no stacks. Without times, each call counts as 1 us. All
+/// log has them. There are no stacks. Without times, each line counts as 1 us. All
 /// verbs read logs as they are, too; a recording is smaller, and read faster.
 ///
 ///     $ heapledger log convert server.log.zst -o server.hl
