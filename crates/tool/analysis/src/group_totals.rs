@@ -155,16 +155,22 @@ fn sums(images: &[ReplayedImage], groups: usize, last: &HashSet<ImageId>, moment
     totals
 }
 
-/// Adds up the groups that differ in the slop of their blocks only.
+/// Adds up the groups that differ in the slop of their blocks only. They stay in the order of their
+/// first ones.
 fn merged_by_key<K: Copy + Eq + Hash>(
     groups: impl Iterator<Item = (Option<(K, Bytes)>, MomentAmounts)>,
 ) -> Vec<(Option<K>, MomentAmounts)> {
-    let mut merged: HashMap<Option<K>, MomentAmounts> = HashMap::new();
+    let (mut merged, mut places) = (Vec::new(), HashMap::<Option<K>, usize>::new());
     for (key, held) in groups {
         let slop = key.map_or(Bytes(0), |(_, slop)| slop);
-        *merged.entry(key.map(|(key, _)| key)).or_default() += held.with_slop(slop);
+        let key = key.map(|(key, _)| key);
+        let place = *places.entry(key).or_insert(merged.len());
+        if place == merged.len() {
+            merged.push((key, MomentAmounts::default()));
+        }
+        merged[place].1 += held.with_slop(slop);
     }
-    merged.into_iter().collect()
+    merged
 }
 
 /// The images whose common peak counts.
@@ -204,5 +210,23 @@ fn span(selection: &Selection, needs_calls: bool) -> Span {
             let from = if needs_calls || allocated.is_some() { first.map(|first| first.min(time)) } else { Some(time) };
             Span { from, until: Some(time), ..Span::default() }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_by_slop_stay_in_order() {
+        let total = |bytes| MomentAmounts {
+            total: Amount::estimated(Live { bytes: Bytes(bytes), ..Live::default() }, Default::default()),
+            ..MomentAmounts::default()
+        };
+        let groups =
+            (0..100).flat_map(|key| [(Some((key, Bytes(8))), total(1)), (Some((key / 2, Bytes(16))), total(1))]);
+        let merged = merged_by_key(groups);
+        let keys: Vec<_> = merged.iter().map(|(key, _)| *key).collect();
+        assert_eq!(keys, (0..100).map(Some).collect::<Vec<_>>());
     }
 }

@@ -84,7 +84,8 @@ pub fn live_blocks(
     let mut shared_progress = SharedProgress::new(progress, filter, selection.moment == Moment::Peak);
     let mut block_filter = BlockFilter::new(names, selection, &images, true, &mut shared_progress)?;
     let slop_source = SlopSource::of(recording, &images).ok();
-    let wants_usable_sizes = slop_source.as_ref().is_some_and(|source| source.is_asked);
+    // Also if they are computed: those of a pool's blocks are not.
+    let wants_usable_sizes = slop_source.is_some();
     let rules = SlopRules::of(recording);
     let (blocks, damage) = (Vec::new(), Vec::new());
     let mut held = BlocksAtMoment { recording, images: &images, memory_max, wants_usable_sizes, blocks, damage };
@@ -127,7 +128,7 @@ struct BlocksAtMoment<'i, 'r> {
     recording: &'r Recording<'r>,
     images: &'i [ImageId],
     memory_max: Bytes,
-    /// True if usable sizes were recorded.
+    /// True if usable sizes are recorded or computed.
     wants_usable_sizes: bool,
     /// The images, each with its moment and its blocks.
     blocks: Vec<(ImageId, Time, Vec<ReplayedBlock>)>,

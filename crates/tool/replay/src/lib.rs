@@ -24,6 +24,6 @@ mod work;
 pub use figures::{OwnStatistics, Run, Sample, SizeClass};
 pub use log::LogReader;
 pub use process::{Act, ActKind, recorded};
-pub use recorded::{Effect, RecordedCall, RecordedError, recorded_calls};
+pub use recorded::{Effect, EventPlace, RecordedCall, RecordedError, recorded_calls};
 pub use run::{Allocator, Options, Player, RunError};
 pub use work::{ArenaNumber, Call, Point, Threads, Work, WorkError, WorkWriter};

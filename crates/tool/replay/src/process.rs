@@ -7,12 +7,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use heapledger_core::{Bytes, StackId};
+use heapledger_core::{Bytes, Serial, StackId, ThreadId};
 use heapledger_recording::{
     ImageId, ImageOrigin, ImageStart, NodeCache, NodeKind, Recording, RecordingError, StackTree, Time,
 };
 
-use crate::recorded::{Effect, RecordedCall, RecordedError, recorded_calls};
+use crate::recorded::{Effect, EventPlace, RecordedCall, RecordedError, recorded_calls};
 use crate::work::{ArenaNumber, WorkError, WorkWriter};
 
 /// A name that no block has: its memory comes from nowhere.
@@ -42,6 +42,8 @@ pub enum ActKind {
     PurgedExcess,
     /// The arena of this label was disposed of.
     Disposed(Vec<u8>),
+    /// A thread asked for statistics, at this place among the events. The time does not count.
+    Statistics(ThreadId, EventPlace),
 }
 
 /// Adds the calls of an image of a recording to a work, with their times and arenas. `acts` are
@@ -127,7 +129,7 @@ fn fork_point(recording: &Recording<'_>, parent: ImageId, child: &ImageStart) ->
             };
             if let Some((block, size)) = new {
                 sizes.insert(block.0, size.0);
-                (blocks, bytes) = (blocks + 1, bytes + size.0);
+                (blocks, bytes) = (blocks + 1, u64::saturating_add(bytes, size.0));
             }
             calls += 1;
             if call.time <= child.time {
@@ -199,6 +201,8 @@ struct Adder<'a, 'r> {
     image: ImageId,
     level: u64,
     acts: std::iter::Peekable<std::slice::Iter<'a, Act>>,
+    /// The points at which the program asked for statistics, in their order.
+    points: std::iter::Peekable<std::vec::IntoIter<(EventPlace, ThreadId)>>,
     work: &'a mut WorkWriter,
     tree: StackTree,
     /// The arenas by the stacks that allocate in them.
@@ -215,8 +219,15 @@ impl<'a, 'r> Adder<'a, 'r> {
     ) -> Adder<'a, 'r> {
         let tree = recording.stack_tree(image, &mut NodeCache::default());
         let first = acts.partition_point(|act| act.image < image);
-        let acts = acts[first..].iter().peekable();
-        Adder { recording, image, level: level as u64, acts, work, tree, arenas: HashMap::new() }
+        let own = acts[first..].iter().take_while(|act| act.image == image);
+        let mut points: Vec<(EventPlace, ThreadId)> = own
+            .filter_map(
+                |act| if let ActKind::Statistics(thread, place) = act.kind { Some((place, thread)) } else { None },
+            )
+            .collect();
+        points.sort_by_key(|(place, _)| *place);
+        let (acts, points) = (acts[first..].iter().peekable(), points.into_iter().peekable());
+        Adder { recording, image, level: level as u64, acts, points, work, tree, arenas: HashMap::new() }
     }
 
     /// Adds at most so many calls. With `begins`, they are those of the process itself, which began
@@ -244,6 +255,7 @@ impl<'a, 'r> Adder<'a, 'r> {
         // Those at the end.
         if calls_max.is_none() {
             self.add_acts(Time(u64::MAX), 0)?;
+            self.add_points(EventPlace { serial: Serial(u64::MAX), rows: u64::MAX })?;
         }
         Ok(())
     }
@@ -253,6 +265,8 @@ impl<'a, 'r> Adder<'a, 'r> {
         self.work.set_moment(call.time.0);
         self.add_acts(call.time, thread)?;
         if let Some(begins) = begins {
+            // Those before the process began are not its own.
+            self.add_points(call.place)?;
             self.work.wait(thread, call.time.0.saturating_sub(begins))?;
         }
         let name = |serial: u64| self.level << LEVEL | serial & ((1 << LEVEL) - 1);
@@ -282,13 +296,21 @@ impl<'a, 'r> Adder<'a, 'r> {
         }
     }
 
+    /// Adds the points at which the program asked for statistics, up to a place.
+    fn add_points(&mut self, until: EventPlace) -> Result<(), WorkError> {
+        while let Some((_, thread)) = self.points.next_if(|(place, _)| *place <= until) {
+            self.work.statistics(thread.0.into())?;
+        }
+        Ok(())
+    }
+
     /// Adds what the program did before a time.
     fn add_acts(&mut self, until: Time, thread: u64) -> Result<(), WorkError> {
         let image = self.image;
         // An allocator says for each arena that it has purged it.
         let mut before = None;
         while let Some(act) = self.acts.next_if(|act| act.image == image && act.time < until) {
-            if before.replace(&act.kind) == Some(&act.kind) {
+            if matches!(act.kind, ActKind::Statistics(..)) || before.replace(&act.kind) == Some(&act.kind) {
                 continue;
             }
             match &act.kind {
@@ -299,6 +321,7 @@ impl<'a, 'r> Adder<'a, 'r> {
                         self.work.dispose(arena)?;
                     }
                 }
+                ActKind::Statistics(..) => {}
             }
         }
         Ok(())

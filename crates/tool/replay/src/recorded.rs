@@ -33,6 +33,17 @@ pub struct RecordedCall {
     /// The size of a block that was freed or reallocated, if the recording does not have the block
     /// but knows its size.
     pub freed_size: Option<Bytes>,
+    /// Its place among the events.
+    pub place: EventPlace,
+}
+
+/// A place among the events of an image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct EventPlace {
+    /// The serial of the next allocation.
+    pub serial: Serial,
+    /// The number of frees and failed calls since the latest allocation.
+    pub rows: u64,
 }
 
 /// The effect of a call. Blocks are named by their serials.
@@ -75,19 +86,30 @@ pub fn recorded_calls<E: From<RecordingError>>(
     mut progress: impl FnMut(u64),
     mut each: impl FnMut(RecordedCall) -> Result<(), E>,
 ) -> Result<(), E> {
-    let mut buffer = EventsBuffer::default();
+    let (mut buffer, mut next) = (EventsBuffer::default(), EventPlace::default());
     for chunk in recording.event_chunks(image) {
+        if next.serial < chunk.head().serial_first {
+            next = EventPlace { serial: chunk.head().serial_first, rows: 0 };
+        }
         let events = chunk.decode(&mut buffer)?;
         let mut extras = events.all_extras().iter().peekable();
         for (index, event) in events.as_slice().iter().enumerate() {
             let own = extras.next_if(|(at, _)| *at as usize == index).map_or(Extras::NONE, |(_, extras)| *extras);
+            let place = next;
+            match event.kind {
+                EventKind::Alloc { serial, .. } | EventKind::Realloc { serial, .. } => {
+                    next = EventPlace { serial: Serial(serial.0.saturating_add(1)), rows: 0 };
+                }
+                EventKind::Free { .. } | EventKind::Failed { .. } => next.rows += 1,
+                EventKind::Reattributed { .. } => {}
+            }
             if let Some(effect) = effect_of(event, &own) {
                 let stack = match event.kind {
                     EventKind::Alloc { stack, .. } | EventKind::Realloc { stack, .. } => stack,
                     _ => StackId::ROOT,
                 };
                 let (thread, time, freed_size) = (event.thread, event.time, own.freed_size);
-                each(RecordedCall { thread, time, effect, stack, freed_size })?;
+                each(RecordedCall { thread, time, effect, stack, freed_size, place })?;
             }
         }
         progress(events.as_slice().len() as u64);

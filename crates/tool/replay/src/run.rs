@@ -8,6 +8,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, symlink};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,6 +18,9 @@ use heapledger_wire::replay::{RESULT, UNKNOWN, VARIABLE, WORK, flag, state};
 use crate::figures::Run;
 use crate::played::{Layout, Played};
 use crate::work::Work;
+
+/// The most processes that run at once: each takes a thread here, and file descriptors.
+const RUNNING_MAX: usize = 128;
 
 /// An allocator to try.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -210,19 +214,10 @@ impl Player {
         let Some(pace) = options.pace.filter(|_| flags & flag::TIME != 0 && works.len() > 1) else {
             return works.iter().map(|work| self.play(work, allocator, flags, options)).collect();
         };
-        let (first, now) = (works.iter().map(|work| work.begins).min().unwrap_or(0), Instant::now());
-        thread::scope(|scope| {
-            let mut started = Vec::new();
-            for &work in works {
-                let begins = Duration::from_nanos(work.begins - first).mul_f64(pace);
-                started.push(scope.spawn(move || {
-                    thread::sleep(begins.saturating_sub(now.elapsed()));
-                    self.play(work, allocator, flags, options)
-                }));
-            }
-            let ended = started.into_iter().map(thread::ScopedJoinHandle::join);
-            ended.map(|played| played.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
-        })
+        let first = works.iter().map(|work| work.begins).min().unwrap_or(0);
+        let begin = |work: &&Work| Duration::from_nanos(work.begins - first).mul_f64(pace);
+        let begins: Vec<Duration> = works.iter().map(begin).collect();
+        at_their_times(&begins, RUNNING_MAX, |at| self.play(works[at], allocator, flags, options))
     }
 
     /// Runs a work once.
@@ -262,7 +257,61 @@ impl Player {
     }
 }
 
+/// Plays each work at its time after now, or later if so many are already running, and returns the
+/// results in the order of the works.
+fn at_their_times<T: Send>(
+    begins: &[Duration],
+    running_max: usize,
+    play: impl Fn(usize) -> Result<T, RunError> + Sync,
+) -> Result<Vec<T>, RunError> {
+    let mut order: Vec<usize> = (0..begins.len()).collect();
+    order.sort_by_key(|&at| begins[at]);
+    let (now, play) = (Instant::now(), &play);
+    let mut results: Vec<(usize, Result<T, RunError>)> = Vec::with_capacity(begins.len());
+    thread::scope(|scope| {
+        let (sender, ended) = mpsc::channel();
+        for (started, at) in order.into_iter().enumerate() {
+            thread::sleep(begins[at].saturating_sub(now.elapsed()));
+            results.extend(ended.try_iter());
+            if started - results.len() >= running_max {
+                results.extend(ended.recv());
+            }
+            let sender = sender.clone();
+            let run = move || drop(sender.send((at, play(at))));
+            thread::Builder::new().spawn_scoped(scope, run)?;
+        }
+        drop(sender);
+        results.extend(ended);
+        Ok::<(), RunError>(())
+    })?;
+    results.sort_by_key(|(at, _)| *at);
+    results.into_iter().map(|(_, result)| result).collect()
+}
+
 /// Returns the first line of what a process has said.
 fn first_line(said: &[u8]) -> String {
     String::from_utf8_lossy(said).lines().next().unwrap_or("it said nothing").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn only_so_many_works_run_at_once() {
+        let (running, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let begins: Vec<Duration> = (0..40).map(|at| Duration::from_micros(40 - at)).collect();
+        let played = at_their_times(&begins, 3, |at| {
+            most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            thread::sleep(Duration::from_millis(1));
+            running.fetch_sub(1, Ordering::SeqCst);
+            Ok(at)
+        });
+        assert_eq!(played.unwrap(), (0..40).collect::<Vec<_>>());
+        assert!((1..=3).contains(&most.into_inner()));
+        let failed = at_their_times(&begins, 3, |at| if at == 7 { Err(RunError::Resources) } else { Ok(at) });
+        assert!(matches!(failed, Err(RunError::Resources)));
+    }
 }

@@ -4,10 +4,12 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Read, Seek};
 
+use heapledger_alloc_log::Line;
 use heapledger_wire::VERSION;
 use heapledger_wire::replay::{CHUNK_BYTES, Kind, LABEL_BYTES, MAGIC, Operation, order};
 use proptest::prelude::*;
 
+use crate::LogReader;
 use crate::figures::{Run, Sample, SizeClass};
 use crate::work::{Call, Threads, Work, WorkWriter};
 
@@ -254,4 +256,43 @@ fn memory_of_processes_is_added_up_at_the_same_moment() {
     assert_eq!(total.classes, [SizeClass { size_min: 16, blocks: 7, requested: 32, usable: 48 }]);
     // One process alone is itself.
     assert_eq!(Run::total(&[(&first.0, &first.1)]), first.1);
+}
+
+/// Returns the work of a log of one process, and the file of its operations.
+fn work_of_log(log: &str) -> (Work, tempfile::NamedTempFile) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut work = WorkWriter::new(file.path().to_path_buf(), Threads::One);
+    let mut reader = LogReader::default();
+    for (number, text) in (1..).zip(log.lines()) {
+        let (line, fields) = Line::parse_with_fields(text.as_bytes()).unwrap();
+        reader.add(number, &line, &fields, &mut work).unwrap();
+    }
+    (work.finish().unwrap(), file)
+}
+
+#[test]
+fn logs_have_times_and_arenas() {
+    let (work, mut file) = work_of_log(
+        "1 1 malloc(8)=#1 time=5000000\n1 1 malloc(9)=#2 time=15000000 arena=a%20b\n1 1 free(#1) time=14000000\n",
+    );
+    assert_eq!((work.begins, work.ends, work.has_times), (5_000_000, 15_000_000, true));
+    assert_eq!(work.arenas, [b"a b".to_vec()]);
+    let all = operations(&mut file);
+    let [_, wait, in_arena, free] = all[..] else { panic!("{all:?}") };
+    assert_eq!((wait.kind(), wait.number), (Kind::Wait as u64, 10_000_000));
+    assert_eq!((in_arena.kind(), in_arena.arena()), (Kind::InArena as u64, 0));
+    assert_eq!(free.kind(), Kind::Free as u64);
+    // Without times, moments are lines.
+    let (work, _) = work_of_log("1 1 malloc(8)=#1\n1 1 malloc(9)=#2\n");
+    assert_eq!((work.begins, work.ends, work.has_times), (1, 2, false));
+}
+
+#[test]
+fn statistics_points_of_sums_are_kept() {
+    let (mut first, second) = (process(3, (0, 5000), &[]), process(4, (0, 5000), &[]));
+    let sample = |moment| Sample { moment, resident: 1, is_statistics: moment == 1234, ..Sample::default() };
+    first.1.samples = (0..5000).map(sample).collect();
+    let total = Run::total(&[(&first.0, &first.1), (&second.0, &second.1)]);
+    let points = total.samples.iter().filter(|sample| sample.is_statistics).map(|sample| sample.moment);
+    assert_eq!(points.collect::<Vec<_>>(), [1234]);
 }

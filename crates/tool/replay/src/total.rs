@@ -74,20 +74,25 @@ fn samples(runs: &[(&Work, &Run)]) -> Vec<Sample> {
         }
         now[process] = after;
         sum.moment = moment;
+        sum.is_statistics = sample.is_some_and(|sample| sample.is_statistics);
         sums.push(sum);
     }
     sums
 }
 
 /// Keeps at most so many samples as a run has: of each part the one with the most resident memory,
-/// and the last one.
+/// and the last one. Beside these, those at which a program asked for statistics are kept.
 fn thinned(samples: &[Sample]) -> Vec<Sample> {
     if samples.len() <= SAMPLES_MAX {
         return samples.to_vec();
     }
     let part = samples.len().div_ceil(SAMPLES_MAX - 1);
-    let mut kept: Vec<Sample> =
-        samples.chunks(part).filter_map(|part| part.iter().copied().max_by_key(|sample| sample.resident)).collect();
+    let mut kept: Vec<Sample> = Vec::new();
+    for part in samples.chunks(part) {
+        let most = (0..part.len()).max_by_key(|&at| part[at].resident);
+        let chosen = part.iter().enumerate().filter(|(at, sample)| Some(*at) == most || sample.is_statistics);
+        kept.extend(chosen.map(|(_, sample)| sample));
+    }
     kept.extend(samples.last());
     kept
 }

@@ -358,7 +358,7 @@ impl WorkWriter {
         };
         let size = size.min((1 << SIZE_BITS) - 1);
         self.insert(block, Block { slot, size, arena });
-        self.bytes_live += size;
+        self.bytes_live = self.bytes_live.saturating_add(size);
         self.bytes_live_max = self.bytes_live_max.max(self.bytes_live);
         let alignment = 63 - alignment.max(1).leading_zeros();
         let operation = Operation::on_block(kind, alignment, slot, self.generation(slot), size);
@@ -384,7 +384,7 @@ impl WorkWriter {
         let (slot, generation) = (block.slot, self.generation(block.slot));
         let size = size.min((1 << SIZE_BITS) - 1);
         self.insert(new, Block { slot, size, arena: block.arena });
-        self.bytes_live = self.bytes_live - block.size + size;
+        self.bytes_live = self.bytes_live.saturating_sub(block.size).saturating_add(size);
         self.bytes_live_max = self.bytes_live_max.max(self.bytes_live);
         self.next_generation(slot);
         self.push_call(thread, Operation::on_block(Kind::Realloc, 0, slot, generation, size))
@@ -406,7 +406,7 @@ impl WorkWriter {
         let generation = self.generation(slot);
         self.next_generation(slot);
         self.free.push_back(slot);
-        self.bytes_live -= size;
+        self.bytes_live = self.bytes_live.saturating_sub(size);
         self.push_call(thread, Operation::on_block(Kind::Free, 0, slot, generation, 0))
     }
 
@@ -414,7 +414,7 @@ impl WorkWriter {
     fn insert(&mut self, name: u64, block: Block) {
         if let Some(lost) = self.blocks.insert(name, block) {
             self.lost += 1;
-            self.bytes_live -= lost.size;
+            self.bytes_live = self.bytes_live.saturating_sub(lost.size);
         }
     }
 
@@ -571,7 +571,7 @@ impl WorkWriter {
             let sample = Operation::new(Kind::Sample, number, self.bytes_live);
             if is_peak {
                 self.always += 1;
-                self.next_peak = self.bytes_live + self.bytes_live / PEAK_STEP;
+                self.next_peak = self.bytes_live.saturating_add(self.bytes_live / PEAK_STEP);
             }
             self.push(thread, if is_peak { sample.always() } else { sample })?;
         }

@@ -1,5 +1,6 @@
 //! Checks that recordings made from random sessions have the figures of these sessions.
 
+use heapledger_core::allocator::{AllocatorKind, AllocatorVersion};
 use heapledger_core::{Api, Blocks, Bytes, Serial, StackId, ThreadId};
 use heapledger_recording::{
     Counts, Event, EventKind, EventsBuffer, EventsEncoder, Extras, FreedBlock, ImageStart, Live, Mark, ModuleId,
@@ -10,7 +11,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::testing::{steps, write};
-use crate::{Amount, Moment, Names, Overview, Profile, Selection, overview};
+use crate::{Amount, Moment, Names, Overview, Profile, Selection, live_blocks, overview};
 
 fn totals(recording: &Recording<'_>) -> Overview {
     overview(recording, &mut |_, _| ()).expect("totals")
@@ -473,4 +474,35 @@ fn parts_of_a_run_are_not_merged() {
     let mut out = Vec::new();
     let refused = merge(&[&part, &part], &mut Draft::new(&mut out));
     assert!(matches!(refused, Err(Error::BeginsInMidRun(0))), "{refused:?}");
+}
+
+#[test]
+fn blocks_of_pools_have_no_slop() {
+    let (image, stack) = (ImageId(0), StackId::ROOT);
+    for asked in [None, Some(Bytes(40))] {
+        let mut encoder = EventsEncoder::new(image).with_tick_ns(1);
+        for (serial, call) in (0..).zip([Api::Malloc, Api::PoolAlloc]) {
+            let kind = EventKind::Alloc { serial: Serial(serial), size: Bytes(33), stack };
+            let (time, sampled) = (Time(10 * serial), heapledger_recording::Sampled::NOT);
+            let event = Event { time, thread: ThreadId(0), call: call.into(), sampled, kind };
+            let live = Live { bytes: Bytes(33 * (serial + 1)), blocks: Blocks(serial + 1) };
+            let usable = asked.filter(|_| call == Api::Malloc);
+            encoder.push(&event, &Extras { usable, ..Extras::NONE }, live).unwrap();
+        }
+        let mut bytes = Vec::new();
+        let mut draft = Draft::new(&mut bytes);
+        let (allocator, allocator_version) = (AllocatorKind::Glibc, AllocatorVersion::new(2, 36, 0));
+        let start = ImageStart { image, pid: 1, allocator, allocator_version, ..ImageStart::default() };
+        draft.records(&[Record::Session(Session::default()), Record::ImageStart(start)]).unwrap();
+        draft.put(|compressor| Ok(encoder.finish(compressor))).unwrap();
+        draft.finish(&Footer { time: Time(100), complete: true, ..Footer::default() }).unwrap();
+        let part = trimmed(&Recording::open(&bytes).unwrap(), 50, 100);
+        for bytes in [bytes, part] {
+            let recording = Recording::open(&bytes).unwrap();
+            let mut names = Names::new(&recording, Symbolizer::new(SymbolizerOptions::default()));
+            let found = live_blocks(&mut names, &Selection::at(Moment::End), &mut |_, _| ()).unwrap();
+            let usable: Vec<_> = found.blocks.iter().map(|block| block.usable).collect();
+            assert_eq!(usable, [Some(Bytes(40)), Some(Bytes(33))]);
+        }
+    }
 }

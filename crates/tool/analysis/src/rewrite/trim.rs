@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::ops::RangeInclusive;
 
-use heapledger_core::{Blocks, Bytes, Serial, StackId};
+use heapledger_core::{Api, Blocks, Bytes, Serial, StackId};
 use heapledger_recording::{
     AnnotationsEncoder, Checkpoint, CheckpointEncoder, Compressor, Counts, Damage, Event, EventChunk, EventKind,
     EventsBuffer, EventsEncoder, Extras, Footer, FreedBlock, ImageCounts, ImageEnd, ImageEndReason, ImageStart, Live,
@@ -353,7 +353,9 @@ impl<'r, 'a> Trimmer<'r, 'a> {
     fn play(&mut self, event: &Event, extras: &Extras) {
         match event.kind {
             EventKind::Alloc { serial, size, stack } => {
-                self.enter(LiveBlock { serial, size, stack, rate: event.sampled.rate, usable: extras.usable });
+                // A pool's block has no more bytes than were requested.
+                let usable = if event.call == Api::PoolAlloc.into() { Some(size) } else { extras.usable };
+                self.enter(LiveBlock { serial, size, stack, rate: event.sampled.rate, usable });
             }
             EventKind::Free { block } => self.release(block, extras),
             EventKind::Realloc { old, serial, size, stack } => {

@@ -152,8 +152,8 @@ fn subjects(arguments: &Replay, player: &mut Player) -> Result<Vec<Subject>> {
         return Err(Failure::new(Exit::Unreadable, what));
     }
     if arguments.time && !subjects.iter().any(|subject| subject.work.has_times) {
-        return Err(Failure::new(Exit::Usage, "a log does not say when its calls were made")
-            .hint("replay a recording: heapledger record -o FILE.hl -- COMMAND"));
+        return Err(Failure::new(Exit::Usage, "this log does not say when its calls were made")
+            .hint("write a log with times: heapledger log record --times -o FILE.log -- COMMAND"));
     }
     Ok(subjects)
 }

@@ -1,5 +1,6 @@
 //! The chunks of an image: its events, nodes, annotations and checkpoints on their way to the file.
 
+use heapledger_core::Api;
 use heapledger_ledger::{Block, Freed};
 use heapledger_recording::{
     Annotation, AnnotationsEncoder, CheckpointEncoder, Event as FileEvent, EventsEncoder, Extras, ImageId, Live,
@@ -84,7 +85,8 @@ impl Image {
         {
             shared.fail(error.into());
         }
-        if extras.usable.is_some() || self.usable_sizes.is_any() {
+        // The usable sizes of a pool's blocks are their requested sizes.
+        if (extras.usable.is_some() || self.usable_sizes.is_any()) && event.call != Api::PoolAlloc.into() {
             self.usable_sizes.on_event(&event.kind, extras.usable);
         }
         self.reports.on_event(&event.kind);
@@ -115,18 +117,18 @@ impl Image {
         }
     }
 
-    pub(super) fn write_checkpoint(&self, shared: &mut Shared, time: Time) {
-        let blocks = self.ledger.blocks().map(|(_, block)| block);
+    pub(crate) fn write_checkpoint(&self, shared: &mut Shared, time: Time) {
+        let blocks = self.ledger.blocks().map(|(key, block)| (block, key.pool() != 0));
         // A block with a pending reallocation still has its old place.
         let pending = self.threads.pending().filter_map(|pending| match pending.old() {
-            Freed::Known(block) => Some(block),
+            Freed::Known(block) => Some((block, false)),
             Freed::Inherited(_) | Freed::Untracked | Freed::Unknown => None,
         });
         let live = blocks
             .chain(pending)
-            .filter(|block| !block.inherited)
-            .map(|Block { serial, size, stack, rate, .. }| {
-                let usable = self.usable_sizes.get(serial, size);
+            .filter(|(block, _)| !block.inherited)
+            .map(|(Block { serial, size, stack, rate, .. }, is_pooled)| {
+                let usable = if is_pooled { Some(size) } else { self.usable_sizes.get(serial, size) };
                 LiveBlock { serial, size, stack, rate, usable }
             })
             .collect();

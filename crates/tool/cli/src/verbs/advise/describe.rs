@@ -5,6 +5,7 @@ use std::time::Duration;
 use heapledger_analysis::{
     Finding, Grows, OtherAllocator, ReplayedAllocator, Reporters, Reserve, SizeClass, Slop, Temporary,
 };
+use heapledger_report_format::escape;
 use serde_json::{Value, json};
 
 use crate::format::{bytes, count, counted, duration, percent, rate, seconds, time};
@@ -83,7 +84,9 @@ fn slop(slop: &Slop) -> Description {
 fn other_allocator(found: &OtherAllocator) -> Description {
     let (other, present) = (&found.other, &found.present);
     let (variables, name) = other.split();
-    let variables = variables.map_or_else(String::new, |variables| format!("{variables} "));
+    // A name comes from a file: it may hold what a shell or a terminal obeys.
+    let variables = variables.into_iter().flat_map(str::split_whitespace).filter_map(|word| word.split_once('='));
+    let variables: String = variables.map(|(name, value)| format!("{}={} ", quoted(name), quoted(value))).collect();
     let run = format!("{variables}heapledger run --allocator {} -- COMMAND", quoted(name));
     let sentence = format!(
         "With {}, {} were resident at the peak of the replay, where {} has {}; its calls take {} of processor \
@@ -107,7 +110,7 @@ fn other_allocator(found: &OtherAllocator) -> Description {
     let aim = if found.saves_memory { "memory" } else { "time" };
     let evidence = json!({ "aim": aim, "present": figures(present), "other": figures(other), "try": run });
     let both = format!("replay -a {} -a {}", quoted(&present.name), quoted(&other.name));
-    (sentence, evidence, both)
+    (escape(&sentence).into_owned(), evidence, escape(&both).into_owned())
 }
 
 fn size_class(class: &SizeClass) -> Description {
@@ -133,4 +136,25 @@ fn size_class(class: &SizeClass) -> Description {
 fn reporters(reporters: &Reporters) -> Description {
     let sentence = format!("{}.", reporters.sentence);
     (sentence, json!({ "blocks": reporters.blocks }), "dmd --advice".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use heapledger_core::Bytes;
+
+    use super::*;
+
+    #[test]
+    fn names_of_allocators_are_harmless() {
+        let allocator = |name: &str| ReplayedAllocator { name: name.to_owned(), resident_max: Bytes(1), cpu_ns: 1 };
+        let found = OtherAllocator {
+            present: allocator("system\u{1b}[31m"),
+            other: allocator("A=$(reboot) B=1 jemalloc\u{1b}[2J"),
+            saves_memory: true,
+        };
+        let (sentence, evidence, both) = other_allocator(&found);
+        assert!(!sentence.contains('\u{1b}') && !both.contains('\u{1b}'), "{sentence:?} {both:?}");
+        let command = evidence["try"].as_str().unwrap();
+        assert!(command.starts_with("A='$(reboot)' B=1 heapledger run --allocator 'jemalloc"), "{command:?}");
+    }
 }

@@ -86,7 +86,7 @@ struct AllocatorJson<'r> {
     samples: Vec<SampleJson>,
     /// The size classes of requests, four for each power of two.
     classes: Vec<ClassJson>,
-    /// The live blocks by their usable sizes, when the usable bytes of all were the most. Missing
+    /// The live blocks by their usable sizes, when the usable bytes of all were the most. Empty
     /// for several processes.
     bins: Vec<ClassJson>,
 }

@@ -3,10 +3,12 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use heapledger_alloc_log::Line;
-use heapledger_analysis::{AllocatorEventKind, allocator_events};
+use heapledger_alloc_log::{Fields, Line, LineParser};
+use heapledger_analysis::{AllocatorEventKind, allocator_events, statistics_points};
 use heapledger_recording::{ImageId, ImageStart, Recording};
-use heapledger_replay::{Act, ActKind, LogReader, Player, RecordedError, Threads, WorkError, WorkWriter, recorded};
+use heapledger_replay::{
+    Act, ActKind, EventPlace, LogReader, Player, RecordedError, Threads, WorkError, WorkWriter, recorded,
+};
 use heapledger_report_format::escape;
 
 use super::Subject;
@@ -74,7 +76,8 @@ pub(super) fn of_recording(
     Ok(subjects)
 }
 
-/// Returns what the programs told their allocators to do with memory. Purges by an allocator's own
+/// Returns what the programs told their allocators to do with memory, and where they asked them for
+/// statistics. Purges by an allocator's own
 /// decision are left out: another one decides for itself.
 fn acts(recording: &Recording<'_>) -> Vec<Act> {
     let acts = allocator_events(recording).filter_map(|event| {
@@ -90,6 +93,12 @@ fn acts(recording: &Recording<'_>) -> Vec<Act> {
         Some(Act { image: event.image, time: event.time, kind })
     });
     let mut acts: Vec<Act> = acts.collect();
+    for image in recording.images().iter().map(|start| start.image) {
+        acts.extend(statistics_points(recording, image).into_iter().map(|(thread, time, point)| {
+            let kind = ActKind::Statistics(thread, EventPlace { serial: point.serial, rows: point.rows });
+            Act { image, time, kind }
+        }));
+    }
     acts.sort_by_key(|act| (act.image, act.time));
     acts
 }
@@ -101,12 +110,14 @@ struct Process {
     work: WorkWriter,
 }
 
-/// Writes the works of the chosen processes of a log. The moment of a call is its line.
+/// Writes the works of the chosen processes of a log. The moment of a call is its time, or its line
+/// if the log has no times. A log does not say when a process ends: each runs to the end.
 pub(super) fn of_log(arguments: &Replay, player: &mut Player) -> Result<Vec<Subject>> {
     let log = arguments.file.to_string_lossy();
     let (mut processes, mut places) = (Vec::<Process>::new(), HashMap::<u64, usize>::new());
     let (mut number, mut wrong, mut left_out, mut failed) = (0_u64, 0_u64, 0_u64, None);
-    let mut add = |number: u64, line: &Line| -> Result<()> {
+    let (mut parser, mut last) = (LineParser::default(), 0);
+    let mut add = |number: u64, line: &Line, fields: &Fields<'_>| -> Result<()> {
         let process = line.process;
         if !arguments.processes.is_empty() && !arguments.processes.contains(&process) {
             left_out += 1;
@@ -122,13 +133,13 @@ pub(super) fn of_log(arguments: &Replay, player: &mut Player) -> Result<Vec<Subj
             }
         };
         let Process { reader, work, .. } = &mut processes[place];
-        work.set_moment(number);
-        reader.add(line, work).map_err(failure)
+        last = last.max(reader.add(number, line, fields, work).map_err(failure)?);
+        Ok(())
     };
     read(&log, |text| {
         number += 1;
-        match Line::parse(text) {
-            Ok(line) => match add(number, &line) {
+        match parser.parse_with_fields(text) {
+            Ok((line, fields)) => match add(number, &line, &fields) {
                 Ok(()) => Seen::Call,
                 Err(error) => {
                     failed = Some(error);
@@ -164,7 +175,8 @@ pub(super) fn of_log(arguments: &Replay, player: &mut Player) -> Result<Vec<Subj
         notify(format_args!("heapledger: {} left out: no calls", counted(wrong, "line is", "lines are")));
     }
     let subject = |process: Process| {
-        let work = process.work.finish().map_err(failure)?;
+        let mut work = process.work.finish().map_err(failure)?;
+        work.set_end(last);
         Ok(Subject { process: process.process, program: String::new(), work })
     };
     processes.into_iter().map(subject).collect()

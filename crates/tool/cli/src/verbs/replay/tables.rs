@@ -38,9 +38,13 @@ pub(super) fn print(arguments: &Replay, figures: &Figures<'_>, out: &mut Output)
     if arguments.over_time {
         print_over_time(&rows, calls, out)?;
     }
-    if let [subject] = figures.subjects {
-        for (name, run) in &rows {
-            print_statistics(&subject.work, name, run, out)?;
+    for (subject, runs) in figures.subjects.iter().zip(&figures.runs) {
+        for (name, run) in figures.allocators.iter().zip(runs) {
+            let title = match figures.subjects.len() {
+                1 => (*name).to_owned(),
+                _ => format!("process {} {} with {name}", subject.process, subject.program),
+            };
+            print_statistics(&subject.work, &title, run, out)?;
         }
     }
     if arguments.sizes {
@@ -156,11 +160,11 @@ fn print_over_time(rows: &[(&str, &Run)], calls: u64, out: &mut Output) -> Resul
 /// Prints the memory at the points at which the program asked for statistics, in the lines of
 /// logalloc-replay, as far as they mean something for any allocator; of Heapledger's, by its own
 /// statistics.
-fn print_statistics(work: &Work, name: &str, run: &Run, out: &mut Output) -> Result<()> {
+fn print_statistics(work: &Work, title: &str, run: &Run, out: &mut Output) -> Result<()> {
     let samples = run.samples.iter().filter(|sample| sample.is_statistics);
     for (number, (point, sample)) in work.points.iter().zip(samples).enumerate() {
         out.line("")?;
-        out.title(format_args!("{name}, at a call of jemalloc_stats"))?;
+        out.title(format_args!("{title}, at a call of jemalloc_stats"))?;
         let mut lines = vec![("Objects", point.blocks), ("Slots", point.slots), ("Ops", point.calls)];
         match sample.own {
             Some(own) => lines.extend([

@@ -79,3 +79,33 @@ fn checkpoints_are_written_on_the_way() {
     }
     assert_eq!(live, 600);
 }
+
+#[test]
+fn blocks_of_pools_have_their_requested_sizes_in_checkpoints() {
+    for usable in [0, 40] {
+        let mut bench = Bench::new();
+        let FakeImage { id, mut own, .. } = bench.image(100, None);
+        let mut alloc = |time, api, address| {
+            let usable = if api == Api::Malloc { usable } else { 0 };
+            let (size, stack, rate) = (33, StackId(1), Rate::EXACT);
+            let event = Extended::Alloc { api, address, size, stack, alignment: 0, count: 0, usable, rate };
+            own.extended(time, &event);
+        };
+        alloc(1, Api::Malloc, 0x1000);
+        alloc(2, Api::PoolAlloc, 3 << 47 | 0x1000);
+        alloc(3, Api::Malloc, 0x2000);
+        bench.iterate();
+        let Stage::Running(image) = &mut bench.collector.images.slots[0].stage else { panic!() };
+        image.flush(&mut bench.collector.shared, Time(u64::MAX), &ExternalCounters::default());
+        image.write_checkpoint(&mut bench.collector.shared, Time(4));
+        bench.end(id, ImageEndReason::Exit);
+        let (_, bytes) = bench.finish();
+        let recording = open(&bytes);
+        let checkpoints = recording.checkpoints(id);
+        let [checkpoint] = checkpoints.as_slice() else { panic!() };
+        let mut sizes = Vec::new();
+        checkpoint.for_each_part(|part| sizes.extend(part.iter().map(|block| block.usable))).unwrap();
+        let asked = (usable > 0).then_some(Bytes(usable));
+        assert_eq!(sizes, [asked, Some(Bytes(33)), asked]);
+    }
+}
