@@ -588,7 +588,10 @@ enum {
     HEAPLEDGER_MISMATCH = 3,    /* freed by a function that does not match the allocating one */
     HEAPLEDGER_WRONG_SIZE = 4,  /* freed with the size `first` */
     HEAPLEDGER_OVERWRITE = 5,   /* bytes `first` to `last` from the block's start were written */
-    HEAPLEDGER_UNDERWRITE = 6   /* the same, in front of it: as int64_t both are negative */
+    HEAPLEDGER_UNDERWRITE = 6,  /* the same, in front of it: as int64_t both are negative */
+    /* Bytes `first` to `last`, as int64_t from the block's start, were written after its free. The
+     * checks find it if they keep freed blocks in quarantine. */
+    HEAPLEDGER_WRITE_AFTER_FREE = 7
 };
 
 typedef struct heapledger_misuse {

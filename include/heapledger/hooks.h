@@ -342,7 +342,9 @@ typedef struct heapledger_hooks {
 /* The exports of a hook library. heapledger_hook_init is called once in a process, in the first
  * thread, at the first allocation: before constructors have run, including the library's own.
  * Allocations that it makes go to the real functions and are not observed. The hooks that it
- * installs are entered after all libraries have been initialised. Its result is ignored. */
+ * installs are entered once the heapledger_hook_init of each hook library has returned, the first
+ * allocation being the first to enter them: that may be before the constructors of any library have
+ * run, the allocator's among them. Its result is ignored. */
 #define HEAPLEDGER_EXPORT __attribute__((visibility("default")))
 extern HEAPLEDGER_EXPORT const uint32_t heapledger_hook_version;
 HEAPLEDGER_EXPORT int heapledger_hook_init(const heapledger_functions *real, const heapledger_hooks *hooks);

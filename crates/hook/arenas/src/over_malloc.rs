@@ -19,6 +19,7 @@ use heapledger_core::fatal::Part::{self, Decimal, Hex, Text};
 use heapledger_core::fatal::{abort, print};
 use heapledger_core::hooks::arena::{PointerInfo, pointer};
 use heapledger_core::hooks::{self, Functions, Pointer, Replacement, dispatch};
+use heapledger_core::lock::Lock;
 use heapledger_core::sys;
 
 use crate::blocks::{self, ArenaBlock};
@@ -133,7 +134,24 @@ pub fn watch_forks() {
     let register = unsafe { core::mem::transmute::<usize, Register>(address) };
     // SAFETY: the handlers are part of this loaded object, which is never unloaded, since it
     // defines the program's malloc. They only take and release locks.
-    unsafe { register(before_fork, after_fork, after_fork, ptr::null()) };
+    unsafe { register(fork_begins, fork_ends, fork_ends, ptr::null()) };
+}
+
+/// Held over a fork, also while `forks` has opened the others: two threads may fork at a time, and
+/// a second one that took the others then would wait for the locks of the program that the first
+/// one's handlers hold.
+static FORKS: Lock = Lock::new();
+
+extern "C" fn fork_begins() {
+    core::mem::forget(FORKS.lock());
+    before_fork();
+}
+
+extern "C" fn fork_ends() {
+    after_fork();
+    // SAFETY: `Lock::unlock` asks that this thread, or the one that it is a copy of, took the lock
+    // and forgot the guard: the C library has called `fork_begins` before this.
+    unsafe { FORKS.unlock() };
 }
 
 static LOCKS: AllLocks = AllLocks { take: before_fork, release: after_fork };
@@ -147,8 +165,8 @@ extern "C" fn before_fork() {
 
 extern "C" fn after_fork() {
     forks::released();
-    // SAFETY: `before_fork` was called in this thread, or the one that it is a copy of: by the C
-    // library before this, or by `forks`, which calls the two in turn.
+    // SAFETY: `before_fork` was called in this thread, or the one that it is a copy of: by
+    // `fork_begins`, or by `forks`, which calls the two in turn.
     unsafe {
         blocks::after_fork();
         table::after_fork();

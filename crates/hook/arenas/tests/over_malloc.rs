@@ -13,6 +13,7 @@ use heapledger_arenas::parameters::{Parameters, SINGLE_THREAD};
 use heapledger_arenas::table;
 use heapledger_core::hooks::arena::{LightStatistics, PointerInfo, Statistics, pointer, purge_now};
 use heapledger_core::hooks::{Functions, Pointer, dispatch};
+use heapledger_core::lock::Lock;
 use heapledger_core::sample::Random;
 
 unsafe extern "C" {
@@ -307,44 +308,63 @@ fn work(seed: u64, arenas: &[usize; 3]) -> HashMap<usize, Vec<(usize, usize)>> {
 }
 
 /// Handlers around forks that were registered before ours run while the locks are held, before the
-/// fork, and in both processes after it. They create and dispose of arenas, and free blocks.
+/// fork, and in both processes after it. They create and dispose of arenas, and free blocks, and
+/// hold a lock of the program from before the fork until after it. Two threads fork.
 #[test]
 fn handlers_registered_earlier_use_arenas() {
+    const ROUNDS: usize = 20;
     static CALLS: AtomicUsize = AtomicUsize::new(0);
+    static OF_PROGRAM: Lock = Lock::new();
     /// Allocates and frees a block in an arena.
     fn use_arena(arena: usize, size: usize) {
         let block = call!(arena_malloc(arena, size));
         call!(free(block));
     }
-    extern "C" fn use_arenas() {
+    fn use_arenas() {
         let arena = create(&parameters(c"handlers"));
         (1..100).for_each(|size| use_arena(arena, size));
         assert_eq!(totals(arena as u64), Some((0, 0)));
         call!(dispose_arena(arena));
         CALLS.fetch_add(1, Ordering::Relaxed);
     }
+    extern "C" fn before() {
+        std::mem::forget(OF_PROGRAM.lock());
+        use_arenas();
+    }
+    extern "C" fn after() {
+        use_arenas();
+        // SAFETY: this thread, or the one that it is a copy of, has called `before`.
+        unsafe { OF_PROGRAM.unlock() };
+    }
+    fn fork_often(arena: usize) {
+        for _ in 0..ROUNDS {
+            // SAFETY: the child calls functions of the table alone, and ends.
+            let child = unsafe { fork() };
+            if child == 0 {
+                use_arena(arena, 10);
+                // Both calls of a fork are one turn of a thread.
+                let status = c_int::from(!CALLS.load(Ordering::Relaxed).is_multiple_of(2));
+                // SAFETY: the C library's function, which may be called at any time.
+                unsafe { _exit(status) };
+            }
+            let mut status = -1;
+            // SAFETY: the C library's function, with a variable for the status.
+            let ended = unsafe { waitpid(child, &raw mut status, 0) };
+            assert_eq!((ended, status), (child, 0));
+        }
+    }
     let arena = create(&parameters(c"around forks"));
     // SAFETY: the C library's functions. A wait for ever is a failure.
     let registered = unsafe {
         alarm(60);
-        __register_atfork(use_arenas, use_arenas, use_arenas, ptr::null())
+        __register_atfork(before, after, after, ptr::null())
     };
     assert_eq!(registered, 0);
     watch_forks();
-    for round in 1..=20 {
-        // SAFETY: the child calls functions of the table alone, and ends.
-        let child = unsafe { fork() };
-        if child == 0 {
-            use_arena(arena, 10);
-            let status = c_int::from(CALLS.load(Ordering::Relaxed) != 2 * round);
-            // SAFETY: the C library's function, which may be called at any time.
-            unsafe { _exit(status) };
-        }
-        let mut status = -1;
-        // SAFETY: the C library's function, with a variable for the status.
-        let ended = unsafe { waitpid(child, &raw mut status, 0) };
-        assert_eq!((ended, status, CALLS.load(Ordering::Relaxed)), (child, 0, 2 * round));
-    }
+    let other = std::thread::spawn(move || fork_often(arena));
+    fork_often(arena);
+    other.join().unwrap();
+    assert_eq!(CALLS.load(Ordering::Relaxed), 2 * 2 * ROUNDS);
     // SAFETY: the C library's function, which may be called at any time.
     unsafe { alarm(0) };
     // The locks are free, and other threads get them.

@@ -7,7 +7,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use heapledger_core::arch::nr;
-use heapledger_core::hooks::{Arena, Functions, Pointer};
+use heapledger_core::hooks::{Arena, Hooks, Pointer};
 use heapledger_core::sys;
 
 use crate::destination::DIRECTORY;
@@ -21,8 +21,12 @@ const LENGTH_MAX: usize = 256;
 /// The time at which the log began, in nanoseconds of the monotonic clock; 0 if calls have no
 /// times.
 static BEGAN: AtomicU64 = AtomicU64::new(0);
-/// `malloc_usable_size` of the allocator below all hooks; null if calls have no usable sizes.
+/// `malloc_usable_size` as the program calls it, of which no observer is notified: the block may be
+/// a replacement's, about which the allocator cannot be asked. Null if calls have no usable sizes.
 static USABLE_SIZE: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
+/// True once the constructor of this library has run, and so those of the libraries behind it, with
+/// the allocator's: some allocators cannot be asked before (tcmalloc follows a null pointer then).
+static IS_INITIALISED: AtomicBool = AtomicBool::new(false);
 /// True if calls have the labels of arenas.
 static ARENAS: AtomicBool = AtomicBool::new(false);
 /// True if calls have any fields.
@@ -34,8 +38,8 @@ type UsableSize = unsafe extern "C" fn(Pointer) -> usize;
 ///
 /// # Safety
 ///
-/// `underlying` is the table that Heapledger gives to hook libraries.
-pub(crate) unsafe fn find(underlying: *const Functions) {
+/// `table` is the table that Heapledger gives to hook libraries.
+pub(crate) unsafe fn find(table: *const Hooks) {
     let mut bytes = [0_u8; LENGTH_MAX];
     let Ok(fd) = DIRECTORY.open(format_args!("{NAME}"), O_RDONLY_CLOEXEC, 0) else { return };
     // SAFETY: the kernel writes at most that many bytes to the live array.
@@ -47,9 +51,9 @@ pub(crate) unsafe fn find(underlying: *const Functions) {
             ("time", Ok(began)) => BEGAN.store(began, Ordering::Relaxed),
             ("arena", Ok(_)) => ARENAS.store(true, Ordering::Relaxed),
             ("usable", Ok(_)) => {
-                // SAFETY: the table is valid, by this function's `# Safety`, and its functions are
-                // all there.
-                let function = unsafe { (*underlying).malloc_usable_size };
+                // SAFETY: the table is complete, by this function's `# Safety`, and with it the one
+                // that it points to.
+                let function = unsafe { (*(*table).program).malloc_usable_size };
                 USABLE_SIZE.store(function.map_or(ptr::null_mut(), |function| function as *mut ()), Ordering::Relaxed);
             }
             _ => continue,
@@ -59,6 +63,14 @@ pub(crate) unsafe fn find(underlying: *const Functions) {
 }
 
 const O_RDONLY_CLOEXEC: usize = 0o2000000;
+
+extern "C" fn constructor() {
+    IS_INITIALISED.store(true, Ordering::Relaxed);
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static CONSTRUCTOR: extern "C" fn() = constructor;
 
 /// Adds the fields of a call.
 ///
@@ -82,10 +94,11 @@ unsafe fn add_asked(line: &mut Line, result: Pointer, arena: *const Arena) {
     // SAFETY: null, or stored by `find` from an optional function of this type; `None` of it is
     // null.
     let usable = unsafe { mem::transmute::<*mut (), Option<UsableSize>>(USABLE_SIZE.load(Ordering::Relaxed)) };
-    if let Some(usable) = usable.filter(|_| !result.is_null()) {
+    if let Some(usable) = usable.filter(|_| !result.is_null() && IS_INITIALISED.load(Ordering::Relaxed)) {
         line.text(b" usable=");
         // SAFETY: `malloc_usable_size` asks for a live block, which `result` is, by this function's
-        // contract. It is the function below all hooks, which observers may call.
+        // contract. It is the program's function, of which no observer is notified: observers may
+        // call it.
         line.decimal(unsafe { usable(result) } as u64);
     }
     let began = BEGAN.load(Ordering::Relaxed);

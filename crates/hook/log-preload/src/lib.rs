@@ -37,14 +37,15 @@ pub static heapledger_hook_version: u32 = hooks::VERSION;
 ///
 /// Called by Heapledger, with its tables, once.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn heapledger_hook_init(underlying: *const Functions, table: *const Hooks) -> c_int {
+pub unsafe extern "C" fn heapledger_hook_init(_: *const Functions, table: *const Hooks) -> c_int {
+    // Without a log, too: the program's calls come here.
+    statistics::find_next();
     if !log::begin() {
         return 1;
     }
     observer::set_minimal(destination::is_minimal());
-    statistics::find_next();
     // SAFETY: Heapledger's table, by this function's `# Safety`.
-    unsafe { fields::find(underlying) };
+    unsafe { fields::find(table) };
     // SAFETY: Heapledger's table, by this function's `# Safety`. The observer is static, and its
     // functions keep the contract of `Observer`: they return, make only system calls, and do not
     // call the malloc family.

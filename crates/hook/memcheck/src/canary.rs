@@ -283,18 +283,22 @@ const SUM_SHIFT: u32 = 56;
 pub(crate) fn find(address: usize) -> Option<(Guarded, bool)> {
     const PAGE: usize = 4096;
     let start = address.checked_sub(LENGTH)?;
-    let mut words = [[0_u64; 2]];
-    // A block has memory of its page in front of it, unless the page begins there.
-    if sys::read_own_memory(&[start as u64], &mut words) == 0 {
-        if !sandbox::is_entered() || start / PAGE != address / PAGE {
-            return None;
-        }
-        let start = ptr::with_exposed_provenance::<[u64; 2]>(start);
-        // SAFETY: `read_unaligned` requires readable memory. `address` is one that the program
-        // gives as a block, and the two words are in the same page.
-        words = [unsafe { start.read_unaligned() }];
+    // In a sandbox the kernel is not asked: a block has memory of its page in front of it, unless
+    // the page begins there. Elsewhere it says so for the two pages, without reading what is there,
+    // which containers may refuse (`process_vm_readv`).
+    let is_there = match sandbox::is_entered() {
+        true => start / PAGE == address / PAGE,
+        false => sys::is_readable(start) && sys::is_readable(address - 1),
+    };
+    if !is_there {
+        return None;
     }
-    let [[header, state]] = words;
+    let words = ptr::with_exposed_provenance::<[u64; 2]>(start);
+    // SAFETY: `read_unaligned` requires readable memory. The two words are in at most two pages,
+    // those of the first and the last byte, which the kernel has just found readable; they stay,
+    // since `address` is one that the program gives as a block that is its own. In a sandbox they
+    // are in the page of that block.
+    let [header, state] = unsafe { words.read_unaligned() };
     let value = header ^ LIVE;
     let front = Front::from_number((value >> FRONT_SHIFT) as u8);
     let guarded = Guarded { address, usable: (value & SIZE_MASK) as usize, front };

@@ -18,6 +18,9 @@
 //!   table does not.
 #![no_std]
 
+#[cfg(test)]
+extern crate std;
+
 pub mod report;
 
 mod arch;

@@ -103,11 +103,11 @@ unsafe extern "C" fn realloc(old: Pointer, size: usize) -> Pointer {
         Some(Freeing::Known(block)) => reallocate(block.place(), size, || release(&block)),
         Some(Freeing::Unknown) => reallocate_plain(old, size),
         Some(Freeing::Second) => filled(size),
-        // The observer has not seen the call.
+        // The observer has not seen the call, or does not know the block.
         None => match canary::find(address) {
             Some((block, false)) => reallocate(block, size, || next!(free(pointer(block.underlying())))),
             Some((_, true)) => filled(size),
-            None => next!(realloc(old, size)),
+            None => reallocate_plain(old, size),
         },
     }
 }
@@ -168,7 +168,7 @@ unsafe extern "C" fn free(block: Pointer) {
         Some(Freeing::Known(block)) => release(&block),
         Some(Freeing::Unknown) => next!(free(block)),
         Some(Freeing::Second) => {}
-        // The observer has not seen the call.
+        // The observer has not seen the call, or does not know the block.
         None => match canary::find(address) {
             Some((block, false)) => next!(free(pointer(block.underlying()))),
             Some((_, true)) => {}

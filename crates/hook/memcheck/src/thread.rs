@@ -32,6 +32,9 @@ const FREEING_STAMP: usize = 88;
 /// The stack of the allocation, and from bit 32 on that of the free.
 const FREEING_STACKS: usize = 96;
 const FREEING_THREAD: usize = 104;
+/// The sums of the words about a new block, and about a free: see [`sum`].
+const GUARDED_SUM: usize = 112;
+const FREEING_SUM: usize = 120;
 
 const KNOWN: usize = 1;
 const UNKNOWN: usize = 2;
@@ -126,19 +129,30 @@ pub(crate) fn take_delete(block: usize) -> Option<(Call, Option<usize>, usize)> 
     Some((call, word::<EXTRA>().checked_sub(1), word::<ALIGNMENT>()))
 }
 
+/// Returns a sum by which the words about one block are told from a mixture with those of another.
+///
+/// A signal handler that allocates or frees may run between any two accesses to the words, and
+/// leaves its own there.
+fn sum(words: &[usize]) -> usize {
+    const FACTOR: usize = 0x9e37_79b9_7f4a_7c15_u64 as usize;
+    words.iter().fold(0, |sum: usize, word| (sum ^ word).wrapping_mul(FACTOR).rotate_left(29))
+}
+
 /// Notes that the block that this thread is being given has canaries.
 pub(crate) fn set_guarded(block: Guarded) {
+    let front = usize::from(block.front.number());
     set_word::<GUARDED_USABLE>(block.usable);
-    set_word::<GUARDED_FRONT>(usize::from(block.front.number()));
+    set_word::<GUARDED_FRONT>(front);
+    set_word::<GUARDED_SUM>(sum(&[block.address, block.usable, front]));
     set_word::<GUARDED>(block.address);
 }
 
 /// Takes the canaries of this block, if the block was the last to be given any.
 pub(crate) fn take_guarded(address: usize) -> Option<Guarded> {
-    let is_guarded = word::<GUARDED>() == address;
+    let (usable, number, found) = (word::<GUARDED_USABLE>(), word::<GUARDED_FRONT>(), word::<GUARDED_SUM>());
+    let is_guarded = word::<GUARDED>() == address && found == sum(&[address, usable, number]);
     set_word::<GUARDED>(0);
-    let front = Front::from_number(word::<GUARDED_FRONT>() as u8);
-    is_guarded.then(|| Guarded { address, usable: word::<GUARDED_USABLE>(), front })
+    is_guarded.then(|| Guarded { address, usable, front: Front::from_number(number as u8) })
 }
 
 /// The block of a free or reallocation, as the observer has found it for the replacement.
@@ -155,41 +169,53 @@ pub(crate) enum Freeing {
 /// Notes how the free of this block, which follows, is to be handled. `None`: the observer cannot
 /// say.
 pub(crate) fn set_freeing(address: usize, freeing: Option<Freeing>) {
-    let state = match freeing {
+    let (state, words) = match freeing {
         None => return set_word::<FREEING>(0),
         Some(Freeing::Known(block)) => {
-            set_word::<FREEING_SIZE>(block.size as usize);
-            set_word::<FREEING_USABLE>(block.usable as usize);
-            set_word::<FREEING_STAMP>(block.stamp as usize | usize::from(block.freed_by) << 32);
-            set_word::<FREEING_STACKS>(block.allocated_at.0 as usize | (block.freed_at.0 as usize) << 32);
-            set_word::<FREEING_THREAD>(block.freed_in.0 as usize);
-            KNOWN
+            let stamp = block.stamp as usize | usize::from(block.freed_by) << 32;
+            let stacks = block.allocated_at.0 as usize | (block.freed_at.0 as usize) << 32;
+            (KNOWN, [block.size as usize, block.usable as usize, stamp, stacks, block.freed_in.0 as usize])
         }
-        Some(Freeing::Unknown) => UNKNOWN,
-        Some(Freeing::Second) => SECOND,
+        Some(Freeing::Unknown) => (UNKNOWN, [0; 5]),
+        Some(Freeing::Second) => (SECOND, [0; 5]),
     };
+    let [size, usable, stamp, stacks, thread] = words;
+    set_word::<FREEING_SIZE>(size);
+    set_word::<FREEING_USABLE>(usable);
+    set_word::<FREEING_STAMP>(stamp);
+    set_word::<FREEING_STACKS>(stacks);
+    set_word::<FREEING_THREAD>(thread);
     set_word::<FREEING_STATE>(state);
+    set_word::<FREEING_SUM>(sum(&[address, state, size, usable, stamp, stacks, thread]));
     set_word::<FREEING>(address);
 }
 
-/// Takes what the observer has found about this block; `None` if it was not asked about the block.
+/// Takes what the observer has found about this block; `None` if it was not asked about the block,
+/// or if a signal handler has freed another one since.
 pub(crate) fn take_freeing(address: usize) -> Option<Freeing> {
-    if word::<FREEING>() != address {
+    let (state, size, usable) = (word::<FREEING_STATE>(), word::<FREEING_SIZE>(), word::<FREEING_USABLE>());
+    let (stamp, stacks, thread) = (word::<FREEING_STAMP>(), word::<FREEING_STACKS>(), word::<FREEING_THREAD>());
+    let found = word::<FREEING_SUM>();
+    // After the others: a handler that came between them has left 0 here.
+    if word::<FREEING>() != address || found != sum(&[address, state, size, usable, stamp, stacks, thread]) {
         return None;
     }
     set_word::<FREEING>(0);
-    Some(match word::<FREEING_STATE>() {
+    Some(match state {
         KNOWN => Freeing::Known(FreedBlock {
             address: address as u64,
-            size: word::<FREEING_SIZE>() as u64,
-            usable: word::<FREEING_USABLE>() as u64,
-            stamp: word::<FREEING_STAMP>() as u32,
-            freed_by: (word::<FREEING_STAMP>() >> 32) as u8,
-            allocated_at: StackId(word::<FREEING_STACKS>() as u32),
-            freed_at: StackId((word::<FREEING_STACKS>() >> 32) as u32),
-            freed_in: ThreadId(word::<FREEING_THREAD>() as u32),
+            size: size as u64,
+            usable: usable as u64,
+            stamp: stamp as u32,
+            freed_by: (stamp >> 32) as u8,
+            allocated_at: StackId(stacks as u32),
+            freed_at: StackId((stacks >> 32) as u32),
+            freed_in: ThreadId(thread as u32),
         }),
         SECOND => Freeing::Second,
         _ => Freeing::Unknown,
     })
 }
+
+#[cfg(all(test, target_arch = "x86_64", target_os = "linux", not(miri)))]
+mod tests;

@@ -25,6 +25,9 @@ static STACK_LOCK: Lock = Lock::new();
 
 /// Maps the stack for reports. Without memory for it, reports use the stack of the handler.
 pub(crate) fn prepare() {
+    if STACK_END.load(Ordering::Relaxed) != 0 {
+        return;
+    }
     if let Ok(start) = sys::map_guarded(STACK_LENGTH, false) {
         STACK_END.store(start.expose_provenance() + STACK_LENGTH, Ordering::Release);
     }

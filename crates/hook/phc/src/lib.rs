@@ -94,6 +94,7 @@ impl core::error::Error for PhcStartError {}
 
 static CONTROL: Lock = Lock::new();
 static IS_RUNNING: AtomicBool = AtomicBool::new(false);
+static WATCHES_FORKS: AtomicBool = AtomicBool::new(false);
 
 /// Starts the checker in the hook table of this loaded object, for the rest of the process's life:
 /// blocks that are allocated from now on are sampled. If the program's allocator counts at its
@@ -210,7 +211,10 @@ fn start_with(
     }
     fault::prepare();
     record::prepare();
-    capture::watch_forks(before_fork, after_fork, after_fork_in_child);
+    // Once: a start that fails below may be tried again, and the handlers take locks.
+    if !WATCHES_FORKS.swap(true, Ordering::Relaxed) {
+        capture::watch_forks(before_fork, after_fork, after_fork_in_child);
+    }
     report::set_prints(options.prints);
     adaptive::set(options.is_adaptive);
     countdown::set_rejects(options.is_adaptive || sites::is_any());

@@ -2,7 +2,7 @@
 
 use core::fmt::{self, Write};
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use heapledger_core::crash_record::{HEADER, LENGTH, MAGIC, VERSION};
 use heapledger_core::sys;
@@ -15,8 +15,11 @@ const BYTES: usize = 20;
 /// The mapping; null without memory for it.
 static MAPPING: AtomicPtr<u8> = AtomicPtr::new(ptr::null_mut());
 
-/// Maps the memory. Without it there are no reports in core files.
+/// Maps the memory, once. Without it there are no reports in core files. One thread at a time.
 pub(crate) fn prepare() {
+    if !MAPPING.load(Ordering::Acquire).is_null() {
+        return;
+    }
     let Ok(mapping) = sys::map_guarded(LENGTH, false) else { return };
     // SAFETY: `copy_nonoverlapping` and `write` demand writable memory that nobody else uses: the
     // mapping, which has `LENGTH` bytes, and is aligned to a page.
@@ -26,6 +29,9 @@ pub(crate) fn prepare() {
     }
     MAPPING.store(mapping, Ordering::Release);
 }
+
+/// True while a thread writes a report.
+static IS_BUSY: AtomicBool = AtomicBool::new(false);
 
 /// Returns the word with the number of bytes.
 fn bytes(mapping: *mut u8) -> &'static AtomicU32 {
@@ -40,12 +46,19 @@ pub(crate) fn clear() {
     if !mapping.is_null() {
         bytes(mapping).store(0, Ordering::Relaxed);
     }
+    // The thread that wrote is not in this process, unless it is the one that has forked.
+    IS_BUSY.store(false, Ordering::Relaxed);
 }
 
-/// Appends a report; if there is no room for it, in the place of all others. One thread at a time.
+/// Appends a report; if there is no room for it, in the place of all others. The report is left out
+/// if another thread writes one, or this one, which has faulted meanwhile: waiting might take for
+/// ever.
 pub(crate) fn write(report: impl FnOnce(&mut dyn Write) -> fmt::Result) {
     let mapping = MAPPING.load(Ordering::Acquire);
     if mapping.is_null() {
+        return;
+    }
+    if IS_BUSY.swap(true, Ordering::Acquire) {
         return;
     }
     let mut from = HEADER + bytes(mapping).load(Ordering::Relaxed) as usize;
@@ -58,6 +71,7 @@ pub(crate) fn write(report: impl FnOnce(&mut dyn Write) -> fmt::Result) {
     if report(&mut out).and_then(|()| out.write_str("maps\n\n")).is_ok() {
         bytes(mapping).store((out.at - HEADER) as u32, Ordering::Release);
     }
+    IS_BUSY.store(false, Ordering::Release);
 }
 
 /// Text behind the reports.
@@ -70,9 +84,12 @@ impl Write for Text {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let end = self.at.checked_add(text.len()).filter(|&end| end <= LENGTH).ok_or(fmt::Error)?;
         // SAFETY: `copy_nonoverlapping` demands memory for the text: the mapping has `LENGTH`
-        // bytes. Nobody else writes behind the reports: `write` is for one thread at a time.
+        // bytes. Nobody else writes behind the reports: `write` lets one thread in at a time.
         unsafe { ptr::copy_nonoverlapping(text.as_ptr(), self.mapping.add(self.at), text.len()) };
         self.at = end;
         Ok(())
     }
 }
+
+#[cfg(all(test, target_os = "linux", not(miri)))]
+mod tests;

@@ -224,13 +224,21 @@ pub(crate) unsafe fn release() {
     unsafe { GUARDED.lock.unlock() };
 }
 
-/// Reserves the addresses. False if the system refuses. Call once.
+/// Reserves the addresses. False if the system refuses. A second call, after a start that failed,
+/// keeps what the first one has reserved. One thread at a time.
 ///
 /// With `has_metadata`, the pages that the allocator reads are readable.
 pub(crate) fn reserve(options: &PhcOptions, has_metadata: bool) -> bool {
     const PROT_NONE: usize = 0;
-    const PROT_READ: usize = 1;
     const MAP_PRIVATE_ANONYMOUS_NORESERVE: usize = 0x2 | 0x20 | 0x4000;
+    let base = BASE.load(Ordering::Acquire);
+    if base != 0 {
+        with(|slots| {
+            slots.placement = options.placement;
+            slots.limit(options.bytes_max);
+        });
+        return !has_metadata || make_metadata_readable(base);
+    }
     let length = RESERVE + LAYOUT_PERIOD;
     // SAFETY: without MAP_FIXED the kernel picks unused addresses, so no existing mapping is
     // affected. No argument is a pointer.
@@ -245,11 +253,8 @@ pub(crate) fn reserve(options: &PhcOptions, has_metadata: bool) -> bool {
             unsafe { sys::call(nr::MUNMAP, [from, to - from, 0, 0, 0, 0]) };
         }
     }
-    for chunk in (base..base + RESERVE).step_by(4 << 20) {
-        // SAFETY: the page is in the reserve, where nothing is yet.
-        if has_metadata && unsafe { sys::call(nr::MPROTECT, [metadata_page(chunk), PAGE, PROT_READ, 0, 0, 0]) } != 0 {
-            return false;
-        }
+    if has_metadata && !make_metadata_readable(base) {
+        return false;
     }
     let Ok(table) = sys::map_private(SLOTS_MAX as usize * size_of::<Slot>()) else { return false };
     let table = table.cast::<Slot>();
@@ -259,6 +264,15 @@ pub(crate) fn reserve(options: &PhcOptions, has_metadata: bool) -> bool {
     });
     BASE.store(base, Ordering::Release);
     true
+}
+
+/// Makes the pages of the reserve readable that the allocator reads. False if the system refuses.
+fn make_metadata_readable(base: usize) -> bool {
+    const PROT_READ: usize = 1;
+    (base..base + RESERVE).step_by(4 << 20).all(|chunk| {
+        // SAFETY: the page is in the reserve, and has no block: it is one that the allocator reads.
+        unsafe { sys::call(nr::MPROTECT, [metadata_page(chunk), PAGE, PROT_READ, 0, 0, 0]) == 0 }
+    })
 }
 
 /// Raises the limit of the memory for blocks. A smaller one is ignored.

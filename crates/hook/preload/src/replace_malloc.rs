@@ -433,7 +433,25 @@ mod hosted {
         unsafe { (*HOSTED_TABLE.0.get()).assume_init_ref() }
     }
 
+    /// Returns from a function with the result of the same one of the table below, if the library
+    /// that was brought last has left out an entry of the protocol: the types of the protocol have
+    /// no room for all of ours.
+    macro_rules! pass_left_out {
+        ($($entry:ident)&&*, $name:ident($($argument:expr),*)) => {
+            if SLOT == DYNAMIC
+                $(&& ENTRIES.$entry.load(Ordering::Acquire) as usize == OURS[DYNAMIC].$entry as usize)*
+            {
+                let below = BELOW[DYNAMIC].load(Ordering::Acquire).cast_const();
+                // SAFETY: the replacement in this slot, by which alone this function is called, is
+                // given a complete table that stays before its first call. The arguments are the
+                // caller's, for the function of the same contract.
+                return unsafe { (*below).$name.unwrap_unchecked()($($argument),*) };
+            }
+        };
+    }
+
     pub(super) unsafe extern "C" fn purge_all<const SLOT: usize>() -> usize {
+        pass_left_out!(jemalloc_free_dirty_pages && jemalloc_purge_freed_pages, purge_all());
         // SAFETY: a function without arguments, which may be called at any time.
         unsafe { (table::<SLOT>().jemalloc_free_dirty_pages)() };
         // SAFETY: the same.
@@ -443,6 +461,7 @@ mod hosted {
     }
 
     pub(super) unsafe extern "C" fn purge_excess<const SLOT: usize>() -> usize {
+        pass_left_out!(jemalloc_free_excess_dirty_pages, purge_excess());
         // SAFETY: a function without arguments, which may be called at any time.
         unsafe { (table::<SLOT>().jemalloc_free_excess_dirty_pages)() };
         0
@@ -450,7 +469,12 @@ mod hosted {
 
     /// The protocol's budget is a `Maybe<std::function<bool()>>`, which is asked before each step
     /// whether to go on. It is passed as none: the library purges all that may be.
-    pub(super) unsafe extern "C" fn purge_now<const SLOT: usize>(is_peek_only: bool, grace: u32, _: usize) -> c_int {
+    pub(super) unsafe extern "C" fn purge_now<const SLOT: usize>(
+        is_peek_only: bool,
+        grace: u32,
+        budget: usize,
+    ) -> c_int {
+        pass_left_out!(moz_may_purge_now, purge_now(is_peek_only, grace, budget));
         // 32 bytes of the function object, and the flag that says if there is one.
         let none = [0_u64; 8];
         // SAFETY: a function that may be called at any time, with a value of the type above: it is
@@ -462,6 +486,7 @@ mod hosted {
     ///
     /// `total` is null or valid for a write, `bins` null or for as many as there are bins.
     pub(super) unsafe extern "C" fn statistics<const SLOT: usize>(total: *mut Statistics, bins: *mut BinStatistics) {
+        pass_left_out!(jemalloc_stats_internal, statistics(total, bins));
         let mut stats = Stats::default();
         // SAFETY: `stats` is a variable of ours, and `bins` as this function's `# Safety` says,
         // which is what the protocol asks for.
@@ -491,6 +516,7 @@ mod hosted {
     ///
     /// `info` is null or valid for a write.
     pub(super) unsafe extern "C" fn pointer_info<const SLOT: usize>(address: *const c_void, info: *mut PointerInfo) {
+        pass_left_out!(jemalloc_ptr_info, pointer_info(address, info));
         let mut found = PtrInfo::default();
         // SAFETY: `found` is a variable of ours; any address may be asked about.
         unsafe { (table::<SLOT>().jemalloc_ptr_info)(address, &raw mut found) };

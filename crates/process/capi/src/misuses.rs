@@ -105,6 +105,7 @@ fn c_misuse(misuse: &Misuse) -> CMisuse {
             (5, size.saturating_add(bytes.start), size.saturating_add(bytes.end).saturating_sub(1))
         }
         MisuseKind::Underwrite(bytes) => (6, bytes.start as u64, bytes.end.wrapping_sub(1) as u64),
+        MisuseKind::WriteAfterFree(bytes) => (7, bytes.start as u64, bytes.end.wrapping_sub(1) as u64),
         _ => (0, 0, 0),
     };
     let before = match misuse.kind {

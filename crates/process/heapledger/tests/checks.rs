@@ -2,6 +2,7 @@
 
 use std::alloc::{Layout, alloc, dealloc, realloc};
 use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use heapledger::{Allocator, Bytes, Call, Checks, ChecksError, Ledger, LedgerOptions, MisuseKind};
 
@@ -15,7 +16,7 @@ static ALLOCATOR: Allocator<heapledger::HeapAllocator> = Allocator::heap();
 
 fn main() {
     let before = Box::new([1_u8; 50]);
-    let checks = Checks::start_with_quarantine(Bytes(1 << 20)).unwrap();
+    let checks = start_while_others_allocate();
     assert_eq!(Checks::start().unwrap_err(), ChecksError::Running);
     // Beside the ledger.
     let ledger = Ledger::start(LedgerOptions::EXACT).unwrap();
@@ -63,6 +64,30 @@ fn main() {
     assert_eq!(checks.misuses_lost(), 0);
     ledger.stop();
     println!("the checks found what was done, and nothing else");
+}
+
+/// Starts the checks while other threads allocate blocks and free those from before.
+fn start_while_others_allocate() -> Checks {
+    let (ready, ends) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let work = || {
+        let mut blocks: [_; 64] = std::array::from_fn(|_| Box::new([2_u8; 50]));
+        ready.fetch_add(1, Ordering::Relaxed);
+        for at in (0..blocks.len()).cycle() {
+            blocks[at] = black_box(Box::new([3; 50]));
+            if ends.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        (0..3).for_each(|_| drop(scope.spawn(work)));
+        while ready.load(Ordering::Relaxed) < 3 {
+            std::thread::yield_now();
+        }
+        let checks = Checks::start_with_quarantine(Bytes(1 << 20)).unwrap();
+        ends.store(true, Ordering::Relaxed);
+        checks
+    })
 }
 
 fn layout(size: usize) -> Layout {

@@ -241,6 +241,67 @@ int main(void) {
     assert!(!munged.contains("time=") && munged.contains("1 1 jemalloc_stats()\n"), "{munged}");
 }
 
+/// The usable size of a block of a replacement is what the program is told: the allocator below
+/// does not know the block.
+#[test]
+fn usable_sizes_are_those_that_the_program_sees() {
+    const REPLACES: &str = r#"
+#include <heapledger/hooks.h>
+#include <stdlib.h>
+#include <string.h>
+static _Alignas(16) char memory[1 << 16];
+static size_t used;
+static void *take(size_t size) {
+    void *block = memory + used;
+    used += (size + 15) / 16 * 16;
+    return block;
+}
+static int owns(void *block) { return (char *)block >= memory && (char *)block < memory + sizeof memory; }
+static void drop(void *block) { (void)block; }
+static void *move(void *old, size_t size) { return memcpy(take(size), old, 1); }
+static size_t usable(void *block) { (void)block; return 7777; }
+static const heapledger_functions *below;
+int main(void) {
+    static heapledger_replacement own = HEAPLEDGER_REPLACEMENT(0, "own", &below);
+    own.owns = owns;
+    own.functions.malloc = take;
+    own.functions.free = drop;
+    own.functions.realloc = move;
+    own.functions.malloc_usable_size = usable;
+    const heapledger_hooks *hooks = heapledger_find_hooks();
+    if (hooks == NULL || hooks->install_replacement(&own) != 0) return 1;
+    void *volatile block = malloc(1234);
+    free(block);
+    return hooks->remove_replacement(&own);
+}
+"#;
+    let scratch = Scratch::new();
+    let (source, replaces, log) =
+        (scratch.write("replaces.c", REPLACES), scratch.file("replaces"), scratch.file("replaces.log"));
+    let headers = crate::readme::root().join("include");
+    let built = Command::new("cc").arg("-I").arg(headers).arg("-o").arg(&replaces).arg(source).arg("-ldl").status();
+    assert!(built.unwrap().success());
+    let words = ["log", "record", "--quiet", "--usable", "-o"].map(OsStr::new).into_iter();
+    let outcome = heapledger(words.chain([&log, Path::new("--"), &replaces].map(Path::as_os_str)));
+    assert!(outcome.status.success(), "{outcome:?}");
+    let text = fs::read_to_string(&log).unwrap();
+    let line = text.lines().find(|line| line.contains(" malloc(1234)=")).unwrap_or_else(|| panic!("{text}"));
+    assert!(line.ends_with(" usable=7777"), "{line}");
+}
+
+/// A process for which there is no log gets the C library's statistics all the same.
+#[test]
+fn statistics_are_printed_without_a_log() {
+    const ASKS: &str = "#include <malloc.h>\n#include <stdio.h>\nint main(void) { return malloc_info(0, stdout); }\n";
+    let scratch = Scratch::new();
+    let (source, asks) = (scratch.write("asks.c", ASKS), scratch.file("asks"));
+    assert!(Command::new("cc").arg("-o").arg(&asks).arg(source).status().unwrap().success());
+    let library = scratch.write("liblog.so", include_bytes!(env!("HEAPLEDGER_LOG_LIBRARY")));
+    let outcome = Job::new([asks.to_str().unwrap()]).launched("run", &[&library]).outcome();
+    let text = String::from_utf8_lossy(&outcome.stdout);
+    assert!(outcome.status.success() && text.contains("<malloc version="), "{outcome:?}");
+}
+
 #[test]
 fn children_have_lines_of_their_own() {
     let scratch = Scratch::new();
