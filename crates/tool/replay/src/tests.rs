@@ -296,3 +296,16 @@ fn statistics_points_of_sums_are_kept() {
     let points = total.samples.iter().filter(|sample| sample.is_statistics).map(|sample| sample.moment);
     assert_eq!(points.collect::<Vec<_>>(), [1234]);
 }
+
+#[test]
+fn hostile_sizes_do_not_overflow() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut work = WorkWriter::new(file.path().to_path_buf(), Threads::One);
+    for block in 0..70_000 {
+        work.allocate(1, Call::Malloc, block, u64::MAX).unwrap();
+    }
+    for block in 0..70_000 {
+        work.free(1, block).unwrap();
+    }
+    assert_eq!(work.finish().unwrap().bytes_live_max, u64::MAX);
+}

@@ -215,6 +215,17 @@ fn statistics_are_printed_where_the_program_asked() {
     // The block of 56 bytes is in the bin of 64.
     let bins = outcome.text().lines().filter(|line| line.ends_with(" 64 B") && line.contains(" 12 %")).count();
     assert_eq!(bins, 1, "{outcome:?}");
+    // The same points are in a recording of the log, and in each of several processes.
+    let converted = scratch.file("asks.hl");
+    let words = ["log", "convert", asks.to_str().unwrap(), "-o", converted.to_str().unwrap()];
+    assert_eq!(heapledger(words).status, exited(0));
+    let two =
+        scratch.write("two.log", "1 1 malloc(50)=#1\n2 1 malloc(8)=#2\n1 1 jemalloc_stats()\n2 1 jemalloc_stats()\n");
+    for (file, expected) in [(&converted, [1, 0]), (&two, [1, 1])] {
+        let text = heapledger(["replay", "-a", "system", file.to_str().unwrap()]).text();
+        let objects = text.lines().filter_map(|line| line.strip_prefix("Objects:")?.trim().parse().ok());
+        assert_eq!(objects.collect::<Vec<u64>>(), expected, "{text}");
+    }
     let own = heapledger(["replay", "-a", "heapledger", asks.to_str().unwrap()]).text();
     for label in ["dirty:", "fresh:", "madvised:", "bookkeep:", "bin-unused:"] {
         assert_eq!(own.lines().filter(|line| line.starts_with(label)).count(), 2, "{label} {own}");
@@ -234,6 +245,9 @@ fn wrong_works_and_allocators_are_told() {
     };
     failed(&[], &file, 102, "line 4 of");
     failed(&["--keep-going", "--time"], &file, 2, "does not say when");
+    let timed = scratch.write("timed.log", "1 1 malloc(50)=0x10 time=1\n1 1 free(0x10) time=200000001\n");
+    let replay = replayed(&timed, &["-a", "system", "--time"]);
+    assert!(number(&replay["rows"][0], "wall_ns") >= 200_000_000, "{replay:#}");
     failed(&["--keep-going", "--process", "3"], &file, 102, "has no call of an allocator");
     let replay = replayed(&file, &["--keep-going", "-a", "system", "--process", "1"]);
     let figures = ["process", "calls", "frees_unknown", "bytes_requested_max"].map(|name| number(&replay, name));

@@ -42,6 +42,7 @@ pub(super) fn print(arguments: &Replay, figures: &Figures<'_>, out: &mut Output)
         for (name, run) in figures.allocators.iter().zip(runs) {
             let title = match figures.subjects.len() {
                 1 => (*name).to_owned(),
+                _ if subject.program.is_empty() => format!("process {} with {name}", subject.process),
                 _ => format!("process {} {} with {name}", subject.process, subject.program),
             };
             print_statistics(&subject.work, &title, run, out)?;
