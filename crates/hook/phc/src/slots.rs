@@ -145,8 +145,10 @@ static GUARDED: Guarded = Guarded {
     }),
 };
 
+/// The base of no reserve: no address is in it.
+const NO_BASE: usize = usize::MAX - RESERVE;
 /// The beginning of the reserve. Before there is one, an address near which no block is.
-static BASE: AtomicUsize = AtomicUsize::new(usize::MAX - RESERVE);
+static BASE: AtomicUsize = AtomicUsize::new(NO_BASE);
 
 /// Returns the beginning of the reserve.
 pub(crate) fn base() -> usize {
@@ -232,7 +234,7 @@ pub(crate) fn reserve(options: &PhcOptions, has_metadata: bool) -> bool {
     const PROT_NONE: usize = 0;
     const MAP_PRIVATE_ANONYMOUS_NORESERVE: usize = 0x2 | 0x20 | 0x4000;
     let base = BASE.load(Ordering::Acquire);
-    if base != 0 {
+    if base != NO_BASE {
         with(|slots| {
             slots.placement = options.placement;
             slots.limit(options.bytes_max);
