@@ -270,6 +270,13 @@ impl RunPtr {
     /// Gives the blocks that were not handed out back. Returns their number. From then on, the run
     /// need not be the current one: only that one has a free list.
     pub(crate) fn give_back_free(self) -> u32 {
+        if self.local_free.get().is_null() {
+            // Often so, when the list was filled just now: no need to follow it.
+            let count = if self.free.get().is_null() { 0 } else { self.unused() };
+            self.local_free.set(self.free.get());
+            self.free.set(ptr::null_mut());
+            return count;
+        }
         let (first, key) = (self.free.get(), self.key());
         let (mut last, mut count) = (ptr::null_mut(), 0);
         let mut block = first;

@@ -14,7 +14,7 @@
 use heapledger_core::block_sampler::{self, BlockSampler};
 
 use crate::block::as_own;
-use crate::classes::{CLASSES, DIRECT_MAX, LARGE_MAX, class_of};
+use crate::classes::{CLASSES, LARGE_MAX, class_of};
 use crate::from_heap;
 use crate::heap::HeapPtr;
 use crate::run::RunPtr;
@@ -45,12 +45,6 @@ pub(crate) fn refill(
 ) -> *mut u8 {
     if !heap.countdown.is_nothing_due() {
         return refill_due(sampler, heap, class, (size, alignment));
-    }
-    if size <= DIRECT_MAX && alignment == from_heap::ALIGNMENT {
-        let block = heap.refill_and_count(size);
-        if !block.is_null() {
-            return block.cast();
-        }
     }
     counted(sampler, heap, class, (size, alignment))
 }
@@ -128,21 +122,36 @@ fn finish(
     sampled
 }
 
-/// Allocates a block of a size that is never the sampler's, from this thread's home heap. Blocks
-/// that were handed out with it are counted at the next refill.
+/// Allocates a block of a size that is never the sampler's, from this thread's home heap, and that
+/// is not counted. Others that were handed out with it are.
 #[inline(always)]
 pub(crate) fn unsampled(heap: HeapPtr, size: usize, allocate: impl FnOnce() -> *mut u8) -> *mut u8 {
-    if block_sampler::get().is_none() {
-        return allocate();
-    }
-    let class = if size <= LARGE_MAX { Some(class_of(size)) } else { None };
-    // Those that were ready have been counted.
-    let (refills, ready) = (heap.refills(), class.map_or(0, |class| heap.out_of_turn(class)));
+    let Some(sampler) = block_sampler::get().filter(|_| size <= LARGE_MAX) else { return allocate() };
+    let class = class_of(size);
+    let (refills, ready, out_of_turn) = (heap.refills(), heap.ready(class), heap.out_of_turn(class));
     let block = allocate();
-    if let Some(class) = class.filter(|_| heap.refills() != refills) {
-        heap.hold_back(class, ready);
+    if heap.refills() != refills {
+        let wanted = (heap.ready(class).wrapping_sub(ready) as isize).wrapping_sub(1);
+        if heap.countdown.is_due(class) {
+            heap.hold_back(class, out_of_turn);
+        } else if !heap.countdown.skip(wanted) {
+            finish_unsampled(sampler, heap, class, wanted as usize);
+        }
     }
     block
+}
+
+/// Counts `wanted` allocations that a refill has made ready beside a block that is not counted, if
+/// the sampler has to be asked.
+#[cold]
+#[inline(never)]
+fn finish_unsampled(sampler: &'static BlockSampler, heap: HeapPtr, class: usize, wanted: usize) {
+    let before = heap.countdown.take(sampler, wanted);
+    if before < wanted {
+        let ready = heap.free_count(class) + heap.out_of_turn(class);
+        heap.hold_back(class, before + ready.saturating_sub(wanted));
+        heap.countdown.set_due(class);
+    }
 }
 
 /// Makes all blocks that this thread's heap has handed out uncounted again, when sampling begins.

@@ -10,27 +10,30 @@ use crate::block::Block;
 const COMPARED_LESS: usize = 128;
 
 impl Heap {
-    /// Does the most frequent refill for a request of up to [`DIRECT_MAX`] bytes: makes the blocks
-    /// that the thread has freed in the current run the free list, and returns the first. Null if
-    /// there are none, or if more has to be done: then [`HeapPtr::tick`] and [`HeapPtr::refill`] do
-    /// it all.
+    /// Does the most frequent refill for a request of up to [`DIRECT_MAX`](crate::classes::DIRECT_MAX)
+    /// bytes: makes the blocks that the thread has freed in the current run the free list, and
+    /// returns the first. Null if there are none, or if more has to be done: then
+    /// [`HeapPtr::tick`](super::HeapPtr::tick) and [`HeapPtr::refill`](super::HeapPtr::refill) do it
+    /// all.
     #[inline]
     pub(crate) fn refill_at_once(&self, size: usize) -> *mut Block {
-        self.refill_often(size, self.at_once.get(), |_| true)
+        let bits = self.at_once.get();
+        if self.refills.get().wrapping_add(1) & bits == 0 {
+            return if bits == 0 { self.refill_and_count(size) } else { ptr::null_mut() };
+        }
+        self.refill_if(size, |_| true)
     }
 
-    /// Does as [`Heap::refill_at_once`] for refills of whose number one of the bits is set, and if
-    /// a function agrees to so many blocks.
+    /// Does the work of [`Heap::refill_at_once`] if a function agrees to so many blocks.
     #[inline(always)]
-    pub(super) fn refill_often(&self, size: usize, bits: u32, agrees: impl FnOnce(u32) -> bool) -> *mut Block {
+    pub(super) fn refill_if(&self, size: usize, agrees: impl FnOnce(u32) -> bool) -> *mut Block {
         let run = self.direct(size);
-        let refills = self.refills.get().wrapping_add(1);
         // The heap without runs, which nobody writes to, has no blocks of this kind.
-        if refills & bits == 0 || !run.has_local() || !agrees(run.unused()) {
+        if !run.has_local() || !agrees(run.unused()) {
             return ptr::null_mut();
         }
         run.take_local(self.compared(size));
-        self.refills.set(refills);
+        self.refills.set(self.refills.get().wrapping_add(1));
         let blocks = run.unused();
         self.bins[run.class()].count(blocks);
         self.count(2 * i64::from(blocks));

@@ -1,5 +1,7 @@
 //! The part of a heap that the [block sampler](crate::sampled) needs.
 
+use core::ptr;
+
 use heapledger_core::block_sampler;
 
 use super::{AT_ONCE, Heap};
@@ -10,9 +12,12 @@ use crate::run::NO_RUN;
 impl Heap {
     /// Does as [`Heap::refill_at_once`] while there is a sampler, if the next allocations, as many
     /// as there are blocks, are not to be sampled.
-    #[inline(always)]
-    pub(crate) fn refill_and_count(&self, size: usize) -> *mut Block {
-        self.refill_often(size, AT_ONCE, |blocks| self.countdown.skip(blocks as isize))
+    #[inline(never)]
+    pub(super) fn refill_and_count(&self, size: usize) -> *mut Block {
+        if self.refills.get().wrapping_add(1) & AT_ONCE == 0 || !self.countdown.is_nothing_due() {
+            return ptr::null_mut();
+        }
+        self.refill_if(size, |blocks| self.countdown.skip(blocks as isize))
     }
 
     /// Returns the number of refills, wrapped.
