@@ -10,11 +10,11 @@ use crate::block::Block;
 const COMPARED_LESS: usize = 128;
 
 impl Heap {
-    /// Does the most frequent refill for a request of up to [`DIRECT_MAX`](crate::classes::DIRECT_MAX)
-    /// bytes: makes the blocks that the thread has freed in the current run the free list, and
-    /// returns the first. Null if there are none, or if more has to be done: then
-    /// [`HeapPtr::tick`](super::HeapPtr::tick) and [`HeapPtr::refill`](super::HeapPtr::refill) do it
-    /// all.
+    /// Does the most frequent refill for a request of up to
+    /// [`DIRECT_MAX`](crate::classes::DIRECT_MAX) bytes: makes the blocks that the thread has freed
+    /// in the current run the free list, and returns the first. Null if there are none, or if more
+    /// has to be done: then [`HeapPtr::tick`](super::HeapPtr::tick) and
+    /// [`HeapPtr::refill`](super::HeapPtr::refill) do it all.
     #[inline]
     pub(crate) fn refill_at_once(&self, size: usize) -> *mut Block {
         let bits = self.at_once.get();
