@@ -9,7 +9,7 @@ pub enum AllocatorKind {
     Unknown = 0,
     /// None of the following.
     Other = 1,
-    /// That of the GNU C library.
+    /// The malloc of the GNU C library.
     Glibc = 2,
     /// jemalloc, from version 4 on.
     Jemalloc = 3,

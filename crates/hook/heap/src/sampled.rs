@@ -100,7 +100,7 @@ fn finish(
     if before == wanted {
         return block;
     }
-    // Those that were ready, and counted, before come first.
+    // Blocks that were ready, and counted, before come first.
     let ready = 1 + heap.free_count(class) + heap.out_of_turn(class);
     let before = before + ready.saturating_sub(wanted);
     heap.hold_back(class, before.saturating_sub(1));

@@ -25,7 +25,7 @@ fn run_bytes(size: usize) -> usize {
 
 #[test]
 fn a_class_with_many_runs_does_not_keep_others_from_being_swept() {
-    // Of each run, one block in use is left: the number of blocks in a run is that of 64 KiB.
+    // One block of each run is left in use; a run has the blocks of 64 KiB.
     let leave = |size: usize, runs: usize| -> Blocks {
         let blocks: Vec<usize> =
             (0..runs * (65_536 / size)).map(|_| heap::allocate(size).expose_provenance()).collect();

@@ -180,7 +180,7 @@ fn every_block() {
     assert_eq!(unsafe { heap::usable_size(MEMORY.as_ptr().cast()) }, 7);
 }
 
-/// Of several classes, each gets its share: also those above 512 bytes, which are counted together.
+/// Each of several classes gets its share, also those above 512 bytes.
 fn blocks_of_several_classes() {
     DELAYS.set(Some((1, 0)));
     drain();

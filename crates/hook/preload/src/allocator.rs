@@ -1,5 +1,5 @@
-//! Which allocator the program uses: the object that defines the next `malloc` says so by another
-//! symbol of its own.
+//! The allocator that the program uses: the object that defines the next `malloc` says so by
+//! another symbol of its own.
 
 use core::ffi::{CStr, c_char, c_int};
 

@@ -177,7 +177,7 @@ unsafe impl<T> Sync for Once<T> {}
 
 /// The table of the library that was loaded with the program.
 static HOSTED_TABLE: Once<Table> = Once(UnsafeCell::new(MaybeUninit::uninit()));
-/// That library as a replacement.
+/// The library as a replacement.
 static REPLACEMENT: Once<Replacement> = Once(UnsafeCell::new(MaybeUninit::uninit()));
 
 /// Asks a library for its functions, and installs those that it replaces. If it replaces none, it

@@ -151,6 +151,7 @@ extern "C" fn give_up(size: usize) -> i32 {
 }
 fn main() {
     heapledger_infallible::set_oom_handler(Some(give_up));
+    // SAFETY: a function of this program without arguments.
     unsafe { fail_in_c() };
 }
 "#;

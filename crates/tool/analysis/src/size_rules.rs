@@ -22,7 +22,7 @@ const PAGE: usize = 4096;
 /// A rule for the usable sizes of an allocator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SizeRule {
-    /// That of the GNU C library.
+    /// The rule of the GNU C library.
     Glibc,
     /// jemalloc, from version 4 on.
     Jemalloc,

@@ -252,7 +252,7 @@ impl<'a, 'r> Adder<'a, 'r> {
             Ok(()) | Err(Stop::Enough) => {}
             Err(Stop::Error(error)) => return Err(error),
         }
-        // Those at the end.
+        // The points at the end.
         if calls_max.is_none() {
             self.add_acts(Time(u64::MAX), 0)?;
             self.add_points(EventPlace { serial: Serial(u64::MAX), rows: u64::MAX })?;
@@ -265,7 +265,7 @@ impl<'a, 'r> Adder<'a, 'r> {
         self.work.set_moment(call.time.0);
         self.add_acts(call.time, thread)?;
         if let Some(begins) = begins {
-            // Those before the process began are not its own.
+            // Points before the process began are not its own.
             self.add_points(call.place)?;
             self.work.wait(thread, call.time.0.saturating_sub(begins))?;
         }

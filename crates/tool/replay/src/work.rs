@@ -89,7 +89,7 @@ pub struct Work {
     pub points: Vec<Point>,
     /// The largest sum of the requested sizes of live blocks, in bytes.
     pub bytes_live_max: u64,
-    /// That sum at the end.
+    /// The sum at the end.
     pub(crate) bytes_live_end: u64,
     /// Frees and reallocations of blocks that were not allocated in the work. The frees are left
     /// out; the reallocations are played as allocations.

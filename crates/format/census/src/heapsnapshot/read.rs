@@ -177,7 +177,7 @@ impl Snapshot<'_> {
 fn add(layout: &Layout, parts: &mut Parts, builder: &mut GraphBuilder) -> Result<(), String> {
     let mut nodes = parts.nodes.take().ok_or("there are no `nodes`")?;
     let edges = parts.edges.take().ok_or("there are no `edges`")?;
-    // Of several locations of a node, the first is kept.
+    // The first of several locations of a node is kept.
     parts.locations.sort_by_key(|it| it.0);
     parts.locations.dedup_by_key(|it| it.0);
     let names = parts.names.as_deref().ok_or("there are no `strings`")?;

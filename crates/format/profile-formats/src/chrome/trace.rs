@@ -81,7 +81,7 @@ impl<W: Write> Trace<W> {
     ///
     /// # Errors
     ///
-    /// Those of `out`.
+    /// The errors of `out`.
     pub fn begin(mut out: W, heaps: HeapFormat) -> io::Result<Trace<W>> {
         out.write_all(b"{\"traceEvents\":[")?;
         Ok(Trace { out, heaps, numbers: Numbers::default(), processes: BTreeMap::new(), is_first: true })
@@ -92,7 +92,7 @@ impl<W: Write> Trace<W> {
     ///
     /// # Errors
     ///
-    /// Those of `out`.
+    /// The errors of `out`.
     pub fn dump(&mut self, guid: Guid, kind: Kind, dump: &ProcessDump) -> io::Result<()> {
         let process = self.processes.entry(dump.pid).or_default();
         process.name.clone_from(&dump.process);
@@ -145,7 +145,7 @@ impl<W: Write> Trace<W> {
     ///
     /// # Errors
     ///
-    /// Those of `out`.
+    /// The errors of `out`.
     pub fn counter(&mut self, pid: u32, time_us: u64, name: &str, value: u64) -> io::Result<()> {
         let args = BTreeMap::from([("value", value)]);
         let (cat, id) = ("heapledger", None);
@@ -156,7 +156,7 @@ impl<W: Write> Trace<W> {
     ///
     /// # Errors
     ///
-    /// Those of `out`.
+    /// The errors of `out`.
     pub fn purge(&mut self, purge: &Purge, start_us: u64, duration_us: u64) -> io::Result<()> {
         #[derive(Serialize)]
         struct Slice<'p> {
@@ -188,7 +188,7 @@ impl<W: Write> Trace<W> {
     ///
     /// # Errors
     ///
-    /// Those of `out`.
+    /// The errors of `out`.
     pub fn finish(mut self) -> io::Result<W> {
         for (pid, process) in std::mem::take(&mut self.processes) {
             self.metadata(pid, "process_name", "name", &process.name)?;

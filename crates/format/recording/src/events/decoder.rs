@@ -62,7 +62,7 @@ pub(crate) struct Decoded {
     extras: Vec<(u32, Extras)>,
     /// In the order of the indices of the events that they stand before.
     marks: Vec<(u32, Mark)>,
-    /// Those of [`Events::usable_sizes`].
+    /// The sizes of [`Events::usable_sizes`].
     usable_sizes: Vec<u64>,
     predictions: Predictions,
     /// The serial of the first allocation.

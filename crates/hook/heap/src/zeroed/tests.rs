@@ -9,7 +9,7 @@ fn is_zero(block: *const u8, size: usize) -> bool {
 #[test]
 fn blocks_are_zero_whatever_was_there_and_whatever_the_credit() {
     for credit in [-1, 0, 1] {
-        // Of runs, and of mappings that are kept because the size repeats.
+        // Blocks of runs, and mappings that are kept because the size repeats.
         for size in [LARGE, (1 << 20) - 100, 3 << 20] {
             for round in 0..4 {
                 let block = allocate(size);

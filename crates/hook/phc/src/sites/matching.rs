@@ -1,4 +1,4 @@
-//! Which symbols a name stands for.
+//! The symbols that a name stands for.
 //!
 //! In the manglings of C++ (Itanium C++ ABI, 5.1) and Rust, an identifier is its length in decimal
 //! digits and its characters, and those of a path follow each other.

@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(advised(&[("system", 1000, 1000), ("a", 951, 901)]), []);
         assert_eq!(advised(&[("system", 1000, 1000), ("a", 950, 1500)]), [named("a", 50, true)]);
         assert_eq!(advised(&[("system", 100, 1000), ("a", 200, 900)]), [named("a", 0, false)]);
-        // Of two that are as small, the faster one; another one is faster still.
+        // The faster one of two that are as small; another one is faster still.
         let all = [("system", 500, 1000), ("small", 200, 800), ("a=1 smaller", 199, 1200), ("fast", 400, 300)];
         assert_eq!(advised(&all), [named("small", 300, true), named("fast", 100, false)]);
         // Options that hardly save time.

@@ -33,7 +33,7 @@ pub(super) struct Player<'r> {
     freed_sizes: Vec<(u32, Bytes, Blocks)>,
     /// The usable sizes that the chunk has among its extras, by index of the event.
     usable_sizes: Vec<(u32, Bytes)>,
-    /// Those of all others: see [`heapledger_recording::Events::usable_sizes`].
+    /// The sizes of all others: see [`heapledger_recording::Events::usable_sizes`].
     usable_by_serial: Vec<u64>,
     /// The serial of the first of these.
     chunk_first: Serial,
