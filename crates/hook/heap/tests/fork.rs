@@ -85,10 +85,9 @@ fn a_child_can_allocate_whatever_other_threads_do() {
                     arenas::dispose(shared.id());
                     _exit(0);
                 }
-                assert!(child > 0);
                 let mut status = 0;
-                assert_eq!(waitpid(child, &raw mut status, 0), child);
-                status
+                let is_waited_for = child > 0 && waitpid(child, &raw mut status, 0) == child;
+                if is_waited_for { status } else { -1 }
             };
             if status != 0 {
                 failures.push((number, status));
