@@ -344,12 +344,12 @@ unsafe fn move_block(block: *mut u8, run: RunPtr, size: usize) -> *mut u8 {
         return block;
     }
     // If it shrinks, it can stay where it is.
-    let allocate = if size <= old { from_heap::allocate_or_fail } else { from_heap::allocate };
-    let new = match own {
-        Some(own) if own == heap => sampled::unsampled(own, size, || allocate(own, size)),
-        Some(own) => allocate(own, size),
-        None => ptr::null_mut(),
-    };
+    let refill = if size <= old { from_heap::refill_or_fail } else { from_heap::refill };
+    let new = own.map_or(ptr::null_mut(), |own| {
+        from_heap::allocate_by(own, size, |own, class| {
+            if own == heap { sampled::refill_unsampled(own, class, refill) } else { refill(own, class) }
+        })
+    });
     if new.is_null() {
         return if size <= old { block } else { new };
     }
@@ -399,13 +399,12 @@ unsafe fn reallocate_huge(block: *mut u8, size: usize) -> *mut u8 {
         return new;
     }
     // It shrinks: a huge block has more bytes than any in a chunk.
-    let new = match lookup::heap_in(huge.arena()) {
-        Some(heap) if heap == arch::heap() => {
-            sampled::unsampled(heap, size, || from_heap::allocate_or_fail(heap, size))
-        }
-        Some(heap) => from_heap::allocate_or_fail(heap, size),
-        None => ptr::null_mut(),
-    };
+    let new = lookup::heap_in(huge.arena()).map_or(ptr::null_mut(), |own| {
+        from_heap::allocate_by(own, size, |own, class| {
+            let refill = from_heap::refill_or_fail;
+            if own == arch::heap() { sampled::refill_unsampled(own, class, refill) } else { refill(own, class) }
+        })
+    });
     if new.is_null() {
         return if size <= old { block } else { new };
     }

@@ -17,25 +17,23 @@ pub const ALIGNMENT: usize = 16;
 /// Allocates a block from a heap of this thread's. Null if there is no memory.
 #[inline(always)]
 pub(crate) fn allocate(heap: HeapPtr, size: usize) -> *mut u8 {
+    allocate_by(heap, size, refill)
+}
+
+/// Allocates as [`allocate`] does. If the current run of the class has no block in its free list, a
+/// function returns one instead of [`refill`].
+#[inline(always)]
+pub(crate) fn allocate_by(heap: HeapPtr, size: usize, refill: impl FnOnce(HeapPtr, usize) -> *mut u8) -> *mut u8 {
     if size <= DIRECT_MAX && !keys::are_on() {
         let block = heap.direct(size).pop();
         return if block.is_null() { refill(heap, class_of(size)) } else { block.cast() };
     }
     if size <= LARGE_MAX {
-        return allocate_of(heap, class_of(size));
+        let class = class_of(size);
+        let block = heap.pop_any(class);
+        return if block.is_null() { refill(heap, class) } else { block.cast() };
     }
     allocate_huge(heap, size, ALIGNMENT).block
-}
-
-/// Allocates as [`allocate`] does, without the steps of [`shortage`], for a caller that can do
-/// without the block.
-pub(crate) fn allocate_or_fail(heap: HeapPtr, size: usize) -> *mut u8 {
-    if size > LARGE_MAX {
-        return huge::allocate(heap.arena(), size, ALIGNMENT).block;
-    }
-    let class = class_of(size);
-    let block = heap.pop_any(class);
-    if block.is_null() { refill_or_fail(heap, class) } else { block.cast() }
 }
 
 /// Allocates a huge block in the arena of a heap of this thread's.
@@ -109,7 +107,9 @@ pub(crate) fn heap_after_refusal(attempt: &mut dyn FnMut() -> Option<HeapPtr>) -
     heap
 }
 
-fn refill_or_fail(heap: HeapPtr, class: usize) -> *mut u8 {
+/// Does as [`refill`], without the steps of [`shortage`], for a caller that can do without the
+/// block.
+pub(crate) fn refill_or_fail(heap: HeapPtr, class: usize) -> *mut u8 {
     if heap.tick() {
         threads::visit(heap);
     }

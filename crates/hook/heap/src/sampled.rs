@@ -14,7 +14,7 @@
 use heapledger_core::block_sampler::{self, BlockSampler};
 
 use crate::block::as_own;
-use crate::classes::{CLASSES, LARGE_MAX, class_of};
+use crate::classes::CLASSES;
 use crate::from_heap;
 use crate::heap::HeapPtr;
 use crate::run::RunPtr;
@@ -122,21 +122,18 @@ fn finish(
     sampled
 }
 
-/// Allocates a block of a size that is never the sampler's, from this thread's home heap, and that
-/// is not counted. Others that were handed out with it are.
-#[inline(always)]
-pub(crate) fn unsampled(heap: HeapPtr, size: usize, allocate: impl FnOnce() -> *mut u8) -> *mut u8 {
-    let Some(sampler) = block_sampler::get().filter(|_| size <= LARGE_MAX) else { return allocate() };
-    let class = class_of(size);
-    let (refills, ready, out_of_turn) = (heap.refills(), heap.ready(class), heap.out_of_turn(class));
-    let block = allocate();
-    if heap.refills() != refills {
-        let wanted = (heap.ready(class).wrapping_sub(ready) as isize).wrapping_sub(1);
-        if heap.countdown.is_due(class) {
-            heap.hold_back(class, out_of_turn);
-        } else if !heap.countdown.skip(wanted) {
-            finish_unsampled(sampler, heap, class, wanted as usize);
-        }
+/// Refills a class of this thread's home heap, by a function, for a block that is never the
+/// sampler's and that is not counted. Others that are handed out with it are.
+#[inline(never)]
+pub(crate) fn refill_unsampled(heap: HeapPtr, class: usize, refill: fn(HeapPtr, usize) -> *mut u8) -> *mut u8 {
+    let Some(sampler) = block_sampler::get() else { return refill(heap, class) };
+    let (ready, out_of_turn) = (heap.ready(class), heap.out_of_turn(class));
+    let block = refill(heap, class);
+    let wanted = (heap.ready(class).wrapping_sub(ready) as isize).wrapping_sub(1);
+    if heap.countdown.is_due(class) {
+        heap.hold_back(class, out_of_turn);
+    } else if !heap.countdown.skip(wanted) {
+        finish_unsampled(sampler, heap, class, wanted as usize);
     }
     block
 }

@@ -98,8 +98,11 @@ fn blocks_of_one_class() {
     assert!((first + 900 - 64 - 128..=first + 1000).contains(&before), "{before}, delay {first}");
     expected += 1;
     let mut until = next();
+    // Those of the sampler are none of the allocator's.
+    let mut operations = heap::detailed_statistics().operations;
     for number in 0..20_000 {
         let block = heap::allocate(33 + number % 16);
+        operations += usize::from(!is_sampled(block)) + usize::from(number % 3 == 0 && !blocks.is_empty());
         assert_eq!(is_sampled(block), until == 0, "allocation {number}");
         until = if until == 0 {
             expected += 1;
@@ -114,6 +117,9 @@ fn blocks_of_one_class() {
             let block = blocks.swap_remove(number * 7919 % blocks.len());
             // SAFETY: a block of this allocator, which is freed once.
             unsafe { heap::free(block) };
+        }
+        if number % 97 == 0 {
+            assert_eq!(heap::detailed_statistics().operations, operations, "allocation {number}");
         }
     }
     assert!(expected > 350);

@@ -21,15 +21,16 @@ impl Heap {
         if self.refills.get().wrapping_add(1) & bits == 0 {
             return if bits == 0 { self.refill_and_count(size) } else { ptr::null_mut() };
         }
-        self.refill_if(size, |_| true)
+        self.refill_if(size, |_, _| true)
     }
 
-    /// Does the work of [`Heap::refill_at_once`] if a function agrees to so many blocks.
+    /// Does the work of [`Heap::refill_at_once`] if a function agrees to so many blocks of
+    /// the class.
     #[inline(always)]
-    pub(super) fn refill_if(&self, size: usize, agrees: impl FnOnce(u32) -> bool) -> *mut Block {
+    pub(super) fn refill_if(&self, size: usize, agrees: impl FnOnce(usize, u32) -> bool) -> *mut Block {
         let run = self.direct(size);
         // The heap without runs, which nobody writes to, has no blocks of this kind.
-        if !run.has_local() || !agrees(run.unused()) {
+        if !run.has_local() || !agrees(run.class(), run.unused()) {
             return ptr::null_mut();
         }
         run.take_local(self.compared(size));

@@ -10,19 +10,14 @@ use crate::classes::{DIRECT_MAX, bytes_of};
 use crate::run::NO_RUN;
 
 impl Heap {
-    /// Does as [`Heap::refill_at_once`] while there is a sampler, if the next allocations, as many
-    /// as there are blocks, are not to be sampled.
+    /// Does as [`Heap::refill_at_once`] while there is a sampler, if the class is not due and the
+    /// next allocations, as many as there are blocks, are not to be sampled.
     #[inline(never)]
     pub(super) fn refill_and_count(&self, size: usize) -> *mut Block {
-        if self.refills.get().wrapping_add(1) & AT_ONCE == 0 || !self.countdown.is_nothing_due() {
+        if self.refills.get().wrapping_add(1) & AT_ONCE == 0 {
             return ptr::null_mut();
         }
-        self.refill_if(size, |blocks| self.countdown.skip(blocks as isize))
-    }
-
-    /// Returns the number of refills, wrapped.
-    pub(crate) fn refills(&self) -> u32 {
-        self.refills.get()
+        self.refill_if(size, |class, blocks| !self.countdown.is_due(class) && self.countdown.skip(blocks as isize))
     }
 
     /// Returns the number of allocations of a class that were handed out, with those that need no
@@ -38,7 +33,7 @@ impl Heap {
         usize::from(self.current[class].get().out_of_turn(class))
     }
 
-    /// Returns the length of the free list of a class, by following it.
+    /// Returns the length of the free list of a class, by following it unless the run has no other free blocks.
     #[cold]
     pub(crate) fn free_count(&self, class: usize) -> usize {
         self.current[class].get().free_count()

@@ -13,6 +13,7 @@ impl RunPtr {
     /// the owner has freed. Returns the number of these.
     #[cold]
     pub(crate) fn hold_back(self, kept: usize) -> u32 {
+        let is_only_list = !self.has_local();
         let (first, key) = (self.free.get(), self.key());
         let (mut last, mut rest) = (ptr::null_mut(), first);
         for _ in 0..kept {
@@ -31,11 +32,16 @@ impl RunPtr {
         self.free.set(rest);
         let held = self.give_back_free();
         self.free.set(first);
-        held
+        // That function does not follow the only list: it counts all free blocks.
+        if is_only_list && held > 0 { held.saturating_sub(kept as u32) } else { held }
     }
 
     /// Returns the length of the free list, at most the number of the run's blocks.
     pub(crate) fn free_count(self) -> usize {
+        if !self.free.get().is_null() && !self.has_local() {
+            // Often so, when the list was filled just now.
+            return self.unused() as usize;
+        }
         let (mut block, mut count) = (self.free.get(), 0);
         while !block.is_null() && count < usize::from(self.capacity.get()) {
             count += 1;
