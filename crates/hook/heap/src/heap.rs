@@ -26,7 +26,7 @@ use crate::geometry::{PAGE, SLICE};
 use crate::keys;
 use crate::membership::Membership;
 use crate::notices::Notices;
-use crate::relaxed::{RelaxedU32, RelaxedU64};
+use crate::relaxed::RelaxedU64;
 use crate::run::{NO_RUN, Owner, RelaxedRun, Run, RunPtr};
 
 mod at_once;
@@ -55,8 +55,8 @@ const CHECKS: (usize, u32) = (8, 16);
 /// each.
 const CHECKS_LARGE: (usize, u32) = (2, 64);
 const _: () = assert!(TICK.is_multiple_of(CHECKS.1) && CHECKS_LARGE.1.is_multiple_of(CHECKS.1), "see `refill_at_once`");
-/// The value of [`Heap::at_once`] without a sampler: whole lists are checked at multiples of this
-/// and 1.
+/// The bits of the number of refills of which one at least is set if a refill may be the most
+/// frequent one: see [`Heap::refill_at_once`].
 const AT_ONCE: u32 = CHECKS.1 - 1;
 /// The slices of a heap that the caches of a processor probably hold: 4 MiB.
 const CACHED: usize = 64;
@@ -77,9 +77,6 @@ pub(crate) struct Heap {
     /// The pages that the listed runs without blocks in use may have in memory.
     pages_empty: Cell<usize>,
     refills: Cell<u32>,
-    /// The bits of the number of refills of which one at least is set if a refill may be the most
-    /// frequent one: see [`Heap::refill_at_once`]. None if refills count for the block sampler.
-    at_once: RelaxedU32,
     /// The allocations and frees, wrapped, if all blocks of the current runs' free lists were
     /// handed out, and if no block was freed that was not handed out again: twice what was handed
     /// out, less the blocks that runs have carved.
@@ -572,7 +569,6 @@ impl Heap {
             slices: Cell::new(0),
             pages_empty: Cell::new(0),
             refills: Cell::new(0),
-            at_once: RelaxedU32::with(AT_ONCE),
             countdown: Countdown::new(),
             is_random: AtomicBool::new(false),
             operations: RelaxedU64::new(),

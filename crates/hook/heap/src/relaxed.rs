@@ -5,7 +5,7 @@
 //! lock. A reader without it gets a value that was stored at some time, and has to judge it.
 
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicI64, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 macro_rules! relaxed {
     ($($(#[$about:meta])* $name:ident, $atomic:ty, $value:ty;)+) => {$(
@@ -51,6 +51,8 @@ relaxed! {
     RelaxedU32, AtomicU32, u32;
     /// A cell of 64 bits.
     RelaxedU64, AtomicU64, u64;
+    /// A cell of 64 bits with a sign.
+    RelaxedI64, AtomicI64, i64;
     /// A cell of a size.
     RelaxedUsize, AtomicUsize, usize;
 }

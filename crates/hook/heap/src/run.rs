@@ -213,10 +213,11 @@ impl RunPtr {
         self.owner.store(owner, Ordering::Relaxed);
     }
 
-    /// True if the owner has freed blocks that are not in the free list yet.
+    /// Returns the list of the blocks that the owner has freed, and that are not in the free list.
+    /// Null if there are none.
     #[inline(always)]
-    pub(crate) fn has_local(self) -> bool {
-        !self.local_free.get().is_null()
+    pub(crate) fn local(self) -> *mut Block {
+        self.local_free.get()
     }
 
     /// True if a current run has a block for its heap.
@@ -294,11 +295,11 @@ impl RunPtr {
         count
     }
 
-    /// Aborts if the block that the owner freed last is among the `compared` ones before it, too.
-    /// The list would have no end, so that no later check would come.
+    /// Aborts if the block that the owner freed last, which is `first`, is among the `compared` ones
+    /// before it, too. The list would have no end, so that no later check would come.
     #[inline(always)]
-    fn check_first_local(self, compared: usize) {
-        let (first, key) = (self.local_free.get(), self.key());
+    fn check_first_local(self, first: *mut Block, compared: usize) {
+        let key = self.key();
         let mut block = first;
         for _ in 0..compared {
             if block.is_null() {
@@ -315,16 +316,22 @@ impl RunPtr {
     /// Makes the list of the blocks that the owner freed the free list, which is empty. False if
     /// that is empty too.
     #[inline(always)]
-    pub(crate) fn take_local(self, compared: usize) -> bool {
-        let local = self.local_free.get();
+    fn take_local(self, compared: usize) -> bool {
+        let local = self.local();
         if local.is_null() {
             return false;
         }
-        self.check_first_local(compared);
+        self.take(local, compared);
+        true
+    }
+
+    /// Does the work of `take_local` for the list that [`RunPtr::local`] has returned, not null.
+    #[inline(always)]
+    pub(crate) fn take(self, local: *mut Block, compared: usize) {
+        self.check_first_local(local, compared);
         self.local_free.set(ptr::null_mut());
         self.pops.set(POPS);
         self.free.set(local);
-        true
     }
 
     /// Aborts if the owner's lists do not have as many blocks as are not in use. The run is the

@@ -43,6 +43,7 @@ pub(crate) fn refill(
     size: usize,
     alignment: usize,
 ) -> *mut u8 {
+    heap.countdown.begin();
     if !heap.countdown.is_nothing_due() {
         return refill_due(sampler, heap, class, (size, alignment));
     }
@@ -127,10 +128,11 @@ fn finish(
 #[inline(never)]
 pub(crate) fn refill_unsampled(heap: HeapPtr, class: usize, refill: fn(HeapPtr, usize) -> *mut u8) -> *mut u8 {
     let Some(sampler) = block_sampler::get() else { return refill(heap, class) };
+    heap.countdown.begin();
     let (ready, out_of_turn) = (heap.ready(class), heap.out_of_turn(class));
     let block = refill(heap, class);
     let wanted = (heap.ready(class).wrapping_sub(ready) as isize).wrapping_sub(1);
-    if heap.countdown.is_due(class) {
+    if heap.countdown.is_due(class) && heap.countdown.pass(sampler, class) {
         heap.hold_back(class, out_of_turn);
     } else if !heap.countdown.skip(wanted) {
         finish_unsampled(sampler, heap, class, wanted as usize);

@@ -2,7 +2,7 @@
 
 use core::ptr;
 
-use super::Heap;
+use super::{AT_ONCE, Heap};
 use crate::block::Block;
 
 /// The block size in bytes above which half as many blocks are compared: the lists of these blocks
@@ -17,25 +17,19 @@ impl Heap {
     /// [`HeapPtr::refill`](super::HeapPtr::refill) do it all.
     #[inline]
     pub(crate) fn refill_at_once(&self, size: usize) -> *mut Block {
-        let bits = self.at_once.get();
-        if self.refills.get().wrapping_add(1) & bits == 0 {
-            return if bits == 0 { self.refill_and_count(size) } else { ptr::null_mut() };
-        }
-        self.refill_if(size, |_, _| true)
-    }
-
-    /// Does the work of [`Heap::refill_at_once`] if a function agrees to so many blocks of
-    /// the class.
-    #[inline(always)]
-    pub(super) fn refill_if(&self, size: usize, agrees: impl FnOnce(usize, u32) -> bool) -> *mut Block {
+        let refills = self.refills.get().wrapping_add(1);
         let run = self.direct(size);
+        let first = run.local();
         // The heap without runs, which nobody writes to, has no blocks of this kind.
-        if !run.has_local() || !agrees(run.class(), run.unused()) {
+        if refills & AT_ONCE == 0 || first.is_null() {
             return ptr::null_mut();
         }
-        run.take_local(self.compared(size));
-        self.refills.set(self.refills.get().wrapping_add(1));
         let blocks = run.unused();
+        if !self.countdown.skip_at_once(blocks) && !self.skip_while_due(run.class(), blocks) {
+            return ptr::null_mut();
+        }
+        run.take(first, self.compared(size));
+        self.refills.set(refills);
         self.bins[run.class()].count(blocks);
         self.count(2 * i64::from(blocks));
         run.pop()

@@ -1,23 +1,17 @@
 //! The part of a heap that the [block sampler](crate::sampled) needs.
 
-use core::ptr;
-
 use heapledger_core::block_sampler;
 
-use super::{AT_ONCE, Heap};
-use crate::block::Block;
+use super::Heap;
 use crate::classes::{DIRECT_MAX, bytes_of};
 use crate::run::NO_RUN;
 
 impl Heap {
-    /// Does as [`Heap::refill_at_once`] while there is a sampler, if the class is not due and the
-    /// next allocations, as many as there are blocks, are not to be sampled.
+    /// Counts allocations of a class, of which none is to be sampled, while another class is due.
+    /// False if that is not known, and nothing is counted.
     #[inline(never)]
-    pub(super) fn refill_and_count(&self, size: usize) -> *mut Block {
-        if self.refills.get().wrapping_add(1) & AT_ONCE == 0 {
-            return ptr::null_mut();
-        }
-        self.refill_if(size, |class, blocks| !self.countdown.is_due(class) && self.countdown.skip(blocks as isize))
+    pub(super) fn skip_while_due(&self, class: usize, allocations: u32) -> bool {
+        !self.countdown.is_due(class) && self.countdown.skip(allocations as isize)
     }
 
     /// Returns the number of allocations of a class that were handed out, with those that need no
@@ -65,9 +59,11 @@ impl Heap {
         self.count(-2);
     }
 
-    /// Has all refills count for the block sampler, if there is one. For any thread: the heap's own
-    /// may not see it at once.
+    /// Begins to count for the block sampler, if there is one. For any thread: if the heap's own is
+    /// at a refill meanwhile, it may not see it, and begins within sixteen more.
     pub(crate) fn note_sampler(&self) {
-        self.at_once.set(if block_sampler::get().is_some() { 0 } else { AT_ONCE });
+        if block_sampler::get().is_some() {
+            self.countdown.begin();
+        }
     }
 }

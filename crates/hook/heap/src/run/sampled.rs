@@ -13,7 +13,7 @@ impl RunPtr {
     /// the owner has freed. Returns the number of these.
     #[cold]
     pub(crate) fn hold_back(self, kept: usize) -> u32 {
-        let is_only_list = !self.has_local();
+        let is_only_list = self.local().is_null();
         let (first, key) = (self.free.get(), self.key());
         let (mut last, mut rest) = (ptr::null_mut(), first);
         for _ in 0..kept {
@@ -38,7 +38,7 @@ impl RunPtr {
 
     /// Returns the length of the free list, at most the number of the run's blocks.
     pub(crate) fn free_count(self) -> usize {
-        if !self.free.get().is_null() && !self.has_local() {
+        if !self.free.get().is_null() && self.local().is_null() {
             // Often so, when the list was filled just now.
             return self.unused() as usize;
         }
