@@ -30,6 +30,7 @@ pub mod bridge;
 pub mod context;
 pub mod countdown;
 pub mod crash_record;
+pub mod digits;
 pub mod fatal;
 pub mod filter;
 pub mod hooks;

@@ -1,15 +1,17 @@
 //! The buffer of a process for `log record`: a file beside the library, mapped shared, so that its
 //! lines are there when the process has ended, whatever ended it.
 //!
-//! The file is `PID.TICKS.lines`. It begins with the number of bytes that are in it, the number of
-//! all lines, and the number of lines that were dropped, 8 bytes each, of this processor's order.
+//! The file is `PID.TICKS.lines`. It begins with the number of bytes of lines that are in it, the
+//! number of all lines, and the number of lines that were dropped, 8 bytes each, in this
+//! processor's order. Behind 8 bytes more are the lines.
 
-use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use heapledger_core::{arch, sandbox, sys};
 
 use crate::destination::make_beside;
+use crate::line::{LINE_MAX, Line};
+use crate::prefixes::Prefixes;
 
 /// Bytes of lines.
 const CAPACITY: usize = 64 << 10;
@@ -22,8 +24,11 @@ pub(crate) struct Buffer {
     filled: AtomicU64,
     lines: AtomicU64,
     dropped: AtomicU64,
-    reserved: u64,
+    /// The process, whose prefixes are below.
+    process: AtomicU64,
     bytes: [u8; CAPACITY],
+    /// Here because a forked child then has none of its parent's, and leaves these as they are.
+    prefixes: Prefixes,
 }
 
 impl Buffer {
@@ -34,12 +39,18 @@ impl Buffer {
         if sandbox::is_entered() {
             return None;
         }
-        let name = format_args!("{}.{:x}.lines", sys::process_id(), arch::ticks());
-        make_beside(name, |fd| {
+        let process = sys::process_id();
+        let make = |fd| {
             sys::allocate(fd, LENGTH)?;
             sys::map_shared(fd, LENGTH)
-        })
-        .map(<*mut u8>::cast)
+        };
+        let mapped = make_beside(format_args!("{process}.{:x}.lines", arch::ticks()), make)?;
+        let buffer = mapped.cast::<Buffer>();
+        // SAFETY: `map_shared` returned a mapping of so many bytes as a `Buffer` has, which begins
+        // at a page and so is aligned. It stays mapped, no other reference to it exists yet, and
+        // any bytes are a valid `Buffer`.
+        unsafe { (*buffer).process.store(process.into(), Ordering::Relaxed) };
+        Some(buffer)
     }
 
     /// Returns the lines that are in the buffer.
@@ -69,21 +80,28 @@ impl Buffer {
         self.dropped.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Adds a line; false if it does not fit. `is_own` says whether the buffer is still that of
-    /// this process: a signal handler may have interrupted this and forked, and the child that goes
-    /// on from here has the buffer of its parent.
-    pub(crate) fn add(&mut self, line: &[u8], is_own: impl Fn() -> bool) -> bool {
-        let filled = self.filled();
-        let Some(room) = self.bytes.get_mut(filled..).and_then(|rest| rest.get_mut(..line.len())) else { return false };
-        // SAFETY: both slices have `line.len()` bytes, and do not overlap: the line is on the
-        // stack.
-        unsafe { ptr::copy_nonoverlapping(line.as_ptr(), room.as_mut_ptr(), line.len()) };
+    /// True if any line fits.
+    #[inline(always)]
+    pub(crate) fn has_room(&self) -> bool {
+        self.filled() + LINE_MAX <= CAPACITY
+    }
+
+    /// Adds a line that `write` writes, with the prefixes of this process; none if there may be no
+    /// room for it. `is_own` says whether the buffer is still that of this process: a signal
+    /// handler may have interrupted this and forked, and the child that goes on from here has the
+    /// buffer of its parent, to which it writes the same bytes.
+    #[inline(always)]
+    pub(crate) fn add(&mut self, write: impl FnOnce(&mut Line<'_>, &mut Prefixes, u32), is_own: impl Fn() -> bool) {
+        let (filled, process) = (self.filled(), self.process.load(Ordering::Relaxed) as u32);
+        let Some(room) = self.bytes.get_mut(filled..).and_then(<[u8]>::first_chunk_mut) else { return };
+        let mut line = Line::new(room);
+        write(&mut line, &mut self.prefixes, process);
+        let length = line.length();
         if is_own() {
             self.lines.store(self.lines.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             // The line counts once it is whole.
-            self.filled.store((filled + line.len()) as u64, Ordering::Release);
+            self.filled.store((filled + length) as u64, Ordering::Release);
         }
-        true
     }
 
     fn filled(&self) -> usize {

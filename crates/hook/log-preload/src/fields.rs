@@ -72,15 +72,21 @@ extern "C" fn constructor() {
 #[unsafe(link_section = ".init_array")]
 static CONSTRUCTOR: extern "C" fn() = constructor;
 
+/// True if calls have any fields.
+#[inline(always)]
+pub(crate) fn any() -> bool {
+    ANY.load(Ordering::Relaxed)
+}
+
 /// Adds the fields of a call.
 ///
 /// # Safety
 ///
 /// `result` is null or a live block of the program's allocator, and `arena` null or an arena that
 /// observers are told of.
-#[inline]
-pub(crate) unsafe fn add(line: &mut Line, result: Pointer, arena: *const Arena) {
-    if ANY.load(Ordering::Relaxed) {
+#[inline(always)]
+pub(crate) unsafe fn add(line: &mut Line<'_>, result: Pointer, arena: *const Arena) {
+    if any() {
         // SAFETY: the same contract.
         unsafe { add_asked(line, result, arena) };
     }
@@ -90,7 +96,7 @@ pub(crate) unsafe fn add(line: &mut Line, result: Pointer, arena: *const Arena) 
 ///
 /// As for [`add`].
 #[cold]
-unsafe fn add_asked(line: &mut Line, result: Pointer, arena: *const Arena) {
+unsafe fn add_asked(line: &mut Line<'_>, result: Pointer, arena: *const Arena) {
     // SAFETY: null, or stored by `find` from an optional function of this type; `None` of it is
     // null.
     let usable = unsafe { mem::transmute::<*mut (), Option<UsableSize>>(USABLE_SIZE.load(Ordering::Relaxed)) };

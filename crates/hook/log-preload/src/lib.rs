@@ -19,6 +19,7 @@ mod line;
 mod log;
 mod observer;
 mod owned_lock;
+mod prefixes;
 mod statistics;
 
 use core::ffi::c_int;

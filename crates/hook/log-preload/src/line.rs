@@ -1,46 +1,73 @@
 //! Lines of a log, written without allocation and without `core::fmt`, which takes several times as
 //! long.
+//!
+//! Words are stored whole, also if only a part of them belongs to the line: what follows is written
+//! over the rest.
 
-use core::mem::MaybeUninit;
-use core::slice;
+use heapledger_core::digits::{self, DECIMAL_8_END};
 
 /// The longest line in bytes: the process, the thread, two sizes and two addresses, with the
 /// longest name of a function, take 130; two fields with numbers 60; the label of an arena has the
 /// rest.
 pub(crate) const LINE_MAX: usize = 320;
 
-/// A line that is being written.
-pub(crate) struct Line {
-    /// The first `length` bytes are initialised.
-    bytes: [MaybeUninit<u8>; LINE_MAX],
+/// The name of a function, with its parenthesis.
+#[derive(Clone, Copy)]
+pub(crate) struct Name {
+    text: [u8; 16],
     length: usize,
 }
 
-impl Line {
-    #[inline(always)]
-    pub(crate) const fn new() -> Line {
-        Line { bytes: [const { MaybeUninit::uninit() }; LINE_MAX], length: 0 }
-    }
-
-    pub(crate) fn bytes(&self) -> &[u8] {
-        let written = self.bytes.get(..self.length).unwrap_or(&[]);
-        // SAFETY: a slice of as many `MaybeUninit<u8>`, which have the layout of `u8`. All were
-        // initialised: `length` grows in `room` only, whose callers write every byte that they get.
-        unsafe { slice::from_raw_parts(written.as_ptr().cast(), written.len()) }
-    }
-
-    /// Returns room for so many bytes more, each of which the caller writes. A line has room for
-    /// all that a call can have; if it is full, there is none.
-    #[inline(always)]
-    fn room(&mut self, count: usize) -> &mut [MaybeUninit<u8>] {
-        let from = self.length;
-        match self.bytes.get_mut(from..).and_then(|rest| rest.get_mut(..count)) {
-            Some(room) => {
-                self.length = from + count;
-                room
-            }
-            None => &mut [],
+impl Name {
+    /// Returns a name of at most 16 bytes.
+    pub(crate) const fn new(name: &[u8]) -> Name {
+        assert!(name.len() <= 16);
+        let (mut text, mut at) = ([0; 16], 0);
+        while at < name.len() {
+            text[at] = name[at];
+            at += 1;
         }
+        Name { text, length: name.len() }
+    }
+}
+
+/// A line that is being written to some room.
+pub(crate) struct Line<'a> {
+    bytes: &'a mut [u8; LINE_MAX],
+    length: usize,
+}
+
+impl<'a> Line<'a> {
+    /// Returns an empty line.
+    #[inline(always)]
+    pub(crate) const fn new(bytes: &'a mut [u8; LINE_MAX]) -> Line<'a> {
+        Line { bytes, length: 0 }
+    }
+
+    /// Returns the bytes of the line.
+    #[inline(always)]
+    pub(crate) const fn length(&self) -> usize {
+        self.length
+    }
+
+    /// Adds the first `length` of these bytes. A line has room for all that a call can have; if it
+    /// is full, nothing is added.
+    #[inline(always)]
+    pub(crate) fn add<const N: usize>(&mut self, bytes: [u8; N], length: usize) {
+        if let Some(room) = self.bytes.get_mut(self.length..).and_then(<[u8]>::first_chunk_mut::<N>) {
+            *room = bytes;
+            self.length += length;
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn text<const N: usize>(&mut self, text: &[u8; N]) {
+        self.add(*text, N);
+    }
+
+    #[inline(always)]
+    pub(crate) fn name(&mut self, name: Name) {
+        self.add(name.text, name.length);
     }
 
     /// Adds the label of an arena, in which `%` and two digits stand for bytes that are no visible
@@ -52,50 +79,43 @@ impl Line {
                 return;
             }
             if byte.is_ascii_graphic() && byte != b'%' {
-                self.byte(byte);
+                self.text(&[byte]);
             } else {
-                self.byte(b'%');
-                self.byte(digit(byte >> 4));
-                self.byte(digit(byte & 0xf));
+                let ([high, ..], _) = digits::hexadecimal(u64::from(byte >> 4));
+                let ([low, ..], _) = digits::hexadecimal(u64::from(byte & 0xf));
+                self.text(&[b'%', high, low]);
             }
         }
     }
 
     #[inline(always)]
-    pub(crate) fn byte(&mut self, byte: u8) {
-        self.text(&[byte]);
-    }
-
-    #[inline(always)]
-    pub(crate) fn text(&mut self, text: &[u8]) {
-        for (to, from) in self.room(text.len()).iter_mut().zip(text) {
-            to.write(*from);
-        }
-    }
-
     pub(crate) fn decimal(&mut self, number: u64) {
-        let digits = number.checked_ilog10().map_or(1, |more| more as usize + 1);
-        let mut rest = number;
-        for to in self.room(digits).iter_mut().rev() {
-            to.write(b'0' + (rest % 10) as u8);
-            rest /= 10;
+        if number < DECIMAL_8_END {
+            let (digits, length) = digits::decimal(number as u32);
+            self.add(digits, length);
+        } else {
+            self.long_decimal(number);
         }
     }
 
-    /// Adds an address: `0x` and its digits, lower case.
-    pub(crate) fn address(&mut self, address: u64) {
-        self.text(b"0x");
-        let digits = (64 - address.leading_zeros()).div_ceil(4).max(1) as usize;
-        let mut rest = address;
-        for to in self.room(digits).iter_mut().rev() {
-            to.write(digit((rest & 0xf) as u8));
-            rest >>= 4;
+    #[cold]
+    fn long_decimal(&mut self, number: u64) {
+        let (first, rest) = (number / DECIMAL_8_END, number % DECIMAL_8_END);
+        if first < DECIMAL_8_END {
+            let (digits, length) = digits::decimal(first as u32);
+            self.add(digits, length);
+        } else {
+            let (digits, length) = digits::decimal((first / DECIMAL_8_END) as u32);
+            self.add(digits, length);
+            self.text(&digits::decimal_8((first % DECIMAL_8_END) as u32).0);
         }
+        self.text(&digits::decimal_8(rest as u32).0);
     }
-}
 
-/// Returns a hexadecimal digit.
-#[inline(always)]
-const fn digit(digit: u8) -> u8 {
-    if digit < 10 { b'0' + digit } else { b'a' + digit - 10 }
+    /// Adds the digits of an address, lower case.
+    #[inline(always)]
+    pub(crate) fn hexadecimal(&mut self, number: u64) {
+        let (digits, length) = digits::hexadecimal(number);
+        self.add(digits, length);
+    }
 }

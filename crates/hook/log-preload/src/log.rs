@@ -3,12 +3,14 @@
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
-use heapledger_core::{sandbox, sys};
+use heapledger_core::{arch, sandbox, sys};
 
 use crate::buffer::Buffer;
 use crate::destination::{self, Destination};
-use crate::line::Line;
+use crate::fields;
+use crate::line::{LINE_MAX, Line};
 use crate::owned_lock::OwnedLock;
+use crate::prefixes::{self, Prefixes};
 
 /// The state of the process, on a page that the kernel zeroes in a forked child. So a child begins
 /// with a free lock and without a buffer, however it was made; a child that shares its parent's
@@ -54,9 +56,8 @@ fn state() -> Option<&'static State> {
     unsafe { STATE.load(Ordering::Acquire).as_ref() }
 }
 
-/// Returns the id of this process.
-pub(crate) fn process() -> u32 {
-    let Some(state) = state() else { return 0 };
+/// Returns the id of this process; 0 if it is unknown, in a sandbox.
+fn process(state: &State) -> u32 {
     match state.process.load(Ordering::Relaxed) {
         // In a sandbox the kernel cannot be asked.
         0 if sandbox::is_entered() => 0,
@@ -69,21 +70,49 @@ pub(crate) fn process() -> u32 {
     }
 }
 
+/// A call that is logged.
+pub(crate) trait Logged {
+    /// Writes what is behind the process and the thread, with the end of the line.
+    fn write(&self, line: &mut Line<'_>);
+}
+
 /// Writes a line. One that is written while a signal interrupts another in the same thread is
 /// dropped.
-pub(crate) fn write(line: &Line) {
-    let is_written = locked(|state| match DESCRIPTOR.load(Ordering::Relaxed) {
-        BESIDE => {
-            let is_mapped = map_buffer(state);
-            // SAFETY: this thread holds the lock, and `add` does not lead to another use.
-            if !is_mapped || !unsafe { with_buffer(state, |buffer| add(state, buffer, line)) } {
-                count_dropped(state);
-            }
+#[inline(always)]
+pub(crate) fn write(call: impl Logged) {
+    let Some(state) = state() else { return };
+    // Fields ask the program's allocator, and the clock: not within the lock.
+    if DESCRIPTOR.load(Ordering::Relaxed) != BESIDE || fields::any() {
+        return write_whole(state, &call);
+    }
+    let thread = arch::thread_pointer();
+    let write = |line: &mut Line<'_>, prefixes: &mut Prefixes, process: u32| {
+        prefixes.add(line, process, thread);
+        call.write(line);
+    };
+    if state.lock.with(thread, || add(state, write)) != Some(true) {
+        count_dropped(state);
+    }
+}
+
+/// Writes a line that is made before the lock is taken.
+#[cold]
+#[inline(never)]
+fn write_whole(state: &State, call: &impl Logged) {
+    let (mut bytes, thread) = ([0; LINE_MAX], arch::thread_pointer());
+    let mut line = Line::new(&mut bytes);
+    prefixes::write(&mut line, process(state), thread);
+    call.write(&mut line);
+    let length = line.length();
+    let is_written = state.lock.with(thread, || match DESCRIPTOR.load(Ordering::Relaxed) {
+        BESIDE => add(state, |line, _, _| line.add(bytes, length)),
+        fd => {
+            // Nobody could be told of an error.
+            Destination::Descriptor(fd).write(bytes.get(..length).unwrap_or(&[]));
+            true
         }
-        // Nobody could be told of an error.
-        fd => drop(Destination::Descriptor(fd).write(line.bytes())),
     });
-    if !is_written && let Some(state) = state() {
+    if is_written != Some(true) {
         count_dropped(state);
     }
 }
@@ -117,12 +146,7 @@ fn flush_with(state: &State) {
 /// Runs a function with the lock. False if this thread holds it already, or waited too long.
 fn locked(run: impl FnOnce(&State)) -> bool {
     let Some(state) = state() else { return false };
-    let is_locked = state.lock.lock();
-    if is_locked {
-        run(state);
-        state.lock.unlock();
-    }
-    is_locked
+    state.lock.with(arch::thread_pointer(), || run(state)).is_some()
 }
 
 /// Counts a line that was dropped: for the buffer, which the thread that holds the lock may be
@@ -142,10 +166,13 @@ fn count_dropped(state: &State) {
 
 /// Makes the buffer of this process, if there is none. False if it cannot be made. Call with the
 /// lock.
+#[inline(always)]
 fn map_buffer(state: &State) -> bool {
-    if !state.buffer.load(Ordering::Relaxed).is_null() {
-        return true;
-    }
+    !state.buffer.load(Ordering::Relaxed).is_null() || make_buffer(state)
+}
+
+#[cold]
+fn make_buffer(state: &State) -> bool {
     if state.has_none.load(Ordering::Relaxed) {
         return false;
     }
@@ -164,6 +191,7 @@ fn map_buffer(state: &State) -> bool {
 /// # Safety
 ///
 /// The calling thread holds the lock, and `run` does not lead to this function.
+#[inline(always)]
 unsafe fn with_buffer(state: &State, run: impl FnOnce(&mut Buffer)) -> bool {
     // SAFETY: null, or a mapping of `Buffer::create`, which is as long as a `Buffer` and stays
     // mapped in this process; any bytes are a valid `Buffer`. By this function's `# Safety` no
@@ -177,15 +205,26 @@ unsafe fn with_buffer(state: &State, run: impl FnOnce(&mut Buffer)) -> bool {
     true
 }
 
-fn add(state: &State, buffer: &mut Buffer, line: &Line) {
-    let own = ptr::from_mut(buffer);
-    let is_own = || state.buffer.load(Ordering::Relaxed) == own;
-    if !buffer.add(line.bytes(), is_own) {
-        empty(buffer);
-        if !buffer.add(line.bytes(), is_own) {
-            buffer.lose();
-            buffer.add(line.bytes(), is_own);
+/// Adds a line to the buffer; false if there is none. Call with the lock.
+#[inline(always)]
+fn add(state: &State, write: impl FnOnce(&mut Line<'_>, &mut Prefixes, u32)) -> bool {
+    let add = |buffer: &mut Buffer| {
+        let own = ptr::from_mut(buffer);
+        if !buffer.has_room() {
+            make_room(buffer);
         }
+        buffer.add(write, || state.buffer.load(Ordering::Relaxed) == own);
+    };
+    // SAFETY: the callers hold the lock, and neither `make_room` nor what writes a line leads to
+    // another use.
+    map_buffer(state) && unsafe { with_buffer(state, add) }
+}
+
+#[cold]
+fn make_room(buffer: &mut Buffer) {
+    empty(buffer);
+    if !buffer.has_room() {
+        buffer.lose();
     }
 }
 

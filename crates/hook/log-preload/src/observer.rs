@@ -3,11 +3,12 @@
 use core::ptr;
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use heapledger_core::Api;
 use heapledger_core::hooks::{Arena, Caller, Observer, Pointer};
-use heapledger_core::{Api, arch};
 
-use crate::line::Line;
-use crate::{fields, log};
+use crate::fields;
+use crate::line::{Line, Name};
+use crate::log::{self, Logged};
 
 /// The observer of all calls, which is called after the checks and before the recorder.
 static OBSERVER: Observer = Observer {
@@ -40,93 +41,156 @@ pub(crate) fn set_minimal(is_minimal: bool) {
     IS_MINIMAL.store(is_minimal, Ordering::Relaxed);
 }
 
+const MALLOC: Name = Name::new(b"malloc(");
+const CALLOC: Name = Name::new(b"calloc(");
+const REALLOC: Name = Name::new(b"realloc(0x");
+const FREE: Name = Name::new(b"free(0x");
+const MEMALIGN: Name = Name::new(b"memalign(");
+const POSIX_MEMALIGN: Name = Name::new(b"posix_memalign(");
+const ALIGNED_ALLOC: Name = Name::new(b"aligned_alloc(");
+const VALLOC: Name = Name::new(b"valloc(");
+
 /// A call with a size behind its first argument, if it has two.
 struct Call {
-    name: &'static [u8],
+    name: Name,
     first: Option<usize>,
     size: usize,
 }
 
 impl Call {
-    fn sized(name: &'static [u8], size: usize) -> Call {
+    #[inline(always)]
+    const fn sized(name: Name, size: usize) -> Call {
         Call { name, first: None, size }
     }
 
     /// Returns the call of an allocation with an alignment.
     fn aligned(api: u32, alignment: usize, size: usize) -> Call {
-        const POSIX_MEMALIGN: u32 = Api::PosixMemalign as u32;
-        const ALIGNED_ALLOC: u32 = Api::AlignedAlloc as u32;
-        const VALLOC: u32 = Api::Valloc as u32;
-        const PVALLOC: u32 = Api::Pvalloc as u32;
+        const API_POSIX_MEMALIGN: u32 = Api::PosixMemalign as u32;
+        const API_ALIGNED_ALLOC: u32 = Api::AlignedAlloc as u32;
+        const API_VALLOC: u32 = Api::Valloc as u32;
+        const API_PVALLOC: u32 = Api::Pvalloc as u32;
         let is_minimal = IS_MINIMAL.load(Ordering::Relaxed);
         // `pvalloc` is a `valloc` of whole pages; logs do not have it.
-        let size = if api == PVALLOC { size.checked_next_multiple_of(PAGE).unwrap_or(size) } else { size };
-        let alignment = if matches!(api, VALLOC | PVALLOC) { PAGE } else { alignment };
+        let size = if api == API_PVALLOC { size.checked_next_multiple_of(PAGE).unwrap_or(size) } else { size };
+        let alignment = if matches!(api, API_VALLOC | API_PVALLOC) { PAGE } else { alignment };
         match api {
-            VALLOC | PVALLOC if !is_minimal => Call::sized(b"valloc", size),
-            POSIX_MEMALIGN if !is_minimal => Call { name: b"posix_memalign", first: Some(alignment), size },
-            ALIGNED_ALLOC if !is_minimal => Call { name: b"aligned_alloc", first: Some(alignment), size },
-            _ => Call { name: b"memalign", first: Some(alignment), size },
+            API_VALLOC | API_PVALLOC if !is_minimal => Call::sized(VALLOC, size),
+            API_POSIX_MEMALIGN if !is_minimal => Call { name: POSIX_MEMALIGN, first: Some(alignment), size },
+            API_ALIGNED_ALLOC if !is_minimal => Call { name: ALIGNED_ALLOC, first: Some(alignment), size },
+            _ => Call { name: MEMALIGN, first: Some(alignment), size },
         }
     }
 
+    /// Logs the call.
+    ///
     /// # Safety
     ///
-    /// As for [`end`].
-    unsafe fn write(&self, result: Pointer, arena: *const Arena) {
-        let mut line = begun(self.name);
-        if let Some(first) = self.first {
-            line.decimal(first as u64);
-            line.byte(b',');
-        }
-        line.decimal(self.size as u64);
-        // SAFETY: the same contract.
-        unsafe { end(line, Some(result), arena) };
+    /// As for [`fields::add`].
+    #[inline(always)]
+    unsafe fn write(self, result: Pointer, arena: *const Arena) {
+        log::write(Allocation { call: self, result, arena });
     }
 }
 
-/// Begins a line with the process, the thread and the function.
-fn begun(function: &[u8]) -> Line {
-    let mut line = Line::new();
-    line.decimal(log::process().into());
-    line.byte(b' ');
-    // logalloc's number of a thread is that of `pthread_self`, which is the thread's pointer.
-    line.decimal(arch::thread_pointer() as u64);
-    line.byte(b' ');
-    line.text(function);
-    line.byte(b'(');
-    line
+/// An allocation and its result, for which the contract of [`fields::add`] holds.
+struct Allocation {
+    call: Call,
+    result: Pointer,
+    arena: *const Arena,
 }
 
+impl Logged for Allocation {
+    #[inline(always)]
+    fn write(&self, line: &mut Line<'_>) {
+        line.name(self.call.name);
+        if let Some(first) = self.call.first {
+            line.decimal(first as u64);
+            line.text(b",");
+        }
+        line.decimal(self.call.size as u64);
+        // SAFETY: the contract of `fields::add` holds for the fields of an `Allocation`.
+        unsafe { end(line, self.result, self.arena) };
+    }
+}
+
+/// A reallocation and its result, for which the contract of [`fields::add`] holds.
+struct Reallocation {
+    old: Pointer,
+    size: usize,
+    result: Pointer,
+    arena: *const Arena,
+}
+
+impl Logged for Reallocation {
+    #[inline(always)]
+    fn write(&self, line: &mut Line<'_>) {
+        line.name(REALLOC);
+        line.hexadecimal(self.old as u64);
+        line.text(b",");
+        line.decimal(self.size as u64);
+        // SAFETY: the contract of `fields::add` holds for the fields of a `Reallocation`.
+        unsafe { end(line, self.result, self.arena) };
+    }
+}
+
+/// A free.
+struct Free(Pointer);
+
+impl Logged for Free {
+    #[inline(always)]
+    fn write(&self, line: &mut Line<'_>) {
+        line.name(FREE);
+        line.hexadecimal(self.0 as u64);
+        end_without_result(line);
+    }
+}
+
+/// A point at which the program asks for statistics.
+struct Statistics;
+
+impl Logged for Statistics {
+    fn write(&self, line: &mut Line<'_>) {
+        line.text(b"jemalloc_stats(");
+        end_without_result(line);
+    }
+}
+
+/// Adds the result of a call, its fields, and the end of the line.
+///
 /// # Safety
 ///
-/// As for [`fields::add`], for the result of a call that has one.
-unsafe fn end(mut line: Line, result: Option<Pointer>, arena: *const Arena) {
-    line.byte(b')');
-    if let Some(result) = result {
-        line.byte(b'=');
-        line.address(result as u64);
-    }
+/// As for [`fields::add`].
+#[inline(always)]
+unsafe fn end(line: &mut Line<'_>, result: Pointer, arena: *const Arena) {
+    line.text(b")=0x");
+    line.hexadecimal(result as u64);
     // SAFETY: the same contract.
-    unsafe { fields::add(&mut line, result.unwrap_or(ptr::null_mut()), arena) };
-    line.byte(b'\n');
-    log::write(&line);
+    unsafe { fields::add(line, result, arena) };
+    line.text(b"\n");
+}
+
+/// Adds the end of the line of a call without a result.
+#[inline(always)]
+fn end_without_result(line: &mut Line<'_>) {
+    line.text(b")");
+    // SAFETY: there is neither a result nor an arena.
+    unsafe { fields::add(line, ptr::null_mut(), ptr::null()) };
+    line.text(b"\n");
 }
 
 /// Logs a point at which the program asks for statistics.
 pub(crate) fn statistics() {
-    // SAFETY: there is neither a result nor an arena.
-    unsafe { end(begun(b"jemalloc_stats"), None, ptr::null()) };
+    log::write(Statistics);
 }
 
 unsafe extern "C" fn malloc(block: Pointer, size: usize, _: Caller) {
     // SAFETY: the contract of `Observer`: the block has just been returned.
-    unsafe { Call::sized(b"malloc", size).write(block, ptr::null()) };
+    unsafe { Call::sized(MALLOC, size).write(block, ptr::null()) };
 }
 
 unsafe extern "C" fn calloc(block: Pointer, count: usize, each: usize, _: Caller) {
     // SAFETY: the contract of `Observer`: the block has just been returned.
-    unsafe { Call { name: b"calloc", first: Some(count), size: each }.write(block, ptr::null()) };
+    unsafe { Call { name: CALLOC, first: Some(count), size: each }.write(block, ptr::null()) };
 }
 
 unsafe extern "C" fn aligned(api: u32, block: Pointer, alignment: usize, size: usize, _: Caller) {
@@ -143,12 +207,12 @@ unsafe extern "C" fn arena_allocated(
     count: usize,
     _: Caller,
 ) {
-    const MALLOC: u32 = Api::Malloc as u32;
-    const REALLOC: u32 = Api::Realloc as u32;
-    const CALLOC: u32 = Api::Calloc as u32;
+    const API_MALLOC: u32 = Api::Malloc as u32;
+    const API_REALLOC: u32 = Api::Realloc as u32;
+    const API_CALLOC: u32 = Api::Calloc as u32;
     let call = match api {
-        MALLOC | REALLOC => Call::sized(b"malloc", size),
-        CALLOC => Call { name: b"calloc", first: Some(count), size: size.checked_div(count).unwrap_or(0) },
+        API_MALLOC | API_REALLOC => Call::sized(MALLOC, size),
+        API_CALLOC => Call { name: CALLOC, first: Some(count), size: size.checked_div(count).unwrap_or(0) },
         api => Call::aligned(api, alignment, size),
     };
     // SAFETY: the contract of `Observer`: the block has just been returned, and the arena is one
@@ -157,10 +221,7 @@ unsafe extern "C" fn arena_allocated(
 }
 
 unsafe extern "C" fn free(block: Pointer, _: Caller) {
-    let mut line = begun(b"free");
-    line.address(block as u64);
-    // SAFETY: there is neither a result nor an arena.
-    unsafe { end(line, None, ptr::null()) };
+    log::write(Free(block));
 }
 
 unsafe extern "C" fn free_sized(_: u32, block: Pointer, _: usize, _: usize, caller: Caller) {
@@ -177,32 +238,25 @@ unsafe extern "C" fn realloc_ends(old: Pointer, block: Pointer, size: usize, cal
 }
 
 unsafe extern "C" fn arena_realloc_ends(arena: *const Arena, old: Pointer, block: Pointer, size: usize, _: Caller) {
-    let mut line = begun(b"realloc");
-    line.address(old as u64);
-    line.byte(b',');
-    line.decimal(size as u64);
-    // SAFETY: the contract of `Observer`: the block is null or has just been returned, and the
-    // arena is null or one that observers are told of.
-    unsafe { end(line, Some(block), arena) };
+    // By the contract of `Observer`, the block is null or has just been returned, and the arena is
+    // null or one that observers are told of.
+    log::write(Reallocation { old, size, result: block, arena });
 }
 
-unsafe extern "C" fn failed(api: u32, size: usize, alignment: usize, count: usize, _: Caller) {
-    const MALLOC: u32 = Api::Malloc as u32;
-    const CALLOC: u32 = Api::Calloc as u32;
-    const REALLOC: u32 = Api::Realloc as u32;
-    const REALLOCARRAY: u32 = Api::Reallocarray as u32;
+unsafe extern "C" fn failed(api: u32, size: usize, alignment: usize, count: usize, caller: Caller) {
+    const API_MALLOC: u32 = Api::Malloc as u32;
+    const API_CALLOC: u32 = Api::Calloc as u32;
+    const API_REALLOC: u32 = Api::Realloc as u32;
+    const API_REALLOCARRAY: u32 = Api::Reallocarray as u32;
     let null: Pointer = ptr::null_mut();
     let call = match api {
-        MALLOC => Call::sized(b"malloc", size),
+        API_MALLOC => Call::sized(MALLOC, size),
         // The size is that of the whole.
-        CALLOC => Call { name: b"calloc", first: Some(count), size: size / count.max(1) },
-        REALLOC | REALLOCARRAY => {
-            let mut line = begun(b"realloc");
-            line.address(0);
-            line.byte(b',');
-            line.decimal(size.saturating_mul(count.max(1)) as u64);
-            // SAFETY: the result and the arena are null.
-            return unsafe { end(line, Some(null), ptr::null()) };
+        API_CALLOC => Call { name: CALLOC, first: Some(count), size: size / count.max(1) },
+        API_REALLOC | API_REALLOCARRAY => {
+            let size = size.saturating_mul(count.max(1));
+            // SAFETY: all pointers are null.
+            return unsafe { arena_realloc_ends(ptr::null(), null, null, size, caller) };
         }
         _ => Call::aligned(api, alignment, size),
     };

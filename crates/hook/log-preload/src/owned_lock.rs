@@ -3,7 +3,7 @@
 use core::hint::black_box;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
-use heapledger_core::{arch, sys};
+use heapledger_core::sys;
 
 /// A lock, valid when zeroed. The thread that takes it is written by the same operation that takes
 /// it, so a signal handler of that thread always finds out that it must not wait.
@@ -32,23 +32,48 @@ const WAIT_MAX_NANOSECONDS: u64 = 5_000_000_000;
 const STACK: usize = 8 << 20;
 
 impl OwnedLock {
-    /// Takes the lock. False if this thread holds it already, or has waited too long.
-    pub(crate) fn lock(&self) -> bool {
-        let (thread, frame) = (arch::thread_pointer(), frame());
+    /// Runs a function with the lock, in the thread with this pointer. `None` if this thread holds
+    /// it already, or has waited too long.
+    #[inline(always)]
+    pub(crate) fn with<R>(&self, thread: usize, run: impl FnOnce() -> R) -> Option<R> {
+        let frame = frame();
+        if let Err(holder) = self.holder.compare_exchange(0, thread, Ordering::SeqCst, Ordering::Relaxed)
+            && !self.wait(thread, frame, holder)
+        {
+            return None;
+        }
+        self.frame.store(frame, Ordering::Relaxed);
+        self.is_stuck.store(false, Ordering::Relaxed);
+        let answer = run();
+        self.unlock();
+        Some(answer)
+    }
+
+    /// Takes the lock that another thread, or this one, held a moment ago. False if this thread
+    /// holds it already, or has waited too long.
+    #[cold]
+    #[inline(never)]
+    fn wait(&self, thread: usize, frame: usize, mut holder: usize) -> bool {
         let (mut attempts, mut began) = (0, None);
         loop {
-            match self.holder.compare_exchange(0, thread, Ordering::SeqCst, Ordering::Relaxed) {
-                Ok(_) => break,
-                Err(holder) if holder == thread => {
+            match holder {
+                0 => {}
+                holder if holder == thread => {
                     if self.is_held_above(frame) {
                         return false;
                     }
                     // The frame that took the lock is gone.
                     break;
                 }
-                Err(_) if attempts < ATTEMPTS => core::hint::spin_loop(),
-                Err(_) if self.is_stuck.load(Ordering::Relaxed) => return false,
-                Err(_) => {
+                _ if attempts < ATTEMPTS => {
+                    attempts += 1;
+                    core::hint::spin_loop();
+                    // Reads only, so that the holder keeps the cache line.
+                    holder = self.holder.load(Ordering::Relaxed);
+                    continue;
+                }
+                _ if self.is_stuck.load(Ordering::Relaxed) => return false,
+                _ => {
                     let now = sys::monotonic_nanoseconds();
                     if now.saturating_sub(*began.get_or_insert(now)) > WAIT_MAX_NANOSECONDS {
                         self.is_stuck.store(true, Ordering::Relaxed);
@@ -57,10 +82,11 @@ impl OwnedLock {
                     self.sleep();
                 }
             }
-            attempts += 1;
+            match self.holder.compare_exchange(0, thread, Ordering::SeqCst, Ordering::Relaxed) {
+                Ok(_) => break,
+                Err(other) => holder = other,
+            }
         }
-        self.frame.store(frame, Ordering::Relaxed);
-        self.is_stuck.store(false, Ordering::Relaxed);
         true
     }
 
@@ -73,15 +99,22 @@ impl OwnedLock {
     }
 
     /// Gives the lock back. Only its holder calls this.
-    pub(crate) fn unlock(&self) {
+    #[inline(always)]
+    fn unlock(&self) {
         self.frame.store(0, Ordering::Relaxed);
         self.holder.store(0, Ordering::SeqCst);
         // Sequentially consistent, as in `sleep`: either this sees the sleeper, or the sleeper sees
         // that the lock is free.
         if self.waiting.load(Ordering::SeqCst) != 0 {
-            self.woken.fetch_add(1, Ordering::Relaxed);
-            sys::futex_wake(&self.woken, 1);
+            self.wake();
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wake(&self) {
+        self.woken.fetch_add(1, Ordering::Relaxed);
+        sys::futex_wake(&self.woken, 1);
     }
 
     #[cold]

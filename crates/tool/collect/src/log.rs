@@ -11,16 +11,15 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use heapledger_recording::ExitStatus;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 
 use crate::error::RecordError;
@@ -116,14 +115,15 @@ pub fn log(
         _ => RecordError::CreateOutput { path: output.to_owned(), source },
     };
     let directory = library.directory().to_owned();
+    let ended = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).map_err(RecordError::session("an eventfd"))?);
     let log = Log::create(output, existing, &directory).map_err(cannot)?;
-    let ended = Arc::new(AtomicBool::new(false));
     let writer = thread::spawn({
         let ended = Arc::clone(&ended);
-        move || log.write_until(&ended)
+        move || log.write_until(ended.as_fd())
     });
     let exit = run_with(&launch, Some(&library));
-    ended.store(true, Ordering::Release);
+    // The counter is far from its limit, so this neither fails nor waits.
+    let _ = rustix::io::write(&ended, &1_u64.to_ne_bytes());
     let logged = writer.join().unwrap_or_default();
     Ok((exit?, logged))
 }
@@ -180,11 +180,10 @@ impl Log {
         Ok(new(file, Some(pipe)))
     }
 
-    /// Writes until the command has ended, and then what is left.
-    fn write_until(mut self, ended: &AtomicBool) -> Logged {
+    /// Writes until the command has ended, of which a counter tells, and then what is left.
+    fn write_until(mut self, ended: BorrowedFd<'_>) -> Logged {
         for look in 1_u32.. {
-            let is_over = ended.load(Ordering::Acquire);
-            self.wait(if is_over { Duration::ZERO } else { LOOK });
+            let is_over = self.wait(ended);
             self.copy();
             if is_over || look.is_multiple_of(SEARCH) {
                 self.take_buffers(is_over);
@@ -197,12 +196,14 @@ impl Log {
         self.logged
     }
 
-    /// Waits until there is something in the pipe.
-    fn wait(&self, time: Duration) {
-        let Some(pipe) = &self.pipe else { return thread::sleep(time) };
-        let time = Timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
+    /// Waits until there is something in the pipe, or the command has ended, or for some time. True
+    /// if the command has ended.
+    fn wait(&self, ended: BorrowedFd<'_>) -> bool {
+        let mut polled = vec![PollFd::from_borrowed_fd(ended, PollFlags::IN)];
+        polled.extend(self.pipe.iter().map(|pipe| PollFd::new(pipe, PollFlags::IN)));
+        let time = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
         // An interrupted wait is a short one.
-        let _ = poll(&mut [PollFd::new(pipe, PollFlags::IN)], Some(&time));
+        poll(&mut polled, Some(&time)).is_ok() && polled[0].revents().contains(PollFlags::IN)
     }
 
     /// Writes what is in the pipe.

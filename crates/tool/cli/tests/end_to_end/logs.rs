@@ -418,6 +418,89 @@ fn the_library_is_told_by_the_environment() {
     }
 }
 
+/// A program that is linked with the libraries needs no `LD_PRELOAD`: to a file, to a descriptor
+/// that is a pipe, and with the functions of a minimal log.
+#[test]
+fn a_linked_program_logs_as_a_preloaded_one() {
+    const ALLOCATES: &str = r#"
+#include <malloc.h>
+#include <stdlib.h>
+int main(void) {
+    void *block;
+    if (posix_memalign(&block, 256, 1024)) return 1;
+    free(block);
+    free(aligned_alloc(256, 1024));
+    free(valloc(1024));
+    free(memalign(256, 1024));
+    free(realloc(calloc(123, 4), 9223372036854770000));
+    malloc_stats();
+    return 0;
+}
+"#;
+    const CALLS: [&str; 11] = [
+        "posix_memalign(256,1024)=A",
+        "free(A)",
+        "aligned_alloc(256,1024)=A",
+        "free(A)",
+        "valloc(1024)=A",
+        "free(A)",
+        "memalign(256,1024)=A",
+        "free(A)",
+        "calloc(123,4)=A",
+        "realloc(A,9223372036854770000)=0x0",
+        "jemalloc_stats()",
+    ];
+    let scratch = Scratch::new();
+    let hook = scratch.write("liblog.so", include_bytes!(env!("HEAPLEDGER_LOG_LIBRARY")));
+    let preload = scratch.write("libpreload.so", include_bytes!(env!("HEAPLEDGER_PRELOAD_LIBRARY")));
+    let (source, file) = (scratch.write("allocates.c", ALLOCATES), scratch.file("calls.log"));
+    let programs = ["linked", "plain"].map(|name| scratch.file(name));
+    let built = |program: &Path, libraries: &[&Path]| {
+        let mut cc = Command::new("cc");
+        cc.args(["-O0", "-fno-builtin", "-Wl,--no-as-needed", "-o"]).arg(program).arg(&source).args(libraries);
+        assert!(cc.status().unwrap().success());
+    };
+    built(&programs[0], &[&preload, &hook]);
+    built(&programs[1], &[]);
+    let minimal: Vec<String> = CALLS
+        .map(|call| {
+            let call = call.replace("posix_memalign", "memalign").replace("aligned_alloc", "memalign");
+            call.replace("valloc(", "memalign(4096,")
+        })
+        .to_vec();
+    for program in &programs {
+        let mut variables = format!("HEAPLEDGER_HOOKS={}", hook.display());
+        if program == &programs[1] {
+            variables += &format!(" LD_PRELOAD={}:{}", preload.display(), hook.display());
+        }
+        let run = |how: String| Job::shell(&how).directory(scratch.path()).bare();
+        let program = program.display();
+        let outcome = run(format!("MALLOC_LOG=calls.log {variables} {program}"));
+        assert!(outcome.status.success(), "{outcome:?}");
+        let whole = fs::read_to_string(&file).unwrap();
+        fs::remove_file(&file).unwrap();
+        let piped =
+            run(format!("{{ MALLOC_LOG=7 MALLOC_LOG_MINIMAL=1 {variables} {program} 7>&1 >&2 2>/dev/null; }} | cat"));
+        for (text, expected) in [(&whole, CALLS.map(str::to_owned).to_vec()), (&piped.text(), minimal.clone())] {
+            // Without what the C library allocates for itself before and after.
+            let calls = text.lines().map(|line| line.splitn(3, ' ').nth(2).unwrap());
+            let calls: Vec<String> =
+                calls.skip_while(|call| !call.contains("memalign(256,1024)=")).map(named).collect();
+            assert_eq!(calls.get(..expected.len()), Some(&expected[..]), "{text}");
+        }
+    }
+}
+
+/// Returns a call with `A` for all addresses but the null pointer.
+fn named(call: &str) -> String {
+    let mut parts = call.split("0x");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, part| {
+        let (digits, rest) = part.split_at(part.find(|sign: char| !sign.is_ascii_hexdigit()).unwrap_or(part.len()));
+        text + if digits == "0" { "0x0" } else { "A" } + rest
+    })
+}
+
 #[test]
 fn logs_are_read_packed_or_not() {
     let scratch = Scratch::new();
