@@ -3,7 +3,7 @@
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use heapledger_wire::replay::{Class, LAST_SAMPLE, Operation, Outcome, Sample, bin_of, class_of};
+use heapledger_wire::replay::{Class, LAST_SAMPLE, Operation, Outcome, Sample, bin_of, bucket_of, class_of};
 
 use crate::files::Files;
 use crate::functions::{Extras, Functions};
@@ -33,8 +33,6 @@ pub(crate) struct Figures {
     usable_max: AtomicU64,
     /// 1 while a thread takes the first table.
     is_busy: AtomicU64,
-    /// The number of statistics taken.
-    statistics: AtomicU64,
 }
 
 impl Figures {
@@ -56,7 +54,6 @@ impl Figures {
             sloppy: AtomicU64::new(0),
             usable_max: AtomicU64::new(0),
             is_busy: AtomicU64::new(0),
-            statistics: AtomicU64::new(0),
         }
     }
 
@@ -80,15 +77,14 @@ impl Figures {
         }
     }
 
-    /// Looks at the memory where the program asked for statistics.
+    /// Looks at the memory where the program asked for statistics. `point` is the number of the
+    /// place among all such places.
     #[cold]
-    pub(crate) fn statistics(&self, number: u64, requested: u64) {
-        self.take_sample(number, requested, true);
-        if self.room == 0 {
-            return;
+    pub(crate) fn statistics(&self, point: u64, requested: u64) {
+        self.take_sample(point, requested, true);
+        if self.room > 0 {
+            self.fill_table(1 + point, true);
         }
-        let table = 1 + self.statistics.fetch_add(1, Ordering::Relaxed);
-        self.copy_bins(table);
     }
 
     /// Takes the sample at the end.
@@ -116,6 +112,7 @@ impl Figures {
             is_statistics: is_statistics.into(),
             nanoseconds: now().saturating_sub(self.begins),
             sloppy: self.sloppy.load(Ordering::Relaxed),
+            slop_all: if is_statistics { self.slop_all() } else { 0 },
             own: if asks { self.extras.statistics() } else { Extras::NONE.statistics() },
         };
         // SAFETY: `at` is below the room for samples, which the file has, and no other thread has
@@ -123,18 +120,31 @@ impl Figures {
         unsafe { self.files.sample(at as usize).write(sample) };
         if usable > self.usable_max.load(Ordering::Relaxed) && self.is_busy.swap(1, Ordering::Acquire) == 0 {
             self.usable_max.store(usable, Ordering::Relaxed);
-            self.copy_bins(0);
+            self.fill_table(0, false);
             self.is_busy.store(0, Ordering::Release);
         }
     }
 
-    fn copy_bins(&self, table: u64) {
-        let Some(table) = self.files.table_of_bins(table) else { return };
-        for (to, from) in table.iter().zip(&self.outcome.bins) {
-            let copy = |to: &AtomicU64, from: &AtomicU64| to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+    /// Returns the usable bytes beyond the requested ones of all blocks so far.
+    fn slop_all(&self) -> u64 {
+        let slop = |class: &Class| {
+            class.usable.load(Ordering::Relaxed).saturating_sub(class.requested.load(Ordering::Relaxed))
+        };
+        self.outcome.classes.iter().map(slop).sum()
+    }
+
+    /// Copies the counts of live blocks into a table of the result, if there is room for it.
+    fn fill_table(&self, table: u64, asks: bool) {
+        let Some(table) = self.files.table_of_blocks(table) else { return };
+        let copy = |to: &AtomicU64, from: &AtomicU64| to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        for (to, from) in table.bins.iter().zip(&self.outcome.bins) {
             copy(&to.blocks, &from.blocks);
             copy(&to.requested, &from.requested);
             copy(&to.usable, &from.usable);
+        }
+        table.requests.iter().zip(&self.outcome.requests).for_each(|(to, from)| copy(to, from));
+        if asks {
+            self.extras.copy_bins(&table.own);
         }
     }
 
@@ -164,6 +174,9 @@ impl Figures {
         if let Some(bin) = self.outcome.bins.get(bin_of(usable)) {
             change(bin, size, usable, AtomicU64::fetch_add);
         }
+        if let Some(blocks) = self.outcome.requests.get(bucket_of(size)) {
+            blocks.fetch_add(1, Ordering::Relaxed);
+        }
         kept.store(size as u64 + 1, Ordering::Relaxed);
         usable
     }
@@ -186,6 +199,9 @@ impl Figures {
         self.sloppy.fetch_sub(u64::from(usable > size), Ordering::Relaxed);
         if let Some(bin) = self.outcome.bins.get(bin_of(usable)) {
             change(bin, size, usable, AtomicU64::fetch_sub);
+        }
+        if let Some(blocks) = self.outcome.requests.get(bucket_of(size)) {
+            blocks.fetch_sub(1, Ordering::Relaxed);
         }
         Some(size)
     }

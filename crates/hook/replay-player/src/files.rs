@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use heapledger_wire::VERSION;
 use heapledger_wire::replay::{
-    BINS, CHUNK_BYTES, Class, LABEL_BYTES, MAGIC, Operation, Outcome, RESULT, Sample, VARIABLE, WORK, Work,
+    CHUNK_BYTES, LABEL_BYTES, MAGIC, Operation, Outcome, RESULT, Sample, Table, VARIABLE, WORK, Work,
 };
 
 unsafe extern "C" {
@@ -94,14 +94,14 @@ impl Files {
         self.outcome.wrapping_add(1).cast::<Sample>().cast_mut().wrapping_add(number)
     }
 
-    /// Returns a table of bins. `None` if there is no room for it.
-    pub(crate) fn table_of_bins(&self, number: u64) -> Option<&'static [Class; BINS]> {
+    /// Returns a table of live blocks. `None` if there is no room for it.
+    pub(crate) fn table_of_blocks(&self, number: u64) -> Option<&'static Table> {
         let outcome = self.outcome();
         if number >= outcome.tables.load(Ordering::Relaxed) {
             return None;
         }
         let samples = outcome.room.load(Ordering::Relaxed) as usize;
-        let tables = self.sample(samples).cast::<[Class; BINS]>().cast_const();
+        let tables = self.sample(samples).cast::<Table>().cast_const();
         // SAFETY: the file has as many tables behind the samples as it says, which are aligned as
         // the samples are. The mapping stays, and all content of atomic numbers is valid.
         Some(unsafe { &*tables.wrapping_add(number as usize) })

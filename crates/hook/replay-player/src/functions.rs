@@ -3,9 +3,10 @@
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::transmute;
 use core::ptr;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use heapledger_dynsym::{Objects, Scope};
-use heapledger_wire::replay::OWN_STATISTICS;
+use heapledger_wire::replay::{OWN_BIN, OWN_BINS, OWN_STATISTICS};
 
 type Block = *mut c_void;
 
@@ -125,10 +126,11 @@ pub(crate) struct ArenaParameters {
     pub(crate) label: *const c_char,
 }
 
-/// The words at the beginning of `heapledger_allocator_stats`, up to the last one that is read.
-const STATISTICS: usize = 26;
+/// The words of `heapledger_allocator_stats` in front of its bins, and up to their end.
+const BINS_AT: usize = 31;
+const STATISTICS: usize = BINS_AT + OWN_BINS * OWN_BIN;
 /// The places of those that are read, in the order of [`heapledger_wire::replay::Sample::own`].
-const READ: [usize; OWN_STATISTICS] = [15, 16, 18, 21, 22, 23, 24, 25];
+const READ: [usize; OWN_STATISTICS] = [15, 16, 18, 21, 22, 23, 24, 25, 8, 9, 10];
 
 impl Extras {
     /// No function.
@@ -197,13 +199,22 @@ impl Extras {
 
     /// Returns the allocator's own statistics; zeroes if it has none.
     pub(crate) fn statistics(&self) -> [u64; OWN_STATISTICS] {
-        let Some(statistics) = self.statistics else { return [0; OWN_STATISTICS] };
+        let Some(words) = self.words() else { return [0; OWN_STATISTICS] };
+        READ.map(|place| words.get(place).copied().unwrap_or(0) as u64)
+    }
+
+    /// Copies the bins of the allocator's own statistics, if it has some.
+    pub(crate) fn copy_bins(&self, bins: &[[AtomicU64; OWN_BIN]; OWN_BINS]) {
+        let words = self.words();
+        let words = words.iter().flat_map(|words| words.iter().skip(BINS_AT));
+        bins.iter().flatten().zip(words).for_each(|(to, word)| to.store(*word as u64, Ordering::Relaxed));
+    }
+
+    fn words(&self) -> Option<[usize; STATISTICS]> {
+        let statistics = self.statistics?;
         let mut words = [0; STATISTICS];
         words[0] = size_of_val(&words);
         // SAFETY: the function writes as many bytes as the first word says, which the array has.
-        if unsafe { statistics(&raw mut words) } != 0 {
-            return [0; OWN_STATISTICS];
-        }
-        READ.map(|place| words.get(place).copied().unwrap_or(0) as u64)
+        (unsafe { statistics(&raw mut words) } == 0).then_some(words)
     }
 }

@@ -45,6 +45,8 @@ pub(crate) struct Player {
     slots: *const AtomicU64,
     /// The number of operations that were done in each epoch.
     epochs: *const AtomicU64,
+    /// See [`Zeroes::points`].
+    points: *const [AtomicU64; 2],
     flags: u64,
     scale: u64,
     /// The operation with which the first thread begins, if it has played some already.
@@ -56,6 +58,9 @@ pub(crate) struct Player {
 pub(crate) struct Zeroes {
     pub(crate) slots: *const AtomicU64,
     pub(crate) epochs: *const AtomicU64,
+    /// The number of points of [`Kind::Statistics`] that were taken, and the epoch of the latest
+    /// one: all before it are over.
+    pub(crate) points: *const [AtomicU64; 2],
     pub(crate) arenas: *const AtomicU64,
     /// One for each slot, with [`flag::SIZES`].
     pub(crate) sizes: *const AtomicU64,
@@ -77,6 +82,7 @@ impl Player {
             figures: Figures::new(files, functions, extras, zeroes.sizes),
             slots: zeroes.slots,
             epochs: zeroes.epochs,
+            points: zeroes.points,
             flags,
             scale: outcome.scale.load(Ordering::Relaxed),
             resumes: ptr::null(),
@@ -96,7 +102,7 @@ impl Player {
         let flags = self.flags;
         self.flags &= !(flag::SIZES | flag::TIME);
         let first = self.files.chunk(self.files.first_chunk(0));
-        let resumes = Thread::<false> { player: self, waited: 0 }.run(first);
+        let resumes = Thread::<false> { player: self, waited: 0, epoch: 0 }.run(first);
         self.flags = flags;
         self.resumes = resumes;
     }
@@ -138,13 +144,15 @@ pub(crate) struct Thread<'p, const IS_SHARED: bool> {
     player: &'p Player,
     /// The processor time that was spent waiting, in nanoseconds.
     waited: u64,
+    /// The epoch that the thread has begun.
+    epoch: usize,
 }
 
 impl<'p, const IS_SHARED: bool> Thread<'p, IS_SHARED> {
     /// Makes the calls of a thread of the work. Returns the processor time that was spent waiting,
     /// for other threads or for the time of a call, in nanoseconds.
     pub(crate) fn play(player: &'p Player, number: usize) -> u64 {
-        let mut thread = Thread::<IS_SHARED> { player, waited: 0 };
+        let mut thread = Thread::<IS_SHARED> { player, waited: 0, epoch: 0 };
         let is_resumed = number == 0 && !player.resumes.is_null();
         thread.run(if is_resumed { player.resumes } else { player.files.chunk(player.files.first_chunk(number)) });
         thread.waited
@@ -167,14 +175,14 @@ impl<'p, const IS_SHARED: bool> Thread<'p, IS_SHARED> {
                     }
                     NEXT => at = player.files.chunk(operation.number),
                     SAMPLE => player.figures.sample(operation),
-                    STATISTICS => player.figures.statistics(operation.slot() as u64, operation.number),
+                    STATISTICS => thread.take_statistics(operation),
                     IN_ARENA => thread.put_in_arena(operation),
                     ORDER if operation.slot() == order::BEGIN => return at,
                     ORDER => player.order(operation),
                     WAIT => thread.wait_until(operation.number),
                     EPOCH => {
                         thread.end_epoch(operation.number);
-                        thread.begin_epoch(operation.slot());
+                        thread.begin_epoch(operation.slot(), operation.points());
                     }
                     _ => {}
                 }
@@ -355,12 +363,49 @@ impl<'p, const IS_SHARED: bool> Thread<'p, IS_SHARED> {
         }
     }
 
-    /// Waits until the other threads are not far behind.
-    fn begin_epoch(&mut self, epoch: usize) {
-        if let Some(earlier) = epoch.checked_sub(AHEAD).filter(|_| IS_SHARED) {
-            let all = self.player.files.operations(earlier);
-            self.wait(self.epoch(earlier), |done| done >= all);
+    /// Waits until the other threads are not far behind, and all points before this epoch were
+    /// taken.
+    fn begin_epoch(&mut self, epoch: usize, points: u64) {
+        self.epoch = epoch;
+        if !IS_SHARED {
+            return;
         }
+        if let Some(earlier) = epoch.checked_sub(AHEAD) {
+            self.wait_for_epoch(earlier);
+        }
+        let [taken, _] = self.points();
+        self.wait(taken, |taken| taken >= points);
+    }
+
+    /// Waits until all operations of an epoch were done.
+    fn wait_for_epoch(&mut self, epoch: usize) {
+        let all = self.player.files.operations(epoch);
+        self.wait(self.epoch(epoch), |done| done >= all);
+    }
+
+    /// Takes the figures of a point when all operations before it were done, by whichever thread.
+    /// The epoch that the thread has just begun is the first one after it, and other threads begin
+    /// that one when the point was taken.
+    #[cold]
+    #[inline(never)]
+    fn take_statistics(&mut self, operation: Operation) {
+        let point = operation.slot() as u64;
+        if !IS_SHARED {
+            return self.player.figures.statistics(point, operation.number);
+        }
+        let [taken, latest] = self.points();
+        self.wait(taken, |taken| taken >= point);
+        for epoch in latest.load(Ordering::Relaxed) as usize..self.epoch {
+            self.wait_for_epoch(epoch);
+        }
+        self.player.figures.statistics(point, operation.number);
+        latest.store(self.epoch as u64, Ordering::Relaxed);
+        taken.store(point + 1, Ordering::Release);
+    }
+
+    fn points(&self) -> &'p [AtomicU64; 2] {
+        // SAFETY: the mapping has both words, and stays.
+        unsafe { &*self.player.points }
     }
 
     fn epoch(&self, number: usize) -> &'p AtomicU64 {

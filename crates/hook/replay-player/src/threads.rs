@@ -127,6 +127,7 @@ fn zeroes(files: &Files, flags: u64) -> Option<Zeroes> {
     Some(Zeroes {
         slots: map_shared(slots)?,
         epochs: map_shared(files.head.epochs as usize)?,
+        points: map_shared(2)?.cast(),
         arenas: map_shared(files.head.arenas as usize)?,
         sizes: map_shared(if flags & flag::SIZES == 0 { 0 } else { slots })?,
     })

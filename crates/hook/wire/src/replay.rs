@@ -36,6 +36,8 @@ const FINE_BINS_END: usize = 1024;
 const FINE_BINS: usize = FINE_BINS_END / 16;
 /// The number of bins.
 pub const BINS: usize = FINE_BINS + CLASSES - class_of(FINE_BINS_END);
+/// The number of buckets of requested sizes: see [`bucket_of`].
+pub const BUCKETS: usize = 16 * (SIZE_BITS as usize - 3);
 
 /// The head of the work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -102,10 +104,13 @@ pub enum Kind {
     Sample = 10,
     /// The thread waits until so many nanoseconds have passed since the beginning.
     Wait = 11,
-    /// An epoch begins: its number in place of the slot. The number has the thread's previous epoch
-    /// in bits 32 to 63, and how many operations the thread had in it in bits 0 to 31.
+    /// An epoch begins: its number in place of the slot, and how many points of
+    /// [`Kind::Statistics`] come before it in bits 4 to 31. The number has the thread's previous
+    /// epoch in bits 32 to 63, and how many operations the thread had in it in bits 0 to 31.
     Epoch = 12,
-    /// As [`Kind::Sample`], which is always taken: the program asked for statistics here.
+    /// As [`Kind::Sample`], which is always taken: the program asked for statistics here. The number
+    /// of the point is in place of the slot. With several threads it follows a [`Kind::Epoch`]: it
+    /// is taken when all earlier epochs are over, and before any other thread begins this one.
     Statistics = 13,
     /// `heapledger_arena_malloc`, `heapledger_arena_calloc` or `heapledger_arena_memalign` into the
     /// slot; the plain function if the allocator has no arenas.
@@ -137,6 +142,18 @@ impl Operation {
     /// Makes a [`Kind::Sample`] that is taken whatever the [`Outcome::stride`] is.
     pub const fn always(self) -> Operation {
         Operation { what: self.what | 1 << 4, number: self.number }
+    }
+
+    /// Makes a [`Kind::Epoch`] that comes after so many points of [`Kind::Statistics`], fewer than
+    /// 2^28.
+    pub const fn after_points(self, points: u32) -> Operation {
+        Operation { what: self.what | ((points & 0xFFF_FFFF) as u64) << 4, number: self.number }
+    }
+
+    /// Returns the number of points before a [`Kind::Epoch`].
+    #[inline(always)]
+    pub const fn points(self) -> u64 {
+        self.what >> 4 & 0xFFF_FFFF
     }
 
     /// True for a [`Kind::Sample`] that is always taken.
@@ -200,9 +217,8 @@ impl Operation {
 }
 
 /// The result of a run: the wishes of the tool, and the figures of the player. It is followed by
-/// the samples, and these by tables of [`BINS`] [`Class`]es: one for the sample with the most
-/// usable bytes, and, with [`flag::SIZES`], one for each [`Kind::Statistics`] up to
-/// [`Outcome::tables`].
+/// the samples, and these by [`Table`]s: one for the sample with the most usable bytes, and, with
+/// [`flag::SIZES`], one for each [`Kind::Statistics`] up to [`Outcome::tables`].
 #[derive(Debug)]
 #[repr(C)]
 pub struct Outcome {
@@ -238,6 +254,21 @@ pub struct Outcome {
     pub classes: [Class; CLASSES],
     /// The live blocks of each bin, with [`flag::SIZES`].
     pub bins: [Class; BINS],
+    /// The live blocks by their requested sizes, with [`flag::SIZES`]: see [`bucket_of`].
+    pub requests: [AtomicU64; BUCKETS],
+}
+
+/// The live blocks at a moment.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Table {
+    /// By their usable sizes: see [`bin_of`].
+    pub bins: [Class; BINS],
+    /// By their requested sizes: see [`bucket_of`].
+    pub requests: [AtomicU64; BUCKETS],
+    /// The bins by the allocator's own statistics, at a [`Kind::Statistics`]: the words of
+    /// `heapledger_allocator_bin` (`heapledger/allocator.h`). Zeroes if it has none.
+    pub own: [[AtomicU64; OWN_BIN]; OWN_BINS],
 }
 
 /// The number of system calls that are counted: mmap, munmap, mremap, madvise, mprotect, brk.
@@ -264,7 +295,8 @@ pub const UNKNOWN: u64 = u64::MAX;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Sample {
-    /// The number of the sample among all places for one, or [`LAST_SAMPLE`].
+    /// The number of the sample among all places for one, or [`LAST_SAMPLE`]; at a
+    /// [`Kind::Statistics`], the number of the point.
     pub number: u64,
     /// The requested bytes that are live, by the work; 0 in the last one.
     pub requested: u64,
@@ -280,14 +312,21 @@ pub struct Sample {
     pub nanoseconds: u64,
     /// The live blocks that have more usable bytes than were requested, with [`flag::SIZES`].
     pub sloppy: u64,
+    /// The usable bytes beyond the requested ones of all blocks so far, at a [`Kind::Statistics`].
+    pub slop_all: u64,
     /// The statistics of the allocator itself at a [`Kind::Statistics`] and in the last sample, in
-    /// bytes: mapped, allocated, waste, dirty, fresh, madvised, bookkeeping, unused in bins. Zeroes
-    /// if it has none.
+    /// bytes: mapped, allocated, waste, dirty, fresh, madvised, bookkeeping, unused in bins, and
+    /// the largest sizes that are multiples of the quantum, small, and large. Zeroes if it has
+    /// none.
     pub own: [u64; OWN_STATISTICS],
 }
 
 /// The number of statistics of an allocator.
-pub const OWN_STATISTICS: usize = 8;
+pub const OWN_STATISTICS: usize = 11;
+/// The number of bins in the statistics of an allocator, and of the words of each.
+pub const OWN_BINS: usize = 68;
+/// See [`OWN_BINS`].
+pub const OWN_BIN: usize = 8;
 
 /// The flags of [`Outcome::flags`].
 pub mod flag {
@@ -332,6 +371,22 @@ pub const fn class_start(class: usize) -> usize {
     if class < 4 { class } else { (4 + class % 4) << (class / 4 - 1) }
 }
 
+/// Returns the bucket of a request: one for each size below 32 bytes, then 16 for each power of
+/// two.
+pub const fn bucket_of(size: usize) -> usize {
+    if size < 16 {
+        return size;
+    }
+    let exponent = usize::BITS - 1 - size.leading_zeros();
+    let bucket = 16 * (exponent as usize - 3) + (size >> (exponent - 4) & 15);
+    if bucket < BUCKETS { bucket } else { BUCKETS - 1 }
+}
+
+/// Returns the smallest size of a bucket.
+pub const fn bucket_start(bucket: usize) -> usize {
+    if bucket < 16 { bucket } else { (16 + bucket % 16) << (bucket / 16 - 1) }
+}
+
 /// Returns the bin of a block of this usable size: one for each multiple of 16 up to 1,024 bytes,
 /// which it is rounded up to, then four for each power of two.
 pub const fn bin_of(usable: usize) -> usize {
@@ -364,12 +419,24 @@ mod tests {
     }
 
     #[test]
+    fn buckets_follow_each_other() {
+        assert_eq!([0, 15, 16, 31, 32, 33, 34, 1023].map(bucket_of), [0, 15, 16, 31, 32, 32, 33, 111]);
+        for bucket in 0..BUCKETS - 1 {
+            let (start, next) = (bucket_start(bucket), bucket_start(bucket + 1));
+            assert_eq!((bucket_of(start), bucket_of(next - 1)), (bucket, bucket), "{bucket}: {start} to {next}");
+        }
+        assert_eq!((bucket_of((1 << SIZE_BITS) - 1), bucket_of(usize::MAX)), (BUCKETS - 1, BUCKETS - 1));
+    }
+
+    #[test]
     fn an_operation_in_an_arena_has_its_number() {
         let block = Operation::on_block(Kind::Memalign, 6, 7, 8, 9);
         let operation = block.in_arena(ARENAS_MAX as u32, true);
         assert_eq!((operation.arena(), operation.is_zeroed(), operation.alignment()), (ARENAS_MAX, true, 64));
         assert_eq!((operation.slot(), operation.generation(), operation.size()), (7, 8, 9));
         assert_eq!((operation.kind(), block.in_arena(1, false).is_zeroed()), (Kind::InArena as u64, false));
+        let epoch = Operation::new(Kind::Epoch, u32::MAX, 1 << 32).after_points(1000);
+        assert_eq!((epoch.kind(), epoch.slot(), epoch.points()), (Kind::Epoch as u64, u32::MAX as usize, 1000));
     }
 
     #[test]

@@ -29,8 +29,46 @@ pub struct Run {
     /// The usable sizes with live blocks, when the usable bytes of all live blocks were the most
     /// that a sample saw.
     pub bins: Vec<SizeClass>,
-    /// The same at each point at which the program asked for statistics, in order.
-    pub statistics_bins: Vec<Vec<SizeClass>>,
+    /// The live blocks at each point at which the program asked for statistics, in order.
+    pub points: Vec<PointBlocks>,
+}
+
+/// The live blocks at a point at which the program asked for statistics.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PointBlocks {
+    /// By their usable sizes.
+    pub bins: Vec<SizeClass>,
+    /// By their requested sizes: each of the sizes below 32 bytes, and 16 buckets for each power of
+    /// two above.
+    pub requests: Vec<RequestBucket>,
+    /// The bins of Heapledger's allocator, by its own statistics.
+    pub own_bins: Vec<OwnBin>,
+}
+
+/// Live blocks by their requested size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequestBucket {
+    /// The smallest size in bytes; the bucket ends before the next one.
+    pub size_min: u64,
+    /// The number of blocks.
+    pub blocks: u64,
+}
+
+/// The runs of one size, in bytes unless another unit is said: see `heapledger/allocator.h`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OwnBin {
+    /// The size of a block.
+    pub size: u64,
+    /// The number of runs.
+    pub runs: u64,
+    /// The number of those with a free block.
+    pub runs_non_full: u64,
+    /// Free blocks that were in use before.
+    pub unused: u64,
+    /// All runs.
+    pub total: u64,
+    /// The number of blocks in use.
+    pub blocks: u64,
 }
 
 /// The memory of the process at a moment.
@@ -54,6 +92,9 @@ pub struct Sample {
     pub time_ns: u64,
     /// The live blocks with more usable bytes than were requested.
     pub sloppy: u64,
+    /// The usable bytes beyond the requested ones of all blocks so far, at points at which the
+    /// program asked for statistics.
+    pub slop_all: u64,
     /// The allocator's own statistics, at points at which the program asked for them, and at the
     /// end.
     pub own: Option<OwnStatistics>,
@@ -71,6 +112,9 @@ pub struct OwnStatistics {
     pub madvised: u64,
     pub bookkeeping: u64,
     pub bin_unused: u64,
+    pub quantum_max: u64,
+    pub small_max: u64,
+    pub large_max: u64,
 }
 
 impl OwnStatistics {

@@ -21,7 +21,7 @@ mod tests;
 mod total;
 mod work;
 
-pub use figures::{OwnStatistics, Run, Sample, SizeClass};
+pub use figures::{OwnBin, OwnStatistics, PointBlocks, RequestBucket, Run, Sample, SizeClass};
 pub use log::LogReader;
 pub use process::{Act, ActKind, recorded};
 pub use recorded::{Effect, EventPlace, RecordedCall, RecordedError, recorded_calls};

@@ -195,7 +195,7 @@ impl Player {
                     run.faults_minor = run.faults_minor.saturating_sub(alone.faults_minor);
                 }
                 (run.samples, run.classes, run.bins) = (sized.samples, sized.classes, sized.bins);
-                run.statistics_bins = sized.statistics_bins;
+                run.points = sized.points;
                 let is_counted = !counted.system_calls.contains(&UNKNOWN);
                 run.system_calls = is_counted.then_some(counted.system_calls);
             }

@@ -19,13 +19,16 @@ enum Step {
     Allocate { size: u64 },
     Reallocate { victim: usize, size: u64 },
     Free { victim: usize },
+    Ask,
+    Purge,
 }
 
-fn steps() -> impl Strategy<Value = Vec<(u64, Step)>> {
+fn steps(asks: bool) -> impl Strategy<Value = Vec<(u64, Step)>> {
     let step = prop_oneof![
         3 => (0..1000_u64).prop_map(|size| Step::Allocate { size }),
         1 => (any::<usize>(), 1..1000_u64).prop_map(|(victim, size)| Step::Reallocate { victim, size }),
         2 => any::<usize>().prop_map(|victim| Step::Free { victim }),
+        1 => Just(if asks { Step::Ask } else { Step::Purge }),
     ];
     proptest::collection::vec((0..4_u64, step), 0..3000)
 }
@@ -65,8 +68,18 @@ fn play(operation: Operation, slots: &mut Slots) -> bool {
     true
 }
 
+/// The result of a work that was played.
+#[derive(Default)]
+struct Replayed {
+    slots: Slots,
+    calls: u64,
+    purges: u64,
+    /// The calls, the purges and the live bytes at each point of statistics, in the order of time.
+    points: Vec<(u64, u64, u64)>,
+}
+
 /// Plays a work. The next thread is the one that `turn` says, unless it waits.
-fn play_all(words: &[u64], mut turn: impl FnMut() -> usize) -> (Slots, u64) {
+fn play_all(words: &[u64], mut turn: impl FnMut() -> usize) -> Replayed {
     let [magic, version, threads, slots, epochs, tables, arenas, _] = words[..8] else { panic!("no head") };
     assert_eq!((magic, version), (MAGIC, u64::from(VERSION)));
     let table = &words[tables as usize / 8..];
@@ -75,9 +88,10 @@ fn play_all(words: &[u64], mut turn: impl FnMut() -> usize) -> (Slots, u64) {
     let chunk = |number: u64| number as usize * CHUNK_BYTES / 8;
     let mut at: Vec<Option<usize>> = table[..threads as usize].iter().map(|first| Some(chunk(*first))).collect();
     let mut done = vec![0_u64; epochs as usize];
-    let (mut slots, mut calls) = (vec![(0, None); slots as usize], 0);
+    let mut epoch_of = vec![0; threads as usize];
+    let mut result = Replayed { slots: vec![(0, None); slots as usize], ..Replayed::default() };
     while at.iter().any(Option::is_some) {
-        let first = turn();
+        let (first, mut has_said) = (turn(), false);
         let ready = (0..at.len()).map(|next| (first + next) % at.len()).find_map(|thread| {
             let place = at[thread]?;
             let operation = Operation { what: words[place], number: words[place + 1] };
@@ -85,38 +99,65 @@ fn play_all(words: &[u64], mut turn: impl FnMut() -> usize) -> (Slots, u64) {
                 kind if kind == Kind::End as u64 => None,
                 kind if kind == Kind::Next as u64 => Some(chunk(operation.number)),
                 kind if kind == Kind::Epoch as u64 => {
+                    // A thread says what it has done before it waits, and says that once.
+                    let (own, says) = (operation.number >> 32, operation.number & u64::from(u32::MAX));
+                    if epoch_of[thread] == own && epochs > 0 {
+                        done[own as usize] += says;
+                        has_said = true;
+                        epoch_of[thread] = operation.slot() as u64;
+                    }
                     let all_are_near =
                         operation.slot().checked_sub(2).is_none_or(|far| done[far] >= operations_of[far]);
-                    if !all_are_near {
+                    if !all_are_near || (result.points.len() as u64) < operation.points() {
                         return None;
                     }
                     Some(place + 2)
                 }
-                _ => play(operation, &mut slots).then_some(Some(place + 2))?,
+                kind if kind == Kind::Statistics as u64 => {
+                    let before = 0..if epochs > 0 { epoch_of[thread] as usize } else { 0 };
+                    let is_next = result.points.len() == operation.slot();
+                    if !is_next || before.into_iter().any(|epoch| done[epoch] < operations_of[epoch]) {
+                        return None;
+                    }
+                    let live = result.slots.iter().filter_map(|(_, block)| *block).sum();
+                    assert_eq!(operation.number, live);
+                    result.points.push((result.calls, result.purges, live));
+                    Some(place + 2)
+                }
+                _ => play(operation, &mut result.slots).then_some(Some(place + 2))?,
             };
-            if [Kind::End as u64, Kind::Epoch as u64].contains(&operation.kind()) && epochs > 0 {
+            if operation.kind() == Kind::End as u64 && epochs > 0 {
                 done[(operation.number >> 32) as usize] += operation.number & u64::from(u32::MAX);
             }
             let is_call = (Kind::Malloc as u64..=Kind::Valloc as u64).contains(&operation.kind());
-            calls += u64::from(is_call || operation.kind() == Kind::InArena as u64);
+            result.calls += u64::from(is_call || operation.kind() == Kind::InArena as u64);
+            result.purges += u64::from(operation.kind() == Kind::Order as u64);
             Some((thread, next))
         });
-        let (thread, next) = ready.expect("all threads wait");
+        let Some((thread, next)) = ready else {
+            assert!(has_said, "all threads wait");
+            continue;
+        };
         at[thread] = next;
     }
-    (slots, calls)
+    result
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_order_that_waits_allow_does_the_same(steps in steps(), turns in proptest::collection::vec(0..4_usize, 1..50), is_alone: bool) {
+    fn every_order_that_waits_allow_does_the_same(
+        steps in any::<bool>().prop_flat_map(steps),
+        turns in proptest::collection::vec(0..4_usize, 1..50),
+        is_alone: bool,
+    ) {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         let mode = if is_alone { Threads::One } else { Threads::Recorded };
         let mut work = WorkWriter::new(file.path().to_path_buf(), mode);
         // The blocks by their names, which are used again, and the names that are in use.
         let (mut live, mut names, mut most, mut calls) = (HashMap::new(), Vec::new(), 0, 0);
+        let (mut purges, mut points) = (0, Vec::new());
         let mut free_names: Vec<u64> = (0..3000).map(|name| 16 * name).collect();
         for (thread, step) in steps {
             if calls % 5 == 0 {
@@ -144,6 +185,21 @@ proptest! {
                     live.remove(&name);
                     free_names.push(name);
                 }
+                Step::Ask if points.len() < Work::POINTS_MAX => {
+                    work.statistics(thread).unwrap();
+                    points.push((calls, purges, live.values().sum::<u64>()));
+                    continue;
+                }
+                Step::Purge => {
+                    work.purge(thread, true).unwrap();
+                    purges += 1;
+                    // Points are asked for now and then.
+                    if purges % 20 == 0 && points.len() < Work::POINTS_MAX {
+                        work.statistics((thread + 1) % 4).unwrap();
+                        points.push((calls, purges, live.values().sum::<u64>()));
+                    }
+                    continue;
+                }
                 _ => continue,
             }
             calls += 1;
@@ -152,9 +208,11 @@ proptest! {
         let work = work.finish().unwrap();
         prop_assert_eq!((work.calls, work.bytes_live_max, work.unknown, work.lost), (calls, most, 0, 0));
         let mut turns = turns.into_iter().cycle();
-        let (slots, played) = play_all(&words(file.as_file_mut()), || turns.next().unwrap());
-        prop_assert_eq!(played, calls);
-        let mut left: Vec<u64> = slots.into_iter().filter_map(|(_, block)| block).collect();
+        let played = play_all(&words(file.as_file_mut()), || turns.next().unwrap());
+        prop_assert_eq!((played.calls, played.purges), (calls, purges));
+        // Nothing that comes later was done before a point, whatever the threads' speeds.
+        prop_assert_eq!(played.points, points);
+        let mut left: Vec<u64> = played.slots.into_iter().filter_map(|(_, block)| block).collect();
         let mut expected: Vec<u64> = live.into_values().collect();
         left.sort_unstable();
         expected.sort_unstable();

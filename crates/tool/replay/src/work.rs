@@ -228,7 +228,7 @@ impl WorkWriter {
             blocks: HashMap::default(),
             generations: Vec::new(),
             free: VecDeque::new(),
-            epochs: Vec::new(),
+            epochs: vec![0],
             calls: 0,
             places: Vec::new(),
             always: 0,
@@ -315,6 +315,9 @@ impl WorkWriter {
     pub fn purge(&mut self, thread: u64, is_all: bool) -> Result<(), WorkError> {
         let thread = self.thread(thread)?;
         let order = if is_all { order::PURGE_ALL } else { order::PURGE_EXCESS };
+        if self.inheritance != Inheritance::Being {
+            self.count_in_epoch(thread)?;
+        }
         self.push(thread, Operation::new(Kind::Order, order as u32, 0))
     }
 
@@ -418,7 +421,8 @@ impl WorkWriter {
         }
     }
 
-    /// Adds a point at which statistics are taken.
+    /// Adds a point at which statistics are taken: when all calls before it were made, in whichever
+    /// thread, and before any later one.
     ///
     /// # Errors
     ///
@@ -428,9 +432,14 @@ impl WorkWriter {
         if self.points.len() == Work::POINTS_MAX {
             return Ok(());
         }
+        if self.mode == Threads::Recorded {
+            // Nothing before the point is in the same epoch as what follows it.
+            self.epochs.push(0);
+            self.begin_epoch(thread)?;
+        }
         let (blocks, slots) = (self.blocks.len() as u64, self.generations.len() as u64);
+        let number = self.points.len() as u32;
         self.points.push(Point { calls: self.calls, blocks, slots, moment: self.moment });
-        let number = self.places.len() as u32;
         self.push(thread, Operation::new(Kind::Statistics, number, self.bytes_live))
     }
 
@@ -460,7 +469,6 @@ impl WorkWriter {
         if self.threads.is_empty() {
             self.thread(0)?;
         }
-        self.epochs.resize((self.calls / EPOCH) as usize + 1, 0);
         for thread in 0..self.threads.len() {
             let end = Operation::new(Kind::End, 0, self.threads[thread].progress());
             self.threads[thread].operations.push(end);
@@ -555,13 +563,7 @@ impl WorkWriter {
         if self.calls == 0 && self.begins == 0 {
             self.begins = self.moment;
         }
-        if self.mode == Threads::Recorded {
-            self.begin_epoch(thread)?;
-            self.threads[thread].done += 1;
-            if let Some(operations) = self.epochs.last_mut() {
-                *operations += 1;
-            }
-        }
+        self.count_in_epoch(thread)?;
         self.push(thread, operation)?;
         self.calls += 1;
         let is_peak = self.bytes_live >= self.next_peak;
@@ -578,13 +580,31 @@ impl WorkWriter {
         Ok(())
     }
 
-    /// Makes the present epoch that of a thread.
+    /// Counts the next operation of a thread in the present epoch, or in a new one if that is full.
+    fn count_in_epoch(&mut self, thread: usize) -> Result<(), WorkError> {
+        if self.mode == Threads::One {
+            return Ok(());
+        }
+        self.begin_epoch(thread)?;
+        self.threads[thread].done += 1;
+        if let Some(operations) = self.epochs.last_mut() {
+            *operations += 1;
+        }
+        Ok(())
+    }
+
+    /// Makes the present epoch that of a thread. With one thread, there is only one epoch.
     fn begin_epoch(&mut self, thread: usize) -> Result<(), WorkError> {
-        let epoch = self.calls / EPOCH;
-        self.epochs.resize(epoch as usize + 1, 0);
-        if self.mode == Threads::Recorded && self.threads[thread].epoch != epoch {
+        if self.mode == Threads::One {
+            return Ok(());
+        }
+        if self.epochs.last().is_some_and(|operations| *operations >= EPOCH) {
+            self.epochs.push(0);
+        }
+        let epoch = self.epochs.len() as u64 - 1;
+        if self.threads[thread].epoch != epoch {
             let begin = Operation::new(Kind::Epoch, epoch as u32, self.threads[thread].progress());
-            self.push(thread, begin)?;
+            self.push(thread, begin.after_points(self.points.len() as u32))?;
             self.threads[thread].epoch = epoch;
             self.threads[thread].done = 0;
         }

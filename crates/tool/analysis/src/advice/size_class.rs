@@ -62,15 +62,12 @@ pub(super) fn find(
     list.damage.extend(&found.damage);
     let live = found.groups.iter().fold(0_u64, |sum, (_, held)| sum.saturating_add(held.peak.bytes.0));
     let least = SAVED_MIN.0.max(live / 100 * LIVE_PERCENT);
-    let mut owned: HashMap<(FunctionId, Bytes), (Blocks, NodeId)> = HashMap::new();
-    for (key, held) in found.groups {
-        let Some((stack, size)) = key.filter(|_| held.peak.blocks.0 > 0) else { continue };
-        if just_above(rule, size).is_some() {
-            let owner = names.owner(&found.stacks, stack).frame.function;
-            owned.entry((owner, size)).or_insert((Blocks(0), stack)).0.0 += held.peak.blocks.0;
-        }
-    }
-    for ((_, size), (blocks, stack)) in owned {
+    let of_owner = found.groups.into_iter().filter_map(|(key, held)| {
+        let (stack, size) = key.filter(|_| held.peak.blocks.0 > 0)?;
+        just_above(rule, size)?;
+        Some((names.owner(&found.stacks, stack).frame.function, size, held.peak.blocks, stack))
+    });
+    for (size, blocks, stack) in added_up(of_owner) {
         let Some(size_below) = just_above(rule, size) else { continue };
         let (usable, usable_below) = (rule.usable(size), rule.usable(size_below));
         let saved = (usable.0 - usable_below.0).saturating_mul(blocks.0);
@@ -80,6 +77,21 @@ pub(super) fn find(
         }
     }
     Ok(())
+}
+
+/// Adds up the blocks of each owner and size, with the stack of the first ones. They stay in the
+/// order of their first ones: so advice with as much at stake is always in the same order.
+fn added_up<S>(groups: impl Iterator<Item = (FunctionId, Bytes, Blocks, S)>) -> Vec<(Bytes, Blocks, S)> {
+    let mut places: HashMap<(FunctionId, Bytes), usize> = HashMap::new();
+    let mut sums: Vec<(Bytes, Blocks, S)> = Vec::new();
+    for (owner, size, blocks, stack) in groups {
+        let place = *places.entry((owner, size)).or_insert(sums.len());
+        match sums.get_mut(place) {
+            Some((_, sum, _)) => sum.0 += blocks.0,
+            None => sums.push((size, blocks, stack)),
+        }
+    }
+    sums
 }
 
 /// Returns the largest size that the class below holds, if this one is just above it.
@@ -103,6 +115,18 @@ fn just_above(rule: SizeRule, size: Bytes) -> Option<Bytes> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn owners_stay_in_the_order_of_their_first_blocks() {
+        let groups = (0..300).map(|number: u32| {
+            let (owner, size) = (FunctionId(number % 100), Bytes(u64::from(number % 50)));
+            (owner, size, Blocks(u64::from(number)), number)
+        });
+        let expected: Vec<_> = (0..100_u32)
+            .map(|first| (Bytes(u64::from(first % 50)), Blocks(u64::from(3 * first + 300)), first))
+            .collect();
+        assert_eq!(added_up(groups), expected);
+    }
 
     #[test]
     fn sizes_just_above_a_class_are_found() {

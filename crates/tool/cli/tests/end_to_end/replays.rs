@@ -232,6 +232,52 @@ fn statistics_are_printed_where_the_program_asked() {
     }
 }
 
+/// Returns the log of four threads that free each other's blocks, and that ask for statistics after
+/// every few calls, often two at once.
+fn log_with_points() -> String {
+    let (mut text, mut live, mut random) = (String::new(), Vec::new(), 1_u64);
+    let mut below = |limit: u64| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) % limit
+    };
+    for call in 1..=3000_u64 {
+        let (thread, is_free) = (1 + below(4), below(3) == 0 && !live.is_empty());
+        if is_free {
+            let block: u64 = live.swap_remove(below(live.len() as u64) as usize);
+            text += &format!("1 {thread} free({block:#x})\n");
+        } else {
+            live.push(call * 16);
+            text += &format!("1 {thread} malloc({})={:#x}\n", 1 + below(900), call * 16);
+        }
+        for _ in 0..if call % 9 == 0 { 1 + below(2) } else { 0 } {
+            text += &format!("1 {} jemalloc_stats()\n", 1 + below(4));
+        }
+    }
+    text
+}
+
+/// With threads, the figures of each point are those of the calls before it, whoever runs first.
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn statistics_of_threads_are_those_of_one() {
+    let scratch = Scratch::new();
+    let (allocator, log) = (counted(&scratch), scratch.write("points.log", &log_with_points()));
+    let figures = |options: &[&str]| {
+        let words = ["replay", "--rounds", "1", "-a", allocator.to_str().unwrap(), log.to_str().unwrap()];
+        let outcome = heapledger(words.iter().chain(options));
+        assert!(outcome.status.success(), "{outcome:?}");
+        // Not the slots, which are taken again later if there are threads.
+        let names = ["Objects:", "Ops:", "allocated:", "Live sloppy"];
+        let is_exact = |line: &&str| names.iter().any(|name| line.starts_with(name));
+        outcome.text().lines().filter(is_exact).map(str::to_owned).collect::<Vec<String>>()
+    };
+    let alone = figures(&[]);
+    assert!(alone.len() > 5 * 400, "{}", alone.len());
+    for _ in 0..20 {
+        assert!(figures(&["--threads"]) == alone);
+    }
+}
+
 #[test]
 fn wrong_works_and_allocators_are_told() {
     let scratch = Scratch::new();

@@ -1,6 +1,6 @@
 //! The document of `heapledger replay --json`.
 
-use heapledger_replay::{Run, Sample, SizeClass};
+use heapledger_replay::{OwnStatistics, Point, PointBlocks, Run, Sample, SizeClass};
 use serde::Serialize;
 
 use super::{Figures, Subject};
@@ -89,6 +89,84 @@ struct AllocatorJson<'r> {
     /// The live blocks by their usable sizes, when the usable bytes of all were the most. Empty
     /// for several processes.
     bins: Vec<ClassJson>,
+    /// The points at which the program asked for statistics, in order. Empty for several processes.
+    points: Vec<PointJson>,
+}
+
+/// A point at which the program asked its allocator for statistics.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct PointJson {
+    /// The calls before it.
+    calls: u64,
+    /// The live blocks.
+    blocks: u64,
+    /// The slots that blocks have had, live or not.
+    slots: u64,
+    bytes_requested: u64,
+    bytes_usable: u64,
+    bytes_resident: u64,
+    bytes_mapped: u64,
+    /// The live blocks that have more usable bytes than were requested.
+    blocks_sloppy: u64,
+    /// The usable bytes beyond the requested ones of all blocks so far.
+    bytes_slop_all: u64,
+    /// The allocator's own statistics. Missing if it is not Heapledger's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    own: Option<OwnJson>,
+    /// The live blocks by their usable sizes.
+    bins: Vec<ClassJson>,
+    /// The live blocks by their requested sizes: each size below 32 bytes, then 16 buckets for each
+    /// power of two.
+    requests: Vec<BucketJson>,
+}
+
+/// The statistics of Heapledger's allocator.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct OwnJson {
+    bytes_mapped: u64,
+    bytes_committed: u64,
+    bytes_allocated: u64,
+    bytes_waste: u64,
+    bytes_dirty: u64,
+    bytes_fresh: u64,
+    bytes_madvised: u64,
+    bytes_bookkeeping: u64,
+    bytes_bin_unused: u64,
+    /// The largest size of which there are bins one quantum apart.
+    quantum_max: u64,
+    /// The largest size that shares its pages with others.
+    small_max: u64,
+    /// The largest size that shares its chunk with others.
+    large_max: u64,
+    bins: Vec<OwnBinJson>,
+}
+
+/// The runs of one size.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct OwnBinJson {
+    /// The size of a block.
+    size: u64,
+    /// The live blocks.
+    blocks: u64,
+    runs: u64,
+    /// The runs with a free block.
+    runs_non_full: u64,
+    /// Free blocks that were in use before.
+    bytes_unused: u64,
+    /// The bytes of all runs.
+    bytes: u64,
+}
+
+/// Live blocks whose requested size is in a bucket.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct BucketJson {
+    /// The smallest size of the bucket.
+    size_min: u64,
+    blocks: u64,
 }
 
 /// The system calls that change mappings.
@@ -149,6 +227,7 @@ impl<'r> ReplayJson<'r> {
         arenas.sort();
         arenas.dedup();
         let alone = if let [alone] = subjects { Some(alone.process) } else { None };
+        let points = if let [alone] = subjects { &alone.work.points[..] } else { &[] };
         let each = subjects.iter().zip(&figures.runs).filter(|_| alone.is_none());
         ReplayJson {
             process: alone,
@@ -159,7 +238,7 @@ impl<'r> ReplayJson<'r> {
             frees_missing: works().map(|work| work.lost).sum(),
             player_ns: figures.totals.first().map_or(0, |run| run.cpu_player_ns),
             arenas,
-            rows: figures.rows().map(|(name, run)| AllocatorJson::new(name, run)).collect(),
+            rows: figures.rows().map(|(name, run)| AllocatorJson::new(name, run, points)).collect(),
             processes: each.map(|(subject, runs)| ProcessJson::new(subject, &figures.allocators, runs)).collect(),
         }
     }
@@ -174,13 +253,19 @@ impl<'r> ProcessJson<'r> {
             threads: subject.work.threads as u64,
             bytes_requested_max: subject.work.bytes_live_max,
             blocks_inherited: subject.work.inherited,
-            rows: allocators.iter().zip(runs).map(|(name, run)| AllocatorJson::new(name, run)).collect(),
+            rows: allocators
+                .iter()
+                .zip(runs)
+                .map(|(name, run)| AllocatorJson::new(name, run, &subject.work.points))
+                .collect(),
         }
     }
 }
 
 impl<'r> AllocatorJson<'r> {
-    fn new(allocator: &'r str, run: &Run) -> AllocatorJson<'r> {
+    fn new(allocator: &'r str, run: &Run, points: &[Point]) -> AllocatorJson<'r> {
+        let asked = run.samples.iter().filter(|sample| sample.is_statistics);
+        let points = points.iter().zip(asked).zip(&run.points);
         AllocatorJson {
             allocator,
             cpu_ns: run.cpu_allocator_ns(),
@@ -199,6 +284,58 @@ impl<'r> AllocatorJson<'r> {
             samples: run.samples.iter().map(SampleJson::new).collect(),
             classes: run.classes.iter().map(ClassJson::new).collect(),
             bins: run.bins.iter().map(ClassJson::new).collect(),
+            points: points.map(|((point, sample), blocks)| PointJson::new(point, sample, blocks)).collect(),
+        }
+    }
+}
+
+impl PointJson {
+    fn new(point: &Point, sample: &Sample, blocks: &PointBlocks) -> PointJson {
+        PointJson {
+            calls: point.calls,
+            blocks: point.blocks,
+            slots: point.slots,
+            bytes_requested: sample.requested,
+            bytes_usable: sample.usable,
+            bytes_resident: sample.resident,
+            bytes_mapped: sample.mapped,
+            blocks_sloppy: sample.sloppy,
+            bytes_slop_all: sample.slop_all,
+            own: sample.own.map(|own| OwnJson::new(&own, blocks)),
+            bins: blocks.bins.iter().map(ClassJson::new).collect(),
+            requests: blocks
+                .requests
+                .iter()
+                .map(|bucket| BucketJson { size_min: bucket.size_min, blocks: bucket.blocks })
+                .collect(),
+        }
+    }
+}
+
+impl OwnJson {
+    fn new(own: &OwnStatistics, blocks: &PointBlocks) -> OwnJson {
+        let bins = blocks.own_bins.iter().map(|bin| OwnBinJson {
+            size: bin.size,
+            blocks: bin.blocks,
+            runs: bin.runs,
+            runs_non_full: bin.runs_non_full,
+            bytes_unused: bin.unused,
+            bytes: bin.total,
+        });
+        OwnJson {
+            bytes_mapped: own.mapped,
+            bytes_committed: own.committed(),
+            bytes_allocated: own.allocated,
+            bytes_waste: own.waste,
+            bytes_dirty: own.dirty,
+            bytes_fresh: own.fresh,
+            bytes_madvised: own.madvised,
+            bytes_bookkeeping: own.bookkeeping,
+            bytes_bin_unused: own.bin_unused,
+            quantum_max: own.quantum_max,
+            small_max: own.small_max,
+            large_max: own.large_max,
+            bins: bins.collect(),
         }
     }
 }

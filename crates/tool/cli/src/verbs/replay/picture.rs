@@ -18,6 +18,10 @@ const LEFT: u64 = 90;
 const RIGHT: u64 = 30;
 const TOP: u64 = 90;
 const BOTTOM: u64 = 50;
+/// The height of a line of names.
+const LEGEND_LINE: u64 = 20;
+/// The longest name in characters.
+const NAME_MAX: usize = 100;
 /// The color of what is requested.
 const REQUESTED_COLOR: &str = "#333";
 
@@ -29,14 +33,19 @@ pub(super) fn draw(figures: &Figures<'_>) -> String {
     let samples = || figures.totals.iter().flat_map(|run| &run.samples);
     let most = samples().map(|sample| sample.resident.max(sample.requested)).max().unwrap_or(0).max(1);
     let calls = figures.calls().max(1);
-    let plane = Plane { calls, most, top: TOP, bottom: MEMORY_BOTTOM };
-    let below = Plane { calls, most: MILLION, top: FRAGMENTATION_TOP, bottom: HEIGHT - BOTTOM };
+    let names: Vec<&str> = ["requested"].into_iter().chain(figures.rows().map(|(name, _)| name)).collect();
+    let places = legend(&names);
+    // Further lines of names move all that is below.
+    let down = places.last().map_or(0, |(_, line)| line * LEGEND_LINE);
+    let (height, fragmentation_top) = (HEIGHT + down, FRAGMENTATION_TOP + down);
+    let plane = Plane { calls, most, top: TOP + down, bottom: MEMORY_BOTTOM + down };
+    let below = Plane { calls, most: MILLION, top: fragmentation_top, bottom: height - BOTTOM };
     let title = format!("Resident memory of {} calls", count(figures.calls()));
     let mut svg = String::new();
     // Writing to a String cannot fail.
     let _ = write!(
         svg,
-        r##"<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" font-family="DejaVu Sans, Helvetica, Arial, sans-serif" font-size="12">
+        r##"<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" role="img" font-family="DejaVu Sans, Helvetica, Arial, sans-serif" font-size="12">
 <title>{title}</title>
 <rect width="100%" height="100%" fill="#fff"/>
 <text x="{LEFT}" y="26" font-size="15" font-weight="bold">{title}</text>
@@ -45,27 +54,53 @@ pub(super) fn draw(figures: &Figures<'_>) -> String {
     );
     plane.grid(&mut svg, binary_step(most), bytes);
     below.grid(&mut svg, MILLION / 4, |parts| share(parts as f64 / MILLION as f64));
-    let y = FRAGMENTATION_TOP - 14;
+    let (x, y) = (LEFT + (WIDTH - LEFT - RIGHT) / 2, height - BOTTOM + 36);
+    let _ = writeln!(svg, r##"<text x="{x}" y="{y}" text-anchor="middle" fill="#555">calls</text>"##);
+    let y = fragmentation_top - 14;
     let says = "fragmentation: the part of resident memory that is in no live block";
     let _ = writeln!(svg, r##"<text x="{LEFT}" y="{y}" fill="#555">{says}</text>"##);
     let requested = figures.totals.first().map(|run| plane.path(&run.samples, |sample| sample.requested));
-    let lines = requested.into_iter().map(|path| ("requested", path, REQUESTED_COLOR));
-    let resident = figures.rows().zip(BAND_COLORS.iter().cycle());
-    let resident = resident.map(|((name, run), color)| {
+    let lines = requested.into_iter().map(|path| (path, REQUESTED_COLOR, r#" stroke-dasharray="4 3""#));
+    let resident = figures.totals.iter().enumerate().map(|(number, run)| {
         let fragmentation = |sample: &Sample| (sample.fragmentation() * MILLION as f64) as u64;
         let path = plane.path(&run.samples, |sample| sample.resident) + &below.path(&run.samples, fragmentation);
-        (name, path, *color)
+        // Colors are used again, for other lines.
+        let dashes = if number < BAND_COLORS.len() { "" } else { r#" stroke-dasharray="8 2""# };
+        (path, BAND_COLORS[number % BAND_COLORS.len()], dashes)
     });
-    let mut x = LEFT;
-    for (name, path, color) in lines.chain(resident) {
-        let dashes = if color == REQUESTED_COLOR { r#" stroke-dasharray="4 3""# } else { "" };
-        let _ = writeln!(svg, r#"<path d="{path}" fill="none" stroke="{color}" stroke-width="1.5"{dashes}/>"#);
-        let _ = writeln!(svg, r#"<rect x="{x}" y="60" width="14" height="4" fill="{color}"/>"#);
-        let _ = writeln!(svg, r##"<text x="{}" y="67" fill="#333">{}</text>"##, x + 20, xml(name));
-        x += 45 + name.chars().count() as u64 * 8;
+    for ((path, color, dashes), (name, (x, line))) in lines.chain(resident).zip(names.iter().zip(places)) {
+        let stroke = format!(r#"fill="none" stroke="{color}"{dashes}"#);
+        let _ = writeln!(svg, r#"<path d="{path}" {stroke} stroke-width="1.5"/>"#);
+        let y = 62 + line * LEGEND_LINE;
+        let _ = writeln!(svg, r#"<path d="M{x} {y}h18" {stroke} stroke-width="4"/>"#);
+        let _ = writeln!(svg, r##"<text x="{}" y="{}" fill="#333">{}</text>"##, x + 24, y + 5, xml(&shortened(name)));
     }
     svg.push_str("</svg>\n");
     svg
+}
+
+/// Returns the place of each name: its left edge in pixels, and the number of its line.
+fn legend(names: &[&str]) -> Vec<(u64, u64)> {
+    let (mut x, mut line) = (LEFT, 0);
+    let place = |name: &&str| {
+        // A character is at most so wide, on average.
+        let width = 45 + shortened(name).chars().count() as u64 * 8;
+        if x > LEFT && x + width > WIDTH {
+            (x, line) = (LEFT, line + 1);
+        }
+        let place = (x, line);
+        x += width;
+        place
+    };
+    names.iter().map(place).collect()
+}
+
+/// Returns a name that fits into the picture.
+fn shortened(name: &str) -> String {
+    match name.char_indices().nth(NAME_MAX) {
+        Some((end, _)) => format!("{}…", &name[..end]),
+        None => name.to_owned(),
+    }
 }
 
 /// The area of the lines.
@@ -109,5 +144,18 @@ impl Plane {
             let _ = write!(path, "L{} {}", self.x(sample.calls), self.y(figure(sample)));
         }
         path
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_do_not_fit_are_on_further_lines() {
+        assert_eq!(legend(&["requested", "system"]), [(90, 0), (90 + 45 + 72, 0)]);
+        let long = "a".repeat(200);
+        assert_eq!(legend(&["system", &long, &long, "x", "y"]), [(90, 0), (90, 1), (90, 2), (90, 3), (143, 3)]);
+        assert_eq!(shortened(&long).chars().count(), NAME_MAX + 1);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use heapledger_replay::{Run, Sample, SizeClass, Work};
+use heapledger_replay::{OwnBin, RequestBucket, Run, Sample, SizeClass, Work};
 use heapledger_report_format::{Row, Tree};
 
 use super::Figures;
@@ -179,6 +179,9 @@ fn print_statistics(work: &Work, title: &str, run: &Run, out: &mut Output) -> Re
                 ("madvised", own.madvised),
                 ("bookkeep", own.bookkeeping),
                 ("bin-unused", own.bin_unused),
+                ("quantum-max", own.quantum_max),
+                ("small-max", own.small_max),
+                ("large-max", own.large_max),
             ]),
             None => lines.extend([
                 ("mapped", sample.mapped),
@@ -189,19 +192,55 @@ fn print_statistics(work: &Work, title: &str, run: &Run, out: &mut Output) -> Re
             ]),
         }
         for (label, figure) in lines {
-            out.line(format_args!("{:<11}{figure:>13}", format!("{label}:")))?;
+            out.line(format_args!("{:<12}{figure:>12}", format!("{label}:")))?;
         }
         for (label, figure) in [
+            ("Total slop", sample.slop_all),
             ("Live sloppy objects", sample.sloppy),
             ("Live sloppy bytes", sample.usable.saturating_sub(sample.requested)),
         ] {
             out.line(format_args!("{label}: {figure}"))?;
         }
-        if let Some(bins) = run.statistics_bins.get(number) {
-            print_bins(bins, "bins", out)?;
+        if let Some(blocks) = run.points.get(number) {
+            print_own_bins(&blocks.own_bins, out)?;
+            print_bins(&blocks.bins, "live blocks by their usable sizes", out)?;
+            print_requests(&blocks.requests, out)?;
         }
     }
     Ok(())
+}
+
+/// Prints the bins of Heapledger's allocator, by its own statistics.
+fn print_own_bins(bins: &[OwnBin], out: &mut Output) -> Result<()> {
+    if bins.is_empty() {
+        return Ok(());
+    }
+    out.line("")?;
+    out.title("bins, and the parts of them that are used")?;
+    let mut table = Tree::new(["unused", "total", "used", "non-full runs", "runs", "full"]);
+    for bin in bins {
+        let cells = [
+            bytes(bin.unused),
+            bytes(bin.total),
+            percent(bin.blocks.saturating_mul(bin.size), bin.total),
+            count(bin.runs_non_full),
+            count(bin.runs),
+            percent(bin.runs.saturating_sub(bin.runs_non_full), bin.runs),
+        ];
+        table.push(0, Row::new(bytes(bin.size)).cells(cells));
+    }
+    Ok(out.tree(&table)?)
+}
+
+/// Prints the live blocks by their requested sizes.
+fn print_requests(requests: &[RequestBucket], out: &mut Output) -> Result<()> {
+    out.line("")?;
+    out.title("live blocks by their requested sizes")?;
+    let mut table = Tree::new(["blocks"]);
+    for bucket in requests {
+        table.push(0, Row::new(format!("from {}", bytes(bucket.size_min))).cells([count(bucket.blocks)]));
+    }
+    Ok(out.tree(&table)?)
 }
 
 /// Prints the live blocks by their usable sizes.
