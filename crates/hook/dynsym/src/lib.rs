@@ -9,6 +9,7 @@
 mod directory;
 mod namespaces;
 mod redirect;
+mod references;
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::marker::PhantomData;
@@ -168,16 +169,24 @@ impl Objects<'_> {
         self.lookup_where(|object| object.path() == path, name)
     }
 
-    /// True if the allocator after this library has other functions that allocate or free blocks
-    /// than the malloc functions: its own C++ operators (jemalloc, tcmalloc), or functions of other
-    /// names. Observers of the malloc functions do not see these.
-    pub fn has_other_allocator(&self) -> bool {
+    /// True if a loaded object calls functions that allocate, free or look at blocks, other than the
+    /// malloc functions: C++ operators that an allocator defines (jemalloc, tcmalloc), or functions
+    /// with names of an allocator's own (`mallocx`, `mi_malloc`). Observers of the malloc functions
+    /// do not see these calls.
+    ///
+    /// An allocator that merely has such functions does no harm: in redis, which is written in C,
+    /// jemalloc gets calls of the malloc functions alone.
+    pub fn has_unseen_calls(&self) -> bool {
         // Resolvers of indirect functions are not called, because an object may have been loaded
         // but not relocated yet.
-        let object = |name| self.defining(Scope::Next, name).next().map(|(object, ..)| ptr::from_ref(object));
-        let malloc = object(c"malloc");
-        let has_operators = malloc.is_some() && [c"_Znwm", c"_ZdlPv"].iter().any(|name| object(name) == malloc);
-        has_operators || [c"mallocx", c"tc_malloc", c"mi_malloc"].iter().any(|name| object(name).is_some())
+        let object = |name| self.defining(Scope::Next, name).next().map(|(object, ..)| object);
+        let has_operators = [c"_Znwm", c"_ZdlPv"].into_iter().filter_map(object).any(is_allocator);
+        let has_others = [c"mallocx", c"tc_malloc", c"mi_malloc"].into_iter().any(|name| object(name).is_some());
+        if !has_operators && !has_others {
+            return false;
+        }
+        let is_unseen = |name: &CStr| is_function_of_allocator(name) || (has_operators && is_operator(name));
+        self.iter().any(|object| references::refers_to(object, is_unseen))
     }
 
     /// Calls `visit` with every definition of a symbol in the objects after this library, in the
@@ -254,6 +263,24 @@ impl Objects<'_> {
             Some(object)
         })
     }
+}
+
+/// True if the object defines `malloc`.
+fn is_allocator(object: &LinkMap) -> bool {
+    Symbols::of(object).is_some_and(|symbols| symbols.find_symbol(c"malloc").is_some())
+}
+
+/// True if the name is that of a function of jemalloc, tcmalloc or mimalloc that allocates, frees
+/// or looks at a block, and is none of the malloc functions.
+fn is_function_of_allocator(name: &CStr) -> bool {
+    const JEMALLOC: [&[u8]; 6] = [b"mallocx", b"rallocx", b"xallocx", b"sallocx", b"dallocx", b"sdallocx"];
+    let name = name.to_bytes();
+    JEMALLOC.contains(&name) || name.starts_with(b"tc_") || name.starts_with(b"mi_")
+}
+
+/// True if the name is that of an operator `new` or `delete`.
+fn is_operator(name: &CStr) -> bool {
+    [&b"_Znw"[..], b"_Zna", b"_Zdl", b"_Zda"].iter().any(|start| name.to_bytes().starts_with(start))
 }
 
 /// A definition of a symbol.
@@ -374,6 +401,16 @@ impl Symbols {
         // SAFETY: if there is a version table it has an entry per symbol.
         let is_hidden = !self.versions.is_null() && unsafe { self.versions.add(index).read() } & HIDDEN_VERSION != 0;
         Some((at, !is_hidden))
+    }
+
+    /// Returns the name of the symbol with this index, which is from the object's relocations, if
+    /// the object does not define it.
+    fn undefined(&self, index: usize) -> Option<&CStr> {
+        // SAFETY: the index is in a relocation of the object, so the symbol exists and is mapped.
+        let symbol = unsafe { &*self.symbols.add(index) };
+        // SAFETY: a symbol's name is an offset into the string table, whose strings end with NUL.
+        let name = unsafe { CStr::from_ptr(self.strings.add(symbol.name as usize).cast()) };
+        (symbol.section == 0).then_some(name)
     }
 
     fn address(&self, symbol: *const Symbol) -> usize {

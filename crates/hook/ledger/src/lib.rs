@@ -85,6 +85,6 @@ pub use locked::{Guard, Locked};
 pub use mapped::OutOfMemory;
 pub use marks::{Held, Mark, Marked, Marks, Reported};
 pub use register::{Block, Key, Register, SERIAL_MAX, Sampled};
-pub use shards::{LiveBlocks, SHARDS, SharedRegister};
+pub use shards::{LiveBlocks, Resolution, SHARDS, SharedRegister};
 pub use shared::{Allocation, SharedLedger, SharedPending, Sites};
 pub use snapshot::Snapshot;

@@ -197,7 +197,19 @@ impl<D: Zeroed> Register<D> {
     /// nearly no cost, while the table is small enough to be in the cache anyway.
     #[inline(always)]
     pub fn prefetch(&self, key: Key) {
-        if self.headers.len() < CHUNKS_CACHED {
+        self.prefetch_if_larger(key, CHUNKS_CACHED);
+    }
+
+    /// Does the same in a table that is one of `tables`, which are used alike: so a smaller one is
+    /// not in the cache.
+    #[inline(always)]
+    pub(crate) fn prefetch_as_one_of(&self, tables: usize, key: Key) {
+        self.prefetch_if_larger(key, CHUNKS_CACHED / tables);
+    }
+
+    #[inline(always)]
+    fn prefetch_if_larger(&self, key: Key, chunks_cached: usize) {
+        if self.headers.len() < chunks_cached {
             return;
         }
         let home = self.home(key);

@@ -79,25 +79,44 @@ impl SharedRegister {
     /// Takes a block out if `takes`, which is called under the lock of its shard, says so. Returns
     /// the block, and true if it was taken out; `None` for a key that is not there.
     pub fn remove_if(&self, key: Key, takes: impl FnOnce(&LiveBlock) -> bool) -> Option<(LiveBlock, bool)> {
-        let mut shard = self.shard(key);
-        let (block, details) = shard.register.at(key)?;
-        let found = LiveBlock::new(key, block, details);
-        if !takes(&found) {
-            return Some((found, false));
-        }
-        shard.register.take(key);
-        if details.extent(block) >= WIDE {
-            self.wide.lock().remove(key, details.extent(block));
-        }
-        if shard.is_watched {
-            shard.marks.take(key);
-        }
-        Some((found, true))
+        self.resolve(key, |block| {
+            let is_taken = takes(block);
+            (if is_taken { Resolution::Remove } else { Resolution::Keep }, (*block, is_taken))
+        })
     }
 
-    /// Starts to fetch the memory that the next call with this key will touch.
+    /// Takes a block out, changes it, or leaves it as it is: as `decide` says, which is called under
+    /// the lock of its shard. Returns its other result; `None` for a key that is not there.
+    pub fn resolve<R>(&self, key: Key, decide: impl FnOnce(&LiveBlock) -> (Resolution, R)) -> Option<R> {
+        let mut shard = self.shard(key);
+        let position = shard.register.position(key);
+        let (block, details) = shard.register.at_position(position)?;
+        let found = LiveBlock::new(key, block, details);
+        let (resolution, result) = decide(&found);
+        match resolution {
+            Resolution::Keep => {}
+            Resolution::Change(other) => {
+                // The sizes stay, by which the block is found from an address inside.
+                let other = LiveBlock { key, size: found.size, rate: found.rate, usable: found.usable, ..other };
+                shard.register.fill(position, key, own(&other), other.details());
+            }
+            Resolution::Remove => {
+                shard.register.take(key);
+                if details.extent(block) >= WIDE {
+                    self.wide.lock().remove(key, details.extent(block));
+                }
+                if shard.is_watched {
+                    shard.marks.take(key);
+                }
+            }
+        }
+        Some(result)
+    }
+
+    /// Starts to fetch the memory that the next call with this key will touch. Takes the lock of its
+    /// shard.
     pub fn prefetch(&self, key: Key) {
-        self.shard(key).register.prefetch(key);
+        self.shard(key).register.prefetch_as_one_of(SHARDS, key);
     }
 
     /// Returns the block with this key.
@@ -527,6 +546,17 @@ impl SharedRegister {
             }
         }
     }
+}
+
+/// The outcome for a block that [`SharedRegister::resolve`] has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resolution {
+    /// It stays as it is.
+    Keep,
+    /// It is taken out.
+    Remove,
+    /// It becomes this block; its key, its sizes and its rate stay.
+    Change(LiveBlock),
 }
 
 impl Default for SharedRegister {

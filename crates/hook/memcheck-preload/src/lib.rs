@@ -35,7 +35,7 @@ pub unsafe extern "C" fn heapledger_hook_init(_underlying: *const Functions, tab
     // SAFETY: Heapledger calls this within the first call of the allocator: the process has one
     // thread. Nothing here loads or unloads a library.
     let objects = unsafe { Objects::at_start() };
-    if objects.has_other_allocator() {
+    if objects.has_unseen_calls() {
         // A block whose free goes unseen would be taken for a live one.
         file::refuse();
         return 1;

@@ -6,6 +6,7 @@
 
 use core::ops::Range;
 use core::ptr;
+use core::sync::atomic::{Ordering, fence};
 
 use heapledger_core::{sandbox, sys};
 
@@ -127,7 +128,7 @@ impl Guarded {
         }
     }
 
-    /// Fills a block that is freed, and its canary behind.
+    /// Fills a block that is freed, and its canary behind; last, the canary in front says so.
     ///
     /// # Safety
     ///
@@ -137,6 +138,8 @@ impl Guarded {
         // guarded blocks, and nobody else uses them. `write_front` has this contract.
         unsafe {
             self.at(0).write_bytes(FILL, self.usable + LENGTH);
+            // For `is_being_filled`: x86-64 keeps the order of writes.
+            fence(Ordering::Release);
             self.write_front(FREED);
         }
     }
@@ -204,6 +207,19 @@ impl Guarded {
         }
     }
 
+    /// True if another thread has yet to fill this block, which is in quarantine, or is about to.
+    ///
+    /// # Safety
+    ///
+    /// The contract of guarded blocks; `front` is not [`Front::NONE`].
+    pub(crate) unsafe fn is_being_filled(self) -> bool {
+        // SAFETY: `load` requires readable bytes. The eight bytes in front of the block are part of
+        // the allocation, by the contract of guarded blocks.
+        let state = unsafe { load(self.at(-8)) };
+        fence(Ordering::Acquire);
+        state == LIVE
+    }
+
     /// True if the canary in front is as it was written, with this state.
     ///
     /// # Safety
@@ -226,9 +242,14 @@ impl Guarded {
         let last = offset + length as i64 - 8;
         // SAFETY: `load` requires readable bytes. Each word is in the range, which is part of the
         // allocation by this function's `# Safety`.
-        unsafe {
-            (0..length as i64 / 8).all(|at| load(self.at(offset + at * 8)) == word) && load(self.at(last)) == word
-        }
+        let differs = |at: i64| unsafe { load(self.at(at)) ^ word };
+        let (words, end) = (length as i64 / 8, offset + length as i64 / 8 * 8);
+        // A line at once, so that there are few branches.
+        let is_line = |at: i64| (0..8).fold(0, |bits, number| bits | differs(at + number * 8)) == 0;
+        let lines = offset..offset + words / 8 * 64;
+        lines.clone().step_by(64).all(is_line)
+            && (lines.end..end).step_by(8).fold(0, |bits, at| bits | differs(at)) == 0
+            && differs(last) == 0
     }
 
     /// Brings the block near, which is to be searched soon.

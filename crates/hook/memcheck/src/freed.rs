@@ -5,9 +5,12 @@ use core::{mem, ptr};
 
 use heapledger_core::lock::Lock;
 use heapledger_core::{StackId, ThreadId, sys};
+use heapledger_ledger::LiveBlock;
 
+use crate::arch::prefetch;
+use crate::call::Call;
 use crate::canary::Guarded;
-use crate::stamp::Stamp;
+use crate::stamp::{Stamp, freed_at};
 
 /// The largest number of freed blocks that are remembered: each takes the place of one that was
 /// freed earlier.
@@ -32,6 +35,21 @@ pub(crate) struct FreedBlock {
 }
 
 impl FreedBlock {
+    /// Returns a block that is in quarantine, as the register has it.
+    pub(crate) fn of_quarantined(block: &LiveBlock) -> FreedBlock {
+        let stamp = Stamp::of(block);
+        FreedBlock {
+            address: block.key.0,
+            size: block.size.0,
+            usable: block.usable.0,
+            stamp: stamp.0,
+            freed_by: stamp.freed_by().unwrap_or(Call::Free) as u8,
+            allocated_at: block.stack,
+            freed_at: freed_at(block),
+            freed_in: block.thread,
+        }
+    }
+
     /// Returns the place of the block in that of the allocator.
     pub(crate) fn place(&self) -> Guarded {
         let front = Stamp(self.stamp).front();
@@ -61,6 +79,15 @@ impl Table {
         true
     }
 
+    /// Begins to bring the memory near that [`Table::put`] will write for this address: the lock's
+    /// release waits for the write.
+    pub(crate) fn prefetch(&self, address: u64) {
+        let slot = self.slots.load(Ordering::Acquire).cast::<FreedBlock>().wrapping_add(slot_of(address));
+        // A slot may lie across two lines.
+        prefetch(slot.cast());
+        prefetch(slot.wrapping_add(1).cast::<u8>().wrapping_sub(1));
+    }
+
     pub(crate) fn put(&self, block: FreedBlock) {
         self.with(block.address, |slot| *slot = block);
     }
@@ -79,13 +106,11 @@ impl Table {
     }
 
     fn with<R>(&self, address: u64, run: impl FnOnce(&mut FreedBlock) -> R) -> Option<R> {
-        // Addresses are multiples of 16.
-        let slot = (address >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize >> (64 - FREED_MAX.ilog2());
         let _guard = self.lock.lock();
         // SAFETY: null, or a mapping of this type, which stays, and is reached under the lock only;
         // zeroes are valid integers.
         let slots = unsafe { self.slots.load(Ordering::Acquire).as_mut() }?;
-        slots.get_mut(slot).map(run)
+        slots.get_mut(slot_of(address)).map(run)
     }
 
     /// For a fork: see `SharedRegister::before_fork`.
@@ -102,4 +127,10 @@ impl Table {
         // `# Safety` requires that call.
         unsafe { self.lock.unlock() };
     }
+}
+
+/// Returns the index of the slot for an address.
+fn slot_of(address: u64) -> usize {
+    // Addresses are multiples of 16.
+    (address >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize >> (64 - FREED_MAX.ilog2())
 }

@@ -202,11 +202,15 @@ pub fn inspect(mode: ReadMode) -> bool {
                     return None;
                 }
                 if is_quarantined {
-                    // SAFETY: `changed_since_filled` requires the contract of guarded blocks.
-                    // `keep` has filled the block before it entered it here, and it stays, as said
-                    // above.
-                    let changed = unsafe { guarded.changed_since_filled() }?;
-                    return Some((block, Err(changed)));
+                    // SAFETY: both require the contract of guarded blocks, and a canary in front.
+                    // Blocks in quarantine have one, and the block stays, as said above.
+                    let changed = unsafe {
+                        if guarded.is_being_filled() {
+                            return None;
+                        }
+                        guarded.changed_since_filled()
+                    };
+                    return Some((block, Err(changed?)));
                 }
                 // SAFETY: `inspect` requires a live block, and it stays live, as said above.
                 Some((block, Ok(unsafe { Overwritten::inspect(&block) })))
@@ -267,18 +271,19 @@ impl PageProbe {
 }
 
 extern "C" fn before_fork() {
+    // A lock of the register is held while that of the freed blocks is taken.
+    REGISTER.before_fork();
     FREED.hold();
     quarantine::hold();
     report::hold();
-    REGISTER.before_fork();
 }
 
 extern "C" fn after_fork() {
     // SAFETY: this thread, or the one that it is a copy of, called `before_fork`.
     unsafe {
-        REGISTER.after_fork();
         report::release();
         quarantine::release();
         FREED.release();
+        REGISTER.after_fork();
     }
 }

@@ -7,12 +7,13 @@ use heapledger_core::hooks::{Caller, Observer, Pointer};
 use heapledger_core::sample::Rate;
 use heapledger_core::{Bytes, Serial, StackId, ThreadId, TypeId};
 use heapledger_inprocess::capture;
-use heapledger_ledger::{Key, LiveBlock, SharedRegister, Time};
+use heapledger_ledger::{Key, LiveBlock, Resolution, SharedRegister, Time};
 
 use crate::call::Call;
 use crate::canary;
 use crate::canary::{Changed, Front};
 use crate::freed::{self, FreedBlock};
+use crate::quarantine;
 use crate::report::{Kind, Report, is_stopped, note};
 use crate::stamp::{Stamp, freed_at, guarded};
 use crate::thread::{self, Freeing};
@@ -208,15 +209,20 @@ unsafe fn restore(old: Pointer, caller: Caller) {
 ///
 /// `caller` is the live frame of this thread to which the intercepted function has yet to return.
 unsafe fn on_free(block: Pointer, call: Call, declared: Option<usize>, caller: Caller) {
+    if !quarantine::is_on() {
+        // The memory arrives while the stack is captured.
+        FREED.prefetch(block as u64);
+    }
     let (call, declared, alignment) = thread::take_delete(block as usize).unwrap_or((call, declared, 0));
     // SAFETY: `capture::with_stack` requires the live frame of this thread to which the called
     // function has yet to return. This function's `# Safety` requires the same of `caller`.
     let is_seen = unsafe {
         capture::with_stack(caller, |stack, thread| {
             let free = Free { address: block as u64, call, declared, alignment, stack, thread };
-            let freeing = match REGISTER.remove_if(Key(free.address), |block| !Stamp::of(block).is_quarantined()) {
-                Some((block, true)) => Some(Freeing::Known(free.check_known(&block))),
-                Some((block, false)) => Some(free.check_quarantined(&block)),
+            let freeing = match REGISTER.resolve(Key(free.address), |block| free.resolve(block)) {
+                Some((block, State::Live)) => Some(Freeing::Known(free.check_known(&block, false))),
+                Some((block, State::Kept)) => Some(Freeing::Known(free.check_known(&block, true))),
+                Some((block, State::Quarantined)) => Some(free.check_quarantined(&block)),
                 None => free.check_unknown(),
             };
             thread::set_freeing(block as usize, freeing);
@@ -270,9 +276,36 @@ struct Free {
     thread: ThreadId,
 }
 
+/// The state of a block that is being freed.
+enum State {
+    /// It was live, and has left the register.
+    Live,
+    /// It was live, and is in quarantine for the register.
+    Kept,
+    /// It was in quarantine before.
+    Quarantined,
+}
+
 impl Free {
-    /// Checks the free of a live block, which has left the register.
-    fn check_known(&self, block: &LiveBlock) -> FreedBlock {
+    /// Decides about a block of the register, under its lock. Returns it as it was, too.
+    fn resolve(&self, block: &LiveBlock) -> (Resolution, (LiveBlock, State)) {
+        if Stamp::of(block).is_quarantined() {
+            return (Resolution::Keep, (*block, State::Quarantined));
+        }
+        // A reallocation may keep its block, or fail.
+        let kept = match self.call {
+            Call::Realloc => None,
+            _ => quarantine::quarantined(block, self.call, self.stack, self.thread),
+        };
+        match kept {
+            Some(kept) => (Resolution::Change(kept), (*block, State::Kept)),
+            None => (Resolution::Remove, (*block, State::Live)),
+        }
+    }
+
+    /// Checks the free of a live block, which has left the register, or is in quarantine there from
+    /// now on.
+    fn check_known(&self, block: &LiveBlock, is_kept: bool) -> FreedBlock {
         let stamp = Stamp::of(block);
         let found = |kind, bytes| self.report_with(kind, block.size.0, stamp.allocated_by(), block.stack, None, bytes);
         // SAFETY: the block was live until now, and the free is ours to pass on.
@@ -294,13 +327,15 @@ impl Free {
             address: self.address,
             size: block.size.0,
             usable: block.usable.0,
-            stamp: stamp.0,
+            stamp: if is_kept { stamp.quarantined(self.call as u8).0 } else { stamp.0 },
             freed_by: self.call as u8,
             allocated_at: block.stack,
             freed_at: self.stack,
             freed_in: self.thread,
         };
-        FREED.put(freed);
+        if !is_kept {
+            FREED.put(freed);
+        }
         freed
     }
 

@@ -5,9 +5,15 @@
 //! is found for certain, and one of a pointer into it too. The queue here holds addresses only,
 //! oldest first.
 //!
-//! A thread that frees a block first fills it, then enters it in the register, then in the queue.
-//! A thread that takes an address from the queue takes the block from the register, and only then
-//! looks at its bytes and gives it back: no other thread refers to it then.
+//! A thread that frees a block changes its stamp first, then fills it, then enters it in the queue.
+//! The canary in front, which is written last, says that the block is filled. A thread that takes
+//! an address from the queue takes the block from the register, and only then looks at its bytes
+//! and gives it back: no other thread refers to it then.
+//!
+//! Most of the costs are those of memory that is not in the caches. Locks make them worse: the
+//! release of one waits until all writes before it are done. So memory is fetched in advance,
+//! locks are taken for a block that comes and one that leaves together, and the table of the blocks
+//! that were freed last is written when a block leaves.
 
 use core::cell::UnsafeCell;
 use core::mem;
@@ -16,12 +22,13 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use heapledger_core::lock::Lock;
 use heapledger_core::sample::Rate;
-use heapledger_core::{Bytes, Serial, TypeId, sys};
-use heapledger_ledger::{Key, LiveBlock, Time};
+use heapledger_core::{Bytes, Serial, StackId, ThreadId, TypeId, sys};
+use heapledger_ledger::{Key, LiveBlock, Resolution, Time};
 
+use crate::call::Call;
 use crate::canary::{Changed, Front, Guarded, LENGTH};
 use crate::freed::FreedBlock;
-use crate::observe::REGISTER;
+use crate::observe::{FREED, REGISTER};
 use crate::report::{self, Kind, Report};
 use crate::stamp::{Stamp, freed_at, guarded};
 
@@ -111,8 +118,7 @@ impl Ring {
     }
 
     /// Takes the oldest address out if the quarantine is too large, or has no room for another.
-    /// Returns also an address that will leave soon, whose memory has been fetched.
-    fn pop_excess(&mut self, bytes_max: u64) -> Option<(u64, Option<u64>)> {
+    fn pop_excess(&mut self, bytes_max: u64) -> Option<Leaving> {
         if self.length == 0 || (self.bytes <= bytes_max && self.length < self.capacity) {
             return None;
         }
@@ -122,15 +128,17 @@ impl Ring {
         self.first = if self.first + 1 == self.capacity { 0 } else { self.first + 1 };
         self.length -= 1;
         self.bytes -= entry.cost;
-        let mut ahead = None;
-        if self.length > AHEAD {
-            // SAFETY: as above: one of the first `length` entries.
-            let Entry { address, cost } = unsafe { self.slot(AHEAD).read() };
-            Guarded { address: address as usize, usable: cost as usize, front: Front::PLAIN }.prefetch();
-            ahead = Some(address);
-        }
-        Some((entry.address, ahead))
+        // SAFETY: as above: one of the first `length` entries.
+        let ahead = (self.length > AHEAD).then(|| unsafe { self.slot(AHEAD).read() });
+        Some(Leaving { address: entry.address, ahead })
     }
+}
+
+/// An address that has left the queue.
+struct Leaving {
+    address: u64,
+    /// The one that will leave soon.
+    ahead: Option<Entry>,
 }
 
 /// Maps the memory of the queue, if there is a quarantine. Idempotent. False if the system gives no
@@ -153,64 +161,121 @@ pub(crate) fn prepare() -> bool {
     })
 }
 
-/// Puts a block in quarantine that has left the register, and returns true; or false if it is to be
-/// freed at once.
+/// Returns the block of the register as it is in quarantine after this free; `None` if it is not to
+/// be kept.
+pub(crate) fn quarantined(block: &LiveBlock, call: Call, stack: StackId, thread: ThreadId) -> Option<LiveBlock> {
+    let bytes_max = BYTES_MAX.load(Ordering::Relaxed);
+    // Without a canary in front, a free that the register is not asked about could not be told from
+    // that of a live block.
+    let guarded = guarded(block).filter(|guarded| guarded.front != Front::NONE)?;
+    if cost(guarded) > bytes_max || report::is_stopped() {
+        return None;
+    }
+    Some(LiveBlock {
+        // A block of this register has no ordinal: the field holds the stack of the free.
+        serial: Serial(u64::from(stack.0)),
+        stamp: TypeId(Stamp::of(block).quarantined(call as u8).0),
+        thread,
+        ..*block
+    })
+}
+
+/// Returns the bytes of the quarantine that a block takes.
+fn cost(block: Guarded) -> u64 {
+    (block.front.bytes() + block.usable + LENGTH) as u64 + BOOKKEEPING
+}
+
+/// The outcome of [`keep`].
+pub(crate) struct Kept {
+    /// True if the block is in quarantine now; otherwise it is to be freed.
+    pub(crate) is_kept: bool,
+    /// The address of the allocator's block for which there is no room any more, which is to be
+    /// freed. Then there may be [another](evict).
+    pub(crate) evicted: Option<usize>,
+}
+
+/// Puts a block in quarantine. If its stamp does not say so yet, it has left the register.
 ///
 /// # Safety
 ///
 /// The block has come from the allocator with the canaries that its stamp says, and nobody else
 /// uses it.
-pub(crate) unsafe fn keep(block: &FreedBlock) -> bool {
-    let (bytes_max, stamp) = (BYTES_MAX.load(Ordering::Relaxed), Stamp(block.stamp));
-    let cost = block.usable + stamp.front().bytes() as u64 + LENGTH as u64 + BOOKKEEPING;
-    let entry = LiveBlock {
+pub(crate) unsafe fn keep(block: &FreedBlock) -> Kept {
+    let (place, key) = (block.place(), Key(block.address));
+    if !Stamp(block.stamp).is_quarantined() && !enter(block) {
+        return Kept { is_kept: false, evicted: evict() };
+    }
+    // SAFETY: `fill` requires the contract of guarded blocks, and that nobody else uses the block.
+    // This function's `# Safety` requires the same, and the stamp has the canaries: without any in
+    // front, a block does not come here.
+    unsafe { place.fill() };
+    let bytes_max = BYTES_MAX.load(Ordering::Relaxed);
+    let (is_kept, leaving) = QUEUE.with(|ring| {
+        let is_kept = ring.push(Entry { address: block.address, cost: cost(place) });
+        (is_kept, ring.pop_excess(bytes_max))
+    });
+    if !is_kept {
+        FREED.put(*block);
+        REGISTER.remove(key);
+    }
+    Kept { is_kept, evicted: leaving.and_then(leave) }
+}
+
+/// Enters a block that has left the register there again, if it is to be kept.
+fn enter(block: &FreedBlock) -> bool {
+    let Some(call) = Call::from_number(block.freed_by) else { return false };
+    let live = LiveBlock {
         key: Key(block.address),
         size: Bytes(block.size),
         rate: Rate::EXACT,
         usable: Bytes(block.usable),
         stack: block.allocated_at,
-        // A block of this register has no ordinal: the field holds the stack of the free.
-        serial: Serial(u64::from(block.freed_at.0)),
-        stamp: TypeId(stamp.quarantined(block.freed_by).0),
+        serial: Serial(0),
+        stamp: TypeId(block.stamp),
         thread: block.freed_in,
         time: Time(0),
         backs: None,
     };
-    // Without a canary in front, a free that the register is not asked about could not be told from
-    // that of a live block.
-    let Some(filled) = guarded(&entry).filter(|guarded| guarded.front.bytes() != 0) else { return false };
-    if cost > bytes_max || report::is_stopped() {
-        return false;
-    }
-    // SAFETY: `fill` requires the contract of guarded blocks, and that nobody else uses the block.
-    // This function's `# Safety` requires the same, and the stamp has the canaries.
-    unsafe { filled.fill() };
-    let is_entered = REGISTER.insert(&entry).is_ok();
-    if is_entered && !QUEUE.with(|ring| ring.push(Entry { address: block.address, cost })) {
-        REGISTER.remove(entry.key);
-        return false;
-    }
-    is_entered
+    let quarantined = quarantined(&live, call, block.freed_at, block.freed_in);
+    quarantined.is_some_and(|quarantined| REGISTER.insert(&quarantined).is_ok())
 }
 
 /// Takes a block out that there is no room for any more, reports what was written into it, and
 /// returns the address of the allocator's block, which is to be freed. `None` if there is room.
 pub(crate) fn evict() -> Option<usize> {
+    let bytes_max = BYTES_MAX.load(Ordering::Relaxed);
     loop {
-        let (address, ahead) = QUEUE.with(|ring| ring.pop_excess(BYTES_MAX.load(Ordering::Relaxed)))?;
-        if let Some(ahead) = ahead {
-            REGISTER.prefetch(Key(ahead));
+        let leaving = QUEUE.with(|ring| ring.pop_excess(bytes_max))?;
+        if let Some(address) = leave(leaving) {
+            return Some(address);
         }
-        let taken = REGISTER.remove_if(Key(address), |block| Stamp::of(block).is_quarantined());
-        let Some((block, true)) = taken else { continue };
-        let Some(guarded) = guarded(&block) else { continue };
-        // SAFETY: the block has left the queue and the register, so nobody else frees it. It has
-        // the canaries that its stamp says.
-        if let Some(changed) = unsafe { guarded.changed_since_filled() } {
-            report_write(&block, changed);
-        }
-        return Some(guarded.underlying());
     }
+}
+
+/// Takes a block from the register that has left the queue, and reports what was written into it.
+/// Returns the address of the allocator's block.
+fn leave(leaving: Leaving) -> Option<usize> {
+    let Leaving { address, ahead } = leaving;
+    if let Some(Entry { address, cost }) = ahead {
+        Guarded { address: address as usize, usable: cost as usize, front: Front::PLAIN }.prefetch();
+        REGISTER.prefetch(Key(address));
+        FREED.prefetch(address);
+    }
+    let block = REGISTER.resolve(Key(address), |block| {
+        if !Stamp::of(block).is_quarantined() {
+            return (Resolution::Keep, None);
+        }
+        // Under the lock: a second free finds the block in the one table or in the other.
+        FREED.put(FreedBlock::of_quarantined(block));
+        (Resolution::Remove, Some(*block))
+    })??;
+    let guarded = guarded(&block)?;
+    // SAFETY: the block has left the queue and the register, so nobody else frees it. It has the
+    // canaries that its stamp says.
+    if let Some(changed) = unsafe { guarded.changed_since_filled() } {
+        report_write(&block, changed);
+    }
+    Some(guarded.underlying())
 }
 
 /// Reports that a block in quarantine was written to.

@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use heapledger_core::hooks::{Functions, Pointer, Replacement};
 use heapledger_inprocess::query;
-use heapledger_ledger::Key;
+use heapledger_ledger::{Key, LiveBlock};
 
 use crate::canary::{self, FILL, Front, Guarded, LENGTH};
 use crate::freed::FreedBlock;
@@ -170,11 +170,20 @@ unsafe extern "C" fn free(block: Pointer) {
         Some(Freeing::Second) => {}
         // The observer has not seen the call, or does not know the block.
         None => match canary::find(address) {
-            Some((block, false)) => next!(free(pointer(block.underlying()))),
+            Some((block, false)) => free_untold(block),
             Some((_, true)) => {}
             None => next!(free(block)),
         },
     }
+}
+
+/// Frees a block that the observer may not have told of: a signal handler has freed another one
+/// since.
+fn free_untold(block: Guarded) {
+    // If the register was asked after all, it may have the block in quarantine.
+    let is_quarantined = |block: &LiveBlock| Stamp::of(block).is_quarantined();
+    query(|| REGISTER.remove_if(Key(block.address as u64), is_quarantined));
+    next!(free(pointer(block.underlying())));
 }
 
 /// Puts a block in quarantine, or frees it, and frees those for which there is no room any more.
@@ -184,9 +193,12 @@ fn release(block: &FreedBlock) {
         return next!(free(underlying));
     }
     // SAFETY: `keep` requires a block with the canaries that its stamp says, which nobody else
-    // uses. The observer took it from the register, with its stamp, for this free.
-    let kept = query(|| (unsafe { quarantine::keep(block) }, quarantine::evict()));
-    let (is_kept, mut evicted) = kept.unwrap_or((false, None));
+    // uses. The observer took it from the register, or put it in quarantine there, with its stamp,
+    // for this free.
+    let kept = query(|| unsafe { quarantine::keep(block) });
+    let is_quarantined = Stamp(block.stamp).is_quarantined();
+    // If the register cannot be asked, it may have the block, which then stays as it is.
+    let (is_kept, mut evicted) = kept.map_or((is_quarantined, None), |kept| (kept.is_kept, kept.evicted));
     if !is_kept {
         next!(free(underlying));
     }

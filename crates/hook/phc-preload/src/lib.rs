@@ -42,7 +42,7 @@ pub unsafe extern "C" fn heapledger_hook_init(underlying: *const Functions, tabl
     // SAFETY: Heapledger calls this within the first call of the allocator: the process has one
     // thread. Nothing here loads or unloads a library.
     let objects = unsafe { Objects::at_start() };
-    if objects.has_other_allocator() {
+    if objects.has_unseen_calls() {
         // Its operators might be given a block of the checker's, and would go wrong.
         file::refuse("allocator");
         return 1;

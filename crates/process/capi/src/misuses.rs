@@ -44,7 +44,7 @@ pub(crate) extern "C" fn check() -> c_int {
         return ELSEWHERE;
     }
     let _untracked = untracked::enter();
-    if has_other_allocator() {
+    if has_unseen_calls() {
         return FAILED;
     }
     match Checks::start() {
@@ -56,7 +56,7 @@ pub(crate) extern "C" fn check() -> c_int {
 
 /// Searches the libraries that are loaded now, under the linker's lock: other threads may be
 /// loading and unloading some.
-pub(crate) fn has_other_allocator() -> bool {
+pub(crate) fn has_unseen_calls() -> bool {
     unsafe extern "C" {
         fn dl_iterate_phdr(
             callback: unsafe extern "C" fn(*mut c_void, usize, *mut c_void) -> c_int,
@@ -67,7 +67,7 @@ pub(crate) fn has_other_allocator() -> bool {
     // SAFETY: `Objects::locked` requires the C library's `dl_iterate_phdr`, to which the linker
     // resolves the declaration of this name. In its type `c_void` stands for the structure that
     // `<link.h>` describes.
-    let look = || unsafe { Objects::locked(dl_iterate_phdr, |objects| objects.has_other_allocator()) };
+    let look = || unsafe { Objects::locked(dl_iterate_phdr, |objects| objects.has_unseen_calls()) };
     elf::without_forks(look).unwrap_or(true)
 }
 

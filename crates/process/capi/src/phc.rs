@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 
 use heapledger_query::{HeapChecker, PhcBlock, PhcEvent, PhcOptions, PhcPlacement, PhcSites, PhcStartError, PhcState};
 
-use crate::misuses::has_other_allocator;
+use crate::misuses::has_unseen_calls;
 use crate::sized::{read, write};
 use crate::status::{ELSEWHERE, FAILED, OK, STATE};
 
@@ -138,7 +138,7 @@ unsafe extern "C" fn start(options: *const c_void) -> c_int {
         is_adaptive: given.adaptive != 0,
         prints: given.quiet == 0,
     };
-    if has_other_allocator() {
+    if has_unseen_calls() {
         return FAILED;
     }
     match HeapChecker::start_with(&options) {

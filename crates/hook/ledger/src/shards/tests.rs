@@ -250,3 +250,24 @@ fn no_memory_changes_nothing() {
     assert_eq!(register.insert(&refused), Ok(None));
     assert_eq!(register.bytes_mapped(), mapped);
 }
+
+/// A decision under the lock keeps a block, changes it, or takes it out; its sizes stay.
+#[test]
+fn a_block_is_resolved() {
+    let register = Box::new(SharedRegister::new());
+    let key = Key(0x7f00_0000_1230);
+    assert_eq!(register.resolve(key, |_| (Resolution::Remove, ())), None);
+    for usable in [64, 3 * WIDE] {
+        register.insert(&block(key, usable, 1)).unwrap();
+        assert_eq!(register.resolve(key, |found| (Resolution::Keep, *found)), Some(block(key, usable, 1)));
+        let other = block(Key(16), 32, 2);
+        assert_eq!(register.resolve(key, |found| (Resolution::Change(other), found.serial)), Some(Serial(1)));
+        let (old, new) = (block(key, usable, 1), block(key, usable, 2));
+        let changed = LiveBlock { size: old.size, ..new };
+        assert_eq!(register.get(key), Some(changed));
+        assert_eq!(register.block_at(key.0 + usable - 1), Some(changed));
+        assert_eq!(register.get(Key(16)), None);
+        assert_eq!(register.resolve(key, |found| (Resolution::Remove, *found)), Some(changed));
+        assert_eq!((register.get(key), register.block_at(key.0 + usable - 1)), (None, None));
+    }
+}
