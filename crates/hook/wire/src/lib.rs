@@ -7,6 +7,7 @@
 //!
 //! - [`session`]: the session page and the messages of the handshake.
 //! - [`ring`]: a single-producer, single-consumer ring of 64-bit words.
+//! - [`entries`]: the entry points of allocators inside programs, and their redirection.
 //! - [`event`]: the encoding of events in words.
 //! - [`publish`]: the producer's side of a ring: waiting, waking, writing.
 //! - [`stall`]: how a waiting thread detects that the recorder is stalled.
@@ -16,6 +17,7 @@
 #[cfg(test)]
 extern crate std;
 
+pub mod entries;
 pub mod event;
 pub mod publish;
 pub mod replay;

@@ -1,6 +1,7 @@
 //! `heapledger doctor`: checks what will work and what not, on this machine and for a program, and
 //! says what to do.
 
+mod allocators;
 mod linking;
 mod machine;
 mod program;

@@ -15,7 +15,8 @@ use object::read::elf::{FileHeader, ProgramHeader};
 use object::read::{Object, ReadCache};
 use serde::Serialize;
 
-use super::linking::{libraries, library, linker_of, mentions};
+use super::allocators::{self, InnerAllocator};
+use super::linking::{self, library, linker_of, mentions};
 use super::{Check, State};
 use crate::code::Code;
 use crate::error::Result;
@@ -35,6 +36,8 @@ pub(super) struct Program {
     /// Programs that the script starts.
     starts: Vec<Started>,
     pub(super) checks: Vec<Check>,
+    /// Allocators whose code is in the program's file, or in a library that is loaded with it.
+    allocators: Vec<InnerAllocator>,
     modules: Vec<Module>,
 }
 
@@ -66,6 +69,7 @@ pub(super) fn look(command: &OsStr) -> Program {
     let target = Target::inspect(command);
     let mut checks = vec![];
     let mut modules = vec![];
+    let mut allocators = vec![];
     if let Some(file) = &target.file {
         let subject = |code: Code| match code {
             Code::OwnAllocator | Code::SecondAllocator | Code::RuntimeAllocator | Code::Go | Code::Sanitizer => {
@@ -76,12 +80,14 @@ pub(super) fn look(command: &OsStr) -> Program {
             _ => "program",
         };
         checks.extend(target.findings.iter().map(|finding| Check::of(subject(finding.code), finding)));
+        let mut libraries = vec![];
         if let Some(linker) = linker_of(file)
             && is_supported_linker(linker.as_os_str().as_bytes())
         {
             // The kernel gives the dynamic linker the resolved file, whose directory is `$ORIGIN`.
             let resolved = file.canonicalize().unwrap_or_else(|_| file.clone());
-            let (libraries, missing) = libraries(&linker, &resolved);
+            let (loaded, missing) = linking::libraries(&linker, &resolved);
+            libraries = loaded;
             checks.extend(library("its C library", &libraries));
             checks.extend(missing.iter().map(|name| {
                 let hint = "install it, or name its directory: LD_LIBRARY_PATH";
@@ -90,10 +96,13 @@ pub(super) fn look(command: &OsStr) -> Program {
             if !checks.iter().any(|check| check.subject == "allocator") {
                 checks.push(allocator(file, target.wraps_malloc, &libraries));
             }
-            modules = std::iter::once(file.clone()).chain(libraries).filter_map(|path| Module::look(&path)).collect();
+            let files = std::iter::once(file).chain(&libraries);
+            modules = files.filter_map(|path| Module::look(path)).collect();
             checks.push(stacks(&modules));
             checks.extend(modules.first().map(names));
         }
+        allocators = allocators::look(file, &libraries);
+        checks.extend(allocators.iter().map(InnerAllocator::check));
     }
     if target.is_shell_script() {
         checks.extend(started(&target));
@@ -105,6 +114,7 @@ pub(super) fn look(command: &OsStr) -> Program {
         file: target.file,
         scripts: target.scripts,
         checks,
+        allocators,
         modules,
     }
 }

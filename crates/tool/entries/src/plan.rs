@@ -1,0 +1,206 @@
+//! Decides which entries can be patched, and makes trampolines.
+
+mod branches;
+mod prologue;
+mod trampoline;
+
+use std::fmt;
+
+use heapledger_wire::entries::{EntryKind, PatchSite, SITES_MAX};
+
+pub use self::trampoline::relocate;
+
+use crate::allocator::{Allocator, Entry};
+use crate::module::Module;
+
+/// The most bytes of a trampoline: displaced instructions grow when short branches become long ones.
+const TRAMPOLINE_LENGTH_MAX: usize = 128;
+/// The alignment of trampolines in bytes: that of functions.
+const ALIGNMENT: usize = 16;
+
+/// The redirection of an allocator's entries.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// The entries that can be redirected, by address.
+    pub patches: Vec<Patch>,
+    /// The others, which have to be left alone.
+    pub refused: Vec<Refused>,
+}
+
+/// One entry that can be redirected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Patch {
+    /// The entry.
+    pub entry: Entry,
+    /// The address of the jump, in the module's own addresses: behind an `endbr64` of the entry.
+    pub at: u64,
+    /// The instructions that the trampoline replaces, as they are in the file: 5 to 19 bytes.
+    pub displaced: Vec<u8>,
+}
+
+/// An entry that cannot be redirected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// The entry.
+    pub entry: Entry,
+    /// The reason.
+    pub reason: Refusal,
+}
+
+/// The reason why an entry must be left alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// Its code is not in the file.
+    NoCode,
+    /// It ends before there is room for a jump.
+    TooShort,
+    /// It has bytes that are not an instruction.
+    Undecodable,
+    /// It begins with a jump or a breakpoint: somebody else may have patched it.
+    Patched,
+    /// A branch leads into the instructions that the jump would overwrite.
+    BranchTarget,
+    /// An instruction that would be displaced cannot be moved elsewhere.
+    Immovable,
+    /// It throws on failure, and there is no sibling that returns null instead.
+    NoNothrowSibling,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Refusal::NoCode => "its code is not in the file",
+            Refusal::TooShort => "it is too short for a jump",
+            Refusal::Undecodable => "its code cannot be decoded",
+            Refusal::Patched => "it begins with a jump or a breakpoint, which another tool may have put there",
+            Refusal::BranchTarget => "a branch leads into its first instructions",
+            Refusal::Immovable => "its first instructions cannot be moved",
+            Refusal::NoNothrowSibling => "it throws, and has no nothrow sibling",
+        })
+    }
+}
+
+/// The trampolines of a plan for one running process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Placed {
+    /// The bytes to put at the address that [`Plan::place`] was given.
+    pub code: Vec<u8>,
+    /// The patches. A site without a sibling whose kind throws must be left alone: its sibling is
+    /// among the refused.
+    pub sites: Vec<PatchSite>,
+    /// The entries that cannot be redirected at this address.
+    pub refused: Vec<Refused>,
+}
+
+/// Decides which entries of an allocator can be patched safely: those whose first instructions can
+/// be moved elsewhere, and into whose first bytes no branch leads. Entries that are no events are in
+/// neither list.
+///
+/// The cost is that of one pass over the module's code: see [`plan_all`].
+pub fn plan(module: &Module, allocator: &Allocator) -> Plan {
+    plan_all(module, std::slice::from_ref(allocator)).pop().unwrap_or_default()
+}
+
+/// Decides for several allocators of one module, in one pass over its code. Returns a plan for each,
+/// in their order.
+pub fn plan_all(module: &Module, allocators: &[Allocator]) -> Vec<Plan> {
+    let mut plans: Vec<Plan> = allocators.iter().map(|allocator| by_prologues(module, allocator)).collect();
+    let inside = |patch: &Patch| patch.at + 1..patch.at + patch.displaced.len() as u64;
+    let windows = plans.iter().flat_map(|plan| &plan.patches).map(inside).collect();
+    let targets = branches::into(module, windows);
+    for plan in &mut plans {
+        let is_branched_into = |patch: &Patch| {
+            let from = targets.partition_point(|&target| target <= patch.at);
+            targets.get(from).is_some_and(|&target| inside(patch).contains(&target))
+        };
+        plan.refuse(Refusal::BranchTarget, is_branched_into);
+        // An allocator of which blocks can be had, but not given back, would show leaks only.
+        let siblings: Vec<EntryKind> = plan.patches.iter().map(|patch| patch.entry.kind).collect();
+        plan.refuse(Refusal::NoNothrowSibling, |patch| {
+            patch.entry.kind.layout().throws && !siblings_of(patch.entry.kind).any(|kind| siblings.contains(&kind))
+        });
+    }
+    plans
+}
+
+/// Returns the plan as far as the first instructions of each entry tell.
+fn by_prologues(module: &Module, allocator: &Allocator) -> Plan {
+    let mut plan = Plan::default();
+    for entry in allocator.entries.iter().filter(|entry| entry.kind.is_event()) {
+        match prologue::read(module, entry) {
+            Ok((at, displaced)) => plan.patches.push(Patch { entry: entry.clone(), at, displaced }),
+            Err(reason) => plan.refused.push(Refused { entry: entry.clone(), reason }),
+        }
+    }
+    plan
+}
+
+/// Returns the kinds that can be called instead of one that throws, the best first: its nothrow form
+/// or, since blocks of `operator new` are malloc's in all allocators that are known, malloc.
+fn siblings_of(kind: EntryKind) -> impl Iterator<Item = EntryKind> {
+    let malloc = match kind {
+        EntryKind::New | EntryKind::NewArray => Some(EntryKind::Malloc),
+        EntryKind::NewAligned | EntryKind::NewArrayAligned => Some(EntryKind::MallocAligned),
+        _ => None,
+    };
+    kind.nothrow().into_iter().chain(malloc)
+}
+
+impl Plan {
+    /// Moves the patches to which a reason applies to the refused ones.
+    fn refuse(&mut self, reason: Refusal, mut applies: impl FnMut(&Patch) -> bool) {
+        let (refused, patches) = std::mem::take(&mut self.patches).into_iter().partition(|patch| applies(patch));
+        self.patches = patches;
+        self.refused.extend(Vec::into_iter(refused).map(|patch: Patch| Refused { entry: patch.entry, reason }));
+    }
+
+    /// Makes the trampolines of all patches for one running process.
+    ///
+    /// `bias` is the address at which the module's own address 0 is, wrapping; `to` is the address
+    /// of the memory for the trampolines, within 2 GiB of the module. `allocator` is the number that
+    /// the sites get. The result has at most [`Plan::code_length_max`] bytes of code.
+    pub fn place(&self, bias: u64, to: u64, allocator: u16) -> Placed {
+        let mut placed = Placed::default();
+        let mut kept: Vec<(&Patch, u32)> = vec![];
+        for patch in self.patches.iter().take(SITES_MAX) {
+            let offset = placed.code.len();
+            match relocate(patch, patch.at.wrapping_add(bias), to.wrapping_add(offset as u64)) {
+                Ok(code) => {
+                    kept.push((patch, offset as u32));
+                    placed.code.extend(code);
+                    // Filled with breakpoints, which nothing runs.
+                    placed.code.resize(placed.code.len().next_multiple_of(ALIGNMENT), 0xcc);
+                }
+                Err(reason) => placed.refused.push(Refused { entry: patch.entry.clone(), reason }),
+            }
+        }
+        let sibling = |kind: EntryKind| {
+            siblings_of(kind).find_map(|sibling| kept.iter().position(|(patch, _)| patch.entry.kind == sibling))
+        };
+        for (patch, trampoline) in &kept {
+            let kind = patch.entry.kind;
+            let nothrow = if kind.layout().throws { sibling(kind).map(|index| index as u16) } else { None };
+            let mut original = [0; 5];
+            original.copy_from_slice(&patch.displaced[..5]);
+            placed.sites.push(PatchSite {
+                at: patch.at,
+                trampoline: *trampoline,
+                allocator,
+                nothrow,
+                kind,
+                displaced: patch.displaced.len() as u8,
+                original,
+            });
+        }
+        placed
+    }
+
+    /// Returns the bytes of memory that the trampolines need at most.
+    pub fn code_length_max(&self) -> usize {
+        self.patches.len() * TRAMPOLINE_LENGTH_MAX
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;
