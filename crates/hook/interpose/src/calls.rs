@@ -16,6 +16,7 @@ use core::ptr;
 use heapledger_arenas::table;
 use heapledger_core::Api;
 use heapledger_core::hooks::{Arena, Caller, Functions, Pointer, dispatch, notify};
+use heapledger_redirect::nesting;
 
 use crate::allocators;
 use crate::underlying::set_errno;
@@ -113,6 +114,26 @@ macro_rules! twice {
     };
 }
 
+/// Defines functions for the thunks of a program in which entry points have been redirected: the
+/// same calls may have come through one of them already, and may come to one behind.
+macro_rules! outermost {
+    ($($from:ident: $with:ident($($argument:ident: $type:ty),*) -> $result:ty, by $name:ident;)*) => {
+        $(
+            pub(crate) extern "C" fn $from($($argument: $type,)* sp: u64, rbp: u64) -> $result {
+                let Some(_outermost) = nesting::begin(sp) else { return call!(Program, $name($($argument),*)) };
+                $with(Program, $($argument,)* sp, rbp)
+            }
+        )*
+    };
+}
+
+outermost! {
+    malloc_outermost: malloc_with(size: usize) -> Pointer, by malloc;
+    calloc_outermost: calloc_with(count: usize, each: usize) -> Pointer, by calloc;
+    realloc_outermost: realloc_with(old: Pointer, size: usize) -> Pointer, by realloc;
+    free_outermost: free_with(block: Pointer) -> (), by free;
+}
+
 twice! {
     malloc_from, malloc_of: malloc_with(size: usize) -> Pointer;
     calloc_from, calloc_of: calloc_with(count: usize, each: usize) -> Pointer;
@@ -181,6 +202,7 @@ pub(crate) extern "C" fn reallocarray_from(
         }
         return failed(Api::Reallocarray, usize::MAX, 0, count, sp, rbp);
     };
+    let Some(_outermost) = nesting::begin(sp) else { return call!(Namespace(namespace), realloc(old, size)) };
     if let Some(arena) = arena_of(Namespace(namespace), old) {
         // SAFETY: `reallocate_array_in` requires a *passed frame*, which only the thunks of
         // `reallocarray` lead here with, a block of the arena, and a product that fits.
@@ -245,6 +267,7 @@ fn reallocate(origin: impl Origin, api: Api, old: Pointer, size: usize, sp: u64,
 }
 
 pub(crate) extern "C" fn memalign_from(alignment: usize, size: usize, sp: u64, rbp: u64, namespace: usize) -> Pointer {
+    let Some(_outermost) = nesting::begin(sp) else { return call!(Namespace(namespace), memalign(alignment, size)) };
     aligned(Api::Memalign, call!(Namespace(namespace), memalign(alignment, size)), alignment, size, sp, rbp)
 }
 
@@ -255,14 +278,17 @@ pub(crate) extern "C" fn aligned_alloc_from(
     rbp: u64,
     namespace: usize,
 ) -> Pointer {
+    let Some(_outermost) = nesting::begin(sp) else { return call!(Namespace(namespace), aligned_alloc(alignment, size)) };
     aligned(Api::AlignedAlloc, call!(Namespace(namespace), aligned_alloc(alignment, size)), alignment, size, sp, rbp)
 }
 
 pub(crate) extern "C" fn valloc_from(size: usize, sp: u64, rbp: u64, namespace: usize) -> Pointer {
+    let Some(_outermost) = nesting::begin(sp) else { return call!(Namespace(namespace), valloc(size)) };
     aligned(Api::Valloc, call!(Namespace(namespace), valloc(size)), 0, size, sp, rbp)
 }
 
 pub(crate) extern "C" fn pvalloc_from(size: usize, sp: u64, rbp: u64, namespace: usize) -> Pointer {
+    let Some(_outermost) = nesting::begin(sp) else { return call!(Namespace(namespace), pvalloc(size)) };
     aligned(Api::Pvalloc, call!(Namespace(namespace), pvalloc(size)), 0, size, sp, rbp)
 }
 
@@ -274,6 +300,9 @@ pub(crate) extern "C" fn posix_memalign_from(
     rbp: u64,
     namespace: usize,
 ) -> c_int {
+    let Some(_outermost) = nesting::begin(sp) else {
+        return call!(Namespace(namespace), posix_memalign(out, alignment, size));
+    };
     let error = call!(Namespace(namespace), posix_memalign(out, alignment, size));
     if error == 0 {
         // SAFETY: the call succeeded, so it has written the block's address to `out`.
@@ -324,6 +353,7 @@ pub(crate) extern "C" fn free_aligned_sized_from(
 }
 
 fn release(origin: Namespace, api: Api, block: Pointer, size: usize, alignment: usize, sp: u64, rbp: u64) {
+    let Some(_outermost) = nesting::begin(sp) else { return call!(origin, free(block)) };
     if !block.is_null() {
         // SAFETY: `notify::free_sized` requires the live calling frame of this thread. `sp` and
         // `rbp` are a *passed frame*: the callers, all named `…_from`, pass on those that they have

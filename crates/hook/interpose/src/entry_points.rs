@@ -9,13 +9,15 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use heapledger_core::hooks::dispatch_path::{self, DispatchPath};
 use heapledger_core::hooks::{Functions, Pointer, dispatch};
+use heapledger_redirect::nesting;
 
 use crate::{arch, calls, thunks};
 
-/// Defines an exported function, and the variable that holds its target.
+/// Defines an exported function, and the variable that holds its target; the first one has to do
+/// for the call that starts this loaded object.
 macro_rules! entry_point {
-    ($name:ident, $target:ident, $hooked:ident, $($argument:ident: $type:ty),* => $result:ty) => {
-        static $target: AtomicPtr<()> = AtomicPtr::new(thunks::$hooked as *mut ());
+    ($name:ident, $target:ident, $first:ident, $($argument:ident: $type:ty),* => $result:ty) => {
+        static $target: AtomicPtr<()> = AtomicPtr::new(thunks::$first as *mut ());
 
         /// The C function of this name: jumps to its present target.
         ///
@@ -30,10 +32,10 @@ macro_rules! entry_point {
     };
 }
 
-entry_point!(malloc, MALLOC, malloc_hooked, size: usize => Pointer);
-entry_point!(calloc, CALLOC, calloc_hooked, count: usize, each: usize => Pointer);
-entry_point!(realloc, REALLOC, realloc_hooked, old: Pointer, size: usize => Pointer);
-entry_point!(free, FREE, free_hooked, block: Pointer => ());
+entry_point!(malloc, MALLOC, malloc_outermost, size: usize => Pointer);
+entry_point!(calloc, CALLOC, calloc_outermost, count: usize, each: usize => Pointer);
+entry_point!(realloc, REALLOC, realloc_outermost, old: Pointer, size: usize => Pointer);
+entry_point!(free, FREE, free_outermost, block: Pointer => ());
 
 /// Calls `watcher` with the return address of each call of `malloc`, before the call is made; with
 /// `None`, ends that. The dynamic linker calls `malloc` while it loads a library.
@@ -61,12 +63,20 @@ extern "C" fn watched(size: usize, sp: u64, rbp: u64) -> Pointer {
         // `watch_malloc`, which stores all others, makes them from a `fn(u64)`.
         unsafe { core::mem::transmute::<*mut (), fn(u64)>(watcher)(caller) };
     }
-    calls::malloc_from(size, sp, rbp)
+    calls::malloc_outermost(size, sp, rbp)
 }
 
 /// Sets the dispatch path of calls. Only once there is an allocator.
 pub(crate) fn set_dispatch_path(path: DispatchPath) {
     let [malloc, calloc, realloc, free] = match path {
+        // The next allocator's functions may have been redirected: a call must not be observed
+        // twice, and the other paths do not mark that one has begun.
+        _ if nesting::is_active() => [
+            thunks::malloc_outermost as *mut (),
+            thunks::calloc_outermost as *mut (),
+            thunks::realloc_outermost as *mut (),
+            thunks::free_outermost as *mut (),
+        ],
         DispatchPath::Direct => {
             // SAFETY: `set_underlying` has written it, and nobody writes it again.
             let Functions { malloc, calloc, realloc, free, .. } = unsafe { &*dispatch::underlying_table() };

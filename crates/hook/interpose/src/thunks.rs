@@ -48,6 +48,12 @@ thunk!(calloc_hooked, calls::calloc_from, "rdx", "rcx", count: usize, each: usiz
 thunk!(realloc_hooked, calls::realloc_from, "rdx", "rcx", old: Pointer, size: usize => Pointer);
 thunk!(free_hooked, calls::free_from, "rsi", "rdx", block: Pointer => ());
 
+// The same in a program in which entry points have been redirected.
+thunk!(malloc_outermost, calls::malloc_outermost, "rsi", "rdx", size: usize => Pointer);
+thunk!(calloc_outermost, calls::calloc_outermost, "rdx", "rcx", count: usize, each: usize => Pointer);
+thunk!(realloc_outermost, calls::realloc_outermost, "rdx", "rcx", old: Pointer, size: usize => Pointer);
+thunk!(free_outermost, calls::free_outermost, "rsi", "rdx", block: Pointer => ());
+
 export!(reallocarray, calls::reallocarray_from, "rcx", "r8", "r9d", old: Pointer, count: usize, each: usize => Pointer);
 export!(memalign, calls::memalign_from, "rdx", "rcx", "r8d", alignment: usize, size: usize => Pointer);
 export!(aligned_alloc, calls::aligned_alloc_from, "rdx", "rcx", "r8d", alignment: usize, size: usize => Pointer);

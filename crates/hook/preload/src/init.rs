@@ -91,8 +91,9 @@ fn join(session: Address, stack_end: u64, objects: &Objects<'_>) {
     let _ = unsafe { hooks::install_observer(observer) };
 }
 
-/// Runs before `main`, after the C library's own start.
-extern "C" fn constructor() {
+/// Runs before `main`, after the C library's own start. [`redirect`](crate::redirect) puts it among
+/// the constructors.
+pub(crate) extern "C" fn constructor() {
     initialise();
     if !session::is_on() {
         watch_forks_of_arenas();
@@ -158,10 +159,6 @@ fn verify_stacks() {
         unsafe { verify::start(backtrace, unwinder as u64) };
     }
 }
-
-#[used]
-#[unsafe(link_section = ".init_array")]
-static CONSTRUCTOR: extern "C" fn() = constructor;
 
 extern "C" fn before_fork() {
     with_guard(processes::fork_begins);

@@ -21,6 +21,7 @@ mod linker;
 mod namespaces;
 mod obstacles;
 mod pools;
+mod redirect;
 mod replace_malloc;
 mod sandbox;
 mod scratch;

@@ -220,6 +220,42 @@ pub fn request(
     }
 }
 
+/// Asks how the entry points of allocators inside of this program are redirected, and calls
+/// `install` with the plan's file and the length of the plan in it; not if there is nothing to
+/// redirect. `thunk` is the address to which redirected entries lead. The file is closed afterwards.
+///
+/// To be called before anything else of this crate, while the process has one thread.
+pub fn request_entries<R>(
+    address: &Address,
+    thunk: u64,
+    install: impl FnOnce(i32, usize) -> R,
+) -> Result<Option<R>, Refusal> {
+    if sandbox::is_entered() {
+        return Err(Refusal::Temporary);
+    }
+    let ask = || {
+        let mut timeout = Timeout::new(address, None);
+        let socket = Socket::connect(address, &mut timeout)?;
+        let arguments = RequestArguments { kind: RequestKind::Entries, image: 0, fork: 0, node_base: 0 };
+        socket.send(&message(address, arguments, thunk), &mut timeout)?;
+        let (answer, descriptors) = socket.receive(&mut timeout)?;
+        if answer.refused != 0 {
+            return Err(Refusal::Permanent);
+        }
+        match usize::try_from(answer.common_length) {
+            Ok(length) if length != 0 => Ok(Some(install(descriptors.first()?, length))),
+            _ => Ok(None),
+        }
+    };
+    // The socket, the file, and `/proc/self/mem`.
+    const DESCRIPTORS: i32 = 3;
+    if has_free_descriptors(DESCRIPTORS) {
+        ask()
+    } else {
+        sys::with_descriptors(DESCRIPTORS, ask).unwrap_or(Err(Refusal::Temporary))
+    }
+}
+
 /// True if the program has `count` free descriptors. Checked before the request, because an answer
 /// for which there is no room would leave an image behind that nobody writes to. Other obstacles,
 /// such as a sandbox, are left for the request itself to meet.
@@ -247,7 +283,7 @@ fn has_free_descriptors(count: i32) -> bool {
 fn ask(address: &Address, page: Option<&'static SessionPage>, arguments: RequestArguments) -> Result<Granted, Refusal> {
     let mut timeout = Timeout::new(address, page);
     let socket = Socket::connect(address, &mut timeout)?;
-    socket.send(&message(address, arguments), &mut timeout)?;
+    socket.send(&message(address, arguments, 0), &mut timeout)?;
     let (answer, descriptors) = socket.receive(&mut timeout)?;
     if answer.refused != 0 {
         return Err(Refusal::Permanent);
@@ -267,11 +303,11 @@ fn ask(address: &Address, page: Option<&'static SessionPage>, arguments: Request
         // effort: the message may not arrive.
         let decline = RequestArguments { kind: RequestKind::Decline, image: answer.image, ..arguments };
         let _ = Socket::connect(address, &mut Timeout::Immediate)
-            .and_then(|socket| socket.send(&message(address, decline), &mut Timeout::Immediate));
+            .and_then(|socket| socket.send(&message(address, decline, 0), &mut Timeout::Immediate));
     })
 }
 
-fn message(address: &Address, arguments: RequestArguments) -> [u8; REQUEST_LENGTH] {
+fn message(address: &Address, arguments: RequestArguments, thunk: u64) -> [u8; REQUEST_LENGTH] {
     let RequestArguments { kind, image, fork, node_base } = arguments;
     let thread = sys::thread_id();
     let (allocator, allocator_version) = allocator();
@@ -286,6 +322,7 @@ fn message(address: &Address, arguments: RequestArguments) -> [u8; REQUEST_LENGT
         capacity: 0,
         allocator,
         allocator_version,
+        thunk,
     }
     .to_bytes()
 }

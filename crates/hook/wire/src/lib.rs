@@ -11,6 +11,7 @@
 //! - [`event`]: the encoding of events in words.
 //! - [`publish`]: the producer's side of a ring: waiting, waking, writing.
 //! - [`stall`]: how a waiting thread detects that the recorder is stalled.
+//! - [`redirection`]: the plan by which entry points of allocators are redirected.
 //! - [`replay`]: the work of a replay, and its result.
 #![no_std]
 
@@ -20,10 +21,11 @@ extern crate std;
 pub mod entries;
 pub mod event;
 pub mod publish;
+pub mod redirection;
 pub mod replay;
 pub mod ring;
 pub mod session;
 pub mod stall;
 
 /// The protocol's version, in the handshake and in the session page.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;

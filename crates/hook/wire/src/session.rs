@@ -3,7 +3,7 @@
 //! A request is one [`Request`] on a fresh `SOCK_SEQPACKET` connection to the session's abstract
 //! address; the answer is one [`Answer`] with descriptors (`SCM_RIGHTS`): for an image or a fork
 //! the common ring, the requester's own ring and the session page, in this order; for a ring just
-//! the ring.
+//! the ring; for a plan its file.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -193,6 +193,9 @@ pub enum RequestKind {
     /// Asks for nothing; an image was granted, but the process has no room for the mappings that
     /// came with it.
     Decline = 5,
+    /// Asks for the plan by which the entry points of allocators inside of the program are
+    /// redirected ([`redirection`](crate::redirection)); before the process is introduced.
+    Entries = 6,
 }
 
 /// A request. All fields are plain numbers; the bytes on the socket are those of the struct, native
@@ -221,6 +224,8 @@ pub struct Request {
     /// The allocator's version: an
     /// [`AllocatorVersion`](heapledger_core::allocator::AllocatorVersion).
     pub allocator_version: u32,
+    /// For a plan: the address of the thunk to which redirected entries lead; otherwise 0.
+    pub thunk: u64,
 }
 
 /// Bytes of a [`Request`].
@@ -244,7 +249,7 @@ impl Request {
     }
 }
 
-const _: () = assert!(REQUEST_LENGTH == 4 + 4 + NAME_LENGTH + 4 * 4 + 8 + 2 * 4, "padding in Request");
+const _: () = assert!(REQUEST_LENGTH == 4 + 4 + NAME_LENGTH + 4 * 4 + 8 + 2 * 4 + 8, "padding in Request");
 
 /// The answer to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -255,7 +260,8 @@ pub struct Answer {
     pub refused: u32,
     /// The image's number in the session.
     pub image: u32,
-    /// Bytes of the common ring's mapping.
+    /// Bytes of the common ring's mapping. For a plan: its bytes without the code; 0 if there is
+    /// nothing to redirect, and no descriptor follows.
     pub common_length: u64,
     /// Bytes of the own ring's mapping.
     pub ring_length: u64,

@@ -29,6 +29,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use crate::error::RecordError;
 use crate::inbox::{Inbox, Message, NewFork, NewImage, NewRing};
 use crate::process::Description;
+use crate::redirection::Redirections;
 use crate::session::Session;
 use crate::shared::{Page, Pool, SharedRing};
 use crate::unix;
@@ -85,6 +86,7 @@ impl Broker {
             processes: HashMap::new(),
             images: Vec::new(),
             ended: Vec::new(),
+            redirections: Arc::default(),
         };
         let thread = std::thread::Builder::new().name("broker".into()).spawn(move || state.run());
         Ok(Broker { orders, wake, thread: Some(thread.map_err(RecordError::session(failed))?) })
@@ -131,6 +133,7 @@ struct State {
     /// The images, indexed by their ids.
     images: Vec<Image>,
     ended: Vec<Ended>,
+    redirections: Arc<Redirections>,
 }
 
 struct Client {
@@ -315,11 +318,31 @@ impl State {
         if !is_equal(&request.token, &self.session.token) {
             return true;
         }
+        if request.version == heapledger_wire::VERSION && request.kind == RequestKind::Entries as u32 {
+            self.send_plan(&request, connection);
+            return true;
+        }
         match self.grant(&request, connection.as_fd()) {
             Some((answer, descriptors)) => send(connection, answer, &descriptors),
             None => send(connection, Answer { refused: 1, image: 0, common_length: 0, ring_length: 0 }, &[]),
         }
         true
+    }
+
+    /// Sends the plan by which a process redirects its entries. Another thread makes it: the first
+    /// program with a large file takes a while, and others wait for the broker.
+    fn send_plan(&self, request: &Request, connection: &OwnedFd) {
+        let nothing = Answer { refused: 0, image: 0, common_length: 0, ring_length: 0 };
+        let Some((pid, _)) = self.peer(connection.as_fd()) else { return };
+        let Ok(answered) = connection.try_clone() else { return send(connection, nothing, &[]) };
+        let (redirections, thunk) = (Arc::clone(&self.redirections), request.thunk);
+        let make = move || match redirections.plan(pid, thunk) {
+            Some(plan) => send(&answered, Answer { common_length: plan.length as u64, ..nothing }, &[plan.fd]),
+            None => send(&answered, nothing, &[]),
+        };
+        if std::thread::Builder::new().name("entries".into()).spawn(make).is_err() {
+            send(connection, nothing, &[]);
+        }
     }
 
     /// Handles a request with the right token. Returns `None` if it is refused.

@@ -40,6 +40,7 @@ mod outcome;
 mod output;
 mod process;
 mod recorder;
+mod redirection;
 mod run;
 mod session;
 mod session_state;

@@ -12,6 +12,7 @@ pub mod nr {
     pub const WRITE: usize = usize::MAX;
     pub const OPEN: usize = usize::MAX;
     pub const PREAD64: usize = usize::MAX;
+    pub const PWRITE64: usize = usize::MAX;
     pub const CLOSE: usize = usize::MAX;
     pub const FSTAT: usize = usize::MAX;
     pub const MMAP: usize = usize::MAX;

@@ -72,6 +72,7 @@ impl Hook {
             capacity: 0,
             allocator: 0,
             allocator_version: 0,
+            thunk: 0,
         }
     }
 

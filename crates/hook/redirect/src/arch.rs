@@ -1,0 +1,6 @@
+//! The thunk, and the word of each thread. One file per architecture.
+
+mod x86_64;
+
+pub use x86_64::thunk_address;
+pub(crate) use x86_64::{Next, Registers, outermost, set_outermost};

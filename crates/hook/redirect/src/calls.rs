@@ -1,0 +1,295 @@
+//! Makes the calls of redirected entries, and notifies the observers.
+
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use heapledger_core::Api;
+use heapledger_core::hooks::{Caller, Pointer, dispatch, notify};
+use heapledger_wire::entries::{ARGUMENTS_MAX, Effect, EntryKind, Layout};
+use heapledger_wire::redirection::Site;
+
+use crate::arch::{Next, Registers};
+
+/// The function that [`set_start`] has set.
+static START: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
+
+/// Sets the function that starts this loaded object, if a redirected entry is called before
+/// anything else. It may be called more than once, and returns when the object has started.
+pub fn set_start(start: fn()) {
+    START.store(start as *mut (), Ordering::Release);
+}
+
+/// Returns to the caller, with the result in the saved registers.
+const RETURN: Next = Next { goes_on: 0, pass: 0 };
+
+/// Makes an outermost call. Called by the thunk only, with the saved registers, the stub's site,
+/// and the caller's frame pointer.
+///
+/// # Safety
+///
+/// `site` is the site of a stub that the tool made for an entry of its kind, which a call has just
+/// reached with these registers; `rbp` is the caller's frame pointer.
+pub(crate) unsafe extern "C" fn call(registers: &mut Registers, site: &Site, rbp: u64) -> Next {
+    if dispatch::functions().is_none() {
+        begin();
+    }
+    let caller = Caller { slot: ptr::from_ref(&registers.return_address).expose_provenance() as u64, rbp };
+    let call = Call { site, caller };
+    // SAFETY: all of these require a call of an entry of the site's kind, with the arguments of the
+    // registers: this function's `# Safety` gives that. The kinds of the fast cases have the layout
+    // that these assume, which a test checks.
+    unsafe {
+        match EntryKind::from_number(site.kind) {
+            Some(EntryKind::Malloc | EntryKind::NewNothrow | EntryKind::NewArrayNothrow | EntryKind::Mallocx) => {
+                registers.rax = call.malloc(site.original, &registers.arguments);
+            }
+            Some(EntryKind::New | EntryKind::NewArray) => {
+                registers.rax = call.malloc(site.nothrow, &with_nothrow(&registers.arguments, 1, site));
+                return go_on_unless(registers.rax, site);
+            }
+            Some(
+                EntryKind::Free
+                | EntryKind::Dallocx
+                | EntryKind::Sdallocx
+                | EntryKind::FreeSized
+                | EntryKind::FreeAlignedSized
+                | EntryKind::Delete
+                | EntryKind::DeleteSized
+                | EntryKind::DeleteAligned
+                | EntryKind::DeleteSizedAligned
+                | EntryKind::RustDealloc,
+            ) => {
+                let block = registers.arguments[0];
+                if block != 0 {
+                    notify::free(pointer(block), caller);
+                }
+                // A function without a result changes no register that the caller may rely on: rax
+                // is not set.
+                original(site.original, &registers.arguments);
+            }
+            Some(kind) => return call.any(&kind.layout(), registers),
+            // A kind of another version of the tool: nobody is notified.
+            None => registers.rax = original(site.original, &registers.arguments),
+        }
+    }
+    RETURN
+}
+
+#[cold]
+#[inline(never)]
+fn begin() {
+    let start = START.load(Ordering::Acquire);
+    if !start.is_null() {
+        // SAFETY: `transmute` requires that the pointer is a `fn()`. It is not null, and
+        // `set_start`, which stores all others, makes them from a `fn()`.
+        unsafe { core::mem::transmute::<*mut (), fn()>(start)() };
+    }
+}
+
+/// Returns the arguments with a reference to a `std::nothrow_t` at an index: an object without
+/// contents, whose address alone is passed.
+#[inline(always)]
+fn with_nothrow(arguments: &Arguments, index: usize, site: &Site) -> Arguments {
+    let mut arguments = *arguments;
+    if let Some(argument) = arguments.get_mut(index) {
+        *argument = ptr::from_ref(site).expose_provenance() as u64;
+    }
+    arguments
+}
+
+/// Returns if there is a block; otherwise the original is to fail in its own way.
+#[inline(always)]
+fn go_on_unless(block: u64, site: &Site) -> Next {
+    if block == 0 { Next { goes_on: 1, pass: site.pass } } else { RETURN }
+}
+
+type Arguments = [u64; ARGUMENTS_MAX as usize];
+
+#[inline(always)]
+fn pointer(address: u64) -> Pointer {
+    ptr::with_exposed_provenance_mut(address as usize)
+}
+
+/// Calls a function of the allocator by its address.
+///
+/// # Safety
+///
+/// It is a trampoline of the site, whose entry the program has called with these arguments, or that
+/// of the entry's nothrow sibling.
+#[inline(always)]
+unsafe fn original(address: u64, arguments: &Arguments) -> u64 {
+    type Function = unsafe extern "C" fn(u64, u64, u64, u64, u64, u64) -> u64;
+    let [a, b, c, d, e, f] = *arguments;
+    // SAFETY: by this function's `# Safety` the address is that of a C function. It takes at most
+    // six integers, in registers, and ignores those that it does not have (System V psABI). A
+    // result that it does not have is whatever is in rax.
+    unsafe { core::mem::transmute::<*const (), Function>(ptr::with_exposed_provenance(address as usize))(a, b, c, d, e, f) }
+}
+
+/// A call of a redirected entry.
+struct Call<'a> {
+    site: &'a Site,
+    caller: Caller,
+}
+
+impl Call<'_> {
+    /// Makes a call of a plain allocation of as many bytes as the first argument says. Returns the
+    /// block.
+    ///
+    /// # Safety
+    ///
+    /// See [`original`] and [`call`].
+    #[inline(always)]
+    unsafe fn malloc(&self, function: u64, arguments: &Arguments) -> u64 {
+        // SAFETY: `original` requires what this function's `# Safety` gives.
+        let block = unsafe { original(function, arguments) };
+        let size = arguments[0] as usize;
+        // SAFETY: the notifications require the live calling frame of this thread, which the thunk
+        // has passed, and a call that has been made as told: it has, just now.
+        unsafe {
+            match block {
+                0 => notify::failed(Api::Malloc, size, 0, 0, self.caller),
+                _ => notify::malloc(pointer(block), size, self.caller),
+            }
+        }
+        block
+    }
+
+    /// Makes a call of any kind, as its layout says.
+    ///
+    /// # Safety
+    ///
+    /// See [`call`]: the layout is that of the site's kind.
+    #[inline(never)]
+    unsafe fn any(&self, layout: &Layout, registers: &mut Registers) -> Next {
+        let mut arguments = registers.arguments;
+        // SAFETY: all of these require a call of an entry with this layout.
+        unsafe {
+            match layout.effect {
+                Effect::Allocate if layout.throws => {
+                    // The kinds that throw and come here are aligned: the third argument of their
+                    // siblings is a `nothrow_t`.
+                    arguments = with_nothrow(&arguments, 2, self.site);
+                    let block = original(self.site.nothrow, &arguments);
+                    self.allocated(layout, &arguments, block);
+                    registers.rax = block;
+                    return go_on_unless(block, self.site);
+                }
+                Effect::Allocate => {
+                    registers.rax = original(self.site.original, &arguments);
+                    self.allocated(layout, &arguments, registers.rax);
+                }
+                Effect::AllocateOut => {
+                    registers.rax = original(self.site.original, &arguments);
+                    let out = layout.out.and_then(|out| arguments.get(usize::from(out))).copied().unwrap_or(0);
+                    // The result is an `int`: the upper half of the register is undefined.
+                    let block = match (registers.rax as u32, out) {
+                        (0, 1..) => pointer(out).cast::<u64>().read_unaligned(),
+                        _ => 0,
+                    };
+                    self.allocated(layout, &arguments, block);
+                }
+                Effect::Reallocate => registers.rax = self.reallocate(layout, &arguments),
+                Effect::Expand | Effect::ResizeInPlace => registers.rax = self.resize(layout, &arguments),
+                Effect::Free => {
+                    let block = layout.block_of(&arguments).unwrap_or(0);
+                    if block != 0 {
+                        notify::free(pointer(block), self.caller);
+                    }
+                    original(self.site.original, &arguments);
+                }
+                Effect::UsableSize => registers.rax = original(self.site.original, &arguments),
+            }
+        }
+        RETURN
+    }
+
+    /// Notifies that a call returned a block, or none.
+    ///
+    /// # Safety
+    ///
+    /// See [`call`]: the call has been made, and returned `block`.
+    unsafe fn allocated(&self, layout: &Layout, arguments: &Arguments, block: u64) {
+        let (caller, api) = (self.caller, layout.api);
+        let size = layout.requested(arguments).unwrap_or(u64::MAX) as usize;
+        let alignment = layout.requested_alignment(arguments).unwrap_or(0) as usize;
+        let count = layout.count.and_then(|count| arguments.get(usize::from(count))).copied().unwrap_or(0) as usize;
+        // SAFETY: the notifications require the live calling frame of this thread, and a call made
+        // as told: this function's `# Safety` gives both.
+        unsafe {
+            match (block, api) {
+                (0, _) => notify::failed(api, size, alignment, count, caller),
+                (_, Api::Calloc) => {
+                    notify::calloc(pointer(block), count, size.checked_div(count).unwrap_or(0), caller);
+                }
+                (_, Api::Malloc) => notify::malloc(pointer(block), size, caller),
+                _ => notify::aligned(api, pointer(block), alignment, size, caller),
+            }
+        }
+    }
+
+    /// Makes a call that moves or resizes a block. Returns the block's new address, or 0.
+    ///
+    /// # Safety
+    ///
+    /// See [`call`].
+    unsafe fn reallocate(&self, layout: &Layout, arguments: &Arguments) -> u64 {
+        let old = layout.block_of(arguments).unwrap_or(0);
+        // SAFETY: `original` requires the arguments of the call. The notifications require the live
+        // calling frame of this thread, and a call made as told: the old block is live before the
+        // call, and the new one has been returned after it.
+        unsafe {
+            // The product of an array's sizes overflows: the call fails, and nothing is freed,
+            // unless the function says so.
+            let Some(size) = layout.requested(arguments) else {
+                let block = original(self.site.original, arguments);
+                notify::failed(layout.api, usize::MAX, 0, 0, self.caller);
+                return block;
+            };
+            if old != 0 {
+                notify::realloc_begins(layout.api, pointer(old), self.caller);
+            }
+            let block = original(self.site.original, arguments);
+            match (layout.frees_on_failure && block == 0, layout.count) {
+                // A reallocation to no bytes that returns no block has freed the old one.
+                (true, _) if old != 0 => notify::realloc_ends(pointer(old), pointer(0), 0, self.caller),
+                (_, Some(count)) if layout.api == Api::Reallocarray => {
+                    let count = arguments.get(usize::from(count)).copied().unwrap_or(0);
+                    let each = size.checked_div(count).unwrap_or(0) as usize;
+                    notify::reallocarray_ends(pointer(old), pointer(block), count as usize, each, self.caller);
+                }
+                _ => notify::realloc_ends(pointer(old), pointer(block), size as usize, self.caller),
+            }
+            block
+        }
+    }
+
+    /// Makes a call that resizes a block where it is. Returns the result.
+    ///
+    /// # Safety
+    ///
+    /// See [`call`].
+    unsafe fn resize(&self, layout: &Layout, arguments: &Arguments) -> u64 {
+        // SAFETY: `original` requires the arguments of the call.
+        let result = unsafe { original(self.site.original, arguments) };
+        let (Some(block), Some(size)) = (layout.block_of(arguments), layout.requested(arguments)) else { return result };
+        let is_resized = match layout.effect {
+            // The usable size: smaller than what was asked for if the block could not grow.
+            Effect::ResizeInPlace => result >= size,
+            _ => result != 0,
+        };
+        if is_resized && block != 0 {
+            // SAFETY: the notifications require the live calling frame of this thread, and a call
+            // made as told. The block has been live all the time, so no other thread can have got
+            // its address, and both halves may be told after the call.
+            unsafe {
+                notify::realloc_begins(layout.api, pointer(block), self.caller);
+                notify::realloc_ends(pointer(block), pointer(block), size as usize, self.caller);
+            }
+        }
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,157 @@
+//! Maps the stubs, and writes the jumps.
+
+use core::ptr;
+
+use heapledger_core::arch::nr;
+use heapledger_core::sys::{self, Errno, call, check};
+use heapledger_wire::redirection::{Jump, Plan, Region};
+
+use crate::nesting;
+
+const PAGE: u64 = 4096;
+const PROT_READ: usize = 1;
+const PROT_WRITE: usize = 2;
+const PROT_EXEC: usize = 4;
+const MAP_PRIVATE: usize = 2;
+
+/// Maps the stubs of a plan and writes its jumps. `fd` is the plan's file, and `length` that of the
+/// plan in it; the code follows. Returns the number of entries that are redirected.
+///
+/// An entry whose code in memory is not that of the file is left alone: another tool may have
+/// patched it. If a region of stubs cannot be mapped, its jumps are not written.
+///
+/// # Safety
+///
+/// The plan was made by the tool for this process, with the address of
+/// [`thunk_address`](crate::thunk_address), and the process has one thread, which is in none of the
+/// entries. Nothing has been mapped since the tool looked, or else it is in no region.
+pub unsafe fn install(fd: i32, length: usize) -> usize {
+    let Ok(start) = map(0, length, PROT_READ, fd, 0) else { return 0 };
+    // SAFETY: just mapped, with this length, and sealed by the tool: nobody writes to it. It is
+    // unmapped below, when nothing refers to it any more.
+    let bytes = unsafe { core::slice::from_raw_parts(ptr::with_exposed_provenance::<u8>(start), length) };
+    let installed = Plan::parse(bytes).map_or(0, |plan| {
+        let mut memory = None;
+        // SAFETY: `install_region` requires a plan for this process, made as this function's
+        // `# Safety` says.
+        plan.regions().map(|region| unsafe { install_region(fd, &plan, &region, &mut memory) }).sum()
+    });
+    // SAFETY: `munmap` gives back the mapping made above, to which nothing refers any more.
+    unsafe { call(nr::MUNMAP, [start, length, 0, 0, 0, 0]) };
+    installed
+}
+
+/// Maps a region, and writes the jumps that lead into it.
+///
+/// # Safety
+///
+/// See [`install`].
+unsafe fn install_region(fd: i32, plan: &Plan<'_>, region: &Region, memory: &mut Option<Memory>) -> usize {
+    const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
+    let (address, length) = (region.address as usize, region.length as usize);
+    let Ok(mapped) = map_at(address, length, fd, region.offset as usize, MAP_FIXED_NOREPLACE) else { return 0 };
+    if mapped != address {
+        // Kernels before 4.17 take the address for a hint.
+        // SAFETY: `munmap` gives back the mapping made above, to which nothing refers.
+        unsafe { call(nr::MUNMAP, [mapped, length, 0, 0, 0, 0]) };
+        return 0;
+    }
+    // Before the first jump: the thunk needs nothing else.
+    nesting::activate();
+    let memory = memory.get_or_insert_with(Memory::open);
+    // SAFETY: `Memory::write` requires the start of an instruction that no thread is in: by
+    // `install`'s `# Safety` the process has one thread, and it is here.
+    plan.jumps_of(region).filter(|jump| unsafe { is_as_expected(jump) && memory.write(jump) }).count()
+}
+
+fn map(address: usize, length: usize, protection: usize, fd: i32, offset: usize) -> Result<usize, Errno> {
+    // SAFETY: `sys::call` asks for no effect that breaks assumptions: a new private mapping at an
+    // address that the kernel chooses replaces nothing.
+    check(unsafe { call(nr::MMAP, [address, length, protection, MAP_PRIVATE, fd as usize, offset]) })
+}
+
+fn map_at(address: usize, length: usize, fd: i32, offset: usize, flags: usize) -> Result<usize, Errno> {
+    let flags = MAP_PRIVATE | flags;
+    // SAFETY: `sys::call` asks for no effect that breaks assumptions: with MAP_FIXED_NOREPLACE, and
+    // as a hint, an address replaces no mapping.
+    check(unsafe { call(nr::MMAP, [address, length, PROT_READ | PROT_EXEC, flags, fd as usize, offset]) })
+}
+
+/// True if an entry begins as its file says.
+///
+/// # Safety
+///
+/// See [`install`]: the entry is in a mapped module of this process.
+unsafe fn is_as_expected(jump: &Jump) -> bool {
+    let address: *const u8 = ptr::with_exposed_provenance(jump.address as usize);
+    // By the kernel, which fails where a read would be a fault: the tool may have been mistaken.
+    let mut words = [[0_u64; 1]];
+    if sys::read_own_memory(&[address.addr() as u64], &mut words) != 1 {
+        return false;
+    }
+    let [[word]] = words;
+    word.to_le_bytes().starts_with(&jump.expected)
+}
+
+/// The process's own memory, for writing to code.
+enum Memory {
+    /// `/proc/self/mem`: writes to a private page although it is not writable, so no page's
+    /// protection ever changes.
+    File(i32),
+    /// The pages are made writable for the time of the write.
+    Protection,
+}
+
+impl Memory {
+    fn open() -> Memory {
+        const O_RDWR_CLOEXEC: usize = 0o2000002;
+        match sys::open(c"/proc/self/mem", O_RDWR_CLOEXEC, 0) {
+            Ok(fd) => Memory::File(fd),
+            Err(_) => Memory::Protection,
+        }
+    }
+
+    /// Writes a jump. Returns false if that is not possible.
+    ///
+    /// # Safety
+    ///
+    /// The jump's address is the start of an instruction, in code that no thread is executing.
+    unsafe fn write(&self, jump: &Jump) -> bool {
+        if let Memory::File(fd) = self {
+            let (bytes, length) = (jump.jump.as_ptr() as usize, jump.jump.len());
+            // SAFETY: the kernel reads the live array, and writes to the code, as the caller wants.
+            let written = unsafe { call(nr::PWRITE64, [*fd as usize, bytes, length, jump.address as usize, 0, 0]) };
+            // Fails if the kernel is configured to refuse such writes (PROC_MEM_NO_FORCE).
+            if check(written) == Ok(length) {
+                return true;
+            }
+        }
+        let first = jump.address & !(PAGE - 1);
+        let end = (jump.address + jump.jump.len() as u64).next_multiple_of(PAGE);
+        let (start, length) = (first as usize, (end - first) as usize);
+        let protect = |protection| {
+            // SAFETY: the pages are code, which is readable and executable: they become writable
+            // instead of executable, and then what they were. Nobody executes them meanwhile, by
+            // this function's `# Safety`.
+            check(unsafe { call(nr::MPROTECT, [start, length, protection, 0, 0, 0]) }).is_ok()
+        };
+        if !protect(PROT_READ | PROT_WRITE) {
+            return false;
+        }
+        let code: *mut u8 = ptr::with_exposed_provenance_mut(jump.address as usize);
+        for (index, &byte) in jump.jump.iter().enumerate() {
+            // SAFETY: the pages have just been made writable, and the jump ends inside of them.
+            // Volatile, since the compiler does not know that these bytes are code.
+            unsafe { code.add(index).write_volatile(byte) };
+        }
+        protect(PROT_READ | PROT_EXEC)
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        if let Memory::File(fd) = self {
+            sys::close(*fd);
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! The mark of a thread that is inside a call of an allocator.
+//!
+//! It is the stack pointer of the outermost call. A call is nested if it has a smaller one. If the
+//! outermost call has never returned (`longjmp`), calls from outer frames are not taken for nested.
+
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use crate::arch;
+
+static IS_ACTIVE: AtomicBool = AtomicBool::new(false);
+
+/// True if entry points have been redirected in this process.
+#[inline(always)]
+pub fn is_active() -> bool {
+    IS_ACTIVE.load(Ordering::Relaxed)
+}
+
+pub(crate) fn activate() {
+    IS_ACTIVE.store(true, Ordering::Release);
+}
+
+/// An outermost call: while it exists, the calls inside are nested.
+#[derive(Debug)]
+pub struct Outermost {
+    is_marked: bool,
+}
+
+/// Begins a call whose stack pointer on entry is `sp`. `None` if it is nested: observers are not
+/// notified of it. Without redirected entries, no call is nested.
+#[inline(always)]
+pub fn begin(sp: u64) -> Option<Outermost> {
+    if !is_active() {
+        return Some(Outermost { is_marked: false });
+    }
+    if arch::outermost() > sp {
+        return None;
+    }
+    arch::set_outermost(sp);
+    Some(Outermost { is_marked: true })
+}
+
+impl Drop for Outermost {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.is_marked {
+            arch::set_outermost(0);
+        }
+    }
+}
