@@ -469,12 +469,16 @@ pub struct StackCounts {
     /// Events whose stacks or contexts lack inner parts: the recorder had no more memory in the
     /// program, or was to take no more.
     pub folded: u64,
+    /// Allocations whose stacks go through frames that were left by their frame pointers:
+    /// [`Node::is_unproven`](crate::Node::is_unproven).
+    pub unproven: u64,
 }
 
 impl StackCounts {
     /// Adds the counts of another image or process.
     pub fn add(&mut self, other: &StackCounts) {
-        let StackCounts { truncated, dropped, verified, mismatched, unasked, outlasting, missing, folded } = other;
+        let StackCounts { truncated, dropped, verified, mismatched, unasked, outlasting, missing, folded, unproven } =
+            other;
         self.truncated = self.truncated.saturating_add(*truncated);
         self.dropped = self.dropped.saturating_add(*dropped);
         self.verified = self.verified.saturating_add(*verified);
@@ -483,6 +487,7 @@ impl StackCounts {
         self.outlasting = self.outlasting.saturating_add(*outlasting);
         self.missing = self.missing.saturating_add(*missing);
         self.folded = self.folded.saturating_add(*folded);
+        self.unproven = self.unproven.saturating_add(*unproven);
     }
 
     /// True if stacks were compared, or were to be.

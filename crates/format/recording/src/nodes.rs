@@ -31,6 +31,9 @@ pub struct Node {
     /// module is not known. For an epoch: its number. For a scope, a value, a heap and a stamp: the
     /// [text](Node::text). For a context: its innermost scope or value, a node of the same tree.
     pub offset: u64,
+    /// True for a frame whose caller was found by its frame pointer, in code without unwind
+    /// information: nothing proves that the frames outside of this one are right.
+    pub is_unproven: bool,
 }
 
 impl Node {
@@ -114,6 +117,9 @@ const COLUMNS: [Spec; 5] = [
     Spec { id: 5, codec: CODEC_DELTA },  // offset
 ];
 
+/// The nodes whose [`Node::is_unproven`] is set; absent if no node's is.
+const UNPROVEN: Spec = Spec { id: 6, codec: CODEC_BYTES };
+
 /// Gathers nodes of one image into chunks. Reused from chunk to chunk.
 #[derive(Debug)]
 pub struct NodesEncoder {
@@ -151,17 +157,24 @@ impl NodesEncoder {
             return None;
         }
         let head = ChunkHead { rows: self.nodes.len() as u32, ..ChunkHead::of(self.image) };
+        let is_any_unproven = self.nodes.iter().any(|node| node.is_unproven);
+        let unproven: Vec<u8> = self.nodes.iter().map(|node| u8::from(node.is_unproven)).collect();
         let rows = self.nodes.drain(..).map(|node| {
-            let Node { id, parent, kind, module, offset } = node;
+            let Node { id, parent, kind, module, offset, .. } = node;
             [u64::from(id.0), u64::from(parent.0), u64::from(kind.number()), u64::from(module.0), offset]
         });
-        // At most 29 bytes a row: never too large for a chunk.
-        Some(compressor.seal(ChunkKind::Nodes, &head, &columns::encode_table(COLUMNS, rows)))
+        let mut contents = columns::encode_table(COLUMNS, rows);
+        if is_any_unproven {
+            columns::put(&mut contents, UNPROVEN.id, UNPROVEN.codec, &unproven);
+        }
+        // At most 30 bytes a row: never too large for a chunk.
+        Some(compressor.seal(ChunkKind::Nodes, &head, &contents))
     }
 }
 
 /// Appends the nodes of a chunk.
 pub(crate) fn decode(contents: &[u8], rows: u32, nodes: &mut Vec<Node>) -> Result<(), Reason> {
+    let first = nodes.len();
     columns::decode_table(contents, COLUMNS, rows, |[id, parent, kind, module, offset]| {
         let id = sites::stack(id)?;
         if id == StackId::ROOT {
@@ -173,9 +186,20 @@ pub(crate) fn decode(contents: &[u8], rows: u32, nodes: &mut Vec<Node>) -> Resul
             kind: NodeKind::from_number(u8::try_from(kind).map_err(|_| Reason::Invalid("a node's kind"))?),
             module: ModuleId(u32::try_from(module).map_err(|_| Reason::Invalid("a module id"))?),
             offset,
+            is_unproven: false,
         });
         Ok(())
-    })
+    })?;
+    if columns::find_optional(contents, UNPROVEN.id)?.is_some() {
+        let mut added = nodes.iter_mut().skip(first);
+        columns::decode_table(contents, [UNPROVEN], rows, |[is_unproven]| {
+            if let Some(node) = added.next() {
+                node.is_unproven = is_unproven != 0;
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
 }
 
 /// The nodes that one image added, by id. Free of cycles.

@@ -172,6 +172,7 @@ messages! {
         6 outlasting [uint64]: u64,
         7 missing [uint64]: u64,
         8 folded [uint64]: u64,
+        9 unproven [uint64]: u64,
     }
     messages::Footer {
         1 time [uint64]: u64,

@@ -174,7 +174,7 @@ fn hostile_trees_come_to_an_end() {
     let mut nodes = NodesEncoder::new(ImageId(0));
     let node = |id, parent| {
         let (id, parent) = (StackId(id), StackId(parent));
-        Node { id, parent, kind: NodeKind::Frame, module: ModuleId::UNKNOWN, offset: 0 }
+        Node { id, parent, kind: NodeKind::Frame, module: ModuleId::UNKNOWN, offset: 0, is_unproven: false }
     };
     // A cycle of two, its own caller, a tail into the cycle, a parent that is not there, an id
     // twice.

@@ -140,6 +140,7 @@ impl NodeKind {
             6 => NodeKind::Context,
             7 => NodeKind::Heap,
             8 => NodeKind::Stamp,
+            9 => NodeKind::UnprovenFrame,
             _ => return None,
         })
     }
@@ -150,6 +151,9 @@ impl NodeKind {
         matches!(self, NodeKind::Scope | NodeKind::Value | NodeKind::Heap)
     }
 }
+
+/// The path of the memory that holds code which belongs to no module, in place of a module's.
+pub const GENERATED_CODE: &[u8] = b"[jit]";
 
 /// The kind of a node of a stack tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,6 +182,10 @@ pub enum NodeKind {
     /// Blocks of the parent stack that the program declares to be of one type. Programs do not
     /// announce such nodes: the collector makes them from [stamps](crate::stamp). Always a leaf.
     Stamp = 8,
+    /// A frame in code without unwind information, as [`NodeKind::Frame`] otherwise: its caller was
+    /// found by its frame pointer. Nothing proves that it had one, nor that the frames outside of
+    /// this one are right.
+    UnprovenFrame = 9,
 }
 
 #[cfg(test)]

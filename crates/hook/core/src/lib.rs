@@ -48,4 +48,4 @@ pub mod thread_key;
 pub mod totals;
 
 pub use api::Api;
-pub use ids::{Blocks, Bytes, NodeKind, Serial, StackId, ThreadId, TypeId};
+pub use ids::{Blocks, Bytes, GENERATED_CODE, NodeKind, Serial, StackId, ThreadId, TypeId};

@@ -222,6 +222,19 @@ pub fn monotonic_nanoseconds() -> u64 {
     time[0] * 1_000_000_000 + time[1]
 }
 
+/// Reads bytes from a descriptor, and returns how many; 0 at the end. An interrupted call is made
+/// again.
+pub fn read(fd: i32, bytes: &mut [u8]) -> Result<usize, Errno> {
+    const EINTR: Errno = Errno(4);
+    loop {
+        // SAFETY: the kernel writes at most that many bytes to the live, exclusive slice.
+        match check(unsafe { call(nr::READ, [fd as usize, bytes.as_mut_ptr() as usize, bytes.len(), 0, 0, 0]) }) {
+            Err(EINTR) => {}
+            answer => return answer,
+        }
+    }
+}
+
 /// Writes some bytes to a descriptor, and returns how many. An interrupted call is made again.
 pub fn write(fd: i32, bytes: &[u8]) -> Result<usize, Errno> {
     const EINTR: Errno = Errno(4);

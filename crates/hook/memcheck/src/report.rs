@@ -6,7 +6,7 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use heapledger_core::lock::Lock;
-use heapledger_core::{NodeKind, StackId, ThreadId};
+use heapledger_core::{StackId, ThreadId};
 use heapledger_unwind::nodes;
 
 use crate::call::Call;
@@ -120,7 +120,7 @@ pub fn frames(stack: StackId) -> impl Iterator<Item = u64> {
         at = node.parent;
         Some(node)
     })
-    .filter(|node| node.is(NodeKind::Frame))
+    .filter(|node| node.is_frame())
     .map(|node| node.address)
 }
 

@@ -4,7 +4,7 @@ use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use heapledger_core::hooks::Caller;
-use heapledger_core::{NodeKind, StackId, sys};
+use heapledger_core::{StackId, sys};
 use heapledger_inprocess::capture;
 use heapledger_unwind::{modules, nodes};
 
@@ -68,7 +68,7 @@ fn without_dispatcher(stack: StackId) -> StackId {
     let dispatchers = DISPATCHERS.each_ref().map(|dispatcher| dispatcher.load(Ordering::Relaxed));
     let mut at = stack;
     while dispatchers != [0, 0]
-        && let Some(node) = nodes::get(at).filter(|node| at != StackId::ROOT && node.is(NodeKind::Frame))
+        && let Some(node) = nodes::get(at).filter(|node| at != StackId::ROOT && node.is_frame())
         && modules::find(node.address).is_some_and(|module| dispatchers.contains(&module.start()))
     {
         at = node.parent;
@@ -117,6 +117,6 @@ pub(crate) fn frames(stack: StackId) -> impl Iterator<Item = u64> {
         at = node.parent;
         Some(node)
     })
-    .filter(|node| node.is(NodeKind::Frame))
+    .filter(|node| node.is_frame())
     .map(|node| node.address)
 }

@@ -132,7 +132,7 @@ fn read_back(id: StackId, room: &'static mut [u64; LENGTH]) -> Option<(&'static 
     while at != StackId::ROOT {
         let node = nodes::get(at)?;
         is_truncated |= node.is(NodeKind::Truncated);
-        if node.is(NodeKind::Frame) {
+        if node.is_frame() {
             *room.get_mut(length)? = node.address;
             length += 1;
         }

@@ -7,21 +7,25 @@ use gimli::{BaseAddresses, EhFrame, EhFrameHdr, EhFrameOffset, Encoding, EndianS
 
 use crate::arch::Rule;
 use crate::row::Row;
-use crate::{Sink, modules, rules};
+use crate::{Sink, generated, modules, rules};
 
-/// Computes the rule of a return address and caches it. `None` if no module covers the address, or
-/// the module could not be announced: then nothing is cached, because that may be different later.
+/// Computes the rule of a return address and caches it. `None` if nothing is known about the
+/// address, or its module could not be announced: then nothing is cached, because that may be
+/// different later.
 #[cold]
 #[inline(never)]
 pub(crate) fn compute(return_address: u64, sink: &mut dyn Sink) -> Option<Rule> {
     let lookup = return_address.wrapping_sub(1);
     let epoch = modules::epoch();
-    let module = modules::find(lookup)?;
-    if !modules::announce(&module, epoch, sink) {
-        return None;
-    }
-    let rule = evaluate(lookup, &module).unwrap_or(Rule::UNSUPPORTED);
-    if let Some(cache) = rules::cache() {
+    let rule = if let Some(module) = modules::find(lookup) {
+        if !modules::announce(&module, epoch, sink) {
+            return None;
+        }
+        evaluate(lookup, &module).unwrap_or_else(|| generated::rule_without_information(&module))
+    } else {
+        generated::compute(return_address, epoch, sink)?
+    };
+    if let Some(cache) = rules::cache().filter(|_| rule != Rule::NOT_CODE) {
         cache.put(return_address, rule);
         // If the epoch has advanced meanwhile, the entry may belong to a module that was unloaded:
         // clear it.

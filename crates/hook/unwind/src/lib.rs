@@ -7,7 +7,8 @@
 //! in a tree shared by all threads ([`tree`]); a remembered frame carries its node, so only new
 //! frames are looked up. The scopes that the program declares are nodes there too ([`context`]).
 //!
-//! The capture never guesses: a frame without a usable rule ends the stack.
+//! A frame in a module without a usable rule ends the stack. Code that belongs to no module has
+//! rules of its own (`generated`); the nodes of frames whose callers these do not prove say so.
 #![no_std]
 
 #[cfg(test)]
@@ -17,6 +18,7 @@ pub mod arch;
 pub mod bounds;
 pub mod context;
 mod eh_frame;
+mod generated;
 pub mod modules;
 pub mod nodes;
 mod row;

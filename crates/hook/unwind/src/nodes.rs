@@ -45,6 +45,11 @@ pub struct Node {
 }
 
 impl Node {
+    /// True if the node is a frame.
+    pub fn is_frame(&self) -> bool {
+        self.is(NodeKind::Frame) || self.is(NodeKind::UnprovenFrame)
+    }
+
     /// True if the node is of this kind.
     pub fn is(&self, kind: NodeKind) -> bool {
         self.kind == kind as u8

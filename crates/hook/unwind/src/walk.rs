@@ -206,6 +206,8 @@ impl Walker {
         // The number of the new frames that are not to be remembered.
         let mut not_remembered = 0;
         let mut uses_rbp = false;
+        // True if a new frame is left by its frame pointer, without proof.
+        let mut is_unproven = false;
         let kept = 'frames: loop {
             // The stack pointer grows outwards: skip remembered frames that lie further in.
             while candidate_slot < slot {
@@ -254,6 +256,7 @@ impl Walker {
                     self.set_step(new - 1, Step { from: FrameRegisters { slot, return_address, rbp }, rule: bits });
                 }
                 uses_rbp = true;
+                is_unproven |= Rule::from_bits(bits as u32).is_unproven();
                 match step_out(FrameRegisters { slot, return_address, rbp }, Rule::from_bits(bits as u32), &mut stack) {
                     StepResult::Caller(caller) => FrameRegisters { slot, return_address, rbp } = caller,
                     StepResult::Interrupted(frame) => {
@@ -265,6 +268,14 @@ impl Walker {
                     }
                     StepResult::End => break 'frames 0,
                     StepResult::Lost => {
+                        if bits == u64::from(Rule::NOT_CODE.bits()) && self.is_unproven_step(new.wrapping_sub(2)) {
+                            // The frame pointer of the frame before was none: nothing is known
+                            // beyond that frame.
+                            self.incomplete.lost += 1;
+                            new -= 1;
+                            self.forget_words(new - 1);
+                            break 'frames 0;
+                        }
                         // At the beginning of a thread's stack no frame has a caller: this is the
                         // dynamic linker's start.
                         self.incomplete.lost += u64::from(slot.wrapping_add(8) != bounds::first_top());
@@ -295,7 +306,11 @@ impl Walker {
             self.bases_length = self.bases_length.min(kept);
             self.drop_checks(kept);
         }
-        let id = self.append(self.frame(kept).node, kept, new, sink);
+        let id = if !FAST && is_unproven {
+            self.append::<true>(self.frame(kept).node, kept, new, sink)
+        } else {
+            self.append::<false>(self.frame(kept).node, kept, new, sink)
+        };
         if !FAST && !is_own {
             // The frames of another stack cannot be checked later: the stack may be gone.
             self.forget();
@@ -326,7 +341,19 @@ impl Walker {
         self.is_truncated = true;
         let node = tree::child(self.frame(0).node, NodeKind::Truncated, 1, sink);
         self.note_bases(0, FRAMES_KEPT, 0);
-        self.append(node, 0, FRAMES_KEPT, sink)
+        self.append::<true>(node, 0, FRAMES_KEPT, sink)
+    }
+
+    /// True if the step with this index, if there is one, was by a frame pointer, without proof.
+    fn is_unproven_step(&self, index: usize) -> bool {
+        self.steps.get(index).is_some_and(|step| Rule::from_bits(step.rule as u32).is_unproven())
+    }
+
+    /// Makes a step one that has failed: the words that it has read mean nothing.
+    fn forget_words(&mut self, index: usize) {
+        let Step { from, rule } = *self.step(index);
+        let rule = u64::from(Rule::from_bits(rule as u32).without_words().bits());
+        self.set_step(index, Step { from, rule });
     }
 
     /// Returns the index of the innermost remembered frame that is above or at this slot and to
@@ -475,15 +502,23 @@ impl Walker {
     }
 
     /// Remembers the new frames inside of the first `kept`, under this place, and gives each its
-    /// node.
+    /// node. With `MARKS`, the nodes say which frames were left without proof.
     #[inline(always)]
-    fn append(&mut self, mut node: NodeRef, kept: usize, new: usize, sink: &mut dyn Sink) -> StackId {
+    fn append<const MARKS: bool>(
+        &mut self,
+        mut node: NodeRef,
+        kept: usize,
+        new: usize,
+        sink: &mut dyn Sink,
+    ) -> StackId {
         let Some(mut tree) = View::now() else { return StackId::ROOT };
         let length = kept + new;
         let mut hash = node.hash();
         for step in (0..new).rev() {
-            let FrameRegisters { slot, return_address, .. } = self.step(step).from;
-            (node, hash) = tree.child(node, hash, NodeKind::Frame, return_address.wrapping_sub(1), sink);
+            let Step { from: FrameRegisters { slot, return_address, .. }, rule } = *self.step(step);
+            let is_unproven = MARKS && Rule::from_bits(rule as u32).is_unproven();
+            let kind = if is_unproven { NodeKind::UnprovenFrame } else { NodeKind::Frame };
+            (node, hash) = tree.child(node, hash, kind, return_address.wrapping_sub(1), sink);
             self.set_frame(length - step, Frame { slot, return_address, node });
         }
         self.length = length;

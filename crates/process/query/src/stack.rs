@@ -37,7 +37,7 @@ impl Stack {
     /// Returns the frames, innermost first. Allocates nothing. The first few are the allocator's
     /// own.
     pub fn frames(self) -> impl Iterator<Item = Frame> {
-        self.nodes().filter(|node| node.is(NodeKind::Frame)).map(|node| Frame { address: node.address })
+        self.nodes().filter(|node| node.is_frame()).map(|node| Frame { address: node.address })
     }
 
     /// Returns the scopes of the context, innermost first. Allocates nothing.

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use heapledger_core::{Bytes, StackId};
+use heapledger_core::{Bytes, GENERATED_CODE, StackId};
 use heapledger_recording::{
     CodeExtent, Compressor, EncodedChunk, ImageId, ModuleId, NamedFunction, NamedLocation, Names as RecordedNames,
     NamesEncoder, Node, NodeCache, NodeKind, Recording, RecordingError, Site,
@@ -269,7 +269,8 @@ fn places(recording: &Recording<'_>) -> Vec<At> {
     }
     // Places with names from another tool need no lookup.
     weights.retain(|&(module, offset), _| {
-        recording.module(module).is_some() && recording.imported_location(module, offset).is_none()
+        recording.module(module).is_some_and(|module| module.path != GENERATED_CODE)
+            && recording.imported_location(module, offset).is_none()
     });
     let mut places: Vec<(At, (Bytes, Bytes))> = weights.into_iter().collect();
     places.sort_unstable_by_key(|&(at, weight)| (Reverse(weight), at));
@@ -303,7 +304,14 @@ mod tests {
         let mut nodes = NodesEncoder::new(ImageId(1));
         for (at, &offset) in offsets.iter().enumerate() {
             let id = StackId(at as u32 + 1);
-            let node = Node { id, parent: StackId::ROOT, kind: NodeKind::Frame, module: ModuleId(1), offset };
+            let node = Node {
+                id,
+                parent: StackId::ROOT,
+                kind: NodeKind::Frame,
+                module: ModuleId(1),
+                offset,
+                is_unproven: false,
+            };
             nodes.push(&node).unwrap();
         }
         let start = heapledger_recording::ImageStart { image: ImageId(1), ..Default::default() };

@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use heapledger_block_types::{TypeFinder, TypeName};
+use heapledger_core::GENERATED_CODE;
 use heapledger_dmd::CodeClass;
 use heapledger_recording::{ModuleId, NamedFunction, Names as RecordedNames, NodeKind, Recording};
 use heapledger_symbols::{Extent, Function, ModuleRef, ModuleState, NameSource, Symbolizer};
@@ -261,13 +262,16 @@ impl<'r, 'a> Names<'r, 'a> {
         if let Some(functions) = recorded.as_deref().filter(|functions| has_files(functions)) {
             return self.push_named(module, functions.to_vec());
         }
-        let Some(reference) = self.module(module) else {
+        // Generated code has no file. If the program did not name it, only the address is known.
+        let is_file = |reference: &ModuleRef<'_>| reference.path != GENERATED_CODE;
+        let Some(reference) = self.module(module).filter(is_file) else {
+            let module = self.module(module).map_or(ModuleId::UNKNOWN, |_| module);
             let name: Arc<str> = format!("{offset:#x}").into();
             let (short, full) = (name.clone(), name);
             let name = FunctionName {
                 short,
                 full,
-                module: ModuleId::UNKNOWN,
+                module,
                 allocator: false,
                 whose: CodeClass::Library,
                 wrapper: false,

@@ -529,7 +529,7 @@ impl Image {
         let mut encoder = NodesEncoder::new(self.start.image);
         let mut push = |id: u32, parent: u32, kind, offset| {
             let module = if kind == NodeKind::Frame { ModuleId(1) } else { ModuleId::UNKNOWN };
-            let node = Node { id: StackId(id), parent: StackId(parent), kind, module, offset };
+            let node = Node { id: StackId(id), parent: StackId(parent), kind, module, offset, is_unproven: false };
             encoder.push(&node).expect("few nodes");
         };
         for epoch in 0..2 {

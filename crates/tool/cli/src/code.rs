@@ -637,6 +637,12 @@ codes! {
         consequence: "Nothing is advised: figures of another program say nothing about this one.",
         remedy: "Replay this recording: `heapledger replay FILE.hl --json -o RESULT.json`.",
     }
+    /// Stacks go through code without unwind information
+    UnprovenStacks = 100 {
+        cause: "Code generated at run time (V8, HotSpot) has no unwind information: callers were found by frame pointers.",
+        consequence: "If that code keeps frame pointers, these stacks are right, but nothing proves it. Counts are right.",
+        remedy: "Have the code keep them: `node --interpreted-frames-native-stack`, `java -XX:+PreserveFramePointer`.",
+    }
     /// The format of a snapshot cannot hold all of it
     LostBySnapshot = 102 {
         cause: "Firefox and V8 write different things into heap snapshots: V8 has texts of strings, weak edges and kinds of edges; \

@@ -151,6 +151,9 @@ impl Input {
         if let Some(folded) = recording.footer().and_then(|footer| lost::folded(&footer.counts)) {
             warn(Code::Folded, folded);
         }
+        if let Some(unproven) = recording.footer().and_then(|footer| lost::unproven(&footer.counts)) {
+            warn(Code::UnprovenStacks, unproven);
+        }
         if let Some(bounds) = recording.footer().and_then(lost::peak_bounds) {
             warn(Code::PeakBounds, bounds);
         }

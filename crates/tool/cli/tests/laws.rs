@@ -10,7 +10,8 @@ use object::{Object, ObjectSegment, ObjectSymbol};
 use serde_json::Value;
 
 /// The undefined symbols that the preload library may have. The compiler calls the memory functions
-/// for copies; the others come from the dynamic linker, `_dl_find_object` weakly. Weak symbols that
+/// for copies; the others come from the dynamic linker, `_dl_find_object` weakly. The
+/// one of V8, weak too, is in programs that contain V8 and export its functions. Weak symbols that
 /// start with `_ITM` or `__` belong to the C compiler's start files.
 const UNDEFINED_ALLOWED: &[&str] = &[
     "memcpy",
@@ -22,6 +23,7 @@ const UNDEFINED_ALLOWED: &[&str] = &[
     "_r_debug",
     "__libc_stack_end",
     "_dl_find_object",
+    "_ZNK2v88internal7Isolate18embedded_blob_codeEv",
     "_ITM_deregisterTMCloneTable",
     "_ITM_registerTMCloneTable",
     "__cxa_finalize",

@@ -29,6 +29,7 @@ impl ExternalCounters {
             outlasting: read(&counters.stacks_outlasting),
             missing: read(&counters.stacks_missing),
             folded: read(&counters.stacks_folded),
+            unproven: 0,
         };
         ExternalCounters { lost: lost.with(counters), stacks }
     }
@@ -45,6 +46,7 @@ impl ExternalCounters {
             outlasting: now.outlasting.saturating_sub(then.outlasting),
             missing: now.missing.saturating_sub(then.missing),
             folded: now.folded.saturating_sub(then.folded),
+            unproven: now.unproven.saturating_sub(then.unproven),
         };
         ExternalCounters { lost: self.lost.since(before.lost), stacks }
     }

@@ -29,6 +29,7 @@ use usable_sizes::UsableSizes;
 #[derive(Debug)]
 pub(crate) struct Image {
     id: ImageId,
+    pid: u32,
     executable: Vec<u8>,
     ledger: Ledger,
     pub(crate) tree: Tree,
@@ -49,6 +50,7 @@ impl Image {
     pub(crate) fn new(start: &ImageStart, ledger: Ledger, tree: Tree) -> Image {
         Image {
             id: start.image,
+            pid: start.pid,
             executable: start.executable.clone(),
             ledger,
             tree,

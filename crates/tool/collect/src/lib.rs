@@ -25,6 +25,7 @@ mod exec;
 mod external_counters;
 mod file_state;
 mod forks;
+mod generated;
 mod heap_checker;
 mod image;
 mod inbox;

@@ -16,7 +16,7 @@ pub(crate) struct NewNode {
 /// Returns a node as the recording has it.
 pub(crate) fn to_node(node: NewNode, module: ModuleId, offset: u64) -> Node {
     let kind = match node.kind {
-        NodeKind::Frame => RecordedKind::Frame,
+        NodeKind::Frame | NodeKind::UnprovenFrame => RecordedKind::Frame,
         NodeKind::Epoch => RecordedKind::Epoch,
         NodeKind::Truncated => RecordedKind::Truncated,
         NodeKind::Scope => RecordedKind::Scope,
@@ -25,5 +25,6 @@ pub(crate) fn to_node(node: NewNode, module: ModuleId, offset: u64) -> Node {
         NodeKind::Heap => RecordedKind::Heap,
         NodeKind::Stamp => RecordedKind::Stamp,
     };
-    Node { id: node.id, parent: node.parent, kind, module, offset }
+    let is_unproven = node.kind == NodeKind::UnprovenFrame;
+    Node { id: node.id, parent: node.parent, kind, module, offset, is_unproven }
 }

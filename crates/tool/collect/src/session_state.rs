@@ -17,6 +17,8 @@ pub(crate) struct Shared {
     pub(crate) texts: Texts,
     pub(crate) forks: Forks,
     pub(crate) timeline: Timeline,
+    /// CLOCK_MONOTONIC at about the session's beginning, in nanoseconds.
+    pub(crate) started_monotonic_ns: u64,
     pub(crate) compressor: Compressor,
     pub(crate) writer: Writer,
     /// The programs that may run unrecorded.
@@ -47,6 +49,7 @@ impl Shared {
             texts: Texts::default(),
             forks: Forks::default(),
             timeline: Timeline::new(),
+            started_monotonic_ns: heapledger_core::sys::monotonic_nanoseconds(),
             departures: Departures::default(),
             compressor: Compressor::new(),
             writer,

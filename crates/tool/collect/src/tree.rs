@@ -9,8 +9,10 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use heapledger_core::{NodeKind, StackId};
-use heapledger_recording::{ImageId, Mapping, ModuleId, Node};
+use heapledger_recording::{ImageId, Mapping, ModuleId, Node, Record, Site};
 
+use crate::generated::GeneratedCode;
+use crate::modules::Modules;
 use crate::nodes::{NewNode, to_node};
 use crate::stamps::Stamps;
 use crate::texts::Addresses;
@@ -18,6 +20,9 @@ use crate::texts::Addresses;
 /// The most by which a new id may exceed the largest id so far. Programs number their nodes
 /// consecutively, if not in order.
 const GAP_MAX: usize = 1 << 20;
+
+/// The bit of a node whose stack goes through a frame that was left by its frame pointer.
+const UNPROVEN: u32 = 1 << 31;
 
 /// A mapped module, and the epoch since which it is mapped.
 #[derive(Clone, Copy, Debug)]
@@ -32,10 +37,13 @@ pub(crate) struct Tree {
     /// The texts of the image, by address.
     pub(crate) texts: Addresses,
     pub(crate) stamps: Stamps,
+    pub(crate) generated: GeneratedCode,
     epochs: Rc<Epochs>,
     mapped: Vec<Mapped>,
     /// The index in `mapped` of the module that was found last.
     latest: usize,
+    /// True if the stacks of some nodes are not proven.
+    has_unproven: bool,
     /// The nodes whose module or parent is not known yet, with the number of times that they were
     /// looked up in vain.
     open: Vec<(NewNode, u32)>,
@@ -47,7 +55,7 @@ struct Epochs {
     parent: Option<Rc<Epochs>>,
     /// The first id that is this image's own.
     base: usize,
-    /// The epoch plus one, by id from `base`; 0 if it is not known.
+    /// The epoch plus one, by id from `base`; 0 if it is not known. With [`UNPROVEN`].
     own: RefCell<Vec<u32>>,
     /// The nodes of this image's own, if they are kept.
     kept: RefCell<Vec<Node>>,
@@ -73,13 +81,30 @@ impl Epochs {
         if id == StackId::ROOT {
             return Some(0);
         }
-        epochs.own.borrow().get(id.0 as usize - epochs.base)?.checked_sub(1)
+        (epochs.own.borrow().get(id.0 as usize - epochs.base)? & !UNPROVEN).checked_sub(1)
+    }
+
+    /// True if the stack of this node is not proven.
+    fn is_unproven(&self, id: StackId) -> bool {
+        let mut epochs = self;
+        while (id.0 as usize) < epochs.base {
+            let Some(parent) = epochs.parent.as_deref() else { return false };
+            epochs = parent;
+        }
+        epochs.own.borrow().get(id.0 as usize - epochs.base).is_some_and(|own| own & UNPROVEN != 0)
+    }
+
+    fn mark_unproven(&self, id: StackId) {
+        let mut own = self.own.borrow_mut();
+        if let Some(known) = (id.0 as usize).checked_sub(self.base).and_then(|at| own.get_mut(at)) {
+            *known |= UNPROVEN;
+        }
     }
 
     fn set(&self, id: StackId, epoch: u32) {
         let mut own = self.own.borrow_mut();
         if let Some(known) = (id.0 as usize).checked_sub(self.base).and_then(|at| own.get_mut(at)) {
-            *known = epoch.saturating_add(1);
+            *known = (epoch + 1).min(UNPROVEN - 1) | *known & UNPROVEN;
         }
     }
 }
@@ -100,6 +125,8 @@ impl Tree {
             open: Vec::new(),
             texts: self.texts.clone(),
             stamps: self.stamps.fork(),
+            generated: self.generated.fork(),
+            has_unproven: self.has_unproven,
         }
     }
 
@@ -112,6 +139,8 @@ impl Tree {
             open: Vec::new(),
             texts: self.texts.clone(),
             stamps: self.stamps.fork(),
+            generated: self.generated.fork(),
+            has_unproven: self.has_unproven,
         }
     }
 
@@ -136,6 +165,30 @@ impl Tree {
         self.mapped.iter().map(move |mapped| Mapping { image, ..mapped.mapping })
     }
 
+    /// Gives a forked child a module of its own for generated code, which the parent may replace
+    /// from now on, as the child may. Returns its records.
+    pub(crate) fn separate_generated_code(&mut self, image: ImageId, modules: &mut Modules) -> Vec<Record> {
+        let Some(parents) = self.generated.module() else { return Vec::new() };
+        let module = modules.generated();
+        self.generated.set_module(module.module);
+        let mut records = vec![Record::Module(module.clone())];
+        for mapped in self.mapped.iter_mut().filter(|mapped| mapped.mapping.module == parents) {
+            mapped.mapping.module = module.module;
+            records.push(Record::Mapping(Mapping { image, ..mapped.mapping }));
+        }
+        records
+    }
+
+    /// Returns the number of allocations at those of the sites whose stacks are not proven.
+    pub(crate) fn allocations_unproven(&self, sites: impl Iterator<Item = heapledger_ledger::Site>) -> u64 {
+        if !self.has_unproven {
+            return 0;
+        }
+        let is_unproven = |stack| self.epochs.is_unproven(self.stamps.parts(stack).0);
+        let of = sites.filter(|site| is_unproven(site.stack)).map(|site| Site::from(site).allocations.0);
+        of.fold(0, u64::saturating_add)
+    }
+
     /// True if there are nodes for [`Tree::resolve`].
     pub(crate) fn has_open(&self) -> bool {
         !self.open.is_empty()
@@ -152,6 +205,10 @@ impl Tree {
     /// the announcement of its successor may still be in another thread's ring.
     pub(crate) fn add(&mut self, node: NewNode) -> Result<Option<Node>, Implausible> {
         self.reserve(node.id)?;
+        if node.kind == NodeKind::UnprovenFrame {
+            self.has_unproven = true;
+            self.epochs.mark_unproven(node.id);
+        }
         let resolved = self.look_up(node, false);
         if resolved.is_none() {
             self.open.push((node, 0));
@@ -170,7 +227,7 @@ impl Tree {
                 take(node);
             } else if is_last {
                 // Its children must not be given up as well.
-                self.epochs.set(node.id, self.epochs.get(node.parent).unwrap_or(u32::MAX - 1));
+                self.epochs.set(node.id, self.epochs.get(node.parent).unwrap_or(UNPROVEN - 2));
                 take(to_node(*node, ModuleId::UNKNOWN, node.address));
             } else {
                 return true;
@@ -201,7 +258,10 @@ impl Tree {
         }
         let epoch = self.epochs.get(node.parent)?;
         self.epochs.set(node.id, epoch);
-        if node.kind != NodeKind::Frame {
+        if self.has_unproven && self.epochs.is_unproven(node.parent) {
+            self.epochs.mark_unproven(node.id);
+        }
+        if node.kind != NodeKind::Frame && node.kind != NodeKind::UnprovenFrame {
             return Some(to_node(node, ModuleId::UNKNOWN, node.address));
         }
         let mapping = self.find(node.address, epoch, any_epoch)?;

@@ -138,7 +138,7 @@ fn chunks_of_image(image: ImageId, counts: Counts, compressor: &mut Compressor) 
     for id in (first..first + 3).map(StackId) {
         let parent = StackId(id.0 - 1);
         let (kind, module, offset) = (NodeKind::Frame, ModuleId(1), 0x1000 + u64::from(id.0));
-        nodes.push(&Node { id, parent, kind, module, offset }).expect("a node");
+        nodes.push(&Node { id, parent, kind, module, offset, is_unproven: false }).expect("a node");
     }
     // A scope with a value, and a block of a heap that was allocated in it, and stamped.
     let (scope, value, context, heap) = (StackId(20), StackId(21), StackId(22), StackId(23));
@@ -149,7 +149,7 @@ fn chunks_of_image(image: ImageId, counts: Counts, compressor: &mut Compressor) 
         (heap, context, NodeKind::Heap, 1),
         (StackId::MAX, heap, NodeKind::Stamp, 2),
     ] {
-        nodes.push(&Node { id, parent, kind, module: ModuleId::UNKNOWN, offset }).expect("a node");
+        nodes.push(&Node { id, parent, kind, module: ModuleId::UNKNOWN, offset, is_unproven: false }).expect("a node");
     }
     chunks.extend(nodes.finish(compressor));
 

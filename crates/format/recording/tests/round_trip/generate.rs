@@ -26,7 +26,7 @@ pub(crate) fn stack() -> impl Strategy<Value = StackId> {
 }
 
 pub(crate) fn counts() -> impl Strategy<Value = Counts> {
-    prop::collection::vec(number(), 36).prop_map(|n| Counts {
+    prop::collection::vec(number(), 37).prop_map(|n| Counts {
         allocations: Blocks(n[0]),
         reallocations: Blocks(n[1]),
         frees: Blocks(n[2]),
@@ -64,6 +64,7 @@ pub(crate) fn counts() -> impl Strategy<Value = Counts> {
             outlasting: n[29],
             missing: n[32],
             folded: n[35],
+            unproven: n[36],
         },
         errors: n[29].is_multiple_of(2).then_some(CountErrors {
             allocated: Live { bytes: Bytes(n[3]), blocks: Blocks(n[4]) },

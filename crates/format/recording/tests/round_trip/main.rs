@@ -67,6 +67,7 @@ const FOOTER: Footer = Footer {
             outlasting: 30,
             missing: 33,
             folded: 36,
+            unproven: 37,
         },
         errors: None,
     },
@@ -116,7 +117,14 @@ fn encoders_refuse_what_cannot_be_recorded() {
     assert_eq!(encoder.finish(&mut Compressor::new()).unwrap().head().rows, 2);
     assert!(encoder.finish(&mut Compressor::new()).is_none());
 
-    let node = Node { id: StackId::ROOT, parent: StackId::ROOT, kind: NodeKind::Frame, module: ModuleId(0), offset: 0 };
+    let node = Node {
+        id: StackId::ROOT,
+        parent: StackId::ROOT,
+        kind: NodeKind::Frame,
+        module: ModuleId(0),
+        offset: 0,
+        is_unproven: false,
+    };
     assert!(NodesEncoder::new(ImageId(0)).push(&node).is_err());
     let backwards = [Time(2), Time(1)].map(|time| Sample { time, ..Sample::default() });
     assert!(TimelineEncoder::encode(None, &backwards, &mut Compressor::new()).is_err());

@@ -14,7 +14,7 @@ proptest! {
             let kind = match kind { 0 => NodeKind::Epoch, 1 => NodeKind::Truncated, 2 => NodeKind::Foreign, 3 => NodeKind::Other(200),
                 4 => NodeKind::Scope, 5 => NodeKind::Value, 6 => NodeKind::Context, 7 => NodeKind::Heap, 8 => NodeKind::Stamp, _ => NodeKind::Frame };
             let parent = if at == 0 { StackId::ROOT } else { StackId(ids[parent.index(at)]) };
-            Node { id: StackId(id), parent, kind, module: ModuleId(module), offset }
+            Node { id: StackId(id), parent, kind, module: ModuleId(module), offset, is_unproven: offset % 3 == 0 }
         }).collect();
         // Ids come in any order.
         nodes.reverse();
@@ -53,7 +53,7 @@ proptest! {
 fn contexts_lead_to_their_scopes_across_forks() {
     let node = |id: u32, parent: u32, kind, offset| {
         let (id, parent) = (StackId(id), StackId(parent));
-        Node { id, parent, kind, module: ModuleId::UNKNOWN, offset }
+        Node { id, parent, kind, module: ModuleId::UNKNOWN, offset, is_unproven: false }
     };
     let mut compressor = Compressor::new();
     let mut chunk = |image: u32, nodes: &[Node]| {

@@ -66,6 +66,8 @@ enum Kind {
     Signal = 5,
     /// A rule that 30 bits cannot express.
     Unsupported = 6,
+    /// CFA = rbp + offset, without proof that rbp is the frame pointer.
+    FramePointer = 7,
 }
 
 const DISTANCE_BITS: u32 = 17;
@@ -75,6 +77,13 @@ const KIND_SHIFT: u32 = DISTANCE_BITS + SAVED_BITS;
 impl Rule {
     /// The rule for a frame whose unwind information cannot be expressed.
     pub const UNSUPPORTED: Rule = Rule((Kind::Unsupported as u32) << KIND_SHIFT);
+    /// The rule for an address at which nothing is executed: no frame has it.
+    pub const NOT_CODE: Rule = Rule((Kind::Unsupported as u32) << KIND_SHIFT | 1);
+    /// The rule for a frame in code without unwind information: its frame pointer leads to the
+    /// words that `push %rbp; mov %rsp,%rbp` leaves (psABI, *The Stack Frame*).
+    pub const FRAME_POINTER: Rule = Rule(2 | 1 << DISTANCE_BITS | (Kind::FramePointer as u32) << KIND_SHIFT);
+    /// The rule for a frame that has eight bytes of its own: CFA = rsp + 16.
+    pub const TRAMPOLINE: Rule = Rule(2 | (Kind::Rsp as u32) << KIND_SHIFT);
     /// The rule for a frame without caller.
     pub const END: Rule = Rule((Kind::End as u32) << KIND_SHIFT);
     /// The number of bits in use.
@@ -117,6 +126,12 @@ impl Rule {
         self.kind() == Kind::Signal as u32
     }
 
+    /// True if nothing proves that the step leads to the caller.
+    #[inline(always)]
+    pub const fn is_unproven(self) -> bool {
+        self.kind() == Kind::FramePointer as u32
+    }
+
     #[inline(always)]
     const fn kind(self) -> u32 {
         self.0 >> KIND_SHIFT
@@ -151,7 +166,7 @@ impl Rule {
             return Uses { rbp: true, cfa_at: Some(rbp.wrapping_add_signed(self.offset_from_rbp())), saved };
         }
         let saved = if self.saved() == 0 { Saved::Nowhere } else { Saved::BelowReturnAddress(self.saved()) };
-        Uses { rbp: kind == Kind::Rbp as u32, cfa_at: None, saved }
+        Uses { rbp: kind == Kind::Rbp as u32 || self.is_unproven(), cfa_at: None, saved }
     }
 
     /// Returns the rule to remember for a step by this rule that has failed. It depends on rbp as
@@ -292,6 +307,9 @@ pub fn step_out(from: FrameRegisters, rule: Rule, stack: &mut Stack) -> StepResu
         Some(slot.wrapping_add(rule.distance()))
     } else if kind == Kind::Rbp as u32 {
         Some(rbp.wrapping_add_signed(rule.offset_from_rbp()).wrapping_sub(8))
+    } else if rule.is_unproven() {
+        // The frame pointer of a frame is not below the frame.
+        (rbp > slot).then(|| rbp.wrapping_add(8))
     } else if kind == Kind::Deref as u32 {
         word(stack, rbp.wrapping_add_signed(rule.offset_from_rbp())).map(|cfa| cfa.wrapping_sub(8))
     } else if kind == Kind::Plt as u32 {

@@ -51,7 +51,7 @@ fn session(images: &[Vec<What>]) -> Vec<u8> {
             (CACHE, FRAME, NodeKind::Stamp, 1),
             (INDEX, FRAME, NodeKind::Stamp, 2),
         ] {
-            nodes.push(&Node { id, parent, kind, module: ModuleId::UNKNOWN, offset }).unwrap();
+            nodes.push(&Node { id, parent, kind, module: ModuleId::UNKNOWN, offset, is_unproven: false }).unwrap();
         }
         chunks.extend(nodes.finish(&mut compressor));
         let mut events = EventsEncoder::new(image).with_tick_ns(1);

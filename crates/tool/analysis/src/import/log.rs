@@ -247,6 +247,7 @@ impl<'d, W: Write> ImportedLog<'d, W> {
                 kind: NodeKind::Heap,
                 module: ModuleId::UNKNOWN,
                 offset: text.0.into(),
+                is_unproven: false,
             };
             let mut nodes: Vec<Node> = process.arenas.iter().map(node).collect();
             nodes.sort_unstable_by_key(|node| node.id);

@@ -68,7 +68,7 @@ impl<'p> Tree<'p> {
         let innermost = stack.0.checked_sub(self.leaves + 1).and_then(|at| self.nodes.get(at as usize));
         let (parent, module) = (StackId::ROOT, ModuleId::UNKNOWN);
         // A stack without frames is the root, which cannot be in the tree twice.
-        let none = Node { id, parent, kind: NodeKind::Truncated, module, offset: 0 };
+        let none = Node { id, parent, kind: NodeKind::Truncated, module, offset: 0, is_unproven: false };
         let node = Node { id, ..innermost.copied().unwrap_or(none) };
         self.nodes.push(node);
     }
@@ -94,7 +94,7 @@ impl<'p> Tree<'p> {
         *self.ids.entry((parent, kind, module, offset)).or_insert_with(|| {
             // Leaves take positions in `nodes` too, but have ids of their own.
             let id = StackId(leaves + nodes.len() as u32 + 1);
-            nodes.push(Node { id, parent, kind, module, offset });
+            nodes.push(Node { id, parent, kind, module, offset, is_unproven: false });
             id
         })
     }

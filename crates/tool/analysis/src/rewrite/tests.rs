@@ -372,7 +372,8 @@ fn marked() -> Vec<u8> {
     encoder.push_mark(Time(150), &Mark::Complete { time: Time(150) }).unwrap();
     push(&mut encoder, 160);
 
-    let node = |id, parent, kind, offset| Node { id, parent, kind, module: ModuleId::UNKNOWN, offset };
+    let node =
+        |id, parent, kind, offset| Node { id, parent, kind, module: ModuleId::UNKNOWN, offset, is_unproven: false };
     let text = |text, name: &[u8]| Record::Text(Text { text: TextId(text), bytes: name.to_vec(), ..Text::default() });
     let mut bytes = Vec::new();
     let mut draft = Draft::new(&mut bytes);

@@ -97,7 +97,7 @@ fn recording() -> Vec<u8> {
     let mut encoder = NodesEncoder::new(ImageId(0));
     for (id, parent, kind, offset) in NODES {
         let (id, parent, module) = (StackId(id), StackId(parent), ModuleId::UNKNOWN);
-        encoder.push(&Node { id, parent, kind, module, offset }).unwrap();
+        encoder.push(&Node { id, parent, kind, module, offset, is_unproven: false }).unwrap();
     }
     let mut writer = RecordingWriter::new();
     let sites: Vec<Site> = (0..40).map(|id| Site { stack: StackId(id), ..Site::default() }).collect();

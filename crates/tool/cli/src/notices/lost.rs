@@ -76,6 +76,20 @@ pub(crate) fn folded(counts: &Counts) -> Option<String> {
     Some(format!("{stacks} folded into {whose}: the recorder had no more memory in the program"))
 }
 
+/// Describes the stacks that are not proven, if there are any:
+/// `of 1,002 of 5,000 allocations, callers were found by frame pointers: …`.
+pub(crate) fn unproven(counts: &Counts) -> Option<String> {
+    let unproven = counts.stacks.unproven;
+    (unproven > 0).then(|| {
+        format!(
+            "callers were found by frame pointers in the stacks of {} of {} allocations, which go through generated \
+             code: nothing proves that these stacks are right",
+            count(unproven),
+            count(counts.allocations.0),
+        )
+    })
+}
+
 /// Describes the bounds of the peak, if it is not exact:
 /// `at least 5 MiB and at most 12 MiB were live at once: …`.
 pub(crate) fn peak_bounds(footer: &Footer) -> Option<String> {
@@ -129,6 +143,15 @@ mod tests {
         assert_eq!(missed(&Counts::default()), None);
         let counts = Counts { frees_missed: Blocks(1_002), ..Counts::default() };
         assert!(missed(&counts).unwrap().starts_with("1,002 frees were not seen: "));
+    }
+
+    #[test]
+    fn unproven_stacks_are_told() {
+        assert_eq!(unproven(&Counts::default()), None);
+        let stacks = StackCounts { unproven: 1_002, ..StackCounts::default() };
+        let counts = Counts { stacks, allocations: Blocks(5_000), ..Counts::default() };
+        let notice = "callers were found by frame pointers in the stacks of 1,002 of 5,000 allocations, ";
+        assert!(unproven(&counts).unwrap().starts_with(notice));
     }
 
     #[test]

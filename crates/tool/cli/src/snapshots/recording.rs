@@ -98,6 +98,7 @@ impl File {
                 kind: NodeKind::Frame,
                 module: ModuleId(module),
                 offset,
+                is_unproven: false,
             };
             nodes.push(&node).unwrap();
         }
@@ -113,7 +114,7 @@ impl File {
         ];
         for (id, parent, kind, offset) in declared.into_iter().filter(|_| self.is_declared) {
             let (id, parent, module) = (StackId(id), StackId(parent), ModuleId::UNKNOWN);
-            nodes.push(&Node { id, parent, kind, module, offset }).unwrap();
+            nodes.push(&Node { id, parent, kind, module, offset, is_unproven: false }).unwrap();
         }
         self.writer.push(&nodes.finish(&mut self.compressor).unwrap());
     }

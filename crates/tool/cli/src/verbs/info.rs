@@ -60,6 +60,7 @@ pub(crate) fn run(arguments: &Info, out: &mut Output) -> Result<()> {
             events_late: recording.footer().map(|footer| footer.counts.events_late),
             events_reordered: recording.footer().map(|footer| footer.counts.events_reordered),
             frees_missed: recording.footer().map(|footer| footer.counts.frees_missed.0),
+            stacks_unproven: recording.footer().map(|footer| footer.counts.stacks.unproven),
             stacks_folded: recording.footer().map(|footer| footer.counts.stacks.folded),
             places_named: labels.names.recorded().len() as u64,
             modules: recording.modules().iter().map(|module| module_json(&labels, module)).collect(),
@@ -159,6 +160,9 @@ fn session(input: &Input, recording: &Recording<'_>, out: &mut Output) -> Result
     }
     if let Some(folded) = lost::folded(&counts) {
         fact("folded", format!("{folded} [{}]", Code::Folded));
+    }
+    if let Some(unproven) = lost::unproven(&counts) {
+        fact("unproven", format!("{unproven} [{}]", Code::UnprovenStacks));
     }
     if counts.events_reordered > 0 {
         let events = counted(counts.events_reordered, "allocation", "allocations");
@@ -457,6 +461,9 @@ pub(crate) struct InfoJson {
     events_late: Option<u64>,
     events_reordered: Option<u64>,
     frees_missed: Option<u64>,
+    /// The number of allocations whose stacks go through generated code, where callers were found
+    /// by frame pointers.
+    stacks_unproven: Option<u64>,
     /// The number of stacks that were folded into their callers, for want of memory.
     stacks_folded: Option<u64>,
     images: Vec<ImageJson>,

@@ -184,6 +184,7 @@ fn stacks(stacks: &StackCounts, fact: &mut impl FnMut(&str, String, String)) {
     let of_interest = [
         ("stacks cut", stacks.truncated, "too deep: only the innermost frames were kept".to_owned()),
         ("stacks incomplete", stacks.dropped, "a frame has no usable unwind information".to_owned()),
+        ("stacks unproven", stacks.unproven, format!("callers found by frame pointers [{}]", Code::UnprovenStacks)),
         ("stacks folded", stacks.folded, format!("into callers, for want of memory [{}]", Code::Folded)),
     ];
     if stacks.were_verified() {

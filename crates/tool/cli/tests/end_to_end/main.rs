@@ -34,6 +34,7 @@ mod firefox;
 mod first_process;
 mod foreseen;
 mod full_disk;
+mod generated;
 mod growth;
 mod harness;
 mod hazards;

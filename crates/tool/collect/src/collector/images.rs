@@ -181,6 +181,7 @@ impl Images {
                 }
             }
             tree = tree.fork(StackId(fork.node_base));
+            shared.records.extend(tree.separate_generated_code(slot.start.image, &mut shared.modules));
         }
         // If the parent ended before this segment, its nodes are in an earlier file.
         let is_past =

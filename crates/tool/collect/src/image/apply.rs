@@ -1,9 +1,9 @@
 //! Applies the events of a ring to an image.
 
 use heapledger_core::sample::Rate;
-use heapledger_core::{Api, Bytes};
+use heapledger_core::{Api, Bytes, GENERATED_CODE};
 use heapledger_ledger::Key;
-use heapledger_recording::{Annotation, EventKind, Extras, Mapping, Mark, Record, Time};
+use heapledger_recording::{Annotation, EventKind, Extras, Mapping, Mark, ModuleId, Record, Time};
 use heapledger_wire::event::{Corrupt, Event, Extended, ReallocOutcome, UsableCall, code};
 
 use super::Image;
@@ -189,17 +189,11 @@ impl Image {
                     shared.forks.add(ForkPoint { image: self.id, sequence, time, ledger, tree });
                 }
             }
-            Extended::Module { start, end, bias, epoch, build_id, path } => {
-                let build_id: Vec<u8> = build_id.bytes().collect();
-                let path: Vec<u8> = path.bytes().collect();
-                let path = if path.is_empty() { &self.executable } else { &path };
-                let (module, new) = shared.modules.id(path, &build_id);
-                let mapping = Mapping { image: self.id, module, start, end, bias, time };
-                shared.records.extend(new.map(Record::Module));
-                shared.records.push(Record::Mapping(mapping));
-                self.tree.map(mapping, epoch);
-            }
+            Extended::Module { .. } => self.map_module(shared, time, event),
             Extended::Exec { process, pid, reason, is_tight, since, path } => {
+                if pid == process {
+                    self.tree.generated.read_early(self.pid);
+                }
                 let (image, path) = (self.id, path.bytes().collect());
                 shared.departures.announce(Announced { image, process, pid, reason, is_tight, since, time, path });
             }
@@ -222,6 +216,27 @@ impl Image {
             // does not happen.
             _ => {}
         }
+    }
+
+    /// Adds the mapping of a module, which may be one that stands for generated code.
+    fn map_module(&mut self, shared: &mut Shared, time: Time, event: &Extended<'_>) {
+        let Extended::Module { start, end, bias, epoch, build_id, path } = *event else { return };
+        let build_id: Vec<u8> = build_id.bytes().collect();
+        let path: Vec<u8> = path.bytes().collect();
+        let (module, new) = if path == GENERATED_CODE {
+            self.tree.generated.find_files(self.pid);
+            let known = self.tree.generated.module();
+            let new = known.is_none().then(|| shared.modules.generated());
+            let module = known.or(new.as_ref().map(|new| new.module)).unwrap_or(ModuleId::UNKNOWN);
+            self.tree.generated.set_module(module);
+            (module, new)
+        } else {
+            shared.modules.id(if path.is_empty() { &self.executable } else { &path }, &build_id)
+        };
+        let mapping = Mapping { image: self.id, module, start, end, bias, time };
+        shared.records.extend(new.map(Record::Module));
+        shared.records.push(Record::Mapping(mapping));
+        self.tree.map(mapping, epoch);
     }
 }
 

@@ -156,6 +156,10 @@ impl Image {
         if shared.keeps_nodes {
             self.tree.keep(node);
         }
+        if self.tree.generated.module().is_some() {
+            let monotonic_ns = shared.started_monotonic_ns.saturating_add(shared.timeline.last_time().0);
+            self.tree.generated.note(&node, monotonic_ns);
+        }
         push_node(&mut self.chunks.nodes, shared, &node);
     }
 
@@ -174,6 +178,11 @@ impl Image {
         let nodes = &mut self.chunks.nodes;
         self.tree.kept(|node| push_node(nodes, shared, &node));
         finish_nodes(nodes, shared);
+    }
+
+    /// Writes the names of generated code, as far as the program has told them.
+    pub(super) fn write_names(&mut self, shared: &mut Shared) {
+        shared.records.extend(self.tree.generated.names(self.pid).into_iter().map(Record::ImportedLocation));
     }
 
     pub(super) fn flush_threads(&mut self, shared: &mut Shared) {

@@ -49,6 +49,7 @@ impl Image {
         shared.timeline.add(time, shared.session.live().into());
         self.flush_nodes(shared, true);
         self.flush_events(shared);
+        self.write_names(shared);
         self.chunks.flush_annotations(shared);
         self.flush_threads(shared);
         let counts = self.counts(external);
@@ -63,6 +64,7 @@ impl Image {
     pub(crate) fn end_segment(&mut self, shared: &mut Shared, time: Time, external: &ExternalCounters) -> Counts {
         self.flush_nodes(shared, false);
         self.flush_events(shared);
+        self.write_names(shared);
         self.chunks.flush_annotations(shared);
         self.flush_threads(shared);
         self.timeline.add(time, self.live());

@@ -1,7 +1,7 @@
 //! The totals of an image as the recording has them: as a whole, and by site.
 
 use heapledger_core::Blocks;
-use heapledger_recording::{Counts, Site};
+use heapledger_recording::{Counts, Site, StackCounts};
 
 use super::Image;
 use crate::external_counters::ExternalCounters;
@@ -26,6 +26,10 @@ impl Image {
         let external = external.since(&self.external_before);
         let counted = self.ledger.counts();
         let Anomalies { events_late, events_reordered, frees_paused, frees_missed, stamps_unknown } = self.anomalies;
+        // Amounts at peaks, which depend on the session, are not used.
+        let session = heapledger_ledger::Session::new();
+        let unproven = self.tree.allocations_unproven(self.ledger.sites(&session));
+        let stacks = StackCounts { unproven, ..external.stacks };
         let mut counts = Counts {
             frees_unknown: Blocks(counted.frees_unknown.0.saturating_sub(frees_paused.0)),
             frees_paused,
@@ -37,7 +41,7 @@ impl Image {
             events_reordered,
             stamps_unknown,
             threads: self.threads.seen(),
-            stacks: external.stacks,
+            stacks,
             ..Counts::default()
         };
         counts.enter_ledger(counted, self.ledger.live(), self.ledger.variances());

@@ -91,6 +91,9 @@ pub(crate) fn print(outcome: &Outcome, target: &Target, wrappers: &[Pattern], sy
     if let Some(folded) = lost::folded(&outcome.footer.counts) {
         warn(Code::Folded, folded);
     }
+    if let Some(unproven) = lost::unproven(&outcome.footer.counts) {
+        warn(Code::UnprovenStacks, unproven);
+    }
     if let Some(text) = unseen_libraries(&outcome.output) {
         warn(Code::UnseenLibrary, text);
     }

@@ -49,6 +49,9 @@ struct CountsJson {
     stacks_truncated: u64,
     stacks_dropped: u64,
     stacks_folded: u64,
+    /// The number of allocations whose stacks go through generated code, where callers were found
+    /// by frame pointers.
+    stacks_unproven: u64,
     #[serde(flatten)]
     stack_checks: StackChecksJson,
     /// The standard errors, if the recording is a sample.
@@ -86,6 +89,7 @@ impl CountsJson {
             stacks_truncated: counts.stacks.truncated,
             stacks_dropped: counts.stacks.dropped,
             stacks_folded: counts.stacks.folded,
+            stacks_unproven: counts.stacks.unproven,
             stack_checks: StackChecksJson::new(&counts.stacks),
             standard_errors: counts.errors.map(TotalErrorsJson::from),
         }

@@ -1,0 +1,77 @@
+use super::maps::Search;
+use super::*;
+
+const MAPS: &str = "\
+00400000-00452000 r-xp 00000000 08:02 173521      /usr/bin/dbus daemon\n\
+00651000-00652000 r--p 00051000 08:02 173521      /usr/bin/dbus daemon\n\
+7f0000000000-7f0000010000 rwxp 00000000 00:00 0 \n\
+7f0000010000-7f0000020000 r-xp 00000000 00:00 0\n\
+7f0000020000-7f0000030000 r-xp 014c4000 fe:00 247584                     /usr/bin/node\n\
+7f0000030000-7f0000040000 r-xp 014c4000 fe:00 247584                     /usr/bin/node\n\
+7f0000050000-7f0000060000 rw-p 00000000 00:00 0 \n\
+7f0000060000-7f0000070000 r-xp 00000000 00:00 0                          [vdso]\n\
+ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsyscall]\n";
+
+fn search(address: u64, piece: usize) -> Option<Range<u64>> {
+    let mut search = Search::new(address);
+    for piece in MAPS.as_bytes().chunks(piece) {
+        if search.feed(piece) {
+            break;
+        }
+    }
+    search.finish()
+}
+
+#[test]
+fn the_list_is_read_in_pieces_of_any_length() {
+    for piece in [1, 2, 7, 64, 10_000] {
+        assert_eq!(search(0x40_1000, piece), Some(0x40_0000..0x45_2000));
+        assert_eq!(search(0x65_1000, piece), None);
+        // Anonymous memory that borders on other such memory is one range; a file's is not.
+        assert_eq!(search(0x7f00_0000_0000, piece), Some(0x7f00_0000_0000..0x7f00_0002_0000));
+        assert_eq!(search(0x7f00_0001_ffff, piece), Some(0x7f00_0000_0000..0x7f00_0002_0000));
+        assert_eq!(search(0x7f00_0002_0000, piece), Some(0x7f00_0002_0000..0x7f00_0003_0000));
+        assert_eq!(search(0x7f00_0003_ffff, piece), Some(0x7f00_0003_0000..0x7f00_0004_0000));
+        assert_eq!(search(0x7f00_0004_0000, piece), None);
+        assert_eq!(search(0x7f00_0005_0000, piece), None);
+        assert_eq!(search(0x7f00_0006_0000, piece), None);
+        assert_eq!(search(u64::MAX, piece), None);
+        assert_eq!(search(0, piece), None);
+    }
+}
+
+#[test]
+fn ranges_hold_their_addresses() {
+    let (start, end) = (0x1234_5000_0000, 0x1234_5004_0000);
+    assert!(!is_known(start));
+    keep(start, end);
+    assert!(is_known(start) && is_known(end - 1));
+    assert!(!is_known(start - 1) && !is_known(end));
+}
+
+#[cfg(not(miri))]
+#[test]
+fn this_process_has_code_and_data() {
+    let code = maps::executable_around(ranges_hold_their_addresses as usize as u64).expect("code");
+    assert!(code.contains(&(ranges_hold_their_addresses as usize as u64)));
+    let data = &code as *const _ as u64;
+    assert_eq!(maps::executable_around(data), None);
+}
+
+#[test]
+fn refused_addresses_are_asked_about_again() {
+    let address = 0x5678_1234;
+    assert!(!is_refused(address));
+    refuse(address);
+    let asked = (0..REFUSED_UNTIL).filter(|_| !is_refused(address)).count();
+    assert_eq!(asked, 1);
+}
+
+#[cfg(not(miri))]
+#[test]
+fn a_trampoline_is_known_by_its_bytes() {
+    let code: [u8; 16] = [0x48, 0x83, 0xec, 0x08, 0xff, 0xd1, 0x48, 0x83, 0xc4, 0x08, 0xc3, 0, 0, 0, 0, 0];
+    assert!(is_trampoline(code.as_ptr() as u64 + 6));
+    assert!(!is_trampoline(code.as_ptr() as u64 + 5));
+    assert!(!is_trampoline(8));
+}
