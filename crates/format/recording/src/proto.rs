@@ -61,6 +61,7 @@ messages! {
         13 carried [message, optional]: Option<Live>,
         14 allocator [uint32]: u32,
         15 allocator_version [uint32]: u32,
+        16 age_ns [uint64]: u64,
     }
     messages::ImageEnd {
         1 image [uint32]: u32,

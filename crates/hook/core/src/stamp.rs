@@ -153,6 +153,13 @@ pub fn count() -> u16 {
     COUNT.load(Ordering::Acquire).min(STAMPS_MAX)
 }
 
+/// Forgets which stamps have been [announced](Stamp::mark_announced), for another reader. Takes a
+/// step for each stamp that has been met.
+pub fn forget_announced() {
+    let met = STAMPS.iter().take(usize::from(count()) + 1);
+    met.chain(core::iter::once(&OTHER)).for_each(|stamp| stamp.is_announced.store(false, Ordering::Release));
+}
+
 #[cold]
 fn add(type_name: *const u8, length: u32, place: *const Place) -> Option<&'static Stamp> {
     if COUNT.load(Ordering::Relaxed) >= STAMPS_MAX {

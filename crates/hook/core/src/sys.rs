@@ -22,6 +22,7 @@ const PROT_NONE: usize = 0;
 const PROT_READ_WRITE: usize = 1 | 2;
 const MAP_SHARED: usize = 1;
 const MAP_PRIVATE: usize = 2;
+const MAP_FIXED: usize = 0x10;
 const MAP_ANONYMOUS: usize = 0x20;
 const MAP_NORESERVE: usize = 0x4000;
 const MADV_DONTNEED: usize = 4;
@@ -137,6 +138,47 @@ pub fn map_shared(fd: i32, length: usize) -> Result<*mut u8, Errno> {
     // descriptor.
     let answer = unsafe { call(nr::MMAP, [0, length, PROT_READ_WRITE, MAP_SHARED, fd as usize, 0]) };
     check(answer).map(ptr::with_exposed_provenance_mut)
+}
+
+/// Maps `length` bytes of the file `fd` shared, for reading and writing, in the place of an earlier
+/// mapping: whoever reads there sees the old content or the new.
+///
+/// # Safety
+///
+/// `start` is page-aligned, and the range was mapped by [`map_shared`] or [`replace_private`] with
+/// this length. Its users cope with another content at any moment.
+pub unsafe fn replace_shared(fd: i32, start: *mut u8, length: usize) -> Result<(), Errno> {
+    let flags = MAP_SHARED | MAP_FIXED;
+    // SAFETY: MAP_FIXED replaces exactly the range, which is the caller's own, and whose users cope
+    // with that by this function's `# Safety`.
+    let answer = unsafe { call(nr::MMAP, [start as usize, length, PROT_READ_WRITE, flags, fd as usize, 0]) };
+    check(answer).map(drop)
+}
+
+/// Maps `length` bytes of zeroed private memory in the place of an earlier mapping.
+///
+/// # Safety
+///
+/// As for [`replace_shared`].
+pub unsafe fn replace_private(start: *mut u8, length: usize) -> Result<(), Errno> {
+    let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+    // SAFETY: MAP_FIXED replaces exactly the range, which is the caller's own, and whose users cope
+    // with that by this function's `# Safety`.
+    let answer = unsafe { call(nr::MMAP, [start as usize, length, PROT_READ_WRITE, flags, usize::MAX, 0]) };
+    check(answer).map(drop)
+}
+
+/// Makes every thread of the process that runs pass a full memory barrier: what this thread has
+/// stored before is visible to them, and what they have stored before is visible to this thread
+/// (membarrier(2)). False if the kernel refuses, as kernels before 4.14 and sandboxes do.
+pub fn barrier_of_all_threads() -> bool {
+    const PRIVATE_EXPEDITED: usize = 8;
+    const REGISTER_PRIVATE_EXPEDITED: usize = 16;
+    // SAFETY: `call` requires arguments that suit the call, and no effect on other code's state:
+    // the call takes numbers, and only orders memory accesses. To register is a precondition, and
+    // may be repeated.
+    let ask = |command: usize| unsafe { call(nr::MEMBARRIER, [command, 0, 0, 0, 0, 0]) == 0 };
+    ask(REGISTER_PRIVATE_EXPEDITED) && ask(PRIVATE_EXPEDITED)
 }
 
 /// Unmaps memory.

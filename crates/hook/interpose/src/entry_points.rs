@@ -66,6 +66,26 @@ extern "C" fn watched(size: usize, sp: u64, rbp: u64) -> Pointer {
     calls::malloc_outermost(size, sp, rbp)
 }
 
+/// Calls `handler` at the next call of `malloc`, `calloc`, `realloc` or `free`, and at every later
+/// one, while [`dispatch_path::REQUESTED`] is not 0 and the path is [`DispatchPath::Armed`].
+pub fn on_request(handler: fn()) {
+    REQUEST_HANDLER.store(handler as *mut (), Ordering::Release);
+}
+
+/// The function that [`on_request`] has set, or null.
+static REQUEST_HANDLER: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
+
+/// Handles a request. Called by entry points in assembly.
+#[cold]
+pub(crate) extern "C" fn requested() {
+    let handler = REQUEST_HANDLER.load(Ordering::Acquire);
+    if !handler.is_null() {
+        // SAFETY: `transmute` requires that the pointer is a `fn()`. It is not null, and
+        // `on_request`, which stores all others, makes them from a `fn()`.
+        unsafe { core::mem::transmute::<*mut (), fn()>(handler)() };
+    }
+}
+
 /// Sets the dispatch path of calls. Only once there is an allocator.
 pub(crate) fn set_dispatch_path(path: DispatchPath) {
     let [malloc, calloc, realloc, free] = match path {
@@ -95,6 +115,12 @@ pub(crate) fn set_dispatch_path(path: DispatchPath) {
             arch::counted::calloc as *mut (),
             arch::counted::realloc as *mut (),
             arch::counted::free as *mut (),
+        ],
+        DispatchPath::Armed => [
+            arch::armed::malloc as *mut (),
+            arch::armed::calloc as *mut (),
+            arch::armed::realloc as *mut (),
+            arch::armed::free as *mut (),
         ],
         DispatchPath::Hooked => [
             thunks::malloc_hooked as *mut (),

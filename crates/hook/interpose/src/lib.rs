@@ -41,7 +41,7 @@ use heapledger_core::lock::Lock;
 pub use heapledger_arenas::over_malloc::watch_forks as watch_forks_of_arenas;
 pub use heapledger_dynsym as next;
 
-pub use entry_points::watch_malloc;
+pub use entry_points::{on_request, watch_malloc};
 pub use program::PROGRAM;
 pub use underlying::{next_allocator, set_errno};
 

@@ -6,11 +6,13 @@ use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char};
 use core::ptr;
 
+use heapledger_core::lock::Lock;
 use heapledger_core::program::Obstacle;
 use heapledger_core::sandbox;
-use heapledger_recorder::{connect, process, session};
+use heapledger_recorder::{connect, leave, process, session};
 use heapledger_wire::session::{
-    ENVIRONMENT_VARIABLE, HOOKS_VARIABLE, NAME_LENGTH, SAMPLES_SUFFIX, STALLED_SUFFIX, USABLE_SUFFIX, WAITS_SUFFIX,
+    ARMED_SUFFIX, ENVIRONMENT_VARIABLE, HOOKS_VARIABLE, NAME_LENGTH, SAMPLES_SUFFIX, STALLED_SUFFIX, USABLE_SUFFIX,
+    WAITS_SUFFIX,
 };
 
 use crate::child::{Child, ChildPath, ChildStatus};
@@ -22,7 +24,8 @@ const PRELOAD: &[u8] = b"LD_PRELOAD=";
 const SESSION: &[u8] = b"HEAPLEDGER_SESSION=";
 const HOOKS: &[u8] = b"HEAPLEDGER_HOOKS=";
 /// The longest session address; without suffixes it is shorter.
-const SESSION_LENGTH_MAX: usize = SESSION_LENGTH + SAMPLES_SUFFIX.len() + USABLE_SUFFIX.len() + WAITS_SUFFIX.len();
+const SESSION_LENGTH_MAX: usize =
+    SESSION_LENGTH + SAMPLES_SUFFIX.len() + USABLE_SUFFIX.len() + WAITS_SUFFIX.len() + ARMED_SUFFIX.len();
 const STALLED: &[u8] = STALLED_SUFFIX.as_bytes();
 const SESSION_LENGTH: usize = 2 * NAME_LENGTH + 1;
 
@@ -39,6 +42,7 @@ pub(crate) struct Taken {
 }
 
 /// Bytes that are kept, and zeroes after them. Empty if there are none, or they were too long.
+#[derive(Clone, Copy)]
 struct Text<const N: usize> {
     bytes: [u8; N],
     length: usize,
@@ -76,6 +80,48 @@ unsafe impl Sync for TakenCell {}
 static TAKEN: TakenCell =
     TakenCell(UnsafeCell::new(Taken { session: Text::EMPTY, library: Text::EMPTY, hooks: Text::EMPTY }));
 
+/// The address of the session that an armed process belongs to, with [`ARMED_SUFFIX`].
+struct JoinedSession {
+    lock: Lock,
+    text: UnsafeCell<Text<SESSION_LENGTH_MAX>>,
+}
+// SAFETY: the text is accessed under the lock only.
+unsafe impl Sync for JoinedSession {}
+static JOINED: JoinedSession = JoinedSession { lock: Lock::new(), text: UnsafeCell::new(Text::EMPTY) };
+
+/// The time to wait for the lock: in a forked child, its holder may not exist.
+const JOINED_MILLISECONDS_MAX: u32 = 100;
+
+/// Keeps the address of the session that this armed process joins, for the programs that it starts.
+pub(crate) fn keep_session(address: &[u8]) {
+    let mut bytes = [0; SESSION_LENGTH_MAX];
+    let length = address.len() + ARMED_SUFFIX.len();
+    bytes.iter_mut().zip(address.iter().chain(ARMED_SUFFIX.as_bytes())).for_each(|(to, from)| *to = *from);
+    let mut text = Text::EMPTY;
+    text.keep(bytes.get(..length).unwrap_or(&[]));
+    keep_joined(text);
+}
+
+/// Keeps the address of the session that the program which started this one belongs to.
+fn keep_joined(address: Text<SESSION_LENGTH_MAX>) {
+    let Some(_guard) = JOINED.lock.lock_within(JOINED_MILLISECONDS_MAX) else { return };
+    // SAFETY: the lock is held, without which nobody accesses the text.
+    unsafe { *JOINED.text.get() = address };
+}
+
+/// Returns the address of the session that this process belongs to; empty if there is none.
+fn session_text() -> Text<SESSION_LENGTH_MAX> {
+    // SAFETY: `take_additions` has written it before any caller can be here, and nobody writes it
+    // since.
+    let taken = unsafe { &*TAKEN.0.get() };
+    if !leave::is_armed() {
+        return taken.session;
+    }
+    let guard = JOINED.lock.lock_within(JOINED_MILLISECONDS_MAX);
+    // SAFETY: the lock is held, without which nobody accesses the text.
+    guard.map_or(Text::EMPTY, |_guard| unsafe { *JOINED.text.get() })
+}
+
 /// Returns a session's address without the note that the recorder stands still, and true if there
 /// was one.
 fn without_stall(session: &[u8]) -> (&[u8], bool) {
@@ -112,6 +158,10 @@ pub(crate) unsafe fn take_additions(start: *mut u64) -> &'static Taken {
     if taken.session().is_none() && taken.hooks().next().is_none() {
         return taken;
     }
+    let is_armed = taken.session().is_some_and(|session| session.ends_with(ARMED_SUFFIX.as_bytes()));
+    if is_armed {
+        keep_joined(taken.session);
+    }
     let (mut from, mut to) = (environment, environment);
     // SAFETY: both stay inside the block, which ends with a null pointer; strings are
     // NUL-terminated and writable, as the kernel made them for this process.
@@ -121,7 +171,7 @@ pub(crate) unsafe fn take_additions(start: *mut u64) -> &'static Taken {
             let mut kept = *from;
             if entry.starts_with(SESSION) || entry.starts_with(HOOKS) {
                 kept = ptr::null();
-            } else if let Some(value) = entry.strip_prefix(PRELOAD) {
+            } else if let Some(value) = entry.strip_prefix(PRELOAD).filter(|_| !is_armed) {
                 let library = value.split(|&byte| byte == b':').next().unwrap_or(&[]);
                 // There must be room for the zero that ends it.
                 if library.len() < PATH_MAX {
@@ -185,10 +235,17 @@ pub(crate) struct Added {
     count: usize,
     strings_length: usize,
     taken: &'static Taken,
+    session: Text<SESSION_LENGTH_MAX>,
     /// The value of `LD_PRELOAD` in the environment.
     preloaded: Option<&'static [u8]>,
     /// True if the recorder stands still: the new program would wait for it.
     is_stalled: bool,
+}
+
+/// Returns the paths of the libraries that are added for a child.
+fn libraries(taken: &Taken) -> impl Iterator<Item = &[u8]> {
+    let own = (!leave::is_armed()).then(|| taken.library.get());
+    own.into_iter().chain(taken.hooks())
 }
 
 /// The entries that may be added. The first replaces one that is there.
@@ -206,20 +263,23 @@ impl Added {
     pub(crate) fn new(environment: Environment, child: Child, found: &mut ChildPath) -> Result<Added, ChildStatus> {
         // SAFETY: written before any caller can be here; not written since.
         let taken = unsafe { &*TAKEN.0.get() };
-        if sandbox::is_entered() {
-            found.keep_as_named(child);
-            return Err(taken
-                .session()
-                .map_or(ChildStatus::Unobserved, |_| ChildStatus::Unrecorded(Obstacle::Sandbox)));
-        }
-        let is_wanted = match taken.session() {
-            Some(_) => process::session_is_live(),
-            None => taken.hooks().next().is_some(),
+        let session = session_text();
+        let has_session = !session.get().is_empty();
+        let is_wanted = match has_session {
+            true => process::session_is_live(),
+            false => taken.hooks().next().is_some(),
         };
-        if !is_wanted || taken.library.get().is_empty() {
+        let unrecorded =
+            |obstacle| if has_session { ChildStatus::Unrecorded(obstacle) } else { ChildStatus::Unobserved };
+        if sandbox::is_entered() {
+            let is_over = leave::is_armed() && !is_wanted;
+            found.keep_as_named(child);
+            return Err(if is_over { ChildStatus::Unobserved } else { unrecorded(Obstacle::Sandbox) });
+        }
+        if !is_wanted || (taken.library.get().is_empty() && !leave::is_armed()) {
             return Err(ChildStatus::Unobserved);
         }
-        let can_load = || core::iter::once(taken.library.get()).chain(taken.hooks()).all(is_readable);
+        let can_load = || libraries(taken).all(is_readable);
         // The file is checked first, for its path; that reason stays the same wherever the program
         // starts.
         let obstacle = obstacles::obstacle(child, found)
@@ -229,21 +289,22 @@ impl Added {
             return Err(ChildStatus::Unrecorded(obstacle));
         }
         let is_stalled = process::session_is_stalled();
-        let mut added = Added { environment, count: 0, strings_length: 0, taken, preloaded: None, is_stalled };
+        let mut added = Added { environment, count: 0, strings_length: 0, taken, session, preloaded: None, is_stalled };
         let mut has_foreign_entries = false;
         for_each(environment, |entry| {
             added.count += 1;
-            has_foreign_entries |=
-                entry.strip_prefix(SESSION).is_some_and(|it| without_stall(it).0 != taken.session.get())
-                    || entry.strip_prefix(HOOKS).is_some_and(|hooks| hooks != taken.hooks.get());
+            has_foreign_entries |= entry.strip_prefix(SESSION).is_some_and(|it| without_stall(it).0 != session.get())
+                || entry.strip_prefix(HOOKS).is_some_and(|hooks| hooks != taken.hooks.get());
             if let Some(value) = entry.strip_prefix(PRELOAD) {
                 added.preloaded = Some(value);
             }
         });
         if has_foreign_entries {
-            return Err(taken
-                .session()
-                .map_or(ChildStatus::Unobserved, |_| ChildStatus::Unrecorded(Obstacle::OtherSession)));
+            return Err(unrecorded(Obstacle::OtherSession));
+        }
+        // An armed program's library is in the environment by the user's will, or is not wanted.
+        if leave::is_armed() && added.preloaded.is_none() {
+            return Err(ChildStatus::Unobserved);
         }
         added.strings_length = added.entries().as_flattened().iter().map(|part| part.len()).sum::<usize>() + ENTRIES;
         Ok(added)
@@ -255,13 +316,20 @@ impl Added {
     }
 
     /// Returns the entries, in parts; one that is not to be added has none.
-    pub(crate) fn entries(&self) -> [[&'static [u8]; PARTS]; ENTRIES] {
-        let (session, hooks) = (self.taken.session.get(), self.taken.hooks.get());
+    pub(crate) fn entries(&self) -> [[&[u8]; PARTS]; ENTRIES] {
+        let (session, hooks) = (self.session.get(), self.taken.hooks.get());
         let before = |bytes: &[u8]| if bytes.is_empty() { &b""[..] } else { &b":"[..] };
         let separator = if self.preloaded.is_some() { &b":"[..] } else { &[] };
-        let entry = |name, value: &'static [u8], suffix| {
+        fn entry<'a>(name: &'a [u8], value: &'a [u8], suffix: &'a [u8]) -> [&'a [u8]; PARTS] {
             if value.is_empty() { [&b""[..]; PARTS] } else { [name, value, suffix, &[], &[], &[]] }
-        };
+        }
+        if leave::is_armed() {
+            return [
+                [&b""[..]; PARTS],
+                entry(SESSION, session, if self.is_stalled { STALLED } else { &[] }),
+                [&b""[..]; PARTS],
+            ];
+        }
         [
             [PRELOAD, self.taken.library.get(), before(hooks), hooks, separator, self.preloaded.unwrap_or(&[])],
             entry(SESSION, session, if self.is_stalled { STALLED } else { &[] }),
@@ -306,14 +374,14 @@ impl Added {
                 let bytes = CStr::from_ptr(*from).to_bytes();
                 if !bytes.starts_with(SESSION) && !bytes.starts_with(HOOKS) {
                     let is_preload = bytes.starts_with(PRELOAD);
-                    if !is_preload || !is_placed {
-                        put(if is_preload { preload } else { *from });
+                    if !is_preload || !is_placed || preload.is_null() {
+                        put(if is_preload && !preload.is_null() { preload } else { *from });
                         is_placed |= is_preload;
                     }
                 }
                 from = from.add(1);
             }
-            if !is_placed {
+            if !is_placed && !preload.is_null() {
                 put(preload);
             }
             others.into_iter().filter(|text| !text.is_null()).for_each(&mut put);

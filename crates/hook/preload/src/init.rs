@@ -3,17 +3,20 @@
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+use heapledger_core::allocator::{AllocatorKind, AllocatorVersion};
+use heapledger_core::arch;
 use heapledger_core::hooks::{self, dispatch, dispatch_path};
 use heapledger_interpose::next::{Objects, Scope};
 use heapledger_interpose::{initialise, next_allocator, set_errno, watch_forks_of_arenas};
 use heapledger_recorder::connect::{self, Address};
 use heapledger_recorder::hook::{processes, sample};
-use heapledger_recorder::{attach, observer, process, session, threads, verify};
+use heapledger_recorder::{attach, leave, observer, process, session, threads, verify};
+use heapledger_thread::KeyFunctions;
 use heapledger_unwind::modules;
 
 use crate::guard::with_guard;
 use crate::thread_library::thread_library;
-use crate::{additions, allocator, environment, libraries, linker, unseen, wrappers};
+use crate::{additions, allocator, armed, environment, libraries, linker, unseen, wrappers};
 
 unsafe extern "C" {
     /// The address at which the first thread's stack began: the argument count (set by the dynamic
@@ -51,10 +54,19 @@ fn heapledger_family_starts(objects: &Objects<'_>) {
         unsafe { modules::list_program(environment::auxiliary_vector(start)) };
         // SAFETY: `start` is the address of that block; the program has not had it yet.
         let taken = unsafe { additions::take_additions(start) };
-        if let Some(session) = taken.session().and_then(Address::parse) {
-            join(session, start as u64, objects);
+        let session = taken.session().and_then(Address::parse);
+        let has_hooks = taken.hooks().next().is_some();
+        let is_armed = !has_hooks && session.is_none_or(|session| session.is_armed());
+        let library = Library::find(start as u64, objects);
+        if let (Some(session), Some(library)) = (session, library) {
+            // SAFETY: once, under the lock of `initialise`: no hook has run, since none is
+            // installed and this thread is the first.
+            unsafe { library.join(session, false) };
         }
-        let is_watched = taken.session().is_some() || taken.hooks().next().is_some();
+        if let Some(library) = library.filter(|_| is_armed) {
+            armed::prepare(library);
+        }
+        let is_watched = taken.session().is_some() || has_hooks || is_armed;
         libraries::install_hooks(taken.hooks(), objects);
         if is_watched {
             unseen::redirect(objects);
@@ -63,32 +75,56 @@ fn heapledger_family_starts(objects: &Objects<'_>) {
     hooks::release();
 }
 
-fn join(session: Address, stack_end: u64, objects: &Objects<'_>) {
-    let Some(library) = thread_library(|name| objects.lookup(Scope::Next, name)) else { return };
-    let has_one_thread = objects.lookup(Scope::All, c"__libc_single_threaded");
-    if has_one_thread != 0 {
-        // SAFETY: glibc's variable (since 2.32), which pthread_create clears before it makes a
-        // thread.
-        unsafe { threads::watch_threads(core::ptr::with_exposed_provenance(has_one_thread)) };
+/// All that joining a session takes from the program's libraries, found at the start.
+#[derive(Clone, Copy)]
+pub(crate) struct Library {
+    /// The address where the first thread's stack began.
+    stack_end: u64,
+    threads: KeyFunctions,
+    /// The address of glibc's flag that there is one thread, 0 if there is none.
+    has_one_thread: usize,
+    allocator: (AllocatorKind, AllocatorVersion),
+}
+
+impl Library {
+    fn find(stack_end: u64, objects: &Objects<'_>) -> Option<Library> {
+        let threads = thread_library(|name| objects.lookup(Scope::Next, name))?;
+        let has_one_thread = objects.lookup(Scope::All, c"__libc_single_threaded");
+        Some(Library { stack_end, threads, has_one_thread, allocator: allocator::next_allocator(objects) })
     }
-    let observer = if session.samples() {
-        dispatch_path::set_sampling(&sample::OBSERVER, dispatch_path::EXTERNAL_RATE);
-        &raw const sample::OBSERVER
-    } else if session.wants_usable() {
-        &raw const observer::OBSERVER_WITH_USABLE
-    } else {
-        &raw const observer::OBSERVER
-    };
-    let (kind, version) = allocator::next_allocator(objects);
-    connect::set_allocator(kind, version);
-    // SAFETY: once, under the lock of `initialise`; `stack_end` is where the first thread's stack
-    // began.
-    unsafe { process::start(session, stack_end) };
-    // SAFETY: started just above; no hook has run, since none is installed and this thread is the
-    // first.
-    unsafe { process::create_key(library) };
-    // SAFETY: a table of ours, whose functions keep the contract. It is the first to be installed.
-    let _ = unsafe { hooks::install_observer(observer) };
+
+    /// Joins a session, whose events are recorded from now on. `is_late` says that the program ran
+    /// before.
+    ///
+    /// # Safety
+    ///
+    /// The process belongs to no session, and no other thread is joining one.
+    pub(crate) unsafe fn join(self, session: Address, is_late: bool) {
+        if self.has_one_thread != 0 {
+            // SAFETY: glibc's variable (since 2.32), which pthread_create clears before it makes a
+            // thread.
+            unsafe { threads::watch_threads(core::ptr::with_exposed_provenance(self.has_one_thread)) };
+        }
+        let observer = if session.samples() {
+            dispatch_path::set_sampling(&sample::OBSERVER, dispatch_path::EXTERNAL_RATE);
+            &raw const sample::OBSERVER
+        } else if session.wants_usable() {
+            &raw const observer::OBSERVER_WITH_USABLE
+        } else {
+            &raw const observer::OBSERVER
+        };
+        let (kind, version) = self.allocator;
+        connect::set_allocator(kind, version);
+        // SAFETY: `start` requires that this is the first call, or that the process has left its
+        // session: this function's `# Safety`. `stack_end` is where the first thread's stack began.
+        unsafe { process::start(session, self.stack_end, is_late) };
+        // SAFETY: started just above. At the first call no thread has a block, because no hook has
+        // been installed.
+        unsafe { process::create_key(self.threads) };
+        leave::joined(observer);
+        // SAFETY: a table of ours, whose functions keep the contract.
+        let _ = unsafe { hooks::install_observer(observer) };
+    }
 }
 
 /// Runs before `main`, after the C library's own start. [`redirect`](crate::redirect) puts it among
@@ -97,6 +133,9 @@ pub(crate) extern "C" fn constructor() {
     initialise();
     if !session::is_on() {
         watch_forks_of_arenas();
+        if leave::is_armed() {
+            watch_forks();
+        }
         return;
     }
     // The dynamic linker runs the constructors of the libraries behind this one before ours, and
@@ -120,7 +159,7 @@ fn watch_forks() {
         attach::untracked_scope(sp, || {
             // SAFETY: the handlers are part of this library, which is never unloaded: it is
             // preloaded.
-            unsafe { register(before_fork, None, after_fork_in_child, core::ptr::null()) };
+            unsafe { register(before_fork, Some(after_fork_in_parent), after_fork_in_child, core::ptr::null()) };
         });
     });
 }
@@ -160,10 +199,27 @@ fn verify_stacks() {
     }
 }
 
+/// The thread pointer of the thread that forks, if it keeps the process from leaving its session
+/// meanwhile. The child's thread has the same one.
+static FORKING: AtomicUsize = AtomicUsize::new(0);
+
 extern "C" fn before_fork() {
+    if leave::is_armed() && leave::fork_begins() {
+        FORKING.store(arch::thread_pointer(), Ordering::Relaxed);
+    }
     with_guard(processes::fork_begins);
 }
 
+extern "C" fn after_fork_in_parent() {
+    let is_ours = FORKING.compare_exchange(arch::thread_pointer(), 0, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+    if is_ours {
+        // SAFETY: `before_fork` of this thread, or of the thread that it was copied from, called
+        // `fork_begins`, which returned true, or its thread pointer would not be there.
+        unsafe { leave::fork_ends() };
+    }
+}
+
 extern "C" fn after_fork_in_child() {
+    after_fork_in_parent();
     with_guard(processes::child_begins);
 }

@@ -10,6 +10,7 @@
 mod additions;
 mod allocator;
 mod announce;
+mod armed;
 mod bridge;
 mod child;
 mod environment;

@@ -31,7 +31,10 @@ pub(crate) fn with_shell_command<R>(command: *const c_char, start: impl FnOnce(*
     let original = unsafe { CStr::from_ptr(command) }.to_bytes();
     let [preload, session, hooks] = added.entries();
     // Pieces, and whether each is in single quotes, so that quotes in it are to be escaped.
-    let quote = (&b"'"[..], false);
+    // An armed program's `LD_PRELOAD` is in the shell's environment as it is.
+    let has_preload = preload.iter().any(|part| !part.is_empty());
+    let quote = (if has_preload { &b"'"[..] } else { &[] }, false);
+    let end_of_quote = (if has_preload { &b"' "[..] } else { &[] }, false);
     let [name, rest @ ..] = preload;
     let [first, second, third, fourth, fifth] = rest.map(|part| (part, true));
     let pieces: [(&[u8], bool); 18] = [
@@ -43,7 +46,7 @@ pub(crate) fn with_shell_command<R>(command: *const c_char, start: impl FnOnce(*
         third,
         fourth,
         fifth,
-        (b"' ", false),
+        end_of_quote,
         (session[0], false),
         (session[1], false),
         (session[2], false),

@@ -6,7 +6,7 @@ use heapledger_wire::event::{Extended, ReallocOutcome};
 use heapledger_wire::publish::{Producer, WriteError};
 use heapledger_wire::session::mode;
 
-use crate::session;
+use crate::{leave, session};
 
 /// The kind of an event, for [`accepts`].
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -18,7 +18,14 @@ pub(crate) enum Kind {
 /// True if events of this kind are not recorded at the moment. Asked first if the session is not in
 /// its usual mode, so that a program that is not recorded yet spends next to nothing on it.
 pub(crate) fn is_paused(kind: Kind) -> bool {
+    if !session::is_on() {
+        leave::attempt();
+        return true;
+    }
     let Some(page) = session::known_page() else { return false };
+    if page.mode() & mode::OVER != 0 {
+        leave::attempt();
+    }
     page.mode() & if kind == Kind::Allocation { mode::PAUSED } else { mode::IDLE } != 0
 }
 

@@ -74,6 +74,17 @@ pub(crate) fn take(key: u64) -> bool {
     bucket.overflow.load(Ordering::Relaxed) != 0
 }
 
+/// Removes all addresses. Those that other threads enter or remove meanwhile may stay, which makes
+/// the table answer "perhaps" for their buckets.
+pub(crate) fn clear() {
+    for bucket in &BUCKETS {
+        let words = bucket.slots.iter().chain([&bucket.overflow]);
+        // Untouched pages stay untouched.
+        words.filter(|word| word.load(Ordering::Relaxed) != 0).for_each(|word| word.store(0, Ordering::Relaxed));
+    }
+    filter::clear();
+}
+
 /// True if an address may be there.
 pub(crate) fn may_contain(key: u64) -> bool {
     let bucket = Bucket::of(key);

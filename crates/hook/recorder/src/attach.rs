@@ -17,10 +17,12 @@ use crate::{session, verify};
 #[inline(always)]
 pub(crate) fn enter_fast(sp: u64) -> Option<&'static mut ThreadBlock> {
     let block = thread::open::<ThreadBlock>()?;
-    if session::page().mode() != 0 {
+    // First, so that nobody takes the ring away once the page has been read: see `leave`.
+    block.head.close(sp);
+    if block.page().mode() != 0 {
+        block.head.leave();
         return None;
     }
-    block.head.close(sp);
     Some(block)
 }
 
@@ -28,10 +30,15 @@ pub(crate) fn enter_fast(sp: u64) -> Option<&'static mut ThreadBlock> {
 /// the common ring, or nowhere.
 pub(crate) fn enter(sp: u64) -> Option<&'static mut ThreadBlock> {
     let block: &mut ThreadBlock = thread::enter(sp)?;
-    if block.is_announced || block.obtain_deferred_ring() {
-        return Some(block);
+    if block.is_joined() {
+        if block.is_announced {
+            return Some(block);
+        }
+    } else if !session::is_on() {
+        block.head.leave();
+        return None;
     }
-    None
+    block.obtain_deferred_ring().then_some(block)
 }
 
 /// Stops recording in this thread until it can obtain a ring again: at the moment it may not do
@@ -66,13 +73,18 @@ unsafe impl Block for ThreadBlock {
     }
 
     fn free_list() -> Option<&'static FreeList<ThreadBlock>> {
-        Process::get().map(Process::blocks)
+        Process::known().map(Process::blocks)
+    }
+
+    fn is_on() -> bool {
+        session::is_on()
     }
 
     fn attach(&mut self, sp: u64) -> bool {
         // If the session samples, most threads record nothing for long: they get a ring when they
         // have an event.
         if session::samples() && Process::get().is_some_and(Process::is_introduced) && !sandbox::is_entered() {
+            self.leave_session();
             self.head.close(sp);
             return true;
         }
@@ -103,7 +115,13 @@ unsafe impl Block for ThreadBlock {
     }
 
     fn end(&mut self) {
-        announce_thread_end(self);
+        // As in `enter`: the session may be over, and somebody about to take the ring away.
+        let words = core::hint::black_box([0x6865_6170_6c65_6467_u64, 0]);
+        self.head.close((&raw const words[1]).addr() as u64);
+        if self.is_joined() && session::is_on() {
+            announce_thread_end(self);
+        }
+        core::hint::black_box(&words);
     }
 }
 
@@ -131,6 +149,7 @@ impl ThreadBlock {
             WriteError::NoSpace => Refusal::Temporary,
         })?;
         self.is_announced = true;
+        self.join_session(session::page());
         Ok(())
     }
 

@@ -1,14 +1,17 @@
 //! The thread block: everything the recorder keeps for a thread.
 
 use core::mem::{self, MaybeUninit, offset_of};
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicPtr, Ordering};
 
-use heapledger_core::{Api, arch};
-use heapledger_thread::{self as thread, Current, GATE_UNATTACHED, Head};
+use heapledger_core::{Api, arch, sys};
+use heapledger_thread::{self as thread, Current, GATE_OPEN, GATE_UNATTACHED, Head};
 use heapledger_unwind::context::Contexts;
 use heapledger_unwind::walk::Walker;
 use heapledger_wire::event::{self, Extended, WORDS_MAX};
 use heapledger_wire::publish::{Producer, WriteError};
-use heapledger_wire::ring::MEASURED_ONE_IN;
+use heapledger_wire::ring::{MEASURED_ONE_IN, Ring};
+use heapledger_wire::session::SessionPage;
 
 use crate::accept::{Kind, accepts, ended_as_free};
 use crate::emit::{synchronise, write_extended};
@@ -21,6 +24,10 @@ use crate::{session, threads};
 #[repr(C)]
 pub struct ThreadBlock {
     pub(crate) head: Head<ThreadBlock>,
+    /// The session page while the block's ring belongs to a session, else [`NO_SESSION`]; null in a
+    /// block that was never attached. Set to [`NO_SESSION`] by other threads: see
+    /// [`leave`](crate::leave).
+    page: AtomicPtr<SessionPage>,
     /// The number of calls until one is timed.
     pub(crate) until_measured: u64,
     /// The time at which the call began, in ticks, if it is the one that is timed.
@@ -74,7 +81,57 @@ pub(crate) struct EventWriter {
 /// [`ThreadBlock::incomplete_counted`] of a thread whose every stack is inspected.
 pub(crate) const INSPECT_ALL: u64 = u64::MAX;
 
+/// The page of a block that belongs to no session.
+static NO_SESSION: SessionPage = SessionPage::NONE;
+
 impl ThreadBlock {
+    /// Returns the page of the session to which the block's ring belongs. Call only if the gate has
+    /// been open: then the block has been attached.
+    #[inline(always)]
+    pub(crate) fn page(&self) -> &'static SessionPage {
+        // SAFETY: the block has been attached, so the pointer is not null: it is that of
+        // `NO_SESSION`, or of the session page, which stays mapped. Its fields are atomic.
+        unsafe { &*self.page.load(Ordering::Relaxed) }
+    }
+
+    /// True if the block has a ring of the session that this thread knows of, and may use it as long
+    /// as its gate is closed.
+    pub(crate) fn is_joined(&self) -> bool {
+        let page = self.page.load(Ordering::Relaxed);
+        !page.is_null() && !ptr::eq(page, &NO_SESSION)
+    }
+
+    /// Makes the block's ring one of a session.
+    pub(crate) fn join_session(&self, page: &'static SessionPage) {
+        self.page.store(ptr::from_ref(page).cast_mut(), Ordering::Relaxed);
+    }
+
+    /// Makes the block belong to no session. Called by any thread.
+    pub(crate) fn leave_session(&self) {
+        self.page.store(ptr::from_ref(&NO_SESSION).cast_mut(), Ordering::SeqCst);
+    }
+
+    /// Takes the ring away, and forgets all that was announced there.
+    ///
+    /// # Safety
+    ///
+    /// The block belongs to no session, and its thread is not inside the hook: it touches nothing
+    /// but the head and the page until the process has joined another session.
+    pub(crate) unsafe fn reset(&mut self) {
+        if mem::take(&mut self.has_ring) {
+            // SAFETY: *ring invariant*: `has_ring` was set. `unmap_ring` requires that nobody uses
+            // the ring: by this function's `# Safety` its only producer is gone.
+            unsafe { unmap_ring(*self.writer.producer.assume_init_ref().ring()) };
+        }
+        self.is_announced = false;
+        self.attempts = 0;
+        self.incomplete_counted = 0;
+        self.writer.announcement_failed = false;
+        self.sampling.reallocated = 0;
+        self.walker.forget_announced();
+        self.contexts.forget();
+    }
+
     /// The bytes of memory that every thread block takes: those before the walker, whose memory is
     /// counted separately.
     pub(crate) const BYTES_LEAST: u64 = (offset_of!(ThreadBlock, walker) as u64).next_multiple_of(4096);
@@ -242,12 +299,48 @@ impl EventWriter {
     }
 }
 
+/// Unmaps a ring.
+///
+/// # Safety
+///
+/// The ring was granted to this process, and nobody uses it in this process any more.
+pub(crate) unsafe fn unmap_ring(ring: Ring) {
+    let length = Ring::mapping_length(ring.capacity() as usize * size_of::<u64>());
+    // SAFETY: `unmap` requires memory of `map_shared` to which nothing refers: rings are mapped by
+    // it, with this length, and this one is not used any more by this function's `# Safety`.
+    unsafe { sys::unmap(ring.mapping().as_ptr(), length) };
+}
+
 /// This thread's block, as it is at any moment.
 pub(crate) struct BlockState {
     /// True unless the block is fresh, or was found wiped after a fork.
     pub(crate) is_attached: bool,
     /// True while the C library is called: calls that come back are not the program's.
     pub(crate) is_untracked: bool,
+}
+
+/// True if a thread is inside the hook with this block.
+///
+/// # Safety
+///
+/// `block` is a block that stays mapped.
+pub(crate) unsafe fn is_inside(block: NonNull<ThreadBlock>) -> bool {
+    // SAFETY: the block stays mapped by this function's `# Safety`; its thread writes the field
+    // whole, and any value that was there will do.
+    let gate = unsafe { (&raw const (*block.as_ptr()).head.gate).read_volatile() };
+    gate != GATE_UNATTACHED && gate != GATE_OPEN
+}
+
+/// Makes a block of any thread belong to no session.
+///
+/// # Safety
+///
+/// `block` is a block that stays mapped.
+pub(crate) unsafe fn leave_session(block: NonNull<ThreadBlock>) {
+    // SAFETY: the block stays mapped by this function's `# Safety`; the field is atomic, and no
+    // reference to another one is made.
+    let page = unsafe { &*(&raw const (*block.as_ptr()).page) };
+    page.store(ptr::from_ref(&NO_SESSION).cast_mut(), Ordering::SeqCst);
 }
 
 /// Returns the state of this thread's block, without entering it; `None` if the thread has none.

@@ -32,6 +32,7 @@ pub(crate) fn write_allocation_to_common_ring(
 #[inline(never)]
 pub(crate) fn write_to_common_ring(event: &Extended<'_>) {
     let Some(process) = Process::get() else { return };
+    let Some(_visit) = process.visit() else { return };
     let block = block::state();
     if block.as_ref().is_some_and(|block| block.is_untracked) {
         return;
@@ -79,7 +80,9 @@ fn lacks_stack(event: &Extended<'_>) -> bool {
 #[cold]
 pub(crate) fn count_lost_stamp() {
     let is_nested = block::state().is_some_and(|block| block.is_attached);
-    if let Some(process) = Process::get() {
+    if let Some(process) = Process::get()
+        && let Some(_visit) = process.visit()
+    {
         count_lost(process, is_nested);
     }
 }

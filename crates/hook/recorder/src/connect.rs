@@ -14,8 +14,8 @@ use heapledger_core::sys::{self, Errno, call, check};
 use heapledger_wire::VERSION;
 use heapledger_wire::ring::Ring;
 use heapledger_wire::session::{
-    ADDRESS_PREFIX, ANSWER_LENGTH, Answer, NAME_LENGTH, PAGE_LENGTH, REQUEST_LENGTH, Request, RequestKind,
-    SAMPLES_SUFFIX, SessionPage, USABLE_SUFFIX, WAITS_SUFFIX,
+    ADDRESS_PREFIX, ANSWER_LENGTH, ARMED_SUFFIX, Answer, NAME_LENGTH, PAGE_LENGTH, REQUEST_LENGTH, Request,
+    RequestKind, SAMPLES_SUFFIX, SessionPage, USABLE_SUFFIX, WAITS_SUFFIX,
 };
 use heapledger_wire::stall::{POLL_MILLISECONDS, Watchdog};
 
@@ -27,12 +27,18 @@ pub struct Address {
     samples: bool,
     wants_usable: bool,
     waits: bool,
+    is_armed: bool,
 }
 
 impl Address {
     /// Parses `NAME:TOKEN`, or `NAME:TOKEN:s` for a session that samples; `:u` follows either if it
-    /// records usable sizes, and then `:w` if threads wait for ever.
+    /// records usable sizes, then `:w` if threads wait for ever, and then `:a` for a program that an
+    /// armed one starts.
     pub fn parse(value: &[u8]) -> Option<Address> {
+        let (value, is_armed) = match value.strip_suffix(ARMED_SUFFIX.as_bytes()) {
+            Some(value) => (value, true),
+            None => (value, false),
+        };
         let (value, waits) = match value.strip_suffix(WAITS_SUFFIX.as_bytes()) {
             Some(value) => (value, true),
             None => (value, false),
@@ -51,12 +57,24 @@ impl Address {
         if *separator != b':' || !is_hexadecimal(name) || !is_hexadecimal(token) {
             return None;
         }
-        Some(Address { name: name.try_into().ok()?, token: token.try_into().ok()?, samples, wants_usable, waits })
+        Some(Address {
+            name: name.try_into().ok()?,
+            token: token.try_into().ok()?,
+            samples,
+            wants_usable,
+            waits,
+            is_armed,
+        })
     }
 
     /// True if the session records a sample of all blocks.
     pub fn samples(&self) -> bool {
         self.samples
+    }
+
+    /// True if the program that started this one is armed, and so this one.
+    pub fn is_armed(&self) -> bool {
+        self.is_armed
     }
 
     /// True if the session records the usable sizes of blocks.
@@ -327,14 +345,39 @@ fn message(address: &Address, arguments: RequestArguments, thunk: u64) -> [u8; R
     .to_bytes()
 }
 
-/// Maps the session page, at most once per process: forked children keep the mapping.
-fn map_page(fd: Result<i32, Refusal>) -> Result<NonNull<SessionPage>, Refusal> {
-    static PAGE: AtomicPtr<SessionPage> = AtomicPtr::new(core::ptr::null_mut());
-    if let Some(page) = NonNull::new(PAGE.load(Ordering::Acquire)) {
-        return Ok(page);
+/// The address of the session page, which is the same for all sessions of a process: threads that
+/// are not inside the recorder may read the page at any moment.
+static PAGE: AtomicPtr<SessionPage> = AtomicPtr::new(core::ptr::null_mut());
+/// True if the page there is that of a session.
+static IS_PAGE_MAPPED: AtomicBool = AtomicBool::new(false);
+
+/// Replaces the page of a session that is over by one that says so.
+pub(crate) fn forget_page(page: &SessionPage) {
+    // SAFETY: `replace_private` requires a mapping of this module's, whose users cope with other
+    // content: the page is the one that `map_page` has mapped, and its fields are atomic.
+    let replaced = unsafe { sys::replace_private(core::ptr::from_ref(page).cast_mut().cast(), PAGE_LENGTH) };
+    // Otherwise it is still the page of the session, which has nobody to be told.
+    if replaced.is_ok() {
+        page.end();
     }
-    let page = sys::map_shared(fd?, PAGE_LENGTH)?.cast::<SessionPage>();
+    IS_PAGE_MAPPED.store(false, Ordering::Release);
+}
+
+/// Maps the session page, at most once per process and session: forked children keep the mapping.
+fn map_page(fd: Result<i32, Refusal>) -> Result<NonNull<SessionPage>, Refusal> {
+    let known = PAGE.load(Ordering::Acquire);
+    let page = match NonNull::new(known) {
+        Some(page) if IS_PAGE_MAPPED.load(Ordering::Acquire) => return Ok(page),
+        Some(page) => {
+            // SAFETY: `replace_shared` requires a mapping of this module's, whose users cope with
+            // other content: `forget_page` has left it, and all fields are atomic.
+            unsafe { sys::replace_shared(fd?, page.as_ptr().cast(), PAGE_LENGTH) }?;
+            page.as_ptr()
+        }
+        None => sys::map_shared(fd?, PAGE_LENGTH)?.cast::<SessionPage>(),
+    };
     PAGE.store(page, Ordering::Release);
+    IS_PAGE_MAPPED.store(true, Ordering::Release);
     // SAFETY: freshly mapped, page-aligned, at least as long as a `SessionPage`; all atomics.
     if unsafe { &*page }.version.load(Ordering::Relaxed) != VERSION {
         return Err(Refusal::Permanent);

@@ -7,7 +7,7 @@
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use heapledger_core::lock::Lock;
 use heapledger_core::sys;
@@ -17,7 +17,7 @@ use heapledger_wire::publish::Producer;
 use heapledger_wire::ring::Ring;
 use heapledger_wire::session::{IN_OTHER_NETWORK, ImageCounters, RequestKind, SessionPage};
 
-use crate::block::ThreadBlock;
+use crate::block::{ThreadBlock, unmap_ring};
 use crate::connect::{self, Address, Granted, Refusal, RequestArguments};
 use crate::{addresses, session, threads};
 
@@ -33,8 +33,19 @@ pub struct Process {
     id: AtomicU32,
     /// Not 0 if the process has counted itself among those that could not introduce themselves.
     is_unreached: AtomicU32,
+    /// The number of threads that use the common ring or its counters without a closed gate.
+    visitors: AtomicU32,
     blocks: FreeList<ThreadBlock>,
     common: UnsafeCell<MaybeUninit<Producer>>,
+}
+
+/// A stay in the state of a process: see [`Process::visit`].
+pub(crate) struct Visit<'a>(&'a Process);
+
+impl Drop for Visit<'_> {
+    fn drop(&mut self) {
+        self.0.visitors.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 /// Bytes of memory that the library takes in a process before it has recorded anything: its data,
@@ -50,37 +61,42 @@ static FORKS: AtomicU32 = AtomicU32::new(0);
 /// parent's.
 static COUNTERS: AtomicPtr<ImageCounters> = AtomicPtr::new(ptr::null_mut());
 
-/// Joins a session. Call once, before any hook may find recording on.
+/// Joins a session. Call before any hook may find recording on; and again once the process has
+/// [left](crate::leave) the session. `is_late` says that the program ran before.
 ///
 /// # Safety
 ///
-/// This is the first call. `first_top` is the address where the first thread's stack began.
-pub unsafe fn start(address: Address, first_top: u64) {
+/// This is the first call, or the process has left the session that it joined before. `first_top`
+/// is the address where the first thread's stack began.
+pub unsafe fn start(address: Address, first_top: u64, is_late: bool) {
     bounds::set_first_top(first_top);
-    // SAFETY: `session::join` requires the first call, which precedes that of `turn_on`: this
+    // SAFETY: `session::join` requires that no thread is inside a session, until `turn_on`: this
     // function's `# Safety` requires the same, and `turn_on` is called below.
-    unsafe { session::join(address) };
-    let Ok(page) = sys::map_private(size_of::<Process>()) else { return session::turn_off() };
-    // SAFETY: just mapped; a zeroed `Process` is one that is not introduced.
-    if unsafe { sys::wipe_on_fork(page, size_of::<Process>()) }.is_err() {
-        return session::turn_off();
+    unsafe { session::join(address, is_late) };
+    if PROCESS.load(Ordering::Relaxed).is_null() {
+        let Ok(page) = sys::map_private(size_of::<Process>()) else { return session::turn_off() };
+        // SAFETY: just mapped; a zeroed `Process` is one that is not introduced.
+        if unsafe { sys::wipe_on_fork(page, size_of::<Process>()) }.is_err() {
+            return session::turn_off();
+        }
+        PROCESS.store(page.cast(), Ordering::Release);
     }
     if !rules::initialise() || !tree::initialise() {
         return session::turn_off();
     }
-    PROCESS.store(page.cast(), Ordering::Release);
     session::turn_on();
 }
 
-/// Creates the key whose destructor reports the end of a thread. Call once, when the C library can
-/// do that.
+/// Creates the key whose destructor reports the end of a thread, at the first call. Call when the C
+/// library can do that.
 ///
 /// # Safety
 ///
-/// [`start`] has been called, no thread has a block yet, and the functions are the process's C
-/// library's.
+/// [`start`] has been called; at the first call no thread has a block yet; and the functions are the
+/// process's C library's.
 pub unsafe fn create_key(library: KeyFunctions) {
-    if session::is_on() {
+    static IS_CREATED: AtomicBool = AtomicBool::new(false);
+    if session::is_on() && !IS_CREATED.swap(true, Ordering::Relaxed) {
         // SAFETY: `thread::create_key` requires functions of the process's C library; this
         // function's `# Safety` requires the same of `library`.
         unsafe { thread::create_key::<ThreadBlock>(library) };
@@ -113,12 +129,12 @@ pub(crate) fn next_fork() -> u32 {
 
 /// True if the session is there to take the events of a child.
 pub fn session_is_live() -> bool {
-    Process::get().is_some_and(Process::is_introduced) && !session::page().is_over()
+    Process::get().is_some_and(Process::is_introduced) && session::known_page().is_some_and(|page| !page.is_over())
 }
 
 /// True if the recorder is known to stand still.
 pub fn session_is_stalled() -> bool {
-    Process::get().is_some_and(Process::is_introduced) && session::page().is_stalled()
+    Process::get().is_some_and(Process::is_introduced) && session::known_page().is_some_and(SessionPage::is_stalled)
 }
 
 impl Process {
@@ -131,6 +147,43 @@ impl Process {
         // SAFETY: set by `start` before `STATE_ON`, never unmapped; all access to its cells is
         // under its lock.
         unsafe { PROCESS.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// Returns the process's state, whether recording is on or not.
+    pub(crate) fn known() -> Option<&'static Process> {
+        // SAFETY: `as_ref` requires null or a live value: `start` stores the address of a mapping
+        // that stays. All access to its cells is under its lock.
+        unsafe { PROCESS.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// Keeps the common ring and its counters mapped as long as the result lives. `None` if the
+    /// session is over. Threads whose gate is closed need not call this.
+    pub(crate) fn visit(&self) -> Option<Visit<'_>> {
+        self.visitors.fetch_add(1, Ordering::SeqCst);
+        let visit = Visit(self);
+        session::is_on().then_some(visit)
+    }
+
+    /// True if a thread is [visiting](Process::visit).
+    pub(crate) fn has_visitors(&self) -> bool {
+        self.visitors.load(Ordering::SeqCst) != 0
+    }
+
+    /// Makes the process one that is not introduced.
+    ///
+    /// # Safety
+    ///
+    /// No thread is inside the hook, or visiting.
+    pub(crate) unsafe fn reset(&self) {
+        COUNTERS.store(ptr::null_mut(), Ordering::Release);
+        if self.introduced.swap(0, Ordering::AcqRel) != 0 {
+            // SAFETY: the producer was written before `introduced` was set. `unmap_ring` requires
+            // that nobody uses the ring: this function's `# Safety`.
+            unsafe { unmap_ring(*(*self.common.get()).assume_init_ref().ring()) };
+        }
+        self.is_unreached.store(0, Ordering::Relaxed);
+        IMAGE.store(u32::MAX, Ordering::Relaxed);
+        FORKS.store(0, Ordering::Relaxed);
     }
 
     /// Obtains a ring for the calling thread: with the introduction for a process's first thread,
@@ -150,7 +203,8 @@ impl Process {
     fn introduce(&self) -> Result<Ring, Refusal> {
         let parent = image();
         let arguments = if parent == u32::MAX {
-            RequestArguments { kind: RequestKind::Image, image: 0, fork: 0, node_base: 0 }
+            let kind = if session::is_late() { RequestKind::Attach } else { RequestKind::Image };
+            RequestArguments { kind, image: 0, fork: 0, node_base: 0 }
         } else {
             // SAFETY: in a fresh child there is one thread.
             unsafe { tree::start_child() };

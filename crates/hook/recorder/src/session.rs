@@ -9,6 +9,7 @@ use heapledger_core::sys;
 use heapledger_wire::session::SessionPage;
 
 use crate::connect::{self, Address};
+use crate::leave;
 
 static STATE: AtomicU32 = AtomicU32::new(STATE_UNDECIDED);
 const STATE_UNDECIDED: u32 = 0;
@@ -26,26 +27,31 @@ const USABLE_ON: u32 = 1;
 const USABLE_STOPPED: u32 = 2;
 
 struct AddressCell(UnsafeCell<MaybeUninit<Address>>);
-// SAFETY: written once in `join`, before `STATE` becomes `STATE_ON`, and only read after that was
-// seen.
+// SAFETY: written in `join` only, while no thread is inside a session, before `STATE` becomes
+// `STATE_ON`; and only read by threads that are, after they have seen that.
 unsafe impl Sync for AddressCell {}
-/// The address of the session, which is fixed once it is known.
+/// The address of the session, which is fixed as long as the process belongs to it.
 static ADDRESS: AddressCell = AddressCell(UnsafeCell::new(MaybeUninit::uninit()));
 
 static PAGE: AtomicPtr<SessionPage> = AtomicPtr::new(ptr::null_mut());
 /// The inode of the network namespace at the start, in which the session is reached. 0 if unknown.
 static NETWORK: AtomicU64 = AtomicU64::new(0);
 
-/// Keeps the address of the session. Recording is off until [`turn_on`] is called.
+/// True if the program ran before it joined the session.
+static IS_LATE: AtomicBool = AtomicBool::new(false);
+
+/// Keeps the address of the session. Recording is off until [`turn_on`] is called. `is_late` says
+/// that the program ran before.
 ///
 /// # Safety
 ///
-/// This is the first call, and precedes that of [`turn_on`].
-pub(crate) unsafe fn join(address: Address) {
+/// No thread is inside a session until the next call of [`turn_on`].
+pub(crate) unsafe fn join(address: Address, is_late: bool) {
+    IS_LATE.store(is_late, Ordering::Relaxed);
     SAMPLES.store(address.samples(), Ordering::Relaxed);
     NETWORK.store(network().unwrap_or(0), Ordering::Relaxed);
-    // SAFETY: nobody else refers to the cell: by this function's `# Safety` this is the only write,
-    // and `address` reads the cell only after `STATE_ON`, which `turn_on` stores later.
+    // SAFETY: nobody else refers to the cell: by this function's `# Safety` no thread is inside a
+    // session, and `address` reads the cell only after `STATE_ON`, which `turn_on` stores later.
     unsafe { (*ADDRESS.0.get()).write(address) };
 }
 
@@ -54,10 +60,28 @@ pub(crate) fn turn_on() {
     STATE.store(STATE_ON, Ordering::Release);
 }
 
-/// Switches recording off for good in this process.
+/// Switches recording off in this process, until it joins another session.
 #[cold]
 pub fn turn_off() {
-    STATE.store(STATE_OFF, Ordering::Release);
+    STATE.store(STATE_OFF, Ordering::SeqCst);
+}
+
+/// True if the program ran before it joined the session.
+pub(crate) fn is_late() -> bool {
+    IS_LATE.load(Ordering::Relaxed)
+}
+
+/// Forgets the session.
+///
+/// # Safety
+///
+/// No thread is inside the hook.
+pub(crate) unsafe fn reset() {
+    USABLE.store(USABLE_NOT_YET, Ordering::Relaxed);
+    if let Some(page) = known_page() {
+        connect::forget_page(page);
+    }
+    PAGE.store(ptr::null_mut(), Ordering::Release);
 }
 
 /// True if recording is on, or may still become so.
@@ -105,6 +129,11 @@ pub(crate) fn is_gone() -> bool {
     connect::is_gone(address())
 }
 
+/// Returns the address of the session page, 0 if there is none.
+pub(crate) fn page_address() -> u64 {
+    PAGE.load(Ordering::Relaxed).expose_provenance() as u64
+}
+
 /// Returns the session page. Call only while introduced.
 #[inline(always)]
 pub(crate) fn page() -> &'static SessionPage {
@@ -112,7 +141,8 @@ pub(crate) fn page() -> &'static SessionPage {
     unsafe { &*PAGE.load(Ordering::Relaxed) }
 }
 
-/// Returns the session page, if this process or the one that forked it has been introduced.
+/// Returns the session page, if this process or the one that forked it has been introduced. It stays
+/// mapped when the session is over; then it reads as the page of another session, or of none.
 #[inline(always)]
 pub(crate) fn known_page() -> Option<&'static SessionPage> {
     // SAFETY: `as_ref` requires null or a live page: `PAGE` is null until `set_page` stores the
@@ -124,6 +154,7 @@ pub(crate) fn known_page() -> Option<&'static SessionPage> {
 /// Keeps the session page, which stays mapped.
 pub(crate) fn set_page(page: NonNull<SessionPage>) {
     PAGE.store(page.as_ptr(), Ordering::Release);
+    leave::publish_page();
 }
 
 /// Returns the inode of the network namespace of the calling thread.

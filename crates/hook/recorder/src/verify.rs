@@ -19,7 +19,7 @@ use heapledger_core::{NodeKind, StackId, sandbox, sys};
 use heapledger_unwind::{modules, nodes, rules};
 use heapledger_wire::event::{Extended, code};
 use heapledger_wire::publish::WriteError;
-use heapledger_wire::session::mode;
+use heapledger_wire::session::{SessionPage, mode};
 
 use crate::block::ThreadBlock;
 use crate::process::{self, Process};
@@ -46,7 +46,8 @@ static DESCRIBED: [AtomicU32; DESCRIBED_MAX] = [const { AtomicU32::new(0) }; DES
 
 /// True if this session verifies stacks. False while the process is not introduced.
 pub fn is_wanted() -> bool {
-    process::session_is_live() && session::page().mode() & mode::VERIFIES_STACKS != 0
+    let is_asked = |page: &SessionPage| page.mode() & mode::VERIFIES_STACKS != 0;
+    process::session_is_live() && session::known_page().is_some_and(is_asked)
 }
 
 /// Makes `backtrace` known. `unwinder` is an address in the library that does its work.

@@ -2,10 +2,11 @@
 
 use core::cell::UnsafeCell;
 use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicPtr, Ordering};
 
 use heapledger_core::lock::Lock;
 
-use crate::Block;
+use crate::{Block, Head};
 
 /// The blocks that the next new threads take. Zeroed memory is a valid, empty list: so it may lie
 /// in memory that a forked child finds zeroed, and it must, because the blocks do.
@@ -14,6 +15,8 @@ use crate::Block;
 pub struct FreeList<B> {
     lock: Lock,
     first: UnsafeCell<*mut B>,
+    /// The block that was listed last, of all blocks of the process.
+    listed: AtomicPtr<B>,
 }
 
 // SAFETY: the list is used under the lock only, and the blocks on it belong to nobody.
@@ -22,7 +25,35 @@ unsafe impl<B> Sync for FreeList<B> {}
 impl<B: Block> FreeList<B> {
     /// Returns an empty list.
     pub const fn new() -> FreeList<B> {
-        FreeList { lock: Lock::new(), first: UnsafeCell::new(ptr::null_mut()) }
+        FreeList { lock: Lock::new(), first: UnsafeCell::new(ptr::null_mut()), listed: AtomicPtr::new(ptr::null_mut()) }
+    }
+
+    /// Lists a block among all blocks of the process, once.
+    pub(crate) fn list(&self, block: &mut B) {
+        if block.head().is_listed {
+            return;
+        }
+        block.head().is_listed = true;
+        let mut before = self.listed.load(Ordering::Relaxed);
+        loop {
+            block.head().listed_before = before;
+            match self.listed.compare_exchange_weak(before, block, Ordering::SeqCst, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(now) => before = now,
+            }
+        }
+    }
+
+    /// Calls `visit` with each block that a thread of this process has or had, whether it is free
+    /// or not. Blocks are never unmapped.
+    pub fn for_each(&self, mut visit: impl FnMut(NonNull<B>)) {
+        let mut at = self.listed.load(Ordering::SeqCst);
+        while let Some(block) = NonNull::new(at) {
+            visit(block);
+            // SAFETY: a listed block stays mapped, and begins with its head (`Block`). The field is
+            // not written once the block is listed; no reference to anything else is made.
+            at = unsafe { (&raw const (*block.as_ptr().cast::<Head<B>>()).listed_before).read() };
+        }
     }
 
     /// Takes a block of a thread that has ended, with all that it holds.

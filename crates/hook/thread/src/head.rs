@@ -20,6 +20,10 @@ pub struct Head<B> {
     pub guard_word: u64,
     /// The next block on the list of free blocks.
     pub(crate) next: *mut B,
+    /// The block that was listed before this one: see [`FreeList::for_each`](crate::FreeList).
+    pub(crate) listed_before: *mut B,
+    /// True if the block is listed.
+    pub(crate) is_listed: bool,
     /// The number of iterations of key destructors that have run.
     pub(crate) iterations: u32,
     /// True while we call the C library: calls that come back are not the program's.

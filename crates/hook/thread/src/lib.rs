@@ -42,7 +42,8 @@ pub use head::{GATE_OPEN, GATE_UNATTACHED, Head};
 /// # Safety
 ///
 /// Zeroed memory is a valid block, which is not attached. Blocks are handed on, never dropped, so
-/// the type has no destructor that matters. `head` and `walker` return fields of the block itself.
+/// the type has no destructor that matters. `head` and `walker` return fields of the block itself; the
+/// head is at its start.
 pub unsafe trait Block: Sized + 'static {
     /// Returns the gate, the guard and the list link.
     fn head(&mut self) -> &mut Head<Self>;
@@ -52,6 +53,11 @@ pub unsafe trait Block: Sized + 'static {
 
     /// Returns the free list: blocks whose threads have ended; `None` while the hook is off.
     fn free_list() -> Option<&'static FreeList<Self>>;
+
+    /// False while the hook wants no thread to enter.
+    fn is_on() -> bool {
+        true
+    }
 
     /// Makes a block whose gate is not open ready for its thread, closes the gate at `sp`, and
     /// returns true; or leaves it unattached, and returns false.
@@ -124,7 +130,7 @@ pub fn enter<B: Block>(sp: u64) -> Option<&'static mut B> {
 #[cold]
 #[inline(never)]
 fn enter_slow<B: Block>(sp: u64) -> Option<&'static mut B> {
-    let free_list = B::free_list()?;
+    let free_list = B::free_list().filter(|_| B::is_on())?;
     let (block, is_adopted) = match current::<B>() {
         Current::TornDown => return None,
         Current::None => (adopt(free_list, sp)?, true),
@@ -144,6 +150,7 @@ fn enter_slow<B: Block>(sp: u64) -> Option<&'static mut B> {
             return Some(block);
         }
     }
+    free_list.list(block);
     block.attach(sp).then_some(block)
 }
 
@@ -179,6 +186,8 @@ fn adopt<B: Block>(free_list: &FreeList<B>, sp: u64) -> Option<NonNull<B>> {
     state.head().iterations = 0;
     state.walker().start_thread();
     arch::set_thread_word(block.as_ptr().expose_provenance());
+    // The gate is closed, and seen to be by whoever goes through the list from here on.
+    free_list.list(state);
     // From here on calls of this thread see the closed gate.
     state.head().is_untracked = true;
     watch_exit(block.as_ptr().cast());

@@ -123,6 +123,31 @@ pub(crate) fn initialise() -> bool {
     reserve(StackId::ROOT)
 }
 
+/// Empties all nodes.
+///
+/// # Safety
+///
+/// No other thread uses nodes, and no id is used again before it was written again.
+pub(crate) unsafe fn clear() {
+    for (index, segment) in SEGMENT.iter().enumerate() {
+        let memory = segment.load(Ordering::Acquire);
+        if memory.is_null() {
+            continue;
+        }
+        // SAFETY: `unmap` requires memory of `map_private` to which nothing refers: `reserve` has
+        // mapped it, and nobody uses nodes by this function's `# Safety`. The first segment, which
+        // is read without a check, is replaced below.
+        if index != 0 {
+            segment.store(ptr::null_mut(), Ordering::Release);
+            unsafe { sys::unmap(memory.cast(), size_of::<Segment>()) };
+        } else if !unsafe { sys::discard(memory.cast(), size_of::<Segment>()) } {
+            // SAFETY: as above; the memory is locked and stays, so it is zeroed by hand.
+            unsafe { ptr::write_bytes(memory, 0, 1) };
+        }
+    }
+    REFUSED.store(0, Ordering::Relaxed);
+}
+
 /// Makes room for a node; false if there is no memory.
 pub(crate) fn reserve(id: StackId) -> bool {
     let (segment, _) = locate(id);

@@ -133,6 +133,35 @@ pub unsafe fn start_child() {
     IS_INHERITED.store(true, Ordering::Relaxed);
 }
 
+/// Empties the tree, for another reader: ids begin anew. Remembered nodes mean nothing any more, so
+/// call [`modules::advance_epoch`](crate::modules::advance_epoch) as well. False if there is no
+/// memory.
+///
+/// # Safety
+///
+/// No other thread uses the tree.
+pub unsafe fn restart() -> bool {
+    // SAFETY: the caller's contract; a lock that a jump has left held is made anew.
+    unsafe { ptr::from_ref(&GROWING).cast_mut().write_volatile(Lock::new()) };
+    let Some(new) = Table::map(SLOTS_MIN) else { return false };
+    let old = TABLE.swap(ptr::from_ref(new).cast_mut(), Ordering::AcqRel);
+    // SAFETY: null, or a table, which stays mapped until here.
+    if let Some(table) = unsafe { old.as_ref() } {
+        let length = Table::length(table.slots()) as usize;
+        // SAFETY: `unmap` requires memory of `map_private` to which nothing refers: `Table::map`
+        // has made it, and nobody uses the tree by this function's `# Safety`.
+        unsafe { sys::unmap(old.cast(), length) };
+    }
+    // SAFETY: `clear` requires that nobody uses nodes: this function's `# Safety` says so.
+    unsafe { nodes::clear() };
+    NEXT_ID.store(1, Ordering::Relaxed);
+    FIRST_ID.store(0, Ordering::Relaxed);
+    IS_INHERITED.store(false, Ordering::Relaxed);
+    REFUSED.store(0, Ordering::Relaxed);
+    LIMIT.store(u64::MAX, Ordering::Relaxed);
+    true
+}
+
 /// Returns the root of the stacks of a module epoch.
 pub fn root(epoch: u32, sink: &mut dyn Sink) -> NodeRef {
     if epoch == 0 { NodeRef::ROOT } else { child(NodeRef::ROOT, NodeKind::Epoch, u64::from(epoch), sink) }

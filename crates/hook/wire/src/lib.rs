@@ -5,6 +5,7 @@
 //! compatibility: a mismatch is refused in the handshake. The recording format has to last, this
 //! protocol does not.
 //!
+//! - [`armed`]: how a running program is asked to join a session.
 //! - [`session`]: the session page and the messages of the handshake.
 //! - [`ring`]: a single-producer, single-consumer ring of 64-bit words.
 //! - [`entries`]: the entry points of allocators inside programs, and their redirection.
@@ -18,6 +19,7 @@
 #[cfg(test)]
 extern crate std;
 
+pub mod armed;
 pub mod entries;
 pub mod event;
 pub mod publish;

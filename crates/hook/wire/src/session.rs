@@ -22,6 +22,9 @@ pub const USABLE_SUFFIX: &str = ":u";
 /// however long it is stalled. The session page contains this too, but a new program gets the page
 /// only from the recorder.
 pub const WAITS_SUFFIX: &str = ":w";
+/// The suffix of that variable, after all others, for a program that an *armed* one starts: the
+/// library is in `LD_PRELOAD` because the user put it there, and stays.
+pub const ARMED_SUFFIX: &str = ":a";
 /// A suffix that a recorded program adds to that variable for a program that it starts while the
 /// recorder is known to be stalled. It is not part of the address, and is not handed on.
 pub const STALLED_SUFFIX: &str = ":x";
@@ -63,6 +66,9 @@ pub mod mode {
     /// The recorder is stalled: until it is back, events are dropped as with [`DROPS`]. Set by a
     /// thread that has waited for the recorder in vain, cleared by the collector.
     pub const STALLED: u32 = 32;
+    /// The session is over, and nothing is recorded: with [`PAUSED`] and [`IDLE`]. Set only in a
+    /// session of armed processes, which can join another one.
+    pub const OVER: u32 = 64;
 }
 
 /// Memory shared by the collector and every process of the session.
@@ -99,6 +105,21 @@ pub struct SessionPage {
 }
 
 impl SessionPage {
+    /// The page of a thread that has joined no session.
+    pub const NONE: SessionPage = SessionPage {
+        version: AtomicU32::new(0),
+        state: AtomicU32::new(state::OVER),
+        sleeping: AtomicU32::new(0),
+        mode: AtomicU32::new(mode::OVER | mode::PAUSED | mode::IDLE),
+        without_contexts: AtomicU32::new(0),
+        rate: AtomicU32::new(0),
+        heartbeat: AtomicU32::new(0),
+        heartbeat_of_broker: AtomicU32::new(0),
+        stall_milliseconds: AtomicU32::new(0),
+        stalled_at: AtomicU64::new(0),
+        target_memory: AtomicU64::new(0),
+    };
+
     /// Advances the heartbeat of the collector and the writer.
     pub fn beat(&self) {
         self.heartbeat.fetch_add(1, Ordering::Release);
@@ -154,6 +175,13 @@ impl SessionPage {
         }
     }
 
+    /// Makes this page that of a session that is over. Callable on any page, also while threads
+    /// read it.
+    pub fn end(&self) {
+        self.mode.fetch_or(mode::OVER | mode::PAUSED | mode::IDLE, Ordering::Release);
+        self.state.store(state::OVER, Ordering::Release);
+    }
+
     /// Returns the present [`mode`].
     #[inline(always)]
     pub fn mode(&self) -> u32 {
@@ -196,6 +224,8 @@ pub enum RequestKind {
     /// Asks for the plan by which the entry points of allocators inside of the program are
     /// redirected ([`redirection`](crate::redirection)); before the process is introduced.
     Entries = 6,
+    /// First contact of a program that ran before the session began.
+    Attach = 7,
 }
 
 /// A request. All fields are plain numbers; the bytes on the socket are those of the struct, native

@@ -23,6 +23,7 @@ mod record;
 mod replay;
 mod reports;
 pub(crate) mod select;
+mod start;
 mod tables;
 mod types;
 pub(crate) mod values;
@@ -47,13 +48,14 @@ pub(crate) use self::log::{ConvertLog, InfoLog, Log, LogAction, LogFieldOptions,
 pub(crate) use self::phc::{HeapChecker, Phc, Placement, function};
 pub(crate) use self::pictures::{Advise, Flame, Growth, Timeline, Tree};
 pub(crate) use self::record::{
-    Attach, Check, Control, FileLimit, KeptNames, OnFull, Pause, Record, Run, Sample, Stacks, Start, Status,
+    Attach, Check, Control, FileLimit, KeptNames, OnFull, Pause, Record, Run, Sample, Stacks, Status,
 };
 pub(crate) use self::replay::{Replay, ReplayAllocator};
 pub(crate) use self::reports::{
     DiffReports, MergeReports, Privacy, Reports, ReportsAction, ReportsFormat, ReportsTarget, ReportsView, SaveReports,
     ShowReports,
 };
+pub(crate) use self::start::{Start, Stop};
 pub(crate) use self::tables::{Leaks, Neighbours, ReallocationOrder, Reallocations, Sizes, Summary, Temporary, Top};
 pub(crate) use self::types::{Blocks, Types, TypesBy};
 pub(crate) use self::verbs::command;
@@ -157,8 +159,8 @@ pub(crate) enum Verb {
     Attach(Attach),
     #[command(alias = "resume")]
     Start(Start),
-    #[command(alias = "stop")]
     Pause(Pause),
+    Stop(Stop),
     Sample(Sample),
     Status(Status),
     Summary(Summary),
@@ -258,7 +260,7 @@ mod tests {
 
     #[test]
     fn names_that_were_other_ones() {
-        assert!(matches!(parse("heapledger stop").unwrap().verb, Verb::Pause(_)));
+        assert!(matches!(parse("heapledger stop").unwrap().verb, Verb::Stop(_)));
         assert!(matches!(parse("heapledger pause 7").unwrap().verb, Verb::Pause(_)));
         assert!(matches!(parse("heapledger resume 7").unwrap().verb, Verb::Start(_)));
         let bounds = |line: &str| match parse(&format!("heapledger timeline {line}")).map(|arguments| arguments.verb) {

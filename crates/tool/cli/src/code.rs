@@ -643,6 +643,14 @@ codes! {
         consequence: "If that code keeps frame pointers, these stacks are right, but nothing proves it. Counts are right.",
         remedy: "Have the code keep them: `node --interpreted-frames-native-stack`, `java -XX:+PreserveFramePointer`.",
     }
+    /// The running program is not armed
+    NotArmed = 101 {
+        cause: "A program that runs can be recorded from now on if it was started with the recorder's library in LD_PRELOAD. \
+                This one does not have it, or has that of another version.",
+        consequence: "Nothing of the program is recorded, and the program goes on as it was.",
+        remedy: "Start it again with `LD_PRELOAD=$(heapledger lib record)` in its environment: of a service in its unit file, \
+                 of a container in its image or manifest (docs/services.md). Or record it from its start: `heapledger record`.",
+    }
     /// The format of a snapshot cannot hold all of it
     LostBySnapshot = 102 {
         cause: "Firefox and V8 write different things into heap snapshots: V8 has texts of strings, weak edges and kinds of edges; \
@@ -650,61 +658,16 @@ codes! {
         consequence: "The file is whole for its own tools, but what the warning names is not in it.",
         remedy: "Keep the snapshot that was read, and ask it about these things: `heapledger heap` reads both formats.",
     }
+    /// The kernel lets this user not look into the process
+    MemoryDenied = 103 {
+        cause: "A running program is asked to join a recording through its memory (`/proc/PID/mem`). The kernel allows that to \
+                those who may debug the process: not if it is another user's, if `kernel.yama.ptrace_scope` is above 0, if it \
+                has declared its memory private, or if a container lacks CAP_SYS_PTRACE.",
+        consequence: "Nothing of the program is recorded, and the program goes on as it was.",
+        remedy: "`sudo heapledger start PID`; in a container, start it with `--cap-add SYS_PTRACE`, or run the command on the \
+                 host. Where even root may not (`ptrace_scope` 3): `heapledger record --start-paused -- COMMAND`.",
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-    use std::fs;
-    use std::path::Path;
-
-    use super::*;
-
-    /// Returns all of the command's sources but this file: path and text.
-    fn sources() -> Vec<(String, String)> {
-        fn collect(directory: &Path, into: &mut Vec<(String, String)>) {
-            for entry in fs::read_dir(directory).unwrap() {
-                let path = entry.unwrap().path();
-                if path.is_dir() {
-                    collect(&path, into);
-                } else if path.file_name().unwrap() != "code.rs" {
-                    into.push((path.display().to_string(), fs::read_to_string(&path).unwrap()));
-                }
-            }
-        }
-        let mut found = vec![];
-        collect(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut found);
-        found
-    }
-
-    #[test]
-    fn each_code_is_explained_and_each_explanation_is_used() {
-        let sources = sources();
-        for explanation in EXPLANATIONS {
-            let name = format!("Code::{:?}", explanation.code);
-            let is_use = |text: &str| {
-                text.match_indices(&name).any(|(at, _)| {
-                    !text[at + name.len()..].starts_with(|next: char| next.is_alphanumeric() || next == '_')
-                })
-            };
-            assert!(sources.iter().any(|(_, text)| is_use(text)), "{name} is explained, but never said");
-            for part in [explanation.title(), explanation.cause, explanation.consequence, explanation.remedy] {
-                assert!(part.len() > 10 && !part.contains("  "), "{name}: {part:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn numbers_are_told_apart() {
-        let numbers: Vec<u16> = EXPLANATIONS.iter().map(|explanation| explanation.code as u16).collect();
-        assert!(numbers.is_sorted());
-        assert_eq!(numbers.iter().collect::<BTreeSet<_>>().len(), numbers.len());
-        assert_eq!(Code::Static.to_string(), "HL0001");
-        for text in ["HL0001", "hl0001", "hl1", "1", " 0001 "] {
-            assert_eq!(Code::parse(text).map(|explanation| explanation.code), Some(Code::Static), "{text:?}");
-        }
-        for text in ["", "HL", "HL9999", "x", "-1"] {
-            assert!(Code::parse(text).is_none(), "{text:?}");
-        }
-    }
-}
+mod tests;

@@ -2,6 +2,7 @@
 
 pub(crate) mod advise;
 mod anonymize;
+mod armed;
 mod attach;
 pub(crate) mod blocks;
 pub(crate) mod check;
@@ -80,7 +81,8 @@ pub(crate) fn answer(verb: &Verb, out: &mut Output) -> Result<ExitCode> {
         Verb::Doctor(doctor) => return doctor::run(doctor, out).map(ExitCode::from),
         Verb::Summary(summary) => summary::run(summary, out),
         Verb::Attach(attach) => attach::run(attach),
-        Verb::Start(start) => control::run(&start.control, ControlRequest::Start, out),
+        Verb::Start(start) => control::start(start, out),
+        Verb::Stop(stop) => control::stop(stop, out),
         Verb::Pause(pause) => control::run(&pause.control, ControlRequest::Stop, out),
         Verb::Sample(sample) => control::sample(sample, out),
         Verb::Status(status) => control::run(&status.control, ControlRequest::Status, out),

@@ -28,7 +28,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::error::RecordError;
 use crate::inbox::{Inbox, Message, NewFork, NewImage, NewRing};
-use crate::process::Description;
+use crate::process::{self, Description};
 use crate::redirection::Redirections;
 use crate::session::Session;
 use crate::shared::{Page, Pool, SharedRing};
@@ -351,9 +351,9 @@ impl State {
             return None;
         }
         match request.kind {
-            kind if kind == RequestKind::Image as u32 || kind == RequestKind::Fork as u32 => {
-                self.grant_image(request, kind == RequestKind::Fork as u32, connection)
-            }
+            kind if kind == RequestKind::Image as u32 => self.grant_image(request, ImageOrigin::Exec, connection),
+            kind if kind == RequestKind::Fork as u32 => self.grant_image(request, ImageOrigin::Fork, connection),
+            kind if kind == RequestKind::Attach as u32 => self.grant_image(request, ImageOrigin::Attached, connection),
             kind if kind == RequestKind::Ring as u32 => self.grant_ring(request),
             kind if kind == RequestKind::Probe as u32 => {
                 Some((Answer { refused: 0, image: 0, common_length: 0, ring_length: 0 }, Vec::new()))
@@ -369,10 +369,11 @@ impl State {
     fn grant_image(
         &mut self,
         request: &Request,
-        is_fork: bool,
+        how: ImageOrigin,
         connection: BorrowedFd<'_>,
     ) -> Option<(Answer, Vec<OwnedFd>)> {
         let stamp = units(arch::ticks());
+        let is_fork = how == ImageOrigin::Fork;
         // Without a peer the requester is dead, so no process goes unrecorded.
         let (pid, pidfd) = self.peer(connection)?;
         // Processes that have ended by now ended before this image does anything.
@@ -404,7 +405,7 @@ impl State {
             let parent = || self.processes.get(&description.parent_pid).map(|process| process.image);
             before.map(|before| before.image).or_else(parent)
         };
-        let how = if is_fork { ImageOrigin::Fork } else { ImageOrigin::Exec };
+        let age = if how == ImageOrigin::Attached { process::age(pid) } else { Duration::ZERO };
         let fork = is_fork.then_some(NewFork {
             parent: ImageId(request.image),
             sequence: request.fork,
@@ -419,6 +420,7 @@ impl State {
             parent_pid,
             parent_image,
             how,
+            age,
             fork,
             executable,
             argv,

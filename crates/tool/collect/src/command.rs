@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use heapledger_recording::ExitStatus;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process, pidfd_open, pidfd_send_signal, waitid,
@@ -34,8 +35,14 @@ pub(crate) struct RunningCommand {
     pidfd: Arc<OwnedFd>,
     ended: Arc<OnceLock<Ended>>,
     thread: JoinHandle<()>,
+    /// True once it is not waited for any more.
+    is_left: Arc<AtomicBool>,
     _orphans: Option<Orphans>,
 }
+
+/// The interval at which the thread that waits for a process which is not our child looks whether
+/// it is still wanted.
+const FOLLOW_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 impl RunningCommand {
     /// Waits for the child in a thread of its own, which wakes the collector. If `stops_us`, this
@@ -55,7 +62,35 @@ impl RunningCommand {
         let thread = std::thread::Builder::new().name("waiter".into()).spawn(run);
         let thread = thread.map_err(RecordError::session("the waiting thread"))?;
         let _orphans = Orphans::reap(stops_us, pid, Arc::clone(&ended));
-        Ok(RunningCommand { pidfd, ended, thread, _orphans })
+        Ok(RunningCommand { pidfd, ended, thread, is_left: Arc::default(), _orphans })
+    }
+
+    /// Waits in a thread for the end of a process that is not our child, until it is
+    /// [left](RunningCommand::leave).
+    pub(crate) fn follow(pid: Pid, page: Arc<Page>) -> Result<RunningCommand, RecordError> {
+        let failed = "a handle of the process";
+        let pidfd = Arc::new(pidfd_open(pid, PidfdFlags::empty()).map_err(RecordError::session(failed))?);
+        let (ended, is_left) = (Arc::new(OnceLock::new()), Arc::new(AtomicBool::new(false)));
+        let (thread_pidfd, thread_ended, thread_left) = (Arc::clone(&pidfd), Arc::clone(&ended), Arc::clone(&is_left));
+        let run = move || {
+            while !thread_left.load(Ordering::Acquire) {
+                let mut entry = [PollFd::from_borrowed_fd(thread_pidfd.as_fd(), PollFlags::IN)];
+                if poll(&mut entry, Some(&FOLLOW_INTERVAL)).is_ok_and(|ready| ready > 0) {
+                    let exit = unix::exit_of(thread_pidfd.as_fd()).unwrap_or(UNKNOWN);
+                    // Nobody else sets it.
+                    let _ = thread_ended.set(Ended { exit, at: Instant::now() });
+                    return wake(&page);
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("waiter".into()).spawn(run);
+        let thread = thread.map_err(RecordError::session("the waiting thread"))?;
+        Ok(RunningCommand { pidfd, ended, thread, is_left, _orphans: None })
+    }
+
+    /// Stops waiting for a process that is not our child.
+    pub(crate) fn leave(&self) {
+        self.is_left.store(true, Ordering::Release);
     }
 
     pub(crate) fn pidfd(&self) -> &OwnedFd {

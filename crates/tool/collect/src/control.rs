@@ -46,12 +46,15 @@ pub(crate) struct Switch {
     began: Mutex<Option<Instant>>,
     /// True if the recording is ending.
     is_over: AtomicBool,
+    /// True if somebody has asked for its end.
+    is_end_asked: AtomicBool,
 }
 
 impl Switch {
     pub(crate) fn new(page: Arc<Page>, inbox: Arc<Inbox>, is_sample: bool) -> Switch {
         let is_on = page.mode() & mode::PAUSED == 0;
-        Switch { page, inbox, is_sample, began: Mutex::new(is_on.then(Instant::now)), is_over: AtomicBool::new(false) }
+        let (is_over, is_end_asked) = (AtomicBool::new(false), AtomicBool::new(false));
+        Switch { page, inbox, is_sample, began: Mutex::new(is_on.then(Instant::now)), is_over, is_end_asked }
     }
 
     /// Records allocations from now on.
@@ -74,6 +77,17 @@ impl Switch {
             self.inbox.post([Message::Paused { stamp: units(arch::ticks()) }]);
             crate::command::wake(&self.page);
         }
+    }
+
+    /// Asks for the end of the recording.
+    fn end(&self) {
+        self.is_end_asked.store(true, Ordering::Release);
+        crate::command::wake(&self.page);
+    }
+
+    /// True if somebody has asked for the end of the recording.
+    pub(crate) fn is_end_asked(&self) -> bool {
+        self.is_end_asked.load(Ordering::Acquire)
     }
 
     /// Samples blocks at this rate from now on, if the recording is of a sample.
@@ -134,6 +148,8 @@ pub struct Status {
     pub command: u32,
     /// The pids of recorded processes that have not ended.
     pub processes: Vec<u32>,
+    /// True if the recorder has joined a program that ran already.
+    pub is_attached: bool,
     /// True if allocations are recorded at present.
     pub is_on: bool,
     /// True if allocations have ever been recorded.
@@ -159,6 +175,7 @@ impl Status {
         let mut line = |name: &str, value: u64| _ = writeln!(text, "{name} {value}");
         line("recorder", self.recorder.into());
         line("command", self.command.into());
+        line("attached", self.is_attached.into());
         line("on", self.is_on.into());
         line("begun", self.has_begun.into());
         if let Some(rate) = self.sampling {
@@ -196,6 +213,7 @@ impl Status {
                 b"recorder" => status.recorder = u32::try_from(value).ok()?,
                 b"command" => status.command = u32::try_from(value).ok()?,
                 b"process" => status.processes.push(u32::try_from(value).ok()?),
+                b"attached" => status.is_attached = value != 0,
                 b"on" => status.is_on = value != 0,
                 b"begun" => status.has_begun = value != 0,
                 b"rate" => status.sampling = Some(Rate::from_logarithm(value)),
@@ -261,6 +279,7 @@ fn answer(line: &[u8], switch: &Switch, status: &Mutex<Status>) -> Option<Vec<u8
     match ControlRequest::parse(line)? {
         ControlRequest::Start => switch.start(),
         ControlRequest::Stop => switch.stop(),
+        ControlRequest::End => switch.end(),
         ControlRequest::Sample(rate) => switch.rate(rate),
         ControlRequest::Status => {}
         ControlRequest::Save => switch.save().then_some(())?,
@@ -278,6 +297,8 @@ pub enum ControlRequest {
     Start,
     /// Do not record them from now on.
     Stop,
+    /// End the recording; the programs go on unrecorded.
+    End,
     /// Sample blocks at this rate from now on. Without effect if the recording is not of a sample,
     /// as the status says.
     Sample(Rate),
@@ -293,6 +314,7 @@ impl ControlRequest {
         let word = match self {
             ControlRequest::Start => "start",
             ControlRequest::Stop => "stop",
+            ControlRequest::End => "end",
             ControlRequest::Sample(rate) => &format!("rate={}", rate.logarithm()),
             ControlRequest::Status => "status",
             ControlRequest::Save => "save",
@@ -308,6 +330,7 @@ impl ControlRequest {
         let requests = [
             ("start", ControlRequest::Start),
             ("stop", ControlRequest::Stop),
+            ("end", ControlRequest::End),
             ("status", ControlRequest::Status),
             ("save", ControlRequest::Save),
         ];

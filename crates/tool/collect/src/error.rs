@@ -71,6 +71,12 @@ pub enum RecordError {
         /// The reason.
         source: io::Error,
     },
+    /// The process cannot be asked to join.
+    #[error("{source}")]
+    Attach {
+        /// The reason.
+        source: crate::ArmError,
+    },
     /// The collector ran out of memory.
     #[error("out of memory for the table of live blocks")]
     OutOfMemory,

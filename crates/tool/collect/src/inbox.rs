@@ -2,6 +2,7 @@
 
 use std::sync::mpsc::SyncSender;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use heapledger_core::allocator::{AllocatorKind, AllocatorVersion};
 use heapledger_core::sample::Rate;
@@ -43,6 +44,8 @@ pub(crate) struct NewImage {
     pub(crate) parent_image: Option<ImageId>,
     /// By fork, or by exec.
     pub(crate) how: ImageOrigin,
+    /// The time for which the program ran before it was recorded.
+    pub(crate) age: Duration,
     pub(crate) fork: Option<NewFork>,
     pub(crate) executable: Vec<u8>,
     pub(crate) argv: Vec<Vec<u8>>,

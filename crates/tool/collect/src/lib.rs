@@ -10,6 +10,7 @@
 //! Nothing is printed. The [`Outcome`] has everything, including the command's exit status.
 
 mod address_index;
+mod armed;
 pub mod ask;
 mod broker;
 mod clock;
@@ -55,6 +56,7 @@ mod tree;
 mod unix;
 mod writer;
 
+pub use armed::{ArmError, ArmedProcess, Denial};
 pub use control::{ControlRequest, RunningSession, Status};
 pub use discard::DiscardingSession;
 pub use error::RecordError;
@@ -64,7 +66,7 @@ pub use libraries::{CommandAllocator, CommandLibraries, is_loadable};
 pub use log::{ExistingFile, LogOptions, Logged, LoggedFields, log};
 pub use options::{Begin, OnFull, RecordOptions, Rotation, StackMode};
 pub use outcome::{ImageOutcome, Outcome, ProcessOutcome, Progress, Totals};
-pub use recorder::record;
+pub use recorder::{attach, record};
 pub use run::{check, run};
 pub use session::{Library, is_observed};
 pub use signals::die_by;

@@ -29,6 +29,8 @@ pub enum Progress<'a> {
         /// The file.
         path: &'a Path,
     },
+    /// The program that was asked to join has joined.
+    Joined,
     /// The command has ended.
     CommandEnded {
         /// Its exit status.

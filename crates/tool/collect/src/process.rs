@@ -3,6 +3,8 @@
 use std::fs;
 use std::time::Duration;
 
+use rustix::time::{ClockId, clock_gettime};
+
 /// The data with which a new image is introduced. What cannot be read is empty or 0.
 #[derive(Debug, Default)]
 pub(crate) struct Description {
@@ -41,6 +43,8 @@ pub(crate) struct Stat {
     parent: u32,
     /// The processor time that it has used.
     pub(crate) used: Duration,
+    /// The time at which it was made, since the system's start.
+    started: Duration,
 }
 
 impl Stat {
@@ -56,14 +60,24 @@ impl Stat {
         let mut fields = rest.split_ascii_whitespace();
         let (state, parent) = (fields.next()?.chars().next()?, fields.next()?.parse().ok()?);
         let [user, system] = [fields.nth(9)?, fields.next()?].map(|ticks| ticks.parse::<u64>().ok());
+        let started = fields.nth(6)?.parse::<u64>().ok()?;
+        let of_ticks =
+            |ticks: u64| Duration::from_millis(ticks.saturating_mul(1000) / rustix::param::clock_ticks_per_second());
         let ticks = user?.saturating_add(system?);
-        let milliseconds = ticks.saturating_mul(1000) / rustix::param::clock_ticks_per_second();
-        Some(Stat { state, parent, used: Duration::from_millis(milliseconds) })
+        Some(Stat { state, parent, used: of_ticks(ticks), started: of_ticks(started) })
     }
 
     fn of(pid: u32) -> Option<Stat> {
         Stat::read(&format!("/proc/{pid}/stat"))
     }
+}
+
+/// Returns the time since a process was made; 0 if it cannot be read.
+pub(crate) fn age(pid: u32) -> Duration {
+    let started = Stat::of(pid).map(|stat| stat.started).unwrap_or_default();
+    let now = clock_gettime(ClockId::Boottime);
+    let now = Duration::new(now.tv_sec.max(0) as u64, now.tv_nsec as u32);
+    now.checked_sub(started).filter(|_| !started.is_zero()).unwrap_or_default()
 }
 
 fn parent(pid: u32) -> u32 {

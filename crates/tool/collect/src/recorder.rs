@@ -1,6 +1,7 @@
 //! Records a command: starts it and the threads that serve it, collects until all is over, and
 //! reports the outcome.
 
+use std::ffi::{OsStr, OsString};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
@@ -12,9 +13,10 @@ use heapledger_core::Bytes;
 use heapledger_core::sample::Rate;
 use heapledger_recording::{Clock as ClockKind, Session as SessionRecord, Time};
 use heapledger_wire::session::state;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::armed::{ArmError, ArmedProcess};
 use crate::broker::Broker;
 use crate::clock::{Clock, Reading};
 use crate::collector::end::{Failed, Finished, SessionEnd};
@@ -49,77 +51,166 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 pub fn record(options: &RecordOptions, observer: &mut dyn FnMut(Progress<'_>)) -> Result<Outcome, RecordError> {
     let launch = Launch::find(&options.command)?;
     let signals = if options.handle_signals { Signals::handle() } else { None };
-    let mut output = Output::create(options.output.as_deref(), options.force, options.rotation().is_some())?;
-    let file = output.file()?;
-    let sampling = options.sample_every.map(Rate::nearest);
-    let is_sample = sampling.is_some();
-    let destination = match options.totals_only {
-        true => Destination::replaced(file, is_sample),
-        false => Destination::appended(file, is_sample),
-    };
-    let library = install(options)?;
-    let session = Session::new()?;
-    let environment = session.to_environment(is_sample, options.usable_sizes, options.stall_timeout.is_none());
-    let page = Arc::new(session_page(options, sampling.unwrap_or_default())?);
-    let writer = Writer::start(destination, Some(Arc::clone(&page)))?;
-    let inbox = Arc::new(Inbox::default());
-    let pool = Arc::new(Pool::default());
-    let capacity = options.ring_capacity();
-    let broker = Broker::start(session, Arc::clone(&page), Arc::clone(&inbox), Arc::clone(&pool), capacity)?;
-    let switch = Arc::new(Switch::new(Arc::clone(&page), Arc::clone(&inbox), is_sample));
+    let prepared = Prepared::new(options, || install(options).map(Some), Session::new)?;
     let costs = Costs::now();
-    let record = session_record(options);
 
     let first_reading = Reading::now();
-    let pid = launch.start(Some(&library), Some(&environment))?;
-    let started = Instant::now();
-    let command = RunningCommand::watch(pid, Arc::clone(&page), signals.is_some());
+    let pid = launch.start(prepared.library.as_ref(), Some(&prepared.environment))?;
+    let command = RunningCommand::watch(pid, Arc::clone(&prepared.page), signals.is_some());
     let command = command.inspect_err(|_| command::give_up(pid))?;
     if let Some(signals) = &signals {
         signals.command_runs(command.pidfd().as_fd());
     }
-    let command_pid = pid.as_raw_pid() as u32;
-    output.keep();
-    // If this fails, the file has a name, though not the default one.
-    let _ = output.name(launch.program(), command_pid, options.force);
-    writer.send(Job::Name(output.path().to_owned()));
-    // The command has its own copy of our limits by now, so it does not see the change.
-    raise_descriptor_limit();
-    observer(Progress::Started { pid: command_pid, output: output.path() });
+    let target = Target { command, pid: pid.as_raw_pid() as u32, name: launch.program(), armed: None };
+    Ok(prepared.begin(target, signals.as_ref(), first_reading, costs, observer).run())
+}
 
-    // The clock must know its rate before the first events.
-    std::thread::sleep(Duration::from_millis(1));
-    let clock = Clock::new(first_reading, Reading::now());
-    let connections = Connections { page: Arc::clone(&page), inbox, pool, writer };
-    let mut collector = Collector::new(command_pid, clock, record, connections);
-    if !switch.is_on() {
-        collector.pause(Time(0));
+/// Asks an armed process to join a session, and records it and the processes that it starts from
+/// then on, until it has ended, the time for recording is over, or somebody asks for the end: by a
+/// request, or by a signal to end (SIGINT, SIGTERM). The process then goes on unrecorded, and is
+/// armed again.
+///
+/// Of the options, `command` is what the recording has as its command; those about the start of a
+/// program have no effect.
+///
+/// # Errors
+///
+/// Fails before anything was asked of the process; then no file is left.
+pub fn attach(
+    process: &ArmedProcess,
+    options: &RecordOptions,
+    observer: &mut dyn FnMut(Progress<'_>),
+) -> Result<Outcome, RecordError> {
+    let number = process.pid();
+    process.leave_dead_session().map_err(|source| RecordError::Attach { source })?;
+    let signals = if options.handle_signals { Signals::handle() } else { None };
+    let prepared = Prepared::new(options, || Ok(None), || Session::in_network_of(number))?;
+    let pid =
+        Pid::from_raw(number.cast_signed()).ok_or(RecordError::Attach { source: ArmError::Gone { pid: number } })?;
+    let costs = Costs::now();
+    let first_reading = Reading::now();
+    let command = RunningCommand::follow(pid, Arc::clone(&prepared.page))?;
+    if let Some(signals) = &signals {
+        // Requests to end are for this process.
+        signals.command_ended();
     }
-    if let Some(rate) = sampling {
-        collector.rate(Time(0), rate);
+    process.ask(&prepared.environment).map_err(RecordError::session("a request to the process"))?;
+    let executable = std::fs::read_link(format!("/proc/{number}/exe")).unwrap_or_default();
+    let name = executable.file_name().unwrap_or(OsStr::new("program"));
+    let target = Target { command, pid: number, name, armed: Some(process) };
+    Ok(prepared.begin(target, signals.as_ref(), first_reading, costs, observer).run())
+}
+
+/// All that a session needs before there is a process to be recorded.
+struct Prepared<'a> {
+    options: &'a RecordOptions,
+    library: Option<Library>,
+    output: Output,
+    environment: OsString,
+    page: Arc<Page>,
+    writer: Writer,
+    inbox: Arc<Inbox>,
+    pool: Arc<Pool>,
+    broker: Broker,
+    switch: Arc<Switch>,
+}
+
+/// The process that is recorded with all that it starts.
+struct Target<'a> {
+    command: RunningCommand,
+    pid: u32,
+    /// The name of its program.
+    name: &'a OsStr,
+    /// The process, if it ran before.
+    armed: Option<&'a ArmedProcess>,
+}
+
+impl<'a> Prepared<'a> {
+    fn new(
+        options: &'a RecordOptions,
+        library: impl FnOnce() -> Result<Option<Library>, RecordError>,
+        session: impl FnOnce() -> Result<Session, RecordError>,
+    ) -> Result<Prepared<'a>, RecordError> {
+        let output = Output::create(options.output.as_deref(), options.force, options.rotation().is_some())?;
+        let file = output.file()?;
+        let sampling = options.sample_every.map(Rate::nearest);
+        let is_sample = sampling.is_some();
+        let destination = match options.totals_only {
+            true => Destination::replaced(file, is_sample),
+            false => Destination::appended(file, is_sample),
+        };
+        let library = library()?;
+        let session = session()?;
+        let environment = session.to_environment(is_sample, options.usable_sizes, options.stall_timeout.is_none());
+        let page = Arc::new(session_page(options, sampling.unwrap_or_default())?);
+        let writer = Writer::start(destination, Some(Arc::clone(&page)))?;
+        let inbox = Arc::new(Inbox::default());
+        let pool = Arc::new(Pool::default());
+        let capacity = options.ring_capacity();
+        let broker = Broker::start(session, Arc::clone(&page), Arc::clone(&inbox), Arc::clone(&pool), capacity)?;
+        let switch = Arc::new(Switch::new(Arc::clone(&page), Arc::clone(&inbox), is_sample));
+        Ok(Prepared { options, library, output, environment, page, writer, inbox, pool, broker, switch })
     }
-    let slowness = options.stall_timeout.map(|timeout| SlownessWatch::start(Arc::clone(&page), timeout));
-    let control = Control::start(Arc::clone(&switch), status(command_pid, output.path()));
-    let recorder = Recorder {
-        options,
-        observer,
-        output: &mut output,
-        signals: signals.as_ref(),
-        page,
-        switch,
-        broker,
-        slowness,
-        control,
-        collector,
-        command,
-        command_pid,
-        started,
-        costs,
-        reported: Reported { next_progress: Instant::now(), segments: 0, command_end: false },
-        child_start_timeout: None,
-    };
-    let outcome = recorder.run();
-    Ok(Outcome { heap_reports: reports(library.directory()), ..outcome })
+
+    /// Begins to collect what the process does.
+    fn begin<'r>(
+        self,
+        target: Target<'r>,
+        signals: Option<&'r Signals>,
+        first_reading: Reading,
+        costs: Costs,
+        observer: &'r mut dyn FnMut(Progress<'_>),
+    ) -> Recorder<'r>
+    where
+        'a: 'r,
+    {
+        let Prepared { options, library, mut output, page, writer, inbox, pool, broker, switch, .. } = self;
+        let Target { command, pid: command_pid, name, armed } = target;
+        let started = Instant::now();
+        output.keep();
+        // If this fails, the file has a name, though not the default one.
+        let _ = output.name(name, command_pid, options.force);
+        writer.send(Job::Name(output.path().to_owned()));
+        // The command has its own copy of our limits by now, so it does not see the change.
+        raise_descriptor_limit();
+        observer(Progress::Started { pid: command_pid, output: output.path() });
+
+        // The clock must know its rate before the first events.
+        std::thread::sleep(Duration::from_millis(1));
+        let clock = Clock::new(first_reading, Reading::now());
+        let connections = Connections { page: Arc::clone(&page), inbox, pool, writer };
+        let mut collector = Collector::new(command_pid, clock, session_record(options), connections);
+        if !switch.is_on() {
+            collector.pause(Time(0));
+        }
+        if let Some(rate) = options.sample_every.map(Rate::nearest) {
+            collector.rate(Time(0), rate);
+        }
+        let slowness = options.stall_timeout.map(|timeout| SlownessWatch::start(Arc::clone(&page), timeout));
+        let status = Status { is_attached: armed.is_some(), ..status(command_pid, output.path()) };
+        let control = Control::start(Arc::clone(&switch), status);
+        Recorder {
+            options,
+            observer,
+            output,
+            library,
+            signals,
+            page,
+            switch,
+            broker,
+            slowness,
+            control,
+            collector,
+            command,
+            command_pid,
+            armed,
+            joined: None,
+            started,
+            costs,
+            reported: Reported { next_progress: Instant::now(), segments: 0, command_end: false },
+            child_start_timeout: None,
+        }
+    }
 }
 
 /// Installs the libraries for the program.
@@ -134,7 +225,9 @@ fn install(options: &RecordOptions) -> Result<Library, RecordError> {
 struct Recorder<'a> {
     options: &'a RecordOptions,
     observer: &'a mut dyn FnMut(Progress<'_>),
-    output: &'a mut Output,
+    output: Output,
+    /// The library's private directory, if there is one.
+    library: Option<Library>,
     signals: Option<&'a Signals>,
     page: Arc<Page>,
     switch: Arc<Switch>,
@@ -144,6 +237,10 @@ struct Recorder<'a> {
     collector: Collector,
     command: RunningCommand,
     command_pid: u32,
+    /// The process, if it ran before the session.
+    armed: Option<&'a ArmedProcess>,
+    /// The time when such a process joined the session.
+    joined: Option<Instant>,
     started: Instant,
     /// The costs before the command was started.
     costs: Costs,
@@ -177,8 +274,13 @@ impl Recorder<'_> {
             self.collector.keep_up();
             self.report_progress();
             self.obey_signals();
+            self.note_joining();
             let mut wake_at = self.begin_after_delay();
-            if let (Some(duration), Some(began)) = (self.options.duration, self.switch.began()) {
+            if self.is_end_asked() {
+                (self.observer)(Progress::TimeIsUp);
+                return true;
+            }
+            if let (Some(duration), Some(began)) = (self.options.duration, self.began()) {
                 if Instant::now() >= began + duration {
                     (self.observer)(Progress::TimeIsUp);
                     return true;
@@ -190,10 +292,29 @@ impl Recorder<'_> {
             if self.have_all_ended() {
                 break;
             }
-            let is_awaited = || !self.reported.command_end && self.command.ended().is_some();
+            let is_awaited = || self.is_end_asked() || !self.reported.command_end && self.command.ended().is_some();
             self.collector.sleep(wake_at, is_awaited);
         }
         false
+    }
+
+    /// Returns the time when recording began.
+    fn began(&self) -> Option<Instant> {
+        if self.armed.is_some() { self.joined } else { self.switch.began() }
+    }
+
+    /// Notes that the process that was asked to join has joined.
+    fn note_joining(&mut self) {
+        if self.armed.is_some() && self.joined.is_none() && self.collector.running() > 0 {
+            self.joined = Some(Instant::now());
+            (self.observer)(Progress::Joined);
+        }
+    }
+
+    /// True if somebody has asked for the end of the recording.
+    fn is_end_asked(&self) -> bool {
+        let is_signalled = || self.armed.is_some() && self.signals.is_some_and(Signals::is_hurried);
+        self.switch.is_end_asked() || is_signalled()
     }
 
     fn report_progress(&mut self) {
@@ -282,7 +403,17 @@ impl Recorder<'_> {
         if !self.collector.has_failed() {
             (self.observer)(Progress::Finishing);
         }
-        self.page.state.store(state::OVER, Ordering::Release);
+        match self.armed {
+            Some(process) => {
+                if self.joined.is_none() {
+                    process.withdraw();
+                }
+                // The processes notice at their next calls, and are armed again.
+                self.page.end();
+                self.command.leave();
+            }
+            None => self.page.state.store(state::OVER, Ordering::Release),
+        }
         drop(self.slowness);
         drop(self.control);
         // No more processes come. Dropping the broker also asks for exit statuses once more.
@@ -294,7 +425,7 @@ impl Recorder<'_> {
         let end = SessionEnd {
             exit: command_ended.map(|ended| ended.exit),
             program_wall_ns: command_ended.map_or_else(|| started.elapsed().as_nanos() as u64, wall),
-            program_cpu_ns: command_ended.map(|_| program_cpu),
+            program_cpu_ns: command_ended.filter(|_| self.armed.is_none()).map(|_| program_cpu),
             collector_cpu_ns: cpu,
         };
         let finished = self.collector.finish(&end);
@@ -307,7 +438,7 @@ impl Recorder<'_> {
         }
         let ended = self.command.wait();
         Outcome {
-            heap_reports: Vec::new(),
+            heap_reports: self.library.as_ref().map(|library| reports(library.directory())).unwrap_or_default(),
             output: output.path().to_owned(),
             bytes_written,
             segments: output.segments(),
@@ -321,7 +452,7 @@ impl Recorder<'_> {
             departures_count: departures.0,
             departures: departures.1,
             command_has_come,
-            has_begun: self.switch.began().is_some(),
+            has_begun: if self.armed.is_some() { self.joined.is_some() } else { self.switch.began().is_some() },
             time_is_up,
             clock_reliable: process::has_invariant_counter(),
             problem,

@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -17,6 +17,7 @@ use heapledger_wire::session::{
 };
 use rustix::fs::{FlockOperation, Mode, OFlags, StatVfsMountFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::error::RecordError;
 use crate::heap_checker::{Checker, HeapChecker};
@@ -37,6 +38,28 @@ impl Session {
         let token = random_digits().map_err(RecordError::session("the session's token"))?;
         let listener = listen(&name).map_err(RecordError::session("the session's socket"))?;
         Ok(Session { listener, token, name })
+    }
+
+    /// Creates a session whose socket is in the network namespace of a process, which could not
+    /// reach it otherwise.
+    pub(crate) fn in_network_of(pid: u32) -> Result<Session, RecordError> {
+        let namespace = |path: &str| std::fs::metadata(path).map(|metadata| (metadata.dev(), metadata.ino())).ok();
+        let path = format!("/proc/{pid}/ns/net");
+        if namespace(&path) == namespace("/proc/self/ns/net") {
+            return Session::new();
+        }
+        let failed = "the session's socket in the network namespace of the process";
+        let file = File::open(&path).map_err(RecordError::session(failed))?;
+        // Only this thread enters the namespace, and it ends here.
+        let made = std::thread::scope(|scope| {
+            let make = || {
+                let kind = Some(LinkNameSpaceType::Network);
+                move_into_link_name_space(file.as_fd(), kind).map_err(RecordError::session(failed))?;
+                Session::new()
+            };
+            scope.spawn(make).join()
+        });
+        made.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
     /// Returns the value of the environment variable: `NAME:TOKEN`, whether the session samples,

@@ -106,6 +106,7 @@ fn image_start(image: u32) -> impl Strategy<Value = ImageStart> {
                 inherited_bytes: Bytes(inherited_bytes),
                 inherited_exact,
                 time: Time(time),
+                age_ns: time.rotate_left(32),
                 executable,
                 argv,
                 carried,

@@ -51,6 +51,7 @@ pub mod nr {
     pub const GETRANDOM: usize = usize::MAX;
     pub const PRLIMIT64: usize = usize::MAX;
     pub const SYSINFO: usize = usize::MAX;
+    pub const MEMBARRIER: usize = usize::MAX;
     pub const CLOSE_RANGE: usize = usize::MAX;
 }
 

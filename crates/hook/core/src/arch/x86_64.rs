@@ -53,6 +53,7 @@ pub mod nr {
     pub const GETRANDOM: usize = 318;
     pub const PRLIMIT64: usize = 302;
     pub const SYSINFO: usize = 99;
+    pub const MEMBARRIER: usize = 324;
     pub const CLOSE_RANGE: usize = 436;
 }
 

@@ -25,6 +25,9 @@ pub enum DispatchPath {
     /// To the program's own allocator for calls that the only hook, a replacement, does not want:
     /// see [`set_counted`].
     Counted,
+    /// To the program's own allocator until [`REQUESTED`] is not 0: nobody observes yet, but
+    /// somebody may ask for that from outside.
+    Armed,
     /// Through the hook table.
     Hooked,
 }
@@ -52,6 +55,18 @@ static SAMPLER: AtomicPtr<Observer> = AtomicPtr::new(ptr::null_mut());
 static SAMPLING_RATE: AtomicU32 = AtomicU32::new(0);
 /// A `fn(DispatchPath)`, or null.
 static WATCHER: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
+
+/// Not 0 if somebody outside of the process asks that it be observed. Read by entry points in
+/// assembly while the path is [`DispatchPath::Armed`].
+pub static REQUESTED: AtomicU32 = AtomicU32::new(0);
+/// True if calls without any hook take [`DispatchPath::Armed`].
+static IS_ARMED: AtomicBool = AtomicBool::new(false);
+
+/// Makes calls without any hook take [`DispatchPath::Armed`] instead of [`DispatchPath::Direct`].
+pub fn arm() {
+    IS_ARMED.store(true, Ordering::Relaxed);
+    update();
+}
 
 /// True if a call for `size` bytes, from 1 to [`isize::MAX`], may go straight to the program's own
 /// allocator. False until [`set_initialised`].
@@ -165,6 +180,7 @@ pub fn update() {
     let _guard = LOCK.lock();
     let rate = if is_alone() { SAMPLING_RATE.load(Ordering::Relaxed) } else { 0 };
     let (dispatch_path, new) = match (OBSERVERS.first(), REPLACEMENTS.first()) {
+        (None, None) if IS_ARMED.load(Ordering::Relaxed) => (DispatchPath::Armed, 0),
         (None, None) => (DispatchPath::Direct, 0),
         (Some(_), None) if rate != 0 => (DispatchPath::Sampled, rate),
         (None, Some(slot)) if is_counted(slot) => (DispatchPath::Counted, HOOKED),

@@ -240,3 +240,55 @@ pub(crate) mod counted {
         )
     }
 }
+
+/// The entry points of an armed program: each looks at one word, and jumps to the next allocator.
+///
+/// No register is changed, and no word of the stack, unless somebody has made a request.
+pub(crate) mod armed {
+    use core::arch::naked_asm;
+    use core::mem::offset_of;
+
+    use heapledger_core::hooks::dispatch_path::REQUESTED;
+    use heapledger_core::hooks::{Functions, Pointer, dispatch};
+
+    use crate::{entry_points, thunks};
+
+    /// Defines a function of at most two arguments.
+    macro_rules! entry {
+        ($name:ident, $hooked:ident, $($argument:ident: $type:ty),* => $result:ty) => {
+            /// The C function of this name.
+            ///
+            /// # Safety
+            ///
+            /// The contract of the C function.
+            #[unsafe(naked)]
+            pub(crate) unsafe extern "C" fn $name($($argument: $type),*) -> $result {
+                naked_asm!(
+                    "cmp dword ptr [rip + {requested}], 0",
+                    "jne 2f",
+                    "jmp qword ptr [rip + {next} + {offset}]",
+                    // The stack pointer is 8 below a multiple of 16 here, and a multiple at the call.
+                    "2:",
+                    "push rdi",
+                    "push rsi",
+                    "sub rsp, 8",
+                    "call {handle}",
+                    "add rsp, 8",
+                    "pop rsi",
+                    "pop rdi",
+                    "jmp {hooked}",
+                    requested = sym REQUESTED,
+                    next = sym dispatch::UNDERLYING,
+                    offset = const offset_of!(Functions, $name),
+                    handle = sym entry_points::requested,
+                    hooked = sym thunks::$hooked,
+                )
+            }
+        };
+    }
+
+    entry!(malloc, malloc_hooked, size: usize => Pointer);
+    entry!(calloc, calloc_hooked, count: usize, each: usize => Pointer);
+    entry!(realloc, realloc_hooked, old: Pointer, size: usize => Pointer);
+    entry!(free, free_hooked, block: Pointer => ());
+}

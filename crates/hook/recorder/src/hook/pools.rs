@@ -94,7 +94,10 @@ fn free_if_recorded(api: Api, address: u64, sp: u64) {
 /// Counts a pool's action that could not be recorded.
 #[cold]
 pub fn count_refused() {
-    if let Some(counters) = Process::get().and_then(Process::counters) {
+    if let Some(process) = Process::get()
+        && let Some(_visit) = process.visit()
+        && let Some(counters) = process.counters()
+    {
         counters.lost_pools.fetch_add(1, Ordering::Relaxed);
     }
 }

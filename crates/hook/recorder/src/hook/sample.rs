@@ -36,10 +36,16 @@ pub(crate) fn draw(size: u64, sp: u64) -> Option<Rate> {
     if let (Current::None, Some(page)) = (thread::current::<ThreadBlock>(), session::known_page()) {
         return countdown::draw_with_shared_seed(size, page.rate());
     }
-    let Some(block) = thread::enter::<ThreadBlock>(sp) else {
+    // The first thread introduces the process, in an armed one also in its next sessions.
+    let block = if session::known_page().is_some() { thread::enter::<ThreadBlock>(sp) } else { enter(sp) };
+    let Some(block) = block else {
         return countdown::draw_with_shared_seed(size, session::known_page()?.rate());
     };
-    let rate = countdown::draw(size, session::page().rate(), |mean| block.sampling.sampler().distance(mean));
+    let Some(page) = session::known_page() else {
+        block.head.leave();
+        return None;
+    };
+    let rate = countdown::draw(size, page.rate(), |mean| block.sampling.sampler().distance(mean));
     block.head.leave();
     rate
 }

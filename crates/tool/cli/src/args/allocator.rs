@@ -136,7 +136,9 @@ pub(crate) struct Lib {
 pub(crate) enum CarriedLibrary {
     /// The allocator: programs run with it instead of the C library's
     Allocator,
-    /// The library that calls hook libraries (docs/hooks.md)
+    /// The library that records, when asked to (docs/services.md), and that calls hook libraries
+    /// (docs/hooks.md)
+    #[value(alias = "record")]
     Preload,
     /// The hook library that logs the allocator's calls (docs/log.md)
     Log,

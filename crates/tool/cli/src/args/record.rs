@@ -299,25 +299,6 @@ pub(crate) struct Check {
     pub(crate) command: Vec<OsString>,
 }
 
-/// Begin or resume recording a program that runs under `heapledger record`
-///
-///     $ heapledger record --start-paused -- ./server &
-///     $ heapledger start
-///     $ heapledger pause 4411
-///
-/// Takes effect at once, in all processes of the recording. Blocks that were
-/// allocated before are not in the recording; their frees are counted apart. A
-/// signal does the same: `kill -USR1` to the process of `heapledger record`. To
-/// start the ledger of a program that has Heapledger in it and answers
-/// (docs/profile.md), give its process id: the ledger begins to sample, one point
-/// in 512 KiB.
-#[derive(Debug, Args)]
-#[command(verbatim_doc_comment)]
-pub(crate) struct Start {
-    #[command(flatten)]
-    pub(crate) control: Control,
-}
-
 /// Pause the recording of a program that runs under `heapledger record`
 ///
 ///     $ heapledger pause
@@ -387,7 +368,7 @@ pub(crate) struct Control {
 }
 
 /// Parses the mean distance between sample points.
-fn sample_size(text: &str) -> Result<Bytes, String> {
+pub(super) fn sample_size(text: &str) -> Result<Bytes, String> {
     match values::size(text)? {
         0 | 1 => Err("to record all blocks, leave out --sample".to_owned()),
         size => Ok(Bytes(size)),

@@ -6,7 +6,7 @@ mod linked;
 use std::path::Path;
 use std::time::Duration;
 
-use heapledger_collect::{ControlRequest, RunningSession, Status};
+use heapledger_collect::{ArmError, ArmedProcess, ControlRequest, RunningSession, Status};
 use heapledger_core::Bytes;
 use heapledger_core::sample::Rate;
 use heapledger_report_format::request::ledger::LedgerState;
@@ -14,7 +14,7 @@ use heapledger_report_format::{Row, Tree};
 use serde::Serialize;
 
 use self::linked::Linked;
-use crate::args::{Control, Sample};
+use crate::args::{Control, Sample, Start, Stop};
 use crate::error::{Failure, Result};
 use crate::exit::Exit;
 use crate::format::{bytes, count, duration};
@@ -22,7 +22,7 @@ use crate::json::document::{Document, Form};
 use crate::output::Output;
 use crate::sessions::{is_meant, running};
 use crate::text::shown;
-use crate::verbs::attach;
+use crate::verbs::{armed, attach};
 use crate::views::sampled;
 
 pub(crate) fn run(arguments: &Control, request: ControlRequest, out: &mut Output) -> Result<()> {
@@ -31,7 +31,7 @@ pub(crate) fn run(arguments: &Control, request: ControlRequest, out: &mut Output
         let linked = match request {
             ControlRequest::Start => linked.start()?,
             ControlRequest::Stop => linked.stop()?,
-            ControlRequest::Sample(_) | ControlRequest::Status | ControlRequest::Save => linked,
+            ControlRequest::Sample(_) | ControlRequest::Status | ControlRequest::Save | ControlRequest::End => linked,
         };
         return print_status(&[], &[linked], arguments.data.form(), out);
     }
@@ -40,6 +40,39 @@ pub(crate) fn run(arguments: &Control, request: ControlRequest, out: &mut Output
     let chosen =
         if all.is_empty() && !linked.is_empty() { all } else { choose(all, arguments.target.as_deref(), request)? };
     print_status(&asked(&chosen, request)?, &linked, arguments.data.form(), out)
+}
+
+/// Begins to record an armed program, or to resume a recording.
+pub(crate) fn start(arguments: &Start, out: &mut Output) -> Result<()> {
+    let Some(target) = arguments.control.target.as_deref() else {
+        // What is recorded is resumed; otherwise the programs that could be.
+        return match running()?.is_empty() && arguments.control.data.form().is_none() && armed::list(out)? {
+            true => Ok(()),
+            false => run(&arguments.control, ControlRequest::Start, out),
+        };
+    };
+    let all = running()?;
+    let is_known = all.iter().any(|running| is_meant(&running.status, target));
+    let Ok(pid) = target.parse::<u32>() else { return run(&arguments.control, ControlRequest::Start, out) };
+    if is_known {
+        return run(&arguments.control, ControlRequest::Start, out);
+    }
+    match ArmedProcess::find(pid) {
+        Ok(process) => armed::run(&process, arguments),
+        Err(ArmError::NotArmed { .. } | ArmError::Denied { .. }) if linked_of(&all, &arguments.control).is_some() => {
+            run(&arguments.control, ControlRequest::Start, out)
+        }
+        Err(error) => Err(armed::refusal(error)),
+    }
+}
+
+/// Ends a recording that `start` began, or pauses one of `record`.
+pub(crate) fn stop(arguments: &Stop, out: &mut Output) -> Result<()> {
+    let all = running()?;
+    let target = arguments.control.target.as_deref();
+    let meant = all.iter().filter(|running| target.is_none_or(|target| is_meant(&running.status, target)));
+    let is_attached = meant.clone().count() > 0 && meant.clone().all(|running| running.status.is_attached);
+    run(&arguments.control, if is_attached { ControlRequest::End } else { ControlRequest::Stop }, out)
 }
 
 /// Sets the rate of a sampled recording, or of a program's own ledger.

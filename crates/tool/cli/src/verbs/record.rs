@@ -1,7 +1,7 @@
 //! `heapledger record`: runs a program under the collector.
 
-mod cut;
-mod report;
+pub(crate) mod cut;
+pub(crate) mod report;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use heapledger_analysis::{Filter, Metric, Moment, Overview, ProcessOverview, overview, resident_max};
 use heapledger_core::{Blocks, Bytes};
-use heapledger_recording::{Counts, ExitStatus, ImageStart, Live, MemorySample, Recording, StackCounts};
+use heapledger_recording::{Counts, ExitStatus, ImageOrigin, ImageStart, Live, MemorySample, Recording, StackCounts};
 use heapledger_report_format::{Row, Tree};
 
 use self::declared::Declared;
@@ -98,7 +98,8 @@ fn print(totals: &Totals<'_, '_>, out: &mut Output) -> Result<()> {
     if let Some(slop) = &totals.slop {
         slop.print(&mut fact);
     }
-    calls(counts, &mut fact);
+    attached(recording, &mut fact);
+    calls(counts, is_attached(recording), &mut fact);
     if let Some(text) = unseen::describe(recording) {
         fact("unseen", String::new(), text);
     }
@@ -146,7 +147,21 @@ fn live(totals: &Totals<'_, '_>, fact: &mut impl FnMut(&str, String, String)) {
 }
 
 /// Adds facts about calls: those that were counted, and those that were lost, failed or missed.
-fn calls(counts: &Counts, fact: &mut impl FnMut(&str, String, String)) {
+/// True if the recorder joined a program of this recording that ran already.
+fn is_attached(recording: &Recording<'_>) -> bool {
+    recording.images().iter().any(|image| image.how == ImageOrigin::Attached)
+}
+
+/// Says when the recording begins, if the program ran before.
+fn attached(recording: &Recording<'_>, fact: &mut impl FnMut(&str, String, String)) {
+    let attached = recording.images().iter().find(|image| image.how == ImageOrigin::Attached && image.age_ns > 0);
+    if let Some(image) = attached {
+        let note = format!("after the start of process {}; blocks from before are unknown", image.pid);
+        fact("recorded from", duration(Duration::from_nanos(image.age_ns)), note);
+    }
+}
+
+fn calls(counts: &Counts, is_attached: bool, fact: &mut impl FnMut(&str, String, String)) {
     let allocated = counts.errors.unwrap_or_default().allocated;
     let flow = |figure: String| at_least(counts, figure);
     let temporary = percent(counts.temporary_allocations.0, counts.allocations.0);
@@ -163,7 +178,9 @@ fn calls(counts: &Counts, fact: &mut impl FnMut(&str, String, String)) {
         fact("lost", count(counts.events_lost), "allocations and frees that are not counted above".to_owned());
     }
     if counts.frees_unknown.0 > 0 {
-        fact("frees of unknown blocks", count(counts.frees_unknown.0), "not recorded when allocated".to_owned());
+        let note =
+            if is_attached { "allocated before the recording, or not seen" } else { "not recorded when allocated" };
+        fact("frees of unknown blocks", count(counts.frees_unknown.0), note.to_owned());
     }
     if counts.frees_missed.0 > 0 {
         let note = format!("of blocks whose addresses were handed out again [{}]", Code::MissedFrees);

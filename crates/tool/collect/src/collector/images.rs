@@ -87,6 +87,7 @@ impl Images {
             parent_pid: new.parent_pid,
             parent_image: new.parent_image,
             how: new.how,
+            age_ns: new.age.as_nanos() as u64,
             fork_node_base: StackId(new.fork.map_or(0, |fork| fork.node_base)),
             inherited_blocks: Blocks(0),
             inherited_bytes: Bytes(0),
@@ -198,7 +199,10 @@ impl Images {
         }
         // The command's process is the first with its pid, and its first image was not preceded by
         // another.
-        if slot.start.pid == self.command && !std::mem::replace(&mut self.command_has_come, true) {
+        if slot.start.pid == self.command
+            && !std::mem::replace(&mut self.command_has_come, true)
+            && slot.start.how != ImageOrigin::Attached
+        {
             slot.start.how = ImageOrigin::Launched;
         }
         shared.records.push(Record::ImageStart(slot.start.clone()));

@@ -8,13 +8,16 @@ fn this_process_is_described() {
     assert!(description.executable.starts_with(b"/"));
     assert!(own_rss_max().unwrap() > 1 << 20);
     assert!(!is_stopped(std::process::id()));
+    assert!(age(std::process::id()) > Duration::ZERO && age(1) >= age(std::process::id()));
+    assert_eq!(age(1 << 22), Duration::ZERO);
 }
 
 #[test]
 fn odd_names_do_not_confuse() {
     let text = "12 (a) R b (c) T 7 1 7 0 -1 4194304 2 0 0 0 30 12 0 0 20 0 3 0 99";
     let used = Duration::from_millis(42_000 / rustix::param::clock_ticks_per_second());
-    assert_eq!(Stat::parse(text), Some(Stat { state: 'T', parent: 7, used }));
+    let started = Duration::from_millis(99_000 / rustix::param::clock_ticks_per_second());
+    assert_eq!(Stat::parse(text), Some(Stat { state: 'T', parent: 7, used, started }));
     assert_eq!((Stat::parse("12"), Stat::parse("12 (a) T 7 1 1")), (None, None));
     assert_eq!(Stat::read("/proc/thread-self/stat").unwrap().state, 'R');
 }

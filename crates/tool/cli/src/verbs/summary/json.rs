@@ -168,6 +168,9 @@ struct ImageJson {
     command: String,
     executable: String,
     how: &'static str,
+    /// The time for which the process had run before it was attached to; null if it was recorded from
+    /// its start.
+    age_seconds: Option<f64>,
     start_time_seconds: Option<f64>,
     end_time_seconds: Option<f64>,
     #[serde(flatten)]
@@ -253,6 +256,7 @@ fn image_json(recording: &Recording<'_>, image: &ImageOverview) -> ImageJson {
             ImageOrigin::Attached => "attached",
             _ => "unknown",
         },
+        age_seconds: start.filter(|start| start.age_ns > 0).map(|start| start.age_ns as f64 / 1e9),
         start_time_seconds: start.map(|start| seconds(start.time)),
         end_time_seconds: recording.image_end(image.image).map(|end| seconds(end.time)),
         counts: CountsJson::new(&image.counts),

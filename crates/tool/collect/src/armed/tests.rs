@@ -1,0 +1,51 @@
+use super::*;
+
+#[test]
+fn libraries_are_found_by_their_names() {
+    let maps = b"\
+7f0000000000-7f0000001000 r--p 00000000 08:01 11   /usr/lib/libc.so.6
+7f0000002000-7f0000003000 r--p 00000000 08:01 12   /opt/a b/libheapledger_preload.so (deleted)
+7f0000003000-7f0000004000 r-xp 00001000 08:01 12   /opt/a b/libheapledger_preload.so (deleted)
+7f0000005000-7f0000006000 r--p 00000000 08:01 13   /opt/renamed.so
+7f0000007000-7f0000008000 rw-p 00000000 00:00 0    [heap]
+x-y r--p z 08:01 12   /opt/libheapledger.so
+";
+    let named = preloaded(b"A=1\0LD_PRELOAD=/x/y.so:/opt/renamed.so\0B=2\0");
+    assert_eq!(named, [b"y.so".to_vec(), b"renamed.so".to_vec()]);
+    assert_eq!(libraries(maps, &named), [0x7f00_0000_2000, 0x7f00_0000_5000]);
+    assert_eq!(libraries(maps, &[]), [0x7f00_0000_2000]);
+    assert_eq!(libraries(b"", &preloaded(b"")), []);
+}
+
+#[test]
+fn the_note_is_found_among_others() {
+    let note = |name: &[u8], kind: u32, content: &[u8]| {
+        let mut bytes = Vec::new();
+        bytes.extend((name.len() as u32).to_le_bytes());
+        bytes.extend((content.len() as u32).to_le_bytes());
+        bytes.extend(kind.to_le_bytes());
+        bytes.extend(name);
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        bytes.extend(content);
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        bytes
+    };
+    let other = note(b"GNU\0", 3, &[7; 20]);
+    let own = note(NOTE_NAME, NOTE_TYPE, &(-16_i64).to_le_bytes());
+    let both = [other.clone(), own.clone()].concat();
+    assert_eq!(find_note(&both), Some((other.len() as u64 + 24, -16)));
+    assert_eq!(find_note(&other), None);
+    // Cut anywhere, and with lengths that lead out of it.
+    for length in 0..both.len() {
+        assert_eq!(find_note(&both[..length]), None, "{length}");
+    }
+    assert_eq!(find_note(&[0xff; 64]), None);
+}
+
+#[test]
+fn processes_without_the_library_are_told_apart() {
+    let own = std::process::id();
+    assert!(matches!(ArmedProcess::find(own), Err(ArmError::NotArmed { pid }) if pid == own));
+    // No process has this number: the kernel's limit is 2^22.
+    assert!(matches!(ArmedProcess::find(1 << 22), Err(ArmError::Gone { .. })));
+}
