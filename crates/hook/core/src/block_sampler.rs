@@ -40,6 +40,20 @@ pub struct Counted {
     pub ends_with_sample: u32,
 }
 
+/// The memory of a sampler at one moment, in bytes unless another unit is said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct SamplerUsage {
+    /// The number of the sampler's blocks that are live.
+    pub blocks: usize,
+    /// These blocks.
+    pub allocated: usize,
+    /// The rest of their pages.
+    pub fragmentation: usize,
+    /// The sampler's own tables.
+    pub metadata: usize,
+}
+
 /// The functions of a sampler. They may be called in any thread, and never while the allocator
 /// holds a lock.
 #[derive(Debug)]
@@ -59,6 +73,8 @@ pub struct BlockSampler {
     pub usable_size: unsafe extern "C" fn(block: Pointer) -> usize,
     /// Returns 1 if an address is in the sampler's range, else 0.
     pub owns: unsafe extern "C" fn(address: usize) -> u32,
+    /// Returns the memory of the sampler, which the allocator's statistics include.
+    pub usage: unsafe extern "C" fn() -> SamplerUsage,
 }
 
 static SAMPLER: AtomicPtr<BlockSampler> = AtomicPtr::new(ptr::null_mut());

@@ -21,7 +21,7 @@ use crate::huge::HUGE;
 use crate::map::{self, Range};
 use crate::page::{self, page_size};
 use crate::run::Observed;
-use crate::{options, os, readers};
+use crate::{options, os, readers, sampled};
 
 /// The number of bins: the classes of up to 64 KiB.
 pub const BINS: usize = SMALL_CLASSES;
@@ -81,8 +81,8 @@ pub struct DetailedStatistics {
     pub blocks: usize,
     /// Memory that no block can use: `waste_tails` and `waste_guards`.
     pub waste: usize,
-    /// The ends of runs behind their last block, and pages of runs that still have memory from
-    /// earlier ones.
+    /// The ends of runs behind their last block, pages of runs that still have memory from earlier
+    /// ones, and the rest of the pages of blocks that the heap checker has sampled.
     pub waste_tails: usize,
     /// Guard pages.
     pub waste_guards: usize,
@@ -92,7 +92,8 @@ pub struct DetailedStatistics {
     pub fresh: usize,
     /// Free pages whose memory was returned to the system.
     pub madvised: usize,
-    /// The allocator's own structures: headers of chunks, heaps of threads, the radix tree.
+    /// The allocator's own structures: headers of chunks, heaps of threads, the radix tree; and the
+    /// heap checker's.
     pub bookkeeping: usize,
     /// Free blocks in runs.
     pub bin_unused: usize,
@@ -112,7 +113,7 @@ pub struct DetailedStatistics {
     /// changes the size of a block of 64 KiB or more in place; 2 for a reallocation that moves a
     /// block; 0 for one that leaves it as it is. A block that a thread has freed counts at once,
     /// whichever thread that was. If other threads allocate meanwhile, those of a moment may be
-    /// missing.
+    /// missing. Operations with blocks of the heap checker are not counted.
     pub operations: usize,
     /// The operations of the bins.
     pub bin_operations: [BinOperations; BINS],
@@ -188,6 +189,7 @@ pub fn detailed_statistics() -> DetailedStatistics {
         });
     });
     all.add_chunks(|_| true, counted);
+    all.add_sampler();
     all
 }
 
@@ -291,6 +293,17 @@ struct Slice {
 }
 
 impl DetailedStatistics {
+    /// Adds the blocks of the sampler, which are in no arena.
+    fn add_sampler(&mut self) {
+        let Some(usage) = sampled::usage() else { return };
+        self.mapped += usage.allocated + usage.fragmentation + usage.metadata;
+        self.allocated += usage.allocated;
+        self.blocks += usage.blocks;
+        self.waste += usage.fragmentation;
+        self.waste_tails += usage.fragmentation;
+        self.bookkeeping += usage.metadata;
+    }
+
     /// Adds what is known of an arena without a walk. The lock `purging` is held, so that nobody
     /// disposes of it meanwhile.
     fn add_arena(&mut self, arena: &SharedArena, counted: &mut Operations) {
@@ -423,10 +436,11 @@ pub struct LiteStatistics {
 /// loads: one for each thread that has a heap there.
 pub fn lite_statistics() -> LiteStatistics {
     let now = crate::statistics();
+    let sampled = sampled::usage().unwrap_or_default();
     LiteStatistics {
         size: size_of::<LiteStatistics>(),
-        mapped: crate::mapped_limit::mapped(),
-        allocated_max: now.run_bytes + now.huge_bytes,
+        mapped: crate::mapped_limit::mapped() + sampled.allocated + sampled.fragmentation + sampled.metadata,
+        allocated_max: now.run_bytes + now.huge_bytes + sampled.allocated,
         dirty: now.dirty_bytes,
         operations: operations::known() as usize,
     }

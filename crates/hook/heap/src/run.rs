@@ -295,8 +295,8 @@ impl RunPtr {
         count
     }
 
-    /// Aborts if the block that the owner freed last, which is `first`, is among the `compared` ones
-    /// before it, too. The list would have no end, so that no later check would come.
+    /// Aborts if the block that the owner freed last, which is `first`, is among the `compared`
+    /// ones before it, too. The list would have no end, so that no later check would come.
     #[inline(always)]
     fn check_first_local(self, first: *mut Block, compared: usize) {
         let key = self.key();

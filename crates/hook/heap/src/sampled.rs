@@ -11,7 +11,7 @@
 //! counted nor sampled; and a delay of no more than the blocks of a list is not the same for all
 //! classes, unless it is drawn from a distribution without memory.
 
-use heapledger_core::block_sampler::{self, BlockSampler};
+use heapledger_core::block_sampler::{self, BlockSampler, SamplerUsage};
 
 use crate::block::as_own;
 use crate::classes::CLASSES;
@@ -31,6 +31,12 @@ pub(crate) fn owner_of(address: usize) -> Option<&'static BlockSampler> {
 pub(crate) fn usable_size(block: *const u8) -> usize {
     // SAFETY: the function demands an address in the sampler's range.
     owner_of(block.addr()).map_or(0, |sampler| unsafe { (sampler.usable_size)(block.cast_mut().cast()) })
+}
+
+/// Returns the memory of the sampler, if there is one.
+pub(crate) fn usage() -> Option<SamplerUsage> {
+    // SAFETY: `usage` may be called at any time: callers hold no lock of this allocator.
+    block_sampler::get().map(|sampler| unsafe { (sampler.usage)() })
 }
 
 /// Refills a class as [`from_heap::refill`] does, and counts the blocks that are handed out. The

@@ -5,7 +5,7 @@
 use std::cell::Cell;
 use std::sync::Mutex;
 
-use heapledger_core::block_sampler::{self, BlockSampler, Counted};
+use heapledger_core::block_sampler::{self, BlockSampler, Counted, SamplerUsage};
 use heapledger_core::hooks::Pointer;
 use heapledger_core::sample::Random;
 use heapledger_heap as heap;
@@ -20,7 +20,10 @@ static SAMPLED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 /// The memory of the sampler's blocks, which are never freed.
 static MEMORY: [u128; 64] = [0; 64];
 
-static SAMPLER: BlockSampler = BlockSampler { count, allocate, free, reallocate, usable_size, owns };
+/// The bytes in blocks, in the rest of pages and in tables that the sampler says it has.
+const USAGE: [usize; 3] = [300, 4_000, 50_000];
+
+static SAMPLER: BlockSampler = BlockSampler { count, allocate, free, reallocate, usable_size, owns, usage };
 
 extern "C" fn count() -> Counted {
     match DELAYS.get() {
@@ -60,6 +63,11 @@ unsafe extern "C" fn owns(address: usize) -> u32 {
     u32::from(MEMORY.as_ptr_range().contains(&std::ptr::without_provenance(address)))
 }
 
+unsafe extern "C" fn usage() -> SamplerUsage {
+    let [allocated, fragmentation, metadata] = USAGE;
+    SamplerUsage { blocks: 3, allocated, fragmentation, metadata }
+}
+
 fn is_sampled(block: *mut u8) -> bool {
     // SAFETY: `owns` may be called with any address.
     unsafe { owns(block.addr()) != 0 }
@@ -70,8 +78,10 @@ fn exactly_the_allocations_that_are_asked_for_are_sampled() {
     // Blocks that are in a list already are counted, too.
     let early: Vec<*mut u8> = (0..10).map(|_| heap::allocate(48)).collect();
     block_sampler::set_supported(heap::restart_sampling);
+    let before = heap::detailed_statistics();
     // SAFETY: the sampler is static, and its blocks are nobody else's.
     assert!(unsafe { block_sampler::set(&SAMPLER) });
+    its_memory_is_in_the_statistics(&before);
     // SAFETY: as above.
     assert!(!unsafe { block_sampler::set(&SAMPLER) }, "there is one sampler");
     // SAFETY: a block of this allocator.
@@ -80,6 +90,16 @@ fn exactly_the_allocations_that_are_asked_for_are_sampled() {
     blocks_that_are_taken_out_of_turn();
     every_block();
     blocks_of_several_classes();
+}
+
+/// The statistics have the sampler's memory, each part where the allocator's own is.
+fn its_memory_is_in_the_statistics(before: &heap::DetailedStatistics) {
+    let (now, lite) = (heap::detailed_statistics(), heap::lite_statistics());
+    let added = [now.allocated - before.allocated, now.waste - before.waste, now.bookkeeping - before.bookkeeping];
+    assert_eq!((added, now.blocks - before.blocks), (USAGE, 3));
+    assert_eq!(now.mapped - before.mapped, USAGE.iter().sum::<usize>());
+    assert_eq!(now.waste, now.waste_tails + now.waste_guards);
+    assert!(lite.allocated_max >= now.allocated && lite.mapped >= now.mapped, "{lite:?}, {now:?}");
 }
 
 /// Blocks of one class, some of which are freed, are sampled at exactly the delays.

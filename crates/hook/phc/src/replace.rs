@@ -4,7 +4,7 @@ use core::ffi::{c_int, c_void};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use heapledger_core::block_sampler::BlockSampler;
+use heapledger_core::block_sampler::{BlockSampler, SamplerUsage};
 use heapledger_core::hooks::{Functions, Pointer, Replacement};
 
 use crate::arch;
@@ -40,10 +40,21 @@ pub(crate) static SAMPLER: BlockSampler = BlockSampler {
     reallocate: arch::realloc,
     usable_size: arch::usable_size,
     owns: owns_address,
+    usage,
 };
 
 unsafe extern "C" fn owns_address(address: usize) -> u32 {
     u32::from(slots::contains(address))
+}
+
+extern "C" fn usage() -> SamplerUsage {
+    let stats = slots::stats();
+    SamplerUsage {
+        blocks: stats.slots_allocated as usize,
+        allocated: stats.bytes_allocated,
+        fragmentation: stats.bytes_fragmentation,
+        metadata: stats.bytes_metadata,
+    }
 }
 
 /// The next table.

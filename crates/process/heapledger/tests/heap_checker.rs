@@ -73,6 +73,12 @@ fn answers() {
 
     let excepted = checker.without(|| black_box(vec![1_u8; 100]));
     assert_eq!(checker.lookup(excepted.as_ptr()).kind, PhcPageKind::Unknown);
+    // Exceptions nest.
+    let nested = checker.without(|| {
+        checker.without(|| ());
+        black_box(vec![1_u8; 100])
+    });
+    assert_eq!(checker.lookup(nested.as_ptr()).kind, PhcPageKind::Unknown);
     let grown = checker.without(|| {
         let mut block = black_box(vec![1_u8; 10]);
         block.reserve_exact(5000);
@@ -85,7 +91,7 @@ fn answers() {
     assert!(texts.iter().enumerate().all(|(number, text)| *text == format!("text {number}")));
     assert!(checker.stats().blocks_sampled >= sampled + 100);
     checker.set_state(PhcState::OnlyFree);
-    drop((before, excepted, grown, texts));
+    drop((before, excepted, nested, grown, texts));
 }
 
 #[inline(never)]

@@ -3,6 +3,7 @@
 mod allocator;
 mod heapledger;
 mod ledger;
+mod phc;
 mod process;
 mod statistics;
 mod threads;

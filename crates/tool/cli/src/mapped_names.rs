@@ -1,8 +1,11 @@
-//! Names of functions for addresses of processes that have ended, by the mappings that they had.
+//! Names of functions, and types of blocks, for addresses of processes that have ended, by the
+//! mappings that they had.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
+use std::sync::Arc;
 
+use heapledger_block_types::{SiteSizes, TypeFinder};
 use heapledger_report_format::escape;
 use heapledger_symbols::{ModuleRef, NameSource, Symbolizer};
 use memmap2::Mmap;
@@ -71,9 +74,24 @@ impl<'a> Maps<'a> {
     }
 }
 
-/// Finds the functions at addresses.
+/// The type of a block, inferred from the stack that allocated it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct BlockType {
+    /// The full name of the type; a buffer of `T` is `[T]`.
+    #[serde(rename = "type")]
+    pub(crate) name: String,
+    /// `exact`, `size-consistent`, `ambiguous` or `probable`.
+    pub(crate) confidence: String,
+    /// The name of the type without paths and usual arguments.
+    #[serde(skip)]
+    pub(crate) short: String,
+}
+
+/// Finds the functions at addresses, and the types of blocks.
 pub(crate) struct Names {
-    symbolizer: Symbolizer,
+    symbolizer: Arc<Symbolizer>,
+    types: TypeFinder,
     /// The segments of each file: offset and length in the file, address.
     segments: HashMap<String, Vec<[u64; 3]>>,
     /// Paths of files for which better names may be available.
@@ -84,7 +102,14 @@ pub(crate) struct Names {
 
 impl Names {
     pub(crate) fn new(symbolizer: Symbolizer) -> Names {
-        Names { symbolizer, segments: HashMap::new(), poor: BTreeSet::new(), build_ids: HashMap::new() }
+        let symbolizer = Arc::new(symbolizer);
+        Names {
+            types: TypeFinder::new(Arc::clone(&symbolizer)),
+            symbolizer,
+            segments: HashMap::new(),
+            poor: BTreeSet::new(),
+            build_ids: HashMap::new(),
+        }
     }
 
     /// Has the build ids of files checked: a file of another build has no names.
@@ -108,12 +133,11 @@ impl Names {
             inlined: false,
             is_known: false,
         };
-        let Some((path, at)) = maps.find(address) else { return vec![unknown(None)] };
-        let segments = self.segments.entry(path.to_owned()).or_insert_with(|| segments(path).unwrap_or_default());
-        let segment =
-            segments.iter().find(|[offset, length, _]| at.checked_sub(*offset).is_some_and(|at| at < *length));
-        let Some(&[offset, _, start]) = segment else { return vec![unknown(Some(path))] };
-        let frames = self.symbolizer.frames(self.module(path), start.wrapping_add(at - offset));
+        let (path, offset) = match self.find(maps, address) {
+            Ok(found) => found,
+            Err(path) => return vec![unknown(path)],
+        };
+        let frames = self.symbolizer.frames(self.module(path), offset);
         let frame = |frame: &heapledger_symbols::SymbolFrame| Frame {
             function: frame.function.short().to_owned(),
             file: frame.file.as_ref().map(|file| file.to_string()),
@@ -127,6 +151,30 @@ impl Names {
             self.poor.insert(path.to_owned());
         }
         frames.iter().map(frame).collect()
+    }
+
+    /// Returns the type of a block of some bytes that a stack has allocated, as `types` infers it.
+    /// `None` if it is not known.
+    pub(crate) fn block_type(&mut self, maps: &Maps<'_>, stack: &[u64], bytes: u64) -> Option<BlockType> {
+        let places: Vec<_> = stack.iter().map_while(|&address| self.find(maps, address).ok()).collect();
+        let places: Vec<_> = places.iter().map(|&(path, offset)| (self.module(path), offset)).collect();
+        let site = self.types.site_type(&places, SiteSizes::of_one(bytes));
+        site.block.map(|name| BlockType {
+            name: name.full().to_owned(),
+            confidence: site.confidence.to_string(),
+            short: name.short().to_owned(),
+        })
+    }
+
+    /// Returns the file that an address was in, and the address in the file's own terms. If that is
+    /// not known, the file, if there is one.
+    fn find<'path>(&mut self, maps: &Maps<'path>, address: u64) -> Result<(&'path str, u64), Option<&'path str>> {
+        let (path, at) = maps.find(address).ok_or(None)?;
+        let segments = self.segments.entry(path.to_owned()).or_insert_with(|| segments(path).unwrap_or_default());
+        let segment =
+            segments.iter().find(|[offset, length, _]| at.checked_sub(*offset).is_some_and(|at| at < *length));
+        let &[offset, _, start] = segment.ok_or(Some(path))?;
+        Ok((path, start.wrapping_add(at - offset)))
     }
 
     /// Returns a hint how to get better names, for the first file that has one.

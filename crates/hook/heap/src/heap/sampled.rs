@@ -27,7 +27,8 @@ impl Heap {
         usize::from(self.current[class].get().out_of_turn(class))
     }
 
-    /// Returns the length of the free list of a class, by following it unless the run has no other free blocks.
+    /// Returns the length of the free list of a class, by following it unless the run has no other
+    /// free blocks.
     #[cold]
     pub(crate) fn free_count(&self, class: usize) -> usize {
         self.current[class].get().free_count()

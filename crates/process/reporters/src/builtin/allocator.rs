@@ -8,7 +8,7 @@ use heapledger_core::weak_address;
 use heapledger_inprocess::{LEDGER, control, query};
 use heapledger_report_format::{Report, Unit};
 
-use super::{add, heapledger};
+use super::{add, heapledger, phc};
 
 pub(super) fn report(reports: &mut Vec<Report>) {
     // Before anything is allocated for the sake of the answer.
@@ -16,6 +16,7 @@ pub(super) fn report(reports: &mut Vec<Report>) {
     let glibc = glibc();
     let jemalloc = Jemalloc::find().map(|jemalloc| jemalloc.figures());
     let mimalloc = mimalloc();
+    let checker = phc::statistics();
     // mimalloc does not count what is allocated, jemalloc not unless it was built to.
     let is_any = glibc.is_some() || jemalloc.is_some() || own.is_some();
     let is_whole = mimalloc.is_none() && !matches!(jemalloc, Some(None)) && is_any;
@@ -24,11 +25,15 @@ pub(super) fn report(reports: &mut Vec<Report>) {
         glibc.as_ref().map(Glibc::allocated),
         jemalloc.as_ref().map(|figures| figures.allocated),
         own.as_ref().map(|own| own.allocated as u64),
+        checker.map(|(_, uncounted)| uncounted),
     ];
     let known: u64 = by_allocators.into_iter().flatten().sum();
     report_allocated(reports, is_whole.then_some(known));
     if let Some(own) = own {
         own.report(reports);
+    }
+    if let Some((checker, _)) = checker {
+        phc::report(&checker, reports);
     }
     if let Some(glibc) = glibc {
         glibc.report(reports);
@@ -59,8 +64,8 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Returns the figures of Heapledger's allocator, glibc and jemalloc. `None` if the program has
-    /// none of them, or an allocator that does not count.
+    /// Returns the figures of Heapledger's allocator, glibc and jemalloc, and of the heap checker.
+    /// `None` if the program has none of these allocators, or one that does not count.
     pub fn now() -> Option<Figures> {
         let glibc = glibc();
         let jemalloc = Jemalloc::find().map(|jemalloc| jemalloc.figures());
@@ -74,8 +79,14 @@ impl Figures {
         });
         let own = heapledger::statistics();
         let own = own.map(|own| Figures { allocated: own.allocated as u64, mapped: own.mapped as u64 });
-        let all = [own, glibc, jemalloc].into_iter().flatten();
-        all.reduce(|a, b| Figures { allocated: a.allocated + b.allocated, mapped: a.mapped + b.mapped })
+        let checker = phc::statistics().filter(|(_, uncounted)| *uncounted > 0).map(|(checker, uncounted)| Figures {
+            allocated: uncounted,
+            mapped: uncounted + (checker.bytes_fragmentation + checker.bytes_metadata) as u64,
+        });
+        let sum =
+            |a: Figures, b: Figures| Figures { allocated: a.allocated + b.allocated, mapped: a.mapped + b.mapped };
+        let all = [own, glibc, jemalloc].into_iter().flatten().reduce(sum)?;
+        Some(checker.map_or(all, |checker| sum(all, checker)))
     }
 }
 

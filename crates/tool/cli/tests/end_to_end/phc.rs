@@ -213,24 +213,30 @@ fn handlers_of_the_program_come_after_the_report() {
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn errors_of_cxx_and_rust_are_caught() {
-    for (fixture, kind, error, allocated) in [
-        ("heap_errors_cxx", "virtual-call", "use-after-free", "make_node"),
-        ("heap_errors_cxx", "double-delete", "double-free", "make_node"),
-        ("heap_errors_cxx", "dangling-iterator", "use-after-free", "main"),
-        ("heap_errors_cxx", "dangling-view", "use-after-free", "main"),
-        ("heap_errors_cxx", "array-overflow", "overflow", "make_numbers"),
-        ("heap_errors_cxx", "exception", "use-after-free", "main"),
+    const STRING: &str = "std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char>>";
+    for (fixture, kind, error, allocated, block_type) in [
+        ("heap_errors_cxx", "virtual-call", "use-after-free", "make_node", ["Node", "exact"]),
+        ("heap_errors_cxx", "double-delete", "double-free", "make_node", ["Node", "exact"]),
+        ("heap_errors_cxx", "dangling-iterator", "use-after-free", "main", ["[int]", "exact"]),
+        ("heap_errors_cxx", "dangling-view", "use-after-free", "main", ["[char]", "size-consistent"]),
+        ("heap_errors_cxx", "array-overflow", "overflow", "make_numbers", ["[long]", "size-consistent"]),
+        ("heap_errors_cxx", "exception", "use-after-free", "main", [STRING, "exact"]),
         // The standard library of Rust has a handler of SIGSEGV, on a stack of its own.
-        ("heap_errors_rust", "overflow", "overflow", "heap_errors_rust::make"),
-        ("heap_errors_rust", "use-after-free", "use-after-free", "heap_errors_rust::make"),
-        ("heap_errors_rust", "thread", "use-after-free", "heap_errors_rust::make"),
-        ("heap_errors_rust", "double-free", "double-free", "heap_errors_rust::make"),
+        ("heap_errors_rust", "overflow", "overflow", "heap_errors_rust::make", ["[u8]", "exact"]),
+        ("heap_errors_rust", "use-after-free", "use-after-free", "heap_errors_rust::make", ["[u8]", "exact"]),
+        ("heap_errors_rust", "thread", "use-after-free", "heap_errors_rust::make", ["[u8]", "exact"]),
+        ("heap_errors_rust", "double-free", "double-free", "heap_errors_rust::make", ["[u8]", "exact"]),
     ] {
         let (outcome, found) = error_of(fixture, kind, &[]);
         assert_eq!(found["error"], error, "{kind}: {found:#}");
         assert_eq!(outcome.status.signal(), Some(11), "{kind}: {outcome:?}");
         let (_, functions) = stacks(&found).pop().unwrap();
         assert!(functions.iter().any(|function| function == allocated), "{kind}: {found:#}");
+        let found_type = [&found["block"]["type"], &found["block"]["confidence"]];
+        assert_eq!(found_type, block_type, "{kind}: {found:#}");
+        let short = if block_type[0] == STRING { "std::string" } else { block_type[0] };
+        let said = String::from_utf8(outcome.stderr).unwrap();
+        assert!(said.contains(&format!("\n    type of the block: {short} ({})\n", block_type[1])), "{kind}: {said}");
     }
 }
 

@@ -5,7 +5,7 @@ use heapledger_report_format::escape;
 use serde::Serialize;
 
 use crate::format::counted;
-use crate::mapped_names::{Frame, Maps, Names};
+use crate::mapped_names::{BlockType, Frame, Maps, Names};
 
 /// The number of frames shown of a stack.
 const FRAMES_MAX: usize = 16;
@@ -46,6 +46,9 @@ pub(crate) struct HeapBlockJson {
     offset: i64,
     /// True if the block had been freed.
     freed: bool,
+    /// The type, if it is known from the code that allocated the block.
+    #[serde(flatten)]
+    block_type: Option<BlockType>,
 }
 
 /// A stack.
@@ -76,12 +79,13 @@ pub(crate) fn named(report: &PhcReport<'_>, names: &mut Names) -> HeapError {
         stacks.extend(block.freed.iter().map(|call| stack("freed", call)));
         stacks.push(stack("allocated", &block.allocated));
     }
-    let block = |block: &PhcBlock| HeapBlockJson {
+    let mut block = |block: &PhcBlock| HeapBlockJson {
         address: format!("{:#x}", block.base),
         bytes_requested: block.bytes_requested,
         bytes_usable: block.bytes_usable,
         offset: report.address.wrapping_sub(block.base).cast_signed(),
         freed: block.freed.is_some(),
+        block_type: names.block_type(&maps, &block.allocated.stack, block.bytes_requested),
     };
     HeapError {
         error: report.error.to_owned(),
@@ -91,7 +95,7 @@ pub(crate) fn named(report: &PhcReport<'_>, names: &mut Names) -> HeapError {
         process: report.process,
         program: report.program.to_owned(),
         overwritten: report.overwritten,
-        block: report.block.as_ref().map(block),
+        block: report.block.as_ref().map(&mut block),
         stacks,
     }
 }
@@ -134,6 +138,11 @@ impl HeapError {
     pub(crate) fn lines(&self) -> Vec<String> {
         let title = format!("{} (process {}, {})", self.title(), self.process, self.program);
         let mut lines = vec![escape(&title).into_owned()];
+        if let Some(BlockType { short, confidence, .. }) =
+            self.block.as_ref().and_then(|block| block.block_type.as_ref())
+        {
+            lines.push(format!("    type of the block: {} ({confidence})", escape(short)));
+        }
         for stack in &self.stacks {
             let role = match (stack.role, self.error.as_str()) {
                 ("error", "overwritten") => "noticed when it was freed or reallocated,",
