@@ -13,8 +13,8 @@ pub(crate) struct OwnedLock {
     holder: AtomicUsize,
     /// An address in the frame in which the holder took the lock.
     frame: AtomicUsize,
-    /// The threads that sleep, or are about to.
-    waiting: AtomicU32,
+    /// True if threads may sleep, or are about to.
+    is_awaited: AtomicBool,
     /// The number of times that a sleeper was woken.
     woken: AtomicU32,
     /// True if a thread has waited in vain: the next ones do not wait as long.
@@ -105,26 +105,31 @@ impl OwnedLock {
         self.holder.store(0, Ordering::SeqCst);
         // Sequentially consistent, as in `sleep`: either this sees the sleeper, or the sleeper sees
         // that the lock is free.
-        if self.waiting.load(Ordering::SeqCst) != 0 {
+        if self.is_awaited.load(Ordering::SeqCst) {
             self.wake();
         }
     }
 
+    /// Wakes one sleeper. Other unlocks wake nobody until it runs, and sets the flag again for
+    /// those that still sleep.
     #[cold]
     #[inline(never)]
     fn wake(&self) {
-        self.woken.fetch_add(1, Ordering::Relaxed);
+        self.is_awaited.store(false, Ordering::SeqCst);
+        self.woken.fetch_add(1, Ordering::SeqCst);
         sys::futex_wake(&self.woken, 1);
     }
 
     #[cold]
     fn sleep(&self) {
-        self.waiting.fetch_add(1, Ordering::SeqCst);
-        let woken = self.woken.load(Ordering::Relaxed);
+        // In this order: if `wake` clears the flag after it was set here, the number changes after
+        // it was read here, and there is no sleep.
+        let woken = self.woken.load(Ordering::SeqCst);
+        self.is_awaited.store(true, Ordering::SeqCst);
         if self.holder.load(Ordering::SeqCst) != 0 {
             sys::futex_wait(&self.woken, woken, Some(WAIT_MILLISECONDS));
+            self.is_awaited.store(true, Ordering::Relaxed);
         }
-        self.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
