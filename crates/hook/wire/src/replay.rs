@@ -108,9 +108,10 @@ pub enum Kind {
     /// [`Kind::Statistics`] come before it in bits 4 to 31. The number has the thread's previous
     /// epoch in bits 32 to 63, and how many operations the thread had in it in bits 0 to 31.
     Epoch = 12,
-    /// As [`Kind::Sample`], which is always taken: the program asked for statistics here. The number
-    /// of the point is in place of the slot. With several threads it follows a [`Kind::Epoch`]: it
-    /// is taken when all earlier epochs are over, and before any other thread begins this one.
+    /// As [`Kind::Sample`], which is always taken: the program asked for statistics here. The
+    /// number of the point is in place of the slot. With several threads it follows a
+    /// [`Kind::Epoch`]: it is taken when all earlier epochs are over, and before any other thread
+    /// begins this one.
     Statistics = 13,
     /// `heapledger_arena_malloc`, `heapledger_arena_calloc` or `heapledger_arena_memalign` into the
     /// slot; the plain function if the allocator has no arenas.

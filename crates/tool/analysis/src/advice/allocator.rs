@@ -1,6 +1,7 @@
 //! Another allocator, or other options: by a replay of the program's calls.
 
 use heapledger_core::Bytes;
+use heapledger_core::allocator::AllocatorKind;
 
 use super::{Advice, AdviceList, Finding, is_part};
 
@@ -34,7 +35,8 @@ pub struct ReplayedAllocator {
 /// An allocator that saves memory or time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OtherAllocator {
-    /// The one that the program has: `system`, or the first one of the replay.
+    /// The one that the program has, as recorded; `system`, or the first one of the replay, if that
+    /// was not replayed.
     pub present: ReplayedAllocator,
     /// The other one.
     pub other: ReplayedAllocator,
@@ -44,10 +46,13 @@ pub struct OtherAllocator {
 
 impl AdviceList {
     /// Adds advice by a replay: the allocator that saves most memory, and the one that saves most
-    /// time, if these savings are worth a change. Bytes at stake: the difference of the peaks.
-    /// Allocators that did not answer all requests must not be among them.
-    pub fn add_replay(&mut self, allocators: &[ReplayedAllocator]) {
-        let present = allocators.iter().find(|allocator| allocator.name == SYSTEM).or(allocators.first());
+    /// time, if these savings are worth a change. `recorded` are the allocators of the recorded
+    /// processes: if they had the same, savings are compared with that one. Bytes at stake: the
+    /// difference of the peaks. Allocators that did not answer all requests must not be among them.
+    pub fn add_replay(&mut self, allocators: &[ReplayedAllocator], recorded: &[AllocatorKind]) {
+        let named = |name: &str| allocators.iter().find(|allocator| allocator.name == name);
+        let own = recorded.first().filter(|first| recorded.iter().all(|kind| kind == *first));
+        let present = own.and_then(|kind| named(name_of(*kind))).or(named(SYSTEM)).or(allocators.first());
         let Some(present) = present else { return };
         let smallest = allocators.iter().map(|allocator| allocator.resident_max.0).min().unwrap_or(0);
         let limit = u128::from(smallest) * u128::from(100 + EQUAL_PERCENT);
@@ -74,6 +79,17 @@ impl AdviceList {
     /// Says that no replay is there.
     pub fn skip_replay(&mut self) {
         self.skip(NAME, "no replay is given by --replay");
+    }
+}
+
+/// Returns the name that an allocator has in a replay.
+fn name_of(kind: AllocatorKind) -> &'static str {
+    match kind {
+        AllocatorKind::Jemalloc => "jemalloc",
+        AllocatorKind::Tcmalloc => "tcmalloc",
+        AllocatorKind::Mimalloc => "mimalloc",
+        AllocatorKind::Heapledger => "heapledger",
+        AllocatorKind::Unknown | AllocatorKind::Other | AllocatorKind::Glibc => SYSTEM,
     }
 }
 
@@ -110,13 +126,17 @@ mod tests {
     use super::*;
 
     fn advised(allocators: &[(&str, u64, u64)]) -> Vec<(String, u64, bool)> {
+        advised_to(&[AllocatorKind::Glibc], allocators)
+    }
+
+    fn advised_to(recorded: &[AllocatorKind], allocators: &[(&str, u64, u64)]) -> Vec<(String, u64, bool)> {
         let allocator = |&(name, mebibytes, milliseconds): &(&str, u64, u64)| ReplayedAllocator {
             name: name.to_owned(),
             resident_max: Bytes(mebibytes << 20),
             cpu_ns: milliseconds * 1_000_000,
         };
         let mut list = AdviceList::default();
-        list.add_replay(&allocators.iter().map(allocator).collect::<Vec<_>>());
+        list.add_replay(&allocators.iter().map(allocator).collect::<Vec<_>>(), recorded);
         let found = list.advice.iter().map(|advice| match &advice.finding {
             Finding::Allocator(found) => (found.other.name.clone(), advice.bytes.0 >> 20, found.saves_memory),
             _ => panic!("{advice:?}"),
@@ -134,6 +154,18 @@ mod tests {
         assert_eq!(split("A=1 B=x=2 jemalloc"), (Some("A=1 B=x=2".to_owned()), "jemalloc".to_owned()));
         assert_eq!(split("./a lib=1.so"), (None, "./a lib=1.so".to_owned()));
         assert_eq!(split("A= /x=1.so"), (Some("A=".to_owned()), "/x=1.so".to_owned()));
+    }
+
+    #[test]
+    fn savings_are_those_of_the_recorded_program() {
+        let all = [("system", 500, 1000), ("jemalloc", 200, 1000), ("mimalloc", 100, 1000)];
+        let saved = |recorded: &[AllocatorKind]| advised_to(recorded, &all)[0].1;
+        assert_eq!(saved(&[AllocatorKind::Jemalloc; 2]), 100);
+        assert_eq!(advised_to(&[AllocatorKind::Mimalloc], &all), []);
+        // One that was not replayed, and several.
+        for recorded in [&[AllocatorKind::Heapledger][..], &[AllocatorKind::Jemalloc, AllocatorKind::Glibc], &[]] {
+            assert_eq!(saved(recorded), 400);
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! `heapledger advise`: advice about memory, the reasons, and the command that shows each.
 
 use heapledger_analysis::{Advice, AdviceList, Metric, Selection};
+use heapledger_core::allocator::AllocatorKind;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -32,7 +33,10 @@ pub(crate) fn run(arguments: &Advise, out: &mut Output) -> Result<()> {
     let replayed = arguments.replay.as_deref().map(|path| saved::read(path, &recording)).transpose()?;
     let mut list = question.answer(|names, selection, progress| AdviceList::load(names, selection, progress))?;
     match replayed {
-        Some(allocators) => list.add_replay(&allocators),
+        Some(allocators) => {
+            let recorded: Vec<AllocatorKind> = recording.images().iter().map(|start| start.allocator).collect();
+            list.add_replay(&allocators, &recorded);
+        }
         None => list.skip_replay(),
     }
     input.warn_of(&list.damage);

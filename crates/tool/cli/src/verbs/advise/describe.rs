@@ -81,6 +81,13 @@ fn slop(slop: &Slop) -> Description {
     (sentence, evidence, format!("top --size {}", slop.size.0))
 }
 
+/// Describes how much more or less one figure is than another.
+fn compared(figure: u64, than: u64, format: impl Fn(u64) -> String) -> String {
+    let (difference, word) =
+        if figure > than { (figure - than, "more") } else { (than.saturating_sub(figure), "less") };
+    format!("{} ({}) {word}", format(difference), percent(difference, than))
+}
+
 fn other_allocator(found: &OtherAllocator) -> Description {
     let (other, present) = (&found.other, &found.present);
     let (variables, name) = other.split();
@@ -89,16 +96,14 @@ fn other_allocator(found: &OtherAllocator) -> Description {
     let variables: String = variables.map(|(name, value)| format!("{}={} ", quoted(name), quoted(value))).collect();
     let run = format!("{variables}heapledger run --allocator {} -- COMMAND", quoted(name));
     let sentence = format!(
-        "With {}, {} were resident at the peak of the replay, where {} has {}; its calls take {} of processor \
-         time, those with {} {}. What the program does between its calls is not in these figures: \
-         try `{run}`.",
+        "With {}, {} were resident at the peak of the replay, {} than with {}. The calls took {} of processor \
+         time, {}. What the program does between its calls is not in these figures: try `{run}`.",
         other.name,
         bytes(other.resident_max.0),
+        compared(other.resident_max.0, present.resident_max.0, bytes),
         present.name,
-        bytes(present.resident_max.0),
         duration(Duration::from_nanos(other.cpu_ns)),
-        present.name,
-        duration(Duration::from_nanos(present.cpu_ns)),
+        compared(other.cpu_ns, present.cpu_ns, |time| duration(Duration::from_nanos(time))),
     );
     let figures = |allocator: &ReplayedAllocator| {
         json!({
