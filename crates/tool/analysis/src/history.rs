@@ -1,6 +1,6 @@
 //! Live memory over time, beside the system's figures for the same processes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use heapledger_core::{Blocks, Bytes, StackId};
 use heapledger_recording::{
@@ -17,6 +17,7 @@ use crate::replay::Replay;
 use crate::replay::span::Span;
 use crate::replay::visitor::{BlockEnd, BlockVisitor, EndReason, Origin};
 use crate::selection::Selection;
+use crate::slop::{SlopRules, SlopSource};
 use crate::stacks::MergedStacks;
 
 /// Live memory over time, and what else happened.
@@ -32,6 +33,10 @@ pub struct History {
     /// most bytes. Between two samples of neighbouring intervals, no more was live than in the
     /// larger one. An interval without a sample is one in which nothing happened.
     pub live: Vec<Sample>,
+    /// The slop of the selected blocks, in place of their bytes, in time order: for each interval,
+    /// the moment with the most. Empty unless the selection [asks for
+    /// it](Selection::counts_slop).
+    pub slop: Vec<Sample>,
     /// The system's figures, summed over the selected processes, each time that one of them was
     /// measured, in time order. Memory that they share counts for each of them. Empty if no
     /// measurements were made, or if not all blocks of the processes are selected: the system does
@@ -69,7 +74,7 @@ pub enum ProcessChangeKind {
 
 impl History {
     /// Loads the history of the selected blocks. Takes no time if these are all blocks of their
-    /// processes and the recorder finished; otherwise it is a replay.
+    /// processes, the recorder finished, and slop is not asked for; otherwise it is a replay.
     pub fn load(names: &mut Names<'_, '_>, selection: &Selection, progress: Progress<'_>) -> Result<History, Error> {
         let recording = names.recording();
         let images = selection.filter.images(recording)?;
@@ -77,9 +82,13 @@ impl History {
         let mut history = History { pauses: recording.pauses().to_vec(), ..History::default() };
         history.begins = recording.session().map_or(Time(0), |session| session.begins);
         let recorded = if is_of_all { recorded(recording, selection, &images) } else { None };
-        history.live = match recorded {
+        let mut replayed = None;
+        if selection.counts_slop || !is_of_all {
+            let (live, slop) = selected(names, selection, &images, &mut history, progress)?;
+            (replayed, history.slop) = (Some(live), slop);
+        }
+        history.live = match recorded.or(replayed) {
             Some(live) => live,
-            None if !is_of_all => selected(names, selection, &images, &mut history, progress)?,
             None => {
                 let memory_max = selection.memory_max;
                 let replay = Replay { recording, images: &images, span: Span::default(), memory_max };
@@ -108,29 +117,38 @@ impl History {
     }
 }
 
-/// Returns live memory of the selected blocks over time, by a replay.
+/// Returns live memory of the selected blocks over time, and their slop if that is asked for, by a
+/// replay.
 fn selected(
     names: &mut Names<'_, '_>,
     selection: &Selection,
     images: &[ImageId],
     history: &mut History,
     progress: Progress<'_>,
-) -> Result<Vec<Sample>, Error> {
+) -> Result<(Vec<Sample>, Vec<Sample>), Error> {
     let recording = names.recording();
     expect_events(recording)?;
+    let slop = match selection.counts_slop {
+        true => {
+            SlopSource::of(recording, images)?;
+            Some(Slop::new(SlopRules::of(recording)))
+        }
+        false => None,
+    };
     let (filter, memory_max) = (&selection.filter, selection.memory_max);
     let mut shared_progress = SharedProgress::new(progress, filter, false);
     let block_filter = BlockFilter::new(names, selection, images, false, &mut shared_progress)?;
     let (merged, timeline) = (MergedStacks::new(recording), Timeline::new());
     let mut visitor =
-        LiveVisitor { names, merged, block_filter, timeline, live: Live::default(), begins: history.begins };
+        LiveVisitor { names, merged, block_filter, timeline, live: Live::default(), slop, begins: history.begins };
     let replay = Replay { recording, images, span: Span::default(), memory_max };
     let replayed = shared_progress.pass(|progress| replay.run(&mut visitor, progress))?;
     history.damage.extend(replayed.damage);
     history.damage.append(&mut visitor.merged.damage);
     history.damage.extend(visitor.block_filter.damage());
     history.damage = each_once(std::mem::take(&mut history.damage));
-    Ok(visitor.timeline.finish())
+    let slop = visitor.slop.map(|slop| slop.timeline.finish());
+    Ok((visitor.timeline.finish(), slop.unwrap_or_default()))
 }
 
 /// The visitor that follows live memory of the selected blocks.
@@ -140,12 +158,68 @@ struct LiveVisitor<'n, 'r, 'a, 'f> {
     block_filter: BlockFilter<'f>,
     timeline: Timeline,
     live: Live,
+    slop: Option<Slop>,
     begins: Time,
 }
 
-/// The two groups that the replay counts blocks in.
+/// The groups that the replay counts blocks in: from the second on, one for each slop that selected
+/// blocks have.
 const NOT_SELECTED: StackId = StackId(0);
 const SELECTED: StackId = StackId(1);
+/// The most different slops that are told apart; blocks with others count as if they had none.
+const SLOPS_MAX: usize = 1 << 20;
+
+/// The slop of the selected blocks.
+struct Slop {
+    rules: SlopRules,
+    timeline: Timeline,
+    live: Live,
+    /// The slop of each group, from `SELECTED` on, which has none.
+    slops: Vec<Bytes>,
+    groups: HashMap<Bytes, StackId>,
+}
+
+impl Slop {
+    fn new(rules: SlopRules) -> Slop {
+        let groups = HashMap::from([(Bytes(0), SELECTED)]);
+        Slop { rules, timeline: Timeline::new(), live: Live::default(), slops: vec![Bytes(0)], groups }
+    }
+
+    /// Adds a block, and returns its group.
+    fn add(&mut self, origin: &Origin, time: Time) -> StackId {
+        let slop = self.rules.slop(origin);
+        let group = match self.groups.get(&slop) {
+            Some(group) => *group,
+            None if self.slops.len() >= SLOPS_MAX => SELECTED,
+            None => {
+                let group = StackId(SELECTED.0 + self.slops.len() as u32);
+                self.slops.push(slop);
+                self.groups.insert(slop, group);
+                group
+            }
+        };
+        let bytes = self.of_group(group, origin.amount().blocks);
+        self.live.bytes.0 = self.live.bytes.0.saturating_add(bytes);
+        self.add_sample(time);
+        group
+    }
+
+    /// Takes a block out.
+    fn remove(&mut self, block_end: &BlockEnd) {
+        let bytes = self.of_group(block_end.group, block_end.amount.blocks);
+        self.live.bytes.0 = self.live.bytes.0.saturating_sub(bytes);
+        self.add_sample(block_end.at);
+    }
+
+    fn of_group(&self, group: StackId, blocks: Blocks) -> u64 {
+        let slop = self.slops.get((group.0 - SELECTED.0) as usize).map_or(0, |slop| slop.0);
+        slop.saturating_mul(blocks.0)
+    }
+
+    fn add_sample(&mut self, time: Time) {
+        self.timeline.add(time.max(self.timeline.last_time()), self.live);
+    }
+}
 
 impl LiveVisitor<'_, '_, '_, '_> {
     fn add_sample(&mut self, time: Time) {
@@ -165,13 +239,17 @@ impl BlockVisitor for &mut LiveVisitor<'_, '_, '_, '_> {
         let amount = origin.amount();
         self.live.bytes.0 = self.live.bytes.0.saturating_add(amount.bytes.0);
         self.live.blocks.0 = self.live.blocks.0.saturating_add(amount.blocks.0);
-        self.add_sample(origin.call.map_or(self.begins, |(_, time)| time));
-        SELECTED
+        let time = origin.call.map_or(self.begins, |(_, time)| time);
+        self.add_sample(time);
+        self.slop.as_mut().map_or(SELECTED, |slop| slop.add(&origin, time))
     }
 
     fn on_free(&mut self, block_end: BlockEnd) {
-        if block_end.group != SELECTED || block_end.reason == EndReason::ReplayEnded {
+        if block_end.group == NOT_SELECTED || block_end.reason == EndReason::ReplayEnded {
             return;
+        }
+        if let Some(slop) = &mut self.slop {
+            slop.remove(&block_end);
         }
         self.live.bytes.0 = self.live.bytes.0.saturating_sub(block_end.amount.bytes.0);
         self.live.blocks.0 = self.live.blocks.0.saturating_sub(block_end.amount.blocks.0);

@@ -552,7 +552,7 @@ codes! {
     /// The heap checker did not run
     HeapCheckerOff = 87 {
         cause: "The machine has less memory than `--phc-min-memory`, the system refused 320 MiB of addresses (`ulimit -v`), or \
-                the program has an allocator with operators of its own, such as jemalloc.",
+                the program calls operators or other functions of an allocator such as jemalloc.",
         consequence: "The program ran as always, and no block of it was sampled.",
         remedy: "On a small machine: `heapledger run --phc --phc-min-memory 0 -- COMMAND`.",
     }

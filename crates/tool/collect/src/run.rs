@@ -46,9 +46,9 @@ pub fn run(
     Ok((exit, reports(library.directory())))
 }
 
-/// Runs a command with these libraries and with the checks, a hook library that writes files whose
-/// names end with `.reports` into its own directory. Returns their texts, one for each process that
-/// has written a file. Otherwise works like [`run`].
+/// Runs a command with these libraries, with hook libraries, and with the checks, a hook library
+/// that writes files whose names end with `.reports` into its own directory. Returns their texts,
+/// one for each process that has written a file. Otherwise works like [`run`].
 ///
 /// # Errors
 ///
@@ -57,9 +57,10 @@ pub fn check(
     command: &[OsString],
     libraries: CommandLibraries<'_>,
     checker: &Checker<'_>,
+    hooks: &[PathBuf],
 ) -> Result<(ExitStatus, Vec<String>), RecordError> {
     let launch = Launch::find(command)?;
-    let mut library = Library::install(libraries.preload, &[])?;
+    let mut library = Library::install(libraries.preload, hooks)?;
     library.add_checker(checker)?;
     library.add_below(&libraries)?;
     let exit = run_with(&launch, Some(&library))?;

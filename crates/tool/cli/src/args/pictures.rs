@@ -208,12 +208,13 @@ pub(crate) struct Growth {
 ///     $ heapledger timeline --function "json::*"  what these functions have
 ///                                                 live
 ///     $ heapledger timeline --by site -n 5 --svg -o sites.svg
+///     $ heapledger timeline --slop                what the allocator rounds up
 ///     $ heapledger timeline --json | jq .peak
 ///
-/// With --by, each column shows what was held at its end. For this, and for a
-/// selection of blocks, all events are read: the more were recorded, the longer it
-/// takes. For a selection, no resident memory is shown. FILE@WHEN shows the time up
-/// to that moment.
+/// With --by, each column shows what was held at its end. For this, for --slop, and
+/// for a selection of blocks, all events are read: the more were recorded, the
+/// longer it takes. For a selection, no resident memory is shown. FILE@WHEN shows
+/// the time up to that moment.
 ///
 /// Memory that processes share is counted for each of them. The plot is in plain
 /// ASCII if the locale is not UTF-8.
@@ -234,6 +235,11 @@ pub(crate) struct Timeline {
     #[arg(short = 'n', long = "rows", value_name = "N", default_value_t = 8, help_heading = "What to show")]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=50), requires = "by")]
     pub(crate) rows: u16,
+
+    /// Show also the slop over time: usable bytes beyond those that were asked for, recorded with
+    /// `record --usable`, else computed
+    #[arg(long, help_heading = "What to show", conflicts_with = "svg")]
+    pub(crate) slop: bool,
 
     #[command(flatten)]
     pub(crate) blocks: BlockFilter,

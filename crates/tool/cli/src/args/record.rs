@@ -287,6 +287,10 @@ pub(crate) struct Check {
     #[arg(short, long)]
     pub(crate) quiet: bool,
 
+    /// Load this hook library too, as `heapledger run` does; may be given several times
+    #[arg(long, value_name = "LIBRARY", value_hint = ValueHint::FilePath)]
+    pub(crate) hook: Vec<PathBuf>,
+
     #[command(flatten)]
     pub(crate) allocator: AllocatorOption,
 

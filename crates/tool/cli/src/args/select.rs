@@ -158,6 +158,9 @@ pub(crate) enum LiveMetric {
     Bytes,
     /// Blocks
     Blocks,
+    /// Usable bytes beyond those that were asked for: recorded with `record --usable`, else
+    /// computed
+    Slop,
 }
 
 impl What {
@@ -279,6 +282,7 @@ impl From<LiveMetric> for Metric {
         match metric {
             LiveMetric::Bytes => Metric::Bytes,
             LiveMetric::Blocks => Metric::Blocks,
+            LiveMetric::Slop => Metric::Slop,
         }
     }
 }

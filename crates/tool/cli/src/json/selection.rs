@@ -122,6 +122,11 @@ impl SelectionJson {
         SelectionJson { usable_sizes, ..SelectionJson::new(&question.selection, question.metric) }
     }
 
+    /// Returns the selection with rows in another order.
+    pub(crate) fn ordered_by(self, metric: Metric) -> SelectionJson {
+        SelectionJson { metric: metric_name(metric), ..self }
+    }
+
     pub(crate) fn new(selection: &Selection, metric: Metric) -> SelectionJson {
         let at = match selection.moment {
             Moment::Peak => AtJson::Name("peak"),
@@ -129,12 +134,17 @@ impl SelectionJson {
             Moment::Total => AtJson::Name("total"),
             Moment::At(time) => AtJson::Seconds(time.0 as f64 / 1e9),
         };
-        let metric = match metric {
-            Metric::Bytes => "bytes",
-            Metric::Blocks => "blocks",
-            Metric::Temporaries => "temporary",
-            Metric::Slop => "slop",
-        };
+        let metric = metric_name(metric);
         SelectionJson { metric, at, usable_sizes: None, only: OnlyJson::new(&selection.filter) }
+    }
+}
+
+/// Returns the name of a metric, as `--metric` has it.
+fn metric_name(metric: Metric) -> &'static str {
+    match metric {
+        Metric::Bytes => "bytes",
+        Metric::Blocks => "blocks",
+        Metric::Temporaries => "temporary",
+        Metric::Slop => "slop",
     }
 }

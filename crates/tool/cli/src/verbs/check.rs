@@ -19,7 +19,7 @@ use crate::error::Result;
 use crate::format::{bytes, count, counted};
 use crate::json::document::{self, Document, Form};
 use crate::launch::preload::{CHECKER, LIBRARY};
-use crate::launch::{allocator, failure, nested, report_findings};
+use crate::launch::{allocator, failure, hook, nested, report_findings};
 use crate::new_file::NewFile;
 use crate::target::Target;
 
@@ -29,6 +29,7 @@ const FRAMES_MAX: usize = 16;
 const UNVERIFIED_MAX: usize = 8;
 
 pub(crate) fn run(arguments: &Check) -> Result<ExitCode> {
+    let hooks = hook::libraries(&arguments.hook)?;
     let target = arguments.command.first().map_or_else(Target::default, |program| Target::inspect(program));
     report_findings(&target, "check", "it will run without checks", arguments.quiet)?;
     nested::warn_of_nesting("check", arguments.quiet);
@@ -36,7 +37,7 @@ pub(crate) fn run(arguments: &Check) -> Result<ExitCode> {
     let target = arguments.output.as_ref().map(|path| NewFile::create(path, arguments.force, &[])).transpose()?;
     let libraries = CommandLibraries { preload: LIBRARY, allocator: &allocator, heap_checker: None };
     let checker = Checker { library: CHECKER, quarantine: Bytes(arguments.quarantine) };
-    let (exit, reports) = collect::check(&arguments.command, libraries, &checker).map_err(failure)?;
+    let (exit, reports) = collect::check(&arguments.command, libraries, &checker, &hooks).map_err(failure)?;
     let findings = Findings::read(&reports, &arguments.symbols);
     let mut text = Vec::new();
     if arguments.json {
@@ -124,6 +125,7 @@ fn print(findings: &Findings, exit: ExitStatus, quarantine: Bytes, out: &mut imp
     if findings.unchecked > 0 {
         let processes = counted(findings.unchecked, "process", "processes");
         writeln!(out, "\n{processes} not checked: of an allocator of a program's own not every block is seen")?;
+        writeln!(out, "hint: check a build without that allocator, or leave its library out of LD_PRELOAD")?;
     }
     print_limits(out, quarantine, findings.misuses.is_empty())?;
     if let Some(hint) = findings.hint.as_ref().filter(|_| !findings.misuses.is_empty()) {

@@ -34,7 +34,8 @@ pub(crate) fn run(arguments: &Timeline, out: &mut Output) -> Result<()> {
         out.draw_to_default(&input, "timeline", &arguments.input.written)?;
     }
     let selection = Selection { filter: arguments.blocks.filter(), ..Selection::default() };
-    let question = Question::new(&input, &recording, &arguments.symbols, selection, Metric::Bytes);
+    let metric = if arguments.slop { Metric::Slop } else { Metric::Bytes };
+    let question = Question::new(&input, &recording, &arguments.symbols, selection, metric);
     let mut question = question.expect_something()?;
     let history = question.answer(|names, selection, progress| History::load(names, selection, progress))?;
     input.warn_of(&history.damage);
@@ -52,7 +53,7 @@ pub(crate) fn run(arguments: &Timeline, out: &mut Output) -> Result<()> {
     }
 
     if let Some(form) = arguments.input.form() {
-        return out.document(&json::TimelineJson::new(&view, &question.selection, arguments.by), form);
+        return out.document(&json::TimelineJson::new(&view, &question, arguments.by), form);
     }
     if !arguments.svg {
         return print(&view, &question, out);
@@ -128,6 +129,10 @@ fn title(view: &View<'_, '_>) -> String {
 fn print(view: &View<'_, '_>, question: &Question<'_, '_>, out: &mut Output) -> Result<()> {
     out.title(title(view))?;
     sampled::print_notice(view.recording, out)?;
+    if let Some(source) = &question.slop_source {
+        let most = bytes(view.slop_max());
+        out.dim_line(format_args!("slop: at most {most}, {source}"))?;
+    }
     if !view.filter.is_of_all_blocks() {
         question.words(out)?;
     }
@@ -135,6 +140,9 @@ fn print(view: &View<'_, '_>, question: &Question<'_, '_>, out: &mut Output) -> 
     let look = Look { unicode: is_unicode(), colors: out.has_colors() };
     let columns = Plot::columns(out.width().unwrap_or(WIDTH));
     let mut strips = vec![Strip::new("blocks", view.blocks(columns), count)];
+    if !view.history.slop.is_empty() {
+        strips.push(Strip::new("slop", view.slop(columns), bytes));
+    }
     let has_memory = !view.history.memory.is_empty();
     if has_memory {
         strips.extend(MEMORY.map(|(name, figure)| Strip::new(name, view.memory(columns, figure), bytes)));

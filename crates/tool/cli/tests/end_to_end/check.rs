@@ -8,7 +8,8 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::documents;
-use crate::harness::{Job, Outcome, Scratch, exited, heapledger, installed, program, shared_library};
+use crate::harness::{Build, Job, Outcome, Scratch, build, exited, heapledger, installed, program, shared_library};
+use crate::hooks;
 
 /// Runs the fixture under the checks; returns its outcome and the findings.
 fn checked(arguments: &[&str]) -> (Outcome, Value) {
@@ -227,6 +228,115 @@ fn the_errors_of_the_heap_checker() {
     assert_eq!((role.as_str(), by.as_str()), ("accessed", "the signal"), "{report:#}");
     assert_eq!(functions.last().map(String::as_str), Some("main"), "{report:#}");
     assert_eq!(report["misuses"][0]["bytes"], 56, "{report:#}");
+}
+
+/// With a shared jemalloc, C programs are checked like any others: it is not asked for a block other
+/// than by the malloc functions. A program that calls another of its functions is not checked.
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn a_shared_allocator_of_a_c_program() {
+    let (Some(jemalloc), Some(compiler)) = (shared_library("libjemalloc.so.2"), installed("cc")) else { return };
+    let scratch = Scratch::new();
+    let mut preload = OsString::from("LD_PRELOAD=");
+    preload.push(&jemalloc);
+    let checked = |line: &[&OsStr]| {
+        let words = ["check", "--", "/usr/bin/env"].map(OsString::from).into_iter().chain([preload.clone()]);
+        String::from_utf8(heapledger(words.chain(line.iter().map(OsString::from))).stderr).unwrap()
+    };
+    let fixture = program("heap_errors");
+    for (kind, title) in [
+        ("overflow-write", "\nwrite past the end of a block of "),
+        ("underflow-write", "\nwrite in front of a block of "),
+        ("use-after-free-write", "\nwrite to a block of "),
+        ("double-free", "\ndouble free of a block of "),
+        ("nothing", "heapledger: no misuse of the allocator was found\n"),
+    ] {
+        let said = checked(&[fixture.as_os_str(), kind.as_ref()]);
+        assert!(said.contains(title) && !said.contains("not checked"), "{kind}: {said}");
+    }
+    let source = scratch.write(
+        "own.c",
+        "#include <stddef.h>\nvoid *mallocx(size_t, int); void dallocx(void *, int);\n\
+         int main(void) { dallocx(mallocx(100, 0), 0); return 0; }\n",
+    );
+    let own = scratch.file("own");
+    let words = [compiler.as_os_str(), source.as_os_str(), jemalloc.as_os_str(), "-o".as_ref(), own.as_os_str()];
+    assert!(Job::new(words).bare().status.success());
+    let said = checked(&[own.as_os_str()]);
+    assert!(said.contains("\n1 process not checked: ") && said.contains("\nhint: "), "{said}");
+}
+
+/// Debian's redis links a shared jemalloc, whose `malloc_usable_size`, `mallctl` and `nallocx` it
+/// calls: the checks and the heap checker find nothing in it, and change nothing.
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn a_server_with_another_allocator() {
+    let (Some(_), Some(_)) = (installed("redis-server"), installed("redis-cli")) else { return };
+    let script = "
+redis-server --port 0 --unixsocket ./socket --save '' --appendonly no > /dev/null & server=$!
+ask() { redis-cli -s ./socket \"$@\"; }
+until ask ping 2> /dev/null | grep -q PONG; do sleep 0.02; done
+i=0; while [ $i -lt 3000 ]; do echo \"set key$i value$i$i$i$i$i$i$i\"; i=$((i+1)); done | ask | sort | uniq -c
+ask append large \"$(head -c 100000 /dev/zero | tr '\\0' x)\"
+ask rpush list a b c
+ask memory malloc-stats | grep -c 'jemalloc statistics'
+ask memory purge
+ask get key77; ask dbsize; ask flushall; ask dbsize
+ask shutdown nosave
+wait $server; echo ended $?
+";
+    for verb in [
+        &["check"][..],
+        &["check", "--quarantine", "256k"],
+        &["run", "--phc", "--phc-first", "1", "--phc-normal", "50"],
+    ] {
+        let scratch = Scratch::new();
+        let job = Job::shell(script).directory(scratch.path());
+        let outcome = job.through(verb.iter().map(OsStr::new));
+        let outcome = outcome.outcome();
+        let said = String::from_utf8(outcome.stderr.clone()).unwrap();
+        let ends = "2\nOK\nvalue77777777777777\n3002\nOK\n0\nended 0\n";
+        assert!(outcome.text().ends_with(ends), "{verb:?}: {outcome:?}");
+        let found_nothing = ["no misuse of the allocator was found\n", "and found no error"];
+        assert!(found_nothing.iter().any(|nothing| said.contains(nothing)), "{verb:?}: {said}");
+    }
+}
+
+/// Hook libraries run beside the checks: observers, replacements and those of the replace-malloc
+/// protocol, whose blocks are the checks' with their canaries. The findings are the same, and a
+/// program without misuse does the same.
+#[test]
+#[ignore = "it takes long; `.ci/run` runs it"]
+fn hook_libraries_beside_the_checks() {
+    let (histogram, fences) = hooks::examples();
+    let replacing = build("replace_malloc", Build::Module);
+    let scratch = Scratch::new();
+    let (counts, clean) = (scratch.file("counts"), Job::fixture("mix", "5000"));
+    let bare = clean.bare();
+    for libraries in [&[histogram.as_path()][..], &[fences, histogram], &[&replacing], &[&replacing, fences]] {
+        let outcome = clean.launched("check", libraries).outcome();
+        // The example that observes prints what it has seen.
+        assert_eq!((outcome.status, &outcome.stdout), (bare.status, &bare.stdout), "{libraries:?}: {outcome:?}");
+        let options = libraries.iter().flat_map(|library| ["--hook", library.to_str().unwrap()]);
+        let options: Vec<&str> = options.chain(["--quarantine", "1M"]).collect();
+        for (kind, expected) in [
+            ("overflow-write", "overwrite"),
+            ("underflow-write", "underwrite"),
+            ("use-after-free-write", "after-free"),
+            ("double-free", "double-free"),
+        ] {
+            let (_, report) = checked_with(&options, "heap_errors", &[kind]);
+            let misuses = report["misuses"].as_array().unwrap();
+            let found: Vec<&str> = misuses.iter().filter_map(|misuse| misuse["kind"].as_str()).collect();
+            assert_eq!(found, [expected], "{libraries:?} {kind}: {report:#}");
+        }
+    }
+    // The library's table is in use.
+    let job = Job::fixture("heap_errors", "nothing").variable("COUNTS", &counts);
+    assert_eq!(job.launched("check", &[&replacing]).outcome().status, exited(0));
+    assert!(std::fs::read_to_string(&counts).unwrap().contains("\"allocations\""));
+    let refused = heapledger(["check", "--hook", "/etc/passwd", "--", "true"]);
+    assert!(String::from_utf8(refused.stderr).unwrap().contains("cannot use the hook library"));
 }
 
 /// By itself the program ends at the second free; under the checks that is not passed on.

@@ -52,6 +52,17 @@ fn recorded_slop_is_what_the_allocator_says() {
         assert_eq!(number(&recording.summary["slop"], "bytes_live_end"), number(&whole["total"], "slop"));
         let tree = recording.ask("tree", &[&["--metric", "slop"][..], &only].concat());
         assert_eq!(number(&tree["total"], "slop"), usable - requested);
+        let leaks = recording.ask("leaks", &[&["--metric", "slop"][..], &only[2..]].concat());
+        assert_eq!(number(&leaks["total"], "slop"), usable - requested);
+        // Each block is kept to the end, beside at most two that are not.
+        let timeline = recording.ask("timeline", &["--slop", only[2], only[3]]);
+        assert_eq!(timeline["usable_sizes"], "asked");
+        let slop = timeline["slop"].as_array().unwrap().iter().map(|sample| number(sample, "bytes"));
+        let most = slop.max().unwrap();
+        assert!((usable - requested..usable - requested + 8192).contains(&most), "{allocator}: {most} {top}");
+        let timeline = recording.ask("timeline", &["--slop"]);
+        let slop = timeline["slop"].as_array().unwrap().iter().map(|sample| number(sample, "bytes"));
+        assert!(slop.max().unwrap() >= number(&whole["total"], "slop"), "{allocator}: {timeline}");
         let log = scratch.file(&format!("{allocator}.json"));
         let made = heapledger([
             "dmd".as_ref(),

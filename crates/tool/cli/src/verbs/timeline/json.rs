@@ -1,6 +1,6 @@
 //! The document that `heapledger timeline --json` prints.
 
-use heapledger_analysis::{Metric, ProcessChangeKind, Selection};
+use heapledger_analysis::{Metric, ProcessChangeKind};
 use heapledger_recording::{MemorySample, Sample, Time};
 use serde::Serialize;
 
@@ -11,6 +11,7 @@ use crate::json::amounts::{ErrorsJson, RateJson, rates_json};
 use crate::json::document::Document;
 use crate::json::recording::{ExitJson, PauseJson};
 use crate::json::selection::SelectionJson;
+use crate::question::Question;
 
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -26,6 +27,9 @@ pub(crate) struct TimelineJson {
     sampling: Vec<RateJson>,
     peak: PeakJson,
     live: Vec<LiveJson>,
+    /// The slop over time, with `--slop`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    slop: Vec<SlopJson>,
     /// The memory that the system counted, for all processes together.
     memory: Vec<MemoryJson>,
     programs: Vec<ProgramJson>,
@@ -65,6 +69,14 @@ struct LiveJson {
     blocks: u64,
 }
 
+/// The slop of the live blocks at a moment.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct SlopJson {
+    time_seconds: f64,
+    bytes: u64,
+}
+
 /// The memory that the system counted at a moment, in bytes.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -100,15 +112,17 @@ struct LayerJson {
 }
 
 impl TimelineJson {
-    pub(super) fn new(view: &View<'_, '_>, selection: &Selection, by: Option<By>) -> TimelineJson {
+    pub(super) fn new(view: &View<'_, '_>, question: &Question<'_, '_>, by: Option<By>) -> TimelineJson {
         let inside = |time: Time| (view.from..=view.to).contains(&time);
         // The amount live when the shown part begins.
         let first = at(&view.history.live, view.from);
         let live = view.history.live.iter().filter(|sample| inside(sample.time));
+        let first_slop = at(&view.history.slop, view.from);
+        let slop = view.history.slop.iter().filter(|sample| inside(sample.time));
         let has_first = view.from > view.history.begins;
         TimelineJson {
             processes: view.processes(),
-            selection: SelectionJson::new(selection, Metric::Bytes),
+            selection: SelectionJson::of(question).ordered_by(Metric::Bytes),
             from_seconds: seconds(view.from),
             to_seconds: seconds(view.to),
             sampling: rates_json(view.recording),
@@ -119,6 +133,12 @@ impl TimelineJson {
                 errors: ErrorsJson::new(&view.at_peak),
             },
             live: has_first.then_some(&first).into_iter().chain(live).map(LiveJson::from).collect(),
+            slop: (has_first && !view.history.slop.is_empty())
+                .then_some(&first_slop)
+                .into_iter()
+                .chain(slop)
+                .map(SlopJson::from)
+                .collect(),
             memory: view.history.memory.iter().filter(|sample| inside(sample.time)).map(MemoryJson::from).collect(),
             programs: view.programs.iter().map(ProgramJson::from).collect(),
             by: by.map(By::name),
@@ -132,6 +152,12 @@ impl TimelineJson {
 impl From<&Sample> for LiveJson {
     fn from(sample: &Sample) -> LiveJson {
         LiveJson { time_seconds: seconds(sample.time), bytes: sample.live.bytes.0, blocks: sample.live.blocks.0 }
+    }
+}
+
+impl From<&Sample> for SlopJson {
+    fn from(sample: &Sample) -> SlopJson {
+        SlopJson { time_seconds: seconds(sample.time), bytes: sample.live.bytes.0 }
     }
 }
 

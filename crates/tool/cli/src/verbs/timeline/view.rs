@@ -148,6 +148,15 @@ impl<'r, 'a> View<'r, 'a> {
         self.columns(&self.history.live, columns, |sample| sample.time, |sample| sample.live.blocks.0)
     }
 
+    pub(super) fn slop(&self, columns: usize) -> Vec<Option<u64>> {
+        self.columns(&self.history.slop, columns, |sample| sample.time, |sample| sample.live.bytes.0)
+    }
+
+    /// Returns the most slop in the part.
+    pub(super) fn slop_max(&self) -> u64 {
+        self.slop(1).into_iter().flatten().max().unwrap_or(0)
+    }
+
     pub(super) fn memory(&self, columns: usize, figure: Figure) -> Vec<Option<u64>> {
         self.columns(&self.history.memory, columns, |sample| sample.time, |sample| figure(sample).0)
     }
