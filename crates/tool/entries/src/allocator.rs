@@ -28,7 +28,7 @@ pub enum Family {
     Musl,
     /// Functions of malloc's names, by an allocator that nothing tells.
     Malloc,
-    /// C++'s operators alone, in a program that defines its own.
+    /// C++'s operators alone, in a program that defines its own and never calls malloc.
     Operators,
     /// The functions by which Rust code calls its global allocator, where that has no entries of
     /// its own.

@@ -55,7 +55,7 @@ pub fn find(module: &Module) -> Result<Found> {
         allocators[owner].entries.extend(entries(OPERATORS, "", &symbols));
     }
     if allocators.is_empty() {
-        allocators.extend(shims(&symbols));
+        allocators.extend(operators(&symbols).or_else(|| shims(&symbols)));
     }
     if allocators.is_empty() && !symbols.has_table && !symbols.has_imports {
         allocators.extend(signatures::find(module).filter(is_coherent));
@@ -153,6 +153,13 @@ fn owner_of_operators(allocators: &[Allocator]) -> Option<usize> {
 
 /// The names that allocators give to their operators, of which C++'s are aliases.
 const OPERATOR_ALIASES: [&str; 3] = ["tc_new", "TCMallocInternalNew", "mi_new"];
+
+/// Returns C++'s operators, if the module defines them and never calls malloc.
+fn operators(symbols: &Symbols) -> Option<Allocator> {
+    let entries = entries(OPERATORS, "", symbols);
+    let allocator = Allocator { family: Family::Operators, prefix: String::new(), entries };
+    (!symbols.imports_malloc && is_coherent(&allocator)).then_some(allocator)
+}
 
 /// Returns Rust's shims, if all of those are there that every program calls.
 fn shims(symbols: &Symbols) -> Option<Allocator> {

@@ -37,3 +37,6 @@ pub use error::{EntriesError, Result};
 pub use find::{Found, find};
 pub use module::Module;
 pub use plan::{Patch, Placed, Plan, Refusal, Refused, plan, plan_all, relocate};
+
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;

@@ -78,7 +78,8 @@ impl Module {
         if header.e_machine(endian) != elf::EM_X86_64 || endian != Endianness::Little {
             return Err(EntriesError::OtherMachine { file: module.path });
         }
-        let mut code = vec![];
+        // The work of each pass over the code is bounded by the size of the file.
+        let (mut code, mut code_length) = (vec![], 0_u64);
         for segment in header.program_headers(endian, data).map_err(unreadable)?.iter().take(SEGMENTS_MAX) {
             if segment.p_type(endian) != elf::PT_LOAD || !segment.p_flags(endian).contains(elf::PF_X) {
                 continue;
@@ -88,6 +89,11 @@ impl Module {
             let address = segment.p_vaddr(endian);
             if end.is_none() || address.checked_add(size).is_none() {
                 let reason = format!("the segment at offset {offset:#x} with {size} bytes is not in the file");
+                return Err(EntriesError::Unreadable { file: module.path.clone(), reason });
+            }
+            code_length = size.saturating_add(code_length);
+            if code_length > data.len() as u64 {
+                let reason = "its executable segments overlap".to_owned();
                 return Err(EntriesError::Unreadable { file: module.path.clone(), reason });
             }
             code.push(Segment { address, offset: offset as usize, length: size as usize });

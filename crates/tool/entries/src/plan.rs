@@ -108,7 +108,10 @@ pub fn plan_all(module: &Module, allocators: &[Allocator]) -> Vec<Plan> {
     let mut plans: Vec<Plan> = allocators.iter().map(|allocator| by_prologues(module, allocator)).collect();
     let inside = |patch: &Patch| patch.at + 1..patch.at + patch.displaced.len() as u64;
     let windows = plans.iter().flat_map(|plan| &plan.patches).map(inside).collect();
-    let targets = branches::into(module, windows);
+    let mut targets = branches::into(module, windows);
+    // Functions begin at the entries, so they can be called.
+    targets.extend(allocators.iter().flat_map(|allocator| &allocator.entries).map(|entry| entry.at));
+    targets.sort_unstable();
     for plan in &mut plans {
         let is_branched_into = |patch: &Patch| {
             let from = targets.partition_point(|&target| target <= patch.at);

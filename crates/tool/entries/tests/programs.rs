@@ -193,6 +193,13 @@ fn a_prefixed_jemalloc_is_found_in_the_symbol_table_and_in_debug_files() {
     let places =
         |allocator: &Allocator| allocator.entries.iter().map(|entry| (entry.at, entry.kind)).collect::<Vec<_>>();
     assert_eq!(places(&stripped), places(&whole));
+    // The same, packed into the file (MiniDebugInfo).
+    if run(at, &["xz", "-k", "program.debug"]).is_some() {
+        let section = "--add-section=.gnu_debugdata=program.debug.xz";
+        run(at, &["objcopy", "--strip-all", section, "program", "packed"]).unwrap();
+        let packed = only(&at.join("packed"));
+        assert_eq!((sources(&packed), places(&packed)), (vec![Evidence::DebugFile], places(&whole)));
+    }
     // Without names, nothing tells: and nothing is taken for an allocator.
     let bare = Module::open(&at.join("bare")).unwrap();
     let found = find(&bare).unwrap();
@@ -297,6 +304,31 @@ fn programs_that_use_malloc_have_no_allocator() {
         let (allocators, _) = look(&file);
         assert_eq!(allocators, [], "{}", file.display());
     }
+}
+
+#[test]
+fn operators_that_do_not_call_malloc_are_an_allocator() {
+    let scratch = TempDir::new().unwrap();
+    let source = |body: &str| {
+        format!(
+            "#include <cstdlib>\n#include <new>\nstatic char heap[1 << 16]; static std::size_t next;\n\
+             void *operator new(std::size_t size) {{ {body} }}\nvoid operator delete(void *p) noexcept {{ (void) p; }}\n\
+             void operator delete(void *p, std::size_t) noexcept {{ operator delete(p); }}\n\
+             void *operator new(std::size_t size, const std::nothrow_t &) noexcept {{ return operator new(size); }}\n\
+             int main() {{ delete new int; return new (std::nothrow) char == nullptr; }}\n"
+        )
+    };
+    fs::write(scratch.path().join("own.cpp"), source("next += size + 16; return heap + next - size;")).unwrap();
+    fs::write(scratch.path().join("calls.cpp"), source("return std::malloc(size);")).unwrap();
+    for name in ["own", "calls"] {
+        if run(scratch.path(), &["g++", "-O0", &format!("{name}.cpp"), "-o", name]).is_none() {
+            return;
+        }
+    }
+    let allocator = only(&scratch.path().join("own"));
+    assert_eq!(allocator.family, Family::Operators);
+    has(&allocator, &["_Znwm", "_ZnwmRKSt9nothrow_t", "_ZdlPv"]);
+    assert_eq!(look(&scratch.path().join("calls")).0, []);
 }
 
 #[test]

@@ -43,6 +43,7 @@ mod heaps;
 mod hooks;
 mod import;
 mod impostors;
+mod inside;
 mod linked;
 mod logs;
 mod marks;

@@ -15,7 +15,8 @@ use crate::module::Module;
 /// The most functions that are kept: those of all known allocators together are a tenth of that.
 const FUNCTIONS_MAX: usize = 8192;
 
-/// The most bytes of read-only data that are searched for an allocator's texts.
+/// The most bytes of read-only data that are searched for an allocator's texts: they are near the
+/// beginning of it in Chromium, whose data has 70 MB.
 const TEXTS_MAX: usize = 64 << 20;
 
 /// Texts that only one allocator has. They name the allocator of a stripped program that defines
@@ -48,6 +49,8 @@ pub(super) struct Symbols {
     pub(super) is_linked: bool,
     /// True if a function of another module is called: the module is linked dynamically.
     pub(super) has_imports: bool,
+    /// True if another module's malloc is called.
+    pub(super) imports_malloc: bool,
     /// True if the standard library's allocator of Rust is called, or may be.
     pub(super) has_system_allocator: bool,
 }
@@ -95,14 +98,17 @@ impl Symbols {
         let endian = header.endian().map_err(unreadable)?;
         let sections = header.sections(endian, file).map_err(unreadable)?;
         let symbols = sections.symbols(endian, file, table).map_err(unreadable)?;
+        let strings = sections.section(symbols.string_section()).and_then(|section| section.data(endian, file));
+        let strings: &[u8] = strings.unwrap_or_default();
         for symbol in symbols.iter() {
             // The first symbol of each table has no name.
             self.has_imports |= symbol.is_undefined(endian) && symbol.st_name(endian) != 0;
             // Damaged names of symbols that nobody asks for do no harm.
-            let Ok(name) = symbol.name(endian, symbols.strings()) else { continue };
+            let Some(name) = name_at(strings, symbol.st_name(endian)) else { continue };
             let Some(name) = of_interest(name, wanted) else { continue };
             if symbol.is_undefined(endian) {
                 self.is_linked |= LINKED.contains(&name);
+                self.imports_malloc |= name == "malloc";
                 self.has_system_allocator |= SYSTEM_ALLOCATOR.contains(&name);
                 continue;
             }
@@ -124,6 +130,17 @@ impl Symbols {
 
 /// Shims are known by the end of their mangled names, which are longer than this.
 const LENGTH_MIN_OF_SHIMS: usize = 20;
+
+/// The longest name of any symbol that is read: mangled names of shims are shorter.
+const NAME_MAX: usize = 256;
+
+/// Returns a name in a string table, if it has at most [`NAME_MAX`] bytes. The work for a symbol is
+/// bounded so, also in a damaged table.
+fn name_at(strings: &[u8], at: u32) -> Option<&[u8]> {
+    let rest = strings.get(at as usize..)?;
+    let rest = &rest[..rest.len().min(NAME_MAX)];
+    Some(&rest[..memchr::memchr(0, rest)?])
+}
 
 /// Returns the names of interest, without prefixes.
 fn wanted() -> HashSet<&'static str> {
@@ -166,9 +183,13 @@ pub(super) fn named_in_text(module: &Module) -> Option<Family> {
         is_read_only && !flags.contains(elf::SHF_WRITE) && section.sh_type(endian) == elf::SHT_PROGBITS
     };
     let data = sections.iter().filter(is_data).filter_map(|section| section.data(endian, file).ok());
-    let found = data.filter_map(|bytes| {
-        let bytes = &bytes[..bytes.len().min(TEXTS_MAX)];
-        TEXTS.iter().find(|(text, _)| memchr::memmem::find(bytes, text).is_some())
-    });
-    found.map(|&(_, family)| family).next()
+    let mut left = TEXTS_MAX;
+    for bytes in data {
+        let bytes = &bytes[..bytes.len().min(left)];
+        left -= bytes.len();
+        if let Some(&(_, family)) = TEXTS.iter().find(|(text, _)| memchr::memmem::find(bytes, text).is_some()) {
+            return Some(family);
+        }
+    }
+    None
 }

@@ -16,10 +16,11 @@ const FUNCTION_MAX: usize = 1 << 16;
 
 /// Returns the targets of branches that are in one of the windows, in ascending order.
 ///
-/// Branches with a displacement of four bytes are looked for at every byte of the code, whether an
-/// instruction begins there or not. In a code of 200 MB, with windows of 200 bytes, a tenth of a
-/// branch is seen where none is; its only consequence is an entry that is left alone. Those with a
-/// displacement of one byte are looked for in the instructions of the entry itself.
+/// Branches with a displacement of four bytes are looked for at every byte of the code, and count
+/// if an instruction may begin there. One that is seen where none is has no other consequence than
+/// an entry that is left alone. Those with a displacement of one byte are looked for in the
+/// instructions of the entry itself. Branches by a table in memory are not seen: tables of functions
+/// have their beginnings, and those of a `switch` lead behind the code that computes the index.
 pub(super) fn into(module: &Module, mut windows: Vec<Range<u64>>) -> Vec<u64> {
     windows.sort_by_key(|window| window.start);
     let (Some(first), Some(last)) = (windows.first(), windows.iter().map(|window| window.end).max()) else {
@@ -43,8 +44,8 @@ pub(super) fn into(module: &Module, mut windows: Vec<Range<u64>>) -> Vec<u64> {
     targets
 }
 
-/// Adds the targets inside of branches with four bytes of displacement: `jmp` and the conditional
-/// ones. A call leads to a function's beginning, where a compiler made it.
+/// Adds the targets inside of branches with four bytes of displacement: `call`, `jmp` and the
+/// conditional ones.
 fn long_branches(
     address: u64,
     code: &[u8],
@@ -60,12 +61,39 @@ fn long_branches(
         if low.wrapping_sub(first) >= length {
             continue;
         }
-        let is_jump = bytes[0] == 0xe9 || bytes[0] & 0xf0 == 0x80 && at > 0 && code[at - 1] == 0x0f;
+        let begin = match bytes[0] {
+            0xe8 | 0xe9 => at,
+            0x80..=0x8f if at > 0 && code[at - 1] == 0x0f => at - 1,
+            _ => continue,
+        };
         let target = address.wrapping_add(at as u64 + 5).wrapping_add_signed((displacement as i32).into());
-        if is_jump && is_inside(target) {
+        if is_inside(target) && may_begin(code, begin) {
             targets.push(target);
         }
     }
+}
+
+/// True if an instruction may begin at an index: decoding from one of some bytes before leads there.
+/// Wherever decoding begins, it falls into step with the real instructions after a few.
+fn may_begin(code: &[u8], at: usize) -> bool {
+    const BEFORE: usize = 64;
+    const STARTS: usize = 16;
+    if at < BEFORE {
+        return true;
+    }
+    (at - BEFORE..at - BEFORE + STARTS).any(|start| {
+        let mut decoder = Decoder::with_ip(64, &code[start..], 0, DecoderOptions::NONE);
+        while start + decoder.position() < at {
+            // Bytes that are no instruction may be data, behind which there are some again.
+            if decoder.decode().is_invalid() {
+                let next = decoder.position().max(1);
+                if decoder.set_position(next).is_err() {
+                    return false;
+                }
+            }
+        }
+        start + decoder.position() == at
+    })
 }
 
 /// Adds the targets inside of a window of the branches in the function that begins before it.

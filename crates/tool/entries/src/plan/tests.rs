@@ -87,6 +87,13 @@ fn what_cannot_be_patched_is_refused() {
     assert_eq!(planned(&far), Err(Refusal::BranchTarget));
     far[41..45].copy_from_slice(&(-45_i32).to_le_bytes());
     assert!(planned(&far).is_ok(), "a branch to the first byte finds the jump");
+    far[40] = 0xe8;
+    far[41..45].copy_from_slice(&(4_i32 - 45).to_le_bytes());
+    assert_eq!(planned(&far), Err(Refusal::BranchTarget), "a call counts, too");
+    // Another entry begins inside of the first.
+    let both =
+        plan(&module(&[0x90; 32]), &allocator(vec![entry(EntryKind::Malloc, AT), entry(EntryKind::Free, AT + 3)]));
+    assert_eq!(both.refused, [Refused { entry: entry(EntryKind::Malloc, AT), reason: Refusal::BranchTarget }]);
     let outside = plan(&module(&[0x90; 8]), &allocator(vec![entry(EntryKind::Free, 0x10)]));
     assert_eq!(outside.refused[0].reason, Refusal::NoCode);
 }
