@@ -274,7 +274,7 @@ fn log_with_points() -> String {
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn statistics_of_threads_are_those_of_one() {
     let scratch = Scratch::new();
-    let (allocator, log) = (counted(&scratch), scratch.write("points.log", &log_with_points()));
+    let (allocator, log) = (counted(&scratch), scratch.write("points.log", log_with_points()));
     let figures = |options: &[&str]| {
         let words = ["replay", "--rounds", "1", "-a", allocator.to_str().unwrap(), log.to_str().unwrap()];
         let outcome = heapledger(words.iter().chain(options));
