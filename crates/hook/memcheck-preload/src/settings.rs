@@ -22,8 +22,10 @@ pub(crate) fn apply() {
     let text = sys::check(read).ok().and_then(|length| bytes.get(..length));
     let text = text.and_then(|text| core::str::from_utf8(text).ok()).unwrap_or("");
     for line in text.lines() {
-        if let Some(("quarantine", Ok(bytes))) = line.split_once(' ').map(|(name, value)| (name, value.parse())) {
-            checks::set_quarantine(bytes);
+        match line.split_once(' ').map(|(name, value)| (name, value.parse::<u64>())) {
+            Some(("quarantine", Ok(bytes))) => checks::set_quarantine(bytes),
+            Some(("canary", Ok(bytes))) => checks::set_canary(bytes as usize),
+            _ => {}
         }
     }
 }

@@ -6,15 +6,34 @@
 
 use core::ops::Range;
 use core::ptr;
-use core::sync::atomic::{Ordering, fence};
+use core::sync::atomic::{AtomicUsize, Ordering, fence};
 
 use heapledger_core::{sandbox, sys};
 
 use crate::arch::{load, prefetch};
 
-/// The length of each canary: the number of bytes before the beginning and past the end in which a
-/// write is found.
+/// The length of the canary in front: the number of bytes before the beginning in which a write is
+/// found. Also the least and the usual length of the one behind.
 pub const LENGTH: usize = 16;
+/// The largest length of the canary behind a block.
+pub const BEHIND_MAX: usize = 1 << 20;
+
+/// The length of the canary behind each block, a constant once the checks run.
+static BEHIND: AtomicUsize = AtomicUsize::new(LENGTH);
+
+/// Sets the length of the canary behind each block: the number of bytes past the end in which a
+/// write is found. At least [`LENGTH`] and at most [`BEHIND_MAX`]. Takes effect if the checks have
+/// not been started yet.
+pub fn set_canary(bytes: usize) {
+    if !crate::is_running() {
+        BEHIND.store(bytes.clamp(LENGTH, BEHIND_MAX), Ordering::Relaxed);
+    }
+}
+
+/// Returns the length of the canary behind each block.
+pub(crate) fn behind() -> usize {
+    BEHIND.load(Ordering::Relaxed)
+}
 /// The byte that blocks in quarantine consist of. Eight of them are no address: a program that
 /// follows a pointer from a freed block ends with SIGSEGV.
 pub const FILL: u8 = 0xe5;
@@ -63,7 +82,7 @@ impl Front {
 /// A block with canaries around it.
 ///
 /// The unsafe functions here have the **contract of guarded blocks**: the allocator's block, which
-/// begins `front` before `address`, has at least `usable` and [`LENGTH`] bytes from `address` on,
+/// begins `front` before `address`, has at least `usable` and [`behind`] bytes from `address` on,
 /// and stays allocated until they return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Guarded {
@@ -120,10 +139,10 @@ impl Guarded {
     ///
     /// The contract of guarded blocks; and nobody else uses the block.
     pub(crate) unsafe fn write(self) {
-        // SAFETY: the bytes from `usable` on for `LENGTH` are part of the allocation, by the
+        // SAFETY: the bytes from `usable` on for `behind` are part of the allocation, by the
         // contract of guarded blocks, and nobody else uses them. `write_front` has this contract.
         unsafe {
-            self.at(self.usable as i64).write_bytes(BYTE, LENGTH);
+            self.at(self.usable as i64).write_bytes(BYTE, behind());
             self.write_front(LIVE);
         }
     }
@@ -137,7 +156,7 @@ impl Guarded {
         // SAFETY: as many bytes from `address` on are part of the allocation, by the contract of
         // guarded blocks, and nobody else uses them. `write_front` has this contract.
         unsafe {
-            self.at(0).write_bytes(FILL, self.usable + LENGTH);
+            self.at(0).write_bytes(FILL, self.usable + behind());
             // For `is_being_filled`: x86-64 keeps the order of writes.
             fence(Ordering::Release);
             self.write_front(FREED);
@@ -182,10 +201,10 @@ impl Guarded {
         // SAFETY: `is_all` and `changed` require that the bytes of the range are part of the
         // allocation. The canary is behind the usable bytes, by the contract of guarded blocks.
         unsafe {
-            if self.is_all(end, LENGTH, LIVE) {
+            if self.is_all(end, behind(), LIVE) {
                 return None;
             }
-            self.changed(end..end + LENGTH as i64, self.expected(BYTE, LIVE))
+            self.changed(end..end + behind() as i64, self.expected(BYTE, LIVE))
         }
     }
 
@@ -196,7 +215,7 @@ impl Guarded {
     /// The contract of guarded blocks.
     pub(crate) unsafe fn changed_since_filled(self) -> Option<Changed> {
         let start = if self.front == Front::NONE { 0 } else { -(LENGTH as i64) };
-        let end = self.usable + LENGTH;
+        let end = self.usable + behind();
         // SAFETY: `has_front`, `is_all` and `changed` require that the bytes are part of the
         // allocation. They are the block and its canaries, by the contract of guarded blocks.
         unsafe {

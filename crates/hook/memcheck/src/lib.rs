@@ -46,7 +46,7 @@ use heapledger_inprocess::control::StartError;
 use heapledger_ledger::LiveBlock;
 
 pub use call::Call;
-pub use canary::{FILL, LENGTH as CANARY};
+pub use canary::{BEHIND_MAX as CANARY_MAX, FILL, LENGTH as CANARY, set_canary};
 pub use fault::{REGISTERS, inspect_fault};
 pub use freed::FREED_MAX;
 pub use observe::{has_seen_blocks, missed};
@@ -188,14 +188,15 @@ pub fn inspect(mode: ReadMode) -> bool {
             // of quarantine, has to take it out of the register first.
             let found = REGISTER.with_block(block.key, |block| {
                 let guarded = guarded(&block)?;
-                let length = canary::LENGTH.min(guarded.front.bytes()) + guarded.usable + canary::LENGTH;
-                let start = guarded.address - canary::LENGTH.min(guarded.front.bytes());
+                let front = canary::LENGTH.min(guarded.front.bytes());
+                let length = front + guarded.usable + canary::behind();
+                let start = guarded.address - front;
                 let is_quarantined = Stamp::of(&block).is_quarantined();
                 let is_there = |readable: &mut PageProbe| match is_quarantined {
                     true => readable.is(start as u64, length as u64),
                     false => {
-                        readable.is(start as u64, canary::LENGTH as u64)
-                            && readable.is((start + length - canary::LENGTH) as u64, canary::LENGTH as u64)
+                        readable.is(start as u64, front as u64)
+                            && readable.is((guarded.address + guarded.usable) as u64, canary::behind() as u64)
                     }
                 };
                 if mode == ReadMode::Probed && !is_there(&mut readable) {

@@ -26,7 +26,7 @@ use heapledger_core::{Bytes, Serial, StackId, ThreadId, TypeId, sys};
 use heapledger_ledger::{Key, LiveBlock, Resolution, Time};
 
 use crate::call::Call;
-use crate::canary::{Changed, Front, Guarded, LENGTH};
+use crate::canary::{Changed, Front, Guarded, LENGTH, behind};
 use crate::freed::FreedBlock;
 use crate::observe::{FREED, REGISTER};
 use crate::report::{self, Kind, Report};
@@ -182,7 +182,7 @@ pub(crate) fn quarantined(block: &LiveBlock, call: Call, stack: StackId, thread:
 
 /// Returns the bytes of the quarantine that a block takes.
 fn cost(block: Guarded) -> u64 {
-    (block.front.bytes() + block.usable + LENGTH) as u64 + BOOKKEEPING
+    (block.front.bytes() + block.usable + behind()) as u64 + BOOKKEEPING
 }
 
 /// The outcome of [`keep`].

@@ -8,7 +8,7 @@ use heapledger_core::hooks::{Functions, Pointer, Replacement};
 use heapledger_inprocess::query;
 use heapledger_ledger::{Key, LiveBlock};
 
-use crate::canary::{self, FILL, Front, Guarded, LENGTH};
+use crate::canary::{self, FILL, Front, Guarded};
 use crate::freed::FreedBlock;
 use crate::observe::REGISTER;
 use crate::stamp::Stamp;
@@ -55,7 +55,7 @@ fn with_canaries(size: usize, front: Front, allocate: impl FnOnce(usize) -> Poin
 /// Returns a block of the next table with canaries around its `size` bytes, the first of which is
 /// `front` behind the beginning. A block that cannot be made longer is returned as it is.
 fn place(size: usize, front: Front, allocate: impl FnOnce(usize) -> Pointer) -> Pointer {
-    let Some(longer) = size.checked_add(front.bytes() + LENGTH) else { return allocate(size) };
+    let Some(longer) = size.checked_add(front.bytes() + canary::behind()) else { return allocate(size) };
     let block = allocate(longer);
     if block.is_null() {
         return block;

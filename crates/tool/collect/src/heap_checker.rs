@@ -20,4 +20,6 @@ pub struct Checker<'l> {
     pub library: &'l [u8],
     /// The size of the quarantine for freed blocks, in each process; 0 switches it off.
     pub quarantine: Bytes,
+    /// The length of the canary behind each block, 16 bytes to 1 MiB.
+    pub canary: Bytes,
 }

@@ -193,7 +193,8 @@ impl Library {
 
     /// Adds the checks and their options.
     pub(crate) fn add_checker(&mut self, checker: &Checker<'_>) -> Result<(), RecordError> {
-        self.add_file("checks.conf", format!("quarantine {}\n", checker.quarantine.0).as_bytes())?;
+        let options = format!("quarantine {}\ncanary {}\n", checker.quarantine.0, checker.canary.0);
+        self.add_file("checks.conf", options.as_bytes())?;
         self.add_hook("checks.so", checker.library)
     }
 

@@ -235,19 +235,20 @@ pub(crate) struct Run {
 ///
 /// The check finds blocks that are freed twice, or by a function that does not go
 /// with the one that allocated them (malloc and delete, new[] and delete), or with
-/// a wrong size; frees of addresses that are not blocks; writes in front of a block
-/// and past its end, as far as 16 bytes, when it is freed, reallocated, or live at
-/// the exit; and writes to blocks that were freed, as long as these are kept from
+/// a wrong size; frees of addresses that are not blocks; writes in front of a block,
+/// as far as 16 bytes, and past its end (`--past-end`), when it is freed,
+/// reallocated, or live at the exit; and writes to blocks that were freed, as long as these are kept from
 /// reuse (`--quarantine`), when they are given back, or at the exit.
 ///
 ///     $ heapledger check -- ./server --port 8080
 ///     $ heapledger check --error-exitcode 9 -- ./run-tests
 ///     $ heapledger check --json -o misuse.json -- make check
 ///     $ heapledger check --quarantine 256M -- ./server --port 8080
+///     $ heapledger check --past-end 4k -- ./server --port 8080
 ///
 /// It does not find reads; writes farther away from a block, unless they reach a
-/// freed block that is kept, or the 16 bytes around another block; writes to a
-/// freed block that has been given back; and writes of the bytes that are there.
+/// freed block that is kept, or the bytes around another block; writes to a freed
+/// block that has been given back; and writes of the bytes that are there.
 /// `heapledger run --phc` finds all of these, at the access, in a few blocks.
 ///
 /// The program and all that it starts run with the checks. They see no difference,
@@ -266,6 +267,13 @@ pub(crate) struct Check {
     /// switches it off.
     #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = values::size)]
     pub(crate) quarantine: u64,
+
+    /// Find writes up to so many bytes past the end of a block
+    ///
+    /// Each block becomes longer by as many bytes; at most 1 MiB. They are searched when
+    /// the block is freed or reallocated, or at the exit.
+    #[arg(long, value_name = "SIZE", default_value = "16", value_parser = values::canary)]
+    pub(crate) past_end: u64,
 
     /// End with this exit status if misuse was found
     #[arg(long, value_name = "STATUS", value_parser = clap::value_parser!(u8).range(1..))]

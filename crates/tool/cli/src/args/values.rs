@@ -157,6 +157,13 @@ pub(crate) fn thread(text: &str) -> Result<ThreadPattern, String> {
     }
 }
 
+/// Parses the length of a canary behind a block.
+pub(crate) fn canary(text: &str) -> Result<u64, String> {
+    const RANGE: RangeInclusive<u64> = 16..=1 << 20;
+    let bytes = size(text)?;
+    if RANGE.contains(&bytes) { Ok(bytes) } else { Err(invalid("size", text, "16 bytes to 1 MiB", "64 or 4k")) }
+}
+
 pub(crate) fn sizes(text: &str) -> Result<RangeInclusive<u64>, String> {
     range(text, size)
 }

@@ -36,14 +36,15 @@ pub(crate) fn run(arguments: &Check) -> Result<ExitCode> {
     let allocator = allocator::find(&arguments.allocator.name)?;
     let target = arguments.output.as_ref().map(|path| NewFile::create(path, arguments.force, &[])).transpose()?;
     let libraries = CommandLibraries { preload: LIBRARY, allocator: &allocator, heap_checker: None };
-    let checker = Checker { library: CHECKER, quarantine: Bytes(arguments.quarantine) };
+    let (quarantine, canary) = (Bytes(arguments.quarantine), Bytes(arguments.past_end));
+    let checker = Checker { library: CHECKER, quarantine, canary };
     let (exit, reports) = collect::check(&arguments.command, libraries, &checker, &hooks).map_err(failure)?;
     let findings = Findings::read(&reports, &arguments.symbols);
     let mut text = Vec::new();
     if arguments.json {
         document::write(&json(&findings), Form::Json, &mut text)?;
     } else if !(arguments.quiet && findings.misuses.is_empty()) {
-        print(&findings, exit, Bytes(arguments.quarantine), &mut text)?;
+        print(&findings, exit, &checker, &mut text)?;
     }
     match target {
         Some(target) => target.quiet().write(&mut io::stdout(), |file| file.write_all(&text))?,
@@ -59,7 +60,7 @@ pub(crate) fn run(arguments: &Check) -> Result<ExitCode> {
     }
 }
 
-fn print(findings: &Findings, exit: ExitStatus, quarantine: Bytes, out: &mut impl Write) -> io::Result<()> {
+fn print(findings: &Findings, exit: ExitStatus, checker: &Checker<'_>, out: &mut impl Write) -> io::Result<()> {
     let times: u64 = findings.misuses.iter().map(|misuse| misuse.times).sum();
     match findings.misuses.len() as u64 {
         0 if findings.is_all() => writeln!(out, "heapledger: no misuse of the allocator was found")?,
@@ -127,7 +128,7 @@ fn print(findings: &Findings, exit: ExitStatus, quarantine: Bytes, out: &mut imp
         writeln!(out, "\n{processes} not checked: of an allocator of a program's own not every block is seen")?;
         writeln!(out, "hint: check a build without that allocator, or leave its library out of LD_PRELOAD")?;
     }
-    print_limits(out, quarantine, findings.misuses.is_empty())?;
+    print_limits(out, checker, findings.misuses.is_empty())?;
     if let Some(hint) = findings.hint.as_ref().filter(|_| !findings.misuses.is_empty()) {
         writeln!(out, "hint: {}", escape(hint))?;
     }
@@ -135,15 +136,19 @@ fn print(findings: &Findings, exit: ExitStatus, quarantine: Bytes, out: &mut imp
 }
 
 /// Prints the kinds of misuse that the checks look for, and those that they do not see.
-fn print_limits(out: &mut impl Write, quarantine: Bytes, is_clean: bool) -> io::Result<()> {
+fn print_limits(out: &mut impl Write, checker: &Checker<'_>, is_clean: bool) -> io::Result<()> {
     if !is_clean {
         writeln!(out)?;
     }
-    let kept = match quarantine {
+    let kept = match checker.quarantine {
         Bytes(0) => String::new(),
         Bytes(size) => format!(", writes to the last {} that were freed", bytes(size)),
     };
-    writeln!(out, "looked for: wrong frees, writes within 16 bytes of a block{kept}")?;
+    let around = match checker.canary {
+        Bytes(16) => "within 16 bytes of a block".to_owned(),
+        Bytes(size) => format!("within 16 bytes in front of a block and {} past its end", bytes(size)),
+    };
+    writeln!(out, "looked for: wrong frees, writes {around}{kept}")?;
     writeln!(out, "not seen: reads, and writes elsewhere (in a few blocks: heapledger run --phc -- COMMAND)")
 }
 
