@@ -1,15 +1,12 @@
-//! The entry points of allocators inside programs: their calling shapes, and how a plan that
-//! redirects them reaches the observed program.
+//! The entry points of allocators inside programs: their calling shapes.
 //!
-//! `heapledger-entries` finds the entry points and plans the redirection; the code inside the
-//! program only writes bytes. Both sides read the arguments of an entry by its [`Layout`], so no
-//! code needs to know an allocator by name.
+//! `heapledger-entries` finds the entry points and decides which can be redirected. The code inside
+//! the program reads the arguments of a call by the [`Layout`] of its kind, so it needs to know no
+//! allocator by name.
 
 mod kind;
-mod site;
 
 pub use kind::EntryKind;
-pub use site::{PatchSite, SITES_MAX};
 
 use heapledger_core::Api;
 

@@ -8,7 +8,7 @@
 //! - [`armed`]: how a running program is asked to join a session.
 //! - [`session`]: the session page and the messages of the handshake.
 //! - [`ring`]: a single-producer, single-consumer ring of 64-bit words.
-//! - [`entries`]: the entry points of allocators inside programs, and their redirection.
+//! - [`entries`]: the calling shapes of the entry points of allocators inside programs.
 //! - [`event`]: the encoding of events in words.
 //! - [`publish`]: the producer's side of a ring: waiting, waking, writing.
 //! - [`stall`]: how a waiting thread detects that the recorder is stalled.

@@ -26,11 +26,11 @@ pub struct Found {
 
 /// Finds the allocators in a module. Most programs and libraries have none.
 ///
-/// A function is an entry if its name is one of a known allocator, under any prefix that is empty or
-/// ends with `_`. A set of them is an allocator only if at least one allocates and one frees, and
-/// the name of one is that allocator's alone: `xmalloc` and `g_malloc` are not. Functions of malloc's
-/// own names are an allocator without more evidence. Rust's shims are entries only if there is no
-/// other allocator and none of the system's is called.
+/// A function is an entry if its name is one of a known allocator, under any prefix that is empty
+/// or ends with `_`. A set of them is an allocator only if at least one allocates and one frees,
+/// and the name of one is that allocator's alone: `xmalloc` and `g_malloc` are not. Functions of
+/// malloc's own names are an allocator without more evidence. Rust's shims are entries only if
+/// there is no other allocator and none of the system's is called.
 ///
 /// In a statically linked program without names, the code of known C libraries' malloc is looked
 /// for: a function is found if its code occurs once.

@@ -8,8 +8,7 @@
 //! 2. [`find`] returns the [`Allocator`]s in it: by names, or by the code itself if the names are
 //!    stripped.
 //! 3. [`plan`] decides which entries can be patched safely, and says why others cannot.
-//! 4. [`Plan::place`] makes the trampolines for an address in a running process, and the
-//!    [`PatchSite`](heapledger_wire::entries::PatchSite)s that the code in the process needs.
+//! 4. [`relocate`] makes the trampoline of an entry, for an address in a running process.
 //!
 //! Nothing here runs in the observed program, and nothing is written to any process. Files may come
 //! from anybody: damage means an error or fewer entries, never a panic, and memory is bounded by a
@@ -36,7 +35,7 @@ pub use allocator::{Allocator, Entry, Evidence, Family};
 pub use error::{EntriesError, Result};
 pub use find::{Found, find};
 pub use module::Module;
-pub use plan::{Patch, Placed, Plan, Refusal, Refused, plan, plan_all, relocate};
+pub use plan::{Patch, Plan, Refusal, Refused, plan, plan_all, relocate};
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;

@@ -6,17 +6,16 @@ mod trampoline;
 
 use std::fmt;
 
-use heapledger_wire::entries::{EntryKind, PatchSite, SITES_MAX};
+use heapledger_wire::entries::EntryKind;
 
 pub use self::trampoline::relocate;
 
 use crate::allocator::{Allocator, Entry};
 use crate::module::Module;
 
-/// The most bytes of a trampoline: displaced instructions grow when short branches become long ones.
+/// The most bytes of a trampoline: displaced instructions grow when short branches become long
+/// ones.
 const TRAMPOLINE_LENGTH_MAX: usize = 128;
-/// The alignment of trampolines in bytes: that of functions.
-const ALIGNMENT: usize = 16;
 
 /// The redirection of an allocator's entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -81,29 +80,17 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// The trampolines of a plan for one running process.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Placed {
-    /// The bytes to put at the address that [`Plan::place`] was given.
-    pub code: Vec<u8>,
-    /// The patches. A site without a sibling whose kind throws must be left alone: its sibling is
-    /// among the refused.
-    pub sites: Vec<PatchSite>,
-    /// The entries that cannot be redirected at this address.
-    pub refused: Vec<Refused>,
-}
-
 /// Decides which entries of an allocator can be patched safely: those whose first instructions can
-/// be moved elsewhere, and into whose first bytes no branch leads. Entries that are no events are in
-/// neither list.
+/// be moved elsewhere, and into whose first bytes no branch leads. Entries that are no events are
+/// in neither list.
 ///
 /// The cost is that of one pass over the module's code: see [`plan_all`].
 pub fn plan(module: &Module, allocator: &Allocator) -> Plan {
     plan_all(module, std::slice::from_ref(allocator)).pop().unwrap_or_default()
 }
 
-/// Decides for several allocators of one module, in one pass over its code. Returns a plan for each,
-/// in their order.
+/// Decides for several allocators of one module, in one pass over its code. Returns a plan for
+/// each, in their order.
 pub fn plan_all(module: &Module, allocators: &[Allocator]) -> Vec<Plan> {
     let mut plans: Vec<Plan> = allocators.iter().map(|allocator| by_prologues(module, allocator)).collect();
     let inside = |patch: &Patch| patch.at + 1..patch.at + patch.displaced.len() as u64;
@@ -118,10 +105,10 @@ pub fn plan_all(module: &Module, allocators: &[Allocator]) -> Vec<Plan> {
             targets.get(from).is_some_and(|&target| inside(patch).contains(&target))
         };
         plan.refuse(Refusal::BranchTarget, is_branched_into);
-        // An allocator of which blocks can be had, but not given back, would show leaks only.
-        let siblings: Vec<EntryKind> = plan.patches.iter().map(|patch| patch.entry.kind).collect();
+        let whole = plan.clone();
+        let throws = |patch: &Patch| patch.entry.kind.layout().throws;
         plan.refuse(Refusal::NoNothrowSibling, |patch| {
-            patch.entry.kind.layout().throws && !siblings_of(patch.entry.kind).any(|kind| siblings.contains(&kind))
+            throws(patch) && whole.nothrow_sibling(patch.entry.kind).is_none()
         });
     }
     plans
@@ -139,8 +126,8 @@ fn by_prologues(module: &Module, allocator: &Allocator) -> Plan {
     plan
 }
 
-/// Returns the kinds that can be called instead of one that throws, the best first: its nothrow form
-/// or, since blocks of `operator new` are malloc's in all allocators that are known, malloc.
+/// Returns the kinds that can be called instead of one that throws, the best first: its nothrow
+/// form or, since blocks of `operator new` are malloc's in all allocators that are known, malloc.
 fn siblings_of(kind: EntryKind) -> impl Iterator<Item = EntryKind> {
     let malloc = match kind {
         EntryKind::New | EntryKind::NewArray => Some(EntryKind::Malloc),
@@ -158,45 +145,10 @@ impl Plan {
         self.refused.extend(Vec::into_iter(refused).map(|patch: Patch| Refused { entry: patch.entry, reason }));
     }
 
-    /// Makes the trampolines of all patches for one running process.
-    ///
-    /// `bias` is the address at which the module's own address 0 is, wrapping; `to` is the address
-    /// of the memory for the trampolines, within 2 GiB of the module. `allocator` is the number that
-    /// the sites get. The result has at most [`Plan::code_length_max`] bytes of code.
-    pub fn place(&self, bias: u64, to: u64, allocator: u16) -> Placed {
-        let mut placed = Placed::default();
-        let mut kept: Vec<(&Patch, u32)> = vec![];
-        for patch in self.patches.iter().take(SITES_MAX) {
-            let offset = placed.code.len();
-            match relocate(patch, patch.at.wrapping_add(bias), to.wrapping_add(offset as u64)) {
-                Ok(code) => {
-                    kept.push((patch, offset as u32));
-                    placed.code.extend(code);
-                    // Filled with breakpoints, which nothing runs.
-                    placed.code.resize(placed.code.len().next_multiple_of(ALIGNMENT), 0xcc);
-                }
-                Err(reason) => placed.refused.push(Refused { entry: patch.entry.clone(), reason }),
-            }
-        }
-        let sibling = |kind: EntryKind| {
-            siblings_of(kind).find_map(|sibling| kept.iter().position(|(patch, _)| patch.entry.kind == sibling))
-        };
-        for (patch, trampoline) in &kept {
-            let kind = patch.entry.kind;
-            let nothrow = if kind.layout().throws { sibling(kind).map(|index| index as u16) } else { None };
-            let mut original = [0; 5];
-            original.copy_from_slice(&patch.displaced[..5]);
-            placed.sites.push(PatchSite {
-                at: patch.at,
-                trampoline: *trampoline,
-                allocator,
-                nothrow,
-                kind,
-                displaced: patch.displaced.len() as u8,
-                original,
-            });
-        }
-        placed
+    /// Returns the patch of a function that does the same as one that throws, and returns null on
+    /// failure: its trampoline can be called instead. `None` for kinds that do not throw.
+    pub fn nothrow_sibling(&self, kind: EntryKind) -> Option<&Patch> {
+        siblings_of(kind).find_map(|sibling| self.patches.iter().find(|patch| patch.entry.kind == sibling))
     }
 
     /// Returns the bytes of memory that the trampolines need at most.

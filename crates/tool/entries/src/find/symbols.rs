@@ -152,8 +152,8 @@ fn wanted() -> HashSet<&'static str> {
     families.chain(plain).chain(markers).chain(SANITIZERS).chain(LINKED).chain(SYSTEM_ALLOCATOR).collect()
 }
 
-/// Returns a name, without its version, if it may be that of an entry: under a prefix, or as the end
-/// of a mangled name.
+/// Returns a name, without its version, if it may be that of an entry: under a prefix, or as the
+/// end of a mangled name.
 fn of_interest<'n>(name: &'n [u8], wanted: &HashSet<&str>) -> Option<&'n str> {
     let name = name.split(|&byte| byte == b'@').next()?;
     if name.len() > LENGTH_MAX {

@@ -19,8 +19,9 @@ const FUNCTION_MAX: usize = 1 << 16;
 /// Branches with a displacement of four bytes are looked for at every byte of the code, and count
 /// if an instruction may begin there. One that is seen where none is has no other consequence than
 /// an entry that is left alone. Those with a displacement of one byte are looked for in the
-/// instructions of the entry itself. Branches by a table in memory are not seen: tables of functions
-/// have their beginnings, and those of a `switch` lead behind the code that computes the index.
+/// instructions of the entry itself. Branches by a table in memory are not seen: tables of
+/// functions have their beginnings, and those of a `switch` lead behind the code that computes the
+/// index.
 pub(super) fn into(module: &Module, mut windows: Vec<Range<u64>>) -> Vec<u64> {
     windows.sort_by_key(|window| window.start);
     let (Some(first), Some(last)) = (windows.first(), windows.iter().map(|window| window.end).max()) else {
@@ -73,8 +74,8 @@ fn long_branches(
     }
 }
 
-/// True if an instruction may begin at an index: decoding from one of some bytes before leads there.
-/// Wherever decoding begins, it falls into step with the real instructions after a few.
+/// True if an instruction may begin at an index: decoding from one of some bytes before leads
+/// there. Wherever decoding begins, it falls into step with the real instructions after a few.
 fn may_begin(code: &[u8], at: usize) -> bool {
     const BEFORE: usize = 64;
     const STARTS: usize = 16;

@@ -158,23 +158,14 @@ fn throwing_entries_need_a_sibling() {
     assert_eq!(alone.refused, [Refused { entry: new.clone(), reason: Refusal::NoNothrowSibling }]);
     let malloc = entry(EntryKind::Malloc, AT + 16);
     let nothrow = entry(EntryKind::NewNothrow, AT + 32);
-    let with_malloc = plan(&module, &allocator(vec![new.clone(), malloc.clone()])).place(0, AT + 0x1000, 7);
-    assert_eq!(with_malloc.sites[0].nothrow, Some(1));
-    let with_both = plan(&module, &allocator(vec![new, malloc, nothrow])).place(0, AT + 0x1000, 7);
-    assert_eq!(with_both.sites[0].nothrow, Some(2), "the better one");
-    assert_eq!(
-        with_both.sites[1],
-        PatchSite {
-            at: AT + 16,
-            trampoline: 32,
-            allocator: 7,
-            nothrow: None,
-            kind: EntryKind::Malloc,
-            displaced: 5,
-            original: [0x90; 5],
-        }
-    );
-    assert!(with_both.refused.is_empty() && with_both.code.len() == 96);
+    let sibling = |entries| {
+        let plan = plan(&module, &allocator(entries));
+        assert_eq!(plan.refused, []);
+        plan.nothrow_sibling(EntryKind::New).map(|patch| patch.at)
+    };
+    assert_eq!(sibling(vec![new.clone(), malloc.clone()]), Some(AT + 16));
+    assert_eq!(sibling(vec![new, malloc.clone(), nothrow]), Some(AT + 32), "the better one");
+    assert_eq!(plan(&module, &allocator(vec![malloc])).nothrow_sibling(EntryKind::Malloc), None);
 }
 
 #[test]

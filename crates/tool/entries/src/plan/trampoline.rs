@@ -10,9 +10,9 @@ use super::{Patch, Refusal, TRAMPOLINE_LENGTH_MAX};
 /// Returns the trampoline of a patch: its displaced instructions, re-encoded for another address,
 /// and a jump to the instruction behind them. It changes no register and no flag.
 ///
-/// `from` is the runtime address of [`Patch::at`], and `to` that of the trampoline. A displaced call
-/// returns to the original code, not to the trampoline, so the stack of what it calls is as without
-/// the patch.
+/// `from` is the runtime address of [`Patch::at`], and `to` that of the trampoline. A displaced
+/// call returns to the original code, not to the trampoline, so the stack of what it calls is as
+/// without the patch.
 ///
 /// # Errors
 ///
@@ -25,7 +25,7 @@ pub fn relocate(patch: &Patch, from: u64, to: u64) -> Result<Vec<u8>, Refusal> {
     if instructions.iter().any(Instruction::is_invalid) {
         return Err(Refusal::Undecodable);
     }
-    // What is behind the end of a short function is padding.
+    // Behind the end of a short function is padding.
     if let Some(end) = instructions.iter().position(ends) {
         instructions.truncate(end + 1);
     }
@@ -72,7 +72,7 @@ fn push_call(code: &mut Vec<u8>, call: &Instruction, back: u64, to: u64) -> Resu
             push_jump(&mut jump, target);
             jump
         }
-        // What it refers to would be another place once the return address is pushed.
+        // Its operand would be another place once the return address is pushed.
         None if call.memory_base() == iced_x86::Register::RSP => return Err(Refusal::Immovable),
         None => {
             let mut jump = *call;
