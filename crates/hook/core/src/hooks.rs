@@ -65,9 +65,9 @@ pub use observer::{ArenaAllocated, ArenaReallocarrayEnds, Observer};
 #[cfg(not(all(test, loom)))]
 pub use registry::{hold, install_observer, install_replacement, release, remove_observer, remove_replacement};
 pub use replacement::{Functions, Replacement};
-pub use usable::UsableSize;
+pub use usable::{BlockAllocator, UsableSize};
 #[cfg(not(all(test, loom)))]
-pub use usable::{set_usable_size, usable_size};
+pub use usable::{set_block_allocator, set_usable_size, usable_size};
 
 /// The type of the pointers that the malloc family returns.
 pub type Pointer = *mut c_void;

@@ -278,7 +278,9 @@ pub(crate) extern "C" fn aligned_alloc_from(
     rbp: u64,
     namespace: usize,
 ) -> Pointer {
-    let Some(_outermost) = nesting::begin(sp) else { return call!(Namespace(namespace), aligned_alloc(alignment, size)) };
+    let Some(_outermost) = nesting::begin(sp) else {
+        return call!(Namespace(namespace), aligned_alloc(alignment, size));
+    };
     aligned(Api::AlignedAlloc, call!(Namespace(namespace), aligned_alloc(alignment, size)), alignment, size, sp, rbp)
 }
 

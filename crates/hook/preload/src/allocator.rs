@@ -29,6 +29,10 @@ pub(crate) fn next_allocator(objects: &Objects<'_>) -> (AllocatorKind, Allocator
     if own(c"mallctl") != 0 && own(c"nallocx") != 0 {
         return (AllocatorKind::Jemalloc, AllocatorVersion::default());
     }
+    // The sizes of an allocator that is linked into the program are not the C library's.
+    if malloc.is_of_c_library && heapledger_redirect::nesting::is_active() {
+        return (AllocatorKind::Other, AllocatorVersion::default());
+    }
     if malloc.is_of_c_library {
         return (AllocatorKind::Glibc, glibc(own(c"gnu_get_libc_version")));
     }

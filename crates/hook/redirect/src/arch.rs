@@ -3,4 +3,4 @@
 mod x86_64;
 
 pub use x86_64::thunk_address;
-pub(crate) use x86_64::{Next, Registers, outermost, set_outermost};
+pub(crate) use x86_64::{Next, Registers, outermost, set_outermost, site};

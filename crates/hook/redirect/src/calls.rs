@@ -4,11 +4,11 @@ use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use heapledger_core::Api;
-use heapledger_core::hooks::{Caller, Pointer, dispatch, notify};
+use heapledger_core::hooks::{BlockAllocator, Caller, Pointer, UsableSize, dispatch, notify};
 use heapledger_wire::entries::{ARGUMENTS_MAX, Effect, EntryKind, Layout};
 use heapledger_wire::redirection::Site;
 
-use crate::arch::{Next, Registers};
+use crate::arch::{self, Next, Registers};
 
 /// The function that [`set_start`] has set.
 static START: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
@@ -75,6 +75,19 @@ pub(crate) unsafe extern "C" fn call(registers: &mut Registers, site: &Site, rbp
     RETURN
 }
 
+/// Returns the allocator of the block that this thread is notifying the observers of.
+pub(crate) fn block_allocator() -> BlockAllocator {
+    let site: *const Site = ptr::with_exposed_provenance(arch::site() as usize);
+    // SAFETY: null, or the site of the call that this thread is in: it is in a mapping that nobody
+    // writes to and that stays.
+    let Some(site) = (unsafe { site.as_ref() }) else { return BlockAllocator::Usual };
+    // SAFETY: the tool gives the address of the allocator's function for usable sizes, which takes
+    // a block and returns a size, or 0, which is `None`.
+    BlockAllocator::Redirected(unsafe {
+        core::mem::transmute::<*const (), Option<UsableSize>>(ptr::with_exposed_provenance(site.usable as usize))
+    })
+}
+
 #[cold]
 #[inline(never)]
 fn begin() {
@@ -123,7 +136,9 @@ unsafe fn original(address: u64, arguments: &Arguments) -> u64 {
     // SAFETY: by this function's `# Safety` the address is that of a C function. It takes at most
     // six integers, in registers, and ignores those that it does not have (System V psABI). A
     // result that it does not have is whatever is in rax.
-    unsafe { core::mem::transmute::<*const (), Function>(ptr::with_exposed_provenance(address as usize))(a, b, c, d, e, f) }
+    unsafe {
+        core::mem::transmute::<*const (), Function>(ptr::with_exposed_provenance(address as usize))(a, b, c, d, e, f)
+    }
 }
 
 /// A call of a redirected entry.
@@ -272,7 +287,9 @@ impl Call<'_> {
     unsafe fn resize(&self, layout: &Layout, arguments: &Arguments) -> u64 {
         // SAFETY: `original` requires the arguments of the call.
         let result = unsafe { original(self.site.original, arguments) };
-        let (Some(block), Some(size)) = (layout.block_of(arguments), layout.requested(arguments)) else { return result };
+        let (Some(block), Some(size)) = (layout.block_of(arguments), layout.requested(arguments)) else {
+            return result;
+        };
         let is_resized = match layout.effect {
             // The usable size: smaller than what was asked for if the block could not grow.
             Effect::ResizeInPlace => result >= size,

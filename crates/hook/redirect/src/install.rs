@@ -3,9 +3,11 @@
 use core::ptr;
 
 use heapledger_core::arch::nr;
+use heapledger_core::hooks;
 use heapledger_core::sys::{self, Errno, call, check};
 use heapledger_wire::redirection::{Jump, Plan, Region};
 
+use crate::calls::block_allocator;
 use crate::nesting;
 
 const PAGE: u64 = 4096;
@@ -57,6 +59,7 @@ unsafe fn install_region(fd: i32, plan: &Plan<'_>, region: &Region, memory: &mut
         return 0;
     }
     // Before the first jump: the thunk needs nothing else.
+    hooks::set_block_allocator(block_allocator);
     nesting::activate();
     let memory = memory.get_or_insert_with(Memory::open);
     // SAFETY: `Memory::write` requires the start of an instruction that no thread is in: by

@@ -620,6 +620,16 @@ codes! {
         consequence: "No recording was made of the log.",
         remedy: "Leave such lines out: `heapledger log convert --keep-going -o FILE.hl LOG`, which says how many there are.",
     }
+    /// Calls of some functions of an allocator inside a program are not seen
+    NotRedirected = 97 {
+        cause: "The program has an allocator linked in, whose functions `heapledger record` redirects when the program starts. \
+                The functions that are named cannot be redirected: they are too short, a branch leads into their middle, or they \
+                throw on failure and the allocator has no function that returns null instead.",
+        consequence: "Blocks that come from these functions alone are not in the recording, and frees of others by them are \
+                missed. Calls that they make to the allocator's other functions are seen.",
+        remedy: "Link the allocator as a shared library, or build it without the option that made the functions so (`-Os`, for \
+                 example). `heapledger doctor --json PROGRAM` lists all functions and the reasons.",
+    }
     /// Some functions of an allocator inside a program cannot be redirected
     Irredirectable = 98 {
         cause: "`heapledger doctor` found an allocator in the program's file or in a library. To see the calls of a function \

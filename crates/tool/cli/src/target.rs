@@ -16,6 +16,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use heapledger_collect::{RedirectedAllocator, redirected_allocators};
 use heapledger_core::program;
 use object::elf;
 use object::read::elf::{Dyn, FileHeader, ProgramHeader};
@@ -58,6 +59,8 @@ pub(crate) struct Finding {
     pub(crate) text: String,
     /// The remedy.
     pub(crate) hint: String,
+    /// True if it does not hold for `record`, which redirects the entry points of the allocator.
+    pub(crate) is_redirected: bool,
 }
 
 /// The effect of a finding on recording: the worst first.
@@ -112,6 +115,16 @@ impl Target {
         self.findings.retain(|finding| finding.effect <= Effect::Unrecorded);
         for start in &mut self.starts {
             start.target = start.target.take().map(Target::with_obstacles_only);
+        }
+        self
+    }
+
+    /// Leaves out the findings that do not hold for `record`, because it redirects the entry points
+    /// of allocators inside of the program.
+    pub(crate) fn with_redirection(mut self) -> Target {
+        self.findings.retain(|finding| !finding.is_redirected);
+        for start in &mut self.starts {
+            start.target = start.target.take().map(Target::with_redirection);
         }
         self
     }
@@ -184,7 +197,7 @@ fn check(path: &Path) -> (Vec<Finding>, bool) {
     let mut findings = vec![];
     let mut find = |code, effect, text: fmt::Arguments<'_>, hint: &str| {
         let text = format!("`{}` {text}", path.display());
-        findings.push(Finding { code, effect, text, hint: hint.to_owned() });
+        findings.push(Finding { code, effect, text, hint: hint.to_owned(), is_redirected: false });
     };
     if rustix::fs::statvfs(path).is_ok_and(|system| system.f_flag.contains(StatVfsMountFlags::NOEXEC)) {
         let why = format_args!("is on a file system that is mounted noexec");
@@ -224,7 +237,36 @@ fn check(path: &Path) -> (Vec<Finding>, bool) {
     // If the program cannot be recorded anyway, only its language is of interest.
     let (of_heap, wraps_malloc) = heap::check(path, elf, &cache);
     findings.extend(of_heap.into_iter().filter(|finding| !is_obstructed || finding.code == Code::Go));
+    redirect(path, &mut findings);
     (findings, wraps_malloc)
+}
+
+/// Marks the findings about an allocator inside of the program if `record` redirects its entry
+/// points, and adds one about those that it cannot redirect.
+fn redirect(path: &Path, findings: &mut Vec<Finding>) {
+    let is_inside = |code| matches!(code, Code::OwnAllocator | Code::SecondAllocator | Code::WrapsMalloc);
+    if !findings.iter().any(|finding| is_inside(finding.code) && !finding.is_redirected) {
+        return;
+    }
+    let allocators = redirected_allocators(path);
+    if allocators.is_empty() {
+        return;
+    }
+    for finding in findings.iter_mut().filter(|finding| is_inside(finding.code)) {
+        finding.is_redirected = true;
+    }
+    for RedirectedAllocator { family, refused, .. } in allocators.iter().filter(|one| !one.refused.is_empty()) {
+        let shown = refused.iter().take(3).map(String::as_str).collect::<Vec<_>>().join(", ");
+        let more = refused.len().saturating_sub(3);
+        let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+        findings.push(Finding {
+            code: Code::NotRedirected,
+            effect: Effect::Partial,
+            text: format!("`{}` has {family} inside: calls of {shown}{more} are not seen", path.display()),
+            hint: format!("heapledger doctor --json {} lists the reasons", path.display()),
+            is_redirected: false,
+        });
+    }
 }
 
 pub(crate) fn is_own_machine(elf: &elf::FileHeader64<Endianness>) -> bool {

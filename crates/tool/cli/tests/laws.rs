@@ -291,6 +291,29 @@ fn format_crates_are_safe() {
     }
 }
 
+/// The thunk of redirected entries saves the first eight vector registers, since the code behind it
+/// changes no others.
+#[test]
+fn the_preload_library_uses_eight_vector_registers() {
+    let bytes = fs::read(env!("HEAPLEDGER_PRELOAD_LIBRARY")).unwrap();
+    let library = object::File::parse(&*bytes).unwrap();
+    let text = library.section_by_name(".text").unwrap();
+    let code = text.data().unwrap();
+    let decoder = iced_x86::Decoder::with_ip(64, code, text.address(), iced_x86::DecoderOptions::NONE);
+    let mut vectors = 0;
+    for instruction in decoder {
+        for operand in 0..instruction.op_count() {
+            let register = instruction.op_register(operand);
+            if register.is_vector_register() {
+                vectors += 1;
+                let is_saved = register.is_xmm() && register.number() < 8;
+                assert!(is_saved, "{register:?} is used at {:#x}", instruction.ip());
+            }
+        }
+    }
+    assert!(vectors > 100, "{vectors}");
+}
+
 /// The symbols of the C library that the hook library of `check` needs, besides the above.
 const CHECKER_UNDEFINED_ALLOWED: &[&str] =
     &["dl_iterate_phdr", "dladdr", "pthread_atfork", "pthread_key_create", "pthread_key_delete", "pthread_setspecific"];

@@ -67,6 +67,7 @@ pub use log::{ExistingFile, LogOptions, Logged, LoggedFields, log};
 pub use options::{Begin, OnFull, RecordOptions, Rotation, StackMode};
 pub use outcome::{ImageOutcome, Outcome, ProcessOutcome, Progress, Totals};
 pub use recorder::{attach, record};
+pub use redirection::{RedirectedAllocator, redirected_allocators};
 pub use run::{check, run};
 pub use session::{Library, is_observed};
 pub use signals::die_by;

@@ -48,6 +48,7 @@ struct FileKey {
 #[derive(Debug)]
 struct ModulePlan {
     plan: heapledger_entries::Plan,
+    family: Family,
     /// The address of its function for usable sizes, in the module's own addresses.
     usable: Option<u64>,
     headers: Arc<Headers>,
@@ -154,17 +155,52 @@ fn file_of(pid: u32, path: &Path, is_program: bool) -> PathBuf {
 fn examine(file: &Path, is_program: bool) -> Vec<ModulePlan> {
     let Ok(module) = Module::open(file) else { return Vec::new() };
     let Ok(found) = heapledger_entries::find(&module) else { return Vec::new() };
-    let wanted = found.allocators.iter().filter(|allocator| is_redirected(allocator, is_program));
-    let mut wanted = wanted.peekable();
-    if wanted.peek().is_none() {
+    let all = found.allocators.into_iter();
+    let wanted: Vec<Allocator> = all.filter(|allocator| is_redirected(allocator, is_program)).collect();
+    // To plan is a pass over all code.
+    if wanted.is_empty() {
         return Vec::new();
     }
     let Some(headers) = Headers::read(file).map(Arc::new) else { return Vec::new() };
+    let plans = heapledger_entries::plan_all(&module, &wanted);
     wanted
-        .map(|allocator| ModulePlan {
-            plan: heapledger_entries::plan(&module, allocator),
+        .iter()
+        .zip(plans)
+        .map(|(allocator, plan)| ModulePlan {
+            plan,
+            family: allocator.family,
             usable: allocator.entry(EntryKind::UsableSize).map(|entry| entry.at),
             headers: Arc::clone(&headers),
+        })
+        .collect()
+}
+
+/// An allocator inside of a program, whose entry points a recording redirects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RedirectedAllocator {
+    /// Its name, such as `jemalloc`.
+    pub family: &'static str,
+    /// The number of its entry points that are redirected.
+    pub entries: usize,
+    /// The names of its entry points whose calls are not seen, because they cannot be redirected.
+    pub refused: Vec<String>,
+}
+
+/// Returns the allocators inside of a program's file that a recording redirects. Empty if there are
+/// none, or the file cannot be read. Reads the file's symbols: some milliseconds for a large one.
+pub fn redirected_allocators(program: &Path) -> Vec<RedirectedAllocator> {
+    let found = examine(program, true);
+    let events = |plan: &heapledger_entries::Plan| {
+        let refused = plan.refused.iter().filter(|refused| refused.entry.kind.is_event());
+        refused.map(|refused| refused.entry.name.clone()).collect()
+    };
+    found
+        .iter()
+        .filter(|found| !found.plan.patches.is_empty())
+        .map(|found| RedirectedAllocator {
+            family: found.family.name(),
+            entries: found.plan.patches.len(),
+            refused: events(&found.plan),
         })
         .collect()
 }
@@ -192,7 +228,7 @@ fn is_sanitizer(path: &Path) -> bool {
 /// and for ours.
 fn is_known_without(path: &Path) -> bool {
     const KNOWN: [&[u8]; 11] = [
-        b"libheapledger_",
+        b"libheapledger",
         b"ld-linux",
         b"libc.so.",
         b"libc-2.",

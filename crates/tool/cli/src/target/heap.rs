@@ -195,12 +195,14 @@ impl Program<'_> {
             && let Some(library) =
                 LIBRARIES.iter().find(|&name| symbols.is_linked_with(&[name]) || preloaded.contains(name))
         {
-            findings.push(finding(
+            let found = finding(
                 Code::SecondAllocator,
                 Effect::Partial,
                 format!("`{name}` is a C++ program with {library}: blocks from its `operator new` are not seen"),
                 format!("build it without {library}"),
-            ));
+            );
+            // The library exports its operators, so their entry points are found.
+            findings.push(Finding { is_redirected: true, ..found });
         }
     }
 
@@ -235,7 +237,7 @@ impl Program<'_> {
 }
 
 fn finding(code: Code, effect: Effect, text: String, hint: String) -> Finding {
-    Finding { code, effect, text, hint }
+    Finding { code, effect, text, hint, is_redirected: false }
 }
 
 /// True if a dynamic symbol is used above; a program may have very many others.

@@ -31,7 +31,8 @@ pub(crate) fn run(arguments: &Record) -> Result<ExitCode> {
         let what = "standard output is the program's: a recording cannot be written to it";
         return Err(Failure::new(Exit::Usage, what).hint("heapledger record -o /dev/fd/3 -- COMMAND 3> FILE"));
     }
-    let target = arguments.command.first().map_or_else(Target::default, |program| Target::inspect(program));
+    let target =
+        arguments.command.first().map_or_else(Target::default, |program| Target::inspect(program).with_redirection());
     report_findings(&target, "record", "it will not be recorded", arguments.quiet)?;
     nested::warn_of_nesting("record", arguments.quiet);
     let hooks = hook::libraries(&arguments.hook)?;

@@ -130,7 +130,8 @@ fn elsewhere(outcome: &Outcome, launched: &Target) -> Vec<Finding> {
     let findings = others.flat_map(Target::findings_of).filter(|finding| {
         // Findings about other rights do not apply: the process was recorded, so its caller had
         // them.
-        finding.effect == Effect::Partial || finding.code == Code::OwnAllocator || finding.code == Code::Sanitizer
+        let is_of_heap = matches!(finding.code, Code::OwnAllocator | Code::Sanitizer);
+        !finding.is_redirected && (finding.effect == Effect::Partial || is_of_heap)
     });
     findings.collect()
 }

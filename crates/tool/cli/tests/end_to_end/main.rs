@@ -50,6 +50,7 @@ mod marks;
 mod modes;
 mod names;
 mod nested;
+mod own_allocator;
 mod owners;
 mod phc;
 mod processes;

@@ -197,15 +197,14 @@ fn programs_under_bear() {
     assert!(list.contains("empty.c"), "{list}");
 }
 
-/// A recorded child whose heap does not use malloc.
+/// A recorded child whose malloc is its own is no loss: its entry points are redirected.
 #[test]
 #[ignore = "it takes long; `.ci/run` runs it"]
 fn allocators_of_their_own() {
     let scratch = Scratch::new();
     let own = program("own_malloc");
     let said = reported(Job::shell(&format!("{} >/dev/null; ls /", own.display())), &scratch);
-    let line = said.lines().find(|line| line.starts_with("warning[HL0005]"));
-    assert!(line.is_some_and(|line| line.contains("own_malloc")), "{said}");
+    assert!(!said.contains("warning[HL0005]"), "{said}");
 }
 
 /// Rewritten recordings keep the list of unrecorded programs.

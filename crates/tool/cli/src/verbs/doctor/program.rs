@@ -66,7 +66,7 @@ struct Module {
 
 /// Looks at the program of a command, and at the libraries that it names.
 pub(super) fn look(command: &OsStr) -> Program {
-    let target = Target::inspect(command);
+    let target = Target::inspect(command).with_redirection();
     let mut checks = vec![];
     let mut modules = vec![];
     let mut allocators = vec![];
@@ -75,7 +75,7 @@ pub(super) fn look(command: &OsStr) -> Program {
             Code::OwnAllocator | Code::SecondAllocator | Code::RuntimeAllocator | Code::Go | Code::Sanitizer => {
                 "allocator"
             }
-            Code::WrapsMalloc => "allocator",
+            Code::WrapsMalloc | Code::NotRedirected => "allocator",
             Code::ManagedHeap => "heap",
             _ => "program",
         };
