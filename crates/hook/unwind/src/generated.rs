@@ -29,7 +29,10 @@ const RANGES_MAX: usize = 256;
 const PAGES_BITS: u32 = 29;
 /// The known ranges of memory with such code; 0 if there is none.
 static RANGES: [AtomicU64; RANGES_MAX] = [const { AtomicU64::new(0) }; RANGES_MAX];
-static NEXT: AtomicUsize = AtomicUsize::new(0);
+/// The number of ranges that were announced in this epoch.
+static ANNOUNCED: AtomicUsize = AtomicUsize::new(0);
+/// The maximum of that number: the reader keeps them all. Beyond, code in new ranges ends stacks.
+const ANNOUNCED_MAX: usize = 4096;
 /// The epoch in which the ranges were announced.
 static OF_EPOCH: AtomicU32 = AtomicU32::new(0);
 
@@ -50,7 +53,7 @@ pub(crate) fn compute(return_address: u64, epoch: u32, sink: &mut dyn Sink) -> O
         forget();
     }
     if !is_known(lookup) {
-        if sandbox::is_entered() {
+        if sandbox::is_entered() || ANNOUNCED.load(Ordering::Relaxed) >= ANNOUNCED_MAX {
             return None;
         }
         if is_refused(lookup) {
@@ -85,6 +88,7 @@ pub(crate) fn rule_without_information(module: &FoundModule) -> Rule {
 
 /// Forgets all ranges, because they have not been announced in the current epoch.
 fn forget() {
+    ANNOUNCED.store(0, Ordering::Relaxed);
     RANGES.iter().for_each(|range| range.store(0, Ordering::Relaxed));
 }
 
@@ -100,7 +104,7 @@ fn is_known(address: u64) -> bool {
 
 fn keep(start: u64, end: u64) {
     let pages = ((end - start) / PAGE).min((1 << PAGES_BITS) - 1);
-    let slot = NEXT.fetch_add(1, Ordering::Relaxed) % RANGES_MAX;
+    let slot = ANNOUNCED.fetch_add(1, Ordering::Relaxed) % RANGES_MAX;
     if let Some(range) = RANGES.get(slot) {
         range.store(start / PAGE << PAGES_BITS | pages, Ordering::Relaxed);
     }

@@ -25,11 +25,15 @@ const DUMPS_MAX: usize = 16;
 /// The maximum number of addresses of an image that get names: about 100 MiB.
 const ADDRESSES_MAX: usize = 1 << 20;
 
+/// The maximum number of parents whose files name the functions of a forked child.
+const PARENTS_MAX: usize = 8;
+
 /// The generated code of an image.
 #[derive(Debug, Default)]
 pub(crate) struct GeneratedCode {
     /// The module that stands for its memory, once it has been announced.
     module: Option<ModuleId>,
+    announcements: u32,
     /// The files of its own process.
     own: Option<Rc<CodeFiles>>,
     /// Those of the processes that it was forked from, the nearest first.
@@ -57,7 +61,7 @@ struct CodeFiles {
 impl GeneratedCode {
     /// Returns the state for a child that is forked now.
     pub(crate) fn fork(&self) -> GeneratedCode {
-        let inherited = self.own.iter().chain(&self.inherited).cloned().collect();
+        let inherited = self.own.iter().chain(&self.inherited).take(PARENTS_MAX).cloned().collect();
         GeneratedCode { module: self.module, inherited, ..GeneratedCode::default() }
     }
 
@@ -71,8 +75,16 @@ impl GeneratedCode {
         self.module = Some(module);
     }
 
-    /// Looks for the files of the process, which has announced code and so is likely to exist.
-    pub(crate) fn find_files(&mut self, pid: u32) {
+    /// Looks for the files of the process, which has announced code and so is likely to exist. Not
+    /// at each of many announcements.
+    pub(crate) fn announced(&mut self, pid: u32) {
+        self.announcements += 1;
+        if self.announcements.is_power_of_two() {
+            self.find_files(pid);
+        }
+    }
+
+    fn find_files(&mut self, pid: u32) {
         let own = self.own.get_or_insert_with(|| Rc::new(CodeFiles::of(pid)));
         own.find_dumps();
     }

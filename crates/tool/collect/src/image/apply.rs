@@ -224,7 +224,7 @@ impl Image {
         let build_id: Vec<u8> = build_id.bytes().collect();
         let path: Vec<u8> = path.bytes().collect();
         let (module, new) = if path == GENERATED_CODE {
-            self.tree.generated.find_files(self.pid);
+            self.tree.generated.announced(self.pid);
             let known = self.tree.generated.module();
             let new = known.is_none().then(|| shared.modules.generated());
             let module = known.or(new.as_ref().map(|new| new.module)).unwrap_or(ModuleId::UNKNOWN);

@@ -84,3 +84,43 @@ fn implausible_ids_are_refused() {
     assert!(tree.add(node(StackId::MAX.0, 0, 0)).is_err());
     assert!(Tree::default().add(node(0, 0, 0)).is_err());
 }
+
+#[test]
+fn a_childs_generated_code_is_its_own() {
+    let (mut tree, mut modules) = (Tree::default(), Modules::default());
+    assert!(tree.separate_generated_code(ImageId(0), &mut modules).is_empty());
+    let parents = modules.generated().module;
+    tree.generated.set_module(parents);
+    tree.map(Mapping { bias: 0, ..mapping(parents.0, 0x5000) }, 0);
+    let other = modules.id(b"/a", b"").0;
+    tree.map(mapping(other.0, 0x9000), 0);
+    let mut child = tree.fork(StackId(1));
+    let records = child.separate_generated_code(ImageId(1), &mut modules);
+    assert!(matches!(&records[..], [Record::Module(_), Record::Mapping(Mapping { image: ImageId(1), .. })]));
+    let own = child.generated.module().unwrap();
+    assert_ne!(own, parents);
+    assert_eq!(module_of(&mut tree, node(1, 0, 0x5004)), Some((parents.0, 0x5004)));
+    assert_eq!(module_of(&mut child, node(1, 0, 0x5004)), Some((own.0, 0x5004)));
+    assert_eq!(module_of(&mut child, node(2, 0, 0x9000)), Some((other.0, 0x10)));
+    assert_eq!(modules.all().filter(|module| module.path == heapledger_core::GENERATED_CODE).count(), 2);
+}
+
+#[test]
+fn stacks_inside_of_an_unproven_frame_are_unproven() {
+    let mut tree = Tree::default();
+    tree.map(mapping(1, 0x5000), 0);
+    let unproven = NewNode { kind: NodeKind::UnprovenFrame, ..node(2, 1, 0x5008) };
+    for new in [node(1, 0, 0x5001), unproven, node(3, 2, 0x5002), node(4, 1, 0x5002)] {
+        assert_eq!(tree.add(new).unwrap().map(|node| node.is_unproven), Some(new.id == StackId(2)));
+    }
+    // A node that comes before its parent.
+    assert_eq!(tree.add(node(6, 5, 0x5003)).unwrap(), None);
+    tree.add(node(5, 3, 0x5004)).unwrap();
+    tree.resolve(false, |_| {});
+    let mut child = tree.fork(StackId(7));
+    child.add(node(7, 6, 0x5005)).unwrap();
+    let is_unproven = |tree: &Tree, id| tree.epochs.is_unproven(StackId(id));
+    assert_eq!([1, 2, 3, 4, 5, 6].map(|id| is_unproven(&tree, id)), [false, true, true, false, true, true]);
+    assert_eq!([1, 2, 7].map(|id| is_unproven(&child, id)), [false, true, true]);
+    assert_eq!(tree.epochs.get(StackId(6)), Some(0));
+}
